@@ -1,0 +1,1 @@
+"""What a model is to a linker: kernels, constants, calls, interface, registry; as data."""

@@ -1,0 +1,124 @@
+"""The artifact: all that either backend needs to print, and nothing about neural networks.
+
+Every string that ends in C text as an identifier is already one (``[A-Za-z_][A-Za-z0-9_]*``);
+every string that is data (tensor names, comments) is escaped by the printer.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from crtexport.ir.types import ConstantRef, TensorType
+from crtexport.kernels.ir import Kernel, Scalar
+
+
+@dataclass(frozen=True)
+class Interface:
+    """An input or output. ``name`` is the model's text, ``field`` its identifier in C."""
+
+    name: str
+    field: str
+    type: TensorType
+
+
+@dataclass(frozen=True)
+class Constant:
+    """A read-only array. ``symbol`` is file-local; ``comment`` says whose it is."""
+
+    symbol: str
+    dtype: Scalar
+    count: int
+    data: ConstantRef
+    align: int
+    comment: str = ""
+
+
+@dataclass(frozen=True)
+class InputArg:
+    """Pointer to input ``index`` plus ``offset`` bytes."""
+
+    index: int
+    offset: int = 0
+
+
+@dataclass(frozen=True)
+class OutputArg:
+    index: int
+    offset: int = 0
+
+
+@dataclass(frozen=True)
+class WorkspaceArg:
+    offset: int
+
+
+@dataclass(frozen=True)
+class ConstantArg:
+    symbol: str
+    offset: int = 0
+
+
+@dataclass(frozen=True)
+class ScalarArg:
+    value: int | float
+    type: Scalar
+
+
+Arg = InputArg | OutputArg | WorkspaceArg | ConstantArg | ScalarArg
+
+
+@dataclass(frozen=True)
+class Function:
+    """A kernel under the file-local symbol it is called by."""
+
+    symbol: str
+    kernel: Kernel
+
+
+@dataclass(frozen=True)
+class Call:
+    """A call of ``symbol``; args are the kernel's buffers, then its params. ``comment``: the layer."""
+
+    symbol: str
+    args: tuple[Arg, ...]
+    comment: str = ""
+
+
+@dataclass(frozen=True)
+class RegistryEntry:
+    """A name that the function registry knows and the packed function behind it."""
+
+    name: str
+    symbol: str
+
+
+@dataclass(frozen=True)
+class Artifact:
+    """One model, ready to print.
+
+    ``module`` is the sanitized model name: symbols are ``tvmgen_<module>_*``. ``workspace_caller``
+    means that ``run`` takes the workspace from its caller instead of owning a static one.
+    ``header_comment`` lines (tool version, model, SHA-256, options) open each generated file.
+    """
+
+    module: str
+    inputs: tuple[Interface, ...]
+    outputs: tuple[Interface, ...]
+    constants: tuple[Constant, ...]
+    functions: tuple[Function, ...]
+    calls: tuple[Call, ...]
+    workspace_size: int
+    workspace_align: int
+    workspace_caller: bool
+    system_lib: bool
+    registry: tuple[RegistryEntry, ...]
+    header_comment: tuple[str, ...] = ()
+
+    @property
+    def prefix(self) -> str:
+        """``tvmgen_<module>``"""
+        return f"tvmgen_{self.module}"
+
+    @property
+    def constants_size(self) -> int:
+        return sum(c.data.nbytes for c in self.constants)

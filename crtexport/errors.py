@@ -1,0 +1,63 @@
+"""What crtexport says when it can't go on: what is wrong, where, and what to do.
+
+Libraries raise these and never print or exit; only :mod:`crtexport.cli` turns them into
+text on stderr and an exit code.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+
+class CrtExportError(Exception):
+    """Bad input or a request that can't be met.
+
+    ``location`` leads from the outside in: file, then node, tensor or key. ``problem`` is one
+    sentence. ``hint`` says what the user can do. Formatting happens late, in ``str()``.
+    """
+
+    exit_code = 2
+
+    def __init__(
+        self, problem: str, *, location: Sequence[str] | str = (), hint: str | None = None
+    ) -> None:
+        super().__init__(problem)
+        self.problem = problem
+        self.location: tuple[str, ...] = (
+            (location,) if isinstance(location, str) else tuple(location)
+        )
+        self.hint = hint
+
+    def within(self, *outer: str) -> CrtExportError:
+        """The same error (same class), with ``outer`` put in front of its location."""
+        self.location = (*outer, *self.location)
+        return self
+
+    def __str__(self) -> str:
+        where = " → ".join(printable(part) for part in self.location)
+        text = f"{where}: {printable(self.problem, keep_newlines=True)}" if where else printable(
+            self.problem, keep_newlines=True
+        )
+        return f"{text}\n  hint: {printable(self.hint, keep_newlines=True)}" if self.hint else text
+
+
+class ToolMissingError(CrtExportError):
+    """A program or package that this verb needs is not installed."""
+
+    exit_code = 3
+
+
+class RunFailedError(CrtExportError):
+    """The firmware, a build or a comparison ran and failed."""
+
+    exit_code = 1
+
+
+def printable(text: str, *, keep_newlines: bool = False) -> str:
+    """``text`` with control characters escaped, so that names from a model can't drive a terminal."""
+    return "".join(
+        ch if ch.isprintable() or (keep_newlines and ch == "\n") else ch.encode(
+            "unicode_escape", "backslashreplace"
+        ).decode("ascii")
+        for ch in text
+    )

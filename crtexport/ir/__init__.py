@@ -1,0 +1,1 @@
+"""What a network is: typed tensors, canonical operators, quantization. Knows no file format."""

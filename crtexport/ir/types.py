@@ -1,0 +1,151 @@
+"""Element types, quantization, tensor types and references to constant bytes."""
+
+from __future__ import annotations
+
+import enum
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from crtexport.errors import CrtExportError
+
+
+class DType(enum.Enum):
+    """Element type of a tensor; the value is its name in model.json and in metadata."""
+
+    BOOL = "bool"
+    INT8 = "int8"
+    UINT8 = "uint8"
+    INT16 = "int16"
+    UINT16 = "uint16"
+    INT32 = "int32"
+    UINT32 = "uint32"
+    INT64 = "int64"
+    FLOAT16 = "float16"
+    FLOAT32 = "float32"
+    FLOAT64 = "float64"
+
+    @property
+    def numpy(self) -> np.dtype[np.generic]:
+        """The NumPy dtype, always little-endian."""
+        return np.dtype(self.value).newbyteorder("<")
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes per element."""
+        return int(np.dtype(self.value).itemsize)
+
+    @property
+    def is_float(self) -> bool:
+        return self in (DType.FLOAT16, DType.FLOAT32, DType.FLOAT64)
+
+    @property
+    def is_integer(self) -> bool:
+        return not self.is_float and self is not DType.BOOL
+
+    @property
+    def limits(self) -> tuple[int, int]:
+        """Smallest and largest value of an integer type."""
+        info = np.iinfo(self.value)
+        return int(info.min), int(info.max)
+
+
+class Rounding(enum.Enum):
+    """How an integer accumulator is scaled down to the output type.
+
+    DOUBLE: gemmlowp's ``MultiplyByQuantizedMultiplier`` (rounding doubling high multiply, then
+    rounding shift), as TensorFlow Lite Micro and tflite-runtime 2.14 reference kernels do.
+    SINGLE: one 64-bit product rounded once, as LiteRT 2.x does.
+    """
+
+    DOUBLE = "double"
+    SINGLE = "single"
+
+
+@dataclass(frozen=True)
+class Quantization:
+    """real = scale * (stored - zero_point); per tensor (``axis`` None) or one pair per slice."""
+
+    scale: tuple[float, ...]
+    zero_point: tuple[int, ...]
+    axis: int | None = None
+
+    @property
+    def per_tensor(self) -> bool:
+        return len(self.scale) == 1
+
+
+@dataclass(frozen=True)
+class TensorType:
+    """``shape`` is static; ``()`` is a scalar."""
+
+    dtype: DType
+    shape: tuple[int, ...]
+    quant: Quantization | None = None
+
+    @property
+    def elements(self) -> int:
+        return math.prod(self.shape)
+
+    @property
+    def nbytes(self) -> int:
+        return self.elements * self.dtype.itemsize
+
+    def __str__(self) -> str:
+        return f"{self.dtype.value}[{'x'.join(map(str, self.shape))}]"
+
+
+@dataclass(frozen=True)
+class ConstantRef:
+    """Bytes of a constant, little-endian, C order: in memory, or a range of a file until written.
+
+    Exactly one of ``data`` and ``path`` is set. Constants of any size are streamed by
+    :meth:`chunks`; only code that needs all values at once calls :meth:`array`.
+    """
+
+    nbytes: int
+    data: bytes | None = field(default=None, repr=False)
+    path: Path | None = None
+    offset: int = 0
+
+    @staticmethod
+    def of(array: npt.NDArray[np.generic]) -> ConstantRef:
+        """A constant from an array, converted to little-endian C order."""
+        data = np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("<")).tobytes()
+        return ConstantRef(nbytes=len(data), data=data)
+
+    def chunks(self, window: int = 1 << 20) -> Iterator[bytes]:
+        """The bytes in pieces of at most ``window``.
+
+        Raises CrtExportError when the file has become shorter than it was when checked.
+        """
+        if self.data is not None:
+            for start in range(0, self.nbytes, window):
+                yield self.data[start : start + window]
+            return
+        if self.path is None:
+            raise CrtExportError("a constant has neither bytes nor a file")
+        with self.path.open("rb") as stream:
+            stream.seek(self.offset)
+            left = self.nbytes
+            while left:
+                piece = stream.read(min(window, left))
+                if not piece:
+                    raise CrtExportError(
+                        f"the file ends {left} bytes before the end of a constant",
+                        location=str(self.path),
+                    )
+                left -= len(piece)
+                yield piece
+
+    def read(self) -> bytes:
+        """All bytes."""
+        return self.data if self.data is not None else b"".join(self.chunks())
+
+    def array(self, type_: TensorType) -> npt.NDArray[np.generic]:
+        """The values as a read-only array of ``type_``'s dtype and shape."""
+        return np.frombuffer(self.read(), dtype=type_.dtype.numpy).reshape(type_.shape)

@@ -1,0 +1,1 @@
+"""What the machine does: the Kernel IR and one lowering per operator."""

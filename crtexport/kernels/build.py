@@ -1,0 +1,317 @@
+"""Building kernels: expression helpers that fold constants, and a builder for statements.
+
+Folding (0, 1, constants, ``x - -3``) happens here, once, so that the printers stay plain.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from crtexport.kernels.ir import (
+    Assign,
+    Binary,
+    BinaryOp,
+    Body,
+    Buffer,
+    Call,
+    Cast,
+    Comment,
+    Compare,
+    CompareOp,
+    Const,
+    Expr,
+    For,
+    If,
+    Kernel,
+    Let,
+    Load,
+    Local,
+    Scalar,
+    Select,
+    Stmt,
+    Store,
+    Var,
+)
+
+_INT_BITS = {
+    Scalar.I8: 8, Scalar.U8: 8, Scalar.I16: 16, Scalar.U16: 16, Scalar.I32: 32, Scalar.U32: 32,
+    Scalar.I64: 64,
+}
+
+
+def const(value: int | float, type_: Scalar = Scalar.INDEX) -> Const:
+    """A constant; integers for integer types, floats for float types."""
+    return Const(float(value) if type_.is_float else int(value), type_)
+
+
+def i32(value: int) -> Const:
+    return Const(int(value), Scalar.I32)
+
+
+def f32(value: float) -> Const:
+    return Const(float(value), Scalar.F32)
+
+
+def _binary(op: BinaryOp, a: Expr, b: Expr) -> Expr:
+    folded = _fold(op, a, b)
+    return folded if folded is not None else Binary(op, a, b)
+
+
+def _is(e: Expr, value: int) -> bool:
+    return isinstance(e, Const) and not e.type.is_float and e.value == value
+
+
+def _fold(op: BinaryOp, a: Expr, b: Expr) -> Expr | None:
+    """Integer identities and constant index arithmetic; floats are left alone."""
+    if a.type.is_float:
+        return None
+    match op:
+        case BinaryOp.ADD:
+            if _is(a, 0):
+                return b
+            if _is(b, 0):
+                return a
+        case BinaryOp.SUB:
+            if _is(b, 0):
+                return a
+        case BinaryOp.MUL:
+            if _is(a, 0) or _is(b, 0):
+                return Const(0, a.type)
+            if _is(a, 1):
+                return b
+            if _is(b, 1):
+                return a
+        case BinaryOp.SHL | BinaryOp.SHR:
+            if _is(b, 0):
+                return a
+        case _:
+            return None
+    if isinstance(a, Const) and isinstance(b, Const) and a.type in (Scalar.INDEX, Scalar.I32):
+        x, y = int(a.value), int(b.value)
+        result = {BinaryOp.ADD: x + y, BinaryOp.SUB: x - y, BinaryOp.MUL: x * y}.get(op)
+        if result is not None and -(1 << 31) <= result < 1 << 31:
+            return Const(result, a.type)
+    if op is BinaryOp.ADD and isinstance(b, Const) and b.value < 0 and b.value != -(1 << 31):
+        return Binary(BinaryOp.SUB, a, Const(-b.value, b.type))
+    if op is BinaryOp.SUB and isinstance(b, Const) and b.value < 0 and b.value != -(1 << 31):
+        return Binary(BinaryOp.ADD, a, Const(-b.value, b.type))
+    return None
+
+
+def add(a: Expr, *rest: Expr) -> Expr:
+    for b in rest:
+        a = _binary(BinaryOp.ADD, a, b)
+    return a
+
+
+def sub(a: Expr, b: Expr) -> Expr:
+    return _binary(BinaryOp.SUB, a, b)
+
+
+def mul(a: Expr, b: Expr) -> Expr:
+    return _binary(BinaryOp.MUL, a, b)
+
+
+def div(a: Expr, b: Expr) -> Expr:
+    return _binary(BinaryOp.DIV, a, b)
+
+
+def wrap_add(a: Expr, b: Expr) -> Expr:
+    return _binary(BinaryOp.WRAP_ADD, a, b)
+
+
+def wrap_sub(a: Expr, b: Expr) -> Expr:
+    return _binary(BinaryOp.WRAP_SUB, a, b)
+
+
+def wrap_mul(a: Expr, b: Expr) -> Expr:
+    return _binary(BinaryOp.WRAP_MUL, a, b)
+
+
+def and_(a: Expr, *rest: Expr) -> Expr:
+    for b in rest:
+        a = _binary(BinaryOp.AND, a, b)
+    return a
+
+
+def or_(a: Expr, b: Expr) -> Expr:
+    return _binary(BinaryOp.OR, a, b)
+
+
+def shl(a: Expr, b: Expr) -> Expr:
+    return _binary(BinaryOp.SHL, a, b)
+
+
+def shr(a: Expr, b: Expr) -> Expr:
+    return _binary(BinaryOp.SHR, a, b)
+
+
+def min_(a: Expr, b: Expr) -> Expr:
+    return _binary(BinaryOp.MIN, a, b)
+
+
+def max_(a: Expr, b: Expr) -> Expr:
+    return _binary(BinaryOp.MAX, a, b)
+
+
+def clamp(value: Expr, low: int | float, high: int | float) -> Expr:
+    """min(max(value, low), high) in the type of ``value``; infinite bounds are left out."""
+    if low != float("-inf"):
+        value = max_(value, const(low, value.type))
+    if high != float("inf"):
+        value = min_(value, const(high, value.type))
+    return value
+
+
+def eq(a: Expr, b: Expr) -> Expr:
+    return Compare(CompareOp.EQ, a, b)
+
+
+def lt(a: Expr, b: Expr) -> Expr:
+    return Compare(CompareOp.LT, a, b)
+
+
+def ge(a: Expr, b: Expr) -> Expr:
+    return Compare(CompareOp.GE, a, b)
+
+
+def gt(a: Expr, b: Expr) -> Expr:
+    return Compare(CompareOp.GT, a, b)
+
+
+def select(condition: Expr, then: Expr, other: Expr) -> Expr:
+    return Select(condition, then, other)
+
+
+def load(buffer: Buffer, index: Expr) -> Load:
+    return Load(buffer, index)
+
+
+def cast(value: Expr, type_: Scalar) -> Expr:
+    """``value`` as ``type_``; constants are converted here when that is exact."""
+    if value.type is type_:
+        return value
+    if isinstance(value, Const) and not value.type.is_float and type_ in (
+        Scalar.I32, Scalar.I64, Scalar.INDEX
+    ) and -(1 << 31) <= value.value < 1 << 31:
+        return Const(value.value, type_)
+    return Cast(value, type_)
+
+
+def call(name: str, *args: Expr, type_: Scalar) -> Expr:
+    return Call(name, tuple(args), type_)
+
+
+def flat_index(indices: list[Expr], shape: tuple[int, ...]) -> Expr:
+    """Row-major position of ``indices`` in ``shape``, by Horner's rule."""
+    position: Expr = const(0)
+    for index, extent in zip(indices, shape, strict=True):
+        position = add(mul(position, const(extent)), index)
+    return position
+
+
+class KernelBuilder:
+    """Collects statements; ``with`` opens loops and branches; names are made unique."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self._buffers: list[Buffer] = []
+        self._params: list[Var] = []
+        self._names: set[str] = set()
+        self._stack: list[list[Stmt]] = [[]]
+
+    def _unique(self, name: str) -> str:
+        candidate, count = name, 1
+        while candidate in self._names:
+            count += 1
+            candidate = f"{name}_{count}"
+        self._names.add(candidate)
+        return candidate
+
+    def _emit(self, stmt: Stmt) -> None:
+        self._stack[-1].append(stmt)
+
+    def buffer(
+        self, name: str, dtype: Scalar, size: int, *, writable: bool = False,
+        noalias: bool = True, align: int | None = None,
+    ) -> Buffer:
+        """Adds a pointer parameter."""
+        buffer = Buffer(
+            self._unique(name), dtype, size, writable, noalias, align or dtype.itemsize
+        )
+        self._buffers.append(buffer)
+        return buffer
+
+    def param(self, name: str, type_: Scalar) -> Var:
+        """Adds a scalar parameter."""
+        var = Var(self._unique(name), type_)
+        self._params.append(var)
+        return var
+
+    def let(self, name: str, value: Expr) -> Expr:
+        """Names a value (constants and variables stay as they are)."""
+        if isinstance(value, Const | Var):
+            return value
+        var = Var(self._unique(name), value.type)
+        self._emit(Let(var, value))
+        return var
+
+    def local(self, name: str, value: Expr) -> Var:
+        var = Var(self._unique(name), value.type)
+        self._emit(Local(var, value))
+        return var
+
+    def assign(self, var: Var, value: Expr) -> None:
+        self._emit(Assign(var, value))
+
+    def store(self, buffer: Buffer, index: Expr, value: Expr) -> None:
+        self._emit(Store(buffer, index, value))
+
+    def comment(self, text: str) -> None:
+        self._emit(Comment(text))
+
+    @contextmanager
+    def loop(
+        self, name: str, extent: int | Expr, *, unroll: int | None = None,
+        vectorize: int | None = None,
+    ) -> Iterator[Expr]:
+        """A loop; yields its variable, or the constant 0 when there is only one iteration."""
+        if extent == 1:
+            yield const(0)
+            return
+        var = Var(self._unique(name), Scalar.INDEX)
+        bound = const(extent) if isinstance(extent, int) else extent
+        self._stack.append([])
+        yield var
+        self._emit_closed(lambda body: For(var, bound, body, unroll, vectorize))
+
+    @contextmanager
+    def if_(self, condition: Expr | None) -> Iterator[None]:
+        """A branch; None means always."""
+        if condition is None:
+            yield
+            return
+        self._stack.append([])
+        yield
+        self._emit_closed(lambda body: If(condition, body))
+
+    @contextmanager
+    def else_(self) -> Iterator[None]:
+        """The other branch of the If that was just closed."""
+        branch = self._stack[-1].pop()
+        if not isinstance(branch, If):
+            raise TypeError("else_ must follow if_")
+        self._stack.append([])
+        yield
+        body = tuple(self._stack.pop())
+        self._emit(If(branch.condition, branch.then, body))
+
+    def _emit_closed(self, make: Callable[[Body], Stmt]) -> None:
+        body: Body = tuple(self._stack.pop())
+        self._emit(make(body))
+
+    def finish(self, *doc: str) -> Kernel:
+        return Kernel(
+            self.name, tuple(self._buffers), tuple(self._stack[0]), tuple(self._params), doc
+        )

@@ -1,0 +1,54 @@
+"""Named operations that plain Kernel IR can't say: one entry each, with its meaning and spellings.
+
+An instruction of some machine comes in as one entry here: what it computes (run by the
+interpreter), how C says it (an expression over ``{0}``, ``{1}`` …, optionally with a header and a
+helper function), how LLVM says it (an instruction or a declared intrinsic).
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from crtexport.kernels.ir import Scalar
+
+
+@dataclass(frozen=True)
+class Intrinsic:
+    """``evaluate`` takes and returns Python numbers. ``llvm`` is instruction text over ``{0}``."""
+
+    name: str
+    params: tuple[Scalar, ...]
+    result: Scalar
+    evaluate: Callable[..., int | float]
+    c_expression: str
+    llvm: str
+    c_include: str = ""
+    c_helper: str = ""
+    llvm_declare: str = ""
+
+
+def _bits_to_f32(bits: int) -> float:
+    return float(struct.unpack("<f", struct.pack("<i", bits))[0])
+
+
+_F32_FROM_BITS = Intrinsic(
+    name="f32_from_bits",
+    params=(Scalar.I32,),
+    result=Scalar.F32,
+    evaluate=_bits_to_f32,
+    c_expression="crt_f32_from_bits({0})",
+    c_helper=(
+        "/* The float whose IEEE 754 encoding is bits. */\n"
+        "static inline float crt_f32_from_bits(int32_t bits)\n"
+        "{\n"
+        "    union { int32_t i; float f; } u;\n"
+        "    u.i = bits;\n"
+        "    return u.f;\n"
+        "}\n"
+    ),
+    llvm="bitcast i32 {0} to float",
+)
+
+INTRINSICS: dict[str, Intrinsic] = {i.name: i for i in (_F32_FROM_BITS,)}

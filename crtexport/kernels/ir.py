@@ -1,0 +1,264 @@
+"""The Kernel IR: a closed loop language. This page is all of it.
+
+A kernel takes pointers to flat buffers and scalar parameters. Storage types (i8 u8 i16 u16 f16)
+are only loaded, stored and cast; arithmetic happens in i32, u32, i64, index, f32, f64 and logic
+in i1, so no printer meets integer promotion. ``index`` is a signed integer of pointer width.
+
+Overflow: ADD, SUB, MUL of signed integers promise not to overflow (the interpreter checks);
+the WRAP_ forms wrap in two's complement. DIV truncates toward zero. SHL wraps; SHR is arithmetic
+for signed types. MIN/MAX on floats are ``b < a ? b : a`` and ``a < b ? b : a``. CAST between
+integers wraps; float to integer truncates toward zero and promises to be in range. Floats are
+IEEE, never contracted or reassociated.
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass, field
+
+
+class Scalar(enum.Enum):
+    """Types of values; the value is the name in dumps."""
+
+    I1 = "i1"
+    I8 = "i8"
+    U8 = "u8"
+    I16 = "i16"
+    U16 = "u16"
+    I32 = "i32"
+    U32 = "u32"
+    I64 = "i64"
+    F16 = "f16"
+    F32 = "f32"
+    F64 = "f64"
+    INDEX = "index"
+
+    @property
+    def is_float(self) -> bool:
+        return self in (Scalar.F16, Scalar.F32, Scalar.F64)
+
+    @property
+    def is_signed(self) -> bool:
+        return self not in (Scalar.U8, Scalar.U16, Scalar.U32, Scalar.I1)
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes in a buffer. ``index`` has no storage."""
+        return _ITEMSIZE[self]
+
+
+_ITEMSIZE = {
+    Scalar.I1: 1, Scalar.I8: 1, Scalar.U8: 1, Scalar.I16: 2, Scalar.U16: 2, Scalar.F16: 2,
+    Scalar.I32: 4, Scalar.U32: 4, Scalar.F32: 4, Scalar.I64: 8, Scalar.F64: 8,
+}
+
+ARITHMETIC = frozenset(
+    {Scalar.I32, Scalar.U32, Scalar.I64, Scalar.INDEX, Scalar.F32, Scalar.F64}
+)
+
+
+class BinaryOp(enum.Enum):
+    ADD = "add"
+    SUB = "sub"
+    MUL = "mul"
+    WRAP_ADD = "wrap_add"
+    WRAP_SUB = "wrap_sub"
+    WRAP_MUL = "wrap_mul"
+    DIV = "div"
+    AND = "and"
+    OR = "or"
+    XOR = "xor"
+    SHL = "shl"
+    SHR = "shr"
+    MIN = "min"
+    MAX = "max"
+
+
+class CompareOp(enum.Enum):
+    EQ = "eq"
+    NE = "ne"
+    LT = "lt"
+    LE = "le"
+    GT = "gt"
+    GE = "ge"
+
+
+@dataclass(frozen=True)
+class Buffer:
+    """A pointer parameter to ``size`` elements.
+
+    ``noalias``: nothing else that the kernel touches overlaps it. ``align``: bytes, at least the
+    element's.
+    """
+
+    name: str
+    dtype: Scalar
+    size: int
+    writable: bool = False
+    noalias: bool = True
+    align: int = 1
+
+
+# ---- expressions: each has a ``type`` -------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Const:
+    value: int | float
+    type: Scalar
+
+
+@dataclass(frozen=True)
+class Var:
+    """A Let, a Local, a loop variable or a scalar parameter."""
+
+    name: str
+    type: Scalar
+
+
+@dataclass(frozen=True)
+class Load:
+    buffer: Buffer
+    index: Expr
+
+    @property
+    def type(self) -> Scalar:
+        return self.buffer.dtype
+
+
+@dataclass(frozen=True)
+class Binary:
+    """Both operands have the type of the result (for shifts too)."""
+
+    op: BinaryOp
+    a: Expr
+    b: Expr
+
+    @property
+    def type(self) -> Scalar:
+        return self.a.type
+
+
+@dataclass(frozen=True)
+class Compare:
+    op: CompareOp
+    a: Expr
+    b: Expr
+
+    @property
+    def type(self) -> Scalar:
+        return Scalar.I1
+
+
+@dataclass(frozen=True)
+class Select:
+    """``then`` if ``condition`` else ``other``; both are evaluated."""
+
+    condition: Expr
+    then: Expr
+    other: Expr
+
+    @property
+    def type(self) -> Scalar:
+        return self.then.type
+
+
+@dataclass(frozen=True)
+class Cast:
+    value: Expr
+    type: Scalar
+
+
+@dataclass(frozen=True)
+class Call:
+    """A call of a named intrinsic of :mod:`crtexport.kernels.intrinsics`."""
+
+    name: str
+    args: tuple[Expr, ...]
+    type: Scalar
+
+
+Expr = Const | Var | Load | Binary | Compare | Select | Cast | Call
+
+
+# ---- statements --------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Let:
+    """An immutable name for a value."""
+
+    var: Var
+    value: Expr
+
+
+@dataclass(frozen=True)
+class Local:
+    """A mutable scalar (accumulator), always initialised."""
+
+    var: Var
+    value: Expr
+
+
+@dataclass(frozen=True)
+class Assign:
+    """A new value for a Local."""
+
+    var: Var
+    value: Expr
+
+
+@dataclass(frozen=True)
+class Store:
+    buffer: Buffer
+    index: Expr
+    value: Expr
+
+
+@dataclass(frozen=True)
+class For:
+    """``var`` counts from 0 to ``extent`` - 1; ``extent`` (index) is a constant or a parameter.
+
+    ``unroll``: None leaves it to the compiler, 1 forbids, n asks for n copies.
+    ``vectorize``: None leaves it to the compiler, 1 forbids, n asks for n lanes.
+    """
+
+    var: Var
+    extent: Expr
+    body: Body
+    unroll: int | None = None
+    vectorize: int | None = None
+
+
+@dataclass(frozen=True)
+class If:
+    condition: Expr
+    then: Body
+    other: Body = ()
+
+
+@dataclass(frozen=True)
+class Comment:
+    """One line for the reader of the generated C."""
+
+    text: str
+
+
+Stmt = Let | Local | Assign | Store | For | If | Comment
+Body = tuple[Stmt, ...]
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """A void function: pointers to ``buffers`` first, then ``params``.
+
+    ``name`` is a plain identifier that says what it does (``conv2d``); symbols are given later.
+    ``doc``: lines that say which layers it implements. Names of buffers, variables and parameters
+    are identifiers ``[a-z][a-z0-9_]*``, unique in the kernel.
+    """
+
+    name: str
+    buffers: tuple[Buffer, ...]
+    body: Body
+    params: tuple[Var, ...] = ()
+    doc: tuple[str, ...] = field(default=(), compare=False)

@@ -1,0 +1,1 @@
+"""When each operator runs and where each tensor lives."""
