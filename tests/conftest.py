@@ -1,0 +1,65 @@
+"""Fixtures and options shared by all tests; plain helpers are in ``support.py``."""
+
+from __future__ import annotations
+
+import difflib
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+TESTS = Path(__file__).resolve().parent
+
+# Last, so that `tests.support` is found but an installed crtexport is not shadowed by the checkout.
+if str(TESTS.parent) not in sys.path:
+    sys.path.append(str(TESTS.parent))
+
+from tests.support import SHARED_MODELS, unavailable  # noqa: E402  (needs the path above)
+
+GOLDEN = TESTS / "golden"
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--update-golden", action="store_true", help="write tests/golden/ anew instead of comparing"
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "slow: takes more than 20 seconds")
+
+
+@pytest.fixture(scope="session")
+def shared_models() -> Path:
+    """The folder with the MLPerf Tiny networks; skips where it isn't beside the checkout."""
+    if not SHARED_MODELS.is_dir():
+        unavailable("models", "the folder ../shared/models is not beside the checkout")
+    return SHARED_MODELS
+
+
+@pytest.fixture
+def golden(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
+    """``golden("conv.c", text)`` compares with tests/golden/conv.c, byte for byte.
+
+    A missing file fails; ``pytest --update-golden`` writes it.
+    """
+    update = bool(request.config.getoption("--update-golden"))
+
+    def check(name: str, text: str) -> None:
+        path = GOLDEN / name
+        if update:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(text.encode())
+            return
+        again = f"pytest --update-golden {request.node.nodeid!r} writes it"
+        if not path.is_file():
+            pytest.fail(f"tests/golden/{name} does not exist; {again}", pytrace=False)
+        expected = path.read_bytes().decode()
+        if text != expected:
+            diff = difflib.unified_diff(
+                expected.splitlines(), text.splitlines(), f"golden/{name}", "now", lineterm=""
+            )
+            pytest.fail("\n".join([*diff, again]), pytrace=False)
+
+    return check
