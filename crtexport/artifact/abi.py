@@ -1,0 +1,83 @@
+"""The binary interface that both backends print: codes, conventions and tables, defined once.
+
+The packed convention is TVM's: ``int f(TVMValue *args, int *type_codes, int num_args,
+TVMValue *ret_value, int *ret_type_code, void *resource_handle)``. The arguments of a model's packed
+function are its inputs, its outputs and, if :func:`takes_workspace`, the workspace; each a
+``DLTensor *`` (type code 7 or 13), whose data starts ``byte_offset`` bytes after ``data``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from crtexport.artifact.model import Artifact, Interface, RegistryEntry
+from crtexport.errors import CrtExportError
+from crtexport.ir.types import DType
+
+OK = 0
+ERROR_NULL = -1
+"""A null pointer: the struct itself, one of its fields, or a tensor's data."""
+ERROR_ARGUMENTS = -2
+"""A packed call with the wrong number of arguments or a wrong type code."""
+
+TYPE_CODE_OPAQUE_HANDLE = 3
+TYPE_CODE_DLTENSOR = 7
+TYPE_CODE_NDARRAY = 13
+TENSOR_TYPE_CODES = (TYPE_CODE_DLTENSOR, TYPE_CODE_NDARRAY)
+
+METADATA_VERSION = 1
+MAX_NAME = 119
+"""Longest name that the C runtime's buffers hold (TVM_CRT_MAX_STRLEN_FUNCTION_NAME - 1)."""
+MAX_PACKED_ARGS = 10
+"""Most arguments that the C runtime passes (TVM_CRT_MAX_ARGS)."""
+
+WORKSPACE_POOL = "workspace"
+"""Field of ``struct tvmgen_<m>_workspace_pools``, and the name of the pool in the metadata."""
+
+_DLDATATYPE = {
+    DType.BOOL: (1, 1), DType.INT8: (0, 8), DType.UINT8: (1, 8), DType.INT16: (0, 16),
+    DType.UINT16: (1, 16), DType.INT32: (0, 32), DType.UINT32: (1, 32), DType.INT64: (0, 64),
+    DType.FLOAT16: (2, 16), DType.FLOAT32: (2, 32), DType.FLOAT64: (2, 64),
+}
+
+
+def dl_data_type(dtype: DType) -> tuple[int, int, int]:
+    """``DLDataType`` {code, bits, lanes} of an element type; bool is one unsigned bit."""
+    code, bits = _DLDATATYPE[dtype]
+    return code, bits, 1
+
+
+def metadata_name(interface: Interface) -> str:
+    """The name of an input or output in ``TVMTensorInfo``: its field in the C interface."""
+    return interface.field
+
+
+def takes_workspace(artifact: Artifact) -> bool:
+    """Whether ``run`` has a workspace argument: the caller owns it, and there is one."""
+    return artifact.workspace_caller and artifact.workspace_size > 0
+
+
+def packed_arity(artifact: Artifact) -> int:
+    """Number of arguments of the packed run function."""
+    return len(artifact.inputs) + len(artifact.outputs) + takes_workspace(artifact)
+
+
+def registry_names(entries: Iterable[RegistryEntry], *, little_endian: bool) -> bytes:
+    """``TVMFuncRegistry.names``: a 16-bit count, NUL-terminated names, and a NUL that ends them.
+
+    Raises CrtExportError for names that a lookup could never find or that don't fit.
+    """
+    entries = tuple(entries)
+    blob = len(entries).to_bytes(2, "little" if little_endian else "big")
+    seen: set[bytes] = set()
+    for entry in entries:
+        name = entry.name.encode("utf-8")
+        if not name or b"\0" in name or len(name) > MAX_NAME or name in seen:
+            raise CrtExportError(
+                "a name in the function registry must be unique, not empty, without NUL and at "
+                f"most {MAX_NAME} bytes long",
+                location=entry.name,
+            )
+        seen.add(name)
+        blob += name + b"\0"
+    return blob + b"\0"
