@@ -1,0 +1,267 @@
+"""Reference runtimes for ``.tflite`` models: what an exported network is compared with.
+
+A runtime lives in a process of its own (:mod:`crtexport.simulate.reference_worker`): it may need
+another NumPy or another Python than crtexport, and its crash is an error message here.
+``CRTEXPORT_TFLITE_PYTHON`` and ``CRTEXPORT_LITERT_PYTHON`` name the Python to run it with.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import io
+import json
+import os
+import struct
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any, Literal, NoReturn
+
+import numpy as np
+import numpy.typing as npt
+
+from crtexport.errors import CrtExportError, RunFailedError, ToolMissingError
+from crtexport.ir.types import Rounding
+
+RuntimeName = Literal["tflite-runtime", "ai-edge-litert"]
+Array = npt.NDArray[np.generic]
+
+_HEADER = struct.Struct("<cQ")
+_WORKER = Path(__file__).with_name("reference_worker.py")
+
+
+@dataclass(frozen=True)
+class _Kind:
+    module: str
+    variable: str
+    hint: str
+
+
+_KINDS: dict[RuntimeName, _Kind] = {
+    "tflite-runtime": _Kind(
+        "tflite_runtime",
+        "CRTEXPORT_TFLITE_PYTHON",
+        "pip install 'tflite-runtime==2.14.0' 'numpy<2' (Python 3.11 or older), or set"
+        " CRTEXPORT_TFLITE_PYTHON to the Python of an environment that has them",
+    ),
+    "ai-edge-litert": _Kind(
+        "ai_edge_litert",
+        "CRTEXPORT_LITERT_PYTHON",
+        "pip install 'ai-edge-litert>=2.0', or set CRTEXPORT_LITERT_PYTHON to the Python of an"
+        " environment that has it",
+    ),
+}
+
+_BY_ROUNDING: dict[Rounding, RuntimeName] = {
+    Rounding.DOUBLE: "tflite-runtime",
+    Rounding.SINGLE: "ai-edge-litert",
+}
+
+
+@dataclass(frozen=True)
+class ReferenceRuntime:
+    """A runtime that seems to be installed, and the Python that runs it."""
+
+    name: RuntimeName
+    python: str
+
+
+def find_runtime(name: RuntimeName) -> ReferenceRuntime:
+    """The runtime ``name``: under the Python that its variable names, else under this one.
+
+    Raises ToolMissingError, with the pip package, where this Python doesn't have it.
+    """
+    kind = _KINDS[name]
+    python = os.environ.get(kind.variable)
+    if python:
+        return ReferenceRuntime(name, python)
+    if importlib.util.find_spec(kind.module) is None:
+        raise ToolMissingError(f"the reference runtime {name} is not installed", hint=kind.hint)
+    return ReferenceRuntime(name, sys.executable)
+
+
+def find_reference(rounding: Rounding) -> ReferenceRuntime:
+    """The runtime whose reference kernels round as ``rounding``.
+
+    tflite-runtime 2.14 for DOUBLE (as TensorFlow Lite Micro), ai-edge-litert 2.x for SINGLE.
+    Raises ToolMissingError, with the pip package, where it isn't installed.
+    """
+    return find_runtime(_BY_ROUNDING[rounding])
+
+
+@dataclass(frozen=True)
+class TensorInfo:
+    """One input or output of a model as the runtime sees it; ``dtype`` is NumPy's name."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+
+
+class TFLiteReference:
+    """A ``.tflite`` model in a reference runtime's reference kernels (BUILTIN_REF, no delegate).
+
+    A context manager; the process ends with it. ``runtime`` None takes tflite-runtime, else
+    ai-edge-litert. :meth:`load` puts another model into the same process, which is much faster
+    than a new one. Raises ToolMissingError where the runtime isn't there or can't start, and
+    CrtExportError for a model that it refuses.
+    """
+
+    def __init__(
+        self, model_path: str | Path, *, runtime: RuntimeName | ReferenceRuntime | None = None
+    ) -> None:
+        if isinstance(runtime, ReferenceRuntime):
+            self.runtime = runtime
+        else:
+            self.runtime = _first_runtime() if runtime is None else find_runtime(runtime)
+        self.inputs: tuple[TensorInfo, ...] = ()
+        self.outputs: tuple[TensorInfo, ...] = ()
+        self._chatter = tempfile.TemporaryFile()  # noqa: SIM115  (closed by close())
+        try:
+            self._process = _start(self.runtime, self._chatter)
+            self.version = self._greet()
+            self.load(model_path)
+        except BaseException:
+            self.close()
+            raise
+
+    def __enter__(self) -> TFLiteReference:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @property
+    def description(self) -> str:
+        """For example ``"tflite-runtime 2.14.0 BUILTIN_REF"``."""
+        return f"{self.runtime.name} {self.version} BUILTIN_REF"
+
+    def load(self, model_path: str | Path) -> None:
+        """Replace the model by the one at ``model_path``."""
+        path = Path(model_path)
+        if not path.is_file():
+            raise CrtExportError("no such file", location=str(path))
+        try:
+            answer = json.loads(self._ask(b"L", str(path.resolve()).encode()))
+        except CrtExportError as error:
+            raise error.within(str(path)) from None
+        self.inputs = tuple(map(_tensor_info, answer["inputs"]))
+        self.outputs = tuple(map(_tensor_info, answer["outputs"]))
+
+    def run(self, inputs: Sequence[Array]) -> list[Array]:
+        """The outputs for ``inputs``, both in the model's order; shapes and dtypes must fit."""
+        answer = self._ask(b"R", _pack(inputs))
+        by_position = _unpack(answer)
+        return [by_position[str(i)] for i in range(len(by_position))]
+
+    def intermediate(self, inputs: Sequence[Array]) -> dict[int, Array]:
+        """All tensors after a run, by their index in the file; for finding the first difference.
+
+        Constants are among them, and tensors of the runtime's own follow the file's last index.
+        """
+        answer = self._ask(b"I", _pack(inputs))
+        return {int(index): value for index, value in _unpack(answer).items()}
+
+    def close(self) -> None:
+        """End the process; may be called twice."""
+        process = getattr(self, "_process", None)
+        if process is not None:
+            for stream in (process.stdin, process.stdout):
+                with contextlib.suppress(BrokenPipeError):
+                    stream.close()
+            process.kill()
+            process.wait()
+        self._chatter.close()
+
+    def _greet(self) -> str:
+        try:
+            hello = json.loads(self._receive())
+        except CrtExportError as error:
+            raise ToolMissingError(
+                f"the reference runtime {self.runtime.name} can't be loaded: {error.problem}",
+                location=self.runtime.python,
+                hint=_KINDS[self.runtime.name].hint,
+            ) from None
+        return str(hello["version"])
+
+    def _ask(self, kind: bytes, payload: bytes) -> bytes:
+        stdin = self._process.stdin
+        if stdin is None or stdin.closed:
+            raise CrtExportError("the reference runtime was closed")
+        try:
+            stdin.write(_HEADER.pack(kind, len(payload)) + payload)
+            stdin.flush()
+        except BrokenPipeError:
+            self._died()
+        return self._receive()
+
+    def _receive(self) -> bytes:
+        header = self._read(_HEADER.size)
+        kind, length = _HEADER.unpack(header)
+        payload = self._read(length)
+        if kind == b"E":
+            raise CrtExportError(
+                f"{self.runtime.name}: {payload.decode('utf-8', 'replace').strip()}"
+            )
+        return payload
+
+    def _read(self, length: int) -> bytes:
+        stdout = self._process.stdout
+        data = stdout.read(length) if stdout is not None else b""
+        if len(data) < length:
+            self._died()
+        return data
+
+    def _died(self) -> NoReturn:
+        status = self._process.wait()
+        self._chatter.seek(0)
+        last = self._chatter.read().decode("utf-8", "replace").strip().splitlines()[-1:]
+        raise RunFailedError(
+            f"{self.runtime.name} ended with status {status}" + "".join(f": {x}" for x in last),
+            location=self.runtime.python,
+        )
+
+
+def _first_runtime() -> ReferenceRuntime:
+    try:
+        return find_runtime("tflite-runtime")
+    except ToolMissingError as missing:
+        try:
+            return find_runtime("ai-edge-litert")
+        except ToolMissingError:
+            raise missing from None
+
+
+def _start(runtime: ReferenceRuntime, chatter: IO[bytes]) -> subprocess.Popen[bytes]:
+    try:
+        return subprocess.Popen(
+            [runtime.python, str(_WORKER), runtime.name],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=chatter,
+        )
+    except OSError as error:
+        raise ToolMissingError(
+            f"can't be started: {error.strerror}",
+            location=runtime.python,
+            hint=f"{_KINDS[runtime.name].variable} names the Python for {runtime.name}",
+        ) from None
+
+
+def _tensor_info(entry: dict[str, Any]) -> TensorInfo:
+    return TensorInfo(entry["name"], entry["dtype"], tuple(entry["shape"]))
+
+
+def _pack(arrays: Sequence[Array]) -> bytes:
+    packed = io.BytesIO()
+    np.savez(packed, **{str(i): value for i, value in enumerate(arrays)})
+    return packed.getvalue()
+
+
+def _unpack(payload: bytes) -> dict[str, Array]:
+    with np.load(io.BytesIO(payload), allow_pickle=False) as archive:
+        return {name: archive[name] for name in archive.files}
