@@ -1,0 +1,68 @@
+"""A graph as text: stable, one line per tensor that is given and per node, names escaped."""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+
+from crtexport.errors import printable
+from crtexport.ir.graph import Graph, Node, Tensor
+from crtexport.ir.types import Quantization
+
+_SCALES_SHOWN = 4
+
+
+def dump(graph: Graph) -> str:
+    """``graph`` for people and golden files; equal graphs give equal text.
+
+    Where constants' bytes lie and which file the graph came from is not part of it.
+    """
+    lines = [f"graph {graph.name!r} rounding={graph.rounding.value}"]
+    lines += [f"  input {_defined(graph, tensor)}" for tensor in graph.inputs]
+    lines += [
+        f"  constant {_defined(graph, index)} {tensor.constant.nbytes} bytes"
+        for index, tensor in enumerate(graph.tensors)
+        if tensor.constant is not None
+    ]
+    lines += [f"  {_node(graph, node)}" for node in graph.nodes]
+    lines.append(f"  output {', '.join(f'%{tensor}' for tensor in graph.outputs)}")
+    return "\n".join(lines) + "\n"
+
+
+def _node(graph: Graph, node: Node) -> str:
+    results = ", ".join(_defined(graph, tensor) for tensor in node.outputs)
+    operands = ", ".join("none" if t is None else f"%{t}" for t in node.inputs)
+    origin = f"  # {printable(node.origin)}" if node.origin else ""
+    named = f" {node.name!r}" if node.name else ""
+    return f"{results} = {type(node.op).__name__}({operands}){_attributes(node.op)}{named}{origin}"
+
+
+def _attributes(op: object) -> str:
+    """All attributes by name, nested ones in braces; nothing for an operator without any."""
+    if not dataclasses.is_dataclass(op):
+        return ""
+    fields = dataclasses.fields(op)
+    values = ", ".join(f"{f.name}={_value(getattr(op, f.name))}" for f in fields)
+    return f" {{{values}}}" if fields else ""
+
+
+def _value(value: object) -> str:
+    if isinstance(value, enum.Enum):
+        return str(value.value)
+    if dataclasses.is_dataclass(value):
+        return _attributes(value).lstrip()
+    return repr(value)
+
+
+def _defined(graph: Graph, index: int) -> str:
+    tensor: Tensor = graph.tensors[index]
+    quant = f" {_quantization(tensor.type.quant)}" if tensor.type.quant else ""
+    return f"%{index} {tensor.name!r}: {tensor.type}{quant}"
+
+
+def _quantization(quant: Quantization) -> str:
+    pairs = list(zip(quant.scale, quant.zero_point, strict=False))
+    shown = ", ".join(f"{scale!r}@{zero}" for scale, zero in pairs[:_SCALES_SHOWN])
+    more = f", … {len(pairs)}" if len(pairs) > _SCALES_SHOWN else ""
+    along = "" if quant.axis is None else f" axis={quant.axis}"
+    return f"q({shown}{more}{along})"

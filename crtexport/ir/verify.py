@@ -1,0 +1,247 @@
+"""What every Graph must satisfy; run after import and after each pass.
+
+Only what makes a network meaningless is refused here. What a kernel can't do is said by the
+kernels' own rules.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from crtexport.errors import CrtExportError
+from crtexport.ir.graph import Graph, Node, Tensor
+from crtexport.ir.infer import infer
+from crtexport.ir.ops import (
+    Add,
+    AveragePool2D,
+    Concatenation,
+    Conv2D,
+    DepthwiseConv2D,
+    Dequantize,
+    FullyConnected,
+    Logistic,
+    Mean,
+    Mul,
+    Op,
+    Quantize,
+    Softmax,
+    Sub,
+    Tanh,
+)
+from crtexport.ir.types import ConstantRef, DType, Quantization, TensorType
+
+MAX_RANK = 8
+MAX_BYTES = 1 << 40
+"""More than any tensor of a network that is meant for a microcontroller or its host."""
+
+_SCALED = frozenset({DType.INT8, DType.UINT8, DType.INT16})
+_NEED_SCALES = (
+    Conv2D, DepthwiseConv2D, FullyConnected, AveragePool2D, Add, Sub, Mul, Mean, Softmax, Logistic,
+    Tanh, Quantize, Dequantize,
+)  # fmt: skip
+_BIAS_TOLERANCE = 0.01
+
+
+def verify(graph: Graph) -> None:
+    """Raise CrtExportError, naming the node or tensor, where ``graph`` is not a valid network.
+
+    Checked: ids, order, one producer per tensor, shapes and types as inferred, constants of the
+    right size, quantization. A tensor may be a graph output twice, and an input may be an output.
+    """
+    try:
+        for index, tensor in enumerate(graph.tensors):
+            _check_tensor(index, tensor)
+        _check_order(graph)
+        for node in graph.nodes:
+            _check_node(graph, node)
+        if not graph.outputs:
+            raise CrtExportError("the graph has no output")
+    except CrtExportError as error:
+        raise error.within(*([graph.source] if graph.source else [])) from None
+
+
+def describe(index: int, tensor: Tensor) -> str:
+    """How errors call a tensor: its number, and its name as a quoted string."""
+    return f"tensor {index} {tensor.name!r}"
+
+
+def _check_tensor(index: int, tensor: Tensor) -> None:
+    where = describe(index, tensor)
+    type_ = tensor.type
+    if len(type_.shape) > MAX_RANK:
+        raise CrtExportError(
+            f"{len(type_.shape)} dimensions; the most is {MAX_RANK}", location=where
+        )
+    if any(size < 0 for size in type_.shape):
+        raise CrtExportError(
+            f"the shape {list(type_.shape)} is not static",
+            location=where,
+            hint="give every dimension a fixed, non-negative size",
+        )
+    # Sizes one by one first: the product of huge sizes is a needlessly huge integer.
+    if any(size > MAX_BYTES for size in type_.shape) or type_.nbytes > MAX_BYTES:
+        raise CrtExportError(f"{type_} is larger than {MAX_BYTES} bytes", location=where)
+    if type_.quant is not None:
+        _check_quantization(type_, type_.quant, where)
+    if tensor.constant is not None:
+        _check_constant(type_, tensor.constant, where)
+
+
+def _check_quantization(type_: TensorType, quant: Quantization, where: str) -> None:
+    if not type_.dtype.is_integer:
+        raise CrtExportError(f"{type_.dtype.value} can't have quantization", location=where)
+    if not quant.scale or len(quant.scale) != len(quant.zero_point):
+        raise CrtExportError(
+            f"{len(quant.scale)} scales with {len(quant.zero_point)} zero points", location=where
+        )
+    for scale in quant.scale:
+        if not (math.isfinite(scale) and scale > 0):
+            raise CrtExportError(f"the scale {scale} is not positive and finite", location=where)
+    low, high = type_.dtype.limits
+    for zero in quant.zero_point:
+        if not low <= zero <= high:
+            raise CrtExportError(
+                f"the zero point {zero} is outside of {type_.dtype.value}", location=where
+            )
+    if quant.axis is None:
+        if len(quant.scale) != 1:
+            raise CrtExportError(f"{len(quant.scale)} scales without an axis", location=where)
+        return
+    if not 0 <= quant.axis < len(type_.shape):
+        raise CrtExportError(f"quantized along axis {quant.axis} of {type_}", location=where)
+    if len(quant.scale) != type_.shape[quant.axis]:
+        raise CrtExportError(
+            f"{len(quant.scale)} scales for axis {quant.axis} of {type_}", location=where
+        )
+
+
+def _check_constant(type_: TensorType, constant: ConstantRef, where: str) -> None:
+    if (constant.data is None) == (constant.path is None):
+        raise CrtExportError("a constant needs either bytes or a file", location=where)
+    held = constant.nbytes if constant.data is None else len(constant.data)
+    if not constant.nbytes == held == type_.nbytes or constant.offset < 0:
+        raise CrtExportError(
+            f"{type_} takes {type_.nbytes} bytes, the constant has {held}", location=where
+        )
+
+
+def _check_order(graph: Graph) -> None:
+    """Every tensor is defined once, before it is used."""
+    defined = {i for i, tensor in enumerate(graph.tensors) if tensor.constant is not None}
+    for position, tensor in enumerate(graph.inputs):
+        where: tuple[str, ...] = (f"graph input {position}",)
+        name = _check_id(graph, tensor, where)
+        if tensor in defined:
+            why = "a constant" if graph.constant(tensor) else "already a graph input"
+            raise CrtExportError(f"{name} is {why}", location=where)
+        _check_per_tensor(graph, tensor)
+        defined.add(tensor)
+    for node in graph.nodes:
+        for position, maybe in enumerate(node.inputs):
+            if maybe is None:
+                continue
+            where = (str(node), f"input {position}")
+            name = _check_id(graph, maybe, where)
+            if maybe not in defined:
+                raise CrtExportError(f"{name} is used before it is defined", location=where)
+        for position, tensor in enumerate(node.outputs):
+            where = (str(node), f"output {position}")
+            name = _check_id(graph, tensor, where)
+            if tensor in defined:
+                raise CrtExportError(f"{name} is defined a second time", location=where)
+            _check_per_tensor(graph, tensor)
+            defined.add(tensor)
+    for position, tensor in enumerate(graph.outputs):
+        where = (f"graph output {position}",)
+        name = _check_id(graph, tensor, where)
+        if tensor not in defined:
+            raise CrtExportError(f"nothing computes {name}", location=where)
+
+
+def _check_id(graph: Graph, tensor: int, where: Sequence[str]) -> str:
+    """How errors call ``tensor``, which must exist."""
+    if not 0 <= tensor < len(graph.tensors):
+        raise CrtExportError(
+            f"there is no tensor {tensor}; the graph has {len(graph.tensors)}", location=where
+        )
+    return describe(tensor, graph.tensors[tensor])
+
+
+def _check_per_tensor(graph: Graph, tensor: int) -> None:
+    quant = graph.type(tensor).quant
+    if quant is not None and not quant.per_tensor:
+        raise CrtExportError(
+            "only constants can have a scale per slice",
+            location=describe(tensor, graph.tensors[tensor]),
+        )
+
+
+def _check_node(graph: Graph, node: Node) -> None:
+    try:
+        types = tuple(None if i is None else graph.type(i) for i in node.inputs)
+        declared = tuple(graph.type(i) for i in node.outputs)
+        quantized = declared[0].dtype if declared else DType.INT8
+        inferred = infer(node.op, types, quantized=quantized)
+        if len(declared) != len(inferred):
+            raise CrtExportError(f"expected {len(inferred)} output, found {len(declared)}")
+        for position, (found, expected) in enumerate(zip(declared, inferred, strict=True)):
+            if (found.dtype, found.shape) != (expected.dtype, expected.shape):
+                name = describe(node.outputs[position], graph.tensors[node.outputs[position]])
+                raise CrtExportError(f"{name} is {found}, but the operator gives {expected}")
+        _check_scaled(node.op, types, declared)
+    except CrtExportError as error:
+        raise error.within(str(node)) from None
+
+
+def _check_scaled(
+    op: Op, inputs: tuple[TensorType | None, ...], outputs: tuple[TensorType, ...]
+) -> None:
+    """Integers that stand for real numbers have scales; weights and biases the usual ones."""
+    present = [type_ for type_ in inputs if type_ is not None]
+    if isinstance(op, _NEED_SCALES):
+        for type_ in (*present, *outputs):
+            if type_.dtype in _SCALED and type_.quant is None:
+                raise CrtExportError(f"{type_} has no scale and zero point")
+    if isinstance(op, Concatenation):
+        scaled = [t.quant is not None for t in (*present, *outputs) if t.dtype in _SCALED]
+        if any(scaled) and not all(scaled):
+            raise CrtExportError("some of the integer tensors have scales and others have none")
+    if isinstance(op, Conv2D | DepthwiseConv2D | FullyConnected):
+        bias = inputs[2] if len(inputs) > 2 else None
+        axis = 3 if isinstance(op, DepthwiseConv2D) else 0
+        _check_weights(present[1], axis)
+        if bias is not None and not bias.dtype.is_float:
+            _check_bias(present[0], present[1], bias, outputs[0])
+
+
+def _check_weights(weights: TensorType, axis: int) -> None:
+    quant = weights.quant
+    if quant is None:
+        return
+    if weights.dtype is DType.INT8 and any(quant.zero_point):
+        raise CrtExportError("int8 weights must have zero point 0")
+    if not quant.per_tensor and quant.axis != axis:
+        raise CrtExportError(f"scales of these weights go along axis {axis}, found {quant.axis}")
+
+
+def _check_bias(
+    data: TensorType, weights: TensorType, bias: TensorType, result: TensorType
+) -> None:
+    """An integer bias is added to sums of products, so its scale is input scale × weight scale."""
+    if bias.quant is None or data.quant is None or weights.quant is None or result.quant is None:
+        return
+    if any(bias.quant.zero_point):
+        raise CrtExportError("an integer bias must have zero point 0")
+    count = max(len(bias.quant.scale), len(weights.quant.scale))
+    for unit in range(count):
+        weight_scale = weights.quant.scale[unit if len(weights.quant.scale) > 1 else 0]
+        bias_scale = bias.quant.scale[unit if len(bias.quant.scale) > 1 else 0]
+        expected = data.quant.scale[0] * weight_scale
+        off = abs(expected - bias_scale)
+        # Both tolerances: converters round tiny scales, and the result can't show tiny ones.
+        if off > max(_BIAS_TOLERANCE * expected, 2 * _BIAS_TOLERANCE * result.quant.scale[0]):
+            raise CrtExportError(
+                f"the bias of unit {unit} has scale {bias_scale:.6g}, but input and weights"
+                f" give {expected:.6g}"
+            )
