@@ -1,0 +1,167 @@
+"""Names: from whatever a model calls things to identifiers that C and C++ accept.
+
+Struct fields. As microTVM does, every character of a tensor name that is neither an ASCII letter
+nor a digit becomes ``_`` and case is kept (``serving_default_input:0`` is the field
+``serving_default_input_0``, ``Identity`` stays ``Identity``), so that firmware that fills
+``inputs.serving_default_input_0`` builds unchanged. Where that would not be an identifier that is
+safe in every C and C++ file, it is changed: a leading digit or underscore gets ``t_`` in front, a
+keyword gets ``_`` behind, a name all in capitals (which is how macros are spelled) is lower-cased,
+a name without any usable character is called ``input0`` or ``output1`` by kind and position.
+
+Macros. They carry the field in capitals, ``TVMGEN_<M>_<FIELD>_SIZE``, as microTVM's do. Only where
+that stem is ambiguous, because an input and an output share it or because it is one of the model's
+own (an input called ``workspace``), the stem carries the kind: ``TVMGEN_<M>_INPUT_<FIELD>_SIZE``.
+
+Whatever still clashes is refused with both names.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Sequence
+
+from crtexport.artifact.abi import MAX_NAME
+from crtexport.errors import CrtExportError
+
+MAX_MODULE = MAX_NAME - len("tvmgen__get_c_metadata")
+"""Longest module name whose registered functions the C runtime can look up."""
+
+_KEYWORDS = """
+auto break case char const continue default do double else enum extern float for goto if inline int
+long register restrict return short signed sizeof static struct switch typedef union unsigned void
+volatile while
+alignas alignof bool constexpr false nullptr static_assert thread_local true typeof typeof_unqual
+and and_eq asm bitand bitor catch char8_t char16_t char32_t class co_await co_return co_yield compl
+concept const_cast consteval constinit decltype delete dynamic_cast explicit export friend import
+module mutable namespace new noexcept not not_eq operator or or_eq private protected public
+reinterpret_cast requires static_cast template this throw try typeid typename using virtual wchar_t
+xor xor_eq
+"""
+# Macros and file-scope names that common compilers and headers define in lower case.
+_TAKEN = """
+arm assert complex errno fortran i386 imaginary linux main mips noreturn offsetof riscv signgam
+stderr stdin stdout unix va_arg va_end va_list va_start
+int8_t int16_t int32_t int64_t uint8_t uint16_t uint32_t uint64_t intptr_t uintptr_t ptrdiff_t
+size_t memcpy memset memmove memcmp
+"""
+RESERVED = frozenset(_KEYWORDS.split()) | frozenset(_TAKEN.split())
+"""Words that no generated identifier may be: keywords of C99 to C23 and C++, and common macros."""
+
+MODEL_MACROS = frozenset({
+    "WORKSPACE_SIZE", "WORKSPACE_ALIGN", "WORKSPACE_ATTR", "WORKSPACE_WORKSPACE_POOL_SIZE",
+    "CONSTANTS_SIZE", "CONSTANTS_ATTR", "OK", "ERROR_NULL", "ERROR_ARGUMENTS",
+})
+"""Macros that speak of the model and not of a tensor, after ``TVMGEN_<M>_``."""
+TENSOR_MACROS = (
+    "SIZE", "ELEMENTS", "DTYPE", "DTYPE_CODE", "DTYPE_BITS", "NDIM", "SHAPE", "SCALE", "ZERO_POINT"
+)
+"""What each tensor's macros say, after ``TVMGEN_<M>_<stem>_``."""
+
+
+def sanitize_module(name: str) -> str:
+    """``name`` as the ``<module>`` of ``tvmgen_<module>_*``: lower case, ``[a-z0-9_]+``.
+
+    Raises CrtExportError when nothing usable is left or when the result is too long for the C
+    runtime's name buffers.
+    """
+    module = re.sub(r"[^a-z0-9]+", "_", name.lower()).strip("_")
+    hint = "give a name of letters, digits and underscores with --module-name"
+    if not module:
+        raise CrtExportError("no module name can be made of this text", location=name, hint=hint)
+    if len(module) > MAX_MODULE:
+        raise CrtExportError(
+            f"the module name has {len(module)} characters, at most {MAX_MODULE} are possible",
+            location=name,
+            hint=hint,
+        )
+    return module
+
+
+def _safe(text: str) -> str:
+    """``text``, of ``[A-Za-z0-9_]``, changed where C or C++ reserve it."""
+    if text[0] == "_" or text[0].isdigit():
+        text = "t_" + text.lstrip("_")
+    return text + "_" if text in RESERVED else text
+
+
+def c_identifier(text: str) -> str:
+    """A lower-case identifier ``[a-z][a-z0-9_]*`` that reads like ``text``.
+
+    Never empty, never a keyword of C or C++, without ``__``.
+    """
+    plain = re.sub(r"[^a-z0-9]+", "_", text.lower()).strip("_")
+    return _safe(plain) if plain else "unnamed"
+
+
+def _field(name: str, kind: str, position: int) -> str:
+    plain = re.sub(r"[^A-Za-z0-9]", "_", name)
+    if not plain.strip("_"):
+        return f"{kind}{position}"
+    return _safe(plain.lower() if plain.upper() == plain else plain)
+
+
+def interface_fields(names: Sequence[str], kind: str) -> tuple[str, ...]:
+    """Struct fields for the tensors ``names``; ``kind`` is ``"input"`` or ``"output"``.
+
+    Raises CrtExportError, naming both, when two names become the same field or differ only in case
+    (their macros would be the same).
+    """
+    fields: dict[str, tuple[str, str]] = {}
+    for position, name in enumerate(names):
+        field = _field(name, kind, position)
+        other, _ = fields.setdefault(field.upper(), (name, field))
+        if len(fields) == position:
+            raise CrtExportError(
+                f"{kind}s {other!r} and {name!r} would both be called {field!r} in C",
+                location=name,
+                hint=f"rename one of the {kind}s in the model",
+            )
+    return tuple(field for _, field in fields.values())
+
+
+def macro_stems(
+    inputs: Sequence[str], outputs: Sequence[str]
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """``<stem>`` of ``TVMGEN_<M>_<stem>_SIZE`` for the fields of all inputs and of all outputs.
+
+    Raises CrtExportError when two tensors would still share a macro.
+    """
+    fields = (*inputs, *outputs)
+    uses = Counter(field.upper() for field in fields)
+
+    def stem(field: str, kind: str) -> str:
+        upper = field.upper()
+        ambiguous = uses[upper] > 1 or any(f"{upper}_{m}" in MODEL_MACROS for m in TENSOR_MACROS)
+        return f"{kind}_{upper}" if ambiguous else upper
+
+    stems = [stem(f, "INPUT") for f in inputs] + [stem(f, "OUTPUT") for f in outputs]
+    owners: dict[str, int] = {}
+    for position, own in enumerate(stems):
+        for macro in TENSOR_MACROS:
+            other = owners.setdefault(f"{own}_{macro}", position)
+            if other != position:
+                both = f"{fields[other]!r} and {fields[position]!r}"
+                raise CrtExportError(
+                    f"{both} would share the macro {own}_{macro}",
+                    location=fields[position],
+                    hint="rename one of them in the model",
+                )
+    return tuple(stems[: len(inputs)]), tuple(stems[len(inputs) :])
+
+
+class Namer:
+    """Hands out file-local symbols, each once: ``conv2d``, ``conv2d_2``, …"""
+
+    def __init__(self, taken: Iterable[str] = ()) -> None:
+        self._taken = set(taken)
+
+    def name(self, text: str) -> str:
+        """An identifier that reads like ``text`` and was not given before."""
+        base = c_identifier(text)
+        candidate, count = base, 1
+        while candidate in self._taken:
+            count += 1
+            candidate = f"{base}_{count}"
+        self._taken.add(candidate)
+        return candidate

@@ -1,0 +1,56 @@
+"""Where ``templates/`` and ``boards/`` are, in a checkout or an installed wheel; asked only here."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import jinja2
+
+from crtexport.errors import CrtExportError
+
+_PACKAGE = Path(__file__).resolve().parent
+
+
+def _find(name: str) -> Path:
+    """The folder ``name``: package data of a wheel, else the one beside the package's checkout.
+
+    A folder that happens to stand beside an installed package is not ours, hence the look for
+    ``pyproject.toml``.
+    """
+    installed = _PACKAGE / "_data" / name
+    if installed.is_dir():
+        return installed
+    checkout = _PACKAGE.parent
+    if (checkout / "pyproject.toml").is_file() and (checkout / name).is_dir():
+        return checkout / name
+    raise CrtExportError(
+        f"the folder {name!r} that belongs to crtexport is missing",
+        location=str(_PACKAGE),
+        hint="install crtexport again; the installation is incomplete",
+    )
+
+
+def templates_dir() -> Path:
+    """The folder of whole-file templates. Raises CrtExportError when the installation lacks it."""
+    return _find("templates")
+
+
+def boards_dir() -> Path:
+    """The folder of bundled boards. Raises CrtExportError when the installation lacks it."""
+    return _find("boards")
+
+
+def environment() -> jinja2.Environment:
+    """A Jinja environment over :func:`templates_dir`.
+
+    Undefined names are errors, nothing is escaped (the output is C, not HTML), a block tag takes
+    its own line with it, and the final newline stays.
+    """
+    return jinja2.Environment(
+        loader=jinja2.FileSystemLoader(templates_dir()),
+        undefined=jinja2.StrictUndefined,
+        autoescape=False,  # noqa: S701  (C text: escaping is done by type, before rendering)
+        keep_trailing_newline=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
