@@ -1,0 +1,178 @@
+"""What goes into a package, and the metadata that describes it."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal, NotRequired, TypedDict
+
+from crtexport.artifact.model import Artifact
+from crtexport.errors import CrtExportError
+from crtexport.ir.graph import Graph
+from crtexport.mlf import layout
+from crtexport.mlf.metadata import json_bytes
+from crtexport.mlf.objects import ObjectFacts, object_facts
+from crtexport.plan.model import Plan, Space
+from crtexport.target import Target
+
+Blob = bytes | Path
+"""A member's bytes, or the file to stream them from."""
+
+EMPTY_PARAMETERS = struct.pack("<QQQQ", 0xF7E58D4F05049CB7, 0, 0, 0)
+"""A dictionary of parameters without entries: all constants are in the generated code."""
+
+_GRAPH_FIRST_LINE = "# The network as crtexport understood it; this isn't Relay text.\n"
+_CHUNK = 1 << 20
+
+
+class PackageInfo(TypedDict):
+    """Facts about the export that only its caller knows.
+
+    ``undefined`` lists every symbol that the code may leave to the firmware. ``plan`` is
+    :func:`plan_data` of the model; ``tools`` maps the tools that made the code to their versions;
+    ``devices`` describes device images.
+    """
+
+    emit: Literal["c", "llvm"]
+    undefined: tuple[str, ...]
+    optimize: NotRequired[str]
+    rounding: NotRequired[str]
+    source: NotRequired[str]
+    source_sha256: NotRequired[str]
+    plan: NotRequired[Mapping[str, Any]]
+    tools: NotRequired[Mapping[str, str]]
+    devices: NotRequired[tuple[dict[str, Any], ...]]
+
+
+@dataclass(frozen=True)
+class PackageContents:
+    """One exported model.
+
+    ``sources`` and ``objects`` map basenames (``default_lib0.c``, ``default_lib1.o``) to contents;
+    ``header`` is the text of ``tvmgen_<module>.h``; ``runtime_headers`` maps paths relative to
+    ``runtime/include`` to bytes; ``board`` is the resolved board as JSON data with its ``name``.
+    """
+
+    artifact: Artifact
+    target: Target
+    board: Mapping[str, Any]
+    info: PackageInfo
+    header: str
+    graph_text: str
+    sources: Mapping[str, str] = field(default_factory=dict)
+    objects: Mapping[str, Blob] = field(default_factory=dict)
+    runtime_headers: Mapping[str, bytes] = field(default_factory=dict)
+
+
+def plan_data(graph: Graph, plan: Plan) -> dict[str, Any]:
+    """The memory plan as JSON data: the home of every planned tensor, and the order of nodes."""
+    placed = [
+        {
+            "id": index,
+            "tensor": graph.tensors[index].name,
+            "type": str(graph.tensors[index].type),
+            "bytes": graph.tensors[index].type.nbytes,
+            "space": home.space.value,
+            "index": home.index,
+            "offset": home.offset,
+        }
+        for index, home in enumerate(plan.placements)
+        if home is not None and home.space is not Space.CONSTANT
+    ]
+    steps = [
+        {"node": str(graph.nodes[step.node]), "in_place": [list(pair) for pair in step.in_place]}
+        for step in plan.steps
+    ]
+    return {
+        "workspace_bytes": plan.workspace_size,
+        "alignment": plan.alignment,
+        "tensors": placed,
+        "steps": steps,
+    }
+
+
+def blob_chunks(blob: Blob) -> Iterator[bytes]:
+    """The bytes of ``blob`` in pieces."""
+    if isinstance(blob, bytes):
+        yield blob
+        return
+    with blob.open("rb") as stream:
+        while piece := stream.read(_CHUNK):
+            yield piece
+
+
+def blob_size(blob: Blob) -> int:
+    return len(blob) if isinstance(blob, bytes) else blob.stat().st_size
+
+
+def check(contents: PackageContents) -> dict[str, ObjectFacts]:
+    """Refuse contents that no firmware could use; returns the facts of the objects.
+
+    Raises CrtExportError for bad or clashing file names, for a symbol that two objects define and,
+    where there are only objects, for a symbol that one needs but nobody promised.
+    """
+    layout.check_module(contents.artifact.module)
+    _check_basenames(contents)
+    facts = {name: object_facts(name, contents.objects[name]) for name in sorted(contents.objects)}
+    owner: dict[str, str] = {}
+    for name, fact in facts.items():
+        for symbol in fact.defined:
+            if symbol in owner:
+                raise CrtExportError(
+                    f"{owner[symbol]} defines the same symbol", location=(name, symbol)
+                )
+            owner[symbol] = name
+    allowed = {*contents.info["undefined"], *owner}
+    for name, fact in facts.items():
+        missing = sorted(set(fact.undefined) - allowed)
+        if missing and not contents.sources:
+            raise CrtExportError(
+                f"the object needs symbols that nothing provides: {', '.join(missing)}",
+                location=name,
+            )
+    return facts
+
+
+def _check_basenames(contents: PackageContents) -> None:
+    taken: dict[str, str] = {}
+    stems: dict[str, str] = {}
+    for name in (*contents.sources, *contents.objects):
+        layout.check_relative(name)
+        suffixes = layout.SOURCE_SUFFIXES if name in contents.sources else (layout.OBJECT_SUFFIX,)
+        stem, dot, suffix = name.rpartition(".")
+        if "/" in name or dot + suffix not in suffixes:
+            raise CrtExportError(
+                f"a file of generated code is named *{' or *'.join(suffixes)}, without a folder",
+                location=name,
+            )
+        if name.lower() in taken or stem.lower() in stems:
+            other = taken.get(name.lower()) or stems[stem.lower()]
+            raise CrtExportError(
+                f"the name clashes with {other}", location=name,
+                hint="build systems flatten folders and compile sources to objects of their name",
+            )
+        taken[name.lower()] = stems[stem.lower()] = name
+
+
+def member_files(contents: PackageContents) -> dict[str, Blob]:
+    """Every file of the package but the metadata, by path."""
+    module = contents.artifact.module
+    graph_text = _GRAPH_FIRST_LINE + contents.graph_text
+    files: dict[str, Blob] = {
+        layout.header(module): contents.header.encode("utf-8"),
+        layout.parameters(module): EMPTY_PARAMETERS,
+        layout.graph(module): graph_text.encode("utf-8", "backslashreplace"),
+        layout.BOARD: json_bytes(dict(contents.board)),
+    }
+    if "plan" in contents.info:
+        files[layout.PLAN] = json_bytes(dict(contents.info["plan"]))
+    for name, text in contents.sources.items():
+        files[layout.source(name)] = text.encode("utf-8")
+    for name, blob in contents.objects.items():
+        files[layout.library(name)] = blob
+    for name, content in contents.runtime_headers.items():
+        layout.check_relative(name)
+        files[layout.runtime_header(name)] = content
+    return files

@@ -1,0 +1,151 @@
+"""From the contents of a package to its metadata."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Mapping
+
+import crtexport
+from crtexport.artifact.model import Artifact, Interface
+from crtexport.errors import CrtExportError
+from crtexport.mlf import layout, metadata
+from crtexport.mlf.contents import PackageContents
+from crtexport.mlf.objects import ObjectFacts
+from crtexport.target import Target
+
+
+def describe(
+    contents: PackageContents,
+    facts: Mapping[str, ObjectFacts],
+    members: Mapping[str, metadata.Member],
+    epoch: int,
+) -> metadata.Metadata:
+    """The metadata of ``contents``; ``epoch`` is the export's date in seconds since 1970."""
+    artifact = contents.artifact
+    return metadata.Metadata(
+        modules={artifact.module: _module(contents, epoch)},
+        crtexport=_section(contents, facts, members),
+    )
+
+
+def _module(contents: PackageContents, epoch: int) -> metadata.Module:
+    artifact = contents.artifact
+    date = datetime.datetime.fromtimestamp(epoch, datetime.UTC)
+    io_size = sum(tensor.type.nbytes for tensor in (*artifact.inputs, *artifact.outputs))
+    main = metadata.MainEntry(
+        workspace_size_bytes=artifact.workspace_size,
+        constants_size_bytes=artifact.constants_size,
+        io_size_bytes=io_size,
+        inputs=_sizes(artifact.inputs),
+        outputs=_sizes(artifact.outputs),
+    )
+    return metadata.Module(
+        model_name=artifact.module,
+        export_datetime=date.strftime("%Y-%m-%d %H:%M:%SZ"),
+        memory=metadata.Memory(functions=metadata.Functions(main=(main,))),
+        target=(_target_string(contents.target, contents.info["emit"]),),
+        executors=("aot",),
+    )
+
+
+def _sizes(tensors: tuple[Interface, ...]) -> dict[str, metadata.TensorSize]:
+    """By the model's names where they tell the tensors apart, else by their fields in C."""
+    names = [tensor.name for tensor in tensors]
+    unique = len(set(names)) == len(names)
+    return {
+        (tensor.name if unique else tensor.field): metadata.TensorSize(
+            size=tensor.type.nbytes, dtype=tensor.type.dtype.value
+        )
+        for tensor in tensors
+    }
+
+
+def _target_string(target: Target, emit: str) -> str:
+    """The target as TVM writes one: a kind, then options."""
+    words = [emit, "-keys=cpu"]
+    if emit == "llvm":
+        words.append(f"-mtriple={target.triple}")
+    words.append(f"-mcpu={target.cpu}")
+    if emit == "llvm" and target.features:
+        words.append(f"-mattr={','.join(target.features)}")
+    return " ".join(words)
+
+
+def _section(
+    contents: PackageContents,
+    facts: Mapping[str, ObjectFacts],
+    members: Mapping[str, metadata.Member],
+) -> metadata.Section:
+    artifact, info, target = contents.artifact, contents.info, contents.target
+    name = contents.board.get("name")
+    if not isinstance(name, str) or not name:
+        raise CrtExportError("the board's data has no name", location="board")
+    defined = {symbol for fact in facts.values() for symbol in fact.defined}
+    used = {symbol for fact in facts.values() for symbol in fact.undefined} - defined
+    return metadata.Section(
+        version=crtexport.__version__,
+        emit=info["emit"],
+        system_lib=artifact.system_lib,
+        board=metadata.Board(name=name, file=layout.BOARD),
+        abi=metadata.Abi(
+            triple=target.triple, cpu=target.cpu, features=target.features,
+            float_abi=target.float_abi, abi=target.abi, pointer_bits=target.pointer_bits,
+            little_endian=target.little_endian, stack_align=target.stack_align,
+            reloc=target.reloc, cflags=target.cflags,
+        ),
+        modules={artifact.module: _module_section(contents)},
+        objects={
+            name: metadata.Object(
+                machine=fact.machine, bits=fact.bits, sections=dict(fact.sections),
+                defined=fact.defined, undefined=fact.undefined,
+            )
+            for name, fact in sorted(facts.items())
+        },
+        undefined=metadata.Undefined(
+            allowed=tuple(sorted(info["undefined"])),
+            used=None if contents.sources else tuple(sorted(used)),
+        ),
+        devices=tuple(info.get("devices", ())),
+        tools=dict(sorted(info.get("tools", {}).items())),
+        members=dict(sorted(members.items())),
+    )
+
+
+def _module_section(contents: PackageContents) -> metadata.ModuleSection:
+    artifact, info = contents.artifact, contents.info
+    return metadata.ModuleSection(
+        source=info.get("source", ""),
+        source_sha256=info.get("source_sha256", ""),
+        rounding=info.get("rounding", ""),
+        optimize=info.get("optimize", ""),
+        inputs=tuple(map(_tensor, artifact.inputs)),
+        outputs=tuple(map(_tensor, artifact.outputs)),
+        workspace=_workspace(artifact),
+        constants_bytes=artifact.constants_size,
+        registry=tuple(
+            metadata.Registered(name=entry.name, symbol=entry.symbol) for entry in artifact.registry
+        ),
+        plan=layout.PLAN if "plan" in info else None,
+    )
+
+
+def _workspace(artifact: Artifact) -> metadata.Workspace:
+    return metadata.Workspace(
+        bytes=artifact.workspace_size,
+        align=artifact.workspace_align,
+        owner="caller" if artifact.workspace_caller else "module",
+    )
+
+
+def _tensor(interface: Interface) -> metadata.Tensor:
+    quant = interface.type.quant
+    return metadata.Tensor(
+        name=interface.name,
+        field=interface.field,
+        dtype=interface.type.dtype.value,
+        shape=interface.type.shape,
+        bytes=interface.type.nbytes,
+        quantization=None if quant is None else metadata.TensorQuantization(
+            scale=quant.scale, zero_point=quant.zero_point, axis=quant.axis
+        ),
+    )

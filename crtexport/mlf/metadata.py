@@ -1,0 +1,243 @@
+"""metadata.json: TVM's version 7, and our section under the key ``crtexport``.
+
+The models are strict about what they write and lenient about what they read: other exporters leave
+keys out or add some. Older versions (1 to 6) are brought to the form of version 7 while reading.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, NonNegativeInt, ValidationError
+
+from crtexport.errors import CrtExportError
+
+VERSION = 7
+SECTION_FORMAT: Literal[1] = 1
+CPU_DEVICE = 1  # kDLCPU
+
+Json = dict[str, Any]
+
+
+class _Model(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+
+class TensorSize(_Model):
+    """Bytes and dtype of an input or output; the format has no place for its shape."""
+
+    size: NonNegativeInt
+    dtype: str = ""
+
+
+class MainEntry(_Model):
+    """What the main function needs on one device (a DLDeviceType)."""
+
+    device: int = CPU_DEVICE
+    workspace_size_bytes: NonNegativeInt = 0
+    constants_size_bytes: NonNegativeInt = 0
+    io_size_bytes: NonNegativeInt = 0
+    inputs: dict[str, TensorSize] = {}
+    outputs: dict[str, TensorSize] = {}
+
+
+class OperatorFunction(_Model):
+    """Workspace of one operator function; ours need none beside main's."""
+
+    function_name: str
+    workspace: tuple[Json, ...] = ()
+
+
+class Functions(_Model):
+    main: tuple[MainEntry, ...] = ()
+    operator_functions: tuple[OperatorFunction, ...] = ()
+
+
+class Memory(_Model):
+    functions: Functions = Functions()
+
+
+class Module(_Model):
+    """One model of a package, with the format's own keys."""
+
+    model_name: str
+    export_datetime: str = ""
+    memory: Memory = Memory()
+    target: tuple[str, ...] = ()
+    executors: tuple[str, ...] = ()
+    style: str = "full-model"
+    external_dependencies: tuple[Json, ...] = ()
+
+
+class TensorQuantization(_Model):
+    """real = scale * (stored - zero_point), one pair per slice of ``axis`` if there are several."""
+
+    scale: tuple[float, ...]
+    zero_point: tuple[int, ...]
+    axis: int | None = None
+
+
+class Tensor(_Model):
+    """An input or output in the order of ``run``; ``field`` is its name in C."""
+
+    name: str
+    field: str
+    dtype: str
+    shape: tuple[int, ...]
+    bytes: NonNegativeInt
+    quantization: TensorQuantization | None = None
+
+
+class Workspace(_Model):
+    """``owner``: "module" (static memory of its own) or "caller" (handed to ``run``)."""
+
+    bytes: NonNegativeInt
+    align: int
+    owner: Literal["module", "caller"]
+
+
+class Registered(_Model):
+    """A name in the function registry and the symbol behind it."""
+
+    name: str
+    symbol: str
+
+
+class ModuleSection(_Model):
+    """What crtexport knows about one module beyond the format's keys."""
+
+    source: str = ""
+    source_sha256: str = ""
+    rounding: str = ""
+    optimize: str = ""
+    inputs: tuple[Tensor, ...]
+    outputs: tuple[Tensor, ...]
+    workspace: Workspace
+    constants_bytes: NonNegativeInt
+    registry: tuple[Registered, ...]
+    plan: str | None = None
+
+
+class Abi(_Model):
+    """What objects and generated C agree on with the firmware that links them."""
+
+    triple: str
+    cpu: str
+    features: tuple[str, ...]
+    float_abi: str
+    abi: str
+    pointer_bits: int
+    little_endian: bool
+    stack_align: int
+    reloc: str
+    cflags: tuple[str, ...]
+
+
+class Object(_Model):
+    """An object: machine, bytes by section, global symbols."""
+
+    machine: str
+    bits: int
+    sections: dict[str, int]
+    defined: tuple[str, ...]
+    undefined: tuple[str, ...]
+
+
+class Undefined(_Model):
+    """External symbols: all that the code is allowed to need, and what the objects do need.
+
+    ``used`` is None when the package holds sources, whose compiler decides.
+    """
+
+    allowed: tuple[str, ...]
+    used: tuple[str, ...] | None = None
+
+
+class Board(_Model):
+    name: str
+    file: str
+
+
+class Member(_Model):
+    sha256: str
+    bytes: NonNegativeInt
+
+
+class Section(_Model):
+    """The key ``crtexport``. ``devices`` lists device images; ``members`` every file but this."""
+
+    format: Literal[1] = SECTION_FORMAT
+    version: str
+    emit: Literal["c", "llvm"]
+    system_lib: bool
+    board: Board
+    abi: Abi
+    modules: dict[str, ModuleSection]
+    objects: dict[str, Object] = {}
+    undefined: Undefined
+    devices: tuple[Json, ...] = ()
+    tools: dict[str, str] = {}
+    members: dict[str, Member] = {}
+
+
+class Metadata(_Model):
+    version: int = VERSION
+    modules: dict[str, Module]
+    crtexport: Section | None = None
+
+    def dump(self) -> bytes:
+        """The file's bytes."""
+        return json_bytes(self.model_dump(mode="json"))
+
+
+def json_bytes(data: Json) -> bytes:
+    """JSON text, indented, ASCII, in the order that ``data`` has."""
+    return (json.dumps(data, indent=2, allow_nan=False) + "\n").encode("ascii")
+
+
+def parse(content: bytes, where: str) -> tuple[Metadata, Json]:
+    """Read metadata of any version from 1 to 7; returns it and the JSON object as it stands.
+
+    Raises CrtExportError, located in ``where``, for what isn't metadata of a package.
+    """
+    try:
+        raw = json.loads(content)
+    except (ValueError, RecursionError) as error:
+        raise CrtExportError(f"this isn't JSON ({error})", location=where) from error
+    if not isinstance(raw, dict) or not isinstance(raw.get("version"), int):
+        raise CrtExportError(
+            "this has no integer under the key \"version\"", location=where,
+            hint="a package of the Model Library Format says its version there",
+        )
+    section = raw.get("crtexport")
+    if isinstance(section, dict) and section.get("format") != SECTION_FORMAT:
+        raise CrtExportError(
+            f"the section \"crtexport\" has format {section.get('format')!r}; "
+            f"this program reads {SECTION_FORMAT}",
+            location=where, hint="read it with the version of crtexport that wrote it, or a newer",
+        )
+    try:
+        return Metadata.model_validate(_version_7(raw)), raw
+    except ValidationError as error:
+        first = error.errors()[0]
+        key = ".".join(str(part) for part in first["loc"])
+        raise CrtExportError(str(first["msg"]), location=(where, key)) from error
+
+
+def _version_7(raw: Json) -> Json:
+    if "modules" in raw:
+        return raw
+    module = dict(raw)
+    module["executors"] = raw.get("executors", raw.get("runtimes", []))
+    target = raw.get("target", [])
+    if isinstance(target, dict):
+        module["target"] = list(target.values())
+    elif isinstance(target, str):
+        module["target"] = [target]
+    memory = raw.get("memory")
+    if not isinstance(memory, dict) or "functions" not in memory:
+        module["memory"] = {}  # a list of storage ids (version 1) or one list per operator
+    name = str(raw.get("model_name", "default"))
+    module["model_name"] = name
+    return {"version": raw["version"], "modules": {name: module}}

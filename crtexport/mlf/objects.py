@@ -1,0 +1,79 @@
+"""What a relocatable ELF object promises and needs: symbols, sections, machine."""
+
+from __future__ import annotations
+
+import io
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO
+
+from elftools.common.exceptions import ELFError
+from elftools.elf.constants import SH_FLAGS
+from elftools.elf.elffile import ELFFile
+from elftools.elf.sections import SymbolTableSection
+
+from crtexport.errors import CrtExportError
+
+_DATA_OF_EVERY_OBJECT = (".text", ".rodata", ".data", ".bss")
+
+
+@dataclass(frozen=True)
+class ObjectFacts:
+    """``defined`` and ``undefined`` are sorted global symbols; ``sections`` holds bytes by section.
+
+    Only sections that take up room on the device count; ``.text``, ``.rodata``, ``.data`` and
+    ``.bss`` are always there, and ``.rodata.name`` counts as ``.rodata``.
+    """
+
+    machine: str
+    bits: int
+    defined: tuple[str, ...]
+    undefined: tuple[str, ...]
+    sections: tuple[tuple[str, int], ...]
+
+
+def object_facts(name: str, content: bytes | Path) -> ObjectFacts:
+    """Read the object ``content``; ``name`` is for errors.
+
+    Raises CrtExportError when it isn't a relocatable ELF object.
+    """
+    try:
+        if isinstance(content, bytes):
+            return _facts(io.BytesIO(content), name)
+        with content.open("rb") as stream:
+            return _facts(stream, name)
+    except ELFError as error:
+        raise CrtExportError(f"this is no ELF object ({error})", location=name) from error
+
+
+def _facts(stream: BinaryIO, name: str) -> ObjectFacts:
+    elf = ELFFile(stream)
+    if elf.header["e_type"] != "ET_REL":
+        raise CrtExportError("this is no relocatable ELF object", location=name)
+    defined: set[str] = set()
+    undefined: set[str] = set()
+    sections = dict.fromkeys(_DATA_OF_EVERY_OBJECT, 0)
+    for section in elf.iter_sections():
+        if section["sh_flags"] & SH_FLAGS.SHF_ALLOC:
+            kind = _kind(section.name)
+            sections[kind] = sections.get(kind, 0) + int(section["sh_size"])
+        if isinstance(section, SymbolTableSection):
+            for symbol in section.iter_symbols():
+                if symbol["st_info"]["bind"] == "STB_LOCAL":
+                    continue
+                place = undefined if symbol["st_shndx"] == "SHN_UNDEF" else defined
+                place.add(symbol.name)
+    return ObjectFacts(
+        machine=str(elf.header["e_machine"]),
+        bits=int(elf.elfclass),
+        defined=tuple(sorted(defined)),
+        undefined=tuple(sorted(undefined)),
+        sections=tuple(sorted(sections.items())),
+    )
+
+
+def _kind(section: str) -> str:
+    for known in (*_DATA_OF_EVERY_OBJECT, ".lrodata", ".lbss", ".ARM.exidx"):
+        if section == known or section.startswith(known + "."):
+            return known
+    return section

@@ -1,0 +1,243 @@
+"""Reads packages: ours, and those that TVM or another exporter wrote."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+
+from crtexport.errors import CrtExportError
+from crtexport.mlf import layout
+from crtexport.mlf.archive import Archive, open_archive
+from crtexport.mlf.metadata import (
+    Json,
+    Metadata,
+    Module,
+    ModuleSection,
+    Section,
+    TensorQuantization,
+    parse,
+)
+
+_METADATA_LIMIT = 64 << 20
+
+
+@dataclass(frozen=True)
+class PackageTensor:
+    """An input or output. Other exporters say neither ``shape`` nor ``field``: None there."""
+
+    name: str
+    dtype: str
+    nbytes: int
+    shape: tuple[int, ...] | None = None
+    field: str | None = None
+    quantization: TensorQuantization | None = None
+
+
+@dataclass(frozen=True)
+class Package:
+    """An open package. Its files are read when asked for, so the tar must stay where it is.
+
+    ``metadata`` is in the form of version 7 whatever the file's version is; ``raw_metadata`` is the
+    JSON object as it stands.
+    """
+
+    archive: Archive
+    metadata: Metadata
+    raw_metadata: Json
+
+    @property
+    def path(self) -> Path:
+        return self.archive.path
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The paths of all files, sorted, without ``./``."""
+        return tuple(self.archive.entries)
+
+    def size(self, name: str) -> int:
+        """Bytes of file ``name``."""
+        if name not in self.archive.entries:
+            raise self._error("the package has no such file", name)
+        return self.archive.entries[name].size
+
+    def read(self, name: str) -> bytes:
+        """All bytes of file ``name``."""
+        return b"".join(self.archive.chunks(name))
+
+    def extract(self, folder: Path) -> None:
+        """Unpack below ``folder``; nothing is ever written outside of it."""
+        self.archive.extract(folder)
+
+    @property
+    def modules(self) -> dict[str, Module]:
+        """The models, by name."""
+        return self.metadata.modules
+
+    @property
+    def section(self) -> Section | None:
+        """What crtexport wrote for itself; None in packages of other exporters."""
+        return self.metadata.crtexport
+
+    @property
+    def module(self) -> str:
+        """The name of the one model. Raises CrtExportError when there are several or none."""
+        names = list(self.modules)
+        if len(names) != 1:
+            found = ", ".join(names) or "none"
+            raise self._error(f"this works on a package of one model; it has {found}")
+        return names[0]
+
+    @property
+    def module_section(self) -> ModuleSection | None:
+        """Our facts about the one model, if crtexport wrote them."""
+        return self.section.modules.get(self.module) if self.section else None
+
+    @property
+    def sources(self) -> dict[str, str]:
+        """C and C++ sources, by path below ``codegen/host/src``."""
+        return {
+            name: self._text(layout.source(name))
+            for name in self._below(layout.SOURCE_DIR)
+            if name.endswith(layout.SOURCE_SUFFIXES)
+        }
+
+    @property
+    def objects(self) -> dict[str, bytes]:
+        """Objects, by path below ``codegen/host/lib``."""
+        return {
+            name: self.read(layout.library(name))
+            for name in self._below(layout.OBJECT_DIR)
+            if name.endswith(layout.OBJECT_SUFFIX)
+        }
+
+    @property
+    def header(self) -> str | None:
+        """The text of the C interface's header, None without one."""
+        # TVM lower-cases the name of this file, though not the symbols that it declares.
+        name = layout.header(self.module.lower())
+        return self._text(name) if name in self.names else None
+
+    @property
+    def graph_text(self) -> str | None:
+        """The network as text, in whatever language the exporter speaks."""
+        for name in (layout.graph(self.module), "src/relay.txt", "relay.txt"):
+            if name in self.names:
+                return self._text(name)
+        return None
+
+    @property
+    def runtime_headers(self) -> dict[str, bytes]:
+        """Headers that the generated code includes, by path below ``runtime/include``."""
+        return {
+            name: self.read(layout.runtime_header(name))
+            for name in self._below(layout.RUNTIME_INCLUDE_DIR)
+        }
+
+    @property
+    def inputs(self) -> tuple[PackageTensor, ...]:
+        """The inputs, in the order of ``run`` where the exporter tells it."""
+        return self._tensors("inputs")
+
+    @property
+    def outputs(self) -> tuple[PackageTensor, ...]:
+        """The outputs, in the order of ``run`` where the exporter tells it."""
+        return self._tensors("outputs")
+
+    @property
+    def board_data(self) -> Json | None:
+        """The board that the package is for, resolved; None in packages of other exporters."""
+        return self._json(self.section.board.file) if self.section else None
+
+    @property
+    def plan_data(self) -> Json | None:
+        """The memory plan; None where the exporter didn't store one."""
+        section = self.module_section
+        return self._json(section.plan) if section and section.plan else None
+
+    def _tensors(self, which: str) -> tuple[PackageTensor, ...]:
+        section = self.module_section
+        if section is not None:
+            own = section.inputs if which == "inputs" else section.outputs
+            return tuple(
+                PackageTensor(t.name, t.dtype, t.bytes, t.shape, t.field, t.quantization)
+                for t in own
+            )
+        for entry in self.modules[self.module].memory.functions.main:
+            sizes = entry.inputs if which == "inputs" else entry.outputs
+            if sizes:
+                return tuple(PackageTensor(n, t.dtype, t.size) for n, t in sizes.items())
+        return ()
+
+    def _below(self, folder: str) -> list[str]:
+        return [
+            str(PurePosixPath(name).relative_to(folder))
+            for name in self.names
+            if name.startswith(folder + "/")
+        ]
+
+    def _text(self, name: str) -> str:
+        try:
+            return self.read(name).decode("utf-8")
+        except UnicodeDecodeError as error:
+            raise self._error(f"this isn't UTF-8 text ({error})", name) from error
+
+    def _json(self, name: str) -> Json:
+        try:
+            data = json.loads(self._text(name))
+        except (ValueError, RecursionError) as error:
+            raise self._error(f"this isn't JSON ({error})", name) from error
+        if not isinstance(data, dict):
+            raise self._error("this isn't a JSON object", name)
+        return data
+
+    def _error(self, problem: str, *where: str) -> CrtExportError:
+        return CrtExportError(problem, location=(str(self.path), *where))
+
+
+def open_package(path: Path, *, verify: bool = True) -> Package:
+    """Open the package ``path``.
+
+    ``verify`` compares every file with the hash that the metadata states, where it states any.
+    Raises CrtExportError for what is no package, for one that isn't safe to unpack, and for one
+    whose files don't match its metadata.
+    """
+    archive = open_archive(path)
+    if layout.METADATA not in archive.entries:
+        raise CrtExportError(
+            f"the archive has no {layout.METADATA}", location=str(path),
+            hint="a package is the tar file that an export wrote",
+        )
+    if archive.entries[layout.METADATA].size > _METADATA_LIMIT:
+        raise CrtExportError(
+            "the metadata is too large to be metadata", location=(str(path), layout.METADATA)
+        )
+    content = b"".join(archive.chunks(layout.METADATA))
+    try:
+        metadata, raw = parse(content, layout.METADATA)
+    except CrtExportError as error:
+        raise error.within(str(path)) from error
+    package = Package(archive, metadata, raw)
+    if verify and metadata.crtexport is not None:
+        _verify(package, metadata.crtexport)
+    return package
+
+
+def _verify(package: Package, section: Section) -> None:
+    stated, present = set(section.members), set(package.names) - {layout.METADATA}
+    for name in sorted(stated ^ present):
+        problem = (
+            "the metadata names this file, but the archive doesn't have it" if name in stated
+            else "the archive has this file, but the metadata doesn't name it"
+        )
+        raise CrtExportError(problem, location=(str(package.path), name))
+    for name in sorted(stated):
+        digest = hashlib.sha256()
+        for piece in package.archive.chunks(name):
+            digest.update(piece)
+        if digest.hexdigest() != section.members[name].sha256:
+            raise CrtExportError(
+                "the file isn't the one that was exported: its SHA-256 differs from the metadata's",
+                location=(str(package.path), name), hint="export the model again",
+            )
