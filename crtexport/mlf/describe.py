@@ -50,14 +50,19 @@ def _module(contents: PackageContents, epoch: int) -> metadata.Module:
 
 def _sizes(tensors: tuple[Interface, ...]) -> dict[str, metadata.TensorSize]:
     """By the model's names where they tell the tensors apart, else by their fields in C."""
-    names = [tensor.name for tensor in tensors]
+    names = [_text(tensor.name) for tensor in tensors]
     unique = len(set(names)) == len(names)
     return {
-        (tensor.name if unique else tensor.field): metadata.TensorSize(
+        (name if unique else tensor.field): metadata.TensorSize(
             size=tensor.type.nbytes, dtype=tensor.type.dtype.value
         )
-        for tensor in tensors
+        for name, tensor in zip(names, tensors, strict=True)
     }
+
+
+def _text(name: str) -> str:
+    """A name from a model as Unicode text; JSON can smuggle in halves of surrogate pairs."""
+    return name.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
 def _target_string(target: Target, emit: str) -> str:
@@ -140,7 +145,7 @@ def _workspace(artifact: Artifact) -> metadata.Workspace:
 def _tensor(interface: Interface) -> metadata.Tensor:
     quant = interface.type.quant
     return metadata.Tensor(
-        name=interface.name,
+        name=_text(interface.name),
         field=interface.field,
         dtype=interface.type.dtype.value,
         shape=interface.type.shape,

@@ -145,8 +145,9 @@ def test_names_of_tensors_are_data(tmp_path: Path) -> None:
     made = contents(artifact=replace(artifact(), inputs=odd), graph_text=odd[0].name)
     write_package(tmp_path / "p.tar", made)
     opened = open_package(tmp_path / "p.tar")
-    assert opened.inputs[0].name == odd[0].name
-    assert list(opened.modules["digits"].memory.functions.main[0].inputs) == [odd[0].name]
+    assert opened.inputs[0].name == 'a"\n*/é\\ud800'
+    main = opened.modules["digits"].memory.functions.main[0]
+    assert list(main.inputs) == [opened.inputs[0].name]
     assert opened.graph_text is not None
     assert opened.graph_text.endswith('a"\n*/é\\ud800')
 
