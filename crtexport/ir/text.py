@@ -33,7 +33,9 @@ def _node(graph: Graph, node: Node) -> str:
     results = ", ".join(_defined(graph, tensor) for tensor in node.outputs)
     operands = ", ".join("none" if t is None else f"%{t}" for t in node.inputs)
     origin = f"  # {printable(node.origin)}" if node.origin else ""
-    named = f" {node.name!r}" if node.name else ""
+    # Importers name a node by its first output, which needs no saying twice.
+    known = {graph.tensors[tensor].name for tensor in node.outputs}
+    named = f" {node.name!r}" if node.name and node.name not in known else ""
     return f"{results} = {type(node.op).__name__}({operands}){_attributes(node.op)}{named}{origin}"
 
 

@@ -1,0 +1,199 @@
+"""TensorFlow Lite files (.tflite) to Graph. Constants stay in the file until they are written."""
+
+from __future__ import annotations
+
+import logging
+import mmap
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import tflite
+
+from crtexport.errors import CrtExportError
+from crtexport.importers.files import regular_size, sha256
+from crtexport.importers.tflite.flatbuffer import Reader
+from crtexport.importers.tflite.operators import Operator, constant_names
+from crtexport.importers.tflite.tensors import TensorTable
+from crtexport.importers.tflite.tflite_ops import DECODERS
+from crtexport.ir.graph import Graph, Node, Tensor
+from crtexport.ir.types import Rounding
+
+IDENTIFIER = b"TFL3"
+"""Bytes 4 to 7 of every such file."""
+
+_SCHEMA_VERSION = 3
+_OPERATOR_NAMES = constant_names(tflite.BuiltinOperator)
+_CUSTOM_CODE = 6  # slot of OperatorCode.custom_code
+_TENSOR_MAP_NAME = 4  # slot of TensorMap.name
+
+_log = logging.getLogger(__name__)
+
+
+def load_tflite(path: Path, rounding: Rounding) -> Graph:
+    """The first subgraph of the file, not yet verified.
+
+    Raises CrtExportError when the file is damaged or has what can't be exported: operators (all
+    of them listed at once), attributes, element types, dynamic shapes.
+    """
+    size = regular_size(path)
+    digest = sha256(path)
+    try:
+        with path.open("rb") as stream:
+            # Never closed by hand: an error's traceback may still hold views of the map.
+            data = mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ)
+        graph = _Importer(data, size, path).graph()
+    except CrtExportError as error:
+        raise error.within(path.name) from error.__cause__
+    except OSError as error:
+        raise CrtExportError(
+            f"the file can't be read: {error.strerror}", location=str(path)
+        ) from error
+    return replace(graph, source=path.name, sha256=digest, rounding=rounding)
+
+
+class _Importer:
+    """One reading of one file."""
+
+    def __init__(self, data: mmap.mmap, size: int, path: Path) -> None:
+        self._path = path
+        self._reader = Reader(size)
+        self._model: Any = self._reader.get(tflite.Model.GetRootAs, data, 0)
+        version = self._reader.get(self._model.Version)
+        if version != _SCHEMA_VERSION:
+            raise CrtExportError(
+                f"the file's schema has version {version}; only {_SCHEMA_VERSION} can be read"
+            )
+        self._subgraph = self._first_subgraph()
+        self._tensors = TensorTable(self._model, self._subgraph, self._reader, path, size)
+
+    def _first_subgraph(self) -> Any:
+        count = self._reader.length(self._model.SubgraphsLength, 4)
+        if count == 0:
+            raise CrtExportError("the file has no subgraph")
+        if count > 1:
+            _log.warning("%s has %d subgraphs; only the first is used", self._path.name, count)
+        return self._reader.get(self._model.Subgraphs, 0)
+
+    def graph(self) -> Graph:
+        """The subgraph with file tensor numbers replaced by those of the tensors that are used."""
+        reader, subgraph = self._reader, self._subgraph
+        operators = list(reader.tables(subgraph.OperatorsLength, subgraph.Operators))
+        codes = self._codes(operators)
+        self._refuse_unsupported(operators, codes)
+        nodes = [
+            self._node(index, operator, code)
+            for index, (operator, (code, _)) in enumerate(zip(operators, codes, strict=True))
+        ]
+        inputs = reader.numbers(subgraph.InputsLength, subgraph.InputsAsNumpy, 4)
+        outputs = reader.numbers(subgraph.OutputsLength, subgraph.OutputsAsNumpy, 4)
+        for tensor in inputs:
+            self._tensors.check_input(tensor)
+        used = sorted(
+            {t for node in nodes for t in (*node.inputs, *node.outputs) if t is not None}
+            | set(inputs)
+            | set(outputs)
+        )
+        number = {old: new for new, old in enumerate(used)}
+        names = self._signature_names(set(inputs), set(outputs))
+        return Graph(
+            name=self._path.stem,
+            tensors=tuple(self._named(old, names) for old in used),
+            nodes=tuple(
+                replace(
+                    node,
+                    inputs=tuple(None if t is None else number[t] for t in node.inputs),
+                    outputs=tuple(number[t] for t in node.outputs),
+                )
+                for node in nodes
+            ),
+            inputs=tuple(number[t] for t in inputs),
+            outputs=tuple(number[t] for t in outputs),
+        )
+
+    def _named(self, index: int, names: dict[int, str]) -> Tensor:
+        tensor = self._tensors.tensor(index)
+        return replace(tensor, name=names.get(index, tensor.name))
+
+    def _codes(self, operators: list[Any]) -> list[tuple[int, str]]:
+        """Code and readable name of each operator."""
+        reader = self._reader
+        known = []
+        for table in reader.tables(self._model.OperatorCodesLength, self._model.OperatorCodes):
+            code = reader.get(table.BuiltinCode)
+            name = _OPERATOR_NAMES.get(code, f"operator code {code}")
+            if code == tflite.BuiltinOperator.CUSTOM:
+                name = f"custom {reader.text(table, _CUSTOM_CODE)!r}"
+            known.append((code, name))
+        result = []
+        for index, operator in enumerate(operators):
+            position = reader.get(operator.OpcodeIndex)
+            if not 0 <= position < len(known):
+                raise CrtExportError(
+                    f"there is no operator code {position}; the file has {len(known)}",
+                    location=f"operator {index}",
+                )
+            result.append(known[position])
+        return result
+
+    def _refuse_unsupported(self, operators: list[Any], codes: list[tuple[int, str]]) -> None:
+        found: dict[str, list[str]] = {}
+        for index, (operator, (code, name)) in enumerate(zip(operators, codes, strict=True)):
+            if code not in DECODERS:
+                outputs = self._reader.numbers(operator.OutputsLength, operator.OutputsAsNumpy, 4)
+                found.setdefault(name, []).append(f"operator {index}{self._called(outputs)}")
+        if not found:
+            return
+        lines = [f"\n  {name}: {', '.join(nodes)}" for name, nodes in found.items()]
+        count = sum(map(len, found.values()))
+        what = "1 operator is" if count == 1 else f"{count} operators are"
+        supported = sorted(_OPERATOR_NAMES[code] for code in DECODERS)
+        raise CrtExportError(
+            f"{what} not supported:{''.join(lines)}", hint=f"supported are {', '.join(supported)}"
+        )
+
+    def _called(self, outputs: tuple[int, ...]) -> str:
+        """The name of an operator's first output, which is what converters name operators by."""
+        return f" ({self._tensors.name(outputs[0])!r})" if outputs else ""
+
+    def _node(self, index: int, table: Any, code: int) -> Node:
+        origin = f"operator {index} ({_OPERATOR_NAMES[code]})"
+        reader = self._reader
+        try:
+            operands = reader.numbers(table.InputsLength, table.InputsAsNumpy, 4)
+            outputs = reader.numbers(table.OutputsLength, table.OutputsAsNumpy, 4)
+            inputs = tuple(None if t == -1 else t for t in operands)
+            source = Operator(table, inputs, outputs, reader, self._tensors)
+            for tensor in (*inputs, *outputs):
+                if tensor is not None:
+                    self._tensors.tensor(tensor)
+            op, kept = DECODERS[code](source)
+        except CrtExportError as error:
+            raise error.within(origin) from error.__cause__
+        while kept and kept[-1] is None:
+            kept = kept[:-1]
+        name = self._tensors.tensor(outputs[0]).name if outputs else ""
+        return Node(op, kept, outputs, name, origin)
+
+    def _signature_names(self, inputs: set[int], outputs: set[int]) -> dict[int, str]:
+        """What the file's signature calls inputs and outputs, where it has just one for them."""
+        reader = self._reader
+        signatures = [
+            table
+            for table in reader.tables(self._model.SignatureDefsLength, self._model.SignatureDefs)
+            if reader.get(table.SubgraphIndex) == 0
+        ]
+        if len(signatures) != 1:
+            return {}
+        (signature,) = signatures
+        names: dict[int, str] = {}
+        for among, length, accessor in (
+            (outputs, signature.OutputsLength, signature.Outputs),
+            (inputs, signature.InputsLength, signature.Inputs),
+        ):
+            for entry in reader.tables(length, accessor):
+                tensor = reader.get(entry.TensorIndex)
+                name = reader.text(entry, _TENSOR_MAP_NAME)
+                if tensor in among and name:
+                    names[tensor] = name
+        return names

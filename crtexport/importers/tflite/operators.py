@@ -1,0 +1,156 @@
+"""One operator of a .tflite file, as the decoders in ``tflite_ops`` see it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeVar
+
+import tflite
+
+from crtexport.errors import CrtExportError
+from crtexport.importers.tflite.flatbuffer import Reader
+from crtexport.ir.graph import Tensor
+from crtexport.ir.ops import Activation, Padding2D
+from crtexport.ir.types import DType, TensorType
+
+T = TypeVar("T")
+
+STEERING_BYTES = 4096
+"""No list of axes, sizes or paddings is longer."""
+
+ACTIVATIONS = {
+    tflite.ActivationFunctionType.NONE: Activation.NONE,
+    tflite.ActivationFunctionType.RELU: Activation.RELU,
+    tflite.ActivationFunctionType.RELU_N1_TO_1: Activation.RELU_N1_TO_1,
+    tflite.ActivationFunctionType.RELU6: Activation.RELU6,
+}
+
+
+def constant_names(kind: type) -> dict[int, str]:
+    """The names of a generated enumeration's values."""
+    return {value: name for name, value in vars(kind).items() if isinstance(value, int)}
+
+
+_ACTIVATION_NAMES = constant_names(tflite.ActivationFunctionType)
+_OPTION_NAMES = constant_names(tflite.BuiltinOptions)
+
+
+class Tensors(Protocol):
+    """Where an operator's tensors come from."""
+
+    def tensor(self, index: int) -> Tensor: ...
+
+
+@dataclass(frozen=True)
+class Operator:
+    """``inputs`` and ``outputs`` are tensor numbers of the file; None: an input left out."""
+
+    table: Any
+    inputs: tuple[int | None, ...]
+    outputs: tuple[int, ...]
+    reader: Reader
+    tensors: Tensors
+
+    def given(self, index: int, what: str) -> Tensor:
+        """An input that must be there."""
+        tensor = self.inputs[index] if index < len(self.inputs) else None
+        if tensor is None:
+            raise CrtExportError(f"input {index} ({what}) is missing")
+        return self.tensors.tensor(tensor)
+
+    def type(self, index: int, what: str = "data") -> TensorType:
+        return self.given(index, what).type
+
+    def result(self) -> TensorType:
+        """The declared type of the first output."""
+        if not self.outputs:
+            raise CrtExportError("the operator has no output")
+        return self.tensors.tensor(self.outputs[0]).type
+
+    def integers(self, index: int, what: str) -> tuple[int, ...]:
+        """The flattened values of an input that steers the operator and so must be constant."""
+        tensor = self.given(index, what)
+        if tensor.constant is None:
+            raise CrtExportError(
+                f"{what} (tensor {tensor.name!r}) are computed at run time",
+                hint="convert the model with fixed shapes, so that they become constants",
+            )
+        if tensor.type.dtype not in (DType.INT32, DType.INT64):
+            raise CrtExportError(f"{what} must be int32 or int64, found {tensor.type}")
+        if tensor.constant.nbytes != tensor.type.nbytes or tensor.type.nbytes > STEERING_BYTES:
+            raise CrtExportError(
+                f"{what}: {tensor.type} in {tensor.constant.nbytes} bytes is no such list"
+            )
+        values: list[int] = tensor.constant.array(tensor.type).reshape(-1).tolist()
+        return tuple(values)
+
+    def options(self, kind: Callable[[], T], code: int) -> T:
+        """The operator's table of options, which must be of ``kind``."""
+        found = self.optional_options(kind, code)
+        if found is None:
+            raise CrtExportError(f"the operator has no {_OPTION_NAMES[code]}")
+        return found
+
+    def optional_options(self, kind: Callable[[], T], code: int) -> T | None:
+        """The same, or None where the file has no options for this operator."""
+        found = self.reader.get(self.table.BuiltinOptionsType)
+        if found == tflite.BuiltinOptions.NONE:
+            return None
+        if found != code:
+            name = _OPTION_NAMES.get(found, f"options of the unknown kind {found}")
+            raise CrtExportError(f"the operator has {name} instead of {_OPTION_NAMES[code]}")
+        union = self.reader.get(self.table.BuiltinOptions)
+        if union is None:
+            return None
+        options: Any = kind()
+        options.Init(union.Bytes, union.Pos)
+        return options  # type: ignore[no-any-return]
+
+    def activation(self, options: Any) -> Activation:
+        """The clamp fused into the operator; NONE where there are no options."""
+        if options is None:
+            return Activation.NONE
+        code = self.reader.get(options.FusedActivationFunction)
+        if code not in ACTIVATIONS:
+            name = _ACTIVATION_NAMES.get(code, str(code))
+            raise CrtExportError(f"the fused activation {name} is not supported")
+        return ACTIVATIONS[code]
+
+    def pair(self, options: Any, height: str, width: str) -> tuple[int, int]:
+        """Two sizes of the options, rows first; each at least 1."""
+        sizes = (
+            self.reader.get(getattr(options, height)),
+            self.reader.get(getattr(options, width)),
+        )
+        if min(sizes) < 1:
+            raise CrtExportError(f"{height} {sizes[0]} and {width} {sizes[1]} must be at least 1")
+        return sizes
+
+    def padding(
+        self,
+        options: Any,
+        window: tuple[int, int],
+        stride: tuple[int, int],
+        dilation: tuple[int, int] = (1, 1),
+    ) -> Padding2D:
+        """SAME or VALID as rows and columns around the first input, as TensorFlow Lite does."""
+        code = self.reader.get(options.Padding)
+        if code == tflite.Padding.VALID:
+            return Padding2D()
+        if code != tflite.Padding.SAME:
+            raise CrtExportError(f"the padding {code} is neither SAME nor VALID")
+        image = self.type(0)
+        if len(image.shape) != 4:
+            raise CrtExportError(f"the input must have 4 dimensions, found {image}")
+        top, bottom = _same(image.shape[1], window[0], stride[0], dilation[0])
+        left, right = _same(image.shape[2], window[1], stride[1], dilation[1])
+        return Padding2D(top, bottom, left, right)
+
+
+def _same(size: int, window: int, stride: int, dilation: int) -> tuple[int, int]:
+    """Cells before and after one axis so that ceil(size / stride) windows fit; odd ones after."""
+    extent = (window - 1) * dilation + 1
+    count = -(-size // stride)
+    total = max((count - 1) * stride + extent - size, 0)
+    return total // 2, total - total // 2

@@ -1,0 +1,144 @@
+"""Tensors of a .tflite file: types, quantization, and where constants lie in the file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import tflite
+
+from crtexport.errors import CrtExportError
+from crtexport.importers.tflite.flatbuffer import Reader
+from crtexport.importers.tflite.operators import constant_names
+from crtexport.ir.graph import Tensor
+from crtexport.ir.types import ConstantRef, DType, Quantization, TensorType
+
+_DTYPES = {
+    tflite.TensorType.BOOL: DType.BOOL,
+    tflite.TensorType.INT8: DType.INT8,
+    tflite.TensorType.UINT8: DType.UINT8,
+    tflite.TensorType.INT16: DType.INT16,
+    tflite.TensorType.UINT16: DType.UINT16,
+    tflite.TensorType.INT32: DType.INT32,
+    tflite.TensorType.UINT32: DType.UINT32,
+    tflite.TensorType.INT64: DType.INT64,
+    tflite.TensorType.FLOAT16: DType.FLOAT16,
+    tflite.TensorType.FLOAT32: DType.FLOAT32,
+    tflite.TensorType.FLOAT64: DType.FLOAT64,
+}
+_TYPE_NAMES = constant_names(tflite.TensorType)
+
+# Slots of the schema's fields in their tables, for what the accessors would copy or can't locate.
+_TENSOR_NAME = 10
+_BUFFER_DATA = 4
+
+_FIXED_SHAPES = "convert the model with a fixed input shape, e.g. a batch of 1"
+
+
+class TensorTable:
+    """The tensors of one subgraph, decoded when first asked for."""
+
+    def __init__(self, model: Any, subgraph: Any, reader: Reader, path: Path, size: int) -> None:
+        self._model = model
+        self._subgraph = subgraph
+        self._reader = reader
+        self._path = path
+        self._size = size
+        self._count = reader.length(subgraph.TensorsLength, 4)
+        self._buffers = reader.length(model.BuffersLength, 4)
+        self._decoded: dict[int, Tensor] = {}
+
+    def tensor(self, index: int) -> Tensor:
+        """Tensor ``index``; CrtExportError names it when it can't be used."""
+        if index not in self._decoded:
+            self._decoded[index] = self._decode(index)
+        return self._decoded[index]
+
+    def name(self, index: int) -> str:
+        """The name of tensor ``index``, whatever its type."""
+        return self._reader.text(self._table(index), _TENSOR_NAME)
+
+    def check_input(self, index: int) -> None:
+        """Refuse a graph input with a dimension that is open, other than the batch."""
+        table = self._table(index)
+        signature = self._reader.numbers(table.ShapeSignatureLength, table.ShapeSignatureAsNumpy, 4)
+        if any(size < 0 for size in signature[1:]):
+            raise CrtExportError(
+                f"the shape {list(signature)} is dynamic",
+                location=self._where(index, table),
+                hint=_FIXED_SHAPES,
+            )
+
+    def _table(self, index: int) -> Any:
+        if not 0 <= index < self._count:
+            raise CrtExportError(f"there is no tensor {index}; the file has {self._count}")
+        return self._reader.get(self._subgraph.Tensors, index)
+
+    def _where(self, index: int, table: Any) -> str:
+        return f"tensor {index} {self._reader.text(table, _TENSOR_NAME)!r}"
+
+    def _decode(self, index: int) -> Tensor:
+        table = self._table(index)
+        try:
+            return Tensor(
+                self._reader.text(table, _TENSOR_NAME), self._type(table), self._constant(table)
+            )
+        except CrtExportError as error:
+            raise error.within(self._where(index, table)) from error.__cause__
+
+    def _type(self, table: Any) -> TensorType:
+        reader = self._reader
+        code = reader.get(table.Type)
+        if code not in _DTYPES:
+            name = _TYPE_NAMES.get(code, str(code))
+            raise CrtExportError(f"the element type {name} is not supported")
+        if reader.get(table.IsVariable):
+            raise CrtExportError(
+                "variable tensors, which keep state between runs, are not supported"
+            )
+        if reader.get(table.Sparsity) is not None:
+            raise CrtExportError(
+                "sparse tensors are not supported", hint="convert the model without sparsity"
+            )
+        shape = reader.numbers(table.ShapeLength, table.ShapeAsNumpy, 4)
+        if any(size < 0 for size in shape):
+            raise CrtExportError(f"the shape {list(shape)} is dynamic", hint=_FIXED_SHAPES)
+        dtype = _DTYPES[code]
+        return TensorType(dtype, shape, self._quantization(table, dtype))
+
+    def _quantization(self, table: Any, dtype: DType) -> Quantization | None:
+        """None for real numbers too: runtimes ignore what a file says about their scales."""
+        reader = self._reader
+        quant = reader.get(table.Quantization)
+        if quant is None or not dtype.is_integer:
+            return None
+        if reader.get(quant.DetailsType) != tflite.QuantizationDetails.NONE:
+            raise CrtExportError("custom quantization is not supported")
+        scales = reader.numbers(quant.ScaleLength, quant.ScaleAsNumpy, 4)
+        if not scales:
+            return None
+        zeros = reader.numbers(quant.ZeroPointLength, quant.ZeroPointAsNumpy, 8)
+        if len(zeros) in (0, 1):
+            zeros = (zeros or (0,)) * len(scales)
+        axis = reader.get(quant.QuantizedDimension) if len(scales) > 1 else None
+        return Quantization(scales, zeros, axis)
+
+    def _constant(self, table: Any) -> ConstantRef | None:
+        """The bytes of a constant, as a range of the file; None for a tensor without any."""
+        reader = self._reader
+        index = reader.get(table.Buffer)
+        if not 0 <= index < self._buffers:
+            raise CrtExportError(f"there is no buffer {index}; the file has {self._buffers}")
+        buffer = reader.get(self._model.Buffers, index)
+        offset, size = reader.get(buffer.Offset), reader.get(buffer.Size)
+        # Buffers of files past 2 GiB follow the tables; 1 and 0 there mean "not so".
+        if offset <= 1:
+            size = reader.get(buffer.DataLength)
+            offset = reader.start(buffer, _BUFFER_DATA)
+        if not size:
+            return None
+        if offset + size > self._size:
+            raise CrtExportError(
+                f"its {size} bytes at {offset} reach past the end of the file ({self._size} bytes)"
+            )
+        return ConstantRef(nbytes=size, path=self._path, offset=offset)
