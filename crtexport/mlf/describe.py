@@ -101,7 +101,7 @@ def _section(
         modules={artifact.module: _module_section(contents)},
         objects={
             name: metadata.Object(
-                machine=fact.machine, bits=fact.bits, sections=dict(fact.sections),
+                machine=fact.machine, bits=fact.bits, sections=fact.sections,
                 defined=fact.defined, undefined=fact.undefined,
             )
             for name, fact in sorted(facts.items())

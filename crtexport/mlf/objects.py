@@ -29,7 +29,7 @@ class ObjectFacts:
     bits: int
     defined: tuple[str, ...]
     undefined: tuple[str, ...]
-    sections: tuple[tuple[str, int], ...]
+    sections: dict[str, int]
 
 
 def object_facts(name: str, content: bytes | Path) -> ObjectFacts:
@@ -68,7 +68,7 @@ def _facts(stream: BinaryIO, name: str) -> ObjectFacts:
         bits=int(elf.elfclass),
         defined=tuple(sorted(defined)),
         undefined=tuple(sorted(undefined)),
-        sections=tuple(sorted(sections.items())),
+        sections=dict(sorted(sections.items())),
     )
 
 
