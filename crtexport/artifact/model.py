@@ -77,7 +77,7 @@ class Function:
 
 @dataclass(frozen=True)
 class Call:
-    """A call of ``symbol``; args are the kernel's buffers, then its params. ``comment``: the layer."""
+    """A call of ``symbol``; args: the kernel's buffers, then its params. ``comment``: the layer."""
 
     symbol: str
     args: tuple[Arg, ...]

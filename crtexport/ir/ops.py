@@ -57,7 +57,7 @@ class DepthwiseConv2D:
 
 @dataclass(frozen=True)
 class FullyConnected:
-    """Matrix product of the input, flattened to rows of the weights' depth, plus an optional bias."""
+    """Product of the input, flattened to rows of the weights' depth, and weights; optional bias."""
 
     keep_num_dims: bool = False
     activation: Activation = Activation.NONE

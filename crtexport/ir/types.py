@@ -59,7 +59,8 @@ class Rounding(enum.Enum):
 
     DOUBLE: gemmlowp's ``MultiplyByQuantizedMultiplier`` (rounding doubling high multiply, then
     rounding shift), as TensorFlow Lite Micro and tflite-runtime 2.14 reference kernels do.
-    SINGLE: one 64-bit product rounded once, as LiteRT 2.x does.
+    SINGLE: as LiteRT 2.x, whose fully connected layers round one product once, halves away from
+    zero; its other operators are those of DOUBLE.
     """
 
     DOUBLE = "double"

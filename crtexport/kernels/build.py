@@ -5,7 +5,7 @@ Folding (0, 1, constants, ``x - -3``) happens here, once, so that the printers s
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 
 from crtexport.kernels.ir import (
@@ -84,6 +84,13 @@ def _fold(op: BinaryOp, a: Expr, b: Expr) -> Expr | None:
                 return a
         case BinaryOp.SHL | BinaryOp.SHR:
             if _is(b, 0):
+                return a
+        case BinaryOp.AND if a.type is Scalar.I1:
+            if _is(a, 0) or _is(b, 0):
+                return Const(0, Scalar.I1)
+            if _is(a, 1):
+                return b
+            if _is(b, 1):
                 return a
         case _:
             return None
@@ -164,23 +171,36 @@ def clamp(value: Expr, low: int | float, high: int | float) -> Expr:
     return value
 
 
+def _compare(op: CompareOp, a: Expr, b: Expr) -> Expr:
+    if isinstance(a, Const) and isinstance(b, Const):
+        x, y = a.value, b.value
+        result = {
+            CompareOp.EQ: x == y, CompareOp.NE: x != y, CompareOp.LT: x < y,
+            CompareOp.LE: x <= y, CompareOp.GT: x > y, CompareOp.GE: x >= y,
+        }[op]
+        return Const(int(result), Scalar.I1)
+    return Compare(op, a, b)
+
+
 def eq(a: Expr, b: Expr) -> Expr:
-    return Compare(CompareOp.EQ, a, b)
+    return _compare(CompareOp.EQ, a, b)
 
 
 def lt(a: Expr, b: Expr) -> Expr:
-    return Compare(CompareOp.LT, a, b)
+    return _compare(CompareOp.LT, a, b)
 
 
 def ge(a: Expr, b: Expr) -> Expr:
-    return Compare(CompareOp.GE, a, b)
+    return _compare(CompareOp.GE, a, b)
 
 
 def gt(a: Expr, b: Expr) -> Expr:
-    return Compare(CompareOp.GT, a, b)
+    return _compare(CompareOp.GT, a, b)
 
 
 def select(condition: Expr, then: Expr, other: Expr) -> Expr:
+    if isinstance(condition, Const):
+        return then if condition.value else other
     return Select(condition, then, other)
 
 
@@ -284,17 +304,16 @@ class KernelBuilder:
         bound = const(extent) if isinstance(extent, int) else extent
         self._stack.append([])
         yield var
-        self._emit_closed(lambda body: For(var, bound, body, unroll, vectorize))
+        self._emit(For(var, bound, self._close(), unroll, vectorize))
 
     @contextmanager
     def if_(self, condition: Expr | None) -> Iterator[None]:
-        """A branch; None means always."""
+        """A branch; None means always. A constant condition leaves only the code that runs."""
         if condition is None:
-            yield
-            return
+            condition = Const(1, Scalar.I1)
         self._stack.append([])
         yield
-        self._emit_closed(lambda body: If(condition, body))
+        self._emit(If(condition, self._close()))
 
     @contextmanager
     def else_(self) -> Iterator[None]:
@@ -304,14 +323,24 @@ class KernelBuilder:
             raise TypeError("else_ must follow if_")
         self._stack.append([])
         yield
-        body = tuple(self._stack.pop())
-        self._emit(If(branch.condition, branch.then, body))
+        self._emit(If(branch.condition, branch.then, self._close()))
 
-    def _emit_closed(self, make: Callable[[Body], Stmt]) -> None:
-        body: Body = tuple(self._stack.pop())
-        self._emit(make(body))
+    def _close(self) -> Body:
+        return _without_constant_branches(self._stack.pop())
 
     def finish(self, *doc: str) -> Kernel:
         return Kernel(
-            self.name, tuple(self._buffers), tuple(self._stack[0]), tuple(self._params), doc
+            self.name, tuple(self._buffers), _without_constant_branches(self._stack[0]),
+            tuple(self._params), doc,
         )
+
+
+def _without_constant_branches(stmts: list[Stmt]) -> Body:
+    """``stmts`` with each If on a constant replaced by the branch that runs."""
+    kept: list[Stmt] = []
+    for stmt in stmts:
+        if isinstance(stmt, If) and isinstance(stmt.condition, Const):
+            kept.extend(stmt.then if stmt.condition.value else stmt.other)
+        else:
+            kept.append(stmt)
+    return tuple(kept)

@@ -1,0 +1,197 @@
+"""Graph and plan to artifact: lowers each step, shares equal kernels and equal constants."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, field, replace
+
+from crtexport.artifact.model import (
+    Arg,
+    Artifact,
+    Call,
+    Constant,
+    ConstantArg,
+    Function,
+    InputArg,
+    Interface,
+    OutputArg,
+    RegistryEntry,
+    WorkspaceArg,
+)
+from crtexport.artifact.symbols import Namer, interface_fields
+from crtexport.errors import CrtExportError
+from crtexport.ir.graph import Graph, Node
+from crtexport.ir.types import ConstantRef
+from crtexport.kernels.families import check, lower
+from crtexport.kernels.ir import Buffer, Kernel
+from crtexport.kernels.registry import Context, Derived, InputTensor, KernelArg, OutputTensor
+from crtexport.kernels.verify import verify
+from crtexport.plan.model import Plan, Space, Step
+
+
+@dataclass(frozen=True)
+class Options:
+    """What of the interface the user chose."""
+
+    module: str
+    workspace_caller: bool = False
+    system_lib: bool = True
+    header_comment: tuple[str, ...] = ()
+
+
+def assemble(graph: Graph, plan: Plan, options: Options) -> Artifact:
+    """The artifact of a planned graph.
+
+    Raises CrtExportError that lists every node that no kernel takes.
+    """
+    check_supported(graph, plan)
+    assembly = _Assembly(graph, plan, f"tvmgen_{options.module}")
+    for step in plan.steps:
+        assembly.add_step(step)
+    prefix = assembly.prefix
+    return Artifact(
+        module=options.module,
+        inputs=_interfaces(graph, graph.inputs, "input"),
+        outputs=_interfaces(graph, graph.outputs, "output"),
+        constants=tuple(assembly.constants),
+        functions=assembly.finished_functions(),
+        calls=tuple(assembly.calls),
+        workspace_size=plan.workspace_size,
+        workspace_align=plan.alignment,
+        workspace_caller=options.workspace_caller,
+        system_lib=options.system_lib,
+        registry=(
+            RegistryEntry(f"{prefix}_run", f"{prefix}_run_packed"),
+            RegistryEntry(f"{prefix}_get_c_metadata", f"{prefix}_get_c_metadata"),
+        ),
+        header_comment=options.header_comment,
+    )
+
+
+def check_supported(graph: Graph, plan: Plan) -> None:
+    """Raises one CrtExportError that names every node that can't be lowered, and why."""
+    problems = []
+    for step in plan.steps:
+        node = graph.nodes[step.node]
+        problems += [f"{node}: {broken}" for broken in check(Context(graph, node, step.in_place))]
+    if problems:
+        raise CrtExportError(
+            f"{len(problems)} node{'s' if len(problems) > 1 else ''} can't be exported:\n  "
+            + "\n  ".join(problems),
+            location=graph.source,
+            hint="the table of supported operators in the documentation lists types and limits",
+        )
+
+
+def _interfaces(
+    graph: Graph, tensors: tuple[int, ...], kind: str
+) -> tuple[Interface, ...]:
+    names = [graph.tensors[t].name for t in tensors]
+    fields = interface_fields(names, kind)
+    return tuple(
+        Interface(name, c_field, graph.type(t))
+        for name, c_field, t in zip(names, fields, tensors, strict=True)
+    )
+
+
+def describe(graph: Graph, node: Node) -> str:
+    """One line that says what a node does: operator, output name, types."""
+
+    def tensor_text(tensor: int | None) -> str:
+        return "-" if tensor is None else str(graph.type(tensor))
+
+    inputs = ", ".join(tensor_text(t) for t in node.inputs)
+    outputs = ", ".join(f"{graph.tensors[t].name} {graph.type(t)}" for t in node.outputs)
+    return f"{node}: {inputs} -> {outputs}"
+
+
+@dataclass
+class _Assembly:
+    graph: Graph
+    plan: Plan
+    prefix: str
+    constants: list[Constant] = field(default_factory=list)
+    calls: list[Call] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self._namer = Namer()
+        self._functions: dict[Kernel, str] = {}
+        self._docs: dict[str, list[str]] = {}
+        self._by_tensor: dict[int, str] = {}
+        self._by_content: dict[tuple[str, str, int], str] = {}
+
+    def add_step(self, step: Step) -> None:
+        """Lowers a node and appends its call."""
+        node = self.graph.nodes[step.node]
+        lowered = lower(Context(self.graph, node, step.in_place))
+        line = describe(self.graph, node)
+        args = tuple(
+            self._bind(node, buffer, arg, line)
+            for buffer, arg in zip(lowered.kernel.buffers, lowered.args, strict=True)
+        )
+        symbol = self._function(lowered.kernel, line)
+        self.calls.append(Call(symbol, args, line))
+
+    def _function(self, kernel: Kernel, line: str) -> str:
+        symbol = self._functions.get(kernel)
+        if symbol is None:
+            verify(kernel)
+            symbol = self._namer.unique(f"{self.prefix}_{kernel.name}")
+            self._functions[kernel] = symbol
+        self._docs.setdefault(symbol, []).append(line)
+        return symbol
+
+    def finished_functions(self) -> tuple[Function, ...]:
+        """Each distinct kernel once, its doc naming every layer that uses it."""
+        return tuple(
+            Function(symbol, replace(kernel, doc=tuple(self._docs[symbol])))
+            for kernel, symbol in self._functions.items()
+        )
+
+    def _bind(self, node: Node, buffer: Buffer, arg: KernelArg, line: str) -> Arg:
+        match arg:
+            case InputTensor(position):
+                return self._tensor(self.graph.required(node, position), buffer, line)
+            case OutputTensor(position):
+                return self._tensor(node.outputs[position], buffer, line)
+            case Derived():
+                name = f"{self.prefix}_{arg.purpose}"
+                return ConstantArg(
+                    self._constant(name, buffer, ConstantRef.of(arg.values), line)
+                )
+
+    def _tensor(self, tensor: int, buffer: Buffer, line: str) -> Arg:
+        constant = self.graph.constant(tensor)
+        if constant is not None:
+            if tensor not in self._by_tensor:
+                self._by_tensor[tensor] = self._constant(
+                    f"{self.prefix}_{buffer.name}", buffer, constant, line
+                )
+            return ConstantArg(self._by_tensor[tensor])
+        home = self.plan.placements[tensor]
+        if home is None:
+            raise CrtExportError(f"the plan has no place for {self.graph.tensors[tensor].name!r}")
+        match home.space:
+            case Space.INPUT:
+                return InputArg(home.index, home.offset)
+            case Space.OUTPUT:
+                return OutputArg(home.index, home.offset)
+            case Space.WORKSPACE:
+                return WorkspaceArg(home.offset)
+            case Space.CONSTANT:
+                return self._tensor(home.index, buffer, line)
+
+    def _constant(self, name: str, buffer: Buffer, data: ConstantRef, line: str) -> str:
+        digest = hashlib.sha256()
+        for chunk in data.chunks():
+            digest.update(chunk)
+        key = (digest.hexdigest(), buffer.dtype.value, buffer.size)
+        symbol = self._by_content.get(key)
+        if symbol is None:
+            symbol = self._namer.unique(name)
+            self._by_content[key] = symbol
+            align = max(buffer.align, 16 if data.nbytes >= 64 else 4)
+            self.constants.append(
+                Constant(symbol, buffer.dtype, buffer.size, data, align, line)
+            )
+        return symbol

@@ -1,0 +1,125 @@
+"""Numeric meaning of quantized networks, decided once, in exact Python integers.
+
+Multipliers and tables are computed with these while exporting; kernels restate the run-time part
+in Kernel IR; tests hold both together. Formulas: TensorFlow Lite's
+``kernels/internal/quantization_util.cc`` and ``common.h``, gemmlowp's ``fixedpoint.h``.
+"""
+
+from __future__ import annotations
+
+import math
+
+from crtexport.ir.types import Rounding
+
+INT32_MIN, INT32_MAX = -(1 << 31), (1 << 31) - 1
+
+
+def round_half_away(value: float) -> int:
+    """C's ``round``: to nearest, halves away from zero."""
+    return int(math.copysign(math.floor(abs(value) + 0.5), value)) if abs(value) < 2**52 else int(
+        value
+    )
+
+
+def wrap32(value: int) -> int:
+    """``value`` modulo 2**32 as a signed 32-bit integer."""
+    return (value + (1 << 31)) % (1 << 32) - (1 << 31)
+
+
+def quantize_multiplier(real: float) -> tuple[int, int]:
+    """(m, shift) with real ≈ m / 2**31 * 2**shift and m in [2**30, 2**31), or (0, 0).
+
+    TFLite ``QuantizeMultiplier``.
+    """
+    if real == 0.0:
+        return 0, 0
+    fraction, shift = math.frexp(real)
+    mantissa = round_half_away(fraction * (1 << 31))
+    if mantissa == 1 << 31:
+        mantissa //= 2
+        shift += 1
+    if shift < -31:
+        return 0, 0
+    return mantissa, shift
+
+
+def rounding_doubling_high_mul(a: int, b: int) -> int:
+    """gemmlowp ``SaturatingRoundingDoublingHighMul``: (a*b + 2**30) >> 31, saturated.
+
+    gemmlowp nudges by the sign and truncates; that equals one floor shift for all operands.
+    """
+    if a == b == INT32_MIN:
+        return INT32_MAX
+    return (a * b + (1 << 30)) >> 31
+
+
+def rounding_divide_by_pot(value: int, exponent: int) -> int:
+    """gemmlowp ``RoundingDivideByPOT``: to nearest, halves away from zero."""
+    mask = (1 << exponent) - 1
+    threshold = (mask >> 1) + (1 if value < 0 else 0)
+    return (value >> exponent) + (1 if (value & mask) > threshold else 0)
+
+
+def multiply_by_quantized_multiplier(
+    value: int, multiplier: int, shift: int, rounding: Rounding = Rounding.DOUBLE
+) -> int:
+    """``value * multiplier / 2**31 * 2**shift``: TFLite's function of the same name (DOUBLE), or
+    one product rounded to nearest, halves away from zero (SINGLE)."""
+    if rounding is Rounding.SINGLE:
+        total = 31 - shift
+        product = value * multiplier
+        return wrap32((product + (1 << (total - 1)) - (1 if product < 0 else 0)) >> total)
+    left, right = max(shift, 0), max(-shift, 0)
+    return rounding_divide_by_pot(
+        rounding_doubling_high_mul(wrap32(value << left), multiplier), right
+    )
+
+
+# ---- gemmlowp fixed point with 31-bit fractions, as used by the softmax of integer networks ----
+
+
+def _mul_by_pot_saturating(value: int, exponent: int) -> int:
+    """gemmlowp ``SaturatingRoundingMultiplyByPOT``."""
+    if exponent >= 0:
+        return min(max(value << exponent, INT32_MIN), INT32_MAX)
+    return rounding_divide_by_pot(value, -exponent)
+
+
+def _exp_on_interval_between_negative_one_quarter_and_0_excl(a: int) -> int:
+    """gemmlowp's polynomial; ``a`` and the result are Q0.31."""
+    constant_term = 1895147668
+    constant_1_over_3 = 715827883
+    x = a + (1 << 28)
+    x2 = rounding_doubling_high_mul(x, x)
+    x3 = rounding_doubling_high_mul(x2, x)
+    x4 = rounding_doubling_high_mul(x2, x2)
+    x4_over_4 = rounding_divide_by_pot(x4, 2)
+    inner = rounding_divide_by_pot(
+        rounding_doubling_high_mul(x4_over_4 + x3, constant_1_over_3) + x2, 1
+    )
+    return constant_term + rounding_doubling_high_mul(constant_term, x + inner)
+
+
+_EXP_BARREL = (
+    (-2, 1672461947), (-1, 1302514674), (0, 790015084), (1, 290630308), (2, 39332535),
+    (3, 720401), (4, 242),
+)
+
+
+def exp_on_negative_values(a: int, integer_bits: int) -> int:
+    """gemmlowp ``exp_on_negative_values``: exp of ``a`` ≤ 0 in Q(integer_bits), result Q0.31."""
+    if a == 0:
+        return INT32_MAX
+    fractional_bits = 31 - integer_bits
+    one_quarter = 1 << (fractional_bits - 2)
+    a_mod = (a & (one_quarter - 1)) - one_quarter
+    result = _exp_on_interval_between_negative_one_quarter_and_0_excl(
+        _mul_by_pot_saturating(a_mod, integer_bits)
+    )
+    remainder = a_mod - a
+    for exponent, multiplier in _EXP_BARREL:
+        if integer_bits > exponent and remainder & (1 << (fractional_bits + exponent)):
+            result = rounding_doubling_high_mul(result, multiplier)
+    if integer_bits > 5 and a < -(1 << (fractional_bits + 5)):
+        return 0
+    return result

@@ -1,0 +1,107 @@
+"""AVERAGE_POOL_2D and MAX_POOL_2D; cells in the padding don't count."""
+
+from __future__ import annotations
+
+from crtexport.ir.ops import Activation, AveragePool2D, MaxPool2D
+from crtexport.ir.types import DType
+from crtexport.kernels.build import (
+    add,
+    cast,
+    clamp,
+    const,
+    div,
+    f32,
+    flat_index,
+    gt,
+    i32,
+    load,
+    max_,
+    select,
+    shr,
+    sub,
+)
+from crtexport.kernels.conv import image_axes, window_taps
+from crtexport.kernels.ir import Buffer, Expr, Scalar, Var
+from crtexport.kernels.registry import Context, Lowered, Lowering, lowers
+from crtexport.kernels.requantize import activation_range, float_range
+from crtexport.kernels.rules import (
+    FLOAT_OR_INT8,
+    equal_quantization,
+    quantized_weights,
+    rank,
+    same_types,
+)
+
+POOL_RULES = (rank(4), same_types(*FLOAT_OR_INT8), quantized_weights, equal_quantization)
+
+
+def _pool(context: Context, op: AveragePool2D | MaxPool2D, name: str, average: bool) -> Lowered:
+    lowering = Lowering(name, context)
+    b, x, y = lowering.b, context.input(0).shape, context.output().shape
+    source = lowering.input(0, "input")
+    target = lowering.output()
+    is_float = context.input(0).dtype is DType.FLOAT32
+    work = Scalar.F32 if is_float else Scalar.I32
+    start: Expr = const(0, work) if average else (
+        f32(float("-inf")) if is_float else i32(context.input(0).dtype.limits[0])
+    )
+    axes = image_axes(x, op.stride, (1, 1), op.padding)
+    with (
+        b.loop("n", y[0]) as n, b.loop("oy", y[1]) as oy, b.loop("ox", y[2]) as ox,
+        b.loop("c", y[3]) as c,
+    ):
+        acc = b.local("acc", start)
+        count = b.local("count", i32(0)) if average and op.padding.any else None
+
+        def inside(_ky: Expr, _kx: Expr, iy: Expr, ix: Expr) -> None:
+            value = cast(load(source, flat_index([n, iy, ix, c], x)), work)
+            b.assign(acc, add(acc, value) if average else max_(acc, b.let("value", value)))
+            if count is not None:
+                b.assign(count, add(count, i32(1)))
+
+        window_taps(b, axes, op.window, (oy, ox), inside, None)
+        cells: Expr = count if count is not None else i32(op.window[0] * op.window[1])
+        result: Expr = acc
+        if average:
+            result = div(acc, cast(cells, work)) if is_float else _rounded_mean(acc, cells)
+            result = b.let("mean", result)
+        _store(context, op.activation, target, flat_index([n, oy, ox, c], y), result, lowering)
+    return lowering.finish()
+
+
+def _rounded_mean(acc: Var, cells: Expr) -> Expr:
+    """acc / cells to nearest, halves away from zero, as TFLite's integer average pool."""
+    half = shr(cells, i32(1))
+    return div(select(gt(acc, i32(0)), add(acc, half), sub(acc, half)), cells)
+
+
+def _store(
+    context: Context, activation: Activation, target: Buffer, index: Expr, value: Expr,
+    lowering: Lowering,
+) -> None:
+    output = context.output()
+    bounds: tuple[float, float] = (
+        float_range(activation) if output.dtype is DType.FLOAT32
+        else activation_range(activation, output)
+    )
+    if output.dtype is not DType.FLOAT32 and bounds == output.dtype.limits:
+        bounds = (float("-inf"), float("inf"))
+    lowering.b.store(target, index, cast(clamp(value, *bounds), target.dtype))
+
+
+@lowers(AveragePool2D, *POOL_RULES)
+def average_pool2d(context: Context) -> Lowered:
+    """Sum over the cells of the window that lie in the image, divided by their number."""
+    op = context.node.op
+    if not isinstance(op, AveragePool2D):
+        raise TypeError(op)
+    return _pool(context, op, "average_pool2d", average=True)
+
+
+@lowers(MaxPool2D, *POOL_RULES)
+def max_pool2d(context: Context) -> Lowered:
+    """Largest of the cells of the window that lie in the image."""
+    op = context.node.op
+    if not isinstance(op, MaxPool2D):
+        raise TypeError(op)
+    return _pool(context, op, "max_pool2d", average=False)

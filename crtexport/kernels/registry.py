@@ -1,0 +1,181 @@
+"""One lowering per operator: the registry, what a lowering is given and what it returns."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from crtexport.errors import CrtExportError
+from crtexport.ir.graph import Graph, Node
+from crtexport.ir.ops import Op
+from crtexport.ir.types import DType, Quantization, Rounding, TensorType
+from crtexport.kernels.build import KernelBuilder
+from crtexport.kernels.ir import Buffer, Kernel, Scalar
+
+SCALAR_OF: dict[DType, Scalar] = {
+    DType.BOOL: Scalar.U8, DType.INT8: Scalar.I8, DType.UINT8: Scalar.U8, DType.INT16: Scalar.I16,
+    DType.UINT16: Scalar.U16, DType.INT32: Scalar.I32, DType.UINT32: Scalar.U32,
+    DType.INT64: Scalar.I64, DType.FLOAT16: Scalar.F16, DType.FLOAT32: Scalar.F32,
+    DType.FLOAT64: Scalar.F64,
+}
+
+
+@dataclass(frozen=True)
+class InputTensor:
+    """The node's input at ``position``, wherever the plan put it."""
+
+    position: int
+
+
+@dataclass(frozen=True)
+class OutputTensor:
+    """The node's output at ``position``."""
+
+    position: int
+
+
+@dataclass(frozen=True, eq=False)
+class Derived:
+    """A read-only array that the lowering computed (folded bias, multipliers, a table)."""
+
+    purpose: str
+    dtype: Scalar
+    values: npt.NDArray[np.generic]
+
+
+KernelArg = InputTensor | OutputTensor | Derived
+
+
+@dataclass(frozen=True)
+class Lowered:
+    """A kernel and what its buffers are bound to, in order."""
+
+    kernel: Kernel
+    args: tuple[KernelArg, ...]
+
+
+@dataclass(frozen=True)
+class Context:
+    """What a lowering may know. ``in_place``: (output, input) positions that share bytes."""
+
+    graph: Graph
+    node: Node
+    in_place: tuple[tuple[int, int], ...] = ()
+
+    @property
+    def rounding(self) -> Rounding:
+        return self.graph.rounding
+
+    def has(self, position: int) -> bool:
+        return self.graph.optional(self.node, position) is not None
+
+    def input(self, position: int) -> TensorType:
+        return self.graph.type(self.graph.required(self.node, position))
+
+    def output(self, position: int = 0) -> TensorType:
+        return self.graph.type(self.node.outputs[position])
+
+    def quant(self, type_: TensorType) -> Quantization:
+        """The per-tensor quantization of a tensor that must have one."""
+        if type_.quant is None or not type_.quant.per_tensor:
+            raise self.refuse(f"a {type_.dtype.value} tensor needs one scale and zero point")
+        return type_.quant
+
+    def values(self, position: int) -> npt.NDArray[np.generic]:
+        """The values of a constant input."""
+        tensor = self.graph.required(self.node, position)
+        constant = self.graph.constant(tensor)
+        if constant is None:
+            raise self.refuse(
+                f"input {position} ({self.graph.tensors[tensor].name!r}) must be constant"
+            )
+        return constant.array(self.graph.type(tensor))
+
+    def refuse(self, problem: str, hint: str | None = None) -> CrtExportError:
+        """An error that names the model and this node."""
+        return CrtExportError(problem, location=(self.graph.source, str(self.node)), hint=hint)
+
+
+class Lowering:
+    """A KernelBuilder that keeps buffers and their bindings together."""
+
+    def __init__(self, name: str, context: Context) -> None:
+        self.context = context
+        self.b = KernelBuilder(name)
+        self._args: list[KernelArg] = []
+
+    def input(self, position: int, name: str) -> Buffer:
+        """A pointer to the node's input."""
+        type_ = self.context.input(position)
+        shared = any(position == i for _, i in self.context.in_place)
+        self._args.append(InputTensor(position))
+        return self.b.buffer(name, SCALAR_OF[type_.dtype], type_.elements, noalias=not shared)
+
+    def output(self, position: int = 0, name: str = "output") -> Buffer:
+        """A pointer to the node's output."""
+        type_ = self.context.output(position)
+        shared = any(position == o for o, _ in self.context.in_place)
+        self._args.append(OutputTensor(position))
+        return self.b.buffer(
+            name, SCALAR_OF[type_.dtype], type_.elements, writable=True, noalias=not shared
+        )
+
+    def derived(self, name: str, dtype: Scalar, values: npt.ArrayLike) -> Buffer:
+        """A pointer to a constant array computed here."""
+        array = np.asarray(values)
+        self._args.append(Derived(name, dtype, array))
+        return self.b.buffer(name, dtype, array.size)
+
+    def finish(self) -> Lowered:
+        return Lowered(self.b.finish(), tuple(self._args))
+
+
+Rule = Callable[[Context], str | None]
+LowerFunction = Callable[[Context], Lowered]
+
+
+@dataclass(frozen=True)
+class Registered:
+    """A lowering with the rules that say which nodes it takes."""
+
+    lower: LowerFunction
+    rules: tuple[Rule, ...] = field(default=())
+
+
+LOWERINGS: dict[type[Op], Registered] = {}
+
+
+def lowers(op: type[Op], *rules: Rule) -> Callable[[LowerFunction], LowerFunction]:
+    """Registers the one lowering of an operator. A rule returns what breaks it, or None."""
+
+    def register(function: LowerFunction) -> LowerFunction:
+        if op in LOWERINGS:
+            raise ValueError(f"{op.__name__} has two lowerings")
+        LOWERINGS[op] = Registered(function, rules)
+        return function
+
+    return register
+
+
+def check(context: Context) -> list[str]:
+    """What keeps this node from being lowered: each broken rule's sentence with its detail."""
+    registered = LOWERINGS.get(type(context.node.op))
+    if registered is None:
+        return [f"operator {type(context.node.op).__name__} has no kernel"]
+    broken = []
+    for rule in registered.rules:
+        detail = rule(context)
+        if detail is not None:
+            broken.append(f"{' '.join((rule.__doc__ or '').split())} ({detail})")
+    return broken
+
+
+def lower(context: Context) -> Lowered:
+    """The kernel of a node. Raises CrtExportError naming the node when a rule is broken."""
+    broken = check(context)
+    if broken:
+        raise context.refuse("; ".join(broken))
+    return LOWERINGS[type(context.node.op)].lower(context)

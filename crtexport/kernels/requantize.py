@@ -1,0 +1,189 @@
+"""Fixed-point scaling as Kernel IR: the run-time half of :mod:`crtexport.fixedpoint`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from crtexport.fixedpoint import quantize_multiplier, round_half_away
+from crtexport.ir.ops import Activation
+from crtexport.ir.types import Quantization, Rounding, TensorType
+from crtexport.kernels.build import (
+    KernelBuilder,
+    add,
+    and_,
+    cast,
+    clamp,
+    const,
+    gt,
+    i32,
+    load,
+    mul,
+    select,
+    shl,
+    shr,
+    sub,
+)
+from crtexport.kernels.ir import Buffer, Expr, Scalar
+from crtexport.kernels.registry import Lowering
+
+
+def rounding_doubling_high_mul(b: KernelBuilder, a: Expr, multiplier: Expr) -> Expr:
+    """i32: (a * multiplier + 2**30) >> 31; the operands must not both be -2**31."""
+    product = mul(cast(a, Scalar.I64), cast(multiplier, Scalar.I64))
+    nudged = add(product, const(1 << 30, Scalar.I64))
+    return b.let("high", cast(shr(nudged, const(31, Scalar.I64)), Scalar.I32))
+
+
+def rounding_divide_by_pot(b: KernelBuilder, value: Expr, exponent: Expr) -> Expr:
+    """i32: value / 2**exponent to nearest, halves away from zero; exponent 0 to 31."""
+    value = b.let("value", value)
+    mask = b.let("mask", sub_one_shifted(exponent))
+    remainder = and_(value, mask)
+    threshold = sub(shr(mask, i32(1)), shr(value, i32(31)))
+    return add(shr(value, exponent), select(gt(remainder, threshold), i32(1), i32(0)))
+
+
+def sub_one_shifted(exponent: Expr) -> Expr:
+    """(1 << exponent) - 1 without overflow for exponents 0 to 31."""
+    if isinstance(exponent, type(i32(0))):
+        return i32((1 << int(exponent.value)) - 1)
+    return cast(
+        sub(shl(const(1, Scalar.I64), cast(exponent, Scalar.I64)), const(1, Scalar.I64)), Scalar.I32
+    )
+
+
+@dataclass(frozen=True)
+class Multiplier:
+    """Fixed-point multipliers: one pair, or arrays of one pair per output channel.
+
+    ``shift`` follows TFLite: positive is left.
+    """
+
+    mantissas: tuple[int, ...]
+    shifts: tuple[int, ...]
+
+    @staticmethod
+    def of(reals: list[float]) -> Multiplier:
+        pairs = [quantize_multiplier(r) for r in reals]
+        if len(set(pairs)) == 1:
+            pairs = pairs[:1]
+        return Multiplier(tuple(m for m, _ in pairs), tuple(s for _, s in pairs))
+
+
+class Requantizer:
+    """Emits ``MultiplyByQuantizedMultiplier`` for one multiplier or one per channel."""
+
+    def __init__(
+        self, lowering: Lowering, multiplier: Multiplier, rounding: Rounding, bound: int
+    ) -> None:
+        """``bound``: the largest magnitude that the accumulator can have, 2**31 if unknown."""
+        self.b = lowering.b
+        self.rounding = rounding
+        self.multiplier = multiplier
+        self.bound = min(bound, 1 << 31)
+        many = len(multiplier.mantissas) > 1
+        self.mantissas: Buffer | None = (
+            lowering.derived("multipliers", Scalar.I32, np.array(multiplier.mantissas, np.int32))
+            if many else None
+        )
+        same_shift = len(set(multiplier.shifts)) == 1
+        self.shift: int | None = multiplier.shifts[0] if same_shift else None
+        self.shifts: Buffer | None = (
+            None if same_shift
+            else lowering.derived("shifts", Scalar.I8, np.array(multiplier.shifts, np.int8))
+        )
+
+    def __call__(self, acc: Expr, channel: Expr) -> Expr:
+        """The scaled i32 value of the i32 accumulator of ``channel`` (index)."""
+        mantissa: Expr = (
+            load(self.mantissas, channel) if self.mantissas is not None
+            else i32(self.multiplier.mantissas[0])
+        )
+        shift: Expr = (
+            cast(load(self.shifts, channel), Scalar.I32) if self.shifts is not None
+            else i32(self.shift or 0)
+        )
+        if self.rounding is Rounding.SINGLE:
+            return self._single(acc, mantissa, shift)
+        return self._double(acc, mantissa, shift)
+
+    def _single(self, acc: Expr, mantissa: Expr, shift: Expr) -> Expr:
+        total = self.b.let("total_shift", sub(const(31, Scalar.I64), cast(shift, Scalar.I64)))
+        half = shl(const(1, Scalar.I64), sub(total, const(1, Scalar.I64)))
+        product = self.b.let(
+            "product", mul(cast(acc, Scalar.I64), cast(mantissa, Scalar.I64))
+        )
+        sign = shr(product, const(63, Scalar.I64))
+        nudged = add(product, half, sign)
+        return self.b.let("scaled", cast(shr(nudged, total), Scalar.I32))
+
+    def _double(self, acc: Expr, mantissa: Expr, shift: Expr) -> Expr:
+        shifts = self.multiplier.shifts
+        zero = i32(0)
+        if max(shifts) > 0:
+            left = shift if min(shifts) >= 0 else select(gt(shift, zero), shift, zero)
+            acc = self.b.let("shifted", shl(acc, left))
+        high = rounding_doubling_high_mul(self.b, acc, mantissa)
+        if min(shifts) >= 0:
+            return high
+        right: Expr = sub(zero, shift) if self.shift is None else i32(-(self.shift or 0))
+        if max(shifts) >= 0:
+            right = self.b.let("right", select(gt(zero, shift), right, zero))
+            return rounding_divide_by_pot(self.b, high, right)
+        if not self._nudge_fits():
+            return rounding_divide_by_pot(self.b, high, self.b.let("right", right))
+        # With every exponent at least 1 a nudge and one shift do the same as the remainder test.
+        right = self.b.let("right", right)
+        half = shl(i32(1), sub(right, i32(1))) if self.shift is None else i32(
+            1 << (-(self.shift or 0) - 1)
+        )
+        return shr(add(high, half, shr(high, i32(31))), right)
+
+    def _nudge_fits(self) -> bool:
+        return all(
+            (self.bound * m >> 31) + 1 + (1 << (-s - 1)) < 1 << 31
+            for m, s in zip(self.multiplier.mantissas, self.multiplier.shifts, strict=True)
+        )
+
+
+def activation_range(activation: Activation, output: TensorType) -> tuple[int, int]:
+    """Integer clamp bounds of a fused activation (TFLite ``CalculateActivationRangeQuantized``)."""
+    low, high = output.dtype.limits
+    quant = output.quant or Quantization((1.0,), (0,))
+    scale, zero = np.float32(quant.scale[0]), quant.zero_point[0]
+
+    def quantized(real: float) -> int:
+        return zero + round_half_away(float(np.float32(real) / scale))
+
+    match activation:
+        case Activation.RELU:
+            return max(low, quantized(0.0)), high
+        case Activation.RELU6:
+            return max(low, quantized(0.0)), min(high, quantized(6.0))
+        case Activation.RELU_N1_TO_1:
+            return max(low, quantized(-1.0)), min(high, quantized(1.0))
+        case Activation.NONE:
+            return low, high
+
+
+def float_range(activation: Activation) -> tuple[float, float]:
+    """Clamp bounds of a fused activation on floats."""
+    infinity = float("inf")
+    match activation:
+        case Activation.RELU:
+            return 0.0, infinity
+        case Activation.RELU6:
+            return 0.0, 6.0
+        case Activation.RELU_N1_TO_1:
+            return -1.0, 1.0
+        case Activation.NONE:
+            return -infinity, infinity
+
+
+def quantized_result(
+    value: Expr, zero_point: int, bounds: tuple[int, int], dtype: Scalar
+) -> Expr:
+    """``value`` (i32) plus the output's zero point, clamped and narrowed."""
+    return cast(clamp(add(value, i32(zero_point)), *bounds), dtype)
