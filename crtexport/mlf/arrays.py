@@ -1,0 +1,158 @@
+"""Arrays for a package's inputs and outputs: matched by name, checked, read from and kept in .npz.
+
+An array is called by its tensor's name in the model or by its field in the C interface.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import zipfile
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import IO
+
+import numpy as np
+import numpy.typing as npt
+
+from crtexport.errors import CrtExportError
+from crtexport.mlf.reader import PackageTensor
+
+Array = npt.NDArray[np.generic]
+
+
+def key_of(tensor: PackageTensor) -> str:
+    """What results call the tensor: its field in the C interface, else its name."""
+    return tensor.field or tensor.name
+
+
+def bind_inputs(tensors: Sequence[PackageTensor], given: Mapping[str, Array]) -> dict[str, Array]:
+    """``given`` by :func:`key_of` each input, in the inputs' order, contiguous and little-endian.
+
+    Raises CrtExportError for inputs that are missing, arrays that are no input's, and arrays of
+    another shape or dtype: nothing is converted silently.
+    """
+    bound: dict[str, Array] = {}
+    used: set[str] = set()
+    names = [tensor.name for tensor in tensors]
+    for tensor in tensors:
+        keys = [key_of(tensor)]
+        if names.count(tensor.name) == 1:
+            keys.append(tensor.name)
+        found = [key for key in dict.fromkeys(keys) if key in given]
+        if not found:
+            raise CrtExportError(
+                "there is no array for this input", location=tensor.name, hint=_wanted(tensors)
+            )
+        if len(found) > 1:
+            raise CrtExportError(
+                f"there are two arrays for this input: {found[0]!r} and {found[1]!r}",
+                location=tensor.name, hint=_wanted(tensors),
+            )
+        used.add(found[0])
+        bound[key_of(tensor)] = _checked(tensor, np.asarray(given[found[0]]))
+    extra = sorted(set(given) - used)
+    if extra:
+        raise CrtExportError(
+            f"no input is called {', '.join(map(repr, extra))}", hint=_wanted(tensors)
+        )
+    return bound
+
+
+def _wanted(tensors: Iterable[PackageTensor]) -> str:
+    listed = ", ".join(f"{key_of(tensor)} {_described(tensor)}" for tensor in tensors)
+    return f"the inputs are: {listed or 'none'}"
+
+
+def _described(tensor: PackageTensor) -> str:
+    shape = f"[{'x'.join(map(str, tensor.shape))}]" if tensor.shape is not None else ""
+    return f"{tensor.dtype}{shape}"
+
+
+def _checked(tensor: PackageTensor, array: Array) -> Array:
+    if array.dtype.newbyteorder("=") != np.dtype(tensor.dtype):
+        raise CrtExportError(
+            f"the array is {array.dtype}, the input is {tensor.dtype}", location=tensor.name,
+            hint="quantize or convert it first; the network's own scale is in its metadata",
+        )
+    if tensor.shape is not None and array.shape != tensor.shape:
+        raise CrtExportError(
+            f"the array has shape {array.shape}, the input has {tensor.shape}",
+            location=tensor.name,
+        )
+    if array.nbytes != tensor.nbytes:
+        raise CrtExportError(
+            f"the array has {array.nbytes} bytes, the input has {tensor.nbytes}",
+            location=tensor.name,
+        )
+    return np.asarray(array, dtype=array.dtype.newbyteorder("<"), order="C")
+
+
+def pattern_inputs(tensors: Sequence[PackageTensor]) -> dict[str, Array]:
+    """Inputs of a fixed pattern, by :func:`key_of`: p(i) = (37 i + 11) mod 256 - 128.
+
+    Element i of the flattened tensor is p(i) in signed types, p(i) + 128 in unsigned ones,
+    p(i) / 128 in floats, and p(i) >= 0 in bool.
+    """
+    return {key_of(tensor): _pattern(tensor) for tensor in tensors}
+
+
+def _pattern(tensor: PackageTensor) -> Array:
+    dtype = np.dtype(tensor.dtype).newbyteorder("<")
+    count = tensor.nbytes // dtype.itemsize
+    values = (np.arange(count, dtype=np.int64) * 37 + 11) % 256 - 128
+    if dtype.kind == "u":
+        values = values + 128
+    elif dtype.kind == "b":
+        values = (values >= 0).astype(np.int64)
+    result = (values / 128).astype(dtype) if dtype.kind == "f" else values.astype(dtype)
+    return result.reshape(tensor.shape if tensor.shape is not None else (count,))
+
+
+_write_array: Callable[[IO[bytes], Array], None] = functools.partial(
+    np.lib.format.write_array, allow_pickle=False
+)
+
+
+def load_npz(path: Path) -> dict[str, Array]:
+    """All arrays of the NumPy archive ``path``. Raises CrtExportError for anything else."""
+    try:
+        with path.open("rb") as stream:
+            loaded = np.load(stream, allow_pickle=False)
+            if not isinstance(loaded, np.lib.npyio.NpzFile):
+                raise CrtExportError(
+                    "this holds one array without a name", location=str(path),
+                    hint="write it with numpy.savez(path, NAME=array)",
+                )
+            with loaded:
+                return {name: loaded[name] for name in loaded.files}
+    except (ValueError, EOFError, zipfile.BadZipFile, MemoryError) as error:
+        raise CrtExportError(
+            f"this is no archive of arrays that can be read ({error})", location=str(path),
+            hint="write one with numpy.savez(path, NAME=array)",
+        ) from error
+    except OSError as error:
+        raise CrtExportError(
+            f"the arrays can't be read ({error.strerror or error})", location=str(path)
+        ) from error
+
+
+def save_npz(path: Path, arrays: Mapping[str, Array]) -> None:
+    """Write ``arrays`` to ``path``, the same bytes for the same arrays; no half file stays."""
+    complete = False
+    try:
+        # numpy.savez has parameters of its own, whose names a tensor may not have.
+        with path.open("wb") as stream, zipfile.ZipFile(stream, "w") as archive:
+            for name, array in arrays.items():
+                entry = zipfile.ZipInfo(f"{name}.npy")
+                with archive.open(entry, "w", force_zip64=True) as member:
+                    _write_array(member, np.asarray(array))
+        complete = True
+    except OSError as error:
+        raise CrtExportError(
+            f"the arrays can't be written ({error.strerror or error})", location=str(path)
+        ) from error
+    finally:
+        if not complete and path.is_file():
+            with contextlib.suppress(OSError):
+                path.unlink()

@@ -1,0 +1,105 @@
+"""Inputs are matched by name and never converted silently; arrays travel in .npz files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from crtexport.errors import CrtExportError
+from crtexport.mlf.arrays import bind_inputs, load_npz, pattern_inputs, save_npz
+from crtexport.mlf.reader import PackageTensor
+from tests.support import standard_input
+
+X = PackageTensor("serving:x", "int8", 6, (2, 3), "serving_x")
+Y = PackageTensor("y", "float32", 8, (2,), "y")
+GOOD_X = np.arange(6, dtype=np.int8).reshape(2, 3)
+GOOD_Y = np.array([1, 2], dtype=np.float32)
+
+
+@pytest.mark.parametrize("name", ["serving:x", "serving_x"])
+def test_an_input_is_found_by_name_or_field(name: str) -> None:
+    bound = bind_inputs([X, Y], {"y": GOOD_Y, name: GOOD_X})
+    assert list(bound) == ["serving_x", "y"]
+    assert bound["serving_x"].tolist() == GOOD_X.tolist()
+
+
+def test_byte_and_memory_order_are_made_the_devices() -> None:
+    bound = bind_inputs([X, Y], {"serving_x": np.asfortranarray(GOOD_X), "y": GOOD_Y.astype(">f4")})
+    assert bound["y"].tobytes() == GOOD_Y.astype("<f4").tobytes()
+    assert bound["serving_x"].flags.c_contiguous
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"y": GOOD_Y}, "serving:x: there is no array"),
+        ({"y": GOOD_Y, "serving:x": GOOD_X, "serving_x": GOOD_X}, "two arrays for this input"),
+        ({"y": GOOD_Y, "serving_x": GOOD_X, "z": GOOD_Y, "a": GOOD_Y}, "is called 'a', 'z'"),
+        ({"y": GOOD_Y, "serving_x": GOOD_X.reshape(3, 2)}, r"shape \(3, 2\), the input has \(2, 3"),
+        ({"y": GOOD_Y, "serving_x": GOOD_X.astype(np.uint8)}, "is uint8, the input is int8"),
+        ({"y": np.array(["a"], dtype=object), "serving_x": GOOD_X}, "is object, the input is floa"),
+    ],
+)
+def test_what_does_not_fit_is_refused(given: dict[str, np.ndarray], message: str) -> None:
+    with pytest.raises(CrtExportError, match=message):
+        bind_inputs([X, Y], given)
+
+
+def test_the_inputs_are_listed_in_the_hint() -> None:
+    with pytest.raises(CrtExportError, match=r"serving_x int8\[2x3\], y float32\[2\]"):
+        bind_inputs([X, Y], {})
+
+
+def test_bytes_count_where_no_shape_is_known() -> None:
+    foreign = PackageTensor("x", "int8", 6)
+    assert bind_inputs([foreign], {"x": GOOD_X})["x"].shape == (2, 3)
+    with pytest.raises(CrtExportError, match="the array has 5 bytes, the input has 6"):
+        bind_inputs([foreign], {"x": np.zeros(5, np.int8)})
+
+
+def test_the_pattern() -> None:
+    made = pattern_inputs([
+        PackageTensor("s", "int8", 300, (3, 100)), PackageTensor("u", "uint8", 2, (2,)),
+        PackageTensor("f", "float32", 8, (2,)), PackageTensor("b", "bool", 5, (5,)),
+        PackageTensor("n", "int32", 8),
+    ])
+    assert made["s"].tolist() == standard_input((3, 100)).tolist()
+    assert made["u"].tolist() == [11, 48]
+    assert made["f"].tolist() == [-117 / 128, -80 / 128]
+    assert made["b"].tolist() == [False, False, False, False, True]
+    assert made["n"].tolist() == [-117, -80]
+
+
+def test_arrays_survive_a_file(tmp_path: Path) -> None:
+    arrays = {"file": GOOD_X, "a/b": GOOD_Y}
+    save_npz(tmp_path / "a", arrays)
+    loaded = load_npz(tmp_path / "a")
+    assert {name: array.tolist() for name, array in loaded.items()} == {
+        name: array.tolist() for name, array in arrays.items()
+    }
+    first = (tmp_path / "a").read_bytes()
+    save_npz(tmp_path / "a", arrays)
+    assert (tmp_path / "a").read_bytes() == first
+
+
+def test_files_that_hold_no_named_arrays_are_refused(tmp_path: Path) -> None:
+    np.save(tmp_path / "one.npy", GOOD_X)
+    with pytest.raises(CrtExportError, match="one array without a name"):
+        load_npz(tmp_path / "one.npy")
+    np.savez(tmp_path / "pickled.npz", x=np.array([{}], dtype=object))
+    (tmp_path / "text").write_text("x = 1")
+    (tmp_path / "empty").write_bytes(b"")
+    (tmp_path / "cut").write_bytes((tmp_path / "pickled.npz").read_bytes()[:60])
+    for name in ("pickled.npz", "text", "empty", "cut"):
+        with pytest.raises(CrtExportError, match="no archive of arrays"):
+            load_npz(tmp_path / name)
+    with pytest.raises(CrtExportError, match="No such file"):
+        load_npz(tmp_path / "missing.npz")
+
+
+def test_a_folder_is_no_output(tmp_path: Path) -> None:
+    with pytest.raises(CrtExportError, match="can't be written"):
+        save_npz(tmp_path, {"x": GOOD_X})
+    assert tmp_path.is_dir()
