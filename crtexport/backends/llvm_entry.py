@@ -1,0 +1,125 @@
+"""Prints a model's entry points: the C interface and the packed function, around one ``main``."""
+
+from __future__ import annotations
+
+from crtexport.artifact import abi
+from crtexport.artifact.model import Artifact
+from crtexport.backends.llvm_types import ModuleText, value_type
+from crtexport.kernels.ir import Scalar
+
+PACKED_PARAMETERS = (
+    "ptr noundef readonly captures(none) %args, ptr noundef readonly captures(none) %type_codes, "
+    "i32 noundef %num_args, ptr noundef %ret_value, ptr noundef %ret_type_code, "
+    "ptr noundef %resource_handle"
+)
+DL_TENSOR = "{ ptr, i32, i32, i32, { i8, i8, i16 }, ptr, ptr, i64 }"
+"""``DLTensor``: data, device (type, id), ndim, dtype, shape, strides, byte_offset."""
+_BYTE_OFFSET = 7
+
+
+def main_symbol(artifact: Artifact) -> str:
+    """The function behind both interfaces; the dot keeps it apart from all identifiers of C."""
+    return f"{artifact.prefix}.main"
+
+
+def workspace_symbol(artifact: Artifact) -> str:
+    """The workspace that the module owns."""
+    return f"{artifact.prefix}.workspace"
+
+
+class Checks:
+    """Straight-line code that leaves with an error code where something is wrong."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+        self._codes: dict[int, None] = {}
+        self._fresh = 0
+
+    def assign(self, instruction: str) -> str:
+        """The fresh name that ``instruction`` defines."""
+        name = f"%v{self._fresh}"
+        self._fresh += 1
+        self.lines.append(f"  {name} = {instruction}")
+        return name
+
+    def load(self, type_: str, base: str, struct: str, position: int) -> str:
+        """Loads element ``position`` of the array of ``struct`` at ``base``."""
+        address = self.assign(f"getelementptr inbounds {struct}, ptr {base}, i32 {position}")
+        return self.assign(f"load {type_}, ptr {address}")
+
+    def fail_if(self, condition: str, code: int) -> None:
+        """Returns ``code`` when the instruction ``condition`` says so."""
+        bad = self.assign(condition)
+        self._codes.setdefault(code)
+        label = f"ok{self._fresh}"
+        self.lines += [f"  br i1 {bad}, label %fail{-code}, label %{label}", f"{label}:"]
+
+    def fail_if_null(self, pointer: str) -> None:
+        self.fail_if(f"icmp eq ptr {pointer}, null", abi.ERROR_NULL)
+
+    def exits(self) -> list[str]:
+        """The blocks that the failures go to."""
+        return [line for code in self._codes for line in (f"fail{-code}:", f"  ret i32 {code}")]
+
+
+def print_run(artifact: Artifact) -> str:
+    """``int32_t tvmgen_<m>_run(inputs *, outputs *[, workspace_pools *])``."""
+    structs = [("inputs", len(artifact.inputs)), ("outputs", len(artifact.outputs))]
+    if abi.takes_workspace(artifact):
+        structs.append(("workspace_pools", 1))
+    checks = Checks()
+    pointers: list[str] = []
+    for struct, count in structs:
+        if count:
+            checks.fail_if_null(f"%{struct}")
+        for position in range(count):
+            pointers.append(checks.load("ptr", f"%{struct}", "ptr", position))
+            checks.fail_if_null(pointers[-1])
+    params = ", ".join(f"ptr noundef readonly captures(none) %{struct}" for struct, _ in structs)
+    return _entry(artifact, f"{artifact.prefix}_run", params, checks, pointers)
+
+
+def print_packed(artifact: Artifact, module: ModuleText) -> str:
+    """``tvmgen_<m>_run_packed``: the same with tensors, in the packed convention."""
+    checks = Checks()
+    checks.fail_if_null("%args")
+    checks.fail_if_null("%type_codes")
+    arity = abi.packed_arity(artifact)
+    checks.fail_if(f"icmp ne i32 %num_args, {arity}", abi.ERROR_ARGUMENTS)
+    pointers = [_tensor_data(checks, position, module) for position in range(arity)]
+    symbol = f"{artifact.prefix}_run_packed"
+    return _entry(artifact, symbol, PACKED_PARAMETERS, checks, pointers)
+
+
+def _tensor_data(checks: Checks, position: int, module: ModuleText) -> str:
+    """Address of the first element of the tensor in argument ``position``."""
+    code = checks.load("i32", "%type_codes", "i32", position)
+    wrong = [checks.assign(f"icmp ne i32 {code}, {good}") for good in abi.TENSOR_TYPE_CODES]
+    checks.fail_if(f"and i1 {wrong[0]}, {wrong[1]}", abi.ERROR_ARGUMENTS)
+    tensor = checks.load("ptr", "%args", "i64", position)  # TVMValue: a union of 8 bytes
+    checks.fail_if_null(tensor)
+    data = checks.assign(f"load ptr, ptr {tensor}")
+    checks.fail_if_null(data)
+    field = checks.assign(
+        f"getelementptr inbounds {DL_TENSOR}, ptr {tensor}, i32 0, i32 {_BYTE_OFFSET}"
+    )
+    offset = checks.assign(f"load i64, ptr {field}")
+    if module.target.pointer_bits < 64:
+        offset = checks.assign(f"trunc i64 {offset} to i{module.target.pointer_bits}")
+    index = value_type(Scalar.INDEX, module.target)
+    return checks.assign(f"getelementptr i8, ptr {data}, {index} {offset}")
+
+
+def _entry(
+    artifact: Artifact, symbol: str, params: str, checks: Checks, pointers: list[str]
+) -> str:
+    operands = ", ".join(f"ptr noundef {p}" for p in pointers)
+    return "\n".join([
+        f'define i32 @{symbol}({params}) #0 section ".text.{symbol}" {{',
+        *checks.lines,
+        f"  call void @{main_symbol(artifact)}({operands})",
+        f"  ret i32 {abi.OK}",
+        *checks.exits(),
+        "}",
+        "",
+    ])

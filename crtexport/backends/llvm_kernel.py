@@ -1,0 +1,338 @@
+"""Prints a Kernel as an internal LLVM function, statement by statement.
+
+Locals become stack slots, which LLVM's first pass turns into registers. Loops test at the end and
+have one latch, which carries the hints. Nothing is optimized here.
+"""
+
+from __future__ import annotations
+
+from typing import assert_never
+
+from crtexport.backends.llvm_cast import cast
+from crtexport.backends.llvm_types import ModuleText, comment, literal, storage_type, value_type
+from crtexport.errors import CrtExportError
+from crtexport.kernels.intrinsics import INTRINSICS
+from crtexport.kernels.ir import (
+    Assign,
+    Binary,
+    BinaryOp,
+    Body,
+    Buffer,
+    Call,
+    Cast,
+    Comment,
+    Compare,
+    CompareOp,
+    Const,
+    Expr,
+    For,
+    If,
+    Kernel,
+    Let,
+    Load,
+    Local,
+    Scalar,
+    Select,
+    Stmt,
+    Store,
+    Var,
+)
+
+_WRAPPING = {
+    BinaryOp.WRAP_ADD: "add", BinaryOp.WRAP_SUB: "sub", BinaryOp.WRAP_MUL: "mul",
+    BinaryOp.AND: "and", BinaryOp.OR: "or", BinaryOp.XOR: "xor", BinaryOp.SHL: "shl",
+}
+_EXACT = {BinaryOp.ADD: "add", BinaryOp.SUB: "sub", BinaryOp.MUL: "mul"}
+_FLOAT = {
+    BinaryOp.ADD: "fadd", BinaryOp.SUB: "fsub", BinaryOp.MUL: "fmul", BinaryOp.DIV: "fdiv",
+}
+_FLOAT_COMPARE = {
+    CompareOp.EQ: "oeq", CompareOp.NE: "une", CompareOp.LT: "olt", CompareOp.LE: "ole",
+    CompareOp.GT: "ogt", CompareOp.GE: "oge",
+}
+_KERNEL_ATTRIBUTES = "noinline mustprogress nofree norecurse nosync willreturn #0"
+
+
+def print_kernel(symbol: str, kernel: Kernel, module: ModuleText) -> str:
+    """The definition of ``kernel`` as ``@symbol``; what it needs besides goes into ``module``.
+
+    Raises CrtExportError, naming the kernel, when it uses what the language doesn't have.
+    """
+    try:
+        return _KernelPrinter(module).function(symbol, kernel)
+    except CrtExportError as error:
+        raise error.within(kernel.name) from None
+
+
+class _KernelPrinter:
+    """State of one function: lines, stack slots, known values, and counters for fresh names."""
+
+    def __init__(self, module: ModuleText) -> None:
+        self._module = module
+        self._target = module.target
+        self._lines: list[str] = []
+        self._slots: list[str] = []
+        self._values: dict[str, str] = {}
+        self._locals: set[str] = set()
+        self._label = "entry"
+        self._fresh = 0
+        self._labels = 0
+
+    # ---- functions -----------------------------------------------------------------------------
+
+    def function(self, symbol: str, kernel: Kernel) -> str:
+        params = [self._buffer_param(b) for b in kernel.buffers]
+        for param in kernel.params:
+            params.append(f"{self._type(param.type)} noundef %{param.name}")
+            self._values[param.name] = f"%{param.name}"
+        self._body(kernel.body)
+        head = f"define internal void @{symbol}({', '.join(params)}) {_KERNEL_ATTRIBUTES}"
+        return "\n".join([
+            *(comment(line) for line in kernel.doc),
+            f'{head} section ".text.{symbol}" {{',
+            "entry:", *self._slots, *self._lines, "  ret void", "}", "",
+        ])
+
+    def _buffer_param(self, buffer: Buffer) -> str:
+        words = ["ptr"]
+        if buffer.noalias:
+            words.append("noalias")
+        if not buffer.writable:
+            words.append("readonly")
+        return " ".join([*words, "noundef captures(none)", f"align {buffer.align} %{buffer.name}"])
+
+    # ---- statements ----------------------------------------------------------------------------
+
+    def _body(self, body: Body) -> None:
+        for stmt in body:
+            self._statement(stmt)
+
+    def _statement(self, stmt: Stmt) -> None:
+        match stmt:
+            case Let():
+                self._values[stmt.var.name] = self._expr(stmt.value)
+            case Local():
+                type_ = storage_type(stmt.var.type, self._target)
+                align = self._align(stmt.var.type)
+                self._slots.append(f"  %{stmt.var.name} = alloca {type_}, align {align}")
+                self._locals.add(stmt.var.name)
+                self._set_local(stmt)
+            case Assign():
+                self._set_local(stmt)
+            case Store():
+                value = self._in_memory(self._expr(stmt.value), stmt.buffer.dtype)
+                self._store(value, stmt.buffer.dtype, self._address(stmt.buffer, stmt.index))
+            case For():
+                self._for(stmt)
+            case If():
+                self._if(stmt)
+            case Comment():
+                self._line(comment(stmt.text))
+            case _:
+                assert_never(stmt)
+
+    def _set_local(self, stmt: Local | Assign) -> None:
+        value = self._in_memory(self._expr(stmt.value), stmt.var.type)
+        type_ = storage_type(stmt.var.type, self._target)
+        align = self._align(stmt.var.type)
+        self._line(f"store {type_} {value}, ptr %{stmt.var.name}, align {align}")
+
+    def _for(self, loop: For) -> None:
+        type_ = self._type(loop.extent.type)
+        extent = self._expr(loop.extent)
+        number = self._number()
+        before = self._label
+        if isinstance(loop.extent, Const):
+            if loop.extent.value <= 0:
+                return
+            self._line(f"br label %loop.{number}")
+        else:
+            some = self._assign(f"icmp sgt {type_} {extent}, 0")
+            before = self._open(
+                f"enter.{number}", f"br i1 {some}, label %enter.{number}, label %done.{number}"
+            )
+            self._line(f"br label %loop.{number}")
+        self._open(f"loop.{number}")
+        phi = len(self._lines)
+        name = f"%{loop.var.name}"
+        self._values[loop.var.name] = name
+        self._body(loop.body)
+        after = self._assign(f"add nuw nsw {type_} {name}, 1")
+        self._lines.insert(
+            phi, f"  {name} = phi {type_} [ 0, %{before} ], [ {after}, %{self._label} ]"
+        )
+        more = self._assign(f"icmp slt {type_} {after}, {extent}")
+        self._open(
+            f"done.{number}",
+            f"br i1 {more}, label %loop.{number}, label %done.{number}{self._hints(loop)}",
+        )
+
+    def _hints(self, loop: For) -> str:
+        """``!llvm.loop`` metadata for the latch, or nothing."""
+        hints = []
+        if loop.unroll == 1:
+            hints.append('!{!"llvm.loop.unroll.disable"}')
+        elif loop.unroll is not None:
+            hints.append(f'!{{!"llvm.loop.unroll.count", i32 {loop.unroll}}}')
+        if loop.vectorize is not None:
+            hints.append(f'!{{!"llvm.loop.vectorize.width", i32 {loop.vectorize}}}')
+        if loop.vectorize == 1:
+            hints.append('!{!"llvm.loop.interleave.count", i32 1}')
+        if not hints:
+            return ""
+        nodes = [self._module.add_metadata(hint) for hint in hints]
+        loop_id = self._module.add_metadata("distinct !{" + ", ".join(["{self}", *nodes]) + "}")
+        return f", !llvm.loop {loop_id}"
+
+    def _if(self, stmt: If) -> None:
+        condition = self._expr(stmt.condition)
+        number = self._number()
+        other = f"else.{number}" if stmt.other else f"end.{number}"
+        self._open(f"then.{number}", f"br i1 {condition}, label %then.{number}, label %{other}")
+        self._body(stmt.then)
+        if stmt.other:
+            self._open(other, f"br label %end.{number}")
+            self._body(stmt.other)
+        self._open(f"end.{number}", f"br label %end.{number}")
+
+    # ---- expressions ---------------------------------------------------------------------------
+
+    def _expr(self, expr: Expr) -> str:
+        """The operand that holds ``expr``, after the instructions that compute it."""
+        match expr:
+            case Const():
+                return literal(expr)
+            case Var():
+                return self._variable(expr)
+            case Load():
+                return self._load(expr.type, self._address(expr.buffer, expr.index))
+            case Binary():
+                return self._binary(expr)
+            case Compare():
+                return self._compare(expr)
+            case Select():
+                condition, then, other = map(self._expr, (expr.condition, expr.then, expr.other))
+                type_ = self._type(expr.type)
+                return self._assign(f"select i1 {condition}, {type_} {then}, {type_} {other}")
+            case Cast():
+                value = self._expr(expr.value)
+                return cast(value, expr.value.type, expr.type, self._module, self._assign)
+            case Call():
+                return self._call(expr)
+            case _:
+                assert_never(expr)
+
+    def _variable(self, var: Var) -> str:
+        if var.name in self._locals:
+            type_ = storage_type(var.type, self._target)
+            align = self._align(var.type)
+            return self._from_memory(
+                self._assign(f"load {type_}, ptr %{var.name}, align {align}"), var.type
+            )
+        if var.name not in self._values:
+            raise CrtExportError("a kernel uses an unknown variable", location=var.name)
+        return self._values[var.name]
+
+    def _binary(self, expr: Binary) -> str:
+        a, b = self._expr(expr.a), self._expr(expr.b)
+        type_, op = self._type(expr.type), expr.op
+        if op in (BinaryOp.MIN, BinaryOp.MAX):
+            return self._extremum(op, expr.type, a, b)
+        if expr.type.is_float:
+            if op not in _FLOAT:
+                raise CrtExportError(f"floats have no operation {op.value}")
+            return self._assign(f"{_FLOAT[op]} {type_} {a}, {b}")
+        if op in _WRAPPING:
+            return self._assign(f"{_WRAPPING[op]} {type_} {a}, {b}")
+        signed = expr.type.is_signed
+        if op in _EXACT:
+            return self._assign(f"{_EXACT[op]} {'nsw ' if signed else ''}{type_} {a}, {b}")
+        if op is BinaryOp.DIV:
+            return self._assign(f"{'sdiv' if signed else 'udiv'} {type_} {a}, {b}")
+        return self._assign(f"{'ashr' if signed else 'lshr'} {type_} {a}, {b}")
+
+    def _extremum(self, op: BinaryOp, scalar: Scalar, a: str, b: str) -> str:
+        """MIN is ``b < a ? b : a``, MAX ``a < b ? b : a``: that decides about NaN and -0."""
+        type_ = self._type(scalar)
+        if scalar.is_float:
+            low, high = (b, a) if op is BinaryOp.MIN else (a, b)
+            less = self._assign(f"fcmp olt {type_} {low}, {high}")
+            return self._assign(f"select i1 {less}, {type_} {b}, {type_} {a}")
+        name = f"llvm.{'s' if scalar.is_signed else 'u'}{op.value}.{type_}"
+        self._module.declare(f"declare {type_} @{name}({type_}, {type_})")
+        return self._assign(f"call {type_} @{name}({type_} {a}, {type_} {b})")
+
+    def _compare(self, expr: Compare) -> str:
+        a, b = self._expr(expr.a), self._expr(expr.b)
+        scalar, op = expr.a.type, expr.op
+        if scalar.is_float:
+            return self._assign(f"fcmp {_FLOAT_COMPARE[op]} {self._type(scalar)} {a}, {b}")
+        word = op.value
+        if op not in (CompareOp.EQ, CompareOp.NE):
+            word = ("s" if scalar.is_signed else "u") + word
+        return self._assign(f"icmp {word} {self._type(scalar)} {a}, {b}")
+
+    def _call(self, expr: Call) -> str:
+        intrinsic = INTRINSICS.get(expr.name)
+        if intrinsic is None:
+            raise CrtExportError("there is no intrinsic of this name", location=expr.name)
+        if intrinsic.llvm_declare:
+            for line in intrinsic.llvm_declare.splitlines():
+                self._module.declare(line)
+        return self._assign(intrinsic.llvm.format(*map(self._expr, expr.args)))
+
+    # ---- memory --------------------------------------------------------------------------------
+
+    def _address(self, buffer: Buffer, index: Expr) -> str:
+        position = self._expr(index)
+        return self._assign(
+            f"getelementptr inbounds {storage_type(buffer.dtype, self._target)}, "
+            f"ptr %{buffer.name}, {self._type(index.type)} {position}"
+        )
+
+    def _load(self, scalar: Scalar, address: str) -> str:
+        type_ = storage_type(scalar, self._target)
+        return self._from_memory(
+            self._assign(f"load {type_}, ptr {address}, align {scalar.itemsize}"), scalar
+        )
+
+    def _store(self, value: str, scalar: Scalar, address: str) -> None:
+        type_ = storage_type(scalar, self._target)
+        self._line(f"store {type_} {value}, ptr {address}, align {scalar.itemsize}")
+
+    def _in_memory(self, value: str, scalar: Scalar) -> str:
+        return self._assign(f"zext i1 {value} to i8") if scalar is Scalar.I1 else value
+
+    def _from_memory(self, value: str, scalar: Scalar) -> str:
+        return self._assign(f"icmp ne i8 {value}, 0") if scalar is Scalar.I1 else value
+
+    def _align(self, scalar: Scalar) -> int:
+        """Alignment of a stack slot."""
+        return self._target.pointer_bits // 8 if scalar is Scalar.INDEX else scalar.itemsize
+
+    # ---- text ----------------------------------------------------------------------------------
+
+    def _type(self, scalar: Scalar) -> str:
+        return value_type(scalar, self._target)
+
+    def _line(self, text: str) -> None:
+        self._lines.append(f"  {text}")
+
+    def _assign(self, instruction: str) -> str:
+        """The fresh name that ``instruction`` defines; a dot keeps it apart from the kernel's."""
+        name = f"%.{self._fresh}"
+        self._fresh += 1
+        self._line(f"{name} = {instruction}")
+        return name
+
+    def _number(self) -> int:
+        self._labels += 1
+        return self._labels
+
+    def _open(self, label: str, terminator: str | None = None) -> str:
+        """Ends the current block with ``terminator`` (unless it has one) and begins ``label``."""
+        if terminator is not None:
+            self._line(terminator)
+        self._lines.append(f"{label}:")
+        self._label = label
+        return label

@@ -1,0 +1,156 @@
+"""Prints an artifact as LLVM modules, one for each object of the package.
+
+``lib0`` holds constants, kernels, the workspace and the two ways to run the model; ``lib1`` the
+metadata that TVM's executors ask for; ``lib2`` the function registry. No table needs anything to
+happen before the first call.
+"""
+
+from __future__ import annotations
+
+from typing import assert_never
+
+from crtexport.artifact import abi
+from crtexport.artifact.model import (
+    Arg,
+    Artifact,
+    Call,
+    Constant,
+    ConstantArg,
+    InputArg,
+    OutputArg,
+    ScalarArg,
+    WorkspaceArg,
+)
+from crtexport.backends.llvm_entry import (
+    main_symbol,
+    print_packed,
+    print_run,
+    workspace_symbol,
+)
+from crtexport.backends.llvm_kernel import print_kernel
+from crtexport.backends.llvm_tables import print_metadata, print_registry
+from crtexport.backends.llvm_types import (
+    ModuleText,
+    bytes_literal,
+    comment,
+    literal,
+    value_type,
+)
+from crtexport.errors import CrtExportError
+from crtexport.kernels.ir import Const, Scalar
+from crtexport.target import Target
+
+
+def emit_llvm(artifact: Artifact, target: Target, optimize: str) -> dict[str, str]:
+    """File name (``<module>_lib0.ll`` …) → text of the module, in the order of the package.
+
+    ``optimize`` is size, balanced or speed. Raises CrtExportError for an unknown one, and for a
+    kernel or a registry name that can't be printed.
+    """
+    name = artifact.module
+    modules = {
+        f"{name}_lib0.ll": _code(artifact, ModuleText(target, optimize), f"{name}_lib0.ll"),
+        f"{name}_lib1.ll": print_metadata(
+            artifact, ModuleText(target, optimize), f"{name}_lib1.ll"
+        ),
+    }
+    if artifact.system_lib:
+        modules[f"{name}_lib2.ll"] = print_registry(
+            artifact, ModuleText(target, optimize), f"{name}_lib2.ll"
+        )
+    return modules
+
+
+def _code(artifact: Artifact, module: ModuleText, name: str) -> str:
+    body = [_constant(c, module.target) for c in artifact.constants]
+    if artifact.workspace_size and not artifact.workspace_caller:
+        symbol = workspace_symbol(artifact)
+        body.append(
+            f"@{symbol} = internal global [{artifact.workspace_size} x i8] zeroinitializer, "
+            f'section ".bss.{symbol}", align {artifact.workspace_align}'
+        )
+    body.append("")
+    body += [print_kernel(f.symbol, f.kernel, module) for f in artifact.functions]
+    body += [_Main(artifact, module).text(), print_run(artifact), print_packed(artifact, module)]
+    return module.text(name, artifact.header_comment, body)
+
+
+def _constant(constant: Constant, target: Target) -> str:
+    """The array of a constant, in a section of its own, in the target's byte order."""
+    data = constant.data.read()
+    if len(data) != constant.count * constant.dtype.itemsize:
+        raise CrtExportError(
+            f"a constant of {constant.count} elements has {len(data)} bytes",
+            location=constant.symbol,
+        )
+    if not target.little_endian:
+        size = constant.dtype.itemsize
+        data = b"".join(data[i : i + size][::-1] for i in range(0, len(data), size))
+    lines = [comment(constant.comment)] if constant.comment else []
+    lines.append(
+        f"@{constant.symbol} = internal constant [{len(data)} x i8] {bytes_literal(data)}, "
+        f'section ".rodata.{constant.symbol}", align {constant.align}'
+    )
+    return "\n".join(lines)
+
+
+class _Main:
+    """The internal function that calls every kernel; its parameters are checked pointers."""
+
+    def __init__(self, artifact: Artifact, module: ModuleText) -> None:
+        self._artifact = artifact
+        self._module = module
+        self._functions = {f.symbol: f for f in artifact.functions}
+        self._lines: list[str] = []
+
+    def text(self) -> str:
+        for call in self._artifact.calls:
+            self._call(call)
+        names = abi.packed_arity(self._artifact)
+        params = ", ".join(f"ptr noundef %a{i}" for i in range(names))
+        symbol = main_symbol(self._artifact)
+        head = f'define internal void @{symbol}({params}) noinline #0 section ".text.{symbol}" {{'
+        return "\n".join([head, *self._lines, "  ret void", "}", ""])
+
+    def _call(self, call: Call) -> None:
+        function = self._functions.get(call.symbol)
+        if function is None:
+            raise CrtExportError("a call of a function that isn't there", location=call.symbol)
+        kernel = function.kernel
+        if len(call.args) != len(kernel.buffers) + len(kernel.params):
+            raise CrtExportError("a call with the wrong number of arguments", location=call.symbol)
+        operands = ", ".join(self._operand(arg) for arg in call.args)
+        if call.comment:
+            self._lines.append(f"  {comment(call.comment)}")
+        self._lines.append(f"  call void @{call.symbol}({operands})")
+
+    def _operand(self, arg: Arg) -> str:
+        inputs = len(self._artifact.inputs)
+        match arg:
+            case InputArg():
+                return self._pointer(f"%a{arg.index}", arg.offset)
+            case OutputArg():
+                return self._pointer(f"%a{inputs + arg.index}", arg.offset)
+            case WorkspaceArg():
+                if self._artifact.workspace_caller:
+                    last = inputs + len(self._artifact.outputs)
+                    return self._pointer(f"%a{last}", arg.offset)
+                return self._pointer(f"@{workspace_symbol(self._artifact)}", arg.offset)
+            case ConstantArg():
+                return self._pointer(f"@{arg.symbol}", arg.offset)
+            case ScalarArg():
+                type_ = value_type(arg.type, self._module.target)
+                return f"{type_} {literal(Const(arg.value, arg.type))}"
+            case _:
+                assert_never(arg)
+
+    def _pointer(self, base: str, offset: int) -> str:
+        """``base`` plus ``offset`` bytes, as an operand."""
+        if not offset:
+            return f"ptr {base}"
+        position = f"{value_type(Scalar.INDEX, self._module.target)} {offset}"
+        if base.startswith("@"):
+            return f"ptr getelementptr inbounds (i8, ptr {base}, {position})"
+        name = f"%p{len(self._lines)}"
+        self._lines.append(f"  {name} = getelementptr inbounds i8, ptr {base}, {position}")
+        return f"ptr {name}"

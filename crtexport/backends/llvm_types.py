@@ -1,0 +1,177 @@
+"""Types, literals, attributes and module-wide text of LLVM IR; no kernel and no model in here."""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass, field
+from typing import assert_never
+
+from crtexport.errors import CrtExportError, printable
+from crtexport.kernels.ir import Const, Scalar
+from crtexport.target import Target
+
+OPTIMIZE = ("size", "balanced", "speed")
+
+_HALF_CONVERSIONS = frozenset({
+    "+f16c", "+fp16", "+fullfp16", "+vfp4", "+vfp4sp", "+vfp4d16", "+vfp4d16sp", "+fp-armv8",
+    "+fp-armv8sp", "+fp-armv8d16", "+fp-armv8d16sp", "+mve.fp", "+zfhmin", "+zfh",
+})
+_ESCAPED = tuple(
+    chr(b) if 0x20 <= b < 0x7F and chr(b) not in '"\\' else f"\\{b:02X}" for b in range(256)
+)
+
+
+def value_type(scalar: Scalar, target: Target) -> str:
+    """The LLVM type of a value in a register."""
+    match scalar:
+        case Scalar.I1:
+            return "i1"
+        case Scalar.I8 | Scalar.U8:
+            return "i8"
+        case Scalar.I16 | Scalar.U16 | Scalar.F16:
+            return "i16"  # half is a storage format: conversions know its bits
+        case Scalar.I32 | Scalar.U32:
+            return "i32"
+        case Scalar.I64:
+            return "i64"
+        case Scalar.F32:
+            return "float"
+        case Scalar.F64:
+            return "double"
+        case Scalar.INDEX:
+            return f"i{target.pointer_bits}"
+        case _:
+            assert_never(scalar)
+
+
+def storage_type(scalar: Scalar, target: Target) -> str:
+    """The LLVM type of an element in memory."""
+    return "i8" if scalar is Scalar.I1 else value_type(scalar, target)
+
+
+def bits_of(scalar: Scalar, target: Target) -> int:
+    """Width of an integer value."""
+    if scalar is Scalar.I1:
+        return 1
+    return target.pointer_bits if scalar is Scalar.INDEX else 8 * scalar.itemsize
+
+
+def literal(const: Const) -> str:
+    """The operand text of a constant; LLVM spells all floats as the bits of a double."""
+    value = const.value
+    if const.type is Scalar.I1:
+        return "true" if value else "false"
+    if const.type is Scalar.F16:
+        return str(struct.unpack("<h", struct.pack("<e", value))[0])
+    if const.type is Scalar.F32:
+        value = struct.unpack("<f", struct.pack("<f", value))[0]
+    if const.type.is_float:
+        return f"0x{struct.unpack('<Q', struct.pack('<d', value))[0]:016X}"
+    return str(int(value))
+
+
+def bytes_literal(data: bytes) -> str:
+    """``c"…"`` with everything escaped that is not plain ASCII."""
+    return 'c"' + "".join(map(_ESCAPED.__getitem__, data)) + '"'
+
+
+def quoted(text: str) -> str:
+    """A string in quotes, for names and attribute values."""
+    return '"' + "".join(map(_ESCAPED.__getitem__, text.encode("utf-8"))) + '"'
+
+
+def comment(text: str) -> str:
+    """``text`` as one line of comment, whatever is in it."""
+    return f"; {printable(text)}"
+
+
+def normalized_triple(target: Target) -> str:
+    """``target.triple`` in the four-part form that LLVM wants.
+
+    Arm's ``eabi`` becomes ``gnueabi``: the same ABI, but memory operations are called ``memcpy``
+    and ``memset``, which every C library has, not ``__aeabi_memcpy``.
+    """
+    parts = target.triple.split("-")
+    if len(parts) == 3 and parts[2].startswith(("eabi", "gnueabi", "elf")):
+        parts.insert(2, "none")
+        parts[1] = "unknown"
+    if parts[0].startswith(("arm", "thumb")) and parts[-1].startswith("eabi"):
+        parts[-1] = "gnu" + parts[-1]
+    if parts[0].startswith(("arm", "thumb")) and target.float_abi and (
+        (target.float_abi == "hard") != parts[-1].endswith("hf")
+    ):
+        raise CrtExportError(
+            f"the float ABI is {target.float_abi}, but the triple says otherwise",
+            location=target.triple,
+            hint="triples of hard-float targets end in eabihf, those of soft-float targets in eabi",
+        )
+    return "-".join(parts)
+
+
+def is_i386(target: Target) -> bool:
+    """Whether this is 32-bit x86, where callers align the stack less than LLVM assumes."""
+    arch = target.triple.split("-")[0]
+    return arch in ("i386", "i486", "i586", "i686")
+
+
+def has_half_conversions(target: Target) -> bool:
+    """Whether the processor converts between half and float."""
+    return target.float_abi != "soft" and not _HALF_CONVERSIONS.isdisjoint(target.features)
+
+
+@dataclass
+class ModuleText:
+    """What functions add to their module: declarations, helper functions and metadata.
+
+    All are kept in the order of their first use, so that equal input prints equal text.
+    """
+
+    target: Target
+    optimize: str
+    declarations: dict[str, None] = field(default_factory=dict)
+    helpers: dict[str, str] = field(default_factory=dict)
+    metadata: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        if self.optimize not in OPTIMIZE:
+            raise CrtExportError(
+                f"there is no optimization called {self.optimize}",
+                hint=f"choose one of {', '.join(OPTIMIZE)}",
+            )
+
+    def declare(self, line: str) -> None:
+        """Adds a ``declare`` line once."""
+        self.declarations.setdefault(line)
+
+    def add_metadata(self, body: str) -> str:
+        """Adds a node, whose ``{self}`` is its own name; returns the name."""
+        name = f"!{len(self.metadata)}"
+        self.metadata.append(f"{name} = {body.replace('{self}', name)}")
+        return name
+
+    def attributes(self) -> str:
+        """The attribute group ``#0`` of every defined function."""
+        parts = ["nounwind"]
+        if self.optimize == "size":
+            parts += ["minsize", "optsize"]
+        parts.append(f'"target-cpu"={quoted(self.target.cpu)}')
+        if self.target.features:
+            parts.append(f'"target-features"={quoted(",".join(self.target.features))}')
+        return f"attributes #0 = {{ {' '.join(parts)} }}"
+
+    def text(self, name: str, header: tuple[str, ...], body: list[str]) -> str:
+        """The whole module around the definitions in ``body``; ``name`` ends as its file symbol."""
+        flags = []
+        if is_i386(self.target):
+            align = self.target.stack_align
+            flags.append(self.add_metadata(f'!{{i32 1, !"override-stack-alignment", i32 {align}}}'))
+        if self.target.abi:
+            abi = quoted(self.target.abi)
+            flags.append(self.add_metadata(f'!{{i32 1, !"target-abi", !{abi}}}'))
+        lines = [comment(line) for line in header]
+        lines += [f"source_filename = {quoted(name)}"]
+        lines += [f"target triple = {quoted(normalized_triple(self.target))}", ""]
+        lines += [*body, *self.helpers.values(), *self.declarations, "", self.attributes()]
+        if flags:
+            lines.append(f"!llvm.module.flags = !{{{', '.join(flags)}}}")
+        return "\n".join([*lines, *self.metadata]) + "\n"

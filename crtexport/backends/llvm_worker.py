@@ -1,0 +1,252 @@
+"""Compiles LLVM modules to objects in processes of their own.
+
+LLVM ends the process that it fails in, and its state is global; so nothing here runs it in the
+exporter's process. A worker reads one request after the other from its standard input (a length
+and JSON) and answers on its standard output (a length, a status byte, the object or a message).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import struct
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from queue import Empty, SimpleQueue
+from typing import IO
+
+from crtexport.backends.llvm_elf import deactivate_sections
+from crtexport.backends.llvm_types import normalized_triple
+from crtexport.errors import CrtExportError, ToolMissingError
+from crtexport.target import Target
+
+_COMMAND = (sys.executable, "-P", "-m", "crtexport.backends.llvm_worker")
+_LENGTH = struct.Struct("<Q")
+_OBJECT, _ERROR, _NO_LLVM = b"o", b"e", b"m"
+_SMALL = 1 << 16
+"""Text of modules that isn't worth a process of its own, which costs a quarter of a second."""
+_BARE_METAL_ONLY = (".note.GNU-stack", ".ARM.exidx", ".rel.ARM.exidx")
+"""Sections that LLVM always writes and that bare-metal linkers warn about or would keep."""
+
+
+def compile_modules(
+    modules: Mapping[str, str], target: Target, optimize: str, *, jobs: int | None = None
+) -> dict[str, bytes]:
+    """File name of each module (``x_lib0.ll``) → its text, to ``x_lib0.o`` → its object.
+
+    ``optimize`` is size, balanced or speed; ``jobs`` the number of worker processes, by default
+    as many as are worth it. The bytes depend on neither. Raises CrtExportError with the module's
+    name, and the function's where LLVM tells it, when LLVM fails or crashes; ToolMissingError when
+    llvmlite can't be imported.
+    """
+    options = {
+        "triple": normalized_triple(target), "cpu": target.cpu,
+        "features": ",".join(target.features), "reloc": target.reloc, "abi": target.abi,
+        "optimize": optimize,
+    }
+    largest_first = sorted(modules.items(), key=lambda item: (-len(item[1]), item[0]))
+    queue: SimpleQueue[tuple[str, str]] = SimpleQueue()
+    for item in largest_first:
+        queue.put(item)
+    if jobs is None:
+        worth = sum(len(text) > _SMALL for text in modules.values())
+        jobs = min(os.cpu_count() or 1, max(worth, 1))
+    count = max(min(jobs, len(modules)), 1)
+    with ThreadPoolExecutor(count) as pool:
+        parts = list(pool.map(lambda _: _serve(queue, options), range(count)))
+    objects = {name: data for part in parts for name, data in part.items()}
+    failures = {name: o for name, o in objects.items() if isinstance(o, CrtExportError)}
+    for name in modules:
+        if name in failures:
+            raise failures[name]
+    return {
+        f"{Path(name).stem}.o": data
+        for name in modules
+        if isinstance(data := objects[name], bytes)
+    }
+
+
+# ---- in the exporter's process -----------------------------------------------------------------
+
+
+def _serve(
+    queue: SimpleQueue[tuple[str, str]], options: Mapping[str, str]
+) -> dict[str, bytes | CrtExportError]:
+    """Compiles what is left in ``queue`` in one worker, or a new one after a crash."""
+    results: dict[str, bytes | CrtExportError] = {}
+    worker: _Worker | None = None
+    try:
+        while True:
+            try:
+                name, text = queue.get_nowait()
+            except Empty:
+                return results
+            if worker is None:
+                worker = _Worker()
+            try:
+                results[name] = worker.compile(name, {**options, "name": name, "text": text})
+            except CrtExportError as error:
+                results[name] = error
+                worker.close()
+                worker = None
+    finally:
+        if worker is not None:
+            worker.close()
+
+
+class _Worker:
+    """A worker process and what it says on stderr."""
+
+    def __init__(self) -> None:
+        package_root = str(Path(__file__).parents[2])
+        path = os.pathsep.join(p for p in (package_root, os.environ.get("PYTHONPATH")) if p)
+        self._stderr = tempfile.TemporaryFile()  # noqa: SIM115
+        self._process = subprocess.Popen(
+            _COMMAND, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._stderr,
+            env={**os.environ, "PYTHONPATH": path},
+        )
+
+    def compile(self, name: str, request: Mapping[str, str]) -> bytes:
+        """One module's object; raises CrtExportError when there is none."""
+        stdin, stdout = self._process.stdin, self._process.stdout
+        if stdin is None or stdout is None:
+            raise CrtExportError("the compiler process has no pipes", location=name)
+        try:
+            _send(stdin, json.dumps(request).encode())
+            answer = _receive(stdout)
+        except BrokenPipeError:
+            answer = b""
+        status, payload = answer[:1], answer[1:]
+        if status == _OBJECT:
+            return payload
+        if status == _NO_LLVM:
+            raise ToolMissingError(
+                f"llvmlite can't be imported ({payload.decode('utf-8', 'replace')})",
+                hint="install it with: pip install 'llvmlite>=0.50,<0.51'; or export C sources, "
+                "which need no LLVM, with --emit c",
+            )
+        if status == _ERROR:
+            message = payload.decode("utf-8", "replace")
+            raise _failure(name, "LLVM does not accept a module", message)
+        raise _failure(name, f"LLVM ended {self._ending()}", self._said())
+
+    def _ending(self) -> str:
+        code = self._process.wait()
+        if code < 0:
+            return f"by signal {signal.Signals(-code).name}"
+        return f"with exit code {code}"
+
+    def _said(self) -> str:
+        self._stderr.seek(0)
+        return self._stderr.read().decode("utf-8", "replace")
+
+    def close(self) -> None:
+        """Ends the process, which ends by itself when its input does."""
+        for pipe in (self._process.stdin, self._process.stdout):
+            if pipe is not None:
+                try:
+                    pipe.close()
+                except BrokenPipeError:
+                    continue
+        self._process.wait()
+        self._stderr.close()
+
+
+def _failure(name: str, problem: str, said: str) -> CrtExportError:
+    """The error for a module, with the function that LLVM mentions and the end of what it says."""
+    location = [name]
+    for marker in ("In function: ", "on function '@"):
+        _, found, rest = said.rpartition(marker)
+        if found:
+            location.append(rest.split()[0].rstrip("'"))
+            break
+    tail = "\n".join(said.strip().splitlines()[-8:])
+    return CrtExportError(f"{problem}: {tail}" if tail else problem, location=location)
+
+
+def _send(stream: IO[bytes], data: bytes) -> None:
+    stream.write(_LENGTH.pack(len(data)))
+    stream.write(data)
+    stream.flush()
+
+
+def _receive(stream: IO[bytes]) -> bytes:
+    """One message, or nothing when the other side is gone."""
+    head = stream.read(_LENGTH.size)
+    if len(head) < _LENGTH.size:
+        return b""
+    (length,) = _LENGTH.unpack(head)
+    data = stream.read(length)
+    return data if len(data) == length else b""
+
+
+# ---- in the worker -----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Level:
+    """How hard LLVM tries. Unrolling where nothing asks for it costs flash: only for speed."""
+
+    passes: int
+    codegen: int
+    unroll: bool
+
+
+_LEVELS = {
+    "size": _Level(passes=2, codegen=2, unroll=False),
+    "balanced": _Level(passes=2, codegen=3, unroll=False),
+    "speed": _Level(passes=3, codegen=3, unroll=True),
+}
+
+
+def _compile(request: Mapping[str, str]) -> bytes:
+    """The object of one module."""
+    import llvmlite.binding as llvm  # noqa: PLC0415
+
+    level = _LEVELS[request["optimize"]]
+    machine = llvm.Target.from_triple(request["triple"]).create_target_machine(
+        cpu=request["cpu"], features=request["features"], opt=level.codegen,
+        reloc=request["reloc"], codemodel="small", abiname=request["abi"],
+    )
+    module = llvm.parse_assembly(request["text"])
+    module.data_layout = str(machine.target_data)
+    module.verify()
+    tuning = llvm.create_pipeline_tuning_options(speed_level=level.passes)
+    tuning.loop_unrolling = level.unroll
+    builder = llvm.create_pass_builder(machine, tuning)
+    builder.getModulePassManager().run(module, builder)
+    data: bytes = machine.emit_object(module)
+    if "linux" in request["triple"]:
+        return data
+    return deactivate_sections(data, _BARE_METAL_ONLY)
+
+
+def main() -> None:
+    """Serves requests until standard input ends."""
+    stdin, stdout = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)  # whatever LLVM prints must not get between the answers
+    try:
+        import llvmlite.binding as llvm  # noqa: PLC0415
+
+        llvm.initialize_all_targets()
+        llvm.initialize_all_asmprinters()
+    except (ImportError, OSError) as error:
+        if _receive(stdin):
+            _send(stdout, _NO_LLVM + str(error).encode())
+        return
+    while request := _receive(stdin):
+        try:
+            answer = _OBJECT + _compile(json.loads(request))
+        except RuntimeError as error:
+            answer = _ERROR + str(error).encode()
+        _send(stdout, answer)
+
+
+if __name__ == "__main__":
+    main()
