@@ -1,0 +1,332 @@
+"""Proves that a kernel is well formed: types, names, scopes, and every index inside its buffer."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import NamedTuple, NoReturn
+
+from crtexport.kernels.intervals import (
+    Interval,
+    Ranges,
+    assigned_names,
+    contains,
+    hull,
+    type_range,
+)
+from crtexport.kernels.intrinsics import INTRINSICS
+from crtexport.kernels.ir import (
+    ARITHMETIC,
+    Assign,
+    Binary,
+    BinaryOp,
+    Body,
+    Buffer,
+    Call,
+    Cast,
+    Comment,
+    Compare,
+    Const,
+    Expr,
+    For,
+    If,
+    Kernel,
+    Let,
+    Load,
+    Local,
+    Scalar,
+    Select,
+    Stmt,
+    Store,
+    Var,
+)
+
+_IDENTIFIER = re.compile(r"[a-z][a-z0-9_]*")
+_LOGIC = (BinaryOp.AND, BinaryOp.OR, BinaryOp.XOR)
+_ON_FLOATS = (
+    BinaryOp.ADD, BinaryOp.SUB, BinaryOp.MUL, BinaryOp.DIV, BinaryOp.MIN, BinaryOp.MAX
+)
+
+
+class KernelError(Exception):
+    """A kernel breaks a rule of the Kernel IR: a fault of what built it, not of the user."""
+
+
+class Access(NamedTuple):
+    """The elements of a buffer that a kernel can touch."""
+
+    lowest: int
+    highest: int
+    reads: bool
+    writes: bool
+
+
+Bounds = Mapping[str, int | tuple[int, int]]
+
+
+def verify(kernel: Kernel, params: Bounds | None = None) -> None:
+    """Raises KernelError, naming the kernel, unless it is well formed.
+
+    Checked: identifiers, one definition per name, scopes, types, constants in range, buffers
+    known and writable where stored to, intrinsics, and that each index lies in its buffer.
+    ``params``: values or closed intervals of integer parameters; the others can be anything.
+    """
+    _Verifier(kernel, params or {}).kernel_()
+
+
+def access_intervals(kernel: Kernel, params: Bounds | None = None) -> dict[str, Access]:
+    """What a well-formed kernel touches of each buffer; buffers that it never touches are absent.
+
+    Raises KernelError as :func:`verify` does.
+    """
+    verifier = _Verifier(kernel, params or {})
+    verifier.kernel_()
+    return verifier.accesses
+
+
+class _Verifier:
+    """One walk over a kernel."""
+
+    def __init__(self, kernel: Kernel, params: Bounds) -> None:
+        self.kernel = kernel
+        self.params = params
+        self.buffers: dict[str, Buffer] = {}
+        self.names: set[str] = set()
+        self.accesses: dict[str, Access] = {}
+
+    def fail(self, problem: str) -> NoReturn:
+        raise KernelError(f"kernel {self.kernel.name!r}: {problem}")
+
+    def check(self, holds: bool, problem: str) -> None:
+        if not holds:
+            self.fail(problem)
+
+    # -- names
+
+    def define(self, name: str) -> None:
+        """A new name in the kernel."""
+        self.check(bool(_IDENTIFIER.fullmatch(name)), f"{name!r} is no identifier")
+        self.check(name not in self.names, f"{name} is defined twice")
+        self.names.add(name)
+
+    def kernel_(self) -> None:
+        self.check(
+            bool(_IDENTIFIER.fullmatch(self.kernel.name)), "the name is no identifier"
+        )
+        for buffer in self.kernel.buffers:
+            self.buffer(buffer)
+        ranges = Ranges({}, assigned_names(self.kernel.body))
+        scope: dict[str, Stmt | None] = {}
+        types: dict[str, Scalar] = {}
+        for param in self.kernel.params:
+            self.define(param.name)
+            self.check(param.type in ARITHMETIC, f"parameter {param.name}: {param.type.value}")
+            scope[param.name], types[param.name] = None, param.type
+            ranges = ranges.bind(param, self.parameter_range(param))
+        unknown = set(self.params) - {p.name for p in self.kernel.params}
+        self.check(not unknown, f"no parameters {sorted(unknown)}")
+        self.body(self.kernel.body, _Scope(scope, types), ranges)
+
+    def parameter_range(self, param: Var) -> Interval | None:
+        given = self.params.get(param.name)
+        if given is None or param.type.is_float:
+            return None
+        bound = (given, given) if isinstance(given, int) else given
+        self.check(
+            bound[0] <= bound[1] and contains(type_range(param.type), bound),
+            f"parameter {param.name}: {bound} is no interval of {param.type.value}",
+        )
+        return bound
+
+    def buffer(self, buffer: Buffer) -> None:
+        self.define(buffer.name)
+        where = f"buffer {buffer.name}"
+        self.check(buffer.dtype not in (Scalar.I1, Scalar.INDEX), f"{where}: no storage type")
+        self.check(buffer.size >= 0, f"{where}: size {buffer.size}")
+        power = buffer.align > 0 and buffer.align & (buffer.align - 1) == 0
+        self.check(
+            power and buffer.align >= buffer.dtype.itemsize, f"{where}: align {buffer.align}"
+        )
+        self.buffers[buffer.name] = buffer
+
+    # -- statements
+
+    def body(self, body: Body, scope: _Scope, ranges: Ranges | None) -> None:
+        """``ranges`` is None where the body can't be reached: then indices prove themselves."""
+        for stmt in body:
+            ranges = self.stmt(stmt, scope, ranges)
+
+    def stmt(self, stmt: Stmt, scope: _Scope, ranges: Ranges | None) -> Ranges | None:
+        """Checks one statement; what is known after it."""
+        match stmt:
+            case Let(var=var, value=value) | Local(var=var, value=value):
+                self.same(var.type, self.expr(value, scope, ranges), var.name)
+                self.define(var.name)
+                self.check(
+                    isinstance(stmt, Let) or var.type in ARITHMETIC,
+                    f"{var.name} can't be a local {var.type.value}",
+                )
+                scope.add(var, stmt)
+                return ranges.bind(var, ranges.of(value)) if ranges is not None else None
+            case Assign(var=var, value=value):
+                self.variable(var, scope)
+                self.check(
+                    isinstance(scope.origin[var.name], Local), f"{var.name} can't be assigned"
+                )
+                self.same(var.type, self.expr(value, scope, ranges), var.name)
+            case Store(buffer=buffer, index=index, value=value):
+                self.known(buffer)
+                self.check(buffer.writable, f"{buffer.name} is read-only")
+                self.same(buffer.dtype, self.expr(value, scope, ranges), buffer.name)
+                self.index(buffer, index, scope, ranges, write=True)
+            case For():
+                self.loop(stmt, scope, ranges)
+            case If(condition=condition, then=then, other=other):
+                self.same(Scalar.I1, self.expr(condition, scope, ranges), "a condition")
+                for body, truth in ((then, True), (other, False)):
+                    inner = ranges.assuming(condition, truth) if ranges is not None else None
+                    self.body(body, scope.inner(), inner)
+            case Comment(text=text):
+                self.check(len(text.splitlines()) <= 1, "a comment has several lines")
+        return ranges
+
+    def loop(self, stmt: For, scope: _Scope, ranges: Ranges | None) -> None:
+        name = stmt.var.name
+        self.check(stmt.var.type is Scalar.INDEX, f"loop variable {name} is no index")
+        self.same(Scalar.INDEX, self.expr(stmt.extent, scope, ranges), f"extent of {name}")
+        for hint in (stmt.unroll, stmt.vectorize):
+            self.check(hint is None or hint >= 1, f"loop {name}: hint {hint}")
+        match stmt.extent:
+            case Const(value=value):
+                self.check(value >= 0, f"extent of {name} is {value}")
+            case Var() if scope.origin.get(stmt.extent.name) is None:
+                pass
+            case _:
+                self.fail(f"extent of {name} is neither a constant nor a parameter")
+        self.define(name)
+        inner = scope.inner()
+        inner.add(stmt.var, stmt)
+        within: Ranges | None = None
+        if ranges is not None:
+            extent = ranges.of(stmt.extent)
+            if extent is not None and extent[1] > 0:
+                within = ranges.bind(stmt.var, (0, extent[1] - 1))
+        self.body(stmt.body, inner, within)
+
+    # -- expressions
+
+    def same(self, expected: Scalar, found: Scalar, what: str) -> None:
+        self.check(
+            expected is found, f"{what} needs {expected.value}, got {found.value}"
+        )
+
+    def known(self, buffer: Buffer) -> None:
+        self.check(
+            self.buffers.get(buffer.name) == buffer, f"buffer {buffer.name} is no argument"
+        )
+
+    def variable(self, var: Var, scope: _Scope) -> None:
+        self.check(var.name in scope.types, f"{var.name} is not in scope")
+        self.same(scope.types[var.name], var.type, var.name)
+
+    def index(
+        self, buffer: Buffer, index: Expr, scope: _Scope, ranges: Ranges | None, *, write: bool
+    ) -> None:
+        """An access, proven inside the buffer."""
+        self.same(Scalar.INDEX, self.expr(index, scope, ranges), f"index of {buffer.name}")
+        found = ranges.of(index) if ranges is not None else None
+        if found is None:
+            return
+        self.check(
+            contains((0, buffer.size - 1), found),
+            f"index of {buffer.name}[{buffer.size}] may be anything from {found[0]} to {found[1]}",
+        )
+        before = self.accesses.get(buffer.name)
+        if before is None:
+            self.accesses[buffer.name] = Access(*found, not write, write)
+            return
+        low, high = hull((before.lowest, before.highest), found)
+        self.accesses[buffer.name] = Access(
+            low, high, before.reads or not write, before.writes or write
+        )
+
+    def expr(self, expr: Expr, scope: _Scope, ranges: Ranges | None) -> Scalar:
+        """Checks an expression; its type."""
+        match expr:
+            case Const():
+                self.constant(expr)
+            case Var():
+                self.variable(expr, scope)
+            case Load(buffer=buffer, index=index):
+                self.known(buffer)
+                self.index(buffer, index, scope, ranges, write=False)
+            case Binary():
+                self.binary(expr, scope, ranges)
+            case Compare(a=a, b=b):
+                self.arithmetic(self.expr(a, scope, ranges), "a comparison")
+                self.same(a.type, self.expr(b, scope, ranges), "a comparison")
+            case Select(condition=condition, then=then, other=other):
+                self.same(Scalar.I1, self.expr(condition, scope, ranges), "a condition")
+                self.arithmetic(self.expr(then, scope, ranges), "a select")
+                self.same(then.type, self.expr(other, scope, ranges), "a select")
+            case Cast(value=value, type=type_):
+                self.cast(self.expr(value, scope, ranges), type_)
+            case Call():
+                self.call(expr, scope, ranges)
+        return expr.type
+
+    def arithmetic(self, type_: Scalar, what: str) -> None:
+        self.check(type_ in ARITHMETIC, f"{what} of {type_.value}")
+
+    def constant(self, expr: Const) -> None:
+        value, type_ = expr.value, expr.type
+        if type_.is_float:
+            self.check(isinstance(value, float), f"constant {value!r} is no {type_.value}")
+            return
+        fits = isinstance(value, int) and not isinstance(value, bool)
+        self.check(
+            fits and contains(type_range(type_), (int(value), int(value))),
+            f"constant {value!r} is no {type_.value}",
+        )
+
+    def binary(self, expr: Binary, scope: _Scope, ranges: Ranges | None) -> None:
+        type_ = self.expr(expr.a, scope, ranges)
+        self.same(type_, self.expr(expr.b, scope, ranges), expr.op.value)
+        if type_ is Scalar.I1:
+            self.check(expr.op in _LOGIC, f"{expr.op.value} of i1")
+            return
+        self.arithmetic(type_, expr.op.value)
+        self.check(
+            not type_.is_float or expr.op in _ON_FLOATS, f"{expr.op.value} of {type_.value}"
+        )
+
+    def cast(self, source: Scalar, target: Scalar) -> None:
+        """f16 only meets f32, so that nothing is rounded twice on the way."""
+        self.check(target is not Scalar.I1, "a cast to i1 (compare instead)")
+        self.check(
+            Scalar.F16 not in (source, target) or Scalar.F32 in (source, target),
+            f"a cast from {source.value} to {target.value}",
+        )
+
+    def call(self, expr: Call, scope: _Scope, ranges: Ranges | None) -> None:
+        intrinsic = INTRINSICS.get(expr.name)
+        if intrinsic is None:
+            self.fail(f"no intrinsic {expr.name!r}")
+        found = tuple(self.expr(arg, scope, ranges) for arg in expr.args)
+        self.check(
+            found == intrinsic.params and expr.type is intrinsic.result,
+            f"{expr.name} is called with {[t.value for t in found]} for {expr.type.value}",
+        )
+
+
+class _Scope:
+    """The variables that can be named here: their types, and the statements they came from."""
+
+    def __init__(self, origin: dict[str, Stmt | None], types: dict[str, Scalar]) -> None:
+        self.origin, self.types = origin, types
+
+    def add(self, var: Var, stmt: Stmt) -> None:
+        self.origin[var.name], self.types[var.name] = stmt, var.type
+
+    def inner(self) -> _Scope:
+        return _Scope(dict(self.origin), dict(self.types))
