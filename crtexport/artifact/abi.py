@@ -62,6 +62,13 @@ def packed_arity(artifact: Artifact) -> int:
     return len(artifact.inputs) + len(artifact.outputs) + takes_workspace(artifact)
 
 
+def packed_symbol(artifact: Artifact) -> str:
+    """The symbol of the packed form of ``tvmgen_<m>_run``: what the registry has behind it."""
+    name = f"{artifact.prefix}_run"
+    symbols = [entry.symbol for entry in artifact.registry if entry.name == name]
+    return symbols[0] if symbols else f"{name}_packed"
+
+
 def registry_names(entries: Iterable[RegistryEntry], *, little_endian: bool) -> bytes:
     """``TVMFuncRegistry.names``: a 16-bit count, NUL-terminated names, and a NUL that ends them.
 

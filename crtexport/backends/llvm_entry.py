@@ -82,20 +82,20 @@ def print_run(artifact: Artifact) -> str:
 def print_packed(artifact: Artifact, module: ModuleText) -> str:
     """``tvmgen_<m>_run_packed``: the same with tensors, in the packed convention."""
     checks = Checks()
-    checks.fail_if_null("%args")
-    checks.fail_if_null("%type_codes")
     arity = abi.packed_arity(artifact)
     checks.fail_if(f"icmp ne i32 %num_args, {arity}", abi.ERROR_ARGUMENTS)
+    checks.fail_if_null("%args")
+    checks.fail_if_null("%type_codes")
+    for position in range(arity):
+        code = checks.load("i32", "%type_codes", "i32", position)
+        wrong = [checks.assign(f"icmp ne i32 {code}, {good}") for good in abi.TENSOR_TYPE_CODES]
+        checks.fail_if(f"and i1 {wrong[0]}, {wrong[1]}", abi.ERROR_ARGUMENTS)
     pointers = [_tensor_data(checks, position, module) for position in range(arity)]
-    symbol = f"{artifact.prefix}_run_packed"
-    return _entry(artifact, symbol, PACKED_PARAMETERS, checks, pointers)
+    return _entry(artifact, abi.packed_symbol(artifact), PACKED_PARAMETERS, checks, pointers)
 
 
 def _tensor_data(checks: Checks, position: int, module: ModuleText) -> str:
     """Address of the first element of the tensor in argument ``position``."""
-    code = checks.load("i32", "%type_codes", "i32", position)
-    wrong = [checks.assign(f"icmp ne i32 {code}, {good}") for good in abi.TENSOR_TYPE_CODES]
-    checks.fail_if(f"and i1 {wrong[0]}, {wrong[1]}", abi.ERROR_ARGUMENTS)
     tensor = checks.load("ptr", "%args", "i64", position)  # TVMValue: a union of 8 bytes
     checks.fail_if_null(tensor)
     data = checks.assign(f"load ptr, ptr {tensor}")

@@ -1,0 +1,140 @@
+"""Brings exported code into this process: objects through LLVM's linker, C through the compiler."""
+
+from __future__ import annotations
+
+import ctypes
+import itertools
+import os
+import platform
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+from crtexport.errors import CrtExportError, RunFailedError, ToolMissingError
+from crtexport.mlf.objects import object_facts
+
+_COMPILERS = ("cc", "gcc", "clang")
+# Contraction would give other floats than the exported code has on its target.
+_CFLAGS = ("-std=c99", "-O1", "-ffp-contract=off", "-fPIC", "-shared")
+_MACHINES = {"x86_64": "EM_X86_64", "AMD64": "EM_X86_64", "aarch64": "EM_AARCH64"}
+_POINTER_BITS = 8 * ctypes.sizeof(ctypes.c_void_p)
+_names = itertools.count()
+
+
+class Library(Protocol):
+    """Loaded code."""
+
+    def address(self, symbol: str) -> int | None:
+        """Where ``symbol`` is in this process, None when the code doesn't define it."""
+
+
+class SharedLibrary:
+    """A shared library that the host's C compiler made."""
+
+    def __init__(self, handle: ctypes.CDLL) -> None:
+        self.handle = handle
+
+    def address(self, symbol: str) -> int | None:
+        try:
+            return ctypes.cast(getattr(self.handle, symbol), ctypes.c_void_p).value
+        except AttributeError:
+            return None
+
+
+class ObjectLibrary:
+    """Objects that LLVM linked into this process, unchanged."""
+
+    def __init__(self, addresses: dict[str, int], keep: tuple[Any, ...]) -> None:
+        self._addresses = addresses
+        self._keep = keep  # what owns the memory
+
+    def address(self, symbol: str) -> int | None:
+        return self._addresses.get(symbol)
+
+
+def load_objects(objects: Iterable[bytes | Path]) -> ObjectLibrary:
+    """Links ELF objects for this kind of computer into this process.
+
+    What they leave undefined comes from this process (the C library). Raises ToolMissingError
+    without llvmlite, CrtExportError for what can't be linked here.
+    """
+    try:
+        import llvmlite.binding as llvm  # noqa: PLC0415
+    except (ImportError, OSError) as error:
+        raise ToolMissingError(
+            f"llvmlite can't be imported ({error}), so objects can't be run here",
+            hint="install it with: pip install 'llvmlite>=0.50,<0.51'; or export with --emit c",
+        ) from error
+    images = [o if isinstance(o, bytes) else o.read_bytes() for o in objects]
+    symbols = [symbol for position, image in enumerate(images) for symbol in _symbols(
+        f"object {position}", image
+    )]
+    llvm.initialize_native_target()
+    llvm.initialize_native_asmprinter()
+    machine = llvm.Target.from_default_triple().create_target_machine()
+    builder = llvm.JITLibraryBuilder().add_current_process()
+    for image in images:
+        builder.add_object_img(image)
+    for symbol in symbols:
+        builder.export_symbol(symbol)
+    jit = llvm.create_lljit_compiler(machine, use_jit_link=True)
+    try:
+        tracker = builder.link(jit, f"crtexport.{next(_names)}")
+    except RuntimeError as error:
+        raise CrtExportError(f"the objects can't be linked here: {error}") from error
+    return ObjectLibrary({symbol: tracker[symbol] for symbol in symbols}, (tracker, jit))
+
+
+def _symbols(name: str, image: bytes) -> tuple[str, ...]:
+    """What an object defines, if it is for this computer."""
+    facts = object_facts(name, image)
+    if facts.machine != _MACHINES.get(platform.machine()) or facts.bits != _POINTER_BITS:
+        raise CrtExportError(
+            f"this object is for another processor ({facts.machine}), it can't run here",
+            location=name,
+            hint="export for --board host, or with --emit c: sources of any board can be simulated",
+        )
+    return facts.defined
+
+
+def build_shared(
+    sources: Sequence[Path], include_dirs: Sequence[Path] = (), cflags: Sequence[str] = ()
+) -> SharedLibrary:
+    """Compiles C ``sources`` with the host's compiler and loads them.
+
+    The compiler is ``$CC``, else cc, gcc or clang. Raises ToolMissingError when there is none,
+    RunFailedError with its messages when it refuses the sources.
+    """
+    compiler = _compiler()
+    with tempfile.TemporaryDirectory(prefix="crtexport-") as folder:
+        result = Path(folder) / "model.so"
+        command = [
+            compiler, *_CFLAGS, *cflags, *(f"-I{path}" for path in include_dirs),
+            *map(str, sources), "-o", str(result),
+        ]
+        done = subprocess.run(command, capture_output=True, check=False)
+        if done.returncode:
+            raise RunFailedError(
+                "the host's C compiler refused the exported sources:\n"
+                + done.stderr.decode("utf-8", "replace"),
+                location=compiler,
+            )
+        try:
+            return SharedLibrary(ctypes.CDLL(str(result)))
+        except OSError as error:
+            raise RunFailedError(f"the compiled sources can't be loaded: {error}") from error
+
+
+def _compiler() -> str:
+    wanted = os.environ.get("CC")
+    for name in (wanted,) if wanted else _COMPILERS:
+        found = shutil.which(name)
+        if found:
+            return found
+    raise ToolMissingError(
+        f"there is no C compiler ({wanted or ', '.join(_COMPILERS)})",
+        hint="install one, on Debian with: apt-get install gcc",
+    )

@@ -1,0 +1,157 @@
+"""Runs an exported model on this computer, through its C interface or its packed function."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from crtexport.artifact.model import Artifact, Interface
+from crtexport.errors import CrtExportError, RunFailedError
+from crtexport.simulate import crt
+from crtexport.simulate.library import Library
+
+Array = npt.NDArray[np.generic]
+_GUARD = 64
+_PATTERN = 0xA5
+
+
+class _Memory:
+    """Aligned bytes between two guards that tell when somebody wrote past the ends."""
+
+    def __init__(self, name: str, nbytes: int, align: int = 16) -> None:
+        self._name = name
+        raw = np.full(nbytes + 2 * _GUARD + align, _PATTERN, dtype=np.uint8)
+        start = _GUARD + -(raw.ctypes.data + _GUARD) % align
+        self.bytes = raw[start : start + nbytes]
+        self._guards = (raw[:start], raw[start + nbytes :])
+
+    @property
+    def address(self) -> int:
+        return self.bytes.ctypes.data
+
+    def check(self) -> None:
+        if any((guard != _PATTERN).any() for guard in self._guards):
+            raise RunFailedError("the model wrote outside of this buffer", location=self._name)
+
+
+@dataclass(frozen=True)
+class Simulation:
+    """A loaded model.
+
+    ``workspace_size`` in bytes counts when ``workspace_caller``: each run then brings its own.
+    """
+
+    module: str
+    inputs: tuple[Interface, ...]
+    outputs: tuple[Interface, ...]
+    library: Library
+    workspace_size: int = 0
+    workspace_align: int = 16
+    workspace_caller: bool = False
+
+    @staticmethod
+    def from_parts(
+        module: str, inputs: Sequence[Interface], outputs: Sequence[Interface], library: Library,
+        *, workspace_size: int = 0, workspace_align: int = 16, workspace_caller: bool = False,
+    ) -> Simulation:
+        """A simulation of ``tvmgen_<module>_*`` in ``library``."""
+        return Simulation(
+            module, tuple(inputs), tuple(outputs), library, workspace_size, workspace_align,
+            workspace_caller,
+        )
+
+    @staticmethod
+    def of_artifact(artifact: Artifact, library: Library) -> Simulation:
+        """A simulation of what a backend made of ``artifact``."""
+        return Simulation(
+            artifact.module, artifact.inputs, artifact.outputs, library, artifact.workspace_size,
+            artifact.workspace_align, artifact.workspace_caller,
+        )
+
+    def run(self, inputs: Sequence[Array]) -> list[Array]:
+        """Calls ``tvmgen_<m>_run`` on ``inputs`` (in order, exact shapes and dtypes).
+
+        Raises CrtExportError, naming the tensor, for inputs that don't fit; RunFailedError when
+        the model returns an error or writes outside of its buffers.
+        """
+        memories = self._memories(inputs)
+        count, outputs = len(self.inputs), len(self.outputs)
+        addresses = [m.address for m in memories]
+        structs = [
+            _pointers(addresses[:count]), _pointers(addresses[count : count + outputs]),
+            *([_pointers(addresses[count + outputs :])] if self._takes_workspace else []),
+        ]
+        code = self._run_function(len(structs))(*map(ctypes.byref, structs))
+        return self._results(memories, f"tvmgen_{self.module}_run", code)
+
+    def run_packed(self, inputs: Sequence[Array]) -> list[Array]:
+        """The same through the function registry and the packed function. Raises as :meth:`run`."""
+        memories = self._memories(inputs)
+        tensors = [*self.inputs, *self.outputs]
+        views = [
+            memory.bytes.view(t.type.dtype.numpy).reshape(t.type.shape)
+            for memory, t in zip(memories, tensors, strict=False)
+        ]
+        views += [m.bytes for m in memories[len(views) :]]
+        name = f"tvmgen_{self.module}_run"
+        result = crt.SystemLib(self.library).call(name, [crt.tensor(v) for v in views])
+        return self._results(memories, name, result.code)
+
+    @property
+    def _takes_workspace(self) -> bool:
+        return self.workspace_caller and self.workspace_size > 0
+
+    def _run_function(self, arity: int) -> ctypes._FuncPointer:
+        symbol = f"tvmgen_{self.module}_run"
+        address = self.library.address(symbol)
+        if address is None:
+            raise CrtExportError("the code has no such function", location=symbol)
+        return ctypes.CFUNCTYPE(ctypes.c_int32, *[ctypes.c_void_p] * arity)(address)
+
+    def _memories(self, inputs: Sequence[Array]) -> list[_Memory]:
+        """Buffers for inputs (filled), outputs and, if it is the caller's, the workspace."""
+        if len(inputs) != len(self.inputs):
+            raise CrtExportError(
+                f"the model has {len(self.inputs)} inputs, {len(inputs)} arrays were given"
+            )
+        for tensor, array in zip(self.inputs, inputs, strict=True):
+            _check_input(tensor, array)
+        memories = [_Memory(t.name, t.type.nbytes) for t in (*self.inputs, *self.outputs)]
+        for memory, array in zip(memories, inputs, strict=False):
+            memory.bytes[:] = np.frombuffer(array.tobytes(), dtype=np.uint8)
+        if self._takes_workspace:
+            memories.append(_Memory("workspace", self.workspace_size, self.workspace_align))
+        return memories
+
+    def _results(self, memories: Sequence[_Memory], name: str, code: int) -> list[Array]:
+        if code:
+            raise RunFailedError(f"the model returned the error {code}", location=name)
+        for memory in memories:
+            memory.check()
+        outputs = memories[len(self.inputs) : len(self.inputs) + len(self.outputs)]
+        return [
+            memory.bytes.view(t.type.dtype.numpy).reshape(t.type.shape).copy()
+            for memory, t in zip(outputs, self.outputs, strict=True)
+        ]
+
+
+def _check_input(tensor: Interface, array: Array) -> None:
+    if array.shape != tensor.type.shape:
+        raise CrtExportError(
+            f"the input has shape {tensor.type.shape}, the array {array.shape}",
+            location=tensor.name,
+        )
+    if array.dtype != tensor.type.dtype.numpy:
+        raise CrtExportError(
+            f"the input is {tensor.type.dtype.value}, the array {array.dtype}",
+            location=tensor.name,
+        )
+
+
+def _pointers(addresses: Sequence[int]) -> ctypes.Array[ctypes.c_void_p]:
+    """A struct of pointers; never of size zero, which C doesn't have."""
+    return (ctypes.c_void_p * max(len(addresses), 1))(*addresses)
