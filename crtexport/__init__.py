@@ -1,3 +1,35 @@
-"""crtexport: trained networks as static C and LLVM objects for microcontrollers."""
+"""crtexport: trained networks as static C and LLVM objects for microcontrollers.
+
+The public verbs are functions of this package: :func:`load`, :func:`export`, :func:`stage`,
+:func:`simulate`, :func:`build`, :func:`run` and :func:`verify`. They are imported when first
+used, so that ``import crtexport`` costs nothing and needs no optional package.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from crtexport.actions import build, run, simulate
+    from crtexport.compare import verify
+    from crtexport.pipeline import export, load, stage
 
 __version__ = "0.1.0"
+__all__ = ["build", "export", "load", "run", "simulate", "stage", "verify"]
+
+_HOME = {
+    "build": "crtexport.actions",
+    "export": "crtexport.pipeline",
+    "load": "crtexport.pipeline",
+    "run": "crtexport.actions",
+    "simulate": "crtexport.actions",
+    "stage": "crtexport.pipeline",
+    "verify": "crtexport.compare",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(_HOME[name]), name)

@@ -136,7 +136,7 @@ class _Assembly:
         symbol = self._functions.get(kernel)
         if symbol is None:
             verify(kernel)
-            symbol = self._namer.unique(f"{self.prefix}_{kernel.name}")
+            symbol = self._namer.name(f"{self.prefix}_{kernel.name}")
             self._functions[kernel] = symbol
         self._docs.setdefault(symbol, []).append(line)
         return symbol
@@ -188,7 +188,7 @@ class _Assembly:
         key = (digest.hexdigest(), buffer.dtype.value, buffer.size)
         symbol = self._by_content.get(key)
         if symbol is None:
-            symbol = self._namer.unique(name)
+            symbol = self._namer.name(name)
             self._by_content[key] = symbol
             align = max(buffer.align, 16 if data.nbytes >= 64 else 4)
             self.constants.append(

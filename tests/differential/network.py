@@ -1,4 +1,4 @@
-"""Runs a Graph node by node through the Kernel IR interpreter: the meaning that backends must meet."""
+"""Runs a Graph node by node through the Kernel IR interpreter: what backends must meet."""
 
 from __future__ import annotations
 

@@ -1,0 +1,351 @@
+"""Single-operator networks with drawn shapes, options, scales and zero points, one per operator.
+
+Each case is a function of a :class:`Draw` and gives a .tflite file and inputs for it. Operators:
+Conv2D, DepthwiseConv2D, FullyConnected, AveragePool2D, MaxPool2D, Add, Sub, Mul, Reshape, Pad,
+Mean, Concatenation, Softmax, Logistic, Tanh, Relu, Relu6, Quantize, Dequantize.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from tests.tflite_builder import ModelBuilder
+
+Array = npt.NDArray[Any]
+
+
+class Draw(Protocol):
+    """Where a case's choices come from: Hypothesis, or a seeded generator."""
+
+    def integer(self, low: int, high: int) -> int: ...
+
+    def choice(self, options: Sequence[Any]) -> Any: ...
+
+
+class SeededDraw:
+    """Choices from NumPy's generator."""
+
+    def __init__(self, seed: int) -> None:
+        self._rng = np.random.default_rng(seed)
+
+    def integer(self, low: int, high: int) -> int:
+        return int(self._rng.integers(low, high + 1))
+
+    def choice(self, options: Sequence[Any]) -> Any:
+        return options[self.integer(0, len(options) - 1)]
+
+
+@dataclass(frozen=True)
+class Case:
+    content: bytes
+    inputs: tuple[Array, ...]
+
+
+def scale(draw: Draw) -> float:
+    """A float32 scale between 2**-10 and 2, powers of two among them."""
+    mantissa = draw.choice([1.0, 1.5, 1.0 + draw.integer(1, 999) / 1000])
+    return float(np.float32(mantissa * 2.0 ** draw.integer(-10, 0)))
+
+
+def zero(draw: Draw) -> int:
+    return int(draw.choice([-128, 127, 0, draw.integer(-128, 127)]))
+
+
+def values(draw: Draw, shape: Sequence[int], dtype: str) -> Array:
+    rng = np.random.default_rng(draw.integer(0, 2**31))
+    if dtype == "float32":
+        return rng.normal(0, draw.choice([0.3, 3.0]), tuple(shape)).astype(np.float32)
+    info = np.iinfo(dtype)
+    if draw.choice([True, False, False]):
+        return rng.choice(np.array([info.min, info.max, 0]), tuple(shape)).astype(dtype)
+    return rng.integers(info.min, info.max + 1, tuple(shape)).astype(dtype)
+
+
+def activation(draw: Draw) -> str:
+    return str(draw.choice(["NONE", "RELU", "RELU6", "RELU_N1_TO_1"]))
+
+
+def quantization(draw: Draw, dtype: str) -> dict[str, Any]:
+    return {} if dtype == "float32" else {"scale": scale(draw), "zero_point": zero(draw)}
+
+
+def same_or_valid(size: int, window: int, stride: int, dilation: int, padding: str) -> int:
+    """Output extent of a window, as TFLite computes it."""
+    reach = (window - 1) * dilation + 1
+    return -(-size // stride) if padding == "SAME" else -(-(size - reach + 1) // stride)
+
+
+def _geometry(draw: Draw) -> tuple[list[int], list[int], list[int], list[int], str, list[int]]:
+    window = [draw.integer(1, 4), draw.integer(1, 3)]
+    dilation = [draw.choice([1, 1, 2]), draw.choice([1, 1, 3])]
+    stride = [draw.integer(1, 3), draw.integer(1, 2)]
+    padding = draw.choice(["SAME", "VALID"])
+    least = [
+        (w - 1) * d + 1 if padding == "VALID" else 1 for w, d in zip(window, dilation, strict=True)
+    ]
+    size = [n + draw.integer(0, 5) for n in least]
+    out = [
+        same_or_valid(*axis, padding) for axis in zip(size, window, stride, dilation, strict=True)
+    ]
+    return size, window, stride, dilation, padding, out
+
+
+def _weight_scale(draw: Draw, x: float, y: float) -> float:
+    """Around what makes an output use its range; now and then with a multiplier above 1."""
+    return float(np.float32(y / x * draw.integer(1, 400) / draw.choice([4000, 4000, 30])))
+
+
+def _weight_quantization(
+    draw: Draw, channels: int, axis: int, x: float, y: float
+) -> dict[str, Any]:
+    count = draw.choice([1, channels])
+    scales = [_weight_scale(draw, x, y) for _ in range(count)]
+    return {"scale": scales, "axis": axis} if count > 1 else {"scale": scales}
+
+
+def _weighted(draw: Draw, code: str, dtype: str) -> Case:
+    depthwise = code == "DEPTHWISE_CONV_2D"
+    size, window, stride, dilation, padding, out = _geometry(draw)
+    batch, channels = draw.integer(1, 2), draw.integer(1, 5)
+    multiplier = draw.integer(1, 3)
+    units = channels * multiplier if depthwise else draw.integer(1, 6)
+    m = ModelBuilder()
+    qx, qy = quantization(draw, dtype), quantization(draw, dtype)
+    shape = (batch, *size, channels)
+    w_shape = (1, *window, units) if depthwise else (units, *window, channels)
+    qw: dict[str, Any] = {}
+    if dtype == "int8":
+        qw = _weight_quantization(draw, units, 3 if depthwise else 0, qx["scale"], qy["scale"])
+    x = m.tensor("x", shape, dtype, **qx)
+    weights = np.maximum(values(draw, w_shape, dtype), -127 if dtype == "int8" else -1e9)
+    w = m.tensor("w", w_shape, dtype, data=weights, **qw)
+    # The runtime's CONV_2D wants a bias; the others take none.
+    inputs = [x, w, *_bias(draw, m, units, qx, qw, needed=not depthwise)]
+    y = m.tensor("y", (batch, *out, units), dtype, **qy)
+    m.op(
+        code, inputs, [y], padding=padding, stride=tuple(stride), dilation=tuple(dilation),
+        activation=activation(draw),
+    )
+    return Case(m.build([x], [y]), (values(draw, shape, dtype),))
+
+
+def _bias(
+    draw: Draw, m: ModelBuilder, units: int, qx: dict[str, Any], qw: dict[str, Any],
+    *, needed: bool = False,
+) -> list[int]:
+    if not needed and not draw.choice([True, True, False]):
+        return []
+    if not qx:
+        return [m.tensor("b", (units,), "float32", data=values(draw, (units,), "float32"))]
+    bias = np.array([draw.integer(-20000, 20000) for _ in range(units)])
+    scales = [qx["scale"] * s for s in np.atleast_1d(qw["scale"])]
+    return [m.tensor("b", (units,), "int32", data=bias, scale=scales, axis=0)]
+
+
+def conv_2d(draw: Draw, dtype: str) -> Case:
+    return _weighted(draw, "CONV_2D", dtype)
+
+
+def depthwise_conv_2d(draw: Draw, dtype: str) -> Case:
+    return _weighted(draw, "DEPTHWISE_CONV_2D", dtype)
+
+
+def fully_connected(draw: Draw, dtype: str) -> Case:
+    rows, depth, units = draw.integer(1, 3), draw.integer(1, 40), draw.integer(1, 7)
+    m = ModelBuilder()
+    qx, qy = quantization(draw, dtype), quantization(draw, dtype)
+    x = m.tensor("x", (rows, depth), dtype, **qx)
+    qw: dict[str, Any] = {}
+    if dtype == "int8":
+        qw = {"scale": _weight_scale(draw, qx["scale"], qy["scale"])}
+    weights = np.maximum(values(draw, (units, depth), dtype), -127 if dtype == "int8" else -1e9)
+    w = m.tensor("w", (units, depth), dtype, data=weights, **qw)
+    inputs = [x, w, *_bias(draw, m, units, qx, qw)]
+    y = m.tensor("y", (rows, units), dtype, **qy)
+    m.op("FULLY_CONNECTED", inputs, [y], activation=activation(draw))
+    return Case(m.build([x], [y]), (values(draw, (rows, depth), dtype),))
+
+
+def _pool(draw: Draw, code: str, dtype: str) -> Case:
+    size, window, stride, dilation, padding, out = _geometry(draw)
+    del dilation
+    out = [same_or_valid(s, w, t, 1, padding) for s, w, t in zip(size, window, stride, strict=True)]
+    batch, channels = draw.integer(1, 2), draw.integer(1, 5)
+    q = quantization(draw, dtype)
+    m = ModelBuilder()
+    shape = (batch, *size, channels)
+    x = m.tensor("x", shape, dtype, **q)
+    y = m.tensor("y", (batch, *out, channels), dtype, **q)
+    m.op(
+        code, [x], [y], padding=padding, stride=tuple(stride), window=tuple(window),
+        activation=activation(draw),
+    )
+    return Case(m.build([x], [y]), (values(draw, shape, dtype),))
+
+
+def average_pool_2d(draw: Draw, dtype: str) -> Case:
+    return _pool(draw, "AVERAGE_POOL_2D", dtype)
+
+
+def max_pool_2d(draw: Draw, dtype: str) -> Case:
+    return _pool(draw, "MAX_POOL_2D", dtype)
+
+
+def _binary(draw: Draw, code: str, dtype: str) -> Case:
+    rank = draw.integer(1, 4)
+    shape = [draw.integer(1, 4) for _ in range(rank)]
+    first, second = list(shape), list(shape)
+    for axis in range(rank):
+        which = draw.choice([None, None, first, second])
+        if which is not None:
+            which[axis] = 1
+    if draw.choice([True, False, False]) and rank > 1:
+        second = second[1:]
+    m = ModelBuilder()
+    a = m.tensor("a", first, dtype, **quantization(draw, dtype))
+    b = m.tensor("b", second, dtype, **quantization(draw, dtype))
+    out = np.broadcast_shapes(tuple(first), tuple(second))
+    y = m.tensor("y", out, dtype, **quantization(draw, dtype))
+    m.op(code, [a, b], [y], activation=activation(draw))
+    return Case(m.build([a, b], [y]), (values(draw, first, dtype), values(draw, second, dtype)))
+
+
+def add(draw: Draw, dtype: str) -> Case:
+    return _binary(draw, "ADD", dtype)
+
+
+def sub(draw: Draw, dtype: str) -> Case:
+    return _binary(draw, "SUB", dtype)
+
+
+def mul(draw: Draw, dtype: str) -> Case:
+    return _binary(draw, "MUL", dtype)
+
+
+def reshape(draw: Draw, dtype: str) -> Case:
+    a, b, c = (draw.integer(1, 4) for _ in range(3))
+    q = quantization(draw, dtype)
+    m = ModelBuilder()
+    x = m.tensor("x", (a, b, c), dtype, **q)
+    shape = m.tensor("shape", (2,), "int32", data=[a, b * c])
+    y = m.tensor("y", (a, b * c), dtype, **q)
+    m.op("RESHAPE", [x, shape], [y])
+    return Case(m.build([x], [y]), (values(draw, (a, b, c), dtype),))
+
+
+def pad(draw: Draw, dtype: str) -> Case:
+    rank = draw.integer(1, 4)
+    shape = [draw.integer(1, 4) for _ in range(rank)]
+    frame = [[draw.integer(0, 2), draw.integer(0, 2)] for _ in range(rank)]
+    q = quantization(draw, dtype)
+    m = ModelBuilder()
+    x = m.tensor("x", shape, dtype, **q)
+    paddings = m.tensor("paddings", (rank, 2), "int32", data=frame)
+    out = [n + before + after for n, (before, after) in zip(shape, frame, strict=True)]
+    y = m.tensor("y", out, dtype, **q)
+    m.op("PAD", [x, paddings], [y])
+    return Case(m.build([x], [y]), (values(draw, shape, dtype),))
+
+
+def mean(draw: Draw, dtype: str) -> Case:
+    rank = draw.integer(1, 4)
+    shape = [draw.integer(1, 5) for _ in range(rank)]
+    axes = sorted({draw.integer(0, rank - 1) for _ in range(draw.integer(1, rank))})
+    keep = bool(draw.choice([True, False]))
+    out = [1 if a in axes else n for a, n in enumerate(shape) if keep or a not in axes]
+    m = ModelBuilder()
+    qx = quantization(draw, dtype)
+    qy = draw.choice([qx, quantization(draw, dtype)])
+    x = m.tensor("x", shape, dtype, **qx)
+    axis = m.tensor("axes", (len(axes),), "int32", data=axes)
+    y = m.tensor("y", out, dtype, **qy)
+    m.op("MEAN", [x, axis], [y], keep_dims=keep)
+    return Case(m.build([x], [y]), (values(draw, shape, dtype),))
+
+
+def concatenation(draw: Draw, dtype: str) -> Case:
+    rank, count = draw.integer(1, 4), draw.integer(1, 3)
+    axis = draw.integer(0, rank - 1)
+    base = [draw.integer(1, 4) for _ in range(rank)]
+    extents = [draw.integer(1, 4) for _ in range(count)]
+    shapes = [[n if a != axis else e for a, n in enumerate(base)] for e in extents]
+    out = [n if a != axis else sum(extents) for a, n in enumerate(base)]
+    q = quantization(draw, dtype)
+    m = ModelBuilder()
+    inputs = [m.tensor(f"x{i}", s, dtype, **q) for i, s in enumerate(shapes)]
+    y = m.tensor("y", out, dtype, **q)
+    m.op("CONCATENATION", inputs, [y], axis=draw.choice([axis, axis - rank]))
+    return Case(m.build(inputs, [y]), tuple(values(draw, s, dtype) for s in shapes))
+
+
+def softmax(draw: Draw, dtype: str) -> Case:
+    shape = [draw.integer(1, 3) for _ in range(draw.integer(0, 3))] + [draw.integer(1, 12)]
+    m = ModelBuilder()
+    x = m.tensor("x", shape, dtype, **quantization(draw, dtype))
+    qy = {} if dtype == "float32" else {"scale": 1 / 256, "zero_point": -128}
+    y = m.tensor("y", shape, dtype, **qy)
+    m.op("SOFTMAX", [x], [y], beta=float(draw.choice([1.0, 0.5])))
+    return Case(m.build([x], [y]), (values(draw, shape, dtype),))
+
+
+def _unary(draw: Draw, code: str, dtype: str, out: dict[str, Any] | None = None) -> Case:
+    shape = [draw.integer(1, 5) for _ in range(draw.integer(1, 4))]
+    m = ModelBuilder()
+    x = m.tensor("x", shape, dtype, **quantization(draw, dtype))
+    qy = quantization(draw, dtype) if out is None or dtype == "float32" else out
+    y = m.tensor("y", shape, dtype, **qy)
+    m.op(code, [x], [y])
+    return Case(m.build([x], [y]), (values(draw, shape, dtype),))
+
+
+def logistic(draw: Draw, dtype: str) -> Case:
+    return _unary(draw, "LOGISTIC", dtype, {"scale": 1 / 256, "zero_point": -128})
+
+
+def tanh(draw: Draw, dtype: str) -> Case:
+    return _unary(draw, "TANH", dtype, {"scale": 1 / 128, "zero_point": 0})
+
+
+def relu(draw: Draw, dtype: str) -> Case:
+    return _unary(draw, "RELU", dtype)
+
+
+def relu6(draw: Draw, dtype: str) -> Case:
+    return _unary(draw, "RELU6", dtype)
+
+
+def quantize(draw: Draw, dtype: str) -> Case:
+    """``dtype`` is the input's."""
+    shape = [draw.integer(1, 5) for _ in range(draw.integer(1, 4))]
+    m = ModelBuilder()
+    x = m.tensor("x", shape, dtype, **quantization(draw, dtype))
+    y = m.tensor("y", shape, "int8", **quantization(draw, "int8"))
+    m.op("QUANTIZE", [x], [y])
+    return Case(m.build([x], [y]), (values(draw, shape, dtype),))
+
+
+def dequantize(draw: Draw, dtype: str) -> Case:
+    """``dtype`` is the input's, unless it is float32: then uint8."""
+    source = "uint8" if dtype == "float32" else dtype
+    shape = [draw.integer(1, 5) for _ in range(draw.integer(1, 4))]
+    m = ModelBuilder()
+    zero_point = draw.integer(0, 255) if source == "uint8" else zero(draw)
+    x = m.tensor("x", shape, source, scale=scale(draw), zero_point=zero_point)
+    y = m.tensor("y", shape, "float32")
+    m.op("DEQUANTIZE", [x], [y])
+    return Case(m.build([x], [y]), (values(draw, shape, source),))
+
+
+CASES: dict[str, Callable[[Draw, str], Case]] = {
+    f.__name__: f
+    for f in (
+        conv_2d, depthwise_conv_2d, fully_connected, average_pool_2d, max_pool_2d, add, sub, mul,
+        reshape, pad, mean, concatenation, softmax, logistic, tanh, relu, relu6, quantize,
+        dequantize,
+    )
+}
