@@ -1,4 +1,4 @@
-"""Where ``templates/`` and ``boards/`` are, in a checkout or an installed wheel; asked only here."""
+"""Where ``templates/`` and ``boards/`` are, in a checkout or an installed wheel."""
 
 from __future__ import annotations
 

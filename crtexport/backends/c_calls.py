@@ -1,0 +1,111 @@
+"""Prints the calls of a model's run function: which kernel gets which pointers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TypeGuard, assert_never
+
+from crtexport.artifact.model import (
+    Arg,
+    Artifact,
+    Call,
+    Constant,
+    ConstantArg,
+    Function,
+    InputArg,
+    OutputArg,
+    ScalarArg,
+    WorkspaceArg,
+)
+from crtexport.backends.c_literals import LINE, STORAGE, block_comment, literal
+from crtexport.errors import CrtExportError
+from crtexport.kernels.ir import Buffer, Var
+
+
+@dataclass(frozen=True)
+class CallText:
+    """A statement and the comment in front of it, both indented for a function body."""
+
+    text: str
+    comment: str
+
+
+def is_constant(arg: Arg) -> TypeGuard[ConstantArg]:
+    """Whether ``arg`` points to a constant."""
+    return isinstance(arg, ConstantArg)
+
+
+def calls(artifact: Artifact, workspace: str) -> list[CallText]:
+    """The calls in order. ``workspace`` names a ``uint8_t`` array or pointer.
+
+    Raises CrtExportError when arguments don't fit the kernel, or a kernel would write to an input
+    or a constant.
+    """
+    return [_Caller(artifact, workspace).call(call) for call in artifact.calls]
+
+
+class _Caller:
+    def __init__(self, artifact: Artifact, workspace: str) -> None:
+        self._artifact = artifact
+        self._workspace = workspace
+        self._functions: dict[str, Function] = {f.symbol: f for f in artifact.functions}
+        self._constants: dict[str, Constant] = {c.symbol: c for c in artifact.constants}
+
+    def call(self, call: Call) -> CallText:
+        function = self._functions.get(call.symbol)
+        if function is None:
+            raise self._error(call, "it is not defined")
+        wanted: tuple[Buffer | Var, ...] = (*function.kernel.buffers, *function.kernel.params)
+        if len(wanted) != len(call.args):
+            raise self._error(call, f"it takes {len(wanted)} arguments, not {len(call.args)}")
+        args = [self._arg(call, param, arg) for param, arg in zip(wanted, call.args, strict=True)]
+        line = f"{call.symbol}({', '.join(args)});"
+        if len(line) > LINE - 4:
+            line = f"{call.symbol}(\n        " + ",\n        ".join(args) + ");"
+        return CallText(line, block_comment([call.comment], "    ") if call.comment else "")
+
+    def _arg(self, call: Call, param: Buffer | Var, arg: Arg) -> str:
+        if isinstance(arg, ScalarArg):
+            if not isinstance(param, Var) or param.type is not arg.type:
+                raise self._error(call, f"{param.name} is not a {arg.type.value}")
+            return literal(arg.value, arg.type)
+        if not isinstance(param, Buffer):
+            raise self._error(call, f"{param.name} is not a pointer")
+        if param.writable and isinstance(arg, InputArg | ConstantArg):
+            raise self._error(call, f"{param.name} would be written, but is read-only memory")
+        return self._pointer(call, param, arg)
+
+    def _pointer(
+        self, call: Call, param: Buffer, arg: InputArg | OutputArg | WorkspaceArg | ConstantArg
+    ) -> str:
+        match arg:
+            case InputArg(index, offset):
+                return _advanced(f"inputs->{self._artifact.inputs[index].field}", offset, True)
+            case OutputArg(index, offset):
+                return _advanced(f"outputs->{self._artifact.outputs[index].field}", offset, False)
+            case WorkspaceArg(offset):
+                return f"(void *)&{self._workspace}[{offset}]"
+            case ConstantArg(symbol, offset):
+                constant = self._constants.get(symbol)
+                if constant is None:
+                    raise self._error(call, f"there is no constant {symbol!r}")
+                if offset == 0 and STORAGE[constant.dtype] == STORAGE[param.dtype]:
+                    return symbol
+                return _advanced(symbol, offset, True)
+            case _:
+                assert_never(arg)
+
+    def _error(self, call: Call, problem: str) -> CrtExportError:
+        return CrtExportError(
+            f"the call of {call.symbol!r} is wrong: {problem}", location=self._artifact.module
+        )
+
+
+def _advanced(pointer: str, offset: int, const: bool) -> str:
+    """``pointer`` plus ``offset`` bytes, as an untyped pointer."""
+    word = "const " if const else ""
+    if offset == 0 and "->" in pointer:
+        return pointer
+    if offset == 0:
+        return f"({word}void *){pointer}"
+    return f"({word}void *)(({word}uint8_t *){pointer} + {offset})"

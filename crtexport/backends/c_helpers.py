@@ -1,0 +1,157 @@
+"""Small pieces of C that generated files may need: each is printed once, and only where used."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from crtexport.backends.c_literals import STORAGE
+from crtexport.errors import CrtExportError
+from crtexport.kernels.intrinsics import INTRINSICS
+from crtexport.kernels.ir import ARITHMETIC, BinaryOp, Scalar
+
+INDEX_TYPE = "ptrdiff_t"
+"""Index arithmetic: as wide as a pointer, and the type that C subscripts with anyway."""
+
+UNROLL, FLOATS, MATH, F32_FROM_F16, F16_FROM_F32 = (
+    "unroll", "floats", "math", "f32_from_f16", "f16_from_f32"
+)
+_INTRINSIC = "intrinsic "
+
+
+@dataclass(frozen=True)
+class Helper:
+    """``text`` stands after the includes; ``include`` is what to include, with its brackets."""
+
+    text: str = ""
+    include: str = ""
+
+
+def intrinsic_key(name: str) -> str:
+    """The key of what the intrinsic ``name`` needs."""
+    return _INTRINSIC + name
+
+
+def extremum_key(op: BinaryOp, type_: Scalar) -> str:
+    """The key of the function that evaluates both operands of MIN or MAX once."""
+    return f"{op.value}_{type_.value}"
+
+
+def _extremum(op: BinaryOp, type_: Scalar) -> Helper:
+    c = INDEX_TYPE if type_ is Scalar.INDEX else STORAGE[type_]
+    test = "b < a" if op is BinaryOp.MIN else "a < b"
+    return Helper(
+        f"static inline {c} crt_{extremum_key(op, type_)}({c} a, {c} b)\n"
+        "{\n"
+        f"    return ({test}) ? b : a;\n"
+        "}\n"
+    )
+
+
+_UNROLL = """\
+/* Unrolls the loop that follows, where the compiler has a way to say so. */
+#define CRT_PRAGMA(text) _Pragma(#text)
+#if defined(__GNUC__) && !defined(__clang__) && __GNUC__ >= 8
+#define CRT_UNROLL(count) CRT_PRAGMA(GCC unroll count)
+#else
+#define CRT_UNROLL(count)
+#endif
+"""
+
+_FLOATS = """\
+/* a * b + c is rounded twice, on every target: no fused multiply-add. */
+#if defined(__clang__)
+#pragma STDC FP_CONTRACT OFF
+#elif defined(__GNUC__) && !defined(__STRICT_ANSI__)
+#pragma GCC optimize ("fp-contract=off")
+#endif
+"""
+
+_F32_FROM_F16 = """\
+/* The value of an IEEE 754 half precision number. */
+static inline float crt_f32_from_f16(uint16_t half)
+{
+    union { uint32_t u; float f; } result, magic;
+    const uint32_t magnitude = (uint32_t)half & 0x7fffu;
+    magic.u = 113u << 23;
+    result.u = magnitude << 13;
+    if (magnitude >= 0x7c00u) {
+        result.u += (uint32_t)(255 - 31) << 23;
+    } else if (magnitude >= 0x0400u) {
+        result.u += (uint32_t)(127 - 15) << 23;
+    } else {
+        result.u += 113u << 23;
+        result.f -= magic.f;
+    }
+    result.u |= ((uint32_t)half & 0x8000u) << 16;
+    return result.f;
+}
+"""
+
+_F16_FROM_F32 = """\
+/* The nearest IEEE 754 half precision number, ties to even. */
+static inline uint16_t crt_f16_from_f32(float value)
+{
+    union { uint32_t u; float f; } x;
+    uint32_t sign, magnitude, half;
+    x.f = value;
+    sign = (x.u >> 16) & 0x8000u;
+    magnitude = x.u & 0x7fffffffu;
+    if (magnitude > 0x7f800000u) {
+        half = 0x7e00u | ((magnitude >> 13) & 0x03ffu);
+    } else if (magnitude >= 0x47800000u) {
+        half = 0x7c00u;
+    } else if (magnitude >= 0x38800000u) {
+        magnitude -= 112u << 23;
+        half = (magnitude + 0x0fffu + ((magnitude >> 13) & 1u)) >> 13;
+    } else if (magnitude > 0x33000000u) {
+        const uint32_t shift = 126u - (magnitude >> 23);
+        const uint32_t mantissa = (magnitude & 0x007fffffu) | 0x00800000u;
+        const uint32_t rest = mantissa & ((1u << shift) - 1u);
+        const uint32_t halfway = 1u << (shift - 1u);
+        half = mantissa >> shift;
+        if ((rest > halfway) || ((rest == halfway) && ((half & 1u) != 0u))) {
+            ++half;
+        }
+    } else {
+        half = 0u;
+    }
+    return (uint16_t)(sign | half);
+}
+"""
+
+
+def _catalogue() -> dict[str, Helper]:
+    """All helpers in the order in which files print them."""
+    helpers = {
+        MATH: Helper(include="<math.h>"),
+        FLOATS: Helper(_FLOATS),
+        UNROLL: Helper(_UNROLL),
+        F32_FROM_F16: Helper(_F32_FROM_F16),
+        F16_FROM_F32: Helper(_F16_FROM_F32),
+    }
+    for op in (BinaryOp.MIN, BinaryOp.MAX):
+        for type_ in sorted(ARITHMETIC, key=lambda t: t.value):
+            helpers[extremum_key(op, type_)] = _extremum(op, type_)
+    return helpers
+
+
+_HELPERS = _catalogue()
+
+
+def _intrinsic(name: str) -> Helper:
+    found = INTRINSICS.get(name)
+    if found is None:
+        raise CrtExportError(f"no intrinsic is called {name!r}")
+    include = found.c_include
+    if include and include[0] not in '<"':
+        include = f"<{include}>"
+    return Helper(found.c_helper, include)
+
+
+def select_helpers(keys: Iterable[str]) -> tuple[Helper, ...]:
+    """The helpers behind ``keys``: the general ones in a fixed order, then intrinsics by name."""
+    wanted = frozenset(keys)
+    general = [helper for key, helper in _HELPERS.items() if key in wanted]
+    intrinsics = sorted(wanted - _HELPERS.keys())
+    return (*general, *(_intrinsic(key.removeprefix(_INTRINSIC)) for key in intrinsics))

@@ -1,0 +1,327 @@
+"""Prints one kernel as a C99 function without undefined behaviour and without warnings.
+
+Arithmetic types are fixed: ``index`` is ptrdiff_t, which is the width of a pointer everywhere, so
+that subscripts need neither extension nor conversion; ``i1`` is a condition (``bool`` when it has
+a name). Two's complement wrap goes through unsigned types. Conversions to a signed type and
+``>>`` of negative numbers are left to the implementation by C99; all compilers that build for our
+targets wrap and shift arithmetically.
+
+Parentheses: only ``+ - *`` lean on precedence; operands of shifts, comparisons, bit operations,
+divisions and ``?:`` are parenthesized whenever they are more than a unary expression.
+"""
+
+from __future__ import annotations
+
+import enum
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import assert_never
+
+from crtexport.artifact.symbols import RESERVED
+from crtexport.backends import c_helpers
+from crtexport.backends.c_helpers import INDEX_TYPE
+from crtexport.backends.c_literals import LINE, STORAGE, block_comment, literal, needs_math
+from crtexport.backends.c_prune import buffers_touched, expressions, prune, variables_read
+from crtexport.errors import CrtExportError
+from crtexport.kernels.intrinsics import INTRINSICS
+from crtexport.kernels.ir import (
+    ARITHMETIC,
+    Assign,
+    Binary,
+    BinaryOp,
+    Body,
+    Buffer,
+    Call,
+    Cast,
+    Comment,
+    Compare,
+    CompareOp,
+    Const,
+    Expr,
+    For,
+    If,
+    Kernel,
+    Let,
+    Load,
+    Local,
+    Scalar,
+    Select,
+    Stmt,
+    Store,
+    Var,
+)
+
+
+@dataclass(frozen=True)
+class KernelText:
+    """A printed kernel and the keys of the helpers (:mod:`c_helpers`) that it uses."""
+
+    text: str
+    needs: frozenset[str]
+
+
+def print_kernel(
+    kernel: Kernel, symbol: str, taken: frozenset[str] = frozenset()
+) -> KernelText:
+    """``kernel`` as ``static void symbol(buffers..., params...)``.
+
+    ``taken``: file-scope names that no local may shadow. Raises CrtExportError for what the Kernel
+    IR forbids (arithmetic on storage types) or an unknown intrinsic.
+    """
+    return _Printer(kernel, symbol, taken).print()
+
+
+class _Level(enum.IntEnum):
+    """How tightly an expression holds together as an operand."""
+
+    COMPOUND = 0
+    SUM = 1
+    PRODUCT = 2
+    UNARY = 3
+    PRIMARY = 4
+
+
+_Text = tuple[str, _Level]
+
+_UNSIGNED = {Scalar.I32: "uint32_t", Scalar.I64: "uint64_t", Scalar.INDEX: "size_t"}
+_SUMS = {BinaryOp.ADD: "+", BinaryOp.SUB: "-", BinaryOp.WRAP_ADD: "+", BinaryOp.WRAP_SUB: "-"}
+_PRODUCTS = {BinaryOp.MUL: "*", BinaryOp.WRAP_MUL: "*"}
+_WRAPPING = frozenset({BinaryOp.WRAP_ADD, BinaryOp.WRAP_SUB, BinaryOp.WRAP_MUL, BinaryOp.SHL})
+_OTHERS = {
+    BinaryOp.DIV: "/", BinaryOp.AND: "&", BinaryOp.OR: "|", BinaryOp.XOR: "^", BinaryOp.SHL: "<<",
+    BinaryOp.SHR: ">>",
+}
+_LOGIC = {BinaryOp.AND: "&&", BinaryOp.OR: "||", BinaryOp.XOR: "!="}
+_FLOAT_OPS = frozenset({
+    BinaryOp.ADD, BinaryOp.SUB, BinaryOp.MUL, BinaryOp.DIV, BinaryOp.MIN, BinaryOp.MAX
+})
+_UPDATES = {BinaryOp.ADD: "+=", BinaryOp.SUB: "-=", BinaryOp.MUL: "*="}
+_COMPARE = {
+    CompareOp.EQ: "==", CompareOp.NE: "!=", CompareOp.LT: "<", CompareOp.LE: "<=",
+    CompareOp.GT: ">", CompareOp.GE: ">=",
+}
+_PLAIN_CALL = re.compile(r"\w+\((\{\d+\}(, \{\d+\})*)?\)")
+
+
+def variable_type(type_: Scalar) -> str:
+    """The C type of a variable or parameter."""
+    if type_ is Scalar.I1:
+        return "bool"
+    return INDEX_TYPE if type_ is Scalar.INDEX else STORAGE[type_]
+
+
+@dataclass
+class _Printer:
+    kernel: Kernel
+    symbol: str
+    taken: frozenset[str]
+    needs: set[str] = field(default_factory=set)
+    names: dict[str, str] = field(default_factory=dict)
+
+    def print(self) -> KernelText:
+        body = prune(self.kernel.body)
+        touched, read = buffers_touched(body), variables_read(body)
+        unused = [b.name for b in self.kernel.buffers if b.name not in touched]
+        unused += [p.name for p in self.kernel.params if p.name not in read]
+        if any(e.type.is_float for e in expressions(body)):
+            self.needs.add(c_helpers.FLOATS)
+        lines = [self._signature(), "{"]
+        lines += [f"    (void){self._name(name)};" for name in unused]
+        lines += self._body(body, "    ")
+        lines.append("}")
+        doc = [block_comment(self.kernel.doc)] if self.kernel.doc else []
+        return KernelText("\n".join([*doc, *lines]) + "\n", frozenset(self.needs))
+
+    # ---- names and declarations
+
+    def _name(self, name: str) -> str:
+        """The C name of a variable or buffer; changed only where C or the file has taken it."""
+        if name not in self.names:
+            used = self.taken | RESERVED | {self.symbol} | set(self.names.values())
+            c_name = name
+            while c_name in used or c_name.startswith("crt_"):
+                c_name = f"v_{c_name}" if c_name.startswith("crt_") else f"{c_name}_"
+            self.names[name] = c_name
+        return self.names[name]
+
+    def _signature(self) -> str:
+        params = [self._pointer(b) for b in self.kernel.buffers]
+        params += [f"{variable_type(p.type)} {self._name(p.name)}" for p in self.kernel.params]
+        head = f"static CRT_NOINLINE void {self.symbol}("
+        line = f"{head}{', '.join(params) or 'void'})"
+        if len(line) <= LINE:
+            return line
+        return head + "\n    " + ",\n    ".join(params) + ")"
+
+    def _pointer(self, buffer: Buffer) -> str:
+        const = "" if buffer.writable else "const "
+        restrict = "restrict " if buffer.noalias else ""
+        return f"{const}{STORAGE[buffer.dtype]} *{restrict}{self._name(buffer.name)}"
+
+    # ---- statements
+
+    def _body(self, body: Body, indent: str) -> list[str]:
+        return [line for stmt in body for line in self._stmt(stmt, indent)]
+
+    def _stmt(self, stmt: Stmt, indent: str) -> Iterator[str]:
+        match stmt:
+            case Let(var, value):
+                yield f"{indent}const {self._definition(var, value)}"
+            case Local(var, value):
+                yield f"{indent}{self._definition(var, value)}"
+            case Assign(var, value):
+                yield f"{indent}{self._update(var, value)}"
+            case Store(buffer, index, value):
+                if not buffer.writable:
+                    raise self._error(f"a store to the read-only buffer {buffer.name}")
+                place = f"{self._name(buffer.name)}[{self._text(index)}]"
+                yield f"{indent}{place} = {self._text(value)};"
+            case For():
+                yield from self._loop(stmt, indent)
+            case If():
+                yield from self._branch(stmt, indent)
+            case Comment(text):
+                yield block_comment([text], indent)
+            case _:
+                assert_never(stmt)
+
+    def _definition(self, var: Var, value: Expr) -> str:
+        return f"{variable_type(var.type)} {self._name(var.name)} = {self._text(value)};"
+
+    def _update(self, var: Var, value: Expr) -> str:
+        name = self._name(var.name)
+        match value:
+            case Binary(op, a, b) if a == var and op in _UPDATES and var.type in ARITHMETIC:
+                return f"{name} {_UPDATES[op]} {self._text(b)};"
+            case _:
+                return f"{name} = {self._text(value)};"
+
+    def _loop(self, loop: For, indent: str) -> Iterator[str]:
+        if loop.unroll is not None:
+            self.needs.add(c_helpers.UNROLL)
+            yield f"{indent}CRT_UNROLL({loop.unroll})"
+        var = self._name(loop.var.name)
+        extent = self._operand(loop.extent)
+        yield f"{indent}for ({INDEX_TYPE} {var} = 0; {var} < {extent}; ++{var}) {{"
+        yield from self._body(loop.body, indent + "    ")
+        yield f"{indent}}}"
+
+    def _branch(self, branch: If, indent: str) -> Iterator[str]:
+        yield f"{indent}if ({self._text(branch.condition)}) {{"
+        yield from self._body(branch.then, indent + "    ")
+        if branch.other:
+            yield f"{indent}}} else {{"
+            yield from self._body(branch.other, indent + "    ")
+        yield f"{indent}}}"
+
+    # ---- expressions
+
+    def _text(self, e: Expr) -> str:
+        return self._expr(e)[0]
+
+    def _operand(self, e: Expr, least: _Level = _Level.UNARY) -> str:
+        """``e`` in parentheses unless it holds together at ``least`` so tightly."""
+        text, level = self._expr(e)
+        return text if level >= least else f"({text})"
+
+    def _expr(self, e: Expr) -> _Text:
+        match e:
+            case Const(value, type_):
+                text = literal(value, type_)
+                if needs_math(text):
+                    self.needs.add(c_helpers.MATH)
+                return text, _Level.UNARY if text[0] in "-(" else _Level.PRIMARY
+            case Var(name):
+                return self._name(name), _Level.PRIMARY
+            case Load(buffer, index):
+                return f"{self._name(buffer.name)}[{self._text(index)}]", _Level.PRIMARY
+            case Binary(op, a, b):
+                return self._binary(op, a, b)
+            case Compare(op, a, b):
+                return f"{self._operand(a)} {_COMPARE[op]} {self._operand(b)}", _Level.COMPOUND
+            case Select(condition, then, other):
+                parts = (self._operand(part) for part in (condition, then, other))
+                return "{} ? {} : {}".format(*parts), _Level.COMPOUND
+            case Cast(value, type_):
+                return self._cast(value, type_)
+            case Call(name, args):
+                return self._call(name, args)
+            case _:
+                assert_never(e)
+
+    def _binary(self, op: BinaryOp, a: Expr, b: Expr) -> _Text:
+        type_ = a.type
+        if type_ is Scalar.I1 and op in _LOGIC:
+            return self._logic(op, a, b), _Level.COMPOUND
+        if type_ not in ARITHMETIC or (type_.is_float and op not in _FLOAT_OPS):
+            raise self._error(f"{op.value} of {type_.value}")
+        if op in (BinaryOp.MIN, BinaryOp.MAX):
+            return self._extremum(op, a, b)
+        if op in _WRAPPING and type_ in _UNSIGNED:
+            return self._wrapping(op, a, b), _Level.UNARY
+        return self._plain(op, a, b)
+
+    def _plain(self, op: BinaryOp, a: Expr, b: Expr) -> _Text:
+        if op in _SUMS:
+            right = self._operand(b, _Level.PRODUCT)
+            if right.startswith("-"):
+                right = f"({right})"
+            return f"{self._operand(a, _Level.SUM)} {_SUMS[op]} {right}", _Level.SUM
+        if op in _PRODUCTS:
+            left = self._operand(a, _Level.PRODUCT)
+            return f"{left} {_PRODUCTS[op]} {self._operand(b)}", _Level.PRODUCT
+        return f"{self._operand(a)} {_OTHERS[op]} {self._operand(b)}", _Level.COMPOUND
+
+    def _logic(self, op: BinaryOp, a: Expr, b: Expr) -> str:
+        """Conditions: chains of the same ``&&`` or ``||`` stay flat."""
+        chained = isinstance(a, Binary) and a.op is op and op is not BinaryOp.XOR
+        left = self._text(a) if chained else self._operand(a)
+        return f"{left} {_LOGIC[op]} {self._operand(b)}"
+
+    def _extremum(self, op: BinaryOp, a: Expr, b: Expr) -> _Text:
+        left, right = self._operand(a), self._operand(b)
+        if isinstance(a, Const | Var) and isinstance(b, Const | Var):
+            first, second = (right, left) if op is BinaryOp.MIN else (left, right)
+            return f"({first} < {second}) ? {right} : {left}", _Level.COMPOUND
+        key = c_helpers.extremum_key(op, a.type)
+        self.needs.add(key)
+        return f"crt_{key}({self._text(a)}, {self._text(b)})", _Level.PRIMARY
+
+    def _wrapping(self, op: BinaryOp, a: Expr, b: Expr) -> str:
+        unsigned = _UNSIGNED[a.type]
+        sign = "<<" if op is BinaryOp.SHL else (_SUMS | _PRODUCTS)[op]
+        left = f"({unsigned}){self._operand(a)}"
+        right = self._operand(b) if op is BinaryOp.SHL else f"({unsigned}){self._operand(b)}"
+        return f"({variable_type(a.type)})({left} {sign} {right})"
+
+    def _cast(self, value: Expr, type_: Scalar) -> _Text:
+        source = value.type
+        if type_ is source:
+            return self._expr(value)
+        if type_ is Scalar.F16 and source is Scalar.F32:
+            self.needs.add(c_helpers.F16_FROM_F32)
+            return f"crt_f16_from_f32({self._text(value)})", _Level.PRIMARY
+        if type_ in (Scalar.F16, Scalar.I1):
+            raise self._error(f"a cast from {source.value} to {type_.value}")
+        if source is not Scalar.F16:
+            return f"({variable_type(type_)}){self._operand(value)}", _Level.UNARY
+        self.needs.add(c_helpers.F32_FROM_F16)
+        text = f"crt_f32_from_f16({self._text(value)})"
+        if type_ is Scalar.F32:
+            return text, _Level.PRIMARY
+        return f"({variable_type(type_)}){text}", _Level.UNARY
+
+    def _call(self, name: str, args: tuple[Expr, ...]) -> _Text:
+        intrinsic = INTRINSICS.get(name)
+        if intrinsic is None or len(args) != len(intrinsic.params):
+            raise self._error(f"a call of {name!r} with {len(args)} arguments")
+        self.needs.add(c_helpers.intrinsic_key(name))
+        if _PLAIN_CALL.fullmatch(intrinsic.c_expression):
+            texts = [self._text(arg) for arg in args]
+            return intrinsic.c_expression.format(*texts), _Level.PRIMARY
+        texts = [self._operand(arg) for arg in args]
+        return intrinsic.c_expression.format(*texts), _Level.COMPOUND
+
+    def _error(self, what: str) -> CrtExportError:
+        return CrtExportError(f"C has no spelling for {what}", location=("kernel", self.symbol))

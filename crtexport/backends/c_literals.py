@@ -1,0 +1,166 @@
+"""Exact values as C99 text: numbers, arrays, strings and comments.
+
+Every literal has the type that its place wants without a conversion, and reading it back gives the
+same bits. Floats are the shortest decimal text that does so (a NaN keeps neither sign nor payload).
+Text from a model reaches C only through :func:`c_string` and :func:`comment_text`.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from crtexport.errors import CrtExportError, printable
+from crtexport.kernels.ir import Scalar
+
+LINE = 100
+"""Longest line of generated C, in characters."""
+
+STORAGE = {
+    Scalar.I8: "int8_t", Scalar.U8: "uint8_t", Scalar.I16: "int16_t", Scalar.U16: "uint16_t",
+    Scalar.I32: "int32_t", Scalar.U32: "uint32_t", Scalar.I64: "int64_t", Scalar.F16: "uint16_t",
+    Scalar.F32: "float", Scalar.F64: "double",
+}
+"""The C type of an element in memory; float16 as its bits."""
+
+_NUMPY = {
+    Scalar.I8: "<i1", Scalar.U8: "<u1", Scalar.I16: "<i2", Scalar.U16: "<u2", Scalar.I32: "<i4",
+    Scalar.U32: "<u4", Scalar.I64: "<i8", Scalar.F16: "<u2", Scalar.F32: "<f4", Scalar.F64: "<f8",
+}
+_RANGE = {
+    Scalar.I1: (0, 1), Scalar.I8: (-(1 << 7), (1 << 7) - 1), Scalar.U8: (0, (1 << 8) - 1),
+    Scalar.I16: (-(1 << 15), (1 << 15) - 1), Scalar.U16: (0, (1 << 16) - 1),
+    Scalar.I32: (-(1 << 31), (1 << 31) - 1), Scalar.U32: (0, (1 << 32) - 1),
+    Scalar.I64: (-(1 << 63), (1 << 63) - 1), Scalar.INDEX: (-(1 << 63), (1 << 63) - 1),
+}
+
+
+_PAIRS = re.compile(r"(?<=\*)(?=/)|(?<=/)(?=\*)|(?<=\?)(?=\?)")  # inside */ and /* and ??
+
+
+def literal(value: int | float, type_: Scalar) -> str:
+    """``value`` as a C99 constant expression of ``type_``.
+
+    Negative numbers have a sign in front (a unary expression), all else is primary. INFINITY and
+    NAN need <math.h>, INT64_C and INT32_MIN need <stdint.h>. Raises CrtExportError for a value that
+    the type can't hold.
+    """
+    if type_ is Scalar.F16:
+        with np.errstate(over="ignore"):
+            return f"0x{int(np.float16(value).view(np.uint16)):04x}"
+    if type_.is_float:
+        return _float(float(value), type_)
+    low, high = _RANGE[type_]
+    if not isinstance(value, int) or not low <= value <= high:
+        raise CrtExportError(f"{value!r} is no value of type {type_.value}")
+    return _integer(value, type_)
+
+
+def _integer(value: int, type_: Scalar) -> str:
+    match type_:
+        case Scalar.I64:
+            sign = "-" if value < 0 else ""
+            return "INT64_MIN" if value == -(1 << 63) else f"{sign}INT64_C({abs(value)})"
+        case Scalar.U32:
+            return f"{value}u"
+        case Scalar.INDEX:
+            return "PTRDIFF_MIN" if value == -(1 << 63) else str(value)
+        case _:
+            return "INT32_MIN" if value == -(1 << 31) else str(value)
+
+
+def _float(value: float, type_: Scalar) -> str:
+    if math.isnan(value):
+        return "NAN" if type_ is Scalar.F32 else "(double)NAN"
+    with np.errstate(over="ignore"):
+        number = np.float32(value) if type_ is Scalar.F32 else np.float64(value)
+    if np.isinf(number):
+        infinity = "-INFINITY" if number < 0 else "INFINITY"
+        return infinity if type_ is Scalar.F32 else f"(double){infinity}"
+    return f"{number!s}f" if type_ is Scalar.F32 else str(number)
+
+
+def needs_math(text: str) -> bool:
+    """Whether ``text``, made of literals, wants <math.h>."""
+    return "INFINITY" in text or "NAN" in text
+
+
+def array_literals(data: bytes, type_: Scalar) -> list[str]:
+    """One literal per element of ``data`` (little-endian, C order).
+
+    Raises CrtExportError when ``data`` doesn't hold whole elements.
+    """
+    if len(data) % type_.itemsize:
+        raise CrtExportError(f"{len(data)} bytes are no whole number of {type_.value} elements")
+    values = np.frombuffer(data, dtype=_NUMPY[type_])
+    match type_:
+        case Scalar.F32 | Scalar.F64:
+            return _float_literals(values, type_)
+        case Scalar.F16:
+            return [f"0x{v:04x}" for v in values.tolist()]
+        case Scalar.I8 | Scalar.U8:
+            text = {int(v): str(v) for v in np.unique(values).tolist()}
+            return [text[v] for v in values.tolist()]
+        case Scalar.I16 | Scalar.U16:
+            return list(map(str, values.tolist()))
+        case Scalar.U32:
+            return [f"{v}u" for v in values.tolist()]
+        case _:
+            return [_integer(v, type_) for v in values.tolist()]
+
+
+def _float_literals(values: npt.NDArray[np.generic], type_: Scalar) -> list[str]:
+    suffix = "f" if type_ is Scalar.F32 else ""
+    if np.isfinite(values.astype(np.float64)).all():
+        return [f"{v!s}{suffix}" for v in values]
+    return [_float(float(v), type_) for v in values.tolist()]
+
+
+def wrapped(items: Sequence[str], indent: str = "    ") -> str:
+    """``items`` separated by commas on lines of even length, as in an initialiser."""
+    if not items:
+        return ""
+    width = max(map(len, items)) + 2
+    per_line = max(1, (LINE - len(indent)) // width)
+    lines = (
+        indent + ", ".join(items[start : start + per_line])
+        for start in range(0, len(items), per_line)
+    )
+    return ",\n".join(lines)
+
+
+def c_string(text: str | bytes) -> str:
+    """A C string literal with the bytes of ``text`` (UTF-8).
+
+    All that isn't a plain printable ASCII character is an octal escape, question marks too
+    (trigraphs), so that no text can end the literal or change the one after it.
+    """
+    raw = text.encode("utf-8", "backslashreplace") if isinstance(text, str) else text
+    return '"' + "".join(_escape(byte) for byte in raw) + '"'
+
+
+def _escape(byte: int) -> str:
+    if byte in b'"\\?':
+        return "\\" + chr(byte)
+    return chr(byte) if 0x20 <= byte < 0x7F else f"\\{byte:03o}"
+
+
+def comment_text(text: str) -> str:
+    """``text`` on one line, unable to end a comment, to open one, or to be shown as other text."""
+    return _PAIRS.sub(" ", printable(text))
+
+
+def block_comment(lines: Iterable[str], indent: str = "", opening: str = "/*") -> str:
+    """A comment of one or more lines, each made safe; no newline at its end.
+
+    One line gives ``/* text */``, more give a block; ``opening`` ``/**`` is for documentation.
+    """
+    safe = [comment_text(line) for line in lines]
+    if len(safe) == 1 and len(safe[0]) + len(indent) < LINE - 6:
+        return f"{indent}{opening} {safe[0]} */"
+    body = "".join(f"{indent} * {line}".rstrip() + "\n" for line in safe)
+    return f"{indent}{opening}\n{body}{indent} */"

@@ -1,0 +1,262 @@
+"""Prints an artifact as C99 source files.
+
+``<module>_lib0.c``: constants, kernels, workspace, ``tvmgen_<module>_run`` and its packed form.
+``<module>_lib1.c``: ``tvmgen_<module>_get_c_metadata``, which TVM's AOT executor asks first.
+``<module>_lib2.c``: the function registry and ``TVMSystemLibEntryPoint``, if the artifact has one.
+
+All tables are constant and initialised by the linker; the only writable memory is the workspace.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from crtexport.artifact import abi
+from crtexport.artifact.model import (
+    Artifact,
+    Constant,
+    Function,
+    Interface,
+    RegistryEntry,
+)
+from crtexport.backends import c_calls
+from crtexport.backends.c_header import banner, run_prototype
+from crtexport.backends.c_helpers import select_helpers
+from crtexport.backends.c_kernel import print_kernel
+from crtexport.backends.c_literals import (
+    STORAGE,
+    array_literals,
+    block_comment,
+    c_string,
+    needs_math,
+    wrapped,
+)
+from crtexport.errors import CrtExportError
+from crtexport.ir.types import DType
+from crtexport.resources import environment
+
+MAX_CONSTANTS = 64 << 20
+"""Bytes of constants beyond which C text (four to seven characters a byte) stops being sensible."""
+
+
+def emit_c(artifact: Artifact) -> dict[str, str]:
+    """The C files of one model: base name → text, sorted by name.
+
+    Raises CrtExportError when constants are too large for text, when names clash, or when the
+    artifact contradicts itself.
+    """
+    if artifact.constants_size > MAX_CONSTANTS:
+        raise CrtExportError(
+            f"the constants have {artifact.constants_size} bytes, more than the {MAX_CONSTANTS} "
+            "that are written as C text",
+            location=artifact.module,
+            hint="write objects instead: --emit llvm",
+        )
+    module = artifact.module
+    files = {
+        f"{module}_lib0.c": _emit_model(artifact),
+        f"{module}_lib1.c": _emit_metadata(artifact),
+    }
+    if artifact.system_lib:
+        files[f"{module}_lib2.c"] = emit_registry(
+            artifact.registry, banner(artifact, f"{module}_lib2.c: the functions of the module")
+        )
+    return files
+
+
+def packed_prototype(symbol: str) -> str:
+    """The declaration of a packed function, without its semicolon."""
+    return (
+        f"int {symbol}(\n"
+        "    TVMValue *args, int *type_codes, int num_args, TVMValue *ret_value,\n"
+        "    int *ret_type_code, void *resource_handle)"
+    )
+
+
+def packed_symbol(artifact: Artifact) -> str:
+    """The symbol of the packed form of ``tvmgen_<module>_run``."""
+    name = f"{artifact.prefix}_run"
+    symbols = [entry.symbol for entry in artifact.registry if entry.name == name]
+    return symbols[0] if symbols else f"{name}_packed"
+
+
+def emit_registry(entries: Sequence[RegistryEntry], opening: str) -> str:
+    """A file with the function registry of one or of several models.
+
+    ``opening`` is the comment at its head. Raises CrtExportError for names that can't be
+    registered.
+    """
+    abi.registry_names(entries, little_endian=True)  # refuses what can't be looked up
+    names = [
+        {"literal": c_string(entry.name), "size": len(entry.name.encode()) + 1}
+        for entry in entries
+    ]
+    symbols = [entry.symbol for entry in entries]
+    return environment().get_template("model/lib2.c.j2").render(
+        banner=opening,
+        prototypes=[packed_prototype(symbol) for symbol in dict.fromkeys(symbols)],
+        symbols=symbols,
+        names=names,
+    )
+
+
+# ---- lib0: the model
+
+
+@dataclass(frozen=True)
+class _ConstantText:
+    symbol: str
+    type: str
+    count: int
+    align: int
+    comment: str
+    values: str
+
+
+def _constant(constant: Constant) -> _ConstantText:
+    items = array_literals(constant.data.read(), constant.dtype)
+    if len(items) != constant.count:
+        raise CrtExportError(
+            f"the constant has {len(items)} elements where {constant.count} are announced",
+            location=constant.symbol,
+        )
+    return _ConstantText(
+        constant.symbol,
+        STORAGE[constant.dtype],
+        max(1, constant.count),
+        max(constant.align, constant.dtype.itemsize),
+        block_comment([constant.comment]) if constant.comment else "",
+        wrapped(items or ["0"]),
+    )
+
+
+def _used(artifact: Artifact) -> tuple[list[Constant], list[Function]]:
+    """What the calls reach; a compiler would warn about the rest."""
+    symbols = {call.symbol for call in artifact.calls}
+    reached = {a.symbol for call in artifact.calls for a in call.args if c_calls.is_constant(a)}
+    return (
+        [c for c in artifact.constants if c.symbol in reached],
+        [f for f in artifact.functions if f.symbol in symbols],
+    )
+
+
+def _emit_model(artifact: Artifact) -> str:
+    constants, functions = _used(artifact)
+    workspace = "workspace" if abi.takes_workspace(artifact) else f"{artifact.prefix}_workspace"
+    taken = _file_scope(artifact, workspace)
+    texts = [_constant(c) for c in constants]
+    kernels = [print_kernel(f.kernel, f.symbol, taken) for f in functions]
+    needs = {key for kernel in kernels for key in kernel.needs}
+    if any(needs_math(t.values) for t in texts):
+        needs.add("math")
+    helpers = select_helpers(needs)
+    return environment().get_template("model/lib0.c.j2").render(
+        banner=banner(artifact, f"{artifact.module}_lib0.c: constants, kernels and run function"),
+        prefix=artifact.prefix,
+        PREFIX=artifact.prefix.upper(),
+        includes=sorted({h.include for h in helpers if h.include}),
+        helpers=list(dict.fromkeys(h.text for h in helpers if h.text)),
+        constants=texts,
+        kernels=[kernel.text for kernel in kernels],
+        workspace=workspace,
+        static_workspace=artifact.workspace_size > 0 and not artifact.workspace_caller,
+        takes_workspace=abi.takes_workspace(artifact),
+        pool=abi.WORKSPACE_POOL,
+        run_prototype=run_prototype(artifact),
+        calls=c_calls.calls(artifact, workspace),
+        null_checks=" ||\n        ".join(f"({p} == NULL)" for p in _pointers(artifact)),
+        unchecked=_unchecked(artifact),
+        arity=abi.packed_arity(artifact),
+        packed_prototype=packed_prototype(packed_symbol(artifact)),
+        packed_arguments=_packed_arguments(artifact),
+        packed_targets=_packed_targets(artifact),
+    )
+
+
+def _file_scope(artifact: Artifact, workspace: str) -> frozenset[str]:
+    """Every name with file scope. Raises CrtExportError when one is given twice."""
+    names = [c.symbol for c in artifact.constants] + [f.symbol for f in artifact.functions]
+    names += [workspace, f"{artifact.prefix}_run", packed_symbol(artifact)]
+    names += ["inputs", "outputs", "workspace_pools"]  # parameters of run, which calls kernels
+    for name in names:
+        if names.count(name) > 1:
+            raise CrtExportError(
+                f"the symbol {name!r} would be defined twice", location=artifact.module
+            )
+    return frozenset(names)
+
+
+def _pointers(artifact: Artifact) -> list[str]:
+    """What must not be NULL, structs before their members."""
+    members = [f"inputs->{t.field}" for t in artifact.inputs]
+    members += [f"outputs->{t.field}" for t in artifact.outputs]
+    if abi.takes_workspace(artifact):
+        members.append(f"workspace_pools->{abi.WORKSPACE_POOL}")
+    return [*dict.fromkeys(member.split("->")[0] for member in members), *members]
+
+
+def _unchecked(artifact: Artifact) -> list[str]:
+    """Parameters of run that have no members to look at."""
+    sides = (("inputs", artifact.inputs), ("outputs", artifact.outputs))
+    return [name for name, tensors in sides if not tensors]
+
+
+def _packed_targets(artifact: Artifact) -> list[tuple[str, int | None]]:
+    """Struct members that the packed function fills, each with the position of its argument."""
+    targets = [f"inputs.{t.field}" for t in artifact.inputs]
+    targets += [f"outputs.{t.field}" for t in artifact.outputs]
+    if abi.takes_workspace(artifact):
+        targets.append(f"workspace_pools.{abi.WORKSPACE_POOL}")
+    numbered: list[tuple[str, int | None]] = [(t, i) for i, t in enumerate(targets)]
+    return [*numbered, *((f"{name}.unused", None) for name in _unchecked(artifact))]
+
+
+def _packed_arguments(artifact: Artifact) -> str:
+    words = [f"inputs ({len(artifact.inputs)})", f"outputs ({len(artifact.outputs)})"]
+    if abi.takes_workspace(artifact):
+        words.append("the workspace")
+    return ", ".join(words)
+
+
+# ---- lib1: metadata
+
+
+@dataclass(frozen=True)
+class _TensorInfo:
+    name: str
+    shape: str
+    rank: int
+    dtype: str
+
+
+def _tensor_info(tensor: Interface) -> _TensorInfo:
+    shape = tensor.type.shape
+    return _info(abi.metadata_name(tensor), shape, tensor.type.dtype)
+
+
+def _info(name: str, shape: tuple[int, ...], dtype: DType) -> _TensorInfo:
+    return _TensorInfo(
+        c_string(name),
+        ", ".join(map(str, shape)),
+        len(shape),
+        ", ".join(map(str, abi.dl_data_type(dtype))),
+    )
+
+
+def _emit_metadata(artifact: Artifact) -> str:
+    pools = []
+    if abi.takes_workspace(artifact):
+        pools.append(_info(abi.WORKSPACE_POOL, (artifact.workspace_size,), DType.UINT8))
+    return environment().get_template("model/lib1.c.j2").render(
+        banner=banner(artifact, f"{artifact.module}_lib1.c: what the model's tensors look like"),
+        groups=[
+            {"name": "inputs", "tensors": [_tensor_info(t) for t in artifact.inputs]},
+            {"name": "outputs", "tensors": [_tensor_info(t) for t in artifact.outputs]},
+            {"name": "workspace_pools", "tensors": pools},
+        ],
+        version=abi.METADATA_VERSION,
+        mod_name=c_string(artifact.prefix),
+        prototype=packed_prototype(f"{artifact.prefix}_get_c_metadata"),
+        error_null=abi.ERROR_NULL,
+    )
