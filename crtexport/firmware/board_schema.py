@@ -1,0 +1,267 @@
+"""Boards: processor, memories, toolchain and runner, as data with a schema.
+
+A board is one YAML file (``boards/README.md`` explains every key), resolved into a frozen
+:class:`Board` that knows nothing of files: ``to_data()`` is what a package embeds, so that it can
+be built and run where the YAML is not.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
+
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PlainSerializer,
+    ValidationError,
+    model_validator,
+)
+
+from crtexport.firmware.schema_errors import schema_error
+from crtexport.target import Target
+
+_SIZE = re.compile(r"(\d+)\s*(B|KiB|MiB|GiB)?")
+_UNITS = {None: 1, "B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
+
+
+def parse_size(value: object) -> object:
+    """Bytes of ``256KiB``, ``4MiB``, ``1GiB``, ``512B`` or a plain number. Raises ValueError."""
+    if not isinstance(value, str):
+        if isinstance(value, bool) or not isinstance(value, int):
+            raise ValueError("a size is a whole number of bytes, or text such as 256KiB or 4MiB")
+        return value
+    match = _SIZE.fullmatch(value.strip())
+    if match is None:
+        raise ValueError(
+            f"{value!r} is no size; write bytes, or a number with B, KiB, MiB or GiB, as in 256KiB"
+        )
+    return int(match[1]) * _UNITS[match[2]]
+
+
+def format_size(size: int) -> str:
+    """``size`` in bytes as people write it: ``256 KiB``, ``1.5 MiB``, ``300 B``."""
+    for unit, scale in (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)):
+        if size >= scale:
+            return f"{size / scale:.1f} {unit}".replace(".0 ", " ")
+    return f"{size} B"
+
+
+def _address(value: object) -> object:
+    if isinstance(value, str):
+        try:
+            return int(value, 0)
+        except ValueError:
+            raise ValueError(f"{value!r} is no address; write it as in 0x20000000") from None
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise ValueError("an address is a whole number, as in 0x20000000")
+    return value
+
+
+Size = Annotated[int, BeforeValidator(parse_size), Field(gt=0)]
+Address = Annotated[
+    int,
+    BeforeValidator(_address),
+    Field(ge=0),
+    PlainSerializer(lambda value: f"0x{value:08x}", return_type=str, when_used="json"),
+]
+Identifier = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]*$")]
+Text = Annotated[str, Field(min_length=1)]
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Cpu(_Section):
+    """What code is generated for; see :class:`crtexport.target.Target` for the meaning."""
+
+    triple: Text
+    name: Text
+    features: tuple[Annotated[str, Field(pattern=r"^[+-][a-z0-9.-]+$")], ...] = ()
+    float_abi: Literal["", "soft", "hard"] = ""
+    abi: str = ""
+    pointer_bits: Literal[32, 64] = 32
+    endian: Literal["little", "big"] = "little"
+    stack_align: Literal[4, 8, 16] = 8
+    reloc: Literal["static", "pic"] = "static"
+    cflags: tuple[Text, ...] = ()
+
+
+class Memory(_Section):
+    """``size`` bytes from address ``origin`` on."""
+
+    origin: Address
+    size: Size
+
+
+class Placement(_Section):
+    """The memory of each kind of content; what ``.data`` starts with is in ``constants``."""
+
+    vectors: Identifier = "flash"
+    code: Identifier = "flash"
+    constants: Identifier = "flash"
+    data: Identifier = "ram"
+    workspace: Identifier = "ram"
+    io: Identifier = "ram"
+    stack: Identifier = "ram"
+
+
+class Toolchain(_Section):
+    """``compiler`` is the command without flags; ``package`` is the Debian package that has it."""
+
+    kind: Literal["gcc", "clang"]
+    compiler: Annotated[tuple[Text, ...], Field(min_length=1)]
+    package: Text
+    cflags: tuple[Text, ...] = ()
+    ldflags: tuple[Text, ...] = ()
+    libraries: tuple[Text, ...] = ()
+
+
+class QemuRunner(_Section):
+    """``command`` starts the machine; kernel, counting and deadline are added to it."""
+
+    kind: Literal["qemu"]
+    command: Annotated[tuple[Text, ...], Field(min_length=1)]
+    package: Text
+
+
+class NativeRunner(_Section):
+    """The program runs on this computer."""
+
+    kind: Literal["native"]
+
+
+class NoRunner(_Section):
+    """Nothing here can run the board's programs; ``reason`` says why."""
+
+    kind: Literal["none"]
+    reason: Text
+
+
+Runner = Annotated[QemuRunner | NativeRunner | NoRunner, Field(discriminator="kind")]
+
+
+class Console(_Section):
+    """Where the firmware prints; ``address`` is an I/O port, where the kind has one."""
+
+    kind: Literal["semihosting", "uart16550", "stdio"]
+    address: Address | None = None
+
+
+class Counter(_Section):
+    """What counts instructions.
+
+    ``tsc`` and ``minstret`` are exact under QEMU with one instruction per nanosecond; ``systick``
+    ticks ``hz`` times a second and is exact only with QEMU's plugin; with ``none`` nothing counts.
+    """
+
+    kind: Literal["tsc", "minstret", "systick", "none"]
+    hz: Annotated[int, Field(gt=0)] | None = None
+
+    @model_validator(mode="after")
+    def _systick_has_a_clock(self) -> Counter:
+        if self.kind == "systick" and self.hz is None:
+            raise ValueError("a systick counter needs hz, the clock that it counts")
+        return self
+
+
+class Zephyr(_Section):
+    """Zephyr's names: ``board`` since 3.7 (``mps2/an385``), ``legacy`` before (``mps2_an385``)."""
+
+    board: Text
+    legacy: Text
+
+
+class Board(_Section):
+    """A board, resolved: no parents, no files, nothing optional left open."""
+
+    name: Identifier
+    description: Text
+    architecture: Literal["cortex_m", "riscv", "i386", "host"]
+    cpu: Cpu
+    memory: dict[Identifier, Memory] = Field(default_factory=dict)
+    placement: Placement = Placement()
+    stack_size: Size = 8192
+    toolchain: Toolchain
+    runner: Runner
+    console: Console
+    counter: Counter
+    backend: Literal["llvm", "c"] = "llvm"
+    optimize: Literal["size", "balanced", "speed"] = "balanced"
+    large_data_threshold: Size | None = None
+    llvm_options: tuple[Annotated[str, Field(pattern=r"^-")], ...] = ()
+    zephyr: Zephyr | None = None
+
+    @model_validator(mode="after")
+    def _memories_make_sense(self) -> Board:
+        if self.hosted:
+            return self
+        for kind, region in self.placement:
+            if region not in self.memory:
+                raise ValueError(
+                    f"placement puts {kind} into memory {region!r}, which is not under memory"
+                )
+        regions = sorted(self.memory.items(), key=lambda item: item[1].origin)
+        for (first, low), (second, high) in itertools.pairwise(regions):
+            if low.origin + low.size > high.origin:
+                raise ValueError(f"memories {first} and {second} overlap")
+        name, last = regions[-1]
+        if last.origin + last.size > 1 << self.cpu.pointer_bits:
+            raise ValueError(f"memory {name} ends above the addresses that the processor has")
+        if self.stack_size >= self.memory[self.placement.stack].size:
+            raise ValueError(f"the stack is larger than memory {self.placement.stack}")
+        return self
+
+    @property
+    def hosted(self) -> bool:
+        """True if programs run under an operating system, which gives the memory."""
+        return self.architecture == "host"
+
+    @property
+    def target(self) -> Target:
+        """What backends generate code for."""
+        cpu = self.cpu
+        return Target(
+            triple=cpu.triple,
+            cpu=cpu.name,
+            features=cpu.features,
+            float_abi=cpu.float_abi,
+            abi=cpu.abi,
+            pointer_bits=cpu.pointer_bits,
+            little_endian=cpu.endian == "little",
+            stack_align=cpu.stack_align,
+            reloc=cpu.reloc,
+            cflags=cpu.cflags,
+        )
+
+    @property
+    def flash(self) -> tuple[str, ...]:
+        """Names of the memories that hold code and constants, sorted."""
+        place = self.placement
+        return () if self.hosted else tuple(sorted({place.vectors, place.code, place.constants}))
+
+    @property
+    def ram(self) -> tuple[str, ...]:
+        """Names of the memories that hold what changes, sorted."""
+        place = self.placement
+        if self.hosted:
+            return ()
+        return tuple(sorted({place.data, place.workspace, place.io, place.stack}))
+
+    def to_data(self) -> dict[str, Any]:
+        """The board as JSON data, from which :meth:`from_data` makes an equal one."""
+        return self.model_dump(mode="json")
+
+    @classmethod
+    def from_data(cls, data: Mapping[str, Any], source: str = "board") -> Board:
+        """The board that ``data`` describes. Raises CrtExportError located in ``source``."""
+        try:
+            return cls.model_validate(dict(data))
+        except ValidationError as error:
+            raise schema_error(error, cls, lambda _: source) from error
+

@@ -1,0 +1,47 @@
+"""What a firmware build takes from a package: code, header, and the tensors of its interface."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from crtexport.ir.types import DType
+
+
+@dataclass(frozen=True)
+class TensorPart:
+    """An input or output. ``name`` is the model's text, ``field`` its name in the C struct."""
+
+    name: str
+    field: str
+    dtype: DType
+    shape: tuple[int, ...]
+
+    @property
+    def nbytes(self) -> int:
+        return math.prod(self.shape) * self.dtype.itemsize
+
+
+@dataclass(frozen=True)
+class FirmwareParts:
+    """A model to build firmware from.
+
+    ``sources`` and ``objects`` map basenames to contents (``Path``: a file to copy); ``header`` is
+    the text of ``tvmgen_<module>.h``; ``runtime_headers`` maps paths relative to the include folder
+    to contents. With ``workspace_caller`` the firmware hands in ``workspace_size`` bytes, aligned
+    to ``workspace_align``. ``optimize`` is for sources: size, balanced or speed.
+    """
+
+    module: str
+    inputs: tuple[TensorPart, ...]
+    outputs: tuple[TensorPart, ...]
+    header: str
+    sources: Mapping[str, str] = field(default_factory=dict)
+    objects: Mapping[str, bytes | Path] = field(default_factory=dict)
+    runtime_headers: Mapping[str, bytes] = field(default_factory=dict)
+    workspace_caller: bool = False
+    workspace_size: int = 0
+    workspace_align: int = 16
+    optimize: str = "balanced"

@@ -1,0 +1,167 @@
+"""Writes a complete firmware project: sources, linker script and a Makefile that people read."""
+
+from __future__ import annotations
+
+import shlex
+import shutil
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from crtexport import resources
+from crtexport.errors import CrtExportError
+from crtexport.firmware.board_schema import Board
+from crtexport.firmware.parts import FirmwareParts, TensorPart
+
+ELF = "firmware.elf"
+INPUTS = "inputs.bin"
+_ALIGN = 16
+
+_OPTIMIZE = {"size": "-Os", "balanced": "-O2", "speed": "-O3"}
+_FREESTANDING = ("-ffreestanding", "-fno-builtin", "-fno-tree-loop-distribute-patterns")
+_SECTIONS = ("-ffunction-sections", "-fdata-sections")
+_WARNINGS = ("-Wall", "-Wextra", "-Werror")
+
+
+def write_project(
+    parts: FirmwareParts, board: Board, folder: Path, *, count_by_timer: bool = False
+) -> None:
+    """Write the project into ``folder``, which is made if it does not exist.
+
+    ``count_by_timer``: on Cortex-M, count by SysTick instead of leaving it to QEMU's plugin. The
+    inputs come later, by :func:`write_inputs`. Raises CrtExportError if a file can't be written.
+    """
+    try:
+        for name in ("firmware", "model", "include"):
+            (folder / name).mkdir(parents=True, exist_ok=True)
+        shutil.rmtree(folder / "build", ignore_errors=True)
+        _write_firmware(parts, board, folder)
+        _write_model(parts, board, folder)
+        (folder / "Makefile").write_text(
+            _makefile(parts, board, count_by_timer), encoding="utf-8"
+        )
+    except OSError as error:
+        raise CrtExportError(
+            f"the project can't be written: {error.strerror}", location=str(folder)
+        ) from error
+
+
+def sample_layout(inputs: Sequence[TensorPart]) -> tuple[tuple[int, ...], int]:
+    """Offset of each input in a sample, and the size of a sample (never 0), in bytes."""
+    offsets: list[int] = []
+    at = 0
+    for part in inputs:
+        offsets.append(at)
+        at += -(-part.nbytes // _ALIGN) * _ALIGN
+    return tuple(offsets), max(at, _ALIGN)
+
+
+def write_inputs(folder: Path, samples: Sequence[bytes]) -> None:
+    """Write the samples, each laid out as :func:`sample_layout` says."""
+    try:
+        (folder / INPUTS).write_bytes(b"".join(samples))
+    except OSError as error:
+        raise CrtExportError(
+            f"the inputs can't be written: {error.strerror}", location=str(folder / INPUTS)
+        ) from error
+
+
+def _write_firmware(parts: FirmwareParts, board: Board, folder: Path) -> None:
+    offsets, size = sample_layout(parts.inputs)
+    context = {
+        "module": parts.module,
+        "inputs": [
+            {"field": part.field, "offset": offset}
+            for part, offset in zip(parts.inputs, offsets, strict=True)
+        ],
+        "outputs": [{"field": part.field, "nbytes": part.nbytes} for part in parts.outputs],
+        "sample_size": size,
+        "workspace_size": parts.workspace_size if parts.workspace_caller else 0,
+        "workspace_align": parts.workspace_align,
+        "board": board.name,
+        "memories": list(board.memory.items()),
+        "place": board.placement,
+        "stack_size": board.stack_size,
+        "console": board.console,
+    }
+    environment = resources.environment()
+    for template in _templates(board):
+        target = Path(template).name.removesuffix(".j2")
+        if template.endswith(".j2"):
+            text = environment.get_template(template).render(context)
+        else:
+            text = (resources.templates_dir() / template).read_text(encoding="utf-8")
+        path = folder / target if target == "link.ld" else folder / "firmware" / target
+        path.write_text(text, encoding="utf-8")
+
+
+def _templates(board: Board) -> list[str]:
+    """The templates of the firmware's files, relative to the templates folder."""
+    common = ["crt_frame.c", "crt_frame.h", "crt_platform.h", "inputs.S", "main.c.j2"]
+    if not board.hosted:
+        common += ["crt_mem.c", "link.ld.j2"]
+    own = resources.templates_dir() / "baremetal" / board.architecture
+    return [
+        *(f"baremetal/common/{name}" for name in common),
+        *(f"baremetal/{board.architecture}/{path.name}" for path in sorted(own.iterdir())),
+    ]
+
+
+def _write_model(parts: FirmwareParts, board: Board, folder: Path) -> None:
+    model = folder / "model"
+    (model / f"tvmgen_{parts.module}.h").write_text(parts.header, encoding="utf-8")
+    for name, text in parts.sources.items():
+        (model / name).write_text(text, encoding="utf-8")
+    for name, content in parts.objects.items():
+        if isinstance(content, bytes):
+            (model / name).write_bytes(content)
+        else:
+            shutil.copyfile(content, model / name)
+    if not board.hosted:
+        # In front of a C library's own, so that every architecture compiles against the same.
+        for path in sorted((resources.templates_dir() / "baremetal" / "include").iterdir()):
+            shutil.copyfile(path, folder / "include" / path.name)
+    for name, header in parts.runtime_headers.items():
+        path = folder / "include" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(header)
+
+
+def _makefile(parts: FirmwareParts, board: Board, count_by_timer: bool) -> str:
+    tools = board.toolchain
+    hosted = board.hosted
+    free = () if hosted else _FREESTANDING
+    defines = (["-DCRT_HOSTED"] if hosted else []) + (
+        ["-DCRT_COUNT_SYSTICK"] if count_by_timer else []
+    )
+    cflags = ["-std=gnu99", "-O2", *free, *_SECTIONS, *_WARNINGS, *defines, *tools.cflags]
+    model_cflags = [
+        "-std=c99", _OPTIMIZE[parts.optimize], "-ffp-contract=off",
+        *(() if hosted else ("-ffreestanding",)), *_SECTIONS, *tools.cflags,
+    ]
+    bare = [
+        "-nostdlib", "-static", "-Wl,--gc-sections", "-Wl,-T,link.ld", "-Wl,-Map,build/map.txt",
+    ]
+    ldflags = [*board.cpu.cflags, *([] if hosted else bare), *tools.ldflags]
+    files = [Path(name.removesuffix(".j2")) for name in _templates(board)]
+    firmware = sorted(file.stem for file in files if file.suffix in (".c", ".S"))
+    objects = [f"build/model/{Path(name).stem}.o" for name in sorted(parts.sources)]
+    objects += [f"model/{name}" for name in sorted(parts.objects)]
+    return resources.environment().get_template("baremetal/common/Makefile.j2").render(
+        elf=ELF,
+        module=parts.module,
+        board=board.name,
+        hosted=hosted,
+        compiler=_words(tools.compiler),
+        cpu=_words(board.cpu.cflags),
+        cflags=_words(cflags),
+        model_cflags=_words(model_cflags),
+        ldflags=_words(ldflags),
+        libraries=_words(tools.libraries),
+        firmware_objects=_words(f"build/firmware/{name}.o" for name in firmware),
+        model_objects=_words(objects),
+    )
+
+
+def _words(words: Iterable[str]) -> str:
+    """Words as make and its shell read them back unchanged."""
+    return " ".join(shlex.quote(word).replace("$", "$$").replace("#", "\\#") for word in words)

@@ -1,0 +1,175 @@
+"""Runs a program in QEMU with a deadline, counting instructions where QEMU itself must do it."""
+
+from __future__ import annotations
+
+import functools
+import os
+import re
+import selectors
+import subprocess
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from crtexport import resources
+from crtexport.errors import CrtExportError, RunFailedError
+from crtexport.firmware.board_schema import Board, QemuRunner
+from crtexport.firmware.toolchain import find_tool, log_tail, run_tool
+
+MAX_CONSOLE = 64 << 20
+"""Bytes of console output after which a program is taken to have run wild."""
+
+_COUNTS = "counts.txt"
+_PLUGIN = "count.so"
+# QEMU 9 raised the lowest version of the plugin interface that it takes from 0 to 2.
+_PLUGIN_API_2_SINCE = 9
+
+_CONSOLE = {
+    "semihosting": (
+        "-serial", "none", "-chardev", "stdio,id=console,signal=off",
+        "-semihosting-config", "enable=on,target=native,chardev=console",
+    ),
+    "uart16550": (
+        "-chardev", "stdio,id=console,signal=off", "-serial", "chardev:console",
+        "-device", "isa-debug-exit,iobase=0xf4,iosize=4",
+    ),
+}
+
+
+@dataclass(frozen=True)
+class QemuRun:
+    """``console``: all that was printed. ``marks``: instructions executed at each call of the
+    watched function, None without the plugin.
+    """
+
+    console: str
+    marks: tuple[int, ...] | None
+
+
+def run_program(command: Sequence[str], *, cwd: Path, timeout: float) -> tuple[str, int]:
+    """Run ``command`` and return its output and exit status.
+
+    Raises RunFailedError with the end of the output when ``timeout`` seconds pass or the output
+    grows beyond MAX_CONSOLE.
+    """
+    try:
+        process = subprocess.Popen(
+            list(command), cwd=cwd, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+        )
+    except OSError as error:
+        raise RunFailedError(f"{command[0]} does not start: {error.strerror}") from error
+    with process:
+        try:
+            text = _collect(process, time.monotonic() + timeout)
+        except BaseException:
+            process.kill()
+            raise
+        if text.late:
+            process.kill()
+            raise RunFailedError(
+                f"the program {text.late}; its console:\n{log_tail(text.decoded)}",
+                hint="give it more time with a longer timeout" if "ended" in text.late else None,
+            )
+        status = process.wait()
+    return text.decoded, status
+
+
+@dataclass(frozen=True)
+class _Output:
+    data: bytes
+    late: str = ""
+
+    @property
+    def decoded(self) -> str:
+        return self.data.decode("utf-8", "replace")
+
+
+def _collect(process: subprocess.Popen[bytes], deadline: float) -> _Output:
+    """Read until the program closes its output, prints too much or runs out of time."""
+    data = bytearray()
+    stream = process.stdout
+    if stream is None:
+        return _Output(b"")
+    start = time.monotonic()
+    with selectors.DefaultSelector() as selector:
+        selector.register(stream, selectors.EVENT_READ)
+        while True:
+            left = deadline - time.monotonic()
+            if left <= 0:
+                late = f"had not ended after {deadline - start:.0f} seconds"
+                return _Output(bytes(data), late)
+            if not selector.select(left):
+                continue
+            piece = os.read(stream.fileno(), 1 << 16)
+            if not piece:
+                return _Output(bytes(data))
+            data += piece
+            if len(data) > MAX_CONSOLE:
+                return _Output(bytes(data), "printed without end")
+
+
+def run_qemu(
+    board: Board, elf: Path, *, timeout: float, watch: int | None = None, plugin: Path | None = None
+) -> QemuRun:
+    """Boot ``elf`` on the board's machine, one instruction per nanosecond of its time.
+
+    ``watch`` is the address of the function whose calls ``plugin`` notes. Raises ToolMissingError,
+    and RunFailedError for a machine that does not start, ends by a signal or overruns ``timeout``
+    (seconds).
+    """
+    runner = board.runner
+    if not isinstance(runner, QemuRunner):
+        raise CrtExportError("this board has no QEMU machine", location=board.name)
+    command = [
+        find_tool(runner.command[0], runner.package), *runner.command[1:],
+        "-display", "none", "-monitor", "none", "-no-reboot", "-icount", "shift=0",
+        *_CONSOLE.get(board.console.kind, ()), "-kernel", elf.name,
+    ]
+    counts = elf.parent / _COUNTS
+    if plugin is not None and watch is not None:
+        counts.unlink(missing_ok=True)
+        # Relative, because QEMU takes commas in paths for its own.
+        relative = os.path.relpath(plugin, elf.parent)
+        command += ["-plugin", f"./{relative},mark={watch:#x},out={_COUNTS}"]
+    console, status = run_program(command, cwd=elf.parent, timeout=timeout)
+    if status < 0:
+        raise RunFailedError(
+            f"{runner.command[0]} gave up (signal {-status}), as it does when the processor locks "
+            f"up; its output:\n{log_tail(console)}"
+        )
+    return QemuRun(console, _read_counts(counts) if plugin is not None else None)
+
+
+def build_plugin(board: Board, folder: Path) -> Path | None:
+    """The counting plugin, compiled into ``folder``; None where this computer can't compile it."""
+    runner = board.runner
+    if not isinstance(runner, QemuRunner):
+        return None
+    plugin = folder / _PLUGIN
+    source = resources.templates_dir() / "baremetal" / "qemu" / "count.c"
+    api = 2 if _qemu_major(runner.command[0]) >= _PLUGIN_API_2_SINCE else 1
+    try:
+        run_tool(
+            ["cc", "-shared", "-fPIC", "-O2", f"-DQEMU_PLUGIN_API={api}", "-o", plugin.name,
+             str(source)],
+            cwd=folder, what="compiling the counting plugin",
+        )
+    except RunFailedError:
+        return None
+    return plugin
+
+
+@functools.cache
+def _qemu_major(program: str) -> int:
+    text = run_tool([program, "--version"], cwd=Path.cwd(), what="asking for QEMU's version")
+    found = re.search(r"version (\d+)", text)
+    return int(found[1]) if found else 0
+
+
+def _read_counts(path: Path) -> tuple[int, ...] | None:
+    try:
+        return tuple(int(line) for line in path.read_text(encoding="ascii").split())
+    except (OSError, ValueError):
+        return None

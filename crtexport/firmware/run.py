@@ -1,0 +1,255 @@
+"""Builds firmware for a board and runs it: outputs, instructions, flash, RAM and stack."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from crtexport.errors import CrtExportError, RunFailedError
+from crtexport.firmware.board_schema import Board, NativeRunner, NoRunner, QemuRunner
+from crtexport.firmware.frame import Frame, parse_frame
+from crtexport.firmware.parts import FirmwareParts, TensorPart
+from crtexport.firmware.project import ELF, sample_layout, write_inputs, write_project
+from crtexport.firmware.qemu import QemuRun, build_plugin, run_program, run_qemu
+from crtexport.firmware.sections import Sections, read_sections
+from crtexport.firmware.toolchain import find_tool, run_tool
+
+Array = npt.NDArray[Any]
+Sample = Mapping[str, Array] | Sequence[Array]
+
+DEFAULT_TIMEOUT = 120.0
+"""Seconds that one boot may take."""
+
+_MEASURED = "crt_counter"
+_NANOSECONDS = 1_000_000_000
+
+
+@dataclass(frozen=True)
+class BuildResult:
+    """The linked program and what its sections take."""
+
+    elf: Path
+    sections: Sections
+
+
+@dataclass(frozen=True)
+class RunResult:
+    """``outputs[sample][output]``.
+
+    ``instructions_first`` and ``_second`` are those of the first two inferences, both on sample 0;
+    None where nothing counts them; ``exact`` tells counts from estimates by a timer. ``flash`` and
+    ``ram`` are bytes by section. ``stack`` is bytes that an inference used, None where unknown.
+    """
+
+    outputs: tuple[tuple[Array, ...], ...]
+    instructions_first: int | None
+    instructions_second: int | None
+    exact: bool
+    flash: dict[str, int]
+    ram: dict[str, int]
+    stack: int | None
+
+
+def build(
+    parts: FirmwareParts,
+    board: Board,
+    out_dir: Path,
+    inputs: Sequence[Sample] = (),
+    *,
+    count_by_timer: bool = False,
+) -> BuildResult:
+    """Write a project into ``out_dir`` and build it with the board's toolchain.
+
+    ``inputs`` are compiled in; without any, the inputs are zeros. Raises ToolMissingError for a
+    missing program, RunFailedError (with the compiler's last words) for a failed build, and
+    CrtExportError for inputs that are not the model's.
+    """
+    find_tool(board.toolchain.compiler[0], board.toolchain.package)
+    find_tool("make", "make")
+    write_project(parts, board, out_dir, count_by_timer=count_by_timer)
+    samples = pack_samples(parts, inputs) or [bytes(sample_layout(parts.inputs)[1])]
+    return _make(board, out_dir, samples)
+
+
+def run(
+    parts: FirmwareParts,
+    board: Board,
+    inputs: Sequence[Sample],
+    *,
+    timeout: float = DEFAULT_TIMEOUT,
+    out_dir: Path | None = None,
+) -> RunResult:
+    """Build, boot and ask: the model's outputs for every sample of ``inputs``.
+
+    Samples that do not fit the board's flash together take several boots of up to ``timeout``
+    seconds each. The project stays in ``out_dir`` if that is given. Raises what :func:`build`
+    raises, and RunFailedError when the firmware faults, hangs, answers rubbish or its model returns
+    an error, or when the second inference gives other outputs than the first.
+    """
+    if isinstance(board.runner, NoRunner):
+        raise CrtExportError(
+            f"nothing here can run this board's programs: {board.runner.reason}",
+            location=(board.name, "runner"),
+            hint="`build` makes its firmware all the same",
+        )
+    if not inputs:
+        raise CrtExportError("there are no inputs to run the model on", location=parts.module)
+    if out_dir is not None:
+        return _run_in(parts, board, inputs, timeout, out_dir)
+    with tempfile.TemporaryDirectory(prefix="crtexport-") as folder:
+        return _run_in(parts, board, inputs, timeout, Path(folder))
+
+
+def _run_in(
+    parts: FirmwareParts, board: Board, inputs: Sequence[Sample], timeout: float, folder: Path
+) -> RunResult:
+    samples = pack_samples(parts, inputs)
+    first = build(parts, board, folder, inputs[:1])
+    plugin = build_plugin(board, folder / "build") if board.counter.kind == "systick" else None
+    by_timer = board.counter.kind == "systick" and plugin is None
+    if by_timer:
+        first = build(parts, board, folder, inputs[:1], count_by_timer=True)
+    outputs: list[tuple[bytes, ...]] = []
+    frame: Frame | None = None
+    marks: tuple[int, ...] | None = None
+    batch = _samples_per_boot(board, first.sections, len(samples[0]))
+    for start in range(0, len(samples), batch):
+        chosen = samples[start : start + batch]
+        built = first if len(chosen) == 1 and start == 0 else _make(board, folder, chosen)
+        ran = _boot(board, built, timeout, plugin)
+        answer = parse_frame(ran.console, tuple(p.nbytes for p in parts.outputs), built.sections)
+        _check(parts, answer, start, len(chosen))
+        outputs += answer.outputs[: len(chosen)]
+        if frame is None:
+            frame, marks = answer, ran.marks
+    if frame is None:
+        raise RunFailedError("the firmware never ran")
+    counted = _instructions(board, frame, marks)
+    return RunResult(
+        outputs=tuple(_decode(parts.outputs, row) for row in outputs),
+        instructions_first=counted[0] if counted else None,
+        instructions_second=counted[1] if counted else None,
+        exact=counted is not None and not by_timer,
+        flash=first.sections.flash,
+        ram=first.sections.ram,
+        stack=frame.stack[0] if frame.stack else None,
+    )
+
+
+def _make(board: Board, folder: Path, samples: Sequence[bytes]) -> BuildResult:
+    write_inputs(folder, samples)
+    run_tool(["make", "-s", "-j2"], cwd=folder, what=f"building firmware for {board.name}")
+    elf = folder / ELF
+    return BuildResult(elf, read_sections(elf, board))
+
+
+def _samples_per_boot(board: Board, sections: Sections, sample_size: int) -> int:
+    """How many samples fit beside the program, which was built with one."""
+    if board.hosted:
+        return 1 << 20
+    memory = board.placement.constants
+    # The sections of all flash memories together: an upper bound of what is in this one.
+    free = board.memory[memory].size - sum(sections.flash.values())
+    return 1 + max(free, 0) // sample_size
+
+
+def _boot(board: Board, built: BuildResult, timeout: float, plugin: Path | None) -> QemuRun:
+    if isinstance(board.runner, QemuRunner):
+        watch = built.sections.address(_MEASURED) if plugin is not None else None
+        return run_qemu(board, built.elf, timeout=timeout, watch=watch, plugin=plugin)
+    if isinstance(board.runner, NativeRunner):
+        console, status = run_program(
+            [str(built.elf.resolve())], cwd=built.elf.parent, timeout=timeout
+        )
+        if status < 0:
+            raise RunFailedError(f"the program ended by signal {-status}")
+        return QemuRun(console, None)
+    raise CrtExportError("this board has no runner", location=board.name)
+
+
+def _check(parts: FirmwareParts, frame: Frame, start: int, count: int) -> None:
+    if len(frame.statuses) != count + 1:
+        raise RunFailedError(
+            f"the firmware answered {len(frame.statuses) - 1} samples instead of {count}"
+        )
+    for index, status in enumerate(frame.statuses[:count]):
+        if status != 0:
+            raise RunFailedError(
+                f"tvmgen_{parts.module}_run returned {status} for sample {start + index}"
+            )
+    if frame.outputs[0] != frame.outputs[count]:
+        raise RunFailedError(
+            "the second inference on the same input gives other outputs than the first",
+            location=parts.module,
+        )
+
+
+def _instructions(
+    board: Board, frame: Frame, marks: tuple[int, ...] | None
+) -> tuple[int, int] | None:
+    """Instructions of the first and the second inference, from call to return, both counted."""
+    if board.counter.kind == "none":
+        return None
+    if marks is not None:
+        # Two marks per measurement: a rehearsal, nothing, the first and the second inference.
+        if len(marks) != 8:
+            raise RunFailedError(f"QEMU's plugin counted {len(marks)} marks instead of 8")
+        _, nothing, first, second = (marks[i + 1] - marks[i] for i in range(0, 8, 2))
+    else:
+        nothing, first, second = frame.ticks
+        if board.counter.kind == "systick" and board.counter.hz is not None:
+            scale = _NANOSECONDS / board.counter.hz
+            return round((first - nothing) * scale), round((second - nothing) * scale)
+    # "Nothing" is a call of a function of one instruction.
+    return first - nothing + 1, second - nothing + 1
+
+
+def pack_samples(parts: FirmwareParts, inputs: Sequence[Sample]) -> list[bytes]:
+    """The bytes of each sample. Raises CrtExportError unless names, types and shapes are right."""
+    offsets, size = sample_layout(parts.inputs)
+    packed = []
+    for index, sample in enumerate(inputs):
+        block = bytearray(size)
+        for part, offset, array in zip(
+            parts.inputs, offsets, _ordered(parts, sample, index), strict=True
+        ):
+            value = np.asarray(array)
+            if value.dtype != part.dtype.numpy or value.shape != part.shape:
+                raise CrtExportError(
+                    f"the model wants {part.dtype.name.lower()} of shape {list(part.shape)}, this "
+                    f"is {value.dtype} of shape {list(value.shape)}",
+                    location=(f"sample {index}", part.name),
+                )
+            block[offset : offset + part.nbytes] = np.ascontiguousarray(value).tobytes()
+        packed.append(bytes(block))
+    return packed
+
+
+def _ordered(parts: FirmwareParts, sample: Sample, index: int) -> list[Array]:
+    names = [part.name for part in parts.inputs]
+    if isinstance(sample, Mapping):
+        if sorted(sample) != sorted(names):
+            raise CrtExportError(
+                f"the model's inputs are {', '.join(names)}, these are {', '.join(sample)}",
+                location=f"sample {index}",
+            )
+        return [sample[name] for name in names]
+    if len(sample) != len(names):
+        raise CrtExportError(
+            f"the model has {len(names)} inputs ({', '.join(names)}), these are {len(sample)}",
+            location=f"sample {index}",
+        )
+    return list(sample)
+
+
+def _decode(parts: Sequence[TensorPart], row: tuple[bytes, ...]) -> tuple[Array, ...]:
+    return tuple(
+        np.frombuffer(data, dtype=part.dtype.numpy).reshape(part.shape).copy()
+        for part, data in zip(parts, row, strict=True)
+    )

@@ -1,0 +1,74 @@
+"""Turns what pydantic found in a board file into one error that names file and key."""
+
+from __future__ import annotations
+
+import difflib
+import typing
+from collections.abc import Callable, Iterable
+
+from pydantic import BaseModel, ValidationError
+
+from crtexport.errors import CrtExportError
+
+KeyPath = tuple[str, ...]
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """``did you mean 'flash'? ``, or nothing when no known word is close to ``word``."""
+    close = difflib.get_close_matches(word, list(known), n=1, cutoff=0.6)
+    return f"did you mean {close[0]!r}? " if close else ""
+
+
+def schema_error(
+    error: ValidationError, model: type[BaseModel], file_of: Callable[[KeyPath], str]
+) -> CrtExportError:
+    """The first finding of ``error``; ``file_of`` knows the file that a key came from."""
+    finding = error.errors()[0]
+    path = tuple(str(part) for part in finding["loc"])
+    fields, shown = _walk(model, path)
+    where = (file_of(shown), *shown)
+    if finding["type"] == "extra_forbidden":
+        return CrtExportError(
+            "unknown key",
+            location=where,
+            hint=f"{did_you_mean(shown[-1], fields)}keys here are: {', '.join(fields)}",
+        )
+    if finding["type"] == "missing":
+        return CrtExportError("this key is missing", location=where)
+    message = finding["msg"].removeprefix("Value error, ")
+    return CrtExportError(message[:1].lower() + message[1:], location=where)
+
+
+def _walk(model: type[BaseModel], path: KeyPath) -> tuple[list[str], KeyPath]:
+    """The keys that are allowed where ``path`` ends, and ``path`` as the file spells it.
+
+    pydantic puts the tag of a union into the path, as in ``runner, qemu, comand``.
+    """
+    models: list[type[BaseModel]] = [model]
+    shown: list[str] = []
+    fields = list(model.model_fields)
+    for depth, part in enumerate(path, 1):
+        tagged = [m for m in models if _tag(m) == part]
+        if tagged and part not in fields:
+            models = tagged
+            fields = list(models[0].model_fields)
+            continue
+        shown.append(part)
+        inner = [m.model_fields[part].annotation for m in models if part in m.model_fields]
+        if inner:
+            models = [found for annotation in inner for found in _models_in(annotation)]
+        if depth < len(path):
+            fields = [key for m in models for key in m.model_fields]
+    return fields, tuple(shown)
+
+
+def _tag(model: type[BaseModel]) -> str | None:
+    kind = model.model_fields.get("kind")
+    values = typing.get_args(kind.annotation) if kind is not None else ()
+    return str(values[0]) if len(values) == 1 else None
+
+
+def _models_in(annotation: object) -> list[type[BaseModel]]:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return [annotation]
+    return [m for inner in typing.get_args(annotation) for m in _models_in(inner)]

@@ -1,0 +1,107 @@
+"""Reads a linked program: how much of which memory its sections take, and its symbols."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from elftools.common.exceptions import ELFError
+from elftools.elf.constants import SH_FLAGS
+from elftools.elf.elffile import ELFFile
+from elftools.elf.sections import SymbolTableSection
+
+from crtexport.errors import CrtExportError, RunFailedError
+from crtexport.firmware.board_schema import Board
+
+TEST_INPUTS = ".test_inputs"
+"""Section with the inputs that the firmware was built with; no part of the model."""
+
+STACK = ".stack"
+
+
+@dataclass(frozen=True)
+class Symbol:
+    name: str
+    address: int
+    size: int
+
+
+@dataclass(frozen=True)
+class Sections:
+    """Bytes by section, in the order of the file.
+
+    ``flash`` holds code, constants and what ``.data`` starts with; ``ram`` what can change.
+    """
+
+    flash: dict[str, int]
+    ram: dict[str, int]
+    symbols: tuple[Symbol, ...]
+
+    @property
+    def flash_size(self) -> int:
+        """All of flash but the test inputs."""
+        return sum(size for name, size in self.flash.items() if name != TEST_INPUTS)
+
+    @property
+    def ram_size(self) -> int:
+        """All of RAM, the stack with the size that is set aside for it."""
+        return sum(self.ram.values())
+
+    def address(self, name: str) -> int:
+        """The address of a symbol. Raises RunFailedError if the program lacks it."""
+        for symbol in self.symbols:
+            if symbol.name == name:
+                return symbol.address
+        raise RunFailedError(f"the program has no symbol {name}")
+
+    def describe(self, address: int) -> str:
+        """``0x00000124 (tvmgen_default_run+0x12)``"""
+        text = f"0x{address:08x}"
+        below = [s for s in self.symbols if s.address <= address < s.address + max(s.size, 1)]
+        if not below:
+            return text
+        best = max(below, key=lambda symbol: (symbol.address, symbol.name))
+        return f"{text} ({best.name}+0x{address - best.address:x})"
+
+
+def read_sections(elf: Path, board: Board) -> Sections:
+    """Sections and symbols of the linked program ``elf``. Raises CrtExportError if it is none."""
+    try:
+        with elf.open("rb") as stream:
+            file = ELFFile(stream)
+            flash: dict[str, int] = {}
+            ram: dict[str, int] = {}
+            symbols: list[Symbol] = []
+            thumb = file["e_machine"] == "EM_ARM"
+            for section in file.iter_sections():
+                if section["sh_flags"] & SH_FLAGS.SHF_ALLOC and section["sh_size"]:
+                    _add(section, flash, ram)
+                if isinstance(section, SymbolTableSection):
+                    symbols += _symbols(section, thumb)
+    except (OSError, ELFError) as error:
+        raise CrtExportError(f"the program can't be read: {error}", location=str(elf)) from error
+    if not board.hosted:
+        ram.setdefault(STACK, board.stack_size)
+    return Sections(flash, ram, tuple(sorted(set(symbols), key=lambda s: (s.address, s.name))))
+
+
+def _add(section: object, flash: dict[str, int], ram: dict[str, int]) -> None:
+    name, size = section.name, int(section["sh_size"])  # type: ignore[attr-defined, index]
+    writable = bool(section["sh_flags"] & SH_FLAGS.SHF_WRITE)  # type: ignore[index]
+    loaded = section["sh_type"] != "SHT_NOBITS"  # type: ignore[index]
+    if writable:
+        ram[name] = ram.get(name, 0) + size
+    if loaded:
+        flash[name] = flash.get(name, 0) + size
+
+
+def _symbols(section: SymbolTableSection, thumb: bool) -> list[Symbol]:
+    found = []
+    for symbol in section.iter_symbols():
+        kind = symbol["st_info"]["type"]
+        if symbol.name and symbol["st_shndx"] != "SHN_UNDEF" and kind in ("STT_FUNC", "STT_OBJECT"):
+            address = int(symbol["st_value"])
+            if thumb and kind == "STT_FUNC":
+                address &= ~1
+            found.append(Symbol(symbol.name, address, int(symbol["st_size"])))
+    return found
