@@ -66,64 +66,59 @@ def describe(index: int, tensor: Tensor) -> str:
     return f"tensor {index} {tensor.name!r}"
 
 
-def _check_tensor(index: int, tensor: Tensor) -> None:
-    where = describe(index, tensor)
-    type_ = tensor.type
+def check_type(type_: TensorType) -> None:
+    """Raise CrtExportError, without a location, unless ``type_`` is static and of sane size."""
     if len(type_.shape) > MAX_RANK:
-        raise CrtExportError(
-            f"{len(type_.shape)} dimensions; the most is {MAX_RANK}", location=where
-        )
+        raise CrtExportError(f"{len(type_.shape)} dimensions; the most is {MAX_RANK}")
     if any(size < 0 for size in type_.shape):
         raise CrtExportError(
             f"the shape {list(type_.shape)} is not static",
-            location=where,
             hint="give every dimension a fixed, non-negative size",
         )
     # Sizes one by one first: the product of huge sizes is a needlessly huge integer.
     if any(size > MAX_BYTES for size in type_.shape) or type_.nbytes > MAX_BYTES:
-        raise CrtExportError(f"{type_} is larger than {MAX_BYTES} bytes", location=where)
+        raise CrtExportError(f"a tensor of more than {MAX_BYTES} bytes")
     if type_.quant is not None:
-        _check_quantization(type_, type_.quant, where)
-    if tensor.constant is not None:
-        _check_constant(type_, tensor.constant, where)
+        _check_quantization(type_, type_.quant)
 
 
-def _check_quantization(type_: TensorType, quant: Quantization, where: str) -> None:
+def _check_tensor(index: int, tensor: Tensor) -> None:
+    try:
+        check_type(tensor.type)
+        if tensor.constant is not None:
+            _check_constant(tensor.type, tensor.constant)
+    except CrtExportError as error:
+        raise error.within(describe(index, tensor)) from None
+
+
+def _check_quantization(type_: TensorType, quant: Quantization) -> None:
     if not type_.dtype.is_integer:
-        raise CrtExportError(f"{type_.dtype.value} can't have quantization", location=where)
+        raise CrtExportError(f"{type_.dtype.value} can't have quantization")
     if not quant.scale or len(quant.scale) != len(quant.zero_point):
-        raise CrtExportError(
-            f"{len(quant.scale)} scales with {len(quant.zero_point)} zero points", location=where
-        )
+        raise CrtExportError(f"{len(quant.scale)} scales with {len(quant.zero_point)} zero points")
     for scale in quant.scale:
         if not (math.isfinite(scale) and scale > 0):
-            raise CrtExportError(f"the scale {scale} is not positive and finite", location=where)
+            raise CrtExportError(f"the scale {scale} is not positive and finite")
     low, high = type_.dtype.limits
     for zero in quant.zero_point:
         if not low <= zero <= high:
-            raise CrtExportError(
-                f"the zero point {zero} is outside of {type_.dtype.value}", location=where
-            )
+            raise CrtExportError(f"the zero point {zero} is outside of {type_.dtype.value}")
     if quant.axis is None:
         if len(quant.scale) != 1:
-            raise CrtExportError(f"{len(quant.scale)} scales without an axis", location=where)
+            raise CrtExportError(f"{len(quant.scale)} scales without an axis")
         return
     if not 0 <= quant.axis < len(type_.shape):
-        raise CrtExportError(f"quantized along axis {quant.axis} of {type_}", location=where)
+        raise CrtExportError(f"quantized along axis {quant.axis} of {type_}")
     if len(quant.scale) != type_.shape[quant.axis]:
-        raise CrtExportError(
-            f"{len(quant.scale)} scales for axis {quant.axis} of {type_}", location=where
-        )
+        raise CrtExportError(f"{len(quant.scale)} scales for axis {quant.axis} of {type_}")
 
 
-def _check_constant(type_: TensorType, constant: ConstantRef, where: str) -> None:
+def _check_constant(type_: TensorType, constant: ConstantRef) -> None:
     if (constant.data is None) == (constant.path is None):
-        raise CrtExportError("a constant needs either bytes or a file", location=where)
+        raise CrtExportError("a constant needs either bytes or a file")
     held = constant.nbytes if constant.data is None else len(constant.data)
     if not constant.nbytes == held == type_.nbytes or constant.offset < 0:
-        raise CrtExportError(
-            f"{type_} takes {type_.nbytes} bytes, the constant has {held}", location=where
-        )
+        raise CrtExportError(f"{type_} takes {type_.nbytes} bytes, the constant has {held}")
 
 
 def _check_order(graph: Graph) -> None:

@@ -1,0 +1,136 @@
+"""What model.json looks like: pydantic models, from which its JSON Schema is made too."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Union
+
+from pydantic import (
+    BaseModel,
+    Discriminator,
+    Field,
+    Tag,
+    WithJsonSchema,
+    create_model,
+)
+
+from crtexport.importers.crtjson.attributes import OPERATORS, STRICT, attributes_model
+from crtexport.ir.types import DType
+
+FORMAT = "crtexport-model"
+VERSION = 1
+SCHEMA_ID = "https://json-schema.org/draft/2020-12/schema"
+
+_INLINE_SCHEMA = {
+    "title": "Inline",
+    "description": "All elements in C order, flat or nested like the shape.",
+    "anyOf": [{"type": "number"}, {"type": "boolean"}, {"type": "array"}],
+}
+
+
+# Bounded, so that no number of the file is too long to be printed in a message.
+Size = Annotated[int, Field(ge=0, lt=2**63)]
+Stored = Annotated[int, Field(ge=-(2**63), lt=2**63)]
+
+
+class QuantizationModel(BaseModel):
+    """real = scale * (stored - zero_point). A list of scales goes along ``axis``."""
+
+    model_config = STRICT
+    scale: float | list[float]
+    zero_point: Stored | list[Stored] = 0
+    axis: Size | None = None
+
+
+class FileData(BaseModel):
+    """A constant in a file beside the model: a tensor of a .safetensors file, or raw bytes.
+
+    Raw bytes are little-endian in C order, ``nbytes`` (default: as many as the tensor has) from
+    ``offset`` (default 0).
+    """
+
+    model_config = STRICT
+    file: str
+    tensor: str | None = None
+    offset: Size | None = None
+    nbytes: Size | None = None
+
+
+def _kind_of_data(data: object) -> str:
+    return "file" if isinstance(data, dict | FileData) else "inline"
+
+
+Data = Annotated[
+    Annotated[FileData, Tag("file")]
+    | Annotated[Any, WithJsonSchema(_INLINE_SCHEMA), Tag("inline")],
+    Discriminator(_kind_of_data),
+]
+
+
+class TensorModel(BaseModel):
+    """A tensor; with ``data`` it is a constant. ``name`` is unique and any text.
+
+    ``label`` is what the network calls the tensor, where that isn't ``name``.
+    """
+
+    model_config = STRICT
+    name: str
+    dtype: DType
+    shape: list[Size]
+    quantization: QuantizationModel | None = None
+    data: Data | None = None
+    label: str | None = None
+
+
+class NodeModel(BaseModel):
+    """One operator. ``inputs`` and ``outputs`` name tensors; null is an optional input left out.
+
+    ``name`` and ``origin`` only serve messages.
+    """
+
+    model_config = STRICT
+    op: str
+    inputs: list[str | None]
+    outputs: list[str]
+    attributes: Any
+    name: str = ""
+    origin: str | None = None
+
+
+def _node_model(name: str, kind: type) -> type[NodeModel]:
+    attributes = attributes_model(kind)
+    literal: Any = Literal[name]
+    optional = not any(field.is_required() for field in attributes.model_fields.values())
+    return create_model(
+        f"{name}Node",
+        __base__=NodeModel,
+        __doc__=kind.__doc__,
+        op=(literal, ...),
+        attributes=(attributes, attributes() if optional else ...),
+    )
+
+
+NODE_MODELS = {name: _node_model(name, kind) for name, kind in OPERATORS.items()}
+
+if TYPE_CHECKING:
+    AnyNode = NodeModel
+else:
+    AnyNode = Annotated[Union[tuple(NODE_MODELS.values())], Field(discriminator="op")]  # noqa: UP007
+
+
+class Document(BaseModel):
+    """A network: ``nodes`` in a valid order of execution, tensors referred to by name."""
+
+    model_config = STRICT
+    schema_: str | None = Field(default=None, alias="$schema", description="For editors; ignored.")
+    format: Literal["crtexport-model"]
+    version: Literal[1]
+    name: str | None = Field(default=None, description="Of the network; default: the file's.")
+    inputs: list[str]
+    outputs: list[str]
+    tensors: list[TensorModel]
+    nodes: list[AnyNode]
+
+
+def schema() -> dict[str, Any]:
+    """The JSON Schema of model.json."""
+    return {"$schema": SCHEMA_ID, **Document.model_json_schema(by_alias=True)}

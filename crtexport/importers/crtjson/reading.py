@@ -1,0 +1,138 @@
+"""model.json to Graph."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from crtexport.errors import CrtExportError
+from crtexport.importers.crtjson.attributes import OPERATORS, decode
+from crtexport.importers.crtjson.constants import Sidecars, inline
+from crtexport.importers.crtjson.document import (
+    Document,
+    FileData,
+    NodeModel,
+    QuantizationModel,
+    TensorModel,
+)
+from crtexport.importers.crtjson.problems import did_you_mean, explain
+from crtexport.importers.files import head, regular_size
+from crtexport.ir.graph import Graph, Node, Tensor
+from crtexport.ir.types import ConstantRef, Quantization, Rounding, TensorType
+from crtexport.ir.verify import check_type
+
+MAX_TEXT = 256 << 20
+"""A larger model.json is refused: its constants belong in a file beside it."""
+
+
+def load_json(path: Path, rounding: Rounding, *, allow_outside: bool = False) -> Graph:
+    """The network in a model.json, its names resolved, not yet verified.
+
+    Raises CrtExportError naming the key. Constants in files beside it must lie in its folder,
+    links followed, unless ``allow_outside``.
+    """
+    size = regular_size(path)
+    if size > MAX_TEXT:
+        raise CrtExportError(
+            f"{size} bytes of JSON are too many; {MAX_TEXT} is the most",
+            location=str(path),
+            hint="put constants into a .safetensors or raw file beside the model",
+        )
+    content = head(path, MAX_TEXT)
+    try:
+        document = Document.model_validate_json(content.removeprefix(b"\xef\xbb\xbf"))
+    except ValidationError as error:
+        raise explain(error).within(path.name) from None
+    try:
+        return _Reading(document, Sidecars(path.parent, allow_outside)).graph(
+            document.name if document.name is not None else path.stem,
+            path.name,
+            hashlib.sha256(content).hexdigest(),
+            rounding,
+        )
+    except CrtExportError as error:
+        raise error.within(path.name) from error.__cause__
+
+
+class _Reading:
+    """Names become numbers, constants become references."""
+
+    def __init__(self, document: Document, sidecars: Sidecars) -> None:
+        self._document = document
+        self._sidecars = sidecars
+        self._numbers: dict[str, int] = {}
+        for index, tensor in enumerate(document.tensors):
+            if tensor.name in self._numbers:
+                raise CrtExportError(
+                    f"a second tensor is called {tensor.name!r}",
+                    location=f"tensors[{index}].name",
+                    hint="names must be unique; 'label' may repeat",
+                )
+            self._numbers[tensor.name] = index
+
+    def graph(self, name: str, source: str, sha256: str, rounding: Rounding) -> Graph:
+        document = self._document
+        return Graph(
+            name=name,
+            tensors=tuple(self._tensor(i, t) for i, t in enumerate(document.tensors)),
+            nodes=tuple(self._node(i, node) for i, node in enumerate(document.nodes)),
+            inputs=self._all(document.inputs, "inputs"),
+            outputs=self._all(document.outputs, "outputs"),
+            source=source,
+            sha256=sha256,
+            rounding=rounding,
+        )
+
+    def _tensor(self, index: int, tensor: TensorModel) -> Tensor:
+        quant = tensor.quantization
+        type_ = TensorType(
+            tensor.dtype, tuple(tensor.shape), _quantization(quant) if quant else None
+        )
+        label = tensor.name if tensor.label is None else tensor.label
+        try:
+            check_type(type_)
+            return Tensor(label, type_, self._constant(tensor.data, type_))
+        except CrtExportError as error:
+            raise error.within(f"tensors[{index}] {tensor.name!r}") from error.__cause__
+
+    def _constant(self, data: object, type_: TensorType) -> ConstantRef | None:
+        if data is None:
+            return None
+        if isinstance(data, FileData):
+            return self._sidecars.constant(data, type_)
+        return inline(data, type_)
+
+    def _node(self, index: int, node: NodeModel) -> Node:
+        where = f"nodes[{index}]"
+        return Node(
+            op=decode(OPERATORS[node.op], node.attributes),
+            inputs=tuple(
+                None if name is None else self._number(name, f"{where}.inputs[{i}]")
+                for i, name in enumerate(node.inputs)
+            ),
+            outputs=self._all(node.outputs, f"{where}.outputs"),
+            name=node.name,
+            # An empty origin is one that was saved so; none at all means a file written by hand.
+            origin=f"{where} ({node.op})" if node.origin is None else node.origin,
+        )
+
+    def _all(self, names: list[str], where: str) -> tuple[int, ...]:
+        return tuple(self._number(name, f"{where}[{i}]") for i, name in enumerate(names))
+
+    def _number(self, name: str, where: str) -> int:
+        if name not in self._numbers:
+            raise CrtExportError(
+                f"there is no tensor {name!r}",
+                location=where,
+                hint=did_you_mean(name, self._numbers),
+            )
+        return self._numbers[name]
+
+
+def _quantization(model: QuantizationModel) -> Quantization:
+    scale = tuple(model.scale) if isinstance(model.scale, list) else (model.scale,)
+    zero = model.zero_point
+    zeros = tuple(zero) if isinstance(zero, list) else (zero,) * len(scale)
+    return Quantization(scale, zeros, model.axis)

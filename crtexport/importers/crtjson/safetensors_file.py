@@ -1,0 +1,91 @@
+"""Tensors of a .safetensors file as ranges of bytes, and writing such a file piece by piece.
+
+The safetensors library checks a file that is read. It can hand out neither the place of a tensor
+in the file nor write more than fits into memory, which is what this module adds: the format is
+the header's size (8 bytes, little-endian), a JSON header, and the bytes.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO
+
+from safetensors import SafetensorError, safe_open
+
+from crtexport.errors import CrtExportError
+from crtexport.ir.types import ConstantRef, DType, TensorType
+
+_NAMES = {
+    DType.BOOL: "BOOL",
+    DType.INT8: "I8",
+    DType.UINT8: "U8",
+    DType.INT16: "I16",
+    DType.UINT16: "U16",
+    DType.INT32: "I32",
+    DType.UINT32: "U32",
+    DType.INT64: "I64",
+    DType.FLOAT16: "F16",
+    DType.FLOAT32: "F32",
+    DType.FLOAT64: "F64",
+}
+_DTYPES = {name: dtype for dtype, name in _NAMES.items()}
+RESERVED = "__metadata__"
+"""The one name that a tensor can't have."""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One tensor of a file; ``dtype`` is None for a type that no network here has."""
+
+    dtype: DType | None
+    shape: tuple[int, ...]
+    constant: ConstantRef
+
+
+def read_entries(path: Path) -> dict[str, Entry]:
+    """Every tensor of the file by name. Raises CrtExportError when it is damaged."""
+    try:
+        with safe_open(path, framework="numpy"), path.open("rb") as stream:
+            (size,) = struct.unpack("<Q", stream.read(8))
+            header = json.loads(stream.read(size))
+    except (SafetensorError, OSError, struct.error, ValueError) as error:
+        raise CrtExportError(f"not a readable .safetensors file: {error}") from error
+    start = 8 + size
+    return {
+        name: Entry(
+            dtype=_DTYPES.get(entry["dtype"]),
+            shape=tuple(entry["shape"]),
+            constant=ConstantRef(
+                nbytes=entry["data_offsets"][1] - entry["data_offsets"][0],
+                path=path,
+                offset=start + entry["data_offsets"][0],
+            ),
+        )
+        for name, entry in header.items()
+        if name != RESERVED
+    }
+
+
+def write_entries(stream: BinaryIO, tensors: Iterable[tuple[str, TensorType, ConstantRef]]) -> None:
+    """A whole file, holding one chunk of a constant at a time. Names must be unique."""
+    # Wide elements first, so that all are aligned; the order is otherwise the given one.
+    ordered = sorted(tensors, key=lambda tensor: -tensor[1].dtype.itemsize)
+    header = {}
+    end = 0
+    for name, type_, constant in ordered:
+        header[name] = {
+            "dtype": _NAMES[type_.dtype],
+            "shape": list(type_.shape),
+            "data_offsets": [end, end + constant.nbytes],
+        }
+        end += constant.nbytes
+    text = json.dumps(header, ensure_ascii=False, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)
+    stream.write(struct.pack("<Q", len(text)) + text)
+    for _, _, constant in ordered:
+        for chunk in constant.chunks():
+            stream.write(chunk)

@@ -1,0 +1,173 @@
+"""Graph to model.json: one line per tensor and node, large constants in a file beside it."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from crtexport.errors import CrtExportError
+from crtexport.importers.crtjson.attributes import encode
+from crtexport.importers.crtjson.constants import to_inline
+from crtexport.importers.crtjson.document import FORMAT, VERSION
+from crtexport.importers.crtjson.safetensors_file import RESERVED, write_entries
+from crtexport.ir.graph import Graph, Node, Tensor
+from crtexport.ir.types import ConstantRef, Quantization, TensorType
+
+INLINE_BYTES = 64
+"""Constants up to this size are written as numbers."""
+
+
+def save(graph: Graph, path: Path) -> None:
+    """Write ``graph`` as model.json at ``path`` and its large constants as .safetensors beside it.
+
+    The same graph gives the same bytes, and reading them back the same graph, apart from where it
+    came from and its rounding, which is a choice of the export. Both files appear whole or not at
+    all; constants are copied in pieces. Raises CrtExportError when they can't be written.
+    """
+    sidecar = path.with_suffix(".safetensors")
+    if sidecar == path:
+        raise CrtExportError("a model.json can't be called .safetensors", location=str(path))
+    writing = _Writing(graph, sidecar.name)
+    text = writing.text()
+    try:
+        content = text.encode()
+    except UnicodeEncodeError as error:
+        raise CrtExportError(
+            f"a name can't be written as UTF-8: {error.reason}", location=str(path)
+        ) from error
+    if writing.stored:
+        _write(sidecar, lambda stream: write_entries(stream, writing.stored))
+    _write(path, lambda stream: stream.write(content))
+
+
+def _write(path: Path, fill: Callable[[BinaryIO], object]) -> None:
+    """Fill a temporary file in the same folder and put it in place."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        try:
+            with temporary.open("xb") as stream:
+                fill(stream)
+            temporary.replace(path)
+        finally:
+            temporary.unlink(missing_ok=True)
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise CrtExportError(f"the file can't be written: {reason}", location=str(path)) from error
+
+
+class _Writing:
+    """``stored`` is what goes into the sidecar, once the text has been made."""
+
+    def __init__(self, graph: Graph, sidecar: str) -> None:
+        self._graph = graph
+        self._sidecar = sidecar
+        self._names = _unique(tensor.name for tensor in graph.tensors)
+        self._places: dict[tuple[ConstantRef, str, tuple[int, ...]], str] = {}
+        self.stored: list[tuple[str, TensorType, ConstantRef]] = []
+
+    def text(self) -> str:
+        graph, names = self._graph, self._names
+        fields = {
+            "format": FORMAT,
+            "version": VERSION,
+            "name": graph.name,
+            "inputs": [names[t] for t in graph.inputs],
+            "outputs": [names[t] for t in graph.outputs],
+        }
+        lines = [f"  {_json(key)}: {_json(value)}" for key, value in fields.items()]
+        lines.append(_lines("tensors", map(self._tensor, range(len(graph.tensors)))))
+        lines.append(_lines("nodes", map(self._node, range(len(graph.nodes)))))
+        return "{\n" + ",\n".join(lines) + "\n}\n"
+
+    def _tensor(self, index: int) -> dict[str, Any]:
+        tensor, name = self._graph.tensors[index], self._names[index]
+        fields: dict[str, Any] = {
+            "name": name,
+            "dtype": tensor.type.dtype.value,
+            "shape": list(tensor.type.shape),
+        }
+        if name != tensor.name:
+            fields["label"] = tensor.name
+        if tensor.type.quant is not None:
+            fields["quantization"] = _quantization(tensor.type.quant)
+        if tensor.constant is not None:
+            fields["data"] = self._data(name, tensor, tensor.constant)
+        return fields
+
+    def _data(self, name: str, tensor: Tensor, constant: ConstantRef) -> Any:
+        if constant.nbytes <= INLINE_BYTES:
+            values = to_inline(constant, tensor.type)
+            if values is not None:
+                return values
+        # Tensors that share bytes share them in the sidecar too.
+        key = (constant, tensor.type.dtype.value, tensor.type.shape)
+        if key not in self._places:
+            taken = {*self._names, RESERVED}
+            self._places[key] = name if name != RESERVED else _free(name, taken)
+            self.stored.append((self._places[key], tensor.type, constant))
+        return {"file": self._sidecar, "tensor": self._places[key]}
+
+    def _node(self, index: int) -> dict[str, Any]:
+        node: Node = self._graph.nodes[index]
+        names = self._names
+        kind = type(node.op).__name__
+        fields: dict[str, Any] = {
+            "op": kind,
+            "inputs": [None if t is None else names[t] for t in node.inputs],
+            "outputs": [names[t] for t in node.outputs],
+        }
+        attributes = encode(node.op)
+        if attributes:
+            fields["attributes"] = attributes
+        if node.name:
+            fields["name"] = node.name
+        if node.origin != f"nodes[{index}] ({kind})":  # what reading makes of no origin
+            fields["origin"] = node.origin
+        return fields
+
+
+def _quantization(quant: Quantization) -> dict[str, Any]:
+    fields: dict[str, Any] = {
+        "scale": quant.scale[0] if quant.axis is None and quant.per_tensor else list(quant.scale)
+    }
+    if len(set(quant.zero_point)) == 1 and len(quant.zero_point) == len(quant.scale):
+        if quant.zero_point[0]:
+            fields["zero_point"] = quant.zero_point[0]
+    else:
+        fields["zero_point"] = list(quant.zero_point)
+    if quant.axis is not None:
+        fields["axis"] = quant.axis
+    return fields
+
+
+def _unique(names: Iterable[str]) -> list[str]:
+    """``names`` with the second and later of equal ones changed."""
+    given = list(names)
+    taken = set(given)
+    seen: set[str] = set()
+    result = []
+    for name in given:
+        free = name if name not in seen else _free(name, taken)
+        taken.add(free)
+        seen.add(name)
+        result.append(free)
+    return result
+
+
+def _free(name: str, taken: set[str]) -> str:
+    count = 2
+    while f"{name}#{count}" in taken:
+        count += 1
+    return f"{name}#{count}"
+
+
+def _lines(key: str, items: Iterable[dict[str, Any]]) -> str:
+    inner = ",\n".join(f"    {_json(item)}" for item in items)
+    return f'  "{key}": [\n{inner}\n  ]' if inner else f'  "{key}": []'
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, allow_nan=False)
