@@ -9,6 +9,7 @@ import contextlib
 import functools
 import zipfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
@@ -26,13 +27,46 @@ def key_of(tensor: PackageTensor) -> str:
     return tensor.field or tensor.name
 
 
-def bind_inputs(tensors: Sequence[PackageTensor], given: Mapping[str, Array]) -> dict[str, Array]:
-    """``given`` by :func:`key_of` each input, in the inputs' order, contiguous and little-endian.
+@dataclass(frozen=True)
+class Samples:
+    """Inputs for one or more runs: ``rows[sample]`` maps :func:`key_of` each input to its array.
 
+    ``stacked`` tells one run with the samples' axis from one without it.
+    """
+
+    rows: tuple[dict[str, Array], ...]
+    stacked: bool = False
+
+
+def bind_inputs(tensors: Sequence[PackageTensor], given: Mapping[str, Array]) -> Samples:
+    """``given`` sorted into the inputs, contiguous and little-endian.
+
+    Arrays have the shapes of their inputs, or all of them one axis more in front: the samples.
     Raises CrtExportError for inputs that are missing, arrays that are no input's, and arrays of
     another shape or dtype: nothing is converted silently.
     """
-    bound: dict[str, Array] = {}
+    found = _matched(tensors, given)
+    checked = [_checked(tensor, array) for tensor, array in zip(tensors, found, strict=True)]
+    counts = {tensor.name: count for tensor, (_, count) in zip(tensors, checked, strict=True)}
+    if len(set(counts.values())) > 1:
+        told = ", ".join(f"{name}: {count or 'no axis'}" for name, count in counts.items())
+        raise CrtExportError(f"the inputs have different numbers of samples ({told})")
+    stacked = any(counts.values())
+    rows = max(len(array) for array, _ in checked) if stacked else 1
+    return Samples(
+        tuple(
+            {
+                key_of(tensor): array[row] if stacked else array
+                for tensor, (array, _) in zip(tensors, checked, strict=True)
+            }
+            for row in range(rows)
+        ),
+        stacked,
+    )
+
+
+def _matched(tensors: Sequence[PackageTensor], given: Mapping[str, Array]) -> list[Array]:
+    matched: list[Array] = []
     used: set[str] = set()
     names = [tensor.name for tensor in tensors]
     for tensor in tensors:
@@ -50,13 +84,13 @@ def bind_inputs(tensors: Sequence[PackageTensor], given: Mapping[str, Array]) ->
                 location=tensor.name, hint=_wanted(tensors),
             )
         used.add(found[0])
-        bound[key_of(tensor)] = _checked(tensor, np.asarray(given[found[0]]))
+        matched.append(np.asarray(given[found[0]]))
     extra = sorted(set(given) - used)
     if extra:
         raise CrtExportError(
             f"no input is called {', '.join(map(repr, extra))}", hint=_wanted(tensors)
         )
-    return bound
+    return matched
 
 
 def _wanted(tensors: Iterable[PackageTensor]) -> str:
@@ -69,32 +103,39 @@ def _described(tensor: PackageTensor) -> str:
     return f"{tensor.dtype}{shape}"
 
 
-def _checked(tensor: PackageTensor, array: Array) -> Array:
+def _checked(tensor: PackageTensor, array: Array) -> tuple[Array, int | None]:
+    """The array as the device wants it, and its number of samples, None without their axis."""
     if array.dtype.newbyteorder("=") != np.dtype(tensor.dtype):
         raise CrtExportError(
             f"the array is {array.dtype}, the input is {tensor.dtype}", location=tensor.name,
-            hint="quantize or convert it first; the network's own scale is in its metadata",
+            hint="quantize or convert it first; `crtexport inspect` shows scale and zero point",
         )
-    if tensor.shape is not None and array.shape != tensor.shape:
+    if tensor.shape is None:
+        if array.nbytes != tensor.nbytes:
+            raise CrtExportError(
+                f"the array has {array.nbytes} bytes, the input has {tensor.nbytes}",
+                location=tensor.name,
+            )
+        count = None
+    elif array.shape == tensor.shape:
+        count = None
+    elif array.shape[1:] == tensor.shape and array.ndim == len(tensor.shape) + 1 and len(array):
+        count = len(array)
+    else:
         raise CrtExportError(
             f"the array has shape {array.shape}, the input has {tensor.shape}",
-            location=tensor.name,
+            location=tensor.name, hint="several samples have one axis more, in front",
         )
-    if array.nbytes != tensor.nbytes:
-        raise CrtExportError(
-            f"the array has {array.nbytes} bytes, the input has {tensor.nbytes}",
-            location=tensor.name,
-        )
-    return np.asarray(array, dtype=array.dtype.newbyteorder("<"), order="C")
+    return np.asarray(array, dtype=array.dtype.newbyteorder("<"), order="C"), count
 
 
-def pattern_inputs(tensors: Sequence[PackageTensor]) -> dict[str, Array]:
-    """Inputs of a fixed pattern, by :func:`key_of`: p(i) = (37 i + 11) mod 256 - 128.
+def pattern_inputs(tensors: Sequence[PackageTensor]) -> Samples:
+    """One sample of a fixed pattern: p(i) = (37 i + 11) mod 256 - 128.
 
     Element i of the flattened tensor is p(i) in signed types, p(i) + 128 in unsigned ones,
     p(i) / 128 in floats, and p(i) >= 0 in bool.
     """
-    return {key_of(tensor): _pattern(tensor) for tensor in tensors}
+    return Samples(({key_of(tensor): _pattern(tensor) for tensor in tensors},))
 
 
 def _pattern(tensor: PackageTensor) -> Array:

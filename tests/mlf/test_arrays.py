@@ -20,13 +20,16 @@ GOOD_Y = np.array([1, 2], dtype=np.float32)
 
 @pytest.mark.parametrize("name", ["serving:x", "serving_x"])
 def test_an_input_is_found_by_name_or_field(name: str) -> None:
-    bound = bind_inputs([X, Y], {"y": GOOD_Y, name: GOOD_X})
+    samples = bind_inputs([X, Y], {"y": GOOD_Y, name: GOOD_X})
+    assert not samples.stacked
+    (bound,) = samples.rows
     assert list(bound) == ["serving_x", "y"]
     assert bound["serving_x"].tolist() == GOOD_X.tolist()
 
 
 def test_byte_and_memory_order_are_made_the_devices() -> None:
-    bound = bind_inputs([X, Y], {"serving_x": np.asfortranarray(GOOD_X), "y": GOOD_Y.astype(">f4")})
+    given = {"serving_x": np.asfortranarray(GOOD_X), "y": GOOD_Y.astype(">f4")}
+    (bound,) = bind_inputs([X, Y], given).rows
     assert bound["y"].tobytes() == GOOD_Y.astype("<f4").tobytes()
     assert bound["serving_x"].flags.c_contiguous
 
@@ -47,6 +50,30 @@ def test_what_does_not_fit_is_refused(given: dict[str, np.ndarray], message: str
         bind_inputs([X, Y], given)
 
 
+def test_samples_have_an_axis_of_their_own() -> None:
+    given = {"y": np.stack([GOOD_Y, -GOOD_Y]), "serving_x": np.stack([GOOD_X] * 2)}
+    samples = bind_inputs([X, Y], given)
+    assert samples.stacked
+    assert [row["y"].tolist() for row in samples.rows] == [[1, 2], [-1, -2]]
+    assert samples.rows[0]["serving_x"].shape == (2, 3)
+    single = bind_inputs([Y], {"y": GOOD_Y[None]})
+    assert single.stacked
+    assert len(single.rows) == 1
+
+
+@pytest.mark.parametrize(
+    ("y", "message"),
+    [
+        (GOOD_Y, "serving:x: 2, y: no axis"),
+        (np.stack([GOOD_Y] * 3), "serving:x: 2, y: 3"),
+        (np.zeros((0, 2), np.float32), "one axis more, in front"),
+    ],
+)
+def test_all_inputs_have_the_same_samples(y: np.ndarray, message: str) -> None:
+    with pytest.raises(CrtExportError, match=message):
+        bind_inputs([X, Y], {"y": y, "serving_x": np.stack([GOOD_X] * 2)})
+
+
 def test_the_inputs_are_listed_in_the_hint() -> None:
     with pytest.raises(CrtExportError, match=r"serving_x int8\[2x3\], y float32\[2\]"):
         bind_inputs([X, Y], {})
@@ -54,17 +81,17 @@ def test_the_inputs_are_listed_in_the_hint() -> None:
 
 def test_bytes_count_where_no_shape_is_known() -> None:
     foreign = PackageTensor("x", "int8", 6)
-    assert bind_inputs([foreign], {"x": GOOD_X})["x"].shape == (2, 3)
+    assert bind_inputs([foreign], {"x": GOOD_X}).rows[0]["x"].shape == (2, 3)
     with pytest.raises(CrtExportError, match="the array has 5 bytes, the input has 6"):
         bind_inputs([foreign], {"x": np.zeros(5, np.int8)})
 
 
 def test_the_pattern() -> None:
-    made = pattern_inputs([
+    (made,) = pattern_inputs([
         PackageTensor("s", "int8", 300, (3, 100)), PackageTensor("u", "uint8", 2, (2,)),
         PackageTensor("f", "float32", 8, (2,)), PackageTensor("b", "bool", 5, (5,)),
         PackageTensor("n", "int32", 8),
-    ])
+    ]).rows
     assert made["s"].tolist() == standard_input((3, 100)).tolist()
     assert made["u"].tolist() == [11, 48]
     assert made["f"].tolist() == [-117 / 128, -80 / 128]
