@@ -1,0 +1,32 @@
+"""Gives each graph output a node of its own."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from crtexport.ir.graph import Graph, Node
+from crtexport.ir.ops import Reshape
+
+
+def copy_outputs(graph: Graph) -> Graph:
+    """Inserts a copy before each output that nothing computes or that is an output already.
+
+    Requires: nothing. Ensures: all graph outputs differ and are outputs of nodes; names and types
+    of the outputs stay. The caller's buffers then never have to be shared by two outputs.
+    """
+    computed = {t for node in graph.nodes for t in node.outputs}
+    tensors, nodes, outputs = list(graph.tensors), list(graph.nodes), list[int]()
+    for position, tensor in enumerate(graph.outputs):
+        if tensor in computed and tensor not in outputs:
+            outputs.append(tensor)
+            continue
+        source = graph.tensors[tensor]
+        outputs.append(len(tensors))
+        tensors.append(replace(source, constant=None))
+        nodes.append(Node(
+            Reshape(source.type.shape), (tensor,), (outputs[-1],), source.name,
+            f"copy to output {position}",
+        ))
+    return replace(
+        graph, tensors=tuple(tensors), nodes=tuple(nodes), outputs=tuple(outputs)
+    )

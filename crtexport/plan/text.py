@@ -1,0 +1,48 @@
+"""A plan as text, for people: what runs when, what lies where, how much that takes."""
+
+from __future__ import annotations
+
+from crtexport.errors import printable
+from crtexport.ir.graph import Graph, Node
+from crtexport.plan.model import Placement, Plan, Space
+from crtexport.plan.planner import workspace_lower_bound
+
+
+def dump(graph: Graph, plan: Plan) -> str:
+    """The plan as text, ending in a newline: sizes, then each node with where its tensors lie."""
+    bound = workspace_lower_bound(graph)
+    sizes = f"{plan.workspace_size} bytes of workspace (lower bound {bound})"
+    lines = [f"plan of {graph.name!r}: {sizes}, aligned to {plan.alignment}"]
+    steps = {step.node: step for step in plan.steps}
+    for tensor in graph.inputs:
+        lines.append(f"  given {_tensor(graph, plan, tensor)}")
+    for number, node in enumerate(graph.nodes):
+        step = steps.get(number)
+        how = " (view)" if step is None else " (in place)" if step.in_place else ""
+        lines.append(f"  node {number}: {printable(str(node))}{how}")
+        lines += _operands(graph, plan, node)
+    return "\n".join(lines) + "\n"
+
+
+def _operands(graph: Graph, plan: Plan, node: Node) -> list[str]:
+    read = [
+        f"    reads {_tensor(graph, plan, t)}" for t in node.inputs
+        if t is not None and graph.constant(t) is None
+    ]
+    return read + [f"    writes {_tensor(graph, plan, t)}" for t in node.outputs]
+
+
+def _tensor(graph: Graph, plan: Plan, tensor: int) -> str:
+    type_ = graph.type(tensor)
+    place = _place(plan.placements[tensor], type_.nbytes)
+    return f"%{tensor} {graph.tensors[tensor].name!r} {type_}: {place}"
+
+
+def _place(home: Placement | None, nbytes: int) -> str:
+    match home:
+        case None:
+            return "nowhere"
+        case Placement(space=Space.WORKSPACE, offset=offset):
+            return f"workspace {offset} to {offset + nbytes}"
+        case Placement(space=space, index=index):
+            return f"{space.value} {index}"
