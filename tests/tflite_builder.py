@@ -179,7 +179,8 @@ class ModelBuilder:
     def _version(
         self, code: str, inputs: Sequence[int | None], fields: Mapping[str, object]
     ) -> int:
-        types = [self._tensors[i].dtype for i in inputs if i is not None]
+        count = len(self._tensors)  # tests of damaged files ask for tensors beyond
+        types = [self._tensors[i].dtype for i in inputs if i is not None and 0 <= i < count]
         kind = types[0] if types else ""
         if types[:2] == ["float32", "int8"]:
             kind = "hybrid"
@@ -194,14 +195,18 @@ class ModelBuilder:
         *,
         names: Mapping[str, int] | None = None,
         copies: int = 1,
+        repeats: int = 1,
         schema_version: int = 3,
     ) -> bytes:
-        """The file. ``names`` adds a signature; ``copies`` repeats the subgraph."""
+        """The file. ``names`` adds a signature.
+
+        ``copies`` repeats the subgraph; ``repeats`` lists each operator so often, without copies.
+        """
         b = flatbuffers.Builder(1024)
         buffers = [self._buffer(b, b"")] + [self._buffer(b, t.data) for t in self._tensors]
         codes = sorted({(op.code, op.version) for op in self._operators})
         code_tables = [_operator_code(b, code, version) for code, version in codes]
-        graphs = [self._subgraph(b, codes, inputs, outputs) for _ in range(copies)]
+        graphs = [self._subgraph(b, codes, inputs, outputs, repeats) for _ in range(copies)]
         signatures = [self._signature(b, inputs, outputs, names)] if names else []
         description = b.CreateString("built by a test")
         vectors = [_vector(b, tables) for tables in (code_tables, graphs, buffers, signatures)]
@@ -236,12 +241,12 @@ class ModelBuilder:
         codes: list[tuple[str, int]],
         inputs: Sequence[int],
         outputs: Sequence[int],
+        repeats: int,
     ) -> int:
         tensors = _vector(b, [_tensor(b, i + 1, t) for i, t in enumerate(self._tensors)])
         positions = {code: i for i, code in enumerate(codes)}
-        operators = _vector(
-            b, [_operator(b, op, positions[op.code, op.version]) for op in self._operators]
-        )
+        tables = [_operator(b, op, positions[op.code, op.version]) for op in self._operators]
+        operators = _vector(b, tables * repeats)
         given, results = _integers(b, inputs), _integers(b, outputs)
         name = b.CreateString("main")
         tflite.SubGraphStart(b)

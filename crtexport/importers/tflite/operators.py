@@ -104,7 +104,7 @@ class Operator:
         if union is None:
             return None
         options: Any = kind()
-        options.Init(union.Bytes, union.Pos)
+        self.reader.get(options.Init, union.Bytes, union.Pos)
         return options  # type: ignore[no-any-return]
 
     def activation(self, options: Any) -> Activation:
