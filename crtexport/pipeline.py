@@ -21,6 +21,7 @@ from crtexport.ir import text as graph_text
 from crtexport.ir.graph import Graph
 from crtexport.ir.types import Rounding
 from crtexport.kernels import text as kernel_text
+from crtexport.kernels.ir import Kernel
 from crtexport.mlf.contents import PackageContents, PackageInfo, plan_data
 from crtexport.mlf.objects import object_facts
 from crtexport.mlf.writer import write_package
@@ -28,6 +29,7 @@ from crtexport.plan import check as plan_check
 from crtexport.plan import text as plan_text
 from crtexport.plan.model import Plan
 from crtexport.resources import templates_dir
+from crtexport.schedules import schedule
 from crtexport.target import Target
 
 Emit = Literal["c", "llvm"]
@@ -80,8 +82,8 @@ def resolve_board(board: Board | Path | str) -> Board:
 
 def prepare(
     graph: Graph, board: Board, *, module_name: str | None = None,
-    workspace: Literal["static", "caller"] = "static", system_lib: bool = True,
-    progress: Progress | None = None,
+    optimize: Optimize | None = None, workspace: Literal["static", "caller"] = "static",
+    system_lib: bool = True, progress: Progress | None = None,
 ) -> Prepared:
     """Simplifies, plans and lowers; what the plan claims is proven before it is used."""
     say = progress or (lambda _: None)
@@ -98,7 +100,12 @@ def prepare(
         f"Rounding: {graph.rounding.value}",
     )
     options = Options(module, workspace == "caller", system_lib, comment)
-    return Prepared(simplified, planned, assemble(simplified, planned, options))
+    level = optimize or board.optimize
+
+    def shape(kernel: Kernel) -> Kernel:
+        return schedule(kernel, board.target, level)
+
+    return Prepared(simplified, planned, assemble(simplified, planned, options, shape))
 
 
 def export(
@@ -117,8 +124,8 @@ def export(
     say("load")
     graph = model if isinstance(model, Graph) else load(model, rounding=rounding)
     prepared = prepare(
-        graph, target_board, module_name=module_name, workspace=workspace, system_lib=system_lib,
-        progress=progress,
+        graph, target_board, module_name=module_name, optimize=optimize, workspace=workspace,
+        system_lib=system_lib, progress=progress,
     )
     artifact = prepared.artifact
     check_budget(target_board, _usage(artifact, 0), list_boards())

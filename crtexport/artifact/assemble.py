@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from crtexport.artifact.model import (
@@ -39,13 +40,15 @@ class Options:
     header_comment: tuple[str, ...] = ()
 
 
-def assemble(graph: Graph, plan: Plan, options: Options) -> Artifact:
-    """The artifact of a planned graph.
+def assemble(
+    graph: Graph, plan: Plan, options: Options, schedule: Callable[[Kernel], Kernel]
+) -> Artifact:
+    """The artifact of a planned graph; ``schedule`` shapes each kernel for the target.
 
     Raises CrtExportError that lists every node that no kernel takes.
     """
     check_supported(graph, plan)
-    assembly = _Assembly(graph, plan, f"tvmgen_{options.module}")
+    assembly = _Assembly(graph, plan, f"tvmgen_{options.module}", schedule)
     for step in plan.steps:
         assembly.add_step(step)
     prefix = assembly.prefix
@@ -110,6 +113,7 @@ class _Assembly:
     graph: Graph
     plan: Plan
     prefix: str
+    schedule: Callable[[Kernel], Kernel]
     constants: list[Constant] = field(default_factory=list)
     calls: list[Call] = field(default_factory=list)
 
@@ -133,6 +137,7 @@ class _Assembly:
         self.calls.append(Call(symbol, args, line))
 
     def _function(self, kernel: Kernel, line: str) -> str:
+        kernel = self.schedule(kernel)
         symbol = self._functions.get(kernel)
         if symbol is None:
             verify(kernel)

@@ -1,0 +1,50 @@
+"""Scalar machines: innermost loops are unrolled, so that counting and branching cost less.
+
+On such cores (Cortex-M0 to M7, RV32, i386) the loop control of a plain multiply-accumulate is as
+long as its arithmetic, and neither gcc nor LLVM unrolls it by itself at the sizes of a layer.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from crtexport.kernels.ir import Body, Const, For, If, Kernel, Stmt
+from crtexport.target import Target
+
+_VECTOR_FEATURES = ("+mve", "+mve.fp", "+v", "+sse2", "+avx2")
+
+
+def vectorizes(target: Target) -> bool:
+    """Whether compilers turn plain loops into vector code there, which unrolling would spoil."""
+    return target.triple.startswith(("x86_64", "aarch64")) or any(
+        feature in _VECTOR_FEATURES for feature in target.features
+    )
+
+
+def unroll_inner_loops(kernel: Kernel, factor: int) -> Kernel:
+    """Asks for ``factor`` copies of each innermost loop that runs at least twice as often."""
+    return replace(kernel, body=_body(kernel.body, factor))
+
+
+def _body(body: Body, factor: int) -> Body:
+    return tuple(_stmt(stmt, factor) for stmt in body)
+
+
+def _stmt(stmt: Stmt, factor: int) -> Stmt:
+    if isinstance(stmt, If):
+        return replace(stmt, then=_body(stmt.then, factor), other=_body(stmt.other, factor))
+    if not isinstance(stmt, For):
+        return stmt
+    if _has_loop(stmt.body):
+        return replace(stmt, body=_body(stmt.body, factor))
+    extent = stmt.extent
+    worth = isinstance(extent, Const) and extent.value >= 2 * factor
+    return replace(stmt, unroll=factor) if worth and stmt.unroll is None else stmt
+
+
+def _has_loop(body: Body) -> bool:
+    return any(
+        isinstance(stmt, For)
+        or (isinstance(stmt, If) and (_has_loop(stmt.then) or _has_loop(stmt.other)))
+        for stmt in body
+    )
