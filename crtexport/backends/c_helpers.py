@@ -13,8 +13,8 @@ from crtexport.kernels.ir import ARITHMETIC, BinaryOp, Scalar
 INDEX_TYPE = "ptrdiff_t"
 """Index arithmetic: as wide as a pointer, and the type that C subscripts with anyway."""
 
-UNROLL, FLOATS, MATH, F32_FROM_F16, F16_FROM_F32 = (
-    "unroll", "floats", "math", "f32_from_f16", "f16_from_f32"
+UNROLL, FLOATS, SPECIAL, F32_FROM_F16, F16_FROM_F32 = (
+    "unroll", "floats", "special", "f32_from_f16", "f16_from_f32"
 )
 _INTRINSIC = "intrinsic "
 
@@ -47,6 +47,18 @@ def _extremum(op: BinaryOp, type_: Scalar) -> Helper:
         "}\n"
     )
 
+
+_SPECIAL = """\
+/* Values that C99 has only in <math.h>, which freestanding compilers lack. */
+#if defined(__GNUC__)
+#define CRT_INFINITY __builtin_inff()
+#define CRT_NAN __builtin_nanf("")
+#else
+#include <math.h>
+#define CRT_INFINITY INFINITY
+#define CRT_NAN NAN
+#endif
+"""
 
 _UNROLL = """\
 /* Unrolls the loop that follows, where the compiler has a way to say so. */
@@ -124,7 +136,7 @@ static inline uint16_t crt_f16_from_f32(float value)
 def _catalogue() -> dict[str, Helper]:
     """All helpers in the order in which files print them."""
     helpers = {
-        MATH: Helper(include="<math.h>"),
+        SPECIAL: Helper(_SPECIAL),
         FLOATS: Helper(_FLOATS),
         UNROLL: Helper(_UNROLL),
         F32_FROM_F16: Helper(_F32_FROM_F16),

@@ -21,7 +21,7 @@ from typing import assert_never
 from crtexport.artifact.symbols import RESERVED
 from crtexport.backends import c_helpers
 from crtexport.backends.c_helpers import INDEX_TYPE
-from crtexport.backends.c_literals import LINE, STORAGE, block_comment, literal, needs_math
+from crtexport.backends.c_literals import LINE, STORAGE, block_comment, literal, needs_special
 from crtexport.backends.c_prune import buffers_touched, expressions, prune, variables_read
 from crtexport.errors import CrtExportError
 from crtexport.kernels.intrinsics import INTRINSICS
@@ -229,8 +229,8 @@ class _Printer:
         match e:
             case Const(value, type_):
                 text = literal(value, type_)
-                if needs_math(text):
-                    self.needs.add(c_helpers.MATH)
+                if needs_special(text):
+                    self.needs.add(c_helpers.SPECIAL)
                 return text, _Level.UNARY if text[0] in "-(" else _Level.PRIMARY
             case Var(name):
                 return self._name(name), _Level.PRIMARY

@@ -45,9 +45,9 @@ _PAIRS = re.compile(r"(?<=\*)(?=/)|(?<=/)(?=\*)|(?<=\?)(?=\?)")  # inside */ and
 def literal(value: int | float, type_: Scalar) -> str:
     """``value`` as a C99 constant expression of ``type_``.
 
-    Negative numbers have a sign in front (a unary expression), all else is primary. INFINITY and
-    NAN need <math.h>, INT64_C and INT32_MIN need <stdint.h>. Raises CrtExportError for a value that
-    the type can't hold.
+    Negative numbers have a sign in front (a unary expression), all else is primary. INT64_C and
+    INT32_MIN need <stdint.h>; for CRT_INFINITY and CRT_NAN see :func:`needs_special`. Raises
+    CrtExportError for a value that the type can't hold.
     """
     if type_ is Scalar.F16:
         with np.errstate(over="ignore"):
@@ -75,18 +75,18 @@ def _integer(value: int, type_: Scalar) -> str:
 
 def _float(value: float, type_: Scalar) -> str:
     if math.isnan(value):
-        return "NAN" if type_ is Scalar.F32 else "(double)NAN"
+        return "CRT_NAN" if type_ is Scalar.F32 else "(double)CRT_NAN"
     with np.errstate(over="ignore"):
         number = np.float32(value) if type_ is Scalar.F32 else np.float64(value)
     if np.isinf(number):
-        infinity = "-INFINITY" if number < 0 else "INFINITY"
+        infinity = "-CRT_INFINITY" if number < 0 else "CRT_INFINITY"
         return infinity if type_ is Scalar.F32 else f"(double){infinity}"
     return f"{number!s}f" if type_ is Scalar.F32 else str(number)
 
 
-def needs_math(text: str) -> bool:
-    """Whether ``text``, made of literals, wants <math.h>."""
-    return "INFINITY" in text or "NAN" in text
+def needs_special(text: str) -> bool:
+    """Whether ``text``, made of literals, uses CRT_INFINITY or CRT_NAN, which C99 lacks."""
+    return "CRT_INFINITY" in text or "CRT_NAN" in text
 
 
 def array_literals(data: bytes, type_: Scalar) -> list[str]:

@@ -19,17 +19,18 @@ from crtexport.artifact.model import (
     Function,
     Interface,
     RegistryEntry,
+    WorkspaceArg,
 )
 from crtexport.backends import c_calls
 from crtexport.backends.c_header import banner, run_prototype
-from crtexport.backends.c_helpers import select_helpers
+from crtexport.backends.c_helpers import SPECIAL, select_helpers
 from crtexport.backends.c_kernel import print_kernel
 from crtexport.backends.c_literals import (
     STORAGE,
     array_literals,
     block_comment,
     c_string,
-    needs_math,
+    needs_special,
     wrapped,
 )
 from crtexport.errors import CrtExportError
@@ -148,9 +149,10 @@ def _emit_model(artifact: Artifact) -> str:
     texts = [_constant(c) for c in constants]
     kernels = [print_kernel(f.kernel, f.symbol, taken) for f in functions]
     needs = {key for kernel in kernels for key in kernel.needs}
-    if any(needs_math(t.values) for t in texts):
-        needs.add("math")
+    if any(needs_special(t.values) for t in texts):
+        needs.add(SPECIAL)
     helpers = select_helpers(needs)
+    uses_workspace = any(isinstance(a, WorkspaceArg) for c in artifact.calls for a in c.args)
     return environment().get_template("model/lib0.c.j2").render(
         banner=banner(artifact, f"{artifact.module}_lib0.c: constants, kernels and run function"),
         prefix=artifact.prefix,
@@ -160,7 +162,7 @@ def _emit_model(artifact: Artifact) -> str:
         constants=texts,
         kernels=[kernel.text for kernel in kernels],
         workspace=workspace,
-        static_workspace=artifact.workspace_size > 0 and not artifact.workspace_caller,
+        uses_workspace=uses_workspace,
         takes_workspace=abi.takes_workspace(artifact),
         pool=abi.WORKSPACE_POOL,
         run_prototype=run_prototype(artifact),
@@ -215,7 +217,7 @@ def _packed_targets(artifact: Artifact) -> list[tuple[str, int | None]]:
 def _packed_arguments(artifact: Artifact) -> str:
     words = [f"inputs ({len(artifact.inputs)})", f"outputs ({len(artifact.outputs)})"]
     if abi.takes_workspace(artifact):
-        words.append("the workspace")
+        words.append("workspace")
     return ", ".join(words)
 
 
