@@ -1,0 +1,35 @@
+"""Graph to graph: one pass per file, each leaving a valid graph with the same meaning."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from crtexport.errors import CrtExportError
+from crtexport.ir.graph import Graph
+from crtexport.ir.verify import verify
+from crtexport.passes.copy_outputs import copy_outputs
+from crtexport.passes.drop_dead import drop_dead
+from crtexport.passes.fold_constants import fold_constants
+from crtexport.passes.fuse_activation import fuse_activation
+from crtexport.passes.fuse_pad import fuse_pad
+
+Pass = Callable[[Graph], Graph]
+
+PIPELINE: tuple[Pass, ...] = (
+    fold_constants, fuse_pad, fuse_activation, drop_dead, copy_outputs,
+)
+
+
+def run(graph: Graph) -> Graph:
+    """``graph`` simplified, ready for planning; names and types of inputs and outputs stay.
+
+    Raises CrtExportError when ``graph`` is not valid, naming the pass where it is one's fault.
+    """
+    verify(graph)
+    for simplify in PIPELINE:
+        graph = simplify(graph)
+        try:
+            verify(graph)
+        except CrtExportError as error:
+            raise error.within(f"pass {simplify.__name__}") from None
+    return graph

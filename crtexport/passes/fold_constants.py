@@ -1,0 +1,92 @@
+"""Computes while exporting what depends on constants alone."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import numpy.typing as npt
+
+from crtexport.ir.graph import Graph, Node, Tensor
+from crtexport.ir.ops import Conv2D, DepthwiseConv2D, Dequantize, FullyConnected, Op, Reshape
+from crtexport.ir.types import ConstantRef, DType, TensorType
+
+_WEIGHTS = 1
+_CHANNEL_AXIS: dict[type[Op], int] = {Conv2D: 0, FullyConnected: 0, DepthwiseConv2D: 3}
+
+
+def fold_constants(graph: Graph) -> Graph:
+    """Replaces Reshape and Dequantize of constants by constants.
+
+    Int8 weights of a convolution or fully connected operator that a Dequantize makes floats stay
+    int8 and are read as they are: the kernels scale them, and flash holds a quarter of the bytes.
+
+    Requires: nothing. Ensures: no Reshape or Dequantize reads a constant.
+    """
+    tensors = list(graph.tensors)
+    stored: dict[int, int] = {}  # what Dequantize made of int8 constants: the constants
+    nodes: list[Node] = []
+    for node in graph.nodes:
+        source = node.inputs[0] if isinstance(node.op, Reshape | Dequantize) else None
+        if source is None or tensors[source].constant is None:
+            nodes.append(_with_stored_weights(node, tensors, stored))
+            continue
+        output = node.outputs[0]
+        if isinstance(node.op, Dequantize) and tensors[source].type.dtype is DType.INT8:
+            stored[output] = source
+        if output not in stored or not _only_weights(graph, output, tensors[source].type):
+            tensors[output] = _folded(node.op, tensors[source], tensors[output])
+    return replace(graph, tensors=tuple(tensors), nodes=tuple(nodes))
+
+
+def _with_stored_weights(
+    node: Node, tensors: list[Tensor], stored: dict[int, int]
+) -> Node:
+    """``node`` reading int8 weights where it read their floats."""
+    weights = node.inputs[_WEIGHTS] if len(node.inputs) > _WEIGHTS else None
+    source = stored.get(weights) if weights is not None else None
+    if source is None or not _scalable(node.op, tensors[source].type):
+        return node
+    inputs = (*node.inputs[:_WEIGHTS], source, *node.inputs[_WEIGHTS + 1 :])
+    return replace(node, inputs=inputs)
+
+
+def _scalable(op: Op, weights: TensorType) -> bool:
+    """Whether the kernels of ``op`` scale these weights: symmetric, by tensor or by channel."""
+    axis, quant = _CHANNEL_AXIS.get(type(op)), weights.quant
+    if axis is None or quant is None or any(quant.zero_point):
+        return False
+    return quant.per_tensor or quant.axis == axis
+
+
+def _only_weights(graph: Graph, tensor: int, source: TensorType) -> bool:
+    """Whether everything that reads ``tensor`` can read ``source`` as its weights instead."""
+    return tensor not in graph.outputs and all(
+        position == _WEIGHTS and _scalable(node.op, source)
+        for node in graph.nodes
+        for position, read in enumerate(node.inputs)
+        if read == tensor
+    )
+
+
+def _folded(op: Op, source: Tensor, output: Tensor) -> Tensor:
+    """``output`` as a constant."""
+    if source.constant is None:
+        raise ValueError(f"{source.name!r} is no constant")
+    if isinstance(op, Reshape):
+        return replace(output, constant=source.constant)
+    values = _real(source.constant.array(source.type), source.type)
+    return replace(output, constant=ConstantRef.of(values))
+
+
+def _real(values: npt.NDArray[np.generic], type_: TensorType) -> npt.NDArray[np.float32]:
+    """What stored values stand for, as float32."""
+    if type_.quant is None:
+        return values.astype(np.float32)
+    shape = [1] * values.ndim
+    if type_.quant.axis is not None:
+        shape[type_.quant.axis] = -1
+    zero = np.array(type_.quant.zero_point, np.int64).reshape(shape)
+    scale = np.array(type_.quant.scale, np.float32).reshape(shape)
+    real: npt.NDArray[np.float32] = (values.astype(np.int64) - zero).astype(np.float32) * scale
+    return real

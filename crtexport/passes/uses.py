@@ -1,0 +1,22 @@
+"""Who reads and who computes each tensor."""
+
+from __future__ import annotations
+
+from crtexport.ir.graph import Graph, Node
+
+
+def readers(graph: Graph) -> dict[int, int]:
+    """How often each tensor is read, by nodes and as a graph output; 0 where it is not."""
+    counts = dict.fromkeys(range(len(graph.tensors)), 0)
+    for node in graph.nodes:
+        for tensor in node.inputs:
+            if tensor is not None:
+                counts[tensor] += 1
+    for tensor in graph.outputs:
+        counts[tensor] += 1
+    return counts
+
+
+def producers(graph: Graph) -> dict[int, Node]:
+    """The node that computes each computed tensor."""
+    return {tensor: node for node in graph.nodes for tensor in node.outputs}

@@ -1,0 +1,76 @@
+"""Runs whole graphs through the interpreter, with and without a memory plan."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from crtexport.ir.graph import Graph, Node
+from crtexport.kernels.families import lower
+from crtexport.kernels.interp import run
+from crtexport.kernels.registry import Context, Derived, InputTensor, OutputTensor
+from crtexport.plan import Plan, Space
+
+Array = npt.NDArray[Any]
+
+
+def execute(graph: Graph, inputs: list[Array]) -> list[Array]:
+    """The graph's outputs; each tensor has memory of its own."""
+    values: dict[int, Array] = {}
+    for number, tensor in enumerate(graph.tensors):
+        if tensor.constant is not None:
+            values[number] = tensor.constant.array(tensor.type)
+    for number, array in zip(graph.inputs, inputs, strict=True):
+        values[number] = np.ascontiguousarray(array, graph.type(number).dtype.numpy)
+    for node in graph.nodes:
+        for tensor in node.outputs:
+            values[tensor] = np.zeros(graph.type(tensor).shape, graph.type(tensor).dtype.numpy)
+        run_node(graph, node, values)
+    return [values[t].copy() for t in graph.outputs]
+
+
+def execute_planned(graph: Graph, plan: Plan, inputs: list[Array]) -> list[Array]:
+    """The graph's outputs, computed step by step in the memory that the plan gives."""
+    memory: dict[tuple[Space, int], Array] = {
+        (Space.WORKSPACE, 0): np.full(plan.workspace_size, 0xA5, np.uint8)
+    }
+    for index, (number, array) in enumerate(zip(graph.inputs, inputs, strict=True)):
+        given = np.ascontiguousarray(array, graph.type(number).dtype.numpy)
+        memory[Space.INPUT, index] = np.frombuffer(given.tobytes(), np.uint8)
+    for index, number in enumerate(graph.outputs):
+        memory[Space.OUTPUT, index] = np.zeros(graph.type(number).nbytes, np.uint8)
+    for number, tensor in enumerate(graph.tensors):
+        if tensor.constant is not None:
+            memory[Space.CONSTANT, number] = np.frombuffer(tensor.constant.read(), np.uint8)
+
+    def array_of(tensor: int) -> Array:
+        home, type_ = plan.placements[tensor], graph.type(tensor)
+        assert home is not None
+        index = 0 if home.space is Space.WORKSPACE else home.index
+        cells = memory[home.space, index][home.offset : home.offset + type_.nbytes]
+        return cells.view(type_.dtype.numpy).reshape(type_.shape)
+
+    placed = {t: array_of(t) for t, home in enumerate(plan.placements) if home is not None}
+    for step in plan.steps:
+        run_node(graph, graph.nodes[step.node], placed, step.in_place)
+    return [placed[t].copy() for t in graph.outputs]
+
+
+def run_node(
+    graph: Graph, node: Node, values: dict[int, Array],
+    in_place: tuple[tuple[int, int], ...] = (),
+) -> None:
+    """Computes the node's outputs, which are in ``values`` already, in place."""
+    lowered = lower(Context(graph, node, in_place))
+    buffers: list[Array] = []
+    for arg in lowered.args:
+        match arg:
+            case InputTensor(position):
+                buffers.append(values[graph.required(node, position)])
+            case OutputTensor(position):
+                buffers.append(values[node.outputs[position]])
+            case Derived():
+                buffers.append(arg.values)
+    run(lowered.kernel, buffers)
