@@ -96,6 +96,10 @@ class Workspace(_Model):
     align: int
     owner: Literal["module", "caller"]
 
+    @property
+    def by_caller(self) -> bool:
+        return self.owner == "caller"
+
 
 class Registered(_Model):
     """A name in the function registry and the symbol behind it."""
