@@ -7,6 +7,9 @@ from dataclasses import dataclass
 
 from crtexport.plan.liveness import Lifetime
 
+_ATTEMPTS = 16
+_EFFORT = 4_000_000  # pairs of blocks looked at in all attempts, so that large networks stay quick
+
 
 @dataclass(frozen=True)
 class Block:
@@ -20,13 +23,35 @@ def place(blocks: Sequence[Block], alignment: int) -> tuple[int, ...]:
     """The offset of each block, a multiple of ``alignment``: greedy, largest first.
 
     Each block goes to the lowest gap between the blocks that are already placed and needed at the
-    same time. Ties go to what is needed first, then to the order of ``blocks``.
+    same time. Where that takes more than the lower bound, the blocks that stuck out are placed
+    first in another attempt; the best attempt counts, the first of equals.
     """
+    order = sorted(
+        range(len(blocks)), key=lambda i: (-blocks[i].size, blocks[i].lifetime.first, i)
+    )
+    bound = lower_bound(blocks)
+    best = _greedy(blocks, order, alignment)
+    offsets = best
+    for _ in range(min(_ATTEMPTS, _EFFORT // max(1, len(blocks)) ** 2)):
+        if extent(blocks, best) <= bound:
+            break
+        top = extent(blocks, offsets)
+        order.sort(key=lambda i: offsets[i] + blocks[i].size < top)
+        offsets = _greedy(blocks, order, alignment)
+        best = min(best, offsets, key=lambda o: extent(blocks, o))
+    return best
+
+
+def extent(blocks: Sequence[Block], offsets: Sequence[int]) -> int:
+    """Bytes from 0 to the end of the last block."""
+    return max((o + b.size for o, b in zip(offsets, blocks, strict=True)), default=0)
+
+
+def _greedy(blocks: Sequence[Block], order: Sequence[int], alignment: int) -> tuple[int, ...]:
+    """Places the blocks in ``order``, each at the lowest offset where it fits."""
     offsets = [0] * len(blocks)
     placed: list[int] = []
-    for i in sorted(
-        range(len(blocks)), key=lambda i: (-blocks[i].size, blocks[i].lifetime.first, i)
-    ):
+    for i in order:
         taken = sorted(
             (offsets[j], offsets[j] + blocks[j].size) for j in placed
             if blocks[j].lifetime.meets(blocks[i].lifetime)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from crtexport.ir.graph import Graph, Node
 from crtexport.ir.ops import Add, Logistic, Mul, Quantize, Relu, Relu6, Reshape, Sub, Tanh
-from crtexport.plan.arena import Block, lower_bound, place
+from crtexport.plan.arena import Block, extent, lower_bound, place
 from crtexport.plan.liveness import Lifetime, lifetimes
 from crtexport.plan.model import Placement, Plan, Space, Step
 from crtexport.plan.order import execution_order
@@ -59,8 +59,7 @@ def plan(graph: Graph, *, alignment: int = 16) -> Plan:
     for group, offset in zip(layout.workspace, offsets, strict=True):
         for tensor in group.tensors:
             placements[tensor] = Placement(Space.WORKSPACE, offset=offset)
-    size = max((o + b.size for o, b in zip(offsets, blocks, strict=True)), default=0)
-    return Plan(layout.steps, tuple(placements), size, alignment)
+    return Plan(layout.steps, tuple(placements), extent(blocks, offsets), alignment)
 
 
 def workspace_lower_bound(graph: Graph) -> int:

@@ -14,8 +14,7 @@ def dump(graph: Graph, plan: Plan) -> str:
     sizes = f"{plan.workspace_size} bytes of workspace (lower bound {bound})"
     lines = [f"plan of {graph.name!r}: {sizes}, aligned to {plan.alignment}"]
     steps = {step.node: step for step in plan.steps}
-    for tensor in graph.inputs:
-        lines.append(f"  given {_tensor(graph, plan, tensor)}")
+    lines += [f"  given {_tensor(graph, plan, tensor)}" for tensor in graph.inputs]
     for number, node in enumerate(graph.nodes):
         step = steps.get(number)
         how = " (view)" if step is None else " (in place)" if step.in_place else ""
@@ -26,23 +25,24 @@ def dump(graph: Graph, plan: Plan) -> str:
 
 def _operands(graph: Graph, plan: Plan, node: Node) -> list[str]:
     read = [
-        f"    reads {_tensor(graph, plan, t)}" for t in node.inputs
+        f"    reads %{t}: {_place(graph, plan, t)}" for t in node.inputs
         if t is not None and graph.constant(t) is None
     ]
     return read + [f"    writes {_tensor(graph, plan, t)}" for t in node.outputs]
 
 
 def _tensor(graph: Graph, plan: Plan, tensor: int) -> str:
-    type_ = graph.type(tensor)
-    place = _place(plan.placements[tensor], type_.nbytes)
-    return f"%{tensor} {graph.tensors[tensor].name!r} {type_}: {place}"
+    """A tensor where it begins: with its name and type."""
+    named = f"%{tensor} {graph.tensors[tensor].name!r} {graph.type(tensor)}"
+    return f"{named}: {_place(graph, plan, tensor)}"
 
 
-def _place(home: Placement | None, nbytes: int) -> str:
+def _place(graph: Graph, plan: Plan, tensor: int) -> str:
+    home: Placement | None = plan.placements[tensor]
     match home:
         case None:
             return "nowhere"
         case Placement(space=Space.WORKSPACE, offset=offset):
-            return f"workspace {offset} to {offset + nbytes}"
+            return f"workspace {offset} to {offset + graph.type(tensor).nbytes}"
         case Placement(space=space, index=index):
             return f"{space.value} {index}"
