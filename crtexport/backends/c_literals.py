@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -113,9 +114,9 @@ def array_literals(data: bytes, type_: Scalar) -> list[str]:
             return [_integer(v, type_) for v in values.tolist()]
 
 
-def _float_literals(values: npt.NDArray[np.generic], type_: Scalar) -> list[str]:
+def _float_literals(values: npt.NDArray[Any], type_: Scalar) -> list[str]:
     suffix = "f" if type_ is Scalar.F32 else ""
-    if np.isfinite(values.astype(np.float64)).all():
+    if np.isfinite(values).all():
         return [f"{v!s}{suffix}" for v in values]
     return [_float(float(v), type_) for v in values.tolist()]
 
