@@ -21,13 +21,14 @@ def fold_constants(graph: Graph) -> Graph:
     Int8 weights of a convolution or fully connected operator that a Dequantize makes floats stay
     int8 and are read as they are: the kernels scale them, and flash holds a quarter of the bytes.
 
-    Requires: nothing. Ensures: no Reshape or Dequantize reads a constant.
+    Requires: nothing. Ensures: no Reshape or Dequantize reads a constant, but for a Reshape that
+    copies one to a graph output.
     """
     tensors = list(graph.tensors)
     stored: dict[int, int] = {}  # what Dequantize made of int8 constants: the constants
     nodes: list[Node] = []
     for node in graph.nodes:
-        source = node.inputs[0] if isinstance(node.op, Reshape | Dequantize) else None
+        source = _foldable_input(graph, node)
         if source is None or tensors[source].constant is None:
             nodes.append(_with_stored_weights(node, tensors, stored))
             continue
@@ -37,6 +38,17 @@ def fold_constants(graph: Graph) -> Graph:
         if output not in stored or not _only_weights(graph, output, tensors[source].type):
             tensors[output] = _folded(node.op, tensors[source], tensors[output])
     return replace(graph, tensors=tuple(tensors), nodes=tuple(nodes))
+
+
+def _foldable_input(graph: Graph, node: Node) -> int | None:
+    """The input of a node that would be folded if that input were constant."""
+    match node.op:
+        case Dequantize():
+            return node.inputs[0]
+        case Reshape() if node.outputs[0] not in graph.outputs:
+            return node.inputs[0]
+        case _:
+            return None
 
 
 def _with_stored_weights(
