@@ -55,13 +55,17 @@ class FileData(BaseModel):
     nbytes: Size | None = None
 
 
+# Tags show up in pydantic's error locations, so they must not look like keys.
+DATA_TAGS = ("a file", "inline")
+
+
 def _kind_of_data(data: object) -> str:
-    return "file" if isinstance(data, dict | FileData) else "inline"
+    return DATA_TAGS[0] if isinstance(data, dict | FileData) else DATA_TAGS[1]
 
 
 Data = Annotated[
-    Annotated[FileData, Tag("file")]
-    | Annotated[Any, WithJsonSchema(_INLINE_SCHEMA), Tag("inline")],
+    Annotated[FileData, Tag(DATA_TAGS[0])]
+    | Annotated[Any, WithJsonSchema(_INLINE_SCHEMA), Tag(DATA_TAGS[1])],
     Discriminator(_kind_of_data),
 ]
 

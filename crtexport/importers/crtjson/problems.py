@@ -10,7 +10,13 @@ from typing import Any, get_args
 from pydantic import BaseModel, ValidationError
 
 from crtexport.errors import CrtExportError
-from crtexport.importers.crtjson.document import FORMAT, NODE_MODELS, VERSION, Document
+from crtexport.importers.crtjson.document import (
+    DATA_TAGS,
+    FORMAT,
+    NODE_MODELS,
+    VERSION,
+    Document,
+)
 
 _SHOWN = 40
 
@@ -29,7 +35,9 @@ def explain(error: ValidationError) -> CrtExportError:
     first = next((d for d in details if d["loc"] in (("format",), ("version",))), None)
     if first is None and unknown:
         return _unknown_operators(unknown)
-    detail = first or details[0]
+    # A misspelt key is also a missing one; the misspelling says more.
+    typo = next((d for d in details if d["type"] == "extra_forbidden"), None)
+    detail = first or typo or details[0]
     problem, hint = _words(detail)
     where, _ = _walk(detail["loc"])
     others = len(details) - 1
@@ -116,7 +124,7 @@ def _walk(location: Sequence[int | str]) -> tuple[str, list[type[BaseModel]]]:
         elif fields:
             models = [m for field in fields for m in _models_in(field.annotation)]
             path += f".{part}" if path else part
-        elif position == len(location) - 1 and part not in ("file", "inline"):
+        elif position == len(location) - 1 and part not in DATA_TAGS:
             path += f".{part}" if path else part
     return path, models
 

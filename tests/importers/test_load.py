@@ -1,0 +1,76 @@
+"""Which importer reads a file, and what is said about files that none reads."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from crtexport.errors import CrtExportError
+from crtexport.importers import load
+
+CONTENTS: dict[str, tuple[bytes, str]] = {
+    "empty": (b"", "the file is empty"),
+    "short": (b"\x1c\0\0", "the file is truncated: it has only 3 bytes"),
+    "onnx": (
+        b"\x08\x07\x12\x07pytorch\x1a\x011",
+        "an ONNX model, which this version does not read",
+    ),
+    "keras": (b"PK\x03\x04" + bytes(60), "this is a ZIP archive, as .keras and PyTorch files are"),
+    "h5": (b"\x89HDF\r\n\x1a\n" + bytes(60), "this is an HDF5 file"),
+    "pickle": (b"\x80\x04\x95" + bytes(60), "this is a Python pickle"),
+    "unknown": (b"\x1c\0\0\0TFL9" + bytes(60), r"begins with 1c 00 00 00 54 46 4c 39; a \.tflite"),
+    "text": (b"hello, world", "unknown format"),
+    "json list": (b"[1, 2, 3, 4]", "unknown format"),
+}
+
+
+@pytest.mark.parametrize(("content", "message"), CONTENTS.values(), ids=CONTENTS.keys())
+def test_foreign_content_is_named(content: bytes, message: str, tmp_path: Path) -> None:
+    path = tmp_path / "model.tflite"
+    path.write_bytes(content)
+    with pytest.raises(CrtExportError, match=message) as caught:
+        load(path)
+    assert caught.value.location == (str(path),)
+
+
+def test_onnx_says_what_to_do(tmp_path: Path) -> None:
+    path = tmp_path / "model.onnx"
+    path.write_bytes(CONTENTS["onnx"][0])
+    with pytest.raises(CrtExportError) as caught:
+        load(path)
+    assert "convert it to .tflite" in str(caught.value)
+
+
+def test_missing_file(tmp_path: Path) -> None:
+    with pytest.raises(CrtExportError, match="there is no such file"):
+        load(tmp_path / "model.tflite")
+
+
+def test_directory(tmp_path: Path) -> None:
+    with pytest.raises(CrtExportError, match="this is a directory"):
+        load(tmp_path)
+
+
+def test_special_file(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(CrtExportError, match="not a regular file"):
+        load(tmp_path / "pipe")
+
+
+def test_unusable_name(tmp_path: Path) -> None:
+    with pytest.raises(CrtExportError, match="can't be read: embedded null byte"):
+        load(tmp_path / "a\0b")
+
+
+def test_failing_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "model.tflite"
+    path.write_bytes(b"\x1c\0\0\0TFL3")
+
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr(Path, "open", refuse)
+    with pytest.raises(CrtExportError, match="can't be read: Input/output error"):
+        load(path)

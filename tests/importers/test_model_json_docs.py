@@ -1,0 +1,61 @@
+"""docs/model_json.md is true: its example loads, its table is the operators that there are."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+from pathlib import Path
+
+from crtexport.importers import load
+from crtexport.importers.crtjson import schema
+from crtexport.importers.crtjson.attributes import OPERATORS, attributes_model
+from crtexport.ir.ops import Activation, FullyConnected, Softmax
+from tests.support import ROOT
+
+DOCUMENT = (ROOT / "docs" / "model_json.md").read_text(encoding="utf-8")
+BLOCKS = re.findall(r"```json\n(.*?)```", DOCUMENT, flags=re.DOTALL)
+TABLE = re.compile(r"<!-- operators: .*? -->\n(.*?)\n<!-- end of operators -->", re.DOTALL)
+
+
+def attribute(name: str, field: dataclasses.Field[object], model: type) -> str:
+    if field.default is dataclasses.MISSING:
+        return f"`{name}` (required)"
+    default = json.loads(model.model_construct().model_dump_json(include={name}))[name]
+    return f"`{name}` {json.dumps(default)}" if name != "padding" else "`padding`"
+
+
+def operator_table() -> str:
+    rows = ["| operator | meaning | attributes and defaults |", "|---|---|---|"]
+    for name, kind in OPERATORS.items():
+        fields = {field.name: field for field in dataclasses.fields(kind)}
+        model = attributes_model(kind)
+        attributes = ", ".join(attribute(key, field, model) for key, field in fields.items())
+        rows.append(f"| {name} | {(kind.__doc__ or '').strip()} | {attributes} |")
+    return "\n".join(rows)
+
+
+def test_the_example_is_a_network(tmp_path: Path) -> None:
+    path = tmp_path / "tiny.json"
+    path.write_text(BLOCKS[0], encoding="utf-8")
+    graph = load(path)
+    assert graph.name == "tiny"
+    assert [node.op for node in graph.nodes] == [
+        FullyConnected(activation=Activation.RELU),
+        Softmax(),
+    ]
+    weights = graph.tensors[1]
+    assert weights.constant is not None
+    assert weights.constant.array(weights.type)[2].tolist() == [5, 5, -90, 127]
+
+
+def test_the_forms_of_data_are_in_the_schema() -> None:
+    keys = set(schema()["$defs"]["FileData"]["properties"])
+    shown = [json.loads(line)["data"] for line in BLOCKS[1].splitlines()]
+    assert keys == {key for data in shown if isinstance(data, dict) for key in data}
+
+
+def test_the_table_lists_every_operator() -> None:
+    found = TABLE.search(DOCUMENT)
+    assert found is not None
+    assert found[1] == operator_table(), f"put this into docs/model_json.md:\n{operator_table()}"
