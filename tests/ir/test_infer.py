@@ -1,0 +1,190 @@
+"""Output types of every operator, and what is said about inputs that don't fit."""
+
+from __future__ import annotations
+
+from typing import get_args
+
+import pytest
+
+from crtexport.errors import CrtExportError
+from crtexport.ir.infer import arity, infer
+from crtexport.ir.ops import (
+    Add,
+    AveragePool2D,
+    Concatenation,
+    Conv2D,
+    DepthwiseConv2D,
+    Dequantize,
+    FullyConnected,
+    Logistic,
+    MaxPool2D,
+    Mean,
+    Mul,
+    Op,
+    Pad,
+    Padding2D,
+    Quantize,
+    Relu,
+    Relu6,
+    Reshape,
+    Softmax,
+    Sub,
+    Tanh,
+)
+from crtexport.ir.types import DType, TensorType
+
+F32, F16, I8, U8 = DType.FLOAT32, DType.FLOAT16, DType.INT8, DType.UINT8
+I16, I32, I64 = DType.INT16, DType.INT32, DType.INT64
+Shape = tuple[int, ...]
+
+
+def types(*shapes: Shape, dtype: DType = F32) -> tuple[TensorType, ...]:
+    return tuple(TensorType(dtype, shape) for shape in shapes)
+
+
+WIDE = Padding2D(1, 2, 0, 1)
+GOOD: list[tuple[Op, tuple[Shape, ...], Shape]] = [
+    (Conv2D(), ((2, 5, 6, 3), (4, 3, 2, 3), (4,)), (2, 3, 5, 4)),
+    (Conv2D((2, 3), (1, 1), WIDE), ((1, 5, 6, 3), (4, 3, 2, 3)), (1, 3, 2, 4)),
+    (Conv2D((1, 1), (2, 4)), ((1, 5, 6, 1), (1, 3, 2, 1)), (1, 1, 2, 1)),
+    (DepthwiseConv2D(2), ((1, 5, 6, 3), (1, 3, 2, 6), (6,)), (1, 3, 5, 6)),
+    (DepthwiseConv2D(1, (2, 2), (1, 2), WIDE), ((1, 5, 6, 3), (1, 3, 2, 3)), (1, 3, 3, 3)),
+    (FullyConnected(), ((2, 3, 4), (5, 12), (5,)), (2, 5)),
+    (FullyConnected(), ((12,), (5, 4)), (3, 5)),
+    (FullyConnected(keep_num_dims=True), ((2, 3, 4), (5, 4)), (2, 3, 5)),
+    (AveragePool2D((3, 2)), ((1, 5, 6, 3),), (1, 3, 5, 3)),
+    (AveragePool2D((3, 2), (2, 2), Padding2D(1, 1, 0, 1)), ((1, 5, 6, 3),), (1, 3, 3, 3)),
+    (MaxPool2D((5, 6)), ((1, 5, 6, 3),), (1, 1, 1, 3)),
+    (Add(), ((2, 3, 4), (2, 3, 4)), (2, 3, 4)),
+    (Sub(), ((2, 1, 4), (3, 1)), (2, 3, 4)),
+    (Mul(), ((), (3, 0)), (3, 0)),
+    (Reshape((6, 1)), ((2, 3),), (6, 1)),
+    (Reshape(()), ((1, 1),), ()),
+    (Pad(((0, 0), (1, 2))), ((2, 3),), (2, 6)),
+    (Mean((1, 2)), ((2, 3, 4, 5),), (2, 5)),
+    (Mean((0, 3), keep_dims=True), ((2, 3, 4, 5),), (1, 3, 4, 1)),
+    (Concatenation(1), ((2, 3), (2, 0), (2, 4)), (2, 7)),
+    (Softmax(), ((2, 3),), (2, 3)),
+    (Logistic(), ((2, 3),), (2, 3)),
+    (Tanh(), ((),), ()),
+    (Relu(), ((2, 3),), (2, 3)),
+    (Relu6(), ((2, 3),), (2, 3)),
+    (Quantize(), ((2, 3),), (2, 3)),
+]
+
+
+@pytest.mark.parametrize(("op", "shapes", "expected"), GOOD)
+def test_shape(op: Op, shapes: tuple[Shape, ...], expected: Shape) -> None:
+    (result,) = infer(op, types(*shapes))
+    assert result.shape == expected
+    assert result.dtype is (I8 if isinstance(op, Quantize) else F32)
+    assert result.quant is None
+
+
+def test_every_operator_is_here() -> None:
+    assert {type(op) for op, _, _ in GOOD} | {Dequantize} == set(get_args(Op))
+
+
+@pytest.mark.parametrize(
+    ("data", "weights", "bias"),
+    [(F32, F32, F32), (F32, I8, F32), (I8, I8, I32), (U8, U8, I32), (I16, I8, I64), (I16, I8, I32)],
+)
+def test_types_of_weighted_operators(data: DType, weights: DType, bias: DType) -> None:
+    inputs = (TensorType(data, (1, 4)), TensorType(weights, (3, 4)), TensorType(bias, (3,)))
+    assert infer(FullyConnected(), inputs) == (TensorType(data, (1, 3)),)
+
+
+@pytest.mark.parametrize("dtype", [F16, I8, U8, I16, I32])
+def test_dequantize_gives_float32(dtype: DType) -> None:
+    assert infer(Dequantize(), types((3,), dtype=dtype)) == types((3,))
+
+
+@pytest.mark.parametrize("dtype", [I8, U8, I16, I32])
+def test_quantize_gives_what_the_model_says(dtype: DType) -> None:
+    assert infer(Quantize(), types((3,)), quantized=dtype) == types((3,), dtype=dtype)
+
+
+def test_optional_input_may_be_none_or_missing() -> None:
+    x, w = types((1, 4), (3, 4))
+    assert infer(FullyConnected(), (x, w, None)) == infer(FullyConnected(), (x, w))
+
+
+def test_arity() -> None:
+    assert arity(Conv2D()) == (2, 3)
+    assert arity(Concatenation(0)) == (1, None)
+
+
+IMAGE = (1, 5, 6, 3)
+BAD: list[tuple[Op, tuple[TensorType | None, ...], str]] = [
+    (Add(), types((1,)), "expected 2 inputs, found 1"),
+    (Relu(), types((1,), (1,)), "expected 1 input, found 2"),
+    (Conv2D(), types(IMAGE), "expected 2 or 3 inputs, found 1"),
+    (Concatenation(0), (), "expected at least 1 inputs, found 0"),
+    (Add(), (None, *types((1,))), "input 0 is missing, and it is not optional"),
+    (Concatenation(0), (*types((1,)), None), "inputs of a concatenation are not optional"),
+    (Conv2D(), types((5, 6, 3), (4, 3, 2, 3)), r"the input must have 4 .* float32\[5x6x3\]"),
+    (Conv2D(), types(IMAGE, (4, 3, 2)), "the weights must have 4 dimensions"),
+    (Conv2D(), types(IMAGE, (4, 3, 2, 1)), "the input has 3 channels, the weights have 1"),
+    (Conv2D(), types(IMAGE, (4, 6, 2, 3)), "a window of 6 rows doesn't fit into 5"),
+    (Conv2D(dilation=(1, 6)), types(IMAGE, (4, 1, 2, 3)), "window of 7 columns doesn't fit into 6"),
+    (Conv2D(stride=(0, 1)), types(IMAGE, (4, 1, 2, 3)), "must be at least 1"),
+    (Conv2D(dilation=(1, 0)), types(IMAGE, (4, 1, 2, 3)), "must be at least 1"),
+    (Conv2D(padding=Padding2D(top=-1)), types(IMAGE, (4, 1, 1, 3)), "padding .* at least 0"),
+    (Conv2D(), types(IMAGE, (4, 0, 2, 3)), "must be at least 1"),
+    (Conv2D(), types(IMAGE, (4, 1, 1, 3), (3,)), "bias must have 4 elements in one dimension"),
+    (Conv2D(), types(IMAGE, (4, 1, 1, 3), (1, 4)), "bias must have 4 elements in one dimension"),
+    (DepthwiseConv2D(), types(IMAGE, (2, 1, 1, 3)), "first dimension .* must be 1, found 2"),
+    (DepthwiseConv2D(), types(IMAGE, (1, 1, 1, 6)), "3 input channels with depth multiplier 1"),
+    (DepthwiseConv2D(0), types((1, 5, 6, 0), (1, 1, 1, 0)), "depth multiplier 0"),
+    (FullyConnected(), types((1, 4), (3, 4, 1)), "the weights must have 2 dimensions"),
+    (FullyConnected(), types((1, 5), (3, 4)), "5 elements are not rows of the weights' depth 4"),
+    (FullyConnected(), types((1, 5), (3, 0)), "are not rows of the weights' depth 0"),
+    (FullyConnected(True), types((4, 2), (3, 4)), "must end in the weights' depth 4"),
+    (FullyConnected(True), types((), (3, 4)), "must end in the weights' depth 4"),
+    (
+        FullyConnected(),
+        (*types((1, 4), dtype=I8), *types((3, 4))),
+        "float32 weights don't go with int8 input",
+    ),
+    (
+        FullyConnected(),
+        types((1, 4), (3, 4), (3,), dtype=I8),
+        "a int8 bias doesn't go with int8 input",
+    ),
+    (
+        FullyConnected(),
+        (*types((1, 4), (3, 4)), *types((3,), dtype=I32)),
+        "a int32 bias doesn't go with float32 input",
+    ),
+    (AveragePool2D((2, 2), padding=Padding2D(bottom=2)), types(IMAGE), "without any cell"),
+    (MaxPool2D((2, 2), padding=Padding2D(left=2)), types(IMAGE), "without any cell"),
+    (MaxPool2D((6, 1)), types(IMAGE), "a window of 6 rows doesn't fit into 5"),
+    (MaxPool2D((1, 1)), types((5, 6)), "the input must have 4 dimensions"),
+    (Add(), (*types((3,)), *types((3,), dtype=I8)), "the inputs differ in type"),
+    (Mul(), types((3, 2), (3,)), r"float32\[3x2\] and float32\[3\] don't broadcast"),
+    (Reshape((7,)), types((2, 3)), r"has 6 elements and can't become \[7\]"),
+    (Reshape((-2, -3)), types((2, 3)), r"can't become \[-2, -3\]"),
+    (Pad(((0, 0),)), types((2, 3)), "1 pairs of paddings for"),
+    (Pad(((0, -1),)), types((2,)), "paddings must not be negative"),
+    (Mean(()), types((2, 3)), r"axes \[\] must be one or more of 0 to 1, ascending"),
+    (Mean((1, 0)), types((2, 3)), r"axes \[1, 0\] must be"),
+    (Mean((2,)), types((2, 3)), r"axes \[2\] must be"),
+    (Mean((0,)), types((0, 3)), "the mean of no elements is undefined"),
+    (Concatenation(2), types((2, 3)), "axis 2 is not one of the 2"),
+    (Concatenation(0), types((2, 3), (2, 4)), "can't be joined along axis 0"),
+    (Concatenation(0), (*types((3,)), *types((3,), dtype=I8)), "the inputs differ in type"),
+    (Softmax(), types(()), "softmax of a scalar"),
+    (Quantize(), types((3,), dtype=I64), "int64 can't be quantized to int8"),
+    (Dequantize(), types((3,)), "float32 can't be dequantized"),
+]
+
+
+@pytest.mark.parametrize(("op", "inputs", "message"), BAD)
+def test_what_does_not_fit(op: Op, inputs: tuple[TensorType | None, ...], message: str) -> None:
+    with pytest.raises(CrtExportError, match=message):
+        infer(op, inputs)
+
+
+def test_quantize_to_a_real_number_is_refused() -> None:
+    with pytest.raises(CrtExportError, match="float32 can't be quantized to float32"):
+        infer(Quantize(), types((3,)), quantized=F32)
