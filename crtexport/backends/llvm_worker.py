@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import struct
 import subprocess
@@ -29,10 +30,14 @@ from crtexport.target import Target
 _COMMAND = (sys.executable, "-P", "-m", "crtexport.backends.llvm_worker")
 _LENGTH = struct.Struct("<Q")
 _OBJECT, _ERROR, _NO_LLVM = b"o", b"e", b"m"
+_DEFINITION = re.compile(
+    r"^(?P<head>define [^\n]*@(?P<name>[\w.$]+)\([^\n]*\{)\n.*?^\}$", re.DOTALL | re.MULTILINE
+)
 _SMALL = 1 << 16
 """Text of modules that isn't worth a process of its own, which costs a quarter of a second."""
-_BARE_METAL_ONLY = (".note.GNU-stack", ".ARM.exidx", ".rel.ARM.exidx")
-"""Sections that LLVM always writes and that bare-metal linkers warn about or would keep."""
+_NOT_ON_ARM = (".note.GNU-stack", ".ARM.exidx", ".rel.ARM.exidx")
+"""Sections that LLVM always writes and bare-metal GCC never does: with the first in one object, its
+linker warns about all others; the second costs eight bytes of flash for each function."""
 
 
 def compile_modules(
@@ -62,9 +67,9 @@ def compile_modules(
         parts = list(pool.map(lambda _: _serve(queue, options), range(count)))
     objects = {name: data for part in parts for name, data in part.items()}
     failures = {name: o for name, o in objects.items() if isinstance(o, CrtExportError)}
-    for name in modules:
+    for name, text in modules.items():
         if name in failures:
-            raise failures[name]
+            raise _with_function(failures[name], name, text, options)
     return {
         f"{Path(name).stem}.o": data
         for name in modules
@@ -100,6 +105,39 @@ def _serve(
             worker.close()
 
 
+def _with_function(
+    error: CrtExportError, name: str, text: str, options: Mapping[str, str]
+) -> CrtExportError:
+    """``error`` with the function in its location that makes LLVM crash, if LLVM didn't tell it.
+
+    That is found by compiling each function alone.
+    """
+    if not isinstance(error, _CrashError) or len(error.location) > 1:
+        return error
+    for function in _DEFINITION.finditer(text):
+        queue: SimpleQueue[tuple[str, str]] = SimpleQueue()
+        queue.put((name, _only(function["name"], text)))
+        if isinstance(_serve(queue, options)[name], _CrashError):
+            error.location = (*error.location, function["name"])
+            break
+    return error
+
+
+def _only(wanted: str, text: str) -> str:
+    """``text`` with one function visible and the bodies of all others emptied."""
+
+    def replaced(function: re.Match[str]) -> str:
+        if function["name"] == wanted:
+            return function[0].replace("define internal ", "define ", 1)
+        return f"{function['head']}\n  unreachable\n}}"
+
+    return _DEFINITION.sub(replaced, text)
+
+
+class _CrashError(CrtExportError):
+    """LLVM ended its process."""
+
+
 class _Worker:
     """A worker process and what it says on stderr."""
 
@@ -133,8 +171,8 @@ class _Worker:
             )
         if status == _ERROR:
             message = payload.decode("utf-8", "replace")
-            raise _failure(name, "LLVM does not accept a module", message)
-        raise _failure(name, f"LLVM ended {self._ending()}", self._said())
+            raise CrtExportError(f"LLVM does not accept a module: {message}", location=name)
+        raise _crash(name, self._ending(), self._said())
 
     def _ending(self) -> str:
         code = self._process.wait()
@@ -158,16 +196,15 @@ class _Worker:
         self._stderr.close()
 
 
-def _failure(name: str, problem: str, said: str) -> CrtExportError:
+def _crash(name: str, ending: str, said: str) -> _CrashError:
     """The error for a module, with the function that LLVM mentions and the end of what it says."""
     location = [name]
-    for marker in ("In function: ", "on function '@"):
-        _, found, rest = said.rpartition(marker)
-        if found:
-            location.append(rest.split()[0].rstrip("'"))
-            break
+    _, found, rest = said.rpartition("In function: ")
+    if found:
+        location.append(rest.split()[0])
     tail = "\n".join(said.strip().splitlines()[-8:])
-    return CrtExportError(f"{problem}: {tail}" if tail else problem, location=location)
+    problem = f"LLVM ended {ending}"
+    return _CrashError(f"{problem}: {tail}" if tail else problem, location=location)
 
 
 def _send(stream: IO[bytes], data: bytes) -> None:
@@ -222,9 +259,9 @@ def _compile(request: Mapping[str, str]) -> bytes:
     builder = llvm.create_pass_builder(machine, tuning)
     builder.getModulePassManager().run(module, builder)
     data: bytes = machine.emit_object(module)
-    if "linux" in request["triple"]:
-        return data
-    return deactivate_sections(data, _BARE_METAL_ONLY)
+    if request["triple"].startswith(("arm", "thumb")) and "linux" not in request["triple"]:
+        return deactivate_sections(data, _NOT_ON_ARM)
+    return data
 
 
 def main() -> None:

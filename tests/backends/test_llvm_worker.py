@@ -1,0 +1,115 @@
+"""Compiling in worker processes: failures are errors with names, and nothing leaks between runs."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from crtexport.backends import llvm_worker
+from crtexport.backends.llvm_elf import deactivate_sections
+from crtexport.backends.llvm_module import emit_llvm
+from crtexport.backends.llvm_worker import compile_modules
+from crtexport.errors import CrtExportError, ToolMissingError
+from tests.backends.llvm_support import TARGETS, elf, model, objects
+
+GOOD = "define i32 @good() {\n  ret i32 1\n}\n"
+CANNOT_SELECT = (
+    "declare i32 @llvm.arm.mve.vmldava.v16i8(i32, i32, i32, i32, <16 x i8>, <16 x i8>)\n"
+    "define i32 @bad_kernel(<16 x i8> %a) {\n"
+    "  %x = call i32 @llvm.arm.mve.vmldava.v16i8(i32 0, i32 0, i32 0, i32 0, <16 x i8> %a,"
+    " <16 x i8> %a)\n  ret i32 %x\n}\n"
+)
+
+
+def test_fatal_errors_of_llvm_name_module_and_function() -> None:
+    internal = CANNOT_SELECT.replace("define", "define internal")
+    user = (
+        "define i32 @run(<16 x i8> %a) {\n  %b = call i32 @bad_kernel(<16 x i8> %a)\n"
+        "  ret i32 %b\n}\n"
+    )
+    text = GOOD + internal + user
+    with pytest.raises(CrtExportError, match=r"x_lib0\.ll → bad_kernel: LLVM ended") as caught:
+        compile_modules({"x_lib0.ll": text}, TARGETS["m4"], "size")
+    assert caught.value.exit_code == 2
+
+
+def test_text_that_llvm_rejects_is_an_error() -> None:
+    with pytest.raises(CrtExportError, match=r"x_lib0\.ll: LLVM does not accept a module: "):
+        compile_modules({"x_lib0.ll": "define void @f( {"}, TARGETS["m4"], "size")
+
+
+def test_the_first_failing_module_is_reported_and_others_compile_around_it() -> None:
+    modules = {"a.ll": GOOD, "b.ll": CANNOT_SELECT, "c.ll": "nonsense", "d.ll": GOOD}
+    for jobs in (1, 3):
+        with pytest.raises(CrtExportError, match=r"b\.ll"):
+            compile_modules(modules, TARGETS["m4"], "size", jobs=jobs)
+
+
+@pytest.mark.parametrize("code", ["import os; os.kill(os.getpid(), 11)", "raise SystemExit(3)"])
+def test_a_crash_is_an_error(code: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(llvm_worker, "_COMMAND", (sys.executable, "-c", code))
+    with pytest.raises(CrtExportError, match=r"x\.ll: LLVM ended (by signal SIGSEGV|with exit)"):
+        compile_modules({"x.ll": "; nothing\n" * 10000}, TARGETS["m4"], "size")
+
+
+def test_without_llvmlite_the_error_says_what_to_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    blocker = (
+        "import sys\n"
+        "class Blocker:\n"
+        "    def find_spec(self, name, path=None, target=None):\n"
+        "        if name.split('.')[0] == 'llvmlite':\n"
+        "            raise ModuleNotFoundError('No module named llvmlite')\n"
+        "sys.meta_path.insert(0, Blocker())\n"
+    )
+    (tmp_path / "sitecustomize.py").write_text(blocker)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    with pytest.raises(ToolMissingError, match="No module named llvmlite") as caught:
+        compile_modules({"x.ll": GOOD}, TARGETS["m4"], "size")
+    assert "--emit c" in str(caught.value)
+    assert "pip install 'llvmlite" in str(caught.value)
+    assert caught.value.exit_code == 3
+
+
+def test_workers_find_the_package_from_anywhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "llvmlite.py").write_text("raise SystemExit('the folder of the user was imported')")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("PYTHONPATH", raising=False)
+    assert compile_modules({"x.ll": GOOD}, TARGETS["m4"], "size")["x.o"][:4] == b"\x7fELF"
+
+
+def test_importing_the_backend_does_not_import_llvmlite() -> None:
+    import subprocess
+
+    code = (
+        "import sys, crtexport.backends.llvm_module, crtexport.backends.llvm_worker,"
+        " crtexport.simulate.simulation; sys.exit('llvmlite' in sys.modules)"
+    )
+    root = str(Path(llvm_worker.__file__).parents[2])
+    subprocess.run([sys.executable, "-c", code], cwd=root, check=True)
+
+
+def test_any_number_of_workers_gives_the_same_objects() -> None:
+    target = TARGETS["m4"]
+    modules = emit_llvm(model(), target, "balanced")
+    for jobs in (1, 2, 7):
+        made = compile_modules(modules, target, "balanced", jobs=jobs)
+        assert made == objects("m4")
+        assert list(made) == list(objects("m4"))
+
+
+def test_arm_objects_have_neither_unwind_tables_nor_stack_notes() -> None:
+    for name, expected in (("m4", set()), ("i386", {".note.GNU-stack"})):
+        found = {s.name for s in elf(objects(name)["m_lib0.o"]).iter_sections()}
+        assert {n for n in found if "exidx" in n or "note" in n} == expected
+        assert ".eh_frame" not in found
+
+
+def test_only_elf_objects_can_lose_sections() -> None:
+    with pytest.raises(CrtExportError, match="not an ELF object"):
+        deactivate_sections(b"MZ" + bytes(100), (".x",))
