@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from crtexport.errors import CrtExportError
 from crtexport.ir.types import DType
+from crtexport.mlf import layout
+
+_IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+OPTIMIZE = ("size", "balanced", "speed")
 
 
 @dataclass(frozen=True)
@@ -26,7 +32,7 @@ class TensorPart:
 
 @dataclass(frozen=True)
 class FirmwareParts:
-    """A model to build firmware from.
+    """A model to build firmware from. Raises CrtExportError for names that no file or C text may hold.
 
     ``sources`` and ``objects`` map basenames to contents (``Path``: a file to copy); ``header`` is
     the text of ``tvmgen_<module>.h``; ``runtime_headers`` maps paths relative to the include folder
@@ -45,3 +51,23 @@ class FirmwareParts:
     workspace_size: int = 0
     workspace_align: int = 16
     optimize: str = "balanced"
+
+    def __post_init__(self) -> None:
+        layout.check_module(self.module)
+        for part in (*self.inputs, *self.outputs):
+            if not _IDENTIFIER.fullmatch(part.field):
+                raise CrtExportError("this is no name for a member of a C struct",
+                                     location=(part.name, part.field))
+        for name in (*self.sources, *self.objects, *self.runtime_headers):
+            layout.check_relative(name)
+        for names, suffix in ((self.sources, ".c"), (self.objects, ".o")):
+            for name in names:
+                if "/" in name or not name.endswith(suffix):
+                    raise CrtExportError(
+                        f"firmware is built from *{suffix} files here", location=name
+                    )
+        if self.optimize not in OPTIMIZE:
+            raise CrtExportError(
+                f"there is no optimization called {self.optimize!r}",
+                hint=f"choose one of {', '.join(OPTIMIZE)}",
+            )

@@ -10,6 +10,7 @@
 #define SYST_RVR (*(volatile uint32_t *)0xE000E014u)
 #define SYST_CVR (*(volatile uint32_t *)0xE000E018u)
 #define SYSTICK_RELOAD 0xFFFFFFu
+#define SYSTICK_ENABLED 1u
 #define SYSTICK_ON 7u /* enabled, interrupt, processor's clock */
 
 extern uint8_t crt_data_load[], crt_data_start[], crt_data_end[];
@@ -84,7 +85,7 @@ uint64_t crt_counter(void)
 {
     uint32_t before, ticks;
 
-    if (SYST_CSR == 0u) {
+    if ((SYST_CSR & SYSTICK_ENABLED) == 0u) {
         SYST_RVR = SYSTICK_RELOAD;
         SYST_CVR = 0;
         SYST_CSR = SYSTICK_ON;

@@ -1,0 +1,71 @@
+"""From an open package to what firmware is built from, and to the board that it is for."""
+
+from __future__ import annotations
+
+from crtexport.errors import CrtExportError
+from crtexport.firmware.board_schema import Board
+from crtexport.firmware.parts import FirmwareParts, TensorPart
+from crtexport.ir.types import DType
+from crtexport.mlf.reader import Package, PackageTensor
+
+
+def parts_from_package(package: Package) -> FirmwareParts:
+    """The one model in ``package``.
+
+    Raises CrtExportError for a package of several models, and for one of another exporter, which
+    does not say enough about its tensors.
+    """
+    section = package.module_section
+    header = package.header
+    if section is None or header is None:
+        raise CrtExportError(
+            "the package does not tell shapes and C names of its tensors",
+            location=str(package.path),
+            hint="firmware can be built from packages that crtexport wrote",
+        )
+    return FirmwareParts(
+        module=package.module,
+        inputs=tuple(_tensor(package, tensor) for tensor in package.inputs),
+        outputs=tuple(_tensor(package, tensor) for tensor in package.outputs),
+        header=header,
+        sources=package.sources,
+        objects=package.objects,
+        runtime_headers=package.runtime_headers,
+        workspace_caller=section.workspace.owner == "caller",
+        workspace_size=section.workspace.bytes,
+        workspace_align=section.workspace.align,
+        optimize=section.optimize or "balanced",
+    )
+
+
+def board_from_package(package: Package) -> Board:
+    """The board that ``package`` was exported for, as it was then."""
+    data = package.board_data
+    if data is None:
+        raise CrtExportError(
+            "the package does not say which board it is for", location=str(package.path),
+            hint="name one with --board",
+        )
+    return Board.from_data(data, f"{package.path}: board")
+
+
+def _tensor(package: Package, tensor: PackageTensor) -> TensorPart:
+    if tensor.shape is None or tensor.field is None:
+        raise CrtExportError(
+            "the package does not tell the tensor's shape and name in C",
+            location=(str(package.path), tensor.name),
+        )
+    try:
+        dtype = DType(tensor.dtype)
+    except ValueError as error:
+        raise CrtExportError(
+            f"there is no element type {tensor.dtype!r}",
+            location=(str(package.path), tensor.name),
+        ) from error
+    part = TensorPart(tensor.name, tensor.field, dtype, tensor.shape)
+    if part.nbytes != tensor.nbytes:
+        raise CrtExportError(
+            f"the tensor's shape takes {part.nbytes} bytes, the package says {tensor.nbytes}",
+            location=(str(package.path), tensor.name),
+        )
+    return part
