@@ -86,6 +86,8 @@ def tricky() -> Graph:
         Tensor("y", real),
     ]
     node = Node(Relu(), (0,), (7,), "node", "")
+    per_slice = TensorType(DType.UINT8, (2,), Quantization((0.1, 1e-30), (3, 4), 0))
+    tensors.append(Tensor("z", per_slice, ConstantRef(2, b"\0\xff")))
     return Graph("g", tuple(tensors), (node,), (0,), (7,))
 
 

@@ -148,6 +148,10 @@ MISTAKES: dict[str, tuple[Json | str, str]] = {
     "string": (change("tensors.0.shape", ["3"]), r"tensors\[0\].shape\[0\]: .*valid integer"),
     "negative": (change("tensors.0.shape", [-1, 3]), r"shape\[0\]: .*greater than or equal to 0"),
     "long number": (change("tensors.0.shape", [10**4200]), r"shape\[0\]"),
+    "longer number": (
+        json.dumps(document()).replace("[1, 3]", "[" + "9" * 5000 + "]"),
+        "not valid JSON: number out of range",
+    ),
     "scale": (change("tensors.0.quantization.scale", math.inf), "finite number"),
     "zero scale": (change("tensors.0.quantization.scale", 0), "scale 0.0 is not positive"),
     "twice": (change("tensors.2.name", "w"), r"tensors\[2\].name: a second tensor is called 'w'"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -64,12 +65,19 @@ def test_unusable_name(tmp_path: Path) -> None:
         load(tmp_path / "a\0b")
 
 
-def test_failing_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("opened", [0, 1, 2])
+def test_failing_disk(opened: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However often the file could be opened before."""
     path = tmp_path / "model.tflite"
     path.write_bytes(b"\x1c\0\0\0TFL3")
+    usual = Path.open
+    calls: list[Path] = []
 
-    def refuse(*_: object, **__: object) -> None:
-        raise OSError(5, "Input/output error")
+    def refuse(self: Path, *arguments: Any, **options: Any) -> Any:
+        calls.append(self)
+        if len(calls) > opened:
+            raise OSError(5, "Input/output error")
+        return usual(self, *arguments, **options)
 
     monkeypatch.setattr(Path, "open", refuse)
     with pytest.raises(CrtExportError, match="can't be read: Input/output error"):

@@ -7,6 +7,7 @@ import struct
 from collections.abc import Callable
 from pathlib import Path
 
+import flatbuffers
 import numpy as np
 import pytest
 import tflite
@@ -160,8 +161,6 @@ def test_names_survive_whatever_is_in_them(tmp_path: Path) -> None:
 
 def buffer_outside_the_tables(offset: int, size: int) -> bytes:
     """A file whose one constant lies behind the flatbuffer, as in files past 2 GiB."""
-    import flatbuffers
-
     model = ModelBuilder()
     c, y = model.tensor("c", (2,), "float32"), model.tensor("y", (2,))
     model.op("RELU", [c], [y])
@@ -290,6 +289,54 @@ def other_options(model: ModelBuilder) -> bytes:
     return model.build([x], [y])
 
 
+def flat_weights(model: ModelBuilder) -> bytes:
+    x, y = model.tensor("x", (1, 4, 4, 1)), model.tensor("y", (1, 4, 4, 1))
+    w = model.tensor("w", (1, 1), data=[[1]])
+    model.op("CONV_2D", [x, w, None], [y])
+    return model.build([x], [y])
+
+
+def patched(change: str, replacement: Callable[..., None]) -> Spoil:
+    """The dense layer, written while a function of the schema's module does something else."""
+
+    def build(model: ModelBuilder) -> bytes:
+        x, y = dense(model)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(tflite, change, replacement)
+            return model.build([x], [y])
+
+    return build
+
+
+usual_dimension = tflite.QuantizationParametersAddQuantizedDimension
+
+
+def custom_quantization(b: flatbuffers.Builder, axis: int) -> None:
+    usual_dimension(b, axis)
+    tflite.QuantizationParametersAddDetailsType(b, 1)
+
+
+def missing_buffer(b: flatbuffers.Builder, _: int) -> None:
+    b.PrependUint32Slot(2, 77, 0)
+
+
+def missing_code(b: flatbuffers.Builder, _: int) -> None:
+    b.PrependUint32Slot(0, 5, 0)
+
+
+def no_union(_: flatbuffers.Builder, __: int) -> None: ...
+
+
+usual_rank = tflite.TensorAddHasRank
+
+
+def sparse(b: flatbuffers.Builder, has_rank: bool) -> None:
+    """Any offset will do: the table is refused, not read."""
+    usual_rank(b, has_rank)
+    b.PrependUint32(1)
+    b.Slot(6)
+
+
 DAMAGE: dict[str, tuple[Spoil, str]] = {
     "schema": (old_schema, "schema has version 2; only 3"),
     "no subgraph": (no_subgraph, "has no subgraph"),
@@ -325,6 +372,21 @@ DAMAGE: dict[str, tuple[Spoil, str]] = {
     "constant": (wrong_length, r"int8\[2x3\] takes 6 bytes, the constant has 2"),
     "tensor number": (bad_input(99), "there is no tensor 99; the file has 1"),
     "negative tensor": (bad_input(-2), "there is no tensor -2; the file has 1"),
+    "flat weights": (flat_weights, "the weights must have 4 dimensions"),
+    "custom quantization": (
+        patched("QuantizationParametersAddQuantizedDimension", custom_quantization),
+        "custom quantization is not supported",
+    ),
+    "buffer": (patched("TensorAddBuffer", missing_buffer), "there is no buffer 77"),
+    "code": (
+        patched("OperatorAddOpcodeIndex", missing_code),
+        "operator 0: there is no operator code 5; the file has 1",
+    ),
+    "no union": (
+        patched("OperatorAddBuiltinOptions", no_union),
+        "the operator has no FullyConnectedOptions",
+    ),
+    "sparse": (patched("TensorAddHasRank", sparse), "sparse tensors are not supported"),
     "order": (bad_input(0), "used before it is defined"),
 }
 

@@ -254,13 +254,14 @@ def test_check_type_has_a_hint_for_dynamic_shapes() -> None:
 def test_dump() -> None:
     graph = replace(dense(), rounding=Rounding.SINGLE, outputs=(Y, Y))
     node = replace(graph.nodes[0], op=FullyConnected(activation=Activation.RELU))
+    attributes = "{keep_num_dims=False, activation=relu}"
+    origin = "'dense'  # operator 0 (FULLY_CONNECTED)"
     assert dump(graph.with_nodes((node,))).splitlines() == [
         "graph 'g' rounding=single",
         "  input %0 'x': int8[1x3] q(0.5@-1)",
         "  constant %1 'w': int8[2x3] q(0.25@0) 6 bytes",
         "  constant %2 'b': int32[2] q(0.125@0) 8 bytes",
-        "  %3 'y\\n': int8[1x2] q(0.5@0) = FullyConnected(%0, %1, %2) "
-        + "{keep_num_dims=False, activation=relu} 'dense'  # operator 0 (FULLY_CONNECTED)",
+        f"  %3 'y\\n': int8[1x2] q(0.5@0) = FullyConnected(%0, %1, %2) {attributes} {origin}",
         "  output %3, %3",
     ]
 

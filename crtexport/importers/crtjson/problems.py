@@ -95,10 +95,7 @@ def _unknown_operators(details: Sequence[Any]) -> CrtExportError:
 
 
 def _shortened(value: object) -> str:
-    try:
-        text = reprlib.repr(value)
-    except ValueError:  # an integer of thousands of digits
-        return "a huge number"
+    text = reprlib.repr(value)
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
 
 
