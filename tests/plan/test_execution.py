@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from crtexport import passes
+from crtexport.importers import load
 from crtexport.ir.graph import Graph
 from crtexport.passes.copy_outputs import copy_outputs
 from crtexport.plan import plan
+from crtexport.plan.check import check
+from crtexport.plan.planner import workspace_lower_bound
 from tests.plan.execute import execute, execute_planned
 from tests.plan.graphs import networks
+from tests.support import INT8_NETWORKS, fnv1a, shared_model, standard_input, tflm_outputs
 
 
 @settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
@@ -24,3 +30,15 @@ def test_planned_memory_changes_nothing(network: Graph, seed: int) -> None:
         execute_planned(graph, plan(graph), inputs), expected, strict=True
     ):
         np.testing.assert_array_equal(found, wanted, strict=True)
+
+
+@pytest.mark.models
+@pytest.mark.parametrize("name", INT8_NETWORKS)
+def test_reference_networks_give_what_devices_gave(name: str) -> None:
+    """Simplified, planned and interpreted: the bytes that TFLM computed on a Cortex-M."""
+    graph = passes.run(load(shared_model(name)))
+    planned = plan(graph)
+    check(graph, planned)
+    assert planned.workspace_size == workspace_lower_bound(graph)
+    (found,) = execute_planned(graph, planned, [standard_input(graph.type(graph.inputs[0]).shape)])
+    assert fnv1a(found.tobytes()) == tflm_outputs()[name]["fnv1a"]

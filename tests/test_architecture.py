@@ -1,0 +1,319 @@
+"""The house rules, read from the source: who may import whom, sizes, and complete operators."""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import functools
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, get_args
+
+import pytest
+
+import crtexport
+from crtexport.errors import CrtExportError
+from crtexport.importers import load
+from crtexport.importers.crtjson.document import NODE_MODELS
+from crtexport.ir.infer import infer
+from crtexport.ir.ops import Op
+from crtexport.kernels.families import LOWERINGS
+from tests.differential.cases import CASES, SeededDraw
+
+PACKAGE = Path(crtexport.__file__).resolve().parent
+TESTS = Path(__file__).resolve().parent
+OPERATORS = get_args(Op)
+
+# What is used by all rooms and uses none, but for the element types.
+FOUNDATION = {"errors", "target", "resources", "fixedpoint"}
+
+# From the top of the house down: a room imports from rooms above its own line.
+LAYERS: tuple[set[str], ...] = (
+    {"ir"},
+    {"importers", "passes"},
+    {"plan"},
+    {"kernels"},
+    {"schedules"},
+    {"artifact"},
+    {"backends"},
+    {"mlf"},
+    {"firmware", "simulate"},
+    {"pipeline"},
+    {"actions"},
+    {"compare"},
+    {"cli"},
+    {"__main__"},
+)
+LAYER = {room: number for number, rooms in enumerate(LAYERS) for room in rooms}
+
+# What the printers may know of the rooms above: nothing that has to do with neural networks.
+BACKENDS_MAY_SEE = (
+    "crtexport.artifact", "crtexport.kernels.ir", "crtexport.kernels.intrinsics",
+    "crtexport.ir.types",
+)
+
+MAX_FILE_LINES = 500
+MAX_FUNCTION_LINES = 60
+
+
+@dataclasses.dataclass(frozen=True)
+class Import:
+    """One imported module. ``lazy``: inside a function; ``typing``: only for type checkers."""
+
+    module: str
+    line: int
+    lazy: bool
+    typing: bool
+
+    @property
+    def room(self) -> str:
+        """The part of crtexport that it belongs to; empty for crtexport itself."""
+        return self.module.split(".")[1] if "." in self.module else ""
+
+
+def files() -> list[Path]:
+    return sorted(PACKAGE.rglob("*.py"))
+
+
+def name_of(path: Path) -> str:
+    """``plan/check.py``: how failures call a file."""
+    return path.relative_to(PACKAGE).as_posix()
+
+
+def room_of(path: Path) -> str:
+    return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
+
+
+@functools.cache
+def tree_of(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
+def is_module(name: str) -> bool:
+    base = PACKAGE.joinpath(*name.split(".")[1:])
+    return base.with_suffix(".py").is_file() or (base / "__init__.py").is_file()
+
+
+@functools.cache
+def imports_of(path: Path) -> tuple[Import, ...]:
+    return tuple(_imports(tree_of(path), lazy=False, typing=False))
+
+
+def _imports(node: ast.AST, *, lazy: bool, typing: bool) -> Iterator[Import]:
+    for child in ast.iter_child_nodes(node):
+        match child:
+            case ast.Import(names=names):
+                for alias in names:
+                    yield Import(alias.name, child.lineno, lazy, typing)
+            case ast.ImportFrom(module=module, names=names, level=0) if module:
+                for alias in names:
+                    whole = f"{module}.{alias.name}"
+                    found = whole if module.startswith("crtexport") and is_module(whole) else module
+                    yield Import(found, child.lineno, lazy, typing)
+            case ast.ImportFrom():
+                pytest.fail(f"relative import in line {child.lineno}")
+            case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.Lambda():
+                yield from _imports(child, lazy=True, typing=typing)
+            case ast.If(test=ast.Name(id="TYPE_CHECKING")):
+                yield from _imports(child, lazy=lazy, typing=True)
+            case _:
+                yield from _imports(child, lazy=lazy, typing=typing)
+
+
+def own_imports(path: Path) -> list[Import]:
+    """What a file imports of crtexport."""
+    return [i for i in imports_of(path) if i.module.split(".")[0] == "crtexport"]
+
+
+def inside() -> list[Path]:
+    """All files but the package's front door, which imports lazily and is tested below."""
+    return [path for path in files() if path != PACKAGE / "__init__.py"]
+
+
+def test_every_room_has_its_place_in_the_order() -> None:
+    rooms = {room_of(path) for path in inside()}
+    assert rooms <= LAYER.keys() | FOUNDATION, "add the new room to LAYERS"
+    assert LAYER.keys() | FOUNDATION <= rooms, "LAYERS names a room that doesn't exist"
+
+
+@pytest.mark.parametrize("path", inside(), ids=name_of)
+def test_imports_go_up_only(path: Path) -> None:
+    room = room_of(path)
+    for found in own_imports(path):
+        where = f"{name_of(path)}:{found.line} imports {found.module}"
+        if room in FOUNDATION:
+            assert found.room in FOUNDATION or found.module == "crtexport.ir.types", where
+        elif found.room in FOUNDATION or found.room == room:
+            continue
+        elif found.room:
+            assert LAYER[found.room] < LAYER[room], where
+
+
+@pytest.mark.parametrize("path", inside(), ids=name_of)
+def test_only_the_command_line_uses_the_front_door(path: Path) -> None:
+    """Elsewhere ``crtexport`` is good for its version alone: its verbs are far below."""
+    if room_of(path) in ("cli", "__main__"):
+        return
+    for node in ast.walk(tree_of(path)):
+        match node:
+            case ast.Attribute(value=ast.Name(id="crtexport"), attr=attribute):
+                assert attribute == "__version__", f"{name_of(path)}:{node.lineno}"
+            case ast.ImportFrom(module="crtexport", names=names):
+                for alias in names:
+                    known = is_module(f"crtexport.{alias.name}") or alias.name == "__version__"
+                    assert known, f"{name_of(path)}:{node.lineno} imports {alias.name}"
+
+
+def test_the_front_door_imports_nothing_until_it_is_used() -> None:
+    assert all(i.typing or i.lazy for i in own_imports(PACKAGE / "__init__.py"))
+
+
+def test_backends_know_no_neural_networks() -> None:
+    for path in sorted((PACKAGE / "backends").glob("*.py")):
+        for found in own_imports(path):
+            allowed = found.room in FOUNDATION | {"backends"} or any(
+                found.module == m or found.module.startswith(f"{m}.") for m in BACKENDS_MAY_SEE
+            )
+            assert allowed, f"{name_of(path)}:{found.line} imports {found.module}"
+
+
+def test_the_two_backends_are_independent() -> None:
+    for path in sorted((PACKAGE / "backends").glob("*_*.py")):
+        own = path.name.split("_")[0]
+        other = {"c": "llvm_", "llvm": "c_"}.get(own)
+        for found in own_imports(path):
+            imported = found.module.removeprefix("crtexport.backends.")
+            assert not (other and imported != found.module and imported.startswith(other)), (
+                f"{name_of(path)}:{found.line} imports {found.module}"
+            )
+
+
+def test_llvmlite_is_imported_late_and_in_few_places() -> None:
+    users = set()
+    for path in files():
+        for found in imports_of(path):
+            if found.module.split(".")[0] == "llvmlite":
+                name = name_of(path)
+                assert name.startswith(("backends/llvm_", "simulate/")), name
+                assert found.lazy, f"{name}:{found.line} imports llvmlite when it is imported"
+                users.add(name)
+    assert users, "nothing uses llvmlite: is this test still reading the right files?"
+
+
+def test_no_two_modules_import_each_other() -> None:
+    modules = {module_name(path): path for path in inside()}
+    above: dict[str, set[str]] = {
+        name: {i.module for i in own_imports(path) if not i.lazy and not i.typing}
+        & modules.keys() - {name}
+        for name, path in modules.items()
+    }
+    while above:
+        free = {name for name, wants in above.items() if not wants & above.keys()}
+        assert free, f"a circle of imports among {sorted(above)}"
+        above = {name: wants for name, wants in above.items() if name not in free}
+
+
+def module_name(path: Path) -> str:
+    parts = path.relative_to(PACKAGE.parent).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+@pytest.mark.parametrize(
+    "path", [*files(), *sorted(TESTS.rglob("*.py"))],
+    ids=lambda p: p.relative_to(PACKAGE.parent if PACKAGE in p.parents else TESTS).as_posix(),
+)
+def test_files_are_short(path: Path) -> None:
+    lines = len(path.read_text(encoding="utf-8").splitlines())
+    assert lines <= MAX_FILE_LINES, f"{lines} lines: make it two files"
+
+
+@pytest.mark.parametrize("path", files(), ids=name_of)
+def test_functions_are_short(path: Path) -> None:
+    for node in ast.walk(tree_of(path)):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            lines = (node.end_lineno or node.lineno) - node.lineno + 1
+            assert lines <= MAX_FUNCTION_LINES, f"{node.name} has {lines} lines"
+
+
+@pytest.mark.parametrize("path", files(), ids=name_of)
+def test_libraries_neither_print_nor_exit_nor_assert(path: Path) -> None:
+    in_cli = room_of(path) in ("cli", "__main__")
+    for node in ast.walk(tree_of(path)):
+        where = f"{name_of(path)}:{getattr(node, 'lineno', 0)}"
+        match node:
+            case ast.Assert():
+                pytest.fail(f"{where}: assert is gone under -O; raise an error")
+            case ast.Call(func=ast.Name(id="print" | "exit" | "quit" as name)) if not in_cli:
+                pytest.fail(f"{where}: {name}() belongs to the command line")
+            case ast.Attribute(value=ast.Name(id="sys"), attr="exit") if not in_cli:
+                pytest.fail(f"{where}: sys.exit() belongs to the command line")
+            case ast.Name(id="SystemExit") if not in_cli:
+                pytest.fail(f"{where}: SystemExit belongs to the command line")
+            case _:
+                pass
+
+
+@pytest.mark.parametrize("path", files(), ids=name_of)
+def test_modules_say_why_they_exist(path: Path) -> None:
+    assert ast.get_docstring(tree_of(path)), f"{name_of(path)} has no docstring"
+
+
+# ---- an operator comes whole or not at all --------------------------------------------------
+
+ATTRIBUTES: dict[str, Any] = {
+    "shape": (1,), "paddings": ((0, 0),), "axes": (0,), "axis": 0, "window": (1, 1),
+}
+
+
+def example(kind: type[Op]) -> Op:
+    """An operator with any attributes."""
+    needed = {
+        f.name for f in dataclasses.fields(kind)
+        if f.default is dataclasses.MISSING and f.default_factory is dataclasses.MISSING
+    }
+    assert needed <= ATTRIBUTES.keys(), "add an example of the new attribute to ATTRIBUTES"
+    return kind(**{name: ATTRIBUTES[name] for name in needed})
+
+
+@pytest.mark.parametrize("kind", OPERATORS)
+def test_every_operator_is_frozen_data_with_a_sentence(kind: type[Op]) -> None:
+    assert kind.__dataclass_params__.frozen  # type: ignore[attr-defined]
+    assert (kind.__doc__ or "").endswith(".")
+    assert not (kind.__doc__ or "").startswith(f"{kind.__name__}("), "the docstring is generated"
+    methods = [n for n, v in vars(kind).items() if callable(v) and not n.startswith("__")]
+    assert not methods, "shapes, lowering and printing have rooms of their own"
+
+
+@pytest.mark.parametrize("kind", OPERATORS)
+def test_every_operator_is_inferred(kind: type[Op]) -> None:
+    """The dispatch knows it, and says so in words when its inputs are missing."""
+    with pytest.raises(CrtExportError):
+        infer(example(kind), ())
+
+
+@pytest.mark.parametrize("kind", OPERATORS)
+def test_every_operator_is_lowered(kind: type[Op]) -> None:
+    assert kind in LOWERINGS, f"{kind.__name__} has no lowering"
+    registered = LOWERINGS[kind]
+    assert registered.lower.__doc__
+    for rule in registered.rules:
+        assert rule.__doc__, f"a rule of {kind.__name__} has no sentence for the user"
+
+
+def test_nothing_else_is_lowered() -> None:
+    assert set(LOWERINGS) == set(OPERATORS)
+
+
+@pytest.mark.parametrize("kind", OPERATORS)
+def test_every_operator_can_be_imported(kind: type[Op]) -> None:
+    assert kind.__name__ in NODE_MODELS
+
+
+def test_every_operator_is_compared_with_the_reference(tmp_path: Path) -> None:
+    found: set[type] = set()
+    path = tmp_path / "model.tflite"
+    for make in CASES.values():
+        path.write_bytes(make(SeededDraw(0), "float32").content)
+        found |= {type(node.op) for node in load(path).nodes}
+    missing = sorted(kind.__name__ for kind in set(OPERATORS) - found)
+    assert not missing, f"no case in tests/differential for {', '.join(missing)}"
