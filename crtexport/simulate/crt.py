@@ -146,6 +146,7 @@ class SystemLib:
                 "the code has no function registry",
                 hint="it was exported with --no-system-lib",
             )
+        self._library = library  # its code goes when it goes
         module = ctypes.CFUNCTYPE(ctypes.POINTER(TVMModule))(entry)()
         self._registry: TVMFuncRegistry = module.contents.registry.contents
         self._handle = ctypes.addressof(self._registry)

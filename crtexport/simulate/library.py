@@ -18,7 +18,7 @@ from crtexport.mlf.objects import object_facts
 
 _COMPILERS = ("cc", "gcc", "clang")
 # Contraction would give other floats than the exported code has on its target.
-_CFLAGS = ("-std=c99", "-O1", "-ffp-contract=off", "-fPIC", "-shared")
+_CFLAGS = ("-std=c99", "-O2", "-ffp-contract=off", "-fPIC", "-shared")
 _MACHINES = {"x86_64": "EM_X86_64", "AMD64": "EM_X86_64", "aarch64": "EM_AARCH64"}
 _POINTER_BITS = 8 * ctypes.sizeof(ctypes.c_void_p)
 _names = itertools.count()
@@ -69,9 +69,7 @@ def load_objects(objects: Iterable[bytes | Path]) -> ObjectLibrary:
             hint="install it with: pip install 'llvmlite>=0.50,<0.51'; or export with --emit c",
         ) from error
     images = [o if isinstance(o, bytes) else o.read_bytes() for o in objects]
-    symbols = [symbol for position, image in enumerate(images) for symbol in _symbols(
-        f"object {position}", image
-    )]
+    symbols = _symbols(images)
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
     machine = llvm.Target.from_default_triple().create_target_machine()
@@ -80,7 +78,7 @@ def load_objects(objects: Iterable[bytes | Path]) -> ObjectLibrary:
         builder.add_object_img(image)
     for symbol in symbols:
         builder.export_symbol(symbol)
-    jit = llvm.create_lljit_compiler(machine, use_jit_link=True)
+    jit = llvm.create_lljit_compiler(machine, use_jit_link=True, suppress_errors=True)
     try:
         tracker = builder.link(jit, f"crtexport.{next(_names)}")
     except RuntimeError as error:
@@ -88,16 +86,24 @@ def load_objects(objects: Iterable[bytes | Path]) -> ObjectLibrary:
     return ObjectLibrary({symbol: tracker[symbol] for symbol in symbols}, (tracker, jit))
 
 
-def _symbols(name: str, image: bytes) -> tuple[str, ...]:
-    """What an object defines, if it is for this computer."""
-    facts = object_facts(name, image)
-    if facts.machine != _MACHINES.get(platform.machine()) or facts.bits != _POINTER_BITS:
-        raise CrtExportError(
-            f"this object is for another processor ({facts.machine}), it can't run here",
-            location=name,
-            hint="export for --board host, or with --emit c: sources of any board can be simulated",
-        )
-    return facts.defined
+def _symbols(images: Sequence[bytes]) -> list[str]:
+    """What the objects define, if they are for this computer and nothing is missing."""
+    defined: list[str] = []
+    undefined: set[str] = set()
+    for position, image in enumerate(images):
+        facts = object_facts(f"object {position}", image)
+        if facts.machine != _MACHINES.get(platform.machine()) or facts.bits != _POINTER_BITS:
+            raise CrtExportError(
+                f"the object is for another processor ({facts.machine}), it can't run here",
+                hint="export for --board host, or with --emit c: sources of any board run here",
+            )
+        defined += facts.defined
+        undefined |= set(facts.undefined)
+    process = ctypes.CDLL(None)
+    missing = sorted(s for s in undefined.difference(defined) if not hasattr(process, s))
+    if missing:
+        raise CrtExportError(f"the objects need symbols that nothing has: {', '.join(missing)}")
+    return defined
 
 
 def build_shared(

@@ -1,0 +1,94 @@
+"""Runs the code in a package on this computer."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from crtexport.artifact.model import Interface
+from crtexport.errors import CrtExportError
+from crtexport.ir.types import DType, TensorType
+from crtexport.mlf import layout
+from crtexport.mlf.arrays import Array, key_of
+from crtexport.mlf.reader import Package, PackageTensor
+from crtexport.simulate.library import Library, build_shared, load_objects
+from crtexport.simulate.simulation import Simulation
+
+
+def simulate_package(
+    package: Package, samples: Sequence[Mapping[str, Array]]
+) -> list[dict[str, Array]]:
+    """The outputs for each sample; arrays are called as :func:`crtexport.mlf.arrays.key_of` says.
+
+    C sources of any board are compiled with the host's compiler; objects are loaded unmodified
+    and must be for this computer. Raises CrtExportError for packages that can't be run here and
+    for inputs that don't fit, ToolMissingError for a missing compiler or llvmlite, RunFailedError
+    when the model fails.
+    """
+    simulation = load_package(package)
+    keys = [key_of(tensor) for tensor in package.inputs]
+    results = []
+    for sample in samples:
+        missing = [key for key in keys if key not in sample]
+        if missing:
+            raise CrtExportError("there is no array for this input", location=missing[0])
+        outputs = simulation.run([sample[key] for key in keys])
+        results.append({
+            key_of(tensor): array for tensor, array in zip(package.outputs, outputs, strict=True)
+        })
+    return results
+
+
+def load_package(package: Package) -> Simulation:
+    """The one model in ``package``, ready to run. Raises as :func:`simulate_package`."""
+    section = package.module_section
+    if section is None:
+        raise CrtExportError(
+            "the package does not tell the shapes and C names of its tensors",
+            location=str(package.path),
+            hint="packages that crtexport wrote can be simulated",
+        )
+    return Simulation(
+        module=package.module,
+        inputs=tuple(_interface(package, tensor) for tensor in package.inputs),
+        outputs=tuple(_interface(package, tensor) for tensor in package.outputs),
+        library=_library(package),
+        workspace_size=section.workspace.bytes,
+        workspace_align=section.workspace.align,
+        workspace_caller=section.workspace.owner == "caller",
+    )
+
+
+def _interface(package: Package, tensor: PackageTensor) -> Interface:
+    if tensor.shape is None or tensor.field is None:
+        raise CrtExportError(
+            "the package tells no shape or C name for this tensor",
+            location=(str(package.path), tensor.name),
+        )
+    try:
+        dtype = DType(tensor.dtype)
+    except ValueError as error:
+        raise CrtExportError(
+            f"{tensor.dtype} is no element type", location=(str(package.path), tensor.name)
+        ) from error
+    return Interface(tensor.name, tensor.field, TensorType(dtype, tensor.shape))
+
+
+def _library(package: Package) -> Library:
+    sources, objects = package.sources, package.objects
+    if bool(sources) == bool(objects):
+        found = "both C sources and objects" if sources else "neither C sources nor objects"
+        raise CrtExportError(f"the package has {found}", location=str(package.path))
+    if objects:
+        try:
+            return load_objects(objects.values())
+        except CrtExportError as error:
+            raise error.within(str(package.path)) from error
+    with tempfile.TemporaryDirectory(prefix="crtexport-") as name:
+        folder = Path(name)
+        package.extract(folder)
+        return build_shared(
+            [folder / layout.source(source) for source in sources],
+            [folder / layout.INCLUDE_DIR, folder / layout.RUNTIME_INCLUDE_DIR],
+        )
