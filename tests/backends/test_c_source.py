@@ -1,0 +1,463 @@
+"""Generated C files: they compile everywhere, run, and hold to the binary interface."""
+
+from __future__ import annotations
+
+import ctypes
+import dataclasses
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from elftools.elf.constants import SH_FLAGS
+from elftools.elf.elffile import ELFFile
+from elftools.elf.sections import SymbolTableSection
+
+from crtexport.artifact import abi
+from crtexport.artifact.model import (
+    Artifact,
+    Constant,
+    ConstantArg,
+    Function,
+    InputArg,
+    Interface,
+    OutputArg,
+    RegistryEntry,
+    ScalarArg,
+    WorkspaceArg,
+)
+from crtexport.artifact.model import Call as CallStep
+from crtexport.artifact.undefined import UNDEFINED_ALLOWED
+from crtexport.backends import c_source
+from crtexport.backends.c_source import emit_c, emit_registry
+from crtexport.errors import CrtExportError
+from crtexport.ir.types import ConstantRef, DType, TensorType
+from crtexport.kernels.build import KernelBuilder, load
+from crtexport.kernels.ir import Scalar
+from tests.backends.c_support import (
+    COMPILERS,
+    INPUT,
+    compile_object,
+    dense,
+    expected,
+    network,
+    run_tool,
+    runtime_include,
+    shared_library,
+    write,
+)
+from tests.support import require
+
+
+def copier(type_: Scalar, count: int) -> Function:
+    b = KernelBuilder("copy")
+    source = b.buffer("source", type_, count)
+    target = b.buffer("target", type_, count, writable=True)
+    with b.loop("i", count) as i:
+        b.store(target, i, load(source, i))
+    return Function("copy", b.finish())
+
+
+def test_files_are_named_after_the_module_and_sorted() -> None:
+    assert list(emit_c(network("kws"))) == ["kws_lib0.c", "kws_lib1.c", "kws_lib2.c"]
+    assert list(emit_c(network(system_lib=False))) == ["demo_lib0.c", "demo_lib1.c"]
+
+
+def test_the_text_is_what_a_person_would_accept(golden: Callable[[str, str], None]) -> None:
+    for name, text in emit_c(network()).items():
+        golden(f"c/{name}", text)
+
+
+@pytest.mark.parametrize("compiler", COMPILERS)
+@pytest.mark.parametrize("caller", [False, True])
+def test_every_file_compiles_without_a_warning(
+    compiler: str, caller: bool, tmp_path: Path
+) -> None:
+    for path in write(network(workspace_caller=caller), tmp_path):
+        for level in ("-O0", "-Os", "-O3"):
+            compile_object(path, compiler, level)
+
+
+class Pointers(ctypes.Structure):
+    """``struct tvmgen_<m>_inputs`` and its kin, of one member."""
+
+    _fields_ = (("member", ctypes.c_void_p),)
+
+
+def call_run(library: ctypes.CDLL, module: str, *pools: np.ndarray) -> np.ndarray:
+    x, y = INPUT.copy(), np.full((1, 3), 99, np.float32)
+    structs = [Pointers(a.ctypes.data) for a in (x, y, *pools)]
+    run = getattr(library, f"tvmgen_{module}_run")
+    assert run(*(ctypes.byref(s) for s in structs)) == abi.OK
+    np.testing.assert_array_equal(x, INPUT)
+    return y
+
+
+def test_run_computes_the_network(tmp_path: Path) -> None:
+    library = shared_library(write(network(), tmp_path))
+    for _ in range(2):
+        assert call_run(library, "demo").tobytes() == expected().tobytes()
+
+
+def test_a_callers_workspace_is_used_and_nothing_else(tmp_path: Path) -> None:
+    paths = write(network(workspace_caller=True), tmp_path)
+    pool = np.full(64, 0x55, np.uint8)
+    assert call_run(shared_library(paths), "demo", pool[16:48]).tobytes() == expected().tobytes()
+    assert (pool[:16] == 0x55).all()
+    assert (pool[48:] == 0x55).all()
+    assert b".bss" not in writable_sections(compile_object(paths[0], "arm"))
+
+
+@pytest.mark.parametrize("missing", range(4))
+def test_run_refuses_null_pointers(missing: int, tmp_path: Path) -> None:
+    library = shared_library(write(network(), tmp_path))
+    x, y = Pointers(INPUT.ctypes.data), Pointers(np.empty(3, np.float32).ctypes.data)
+    args = [ctypes.byref(x), ctypes.byref(y)]
+    if missing < 2:
+        args[missing] = None
+    else:
+        (x, y)[missing - 2].member = None
+    assert library.tvmgen_demo_run(*args) == abi.ERROR_NULL
+
+
+MICROTVM_APPLICATION = r"""
+#include <stdio.h>
+#include <tvmgen_default.h>
+
+static int8_t input_data[] = {3, -128, 127, 0, 5, -7};
+static float output_data[TVMGEN_DEFAULT_IDENTITY_SIZE / sizeof(float)];
+
+int main(void) {
+  struct tvmgen_default_inputs inputs = {
+      .serving_0 = input_data,
+  };
+  struct tvmgen_default_outputs outputs = {
+      .Identity = (void*)&output_data,
+  };
+  int32_t ret = tvmgen_default_run(&inputs, &outputs);
+  if (ret != 0 || sizeof(input_data) != TVMGEN_DEFAULT_SERVING_0_SIZE) return 1;
+  for (int i = 0; i < 3; i++) printf("%a\n", (double)output_data[i]);
+  return TVMGEN_DEFAULT_WORKSPACE_SIZE == 32 ? 0 : 2;
+}
+"""
+
+REGISTRY_APPLICATION = r"""
+#include <stdio.h>
+#include <string.h>
+#include <tvm/runtime/crt/module.h>
+#include <tvm/runtime/metadata_types.h>
+
+static TVMBackendPackedCFunc find(const char *wanted) {
+  const TVMFuncRegistry *registry = TVMSystemLibEntryPoint()->registry;
+  const char *name = registry->names + sizeof(uint16_t);
+  uint16_t count, index = 0;
+  memcpy(&count, registry->names, sizeof(count));
+  for (; *name != 0; name += strlen(name) + 1, ++index) {
+    if (strcmp(name, wanted) == 0 && index < count) return registry->funcs[index];
+  }
+  return NULL;
+}
+
+int main(void) {
+  int8_t input[] = {99, 3, -128, 127, 0, 5, -7};
+  float output[3];
+  int64_t shape[2] = {1, 6};
+  DLTensor x = {input, {kDLCPU, 0}, 2, {kDLInt, 8, 1}, shape, NULL, 1};
+  DLTensor y = {output, {kDLCPU, 0}, 2, {kDLFloat, 32, 1}, shape, NULL, 0};
+  TVMValue args[2], result;
+  int codes[2] = {kTVMDLTensorHandle, kTVMNDArrayHandle}, code = kTVMNullptr;
+  TVMBackendPackedCFunc run = find("tvmgen_default_run"), about;
+  about = find("tvmgen_default_get_c_metadata");
+  if (run == NULL || about == NULL || find("tvmgen_default_ru") || find("")) return 1;
+  if (about(NULL, NULL, 0, &result, &code, NULL) != 0 || code != kTVMOpaqueHandle) return 2;
+  const struct TVMMetadata *m = (const struct TVMMetadata *)result.v_handle;
+  if (m->version != 1 || m->num_inputs != 1 || m->num_outputs != 1) return 3;
+  if (strcmp(m->mod_name, "tvmgen_default") || strcmp(m->inputs[0].name, "serving_0")) return 4;
+  if (m->inputs[0].num_shape != 2 || m->inputs[0].shape[1] != 6) return 5;
+  if (m->outputs[0].dtype.code != kDLFloat || m->outputs[0].dtype.bits != 32) return 6;
+  if (m->num_workspace_pools != 0 || m->num_constant_pools != 0) return 7;
+  if (about(NULL, NULL, 0, NULL, NULL, NULL) != -1) return 8;
+  args[0].v_handle = &x;
+  args[1].v_handle = &y;
+  if (run(args, codes, 1, &result, &code, NULL) != -2) return 9;
+  codes[0] = kTVMArgInt;
+  if (run(args, codes, 2, &result, &code, NULL) != -2) return 10;
+  codes[0] = kTVMDLTensorHandle;
+  if (run(NULL, codes, 2, &result, &code, NULL) != -1) return 11;
+  args[0].v_handle = NULL;
+  if (run(args, codes, 2, &result, &code, NULL) != -1) return 12;
+  args[0].v_handle = &x;
+  y.data = NULL;
+  if (run(args, codes, 2, &result, &code, NULL) != -1) return 13;
+  y.data = output;
+  if (run(args, codes, 2, &result, &code, NULL) != 0) return 14;
+  for (int i = 0; i < 3; i++) printf("%a\n", (double)output[i]);
+  return 0;
+}
+"""
+
+
+SANITIZERS = ("-fsanitize=address,undefined", "-fno-sanitize-recover=all")
+
+
+@pytest.mark.parametrize("program", [MICROTVM_APPLICATION, REGISTRY_APPLICATION])
+@pytest.mark.parametrize(("compiler", "flags"), [("gcc", SANITIZERS), ("clang", ("-O2",))])
+def test_applications_find_and_run_the_model(
+    program: str, compiler: str, flags: tuple[str, ...], tmp_path: Path
+) -> None:
+    require(compiler)
+    sources = write(network("default"), tmp_path)
+    (tmp_path / "main.c").write_text(program)
+    run_tool(
+        compiler, "-std=c99", "-Wall", "-Wextra", "-Werror", "-g", *flags,
+        f"-I{runtime_include()}", f"-I{tmp_path}", *sources, tmp_path / "main.c",
+        "-o", tmp_path / "main",
+    )
+    values = [float.fromhex(line) for line in run_tool(tmp_path / "main").split()]
+    np.testing.assert_array_equal(np.array([values], np.float32), expected())
+
+
+def test_the_packed_function_takes_the_callers_workspace_last(tmp_path: Path) -> None:
+    library = shared_library(write(network(workspace_caller=True), tmp_path))
+    x, y, pool = INPUT.copy(), np.zeros((1, 3), np.float32), np.zeros(32, np.uint8)
+
+    class DLTensor(ctypes.Structure):
+        _fields_ = (
+            ("data", ctypes.c_void_p), ("device", ctypes.c_int32 * 2), ("ndim", ctypes.c_int32),
+            ("dtype", ctypes.c_uint8 * 4), ("shape", ctypes.c_void_p),
+            ("strides", ctypes.c_void_p), ("byte_offset", ctypes.c_uint64),
+        )
+
+    tensors = [DLTensor(data=a.ctypes.data) for a in (x, y, pool)]
+    args = (ctypes.c_void_p * 3)(*(ctypes.addressof(t) for t in tensors))
+    run = library.tvmgen_demo_run_packed
+    assert run(args, (ctypes.c_int * 3)(7, 7, 7), 2, None, None, None) == abi.ERROR_ARGUMENTS
+    assert run(args, (ctypes.c_int * 3)(7, 13, 7), 3, None, None, None) == abi.OK
+    assert y.tobytes() == expected().tobytes()
+
+
+# ---- what is in the objects
+
+
+def writable_sections(path: Path) -> dict[bytes, int]:
+    with path.open("rb") as stream:
+        return {
+            s.name.encode(): s["sh_size"] for s in ELFFile(stream).iter_sections()
+            if s["sh_flags"] & SH_FLAGS.SHF_WRITE and s["sh_size"]
+        }
+
+
+def symbols(path: Path) -> tuple[set[str], set[str]]:
+    """Names of the global symbols that an object defines, and of those that it lacks."""
+    defined, undefined = set(), set()
+    with path.open("rb") as stream:
+        for section in ELFFile(stream).iter_sections():
+            if isinstance(section, SymbolTableSection):
+                for symbol in section.iter_symbols():
+                    if symbol["st_info"]["bind"] == "STB_GLOBAL":
+                        missing = symbol["st_shndx"] == "SHN_UNDEF"
+                        (undefined if missing else defined).add(symbol.name)
+    return defined, undefined
+
+
+@pytest.mark.parametrize("compiler", ["gcc", "clang", "arm", "riscv"])
+def test_only_the_workspace_can_be_written_and_nothing_runs_before_main(
+    compiler: str, tmp_path: Path
+) -> None:
+    flags = ("-Os", "-fno-pic", "-fno-pie") if compiler in ("gcc", "clang") else ("-Os",)
+    for path in write(network(), tmp_path):
+        result = compile_object(path, compiler, *flags)
+        sections = writable_sections(result)
+        assert sections == ({b".bss": 32} if path.name == "demo_lib0.c" else {})
+        with result.open("rb") as stream:
+            names = {s.name for s in ELFFile(stream).iter_sections()}
+        assert not {n for n in names if "init" in n or "ctors" in n}
+
+
+def test_objects_define_and_lack_only_what_they_announce(tmp_path: Path) -> None:
+    results = [compile_object(p, "arm", "-Os") for p in write(network(), tmp_path)]
+    defined, undefined = (set().union(*names) for names in zip(*map(symbols, results), strict=True))
+    assert defined == {
+        "tvmgen_demo_run", "tvmgen_demo_run_packed", "tvmgen_demo_get_c_metadata",
+        "TVMSystemLibEntryPoint",
+    }
+    assert undefined - defined <= set(UNDEFINED_ALLOWED)
+
+
+def test_workspace_and_constants_go_where_the_build_says(tmp_path: Path) -> None:
+    path = write(network(), tmp_path)[0]
+    result = compile_object(
+        path, "arm", '-DTVMGEN_DEMO_WORKSPACE_ATTR=__attribute__((section(".noinit")))',
+        '-DTVMGEN_DEMO_CONSTANTS_ATTR=__attribute__((section(".qspi")))',
+    )
+    with result.open("rb") as stream:
+        sections = {s.name: s for s in ELFFile(stream).iter_sections()}
+        assert sections[".noinit"]["sh_size"] == 32
+        assert sections[".noinit"]["sh_addralign"] == 16
+        assert sections[".qspi"]["sh_addralign"] == 32
+        assert ".bss" not in sections or not sections[".bss"]["sh_size"]
+
+
+def test_two_models_live_in_one_program_with_one_registry(tmp_path: Path) -> None:
+    paths, entries = [], []
+    for module in ("one", "two"):
+        artifact = network(module, system_lib=False)
+        paths += write(artifact, tmp_path)
+        entries += artifact.registry
+    paths.append(tmp_path / "registry.c")
+    paths[-1].write_text(emit_registry(entries, "/* both */\n"))
+    compile_object(paths[-1], "clang")
+    library = shared_library(paths)
+    assert call_run(library, "one").tobytes() == call_run(library, "two").tobytes()
+    library.TVMSystemLibEntryPoint.restype = ctypes.POINTER(ctypes.POINTER(ctypes.c_void_p))
+    names = library.TVMSystemLibEntryPoint().contents[0]
+    blob = abi.registry_names(entries, little_endian=True)
+    assert ctypes.string_at(names, len(blob)) == blob
+
+
+# ---- shapes of artifacts
+
+
+def passing(**changes: object) -> Artifact:
+    """A network that copies its float input to its output."""
+    fields = {
+        "inputs": (Interface("x", "x", TensorType(DType.FLOAT32, (4,))),),
+        "outputs": (Interface("x", "x", TensorType(DType.FLOAT32, (4,))),),
+        "constants": (), "functions": (copier(Scalar.F32, 4),),
+        "calls": (CallStep("copy", (InputArg(0), OutputArg(0))),),
+        "workspace_size": 0,
+    }
+    return network(**(fields | changes))
+
+
+def test_without_a_workspace_there_is_none(tmp_path: Path) -> None:
+    for caller in (False, True):
+        paths = write(passing(workspace_caller=caller), tmp_path)
+        assert "workspace" not in paths[0].read_text()
+        for compiler in ("gcc", "clang", "arm"):
+            assert writable_sections(compile_object(paths[0], compiler)) == {}
+
+
+def test_arguments_reach_into_tensors_and_constants(tmp_path: Path) -> None:
+    data = np.arange(4, dtype=np.float32)
+    artifact = passing(
+        constants=(Constant("raw", Scalar.U8, 16, ConstantRef.of(data.view(np.uint8)), 4),),
+        functions=(dataclasses.replace(copier(Scalar.F32, 1), symbol="copy"),),
+        calls=(
+            CallStep("copy", (InputArg(0, 4), OutputArg(0))),
+            CallStep("copy", (ConstantArg("raw", 12), OutputArg(0, 8))),
+            CallStep("copy", (ConstantArg("raw"), OutputArg(0, 4))),
+        ),
+    )
+    paths = write(artifact, tmp_path)
+    for compiler in ("gcc", "clang", "arm"):
+        compile_object(paths[0], compiler)
+    library = shared_library(paths)
+    x, y = np.array([5, 6, 7, 8], np.float32), np.zeros(4, np.float32)
+    structs = [Pointers(x.ctypes.data), Pointers(y.ctypes.data)]
+    assert library.tvmgen_demo_run(*(ctypes.byref(s) for s in structs)) == 0
+    assert y.tolist() == [6, 0, 3, 0]
+
+
+def test_scalars_empty_arrays_and_missing_sides_compile(tmp_path: Path) -> None:
+    one = TensorType(DType.BOOL, ())
+    artifact = passing(
+        inputs=(), outputs=(Interface("flag", "flag", one),), functions=(copier(Scalar.U8, 1),),
+        constants=(Constant("one", Scalar.U8, 1, ConstantRef(1, b"\1"), 1),
+                   Constant("unused", Scalar.I32, 0, ConstantRef(0, b""), 4)),
+        calls=(CallStep("copy", (ConstantArg("one"), OutputArg(0))),),
+    )
+    for path in write(artifact, tmp_path):
+        for compiler in ("gcc", "clang", "arm"):
+            compile_object(path, compiler)
+
+
+HOSTILE = 'q"uo\\te\n*/ int evil; /*??/\u202e日本'
+
+
+def test_hostile_names_stay_text(tmp_path: Path) -> None:
+    base = network(header_comment=(HOSTILE, "second"))
+    artifact = dataclasses.replace(
+        base,
+        inputs=(dataclasses.replace(base.inputs[0], name=HOSTILE),),
+        constants=tuple(dataclasses.replace(c, comment=HOSTILE) for c in base.constants),
+        functions=tuple(
+            dataclasses.replace(f, kernel=dataclasses.replace(f.kernel, doc=(HOSTILE,)))
+            for f in base.functions
+        ),
+        calls=tuple(dataclasses.replace(c, comment=HOSTILE) for c in base.calls),
+    )
+    paths = write(artifact, tmp_path)
+    for path in paths:
+        for compiler in ("gcc", "clang", "arm"):
+            compile_object(path, compiler)
+    assert call_run(shared_library(paths), "demo").tobytes() == expected().tobytes()
+    for path in [*paths, tmp_path / "tvmgen_demo.h"]:
+        assert "\u202e" not in path.read_text(encoding="utf-8")
+
+
+def test_output_does_not_depend_on_hashes() -> None:
+    code = (
+        "from tests.backends.c_support import network; from crtexport.backends.c_source import "
+        "emit_c; import hashlib; "
+        "print(hashlib.sha256(repr(emit_c(network())).encode()).hexdigest())"
+    )
+    digests = {
+        subprocess.run(
+            [sys.executable, "-c", code], capture_output=True, text=True, check=True,
+            env={"PYTHONHASHSEED": seed, "PYTHONPATH": ":".join(sys.path), "PATH": "/usr/bin:/bin"},
+        ).stdout
+        for seed in ("1", "2")
+    }
+    assert len(digests) == 1
+
+
+# ---- refusals
+
+
+def with_call(*args: object) -> Artifact:
+    return passing(calls=(CallStep("copy", args),))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("artifact", "problem"),
+    [
+        (with_call(OutputArg(0), InputArg(0)), "target would be written, but is read-only"),
+        (with_call(InputArg(0)), "takes 2 arguments, not 1"),
+        (with_call(InputArg(0), ScalarArg(1, Scalar.I32)), "target is not a i32"),
+        (with_call(ConstantArg("none"), OutputArg(0)), "there is no constant 'none'"),
+        (passing(calls=(CallStep("other", ()),)), "'other' is wrong: it is not defined"),
+        (network(calls=(CallStep(
+            "tvmgen_demo_dense",
+            (InputArg(0), ConstantArg("tvmgen_demo_weights"), ConstantArg("tvmgen_demo_bias"),
+             WorkspaceArg(16), WorkspaceArg(0)),
+        ),)), "offset is not a pointer"),
+        (passing(functions=(copier(Scalar.F32, 4),) * 2), "'copy' would be defined twice"),
+        (passing(constants=(Constant("copy", Scalar.U8, 1, ConstantRef(1, b"1"), 1),)),
+         "'copy' would be defined twice"),
+        (passing(constants=(Constant("c", Scalar.I16, 3, ConstantRef(2, b"12"), 2),),
+                 calls=(CallStep("copy", (ConstantArg("c"), OutputArg(0))),)),
+         "has 1 elements where 3 are announced"),
+        (passing(registry=(RegistryEntry("n" * 120, "s"),)), "at most 119 bytes"),
+        (passing(registry=(RegistryEntry("n", "s"), RegistryEntry("n", "t"))), "must be unique"),
+    ],
+)
+def test_contradictions_are_refused(artifact: Artifact, problem: str) -> None:
+    with pytest.raises(CrtExportError, match=problem):
+        emit_c(artifact)
+
+
+def test_constants_that_would_be_absurd_as_text_are_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(c_source, "MAX_CONSTANTS", 40)
+    with pytest.raises(CrtExportError, match="more than the 40") as caught:
+        emit_c(network())
+    assert "--emit llvm" in str(caught.value)
+
+
+def test_what_no_call_reaches_is_not_printed() -> None:
+    text = emit_c(network(functions=(*network().functions, Function("spare", dense()))))
+    assert "spare" not in text["demo_lib0.c"]
