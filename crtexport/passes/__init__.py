@@ -15,8 +15,9 @@ from crtexport.passes.fuse_pad import fuse_pad
 
 Pass = Callable[[Graph], Graph]
 
+# Dead readers would keep a clamp from being fused, so they go before; fusing leaves dead Pads.
 PIPELINE: tuple[Pass, ...] = (
-    fold_constants, fuse_pad, fuse_activation, drop_dead, copy_outputs,
+    fold_constants, drop_dead, fuse_pad, fuse_activation, drop_dead, copy_outputs,
 )
 
 

@@ -84,8 +84,18 @@ def test_all_passes_together_change_nothing(network: Graph, seed: int) -> None:
         execute_planned(simplified, result, inputs), execute(network, inputs), strict=True
     ):
         np.testing.assert_array_equal(found, expected, strict=True)
-    again = passes.run(simplified)
-    assert again == simplified
+    assert passes.run(simplified) == simplified
+
+
+def test_readers_without_use_do_not_keep_clamps_from_being_fused() -> None:
+    b = GraphBuilder()
+    x = b.input(2, 4)
+    total = b.node(Add(), x, x)
+    b.node(Tanh(), total)
+    graph = b.finish(b.node(Relu(), total))
+    simplified = passes.run(graph)
+    assert ops(simplified) == [Add(Activation.RELU)]
+    same_results(graph, simplified)
 
 
 def test_a_pass_that_breaks_a_graph_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
