@@ -1,0 +1,30 @@
+"""``crtexport convert``: from any format that is read to model.json."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from crtexport import pipeline
+from crtexport.cli.options import FILE, model_argument, with_output
+from crtexport.cli.output import Output
+from crtexport.importers.crtjson import save
+
+
+@click.command("convert", short_help="Turn a model into model.json.")
+@model_argument
+@click.option(
+    "-o", "--output", type=FILE, required=True, metavar="model.json",
+    help="The file to write; large constants go to a .safetensors file beside it.",
+)
+@with_output
+def command(out: Output, model: Path, output: Path) -> None:
+    """Write MODEL as model.json, which can be read, edited and exported."""
+    with out.steps() as step:
+        step(f"read {model}")
+        graph = pipeline.load(model)
+        step(f"write {output}")
+        save(graph, output)
+    out.result({"model": str(output), "nodes": len(graph.nodes), "tensors": len(graph.tensors)})
+    out.line(f"{output}: {len(graph.nodes)} nodes, {len(graph.tensors)} tensors")

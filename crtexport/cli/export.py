@@ -1,0 +1,90 @@
+"""``crtexport export`` (or just a model): from a network to a package."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal
+
+import click
+
+from crtexport import pipeline
+from crtexport.cli.options import (
+    FILE,
+    board_option,
+    model_argument,
+    rounding_option,
+    with_output,
+)
+from crtexport.cli.output import Output
+from crtexport.cli.run import run_and_show
+
+
+@click.command("export", short_help="Export a model as a package for a board.")
+@model_argument
+@board_option("host")
+@click.option(
+    "-o", "--output", type=FILE, metavar="FILE.tar",
+    help="The package to write; by default MODEL-BOARD.tar in the current folder.",
+)
+@click.option(
+    "--emit", type=click.Choice(["llvm", "c"]), help="Objects or C sources; by default the board's."
+)
+@click.option(
+    "--optimize", type=click.Choice(["size", "balanced", "speed"]),
+    help="What code is made for; by default the board's.",
+)
+@click.option(
+    "--workspace", type=click.Choice(["static", "caller"]), default="static", show_default=True,
+    help="Memory for intermediate results: the module's own, or handed in with each call.",
+)
+@rounding_option
+@click.option(
+    "--module-name", metavar="NAME",
+    help="NAME in tvmgen_NAME_run and all other names; by default the model's.",
+)
+@click.option(
+    "--no-system-lib", is_flag=True,
+    help="Leave out TVMSystemLibEntryPoint, for firmware that links several packages.",
+)
+@click.option("--run", "run_it", is_flag=True, help="Then build and run the board's firmware.")
+@click.option(
+    "--input", "given", type=FILE, metavar="FILE.npz",
+    help="With --run: arrays by the names of the inputs; without it a fixed pattern is used.",
+)
+@with_output
+def command(
+    out: Output, model: Path, board: str, output: Path | None,
+    emit: Literal["c", "llvm"] | None,
+    optimize: Literal["size", "balanced", "speed"] | None,
+    workspace: Literal["static", "caller"], rounding: str, module_name: str | None,
+    no_system_lib: bool, run_it: bool, given: Path | None,
+) -> None:
+    """Export MODEL (model.json or .tflite) as a package for a board."""
+    if given is not None and not run_it:
+        raise click.UsageError("--input goes with --run")
+    with out.steps() as step:
+        exported = pipeline.export(
+            model, board=board, output=output, emit=emit, optimize=optimize, workspace=workspace,
+            rounding=rounding, module_name=module_name, system_lib=not no_system_lib, progress=step,
+        )
+    _show(out, exported)
+    data = _data(exported)
+    if run_it:
+        data["run"] = run_and_show(out, exported.path, given=given)
+    out.result(data)
+
+
+def _data(exported: pipeline.Exported) -> dict[str, object]:
+    return {
+        "package": str(exported.path),
+        "board": exported.board,
+        "module": exported.artifact.module,
+        "emit": exported.emit,
+        "bytes": exported.sizes,
+    }
+
+
+def _show(out: Output, exported: pipeline.Exported) -> None:
+    what = "objects" if exported.emit == "llvm" else "C sources"
+    out.line(f"{exported.path}: {exported.artifact.module} for {exported.board}, {what}")
+    out.table("Memory", ("what", "bytes"), exported.sizes.items())

@@ -1,0 +1,127 @@
+"""``crtexport inspect``: what is in a package, or what a model looks like on its way to code."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from crtexport import pipeline
+from crtexport.cli.options import FILE, board_option, rounding_option, with_output
+from crtexport.cli.output import Output
+from crtexport.mlf.metadata import Module, Section
+from crtexport.mlf.reader import Package, PackageTensor, open_package
+
+
+@click.command("inspect", short_help="Show a package, or a stage of exporting a model.")
+@click.argument("path", metavar="PACKAGE|MODEL", type=FILE)
+@click.option(
+    "--stage", type=click.Choice(["graph", "plan", "kernels", "c", "llvm"]),
+    help="Print this stage of exporting MODEL instead of the summary of PACKAGE.",
+)
+@board_option("host")
+@rounding_option
+@with_output
+def command(
+    out: Output, path: Path, stage: pipeline.Stage | None, board: str, rounding: str
+) -> None:
+    """Show what PACKAGE holds, whoever wrote it, or one --stage of exporting MODEL."""
+    if stage is not None:
+        text = pipeline.stage(path, stage, board=board, rounding=rounding)
+        if out.as_json:
+            out.result({"stage": stage, "text": text})
+        else:
+            out.raw(text)
+        return
+    package = open_package(path)
+    out.result(_data(package))
+    _summary(out, package)
+
+
+def _data(package: Package) -> dict[str, Any]:
+    return {
+        "package": str(package.path),
+        "files": {name: package.size(name) for name in package.names},
+        "metadata": package.raw_metadata,
+    }
+
+
+def _summary(out: Output, package: Package) -> None:
+    section = package.section
+    writer = f"crtexport {section.version}" if section else "another exporter"
+    out.line(
+        f"{package.path}: Model Library Format {package.metadata.version}, written by {writer}"
+    )
+    out.line()
+    if section:
+        _show_section(out, section)
+    for name, module in package.modules.items():
+        _show_module(out, name, module)
+    if len(package.modules) == 1:
+        tensors = [("input", t) for t in package.inputs] + [("output", t) for t in package.outputs]
+        out.table(
+            "Inputs and outputs", ("", "name", "in C", "type", "bytes", "quantization"),
+            ((kind, t.name, t.field or "-", _type(t), t.nbytes, _quant(t)) for kind, t in tensors),
+        )
+    out.table("Files", ("name", "bytes"), ((name, package.size(name)) for name in package.names))
+
+
+def _show_section(out: Output, section: Section) -> None:
+    abi = section.abi
+    out.table("Target", ("fact", "value"), [
+        ("board", section.board.name),
+        ("code", "objects" if section.emit == "llvm" else "C sources"),
+        ("triple", abi.triple),
+        ("processor", " ".join((abi.cpu, *abi.features))),
+        ("float ABI", abi.float_abi or abi.abi or "that of the triple"),
+        ("system library", "yes" if section.system_lib else "no"),
+        ("needs from the firmware", _needs(section)),
+    ])
+    if section.objects:
+        kinds = sorted({kind for made in section.objects.values() for kind in made.sections})
+        out.table(
+            "Objects", ("name", *kinds),
+            (
+                (name, *(made.sections.get(kind, 0) for kind in kinds))
+                for name, made in section.objects.items()
+            ),
+        )
+
+
+def _needs(section: Section) -> str:
+    if section.undefined.used is not None:
+        return ", ".join(section.undefined.used) or "nothing"
+    # Which of them a compiler will ask for is not known before it runs.
+    return f"at most {len(section.undefined.allowed)} symbols; --json lists them"
+
+
+def _show_module(out: Output, name: str, module: Module) -> None:
+    rows: list[tuple[str, object]] = [
+        ("style", module.style),
+        ("executor", ", ".join(module.executors) or "-"),
+        ("target", "; ".join(module.target) or "-"),
+        ("exported", module.export_datetime or "-"),
+    ]
+    for main in module.memory.functions.main:
+        rows += [
+            (f"workspace bytes (device {main.device})", f"{main.workspace_size_bytes:,}"),
+            ("constant bytes", f"{main.constants_size_bytes:,}"),
+            ("input and output bytes", f"{main.io_size_bytes:,}"),
+        ]
+    out.table(f"Module {name}", ("fact", "value"), rows)
+
+
+def _type(tensor: PackageTensor) -> str:
+    if tensor.shape is None:
+        return tensor.dtype
+    return f"{tensor.dtype}[{'x'.join(map(str, tensor.shape))}]"
+
+
+def _quant(tensor: PackageTensor) -> str:
+    quant = tensor.quantization
+    if quant is None:
+        return "-"
+    if len(quant.scale) == 1:
+        return f"{quant.scale[0]:.9g} * (q - {quant.zero_point[0]})"
+    return f"{len(quant.scale)} scales along axis {quant.axis}"

@@ -1,0 +1,102 @@
+"""The program ``crtexport``: finds the command, and turns errors into words and exit codes.
+
+Exit codes: 0 success, 1 a run or a comparison failed, 2 bad input or usage, 3 a tool is missing,
+70 a defect of this program, 130 interrupted.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+import sys
+import traceback
+from collections.abc import Sequence
+from pathlib import Path
+
+import click
+
+import crtexport
+from crtexport.cli import boards, convert, export, inspect, run, schema, simulate, verify
+from crtexport.cli.options import Settings
+from crtexport.errors import CrtExportError, printable
+
+_INTERNAL = 70  # EX_SOFTWARE
+_INTERRUPTED = 130
+
+
+class _ModelFirst(click.Group):
+    """A first argument that is no command is a model to export."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        if args and args[0] not in self.commands and args[0] not in ("-h", "--help", "--version"):
+            meant = difflib.get_close_matches(args[0], list(self.commands), n=1)
+            if meant and not args[0].startswith("-") and not Path(args[0]).exists():
+                ctx.fail(f"there is no command or model {args[0]!r}; did you mean {meant[0]!r}?")
+            args = ["export", *args]
+        return super().parse_args(ctx, args)
+
+
+@click.group(
+    cls=_ModelFirst,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    options_metavar="",
+    subcommand_metavar="MODEL|COMMAND [OPTIONS]",
+    epilog="`crtexport MODEL --board NAME` is short for `crtexport export MODEL --board NAME`.",
+)
+@click.version_option(crtexport.__version__, prog_name="crtexport")
+def cli() -> None:
+    """Export trained networks as static C or objects for microcontrollers."""
+
+
+for _command in (
+    export.command, run.command, simulate.command, verify.command, inspect.command, boards.command,
+    convert.command, schema.command,
+):
+    cli.add_command(_command)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command; returns its exit code. ``arguments`` default to the process's."""
+    settings = Settings()
+    try:
+        code = cli.main(
+            args=list(sys.argv[1:] if arguments is None else arguments),
+            prog_name="crtexport", standalone_mode=False, obj=settings,
+        )
+        sys.stdout.flush()
+        return int(code or 0)
+    except CrtExportError as error:
+        _show_trace(settings)
+        _say_error(str(error))
+        return error.exit_code
+    except click.exceptions.NoArgsIsHelpError as error:
+        error.show()
+        return error.exit_code
+    except click.ClickException as error:
+        context = error.ctx if isinstance(error, click.UsageError) else None
+        help_line = f"\n  hint: {context.command_path} --help" if context else ""
+        _say_error(printable(error.format_message(), keep_newlines=True) + help_line)
+        return error.exit_code
+    except (click.Abort, KeyboardInterrupt):
+        click.echo("interrupted", err=True)
+        return _INTERRUPTED
+    except BrokenPipeError:
+        # Whoever read our output has enough; Python must not fail again while closing it.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    except Exception as error:  # the last resort, so that users see words instead of a traceback
+        _show_trace(settings)
+        _say_error(
+            f"internal error ({type(error).__name__}: {printable(str(error))})\n"
+            "  hint: this is a defect of crtexport, please report it; --debug shows where it is"
+        )
+        return _INTERNAL
+
+
+def _say_error(text: str) -> None:
+    click.echo(click.style("error: ", fg="red", bold=True) + text, err=True)
+
+
+def _show_trace(settings: Settings) -> None:
+    if settings.debug:
+        click.echo(traceback.format_exc(), err=True, nl=False)

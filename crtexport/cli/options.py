@@ -1,0 +1,86 @@
+"""Options that several commands share."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+
+from crtexport.cli.output import Output
+
+Command = Callable[..., Any]
+
+FILE = click.Path(path_type=Path)
+"""A path; whether it can be read or written is for the library to say."""
+
+
+class Settings:
+    """What the program's outermost frame must know of the command's options."""
+
+    def __init__(self) -> None:
+        self.debug = False
+
+
+def _set_debug(context: click.Context, _: click.Parameter, value: bool) -> None:
+    context.ensure_object(Settings).debug |= value
+
+
+def with_output(command: Command) -> Command:
+    """Adds ``-v``, ``-q``, ``--json`` and ``--debug``; the command gets an Output first."""
+
+    @click.option("-v", "--verbose", is_flag=True, help="Tell every step.")
+    @click.option("-q", "--quiet", is_flag=True, help="Print nothing but errors.")
+    @click.option(
+        "--json", "as_json", is_flag=True, help="Print one JSON object and nothing else."
+    )
+    @click.option(
+        "--debug", is_flag=True, expose_value=False, callback=_set_debug,
+        help="Show where in the program an error arose.",
+    )
+    @functools.wraps(command)
+    def wrapped(*args: Any, verbose: bool, quiet: bool, as_json: bool, **kwargs: Any) -> Any:
+        if verbose and quiet:
+            raise click.UsageError("-v and -q exclude each other")
+        return command(Output(as_json=as_json, verbosity=verbose - quiet), *args, **kwargs)
+
+    return wrapped
+
+
+def model_argument(command: Command) -> Command:
+    """The argument MODEL."""
+    return click.argument("model", type=FILE)(command)
+
+
+def package_argument(command: Command) -> Command:
+    """The argument PACKAGE."""
+    return click.argument("package", type=FILE)(command)
+
+
+def board_option(default: str | None) -> Callable[[Command], Command]:
+    """``--board``, a name or the path of a YAML file."""
+    return click.option(
+        "--board", metavar="NAME|FILE", default=default, show_default=default is not None,
+        help="The board to generate for; `crtexport boards` lists them.",
+    )
+
+
+def rounding_option(command: Command) -> Command:
+    """``--rounding``"""
+    return click.option(
+        "--rounding", type=click.Choice(["double", "single"]), default="double", show_default=True,
+        help="Round integers twice, as TensorFlow Lite Micro does, or once, as LiteRT 2.x does.",
+    )(command)
+
+
+def array_options(command: Command) -> Command:
+    """``--input`` and ``--output``, both .npz."""
+    command = click.option(
+        "--output", "save", type=FILE, metavar="FILE.npz", help="Keep the outputs in this file."
+    )(command)
+    return click.option(
+        "--input", "given", type=FILE, metavar="FILE.npz",
+        help="Arrays by the names of the inputs; without it a fixed pattern is used.",
+    )(command)

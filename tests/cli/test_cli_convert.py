@@ -1,0 +1,36 @@
+"""``crtexport convert``"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from crtexport import pipeline
+from crtexport.cli.main import main
+from crtexport.ir import text
+from tests.cli.support import DIGITS
+
+
+def test_a_converted_model_is_the_same_network(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    copy = tmp_path / "copy.json"
+    assert main(["convert", str(DIGITS), "-o", str(copy)]) == 0
+    assert capsys.readouterr().out.startswith(f"{copy}: ")
+    one, two = pipeline.load(DIGITS), pipeline.load(copy)
+    assert one.nodes == two.nodes
+    assert [t.type for t in one.tensors] == [t.type for t in two.tensors]
+    assert text.dump(one).splitlines()[2:] == text.dump(two).splitlines()[2:]
+
+
+def test_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["convert", str(DIGITS), "--output", str(tmp_path / "m.json"), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["nodes"] > 0
+
+
+def test_a_missing_folder_is_an_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["convert", str(DIGITS), "-o", str(tmp_path / "no" / "m.json")]) == 2
+    assert capsys.readouterr().err.startswith("error: ")
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,70 @@
+"""``crtexport inspect``"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from crtexport.cli.main import main
+from tests.cli.support import DIGITS, exported
+from tests.mlf.support import tar_of
+
+
+@pytest.mark.parametrize("emit", ["c", "llvm"])
+def test_a_package_is_summed_up(
+    emit: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    package = exported(tmp_path, board="mps2_an386", emit="c" if emit == "c" else "llvm")
+    assert main(["inspect", str(package)]) == 0
+    text = capsys.readouterr().out
+    assert text.startswith(f"{package}: Model Library Format 7, written by crtexport ")
+    for part in ("mps2_an386", "int8[1x8x8x1]", "metadata.json", "needs from the firmware"):
+        assert part in text
+    assert ("Objects" in text) == (emit == "llvm")
+
+
+def test_a_package_as_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    package = exported(tmp_path)
+    assert main(["inspect", str(package), "--json"]) == 0
+    data = json.loads(capsys.readouterr().out)
+    assert data["metadata"]["version"] == 7
+    assert data["files"]["metadata.json"] > 0
+
+
+def test_a_package_of_another_exporter(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    metadata = {
+        "version": 5, "model_name": "default", "target": {"1": "c"}, "executors": ["aot"],
+        "style": "full-model",
+        "memory": {"functions": {"main": [{"device": 1, "workspace_size_bytes": 1234, "inputs": {
+            "x\x1b[31m": {"size": 4, "dtype": "int8"}}}]}},
+    }
+    package = tar_of(tmp_path / "t.tar", {"./metadata.json": json.dumps(metadata).encode()})
+    assert main(["inspect", str(package)]) == 0
+    text = capsys.readouterr().out
+    assert "Model Library Format 5, written by another exporter" in text
+    assert "1,234" in text
+    assert "\x1b" not in text
+    assert "x\\x1b[31m" in text
+
+
+@pytest.mark.parametrize(
+    ("stage", "part"),
+    [("graph", "Conv2D"), ("plan", "workspace"), ("kernels", "for"), ("c", "int32_t"),
+     ("llvm", "define")],
+)
+def test_a_model_on_its_way_to_code(
+    stage: str, part: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["inspect", str(DIGITS), "--stage", stage, "--board", "mps2_an386"]) == 0
+    text = capsys.readouterr().out
+    assert part.lower() in text.lower()
+    assert main(["inspect", str(DIGITS), "--stage", stage, "--board", "mps2_an386", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["text"].strip() == text.strip()
+
+
+def test_a_model_without_a_stage_is_no_package(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["inspect", str(DIGITS)]) == 2
+    error = capsys.readouterr().err
+    assert "no readable tar file" in error

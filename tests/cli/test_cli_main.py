@@ -1,0 +1,163 @@
+"""The program as a whole: which command is meant, errors as words, exit codes."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import click
+import pytest
+from click.testing import CliRunner
+
+import crtexport
+from crtexport.cli.main import cli, main
+from crtexport.errors import CrtExportError, RunFailedError, ToolMissingError
+from tests.support import ROOT
+
+COMMANDS = sorted(cli.commands)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_explains_itself(command: str) -> None:
+    result = CliRunner().invoke(cli, [command, "--help"])
+    assert result.exit_code == 0
+    assert f"Usage: cli {command}" in result.output
+    assert "--json" in result.output
+    for parameter in cli.commands[command].params:
+        if isinstance(parameter, click.Option):
+            assert parameter.help, f"{command} {parameter.opts} has no help"
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_has_tests_and_a_paragraph(command: str) -> None:
+    assert (Path(__file__).parent / f"test_cli_{command}.py").is_file()
+    assert f"crtexport {command}" in (ROOT / "docs" / "cli.md").read_text(encoding="utf-8")
+
+
+def test_every_option_is_documented() -> None:
+    text = (ROOT / "docs" / "cli.md").read_text(encoding="utf-8")
+    for command in cli.commands.values():
+        for parameter in command.params:
+            if isinstance(parameter, click.Option):
+                assert parameter.opts[-1] in text, f"{command.name} {parameter.opts}"
+
+
+def test_help_and_version(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--help"]) == 0
+    assert main(["--version"]) == 0
+    text = capsys.readouterr().out
+    assert "MODEL|COMMAND" in text
+    assert crtexport.__version__ in text
+
+
+def test_without_arguments_the_help_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([]) == 2
+    assert "Usage: crtexport" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["x.json", "--board", "host"], ["export", "x.json"], ["--board", "host", "x.json"]],
+)
+def test_a_first_argument_that_is_no_command_is_a_model(
+    arguments: list[str], capsys: pytest.CaptureFixture[str], tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(arguments) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("error: x.json")
+    assert "No such file" in error or "no such file" in error.lower()
+
+
+def test_a_mistyped_command_is_corrected(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["simulte", "x.tar"]) == 2
+    assert "no command or model 'simulte'; did you mean 'simulate'?" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["boards", "--frobnicate"], "--frobnicate"),
+        (["export"], "MODEL"),
+        (["export", "m.json", "--emit", "java"], "'java' is not one of 'llvm', 'c'"),
+        (["boards", "-v", "-q"], "-v and -q exclude each other"),
+        (["run", "p.tar", "--timeout", "0"], "0"),
+    ],
+)
+def test_wrong_usage_says_what_is_wrong_and_where_help_is(
+    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(arguments) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.startswith("error: ")
+    assert message in captured.err
+    assert f"hint: crtexport {arguments[0]} --help" in captured.err
+
+
+def fails_with(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:
+    def listing() -> None:
+        raise error
+
+    monkeypatch.setattr("crtexport.cli.boards.list_boards", listing)
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (CrtExportError("bad", location=("a", "b\x1b"), hint="do"), 2),
+        (ToolMissingError("bad", location=("a", "b\x1b"), hint="do"), 3),
+        (RunFailedError("bad", location=("a", "b\x1b"), hint="do"), 1),
+    ],
+)
+def test_an_error_is_words_and_an_exit_code(
+    error: CrtExportError, code: int, monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    fails_with(monkeypatch, error)
+    assert main(["boards"]) == code
+    assert capsys.readouterr() == ("", "error: a → b\\x1b: bad\n  hint: do\n")
+
+
+def test_an_unexpected_error_is_short_unless_debugged(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fails_with(monkeypatch, ZeroDivisionError("x\x1b"))
+    assert main(["boards"]) == 70
+    short = capsys.readouterr().err
+    assert short.startswith("error: internal error (ZeroDivisionError: x\\x1b)\n  hint: ")
+    assert "Traceback" not in short
+    assert main(["boards", "--debug"]) == 70
+    assert "Traceback" in capsys.readouterr().err
+
+
+def test_interruption_has_its_own_code(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fails_with(monkeypatch, KeyboardInterrupt())
+    assert main(["boards"]) == 130
+    assert capsys.readouterr().err.strip() == "interrupted"
+
+
+def test_a_reader_that_leaves_is_no_defect() -> None:
+    script = '"$0" -m crtexport schema | head -c 1; exit "${PIPESTATUS[0]}"'
+    process = subprocess.run(
+        ["bash", "-c", script, sys.executable],
+        env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True, check=False,
+    )
+    assert process.stdout == "{"
+    assert process.stderr == ""
+    assert process.returncode in (0, 1)
+
+
+def test_the_module_is_the_program(tmp_path: Path) -> None:
+    process = subprocess.run(
+        [sys.executable, "-m", "crtexport", "boards", "--json"], cwd=tmp_path, check=True,
+        env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True,
+    )
+    assert json.loads(process.stdout)["boards"]
+    assert process.stderr == ""

@@ -1,0 +1,67 @@
+"""``crtexport verify``"""
+
+from __future__ import annotations
+
+import json
+import math
+
+import pytest
+
+from crtexport import compare
+from crtexport.cli.main import main
+from crtexport.compare import OutputComparison, VerifyResult
+from tests.cli.support import DIGITS
+from tests.support import require_module
+
+
+@pytest.mark.parametrize("emit", ["c", "llvm"])
+def test_the_example_agrees_with_the_reference(
+    emit: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    require_module("tflite_runtime")
+    arguments = ["verify", str(DIGITS), "--samples", "4", "--seed", "7", "--emit", emit]
+    assert main([*arguments, "--json"]) == 0
+    data = json.loads(capsys.readouterr().out)
+    assert data["agrees"] is True
+    assert data["samples"] == 4
+    assert data["reference"].startswith("tflite-runtime")
+    assert [output["largest_difference"] for output in data["outputs"]] == [0.0]
+
+
+@pytest.mark.parametrize("difference", [3.0, math.inf])
+def test_a_difference_is_shown_and_fails(
+    difference: float, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    result = VerifyResult(
+        "reference 1", "host (c)", 10,
+        (OutputComparison("good", "int8", 0.0, 0.0, 0),
+         OutputComparison("bad", "int8", difference, 0.0, 2)),
+    )
+    monkeypatch.setattr(compare, "verify", lambda *_, **__: result)
+    assert main(["verify", "m.tflite"]) == 1
+    lines = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
+    assert "reference: reference 1" in lines
+    assert "good int8 0 0 0 agrees" in lines
+    assert any(line.startswith("bad int8") and line.endswith("2 DIFFERS") for line in lines)
+    assert main(["verify", "m.tflite", "--json"]) == 1
+    data = json.loads(capsys.readouterr().out)
+    assert [output["agrees"] for output in data["outputs"]] == [True, False]
+
+
+def test_options_are_handed_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[dict[str, object]] = []
+
+    def verify(*_: object, **options: object) -> VerifyResult:
+        seen.append(options)
+        return VerifyResult("r", "b", 1, ())
+
+    monkeypatch.setattr(compare, "verify", verify)
+    assert main(["verify", "m.tflite", "--board", "qemu_x86", "--rounding", "single", "-q"]) == 0
+    assert seen == [
+        {"board": "qemu_x86", "samples": 10, "seed": 0, "rounding": "single", "emit": None}
+    ]
+
+
+def test_no_samples_are_a_mistake(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["verify", "m.tflite", "--samples", "0"]) == 2
+    assert "--samples" in capsys.readouterr().err
