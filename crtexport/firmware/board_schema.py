@@ -174,7 +174,7 @@ class Zephyr(_Section):
     """Zephyr's names: ``board`` since 3.7 (``mps2/an385``), ``legacy`` before (``mps2_an385``)."""
 
     board: Text
-    legacy: Text
+    legacy: Text | None = None
 
 
 class Board(_Section):

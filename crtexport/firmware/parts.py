@@ -32,12 +32,13 @@ class TensorPart:
 
 @dataclass(frozen=True)
 class FirmwareParts:
-    """A model to build firmware from. Raises CrtExportError for names that no file or C text may hold.
+    """A model to build firmware from.
 
     ``sources`` and ``objects`` map basenames to contents (``Path``: a file to copy); ``header`` is
     the text of ``tvmgen_<module>.h``; ``runtime_headers`` maps paths relative to the include folder
     to contents. With ``workspace_caller`` the firmware hands in ``workspace_size`` bytes, aligned
-    to ``workspace_align``. ``optimize`` is for sources: size, balanced or speed.
+    to ``workspace_align``. ``optimize`` is for sources: size, balanced or speed. Raises
+    CrtExportError for names that no file or C text may hold.
     """
 
     module: str

@@ -44,7 +44,8 @@ class RunResult:
 
     ``instructions_first`` and ``_second`` are those of the first two inferences, both on sample 0;
     None where nothing counts them; ``exact`` tells counts from estimates by a timer. ``flash`` and
-    ``ram`` are bytes by section. ``stack`` is bytes that an inference used, None where unknown.
+    ``ram`` are bytes by section: the model's are called ``.model_*``, ``.test_inputs`` is one
+    sample. ``stack`` is bytes that an inference used below its call, None where unknown.
     """
 
     outputs: tuple[tuple[Array, ...], ...]
@@ -106,40 +107,66 @@ def run(
         return _run_in(parts, board, inputs, timeout, Path(folder))
 
 
+@dataclass(frozen=True)
+class _Answers:
+    """Outputs of all samples, and what the first boot measured."""
+
+    outputs: tuple[tuple[bytes, ...], ...]
+    frame: Frame
+    marks: tuple[int, ...] | None
+    sections: Sections
+
+
 def _run_in(
     parts: FirmwareParts, board: Board, inputs: Sequence[Sample], timeout: float, folder: Path
 ) -> RunResult:
     samples = pack_samples(parts, inputs)
-    first = build(parts, board, folder, inputs[:1])
-    plugin = build_plugin(board, folder / "build") if board.counter.kind == "systick" else None
-    by_timer = board.counter.kind == "systick" and plugin is None
-    if by_timer:
-        first = build(parts, board, folder, inputs[:1], count_by_timer=True)
+    counts_itself = board.counter.kind != "systick"
+    answers: _Answers | None = None
+    if not counts_itself:
+        first = build(parts, board, folder, inputs[:1])
+        plugin = build_plugin(board, folder / "build")
+        answers = _ask(parts, board, samples, timeout, folder, first, plugin) if plugin else None
+    if answers is None:
+        # No plugin here, or a QEMU without support for them: the board's own counter must do.
+        first = build(parts, board, folder, inputs[:1], count_by_timer=not counts_itself)
+        answers = _ask(parts, board, samples, timeout, folder, first, None)
+    if answers is None:
+        raise RunFailedError("the firmware never ran")
+    counted = _instructions(board, answers.frame, answers.marks)
+    stack = answers.frame.stack
+    return RunResult(
+        outputs=tuple(_decode(parts.outputs, row) for row in answers.outputs),
+        instructions_first=counted[0] if counted else None,
+        instructions_second=counted[1] if counted else None,
+        exact=counted is not None and (counts_itself or answers.marks is not None),
+        flash=answers.sections.flash,
+        ram=answers.sections.ram,
+        stack=stack[0] if stack else None,
+    )
+
+
+def _ask(
+    parts: FirmwareParts, board: Board, samples: Sequence[bytes], timeout: float, folder: Path,
+    first: BuildResult, plugin: Path | None,
+) -> _Answers | None:
+    """Boot as often as the samples need; None if QEMU does not take the plugin."""
     outputs: list[tuple[bytes, ...]] = []
-    frame: Frame | None = None
-    marks: tuple[int, ...] | None = None
+    measured: tuple[Frame, tuple[int, ...] | None] | None = None
     batch = _samples_per_boot(board, first.sections, len(samples[0]))
     for start in range(0, len(samples), batch):
         chosen = samples[start : start + batch]
-        built = first if len(chosen) == 1 and start == 0 else _make(board, folder, chosen)
+        built = first if start == 0 and len(chosen) == 1 else _make(board, folder, chosen)
         ran = _boot(board, built, timeout, plugin)
-        answer = parse_frame(ran.console, tuple(p.nbytes for p in parts.outputs), built.sections)
-        _check(parts, answer, start, len(chosen))
-        outputs += answer.outputs[: len(chosen)]
-        if frame is None:
-            frame, marks = answer, ran.marks
-    if frame is None:
-        raise RunFailedError("the firmware never ran")
-    counted = _instructions(board, frame, marks)
-    return RunResult(
-        outputs=tuple(_decode(parts.outputs, row) for row in outputs),
-        instructions_first=counted[0] if counted else None,
-        instructions_second=counted[1] if counted else None,
-        exact=counted is not None and not by_timer,
-        flash=first.sections.flash,
-        ram=first.sections.ram,
-        stack=frame.stack[0] if frame.stack else None,
-    )
+        if plugin is not None and ran.marks is None:
+            return None
+        frame = parse_frame(ran.console, tuple(p.nbytes for p in parts.outputs), built.sections)
+        _check(parts, frame, start, len(chosen))
+        outputs += frame.outputs[: len(chosen)]
+        measured = measured or (frame, ran.marks)
+    if measured is None:
+        return None
+    return _Answers(tuple(outputs), *measured, first.sections)
 
 
 def _make(board: Board, folder: Path, samples: Sequence[bytes]) -> BuildResult:

@@ -23,6 +23,20 @@ int crt_main(void);
 /* Ends of the stack, from the linker script. */
 extern uint32_t crt_stack_bottom[];
 extern uint32_t crt_stack_top[];
+
+static inline uintptr_t crt_stack_pointer(void)
+{
+    uintptr_t value;
+
+#if defined(__i386__)
+    __asm__ volatile("movl %%esp, %0" : "=r"(value));
+#elif defined(__arm__)
+    __asm__ volatile("mov %0, sp" : "=r"(value));
+#else
+    __asm__ volatile("mv %0, sp" : "=r"(value));
+#endif
+    return value;
+}
 #endif
 
 #endif
