@@ -1,0 +1,191 @@
+"""How TensorFlow Lite writes each operator: the reverse of what the importer reads."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import assert_never
+
+import numpy as np
+import numpy.typing as npt
+import tflite
+
+from crtexport.errors import CrtExportError
+from crtexport.ir.graph import Graph, Node
+from crtexport.ir.ops import (
+    Activation,
+    Add,
+    AveragePool2D,
+    Concatenation,
+    Conv2D,
+    DepthwiseConv2D,
+    Dequantize,
+    FullyConnected,
+    Logistic,
+    MaxPool2D,
+    Mean,
+    Mul,
+    Pad,
+    Quantize,
+    Relu,
+    Relu6,
+    Reshape,
+    Softmax,
+    Sub,
+    Tanh,
+)
+from crtexport.ir.types import DType
+
+Windowed = Conv2D | DepthwiseConv2D | AveragePool2D | MaxPool2D
+Value = int | float | bool | npt.NDArray[np.int32]
+
+
+@dataclass(frozen=True)
+class Form:
+    """An operator by the names of TensorFlow Lite's schema.
+
+    ``code`` is its builtin operator; ``options`` the kind of its table of options ("": none),
+    ``fields`` what stands in it. ``steering`` is a constant that follows the node's inputs.
+    """
+
+    code: str
+    options: str = ""
+    fields: Mapping[str, Value] = field(default_factory=dict)
+    steering: npt.NDArray[np.int32] | None = None
+
+
+def form(graph: Graph, node: Node) -> Form:
+    """How ``node`` is written.
+
+    Raises CrtExportError, naming the node, for a padding that is neither SAME nor VALID.
+    """
+    op = node.op
+    match op:
+        case Conv2D():
+            return Form("CONV_2D", "Conv2DOptions", _convolution(graph, node, op))
+        case DepthwiseConv2D(depth_multiplier=multiplier):
+            fields = _convolution(graph, node, op) | {"DepthMultiplier": multiplier}
+            return Form("DEPTHWISE_CONV_2D", "DepthwiseConv2DOptions", fields)
+        case FullyConnected(keep_num_dims=keep):
+            fields = _clamp(op.activation) | {"KeepNumDims": keep}
+            return Form("FULLY_CONNECTED", "FullyConnectedOptions", fields)
+        case AveragePool2D():
+            return Form("AVERAGE_POOL_2D", "Pool2DOptions", _pool(graph, node, op))
+        case MaxPool2D():
+            return Form("MAX_POOL_2D", "Pool2DOptions", _pool(graph, node, op))
+        case Add():
+            return Form("ADD", "AddOptions", _clamp(op.activation))
+        case Sub():
+            return Form("SUB", "SubOptions", _clamp(op.activation))
+        case Mul():
+            return Form("MUL", "MulOptions", _clamp(op.activation))
+        case Reshape(shape=shape):
+            # [0] is how options spell the shape of a scalar.
+            return Form("RESHAPE", "ReshapeOptions", {"NewShape": _integers(shape or (0,))})
+        case Pad(paddings=paddings):
+            return Form("PAD", steering=_integers(paddings).reshape(-1, 2))
+        case Mean(axes=axes, keep_dims=keep):
+            return Form("MEAN", "ReducerOptions", {"KeepDims": keep}, _integers(axes))
+        case Concatenation(axis=axis):
+            fields = _clamp(op.activation) | {"Axis": axis}
+            return Form("CONCATENATION", "ConcatenationOptions", fields)
+        case Softmax(beta=beta):
+            return Form("SOFTMAX", "SoftmaxOptions", {"Beta": beta})
+        case Logistic():
+            return Form("LOGISTIC")
+        case Tanh():
+            return Form("TANH")
+        case Relu():
+            return Form("RELU")
+        case Relu6():
+            return Form("RELU6")
+        case Quantize():
+            return Form("QUANTIZE")
+        case Dequantize():
+            return Form("DEQUANTIZE")
+        case _:
+            assert_never(op)
+
+
+_INT8_AND_INT16 = {DType.INT8: 2, DType.INT16: 3}
+_VERSIONS: Mapping[str, Mapping[DType, int]] = {
+    "CONV_2D": {DType.INT8: 3, DType.INT16: 4},
+    "DEPTHWISE_CONV_2D": {DType.FLOAT32: 2, DType.UINT8: 2, DType.INT8: 3, DType.INT16: 5},
+    "FULLY_CONNECTED": {DType.FLOAT32: 5, DType.UINT8: 5, DType.INT8: 5, DType.INT16: 7},
+    "RESHAPE": {},
+    "QUANTIZE": {DType.INT16: 2},
+    "DEQUANTIZE": {DType.INT8: 2, DType.INT16: 3, DType.FLOAT16: 3},
+}
+_HYBRID_VERSIONS = {"CONV_2D": 2, "DEPTHWISE_CONV_2D": 4}
+
+
+def version(code: str, types: tuple[DType, ...]) -> int:
+    """A version of builtin operator ``code`` that takes inputs of ``types``, and is an old one."""
+    if types[:2] == (DType.FLOAT32, DType.INT8) and code in _HYBRID_VERSIONS:
+        return _HYBRID_VERSIONS[code]
+    return _VERSIONS.get(code, _INT8_AND_INT16).get(types[0], 1)
+
+
+def implicit_padding(graph: Graph, node: Node, op: Windowed) -> int | None:
+    """The ``tflite.Padding`` that puts the windows where ``op`` does, or None if neither does."""
+    image = graph.type(graph.required(node, 0)).shape[1:3]
+    counts = graph.type(node.outputs[0]).shape[1:3]
+    if isinstance(op, Conv2D | DepthwiseConv2D):
+        window, dilation = graph.type(graph.required(node, 1)).shape[1:3], op.dilation
+    else:
+        window, dilation = op.window, (1, 1)
+    extents = [(w - 1) * d + 1 for w, d in zip(window, dilation, strict=True)]
+    before = (op.padding.top, op.padding.left)
+    axes = list(zip(image, counts, extents, op.stride, before, strict=True))
+    if all(_is_valid(*axis) for axis in axes):
+        return int(tflite.Padding.VALID)
+    if all(_is_same(*axis) for axis in axes):
+        return int(tflite.Padding.SAME)
+    return None
+
+
+# What is added after the last cell matters only in how many windows there are.
+def _is_valid(size: int, count: int, extent: int, stride: int, before: int) -> bool:
+    return before == 0 and count == (size - extent) // stride + 1
+
+
+def _is_same(size: int, count: int, extent: int, stride: int, before: int) -> bool:
+    missing = max((count - 1) * stride + extent - size, 0)
+    return before == missing // 2 and count == -(-size // stride)
+
+
+def _convolution(
+    graph: Graph, node: Node, op: Conv2D | DepthwiseConv2D
+) -> dict[str, Value]:
+    return _windows(graph, node, op) | {
+        "DilationHFactor": op.dilation[0], "DilationWFactor": op.dilation[1],
+    }
+
+
+def _pool(graph: Graph, node: Node, op: AveragePool2D | MaxPool2D) -> dict[str, Value]:
+    return _windows(graph, node, op) | {
+        "FilterHeight": op.window[0], "FilterWidth": op.window[1],
+    }
+
+
+def _windows(graph: Graph, node: Node, op: Windowed) -> dict[str, Value]:
+    padding = implicit_padding(graph, node, op)
+    if padding is None:
+        raise CrtExportError(
+            f"TensorFlow Lite has no {type(op).__name__} with {op.padding}, so its runtimes can't"
+            " serve as a reference",
+            location=(graph.source, str(node)),
+            hint="use a padding that TensorFlow Lite calls SAME or VALID",
+        )
+    return _clamp(op.activation) | {
+        "Padding": padding, "StrideH": op.stride[0], "StrideW": op.stride[1],
+    }
+
+
+def _clamp(activation: Activation) -> dict[str, Value]:
+    code = getattr(tflite.ActivationFunctionType, activation.name)
+    return {"FusedActivationFunction": int(code)}
+
+
+def _integers(values: npt.ArrayLike) -> npt.NDArray[np.int32]:
+    return np.array(values, "<i4")

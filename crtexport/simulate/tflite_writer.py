@@ -1,0 +1,169 @@
+"""Graph to .tflite, so that the reference runtimes run networks that came from elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import flatbuffers
+import numpy as np
+import tflite
+
+from crtexport.errors import CrtExportError
+from crtexport.ir.graph import Graph, Node, Tensor
+from crtexport.ir.types import ConstantRef, DType, Quantization, TensorType
+from crtexport.simulate.tflite_forms import Form, Value, form, version
+from crtexport.simulate.tflite_legalize import hybrid_weights, legalize, with_float_weights
+
+MAX_CONSTANTS = (1 << 31) - (1 << 24)
+"""Bytes of constants in a file: flatbuffers end at 2 GiB, and the tables need some room."""
+
+_SCHEMA_VERSION = 3
+_ALIGNMENT = 16  # of constants, by the schema
+_CODE_IN_ONE_BYTE = 127
+
+
+def is_hybrid(graph: Graph) -> bool:
+    """Whether some operator applies int8 weights to float32 activations."""
+    return any(hybrid_weights(graph, node) is not None for node in graph.nodes)
+
+
+def to_tflite(graph: Graph, *, dequantize_weights: bool = False) -> bytes:
+    """``graph``, which must be valid, as a .tflite file for tflite-runtime 2.14 and LiteRT 2.x.
+
+    With ``dequantize_weights``, int8 weights of hybrid operators become float32, so that the
+    runtimes compute in float arithmetic as exported code does; else they quantize activations.
+    Raises CrtExportError, naming the node, for a pool whose padding TensorFlow Lite can't say,
+    and for constants of :data:`MAX_CONSTANTS` bytes or more.
+    """
+    if dequantize_weights:
+        graph = with_float_weights(graph)
+    return _File(legalize(graph)).content()
+
+
+@dataclass(frozen=True)
+class _Operator:
+    form: Form
+    code: tuple[str, int]
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+
+
+class _File:
+    """One writing of one legal graph."""
+
+    def __init__(self, graph: Graph) -> None:
+        self._graph = graph
+        self._tensors = list(graph.tensors)
+        self._operators = [self._operator(node) for node in graph.nodes]
+        size = sum(t.constant.nbytes for t in self._tensors if t.constant is not None)
+        if size >= MAX_CONSTANTS:
+            raise CrtExportError(
+                f"{size} bytes of constants don't fit into a .tflite file, so its runtimes can't"
+                " serve as a reference",
+                location=graph.source,
+            )
+        self._builder = flatbuffers.Builder(size + (1 << 16))
+
+    def content(self) -> bytes:
+        b = self._builder
+        constants = [t.constant for t in self._tensors if t.constant is not None]
+        # Buffer 0 is empty, by convention: it is that of tensors that are no constants.
+        buffers = [self._table("Buffer"), *map(self._buffer, constants)]
+        codes = sorted({operator.code for operator in self._operators})
+        code_tables = [self._code(*code) for code in codes]
+        tables = self._vector(code_tables), self._vector([self._subgraph(codes)])
+        model = self._table(
+            "Model", Version=_SCHEMA_VERSION, OperatorCodes=tables[0], Subgraphs=tables[1],
+            Buffers=self._vector(buffers),
+        )
+        b.Finish(model, b"TFL3")
+        return bytes(b.Output())
+
+    def _operator(self, node: Node) -> _Operator:
+        written = form(self._graph, node)
+        inputs = [-1 if tensor is None else tensor for tensor in node.inputs]
+        types = tuple(self._graph.type(t).dtype for t in node.inputs if t is not None)
+        if written.steering is not None:
+            inputs.append(len(self._tensors))
+            self._tensors.append(Tensor(
+                f"{node.name}/{written.code.lower()}",
+                TensorType(DType.INT32, written.steering.shape),
+                ConstantRef.of(written.steering),
+            ))
+        code = (written.code, version(written.code, types))
+        return _Operator(written, code, tuple(inputs), node.outputs)
+
+    def _subgraph(self, codes: Sequence[tuple[str, int]]) -> int:
+        tensors, buffer = [], 0
+        for tensor in self._tensors:
+            buffer += tensor.constant is not None
+            tensors.append(self._tensor(tensor, buffer if tensor.constant is not None else 0))
+        operators = [self._operator_table(o, codes.index(o.code)) for o in self._operators]
+        return self._table(
+            "SubGraph", Tensors=self._vector(tensors), Operators=self._vector(operators),
+            Inputs=self._integers(self._graph.inputs),
+            Outputs=self._integers(self._graph.outputs),
+        )
+
+    def _operator_table(self, operator: _Operator, position: int) -> int:
+        fields: dict[str, int] = {}
+        kind = operator.form.options
+        if kind:
+            fields["BuiltinOptionsType"] = getattr(tflite.BuiltinOptions, kind)
+            fields["BuiltinOptions"] = self._table(kind, **operator.form.fields)
+        return self._table(
+            "Operator", OpcodeIndex=position, Inputs=self._integers(operator.inputs),
+            Outputs=self._integers(operator.outputs), **fields,
+        )
+
+    def _tensor(self, tensor: Tensor, buffer: int) -> int:
+        type_ = tensor.type
+        fields = {} if type_.quant is None else {"Quantization": self._quantization(type_.quant)}
+        return self._table(
+            "Tensor", Shape=self._integers(type_.shape), Buffer=buffer, HasRank=True,
+            Type=getattr(tflite.TensorType, type_.dtype.name),
+            # JSON can name a tensor with half a surrogate pair, which UTF-8 doesn't have.
+            Name=self._builder.CreateString(tensor.name, errors="backslashreplace"), **fields,
+        )
+
+    def _quantization(self, quant: Quantization) -> int:
+        b = self._builder
+        return self._table(
+            "QuantizationParameters", Scale=b.CreateNumpyVector(np.array(quant.scale, "<f4")),
+            ZeroPoint=b.CreateNumpyVector(np.array(quant.zero_point, "<i8")),
+            QuantizedDimension=quant.axis or 0,
+        )
+
+    def _buffer(self, constant: ConstantRef) -> int:
+        self._builder.Prep(_ALIGNMENT, constant.nbytes)
+        return self._table("Buffer", Data=self._builder.CreateByteVector(constant.read()))
+
+    def _code(self, name: str, number: int) -> int:
+        code = getattr(tflite.BuiltinOperator, name)
+        return self._table(
+            "OperatorCode", DeprecatedBuiltinCode=min(code, _CODE_IN_ONE_BYTE), BuiltinCode=code,
+            Version=number,
+        )
+
+    def _table(self, kind: str, **fields: Value) -> int:
+        """A table of the schema; vectors of integers among its fields are written first."""
+        b = self._builder
+        values = {
+            name: self._integers(value.tolist()) if isinstance(value, np.ndarray) else value
+            for name, value in fields.items()
+        }
+        getattr(tflite, f"{kind}Start")(b)
+        for name, value in values.items():
+            getattr(tflite, f"{kind}Add{name}")(b, value)
+        return int(getattr(tflite, f"{kind}End")(b))
+
+    def _integers(self, values: Sequence[int]) -> int:
+        return int(self._builder.CreateNumpyVector(np.array(values, "<i4")))
+
+    def _vector(self, tables: Sequence[int]) -> int:
+        b = self._builder
+        b.StartVector(4, len(tables), 4)
+        for table in reversed(tables):
+            b.PrependUOffsetTRelative(table)
+        return int(b.EndVector())
