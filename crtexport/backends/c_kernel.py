@@ -21,6 +21,7 @@ from typing import assert_never
 from crtexport.artifact.symbols import RESERVED
 from crtexport.backends import c_helpers
 from crtexport.backends.c_helpers import INDEX_TYPE
+from crtexport.backends.c_layout import folded
 from crtexport.backends.c_literals import LINE, STORAGE, block_comment, literal, needs_special
 from crtexport.backends.c_prune import buffers_touched, expressions, prune, variables_read
 from crtexport.errors import CrtExportError
@@ -92,6 +93,7 @@ _OTHERS = {
     BinaryOp.DIV: "/", BinaryOp.AND: "&", BinaryOp.OR: "|", BinaryOp.XOR: "^", BinaryOp.SHL: "<<",
     BinaryOp.SHR: ">>",
 }
+_SHIFTS = frozenset({BinaryOp.SHL, BinaryOp.SHR})
 _LOGIC = {BinaryOp.AND: "&&", BinaryOp.OR: "||", BinaryOp.XOR: "!="}
 _FLOAT_OPS = frozenset({
     BinaryOp.ADD, BinaryOp.SUB, BinaryOp.MUL, BinaryOp.DIV, BinaryOp.MIN, BinaryOp.MAX
@@ -167,16 +169,16 @@ class _Printer:
     def _stmt(self, stmt: Stmt, indent: str) -> Iterator[str]:
         match stmt:
             case Let(var, value):
-                yield f"{indent}const {self._definition(var, value)}"
+                yield from folded(f"const {self._definition(var, value)}", indent)
             case Local(var, value):
-                yield f"{indent}{self._definition(var, value)}"
+                yield from folded(self._definition(var, value), indent)
             case Assign(var, value):
-                yield f"{indent}{self._update(var, value)}"
+                yield from folded(self._update(var, value), indent)
             case Store(buffer, index, value):
                 if not buffer.writable:
                     raise self._error(f"a store to the read-only buffer {buffer.name}")
                 place = f"{self._name(buffer.name)}[{self._text(index)}]"
-                yield f"{indent}{place} = {self._text(value)};"
+                yield from folded(f"{place} = {self._text(value)};", indent)
             case For():
                 yield from self._loop(stmt, indent)
             case If():
@@ -208,7 +210,7 @@ class _Printer:
         yield f"{indent}}}"
 
     def _branch(self, branch: If, indent: str) -> Iterator[str]:
-        yield f"{indent}if ({self._text(branch.condition)}) {{"
+        yield from folded(f"if ({self._text(branch.condition)}) {{", indent)
         yield from self._body(branch.then, indent + "    ")
         if branch.other:
             yield f"{indent}}} else {{"
@@ -271,13 +273,21 @@ class _Printer:
         if op in _PRODUCTS:
             left = self._operand(a, _Level.PRODUCT)
             return f"{left} {_PRODUCTS[op]} {self._operand(b)}", _Level.PRODUCT
-        return f"{self._operand(a)} {_OTHERS[op]} {self._operand(b)}", _Level.COMPOUND
+        right = self._count(b) if op in _SHIFTS else self._operand(b)
+        return f"{self._operand(a)} {_OTHERS[op]} {right}", _Level.COMPOUND
+
+    def _count(self, e: Expr) -> str:
+        """How far to shift; C doesn't mind the type of it, and readers like a plain number."""
+        return str(e.value) if isinstance(e, Const) else self._operand(e)
 
     def _logic(self, op: BinaryOp, a: Expr, b: Expr) -> str:
         """Conditions: chains of the same ``&&`` or ``||`` stay flat."""
-        chained = isinstance(a, Binary) and a.op is op and op is not BinaryOp.XOR
-        left = self._text(a) if chained else self._operand(a)
-        return f"{left} {_LOGIC[op]} {self._operand(b)}"
+
+        def side(e: Expr) -> str:
+            chained = isinstance(e, Binary) and e.op is op and op is not BinaryOp.XOR
+            return self._text(e) if chained else self._operand(e)
+
+        return f"{side(a)} {_LOGIC[op]} {side(b)}"
 
     def _extremum(self, op: BinaryOp, a: Expr, b: Expr) -> _Text:
         left, right = self._operand(a), self._operand(b)
@@ -292,7 +302,7 @@ class _Printer:
         unsigned = _UNSIGNED[a.type]
         sign = "<<" if op is BinaryOp.SHL else (_SUMS | _PRODUCTS)[op]
         left = f"({unsigned}){self._operand(a)}"
-        right = self._operand(b) if op is BinaryOp.SHL else f"({unsigned}){self._operand(b)}"
+        right = self._count(b) if op is BinaryOp.SHL else f"({unsigned}){self._operand(b)}"
         return f"({variable_type(a.type)})({left} {sign} {right})"
 
     def _cast(self, value: Expr, type_: Scalar) -> _Text:

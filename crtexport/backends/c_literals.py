@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import re
+import textwrap
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -163,5 +164,14 @@ def block_comment(lines: Iterable[str], indent: str = "", opening: str = "/*") -
     safe = [comment_text(line) for line in lines]
     if len(safe) == 1 and len(safe[0]) + len(indent) < LINE - 6:
         return f"{indent}{opening} {safe[0]} */"
-    body = "".join(f"{indent} * {line}".rstrip() + "\n" for line in safe)
+    width = LINE - len(indent) - 3
+    parts = [part for line in safe for part in _wrap(line, width)]
+    body = "".join(f"{indent} * {part}".rstrip() + "\n" for part in parts)
     return f"{indent}{opening}\n{body}{indent} */"
+
+
+def _wrap(line: str, width: int) -> list[str]:
+    """``line`` in parts of ``width`` characters, broken at spaces; words stay whole."""
+    return textwrap.wrap(
+        line, width, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False
+    ) or [""]

@@ -116,7 +116,7 @@ LESS = Compare(CompareOp.LT, X, Y)
         (binary(DIV, binary(MUL, X, Y), Y), "(x * y) / y"),
         (binary(BinaryOp.SHR, binary(ADD, X, Y), ONE), "(x + y) >> 1"),
         (binary(BinaryOp.SHL, X, ONE), "(int32_t)((uint32_t)x << 1)"),
-        (binary(BinaryOp.SHL, U, Const(3, Scalar.U32)), "u << 3u"),
+        (binary(BinaryOp.SHL, U, Const(3, Scalar.U32)), "u << 3"),
         (binary(BinaryOp.AND, X, binary(BinaryOp.OR, X, Y)), "x & (x | y)"),
         (binary(BinaryOp.WRAP_MUL, X, binary(ADD, X, Y)),
          "(int32_t)((uint32_t)x * (uint32_t)(x + y))"),
@@ -177,6 +177,32 @@ def test_statements_are_laid_out_as_written_by_hand() -> None:
         "}",
         "if (x < y) {",
         "    out_i32[0] = acc;",
+        "}",
+    ]
+
+
+def test_long_statements_are_broken_at_the_outermost_operators() -> None:
+    a, b = Var("a_rather_long_name", Scalar.I32), Var("another_rather_long_name", Scalar.I32)
+    product = binary(MUL, binary(ADD, a, b), binary(SUB, a, b))
+    long = binary(ADD, binary(ADD, product, product), product)
+    k = Kernel("k", (SINK[Scalar.I32],), (
+        Store(SINK[Scalar.I32], const(0), long),
+        If(binary(BinaryOp.AND, Compare(CompareOp.LT, product, a), Compare(CompareOp.LT, a, b)), (
+            Store(SINK[Scalar.I32], const(1), a),
+        )),
+    ), (a, b))
+    assert print_kernel(k, "k").text.split("\n{\n")[1].splitlines() == [
+        "    out_i32[0] = (a_rather_long_name + another_rather_long_name)",
+        "        * (a_rather_long_name - another_rather_long_name)",
+        "        + (a_rather_long_name + another_rather_long_name)",
+        "        * (a_rather_long_name - another_rather_long_name)",
+        "        + (a_rather_long_name + another_rather_long_name)",
+        "        * (a_rather_long_name - another_rather_long_name);",
+        "    if ((((a_rather_long_name + another_rather_long_name)",
+        "        * (a_rather_long_name - another_rather_long_name)) < a_rather_long_name)",
+        "        && (a_rather_long_name < another_rather_long_name)) {",
+        "        out_i32[1] = a_rather_long_name;",
+        "    }",
         "}",
     ]
 
