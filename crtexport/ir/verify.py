@@ -176,10 +176,10 @@ def _check_node(graph: Graph, node: Node) -> None:
     try:
         types = tuple(None if i is None else graph.type(i) for i in node.inputs)
         declared = tuple(graph.type(i) for i in node.outputs)
-        quantized = declared[0].dtype if declared else DType.INT8
-        inferred = infer(node.op, types, quantized=quantized)
+        inferred = infer(node.op, types, declared=tuple(type_.dtype for type_ in declared))
         if len(declared) != len(inferred):
-            raise CrtExportError(f"expected {len(inferred)} output, found {len(declared)}")
+            wanted = f"{len(inferred)} output{'s' if len(inferred) != 1 else ''}"
+            raise CrtExportError(f"expected {wanted}, found {len(declared)}")
         for position, (found, expected) in enumerate(zip(declared, inferred, strict=True)):
             if (found.dtype, found.shape) != (expected.dtype, expected.shape):
                 name = describe(node.outputs[position], graph.tensors[node.outputs[position]])

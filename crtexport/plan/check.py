@@ -11,10 +11,8 @@ from dataclasses import dataclass, field
 from typing import NoReturn
 
 from crtexport.ir.graph import Graph, Node
-from crtexport.ir.ops import Add, Logistic, Mul, Quantize, Relu, Relu6, Reshape, Sub, Tanh
+from crtexport.ir.ops import Elementwise, Reshape
 from crtexport.plan.model import Placement, Plan, Space
-
-ELEMENT_BY_ELEMENT = frozenset({Add, Sub, Mul, Relu, Relu6, Logistic, Tanh, Quantize})
 
 
 class PlanError(Exception):
@@ -252,7 +250,7 @@ class _Simulation:
         """Whether element i of the output depends on no other element of this input."""
         before, after = self.graph.type(source), self.graph.type(target)
         return (
-            type(node.op) in ELEMENT_BY_ELEMENT
+            isinstance(node.op, Elementwise)
             and before.elements == after.elements
             and before.dtype.itemsize == after.dtype.itemsize
         )

@@ -10,14 +10,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from crtexport.ir.graph import Graph, Node
-from crtexport.ir.ops import Add, Logistic, Mul, Quantize, Relu, Relu6, Reshape, Sub, Tanh
+from crtexport.ir.ops import Elementwise, Reshape
 from crtexport.plan.arena import Block, extent, lower_bound, place
 from crtexport.plan.liveness import Lifetime, lifetimes
 from crtexport.plan.model import Placement, Plan, Space, Step
 from crtexport.plan.order import execution_order
-
-IN_PLACE = (Add, Sub, Mul, Relu, Relu6, Logistic, Tanh, Quantize)
-"""Operators whose element i of the output needs only element i of the inputs of its size."""
 
 
 @dataclass
@@ -136,7 +133,7 @@ class _Grouping:
 
     def _in_place(self, node: Node, position: int) -> tuple[tuple[int, int], ...]:
         """Joins the output of an elementwise node to the first input that it may overwrite."""
-        if not isinstance(node.op, IN_PLACE):
+        if not isinstance(node.op, Elementwise):
             return ()
         output = node.outputs[0]
         for tensor in node.inputs:

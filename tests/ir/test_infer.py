@@ -101,7 +101,7 @@ def test_dequantize_gives_float32(dtype: DType) -> None:
 
 @pytest.mark.parametrize("dtype", [I8, U8, I16, I32])
 def test_quantize_gives_what_the_model_says(dtype: DType) -> None:
-    assert infer(Quantize(), types((3,)), quantized=dtype) == types((3,), dtype=dtype)
+    assert infer(Quantize(), types((3,)), declared=(dtype,)) == types((3,), dtype=dtype)
 
 
 def test_optional_input_may_be_none_or_missing() -> None:
@@ -121,7 +121,7 @@ BAD: list[tuple[Op, tuple[TensorType | None, ...], str]] = [
     (Conv2D(), types(IMAGE), "expected 2 or 3 inputs, found 1"),
     (Concatenation(0), (), "expected at least 1 inputs, found 0"),
     (Add(), (None, *types((1,))), "input 0 is missing, and it is not optional"),
-    (Concatenation(0), (*types((1,)), None), "inputs of a concatenation are not optional"),
+    (Concatenation(0), (*types((1,)), None), "input 1 is missing, and it is not optional"),
     (Conv2D(), types((5, 6, 3), (4, 3, 2, 3)), r"the input must have 4 .* float32\[5x6x3\]"),
     (Conv2D(), types(IMAGE, (4, 3, 2)), "the weights must have 4 dimensions"),
     (Conv2D(), types(IMAGE, (4, 3, 2, 1)), "the input has 3 channels, the weights have 1"),
@@ -187,4 +187,4 @@ def test_what_does_not_fit(op: Op, inputs: tuple[TensorType | None, ...], messag
 
 def test_quantize_to_a_real_number_is_refused() -> None:
     with pytest.raises(CrtExportError, match="float32 can't be quantized to float32"):
-        infer(Quantize(), types((3,)), quantized=F32)
+        infer(Quantize(), types((3,)), declared=(F32,))

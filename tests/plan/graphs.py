@@ -61,7 +61,7 @@ class GraphBuilder:
         quantized: DType = DType.INT8,
     ) -> int:
         types = tuple(None if t is None else self.tensors[t].type for t in inputs)
-        (type_,) = infer(op, types, quantized=quantized)
+        (type_,) = infer(op, types, declared=(quantized,))
         output = self.tensor(TensorType(type_.dtype, type_.shape, quant))
         origin = f"operator {len(self.nodes)} ({type(op).__name__})"
         self.nodes.append(Node(op, inputs, (output,), origin=origin))

@@ -1,0 +1,148 @@
+"""Exported code against a reference runtime: the same random inputs through both."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from crtexport import actions, pipeline
+from crtexport.errors import CrtExportError
+from crtexport.firmware.board import Board
+from crtexport.ir.graph import Graph
+from crtexport.ir.types import Rounding, TensorType
+from crtexport.mlf.arrays import Array
+from crtexport.simulate.reference import TFLiteReference, find_reference
+from crtexport.simulate.tflite_writer import is_hybrid, to_tflite
+
+FLOAT_TOLERANCE = 1e-5
+"""Largest difference of float outputs, as a part of the reference's largest magnitude."""
+
+
+@dataclass(frozen=True)
+class OutputComparison:
+    """One output over all samples. Differences are in the output's own units (steps, for
+    integers); ``tolerance`` is what was allowed, 0 for integers."""
+
+    name: str
+    dtype: str
+    largest_difference: float
+    tolerance: float
+    differing_samples: int
+
+    @property
+    def agrees(self) -> bool:
+        return self.largest_difference <= self.tolerance
+
+
+@dataclass(frozen=True)
+class VerifyResult:
+    """``reference`` is the runtime and its version, ``ran_on`` the board and the kind of code."""
+
+    reference: str
+    ran_on: str
+    samples: int
+    outputs: tuple[OutputComparison, ...]
+
+    @property
+    def agrees(self) -> bool:
+        return all(output.agrees for output in self.outputs)
+
+
+def verify(
+    model: Path | str, *, board: Board | Path | str | None = None, samples: int = 10,
+    seed: int = 0, rounding: str = "double", emit: pipeline.Emit | None = None,
+) -> VerifyResult:
+    """Exports ``model``, runs it (on this computer, or on ``board``) and a reference runtime on
+    ``samples`` random inputs, and compares.
+
+    The reference is tflite-runtime 2.14's reference kernels for double rounding (what TensorFlow
+    Lite Micro computes), ai-edge-litert 2.x's for single. It runs the .tflite file as it is; a
+    model.json, and a hybrid network (float activations, int8 weights), whose weights the kernels
+    scale in float arithmetic, are handed to it rewritten. Raises ToolMissingError without the
+    runtime.
+    """
+    if samples < 1:
+        raise CrtExportError(f"at least 1 sample is needed, not {samples}")
+    path = Path(model)
+    graph = pipeline.load(path, rounding=rounding)
+    target = pipeline.resolve_board("host" if board is None else board)
+    inputs = _random_inputs(graph, samples, seed)
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="crtexport-")))
+        reference = stack.enter_context(TFLiteReference(
+            _reference_model(graph, path, folder), runtime=find_reference(Rounding(rounding))
+        ))
+        expected = [reference.run(row) for row in inputs]
+        exported = pipeline.export(graph, board=target, output=folder / "model.tar", emit=emit)
+        got = _run(exported, inputs, on_board=board is not None)
+        return VerifyResult(
+            reference.description, f"{target.name} ({exported.emit})", samples,
+            tuple(
+                _compare(
+                    graph.tensors[tensor].name, graph.type(tensor),
+                    [row[i] for row in expected], [row[i] for row in got],
+                )
+                for i, tensor in enumerate(graph.outputs)
+            ),
+        )
+
+
+def _reference_model(graph: Graph, path: Path, folder: Path) -> Path:
+    hybrid = is_hybrid(graph)
+    with path.open("rb") as stream:
+        is_tflite = stream.read(8)[4:] == b"TFL3"
+    if is_tflite and not hybrid:
+        return path
+    rewritten = folder / "reference.tflite"
+    rewritten.write_bytes(to_tflite(graph, dequantize_weights=hybrid))
+    return rewritten
+
+
+def _random_inputs(graph: Graph, samples: int, seed: int) -> list[list[Array]]:
+    rng = np.random.default_rng(seed)
+    return [
+        [_random(graph.type(tensor), rng) for tensor in graph.inputs] for _ in range(samples)
+    ]
+
+
+def _random(type_: TensorType, rng: np.random.Generator) -> Array:
+    if type_.dtype.is_float:
+        return rng.standard_normal(type_.shape).astype(type_.dtype.numpy)
+    low, high = type_.dtype.limits if type_.dtype.is_integer else (0, 1)
+    return rng.integers(low, high, type_.shape, endpoint=True).astype(type_.dtype.numpy)
+
+
+def _run(
+    exported: pipeline.Exported, inputs: Sequence[Sequence[Array]], *, on_board: bool
+) -> list[list[Array]]:
+    fields = [i.field for i in exported.artifact.inputs]
+    stacked = {
+        field: np.stack([row[i] for row in inputs]) for i, field in enumerate(fields)
+    }
+    if on_board:
+        return [list(row) for row in actions.run(exported.path, stacked).outputs]
+    results = actions.simulate(exported.path, stacked)
+    return [[row[o.field] for o in exported.artifact.outputs] for row in results]
+
+
+def _compare(
+    name: str, type_: TensorType, expected: Sequence[Array], got: Sequence[Array]
+) -> OutputComparison:
+    reference = np.stack([np.asarray(e, np.float64) for e in expected])
+    # Where both are the same infinity the difference is 0; a NaN differs from everything.
+    ours = np.stack([np.asarray(g, np.float64) for g in got])
+    with np.errstate(invalid="ignore"):
+        difference = np.where(ours == reference, 0.0, np.abs(ours - reference))
+    difference = np.where(np.isnan(difference), np.inf, difference)
+    full_scale = float(np.abs(reference[np.isfinite(reference)]).max(initial=0.0))
+    tolerance = FLOAT_TOLERANCE * full_scale if type_.dtype.is_float else 0.0
+    by_sample = difference.reshape(len(expected), -1).max(axis=1, initial=0.0)
+    return OutputComparison(
+        name, type_.dtype.value, float(by_sample.max(initial=0.0)), tolerance,
+        int((by_sample > tolerance).sum()),
+    )

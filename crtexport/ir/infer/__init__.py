@@ -1,0 +1,41 @@
+"""The output types of every operator from the types of its inputs: the meaning of shapes, once.
+
+Scales and zero points are the model's choice and never inferred: the results carry none.
+"""
+
+from __future__ import annotations
+
+from crtexport.errors import CrtExportError
+from crtexport.ir.infer import activation, arithmetic, pool, quantize, reduce, shape, weighted
+from crtexport.ir.infer.base import INFERENCES, Given, Inputs, counted
+from crtexport.ir.ops import Op
+from crtexport.ir.types import DType, TensorType
+
+FAMILIES = (activation, arithmetic, pool, quantize, reduce, shape, weighted)
+
+__all__ = ["FAMILIES", "INFERENCES", "Inputs", "arity", "infer"]
+
+
+def infer(
+    op: Op, inputs: Inputs, *, declared: tuple[DType, ...] = (DType.INT8,)
+) -> tuple[TensorType, ...]:
+    """Output types (dtype and static shape, no quantization) of ``op``.
+
+    ``inputs`` has None for an optional input left out; optional inputs at the end may be missing.
+    ``declared`` are the outputs' element types in the model, which decide where an operator leaves
+    them open (Quantize). Raises CrtExportError, without a location, when the inputs don't fit the
+    operator.
+    """
+    required, most = arity(op)
+    if len(inputs) < required or (most is not None and len(inputs) > most):
+        raise CrtExportError(f"expected {counted(required, most)}, found {len(inputs)}")
+    given = Given(inputs, declared)
+    for index in range(required):
+        given[index]  # raises when it is missing
+    return INFERENCES[type(op)].rule(op, given)
+
+
+def arity(op: Op) -> tuple[int, int | None]:
+    """How many inputs an operator must have, and at most (None: any number)."""
+    inference = INFERENCES[type(op)]
+    return inference.required, inference.most

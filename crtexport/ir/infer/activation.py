@@ -1,0 +1,20 @@
+"""Functions of one input."""
+
+from __future__ import annotations
+
+from crtexport.errors import CrtExportError
+from crtexport.ir.infer.base import Given, infers, same
+from crtexport.ir.ops import Logistic, Relu, Relu6, Softmax, Tanh
+from crtexport.ir.types import TensorType
+
+
+@infers(Logistic, Tanh, Relu, Relu6)
+def unary(_op: Logistic | Tanh | Relu | Relu6, given: Given) -> tuple[TensorType, ...]:
+    return (same(given[0]),)
+
+
+@infers(Softmax)
+def softmax(_op: Softmax, given: Given) -> tuple[TensorType, ...]:
+    if not given[0].shape:
+        raise CrtExportError("softmax of a scalar has no axis to run along")
+    return (same(given[0]),)

@@ -1,0 +1,79 @@
+"""The registry of inference rules, and what a rule is given."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from crtexport.errors import CrtExportError
+from crtexport.ir.ops import Op
+from crtexport.ir.types import DType, TensorType
+
+Inputs = tuple[TensorType | None, ...]
+
+
+@dataclass(frozen=True)
+class Given:
+    """The types of a node's inputs. ``declared`` are the element types that the model gives the
+    outputs, for operators (Quantize) that leave them to it."""
+
+    types: Inputs
+    declared: tuple[DType, ...]
+
+    def __getitem__(self, index: int) -> TensorType:
+        """An input that must be there."""
+        type_ = self.optional(index)
+        if type_ is None:
+            raise CrtExportError(f"input {index} is missing, and it is not optional")
+        return type_
+
+    def optional(self, index: int) -> TensorType | None:
+        return self.types[index] if index < len(self.types) else None
+
+    def all(self) -> list[TensorType]:
+        """Every input; none may be left out."""
+        return [self[index] for index in range(len(self.types))]
+
+
+Rule = Callable[[Any, Given], tuple[TensorType, ...]]
+
+
+@dataclass(frozen=True)
+class Inference:
+    """A rule and how many inputs it takes: ``required``, and at most ``most`` (None: any)."""
+
+    rule: Rule
+    required: int
+    most: int | None
+
+
+INFERENCES: dict[type[Op], Inference] = {}
+
+
+def infers(
+    *ops: type[Op], required: int = 1, most: int | None = -1
+) -> Callable[[Rule], Rule]:
+    """Registers the rule of operators; ``most`` is ``required`` unless given."""
+
+    def register(rule: Rule) -> Rule:
+        for op in ops:
+            if op in INFERENCES:
+                raise ValueError(f"{op.__name__} has two inference rules")
+            INFERENCES[op] = Inference(rule, required, required if most == -1 else most)
+        return rule
+
+    return register
+
+
+def same(type_: TensorType) -> TensorType:
+    """The type without its quantization."""
+    return TensorType(type_.dtype, type_.shape)
+
+
+def counted(required: int, most: int | None) -> str:
+    """"2 or 3 inputs", for messages."""
+    if most is None:
+        return f"at least {required} inputs"
+    count = f"{required}" if most == required else f"{required} or {most}"
+    return f"{count} input" if most == 1 else f"{count} inputs"

@@ -1,0 +1,80 @@
+"""Convolutions and matrix products."""
+
+from __future__ import annotations
+
+from crtexport.errors import CrtExportError
+from crtexport.ir.infer.base import Given, infers
+from crtexport.ir.infer.pool import four, grid
+from crtexport.ir.ops import Conv2D, DepthwiseConv2D, FullyConnected
+from crtexport.ir.types import DType, TensorType
+
+
+@infers(Conv2D, required=2, most=3)
+def conv2d(op: Conv2D, given: Given) -> tuple[TensorType, ...]:
+    image, weights = given[0], given[1]
+    batch, height, width, channels = four(image, "the input")
+    units, kernel_h, kernel_w, depth = four(weights, "the weights")
+    if depth != channels:
+        raise CrtExportError(
+            f"the input has {channels} channels, the weights have {depth} per filter"
+            " (grouped convolutions are not supported)"
+        )
+    _weighted(image, weights, given.optional(2), units)
+    out_h, out_w = grid((height, width), (kernel_h, kernel_w), op.stride, op.dilation, op.padding)
+    return (TensorType(image.dtype, (batch, out_h, out_w, units)),)
+
+
+@infers(DepthwiseConv2D, required=2, most=3)
+def depthwise(op: DepthwiseConv2D, given: Given) -> tuple[TensorType, ...]:
+    image, weights = given[0], given[1]
+    batch, height, width, channels = four(image, "the input")
+    one, kernel_h, kernel_w, units = four(weights, "the weights")
+    if one != 1:
+        raise CrtExportError(f"the first dimension of depthwise weights must be 1, found {one}")
+    if units != channels * op.depth_multiplier or op.depth_multiplier < 1:
+        raise CrtExportError(
+            f"{channels} input channels with depth multiplier {op.depth_multiplier}"
+            f" don't give the weights' {units} channels"
+        )
+    _weighted(image, weights, given.optional(2), units)
+    out_h, out_w = grid((height, width), (kernel_h, kernel_w), op.stride, op.dilation, op.padding)
+    return (TensorType(image.dtype, (batch, out_h, out_w, units)),)
+
+
+@infers(FullyConnected, required=2, most=3)
+def fully_connected(op: FullyConnected, given: Given) -> tuple[TensorType, ...]:
+    data, weights = given[0], given[1]
+    if len(weights.shape) != 2:
+        raise CrtExportError(f"the weights must have 2 dimensions, found {weights}")
+    units, depth = weights.shape
+    _weighted(data, weights, given.optional(2), units)
+    if op.keep_num_dims:
+        if not data.shape or data.shape[-1] != depth:
+            raise CrtExportError(f"the input {data} must end in the weights' depth {depth}")
+        return (TensorType(data.dtype, (*data.shape[:-1], units)),)
+    if depth == 0 or data.elements % depth:
+        raise CrtExportError(
+            f"the input's {data.elements} elements are not rows of the weights' depth {depth}"
+        )
+    return (TensorType(data.dtype, (data.elements // depth, units)),)
+
+
+def _weighted(data: TensorType, weights: TensorType, bias: TensorType | None, units: int) -> None:
+    """Element types of an operator with weights, and the shape of its bias."""
+    accepted = {data.dtype}
+    if data.dtype in (DType.FLOAT32, DType.INT16):
+        accepted.add(DType.INT8)  # hybrid networks, and 16-bit activations
+    if weights.dtype not in accepted:
+        raise CrtExportError(
+            f"{weights.dtype.value} weights don't go with {data.dtype.value} input"
+        )
+    if bias is None:
+        return
+    if data.dtype.is_float:
+        sums = {data.dtype}
+    else:
+        sums = {DType.INT32, DType.INT64} if data.dtype is DType.INT16 else {DType.INT32}
+    if bias.dtype not in sums:
+        raise CrtExportError(f"a {bias.dtype.value} bias doesn't go with {data.dtype.value} input")
+    if bias.elements != units or len(bias.shape) != 1:
+        raise CrtExportError(f"the bias must have {units} elements in one dimension, found {bias}")

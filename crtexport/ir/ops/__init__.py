@@ -1,0 +1,54 @@
+"""The canonical operators: one frozen dataclass each, attributes and one sentence, nothing else.
+
+Layouts: activations NHWC, convolution weights OHWI, depthwise weights 1HWC, fully connected
+weights (units, depth). Tensors that an importer found constant and that only steer an operator
+(axes, shapes, paddings) are attributes here, never inputs.
+"""
+
+from __future__ import annotations
+
+from crtexport.ir.ops.activation import Logistic, Relu, Relu6, Softmax, Tanh
+from crtexport.ir.ops.arithmetic import Add, Mul, Sub
+from crtexport.ir.ops.base import Activation, Elementwise, Padding2D
+from crtexport.ir.ops.pool import AveragePool2D, MaxPool2D
+from crtexport.ir.ops.quantize import Dequantize, Quantize
+from crtexport.ir.ops.reduce import Mean
+from crtexport.ir.ops.shape import Concatenation, Pad, Reshape
+from crtexport.ir.ops.weighted import Conv2D, DepthwiseConv2D, FullyConnected
+
+Op = (
+    Conv2D | DepthwiseConv2D | FullyConnected
+    | AveragePool2D | MaxPool2D
+    | Add | Sub | Mul
+    | Reshape | Pad | Concatenation
+    | Mean
+    | Softmax | Logistic | Tanh | Relu | Relu6
+    | Quantize | Dequantize
+)
+"""Any operator."""
+
+__all__ = [
+    "Activation",
+    "Add",
+    "AveragePool2D",
+    "Concatenation",
+    "Conv2D",
+    "DepthwiseConv2D",
+    "Dequantize",
+    "Elementwise",
+    "FullyConnected",
+    "Logistic",
+    "MaxPool2D",
+    "Mean",
+    "Mul",
+    "Op",
+    "Pad",
+    "Padding2D",
+    "Quantize",
+    "Relu",
+    "Relu6",
+    "Reshape",
+    "Softmax",
+    "Sub",
+    "Tanh",
+]

@@ -1,0 +1,37 @@
+"""What several operators share: fused clamps, padding, and the mark of elementwise operators."""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+
+
+class Activation(enum.Enum):
+    """Fused clamp; the value is its name in model.json."""
+
+    NONE = "none"
+    RELU = "relu"
+    RELU6 = "relu6"
+    RELU_N1_TO_1 = "relu_n1_to_1"
+
+
+@dataclass(frozen=True)
+class Padding2D:
+    """Rows and columns added around an image; they count as real 0 and never as pooled cells."""
+
+    top: int = 0
+    bottom: int = 0
+    left: int = 0
+    right: int = 0
+
+    @property
+    def any(self) -> bool:
+        return bool(self.top or self.bottom or self.left or self.right)
+
+
+NO_PADDING = Padding2D()
+
+
+class Elementwise:
+    """Marks operators whose output element i depends on element i of inputs of its shape only, so
+    that an output may take the place of such an input."""

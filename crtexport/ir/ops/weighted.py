@@ -1,0 +1,36 @@
+"""Operators with weights: convolutions and matrix products."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from crtexport.ir.ops.base import NO_PADDING, Activation, Padding2D
+
+
+@dataclass(frozen=True)
+class Conv2D:
+    """2-D convolution of input, weights (O,KH,KW,I) and an optional bias (O)."""
+
+    stride: tuple[int, int] = (1, 1)
+    dilation: tuple[int, int] = (1, 1)
+    padding: Padding2D = NO_PADDING
+    activation: Activation = Activation.NONE
+
+
+@dataclass(frozen=True)
+class DepthwiseConv2D:
+    """Convolution of each channel alone; weights (1,KH,KW,I*multiplier), optional bias."""
+
+    depth_multiplier: int = 1
+    stride: tuple[int, int] = (1, 1)
+    dilation: tuple[int, int] = (1, 1)
+    padding: Padding2D = NO_PADDING
+    activation: Activation = Activation.NONE
+
+
+@dataclass(frozen=True)
+class FullyConnected:
+    """Product of the input, flattened to rows of the weights' depth, and weights; optional bias."""
+
+    keep_num_dims: bool = False
+    activation: Activation = Activation.NONE
