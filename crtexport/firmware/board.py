@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Hashable
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +23,7 @@ __all__ = ["SEARCH_PATH", "Board", "Usage", "check_budget", "list_boards", "load
 SEARCH_PATH = "CRTEXPORT_BOARD_PATH"
 """Environment variable: folders with the user's boards, before the shipped ones."""
 
+_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
 _SUFFIXES = (".yaml", ".yml")
 _FILE_KEYS = ("abstract", "extends")
 _MAX_BYTES = 1 << 20
@@ -108,10 +110,12 @@ def _folders() -> list[Path]:
 
 
 def _find(name: str, before: tuple[Path, ...]) -> Path | None:
+    if not _NAME.fullmatch(name):
+        return None
     for folder in [*before, *_folders()]:
         for suffix in _SUFFIXES:
             path = folder / f"{name}{suffix}"
-            if path.name == name + suffix and path.is_file():
+            if path.is_file():
                 return path
     return None
 
@@ -141,6 +145,7 @@ def _read(path: Path, children: tuple[Path, ...]) -> _Merged:
     # A family's own name and sentence are not those of its members.
     for own in ("name", "description"):
         merged.pop(own, None)
+        origins.pop((own,), None)
     _merge(merged, data, origins, (), shown)
     return _Merged(merged, origins, abstract)
 

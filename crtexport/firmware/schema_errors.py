@@ -22,8 +22,12 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
 def schema_error(
     error: ValidationError, model: type[BaseModel], file_of: Callable[[KeyPath], str]
 ) -> CrtExportError:
-    """The first finding of ``error``; ``file_of`` knows the file that a key came from."""
-    finding = error.errors()[0]
+    """The first finding of ``error``; ``file_of`` knows the file that a key came from.
+
+    An unknown key comes before all others: misspelling one makes another one missing.
+    """
+    findings = error.errors()
+    finding = next((f for f in findings if f["type"] == "extra_forbidden"), findings[0])
     path = tuple(str(part) for part in finding["loc"])
     fields, shown = _walk(model, path)
     where = (file_of(shown), *shown)

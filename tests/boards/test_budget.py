@@ -1,0 +1,56 @@
+"""Whether a model fits a board, and what the answer tells if not."""
+
+from __future__ import annotations
+
+import pytest
+
+from crtexport.errors import CrtExportError
+from crtexport.firmware.board import Usage, check_budget, list_boards, load_board
+from crtexport.firmware.budget import excess
+
+MODEL = Usage(constants=250_000, code=20_000, workspace=15_000, io=700)
+
+
+def test_a_model_that_fits_passes() -> None:
+    check_budget(load_board("nrf52840dk"), MODEL, list_boards())
+
+
+def test_a_model_that_does_not_fit_comes_with_a_table_and_the_boards_that_it_fits() -> None:
+    with pytest.raises(CrtExportError) as caught:
+        check_budget(load_board("qemu_cortex_m0"), MODEL, list_boards())
+    text = str(caught.value)
+    assert "7,856 bytes (7.7 KiB) too much for flash" in text
+    assert "1,364 bytes (1.3 KiB) too much for ram" in text
+    for row in (
+        ("constants", "flash", "250,000"), ("code", "flash", "20,000"),
+        ("workspace", "ram", "15,000"), ("inputs and outputs", "ram", "700"),
+        ("stack", "ram", "2,048"), ("size of flash", "flash", "262,144"),
+        ("together in ram", "ram", "17,748"),
+    ):
+        assert " ".join(row) in " ".join(text.split()), row
+    assert "nrf52840dk" in text.split("it would fit:")[1]
+    assert "qemu_cortex_m0" not in text.split("it would fit:")[1]
+
+
+def test_a_model_that_fits_nothing_says_so() -> None:
+    boards = [board for board in list_boards() if not board.hosted]
+    with pytest.raises(CrtExportError, match="fits none of the known boards"):
+        check_budget(load_board("nrf52840dk"), Usage(constants=1 << 31), boards)
+
+
+def test_the_host_has_room_for_everything() -> None:
+    check_budget(load_board("host"), Usage(constants=5 << 30, workspace=1 << 40), ())
+
+
+def test_exactly_full_fits_and_one_byte_more_does_not() -> None:
+    board = load_board("nrf52840dk")
+    assert excess(board, Usage(constants=1 << 20)) == {}
+    assert excess(board, Usage(constants=(1 << 20) + 1)) == {"flash": 1}
+    ram = board.memory["ram"].size - board.stack_size
+    assert excess(board, Usage(workspace=ram + 1)) == {"ram": 1}
+
+
+def test_each_kind_counts_against_the_memory_that_holds_it() -> None:
+    board = load_board("mps3_an547")
+    # The stack is in a memory of its own there.
+    assert excess(board, Usage(workspace=board.memory["ram"].size)) == {}
