@@ -80,8 +80,7 @@ def form(graph: Graph, node: Node) -> Form:
         case Mul():
             return Form("MUL", "MulOptions", _clamp(op.activation))
         case Reshape(shape=shape):
-            # [0] is how options spell the shape of a scalar.
-            return Form("RESHAPE", "ReshapeOptions", {"NewShape": _integers(shape or (0,))})
+            return Form("RESHAPE", "ReshapeOptions", {"NewShape": _integers(shape)})
         case Pad(paddings=paddings):
             return Form("PAD", steering=_integers(paddings).reshape(-1, 2))
         case Mean(axes=axes, keep_dims=keep):

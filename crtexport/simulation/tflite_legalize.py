@@ -12,7 +12,7 @@ from crtexport.ir.graph import Graph, Node, Tensor
 from crtexport.ir.ops import Conv2D, DepthwiseConv2D, FullyConnected, Pad, Padding2D
 from crtexport.ir.types import ConstantRef, DType, Quantization, TensorType
 from crtexport.passes.drop_dead import drop_dead
-from crtexport.simulate.tflite_forms import implicit_padding
+from crtexport.simulation.tflite_forms import implicit_padding
 
 
 def hybrid_weights(graph: Graph, node: Node) -> int | None:

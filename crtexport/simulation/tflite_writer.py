@@ -12,8 +12,8 @@ import tflite
 from crtexport.errors import CrtExportError
 from crtexport.ir.graph import Graph, Node, Tensor
 from crtexport.ir.types import ConstantRef, DType, Quantization, TensorType
-from crtexport.simulate.tflite_forms import Form, Value, form, version
-from crtexport.simulate.tflite_legalize import hybrid_weights, legalize, with_float_weights
+from crtexport.simulation.tflite_forms import Form, Value, form, version
+from crtexport.simulation.tflite_legalize import hybrid_weights, legalize, with_float_weights
 
 MAX_CONSTANTS = (1 << 31) - (1 << 24)
 """Bytes of constants in a file: flatbuffers end at 2 GiB, and the tables need some room."""

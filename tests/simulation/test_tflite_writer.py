@@ -17,7 +17,9 @@ from crtexport.importers import load
 from crtexport.ir.graph import Graph, Node, Tensor
 from crtexport.ir.infer import infer
 from crtexport.ir.ops import (
+    Activation,
     AveragePool2D,
+    Concatenation,
     Conv2D,
     DepthwiseConv2D,
     FullyConnected,
@@ -28,9 +30,9 @@ from crtexport.ir.ops import (
 )
 from crtexport.ir.types import ConstantRef, DType, Quantization, TensorType
 from crtexport.ir.verify import verify
-from crtexport.simulate import tflite_forms
-from crtexport.simulate.reference import RuntimeName, TFLiteReference, find_runtime
-from crtexport.simulate.tflite_writer import MAX_CONSTANTS, is_hybrid, to_tflite
+from crtexport.simulation import tflite_forms
+from crtexport.simulation.reference import RuntimeName, TFLiteReference, find_runtime
+from crtexport.simulation.tflite_writer import MAX_CONSTANTS, is_hybrid, to_tflite
 from tests.differential.cases import CASES, SeededDraw
 from tests.differential.network import interpret
 from tests.support import FLOAT_NETWORKS, INT8_NETWORKS, ROOT, shared_model, unavailable
@@ -185,6 +187,19 @@ def test_each_operator_is_taken_by_every_runtime(
         same(reference.run(case.inputs), expected)
 
 
+@pytest.mark.parametrize("activation", Activation)
+def test_attributes_that_the_cases_leave_alone_are_written(
+    activation: Activation, tmp_path: Path
+) -> None:
+    image = TensorType(FLOAT, (1, 2, 2, 3))
+    weights = (TensorType(FLOAT, (5, 3)), np.ones((5, 3)))
+    for graph in (
+        network(FullyConnected(True, activation), image, weights),
+        network(Concatenation(2, activation), image, image),
+    ):
+        assert meaning(reload(to_tflite(graph), tmp_path)) == meaning(graph)
+
+
 def test_every_operator_has_a_case_here() -> None:
     written = {f.__name__.replace("_", "") for f in CASES.values()}
     assert written == {op.__name__.lower() for op in get_args(Op)}
@@ -224,21 +239,24 @@ def test_a_convolution_padded_otherwise_gets_a_pad_before_it(
 
 
 @pytest.mark.parametrize(
-    ("padding", "code"),
+    ("size", "padding", "code"),
     [
-        (Padding2D(), tflite.Padding.VALID),
-        (Padding2D(0, 1, 0, 1), tflite.Padding.SAME),
+        (6, Padding2D(), tflite.Padding.VALID),
+        (6, Padding2D(0, 1, 0, 1), tflite.Padding.SAME),
         # The last windows don't reach what is added after row 6 and column 6.
-        (Padding2D(0, 1, 0, 2), tflite.Padding.SAME),
-        (Padding2D(1, 1, 1, 1), None),
-        (Padding2D(0, 1, 0, 0), None),
+        (6, Padding2D(0, 1, 0, 2), tflite.Padding.SAME),
+        (6, Padding2D(1, 1, 1, 1), None),
+        (6, Padding2D(0, 1, 0, 0), None),
+        # As many windows as SAME or VALID give, elsewhere.
+        (7, Padding2D(0, 2, 0, 2), None),
+        (7, Padding2D(1, 0, 1, 0), None),
     ],
     ids=str,
 )
 def test_a_padding_is_same_or_valid_where_the_windows_are(
-    padding: Padding2D, code: int | None
+    size: int, padding: Padding2D, code: int | None
 ) -> None:
-    image, weights = TensorType(FLOAT, (1, 6, 6, 1)), TensorType(FLOAT, (1, 3, 3, 1))
+    image, weights = TensorType(FLOAT, (1, size, size, 1)), TensorType(FLOAT, (1, 3, 3, 1))
     op = Conv2D(stride=(2, 2), padding=padding)
     graph = network(op, image, (weights, np.ones((1, 3, 3, 1))))
     assert tflite_forms.implicit_padding(graph, graph.nodes[0], op) == code
@@ -296,6 +314,25 @@ def test_float_weights_are_scaled_along_their_axis(tmp_path: Path) -> None:
     np.testing.assert_array_equal(tensor.constant.array(tensor.type), stored * [0.5, 0.25])
     inputs = random_inputs(graph)
     close(interpret(graph, inputs), interpret(written, inputs))
+
+
+def test_float_weights_are_what_int8_weights_stand_for(tmp_path: Path) -> None:
+    stored = np.arange(8).reshape(2, 4)
+    graph = network(
+        FullyConnected(), TensorType(FLOAT, (1, 4)),
+        (TensorType(INT8, stored.shape, one_scale(0.5)), stored),
+    )
+    x, weights, y = graph.tensors
+    shifted = replace(weights, type=replace(weights.type, quant=one_scale(0.5, 3)))
+    second = replace(graph.nodes[0], outputs=(3,))
+    both = replace(
+        graph, tensors=(x, shifted, y, replace(y, name="z")), nodes=(*graph.nodes, second),
+        outputs=(2, 3),
+    )
+    written = reload(to_tflite(both, dequantize_weights=True), tmp_path)
+    (weights,) = [t for t in written.tensors if t.constant is not None]  # shared as before
+    assert weights.constant is not None
+    np.testing.assert_array_equal(weights.constant.array(weights.type), (stored - 3) * 0.5)
 
 
 def test_hybrid_weights_stay_int8_unless_asked_for(tmp_path: Path) -> None:
