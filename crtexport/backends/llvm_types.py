@@ -16,6 +16,7 @@ _HALF_CONVERSIONS = frozenset({
     "+f16c", "+fp16", "+fullfp16", "+vfp4", "+vfp4sp", "+vfp4d16", "+vfp4d16sp", "+fp-armv8",
     "+fp-armv8sp", "+fp-armv8d16", "+fp-armv8d16sp", "+mve.fp", "+zfhmin", "+zfh",
 })
+_WINDOW = 1 << 20  # bytes that are escaped at once: each one takes the room of a pointer
 _ESCAPED = tuple(
     chr(b) if 0x20 <= b < 0x7F and chr(b) not in '"\\' else f"\\{b:02X}" for b in range(256)
 )
@@ -72,7 +73,9 @@ def literal(const: Const) -> str:
 
 def bytes_literal(data: bytes) -> str:
     """``c"…"`` with everything escaped that is not plain ASCII."""
-    return 'c"' + "".join(map(_ESCAPED.__getitem__, data)) + '"'
+    windows = (data[start : start + _WINDOW] for start in range(0, len(data), _WINDOW))
+    text = "".join("".join(map(_ESCAPED.__getitem__, window)) for window in windows)
+    return f'c"{text}"'
 
 
 def quoted(text: str) -> str:

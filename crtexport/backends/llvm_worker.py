@@ -1,8 +1,9 @@
 """Compiles LLVM modules to objects in processes of their own.
 
 LLVM ends the process that it fails in, and its state is global; so nothing here runs it in the
-exporter's process. A worker reads one request after the other from its standard input (a length
-and JSON) and answers on its standard output (a length, a status byte, the object or a message).
+exporter's process. A worker reads one request after the other from its standard input (a length, a
+line of JSON, a module) and answers on its standard output (a length, a status byte, then an object
+or a message).
 """
 
 from __future__ import annotations
@@ -95,7 +96,7 @@ def _serve(
             if worker is None:
                 worker = _Worker()
             try:
-                results[name] = worker.compile(name, {**options, "name": name, "text": text})
+                results[name] = worker.compile(name, options, text)
             except CrtExportError as error:
                 results[name] = error
                 worker.close()
@@ -150,13 +151,13 @@ class _Worker:
             env={**os.environ, "PYTHONPATH": path},
         )
 
-    def compile(self, name: str, request: Mapping[str, str]) -> bytes:
+    def compile(self, name: str, options: Mapping[str, str], text: str) -> bytes:
         """One module's object; raises CrtExportError when there is none."""
         stdin, stdout = self._process.stdin, self._process.stdout
         if stdin is None or stdout is None:
             raise CrtExportError("the compiler process has no pipes", location=name)
         try:
-            _send(stdin, json.dumps(request).encode())
+            _send(stdin, json.dumps(options).encode() + b"\n" + text.encode())
             answer = _receive(stdout)
         except BrokenPipeError:
             answer = b""
@@ -228,38 +229,44 @@ def _receive(stream: IO[bytes]) -> bytes:
 
 @dataclass(frozen=True)
 class _Level:
-    """How hard LLVM tries. Unrolling where nothing asks for it costs flash: only for speed."""
+    """How hard LLVM tries. ``unroll``: for each run of its passes, whether they unroll loops.
+
+    Unrolling where no hint asks for it costs flash, so only speed does it, and only after a run
+    without: what is unrolled isn't vectorized any more. Some instructions (SMLAD) are only looked
+    for in code generation at level 3.
+    """
 
     passes: int
     codegen: int
-    unroll: bool
+    unroll: tuple[bool, ...]
 
 
 _LEVELS = {
-    "size": _Level(passes=2, codegen=2, unroll=False),
-    "balanced": _Level(passes=2, codegen=3, unroll=False),
-    "speed": _Level(passes=3, codegen=3, unroll=True),
+    "size": _Level(passes=2, codegen=2, unroll=(False,)),
+    "balanced": _Level(passes=2, codegen=3, unroll=(False,)),
+    "speed": _Level(passes=3, codegen=3, unroll=(False, True)),
 }
 
 
-def _compile(request: Mapping[str, str]) -> bytes:
+def _compile(options: Mapping[str, str], text: str) -> bytes:
     """The object of one module."""
     import llvmlite.binding as llvm  # noqa: PLC0415
 
-    level = _LEVELS[request["optimize"]]
-    machine = llvm.Target.from_triple(request["triple"]).create_target_machine(
-        cpu=request["cpu"], features=request["features"], opt=level.codegen,
-        reloc=request["reloc"], codemodel="small", abiname=request["abi"],
+    level = _LEVELS[options["optimize"]]
+    machine = llvm.Target.from_triple(options["triple"]).create_target_machine(
+        cpu=options["cpu"], features=options["features"], opt=level.codegen,
+        reloc=options["reloc"], codemodel="small", abiname=options["abi"],
     )
-    module = llvm.parse_assembly(request["text"])
+    module = llvm.parse_assembly(text)
     module.data_layout = str(machine.target_data)
     module.verify()
-    tuning = llvm.create_pipeline_tuning_options(speed_level=level.passes)
-    tuning.loop_unrolling = level.unroll
-    builder = llvm.create_pass_builder(machine, tuning)
-    builder.getModulePassManager().run(module, builder)
+    for unroll in level.unroll:
+        tuning = llvm.create_pipeline_tuning_options(speed_level=level.passes)
+        tuning.loop_unrolling = unroll  # hints are followed in any case
+        builder = llvm.create_pass_builder(machine, tuning)
+        builder.getModulePassManager().run(module, builder)
     data: bytes = machine.emit_object(module)
-    if request["triple"].startswith(("arm", "thumb")) and "linux" not in request["triple"]:
+    if options["triple"].startswith(("arm", "thumb")) and "linux" not in options["triple"]:
         return deactivate_sections(data, _NOT_ON_ARM)
     return data
 
@@ -279,7 +286,8 @@ def main() -> None:
         return
     while request := _receive(stdin):
         try:
-            answer = _OBJECT + _compile(json.loads(request))
+            head, _, text = request.partition(b"\n")
+            answer = _OBJECT + _compile(json.loads(head), text.decode())
         except RuntimeError as error:
             answer = _ERROR + str(error).encode()
         _send(stdout, answer)

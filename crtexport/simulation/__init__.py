@@ -1,0 +1,1 @@
+"""Runs exported code on this computer, and the reference runtimes that it is compared with."""

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from crtexport.artifact import abi
 from crtexport.errors import CrtExportError, RunFailedError
 from crtexport.ir.types import DType
-from crtexport.simulate.library import Library
+from crtexport.simulation.library import Library
 
 Array = npt.NDArray[np.generic]
 _CPU = 1

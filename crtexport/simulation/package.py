@@ -12,8 +12,8 @@ from crtexport.ir.types import DType, TensorType
 from crtexport.mlf import layout
 from crtexport.mlf.arrays import Array, key_of
 from crtexport.mlf.reader import Package, PackageTensor
-from crtexport.simulate.library import Library, build_shared, load_objects
-from crtexport.simulate.simulation import Simulation
+from crtexport.simulation.library import Library, build_shared, load_objects
+from crtexport.simulation.simulation import Simulation
 
 
 def simulate_package(

@@ -11,8 +11,8 @@ import numpy.typing as npt
 
 from crtexport.artifact.model import Artifact, Interface
 from crtexport.errors import CrtExportError, RunFailedError
-from crtexport.simulate import crt
-from crtexport.simulate.library import Library
+from crtexport.simulation import crt
+from crtexport.simulation.library import Library
 
 Array = npt.NDArray[np.generic]
 _GUARD = 64

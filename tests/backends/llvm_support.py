@@ -33,7 +33,7 @@ from crtexport.backends.llvm_worker import compile_modules
 from crtexport.ir.types import ConstantRef, DType, TensorType
 from crtexport.kernels.build import KernelBuilder, add, cast, clamp, const, load, mul, shr
 from crtexport.kernels.ir import Const, Kernel, Scalar
-from crtexport.simulate.library import load_objects
+from crtexport.simulation.library import load_objects
 from crtexport.target import Target
 
 Array = npt.NDArray[Any]
@@ -44,6 +44,7 @@ HOST = Target(
 TARGETS = {
     "host": HOST,
     "i386": Target("i386-unknown-none-elf", "i686", ("-sse", "-sse2", "-mmx"), stack_align=4),
+    "i386sse": Target("i386-unknown-none-elf", "i686", ("+sse", "+sse2"), stack_align=4),
     "m0": Target("thumbv6m-none-eabi", "cortex-m0", float_abi="soft"),
     "m3": Target("thumbv7m-none-eabi", "cortex-m3", float_abi="soft"),
     "m4": Target("thumbv7em-none-eabihf", "cortex-m4", ("+vfp4d16sp",), float_abi="hard"),

@@ -303,24 +303,33 @@ def test_hints_become_metadata_of_the_latch() -> None:
     ]
 
 
-def test_unrolling_follows_the_hint_unless_speed_is_all() -> None:
-    def size(unroll: int | None, optimize: str) -> int:
-        k = KernelBuilder("sum")
-        x = k.buffer("x", Scalar.I8, 256)
-        y = k.buffer("y", Scalar.I32, 1, writable=True)
-        total = k.local("total", const(0, Scalar.I32))
-        with k.loop("i", 256, unroll=unroll) as i:
-            k.assign(total, build.add(total, build.cast(load(x, i), Scalar.I32)))
-        k.store(y, const(0), total)
-        module = ModuleText(TARGETS["m3"], optimize)
-        kernel = print_kernel("sum", k.finish(), module)
-        text = module.text("k.ll", (), [kernel.replace("define internal", "define")])
-        data = compile_modules({"k.ll": text}, module.target, optimize)["k.o"]
-        return int(elf(data).get_section_by_name(".text.sum")["sh_size"])
+def _dot_size(target: str, extent: int, unroll: int | None, optimize: str) -> int:
+    """Bytes of code of a dot product."""
+    k = KernelBuilder("dot")
+    x, w = k.buffer("x", Scalar.I8, extent), k.buffer("w", Scalar.I8, extent)
+    y = k.buffer("y", Scalar.I32, 1, writable=True)
+    total = k.local("total", const(0, Scalar.I32))
+    with k.loop("i", extent, unroll=unroll) as i:
+        factors = [build.cast(load(b, i), Scalar.I32) for b in (x, w)]
+        k.assign(total, build.add(total, build.mul(*factors)))
+    k.store(y, const(0), total)
+    module = ModuleText(TARGETS[target], optimize)
+    kernel = print_kernel("dot", k.finish(), module)
+    text = module.text("k.ll", (), [kernel.replace("define internal", "define")])
+    data = compile_modules({"k.ll": text}, module.target, optimize)["k.o"]
+    return int(elf(data).get_section_by_name(".text.dot")["sh_size"])
 
-    rolled = size(None, "balanced")
-    assert size(8, "balanced") > rolled
-    assert size(None, "speed") > rolled >= size(None, "size")
+
+def test_unrolling_follows_the_hint_unless_speed_is_all() -> None:
+    rolled = _dot_size("m3", 256, None, "balanced")
+    assert _dot_size("m3", 256, 8, "balanced") > rolled
+    assert _dot_size("m3", 256, None, "speed") > rolled >= _dot_size("m3", 256, None, "size")
+
+
+@pytest.mark.parametrize("optimize", ["balanced", "speed"])
+def test_short_loops_are_vectorized_and_not_unrolled_before(optimize: str) -> None:
+    # Two loads of 16 bytes and one VMLAVA; unrolled it would be 16 times three instructions.
+    assert _dot_size("m55", 16, None, optimize) <= 32
 
 
 def test_unknown_names_are_errors_that_name_the_kernel() -> None:

@@ -16,9 +16,9 @@ from crtexport.backends.llvm_worker import compile_modules
 from crtexport.errors import CrtExportError
 from crtexport.ir.types import ConstantRef
 from crtexport.kernels.ir import Scalar
-from crtexport.simulate import crt
-from crtexport.simulate.library import ObjectLibrary, load_objects
-from crtexport.simulate.simulation import Simulation
+from crtexport.simulation import crt
+from crtexport.simulation.library import ObjectLibrary, load_objects
+from crtexport.simulation.simulation import Simulation
 from tests.backends.llvm_support import HOST, TARGETS, model, model_input, model_outputs, objects
 
 RUN = "tvmgen_m_run"

@@ -88,7 +88,7 @@ def test_importing_the_backend_does_not_import_llvmlite() -> None:
 
     code = (
         "import sys, crtexport.backends.llvm_module, crtexport.backends.llvm_worker,"
-        " crtexport.simulate.simulation; sys.exit('llvmlite' in sys.modules)"
+        " crtexport.simulation.simulation; sys.exit('llvmlite' in sys.modules)"
     )
     root = str(Path(llvm_worker.__file__).parents[2])
     subprocess.run([sys.executable, "-c", code], cwd=root, check=True)

@@ -20,10 +20,10 @@ from crtexport.mlf.contents import PackageContents, PackageInfo
 from crtexport.mlf.reader import Package, open_package
 from crtexport.mlf.writer import write_package
 from crtexport.resources import templates_dir
-from crtexport.simulate.crt import SystemLib
-from crtexport.simulate.library import build_shared, load_objects
-from crtexport.simulate.package import load_package, simulate_package
-from crtexport.simulate.simulation import Simulation
+from crtexport.simulation.crt import SystemLib
+from crtexport.simulation.library import build_shared, load_objects
+from crtexport.simulation.package import load_package, simulate_package
+from crtexport.simulation.simulation import Simulation
 from crtexport.target import Target
 from tests.backends.llvm_support import (
     HOST,
