@@ -150,7 +150,7 @@ class _Printer:
     def _signature(self) -> str:
         params = [self._pointer(b) for b in self.kernel.buffers]
         params += [f"{variable_type(p.type)} {self._name(p.name)}" for p in self.kernel.params]
-        head = f"static CRT_NOINLINE void {self.symbol}("
+        head = f"static CRT_KERNEL void {self.symbol}("
         line = f"{head}{', '.join(params) or 'void'})"
         if len(line) <= LINE:
             return line

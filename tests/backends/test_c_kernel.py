@@ -66,7 +66,7 @@ PAIRS = ((X, Y), (L, L2), (U, U2), (N, N2))
 PARAMS = (X, Y, F, G, L, U, N, L2, U2, N2)
 PRELUDE = (
     "#include <stdbool.h>\n#include <stddef.h>\n#include <stdint.h>\n"
-    "#define CRT_NOINLINE __attribute__((noinline))\n"
+    "#define CRT_KERNEL __attribute__((noinline))\n"
 )
 SINK = {
     t: Buffer(f"out_{t.value}", t, 4, writable=True, align=t.itemsize) for t in STORAGE
@@ -215,7 +215,7 @@ def test_the_signature_says_what_is_read_written_and_alone() -> None:
     ), (Var("count", Scalar.INDEX),), ("what it does", "and for whom"))
     assert print_kernel(k, "copy").text == (
         "/*\n * what it does\n * and for whom\n */\n"
-        "static CRT_NOINLINE void copy("
+        "static CRT_KERNEL void copy("
         "const float *restrict source, uint8_t *shared, ptrdiff_t count)\n"
         "{\n"
         "    (void)count;\n"

@@ -15,12 +15,22 @@
 /* What C99 has no words for. */
 #if defined(__GNUC__)
 #define CRT_ALIGNED(bytes) __attribute__((aligned(bytes)))
-#define CRT_NOINLINE __attribute__((noinline))
 #elif defined(__STDC_VERSION__) && __STDC_VERSION__ >= 201112L
 #define CRT_ALIGNED(bytes) _Alignas(bytes)
-#define CRT_NOINLINE
 #else
 #error "this compiler can't align arrays: use GCC, Clang or a C11 compiler"
+#endif
+
+/*
+ * Kernels are compiled on their own, for any addresses: where GCC 12 folds the addresses of their
+ * buffers into them, it can come to believe that they store nothing, and drop calls (-O3, AVX2).
+ */
+#if defined(__GNUC__) && !defined(__clang__) && __GNUC__ >= 8
+#define CRT_KERNEL __attribute__((noipa))
+#elif defined(__GNUC__)
+#define CRT_KERNEL __attribute__((noinline))
+#else
+#define CRT_KERNEL
 #endif
 
 /* a * b + c is rounded twice, on every target: no fused multiply-add. */
@@ -86,7 +96,7 @@ CRT_ALIGNED(TVMGEN_DEMO_WORKSPACE_ALIGN) TVMGEN_DEMO_WORKSPACE_ATTR
 static uint8_t tvmgen_demo_workspace[TVMGEN_DEMO_WORKSPACE_SIZE];
 
 /* dense: first layer */
-static CRT_NOINLINE void tvmgen_demo_dense(
+static CRT_KERNEL void tvmgen_demo_dense(
     const int8_t *restrict input,
     const int8_t *restrict weights,
     const int32_t *restrict bias,
@@ -107,7 +117,7 @@ static CRT_NOINLINE void tvmgen_demo_dense(
  * rescale: second layer
  * with a comment of two lines
  */
-static CRT_NOINLINE void tvmgen_demo_rescale(
+static CRT_KERNEL void tvmgen_demo_rescale(
     const int8_t *restrict input,
     const float *restrict scales,
     float *restrict output)
