@@ -21,6 +21,8 @@ from crtexport.mlf.reader import PackageTensor
 
 Array = npt.NDArray[np.generic]
 
+_ZIP32_LIMIT = 1 << 30
+
 
 def key_of(tensor: PackageTensor) -> str:
     """What results call the tensor: its field in the C interface, else its name."""
@@ -186,7 +188,9 @@ def save_npz(path: Path, arrays: Mapping[str, Array]) -> None:
         with path.open("wb") as stream, zipfile.ZipFile(stream, "w") as archive:
             for name, array in arrays.items():
                 entry = zipfile.ZipInfo(f"{name}.npy")
-                with archive.open(entry, "w", force_zip64=True) as member:
+                # Not always: what it writes for small members depends on the Python.
+                large = array.nbytes > _ZIP32_LIMIT
+                with archive.open(entry, "w", force_zip64=large) as member:
                     _write_array(member, np.asarray(array))
         complete = True
     except OSError as error:

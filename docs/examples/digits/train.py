@@ -34,6 +34,7 @@ from crtexport.ir.ops import (
     Softmax,
 )
 from crtexport.ir.types import ConstantRef, DType, Quantization, TensorType
+from crtexport.mlf.arrays import save_npz
 
 Floats = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]
@@ -341,7 +342,8 @@ def main(folder: Path) -> float:
     if quantization is None:
         raise ValueError("the input has no quantization")
     first = quantize(held_out.images[:SAMPLES], quantization)
-    np.savez(folder / "test_images.npz", image=first[:, None])
+    # Not numpy.savez, whose bytes differ between releases of Python.
+    save_npz(folder / "test_images.npz", {"image": first[:, None]})
     np.save(folder / "test_labels.npy", held_out.labels[:SAMPLES].astype(np.uint8))
     return accuracy(forward(weights, held_out.images).logits, held_out.labels)
 
