@@ -10,7 +10,7 @@ from crtexport.firmware.package import board_from_package, parts_from_package
 from crtexport.firmware.run import DEFAULT_TIMEOUT, BuildResult, RunResult
 from crtexport.mlf.arrays import Array, Samples, bind_inputs, pattern_inputs
 from crtexport.mlf.reader import Package, open_package
-from crtexport.simulate.package import simulate_package
+from crtexport.simulation.package import simulate_package
 
 
 def _samples(package: Package, inputs: Mapping[str, Array] | None) -> Samples:

@@ -16,8 +16,8 @@ from crtexport.firmware.board import Board
 from crtexport.ir.graph import Graph
 from crtexport.ir.types import Rounding, TensorType
 from crtexport.mlf.arrays import Array
-from crtexport.simulate.reference import TFLiteReference, find_reference
-from crtexport.simulate.tflite_writer import is_hybrid, to_tflite
+from crtexport.simulation.reference import TFLiteReference, find_reference
+from crtexport.simulation.tflite_writer import is_hybrid, to_tflite
 
 FLOAT_TOLERANCE = 1e-5
 """Largest difference of float outputs, as a part of the reference's largest magnitude."""

@@ -54,7 +54,7 @@ class RunFailedError(CrtExportError):
 
 
 def printable(text: str, *, keep_newlines: bool = False) -> str:
-    """``text`` with control characters escaped, so that names from a model can't drive a terminal."""
+    """``text`` with control characters escaped: a model's names can't drive a terminal."""
     return "".join(
         ch if ch.isprintable() or (keep_newlines and ch == "\n") else ch.encode(
             "unicode_escape", "backslashreplace"

@@ -37,7 +37,7 @@ LAYERS: tuple[set[str], ...] = (
     {"artifact"},
     {"backends"},
     {"mlf"},
-    {"firmware", "simulate"},
+    {"firmware", "simulation"},
     {"pipeline"},
     {"actions"},
     {"compare"},
@@ -194,7 +194,7 @@ def test_llvmlite_is_imported_late_and_in_few_places() -> None:
         for found in imports_of(path):
             if found.module.split(".")[0] == "llvmlite":
                 name = name_of(path)
-                assert name.startswith(("backends/llvm_", "simulate/")), name
+                assert name.startswith(("backends/llvm_", "simulation/")), name
                 assert found.lazy, f"{name}:{found.line} imports llvmlite when it is imported"
                 users.add(name)
     assert users, "nothing uses llvmlite: is this test still reading the right files?"

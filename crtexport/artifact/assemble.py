@@ -26,6 +26,7 @@ from crtexport.ir.types import ConstantRef
 from crtexport.kernels.families import check, lower
 from crtexport.kernels.ir import Buffer, Kernel
 from crtexport.kernels.registry import Context, Derived, InputTensor, KernelArg, OutputTensor
+from crtexport.kernels.text import dump
 from crtexport.kernels.verify import verify
 from crtexport.plan.model import Plan, Space, Step
 
@@ -119,7 +120,7 @@ class _Assembly:
 
     def __post_init__(self) -> None:
         self._namer = Namer()
-        self._functions: dict[Kernel, str] = {}
+        self._functions: dict[str, tuple[str, Kernel]] = {}
         self._docs: dict[str, list[str]] = {}
         self._by_tensor: dict[int, str] = {}
         self._by_content: dict[tuple[str, str, int], str] = {}
@@ -138,11 +139,13 @@ class _Assembly:
 
     def _function(self, kernel: Kernel, line: str) -> str:
         kernel = self.schedule(kernel)
-        symbol = self._functions.get(kernel)
-        if symbol is None:
+        # Told apart by their text: as values, 0.0 and -0.0 are equal.
+        text = dump(replace(kernel, doc=()))
+        if text not in self._functions:
             verify(kernel)
             symbol = self._namer.name(f"{self.prefix}_{kernel.name}")
-            self._functions[kernel] = symbol
+            self._functions[text] = (symbol, kernel)
+        symbol = self._functions[text][0]
         self._docs.setdefault(symbol, []).append(line)
         return symbol
 
@@ -150,7 +153,7 @@ class _Assembly:
         """Each distinct kernel once, its doc naming every layer that uses it."""
         return tuple(
             Function(symbol, replace(kernel, doc=tuple(self._docs[symbol])))
-            for kernel, symbol in self._functions.items()
+            for symbol, kernel in self._functions.values()
         )
 
     def _bind(self, node: Node, buffer: Buffer, arg: KernelArg, line: str) -> Arg:

@@ -1,6 +1,6 @@
 """Reference runtimes for ``.tflite`` models: what an exported network is compared with.
 
-A runtime lives in a process of its own (:mod:`crtexport.simulate.reference_worker`): it may need
+A runtime lives in a process of its own (:mod:`crtexport.simulation.reference_worker`): it may need
 another NumPy or another Python than crtexport, and its crash is an error message here.
 ``CRTEXPORT_TFLITE_PYTHON`` and ``CRTEXPORT_LITERT_PYTHON`` name the Python to run it with.
 """

@@ -16,8 +16,8 @@ import numpy.typing as npt
 from crtexport import pipeline
 from crtexport.backends.llvm_module import emit_llvm
 from crtexport.backends.llvm_worker import compile_modules
-from crtexport.simulate.library import load_objects
-from crtexport.simulate.simulation import Simulation
+from crtexport.simulation.library import load_objects
+from crtexport.simulation.simulation import Simulation
 from tests.reference.digits import FOLDER, Digits, as_tflite
 from tests.support import require_module
 from tests.tflite_builder import run_reference

@@ -15,7 +15,7 @@ import pytest
 from crtexport.errors import ToolMissingError
 from crtexport.fixedpoint import multiply_by_quantized_multiplier, quantize_multiplier
 from crtexport.ir.types import Rounding
-from crtexport.simulate.reference import RuntimeName, TFLiteReference, find_runtime
+from crtexport.simulation.reference import RuntimeName, TFLiteReference, find_runtime
 from tests.support import unavailable
 from tests.tflite_builder import ModelBuilder
 

@@ -11,8 +11,8 @@ import pytest
 
 from crtexport.errors import CrtExportError, RunFailedError, ToolMissingError
 from crtexport.ir.types import Rounding
-from crtexport.simulate import reference
-from crtexport.simulate.reference import (
+from crtexport.simulation import reference
+from crtexport.simulation.reference import (
     ReferenceRuntime,
     RuntimeName,
     TFLiteReference,
