@@ -1,0 +1,1 @@
+"""Boards, and firmware built for them and run on them."""

@@ -97,7 +97,7 @@ def run(
         raise CrtExportError(
             f"nothing here can run this board's programs: {board.runner.reason}",
             location=(board.name, "runner"),
-            hint="`build` makes its firmware all the same",
+            hint="crtexport.build makes its firmware all the same",
         )
     if not inputs:
         raise CrtExportError("there are no inputs to run the model on", location=parts.module)
