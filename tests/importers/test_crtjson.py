@@ -86,7 +86,7 @@ def tricky() -> Graph:
         Tensor("y", real),
     ]
     node = Node(Relu(), (0,), (7,), "node", "")
-    per_slice = TensorType(DType.UINT8, (2,), Quantization((0.1, 1e-30), (3, 4), 0))
+    per_slice = TensorType(DType.UINT8, (2,), Quantization((float(np.float32(0.1)), 2.0**-100), (3, 4), 0))
     tensors.append(Tensor("z", per_slice, ConstantRef(2, b"\0\xff")))
     return Graph("g", tuple(tensors), (node,), (0,), (7,))
 
@@ -95,6 +95,21 @@ def test_any_names_and_values_survive(tmp_path: Path) -> None:
     graph = tricky()
     save(graph, tmp_path / "m.json")
     assert same(graph, load(tmp_path / "m.json"))
+
+
+def test_scales_are_the_float32_numbers_that_kernels_use(tmp_path: Path) -> None:
+    text = json.dumps({
+        "format": "crtexport-model", "version": 1, "name": "m", "inputs": ["x"], "outputs": ["y"],
+        "tensors": [
+            {"name": "x", "dtype": "int8", "shape": [2], "quantization": {"scale": 0.05}},
+            {"name": "y", "dtype": "int8", "shape": [2], "quantization": {"scale": 0.05}},
+        ],
+        "nodes": [{"op": "Relu", "inputs": ["x"], "outputs": ["y"]}],
+    })
+    (tmp_path / "m.json").write_text(text)
+    quant = load(tmp_path / "m.json").type(0).quant
+    assert quant is not None
+    assert quant.scale == (float(np.float32(0.05)),)
 
 
 def test_sidecar_is_a_proper_safetensors_file_without_copies(tmp_path: Path) -> None:

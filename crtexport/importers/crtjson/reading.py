@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from pathlib import Path
 
+import numpy as np
 from pydantic import ValidationError
 
 from crtexport.errors import CrtExportError
@@ -132,7 +133,9 @@ class _Reading:
 
 
 def _quantization(model: QuantizationModel) -> Quantization:
-    scale = tuple(model.scale) if isinstance(model.scale, list) else (model.scale,)
+    given = model.scale if isinstance(model.scale, list) else [model.scale]
+    # Scales are float32 everywhere else; 0.05 must mean the same number to every kernel.
+    scale = tuple(float(np.float32(value)) for value in given)
     zero = model.zero_point
     zeros = tuple(zero) if isinstance(zero, list) else (zero,) * len(scale)
     return Quantization(scale, zeros, model.axis)
