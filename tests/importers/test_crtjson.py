@@ -86,7 +86,8 @@ def tricky() -> Graph:
         Tensor("y", real),
     ]
     node = Node(Relu(), (0,), (7,), "node", "")
-    per_slice = TensorType(DType.UINT8, (2,), Quantization((float(np.float32(0.1)), 2.0**-100), (3, 4), 0))
+    scales = (float(np.float32(0.1)), 2.0**-100)
+    per_slice = TensorType(DType.UINT8, (2,), Quantization(scales, (3, 4), 0))
     tensors.append(Tensor("z", per_slice, ConstantRef(2, b"\0\xff")))
     return Graph("g", tuple(tensors), (node,), (0,), (7,))
 
