@@ -18,7 +18,7 @@ from crtexport.importers.crtjson.document import NODE_MODELS
 from crtexport.ir.infer import infer
 from crtexport.ir.ops import Op
 from crtexport.kernels.families import LOWERINGS
-from tests.differential.cases import CASES, SeededDraw
+from tests.differential.cases import CASES, PAIRS, SeededDraw
 
 PACKAGE = Path(crtexport.__file__).resolve().parent
 TESTS = Path(__file__).resolve().parent
@@ -312,8 +312,8 @@ def test_every_operator_can_be_imported(kind: type[Op]) -> None:
 def test_every_operator_is_compared_with_the_reference(tmp_path: Path) -> None:
     found: set[type] = set()
     path = tmp_path / "model.tflite"
-    for make in CASES.values():
-        path.write_bytes(make(SeededDraw(0), "float32").content)
+    for name, dtype in PAIRS:
+        path.write_bytes(CASES[name](SeededDraw(0), dtype).content)
         found |= {type(node.op) for node in load(path).nodes}
     missing = sorted(kind.__name__ for kind in set(OPERATORS) - found)
     assert not missing, f"no case in tests/differential for {', '.join(missing)}"

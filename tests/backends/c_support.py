@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 from elftools.elf.constants import SH_FLAGS
 from elftools.elf.elffile import ELFFile
 
@@ -27,6 +28,8 @@ from crtexport.artifact.model import (
     WorkspaceArg,
 )
 from crtexport.backends.c_header import emit_header
+from crtexport.backends.c_helpers import select_helpers
+from crtexport.backends.c_kernel import KernelText, print_kernel, variable_type
 from crtexport.backends.c_source import emit_c
 from crtexport.ir.types import ConstantRef, DType, Quantization, TensorType
 from crtexport.kernels.build import KernelBuilder, add, cast, clamp, const, load, max_, mul, shr
@@ -35,6 +38,8 @@ from crtexport.kernels.build import i32 as whole
 from crtexport.kernels.ir import Kernel, Scalar
 from crtexport.resources import templates_dir
 from tests.support import require
+
+Array = npt.NDArray[Any]
 
 STRICT = (
     "-std=c99", "-pedantic", "-Wall", "-Wextra", "-Wconversion", "-Wsign-conversion", "-Wshadow",
@@ -196,3 +201,65 @@ def writable_sections(path: Path) -> dict[bytes, int]:
             s.name.encode(): s["sh_size"] for s in ELFFile(stream).iter_sections()
             if s["sh_flags"] & SH_FLAGS.SHF_WRITE and s["sh_size"]
         }
+
+
+# ---- kernels alone
+
+PRELUDE = (
+    "#include <stdbool.h>\n#include <stddef.h>\n#include <stdint.h>\n"
+    "#define CRT_KERNEL __attribute__((noinline))\n"
+)
+
+
+def file_text(texts: list[KernelText]) -> str:
+    needs = {need for text in texts for need in text.needs}
+    helpers = dict.fromkeys(h.text for h in select_helpers(needs))
+    return PRELUDE + "\n".join([*helpers, *(text.text for text in texts)])
+
+
+def entry(k: Kernel, symbol: str) -> str:
+    """An external function ``call_<symbol>(void **buffers, params...)``."""
+    params = [f"{variable_type(p.type)} p{i}" for i, p in enumerate(k.params)]
+    args = [f"b[{i}]" for i in range(len(k.buffers))] + [f"p{i}" for i in range(len(k.params))]
+    head = f"void call_{symbol}({', '.join(['void **b', *params])})"
+    return f"{head};\n{head}\n{{\n    {symbol}({', '.join(args)});\n}}\n"
+
+
+def assert_same(found: Array, wanted: Array) -> None:
+    """Bits are equal; any NaN equals any other."""
+    if wanted.dtype.kind == "f":
+        nan = np.isnan(wanted)
+        np.testing.assert_array_equal(np.isnan(found), nan)
+        found, wanted = found[~nan], wanted[~nan]
+    assert found.tobytes() == wanted.tobytes()
+
+
+_CTYPES = {
+    Scalar.INDEX: ctypes.c_ssize_t, Scalar.I32: ctypes.c_int32, Scalar.F32: ctypes.c_float,
+}
+
+
+def call_kernel(
+    library: ctypes.CDLL, symbol: str, k: Kernel, arrays: list[Array], params: tuple[Any, ...]
+) -> None:
+    pointers = (ctypes.c_void_p * max(1, len(arrays)))(*(a.ctypes.data for a in arrays))
+    values = [_CTYPES[p.type](v) for p, v in zip(k.params, params, strict=True)]
+    getattr(library, f"call_{symbol}")(pointers, *values)
+
+
+def run_kernels(
+    kernels: Sequence[tuple[Kernel, Sequence[Array]]], folder: Path, *flags: str
+) -> list[list[Array]]:
+    """Runs each kernel, without parameters, on copies of its arrays; all are one C file."""
+    symbols = [f"kernel{i}" for i in range(len(kernels))]
+    texts = [print_kernel(k, s) for (k, _), s in zip(kernels, symbols, strict=True)]
+    entries = [entry(k, s) for (k, _), s in zip(kernels, symbols, strict=True)]
+    path = folder / "kernels.c"
+    path.write_text(file_text(texts) + "\n".join(entries), encoding="utf-8")
+    library = shared_library([path], *flags)
+    results = []
+    for (kernel, arrays), symbol in zip(kernels, symbols, strict=True):
+        copies = [array.copy() for array in arrays]
+        call_kernel(library, symbol, kernel, copies, ())
+        results.append(copies)
+    return results

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import itertools
 import re
 from pathlib import Path
@@ -22,9 +21,8 @@ from crtexport.backends.c_helpers import (
     UNROLL,
     extremum_key,
     intrinsic_key,
-    select_helpers,
 )
-from crtexport.backends.c_kernel import KernelText, print_kernel, variable_type
+from crtexport.backends.c_kernel import print_kernel
 from crtexport.backends.c_literals import STORAGE
 from crtexport.errors import CrtExportError
 from crtexport.kernels import interp
@@ -53,7 +51,14 @@ from crtexport.kernels.ir import (
     Store,
     Var,
 )
-from tests.backends.c_support import compile_object, shared_library
+from tests.backends.c_support import (
+    assert_same,
+    call_kernel,
+    compile_object,
+    entry,
+    file_text,
+    shared_library,
+)
 from tests.kernels.strategies import Case, cases
 
 Array = npt.NDArray[Any]
@@ -64,10 +69,6 @@ L, U, N = Var("l", Scalar.I64), Var("u", Scalar.U32), Var("i", Scalar.INDEX)
 L2, U2, N2 = Var("l2", Scalar.I64), Var("u2", Scalar.U32), Var("i2", Scalar.INDEX)
 PAIRS = ((X, Y), (L, L2), (U, U2), (N, N2))
 PARAMS = (X, Y, F, G, L, U, N, L2, U2, N2)
-PRELUDE = (
-    "#include <stdbool.h>\n#include <stddef.h>\n#include <stdint.h>\n"
-    "#define CRT_KERNEL __attribute__((noinline))\n"
-)
 SINK = {
     t: Buffer(f"out_{t.value}", t, 4, writable=True, align=t.itemsize) for t in STORAGE
 }
@@ -300,20 +301,6 @@ def test_a_store_to_read_only_memory_is_refused() -> None:
 # ---- compiled
 
 
-def file_text(texts: list[KernelText]) -> str:
-    needs = {need for text in texts for need in text.needs}
-    helpers = dict.fromkeys(h.text for h in select_helpers(needs))
-    return PRELUDE + "\n".join([*helpers, *(text.text for text in texts)])
-
-
-def entry(k: Kernel, symbol: str) -> str:
-    """An external function ``call_<symbol>(void **buffers, params...)``."""
-    params = [f"{variable_type(p.type)} p{i}" for i, p in enumerate(k.params)]
-    args = [f"b[{i}]" for i in range(len(k.buffers))] + [f"p{i}" for i in range(len(k.params))]
-    head = f"void call_{symbol}({', '.join(['void **b', *params])})"
-    return f"{head};\n{head}\n{{\n    {symbol}({', '.join(args)});\n}}\n"
-
-
 @pytest.mark.parametrize("compiler", ["gcc", "gcc-i386", "clang", "arm", "riscv"])
 @pytest.mark.parametrize("level", ["-O0", "-Os", "-O3"])
 def test_every_construct_compiles_without_a_warning(
@@ -390,28 +377,6 @@ def test_half_precision_is_converted_exactly(tmp_path: Path) -> None:
     with np.errstate(all="ignore"):
         assert_same(arrays[2], every.astype(np.float32))
         assert_same(arrays[3], real.astype(np.float16))
-
-
-def assert_same(found: Array, wanted: Array) -> None:
-    """Bits are equal; any NaN equals any other."""
-    if wanted.dtype.kind == "f":
-        nan = np.isnan(wanted)
-        np.testing.assert_array_equal(np.isnan(found), nan)
-        found, wanted = found[~nan], wanted[~nan]
-    assert found.tobytes() == wanted.tobytes()
-
-
-_CTYPES = {
-    Scalar.INDEX: ctypes.c_ssize_t, Scalar.I32: ctypes.c_int32, Scalar.F32: ctypes.c_float,
-}
-
-
-def call_kernel(
-    library: ctypes.CDLL, symbol: str, k: Kernel, arrays: list[Array], params: tuple[Any, ...]
-) -> None:
-    pointers = (ctypes.c_void_p * max(1, len(arrays)))(*(a.ctypes.data for a in arrays))
-    values = [_CTYPES[p.type](v) for p, v in zip(k.params, params, strict=True)]
-    getattr(library, f"call_{symbol}")(pointers, *values)
 
 
 @pytest.mark.parametrize("flags", [("gcc", "-O2"), ("gcc", "-O1", "-fsanitize=undefined"),

@@ -1,77 +1,30 @@
 """Single-operator networks with drawn shapes, options, scales and zero points, one per operator.
 
-Each case is a function of a :class:`Draw` and gives a .tflite file and inputs for it. Operators:
-Conv2D, DepthwiseConv2D, FullyConnected, AveragePool2D, MaxPool2D, Add, Sub, Mul, Reshape, Pad,
-Mean, Concatenation, Softmax, Logistic, Tanh, Relu, Relu6, Quantize, Dequantize.
+Each case is a function of a :class:`Draw` and an element type, and gives a .tflite file and inputs
+for it. Families of their own: ``cases_<family>.py``, with ``CASES`` and ``DTYPES`` merged here.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any, Protocol
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from tests.differential.draw import (
+    Array,
+    Case,
+    Draw,
+    SeededDraw,
+    activation,
+    quantization,
+    scale,
+    values,
+    zero,
+)
 from tests.tflite_builder import ModelBuilder
 
-Array = npt.NDArray[Any]
-
-
-class Draw(Protocol):
-    """Where a case's choices come from: Hypothesis, or a seeded generator."""
-
-    def integer(self, low: int, high: int) -> int: ...
-
-    def choice(self, options: Sequence[Any]) -> Any: ...
-
-
-class SeededDraw:
-    """Choices from NumPy's generator."""
-
-    def __init__(self, seed: int) -> None:
-        self._rng = np.random.default_rng(seed)
-
-    def integer(self, low: int, high: int) -> int:
-        return int(self._rng.integers(low, high + 1))
-
-    def choice(self, options: Sequence[Any]) -> Any:
-        return options[self.integer(0, len(options) - 1)]
-
-
-@dataclass(frozen=True)
-class Case:
-    content: bytes
-    inputs: tuple[Array, ...]
-
-
-def scale(draw: Draw) -> float:
-    """A float32 scale between 2**-10 and 2, powers of two among them."""
-    mantissa = draw.choice([1.0, 1.5, 1.0 + draw.integer(1, 999) / 1000])
-    return float(np.float32(mantissa * 2.0 ** draw.integer(-10, 0)))
-
-
-def zero(draw: Draw) -> int:
-    return int(draw.choice([-128, 127, 0, draw.integer(-128, 127)]))
-
-
-def values(draw: Draw, shape: Sequence[int], dtype: str) -> Array:
-    rng = np.random.default_rng(draw.integer(0, 2**31))
-    if dtype == "float32":
-        return rng.normal(0, draw.choice([0.3, 3.0]), tuple(shape)).astype(np.float32)
-    info = np.iinfo(dtype)
-    if draw.choice([True, False, False]):
-        return rng.choice(np.array([info.min, info.max, 0]), tuple(shape)).astype(dtype)
-    return rng.integers(info.min, info.max + 1, tuple(shape)).astype(dtype)
-
-
-def activation(draw: Draw) -> str:
-    return str(draw.choice(["NONE", "RELU", "RELU6", "RELU_N1_TO_1"]))
-
-
-def quantization(draw: Draw, dtype: str) -> dict[str, Any]:
-    return {} if dtype == "float32" else {"scale": scale(draw), "zero_point": zero(draw)}
+__all__ = ["CASES", "DTYPES", "PAIRS", "Array", "Case", "Draw", "SeededDraw"]
 
 
 def same_or_valid(size: int, window: int, stride: int, dilation: int, padding: str) -> int:
@@ -349,3 +302,9 @@ CASES: dict[str, Callable[[Draw, str], Case]] = {
         dequantize,
     )
 }
+
+DTYPES: dict[str, tuple[str, ...]] = {}
+"""The element types that a case is made for, where they aren't int8 and float32."""
+
+PAIRS = [(name, dtype) for name in CASES for dtype in DTYPES.get(name, ("int8", "float32"))]
+"""Every case with every element type."""

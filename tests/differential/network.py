@@ -2,23 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
-from crtexport.ir.graph import Graph
+from crtexport.ir.graph import Graph, Node
+from crtexport.ir.types import DType
 from crtexport.kernels import interp
 from crtexport.kernels.families import lower
-from crtexport.kernels.registry import Context, Derived, InputTensor, OutputTensor
+from crtexport.kernels.ir import Kernel
+from crtexport.kernels.registry import Context, Derived, InputTensor, Lowered, OutputTensor
 from crtexport.kernels.verify import verify
 
 Array = npt.NDArray[np.generic]
+Values = dict[int, Array]
 
 
-def interpret(graph: Graph, inputs: Sequence[Array]) -> list[Array]:
-    """The graph's outputs for ``inputs``, in graph order."""
-    values: dict[int, Array] = dict(zip(graph.inputs, inputs, strict=True))
+@dataclass(frozen=True)
+class Step:
+    """One verified kernel, and its arrays in the order of its buffers before and after it ran."""
+
+    kernel: Kernel
+    before: list[Array]
+    after: list[Array]
+
+
+def steps(graph: Graph, values: Values) -> Iterator[Step]:
+    """The graph's kernels as the interpreter runs them. ``values`` gets every tensor computed."""
     for tensor, info in enumerate(graph.tensors):
         if info.constant is not None:
             values[tensor] = info.constant.array(info.type)
@@ -28,14 +40,31 @@ def interpret(graph: Graph, inputs: Sequence[Array]) -> list[Array]:
         for output in node.outputs:
             type_ = graph.type(output)
             values[output] = np.zeros(type_.shape, type_.dtype.numpy)
-        buffers = []
-        for arg in lowered.args:
-            match arg:
-                case InputTensor(position):
-                    buffers.append(values[graph.required(node, position)])
-                case OutputTensor(position):
-                    buffers.append(values[node.outputs[position]])
-                case Derived():
-                    buffers.append(arg.values)
-        interp.run(lowered.kernel, [b.reshape(-1) for b in buffers])
+        arrays = _arrays(graph, node, lowered, values)
+        before = [array.copy() for array in arrays]
+        interp.run(lowered.kernel, arrays)
+        yield Step(lowered.kernel, before, arrays)
+
+
+def _arrays(graph: Graph, node: Node, lowered: Lowered, values: Values) -> list[Array]:
+    arrays = []
+    for arg in lowered.args:
+        match arg:
+            case InputTensor(position):
+                array = values[graph.required(node, position)]
+            case OutputTensor(position):
+                array = values[node.outputs[position]]
+            case Derived():
+                array = arg.values
+        array = array.reshape(-1)
+        # Kernels see truth values as the bytes that they are.
+        arrays.append(array.view(np.uint8) if array.dtype == DType.BOOL.numpy else array)
+    return arrays
+
+
+def interpret(graph: Graph, inputs: Sequence[Array]) -> list[Array]:
+    """The graph's outputs for ``inputs``, in graph order."""
+    values: Values = dict(zip(graph.inputs, inputs, strict=True))
+    for _ in steps(graph, values):
+        pass
     return [values[t] for t in graph.outputs]

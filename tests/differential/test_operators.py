@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from crtexport.importers import load
-from tests.differential.cases import CASES
+from tests.differential.cases import CASES, PAIRS
 from tests.differential.network import interpret
 from tests.tflite_builder import run_reference
 
@@ -32,8 +32,7 @@ class HypothesisDraw:
         return self._data.draw(st.sampled_from(list(options)))
 
 
-@pytest.mark.parametrize("dtype", ["int8", "float32"])
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize(("name", "dtype"), PAIRS)
 @settings(
     max_examples=40, deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],

@@ -33,7 +33,7 @@ from crtexport.ir.verify import verify
 from crtexport.simulation import tflite_forms
 from crtexport.simulation.reference import RuntimeName, TFLiteReference, find_runtime
 from crtexport.simulation.tflite_writer import MAX_CONSTANTS, is_hybrid, to_tflite
-from tests.differential.cases import CASES, SeededDraw
+from tests.differential.cases import CASES, PAIRS, SeededDraw
 from tests.differential.network import interpret
 from tests.support import FLOAT_NETWORKS, INT8_NETWORKS, ROOT, shared_model, unavailable
 from tests.tflite_builder import run_reference
@@ -160,8 +160,7 @@ def test_the_digits_example_computes_what_its_kernels_compute(tmp_path: Path) ->
         same(interpret(graph, inputs), run_reference(content, *inputs))
 
 
-@pytest.mark.parametrize("dtype", ["int8", "float32"])
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize(("name", "dtype"), PAIRS)
 def test_each_operator_keeps_its_meaning(name: str, dtype: str, tmp_path: Path) -> None:
     for seed in SEEDS:
         case = CASES[name](SeededDraw(seed), dtype)
@@ -177,7 +176,7 @@ def test_each_operator_keeps_its_meaning(name: str, dtype: str, tmp_path: Path) 
 def test_each_operator_is_taken_by_every_runtime(
     name: str, runtime: RuntimeName, tmp_path: Path
 ) -> None:
-    case = CASES[name](SeededDraw(7), "int8")
+    case = CASES[name](SeededDraw(7), dict(PAIRS[::-1])[name])
     original, written = tmp_path / "original.tflite", tmp_path / "written.tflite"
     original.write_bytes(case.content)
     written.write_bytes(to_tflite(load(original)))
