@@ -3,17 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import assert_never
 
-import numpy as np
-import numpy.typing as npt
 import tflite
 
 from crtexport.errors import CrtExportError
 from crtexport.ir.graph import Graph, Node
 from crtexport.ir.ops import (
-    Activation,
     Add,
     AveragePool2D,
     Concatenation,
@@ -25,6 +20,7 @@ from crtexport.ir.ops import (
     MaxPool2D,
     Mean,
     Mul,
+    Op,
     Pad,
     Quantize,
     Relu,
@@ -35,23 +31,13 @@ from crtexport.ir.ops import (
     Tanh,
 )
 from crtexport.ir.types import DType
+from crtexport.simulation.tflite_form import Form, Former, Value, clamp, integers
 
 Windowed = Conv2D | DepthwiseConv2D | AveragePool2D | MaxPool2D
-Value = int | float | bool | npt.NDArray[np.int32]
 
 
-@dataclass(frozen=True)
-class Form:
-    """An operator by the names of TensorFlow Lite's schema.
-
-    ``code`` is its builtin operator; ``options`` the kind of its table of options ("": none),
-    ``fields`` what stands in it. ``steering`` is a constant that follows the node's inputs.
-    """
-
-    code: str
-    options: str = ""
-    fields: Mapping[str, Value] = field(default_factory=dict)
-    steering: npt.NDArray[np.int32] | None = None
+FORMERS: Mapping[type[Op], Former] = {}
+"""How families with files of their own are written."""
 
 
 def form(graph: Graph, node: Node) -> Form:
@@ -67,26 +53,26 @@ def form(graph: Graph, node: Node) -> Form:
             fields = _convolution(graph, node, op) | {"DepthMultiplier": multiplier}
             return Form("DEPTHWISE_CONV_2D", "DepthwiseConv2DOptions", fields)
         case FullyConnected(keep_num_dims=keep):
-            fields = _clamp(op.activation) | {"KeepNumDims": keep}
+            fields = clamp(op.activation) | {"KeepNumDims": keep}
             return Form("FULLY_CONNECTED", "FullyConnectedOptions", fields)
         case AveragePool2D():
             return Form("AVERAGE_POOL_2D", "Pool2DOptions", _pool(graph, node, op))
         case MaxPool2D():
             return Form("MAX_POOL_2D", "Pool2DOptions", _pool(graph, node, op))
         case Add():
-            return Form("ADD", "AddOptions", _clamp(op.activation))
+            return Form("ADD", "AddOptions", clamp(op.activation))
         case Sub():
-            return Form("SUB", "SubOptions", _clamp(op.activation))
+            return Form("SUB", "SubOptions", clamp(op.activation))
         case Mul():
-            return Form("MUL", "MulOptions", _clamp(op.activation))
+            return Form("MUL", "MulOptions", clamp(op.activation))
         case Reshape(shape=shape):
-            return Form("RESHAPE", "ReshapeOptions", {"NewShape": _integers(shape)})
+            return Form("RESHAPE", "ReshapeOptions", {"NewShape": integers(shape)})
         case Pad(paddings=paddings):
-            return Form("PAD", steering=_integers(paddings).reshape(-1, 2))
+            return Form("PAD", steering=(integers(paddings).reshape(-1, 2),))
         case Mean(axes=axes, keep_dims=keep):
-            return Form("MEAN", "ReducerOptions", {"KeepDims": keep}, _integers(axes))
+            return Form("MEAN", "ReducerOptions", {"KeepDims": keep}, (integers(axes),))
         case Concatenation(axis=axis):
-            fields = _clamp(op.activation) | {"Axis": axis}
+            fields = clamp(op.activation) | {"Axis": axis}
             return Form("CONCATENATION", "ConcatenationOptions", fields)
         case Softmax(beta=beta):
             return Form("SOFTMAX", "SoftmaxOptions", {"Beta": beta})
@@ -103,7 +89,7 @@ def form(graph: Graph, node: Node) -> Form:
         case Dequantize():
             return Form("DEQUANTIZE")
         case _:
-            assert_never(op)
+            return FORMERS[type(op)](graph, node)
 
 
 _INT8_AND_INT16 = {DType.INT8: 2, DType.INT16: 3}
@@ -176,15 +162,6 @@ def _windows(graph: Graph, node: Node, op: Windowed) -> dict[str, Value]:
             location=(graph.source, str(node)),
             hint="use a padding that TensorFlow Lite calls SAME or VALID",
         )
-    return _clamp(op.activation) | {
+    return clamp(op.activation) | {
         "Padding": padding, "StrideH": op.stride[0], "StrideW": op.stride[1],
     }
-
-
-def _clamp(activation: Activation) -> dict[str, Value]:
-    code = getattr(tflite.ActivationFunctionType, activation.name)
-    return {"FusedActivationFunction": int(code)}
-
-
-def _integers(values: npt.ArrayLike) -> npt.NDArray[np.int32]:
-    return np.array(values, "<i4")

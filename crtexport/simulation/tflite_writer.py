@@ -12,7 +12,8 @@ import tflite
 from crtexport.errors import CrtExportError
 from crtexport.ir.graph import Graph, Node, Tensor
 from crtexport.ir.types import ConstantRef, DType, Quantization, TensorType
-from crtexport.simulation.tflite_forms import Form, Value, form, version
+from crtexport.simulation.tflite_form import Form, Steering, Value
+from crtexport.simulation.tflite_forms import form, version
 from crtexport.simulation.tflite_legalize import hybrid_weights, legalize, with_float_weights
 
 MAX_CONSTANTS = (1 << 31) - (1 << 24)
@@ -84,15 +85,17 @@ class _File:
         written = form(self._graph, node)
         inputs = [-1 if tensor is None else tensor for tensor in node.inputs]
         types = tuple(self._graph.type(t).dtype for t in node.inputs if t is not None)
-        if written.steering is not None:
-            inputs.append(len(self._tensors))
-            self._tensors.append(Tensor(
-                f"{node.name}/{written.code.lower()}",
-                TensorType(DType.INT32, written.steering.shape),
-                ConstantRef.of(written.steering),
-            ))
+        name = f"{node.name}/{written.code.lower()}"
+        leading = [self._steering(name, values) for values in written.leading]
+        inputs = [*leading, *inputs, *(self._steering(name, v) for v in written.steering)]
         code = (written.code, version(written.code, types))
         return _Operator(written, code, tuple(inputs), node.outputs)
+
+    def _steering(self, name: str, values: Steering) -> int:
+        """A new constant that steers an operator; its number."""
+        type_ = TensorType(DType.INT32, values.shape)
+        self._tensors.append(Tensor(name, type_, ConstantRef.of(values)))
+        return len(self._tensors) - 1
 
     def _subgraph(self, codes: Sequence[tuple[str, int]]) -> int:
         tensors, buffer = [], 0

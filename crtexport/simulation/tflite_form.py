@@ -1,0 +1,46 @@
+"""What TensorFlow Lite's schema says of one operator."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+import tflite
+
+from crtexport.ir.graph import Graph, Node
+from crtexport.ir.ops import Activation
+
+Value = int | float | bool | npt.NDArray[np.int32]
+Steering = npt.NDArray[np.int32]
+
+
+@dataclass(frozen=True)
+class Form:
+    """An operator by the names of TensorFlow Lite's schema.
+
+    ``code`` is its builtin operator; ``options`` the kind of its table of options ("": none),
+    ``fields`` what stands in it. ``steering`` are constants that follow the node's inputs,
+    ``leading`` such that come before them.
+    """
+
+    code: str
+    options: str = ""
+    fields: Mapping[str, Value] = field(default_factory=dict)
+    steering: tuple[Steering, ...] = ()
+    leading: tuple[Steering, ...] = ()
+
+
+Former = Callable[[Graph, Node], Form]
+
+
+def clamp(activation: Activation) -> dict[str, Value]:
+    """The field of a fused activation."""
+    code = getattr(tflite.ActivationFunctionType, activation.name)
+    return {"FusedActivationFunction": int(code)}
+
+
+def integers(values: npt.ArrayLike) -> npt.NDArray[np.int32]:
+    """A list of sizes, axes and the like."""
+    return np.array(values, "<i4")
