@@ -11,7 +11,7 @@ import tflite
 from crtexport.errors import CrtExportError
 from crtexport.importers.tflite.flatbuffer import Reader
 from crtexport.ir.graph import Tensor
-from crtexport.ir.ops import Activation, Padding2D
+from crtexport.ir.ops import Activation, Op, Padding2D
 from crtexport.ir.types import DType, TensorType
 
 T = TypeVar("T")
@@ -154,3 +154,24 @@ def _same(size: int, window: int, stride: int, dilation: int) -> tuple[int, int]
     count = -(-size // stride)
     total = max((count - 1) * stride + extent - size, 0)
     return total // 2, total - total // 2
+
+
+Decoded = tuple[Op, tuple[int | None, ...]]
+Decoder = Callable[[Operator], Decoded]
+"""Makes one of our operators, and says which of the inputs (tensor numbers of the file) stay."""
+
+
+def plain(op: Op) -> Decoder:
+    """An operator without attributes."""
+
+    def decode(source: Operator) -> Decoded:
+        return op, source.inputs
+
+    return decode
+
+
+def axis_of(axis: int, rank: int) -> int:
+    """An axis counted from the front."""
+    if not -rank <= axis < rank:
+        raise CrtExportError(f"axis {axis} of a tensor with {rank} dimensions")
+    return axis % rank

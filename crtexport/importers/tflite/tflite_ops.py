@@ -6,13 +6,20 @@ raise CrtExportError without a location; shapes and types are checked later, for
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 import tflite
 from tflite import BuiltinOperator, BuiltinOptions
 
 from crtexport.errors import CrtExportError
-from crtexport.importers.tflite.operators import Operator, constant_names
+from crtexport.importers.tflite.operators import (
+    Decoded,
+    Decoder,
+    Operator,
+    axis_of,
+    constant_names,
+    plain,
+)
 from crtexport.ir.ops import (
     Add,
     AveragePool2D,
@@ -25,7 +32,6 @@ from crtexport.ir.ops import (
     MaxPool2D,
     Mean,
     Mul,
-    Op,
     Pad,
     Quantize,
     Relu,
@@ -35,10 +41,6 @@ from crtexport.ir.ops import (
     Sub,
     Tanh,
 )
-
-Decoded = tuple[Op, tuple[int | None, ...]]
-Decoder = Callable[[Operator], Decoded]
-
 
 def _conv_2d(source: Operator) -> Decoded:
     options = source.options(tflite.Conv2DOptions, BuiltinOptions.Conv2DOptions)
@@ -98,15 +100,6 @@ def _binary(kind: type[Add | Sub | Mul], table: type, code: int) -> Decoder:
     return decode
 
 
-def _plain(op: Op) -> Decoder:
-    """An operator without attributes."""
-
-    def decode(source: Operator) -> Decoded:
-        return op, source.inputs
-
-    return decode
-
-
 def _reshape(source: Operator) -> Decoded:
     # The output's declared shape has -1 resolved already, and says the same for the operators
     # whose second input is a shape, the axis of a new dimension or nothing.
@@ -124,14 +117,14 @@ def _pad(source: Operator) -> Decoded:
 def _mean(source: Operator) -> Decoded:
     options = source.optional_options(tflite.ReducerOptions, BuiltinOptions.ReducerOptions)
     rank = len(source.type(0).shape)
-    axes = {_axis(axis, rank) for axis in source.integers(1, "axes")}
+    axes = {axis_of(axis, rank) for axis in source.integers(1, "axes")}
     keep = source.reader.get(options.KeepDims) if options else False
     return Mean(tuple(sorted(axes)), keep), source.inputs[:1]
 
 
 def _concatenation(source: Operator) -> Decoded:
     options = source.options(tflite.ConcatenationOptions, BuiltinOptions.ConcatenationOptions)
-    axis = _axis(source.reader.get(options.Axis), len(source.type(0).shape))
+    axis = axis_of(source.reader.get(options.Axis), len(source.type(0).shape))
     return Concatenation(axis, source.activation(options)), source.inputs
 
 
@@ -141,13 +134,6 @@ def _softmax(source: Operator) -> Decoded:
     if not 0 < beta < float("inf"):
         raise CrtExportError(f"beta must be positive and finite, found {beta}")
     return Softmax(beta), source.inputs
-
-
-def _axis(axis: int, rank: int) -> int:
-    """An axis counted from the front."""
-    if not -rank <= axis < rank:
-        raise CrtExportError(f"axis {axis} of a tensor with {rank} dimensions")
-    return axis % rank
 
 
 DECODERS: Mapping[int, Decoder] = {
@@ -166,11 +152,11 @@ DECODERS: Mapping[int, Decoder] = {
     BuiltinOperator.MEAN: _mean,
     BuiltinOperator.CONCATENATION: _concatenation,
     BuiltinOperator.SOFTMAX: _softmax,
-    BuiltinOperator.LOGISTIC: _plain(Logistic()),
-    BuiltinOperator.TANH: _plain(Tanh()),
-    BuiltinOperator.RELU: _plain(Relu()),
-    BuiltinOperator.RELU6: _plain(Relu6()),
-    BuiltinOperator.QUANTIZE: _plain(Quantize()),
-    BuiltinOperator.DEQUANTIZE: _plain(Dequantize()),
+    BuiltinOperator.LOGISTIC: plain(Logistic()),
+    BuiltinOperator.TANH: plain(Tanh()),
+    BuiltinOperator.RELU: plain(Relu()),
+    BuiltinOperator.RELU6: plain(Relu6()),
+    BuiltinOperator.QUANTIZE: plain(Quantize()),
+    BuiltinOperator.DEQUANTIZE: plain(Dequantize()),
 }
 """The operators that can be imported, by their code in the file."""
