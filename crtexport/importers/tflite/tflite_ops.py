@@ -42,6 +42,7 @@ from crtexport.ir.ops import (
     Tanh,
 )
 
+
 def _conv_2d(source: Operator) -> Decoded:
     options = source.options(tflite.Conv2DOptions, BuiltinOptions.Conv2DOptions)
     stride = source.pair(options, "StrideH", "StrideW")
