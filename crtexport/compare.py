@@ -41,12 +41,14 @@ class OutputComparison:
 
 @dataclass(frozen=True)
 class VerifyResult:
-    """``reference`` is the runtime and its version, ``ran_on`` the board and the kind of code."""
+    """``reference`` is the runtime and its version, ``ran_on`` the board and the kind of code.
+    ``rewritten`` says why the reference got another file than the model, "" where it did not."""
 
     reference: str
     ran_on: str
     samples: int
     outputs: tuple[OutputComparison, ...]
+    rewritten: str = ""
 
     @property
     def agrees(self) -> bool:
@@ -74,9 +76,10 @@ def verify(
     inputs = _random_inputs(graph, samples, seed)
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="crtexport-")))
-        reference = stack.enter_context(TFLiteReference(
-            _reference_model(graph, path, folder), runtime=find_reference(Rounding(rounding))
-        ))
+        file, rewritten = _reference_model(graph, path, folder)
+        reference = stack.enter_context(
+            TFLiteReference(file, runtime=find_reference(Rounding(rounding)))
+        )
         expected = [reference.run(row) for row in inputs]
         exported = pipeline.export(graph, board=target, output=folder / "model.tar", emit=emit)
         got = _run(exported, inputs, on_board=board is not None)
@@ -89,18 +92,25 @@ def verify(
                 )
                 for i, tensor in enumerate(graph.outputs)
             ),
+            rewritten,
         )
 
 
-def _reference_model(graph: Graph, path: Path, folder: Path) -> Path:
+def _reference_model(graph: Graph, path: Path, folder: Path) -> tuple[Path, str]:
+    """What the reference runs, and why it is another file than the model."""
     hybrid = is_hybrid(graph)
     with path.open("rb") as stream:
         is_tflite = stream.read(8)[4:] == b"TFL3"
     if is_tflite and not hybrid:
-        return path
+        return path, ""
     rewritten = folder / "reference.tflite"
     rewritten.write_bytes(to_tflite(graph, dequantize_weights=hybrid))
-    return rewritten
+    if hybrid:
+        return rewritten, (
+            "its int8 weights as float32, as the exported kernels scale them; the runtime would"
+            " quantize the activations instead"
+        )
+    return rewritten, "the network as .tflite, which the runtime can read"
 
 
 def _random_inputs(graph: Graph, samples: int, seed: int) -> list[list[Array]]:

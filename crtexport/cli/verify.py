@@ -44,7 +44,7 @@ def command(
     out.result(
         {
             "model": str(model), "agrees": result.agrees, "reference": result.reference,
-            "ran_on": result.ran_on, "samples": result.samples,
+            "ran_on": result.ran_on, "samples": result.samples, "rewritten": result.rewritten,
             "outputs": [
                 {
                     **dataclasses.asdict(output), "agrees": output.agrees,
@@ -55,6 +55,8 @@ def command(
         }
     )
     out.line(f"reference: {result.reference}")
+    if result.rewritten:
+        out.line(f"given:     {result.rewritten}")
     out.line(f"compared:  {model} on {result.ran_on}, {result.samples} samples, seed {seed}")
     out.line()
     out.table(

@@ -135,7 +135,8 @@ class _Reading:
 def _quantization(model: QuantizationModel) -> Quantization:
     given = model.scale if isinstance(model.scale, list) else [model.scale]
     # Scales are float32 everywhere else; 0.05 must mean the same number to every kernel.
-    scale = tuple(float(np.float32(value)) for value in given)
+    with np.errstate(over="ignore"):  # what is too large becomes infinite, which is refused
+        scale = tuple(float(np.float32(value)) for value in given)
     zero = model.zero_point
     zeros = tuple(zero) if isinstance(zero, list) else (zero,) * len(scale)
     return Quantization(scale, zeros, model.axis)
