@@ -75,6 +75,17 @@ def multiply_by_quantized_multiplier(
     )
 
 
+def reduced_multiplier(mantissa: int) -> int:
+    """The upper 15 bits of a multiplier, rounded: what 64-bit accumulators are scaled by."""
+    return (mantissa + (1 << 15)) >> 16 if mantissa < 0x7FFF0000 else 0x7FFF
+
+
+def multiply_wide_by_quantized_multiplier(value: int, multiplier: int, shift: int) -> int:
+    """TFLite's ``MultiplyByQuantizedMultiplier`` of a 64-bit accumulator."""
+    total = 15 - shift
+    return wrap32((value * reduced_multiplier(multiplier) + (1 << (total - 1))) >> total)
+
+
 # ---- gemmlowp fixed point with 31-bit fractions, as used by the softmax of integer networks ----
 
 

@@ -205,16 +205,18 @@ def _check_scaled(
     if isinstance(op, Conv2D | DepthwiseConv2D | FullyConnected):
         bias = inputs[2] if len(inputs) > 2 else None
         axis = 3 if isinstance(op, DepthwiseConv2D) else 0
-        _check_weights(present[1], axis)
+        _check_weights(op, present[1], axis)
         if bias is not None and not bias.dtype.is_float:
             _check_bias(present[0], present[1], bias, outputs[0])
 
 
-def _check_weights(weights: TensorType, axis: int) -> None:
+def _check_weights(op: Op, weights: TensorType, axis: int) -> None:
     quant = weights.quant
     if quant is None:
         return
-    if weights.dtype is DType.INT8 and any(quant.zero_point):
+    # Old fully connected layers have weights with a zero point; runtimes still subtract it.
+    legacy = isinstance(op, FullyConnected) and quant.per_tensor
+    if weights.dtype is DType.INT8 and any(quant.zero_point) and not legacy:
         raise CrtExportError("int8 weights must have zero point 0")
     if not quant.per_tensor and quant.axis != axis:
         raise CrtExportError(f"scales of these weights go along axis {axis}, found {quant.axis}")

@@ -19,19 +19,9 @@ from crtexport.kernels.build import (
 )
 from crtexport.kernels.ir import Expr, Var
 from crtexport.kernels.registry import Context, Lowered, Lowering, lowers
-from crtexport.kernels.rules import (
-    at_most_inputs,
-    constant_weights,
-    quantized_weights,
-    rank,
-    symmetric_weights,
-    weighted_types,
-)
+from crtexport.kernels.rules import rank
 from crtexport.kernels.weighted import Weighted
-
-WEIGHTED_RULES = (
-    at_most_inputs(3), weighted_types, constant_weights, quantized_weights, symmetric_weights,
-)
+from crtexport.kernels.weighted_rules import WEIGHTED_RULES, long_bias
 
 
 @dataclass(frozen=True)
@@ -93,30 +83,34 @@ def window_taps(
 
 @lowers(Conv2D, rank(4), *WEIGHTED_RULES)
 def conv2d(context: Context) -> Lowered:
-    """for each pixel and output channel: bias + sum over the window and input channels."""
+    """for each pixel and output channel: bias + sum over the window and the input channels of its
+    group."""
     op = context.node.op
     if not isinstance(op, Conv2D):
         raise TypeError(op)
     lowering = Lowering("conv2d", context)
     b, x, w, y = lowering.b, context.input(0).shape, context.input(1).shape, context.output().shape
-    if w[3] != x[3]:
-        raise context.refuse(f"grouped convolution ({x[3]} channels, weights for {w[3]})")
+    groups = x[3] // w[3] if w[3] else 1
+    filters = y[3] // groups
     weighted = Weighted(lowering, 0, op.activation)
     axes = image_axes(x, op.stride, op.dilation, op.padding)
     with (
         b.loop("n", y[0]) as n, b.loop("oy", y[1]) as oy, b.loop("ox", y[2]) as ox,
-        b.loop("oc", y[3]) as oc,
+        b.loop("group", groups) as group, b.loop("oc", filters) as within,
     ):
+        oc = b.let("unit", add(mul(group, const(filters)), within))
+        first = b.let("first", mul(group, const(w[3])))
         acc = weighted.start(oc)
 
         def inside(ky: Expr, kx: Expr, iy: Expr, ix: Expr) -> None:
-            with b.loop("ic", x[3]) as ic:
+            with b.loop("ic", w[3]) as ic:
                 weighted.accumulate(
-                    acc, flat_index([n, iy, ix, ic], x), flat_index([oc, ky, kx, ic], w)
+                    acc, flat_index([n, iy, ix, add(first, ic)], x),
+                    flat_index([oc, ky, kx, ic], w),
                 )
 
         def outside(ky: Expr, kx: Expr) -> None:
-            with b.loop("ic", x[3]) as ic:
+            with b.loop("ic", w[3]) as ic:
                 weighted.accumulate_padded(acc, flat_index([oc, ky, kx, ic], w))
 
         counts = weighted.padding_counts and op.padding.any
@@ -125,7 +119,7 @@ def conv2d(context: Context) -> Lowered:
     return lowering.finish()
 
 
-@lowers(DepthwiseConv2D, rank(4), *WEIGHTED_RULES)
+@lowers(DepthwiseConv2D, rank(4), *WEIGHTED_RULES, long_bias)
 def depthwise_conv2d(context: Context) -> Lowered:
     """for each pixel and channel: bias + sum over the window of that channel."""
     op = context.node.op

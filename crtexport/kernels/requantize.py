@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from crtexport.fixedpoint import quantize_multiplier, round_half_away
+from crtexport.fixedpoint import quantize_multiplier, reduced_multiplier, round_half_away
 from crtexport.ir.ops import Activation
 from crtexport.ir.types import Quantization, Rounding, TensorType
 from crtexport.kernels.build import (
@@ -27,6 +27,11 @@ from crtexport.kernels.build import (
 )
 from crtexport.kernels.ir import Buffer, Expr, Scalar
 from crtexport.kernels.registry import Lowering
+
+WIDE_LIMIT = 1 << 47
+"""No 64-bit accumulator may reach further: times 15 bits it must stay an i64."""
+
+_WIDE_BITS = 15
 
 
 def rounding_doubling_high_mul(b: KernelBuilder, a: Expr, multiplier: Expr) -> Expr:
@@ -146,6 +151,48 @@ class Requantizer:
             (self.bound * m >> 31) + 1 + (1 << (-s - 1)) < 1 << 31
             for m, s in zip(self.multiplier.mantissas, self.multiplier.shifts, strict=True)
         )
+
+
+class WideRequantizer:
+    """Emits ``MultiplyByQuantizedMultiplier`` of 64-bit accumulators: 15 bits of the multiplier,
+    one rounding, halves up."""
+
+    def __init__(self, lowering: Lowering, multiplier: Multiplier, bound: int) -> None:
+        """``bound``: the largest magnitude that the accumulator can have."""
+        if bound >= WIDE_LIMIT:
+            raise lowering.context.refuse(
+                f"sums may reach {bound}; 64-bit accumulators are scaled up to {WIDE_LIMIT}"
+            )
+        if max(multiplier.shifts) >= _WIDE_BITS:
+            raise lowering.context.refuse("the scales make the output overflow for any input")
+        self.b = lowering.b
+        self.multiplier = multiplier
+        reduced = [reduced_multiplier(m) for m in multiplier.mantissas]
+        self._reduced = reduced[0]
+        self._table: Buffer | None = (
+            lowering.derived("multipliers", Scalar.I16, np.array(reduced, np.int16))
+            if len(reduced) > 1 else None
+        )
+        self._shifts: Buffer | None = (
+            lowering.derived("shifts", Scalar.I8, np.array(multiplier.shifts, np.int8))
+            if len(set(multiplier.shifts)) > 1 else None
+        )
+
+    def __call__(self, acc: Expr, channel: Expr) -> Expr:
+        """The scaled i32 value of the i32 or i64 accumulator of ``channel`` (index)."""
+        factor: Expr = (
+            cast(load(self._table, channel), Scalar.I64) if self._table is not None
+            else const(self._reduced, Scalar.I64)
+        )
+        product = mul(cast(acc, Scalar.I64), factor)
+        if self._shifts is None:
+            total = _WIDE_BITS - self.multiplier.shifts[0]
+            nudged = add(product, const(1 << (total - 1), Scalar.I64))
+            return self.b.let("scaled", cast(shr(nudged, const(total, Scalar.I64)), Scalar.I32))
+        shift = cast(load(self._shifts, channel), Scalar.I64)
+        count = self.b.let("total_shift", sub(const(_WIDE_BITS, Scalar.I64), shift))
+        half = shl(const(1, Scalar.I64), sub(count, const(1, Scalar.I64)))
+        return self.b.let("scaled", cast(shr(add(product, half), count), Scalar.I32))
 
 
 def activation_range(activation: Activation, output: TensorType) -> tuple[int, int]:

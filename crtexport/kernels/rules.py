@@ -32,39 +32,6 @@ def _tensors(context: Context) -> list[int]:
     return [t for t in context.node.inputs if t is not None] + list(context.node.outputs)
 
 
-def weighted_types(context: Context) -> str | None:
-    """Input, weights and output must be float32, or int8 with an int32 bias, or float32 with int8
-    weights (hybrid) and a float32 bias."""
-    x, w, y = context.input(0).dtype, context.input(1).dtype, context.output().dtype
-    bias = context.input(2).dtype if context.has(2) else None
-    if (x, y) == (DType.FLOAT32, DType.FLOAT32) and w in FLOAT_OR_INT8:
-        expected: DType = DType.FLOAT32
-    elif (x, w, y) == (DType.INT8, DType.INT8, DType.INT8):
-        expected = DType.INT32
-    else:
-        return f"found input {x.value}, weights {w.value}, output {y.value}"
-    if bias not in (None, expected):
-        return f"found a {bias.value} bias" if bias else None
-    return None
-
-
-def constant_weights(context: Context) -> str | None:
-    """Weights and bias must be constants."""
-    for position in (1, 2):
-        tensor = context.graph.optional(context.node, position)
-        if tensor is not None and context.graph.constant(tensor) is None:
-            return f"input {position} is computed at run time"
-    return None
-
-
-def symmetric_weights(context: Context) -> str | None:
-    """The zero point of int8 weights must be 0."""
-    quant = context.input(1).quant
-    if context.input(1).dtype is DType.INT8 and quant and any(quant.zero_point):
-        return f"found {next(z for z in quant.zero_point if z)}"
-    return None
-
-
 def quantized_weights(context: Context) -> str | None:
     """Int8 tensors must carry a scale and a zero point."""
     for tensor in _tensors(context):

@@ -1,9 +1,10 @@
-"""What convolution, depthwise convolution and fully connected share: bias, products, result.
+"""What convolutions and fully connected layers share: bias, products, result.
 
-Three numeric modes. *Integer*: int8 input and weights, int32 accumulator; the input's zero point
-is folded into the bias while exporting (sum of (x - z)*w = sum of x*w - z * sum of w), so inner
-loops are plain products and a padded cell contributes z*w. *Float*: everything float32. *Hybrid*:
-float32 activations times int8 weights, scaled once per output.
+Three numeric modes. *Integer*: int8, uint8 or int16 input; the input's zero point is folded into
+the bias while exporting (sum of (x - z)*w = sum of x*w - z * sum of w), so inner loops are plain
+products and a padded cell contributes z*w. Sums are i32; those that TFLite keeps in 64 bits (int16
+with an int64 bias) are i64 only where the weights allow more than 31 bits. *Float*: everything
+float32. *Hybrid*: float32 activations times int8 weights, scaled once per output.
 """
 
 from __future__ import annotations
@@ -19,21 +20,26 @@ from crtexport.kernels.build import (
     add,
     cast,
     clamp,
+    const,
     f32,
     i32,
     load,
     mul,
+    sub,
     wrap_add,
 )
 from crtexport.kernels.ir import Buffer, Expr, Scalar, Var
-from crtexport.kernels.registry import Context, Lowering
+from crtexport.kernels.registry import SCALAR_OF, Context, Lowering
 from crtexport.kernels.requantize import (
     Multiplier,
     Requantizer,
+    WideRequantizer,
     activation_range,
     float_range,
     quantized_result,
 )
+
+_SINGLE_LIMIT = 1 << 32  # times 31 bits of a multiplier it is an i64
 
 
 class Mode(enum.Enum):
@@ -43,7 +49,7 @@ class Mode(enum.Enum):
 
     @staticmethod
     def of(context: Context) -> Mode:
-        if context.input(0).dtype is DType.INT8:
+        if not context.input(0).dtype.is_float:
             return Mode.INTEGER
         return Mode.HYBRID if context.input(1).dtype is DType.INT8 else Mode.FLOAT
 
@@ -53,24 +59,31 @@ class Weighted:
 
     def __init__(
         self, lowering: Lowering, channel_axis: int, activation: Activation, *,
-        fully_connected: bool = False,
+        fully_connected: bool = False, every_tap: bool = True,
     ) -> None:
-        """``channel_axis``: the weights' axis of output channels. ``fully_connected``: scaled as
-        TFLite does for such layers: with DOUBLE rounding and one scale, the product of input and
-        weight scale is float32 (``GetQuantizedConvolutionMultipler``); SINGLE applies to them."""
+        """``channel_axis``: the weights' axis of output channels.
+
+        ``fully_connected``: scaled as TFLite does for such layers: with DOUBLE rounding and one
+        scale, the product of input and weight scale is float32
+        (``GetQuantizedConvolutionMultipler``); SINGLE applies to them. ``every_tap``: each output
+        accumulates, or pads, all weights of its channel; else no zero point can be folded.
+        """
         self.lowering, self.b, self.context = lowering, lowering.b, lowering.context
         self.activation = activation
         self.mode = Mode.of(self.context)
         self.channels = self.context.input(1).shape[channel_axis]
         self._axis = channel_axis
         self._fully_connected = fully_connected
+        self._every_tap = every_tap
         self.x = lowering.input(0, "input")
         self.weights = lowering.input(1, "weights")
         self._rounding = self.context.rounding if fully_connected else Rounding.DOUBLE
         self.zero_point = 0
         self.bias: Buffer | None = None
+        self._weight_zero = 0
+        self._sum = Scalar.F32
         self._scales: Buffer | None = None
-        self._requantizer: Requantizer | None = None
+        self._requantizer: Requantizer | WideRequantizer | None = None
         self._wraps = False
         if self.mode is Mode.INTEGER:
             self._prepare_integer()
@@ -81,32 +94,79 @@ class Weighted:
     def _weight_scales(self) -> Quantization:
         quant = self.context.input(1).quant
         if quant is None:
-            raise self.context.refuse("int8 weights need a quantization scale")
+            raise self.context.refuse("integer weights need a quantization scale")
         if len(quant.scale) not in (1, self.channels):
             raise self.context.refuse(
                 f"the weights have {len(quant.scale)} scales for {self.channels} output channels"
             )
         return quant
 
+    # -- integers
+
+    @property
+    def _wide(self) -> bool:
+        """Whether TFLite sums in 64 bits: the type of the bias decides, or its default."""
+        if self.context.input(0).dtype is not DType.INT16:
+            return False
+        if self.context.has(2):
+            return self.context.input(2).dtype is DType.INT64
+        return not self._fully_connected
+
     def _prepare_integer(self) -> None:
-        weights = self._channel_major(self.context.values(1)).astype(np.int64)
-        self.zero_point = self.context.quant(self.context.input(0)).zero_point[0]
+        data = self.context.input(0)
+        self.zero_point = self.context.quant(data).zero_point[0]
+        self._weight_zero = self._weight_scales().zero_point[0]
+        weights = self._channel_major(self.context.values(1)).astype(np.int64) - self._weight_zero
         raw = (
             self.context.values(2).astype(np.int64).reshape(-1)
             if self.context.has(2) else np.zeros(self.channels, np.int64)
         )
-        folded = raw - self.zero_point * weights.sum(axis=1)
-        reach = np.abs(folded) + 128 * np.abs(weights).sum(axis=1)
-        bound = int(reach.max(initial=0))
-        self._wraps = bound >= 1 << 31
-        if self.context.has(2) and np.array_equal(folded, raw):
-            self.bias = self.lowering.input(2, "bias")
-        elif folded.any():
-            wrapped = (folded & 0xFFFFFFFF).astype(np.uint32).astype(np.int32)
-            self.bias = self.lowering.derived("bias", Scalar.I32, wrapped)
-        self._requantizer = Requantizer(
-            self.lowering, self._multiplier(), self._rounding, bound
+        low, high = data.dtype.limits
+        folded = raw
+        if self._every_tap:
+            folded = raw - self.zero_point * weights.sum(axis=1)
+            reach = max(-low, high)
+        else:
+            reach = max(self.zero_point - low, high - self.zero_point)
+        # In Python's integers: 64-bit biases may be anything.
+        bound = max(
+            (abs(b) + reach * t for b, t in zip(
+                folded.tolist(), np.abs(weights).sum(axis=1).tolist(), strict=True
+            )),
+            default=0,
         )
+        fits = bound < 1 << 31
+        self._wraps = not fits and not self._wide
+        self._sum = Scalar.I64 if self._wide and not fits else Scalar.I32
+        self._requantizer = self._scaling(bound)
+        self._prepare_bias(raw, folded)
+
+    def _scaling(self, bound: int) -> Requantizer | WideRequantizer:
+        multiplier = self._multiplier()
+        if not self._wide:
+            return Requantizer(self.lowering, multiplier, self._rounding, bound)
+        if self._rounding is Rounding.DOUBLE:
+            return WideRequantizer(self.lowering, multiplier, bound)
+        if bound >= _SINGLE_LIMIT:
+            raise self.context.refuse(
+                f"sums may reach {bound}; single rounding takes them up to {_SINGLE_LIMIT}",
+                hint="export with --rounding double",
+            )
+        return Requantizer(self.lowering, multiplier, self._rounding, bound)
+
+    def _prepare_bias(self, raw: npt.NDArray[np.int64], folded: npt.NDArray[np.int64]) -> None:
+        """The model's own bias where it serves as it is; none where it is all zero."""
+        if not folded.any():
+            return
+        kept = self.context.has(2) and np.array_equal(folded, raw)
+        if kept and SCALAR_OF[self.context.input(2).dtype] is self._sum:
+            self.bias = self.lowering.input(2, "bias")
+            return
+        stored = (
+            folded if self._sum is Scalar.I64
+            else (folded & 0xFFFFFFFF).astype(np.uint32).astype(np.int32)
+        )
+        self.bias = self.lowering.derived("bias", self._sum, stored)
 
     def _channel_major(self, weights: npt.NDArray[np.generic]) -> npt.NDArray[np.generic]:
         return np.moveaxis(weights, self._axis, 0).reshape(self.channels, -1)
@@ -115,10 +175,14 @@ class Weighted:
         scale_in = self.context.quant(self.context.input(0)).scale[0]
         scale_out = self.context.quant(self.context.output()).scale[0]
         scales = self._weight_scales().scale
-        if self._fully_connected and self._rounding is Rounding.DOUBLE and len(scales) == 1:
+        per_tensor = self._fully_connected and len(scales) == 1
+        legacy = per_tensor or self.context.input(1).dtype is DType.UINT8
+        if legacy and self._rounding is Rounding.DOUBLE:
             product = float(np.float32(scale_in) * np.float32(scales[0]))
             return Multiplier.of([product / scale_out])
         return Multiplier.of([scale_in * s / scale_out for s in scales])
+
+    # -- floats
 
     def _prepare_float(self) -> None:
         if self.mode is Mode.HYBRID and len(self._weight_scales().scale) > 1:
@@ -128,19 +192,27 @@ class Weighted:
         if self.context.has(2):
             self.bias = self.lowering.input(2, "bias")
 
+    # -- one output value
+
     def start(self, channel: Expr) -> Var:
         """The accumulator of an output channel (index)."""
-        if self.mode is Mode.INTEGER:
-            return self.b.local("acc", load(self.bias, channel) if self.bias else i32(0))
-        if self.mode is Mode.FLOAT and self.bias:
+        if self.bias is not None and self.mode is not Mode.HYBRID:
             return self.b.local("acc", load(self.bias, channel))
-        return self.b.local("acc", f32(0.0))
+        return self.b.local("acc", const(0, self._sum))
 
     def accumulate(self, acc: Var, x_index: Expr, w_index: Expr) -> None:
         """acc += x * w"""
-        work = Scalar.I32 if self.mode is Mode.INTEGER else Scalar.F32
-        x = cast(load(self.x, x_index), work)
-        self._plus(acc, mul(x, cast(load(self.weights, w_index), work)))
+        if self.mode is not Mode.INTEGER:
+            x = cast(load(self.x, x_index), Scalar.F32)
+            self._plus(acc, mul(x, cast(load(self.weights, w_index), Scalar.F32)))
+            return
+        value: Expr = cast(load(self.x, x_index), Scalar.I32)
+        if not self._every_tap:
+            value = sub(value, i32(self.zero_point))
+        self._plus(acc, mul(value, self._weight(w_index)))
+
+    def _weight(self, index: Expr) -> Expr:
+        return sub(cast(load(self.weights, index), Scalar.I32), i32(self._weight_zero))
 
     @property
     def padding_counts(self) -> bool:
@@ -149,10 +221,10 @@ class Weighted:
 
     def accumulate_padded(self, acc: Var, w_index: Expr) -> None:
         """acc += z * w, what a padded cell must contribute to meet the folded bias."""
-        w = cast(load(self.weights, w_index), Scalar.I32)
-        self._plus(acc, mul(w, i32(self.zero_point)))
+        self._plus(acc, mul(self._weight(w_index), i32(self.zero_point)))
 
     def _plus(self, acc: Var, term: Expr) -> None:
+        term = cast(term, self._sum)
         self.b.assign(acc, wrap_add(acc, term) if self._wraps else add(acc, term))
 
     def finish(self, acc: Var, channel: Expr, out_index: Expr) -> None:
@@ -162,7 +234,7 @@ class Weighted:
             out = self.context.output()
             result = quantized_result(
                 scaled, self.context.quant(out).zero_point[0],
-                activation_range(self.activation, out), Scalar.I8,
+                activation_range(self.activation, out), SCALAR_OF[out.dtype],
             )
         else:
             result = clamp(self._float_result(acc, channel), *float_range(self.activation))

@@ -31,6 +31,7 @@ from crtexport.ir.ops import (
     Tanh,
 )
 from crtexport.ir.types import DType
+from crtexport.simulation.forms_weighted import sums
 from crtexport.simulation.tflite_form import Form, Former, Value, clamp, integers
 
 Windowed = Conv2D | DepthwiseConv2D | AveragePool2D | MaxPool2D
@@ -53,7 +54,7 @@ def form(graph: Graph, node: Node) -> Form:
             fields = _convolution(graph, node, op) | {"DepthMultiplier": multiplier}
             return Form("DEPTHWISE_CONV_2D", "DepthwiseConv2DOptions", fields)
         case FullyConnected(keep_num_dims=keep):
-            fields = clamp(op.activation) | {"KeepNumDims": keep}
+            fields = clamp(op.activation) | {"KeepNumDims": keep} | sums(graph, node)
             return Form("FULLY_CONNECTED", "FullyConnectedOptions", fields)
         case AveragePool2D():
             return Form("AVERAGE_POOL_2D", "Pool2DOptions", _pool(graph, node, op))
@@ -142,9 +143,10 @@ def _is_same(size: int, count: int, extent: int, stride: int, before: int) -> bo
 def _convolution(
     graph: Graph, node: Node, op: Conv2D | DepthwiseConv2D
 ) -> dict[str, Value]:
-    return _windows(graph, node, op) | {
+    fields = _windows(graph, node, op) | {
         "DilationHFactor": op.dilation[0], "DilationWFactor": op.dilation[1],
     }
+    return fields | sums(graph, node) if isinstance(op, Conv2D) else fields
 
 
 def _pool(graph: Graph, node: Node, op: AveragePool2D | MaxPool2D) -> dict[str, Value]:

@@ -11,13 +11,16 @@ from typing import Any
 
 import numpy as np
 
+from tests.differential import cases_weighted
 from tests.differential.draw import (
     Array,
     Case,
     Draw,
     SeededDraw,
     activation,
+    geometry,
     quantization,
+    same_or_valid,
     scale,
     values,
     zero,
@@ -27,105 +30,8 @@ from tests.tflite_builder import ModelBuilder
 __all__ = ["CASES", "DTYPES", "PAIRS", "Array", "Case", "Draw", "SeededDraw"]
 
 
-def same_or_valid(size: int, window: int, stride: int, dilation: int, padding: str) -> int:
-    """Output extent of a window, as TFLite computes it."""
-    reach = (window - 1) * dilation + 1
-    return -(-size // stride) if padding == "SAME" else -(-(size - reach + 1) // stride)
-
-
-def _geometry(draw: Draw) -> tuple[list[int], list[int], list[int], list[int], str, list[int]]:
-    window = [draw.integer(1, 4), draw.integer(1, 3)]
-    dilation = [draw.choice([1, 1, 2]), draw.choice([1, 1, 3])]
-    stride = [draw.integer(1, 3), draw.integer(1, 2)]
-    padding = draw.choice(["SAME", "VALID"])
-    least = [
-        (w - 1) * d + 1 if padding == "VALID" else 1 for w, d in zip(window, dilation, strict=True)
-    ]
-    size = [n + draw.integer(0, 5) for n in least]
-    out = [
-        same_or_valid(*axis, padding) for axis in zip(size, window, stride, dilation, strict=True)
-    ]
-    return size, window, stride, dilation, padding, out
-
-
-def _weight_scale(draw: Draw, x: float, y: float) -> float:
-    """Around what makes an output use its range; now and then with a multiplier above 1."""
-    return float(np.float32(y / x * draw.integer(1, 400) / draw.choice([4000, 4000, 30])))
-
-
-def _weight_quantization(
-    draw: Draw, channels: int, axis: int, x: float, y: float
-) -> dict[str, Any]:
-    count = draw.choice([1, channels])
-    scales = [_weight_scale(draw, x, y) for _ in range(count)]
-    return {"scale": scales, "axis": axis} if count > 1 else {"scale": scales}
-
-
-def _weighted(draw: Draw, code: str, dtype: str) -> Case:
-    depthwise = code == "DEPTHWISE_CONV_2D"
-    size, window, stride, dilation, padding, out = _geometry(draw)
-    batch, channels = draw.integer(1, 2), draw.integer(1, 5)
-    multiplier = draw.integer(1, 3)
-    units = channels * multiplier if depthwise else draw.integer(1, 6)
-    m = ModelBuilder()
-    qx, qy = quantization(draw, dtype), quantization(draw, dtype)
-    shape = (batch, *size, channels)
-    w_shape = (1, *window, units) if depthwise else (units, *window, channels)
-    qw: dict[str, Any] = {}
-    if dtype == "int8":
-        qw = _weight_quantization(draw, units, 3 if depthwise else 0, qx["scale"], qy["scale"])
-    x = m.tensor("x", shape, dtype, **qx)
-    weights = np.maximum(values(draw, w_shape, dtype), -127 if dtype == "int8" else -1e9)
-    w = m.tensor("w", w_shape, dtype, data=weights, **qw)
-    # The runtime's CONV_2D wants a bias; the others take none.
-    inputs = [x, w, *_bias(draw, m, units, qx, qw, needed=not depthwise)]
-    y = m.tensor("y", (batch, *out, units), dtype, **qy)
-    m.op(
-        code, inputs, [y], padding=padding, stride=tuple(stride), dilation=tuple(dilation),
-        activation=activation(draw),
-    )
-    return Case(m.build([x], [y]), (values(draw, shape, dtype),))
-
-
-def _bias(
-    draw: Draw, m: ModelBuilder, units: int, qx: dict[str, Any], qw: dict[str, Any],
-    *, needed: bool = False,
-) -> list[int]:
-    if not needed and not draw.choice([True, True, False]):
-        return []
-    if not qx:
-        return [m.tensor("b", (units,), "float32", data=values(draw, (units,), "float32"))]
-    bias = np.array([draw.integer(-20000, 20000) for _ in range(units)])
-    scales = [qx["scale"] * s for s in np.atleast_1d(qw["scale"])]
-    return [m.tensor("b", (units,), "int32", data=bias, scale=scales, axis=0)]
-
-
-def conv_2d(draw: Draw, dtype: str) -> Case:
-    return _weighted(draw, "CONV_2D", dtype)
-
-
-def depthwise_conv_2d(draw: Draw, dtype: str) -> Case:
-    return _weighted(draw, "DEPTHWISE_CONV_2D", dtype)
-
-
-def fully_connected(draw: Draw, dtype: str) -> Case:
-    rows, depth, units = draw.integer(1, 3), draw.integer(1, 40), draw.integer(1, 7)
-    m = ModelBuilder()
-    qx, qy = quantization(draw, dtype), quantization(draw, dtype)
-    x = m.tensor("x", (rows, depth), dtype, **qx)
-    qw: dict[str, Any] = {}
-    if dtype == "int8":
-        qw = {"scale": _weight_scale(draw, qx["scale"], qy["scale"])}
-    weights = np.maximum(values(draw, (units, depth), dtype), -127 if dtype == "int8" else -1e9)
-    w = m.tensor("w", (units, depth), dtype, data=weights, **qw)
-    inputs = [x, w, *_bias(draw, m, units, qx, qw)]
-    y = m.tensor("y", (rows, units), dtype, **qy)
-    m.op("FULLY_CONNECTED", inputs, [y], activation=activation(draw))
-    return Case(m.build([x], [y]), (values(draw, (rows, depth), dtype),))
-
-
 def _pool(draw: Draw, code: str, dtype: str) -> Case:
-    size, window, stride, dilation, padding, out = _geometry(draw)
+    size, window, stride, dilation, padding, out = geometry(draw)
     del dilation
     out = [same_or_valid(s, w, t, 1, padding) for s, w, t in zip(size, window, stride, strict=True)]
     batch, channels = draw.integer(1, 2), draw.integer(1, 5)
@@ -297,13 +203,13 @@ def dequantize(draw: Draw, dtype: str) -> Case:
 CASES: dict[str, Callable[[Draw, str], Case]] = {
     f.__name__: f
     for f in (
-        conv_2d, depthwise_conv_2d, fully_connected, average_pool_2d, max_pool_2d, add, sub, mul,
-        reshape, pad, mean, concatenation, softmax, logistic, tanh, relu, relu6, quantize,
-        dequantize,
+        average_pool_2d, max_pool_2d, add, sub, mul, reshape, pad, mean, concatenation, softmax,
+        logistic, tanh, relu, relu6, quantize, dequantize,
     )
 }
+CASES |= cases_weighted.CASES
 
-DTYPES: dict[str, tuple[str, ...]] = {}
+DTYPES: dict[str, tuple[str, ...]] = {**cases_weighted.DTYPES}
 """The element types that a case is made for, where they aren't int8 and float32."""
 
 PAIRS = [(name, dtype) for name in CASES for dtype in DTYPES.get(name, ("int8", "float32"))]

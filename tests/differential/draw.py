@@ -76,3 +76,25 @@ def activation(draw: Draw) -> str:
 def quantization(draw: Draw, dtype: str) -> dict[str, Any]:
     """Scale and zero point of a tensor, for types that have them."""
     return {"scale": scale(draw), "zero_point": zero(draw, dtype)} if dtype in SCALED else {}
+
+
+def same_or_valid(size: int, window: int, stride: int, dilation: int, padding: str) -> int:
+    """Output extent of a window, as TFLite computes it."""
+    reach = (window - 1) * dilation + 1
+    return -(-size // stride) if padding == "SAME" else -(-(size - reach + 1) // stride)
+
+
+def geometry(draw: Draw) -> tuple[list[int], list[int], list[int], list[int], str, list[int]]:
+    """Of a window over an image: size, window, stride, dilation, padding, output size."""
+    window = [draw.integer(1, 4), draw.integer(1, 3)]
+    dilation = [draw.choice([1, 1, 2]), draw.choice([1, 1, 3])]
+    stride = [draw.integer(1, 3), draw.integer(1, 2)]
+    padding = draw.choice(["SAME", "VALID"])
+    least = [
+        (w - 1) * d + 1 if padding == "VALID" else 1 for w, d in zip(window, dilation, strict=True)
+    ]
+    size = [n + draw.integer(0, 5) for n in least]
+    out = [
+        same_or_valid(*axis, padding) for axis in zip(size, window, stride, dilation, strict=True)
+    ]
+    return size, window, stride, dilation, padding, out

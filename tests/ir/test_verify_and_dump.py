@@ -202,7 +202,7 @@ INVALID: dict[str, tuple[Callable[[], Graph], str]] = {
         "scales of these weights go along axis 3, found 1",
     ),
     "weights zero point": (
-        lambda: with_type(W, quant=q(0.25, 1)),
+        lambda: depthwise(q(0.25, 1)),
         "int8 weights must have zero point 0",
     ),
     "bias zero point": (

@@ -14,10 +14,11 @@ def conv2d(op: Conv2D, given: Given) -> tuple[TensorType, ...]:
     image, weights = given[0], given[1]
     batch, height, width, channels = four(image, "the input")
     units, kernel_h, kernel_w, depth = four(weights, "the weights")
-    if depth != channels:
+    groups = channels // depth if depth and channels % depth == 0 else 0
+    if depth != channels and not (groups and units % groups == 0):
         raise CrtExportError(
-            f"the input has {channels} channels, the weights have {depth} per filter"
-            " (grouped convolutions are not supported)"
+            f"the input's {channels} channels and {units} filters are no groups for weights of"
+            f" {depth} channels per filter"
         )
     _weighted(image, weights, given.optional(2), units)
     out_h, out_w = grid((height, width), (kernel_h, kernel_w), op.stride, op.dilation, op.padding)

@@ -9,7 +9,7 @@ from crtexport.ir.ops.base import NO_PADDING, Activation, Padding2D
 
 @dataclass(frozen=True)
 class Conv2D:
-    """2-D convolution of input, weights (O,KH,KW,I) and an optional bias (O)."""
+    """2-D convolution of input, weights (O,KH,KW,I/groups) and an optional bias (O)."""
 
     stride: tuple[int, int] = (1, 1)
     dilation: tuple[int, int] = (1, 1)

@@ -1,0 +1,83 @@
+"""Which convolutions and matrix products are lowered, as sentences for the user."""
+
+from __future__ import annotations
+
+from crtexport.ir.ops import FullyConnected
+from crtexport.ir.types import DType
+from crtexport.kernels.registry import Context
+from crtexport.kernels.rules import at_most_inputs, quantized_weights
+
+_TYPES: dict[tuple[DType, DType], tuple[DType, ...]] = {
+    (DType.FLOAT32, DType.FLOAT32): (DType.FLOAT32,),
+    (DType.FLOAT32, DType.INT8): (DType.FLOAT32,),
+    (DType.INT8, DType.INT8): (DType.INT32,),
+    (DType.UINT8, DType.UINT8): (DType.INT32,),
+    (DType.INT16, DType.INT8): (DType.INT64, DType.INT32),
+}
+"""The biases that go with an input and weights."""
+
+
+def weighted_types(context: Context) -> str | None:
+    """Input and weights must be float32, int8 or uint8, or int16 with int8 weights, or float32 with
+    int8 weights (hybrid); the output is like the input; the bias is float32 for float32, int32 for
+    int8 and uint8, int64 or int32 for int16."""
+    x, w, y = context.input(0).dtype, context.input(1).dtype, context.output().dtype
+    biases = _TYPES.get((x, w))
+    if biases is None or y is not x:
+        return f"found input {x.value}, weights {w.value}, output {y.value}"
+    if context.has(2) and context.input(2).dtype not in biases:
+        return f"found a {context.input(2).dtype.value} bias"
+    return None
+
+
+def constant_weights(context: Context) -> str | None:
+    """Weights and bias must be constants."""
+    for position in (1, 2):
+        tensor = context.graph.optional(context.node, position)
+        if tensor is not None and context.graph.constant(tensor) is None:
+            return f"input {position} is computed at run time"
+    return None
+
+
+def symmetric_weights(context: Context) -> str | None:
+    """The zero point of int8 weights must be 0, but for a fully connected layer of integers with
+    one scale; uint8 weights have one scale and any zero point."""
+    weights = context.input(1)
+    quant = weights.quant
+    if quant is None:
+        return None
+    if weights.dtype is DType.UINT8:
+        return None if quant.per_tensor else f"found {len(quant.scale)} scales"
+    legacy = (
+        isinstance(context.node.op, FullyConnected) and quant.per_tensor
+        and not context.input(0).dtype.is_float
+    )
+    if weights.dtype is DType.INT8 and any(quant.zero_point) and not legacy:
+        return f"found {next(z for z in quant.zero_point if z)}"
+    return None
+
+
+def symmetric_int16(context: Context) -> str | None:
+    """The zero point of int16 inputs and outputs must be 0."""
+    types = [
+        context.graph.type(t)
+        for t in (*context.node.inputs, *context.node.outputs) if t is not None
+    ]
+    for type_ in types:
+        if type_.dtype is DType.INT16 and type_.quant and any(type_.quant.zero_point):
+            return f"found {next(z for z in type_.quant.zero_point if z)}"
+    return None
+
+
+def long_bias(context: Context) -> str | None:
+    """The bias of an int16 depthwise convolution must be int64."""
+    if context.input(0).dtype is not DType.INT16 or not context.has(2):
+        return None
+    bias = context.input(2).dtype
+    return None if bias is DType.INT64 else f"found {bias.value}"
+
+
+WEIGHTED_RULES = (
+    at_most_inputs(3), weighted_types, constant_weights, quantized_weights, symmetric_weights,
+    symmetric_int16,
+)
