@@ -2,7 +2,7 @@
 
 The packed convention is TVM's: ``int f(TVMValue *args, int *type_codes, int num_args,
 TVMValue *ret_value, int *ret_type_code, void *resource_handle)``. The arguments of a model's packed
-function are its inputs, its outputs and, if :func:`takes_workspace`, the workspace; each a
+function are its inputs, its outputs and its caller's pools (:func:`caller_pools`); each a
 ``DLTensor *`` (type code 7 or 13), whose data starts ``byte_offset`` bytes after ``data``.
 """
 
@@ -34,6 +34,9 @@ MAX_PACKED_ARGS = 10
 WORKSPACE_POOL = "workspace"
 """Field of ``struct tvmgen_<m>_workspace_pools``, and the name of the pool in the metadata."""
 
+STATE_POOL = "state"
+"""The same for what the model keeps between runs."""
+
 _DLDATATYPE = {
     DType.BOOL: (1, 1), DType.INT8: (0, 8), DType.UINT8: (1, 8), DType.INT16: (0, 16),
     DType.UINT16: (1, 16), DType.INT32: (0, 32), DType.UINT32: (1, 32), DType.INT64: (0, 64),
@@ -57,9 +60,24 @@ def takes_workspace(artifact: Artifact) -> bool:
     return artifact.workspace_caller and artifact.workspace_size > 0
 
 
+def takes_state(artifact: Artifact) -> bool:
+    """Whether ``run`` has the state among its arguments: the caller owns it, and there is one."""
+    return artifact.workspace_caller and artifact.state_size > 0
+
+
+def caller_pools(artifact: Artifact) -> tuple[tuple[str, int], ...]:
+    """The memory that the caller hands in: name and bytes of each pool, in order."""
+    pools = []
+    if takes_workspace(artifact):
+        pools.append((WORKSPACE_POOL, artifact.workspace_size))
+    if takes_state(artifact):
+        pools.append((STATE_POOL, artifact.state_size))
+    return tuple(pools)
+
+
 def packed_arity(artifact: Artifact) -> int:
     """Number of arguments of the packed run function."""
-    return len(artifact.inputs) + len(artifact.outputs) + takes_workspace(artifact)
+    return len(artifact.inputs) + len(artifact.outputs) + len(caller_pools(artifact))
 
 
 def packed_symbol(artifact: Artifact) -> str:

@@ -17,6 +17,8 @@ from crtexport.artifact.model import (
     Interface,
     OutputArg,
     RegistryEntry,
+    State,
+    StateArg,
     WorkspaceArg,
 )
 from crtexport.artifact.symbols import Namer, interface_fields
@@ -69,6 +71,8 @@ def assemble(
             RegistryEntry(f"{prefix}_get_c_metadata", f"{prefix}_get_c_metadata"),
         ),
         header_comment=options.header_comment,
+        state_size=plan.state_size,
+        states=_states(graph, plan),
     )
 
 
@@ -95,6 +99,14 @@ def _interfaces(
     return tuple(
         Interface(name, c_field, graph.type(t))
         for name, c_field, t in zip(names, fields, tensors, strict=True)
+    )
+
+
+def _states(graph: Graph, plan: Plan) -> tuple[State, ...]:
+    return tuple(
+        State(graph.tensors[tensor].name, graph.type(tensor), home.offset)
+        for tensor, home in enumerate(plan.placements)
+        if home is not None and home.space is Space.STATE
     )
 
 
@@ -186,6 +198,8 @@ class _Assembly:
                 return OutputArg(home.index, home.offset)
             case Space.WORKSPACE:
                 return WorkspaceArg(home.offset)
+            case Space.STATE:
+                return StateArg(home.offset)
             case Space.CONSTANT:
                 return self._tensor(home.index, buffer, line)
 

@@ -53,6 +53,13 @@ class WorkspaceArg:
 
 
 @dataclass(frozen=True)
+class StateArg:
+    """``offset`` bytes into what the model keeps between runs."""
+
+    offset: int
+
+
+@dataclass(frozen=True)
 class ConstantArg:
     symbol: str
     offset: int = 0
@@ -64,7 +71,7 @@ class ScalarArg:
     type: Scalar
 
 
-Arg = InputArg | OutputArg | WorkspaceArg | ConstantArg | ScalarArg
+Arg = InputArg | OutputArg | WorkspaceArg | StateArg | ConstantArg | ScalarArg
 
 
 @dataclass(frozen=True)
@@ -85,6 +92,15 @@ class Call:
 
 
 @dataclass(frozen=True)
+class State:
+    """A variable of the model, ``offset`` bytes into its state. ``name`` is the model's text."""
+
+    name: str
+    type: TensorType
+    offset: int
+
+
+@dataclass(frozen=True)
 class RegistryEntry:
     """A name that the function registry knows and the packed function behind it."""
 
@@ -97,7 +113,9 @@ class Artifact:
     """One model, ready to print.
 
     ``module`` is the sanitized model name: symbols are ``tvmgen_<module>_*``. ``workspace_caller``
-    means that ``run`` takes the workspace from its caller instead of owning a static one.
+    means that ``run`` takes the workspace from its caller instead of owning a static one, and the
+    state with it: ``state_size`` bytes that the model keeps between runs, in which zeros stand for
+    the initial values; ``states`` says what is where. Both are aligned to ``workspace_align``.
     ``header_comment`` lines (tool version, model, SHA-256, options) open each generated file.
     """
 
@@ -113,6 +131,8 @@ class Artifact:
     system_lib: bool
     registry: tuple[RegistryEntry, ...]
     header_comment: tuple[str, ...] = ()
+    state_size: int = 0
+    states: tuple[State, ...] = ()
 
     @property
     def prefix(self) -> str:

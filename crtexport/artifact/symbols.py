@@ -50,6 +50,7 @@ RESERVED = frozenset(_KEYWORDS.split()) | frozenset(_TAKEN.split())
 
 MODEL_MACROS = frozenset({
     "WORKSPACE_SIZE", "WORKSPACE_ALIGN", "WORKSPACE_ATTR", "WORKSPACE_WORKSPACE_POOL_SIZE",
+    "STATE_SIZE", "STATE_ALIGN", "STATE_ATTR", "STATE_WORKSPACE_POOL_SIZE",
     "CONSTANTS_SIZE", "CONSTANTS_ATTR", "OK", "ERROR_NULL", "ERROR_ARGUMENTS",
 })
 """Macros that speak of the model and not of a tensor, after ``TVMGEN_<M>_``."""

@@ -15,6 +15,7 @@ from crtexport.artifact.model import (
     InputArg,
     OutputArg,
     ScalarArg,
+    StateArg,
     WorkspaceArg,
 )
 from crtexport.backends.c_literals import LINE, STORAGE, block_comment, literal
@@ -35,19 +36,20 @@ def is_constant(arg: Arg) -> TypeGuard[ConstantArg]:
     return isinstance(arg, ConstantArg)
 
 
-def calls(artifact: Artifact, workspace: str) -> list[CallText]:
-    """The calls in order. ``workspace`` names a ``uint8_t`` array or pointer.
+def calls(artifact: Artifact, workspace: str, state: str = "state") -> list[CallText]:
+    """The calls in order. ``workspace`` and ``state`` name ``uint8_t`` arrays or pointers.
 
     Raises CrtExportError when arguments don't fit the kernel, or a kernel would write to an input
     or a constant.
     """
-    return [_Caller(artifact, workspace).call(call) for call in artifact.calls]
+    return [_Caller(artifact, workspace, state).call(call) for call in artifact.calls]
 
 
 class _Caller:
-    def __init__(self, artifact: Artifact, workspace: str) -> None:
+    def __init__(self, artifact: Artifact, workspace: str, state: str) -> None:
         self._artifact = artifact
         self._workspace = workspace
+        self._state = state
         self._functions: dict[str, Function] = {f.symbol: f for f in artifact.functions}
         self._constants: dict[str, Constant] = {c.symbol: c for c in artifact.constants}
 
@@ -76,7 +78,8 @@ class _Caller:
         return self._pointer(call, param, arg)
 
     def _pointer(
-        self, call: Call, param: Buffer, arg: InputArg | OutputArg | WorkspaceArg | ConstantArg
+        self, call: Call, param: Buffer,
+        arg: InputArg | OutputArg | WorkspaceArg | StateArg | ConstantArg,
     ) -> str:
         match arg:
             case InputArg(index, offset):
@@ -85,6 +88,8 @@ class _Caller:
                 return _advanced(f"outputs->{self._artifact.outputs[index].field}", offset, False)
             case WorkspaceArg(offset):
                 return f"(void *)&{self._workspace}[{offset}]"
+            case StateArg(offset):
+                return f"(void *)&{self._state}[{offset}]"
             case ConstantArg(symbol, offset):
                 constant = self._constants.get(symbol)
                 if constant is None:

@@ -41,9 +41,19 @@ def run_prototype(artifact: Artifact) -> str:
     params = [
         f"const struct {prefix}_inputs *inputs", f"const struct {prefix}_outputs *outputs"
     ]
-    if abi.takes_workspace(artifact):
-        params.append(f"const struct {prefix}_workspace_pools *workspace_pools")
+    if abi.caller_pools(artifact):
+        params.append(_pools_parameter(artifact))
     return f"int32_t {prefix}_run(\n    " + ",\n    ".join(params) + ")"
+
+
+def reset_prototype(artifact: Artifact) -> str:
+    """The declaration of ``tvmgen_<module>_reset``, without its semicolon."""
+    parameter = _pools_parameter(artifact) if abi.takes_state(artifact) else "void"
+    return f"int32_t {artifact.prefix}_reset({parameter})"
+
+
+def _pools_parameter(artifact: Artifact) -> str:
+    return f"const struct {artifact.prefix}_workspace_pools *workspace_pools"
 
 
 def emit_header(artifact: Artifact) -> str:
@@ -64,9 +74,16 @@ def emit_header(artifact: Artifact) -> str:
         workspace_size=artifact.workspace_size,
         workspace_align=artifact.workspace_align,
         constants_size=artifact.constants_size,
+        state_size=artifact.state_size,
+        states=[
+            block_comment([f'"{s.name}" {s.type}: bytes {s.offset} to {s.offset + s.type.nbytes}'])
+            for s in artifact.states
+        ],
+        pools=abi.caller_pools(artifact),
         takes_workspace=abi.takes_workspace(artifact),
-        pool=abi.WORKSPACE_POOL,
+        takes_state=abi.takes_state(artifact),
         run_prototype=run_prototype(artifact),
+        reset_prototype=reset_prototype(artifact),
     )
 
 

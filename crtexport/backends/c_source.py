@@ -22,7 +22,7 @@ from crtexport.artifact.model import (
     WorkspaceArg,
 )
 from crtexport.backends import c_calls
-from crtexport.backends.c_header import banner, run_prototype
+from crtexport.backends.c_header import banner, reset_prototype, run_prototype
 from crtexport.backends.c_helpers import SPECIAL, select_helpers
 from crtexport.backends.c_kernel import print_kernel
 from crtexport.backends.c_literals import (
@@ -145,7 +145,8 @@ def _used(artifact: Artifact) -> tuple[list[Constant], list[Function]]:
 def _emit_model(artifact: Artifact) -> str:
     constants, functions = _used(artifact)
     workspace = "workspace" if abi.takes_workspace(artifact) else f"{artifact.prefix}_workspace"
-    taken = _file_scope(artifact, workspace)
+    state = "state" if abi.takes_state(artifact) else f"{artifact.prefix}_state"
+    taken = _file_scope(artifact, (workspace, state))
     texts = [_constant(c) for c in constants]
     kernels = [print_kernel(f.kernel, f.symbol, taken) for f in functions]
     needs = {key for kernel in kernels for key in kernel.needs}
@@ -165,8 +166,14 @@ def _emit_model(artifact: Artifact) -> str:
         uses_workspace=uses_workspace,
         takes_workspace=abi.takes_workspace(artifact),
         pool=abi.WORKSPACE_POOL,
+        pools=abi.caller_pools(artifact),
+        state=state,
+        state_size=artifact.state_size,
+        takes_state=abi.takes_state(artifact),
+        state_pool=abi.STATE_POOL,
+        reset_prototype=reset_prototype(artifact),
         run_prototype=run_prototype(artifact),
-        calls=c_calls.calls(artifact, workspace),
+        calls=c_calls.calls(artifact, workspace, state),
         null_checks=" ||\n        ".join(f"({p} == NULL)" for p in _pointers(artifact)),
         unchecked=_unchecked(artifact),
         arity=abi.packed_arity(artifact),
@@ -176,10 +183,11 @@ def _emit_model(artifact: Artifact) -> str:
     )
 
 
-def _file_scope(artifact: Artifact, workspace: str) -> frozenset[str]:
+def _file_scope(artifact: Artifact, memory: tuple[str, str]) -> frozenset[str]:
     """Every name with file scope. Raises CrtExportError when one is given twice."""
     names = [c.symbol for c in artifact.constants] + [f.symbol for f in artifact.functions]
-    names += [workspace, f"{artifact.prefix}_run", packed_symbol(artifact)]
+    names += [*memory, f"{artifact.prefix}_run", packed_symbol(artifact)]
+    names.append(f"{artifact.prefix}_reset")
     names += ["inputs", "outputs", "workspace_pools"]  # parameters of run, which calls kernels
     for name in names:
         if names.count(name) > 1:
@@ -193,8 +201,7 @@ def _pointers(artifact: Artifact) -> list[str]:
     """What must not be NULL, structs before their members."""
     members = [f"inputs->{t.field}" for t in artifact.inputs]
     members += [f"outputs->{t.field}" for t in artifact.outputs]
-    if abi.takes_workspace(artifact):
-        members.append(f"workspace_pools->{abi.WORKSPACE_POOL}")
+    members += [f"workspace_pools->{name}" for name, _ in abi.caller_pools(artifact)]
     return [*dict.fromkeys(member.split("->")[0] for member in members), *members]
 
 
@@ -208,16 +215,14 @@ def _packed_targets(artifact: Artifact) -> list[tuple[str, int | None]]:
     """Struct members that the packed function fills, each with the position of its argument."""
     targets = [f"inputs.{t.field}" for t in artifact.inputs]
     targets += [f"outputs.{t.field}" for t in artifact.outputs]
-    if abi.takes_workspace(artifact):
-        targets.append(f"workspace_pools.{abi.WORKSPACE_POOL}")
+    targets += [f"workspace_pools.{name}" for name, _ in abi.caller_pools(artifact)]
     numbered: list[tuple[str, int | None]] = [(t, i) for i, t in enumerate(targets)]
     return [*numbered, *((f"{name}.unused", None) for name in _unchecked(artifact))]
 
 
 def _packed_arguments(artifact: Artifact) -> str:
     words = [f"inputs ({len(artifact.inputs)})", f"outputs ({len(artifact.outputs)})"]
-    if abi.takes_workspace(artifact):
-        words.append("workspace")
+    words += [name for name, _ in abi.caller_pools(artifact)]
     return ", ".join(words)
 
 
@@ -247,9 +252,7 @@ def _info(name: str, shape: tuple[int, ...], dtype: DType) -> _TensorInfo:
 
 
 def _emit_metadata(artifact: Artifact) -> str:
-    pools = []
-    if abi.takes_workspace(artifact):
-        pools.append(_info(abi.WORKSPACE_POOL, (artifact.workspace_size,), DType.UINT8))
+    pools = [_info(name, (size,), DType.UINT8) for name, size in abi.caller_pools(artifact)]
     return environment().get_template("model/lib1.c.j2").render(
         banner=banner(artifact, f"{artifact.module}_lib1.c: what the model's tensors look like"),
         groups=[

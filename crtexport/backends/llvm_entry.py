@@ -27,6 +27,11 @@ def workspace_symbol(artifact: Artifact) -> str:
     return f"{artifact.prefix}.workspace"
 
 
+def state_symbol(artifact: Artifact) -> str:
+    """What the module keeps between runs."""
+    return f"{artifact.prefix}.state"
+
+
 class Checks:
     """Straight-line code that leaves with an error code where something is wrong."""
 
@@ -65,8 +70,9 @@ class Checks:
 def print_run(artifact: Artifact) -> str:
     """``int32_t tvmgen_<m>_run(inputs *, outputs *[, workspace_pools *])``."""
     structs = [("inputs", len(artifact.inputs)), ("outputs", len(artifact.outputs))]
-    if abi.takes_workspace(artifact):
-        structs.append(("workspace_pools", 1))
+    pools = abi.caller_pools(artifact)
+    if pools:
+        structs.append(("workspace_pools", len(pools)))
     checks = Checks()
     pointers: list[str] = []
     for struct, count in structs:
@@ -77,6 +83,29 @@ def print_run(artifact: Artifact) -> str:
             checks.fail_if_null(pointers[-1])
     params = ", ".join(f"ptr noundef readonly captures(none) %{struct}" for struct, _ in structs)
     return _entry(artifact, f"{artifact.prefix}_run", params, checks, pointers)
+
+
+def print_reset(artifact: Artifact, module: ModuleText) -> str:
+    """``int32_t tvmgen_<m>_reset([workspace_pools *])``: zeroes what is kept between runs."""
+    index = value_type(Scalar.INDEX, module.target)
+    module.declare(f"declare void @llvm.memset.p0.{index}(ptr, i8, {index}, i1)")
+    checks, params, state = Checks(), "", f"@{state_symbol(artifact)}"
+    if abi.takes_state(artifact):
+        params = "ptr noundef readonly captures(none) %workspace_pools"
+        checks.fail_if_null("%workspace_pools")
+        state = checks.load("ptr", "%workspace_pools", "ptr", len(abi.caller_pools(artifact)) - 1)
+        checks.fail_if_null(state)
+    symbol = f"{artifact.prefix}_reset"
+    zeroed = f"ptr {state}, i8 0, {index} {artifact.state_size}, i1 false"
+    return "\n".join([
+        f'define i32 @{symbol}({params}) #0 section ".text.{symbol}" {{',
+        *checks.lines,
+        f"  call void @llvm.memset.p0.{index}({zeroed})",
+        f"  ret i32 {abi.OK}",
+        *checks.exits(),
+        "}",
+        "",
+    ])
 
 
 def print_packed(artifact: Artifact, module: ModuleText) -> str:

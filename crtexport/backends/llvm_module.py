@@ -19,12 +19,15 @@ from crtexport.artifact.model import (
     InputArg,
     OutputArg,
     ScalarArg,
+    StateArg,
     WorkspaceArg,
 )
 from crtexport.backends.llvm_entry import (
     main_symbol,
     print_packed,
+    print_reset,
     print_run,
+    state_symbol,
     workspace_symbol,
 )
 from crtexport.backends.llvm_kernel import print_kernel
@@ -63,15 +66,21 @@ def emit_llvm(artifact: Artifact, target: Target, optimize: str) -> dict[str, st
 
 def _code(artifact: Artifact, module: ModuleText, name: str) -> str:
     body = [_constant(c, module.target) for c in artifact.constants]
-    if artifact.workspace_size and not artifact.workspace_caller:
-        symbol = workspace_symbol(artifact)
-        body.append(
-            f"@{symbol} = internal global [{artifact.workspace_size} x i8] zeroinitializer, "
-            f'section ".bss.{symbol}", align {artifact.workspace_align}'
+    if not artifact.workspace_caller:
+        memory = (
+            (workspace_symbol(artifact), artifact.workspace_size),
+            (state_symbol(artifact), artifact.state_size),
         )
+        body += [
+            f"@{symbol} = internal global [{size} x i8] zeroinitializer, "
+            f'section ".bss.{symbol}", align {artifact.workspace_align}'
+            for symbol, size in memory if size
+        ]
     body.append("")
     body += [print_kernel(f.symbol, f.kernel, module) for f in artifact.functions]
     body += [_Main(artifact, module).text(), print_run(artifact), print_packed(artifact, module)]
+    if artifact.state_size:
+        body.append(print_reset(artifact, module))
     return module.text(name, artifact.header_comment, body)
 
 
@@ -136,6 +145,11 @@ class _Main:
                     last = inputs + len(self._artifact.outputs)
                     return self._pointer(f"%a{last}", arg.offset)
                 return self._pointer(f"@{workspace_symbol(self._artifact)}", arg.offset)
+            case StateArg():
+                if self._artifact.workspace_caller:
+                    last = abi.packed_arity(self._artifact) - 1
+                    return self._pointer(f"%a{last}", arg.offset)
+                return self._pointer(f"@{state_symbol(self._artifact)}", arg.offset)
             case ConstantArg():
                 return self._pointer(f"@{arg.symbol}", arg.offset)
             case ScalarArg():

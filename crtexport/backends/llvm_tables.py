@@ -72,9 +72,7 @@ def print_metadata(artifact: Artifact, module: ModuleText, name: str) -> str:
         )
         for side, tensors in (("inputs", artifact.inputs), ("outputs", artifact.outputs))
     }
-    pools = []
-    if abi.takes_workspace(artifact):
-        pools.append((abi.WORKSPACE_POOL, (artifact.workspace_size,), DType.UINT8))
+    pools = [(name, (size,), DType.UINT8) for name, size in abi.caller_pools(artifact)]
     workspace = tables.tensors(f"{own}.pools", pools)
     mod_name = tables.string(f"{own}.name", artifact.prefix)
     metadata = tables.constant(

@@ -8,17 +8,30 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from crtexport.errors import CrtExportError
-from crtexport.ir.ops import Op
+from crtexport.ir.ops import Op, Stateful
 from crtexport.ir.types import ConstantRef, Rounding, TensorType
 
 
 @dataclass(frozen=True)
+class Variable:
+    """What a tensor that keeps its value between runs holds before the first; None: zero bytes."""
+
+    initial: ConstantRef | None = None
+
+
+@dataclass(frozen=True)
 class Tensor:
-    """``constant`` is None for what is computed or given at run time."""
+    """``constant`` is None for what is computed or given at run time.
+
+    A tensor with ``variable`` is there from the start and keeps its value from run to run. Only
+    operators that say so read and write it (see :class:`crtexport.ir.ops.Stateful`), in the order
+    of the graph's nodes.
+    """
 
     name: str
     type: TensorType
     constant: ConstantRef | None = None
+    variable: Variable | None = None
 
 
 @dataclass(frozen=True)
@@ -67,6 +80,17 @@ class Graph:
 
     def constant(self, tensor: int) -> ConstantRef | None:
         return self.tensors[tensor].constant
+
+    @property
+    def variables(self) -> tuple[int, ...]:
+        """The tensors that keep their values between runs."""
+        return tuple(i for i, t in enumerate(self.tensors) if t.variable is not None)
+
+    def written(self, node: Node) -> tuple[int, ...]:
+        """The variables that ``node`` writes."""
+        if not isinstance(node.op, Stateful):
+            return ()
+        return tuple(self.required(node, position) for position in node.op.writes)
 
     def with_nodes(self, nodes: tuple[Node, ...]) -> Graph:
         return replace(self, nodes=nodes)

@@ -24,9 +24,19 @@ def dump(graph: Graph) -> str:
         for index, tensor in enumerate(graph.tensors)
         if tensor.constant is not None
     ]
+    lines += [
+        f"  variable {_defined(graph, index)}{_initial(tensor)}"
+        for index, tensor in enumerate(graph.tensors)
+        if tensor.variable is not None
+    ]
     lines += [f"  {_node(graph, node)}" for node in graph.nodes]
     lines.append(f"  output {', '.join(f'%{tensor}' for tensor in graph.outputs)}")
     return "\n".join(lines) + "\n"
+
+
+def _initial(tensor: Tensor) -> str:
+    given = tensor.variable is not None and tensor.variable.initial is not None
+    return " given" if given else " zero"
 
 
 def _node(graph: Graph, node: Node) -> str:
@@ -36,7 +46,8 @@ def _node(graph: Graph, node: Node) -> str:
     # Importers name a node by its first output, which needs no saying twice.
     known = {graph.tensors[tensor].name for tensor in node.outputs}
     named = f" {node.name!r}" if node.name and node.name not in known else ""
-    return f"{results} = {type(node.op).__name__}({operands}){_attributes(node.op)}{named}{origin}"
+    results += " = " if results else ""
+    return f"{results}{type(node.op).__name__}({operands}){_attributes(node.op)}{named}{origin}"
 
 
 def _attributes(op: object) -> str:

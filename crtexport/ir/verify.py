@@ -19,6 +19,7 @@ from crtexport.ir.ops import (
     Conv2D,
     DepthwiseConv2D,
     Dequantize,
+    Div,
     FullyConnected,
     Logistic,
     Mean,
@@ -26,10 +27,12 @@ from crtexport.ir.ops import (
     Op,
     Quantize,
     Softmax,
+    SquaredDifference,
     Sub,
     Tanh,
 )
 from crtexport.ir.types import ConstantRef, DType, Quantization, TensorType
+from crtexport.ir.variables import check_variables
 
 MAX_RANK = 8
 MAX_BYTES = 1 << 40
@@ -37,7 +40,8 @@ MAX_BYTES = 1 << 40
 
 _SCALED = frozenset({DType.INT8, DType.UINT8, DType.INT16})
 _NEED_SCALES = (
-    Conv2D, DepthwiseConv2D, FullyConnected, AveragePool2D, Add, Sub, Mul, Mean, Softmax, Logistic,
+    Conv2D, DepthwiseConv2D, FullyConnected, AveragePool2D, Add, Sub, Mul, Div,
+    SquaredDifference, Mean, Softmax, Logistic,
     Tanh, Quantize, Dequantize,
 )  # fmt: skip
 _BIAS_TOLERANCE = 0.01
@@ -53,6 +57,7 @@ def verify(graph: Graph) -> None:
         for index, tensor in enumerate(graph.tensors):
             _check_tensor(index, tensor)
         _check_order(graph)
+        check_variables(graph)
         for node in graph.nodes:
             _check_node(graph, node)
         if not graph.outputs:
@@ -87,6 +92,8 @@ def _check_tensor(index: int, tensor: Tensor) -> None:
         check_type(tensor.type)
         if tensor.constant is not None:
             _check_constant(tensor.type, tensor.constant)
+        if tensor.variable is not None and tensor.variable.initial is not None:
+            _check_constant(tensor.type, tensor.variable.initial)
     except CrtExportError as error:
         raise error.within(describe(index, tensor)) from None
 
@@ -124,11 +131,12 @@ def _check_constant(type_: TensorType, constant: ConstantRef) -> None:
 def _check_order(graph: Graph) -> None:
     """Every tensor is defined once, before it is used."""
     defined = {i for i, tensor in enumerate(graph.tensors) if tensor.constant is not None}
+    defined.update(graph.variables)
     for position, tensor in enumerate(graph.inputs):
         where: tuple[str, ...] = (f"graph input {position}",)
         name = _check_id(graph, tensor, where)
         if tensor in defined:
-            why = "a constant" if graph.constant(tensor) else "already a graph input"
+            why = "already there before a run"
             raise CrtExportError(f"{name} is {why}", location=where)
         _check_per_tensor(graph, tensor)
         defined.add(tensor)

@@ -146,6 +146,10 @@ def or_(a: Expr, b: Expr) -> Expr:
     return _binary(BinaryOp.OR, a, b)
 
 
+def xor(a: Expr, b: Expr) -> Expr:
+    return _binary(BinaryOp.XOR, a, b)
+
+
 def shl(a: Expr, b: Expr) -> Expr:
     return _binary(BinaryOp.SHL, a, b)
 

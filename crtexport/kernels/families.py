@@ -2,9 +2,20 @@
 
 from __future__ import annotations
 
-from crtexport.kernels import conv, elementwise, pool, reduce, shape, softmax, unary
+from crtexport.kernels import (
+    compare,
+    conv,
+    divide,
+    elementwise,
+    pool,
+    reduce,
+    shape,
+    softmax,
+    state,
+    unary,
+)
 from crtexport.kernels.registry import LOWERINGS, check, lower
 
-FAMILIES = (conv, elementwise, pool, reduce, shape, softmax, unary)
+FAMILIES = (compare, conv, divide, elementwise, pool, reduce, shape, softmax, state, unary)
 
 __all__ = ["FAMILIES", "LOWERINGS", "check", "lower"]

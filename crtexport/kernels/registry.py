@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from crtexport.errors import CrtExportError
 from crtexport.ir.graph import Graph, Node
-from crtexport.ir.ops import Op
+from crtexport.ir.ops import Op, Stateful
 from crtexport.ir.types import DType, Quantization, Rounding, TensorType
 from crtexport.kernels.build import KernelBuilder
 from crtexport.kernels.ir import Buffer, Kernel, Scalar
@@ -99,6 +99,13 @@ class Context:
         return CrtExportError(problem, location=(self.graph.source, str(self.node)), hint=hint)
 
 
+def _elements(type_: TensorType, dtype: Scalar | None) -> tuple[Scalar, int]:
+    """What a buffer holds: a tensor's elements, or its bytes as elements of another type."""
+    if dtype is None:
+        return SCALAR_OF[type_.dtype], type_.elements
+    return dtype, type_.nbytes // dtype.itemsize
+
+
 class Lowering:
     """A KernelBuilder that keeps buffers and their bindings together."""
 
@@ -107,21 +114,31 @@ class Lowering:
         self.b = KernelBuilder(name)
         self._args: list[KernelArg] = []
 
-    def input(self, position: int, name: str) -> Buffer:
-        """A pointer to the node's input."""
+    def input(self, position: int, name: str, dtype: Scalar | None = None) -> Buffer:
+        """A pointer to the node's input, as elements of ``dtype`` (default: its own)."""
         type_ = self.context.input(position)
         shared = any(position == i for _, i in self.context.in_place)
         self._args.append(InputTensor(position))
-        return self.b.buffer(name, SCALAR_OF[type_.dtype], type_.elements, noalias=not shared)
+        element, count = _elements(type_, dtype)
+        return self.b.buffer(name, element, count, noalias=not shared)
 
-    def output(self, position: int = 0, name: str = "output") -> Buffer:
-        """A pointer to the node's output."""
+    def variable(self, position: int, name: str, dtype: Scalar | None = None) -> Buffer:
+        """A pointer to the variable that is the node's input, writable if the operator says so."""
+        op = self.context.node.op
+        writable = isinstance(op, Stateful) and position in op.writes
+        self._args.append(InputTensor(position))
+        element, count = _elements(self.context.input(position), dtype)
+        return self.b.buffer(name, element, count, writable=writable)
+
+    def output(
+        self, position: int = 0, name: str = "output", dtype: Scalar | None = None
+    ) -> Buffer:
+        """A pointer to the node's output, as elements of ``dtype`` (default: its own)."""
         type_ = self.context.output(position)
         shared = any(position == o for o, _ in self.context.in_place)
         self._args.append(OutputTensor(position))
-        return self.b.buffer(
-            name, SCALAR_OF[type_.dtype], type_.elements, writable=True, noalias=not shared
-        )
+        element, count = _elements(type_, dtype)
+        return self.b.buffer(name, element, count, writable=True, noalias=not shared)
 
     def derived(self, name: str, dtype: Scalar, values: npt.ArrayLike) -> Buffer:
         """A pointer to a constant array computed here."""

@@ -10,13 +10,14 @@ from crtexport.ir.graph import Graph, Node
 def drop_dead(graph: Graph) -> Graph:
     """Drops nodes without use and tensors that nothing names; numbers the others anew.
 
-    Requires: a valid order. Ensures: each node leads to a graph output and each tensor is an input
-    of the graph or named by a node or output; graph inputs stay even when nothing reads them.
+    Requires: a valid order. Ensures: each node leads to a graph output or writes a variable, and
+    each tensor is an input of the graph or named by a node or output; graph inputs stay even when
+    nothing reads them.
     """
     needed = set(graph.outputs)
     kept: list[Node] = []
     for node in reversed(graph.nodes):
-        if needed.isdisjoint(node.outputs):
+        if needed.isdisjoint(node.outputs) and not graph.written(node):
             continue
         kept.append(node)
         needed.update(t for t in node.inputs if t is not None)

@@ -46,7 +46,9 @@ def fuse_activation(graph: Graph) -> Graph:
             continue
         replaced[before.outputs[0]] = replace(before, op=op, outputs=node.outputs)
         replaced[node.outputs[0]] = None
-    nodes = (replaced.get(node.outputs[0], node) for node in graph.nodes)
+    nodes = (
+        replaced.get(node.outputs[0], node) if node.outputs else node for node in graph.nodes
+    )
     return graph.with_nodes(tuple(node for node in nodes if node is not None))
 
 

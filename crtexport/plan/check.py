@@ -12,6 +12,7 @@ from typing import NoReturn
 
 from crtexport.ir.graph import Graph, Node
 from crtexport.ir.ops import Elementwise, Reshape
+from crtexport.ir.variables import accesses
 from crtexport.plan.model import Placement, Plan, Space
 
 
@@ -33,7 +34,7 @@ class _Range:
         return same and max(self.start, other.start) < min(self.end, other.end)
 
     def __str__(self) -> str:
-        where = self.space.value if self.space is Space.WORKSPACE else (
+        where = self.space.value if self.space in (Space.WORKSPACE, Space.STATE) else (
             f"{self.space.value} {self.index}"
         )
         return f"bytes {self.start} to {self.end} of {where}"
@@ -113,6 +114,8 @@ class _Simulation:
         for index, tensor in enumerate(self.graph.inputs):
             nbytes = self.graph.type(tensor).nbytes
             self.memory.write(_Range(Space.INPUT, index, 0, nbytes), tensor)
+        for variable in self.graph.variables:
+            self.memory.write(self.place(variable), variable)
         self._take_views()
         for step in self.plan.steps:
             self._step(self.graph.nodes[step.node], step.in_place)
@@ -124,6 +127,9 @@ class _Simulation:
             self.fail(f"alignment {alignment} is no power of two")
         if len(self.plan.placements) != len(self.graph.tensors):
             self.fail("the plan has another number of tensors than the graph")
+        kept = sum(self.graph.type(t).nbytes for t in self.graph.variables)
+        if self.plan.state_size < kept:
+            self.fail(f"{self.plan.state_size} bytes of state, but {kept} are kept")
         seen: set[int] = set()
         for step in self.plan.steps:
             if not 0 <= step.node < len(self.graph.nodes):
@@ -131,6 +137,10 @@ class _Simulation:
             if step.node in seen:
                 self.fail(f"{self.graph.nodes[step.node]} runs twice")
             seen.add(step.node)
+        order = tuple(step.node for step in self.plan.steps)
+        everything = tuple(range(len(self.graph.nodes)))
+        if accesses(self.graph, order) != accesses(self.graph, everything):
+            self.fail("variables are read or written in another order than the graph's")
 
     def _take_views(self) -> None:
         """Nodes without a step must be reshapes that move nothing."""
@@ -141,6 +151,8 @@ class _Simulation:
             if not isinstance(node.op, Reshape):
                 self.fail(f"{node} never runs")
             source, target = self.graph.required(node, 0), node.outputs[0]
+            if self.graph.tensors[source].variable is not None:
+                self.fail(f"{node} is a view of a variable, which may change")
             if self.place(source) != self.place(target):
                 self.fail(f"{node} never runs, but {self._both(source, target)}")
             self.value[target] = self.value[source]
@@ -152,7 +164,7 @@ class _Simulation:
         home = self.plan.placements[tensor]
         if home is None:
             self.fail(f"{self.name(tensor)} is used but has no place")
-        index = 0 if home.space is Space.WORKSPACE else home.index
+        index = 0 if home.space in (Space.WORKSPACE, Space.STATE) else home.index
         found = _Range(
             home.space, index, home.offset, home.offset + self.graph.type(tensor).nbytes
         )
@@ -171,6 +183,8 @@ class _Simulation:
         match home.space:
             case Space.WORKSPACE:
                 return self.plan.workspace_size
+            case Space.STATE:
+                return self.plan.state_size
             case Space.INPUT:
                 return self._size_of(self.graph.inputs, home.index)
             case Space.OUTPUT:
@@ -212,6 +226,11 @@ class _Simulation:
         for tensor in node.inputs:
             if tensor is not None:
                 self._read(str(node), tensor)
+        for tensor in self.graph.written(node):
+            at = self.place(tensor)
+            if at.space is not Space.STATE:
+                self.fail(f"{node} keeps {self.name(tensor)} in {at}")
+            self.memory.write(at, self.value[tensor])
         for position, tensor in enumerate(node.outputs):
             at = self.place(tensor)
             if at.space not in (Space.WORKSPACE, Space.OUTPUT):
@@ -256,6 +275,8 @@ class _Simulation:
         )
 
     def _check_results(self) -> None:
+        for variable in self.graph.variables:
+            self._read("the next run", variable)
         for index, tensor in enumerate(self.graph.outputs):
             at = self.place(tensor)
             if (at.space, at.index, at.start) != (Space.OUTPUT, index, 0):

@@ -1,9 +1,12 @@
-"""The plan: what the planner decides and the checker proves."""
+"""The plan: what the planner decides and the checker proves; and what it may know of kernels."""
 
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from crtexport.ir.graph import Graph, Node
 
 
 class Space(enum.Enum):
@@ -13,6 +16,7 @@ class Space(enum.Enum):
     OUTPUT = "output"  # the caller's buffer of graph output ``index``
     WORKSPACE = "workspace"  # byte ``offset`` of the workspace
     CONSTANT = "constant"  # the constant tensor ``index``
+    STATE = "state"  # byte ``offset`` of what is kept between runs
 
 
 @dataclass(frozen=True)
@@ -26,20 +30,76 @@ class Placement:
 
 @dataclass(frozen=True)
 class Step:
-    """One node that runs. ``in_place`` lists (output position, input position) that share bytes."""
+    """One node that runs. ``in_place`` lists (output position, input position) that share bytes.
+
+    ``backward``: the kernel runs its outer loops from their ends to their beginnings.
+    """
 
     node: int
     in_place: tuple[tuple[int, int], ...] = ()
+    backward: bool = False
 
 
 @dataclass(frozen=True)
 class Plan:
     """``placements[tensor]`` for every tensor that a step touches; None for unused tensors.
 
-    Nodes that are free (a reshape whose output is a view of its input) have no step.
+    Nodes that are free (a reshape whose output is a view of its input) have no step. ``alignment``
+    is that of the workspace; a tensor may start at any multiple of its element's size.
+    ``state_size``: bytes that variables take, with offsets of their own (Space.STATE).
+    ``io_in_workspace``: graph inputs and outputs have offsets in the workspace.
     """
 
     steps: tuple[Step, ...]
     placements: tuple[Placement | None, ...]
     workspace_size: int
     alignment: int
+    io_in_workspace: bool = False
+    state_size: int = 0
+
+
+# ---- what kernels tell the planner
+
+
+@dataclass(frozen=True)
+class Freedom:
+    """Where an output may begin, in bytes from where an input begins that dies with the node.
+
+    At most ``before``: the kernel writes behind what it still reads. Or at least ``after``: it
+    writes ahead of it. Anything between would overwrite what is still read.
+    """
+
+    before: int
+    after: int
+
+    def allows(self, distance: int) -> bool:
+        """Whether the output may begin ``distance`` bytes after the input."""
+        return distance <= self.before or distance >= self.after
+
+
+@dataclass(frozen=True)
+class Move:
+    """``nbytes`` of an output from byte ``target`` are those of an input from byte ``source``."""
+
+    output: int
+    input: int
+    target: int
+    source: int
+    nbytes: int
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What the kernel of one node allows, by (output position, input position).
+
+    ``backward`` holds for the kernel with its outer loops reversed; None where it can't be.
+    ``moves`` is all that the node does, if it does nothing but copying; None otherwise.
+    """
+
+    forward: Mapping[tuple[int, int], Freedom] = field(default_factory=dict)
+    backward: Mapping[tuple[int, int], Freedom] | None = None
+    moves: tuple[Move, ...] | None = None
+
+
+KernelFacts = Callable[[Graph, Node], Facts]
+"""Tells the planner about the kernel of a node."""

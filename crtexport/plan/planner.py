@@ -56,7 +56,14 @@ def plan(graph: Graph, *, alignment: int = 16) -> Plan:
     for group, offset in zip(layout.workspace, offsets, strict=True):
         for tensor in group.tensors:
             placements[tensor] = Placement(Space.WORKSPACE, offset=offset)
-    return Plan(layout.steps, tuple(placements), extent(blocks, offsets), alignment)
+    state_size = 0
+    for variable in graph.variables:
+        placements[variable] = Placement(Space.STATE, offset=state_size)
+        state_size += -(-graph.type(variable).nbytes // alignment) * alignment
+    return Plan(
+        layout.steps, tuple(placements), extent(blocks, offsets), alignment,
+        state_size=state_size,
+    )
 
 
 def workspace_lower_bound(graph: Graph) -> int:
@@ -85,7 +92,7 @@ class _Grouping:
         steps = []
         for position, number in enumerate(self.order):
             node = self.graph.nodes[number]
-            self._start_constants(node)
+            self._start_given(node)
             if self._view(node):
                 continue
             steps.append(Step(number, self._in_place(node, position)))
@@ -101,11 +108,15 @@ class _Grouping:
         if len(set(outputs)) != len(outputs) or not produced.issuperset(outputs):
             raise ValueError("each graph output needs a node of its own")
 
-    def _start_constants(self, node: Node) -> None:
+    def _start_given(self, node: Node) -> None:
+        """Starts groups for the constants and variables that a node reads."""
         for tensor in node.inputs:
-            if tensor is None or self.graph.constant(tensor) is None or tensor in self.of:
+            if tensor is None or tensor in self.of:
                 continue
-            self._start(tensor, Placement(Space.CONSTANT, tensor))
+            if self.graph.constant(tensor) is not None:
+                self._start(tensor, Placement(Space.CONSTANT, tensor))
+            elif self.graph.tensors[tensor].variable is not None:
+                self._start(tensor, Placement(Space.STATE))
 
     def _start(self, tensor: int, home: Placement | None) -> None:
         self.of[tensor] = _Group([tensor], self.lifetimes[tensor], home)

@@ -15,6 +15,7 @@ def dump(graph: Graph, plan: Plan) -> str:
     lines = [f"plan of {graph.name!r}: {sizes}, aligned to {plan.alignment}"]
     steps = {step.node: step for step in plan.steps}
     lines += [f"  given {_tensor(graph, plan, tensor)}" for tensor in graph.inputs]
+    lines += [f"  kept {_tensor(graph, plan, tensor)}" for tensor in graph.variables]
     for number, node in enumerate(graph.nodes):
         step = steps.get(number)
         how = " (view)" if step is None else " (in place)" if step.in_place else ""
@@ -44,5 +45,7 @@ def _place(graph: Graph, plan: Plan, tensor: int) -> str:
             return "nowhere"
         case Placement(space=Space.WORKSPACE, offset=offset):
             return f"workspace {offset} to {offset + graph.type(tensor).nbytes}"
+        case Placement(space=Space.STATE, offset=offset):
+            return f"state {offset} to {offset + graph.type(tensor).nbytes}"
         case Placement(space=space, index=index):
             return f"{space.value} {index}"

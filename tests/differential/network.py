@@ -13,11 +13,21 @@ from crtexport.ir.types import DType
 from crtexport.kernels import interp
 from crtexport.kernels.families import lower
 from crtexport.kernels.ir import Kernel
-from crtexport.kernels.registry import Context, Derived, InputTensor, Lowered, OutputTensor
+from crtexport.kernels.registry import (
+    SCALAR_OF,
+    Context,
+    Derived,
+    InputTensor,
+    Lowered,
+    OutputTensor,
+)
 from crtexport.kernels.verify import verify
 
 Array = npt.NDArray[np.generic]
 Values = dict[int, Array]
+
+
+_NUMPY = {scalar: dtype.numpy for dtype, scalar in SCALAR_OF.items() if dtype is not DType.BOOL}
 
 
 @dataclass(frozen=True)
@@ -30,10 +40,14 @@ class Step:
 
 
 def steps(graph: Graph, values: Values) -> Iterator[Step]:
-    """The graph's kernels as the interpreter runs them. ``values`` gets every tensor computed."""
+    """The graph's kernels as the interpreter runs them. ``values`` gets every tensor computed;
+    what it has of variables is what the run before left, nothing before the first."""
     for tensor, info in enumerate(graph.tensors):
         if info.constant is not None:
             values[tensor] = info.constant.array(info.type)
+    for tensor in graph.variables:
+        type_ = graph.type(tensor)
+        values.setdefault(tensor, np.zeros(type_.shape, type_.dtype.numpy))
     for node in graph.nodes:
         lowered = lower(Context(graph, node))
         verify(lowered.kernel)
@@ -56,15 +70,21 @@ def _arrays(graph: Graph, node: Node, lowered: Lowered, values: Values) -> list[
                 array = values[node.outputs[position]]
             case Derived():
                 array = arg.values
-        array = array.reshape(-1)
-        # Kernels see truth values as the bytes that they are.
-        arrays.append(array.view(np.uint8) if array.dtype == DType.BOOL.numpy else array)
-    return arrays
+        arrays.append(array.reshape(-1))
+    # Kernels see truth values as the bytes that they are, and what they only copy as words.
+    return [
+        array.view(_NUMPY[buffer.dtype])
+        for array, buffer in zip(arrays, lowered.kernel.buffers, strict=True)
+    ]
 
 
-def interpret(graph: Graph, inputs: Sequence[Array]) -> list[Array]:
-    """The graph's outputs for ``inputs``, in graph order."""
-    values: Values = dict(zip(graph.inputs, inputs, strict=True))
+def interpret(
+    graph: Graph, inputs: Sequence[Array], kept: Values | None = None
+) -> list[Array]:
+    """The graph's outputs for ``inputs``, in graph order. ``kept``, empty at first, holds what
+    variables keep for the next run."""
+    values: Values = {} if kept is None else kept
+    values.update(zip(graph.inputs, inputs, strict=True))
     for _ in steps(graph, values):
         pass
     return [values[t] for t in graph.outputs]

@@ -10,6 +10,7 @@ from crtexport.errors import CrtExportError
 from crtexport.ir.infer import arity, infer
 from crtexport.ir.ops import (
     Add,
+    AssignVariable,
     AveragePool2D,
     Concatenation,
     Conv2D,
@@ -24,6 +25,7 @@ from crtexport.ir.ops import (
     Pad,
     Padding2D,
     Quantize,
+    ReadVariable,
     Relu,
     Relu6,
     Reshape,
@@ -70,6 +72,7 @@ GOOD: list[tuple[Op, tuple[Shape, ...], Shape]] = [
     (Relu(), ((2, 3),), (2, 3)),
     (Relu6(), ((2, 3),), (2, 3)),
     (Quantize(), ((2, 3),), (2, 3)),
+    (ReadVariable(), ((2, 3),), (2, 3)),
 ]
 
 
@@ -82,7 +85,7 @@ def test_shape(op: Op, shapes: tuple[Shape, ...], expected: Shape) -> None:
 
 
 def test_every_operator_is_here() -> None:
-    assert {type(op) for op, _, _ in GOOD} | {Dequantize} == set(get_args(Op))
+    assert {type(op) for op, _, _ in GOOD} | {Dequantize, AssignVariable} == set(get_args(Op))
 
 
 @pytest.mark.parametrize(
@@ -189,3 +192,9 @@ def test_what_does_not_fit(op: Op, inputs: tuple[TensorType | None, ...], messag
 def test_quantize_to_a_real_number_is_refused() -> None:
     with pytest.raises(CrtExportError, match="float32 can't be quantized to float32"):
         infer(Quantize(), types((3,)), declared=(F32,))
+
+
+def test_assigning_gives_nothing_and_wants_equal_types() -> None:
+    assert infer(AssignVariable(), types((2, 3), (2, 3))) == ()
+    with pytest.raises(CrtExportError, match="its new value float32"):
+        infer(AssignVariable(), types((2, 3), (3, 2)))

@@ -73,6 +73,8 @@ Data = Annotated[
 class TensorModel(BaseModel):
     """A tensor; with ``data`` it is a constant. ``name`` is unique and any text.
 
+    A ``variable`` keeps its value between runs; ``data`` is what it holds before the first one
+    (default: zero bytes).
     ``label`` is what the network calls the tensor, where that isn't ``name``.
     """
 
@@ -82,6 +84,7 @@ class TensorModel(BaseModel):
     shape: list[Size]
     quantization: QuantizationModel | None = None
     data: Data | None = None
+    variable: bool = False
     label: str | None = None
 
 

@@ -20,7 +20,7 @@ from crtexport.importers.crtjson.document import (
 )
 from crtexport.importers.crtjson.problems import did_you_mean, explain
 from crtexport.importers.files import head, regular_size
-from crtexport.ir.graph import Graph, Node, Tensor
+from crtexport.ir.graph import Graph, Node, Tensor, Variable
 from crtexport.ir.types import ConstantRef, Quantization, Rounding, TensorType
 from crtexport.ir.verify import check_type
 
@@ -94,7 +94,10 @@ class _Reading:
         label = tensor.name if tensor.label is None else tensor.label
         try:
             check_type(type_)
-            return Tensor(label, type_, self._constant(tensor.data, type_))
+            data = self._constant(tensor.data, type_)
+            if tensor.variable:
+                return Tensor(label, type_, variable=Variable(data))
+            return Tensor(label, type_, data)
         except CrtExportError as error:
             raise error.within(f"tensors[{index}] {tensor.name!r}") from error.__cause__
 

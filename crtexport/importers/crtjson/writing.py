@@ -93,8 +93,11 @@ class _Writing:
             fields["label"] = tensor.name
         if tensor.type.quant is not None:
             fields["quantization"] = _quantization(tensor.type.quant)
-        if tensor.constant is not None:
-            fields["data"] = self._data(name, tensor, tensor.constant)
+        if tensor.variable is not None:
+            fields["variable"] = True
+        data = tensor.variable.initial if tensor.variable is not None else tensor.constant
+        if data is not None:
+            fields["data"] = self._data(name, tensor, data)
         return fields
 
     def _data(self, name: str, tensor: Tensor, constant: ConstantRef) -> Any:

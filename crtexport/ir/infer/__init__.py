@@ -6,12 +6,22 @@ Scales and zero points are the model's choice and never inferred: the results ca
 from __future__ import annotations
 
 from crtexport.errors import CrtExportError
-from crtexport.ir.infer import activation, arithmetic, pool, quantize, reduce, shape, weighted
+from crtexport.ir.infer import (
+    activation,
+    arithmetic,
+    compare,
+    pool,
+    quantize,
+    reduce,
+    shape,
+    state,
+    weighted,
+)
 from crtexport.ir.infer.base import INFERENCES, Given, Inputs, counted
 from crtexport.ir.ops import Op
 from crtexport.ir.types import DType, TensorType
 
-FAMILIES = (activation, arithmetic, pool, quantize, reduce, shape, weighted)
+FAMILIES = (activation, arithmetic, compare, pool, quantize, reduce, shape, state, weighted)
 
 __all__ = ["FAMILIES", "INFERENCES", "Inputs", "arity", "infer"]
 

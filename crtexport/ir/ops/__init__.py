@@ -8,47 +8,94 @@ weights (units, depth). Tensors that an importer found constant and that only st
 from __future__ import annotations
 
 from crtexport.ir.ops.activation import Logistic, Relu, Relu6, Softmax, Tanh
-from crtexport.ir.ops.arithmetic import Add, Mul, Sub
-from crtexport.ir.ops.base import Activation, Elementwise, Padding2D
+from crtexport.ir.ops.arithmetic import (
+    Add,
+    AddN,
+    Div,
+    FloorDiv,
+    FloorMod,
+    Maximum,
+    Minimum,
+    Mul,
+    SquaredDifference,
+    Sub,
+)
+from crtexport.ir.ops.base import Activation, Elementwise, Padding2D, Stateful
+from crtexport.ir.ops.compare import (
+    Equal,
+    Greater,
+    GreaterEqual,
+    Less,
+    LessEqual,
+    LogicalAnd,
+    LogicalNot,
+    LogicalOr,
+    NotEqual,
+    Select,
+)
 from crtexport.ir.ops.pool import AveragePool2D, MaxPool2D
 from crtexport.ir.ops.quantize import Dequantize, Quantize
 from crtexport.ir.ops.reduce import Mean
 from crtexport.ir.ops.shape import Concatenation, Pad, Reshape
+from crtexport.ir.ops.state import AssignVariable, ReadVariable
 from crtexport.ir.ops.weighted import Conv2D, DepthwiseConv2D, FullyConnected
 
 Op = (
     Conv2D | DepthwiseConv2D | FullyConnected
     | AveragePool2D | MaxPool2D
-    | Add | Sub | Mul
+    | Add | Sub | Mul | Div | FloorDiv | FloorMod | Maximum | Minimum | SquaredDifference | AddN
+    | Equal | NotEqual | Greater | GreaterEqual | Less | LessEqual
+    | LogicalAnd | LogicalOr | LogicalNot | Select
     | Reshape | Pad | Concatenation
     | Mean
     | Softmax | Logistic | Tanh | Relu | Relu6
     | Quantize | Dequantize
+    | ReadVariable | AssignVariable
 )
 """Any operator."""
 
 __all__ = [
     "Activation",
     "Add",
+    "AddN",
+    "AssignVariable",
     "AveragePool2D",
     "Concatenation",
     "Conv2D",
     "DepthwiseConv2D",
     "Dequantize",
+    "Div",
     "Elementwise",
+    "Equal",
+    "FloorDiv",
+    "FloorMod",
     "FullyConnected",
+    "Greater",
+    "GreaterEqual",
+    "Less",
+    "LessEqual",
+    "LogicalAnd",
+    "LogicalNot",
+    "LogicalOr",
     "Logistic",
     "MaxPool2D",
+    "Maximum",
     "Mean",
+    "Minimum",
     "Mul",
+    "NotEqual",
     "Op",
     "Pad",
     "Padding2D",
     "Quantize",
+    "ReadVariable",
     "Relu",
     "Relu6",
     "Reshape",
+    "Select",
     "Softmax",
+    "SquaredDifference",
+    "Stateful",
     "Sub",
     "Tanh",
 ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 from dataclasses import dataclass
+from typing import ClassVar
 
 
 class Activation(enum.Enum):
@@ -30,6 +31,14 @@ class Padding2D:
 
 
 NO_PADDING = Padding2D()
+
+
+class Stateful:
+    """Marks operators whose inputs at ``reads`` and ``writes`` are variables: tensors that keep
+    their values between runs. What is written may be read as well."""
+
+    reads: ClassVar[tuple[int, ...]] = ()
+    writes: ClassVar[tuple[int, ...]] = ()
 
 
 class Elementwise:

@@ -67,7 +67,7 @@ struct tvmgen_demo_outputs {
  * \brief Runs the module "demo" once
  *
  * Tensors are row-major without gaps, aligned like their elements, and don't overlap.
- * The workspace is static: one call at a time.
+ * The module's memory is static: one call at a time.
  *
  * \param inputs Input tensors, only read
  * \param outputs Output tensors

@@ -1,0 +1,22 @@
+"""Operators on variables: tensors that keep their values from one run to the next."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from crtexport.ir.ops.base import Stateful
+
+
+@dataclass(frozen=True)
+class ReadVariable(Stateful):
+    """A copy of a variable's present value."""
+
+    reads: ClassVar[tuple[int, ...]] = (0,)
+
+
+@dataclass(frozen=True)
+class AssignVariable(Stateful):
+    """Makes the second input the value of the first, a variable; no output."""
+
+    writes: ClassVar[tuple[int, ...]] = (0,)
