@@ -262,6 +262,7 @@ def test_modules_say_why_they_exist(path: Path) -> None:
 
 ATTRIBUTES: dict[str, Any] = {
     "shape": (1,), "paddings": ((0, 0),), "axes": (0,), "axis": 0, "window": (1, 1),
+    "size": (1, 1),
 }
 
 

@@ -30,6 +30,8 @@ OPTION_KINDS = {
     "CONV_2D": "Conv2DOptions",
     "DEPTHWISE_CONV_2D": "DepthwiseConv2DOptions",
     "FULLY_CONNECTED": "FullyConnectedOptions",
+    "TRANSPOSE_CONV": "TransposeConvOptions",
+    "BATCH_MATMUL": "BatchMatMulOptions",
     "AVERAGE_POOL_2D": "Pool2DOptions",
     "MAX_POOL_2D": "Pool2DOptions",
     "ADD": "AddOptions",
@@ -50,6 +52,7 @@ OPTION_KINDS = {
 _DEFAULTS: Mapping[str, Mapping[str, object]] = {
     "CONV_2D": {"padding": "VALID", "stride": 1},
     "DEPTHWISE_CONV_2D": {"padding": "VALID", "stride": 1},
+    "TRANSPOSE_CONV": {"padding": "VALID", "stride": 1},
     "AVERAGE_POOL_2D": {"padding": "VALID", "stride": 1},
     "MAX_POOL_2D": {"padding": "VALID", "stride": 1},
     "SOFTMAX": {"beta": 1.0},
@@ -69,6 +72,7 @@ _VERSIONS: Mapping[str, Mapping[str, int]] = {
     "CONV_2D": {"int8": 3, "int16": 4, "hybrid": 2},
     "DEPTHWISE_CONV_2D": {"int8": 3, "int16": 5, "hybrid": 4, "float32": 2, "uint8": 2},
     "FULLY_CONNECTED": {"int8": 4, "int16": 7, "hybrid": 3, "keep": 5},
+    "TRANSPOSE_CONV": {"int32": 3},  # of the first input, which is the output's shape
     "RESHAPE": {},
     "SQUEEZE": {},
     "EXPAND_DIMS": {},

@@ -15,6 +15,7 @@ from crtexport.ir.infer import infer
 from crtexport.ir.ops import (
     Add,
     AveragePool2D,
+    BatchMatMul,
     Concatenation,
     Conv2D,
     DepthwiseConv2D,
@@ -30,6 +31,7 @@ from crtexport.ir.ops import (
     SquaredDifference,
     Sub,
     Tanh,
+    TransposeConv2D,
 )
 from crtexport.ir.types import ConstantRef, DType, Quantization, TensorType
 from crtexport.ir.variables import check_variables
@@ -40,6 +42,7 @@ MAX_BYTES = 1 << 40
 
 _SCALED = frozenset({DType.INT8, DType.UINT8, DType.INT16})
 _NEED_SCALES = (
+    BatchMatMul, TransposeConv2D,
     Conv2D, DepthwiseConv2D, FullyConnected, AveragePool2D, Add, Sub, Mul, Div,
     SquaredDifference, Mean, Softmax, Logistic,
     Tanh, Quantize, Dequantize,
@@ -210,7 +213,7 @@ def _check_scaled(
         scaled = [t.quant is not None for t in (*present, *outputs) if t.dtype in _SCALED]
         if any(scaled) and not all(scaled):
             raise CrtExportError("some of the integer tensors have scales and others have none")
-    if isinstance(op, Conv2D | DepthwiseConv2D | FullyConnected):
+    if isinstance(op, Conv2D | DepthwiseConv2D | FullyConnected | TransposeConv2D):
         bias = inputs[2] if len(inputs) > 2 else None
         axis = 3 if isinstance(op, DepthwiseConv2D) else 0
         _check_weights(op, present[1], axis)

@@ -7,15 +7,20 @@ from crtexport.kernels import (
     conv,
     divide,
     elementwise,
+    matmul,
     pool,
     reduce,
     shape,
     softmax,
     state,
+    transpose_conv,
     unary,
 )
 from crtexport.kernels.registry import LOWERINGS, check, lower
 
-FAMILIES = (compare, conv, divide, elementwise, pool, reduce, shape, softmax, state, unary)
+FAMILIES = (
+    compare, conv, divide, elementwise, matmul, pool, reduce, shape, softmax, state, transpose_conv,
+    unary,
+)
 
 __all__ = ["FAMILIES", "LOWERINGS", "check", "lower"]

@@ -14,7 +14,7 @@ import enum
 import numpy as np
 import numpy.typing as npt
 
-from crtexport.ir.ops import Activation
+from crtexport.ir.ops import Activation, Conv2D, DepthwiseConv2D
 from crtexport.ir.types import DType, Quantization, Rounding
 from crtexport.kernels.build import (
     add,
@@ -110,7 +110,7 @@ class Weighted:
             return False
         if self.context.has(2):
             return self.context.input(2).dtype is DType.INT64
-        return not self._fully_connected
+        return isinstance(self.context.node.op, Conv2D | DepthwiseConv2D)
 
     def _prepare_integer(self) -> None:
         data = self.context.input(0)

@@ -8,11 +8,21 @@ import numpy as np
 import numpy.typing as npt
 
 from crtexport.ir.graph import Graph, Node, Tensor
-from crtexport.ir.ops import Conv2D, DepthwiseConv2D, Dequantize, FullyConnected, Op, Reshape
+from crtexport.ir.ops import (
+    Conv2D,
+    DepthwiseConv2D,
+    Dequantize,
+    FullyConnected,
+    Op,
+    Reshape,
+    TransposeConv2D,
+)
 from crtexport.ir.types import ConstantRef, DType, TensorType
 
 _WEIGHTS = 1
-_CHANNEL_AXIS: dict[type[Op], int] = {Conv2D: 0, FullyConnected: 0, DepthwiseConv2D: 3}
+_CHANNEL_AXIS: dict[type[Op], int] = {
+    Conv2D: 0, FullyConnected: 0, TransposeConv2D: 0, DepthwiseConv2D: 3,
+}
 
 
 def fold_constants(graph: Graph) -> Graph:

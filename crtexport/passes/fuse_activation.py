@@ -18,6 +18,7 @@ from crtexport.ir.ops import (
     Relu,
     Relu6,
     Sub,
+    TransposeConv2D,
 )
 from crtexport.passes.uses import producers, readers
 
@@ -58,6 +59,7 @@ def _with_activation(op: Op, activation: Activation) -> Op | None:
         case (
             Conv2D(activation=Activation.NONE) | DepthwiseConv2D(activation=Activation.NONE)
             | FullyConnected(activation=Activation.NONE)
+            | TransposeConv2D(activation=Activation.NONE)
             | AveragePool2D(activation=Activation.NONE) | MaxPool2D(activation=Activation.NONE)
             | Add(activation=Activation.NONE) | Sub(activation=Activation.NONE)
             | Mul(activation=Activation.NONE)

@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import tflite
 
+from crtexport.errors import CrtExportError
 from crtexport.ir.graph import Graph, Node
-from crtexport.ir.ops import FullyConnected
+from crtexport.ir.ops import (
+    BatchMatMul,
+    Conv2D,
+    DepthwiseConv2D,
+    EmbeddingLookup,
+    Op,
+    TransposeConv2D,
+)
 from crtexport.ir.types import DType
-from crtexport.simulation.tflite_form import Value
+from crtexport.simulation.tflite_form import Form, Former, Value, clamp, integers
 
 
 def sums(graph: Graph, node: Node) -> dict[str, Value]:
@@ -21,5 +31,49 @@ def sums(graph: Graph, node: Node) -> dict[str, Value]:
     if bias is not None:
         dtype = graph.type(bias).dtype
     else:
-        dtype = DType.INT32 if isinstance(node.op, FullyConnected) else DType.INT64
+        dtype = DType.INT64 if isinstance(node.op, Conv2D | DepthwiseConv2D) else DType.INT32
     return {"QuantizedBiasType": int(getattr(tflite.TensorType, dtype.name))}
+
+
+def _transpose_conv(graph: Graph, node: Node) -> Form:
+    op = node.op
+    if not isinstance(op, TransposeConv2D):
+        raise TypeError(op)
+    window = graph.type(graph.required(node, 1)).shape[1:3]
+    same = tuple(
+        max((-(-size // stride) - 1) * stride + taps - size, 0) // 2
+        for size, stride, taps in zip(op.size, op.stride, window, strict=True)
+    )
+    if op.crop not in ((0, 0), same):
+        raise CrtExportError(
+            f"TensorFlow Lite has no TransposeConv2D of size {op.size} with crop {op.crop}, so its"
+            " runtimes can't serve as a reference",
+            location=(graph.source, str(node)),
+        )
+    padding = tflite.Padding.SAME if op.crop == same else tflite.Padding.VALID
+    fields = clamp(op.activation) | {
+        "Padding": int(padding), "StrideH": op.stride[0], "StrideW": op.stride[1],
+    }
+    shape = integers(graph.type(node.outputs[0]).shape)
+    return Form(
+        "TRANSPOSE_CONV", "TransposeConvOptions", fields | sums(graph, node), leading=(shape,),
+        order=(1, 0, *range(2, len(node.inputs))),
+    )
+
+
+def _batch_matmul(_graph: Graph, node: Node) -> Form:
+    op = node.op
+    if not isinstance(op, BatchMatMul):
+        raise TypeError(op)
+    return Form("BATCH_MATMUL", "BatchMatMulOptions", {"AdjX": op.adj_x, "AdjY": op.adj_y})
+
+
+def _embedding_lookup(_graph: Graph, _node: Node) -> Form:
+    return Form("EMBEDDING_LOOKUP")
+
+
+FORMERS: Mapping[type[Op], Former] = {
+    TransposeConv2D: _transpose_conv,
+    BatchMatMul: _batch_matmul,
+    EmbeddingLookup: _embedding_lookup,
+}

@@ -31,13 +31,14 @@ from crtexport.ir.ops import (
     Tanh,
 )
 from crtexport.ir.types import DType
+from crtexport.simulation import forms_weighted
 from crtexport.simulation.forms_weighted import sums
 from crtexport.simulation.tflite_form import Form, Former, Value, clamp, integers
 
 Windowed = Conv2D | DepthwiseConv2D | AveragePool2D | MaxPool2D
 
 
-FORMERS: Mapping[type[Op], Former] = {}
+FORMERS: Mapping[type[Op], Former] = {**forms_weighted.FORMERS}
 """How families with files of their own are written."""
 
 
@@ -98,6 +99,7 @@ _VERSIONS: Mapping[str, Mapping[DType, int]] = {
     "CONV_2D": {DType.INT8: 3, DType.INT16: 4},
     "DEPTHWISE_CONV_2D": {DType.FLOAT32: 2, DType.UINT8: 2, DType.INT8: 3, DType.INT16: 5},
     "FULLY_CONNECTED": {DType.FLOAT32: 5, DType.UINT8: 5, DType.INT8: 5, DType.INT16: 7},
+    "TRANSPOSE_CONV": dict.fromkeys(DType, 3),
     "RESHAPE": {},
     "QUANTIZE": {DType.INT16: 2},
     "DEQUANTIZE": {DType.INT8: 2, DType.INT16: 3, DType.FLOAT16: 3},

@@ -9,7 +9,14 @@ import numpy.typing as npt
 
 from crtexport.errors import CrtExportError
 from crtexport.ir.graph import Graph, Node, Tensor
-from crtexport.ir.ops import Conv2D, DepthwiseConv2D, FullyConnected, Pad, Padding2D
+from crtexport.ir.ops import (
+    Conv2D,
+    DepthwiseConv2D,
+    FullyConnected,
+    Pad,
+    Padding2D,
+    TransposeConv2D,
+)
 from crtexport.ir.types import ConstantRef, DType, Quantization, TensorType
 from crtexport.passes.drop_dead import drop_dead
 from crtexport.simulation.tflite_forms import implicit_padding
@@ -17,7 +24,7 @@ from crtexport.simulation.tflite_forms import implicit_padding
 
 def hybrid_weights(graph: Graph, node: Node) -> int | None:
     """The int8 weights (a tensor id) that ``node`` applies to float32 activations, if it does."""
-    if not isinstance(node.op, Conv2D | DepthwiseConv2D | FullyConnected):
+    if not isinstance(node.op, Conv2D | DepthwiseConv2D | FullyConnected | TransposeConv2D):
         return None
     data, weights = graph.required(node, 0), graph.required(node, 1)
     types = (graph.type(data).dtype, graph.type(weights).dtype)

@@ -84,6 +84,7 @@ class _File:
     def _operator(self, node: Node) -> _Operator:
         written = form(self._graph, node)
         inputs = [-1 if tensor is None else tensor for tensor in node.inputs]
+        inputs = [inputs[position] for position in written.order or range(len(inputs))]
         types = tuple(self._graph.type(t).dtype for t in node.inputs if t is not None)
         name = f"{node.name}/{written.code.lower()}"
         leading = [self._steering(name, values) for values in written.leading]

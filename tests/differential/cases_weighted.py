@@ -122,9 +122,126 @@ def fully_connected(draw: Draw, dtype: str) -> Case:
     return Case(m.build([x], [y]), (values(draw, (rows, depth), dtype),))
 
 
+def transpose_conv_2d(draw: Draw, dtype: str) -> Case:
+    size = [draw.integer(1, 5), draw.integer(1, 4)]
+    window, stride = [draw.integer(1, 4), draw.integer(1, 3)], [draw.integer(1, 3) for _ in "yx"]
+    padding = draw.choice(["SAME", "VALID"])
+    # An output may be so large that its last cells are reached by no input.
+    least = [(n - 1) * s + 1 for n, s in zip(size, stride, strict=True)]
+    if padding == "VALID":
+        least = [n + w - 1 for n, w in zip(least, window, strict=True)]
+    out = [n + draw.integer(0, s - 1) for n, s in zip(least, stride, strict=True)]
+    batch, depth, units = draw.integer(1, 2), draw.integer(1, 4), draw.integer(1, 5)
+    m = ModelBuilder()
+    qx, qy = quantization(draw, dtype), quantization(draw, dtype)
+    qw = weight_quantization(draw, WEIGHTS[dtype], units, 0, qx, qy)
+    shape = m.tensor("shape", (4,), "int32", data=[batch, *out, units])
+    w_shape = (units, *window, depth)
+    data = weights_of(draw, w_shape, WEIGHTS[dtype])
+    w = m.tensor("w", w_shape, WEIGHTS[dtype], data=data, **qw)
+    x = m.tensor("x", (batch, *size, depth), dtype, **qx)
+    b = bias(draw, m, units, dtype, qx, qw)
+    y = m.tensor("y", (batch, *out, units), dtype, **qy)
+    m.op(
+        "TRANSPOSE_CONV", [shape, w, x, *b], [y], padding=padding, stride=tuple(stride),
+        activation=activation(draw),
+    )
+    return Case(m.build([x], [y]), (values(draw, (batch, *size, depth), dtype),))
+
+
+def batch_matmul(draw: Draw, dtype: str) -> Case:
+    rows, depth, columns = draw.integer(1, 4), draw.integer(1, 9), draw.integer(1, 4)
+    adjoint = {"adj_x": draw.choice([False, True]), "adj_y": draw.choice([False, True])}
+    batch = [draw.integer(1, 3) for _ in range(draw.integer(0, 3))]
+    left = [draw.choice([1, n, n]) for n in batch]
+    right = [n if a == 1 else draw.choice([1, n, n]) for a, n in zip(left, batch, strict=True)]
+    if draw.choice([True, False, False]):
+        right = right[draw.integer(0, len(right)) :]
+        out = list(np.broadcast_shapes(tuple(left), tuple(right)))
+    else:
+        out = batch
+    if left[-1:] not in ([], [1]) and right[-1:] == [1]:
+        adjoint["adj_x"] = False  # which tflite-runtime 2.14 gets wrong; see docs/numerics.md
+    first = (*left, *((depth, rows) if adjoint["adj_x"] else (rows, depth)))
+    second = (*right, *((columns, depth) if adjoint["adj_y"] else (depth, columns)))
+    m = ModelBuilder()
+    qx, qy = quantization(draw, dtype), quantization(draw, dtype)
+    qw: Quant = quantization(draw, dtype)
+    if qw:
+        qw["scale"] = _weight_scale(draw, qx["scale"], qy["scale"])
+    if dtype == "int16":
+        qw["scale"] = float(np.float32(qw["scale"] / 256))
+    x, w = m.tensor("x", first, dtype, **qx), m.tensor("w", second, dtype, **qw)
+    y = m.tensor("y", (*out, rows, columns), dtype, **qy)
+    m.op("BATCH_MATMUL", [x, w], [y], **adjoint)
+    return Case(m.build([x, w], [y]), (values(draw, first, dtype), values(draw, second, dtype)))
+
+
+def embedding_lookup(draw: Draw, dtype: str) -> Case:
+    """``hybrid``: an int8 table, rows of which become floats."""
+    rows, count = draw.integer(1, 6), draw.integer(1, 4)
+    tail = [draw.integer(1, 4) for _ in range(draw.integer(1, 3))]
+    stored, result = ("int8", "float32") if dtype == "hybrid" else (dtype, dtype)
+    q = quantization(draw, stored)
+    if dtype == "hybrid":
+        q["zero_point"] = 0
+    m = ModelBuilder()
+    indices = m.tensor("indices", (count,), "int32")
+    data = values(draw, (rows, *tail), stored)
+    table = m.tensor("table", (rows, *tail), stored, data=data, **q)
+    y = m.tensor("y", (count, *tail), result, **({} if dtype == "hybrid" else q))
+    m.op("EMBEDDING_LOOKUP", [indices, table], [y])
+    chosen = np.array([draw.integer(0, rows - 1) for _ in range(count)], np.int32)
+    return Case(m.build([indices], [y]), (chosen,))
+
+
+WEIGHTED_OPERATORS = ("CONV_2D", "DEPTHWISE_CONV_2D", "FULLY_CONNECTED")
+
+
+def stored_weights(draw: Draw, code: str, stored: str) -> Case:
+    """A float network with int8 or float16 weights: through a DEQUANTIZE, or ("hybrid") without."""
+    size, window, stride, dilation, padding, out = geometry(draw)
+    channels, units = 2, 4
+    shapes = {
+        "CONV_2D": ((1, *size, channels), (units, *window, channels), (1, *out, units)),
+        "DEPTHWISE_CONV_2D": ((1, *size, channels), (1, *window, units), (1, *out, units)),
+        "FULLY_CONNECTED": ((3, 9), (units, 9), (3, units)),
+    }
+    x_shape, w_shape, y_shape = shapes[code]
+    options: Quant = {}
+    if code != "FULLY_CONNECTED":
+        options = {"padding": padding, "stride": tuple(stride), "dilation": tuple(dilation)}
+    m = ModelBuilder()
+    x = m.tensor("x", x_shape)
+    qw: Quant = {}
+    dtype = "int8" if stored == "hybrid" else stored
+    if dtype == "int8":
+        # Runtimes take hybrid depthwise weights per channel alone.
+        many = code == "DEPTHWISE_CONV_2D" or draw.choice([False, True])
+        scales = [draw.integer(1, 1000) / 1e4 for _ in range(units if many else 1)]
+        qw = {"scale": scales, "axis": 3 if code == "DEPTHWISE_CONV_2D" else 0}
+    w = m.tensor("w", w_shape, dtype, data=weights_of(draw, w_shape, dtype), **qw)
+    if stored != "hybrid":
+        real = m.tensor("real", w_shape)
+        m.op("DEQUANTIZE", [w], [real])
+        w = real
+    b = bias(draw, m, units, "float32", {}, {}, needed=True)
+    y = m.tensor("y", y_shape)
+    m.op(code, [x, w, *b], [y], activation=activation(draw), **options)
+    return Case(m.build([x], [y]), (values(draw, x_shape, "float32"),))
+
+
 CASES: dict[str, Callable[[Draw, str], Case]] = {
-    f.__name__: f for f in (conv_2d, depthwise_conv_2d, fully_connected)
+    f.__name__: f
+    for f in (
+        conv_2d, depthwise_conv_2d, fully_connected, transpose_conv_2d, batch_matmul,
+        embedding_lookup,
+    )
 }
 
 _ALL = ("int8", "float32", "uint8", "int16")
-DTYPES: dict[str, tuple[str, ...]] = dict.fromkeys(CASES, _ALL)
+DTYPES: dict[str, tuple[str, ...]] = {
+    **dict.fromkeys(CASES, _ALL),
+    "batch_matmul": ("int8", "float32", "int16"),
+    "embedding_lookup": ("int8", "float32", "hybrid", "uint8"),
+}

@@ -12,10 +12,12 @@ from crtexport.ir.ops import (
     Add,
     AssignVariable,
     AveragePool2D,
+    BatchMatMul,
     Concatenation,
     Conv2D,
     DepthwiseConv2D,
     Dequantize,
+    EmbeddingLookup,
     FullyConnected,
     Logistic,
     MaxPool2D,
@@ -32,6 +34,7 @@ from crtexport.ir.ops import (
     Softmax,
     Sub,
     Tanh,
+    TransposeConv2D,
 )
 from crtexport.ir.types import DType, TensorType
 
@@ -54,6 +57,9 @@ GOOD: list[tuple[Op, tuple[Shape, ...], Shape]] = [
     (FullyConnected(), ((2, 3, 4), (5, 12), (5,)), (2, 5)),
     (FullyConnected(), ((12,), (5, 4)), (3, 5)),
     (FullyConnected(keep_num_dims=True), ((2, 3, 4), (5, 4)), (2, 3, 5)),
+    (TransposeConv2D((9, 7), (2, 1)), ((2, 4, 6, 3), (5, 3, 2, 3), (5,)), (2, 9, 7, 5)),
+    (BatchMatMul(), ((2, 1, 3, 4), (5, 4, 6)), (2, 5, 3, 6)),
+    (BatchMatMul(adj_x=True, adj_y=True), ((4, 3), (6, 4)), (3, 6)),
     (AveragePool2D((3, 2)), ((1, 5, 6, 3),), (1, 3, 5, 3)),
     (AveragePool2D((3, 2), (2, 2), Padding2D(1, 1, 0, 1)), ((1, 5, 6, 3),), (1, 3, 3, 3)),
     (MaxPool2D((5, 6)), ((1, 5, 6, 3),), (1, 1, 1, 3)),
@@ -85,7 +91,8 @@ def test_shape(op: Op, shapes: tuple[Shape, ...], expected: Shape) -> None:
 
 
 def test_every_operator_is_here() -> None:
-    assert {type(op) for op, _, _ in GOOD} | {Dequantize, AssignVariable} == set(get_args(Op))
+    elsewhere = {Dequantize, AssignVariable, EmbeddingLookup}
+    assert {type(op) for op, _, _ in GOOD} | elsewhere == set(get_args(Op))
 
 
 @pytest.mark.parametrize(
@@ -129,6 +136,13 @@ BAD: list[tuple[Op, tuple[TensorType | None, ...], str]] = [
     (Conv2D(), types(IMAGE, (4, 3, 2)), "the weights must have 4 dimensions"),
     (Conv2D(), types(IMAGE, (4, 3, 2, 2)), "3 channels and 4 filters are no groups .* 2 channels"),
     (Conv2D(), types(IMAGE, (4, 3, 2, 1)), "3 channels and 4 filters are no groups .* 1 channel"),
+    (TransposeConv2D((9, 9)), types(IMAGE, (4, 3, 2, 2)), "3 channels, the weights have 2"),
+    (TransposeConv2D((9, 0)), types(IMAGE, (4, 3, 2, 3)), "must be at least 1"),
+    (BatchMatMul(), types((3, 4), (4,)), "both inputs must have 2 dimensions"),
+    (BatchMatMul(), types((3, 4), (3, 4)), "3x4 and 3x4 matrices can't be multiplied"),
+    (BatchMatMul(), types((2, 3, 4), (3, 4, 5)), "don't broadcast"),
+    (EmbeddingLookup(), types((3,), (5, 4)), "the indices must be int32 in one dimension"),
+    (EmbeddingLookup(), types((3,), (5,), dtype=DType.INT32), "rows in 2 dimensions or more"),
     (Conv2D(), types(IMAGE, (4, 6, 2, 3)), "a window of 6 rows doesn't fit into 5"),
     (Conv2D(dilation=(1, 6)), types(IMAGE, (4, 1, 2, 3)), "window of 7 columns doesn't fit into 6"),
     (Conv2D(stride=(0, 1)), types(IMAGE, (4, 1, 2, 3)), "must be at least 1"),
@@ -198,3 +212,10 @@ def test_assigning_gives_nothing_and_wants_equal_types() -> None:
     assert infer(AssignVariable(), types((2, 3), (2, 3))) == ()
     with pytest.raises(CrtExportError, match="its new value float32"):
         infer(AssignVariable(), types((2, 3), (3, 2)))
+
+
+def test_rows_of_a_table_may_become_real_on_the_way() -> None:
+    indices, table = TensorType(DType.INT32, (3,)), TensorType(DType.INT8, (5, 4, 2))
+    stored = infer(EmbeddingLookup(), (indices, table))
+    real = infer(EmbeddingLookup(), (indices, table), declared=(F32,))
+    assert (stored, real) == (types((3, 4, 2), dtype=DType.INT8), types((3, 4, 2)))

@@ -133,14 +133,16 @@ class Operator:
         window: tuple[int, int],
         stride: tuple[int, int],
         dilation: tuple[int, int] = (1, 1),
+        image: TensorType | None = None,
     ) -> Padding2D:
-        """SAME or VALID as rows and columns around the first input, as TensorFlow Lite does."""
+        """SAME or VALID as rows and columns around ``image`` (default: the first input), as
+        TensorFlow Lite does."""
         code = self.reader.get(options.Padding)
         if code == tflite.Padding.VALID:
             return Padding2D()
         if code != tflite.Padding.SAME:
             raise CrtExportError(f"the padding {code} is neither SAME nor VALID")
-        image = self.type(0)
+        image = image or self.type(0)
         if len(image.shape) != 4:
             raise CrtExportError(f"the input must have 4 dimensions, found {image}")
         top, bottom = _same(image.shape[1], window[0], stride[0], dilation[0])

@@ -12,22 +12,19 @@ import tflite
 from tflite import BuiltinOperator, BuiltinOptions
 
 from crtexport.errors import CrtExportError
+from crtexport.importers.tflite import ops_weighted
 from crtexport.importers.tflite.operators import (
     Decoded,
     Decoder,
     Operator,
     axis_of,
-    constant_names,
     plain,
 )
 from crtexport.ir.ops import (
     Add,
     AveragePool2D,
     Concatenation,
-    Conv2D,
-    DepthwiseConv2D,
     Dequantize,
-    FullyConnected,
     Logistic,
     MaxPool2D,
     Mean,
@@ -41,45 +38,6 @@ from crtexport.ir.ops import (
     Sub,
     Tanh,
 )
-
-
-def _conv_2d(source: Operator) -> Decoded:
-    options = source.options(tflite.Conv2DOptions, BuiltinOptions.Conv2DOptions)
-    stride = source.pair(options, "StrideH", "StrideW")
-    dilation = source.pair(options, "DilationHFactor", "DilationWFactor")
-    padding = source.padding(options, _window(source), stride, dilation)
-    return Conv2D(stride, dilation, padding, source.activation(options)), source.inputs
-
-
-def _depthwise_conv_2d(source: Operator) -> Decoded:
-    options = source.options(tflite.DepthwiseConv2DOptions, BuiltinOptions.DepthwiseConv2DOptions)
-    stride = source.pair(options, "StrideH", "StrideW")
-    dilation = source.pair(options, "DilationHFactor", "DilationWFactor")
-    window = _window(source)
-    padding = source.padding(options, window, stride, dilation)
-    # The file's own multiplier is redundant, and ignored by runtimes since TensorFlow 2.1.
-    channels = source.type(0).shape[-1] if source.type(0).shape else 0
-    multiplier = source.type(1).shape[3] // channels if channels else 0
-    op = DepthwiseConv2D(multiplier, stride, dilation, padding, source.activation(options))
-    return op, source.inputs
-
-
-def _window(source: Operator) -> tuple[int, int]:
-    """Rows and columns of the filters, which are input 1."""
-    weights = source.type(1, "weights")
-    if len(weights.shape) != 4:
-        raise CrtExportError(f"the weights must have 4 dimensions, found {weights}")
-    return weights.shape[1], weights.shape[2]
-
-
-def _fully_connected(source: Operator) -> Decoded:
-    options = source.options(tflite.FullyConnectedOptions, BuiltinOptions.FullyConnectedOptions)
-    layout = source.reader.get(options.WeightsFormat)
-    if layout != tflite.FullyConnectedOptionsWeightsFormat.DEFAULT:
-        names = constant_names(tflite.FullyConnectedOptionsWeightsFormat)
-        raise CrtExportError(f"the weights format {names.get(layout, layout)} is not supported")
-    keep = source.reader.get(options.KeepNumDims)
-    return FullyConnected(keep, source.activation(options)), source.inputs
 
 
 def _pool(kind: type[AveragePool2D | MaxPool2D]) -> Decoder:
@@ -138,9 +96,7 @@ def _softmax(source: Operator) -> Decoded:
 
 
 DECODERS: Mapping[int, Decoder] = {
-    BuiltinOperator.CONV_2D: _conv_2d,
-    BuiltinOperator.DEPTHWISE_CONV_2D: _depthwise_conv_2d,
-    BuiltinOperator.FULLY_CONNECTED: _fully_connected,
+    **ops_weighted.DECODERS,
     BuiltinOperator.AVERAGE_POOL_2D: _pool(AveragePool2D),
     BuiltinOperator.MAX_POOL_2D: _pool(MaxPool2D),
     BuiltinOperator.ADD: _binary(Add, tflite.AddOptions, BuiltinOptions.AddOptions),

@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from crtexport.errors import CrtExportError
 from crtexport.ir.infer.base import Given, infers
 from crtexport.ir.infer.pool import four, grid
-from crtexport.ir.ops import Conv2D, DepthwiseConv2D, FullyConnected
+from crtexport.ir.ops import (
+    BatchMatMul,
+    Conv2D,
+    DepthwiseConv2D,
+    EmbeddingLookup,
+    FullyConnected,
+    TransposeConv2D,
+)
 from crtexport.ir.types import DType, TensorType
 
 
@@ -58,6 +67,55 @@ def fully_connected(op: FullyConnected, given: Given) -> tuple[TensorType, ...]:
             f"the input's {data.elements} elements are not rows of the weights' depth {depth}"
         )
     return (TensorType(data.dtype, (data.elements // depth, units)),)
+
+
+@infers(TransposeConv2D, required=2, most=3)
+def transpose_conv2d(op: TransposeConv2D, given: Given) -> tuple[TensorType, ...]:
+    image, weights = given[0], given[1]
+    batch, _, _, channels = four(image, "the input")
+    units, kernel_h, kernel_w, depth = four(weights, "the weights")
+    if depth != channels:
+        raise CrtExportError(
+            f"the input has {channels} channels, the weights have {depth} per filter"
+        )
+    if min(kernel_h, kernel_w, *op.stride, *op.size) < 1 or min(op.crop) < 0:
+        raise CrtExportError(
+            f"window {(kernel_h, kernel_w)}, stride {op.stride} and size {op.size} must be at"
+            f" least 1, crop {op.crop} at least 0"
+        )
+    _weighted(image, weights, given.optional(2), units)
+    return (TensorType(image.dtype, (batch, *op.size, units)),)
+
+
+@infers(BatchMatMul, required=2)
+def batch_matmul(op: BatchMatMul, given: Given) -> tuple[TensorType, ...]:
+    first, second = given[0], given[1]
+    if min(len(first.shape), len(second.shape)) < 2:
+        raise CrtExportError(f"both inputs must have 2 dimensions, found {first} and {second}")
+    if first.dtype is not second.dtype:
+        raise CrtExportError(f"the inputs {first} and {second} differ in their element types")
+    rows, depth = first.shape[-2:] if not op.adj_x else first.shape[:-3:-1]
+    other, columns = second.shape[-2:] if not op.adj_y else second.shape[:-3:-1]
+    if depth != other:
+        raise CrtExportError(f"{rows}x{depth} and {other}x{columns} matrices can't be multiplied")
+    try:
+        batch = np.broadcast_shapes(first.shape[:-2], second.shape[:-2])
+    except ValueError:
+        raise CrtExportError(f"batches of {first} and {second} don't broadcast") from None
+    return (TensorType(first.dtype, (*batch, rows, columns)),)
+
+
+@infers(EmbeddingLookup, required=2)
+def embedding_lookup(_op: EmbeddingLookup, given: Given) -> tuple[TensorType, ...]:
+    indices, table = given[0], given[1]
+    if len(indices.shape) != 1 or indices.dtype is not DType.INT32:
+        raise CrtExportError(f"the indices must be int32 in one dimension, found {indices}")
+    if len(table.shape) < 2 or table.shape[0] < 1:
+        raise CrtExportError(f"the table must have rows in 2 dimensions or more, found {table}")
+    # The model says whether rows are turned into real numbers on the way.
+    real = table.dtype is DType.INT8 and given.declared[:1] == (DType.FLOAT32,)
+    dtype = DType.FLOAT32 if real else table.dtype
+    return (TensorType(dtype, (*indices.shape, *table.shape[1:])),)
 
 
 def _weighted(data: TensorType, weights: TensorType, bias: TensorType | None, units: int) -> None:

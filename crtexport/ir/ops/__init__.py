@@ -38,10 +38,17 @@ from crtexport.ir.ops.quantize import Dequantize, Quantize
 from crtexport.ir.ops.reduce import Mean
 from crtexport.ir.ops.shape import Concatenation, Pad, Reshape
 from crtexport.ir.ops.state import AssignVariable, ReadVariable
-from crtexport.ir.ops.weighted import Conv2D, DepthwiseConv2D, FullyConnected
+from crtexport.ir.ops.weighted import (
+    BatchMatMul,
+    Conv2D,
+    DepthwiseConv2D,
+    EmbeddingLookup,
+    FullyConnected,
+    TransposeConv2D,
+)
 
 Op = (
-    Conv2D | DepthwiseConv2D | FullyConnected
+    Conv2D | DepthwiseConv2D | FullyConnected | TransposeConv2D | BatchMatMul | EmbeddingLookup
     | AveragePool2D | MaxPool2D
     | Add | Sub | Mul | Div | FloorDiv | FloorMod | Maximum | Minimum | SquaredDifference | AddN
     | Equal | NotEqual | Greater | GreaterEqual | Less | LessEqual
@@ -60,12 +67,14 @@ __all__ = [
     "AddN",
     "AssignVariable",
     "AveragePool2D",
+    "BatchMatMul",
     "Concatenation",
     "Conv2D",
     "DepthwiseConv2D",
     "Dequantize",
     "Div",
     "Elementwise",
+    "EmbeddingLookup",
     "Equal",
     "FloorDiv",
     "FloorMod",
@@ -98,4 +107,5 @@ __all__ = [
     "Stateful",
     "Sub",
     "Tanh",
+    "TransposeConv2D",
 ]

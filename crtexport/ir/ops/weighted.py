@@ -29,8 +29,33 @@ class DepthwiseConv2D:
 
 
 @dataclass(frozen=True)
+class TransposeConv2D:
+    """Transposed convolution to ``size`` cells by weights (O,KH,KW,I) and an optional bias (O)."""
+
+    # Input cell i adds its window at i * stride - crop; what falls outside of size is dropped.
+
+    size: tuple[int, int]
+    stride: tuple[int, int] = (1, 1)
+    crop: tuple[int, int] = (0, 0)
+    activation: Activation = Activation.NONE
+
+
+@dataclass(frozen=True)
 class FullyConnected:
     """Product of the input, flattened to rows of the weights' depth, and weights; optional bias."""
 
     keep_num_dims: bool = False
     activation: Activation = Activation.NONE
+
+
+@dataclass(frozen=True)
+class BatchMatMul:
+    """Products of matrices in the last two axes, transposed where asked; the others broadcast."""
+
+    adj_x: bool = False
+    adj_y: bool = False
+
+
+@dataclass(frozen=True)
+class EmbeddingLookup:
+    """Rows of a table (second input) by int32 indices (first); outside of it the nearest row."""

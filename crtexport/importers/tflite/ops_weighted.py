@@ -1,0 +1,100 @@
+"""Decoders of operators with weights, and of products of matrices."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import tflite
+from tflite import BuiltinOperator, BuiltinOptions
+
+from crtexport.errors import CrtExportError
+from crtexport.importers.tflite.operators import (
+    Decoded,
+    Decoder,
+    Operator,
+    constant_names,
+    plain,
+)
+from crtexport.ir.ops import (
+    BatchMatMul,
+    Conv2D,
+    DepthwiseConv2D,
+    EmbeddingLookup,
+    FullyConnected,
+    TransposeConv2D,
+)
+
+_RANK = 4  # of images
+
+
+def _conv_2d(source: Operator) -> Decoded:
+    options = source.options(tflite.Conv2DOptions, BuiltinOptions.Conv2DOptions)
+    stride = source.pair(options, "StrideH", "StrideW")
+    dilation = source.pair(options, "DilationHFactor", "DilationWFactor")
+    padding = source.padding(options, _window(source), stride, dilation)
+    return Conv2D(stride, dilation, padding, source.activation(options)), source.inputs
+
+
+def _depthwise_conv_2d(source: Operator) -> Decoded:
+    options = source.options(tflite.DepthwiseConv2DOptions, BuiltinOptions.DepthwiseConv2DOptions)
+    stride = source.pair(options, "StrideH", "StrideW")
+    dilation = source.pair(options, "DilationHFactor", "DilationWFactor")
+    window = _window(source)
+    padding = source.padding(options, window, stride, dilation)
+    # The file's own multiplier is redundant, and ignored by runtimes since TensorFlow 2.1.
+    channels = source.type(0).shape[-1] if source.type(0).shape else 0
+    multiplier = source.type(1).shape[3] // channels if channels else 0
+    op = DepthwiseConv2D(multiplier, stride, dilation, padding, source.activation(options))
+    return op, source.inputs
+
+
+def _window(source: Operator) -> tuple[int, int]:
+    """Rows and columns of the filters, which are input 1."""
+    weights = source.type(1, "weights")
+    if len(weights.shape) != 4:
+        raise CrtExportError(f"the weights must have 4 dimensions, found {weights}")
+    return weights.shape[1], weights.shape[2]
+
+
+def _fully_connected(source: Operator) -> Decoded:
+    options = source.options(tflite.FullyConnectedOptions, BuiltinOptions.FullyConnectedOptions)
+    layout = source.reader.get(options.WeightsFormat)
+    if layout != tflite.FullyConnectedOptionsWeightsFormat.DEFAULT:
+        names = constant_names(tflite.FullyConnectedOptionsWeightsFormat)
+        raise CrtExportError(f"the weights format {names.get(layout, layout)} is not supported")
+    keep = source.reader.get(options.KeepNumDims)
+    return FullyConnected(keep, source.activation(options)), source.inputs
+
+
+def _transpose_conv(source: Operator) -> Decoded:
+    """Inputs: the output's shape, weights, data, bias."""
+    options = source.options(tflite.TransposeConvOptions, BuiltinOptions.TransposeConvOptions)
+    stride = source.pair(options, "StrideH", "StrideW")
+    shape = source.integers(0, "the output's shape")
+    result = source.result()
+    if len(shape) != _RANK or result.shape != shape:
+        raise CrtExportError(f"the output {result} must have the shape {list(shape)}")
+    crop = source.padding(options, _window(source), stride, image=result)
+    op = TransposeConv2D(
+        (shape[1], shape[2]), stride, (crop.top, crop.left), source.activation(options)
+    )
+    data, weights, *bias = source.inputs[2:3] + source.inputs[1:2] + source.inputs[3:]
+    return op, (data, weights, *bias)
+
+
+def _batch_matmul(source: Operator) -> Decoded:
+    options = source.optional_options(tflite.BatchMatMulOptions, BuiltinOptions.BatchMatMulOptions)
+    if options is None:
+        return BatchMatMul(), source.inputs
+    op = BatchMatMul(source.reader.get(options.AdjX), source.reader.get(options.AdjY))
+    return op, source.inputs
+
+
+DECODERS: Mapping[int, Decoder] = {
+    BuiltinOperator.CONV_2D: _conv_2d,
+    BuiltinOperator.DEPTHWISE_CONV_2D: _depthwise_conv_2d,
+    BuiltinOperator.FULLY_CONNECTED: _fully_connected,
+    BuiltinOperator.TRANSPOSE_CONV: _transpose_conv,
+    BuiltinOperator.BATCH_MATMUL: _batch_matmul,
+    BuiltinOperator.EMBEDDING_LOOKUP: plain(EmbeddingLookup()),
+}
