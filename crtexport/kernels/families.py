@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from crtexport.kernels import (
+    arg,
     compare,
     conv,
     divide,
     elementwise,
     matmul,
     pool,
+    product,
     reduce,
     shape,
     softmax,
@@ -19,8 +21,8 @@ from crtexport.kernels import (
 from crtexport.kernels.registry import LOWERINGS, check, lower
 
 FAMILIES = (
-    compare, conv, divide, elementwise, matmul, pool, reduce, shape, softmax, state, transpose_conv,
-    unary,
+    arg, compare, conv, divide, elementwise, matmul, pool, product, reduce, shape, softmax, state,
+    transpose_conv, unary,
 )
 
 __all__ = ["FAMILIES", "LOWERINGS", "check", "lower"]

@@ -105,6 +105,9 @@ class TensorInfo:
 class TFLiteReference:
     """A ``.tflite`` model in a reference runtime's reference kernels (BUILTIN_REF, no delegate).
 
+    A model with an operator that is not among these (CUMSUM) runs with the usual kernels, and
+    :attr:`description` says so.
+
     A context manager; the process ends with it. ``runtime`` None takes tflite-runtime, else
     ai-edge-litert. :meth:`load` puts another model into the same process, which is much faster
     than a new one. Raises ToolMissingError where the runtime isn't there or can't start, and
@@ -120,6 +123,7 @@ class TFLiteReference:
             self.runtime = _first_runtime() if runtime is None else find_runtime(runtime)
         self.inputs: tuple[TensorInfo, ...] = ()
         self.outputs: tuple[TensorInfo, ...] = ()
+        self.kernels = ""
         self._chatter = tempfile.TemporaryFile()  # noqa: SIM115  (closed by close())
         try:
             self._process = _start(self.runtime, self._chatter)
@@ -138,7 +142,7 @@ class TFLiteReference:
     @property
     def description(self) -> str:
         """For example ``"tflite-runtime 2.14.0 BUILTIN_REF"``."""
-        return f"{self.runtime.name} {self.version} BUILTIN_REF"
+        return f"{self.runtime.name} {self.version} {self.kernels}"
 
     def load(self, model_path: str | Path) -> None:
         """Replace the model by the one at ``model_path``."""
@@ -149,6 +153,7 @@ class TFLiteReference:
             answer = json.loads(self._ask(b"L", str(path.resolve()).encode()))
         except CrtExportError as error:
             raise error.within(str(path)) from None
+        self.kernels = str(answer["kernels"])
         self.inputs = tuple(map(_tensor_info, answer["inputs"]))
         self.outputs = tuple(map(_tensor_info, answer["outputs"]))
 

@@ -12,7 +12,7 @@ Frames go both ways over stdin and stdout: one byte for the kind, eight bytes fo
 kind  request                                 answer
 ====  ======================================  ====================================================
       (at the start)                          ``H`` JSON: runtime, version, numpy
-``L`` path of a model, UTF-8                  ``D`` JSON: inputs and outputs, see _describe()
+``L`` path of a model, UTF-8                  ``D`` JSON: kernels, inputs, outputs, see describe()
 ``R`` npz: inputs "0", "1", ...               ``O`` npz: outputs "0", "1", ...
 ``I`` npz: inputs "0", "1", ...               ``O`` npz: every computed tensor, by its index
 ====  ======================================  ====================================================
@@ -56,18 +56,28 @@ class Runner:
         self.version = importlib.metadata.version(runtime)
         self.path: Optional[str] = None
         self.interpreter: Any = None
+        self.kernels = ""
         self.preserves = False
 
     def load(self, path: str, preserve: bool = False) -> None:
-        """Load the model at ``path`` with the reference kernels and no delegate."""
-        self.interpreter = self.module.Interpreter(
-            model_path=path,
-            experimental_op_resolver_type=self.module.OpResolverType.BUILTIN_REF,
-            experimental_preserve_all_tensors=preserve,
-            num_threads=1,
-        )
+        """Load the model at ``path`` with the reference kernels and no delegate.
+
+        Where an operator (CUMSUM) is not among the reference kernels, with the usual ones.
+        """
+        for kernels in ("BUILTIN_REF", "BUILTIN_WITHOUT_DEFAULT_DELEGATES"):
+            try:
+                self.interpreter = self.module.Interpreter(
+                    model_path=path,
+                    experimental_op_resolver_type=getattr(self.module.OpResolverType, kernels),
+                    experimental_preserve_all_tensors=preserve,
+                    num_threads=1,
+                )
+                break
+            except ValueError as error:
+                if kernels != "BUILTIN_REF" or "Didn't find op" not in str(error):
+                    raise
         self.interpreter.allocate_tensors()
-        self.path, self.preserves = path, preserve
+        self.path, self.preserves, self.kernels = path, preserve, kernels
 
     def run(self, inputs: dict[str, Any], every_tensor: bool = False) -> dict[str, Any]:
         """The outputs for ``inputs`` (both by position), or all computed tensors by index."""
@@ -106,6 +116,7 @@ class Runner:
     def describe(self) -> dict[str, Any]:
         """The loaded model's inputs and outputs, in the order that run() uses."""
         return {
+            "kernels": self.kernels,
             "inputs": [_describe(d) for d in self.interpreter.get_input_details()],
             "outputs": [_describe(d) for d in self.interpreter.get_output_details()],
         }

@@ -18,7 +18,6 @@ from crtexport.ir.ops import (
     FullyConnected,
     Logistic,
     MaxPool2D,
-    Mean,
     Mul,
     Op,
     Pad,
@@ -31,14 +30,16 @@ from crtexport.ir.ops import (
     Tanh,
 )
 from crtexport.ir.types import DType
-from crtexport.simulation import forms_weighted
+from crtexport.simulation import forms_reduce, forms_weighted
 from crtexport.simulation.forms_weighted import sums
 from crtexport.simulation.tflite_form import Form, Former, Value, clamp, integers
 
 Windowed = Conv2D | DepthwiseConv2D | AveragePool2D | MaxPool2D
 
 
-FORMERS: Mapping[type[Op], Former] = {**forms_weighted.FORMERS}
+FORMERS: Mapping[type[Op], Former] = {
+    **forms_reduce.FORMERS, **forms_weighted.FORMERS
+}
 """How families with files of their own are written."""
 
 
@@ -71,8 +72,6 @@ def form(graph: Graph, node: Node) -> Form:
             return Form("RESHAPE", "ReshapeOptions", {"NewShape": integers(shape)})
         case Pad(paddings=paddings):
             return Form("PAD", steering=(integers(paddings).reshape(-1, 2),))
-        case Mean(axes=axes, keep_dims=keep):
-            return Form("MEAN", "ReducerOptions", {"KeepDims": keep}, (integers(axes),))
         case Concatenation(axis=axis):
             fields = clamp(op.activation) | {"Axis": axis}
             return Form("CONCATENATION", "ConcatenationOptions", fields)
@@ -103,6 +102,7 @@ _VERSIONS: Mapping[str, Mapping[DType, int]] = {
     "RESHAPE": {},
     "QUANTIZE": {DType.INT16: 2},
     "DEQUANTIZE": {DType.INT8: 2, DType.INT16: 3, DType.FLOAT16: 3},
+    **forms_reduce.VERSIONS,
 }
 _HYBRID_VERSIONS = {"CONV_2D": 2, "DEPTHWISE_CONV_2D": 4}
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from tests.differential import cases_weighted
+from tests.differential import cases_reduce, cases_weighted
 from tests.differential.draw import (
     Array,
     Case,
@@ -111,22 +111,6 @@ def pad(draw: Draw, dtype: str) -> Case:
     return Case(m.build([x], [y]), (values(draw, shape, dtype),))
 
 
-def mean(draw: Draw, dtype: str) -> Case:
-    rank = draw.integer(1, 4)
-    shape = [draw.integer(1, 5) for _ in range(rank)]
-    axes = sorted({draw.integer(0, rank - 1) for _ in range(draw.integer(1, rank))})
-    keep = bool(draw.choice([True, False]))
-    out = [1 if a in axes else n for a, n in enumerate(shape) if keep or a not in axes]
-    m = ModelBuilder()
-    qx = quantization(draw, dtype)
-    qy = draw.choice([qx, quantization(draw, dtype)])
-    x = m.tensor("x", shape, dtype, **qx)
-    axis = m.tensor("axes", (len(axes),), "int32", data=axes)
-    y = m.tensor("y", out, dtype, **qy)
-    m.op("MEAN", [x, axis], [y], keep_dims=keep)
-    return Case(m.build([x], [y]), (values(draw, shape, dtype),))
-
-
 def concatenation(draw: Draw, dtype: str) -> Case:
     rank, count = draw.integer(1, 4), draw.integer(1, 3)
     axis = draw.integer(0, rank - 1)
@@ -203,13 +187,14 @@ def dequantize(draw: Draw, dtype: str) -> Case:
 CASES: dict[str, Callable[[Draw, str], Case]] = {
     f.__name__: f
     for f in (
-        average_pool_2d, max_pool_2d, add, sub, mul, reshape, pad, mean, concatenation, softmax,
+        average_pool_2d, max_pool_2d, add, sub, mul, reshape, pad, concatenation, softmax,
         logistic, tanh, relu, relu6, quantize, dequantize,
     )
 }
+CASES |= cases_reduce.CASES
 CASES |= cases_weighted.CASES
 
-DTYPES: dict[str, tuple[str, ...]] = {**cases_weighted.DTYPES}
+DTYPES: dict[str, tuple[str, ...]] = {**cases_reduce.DTYPES, **cases_weighted.DTYPES}
 """The element types that a case is made for, where they aren't int8 and float32."""
 
 PAIRS = [(name, dtype) for name in CASES for dtype in DTYPES.get(name, ("int8", "float32"))]

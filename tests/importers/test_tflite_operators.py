@@ -16,9 +16,12 @@ from crtexport.ir.graph import Graph
 from crtexport.ir.ops import (
     Activation,
     Add,
+    ArgMax,
+    ArgMin,
     AveragePool2D,
     Concatenation,
     Conv2D,
+    CumSum,
     DepthwiseConv2D,
     Dequantize,
     FullyConnected,
@@ -30,11 +33,17 @@ from crtexport.ir.ops import (
     Pad,
     Padding2D,
     Quantize,
+    ReduceAll,
+    ReduceAny,
+    ReduceMax,
+    ReduceMin,
+    ReduceProd,
     Relu,
     Relu6,
     Reshape,
     Softmax,
     Sub,
+    Sum,
     Tanh,
 )
 from tests.differential.cases import CASES as NETWORKS
@@ -155,6 +164,40 @@ def mean(model: ModelBuilder, dtype: str) -> tuple[list[int], int]:
     return [x], y
 
 
+def reduced(code: str) -> Callable[[ModelBuilder, str], tuple[list[int], int]]:
+    def build(model: ModelBuilder, dtype: str) -> tuple[list[int], int]:
+        x, y = value(model, "x", IMAGE, dtype), value(model, "y", (6, 4), dtype)
+        model.op(code, [x, model.tensor("a", (3,), "int32", data=[-2, 0, 2])], [y])
+        return [x], y
+
+    return build
+
+
+def truth(code: str) -> Callable[[ModelBuilder, str], tuple[list[int], int]]:
+    def build(model: ModelBuilder, dtype: str) -> tuple[list[int], int]:
+        x, y = model.tensor("x", (2, 3), dtype), model.tensor("y", (2, 1), dtype)
+        model.op(code, [x, model.tensor("a", (), "int32", data=-1)], [y], keep_dims=True)
+        return [x], y
+
+    return build
+
+
+def position(code: str) -> Callable[[ModelBuilder, str], tuple[list[int], int]]:
+    def build(model: ModelBuilder, dtype: str) -> tuple[list[int], int]:
+        x, y = value(model, "x", (2, 3), dtype), model.tensor("y", (2,), "int64")
+        axis = model.tensor("a", (1,), "int64", data=[-1])
+        model.op(code, [x, axis], [y], output_type="INT64")
+        return [x], y
+
+    return build
+
+
+def cumsum(model: ModelBuilder, dtype: str) -> tuple[list[int], int]:
+    x, y = model.tensor("x", (2, 3), dtype), model.tensor("y", (2, 3), dtype)
+    model.op("CUMSUM", [x, model.tensor("a", (1,), "int32", data=[-1])], [y], reverse=True)
+    return [x], y
+
+
 def concat(model: ModelBuilder, dtype: str) -> tuple[list[int], int]:
     parts = [value(model, f"x{i}", (1, 2, i), dtype) for i in (1, 2, 3)]
     y = value(model, "y", (1, 2, 6), dtype)
@@ -206,6 +249,15 @@ CASES = (
     Case("EXPAND_DIMS", expand, Reshape((3, 1))),
     Case("PAD", pad, Pad(((0, 0), (1, 2), (0, 0), (0, 1)))),
     Case("MEAN", mean, Mean((1, 2), True)),
+    Case("SUM", reduced("SUM"), Sum((0, 2))),
+    Case("REDUCE_MAX", reduced("REDUCE_MAX"), ReduceMax((0, 2))),
+    Case("REDUCE_MIN", reduced("REDUCE_MIN"), ReduceMin((0, 2))),
+    Case("REDUCE_PROD", reduced("REDUCE_PROD"), ReduceProd((0, 2))),
+    Case("REDUCE_ANY", truth("REDUCE_ANY"), ReduceAny((1,), True), ("bool",)),
+    Case("REDUCE_ALL", truth("REDUCE_ALL"), ReduceAll((1,), True), ("bool",)),
+    Case("ARG_MAX", position("ARG_MAX"), ArgMax(1)),
+    Case("ARG_MIN", position("ARG_MIN"), ArgMin(1)),
+    Case("CUMSUM", cumsum, CumSum(1, reverse=True), ("float32", "int32")),
     Case("CONCATENATION", concat, Concatenation(2)),
     Case("SOFTMAX", unary("SOFTMAX", 1 / 256, -128, beta=2.0), Softmax(2.0)),
     Case("LOGISTIC", unary("LOGISTIC", 1 / 256, -128), Logistic()),

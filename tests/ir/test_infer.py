@@ -10,11 +10,14 @@ from crtexport.errors import CrtExportError
 from crtexport.ir.infer import arity, infer
 from crtexport.ir.ops import (
     Add,
+    ArgMax,
+    ArgMin,
     AssignVariable,
     AveragePool2D,
     BatchMatMul,
     Concatenation,
     Conv2D,
+    CumSum,
     DepthwiseConv2D,
     Dequantize,
     EmbeddingLookup,
@@ -28,11 +31,17 @@ from crtexport.ir.ops import (
     Padding2D,
     Quantize,
     ReadVariable,
+    ReduceAll,
+    ReduceAny,
+    ReduceMax,
+    ReduceMin,
+    ReduceProd,
     Relu,
     Relu6,
     Reshape,
     Softmax,
     Sub,
+    Sum,
     Tanh,
     TransposeConv2D,
 )
@@ -71,6 +80,13 @@ GOOD: list[tuple[Op, tuple[Shape, ...], Shape]] = [
     (Pad(((0, 0), (1, 2))), ((2, 3),), (2, 6)),
     (Mean((1, 2)), ((2, 3, 4, 5),), (2, 5)),
     (Mean((0, 3), keep_dims=True), ((2, 3, 4, 5),), (1, 3, 4, 1)),
+    (Sum((1,)), ((2, 3, 4),), (2, 4)),
+    (ReduceMax((2,), keep_dims=True), ((2, 3, 4),), (2, 3, 1)),
+    (ReduceMin((0, 1)), ((2, 3),), ()),
+    (ReduceProd((0,)), ((2, 3),), (3,)),
+    (ReduceAny((0,)), ((2, 3),), (3,)),
+    (ReduceAll((1,)), ((2, 3),), (2,)),
+    (CumSum(1), ((2, 3),), (2, 3)),
     (Concatenation(1), ((2, 3), (2, 0), (2, 4)), (2, 7)),
     (Softmax(), ((2, 3),), (2, 3)),
     (Logistic(), ((2, 3),), (2, 3)),
@@ -91,7 +107,7 @@ def test_shape(op: Op, shapes: tuple[Shape, ...], expected: Shape) -> None:
 
 
 def test_every_operator_is_here() -> None:
-    elsewhere = {Dequantize, AssignVariable, EmbeddingLookup}
+    elsewhere = {ArgMax, ArgMin, AssignVariable, Dequantize, EmbeddingLookup}
     assert {type(op) for op, _, _ in GOOD} | elsewhere == set(get_args(Op))
 
 
@@ -112,6 +128,15 @@ def test_dequantize_gives_float32(dtype: DType) -> None:
 @pytest.mark.parametrize("dtype", [I8, U8, I16, I32])
 def test_quantize_gives_what_the_model_says(dtype: DType) -> None:
     assert infer(Quantize(), types((3,)), declared=(dtype,)) == types((3,), dtype=dtype)
+
+
+@pytest.mark.parametrize("dtype", [I32, I64])
+@pytest.mark.parametrize("kind", [ArgMax, ArgMin])
+def test_positions_have_the_type_that_the_model_says(
+    kind: type[ArgMax | ArgMin], dtype: DType
+) -> None:
+    result = infer(kind(1), types((2, 3, 4)), declared=(dtype,))
+    assert result == types((2, 4), dtype=dtype)
 
 
 def test_optional_input_may_be_none_or_missing() -> None:
@@ -188,6 +213,11 @@ BAD: list[tuple[Op, tuple[TensorType | None, ...], str]] = [
     (Mean((1, 0)), types((2, 3)), r"axes \[1, 0\] must be"),
     (Mean((2,)), types((2, 3)), r"axes \[2\] must be"),
     (Mean((0,)), types((0, 3)), "the mean of no elements is undefined"),
+    (ReduceMax((1,)), types((3, 0)), "the maximum of no elements is undefined"),
+    (ArgMax(2), types((2, 3)), "axis 2 is not one of the 2"),
+    (ArgMin(1), types((2, 0)), r"axis 1 of float32\[2x0\] has no elements to choose from"),
+    (ArgMin(0), types((2, 3)), "positions are int32 or int64, not int8"),
+    (CumSum(-1), types((2, 3)), "axis -1 is not one of the 2"),
     (Concatenation(2), types((2, 3)), "axis 2 is not one of the 2"),
     (Concatenation(0), types((2, 3), (2, 4)), "can't be joined along axis 0"),
     (Concatenation(0), (*types((3,)), *types((3,), dtype=I8)), "the inputs differ in type"),

@@ -12,7 +12,7 @@ import tflite
 from tflite import BuiltinOperator, BuiltinOptions
 
 from crtexport.errors import CrtExportError
-from crtexport.importers.tflite import ops_weighted
+from crtexport.importers.tflite import ops_reduce, ops_weighted
 from crtexport.importers.tflite.operators import (
     Decoded,
     Decoder,
@@ -27,7 +27,6 @@ from crtexport.ir.ops import (
     Dequantize,
     Logistic,
     MaxPool2D,
-    Mean,
     Mul,
     Pad,
     Quantize,
@@ -73,14 +72,6 @@ def _pad(source: Operator) -> Decoded:
     return Pad(tuple(zip(flat[::2], flat[1::2], strict=True))), source.inputs[:1]
 
 
-def _mean(source: Operator) -> Decoded:
-    options = source.optional_options(tflite.ReducerOptions, BuiltinOptions.ReducerOptions)
-    rank = len(source.type(0).shape)
-    axes = {axis_of(axis, rank) for axis in source.integers(1, "axes")}
-    keep = source.reader.get(options.KeepDims) if options else False
-    return Mean(tuple(sorted(axes)), keep), source.inputs[:1]
-
-
 def _concatenation(source: Operator) -> Decoded:
     options = source.options(tflite.ConcatenationOptions, BuiltinOptions.ConcatenationOptions)
     axis = axis_of(source.reader.get(options.Axis), len(source.type(0).shape))
@@ -106,7 +97,6 @@ DECODERS: Mapping[int, Decoder] = {
     BuiltinOperator.SQUEEZE: _reshape,
     BuiltinOperator.EXPAND_DIMS: _reshape,
     BuiltinOperator.PAD: _pad,
-    BuiltinOperator.MEAN: _mean,
     BuiltinOperator.CONCATENATION: _concatenation,
     BuiltinOperator.SOFTMAX: _softmax,
     BuiltinOperator.LOGISTIC: plain(Logistic()),
@@ -115,5 +105,6 @@ DECODERS: Mapping[int, Decoder] = {
     BuiltinOperator.RELU6: plain(Relu6()),
     BuiltinOperator.QUANTIZE: plain(Quantize()),
     BuiltinOperator.DEQUANTIZE: plain(Dequantize()),
+    **ops_reduce.DECODERS,
 }
 """The operators that can be imported, by their code in the file."""

@@ -3,13 +3,31 @@
 from __future__ import annotations
 
 from crtexport.errors import CrtExportError
-from crtexport.ir.infer.base import Given, infers
-from crtexport.ir.ops import Mean
-from crtexport.ir.types import TensorType
+from crtexport.ir.infer.base import Given, infers, same
+from crtexport.ir.ops import (
+    ArgMax,
+    ArgMin,
+    CumSum,
+    Mean,
+    ReduceAll,
+    ReduceAny,
+    ReduceMax,
+    ReduceMin,
+    ReduceProd,
+    Sum,
+)
+from crtexport.ir.types import DType, TensorType
+
+Reduction = Mean | Sum | ReduceMax | ReduceMin | ReduceProd | ReduceAny | ReduceAll
+
+_WHAT: dict[type[Reduction], str] = {
+    Mean: "mean", Sum: "sum", ReduceMax: "maximum", ReduceMin: "minimum", ReduceProd: "product",
+    ReduceAny: "disjunction", ReduceAll: "conjunction",
+}
 
 
-@infers(Mean)
-def mean(op: Mean, given: Given) -> tuple[TensorType, ...]:
+@infers(Mean, Sum, ReduceMax, ReduceMin, ReduceProd, ReduceAny, ReduceAll)
+def reduction(op: Reduction, given: Given) -> tuple[TensorType, ...]:
     data = given[0]
     rank = len(data.shape)
     if not op.axes or list(op.axes) != sorted({axis for axis in op.axes if 0 <= axis < rank}):
@@ -17,10 +35,32 @@ def mean(op: Mean, given: Given) -> tuple[TensorType, ...]:
             f"axes {list(op.axes)} must be one or more of 0 to {rank - 1}, ascending"
         )
     if any(data.shape[axis] == 0 for axis in op.axes):
-        raise CrtExportError("the mean of no elements is undefined")
+        raise CrtExportError(f"the {_WHAT[type(op)]} of no elements is undefined")
     shape = tuple(
         1 if axis in op.axes else size
         for axis, size in enumerate(data.shape)
         if op.keep_dims or axis not in op.axes
     )
     return (TensorType(data.dtype, shape),)
+
+
+@infers(ArgMax, ArgMin)
+def position(op: ArgMax | ArgMin, given: Given) -> tuple[TensorType, ...]:
+    data, result = given[0], given.declared[0]
+    _check_axis(op.axis, data)
+    if data.shape[op.axis] == 0:
+        raise CrtExportError(f"axis {op.axis} of {data} has no elements to choose from")
+    if result not in (DType.INT32, DType.INT64):
+        raise CrtExportError(f"positions are int32 or int64, not {result.value}")
+    return (TensorType(result, (*data.shape[: op.axis], *data.shape[op.axis + 1 :])),)
+
+
+@infers(CumSum)
+def running(op: CumSum, given: Given) -> tuple[TensorType, ...]:
+    _check_axis(op.axis, given[0])
+    return (same(given[0]),)
+
+
+def _check_axis(axis: int, data: TensorType) -> None:
+    if not 0 <= axis < len(data.shape):
+        raise CrtExportError(f"axis {axis} is not one of the {len(data.shape)} of {data}")

@@ -35,7 +35,18 @@ from crtexport.ir.ops.compare import (
 )
 from crtexport.ir.ops.pool import AveragePool2D, MaxPool2D
 from crtexport.ir.ops.quantize import Dequantize, Quantize
-from crtexport.ir.ops.reduce import Mean
+from crtexport.ir.ops.reduce import (
+    ArgMax,
+    ArgMin,
+    CumSum,
+    Mean,
+    ReduceAll,
+    ReduceAny,
+    ReduceMax,
+    ReduceMin,
+    ReduceProd,
+    Sum,
+)
 from crtexport.ir.ops.shape import Concatenation, Pad, Reshape
 from crtexport.ir.ops.state import AssignVariable, ReadVariable
 from crtexport.ir.ops.weighted import (
@@ -54,7 +65,8 @@ Op = (
     | Equal | NotEqual | Greater | GreaterEqual | Less | LessEqual
     | LogicalAnd | LogicalOr | LogicalNot | Select
     | Reshape | Pad | Concatenation
-    | Mean
+    | Mean | Sum | ReduceMax | ReduceMin | ReduceProd | ReduceAny | ReduceAll
+    | ArgMax | ArgMin | CumSum
     | Softmax | Logistic | Tanh | Relu | Relu6
     | Quantize | Dequantize
     | ReadVariable | AssignVariable
@@ -65,11 +77,14 @@ __all__ = [
     "Activation",
     "Add",
     "AddN",
+    "ArgMax",
+    "ArgMin",
     "AssignVariable",
     "AveragePool2D",
     "BatchMatMul",
     "Concatenation",
     "Conv2D",
+    "CumSum",
     "DepthwiseConv2D",
     "Dequantize",
     "Div",
@@ -98,6 +113,11 @@ __all__ = [
     "Padding2D",
     "Quantize",
     "ReadVariable",
+    "ReduceAll",
+    "ReduceAny",
+    "ReduceMax",
+    "ReduceMin",
+    "ReduceProd",
     "Relu",
     "Relu6",
     "Reshape",
@@ -106,6 +126,7 @@ __all__ = [
     "SquaredDifference",
     "Stateful",
     "Sub",
+    "Sum",
     "Tanh",
     "TransposeConv2D",
 ]

@@ -1,0 +1,77 @@
+"""How TensorFlow Lite writes reductions, positions of extremes and running sums."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import tflite
+
+from crtexport.ir.graph import Graph, Node
+from crtexport.ir.ops import (
+    ArgMax,
+    ArgMin,
+    CumSum,
+    Mean,
+    Op,
+    ReduceAll,
+    ReduceAny,
+    ReduceMax,
+    ReduceMin,
+    ReduceProd,
+    Sum,
+)
+from crtexport.ir.types import DType
+from crtexport.simulation.tflite_form import Form, Former, integers
+
+Reduction = Mean | Sum | ReduceMax | ReduceMin | ReduceProd | ReduceAny | ReduceAll
+
+
+def _reduction(code: str) -> Former:
+    def written(_graph: Graph, node: Node) -> Form:
+        op = node.op
+        if not isinstance(op, Reduction):
+            raise TypeError(op)
+        return Form(code, "ReducerOptions", {"KeepDims": op.keep_dims}, (integers(op.axes),))
+
+    return written
+
+
+def _position(code: str, options: str) -> Former:
+    def written(graph: Graph, node: Node) -> Form:
+        op = node.op
+        if not isinstance(op, ArgMax | ArgMin):
+            raise TypeError(op)
+        result = getattr(tflite.TensorType, graph.type(node.outputs[0]).dtype.name)
+        return Form(code, options, {"OutputType": int(result)}, (integers(op.axis),))
+
+    return written
+
+
+def _cumsum(_graph: Graph, node: Node) -> Form:
+    op = node.op
+    if not isinstance(op, CumSum):
+        raise TypeError(op)
+    fields = {"Exclusive": op.exclusive, "Reverse": op.reverse}
+    return Form("CUMSUM", "CumsumOptions", fields, (integers(op.axis),))
+
+
+FORMERS: Mapping[type[Op], Former] = {
+    Mean: _reduction("MEAN"),
+    Sum: _reduction("SUM"),
+    ReduceMax: _reduction("REDUCE_MAX"),
+    ReduceMin: _reduction("REDUCE_MIN"),
+    ReduceProd: _reduction("REDUCE_PROD"),
+    ReduceAny: _reduction("REDUCE_ANY"),
+    ReduceAll: _reduction("REDUCE_ALL"),
+    ArgMax: _position("ARG_MAX", "ArgMaxOptions"),
+    ArgMin: _position("ARG_MIN", "ArgMinOptions"),
+    CumSum: _cumsum,
+}
+
+_BYTES = {DType.INT8: 2, DType.UINT8: 2, DType.INT16: 2}
+VERSIONS: Mapping[str, Mapping[DType, int]] = {
+    "SUM": _BYTES,
+    "REDUCE_PROD": _BYTES,
+    "ARG_MAX": {DType.INT8: 2, DType.UINT8: 2, DType.BOOL: 2},
+    "ARG_MIN": {DType.INT8: 2, DType.UINT8: 2, DType.BOOL: 2},
+}
