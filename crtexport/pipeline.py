@@ -55,6 +55,7 @@ class Exported:
         return {
             "constants": self.artifact.constants_size,
             "workspace": self.artifact.workspace_size,
+            "state": self.artifact.state_size,
             "inputs": sum(i.type.nbytes for i in self.artifact.inputs),
             "outputs": sum(o.type.nbytes for o in self.artifact.outputs),
         }
@@ -172,7 +173,9 @@ def _code_size(objects: dict[str, bytes]) -> int:
 def _usage(artifact: Artifact, code: int) -> Usage:
     return Usage(
         code=code, constants=artifact.constants_size,
-        workspace=0 if artifact.workspace_caller else artifact.workspace_size,
+        workspace=(
+            0 if artifact.workspace_caller else artifact.workspace_size + artifact.state_size
+        ),
         io=sum(i.type.nbytes for i in (*artifact.inputs, *artifact.outputs)),
     )
 

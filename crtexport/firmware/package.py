@@ -33,6 +33,7 @@ def parts_from_package(package: Package) -> FirmwareParts:
         runtime_headers=package.runtime_headers,
         workspace_caller=section.workspace.owner == "caller",
         workspace_size=section.workspace.bytes,
+        state_size=section.state.bytes,
         workspace_align=section.workspace.align,
         optimize=section.optimize or "balanced",
     )

@@ -51,6 +51,7 @@ class FirmwareParts:
     workspace_caller: bool = False
     workspace_size: int = 0
     workspace_align: int = 16
+    state_size: int = 0
     optimize: str = "balanced"
 
     def __post_init__(self) -> None:

@@ -77,7 +77,8 @@ def _write_firmware(parts: FirmwareParts, board: Board, folder: Path) -> None:
         ],
         "outputs": [{"field": part.field, "nbytes": part.nbytes} for part in parts.outputs],
         "sample_size": size,
-        "workspace_size": parts.workspace_size if parts.workspace_caller else 0,
+        "state_size": parts.state_size,
+        "pools": _pools(parts),
         "workspace_align": parts.workspace_align,
         "board": board.name,
         "memories": list(board.memory.items()),
@@ -94,6 +95,14 @@ def _write_firmware(parts: FirmwareParts, board: Board, folder: Path) -> None:
             text = (resources.templates_dir() / template).read_text(encoding="utf-8")
         path = folder / target if target == "link.ld" else folder / "firmware" / target
         path.write_text(text, encoding="utf-8")
+
+
+def _pools(parts: FirmwareParts) -> list[tuple[str, int]]:
+    """The memory that the firmware hands to the model: name and bytes."""
+    if not parts.workspace_caller:
+        return []
+    pools = (("workspace", parts.workspace_size), ("state", parts.state_size))
+    return [(name, size) for name, size in pools if size]
 
 
 def _templates(board: Board) -> list[str]:

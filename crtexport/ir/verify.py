@@ -139,7 +139,8 @@ def _check_order(graph: Graph) -> None:
         where: tuple[str, ...] = (f"graph input {position}",)
         name = _check_id(graph, tensor, where)
         if tensor in defined:
-            why = "already there before a run"
+            kept = "a variable" if graph.tensors[tensor].variable else "already a graph input"
+            why = "a constant" if graph.constant(tensor) else kept
             raise CrtExportError(f"{name} is {why}", location=where)
         _check_per_tensor(graph, tensor)
         defined.add(tensor)

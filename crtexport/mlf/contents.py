@@ -87,6 +87,7 @@ def plan_data(graph: Graph, plan: Plan) -> dict[str, Any]:
     ]
     return {
         "workspace_bytes": plan.workspace_size,
+        "state_bytes": plan.state_size,
         "alignment": plan.alignment,
         "tensors": placed,
         "steps": steps,

@@ -126,6 +126,7 @@ def _module_section(contents: PackageContents) -> metadata.ModuleSection:
         inputs=tuple(map(_tensor, artifact.inputs)),
         outputs=tuple(map(_tensor, artifact.outputs)),
         workspace=_workspace(artifact),
+        state=_state(artifact),
         constants_bytes=artifact.constants_size,
         registry=tuple(
             metadata.Registered(name=entry.name, symbol=entry.symbol) for entry in artifact.registry
@@ -139,6 +140,19 @@ def _workspace(artifact: Artifact) -> metadata.Workspace:
         bytes=artifact.workspace_size,
         align=artifact.workspace_align,
         owner="caller" if artifact.workspace_caller else "module",
+    )
+
+
+def _state(artifact: Artifact) -> metadata.State:
+    return metadata.State(
+        bytes=artifact.state_size,
+        variables=tuple(
+            metadata.Variable(
+                name=_text(kept.name), dtype=kept.type.dtype.value, shape=kept.type.shape,
+                offset=kept.offset,
+            )
+            for kept in artifact.states
+        ),
     )
 
 

@@ -101,6 +101,23 @@ class Workspace(_Model):
         return self.owner == "caller"
 
 
+class Variable(_Model):
+    """What a model keeps from run to run, ``offset`` bytes into its state."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    offset: NonNegativeInt
+
+
+class State(_Model):
+    """Memory that is kept from run to run; zeros stand for the initial values. Owned and aligned
+    as the workspace is."""
+
+    bytes: NonNegativeInt = 0
+    variables: tuple[Variable, ...] = ()
+
+
 class Registered(_Model):
     """A name in the function registry and the symbol behind it."""
 
@@ -118,6 +135,7 @@ class ModuleSection(_Model):
     inputs: tuple[Tensor, ...]
     outputs: tuple[Tensor, ...]
     workspace: Workspace
+    state: State = State()
     constants_bytes: NonNegativeInt
     registry: tuple[Registered, ...]
     plan: str | None = None

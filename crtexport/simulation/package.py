@@ -19,7 +19,7 @@ from crtexport.simulation.simulation import Simulation
 def simulate_package(
     package: Package, samples: Sequence[Mapping[str, Array]]
 ) -> list[dict[str, Array]]:
-    """The outputs for each sample; arrays are called as :func:`crtexport.mlf.arrays.key_of` says.
+    """The outputs for each sample, run one after the other from the initial state; arrays are called as :func:`crtexport.mlf.arrays.key_of` says.
 
     C sources of any board are compiled with the host's compiler; objects are loaded unmodified
     and must be for this computer. Raises CrtExportError for packages that can't be run here and
@@ -57,6 +57,7 @@ def load_package(package: Package) -> Simulation:
         workspace_size=section.workspace.bytes,
         workspace_align=section.workspace.align,
         workspace_caller=section.workspace.owner == "caller",
+        state_size=section.state.bytes,
     )
 
 

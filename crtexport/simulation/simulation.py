@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
@@ -42,7 +42,9 @@ class _Memory:
 class Simulation:
     """A loaded model.
 
-    ``workspace_size`` in bytes counts when ``workspace_caller``: each run then brings its own.
+    ``workspace_size`` and ``state_size`` in bytes count when ``workspace_caller``: each run then
+    brings a workspace of its own, and all runs the same state, which is what a model keeps from
+    run to run. Where the model owns it, all simulations of one library share it.
     """
 
     module: str
@@ -52,6 +54,8 @@ class Simulation:
     workspace_size: int = 0
     workspace_align: int = 16
     workspace_caller: bool = False
+    state_size: int = 0
+    _state: list[_Memory] = field(default_factory=list, repr=False, compare=False)
 
     @staticmethod
     def from_parts(
@@ -69,8 +73,19 @@ class Simulation:
         """A simulation of what a backend made of ``artifact``."""
         return Simulation(
             artifact.module, artifact.inputs, artifact.outputs, library, artifact.workspace_size,
-            artifact.workspace_align, artifact.workspace_caller,
+            artifact.workspace_align, artifact.workspace_caller, artifact.state_size,
         )
+
+    def reset(self) -> None:
+        """Calls ``tvmgen_<m>_reset``: variables get their initial values. Nothing to do without."""
+        if not self.state_size:
+            return
+        struct = _pointers([m.address for m in self._pools()])
+        arguments = (ctypes.byref(struct),) if self.workspace_caller else ()
+        name = f"tvmgen_{self.module}_reset"
+        code = self._function(name, len(arguments))(*arguments)
+        if code:
+            raise RunFailedError(f"the model returned the error {code}", location=name)
 
     def run(self, inputs: Sequence[Array]) -> list[Array]:
         """Calls ``tvmgen_<m>_run`` on ``inputs`` (in order, exact shapes and dtypes).
@@ -83,10 +98,11 @@ class Simulation:
         addresses = [m.address for m in memories]
         structs = [
             _pointers(addresses[:count]), _pointers(addresses[count : count + outputs]),
-            *([_pointers(addresses[count + outputs :])] if self._takes_workspace else []),
+            *([_pointers(addresses[count + outputs :])] if memories[count + outputs :] else []),
         ]
-        code = self._run_function(len(structs))(*map(ctypes.byref, structs))
-        return self._results(memories, f"tvmgen_{self.module}_run", code)
+        name = f"tvmgen_{self.module}_run"
+        code = self._function(name, len(structs))(*map(ctypes.byref, structs))
+        return self._results(memories, name, code)
 
     def run_packed(self, inputs: Sequence[Array]) -> list[Array]:
         """The same through the function registry and the packed function. Raises as :meth:`run`."""
@@ -101,19 +117,24 @@ class Simulation:
         result = crt.SystemLib(self.library).call(name, [crt.tensor(v) for v in views])
         return self._results(memories, name, result.code)
 
-    @property
-    def _takes_workspace(self) -> bool:
-        return self.workspace_caller and self.workspace_size > 0
+    def _pools(self) -> list[_Memory]:
+        """What the caller hands in beside inputs and outputs, as abi.caller_pools has it."""
+        if not self.workspace_caller:
+            return []
+        if self.state_size and not self._state:
+            self._state.append(_Memory("state", self.state_size, self.workspace_align))
+            self._state[0].bytes[:] = 0
+        size = self.workspace_size
+        return ([_Memory("workspace", size, self.workspace_align)] if size else []) + self._state
 
-    def _run_function(self, arity: int) -> ctypes._FuncPointer:
-        symbol = f"tvmgen_{self.module}_run"
+    def _function(self, symbol: str, arity: int) -> ctypes._FuncPointer:
         address = self.library.address(symbol)
         if address is None:
             raise CrtExportError("the code has no such function", location=symbol)
         return ctypes.CFUNCTYPE(ctypes.c_int32, *[ctypes.c_void_p] * arity)(address)
 
     def _memories(self, inputs: Sequence[Array]) -> list[_Memory]:
-        """Buffers for inputs (filled), outputs and, if it is the caller's, the workspace."""
+        """Buffers for inputs (filled), outputs and the caller's pools."""
         if len(inputs) != len(self.inputs):
             raise CrtExportError(
                 f"the model has {len(self.inputs)} inputs, {len(inputs)} arrays were given"
@@ -123,9 +144,7 @@ class Simulation:
         memories = [_Memory(t.name, t.type.nbytes) for t in (*self.inputs, *self.outputs)]
         for memory, array in zip(memories, inputs, strict=False):
             memory.bytes[:] = np.frombuffer(array.tobytes(), dtype=np.uint8)
-        if self._takes_workspace:
-            memories.append(_Memory("workspace", self.workspace_size, self.workspace_align))
-        return memories
+        return memories + self._pools()
 
     def _results(self, memories: Sequence[_Memory], name: str, code: int) -> list[Array]:
         if code:

@@ -12,7 +12,7 @@ import tflite
 from crtexport.ir.graph import Graph, Node
 from crtexport.ir.ops import Activation
 
-Value = int | float | bool | npt.NDArray[np.int32]
+Value = int | float | bool | str | npt.NDArray[np.int32]
 Steering = npt.NDArray[np.int32]
 
 

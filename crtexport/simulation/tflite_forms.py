@@ -9,7 +9,6 @@ import tflite
 from crtexport.errors import CrtExportError
 from crtexport.ir.graph import Graph, Node
 from crtexport.ir.ops import (
-    Add,
     AveragePool2D,
     Concatenation,
     Conv2D,
@@ -18,6 +17,7 @@ from crtexport.ir.ops import (
     FullyConnected,
     Logistic,
     MaxPool2D,
+    Mean,
     Mul,
     Op,
     Pad,
@@ -26,10 +26,10 @@ from crtexport.ir.ops import (
     Relu6,
     Reshape,
     Softmax,
-    Sub,
     Tanh,
 )
 from crtexport.ir.types import DType
+from crtexport.simulation import forms_arithmetic, forms_state, forms_unary, forms_weighted
 from crtexport.simulation import forms_reduce, forms_weighted
 from crtexport.simulation.forms_weighted import sums
 from crtexport.simulation.tflite_form import Form, Former, Value, clamp, integers
@@ -38,6 +38,10 @@ Windowed = Conv2D | DepthwiseConv2D | AveragePool2D | MaxPool2D
 
 
 FORMERS: Mapping[type[Op], Former] = {
+    **forms_state.FORMERS,
+    **forms_arithmetic.FORMERS,
+    **forms_unary.FORMERS,
+    **forms_weighted.FORMERS,
     **forms_reduce.FORMERS, **forms_weighted.FORMERS
 }
 """How families with files of their own are written."""
@@ -62,12 +66,6 @@ def form(graph: Graph, node: Node) -> Form:
             return Form("AVERAGE_POOL_2D", "Pool2DOptions", _pool(graph, node, op))
         case MaxPool2D():
             return Form("MAX_POOL_2D", "Pool2DOptions", _pool(graph, node, op))
-        case Add():
-            return Form("ADD", "AddOptions", clamp(op.activation))
-        case Sub():
-            return Form("SUB", "SubOptions", clamp(op.activation))
-        case Mul():
-            return Form("MUL", "MulOptions", clamp(op.activation))
         case Reshape(shape=shape):
             return Form("RESHAPE", "ReshapeOptions", {"NewShape": integers(shape)})
         case Pad(paddings=paddings):
@@ -100,6 +98,10 @@ _VERSIONS: Mapping[str, Mapping[DType, int]] = {
     "FULLY_CONNECTED": {DType.FLOAT32: 5, DType.UINT8: 5, DType.INT8: 5, DType.INT16: 7},
     "TRANSPOSE_CONV": dict.fromkeys(DType, 3),
     "RESHAPE": {},
+    **dict.fromkeys(forms_unary.FIRST_VERSIONS, {}),
+    **dict.fromkeys(forms_arithmetic.FIRST_VERSIONS, {}),
+    "READ_VARIABLE": {},
+    "ASSIGN_VARIABLE": {},
     "QUANTIZE": {DType.INT16: 2},
     "DEQUANTIZE": {DType.INT8: 2, DType.INT16: 3, DType.FLOAT16: 3},
     **forms_reduce.VERSIONS,

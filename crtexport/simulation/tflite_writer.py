@@ -11,6 +11,7 @@ import tflite
 
 from crtexport.errors import CrtExportError
 from crtexport.ir.graph import Graph, Node, Tensor
+from crtexport.ir.ops import AssignVariable, ReadVariable
 from crtexport.ir.types import ConstantRef, DType, Quantization, TensorType
 from crtexport.simulation.tflite_form import Form, Steering, Value
 from crtexport.simulation.tflite_forms import form, version
@@ -50,14 +51,68 @@ class _Operator:
     outputs: tuple[int, ...]
 
 
+@dataclass(frozen=True)
+class _Part:
+    """A subgraph; the tensors at ``handles`` are written as handles of variables."""
+
+    tensors: list[Tensor]
+    operators: list[_Operator]
+    inputs: tuple[int, ...] = ()
+    outputs: tuple[int, ...] = ()
+    handles: tuple[int, ...] = ()
+
+    @property
+    def constants(self) -> list[ConstantRef]:
+        return [t.constant for t in self.tensors if t.constant is not None]
+
+
+def resources(graph: Graph) -> tuple[int, ...]:
+    """The variables that are read and written as such, not by the operator that owns them."""
+    users = [n for n in graph.nodes if isinstance(n.op, ReadVariable | AssignVariable)]
+    return tuple(sorted({graph.required(node, 0) for node in users}))
+
+
+def _var_handle(graph: Graph, variable: int, output: int) -> _Operator:
+    # Names may repeat; containers tell them apart.
+    fields = {"Container": str(variable), "SharedName": graph.tensors[variable].name}
+    form = Form("VAR_HANDLE", "VarHandleOptions", fields)
+    return _Operator(form, ("VAR_HANDLE", 1), (), (output,))
+
+
+def _initialisation(graph: Graph, variables: tuple[int, ...]) -> _Part:
+    """The subgraph that gives ``variables`` their initial values."""
+    tensors, operators = list[Tensor](), list[_Operator]()
+    for variable in variables:
+        tensor = graph.tensors[variable]
+        zeros = ConstantRef.of(np.zeros(tensor.type.shape, tensor.type.dtype.numpy))
+        given = tensor.variable.initial if tensor.variable is not None else None
+        handle = len(tensors)
+        tensors += [tensor, Tensor(tensor.name, tensor.type, given or zeros)]
+        operators += [
+            _var_handle(graph, variable, handle),
+            _Operator(Form("ASSIGN_VARIABLE"), ("ASSIGN_VARIABLE", 1), (handle, handle + 1), ()),
+        ]
+    return _Part(tensors, operators, handles=tuple(range(0, len(tensors), 2)))
+
+
 class _File:
     """One writing of one legal graph."""
 
     def __init__(self, graph: Graph) -> None:
         self._graph = graph
+        self._resources = resources(graph)
         self._tensors = list(graph.tensors)
-        self._operators = [self._operator(node) for node in graph.nodes]
-        size = sum(t.constant.nbytes for t in self._tensors if t.constant is not None)
+        operators = [self._operator(node) for node in graph.nodes]
+        main = _Part(self._tensors, operators, graph.inputs, graph.outputs, self._resources)
+        self._parts = [main]
+        if self._resources:
+            operators[:0] = [
+                _Operator(Form("CALL_ONCE", "CallOnceOptions", {"InitSubgraphIndex": 1}),
+                          ("CALL_ONCE", 1), (), ()),
+                *(_var_handle(graph, variable, variable) for variable in self._resources),
+            ]
+            self._parts.append(_initialisation(graph, self._resources))
+        size = sum(c.nbytes for part in self._parts for c in part.constants)
         if size >= MAX_CONSTANTS:
             raise CrtExportError(
                 f"{size} bytes of constants don't fit into a .tflite file, so its runtimes can't"
@@ -68,12 +123,12 @@ class _File:
 
     def content(self) -> bytes:
         b = self._builder
-        constants = [t.constant for t in self._tensors if t.constant is not None]
+        constants = [c for part in self._parts for c in part.constants]
         # Buffer 0 is empty, by convention: it is that of tensors that are no constants.
         buffers = [self._table("Buffer"), *map(self._buffer, constants)]
-        codes = sorted({operator.code for operator in self._operators})
+        codes = sorted({operator.code for part in self._parts for operator in part.operators})
         code_tables = [self._code(*code) for code in codes]
-        tables = self._vector(code_tables), self._vector([self._subgraph(codes)])
+        tables = self._vector(code_tables), self._vector(self._subgraphs(codes))
         model = self._table(
             "Model", Version=_SCHEMA_VERSION, OperatorCodes=tables[0], Subgraphs=tables[1],
             Buffers=self._vector(buffers),
@@ -98,17 +153,22 @@ class _File:
         self._tensors.append(Tensor(name, type_, ConstantRef.of(values)))
         return len(self._tensors) - 1
 
-    def _subgraph(self, codes: Sequence[tuple[str, int]]) -> int:
-        tensors, buffer = [], 0
-        for tensor in self._tensors:
-            buffer += tensor.constant is not None
-            tensors.append(self._tensor(tensor, buffer if tensor.constant is not None else 0))
-        operators = [self._operator_table(o, codes.index(o.code)) for o in self._operators]
-        return self._table(
-            "SubGraph", Tensors=self._vector(tensors), Operators=self._vector(operators),
-            Inputs=self._integers(self._graph.inputs),
-            Outputs=self._integers(self._graph.outputs),
-        )
+    def _subgraphs(self, codes: Sequence[tuple[str, int]]) -> list[int]:
+        tables, buffer = [], 0
+        for part in self._parts:
+            tensors = []
+            for number, tensor in enumerate(part.tensors):
+                buffer += tensor.constant is not None
+                tensors.append(
+                    self._handle(tensor) if number in part.handles
+                    else self._tensor(tensor, buffer if tensor.constant is not None else 0)
+                )
+            operators = [self._operator_table(o, codes.index(o.code)) for o in part.operators]
+            tables.append(self._table(
+                "SubGraph", Tensors=self._vector(tensors), Operators=self._vector(operators),
+                Inputs=self._integers(part.inputs), Outputs=self._integers(part.outputs),
+            ))
+        return tables
 
     def _operator_table(self, operator: _Operator, position: int) -> int:
         fields: dict[str, int] = {}
@@ -121,14 +181,21 @@ class _File:
             Outputs=self._integers(operator.outputs), **fields,
         )
 
+    def _handle(self, tensor: Tensor) -> int:
+        """What operators know a variable by."""
+        return self._table(
+            "Tensor", Shape=self._integers(()), Type=tflite.TensorType.RESOURCE, HasRank=True,
+            Name=tensor.name,
+        )
+
     def _tensor(self, tensor: Tensor, buffer: int) -> int:
         type_ = tensor.type
         fields = {} if type_.quant is None else {"Quantization": self._quantization(type_.quant)}
         return self._table(
             "Tensor", Shape=self._integers(type_.shape), Buffer=buffer, HasRank=True,
             Type=getattr(tflite.TensorType, type_.dtype.name),
-            # JSON can name a tensor with half a surrogate pair, which UTF-8 doesn't have.
-            Name=self._builder.CreateString(tensor.name, errors="backslashreplace"), **fields,
+            Name=tensor.name,
+            IsVariable=tensor.variable is not None, **fields,
         )
 
     def _quantization(self, quant: Quantization) -> int:
@@ -153,14 +220,20 @@ class _File:
     def _table(self, kind: str, **fields: Value) -> int:
         """A table of the schema; vectors of integers among its fields are written first."""
         b = self._builder
-        values = {
-            name: self._integers(value.tolist()) if isinstance(value, np.ndarray) else value
-            for name, value in fields.items()
-        }
+        values = {name: self._field(value) for name, value in fields.items()}
         getattr(tflite, f"{kind}Start")(b)
         for name, value in values.items():
             getattr(tflite, f"{kind}Add{name}")(b, value)
         return int(getattr(tflite, f"{kind}End")(b))
+
+    def _field(self, value: Value) -> int | float | bool:
+        """A scalar as it is; the place of a list of integers or a text, written now."""
+        if isinstance(value, np.ndarray):
+            return self._integers(value.tolist())
+        if isinstance(value, str):
+            # JSON can name a tensor with half a surrogate pair, which UTF-8 doesn't have.
+            return int(self._builder.CreateString(value, errors="backslashreplace"))
+        return value
 
     def _integers(self, values: Sequence[int]) -> int:
         return int(self._builder.CreateNumpyVector(np.array(values, "<i4")))

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from tests.differential import cases_arithmetic, cases_state, cases_unary, cases_weighted
 from tests.differential import cases_reduce, cases_weighted
 from tests.differential.draw import (
     Array,
@@ -28,62 +29,6 @@ from tests.differential.draw import (
 from tests.tflite_builder import ModelBuilder
 
 __all__ = ["CASES", "DTYPES", "PAIRS", "Array", "Case", "Draw", "SeededDraw"]
-
-
-def _pool(draw: Draw, code: str, dtype: str) -> Case:
-    size, window, stride, dilation, padding, out = geometry(draw)
-    del dilation
-    out = [same_or_valid(s, w, t, 1, padding) for s, w, t in zip(size, window, stride, strict=True)]
-    batch, channels = draw.integer(1, 2), draw.integer(1, 5)
-    q = quantization(draw, dtype)
-    m = ModelBuilder()
-    shape = (batch, *size, channels)
-    x = m.tensor("x", shape, dtype, **q)
-    y = m.tensor("y", (batch, *out, channels), dtype, **q)
-    m.op(
-        code, [x], [y], padding=padding, stride=tuple(stride), window=tuple(window),
-        activation=activation(draw),
-    )
-    return Case(m.build([x], [y]), (values(draw, shape, dtype),))
-
-
-def average_pool_2d(draw: Draw, dtype: str) -> Case:
-    return _pool(draw, "AVERAGE_POOL_2D", dtype)
-
-
-def max_pool_2d(draw: Draw, dtype: str) -> Case:
-    return _pool(draw, "MAX_POOL_2D", dtype)
-
-
-def _binary(draw: Draw, code: str, dtype: str) -> Case:
-    rank = draw.integer(1, 4)
-    shape = [draw.integer(1, 4) for _ in range(rank)]
-    first, second = list(shape), list(shape)
-    for axis in range(rank):
-        which = draw.choice([None, None, first, second])
-        if which is not None:
-            which[axis] = 1
-    if draw.choice([True, False, False]) and rank > 1:
-        second = second[1:]
-    m = ModelBuilder()
-    a = m.tensor("a", first, dtype, **quantization(draw, dtype))
-    b = m.tensor("b", second, dtype, **quantization(draw, dtype))
-    out = np.broadcast_shapes(tuple(first), tuple(second))
-    y = m.tensor("y", out, dtype, **quantization(draw, dtype))
-    m.op(code, [a, b], [y], activation=activation(draw))
-    return Case(m.build([a, b], [y]), (values(draw, first, dtype), values(draw, second, dtype)))
-
-
-def add(draw: Draw, dtype: str) -> Case:
-    return _binary(draw, "ADD", dtype)
-
-
-def sub(draw: Draw, dtype: str) -> Case:
-    return _binary(draw, "SUB", dtype)
-
-
-def mul(draw: Draw, dtype: str) -> Case:
-    return _binary(draw, "MUL", dtype)
 
 
 def reshape(draw: Draw, dtype: str) -> Case:
@@ -126,66 +71,14 @@ def concatenation(draw: Draw, dtype: str) -> Case:
     return Case(m.build(inputs, [y]), tuple(values(draw, s, dtype) for s in shapes))
 
 
-def softmax(draw: Draw, dtype: str) -> Case:
-    shape = [draw.integer(1, 3) for _ in range(draw.integer(0, 3))] + [draw.integer(1, 12)]
-    m = ModelBuilder()
-    x = m.tensor("x", shape, dtype, **quantization(draw, dtype))
-    qy = {} if dtype == "float32" else {"scale": 1 / 256, "zero_point": -128}
-    y = m.tensor("y", shape, dtype, **qy)
-    m.op("SOFTMAX", [x], [y], beta=float(draw.choice([1.0, 0.5])))
-    return Case(m.build([x], [y]), (values(draw, shape, dtype),))
-
-
-def _unary(draw: Draw, code: str, dtype: str, out: dict[str, Any] | None = None) -> Case:
-    shape = [draw.integer(1, 5) for _ in range(draw.integer(1, 4))]
-    m = ModelBuilder()
-    x = m.tensor("x", shape, dtype, **quantization(draw, dtype))
-    qy = quantization(draw, dtype) if out is None or dtype == "float32" else out
-    y = m.tensor("y", shape, dtype, **qy)
-    m.op(code, [x], [y])
-    return Case(m.build([x], [y]), (values(draw, shape, dtype),))
-
-
-def logistic(draw: Draw, dtype: str) -> Case:
-    return _unary(draw, "LOGISTIC", dtype, {"scale": 1 / 256, "zero_point": -128})
-
-
-def tanh(draw: Draw, dtype: str) -> Case:
-    return _unary(draw, "TANH", dtype, {"scale": 1 / 128, "zero_point": 0})
-
-
-def relu(draw: Draw, dtype: str) -> Case:
-    return _unary(draw, "RELU", dtype)
-
-
-def relu6(draw: Draw, dtype: str) -> Case:
-    return _unary(draw, "RELU6", dtype)
-
-
-def quantize(draw: Draw, dtype: str) -> Case:
-    """``dtype`` is the input's."""
-    shape = [draw.integer(1, 5) for _ in range(draw.integer(1, 4))]
-    m = ModelBuilder()
-    x = m.tensor("x", shape, dtype, **quantization(draw, dtype))
-    y = m.tensor("y", shape, "int8", **quantization(draw, "int8"))
-    m.op("QUANTIZE", [x], [y])
-    return Case(m.build([x], [y]), (values(draw, shape, dtype),))
-
-
-def dequantize(draw: Draw, dtype: str) -> Case:
-    """``dtype`` is the input's, unless it is float32: then uint8."""
-    source = "uint8" if dtype == "float32" else dtype
-    shape = [draw.integer(1, 5) for _ in range(draw.integer(1, 4))]
-    m = ModelBuilder()
-    zero_point = draw.integer(0, 255) if source == "uint8" else zero(draw)
-    x = m.tensor("x", shape, source, scale=scale(draw), zero_point=zero_point)
-    y = m.tensor("y", shape, "float32")
-    m.op("DEQUANTIZE", [x], [y])
-    return Case(m.build([x], [y]), (values(draw, shape, source),))
-
-
 CASES: dict[str, Callable[[Draw, str], Case]] = {
     f.__name__: f
+    for f in (reshape, pad, mean, concatenation)
+}
+CASES |= cases_arithmetic.CASES | cases_weighted.CASES | cases_state.CASES
+CASES |= cases_unary.CASES
+
+DTYPES: dict[str, tuple[str, ...]] = {**cases_arithmetic.DTYPES, **cases_weighted.DTYPES, **cases_unary.DTYPES, **cases_state.DTYPES}
     for f in (
         average_pool_2d, max_pool_2d, add, sub, mul, reshape, pad, concatenation, softmax,
         logistic, tanh, relu, relu6, quantize, dequantize,

@@ -57,7 +57,7 @@ def steps(graph: Graph, values: Values) -> Iterator[Step]:
         arrays = _arrays(graph, node, lowered, values)
         before = [array.copy() for array in arrays]
         interp.run(lowered.kernel, arrays)
-        yield Step(lowered.kernel, before, arrays)
+        yield Step(lowered.kernel, before, [array.copy() for array in arrays])
 
 
 def _arrays(graph: Graph, node: Node, lowered: Lowered, values: Values) -> list[Array]:

@@ -349,7 +349,7 @@ DAMAGE: dict[str, tuple[Spoil, str]] = {
     "weights format": (weights_format, "weights format SHUFFLED4x16INT8 is not supported"),
     "axis": (mean(2), "axis 2 of a tensor with 2 dimensions"),
     "element type": (typed("complex64"), "tensor 0 'x': the element type COMPLEX64"),
-    "variable": (typed("float32", variable=True), "variable tensors"),
+    "variable": (typed("float32", variable=True), "graph input 0: tensor 0 'x' is a variable"),
     "dynamic": (shaped((1, -1), (1, -1)), r"tensor 0 'x': the shape \[1, -1\] is dynamic"),
     "dynamic input": (shaped((1, 1, 3), (-1, -1, 3)), r"shape \[-1, -1, 3\] is dynamic"),
     "paddings type": (

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import mmap
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from crtexport.importers.tflite.flatbuffer import Reader
 from crtexport.importers.tflite.operators import Operator, constant_names
 from crtexport.importers.tflite.tensors import TensorTable
 from crtexport.importers.tflite.tflite_ops import DECODERS
+from crtexport.importers.tflite.variables import STEERING, Subgraph, resolve
 from crtexport.ir.graph import Graph, Node, Tensor
 from crtexport.ir.types import Rounding
 
@@ -64,27 +66,41 @@ class _Importer:
             raise CrtExportError(
                 f"the file's schema has version {version}; only {_SCHEMA_VERSION} can be read"
             )
-        self._subgraph = self._first_subgraph()
-        self._tensors = TensorTable(self._model, self._subgraph, self._reader, path, size)
-
-    def _first_subgraph(self) -> Any:
-        count = self._reader.length(self._model.SubgraphsLength, 4)
-        if count == 0:
+        self._size = size
+        self._count = self._reader.length(self._model.SubgraphsLength, 4)
+        if self._count == 0:
             raise CrtExportError("the file has no subgraph")
-        if count > 1:
-            _log.warning("%s has %d subgraphs; only the first is used", self._path.name, count)
-        return self._reader.get(self._model.Subgraphs, 0)
+        self._used: set[int] = set()
+        self._main = self._load(0)
+        self._tensors = self._main.tensors
+        self._handles: dict[int, int] = {}
+
+    def _load(self, number: int) -> Subgraph:
+        """A subgraph of the file."""
+        if not 0 <= number < self._count:
+            raise CrtExportError(f"there is no subgraph {number}; the file has {self._count}")
+        self._used.add(number)
+        reader = self._reader
+        table = reader.get(self._model.Subgraphs, number)
+        tensors = TensorTable(self._model, table, reader, self._path, self._size)
+        operators = tuple(reader.tables(table.OperatorsLength, table.Operators))
+        return Subgraph(table, tensors, operators, tuple(self._codes(operators)))
 
     def graph(self) -> Graph:
         """The subgraph with file tensor numbers replaced by those of the tensors that are used."""
-        reader, subgraph = self._reader, self._subgraph
-        operators = list(reader.tables(subgraph.OperatorsLength, subgraph.Operators))
-        codes = self._codes(operators)
-        self._refuse_unsupported(operators, codes)
+        reader, subgraph = self._reader, self._main.table
+        self._refuse_unsupported(self._main.operators, self._main.codes)
+        self._handles = resolve(reader, self._main, self._load)
         nodes = [
             self._node(index, operator, code)
-            for index, (operator, (code, _)) in enumerate(zip(operators, codes, strict=True))
+            for index, (operator, (code, _)) in enumerate(
+                zip(self._main.operators, self._main.codes, strict=True)
+            )
+            if code not in STEERING
         ]
+        if len(self._used) < self._count:
+            used = "only the first is" if len(self._used) == 1 else f"{len(self._used)} are"
+            _log.warning("%s has %d subgraphs; %s used", self._path.name, self._count, used)
         inputs = reader.numbers(subgraph.InputsLength, subgraph.InputsAsNumpy, 4)
         outputs = reader.numbers(subgraph.OutputsLength, subgraph.OutputsAsNumpy, 4)
         for tensor in inputs:
@@ -115,7 +131,7 @@ class _Importer:
         tensor = self._tensors.tensor(index)
         return replace(tensor, name=names.get(index, tensor.name))
 
-    def _codes(self, operators: list[Any]) -> list[tuple[int, str]]:
+    def _codes(self, operators: Sequence[Any]) -> list[tuple[int, str]]:
         """Code and readable name of each operator."""
         reader = self._reader
         known = []
@@ -136,10 +152,12 @@ class _Importer:
             result.append(known[position])
         return result
 
-    def _refuse_unsupported(self, operators: list[Any], codes: list[tuple[int, str]]) -> None:
+    def _refuse_unsupported(
+        self, operators: Sequence[Any], codes: Sequence[tuple[int, str]]
+    ) -> None:
         found: dict[str, list[str]] = {}
         for index, (operator, (code, name)) in enumerate(zip(operators, codes, strict=True)):
-            if code not in DECODERS:
+            if code not in DECODERS and code not in STEERING:
                 outputs = self._reader.numbers(operator.OutputsLength, operator.OutputsAsNumpy, 4)
                 found.setdefault(name, []).append(f"operator {index}{self._called(outputs)}")
         if not found:
@@ -147,7 +165,7 @@ class _Importer:
         lines = [f"\n  {name}: {', '.join(nodes)}" for name, nodes in found.items()]
         count = sum(map(len, found.values()))
         what = "1 operator is" if count == 1 else f"{count} operators are"
-        supported = sorted(_OPERATOR_NAMES[code] for code in DECODERS)
+        supported = sorted(_OPERATOR_NAMES[code] for code in {*DECODERS, *STEERING})
         raise CrtExportError(
             f"{what} not supported:{''.join(lines)}", hint=f"supported are {', '.join(supported)}"
         )
@@ -162,7 +180,7 @@ class _Importer:
         try:
             operands = reader.numbers(table.InputsLength, table.InputsAsNumpy, 4)
             outputs = reader.numbers(table.OutputsLength, table.OutputsAsNumpy, 4)
-            inputs = tuple(None if t == -1 else t for t in operands)
+            inputs = tuple(None if t == -1 else self._handles.get(t, t) for t in operands)
             source = Operator(table, inputs, outputs, reader, self._tensors)
             for tensor in (*inputs, *outputs):
                 if tensor is not None:

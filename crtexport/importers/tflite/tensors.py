@@ -5,12 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import tflite
 
 from crtexport.errors import CrtExportError
 from crtexport.importers.tflite.flatbuffer import Reader
 from crtexport.importers.tflite.operators import constant_names
-from crtexport.ir.graph import Tensor
+from crtexport.ir.graph import Tensor, Variable
 from crtexport.ir.types import ConstantRef, DType, Quantization, TensorType
 
 _DTYPES = {
@@ -32,6 +33,7 @@ _TYPE_NAMES = constant_names(tflite.TensorType)
 _TENSOR_NAME = 10
 _BUFFER_DATA = 4
 
+_MAX_INITIAL = 1 << 24  # bytes of state that a microcontroller could have, by far
 _FIXED_SHAPES = "convert the model with a fixed input shape, e.g. a batch of 1"
 
 
@@ -53,6 +55,10 @@ class TensorTable:
         if index not in self._decoded:
             self._decoded[index] = self._decode(index)
         return self._decoded[index]
+
+    def define(self, index: int, tensor: Tensor) -> None:
+        """Put ``tensor`` in the place of what the file says of tensor ``index``."""
+        self._decoded[index] = tensor
 
     def name(self, index: int) -> str:
         """The name of tensor ``index``, whatever its type."""
@@ -80,9 +86,13 @@ class TensorTable:
     def _decode(self, index: int) -> Tensor:
         table = self._table(index)
         try:
-            return Tensor(
-                self._reader.text(table, _TENSOR_NAME), self._type(table), self._constant(table)
-            )
+            type_, constant = self._type(table), self._constant(table)
+            name = self._reader.text(table, _TENSOR_NAME)
+            if not self._reader.get(table.IsVariable):
+                return Tensor(name, type_, constant)
+            if constant is not None:
+                raise CrtExportError("a variable tensor can't be a constant")
+            return Tensor(name, type_, variable=_variable(type_))
         except CrtExportError as error:
             raise error.within(self._where(index, table)) from error.__cause__
 
@@ -92,10 +102,6 @@ class TensorTable:
         if code not in _DTYPES:
             name = _TYPE_NAMES.get(code, str(code))
             raise CrtExportError(f"the element type {name} is not supported")
-        if reader.get(table.IsVariable):
-            raise CrtExportError(
-                "variable tensors, which keep state between runs, are not supported"
-            )
         if reader.get(table.Sparsity) is not None:
             raise CrtExportError(
                 "sparse tensors are not supported", hint="convert the model without sparsity"
@@ -142,3 +148,13 @@ class TensorTable:
                 f"its {size} bytes at {offset} reach past the end of the file ({self._size} bytes)"
             )
         return ConstantRef(nbytes=size, path=self._path, offset=offset)
+
+
+def _variable(type_: TensorType) -> Variable:
+    """As runtimes fill a variable tensor: with bytes 0; int8 with the zero point."""
+    zero = type_.quant.zero_point[0] if type_.quant is not None else 0
+    if type_.dtype is not DType.INT8 or not zero:
+        return Variable()
+    if type_.nbytes > _MAX_INITIAL or not -128 <= zero <= 127:
+        raise CrtExportError(f"{type_} with zero point {zero} can't be a variable")
+    return Variable(ConstantRef.of(np.full(type_.shape, zero, np.int8)))

@@ -12,6 +12,7 @@ import tflite
 from tflite import BuiltinOperator, BuiltinOptions
 
 from crtexport.errors import CrtExportError
+from crtexport.importers.tflite import ops_arithmetic, ops_state, ops_unary, ops_weighted
 from crtexport.importers.tflite import ops_reduce, ops_weighted
 from crtexport.importers.tflite.operators import (
     Decoded,
@@ -21,12 +22,12 @@ from crtexport.importers.tflite.operators import (
     plain,
 )
 from crtexport.ir.ops import (
-    Add,
     AveragePool2D,
     Concatenation,
     Dequantize,
     Logistic,
     MaxPool2D,
+    Mean,
     Mul,
     Pad,
     Quantize,
@@ -34,7 +35,6 @@ from crtexport.ir.ops import (
     Relu6,
     Reshape,
     Softmax,
-    Sub,
     Tanh,
 )
 
@@ -46,14 +46,6 @@ def _pool(kind: type[AveragePool2D | MaxPool2D]) -> Decoder:
         stride = source.pair(options, "StrideH", "StrideW")
         padding = source.padding(options, window, stride)
         return kind(window, stride, padding, source.activation(options)), source.inputs
-
-    return decode
-
-
-def _binary(kind: type[Add | Sub | Mul], table: type, code: int) -> Decoder:
-    def decode(source: Operator) -> Decoded:
-        options = source.optional_options(table, code)
-        return kind(source.activation(options)), source.inputs
 
     return decode
 
@@ -90,9 +82,6 @@ DECODERS: Mapping[int, Decoder] = {
     **ops_weighted.DECODERS,
     BuiltinOperator.AVERAGE_POOL_2D: _pool(AveragePool2D),
     BuiltinOperator.MAX_POOL_2D: _pool(MaxPool2D),
-    BuiltinOperator.ADD: _binary(Add, tflite.AddOptions, BuiltinOptions.AddOptions),
-    BuiltinOperator.SUB: _binary(Sub, tflite.SubOptions, BuiltinOptions.SubOptions),
-    BuiltinOperator.MUL: _binary(Mul, tflite.MulOptions, BuiltinOptions.MulOptions),
     BuiltinOperator.RESHAPE: _reshape,
     BuiltinOperator.SQUEEZE: _reshape,
     BuiltinOperator.EXPAND_DIMS: _reshape,
@@ -105,6 +94,9 @@ DECODERS: Mapping[int, Decoder] = {
     BuiltinOperator.RELU6: plain(Relu6()),
     BuiltinOperator.QUANTIZE: plain(Quantize()),
     BuiltinOperator.DEQUANTIZE: plain(Dequantize()),
+    **ops_arithmetic.DECODERS,
+    **ops_state.DECODERS,
+    **ops_unary.DECODERS,
     **ops_reduce.DECODERS,
 }
 """The operators that can be imported, by their code in the file."""

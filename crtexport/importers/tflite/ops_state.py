@@ -1,0 +1,15 @@
+"""Decoders of operators on variables."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from tflite import BuiltinOperator
+
+from crtexport.importers.tflite.operators import Decoder, plain
+from crtexport.ir.ops import AssignVariable, ReadVariable
+
+DECODERS: Mapping[int, Decoder] = {
+    BuiltinOperator.READ_VARIABLE: plain(ReadVariable()),
+    BuiltinOperator.ASSIGN_VARIABLE: plain(AssignVariable()),
+}

@@ -1,0 +1,224 @@
+"""Networks that keep state: 200 steps against the reference runtime, reset in between."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+import crtexport
+from crtexport import pipeline
+from crtexport.backends.c_header import emit_header
+from crtexport.backends.c_source import emit_c
+from crtexport.compare import FLOAT_TOLERANCE
+from crtexport.firmware.board import load_board
+from crtexport.importers import load
+from crtexport.importers.crtjson import save
+from crtexport.ir.graph import Graph, Node, Tensor, Variable
+from crtexport.ir.ops import Add, AssignVariable, Concatenation, ReadVariable, Softmax
+from crtexport.ir.types import ConstantRef, DType, Quantization, TensorType
+from crtexport.mlf.reader import open_package
+from crtexport.simulation.package import load_package
+from crtexport.simulation.simulation import Simulation
+from crtexport.simulation.tflite_writer import to_tflite
+from tests.support import require_module
+
+Array = npt.NDArray[Any]
+
+STEPS = 200
+
+
+class Runtime:
+    """tflite-runtime 2.14's reference kernels, which keep variables between runs."""
+
+    def __init__(self, content: bytes) -> None:
+        require_module("tflite_runtime")
+        self._content = content
+        self.reset()
+
+    def reset(self) -> None:
+        from tflite_runtime.interpreter import Interpreter, OpResolverType
+
+        self._interpreter = Interpreter(
+            model_content=self._content, num_threads=1,
+            experimental_op_resolver_type=OpResolverType.BUILTIN_REF,
+        )
+        self._interpreter.allocate_tensors()
+
+    def run(self, inputs: Sequence[Array]) -> list[Array]:
+        given = self._interpreter
+        for detail, value in zip(given.get_input_details(), inputs, strict=True):
+            given.set_tensor(detail["index"], value)
+        given.invoke()
+        return [given.get_tensor(d["index"]).copy() for d in given.get_output_details()]
+
+
+def _graph(
+    name: str, tensors: tuple[Tensor, ...], nodes: tuple[Node, ...], outputs: tuple[int, ...]
+) -> Graph:
+    return Graph(name, tensors, nodes, (0,), outputs, source=f"{name}.tflite", sha256="0" * 64)
+
+
+def accumulator() -> Graph:
+    """y = total + x; total = y, from an initial value that is not zero."""
+    type_ = TensorType(DType.FLOAT32, (1, 3))
+    start = Variable(ConstantRef.of(np.array([[1.5, -2.0, 0.0]], np.float32)))
+    tensors = (
+        Tensor("x", type_), Tensor("total", type_, variable=start), Tensor("before", type_),
+        Tensor("y", type_),
+    )
+    nodes = (
+        Node(ReadVariable(), (1,), (2,)), Node(Add(), (2, 0), (3,)),
+        Node(AssignVariable(), (1, 3), ()),
+    )
+    return _graph("accumulator", tensors, nodes, (3,))
+
+
+def delay_line() -> Graph:
+    """Int8: the last input, the one before, and a softmax over both; zero points as start."""
+    quant = Quantization((0.0625,), (-7,))
+    frame, both = TensorType(DType.INT8, (1, 4), quant), TensorType(DType.INT8, (1, 8), quant)
+    start = Variable(ConstantRef.of(np.full((1, 4), -7, np.int8)))
+    result = TensorType(DType.INT8, (1, 8), Quantization((1 / 256,), (-128,)))
+    tensors = (
+        Tensor("x", frame), Tensor("kept", frame, variable=start), Tensor("before", frame),
+        Tensor("both", both), Tensor("y", result),
+    )
+    nodes = (
+        Node(ReadVariable(), (1,), (2,)), Node(AssignVariable(), (1, 0), ()),
+        Node(Concatenation(1), (2, 0), (3,)), Node(Softmax(), (3,), (4,)),
+    )
+    return _graph("delay_line", tensors, nodes, (4,))
+
+
+NETWORKS: dict[str, Callable[[], bytes]] = {
+    "accumulator": lambda: to_tflite(accumulator()),
+    "delay_line": lambda: to_tflite(delay_line()),
+}
+
+
+def exported(
+    content: bytes, folder: Path, emit: str, workspace: str, board: str = "host"
+) -> Path:
+    model = folder / "model.tflite"
+    model.write_bytes(content)
+    package = folder / "model.tar"
+    crtexport.export(model, board=board, emit=emit, workspace=workspace, output=package)
+    return package
+
+
+def inputs_of(graph: Graph, rng: np.random.Generator) -> list[Array]:
+    found: list[Array] = []
+    for tensor in graph.inputs:
+        type_ = graph.type(tensor)
+        if type_.dtype.is_float:
+            found.append(rng.standard_normal(type_.shape).astype(np.float32))
+        else:
+            low, high = type_.dtype.limits
+            found.append(rng.integers(low, high + 1, type_.shape).astype(type_.dtype.numpy))
+    return found
+
+
+def same(ours: Sequence[Array], theirs: Sequence[Array], scales: list[float]) -> None:
+    for index, (a, b) in enumerate(zip(ours, theirs, strict=True)):
+        if b.dtype != np.float32:
+            np.testing.assert_array_equal(a, b)
+            continue
+        scales[index] = max(scales[index], float(np.abs(b).max()))
+        np.testing.assert_allclose(a, b, rtol=0, atol=FLOAT_TOLERANCE * scales[index])
+
+
+@pytest.mark.parametrize("workspace", ["static", "caller"])
+@pytest.mark.parametrize("emit", ["c", "llvm"])
+@pytest.mark.parametrize("name", NETWORKS)
+def test_steps_equal_the_reference(name: str, emit: str, workspace: str, tmp_path: Path) -> None:
+    content = NETWORKS[name]()
+    package = exported(content, tmp_path, emit, workspace)
+    graph = load(tmp_path / "model.tflite")
+    simulation, reference = load_package(open_package(package)), Runtime(content)
+    rng = np.random.default_rng(0)
+    scales = [0.0] * len(graph.outputs)
+    for step in range(STEPS):
+        if step in (70, 71, 150):
+            simulation.reset()
+            reference.reset()
+        given = inputs_of(graph, rng)
+        same(simulation.run(given), reference.run(given), scales)
+
+
+@pytest.mark.parametrize("emit", ["c", "llvm"])
+def test_callers_that_bring_their_own_state_do_not_meet(emit: str, tmp_path: Path) -> None:
+    package = exported(NETWORKS["accumulator"](), tmp_path, emit, "caller")
+    first = load_package(open_package(package))
+    second = dataclasses.replace(first, _state=[])
+    x = np.ones((1, 3), np.float32)
+    assert first.run([x])[0].tolist() == [[2.5, -1.0, 1.0]]
+    assert first.run([x])[0].tolist() == [[3.5, 0.0, 2.0]]
+    assert second.run([x])[0].tolist() == [[2.5, -1.0, 1.0]]
+    first.reset()
+    assert first.run([x])[0].tolist() == [[2.5, -1.0, 1.0]]
+    assert second.run([x])[0].tolist() == [[3.5, 0.0, 2.0]]
+
+
+def test_packed_functions_take_the_state_as_their_last_argument(tmp_path: Path) -> None:
+    simulation = load_package(
+        open_package(exported(NETWORKS["accumulator"](), tmp_path, "c", "caller"))
+    )
+    x = np.ones((1, 3), np.float32)
+    assert simulation.run_packed([x])[0].tolist() == [[2.5, -1.0, 1.0]]
+    assert simulation.run_packed([x])[0].tolist() == [[3.5, 0.0, 2.0]]
+
+
+def test_metadata_and_header_say_what_is_kept(tmp_path: Path) -> None:
+    package = open_package(exported(NETWORKS["delay_line"](), tmp_path, "c", "static"))
+    section = package.module_section
+    assert section is not None
+    (kept,) = section.state.variables
+    assert (kept.name, kept.dtype, kept.shape, kept.offset) == ("kept", "int8", (1, 4), 0)
+    prepared = pipeline.prepare(delay_line(), load_board("host"))
+    header = emit_header(prepared.artifact)
+    assert "#define TVMGEN_DELAY_LINE_STATE_SIZE 16\n" in header
+    assert '"kept" int8[1x4]: bytes 0 to 4' in header
+    assert "int32_t tvmgen_delay_line_reset(void);" in header
+
+
+def test_models_without_state_have_no_reset() -> None:
+    type_ = TensorType(DType.FLOAT32, (2,))
+    graph = Graph(
+        "plain", (Tensor("x", type_), Tensor("y", type_)), (Node(Softmax(), (0,), (1,)),),
+        (0,), (1,),
+    )
+    artifact = pipeline.prepare(graph, load_board("host")).artifact
+    assert "reset" not in emit_header(artifact) + emit_c(artifact)["plain_lib0.c"]
+
+
+def test_variables_survive_model_json(tmp_path: Path) -> None:
+    graph = delay_line()
+    save(graph, tmp_path / "model.json")
+    read = load(tmp_path / "model.json")
+    assert read.variables == graph.variables
+    variable = read.tensors[1].variable
+    assert variable is not None
+    assert variable.initial is not None
+    assert variable.initial.read() == b"\xf9" * 4
+
+
+@pytest.mark.qemu
+@pytest.mark.parametrize("workspace", ["static", "caller"])
+@pytest.mark.parametrize("emit", ["c", "llvm"])
+def test_firmware_runs_samples_as_a_stream(emit: str, workspace: str, tmp_path: Path) -> None:
+    package = exported(NETWORKS["delay_line"](), tmp_path, emit, workspace, "mps2_an386")
+    graph = load(tmp_path / "model.tflite")
+    rng = np.random.default_rng(1)
+    samples = [inputs_of(graph, rng) for _ in range(5)]
+    given = {"x": np.stack([row[0] for row in samples])}
+    result = crtexport.run(package, given)
+    reference = Runtime(NETWORKS["delay_line"]())
+    for ours, row in zip(result.outputs, samples, strict=True):
+        same(ours, reference.run(row), [0.0])
+    assert result.instructions_first == result.instructions_second
