@@ -134,3 +134,33 @@ def exp_on_negative_values(a: int, integer_bits: int) -> int:
     if integer_bits > 5 and a < -(1 << (fractional_bits + 5)):
         return 0
     return result
+
+
+_HALF_ROOT_OF_2 = 1518500250  # Q0.31
+
+
+def inverse_sqrt_multiplier(value: int) -> tuple[int, int]:
+    """(m, shift) with m / 2**31 * 2**shift ≈ 1 / sqrt(value); 1 for values below 2.
+
+    TFLite ``GetInvSqrtQuantizedMultiplierExp``: five Newton-Raphson steps in Q3.28.
+    """
+    if value <= 1:
+        return INT32_MAX, 0
+    right = 11
+    while value >= 1 << 29:
+        value //= 4
+        right += 1
+    pairs = (31 - value.bit_length()) // 2 - 1
+    right -= pairs
+    value <<= 2 * pairs
+    half_input = rounding_divide_by_pot(value >> 1, 1)
+    half_three, x = (1 << 28) + (1 << 27), 1 << 28
+    for _ in range(5):
+        square = rounding_doubling_high_mul(x, x)
+        cube = _mul_by_pot_saturating(rounding_doubling_high_mul(square, x), 6)
+        x = _mul_by_pot_saturating(
+            rounding_doubling_high_mul(half_three, x)
+            - rounding_doubling_high_mul(half_input, cube), 3
+        )
+    x = rounding_doubling_high_mul(x, _HALF_ROOT_OF_2)
+    return (x << -right, 0) if right < 0 else (x, -right)

@@ -55,6 +55,8 @@ OPTION_KINDS = {
     "SOFTMAX": "SoftmaxOptions",
     "QUANTIZE": "QuantizeOptions",
     "DEQUANTIZE": "DequantizeOptions",
+    "LEAKY_RELU": "LeakyReluOptions",
+    "GELU": "GeluOptions",
 }
 """The options table of each operator that has one."""
 

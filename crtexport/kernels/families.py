@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from crtexport.kernels import (
+    activation,
     arg,
     compare,
     conv,
@@ -11,6 +12,7 @@ from crtexport.kernels import (
     matmul,
     pool,
     product,
+    quantize,
     reduce,
     shape,
     softmax,
@@ -21,8 +23,8 @@ from crtexport.kernels import (
 from crtexport.kernels.registry import LOWERINGS, check, lower
 
 FAMILIES = (
-    arg, compare, conv, divide, elementwise, matmul, pool, product, reduce, shape, softmax, state,
-    transpose_conv, unary,
+    activation, arg, compare, conv, divide, elementwise, matmul, pool, product, quantize,
+    reduce, shape, softmax, state, transpose_conv, unary,
 )
 
 __all__ = ["FAMILIES", "LOWERINGS", "check", "lower"]

@@ -33,6 +33,10 @@ def _bits_to_f32(bits: int) -> float:
     return float(struct.unpack("<f", struct.pack("<i", bits))[0])
 
 
+def _f32_to_bits(value: float) -> int:
+    return int(struct.unpack("<i", struct.pack("<f", value))[0])
+
+
 _F32_FROM_BITS = Intrinsic(
     name="f32_from_bits",
     params=(Scalar.I32,),
@@ -51,4 +55,22 @@ _F32_FROM_BITS = Intrinsic(
     llvm="bitcast i32 {0} to float",
 )
 
-INTRINSICS: dict[str, Intrinsic] = {i.name: i for i in (_F32_FROM_BITS,)}
+_BITS_FROM_F32 = Intrinsic(
+    name="bits_from_f32",
+    params=(Scalar.F32,),
+    result=Scalar.I32,
+    evaluate=_f32_to_bits,
+    c_expression="crt_bits_from_f32({0})",
+    c_helper=(
+        "/* The IEEE 754 encoding of value. */\n"
+        "static inline int32_t crt_bits_from_f32(float value)\n"
+        "{\n"
+        "    union { int32_t i; float f; } u;\n"
+        "    u.f = value;\n"
+        "    return u.i;\n"
+        "}\n"
+    ),
+    llvm="bitcast float {0} to i32",
+)
+
+INTRINSICS: dict[str, Intrinsic] = {i.name: i for i in (_F32_FROM_BITS, _BITS_FROM_F32)}

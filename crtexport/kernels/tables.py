@@ -8,6 +8,7 @@ from collections.abc import Callable
 import numpy as np
 
 from crtexport.fixedpoint import (
+    inverse_sqrt_multiplier,
     multiply_by_quantized_multiplier,
     quantize_multiplier,
 )
@@ -16,47 +17,46 @@ from crtexport.ir.types import Quantization, TensorType
 from crtexport.kernels.requantize import activation_range
 
 Table = tuple[int, ...]
+Real = Callable[[float], float]
 
 
 def _quant(type_: TensorType) -> Quantization:
     return type_.quant or Quantization((1.0,), (0,))
 
 
-def _map(source: TensorType, target: TensorType, function: Callable[[int], int]) -> Table:
+def scale(type_: TensorType) -> np.float32:
+    """The scale as the float32 that it is in a file."""
+    return np.float32(_quant(type_).scale[0])
+
+
+def zero(type_: TensorType) -> int:
+    """The zero point."""
+    return _quant(type_).zero_point[0]
+
+
+def mapped(source: TensorType, target: TensorType, function: Callable[[int], int]) -> Table:
+    """``function`` of every value that the input can have, clamped to what the output can."""
     low, high = target.dtype.limits
     first, last = source.dtype.limits
     return tuple(min(max(function(x), low), high) for x in range(first, last + 1))
 
 
-def through_float(
-    source: TensorType, target: TensorType, function: Callable[[float], float]
-) -> Table:
-    """TFLite ``PopulateLookupTable``: dequantize, apply, quantize, all in float32."""
-    a, c = _quant(source), _quant(target)
-    inverse = np.float32(1.0) / np.float32(c.scale[0])
+def through_float(source: TensorType, target: TensorType, function: Real) -> Table:
+    """TFLite ``LUTPopulate``: dequantize, apply, quantize, all in float32.
+
+    What no int32 can hold saturates; there the reference's behaviour is undefined.
+    """
+    with np.errstate(over="ignore"):
+        inverse = np.float32(1.0) / scale(target)
 
     def value(x: int) -> int:
-        real = np.float32(a.scale[0]) * np.float32(x - a.zero_point[0])
-        scaled = float(np.float32(function(float(real))) * inverse)
-        rounded = math.floor(abs(scaled) + 0.5)
-        return int(math.copysign(rounded, scaled)) + c.zero_point[0]
+        real = scale(source) * np.float32(x - zero(source))
+        with np.errstate(over="ignore"):
+            scaled = float(np.float32(function(float(real))) * inverse)
+        rounded = math.floor(min(abs(scaled), 2.0**31) + 0.5)
+        return int(math.copysign(rounded, scaled)) + zero(target)
 
-    return _map(source, target, value)
-
-
-def logistic(source: TensorType, target: TensorType) -> Table:
-    """1 / (1 + e**-x)."""
-
-    def function(x: float) -> float:
-        grown = np.float32(math.exp(-x)) if x > -88.0 else np.float32(np.inf)
-        return float(np.float32(1.0) / (np.float32(1.0) + grown))
-
-    return through_float(source, target, function)
-
-
-def tanh(source: TensorType, target: TensorType) -> Table:
-    """Hyperbolic tangent."""
-    return through_float(source, target, math.tanh)
+    return mapped(source, target, value)
 
 
 def requantize(source: TensorType, target: TensorType) -> Table:
@@ -68,17 +68,74 @@ def requantize(source: TensorType, target: TensorType) -> Table:
 def _rescaled(
     source: TensorType, target: TensorType, ratio: float, bounds: tuple[int, int]
 ) -> Table:
-    before, after = _quant(source).zero_point[0], _quant(target).zero_point[0]
     mantissa, shift = quantize_multiplier(ratio)
 
     def value(x: int) -> int:
-        scaled = multiply_by_quantized_multiplier(x - before, mantissa, shift)
-        return min(max(scaled + after, bounds[0]), bounds[1])
+        scaled = multiply_by_quantized_multiplier(x - zero(source), mantissa, shift)
+        return min(max(scaled + zero(target), bounds[0]), bounds[1])
 
-    return _map(source, target, value)
+    return mapped(source, target, value)
+
+
+def ratio_of(source: TensorType, target: TensorType) -> float:
+    """The input's scale over the output's, divided in float32."""
+    return float(scale(source) / scale(target))
 
 
 def relu(source: TensorType, target: TensorType, activation: Activation) -> Table:
-    """RELU and RELU6: rescaled by a float32 ratio, then clamped (TFLite ``ReluX``)."""
-    ratio = float(np.float32(_quant(source).scale[0]) / np.float32(_quant(target).scale[0]))
-    return _rescaled(source, target, ratio, activation_range(activation, target))
+    """RELU, RELU6, RELU_N1_TO_1: rescaled by a float32 ratio, then clamped (TFLite ``ReluX``)."""
+    bounds = activation_range(activation, target)
+    return _rescaled(source, target, ratio_of(source, target), bounds)
+
+
+def leaky_ratio(source: TensorType, target: TensorType, alpha: float) -> float:
+    """What LEAKY_RELU multiplies negative numbers by, in float32."""
+    return float(scale(source) * np.float32(alpha) / scale(target))
+
+
+def leaky_relu(source: TensorType, target: TensorType, alpha: float) -> Table:
+    """LEAKY_RELU: one multiplier for each sign."""
+    upper = quantize_multiplier(ratio_of(source, target))
+    lower = quantize_multiplier(leaky_ratio(source, target, alpha))
+
+    def value(x: int) -> int:
+        centred = x - zero(source)
+        multiplier = upper if centred >= 0 else lower
+        return multiply_by_quantized_multiplier(centred, *multiplier) + zero(target)
+
+    return mapped(source, target, value)
+
+
+def absolute(source: TensorType, target: TensorType) -> Table:
+    """ABS: rescaled only where the scales differ."""
+    multiplier = quantize_multiplier(ratio_of(source, target))
+    rescaled = scale(source) != scale(target)
+
+    def value(x: int) -> int:
+        magnitude = abs(x - zero(source))
+        if rescaled:
+            magnitude = multiply_by_quantized_multiplier(magnitude, *multiplier)
+        return magnitude + zero(target)
+
+    return mapped(source, target, value)
+
+
+_RSQRT_SHIFT = 20  # bits that keep an inverse root, below 1, an integer
+
+
+def rsqrt(source: TensorType, target: TensorType) -> Table:
+    """RSQRT in TFLite's fixed point; the largest result for 0, and for negative numbers, which the
+    reference refuses."""
+    real = 1.0 / float(np.float32(np.sqrt(scale(source))) * scale(target))
+    mantissa, shift = quantize_multiplier(real)
+
+    def value(x: int) -> int:
+        centred = x - zero(source)
+        if centred <= 0:
+            return target.dtype.limits[1]
+        root, moved = inverse_sqrt_multiplier(centred)
+        data = multiply_by_quantized_multiplier(1, root, moved + _RSQRT_SHIFT)
+        scaled = multiply_by_quantized_multiplier(data, mantissa, shift - _RSQRT_SHIFT)
+        return scaled + zero(target)
+
+    return mapped(source, target, value)

@@ -1,161 +1,165 @@
-"""LOGISTIC, TANH, RELU, RELU6, QUANTIZE and DEQUANTIZE.
-
-An 8-bit to 8-bit function is a table of 256 values computed while exporting, whatever it is.
-"""
+"""ABS, NEG, SQUARE, EXP, LOG, SQRT, RSQRT, SIN, COS, CEIL, FLOOR and ROUND."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
-import numpy as np
-
 from crtexport.ir.ops import (
-    Activation,
-    Dequantize,
-    Logistic,
-    Quantize,
-    Relu,
-    Relu6,
-    Tanh,
+    Abs,
+    Ceil,
+    Cos,
+    Exp,
+    Floor,
+    Log,
+    Neg,
+    Round,
+    Rsqrt,
+    Sin,
+    Sqrt,
+    Square,
 )
 from crtexport.ir.types import DType
-from crtexport.kernels import mathf, tables
+from crtexport.kernels import mathf, mathf_exact, mathf_trig, realf, tables, tables16
 from crtexport.kernels.build import (
     KernelBuilder,
-    add,
     cast,
-    clamp,
     const,
     div,
     f32,
     i32,
-    load,
+    lt,
     mul,
-    sub,
+    select,
+    wrap_sub,
 )
 from crtexport.kernels.ir import Expr, Scalar
-from crtexport.kernels.registry import SCALAR_OF, Context, Lowered, Lowering, lowers
-from crtexport.kernels.requantize import float_range
-from crtexport.kernels.rules import FLOAT_OR_INT8, quantized_weights, same_types
+from crtexport.kernels.maps import (
+    Function,
+    element_map,
+    has_scales,
+    interpolation,
+    prepared_map,
+    rescaler,
+    stored,
+    table_lookup,
+)
+from crtexport.kernels.registry import Context, Lowered, Lowering, lowers
+from crtexport.kernels.rules import same_types
 
-BYTES = (DType.INT8, DType.UINT8)
-UNARY_RULES = (same_types(*FLOAT_OR_INT8), quantized_weights)
-
-
-def _table_lookup(context: Context, name: str, table: tables.Table) -> Lowered:
-    """output[i] = table[input[i]] for 8-bit types."""
-    lowering = Lowering(name, context)
-    source = lowering.input(0, "input")
-    low = context.input(0).dtype.limits[0]
-    dtype = context.output().dtype
-    values = lowering.derived("table", SCALAR_OF[dtype], np.array(table, dtype.numpy))
-    output = lowering.output()
-    with lowering.b.loop("i", context.output().elements) as i:
-        position = sub(cast(load(source, i), Scalar.INDEX), const(low))
-        lowering.b.store(output, i, load(values, position))
-    return lowering.finish()
+FLOAT = same_types(DType.FLOAT32)
 
 
-def _float_map(
-    context: Context, name: str, function: Callable[[KernelBuilder, Expr], Expr]
-) -> Lowered:
-    """output[i] = function(input[i]) for floats."""
-    lowering = Lowering(name, context)
-    source, output = lowering.input(0, "input"), lowering.output()
-    with lowering.b.loop("i", context.output().elements) as i:
-        value = lowering.b.let("value", load(source, i))
-        lowering.b.store(output, i, function(lowering.b, value))
-    return lowering.finish()
+def _negated(value: Expr) -> Expr:
+    """-x; the smallest integer stays what it is."""
+    if value.type.is_float:
+        return mul(value, f32(-1.0))
+    return wrap_sub(const(0, value.type), value)
 
 
-@lowers(Logistic, *UNARY_RULES)
-def logistic(context: Context) -> Lowered:
-    """1 / (1 + exp(-x))."""
-    if context.input(0).dtype is DType.FLOAT32:
-        return _float_map(context, "logistic", mathf.logistic)
-    return _table_lookup(
-        context, "logistic", tables.logistic(context.input(0), context.output())
+@lowers(Abs, same_types(DType.FLOAT32, DType.INT8, DType.INT16, DType.INT32), has_scales)
+def abs_(context: Context) -> Lowered:
+    """|x|."""
+    source, target = context.input(0), context.output()
+    match source.dtype:
+        case DType.FLOAT32:
+            return element_map(context, "abs", mathf.magnitude_of)
+        case DType.INT8:
+            return table_lookup(context, "abs", tables.absolute(source, target))
+        case DType.INT32:
+            return element_map(
+                context, "abs", lambda _, x: select(lt(x, i32(0)), _negated(x), x)
+            )
+    rescaled = tables.scale(source) != tables.scale(target)
+
+    def prepare(lowering: Lowering) -> Function:
+        rescale = rescaler(lowering, tables.ratio_of(source, target), 1 << 15)
+
+        def function(b: KernelBuilder, value: Expr) -> Expr:
+            x = b.let("x", cast(value, Scalar.I32))
+            size = b.let("size", select(lt(x, i32(0)), _negated(x), x))
+            return stored(b, rescale(size) if rescaled else size, 0, DType.INT16)
+
+        return function
+
+    return prepared_map(context, "abs", prepare)
+
+
+@lowers(Neg, same_types(DType.FLOAT32, DType.INT32, DType.INT64))
+def neg(context: Context) -> Lowered:
+    """-x."""
+    return element_map(context, "neg", lambda _, x: _negated(x))
+
+
+@lowers(Square, FLOAT)
+def square(context: Context) -> Lowered:
+    """x * x."""
+    return element_map(context, "square", lambda _, x: mul(x, x))
+
+
+@lowers(Exp, same_types(DType.FLOAT32, DType.INT8, DType.INT16), has_scales)
+def exp(context: Context) -> Lowered:
+    """e**x."""
+    source, target = context.input(0), context.output()
+    match source.dtype:
+        case DType.FLOAT32:
+            return element_map(context, "exp", mathf.exp_to_the_limits)
+        case DType.INT8:
+            return table_lookup(context, "exp", tables.through_float(source, target, realf.exp))
+    table = tables16.through_float(source, target, realf.exp)
+    return prepared_map(context, "exp", lambda lowering: _between(lowering, table))
+
+
+def _between(lowering: Lowering, table: tables.Table) -> Function:
+    interpolated = interpolation(lowering, "table", table)
+    return lambda b, x: cast(interpolated(b, cast(x, Scalar.I32)), Scalar.I16)
+
+
+@lowers(Log, FLOAT)
+def log(context: Context) -> Lowered:
+    """Natural logarithm; -infinity of 0, NaN of negative numbers."""
+    return element_map(context, "log", mathf.log)
+
+
+@lowers(Sqrt, FLOAT)
+def sqrt(context: Context) -> Lowered:
+    """Square root, correctly rounded; NaN of negative numbers."""
+    return element_map(context, "sqrt", mathf_exact.sqrt)
+
+
+@lowers(Rsqrt, same_types(DType.FLOAT32, DType.INT8), has_scales)
+def rsqrt(context: Context) -> Lowered:
+    """1 / sqrt(x)."""
+    source, target = context.input(0), context.output()
+    if source.dtype is DType.INT8:
+        return table_lookup(context, "rsqrt", tables.rsqrt(source, target))
+    return element_map(
+        context, "rsqrt", lambda b, x: div(f32(1.0), mathf_exact.sqrt(b, x))
     )
 
 
-@lowers(Tanh, *UNARY_RULES)
-def tanh(context: Context) -> Lowered:
-    """Hyperbolic tangent."""
-    if context.input(0).dtype is DType.FLOAT32:
-        return _float_map(context, "tanh", mathf.tanh)
-    return _table_lookup(
-        context, "tanh", tables.tanh(context.input(0), context.output())
-    )
+@lowers(Sin, FLOAT)
+def sin(context: Context) -> Lowered:
+    """sin(x)."""
+    return prepared_map(context, "sin", mathf_trig.sine)
 
 
-def _clamped(context: Context, name: str, activation: Activation) -> Lowered:
-    if context.input(0).dtype is DType.FLOAT32:
-        return _float_map(
-            context, name, lambda _, value: clamp(value, *float_range(activation))
-        )
-    return _table_lookup(
-        context, name, tables.relu(context.input(0), context.output(), activation)
-    )
+@lowers(Cos, FLOAT)
+def cos(context: Context) -> Lowered:
+    """cos(x)."""
+    return prepared_map(context, "cos", mathf_trig.cosine)
 
 
-@lowers(Relu, *UNARY_RULES)
-def relu(context: Context) -> Lowered:
-    """max(x, 0)."""
-    return _clamped(context, "relu", Activation.RELU)
+@lowers(Ceil, FLOAT)
+def ceil(context: Context) -> Lowered:
+    """The smallest integer that is not below x."""
+    return element_map(context, "ceil", mathf_exact.ceil)
 
 
-@lowers(Relu6, *UNARY_RULES)
-def relu6(context: Context) -> Lowered:
-    """min(max(x, 0), 6)."""
-    return _clamped(context, "relu6", Activation.RELU6)
+@lowers(Floor, FLOAT)
+def floor(context: Context) -> Lowered:
+    """The largest integer that is not above x."""
+    return element_map(context, "floor", mathf_exact.floor)
 
 
-def quantize_types(context: Context) -> str | None:
-    """The input must be float32, int8 or uint8 and the output int8 or uint8."""
-    source, target = context.input(0).dtype, context.output().dtype
-    if source in (DType.FLOAT32, *BYTES) and target in BYTES:
-        return None
-    return f"found {source.value} to {target.value}"
-
-
-@lowers(Quantize, quantize_types, quantized_weights)
-def quantize(context: Context) -> Lowered:
-    """round(x / scale) + zero point, clamped; halves away from zero."""
-    if context.input(0).dtype is not DType.FLOAT32:
-        return _table_lookup(
-            context, "requantize", tables.requantize(context.input(0), context.output())
-        )
-    target = context.output()
-    quant = context.quant(target)
-    low, high = target.dtype.limits
-    zero = quant.zero_point[0]
-
-    def function(b: KernelBuilder, value: Expr) -> Expr:
-        # Clamped to where the result saturates anyway, so that the conversion stays in range.
-        steps = b.let("steps", clamp(
-            div(value, f32(quant.scale[0])), float(low - zero - 1), float(high - zero + 1)
-        ))
-        rounded = add(mathf.round_to_int(b, steps), i32(zero))
-        return cast(clamp(b.let("rounded", rounded), low, high), SCALAR_OF[target.dtype])
-
-    return _float_map(context, "quantize", function)
-
-
-def dequantize_types(context: Context) -> str | None:
-    """The input must be int8 or uint8 and the output float32."""
-    source, target = context.input(0).dtype, context.output().dtype
-    if source in BYTES and target is DType.FLOAT32:
-        return None
-    return f"found {source.value} to {target.value}"
-
-
-@lowers(Dequantize, dequantize_types, quantized_weights)
-def dequantize(context: Context) -> Lowered:
-    """(x - zero point) * scale."""
-    quant = context.quant(context.input(0))
-
-    def function(_: KernelBuilder, value: Expr) -> Expr:
-        steps = sub(cast(value, Scalar.I32), i32(quant.zero_point[0]))
-        return mul(cast(steps, Scalar.F32), f32(quant.scale[0]))
-
-    return _float_map(context, "dequantize", function)
+@lowers(Round, FLOAT)
+def round_(context: Context) -> Lowered:
+    """The nearest integer, of two the even one."""
+    return element_map(context, "round", mathf_exact.round_half_even)

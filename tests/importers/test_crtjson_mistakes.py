@@ -199,7 +199,7 @@ def test_all_unknown_operators_are_listed_at_once(tmp_path: Path) -> None:
     assert caught.value.problem == (
         "3 operators are not supported:\n"
         "  'Relo': nodes[1], nodes[3] (did you mean 'Relu'?)\n"
-        "  'Gelu!': nodes[2] (did you mean 'Relu'?)"
+        "  'Gelu!': nodes[2] (did you mean 'Gelu'?)"
     )
 
 

@@ -9,23 +9,34 @@ import pytest
 from crtexport.errors import CrtExportError
 from crtexport.ir.infer import arity, infer
 from crtexport.ir.ops import (
+    Abs,
     Add,
     ArgMax,
     ArgMin,
     AssignVariable,
     AveragePool2D,
     BatchMatMul,
+    Ceil,
     Concatenation,
     Conv2D,
+    Cos,
     CumSum,
     DepthwiseConv2D,
     Dequantize,
+    Elu,
     EmbeddingLookup,
+    Exp,
+    Floor,
     FullyConnected,
+    Gelu,
+    HardSwish,
+    LeakyRelu,
+    Log,
     Logistic,
     MaxPool2D,
     Mean,
     Mul,
+    Neg,
     Op,
     Pad,
     Padding2D,
@@ -38,8 +49,14 @@ from crtexport.ir.ops import (
     ReduceProd,
     Relu,
     Relu6,
+    ReluN1To1,
     Reshape,
+    Round,
+    Rsqrt,
+    Sin,
     Softmax,
+    Sqrt,
+    Square,
     Sub,
     Sum,
     Tanh,
@@ -57,6 +74,10 @@ def types(*shapes: Shape, dtype: DType = F32) -> tuple[TensorType, ...]:
 
 
 WIDE = Padding2D(1, 2, 0, 1)
+ELEMENTARY = (
+    Abs, Ceil, Cos, Elu, Exp, Floor, Gelu, HardSwish, LeakyRelu, Log, Neg, ReluN1To1, Round, Rsqrt,
+    Sin, Sqrt, Square,
+)
 GOOD: list[tuple[Op, tuple[Shape, ...], Shape]] = [
     (Conv2D(), ((2, 5, 6, 3), (4, 3, 2, 3), (4,)), (2, 3, 5, 4)),
     (Conv2D((2, 3), (1, 1), WIDE), ((1, 5, 6, 3), (4, 3, 2, 3)), (1, 3, 2, 4)),
@@ -93,6 +114,7 @@ GOOD: list[tuple[Op, tuple[Shape, ...], Shape]] = [
     (Tanh(), ((),), ()),
     (Relu(), ((2, 3),), (2, 3)),
     (Relu6(), ((2, 3),), (2, 3)),
+    *((kind(), ((2, 3),), (2, 3)) for kind in ELEMENTARY),
     (Quantize(), ((2, 3),), (2, 3)),
     (ReadVariable(), ((2, 3),), (2, 3)),
 ]

@@ -4,12 +4,24 @@ from __future__ import annotations
 
 from crtexport.errors import CrtExportError
 from crtexport.ir.infer.base import Given, infers, same
-from crtexport.ir.ops import Logistic, Relu, Relu6, Softmax, Tanh
+from crtexport.ir.ops import (
+    Elu,
+    Gelu,
+    HardSwish,
+    LeakyRelu,
+    Logistic,
+    Op,
+    Relu,
+    Relu6,
+    ReluN1To1,
+    Softmax,
+    Tanh,
+)
 from crtexport.ir.types import TensorType
 
 
-@infers(Logistic, Tanh, Relu, Relu6)
-def unary(_op: Logistic | Tanh | Relu | Relu6, given: Given) -> tuple[TensorType, ...]:
+@infers(Elu, Gelu, HardSwish, LeakyRelu, Logistic, Relu, Relu6, ReluN1To1, Tanh)
+def unary(_op: Op, given: Given) -> tuple[TensorType, ...]:
     return (same(given[0]),)
 
 

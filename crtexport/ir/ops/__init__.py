@@ -7,7 +7,18 @@ weights (units, depth). Tensors that an importer found constant and that only st
 
 from __future__ import annotations
 
-from crtexport.ir.ops.activation import Logistic, Relu, Relu6, Softmax, Tanh
+from crtexport.ir.ops.activation import (
+    Elu,
+    Gelu,
+    HardSwish,
+    LeakyRelu,
+    Logistic,
+    Relu,
+    Relu6,
+    ReluN1To1,
+    Softmax,
+    Tanh,
+)
 from crtexport.ir.ops.arithmetic import (
     Add,
     AddN,
@@ -49,6 +60,20 @@ from crtexport.ir.ops.reduce import (
 )
 from crtexport.ir.ops.shape import Concatenation, Pad, Reshape
 from crtexport.ir.ops.state import AssignVariable, ReadVariable
+from crtexport.ir.ops.unary import (
+    Abs,
+    Ceil,
+    Cos,
+    Exp,
+    Floor,
+    Log,
+    Neg,
+    Round,
+    Rsqrt,
+    Sin,
+    Sqrt,
+    Square,
+)
 from crtexport.ir.ops.weighted import (
     BatchMatMul,
     Conv2D,
@@ -67,13 +92,15 @@ Op = (
     | Reshape | Pad | Concatenation
     | Mean | Sum | ReduceMax | ReduceMin | ReduceProd | ReduceAny | ReduceAll
     | ArgMax | ArgMin | CumSum
-    | Softmax | Logistic | Tanh | Relu | Relu6
+    | Softmax | Logistic | Tanh | Relu | Relu6 | ReluN1To1 | LeakyRelu | Elu | Gelu | HardSwish
+    | Abs | Neg | Square | Exp | Log | Sqrt | Rsqrt | Sin | Cos | Ceil | Floor | Round
     | Quantize | Dequantize
     | ReadVariable | AssignVariable
 )
 """Any operator."""
 
 __all__ = [
+    "Abs",
     "Activation",
     "Add",
     "AddN",
@@ -82,22 +109,31 @@ __all__ = [
     "AssignVariable",
     "AveragePool2D",
     "BatchMatMul",
+    "Ceil",
     "Concatenation",
     "Conv2D",
+    "Cos",
     "CumSum",
     "DepthwiseConv2D",
     "Dequantize",
     "Div",
     "Elementwise",
+    "Elu",
     "EmbeddingLookup",
     "Equal",
+    "Exp",
+    "Floor",
     "FloorDiv",
     "FloorMod",
     "FullyConnected",
+    "Gelu",
     "Greater",
     "GreaterEqual",
+    "HardSwish",
+    "LeakyRelu",
     "Less",
     "LessEqual",
+    "Log",
     "LogicalAnd",
     "LogicalNot",
     "LogicalOr",
@@ -107,6 +143,7 @@ __all__ = [
     "Mean",
     "Minimum",
     "Mul",
+    "Neg",
     "NotEqual",
     "Op",
     "Pad",
@@ -120,9 +157,15 @@ __all__ = [
     "ReduceProd",
     "Relu",
     "Relu6",
+    "ReluN1To1",
     "Reshape",
+    "Round",
+    "Rsqrt",
     "Select",
+    "Sin",
     "Softmax",
+    "Sqrt",
+    "Square",
     "SquaredDifference",
     "Stateful",
     "Sub",

@@ -32,3 +32,32 @@ class Relu(Elementwise):
 @dataclass(frozen=True)
 class Relu6(Elementwise):
     """min(max(x, 0), 6) elementwise."""
+
+
+@dataclass(frozen=True)
+class ReluN1To1(Elementwise):
+    """min(max(x, -1), 1) elementwise."""
+
+
+@dataclass(frozen=True)
+class LeakyRelu(Elementwise):
+    """x where it is positive, alpha*x elsewhere."""
+
+    alpha: float = 0.2
+
+
+@dataclass(frozen=True)
+class Elu(Elementwise):
+    """x where it is positive, exp(x) - 1 elsewhere."""
+
+
+@dataclass(frozen=True)
+class Gelu(Elementwise):
+    """x times the normal distribution function at x; ``approximate``: with a hyperbolic tangent."""
+
+    approximate: bool = False
+
+
+@dataclass(frozen=True)
+class HardSwish(Elementwise):
+    """x * min(max(x + 3, 0), 6) / 6 elementwise."""

@@ -1,0 +1,66 @@
+"""Decoders of functions of one input."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+import tflite
+from tflite import BuiltinOperator, BuiltinOptions
+
+from crtexport.errors import CrtExportError
+from crtexport.importers.tflite.operators import Decoded, Decoder, Operator, plain
+from crtexport.ir.ops import (
+    Abs,
+    Ceil,
+    Cos,
+    Elu,
+    Exp,
+    Floor,
+    Gelu,
+    HardSwish,
+    LeakyRelu,
+    Log,
+    Neg,
+    ReluN1To1,
+    Round,
+    Rsqrt,
+    Sin,
+    Sqrt,
+    Square,
+)
+
+
+def _leaky_relu(source: Operator) -> Decoded:
+    options = source.options(tflite.LeakyReluOptions, BuiltinOptions.LeakyReluOptions)
+    alpha = source.reader.get(options.Alpha)
+    if not math.isfinite(alpha):
+        raise CrtExportError(f"alpha must be finite, found {alpha}")
+    return LeakyRelu(alpha), source.inputs
+
+
+def _gelu(source: Operator) -> Decoded:
+    options = source.optional_options(tflite.GeluOptions, BuiltinOptions.GeluOptions)
+    approximate = bool(source.reader.get(options.Approximate)) if options else False
+    return Gelu(approximate), source.inputs
+
+
+DECODERS: Mapping[int, Decoder] = {
+    BuiltinOperator.ABS: plain(Abs()),
+    BuiltinOperator.NEG: plain(Neg()),
+    BuiltinOperator.SQUARE: plain(Square()),
+    BuiltinOperator.EXP: plain(Exp()),
+    BuiltinOperator.LOG: plain(Log()),
+    BuiltinOperator.SQRT: plain(Sqrt()),
+    BuiltinOperator.RSQRT: plain(Rsqrt()),
+    BuiltinOperator.SIN: plain(Sin()),
+    BuiltinOperator.COS: plain(Cos()),
+    BuiltinOperator.CEIL: plain(Ceil()),
+    BuiltinOperator.FLOOR: plain(Floor()),
+    BuiltinOperator.ROUND: plain(Round()),
+    BuiltinOperator.RELU_N1_TO_1: plain(ReluN1To1()),
+    BuiltinOperator.LEAKY_RELU: _leaky_relu,
+    BuiltinOperator.ELU: plain(Elu()),
+    BuiltinOperator.GELU: _gelu,
+    BuiltinOperator.HARD_SWISH: plain(HardSwish()),
+}
