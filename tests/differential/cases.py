@@ -73,21 +73,15 @@ def concatenation(draw: Draw, dtype: str) -> Case:
 
 CASES: dict[str, Callable[[Draw, str], Case]] = {
     f.__name__: f
-    for f in (reshape, pad, mean, concatenation)
+    for f in (reshape, pad, concatenation)
 }
 CASES |= cases_arithmetic.CASES | cases_weighted.CASES | cases_state.CASES
-CASES |= cases_unary.CASES
+CASES |= cases_unary.CASES | cases_reduce.CASES
 
-DTYPES: dict[str, tuple[str, ...]] = {**cases_arithmetic.DTYPES, **cases_weighted.DTYPES, **cases_unary.DTYPES, **cases_state.DTYPES}
-    for f in (
-        average_pool_2d, max_pool_2d, add, sub, mul, reshape, pad, concatenation, softmax,
-        logistic, tanh, relu, relu6, quantize, dequantize,
-    )
+DTYPES: dict[str, tuple[str, ...]] = {
+    **cases_arithmetic.DTYPES, **cases_weighted.DTYPES, **cases_unary.DTYPES, **cases_state.DTYPES,
+    **cases_reduce.DTYPES,
 }
-CASES |= cases_reduce.CASES
-CASES |= cases_weighted.CASES
-
-DTYPES: dict[str, tuple[str, ...]] = {**cases_reduce.DTYPES, **cases_weighted.DTYPES}
 """The element types that a case is made for, where they aren't int8 and float32."""
 
 PAIRS = [(name, dtype) for name in CASES for dtype in DTYPES.get(name, ("int8", "float32"))]
