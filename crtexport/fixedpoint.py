@@ -86,6 +86,27 @@ def multiply_wide_by_quantized_multiplier(value: int, multiplier: int, shift: in
     return wrap32((value * reduced_multiplier(multiplier) + (1 << (total - 1))) >> total)
 
 
+def power_of_two(scale: float) -> int | None:
+    """The exponent of a scale that is a power of two, give or take 0.07 %: TFLite's
+    ``CheckedLog2``; None of others."""
+    exponent = math.log2(scale)
+    nearest = round_half_away(exponent)
+    return nearest if abs(exponent - nearest) < 1e-3 else None
+
+
+def shifts_between(scales: tuple[float, float], result: float) -> tuple[int, int] | None:
+    """What int16 operands on two ``scales`` are shifted right by to meet on the scale ``result``.
+
+    None where TFLite doesn't shift: unless all are powers of two, one of the operands is on the
+    scale of the result, and the other on a finer one by at most 2**15.
+    """
+    exponents = [power_of_two(scale) for scale in (*scales, result)]
+    shifts = [exponents[2] - e for e in exponents[:2] if e is not None and exponents[2] is not None]
+    if len(shifts) < 2 or min(shifts) != 0 or max(shifts) > 15:
+        return None
+    return shifts[0], shifts[1]
+
+
 # ---- gemmlowp fixed point with 31-bit fractions, as used by the softmax of integer networks ----
 
 

@@ -24,6 +24,7 @@ import numpy as np
 import numpy.typing as npt
 import tflite
 
+from crtexport.simulation.forms_arithmetic import FIRST_VERSIONS
 from tests.support import require_module
 
 OPTION_KINDS = {
@@ -87,6 +88,7 @@ _VERSIONS: Mapping[str, Mapping[str, int]] = {
     "FULLY_CONNECTED": {"int8": 4, "int16": 7, "hybrid": 3, "keep": 5},
     "TRANSPOSE_CONV": {"int32": 3},  # of the first input, which is the output's shape
     "RESHAPE": {},
+    **{code: {} for code in FIRST_VERSIONS},
     **dict.fromkeys(
         ("DIV", "FLOOR_DIV", "FLOOR_MOD", "MAXIMUM", "MINIMUM", "EQUAL", "NOT_EQUAL", "GREATER",
          "GREATER_EQUAL", "LESS", "LESS_EQUAL", "SQUARED_DIFFERENCE"), {},

@@ -190,8 +190,16 @@ def eq(a: Expr, b: Expr) -> Expr:
     return _compare(CompareOp.EQ, a, b)
 
 
+def ne(a: Expr, b: Expr) -> Expr:
+    return _compare(CompareOp.NE, a, b)
+
+
 def lt(a: Expr, b: Expr) -> Expr:
     return _compare(CompareOp.LT, a, b)
+
+
+def le(a: Expr, b: Expr) -> Expr:
+    return _compare(CompareOp.LE, a, b)
 
 
 def ge(a: Expr, b: Expr) -> Expr:

@@ -1,41 +1,47 @@
-"""ADD, SUB and MUL with NumPy broadcasting, int8 and float32."""
+"""ADD, SUB, MUL, MAXIMUM, MINIMUM, SQUARED_DIFFERENCE and ADD_N, with NumPy broadcasting."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import ExitStack
 
-import numpy as np
-
-from crtexport.fixedpoint import quantize_multiplier
-from crtexport.ir.ops import Activation, Add, Mul, Sub
-from crtexport.ir.types import DType, Rounding
+from crtexport.ir.ops import Activation, Add, AddN, Maximum, Minimum, Mul, SquaredDifference, Sub
+from crtexport.ir.types import DType
 from crtexport.kernels.build import (
     KernelBuilder,
     add,
     cast,
     clamp,
     const,
-    i32,
     load,
+    max_,
+    min_,
     mul,
-    shl,
     sub,
+    wrap_add,
+    wrap_mul,
+    wrap_sub,
 )
-from crtexport.kernels.ir import Expr, Scalar
-from crtexport.kernels.registry import Context, Lowered, Lowering, lowers
-from crtexport.kernels.requantize import (
-    Multiplier,
-    Requantizer,
-    activation_range,
-    float_range,
-    quantized_result,
+from crtexport.kernels.ir import ARITHMETIC, Expr, Scalar
+from crtexport.kernels.registry import SCALAR_OF, Context, Lowered, Lowering, lowers
+from crtexport.kernels.requantize import float_range
+from crtexport.kernels.rules import same_types
+from crtexport.kernels.scaled import (
+    SCALED,
+    Product,
+    ShiftedSum,
+    Squares,
+    Sum,
+    one_scale_each,
+    positive_clamp,
+    shiftable,
 )
-from crtexport.kernels.rules import FLOAT_OR_INT8, quantized_weights, same_types
 
-BINARY_RULES = (same_types(*FLOAT_OR_INT8), quantized_weights)
-FLOAT_OPS: dict[str, Callable[[Expr, Expr], Expr]] = {"add": add, "sub": sub, "mul": mul}
-ADD_LEFT_SHIFT = 20  # TFLite: headroom that int8 inputs of ADD and SUB are raised by
+WHOLE = (DType.INT32, DType.INT64)
+ANY_NUMBER = (DType.FLOAT32, *SCALED, *WHOLE)
+
+Compute = Callable[[Expr, Expr], Expr]
+"""The stored result of two loaded operands."""
 
 
 def broadcast_loops(
@@ -67,104 +73,144 @@ def broadcast_loops(
     return positions, out
 
 
-def _binary(context: Context, name: str, activation: Activation) -> Lowered:
+def binary(context: Context, name: str, prepare: Callable[[Lowering], Compute]) -> Lowered:
+    """output = compute(input1, input2) for each pair of elements; ``prepare`` gives ``compute``."""
     lowering = Lowering(name, context)
     b = lowering.b
     first, second = lowering.input(0, "input1"), lowering.input(1, "input2")
-    output_type = context.output()
-    is_float = output_type.dtype is DType.FLOAT32
-    integer = None if is_float else _IntegerBinary(lowering, activation)
-    output = lowering.output()
-    if 0 in output_type.shape:
+    compute = prepare(lowering)
+    output, shape = lowering.output(), context.output().shape
+    if 0 in shape:
         return lowering.finish()
     with ExitStack() as stack:
         (i, j), out = broadcast_loops(
-            b, stack, [context.input(0).shape, context.input(1).shape], output_type.shape
+            b, stack, [context.input(0).shape, context.input(1).shape], shape
         )
-        a, c = load(first, i), load(second, j)
-        if integer is not None:
-            result = integer(a, c)
-        else:
-            op: Callable[[Expr, Expr], Expr] = FLOAT_OPS[name]
-            result = clamp(b.let("result", op(a, c)), *float_range(activation))
-        b.store(output, out, result)
+        b.store(output, out, compute(load(first, i), load(second, j)))
     return lowering.finish()
 
 
-class _IntegerBinary:
-    """The int8 arithmetic of TFLite's reference ADD, SUB (``add.h``, ``sub.h``) and MUL."""
-
-    def __init__(self, lowering: Lowering, activation: Activation) -> None:
-        context, self.b = lowering.context, lowering.b
-        self.op = context.node.op
-        self.inputs: list[Requantizer] = []
-        quants = [context.quant(context.input(i)) for i in (0, 1)]
-        out = context.quant(context.output())
-        self.zeros = [q.zero_point[0] for q in quants]
-        self.zero_out = out.zero_point[0]
-        self.bounds = activation_range(activation, context.output())
-        s1, s2 = quants[0].scale[0], quants[1].scale[0]
-        rounding = Rounding.DOUBLE
-        if isinstance(self.op, Mul):
-            real = float(np.float32(s1) * np.float32(s2) / np.float32(out.scale[0]))
-            bound = 255 * 255
-        else:
-            twice = 2.0 * max(s1, s2)
-            real = twice / ((1 << ADD_LEFT_SHIFT) * out.scale[0])
-            bound = 2 * 256 << ADD_LEFT_SHIFT
-            self.inputs = [
-                Requantizer(lowering, Multiplier.of([s / twice]), rounding, 256 << ADD_LEFT_SHIFT)
-                for s in (s1, s2)
-            ]
-        self.result = Requantizer(lowering, _one(real), rounding, bound)
-
-    def __call__(self, a: Expr, c: Expr) -> Expr:
-        raised = [
-            sub(cast(v, Scalar.I32), i32(z)) for v, z in zip((a, c), self.zeros, strict=True)
-        ]
-        if isinstance(self.op, Mul):
-            raw = self.b.let("raw", mul(raised[0], raised[1]))
-        else:
-            scaled = [
-                self.b.let("scaled", requantize(
-                    self.b.let("raised", shl(v, i32(ADD_LEFT_SHIFT))), const(0)
-                ))
-                for v, requantize in zip(raised, self.inputs, strict=True)
-            ]
-            combine = sub if isinstance(self.op, Sub) else add
-            raw = self.b.let("raw", combine(scaled[0], scaled[1]))
-        return quantized_result(
-            self.result(raw, const(0)), self.zero_out, self.bounds, Scalar.I8
-        )
+def work_type(dtype: DType) -> Scalar:
+    """What elements of ``dtype`` are computed in."""
+    scalar = SCALAR_OF[dtype]
+    return scalar if scalar in ARITHMETIC else Scalar.I32
 
 
-def _one(real: float) -> Multiplier:
-    mantissa, shift = quantize_multiplier(real)
-    return Multiplier((mantissa,), (shift,))
+def directly(
+    function: Callable[[Expr, Expr], Expr], activation: Activation = Activation.NONE
+) -> Callable[[Lowering], Compute]:
+    """A function of the stored numbers themselves, with a fused clamp."""
+
+    def prepare(lowering: Lowering) -> Compute:
+        context = lowering.context
+        work, stored = work_type(context.input(0).dtype), SCALAR_OF[context.output().dtype]
+
+        def compute(a: Expr, c: Expr) -> Expr:
+            result = lowering.b.let("result", function(cast(a, work), cast(c, work)))
+            return cast(clamp(result, *float_range(activation)), stored)
+
+        return compute
+
+    return prepare
 
 
-@lowers(Add, *BINARY_RULES)
+def _arithmetic(
+    context: Context, name: str, activation: Activation,
+    functions: tuple[Callable[[Expr, Expr], Expr], Callable[[Expr, Expr], Expr]],
+    scaled: Callable[[Lowering], Compute],
+) -> Lowered:
+    """``functions``: for floats, and for whole numbers, which wrap."""
+    dtype = context.input(0).dtype
+    if dtype in SCALED:
+        return binary(context, name, scaled)
+    return binary(
+        context, name, directly(functions[0 if dtype is DType.FLOAT32 else 1], activation)
+    )
+
+
+ARITHMETIC_RULES = (same_types(*ANY_NUMBER), one_scale_each)
+
+
+@lowers(Add, *ARITHMETIC_RULES, shiftable)
 def add_(context: Context) -> Lowered:
-    """input1 + input2."""
+    """input1 + input2; int32 and int64 wrap."""
     op = context.node.op
     if not isinstance(op, Add):
         raise TypeError(op)
-    return _binary(context, "add", op.activation)
+    kind = ShiftedSum if op.power_of_two_scales else Sum
+    return _arithmetic(
+        context, "add", op.activation, (add, wrap_add), lambda lo: kind(lo, op.activation, add)
+    )
 
 
-@lowers(Sub, *BINARY_RULES)
+@lowers(Sub, *ARITHMETIC_RULES, shiftable)
 def sub_(context: Context) -> Lowered:
-    """input1 - input2."""
+    """input1 - input2; int32 and int64 wrap."""
     op = context.node.op
     if not isinstance(op, Sub):
         raise TypeError(op)
-    return _binary(context, "sub", op.activation)
+    kind = ShiftedSum if op.power_of_two_scales else Sum
+    return _arithmetic(
+        context, "sub", op.activation, (sub, wrap_sub), lambda lo: kind(lo, op.activation, sub)
+    )
 
 
-@lowers(Mul, *BINARY_RULES)
+@lowers(Mul, same_types(*ANY_NUMBER, DType.UINT32), one_scale_each, positive_clamp)
 def mul_(context: Context) -> Lowered:
-    """input1 * input2."""
+    """input1 * input2; int32, uint32 and int64 wrap."""
     op = context.node.op
     if not isinstance(op, Mul):
         raise TypeError(op)
-    return _binary(context, "mul", op.activation)
+    return _arithmetic(
+        context, "mul", op.activation, (mul, wrap_mul), lambda lo: Product(lo, op.activation)
+    )
+
+
+@lowers(Maximum, same_types(*ANY_NUMBER))
+def maximum(context: Context) -> Lowered:
+    """The larger of the stored numbers, whatever their scales."""
+    return binary(context, "maximum", directly(lambda a, c: max_(c, a)))
+
+
+@lowers(Minimum, same_types(*ANY_NUMBER))
+def minimum(context: Context) -> Lowered:
+    """The smaller of the stored numbers, whatever their scales."""
+    return binary(context, "minimum", directly(lambda a, c: min_(c, a)))
+
+
+@lowers(
+    SquaredDifference, same_types(DType.FLOAT32, DType.INT8, DType.INT16, DType.INT32),
+    one_scale_each,
+)
+def squared_difference(context: Context) -> Lowered:
+    """(input1 - input2) squared; int32 wraps."""
+    dtype = context.input(0).dtype
+    if dtype in SCALED:
+        return binary(context, "squared_difference", Squares)
+
+    def prepare(lowering: Lowering) -> Compute:
+        minus, times = (sub, mul) if dtype is DType.FLOAT32 else (wrap_sub, wrap_mul)
+
+        def compute(a: Expr, c: Expr) -> Expr:
+            difference = lowering.b.let("difference", minus(a, c))
+            return times(difference, difference)
+
+        return compute
+
+    return binary(context, "squared_difference", prepare)
+
+
+@lowers(AddN, same_types(DType.FLOAT32, DType.INT32))
+def add_n(context: Context) -> Lowered:
+    """The sum of all inputs, from the first on; int32 wraps."""
+    lowering = Lowering("add_n", context)
+    b = lowering.b
+    inputs = [lowering.input(i, f"input{i + 1}") for i in range(len(context.node.inputs))]
+    output = lowering.output()
+    plus = add if context.output().dtype is DType.FLOAT32 else wrap_add
+    with b.loop("i", context.output().elements) as i:
+        total: Expr = load(inputs[0], i)
+        for source in inputs[1:]:
+            total = plus(total, load(source, i))
+        b.store(output, i, total)
+    return lowering.finish()

@@ -24,15 +24,13 @@ from crtexport.kernels.conv import image_axes, window_taps
 from crtexport.kernels.ir import Buffer, Expr, Scalar, Var
 from crtexport.kernels.registry import Context, Lowered, Lowering, lowers
 from crtexport.kernels.requantize import activation_range, float_range
-from crtexport.kernels.rules import (
-    FLOAT_OR_INT8,
-    equal_quantization,
-    quantized_weights,
-    rank,
-    same_types,
-)
+from crtexport.kernels.rules import rank, same_types
+from crtexport.kernels.scaled import SCALED, one_scale_each, same_scales
 
-POOL_RULES = (rank(4), same_types(*FLOAT_OR_INT8), quantized_weights, equal_quantization)
+POOL_RULES = (rank(4), same_types(DType.FLOAT32, *SCALED), one_scale_each, same_scales)
+
+LOWEST = -3.4028234663852886e38
+"""What TFLite starts a maximum of floats from."""
 
 
 def _pool(context: Context, op: AveragePool2D | MaxPool2D, name: str, average: bool) -> Lowered:
@@ -43,7 +41,7 @@ def _pool(context: Context, op: AveragePool2D | MaxPool2D, name: str, average: b
     is_float = context.input(0).dtype is DType.FLOAT32
     work = Scalar.F32 if is_float else Scalar.I32
     start: Expr = const(0, work) if average else (
-        f32(float("-inf")) if is_float else i32(context.input(0).dtype.limits[0])
+        f32(LOWEST) if is_float else i32(context.input(0).dtype.limits[0])
     )
     axes = image_axes(x, op.stride, (1, 1), op.padding)
     with (

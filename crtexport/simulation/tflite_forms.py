@@ -17,8 +17,6 @@ from crtexport.ir.ops import (
     FullyConnected,
     Logistic,
     MaxPool2D,
-    Mean,
-    Mul,
     Op,
     Pad,
     Quantize,
@@ -29,8 +27,13 @@ from crtexport.ir.ops import (
     Tanh,
 )
 from crtexport.ir.types import DType
-from crtexport.simulation import forms_arithmetic, forms_state, forms_unary, forms_weighted
-from crtexport.simulation import forms_reduce, forms_weighted
+from crtexport.simulation import (
+    forms_arithmetic,
+    forms_reduce,
+    forms_state,
+    forms_unary,
+    forms_weighted,
+)
 from crtexport.simulation.forms_weighted import sums
 from crtexport.simulation.tflite_form import Form, Former, Value, clamp, integers
 

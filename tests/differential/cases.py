@@ -7,24 +7,21 @@ for it. Families of their own: ``cases_<family>.py``, with ``CASES`` and ``DTYPE
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
-import numpy as np
-
-from tests.differential import cases_arithmetic, cases_state, cases_unary, cases_weighted
-from tests.differential import cases_reduce, cases_weighted
+from tests.differential import (
+    cases_arithmetic,
+    cases_reduce,
+    cases_state,
+    cases_unary,
+    cases_weighted,
+)
 from tests.differential.draw import (
     Array,
     Case,
     Draw,
     SeededDraw,
-    activation,
-    geometry,
     quantization,
-    same_or_valid,
-    scale,
     values,
-    zero,
 )
 from tests.tflite_builder import ModelBuilder
 
@@ -79,8 +76,7 @@ CASES |= cases_arithmetic.CASES | cases_weighted.CASES | cases_state.CASES
 CASES |= cases_unary.CASES | cases_reduce.CASES
 
 DTYPES: dict[str, tuple[str, ...]] = {
-    **cases_arithmetic.DTYPES, **cases_weighted.DTYPES, **cases_unary.DTYPES, **cases_state.DTYPES,
-    **cases_reduce.DTYPES,
+    **cases_arithmetic.DTYPES, **cases_weighted.DTYPES, **cases_unary.DTYPES, **cases_state.DTYPES, **cases_reduce.DTYPES,
 }
 """The element types that a case is made for, where they aren't int8 and float32."""
 

@@ -63,6 +63,7 @@ from crtexport.ir.ops import (
     TransposeConv2D,
 )
 from crtexport.ir.types import DType, TensorType
+from tests.ir.test_infer_elementwise import GOOD as ELEMENTWISE
 
 F32, F16, I8, U8 = DType.FLOAT32, DType.FLOAT16, DType.INT8, DType.UINT8
 I16, I32, I64 = DType.INT16, DType.INT32, DType.INT64
@@ -129,8 +130,9 @@ def test_shape(op: Op, shapes: tuple[Shape, ...], expected: Shape) -> None:
 
 
 def test_every_operator_is_here() -> None:
+    elementwise = {type(op) for op, _, _ in ELEMENTWISE}
     elsewhere = {ArgMax, ArgMin, AssignVariable, Dequantize, EmbeddingLookup}
-    assert {type(op) for op, _, _ in GOOD} | elsewhere == set(get_args(Op))
+    assert {type(op) for op, _, _ in GOOD} | elsewhere | elementwise == set(get_args(Op))
 
 
 @pytest.mark.parametrize(

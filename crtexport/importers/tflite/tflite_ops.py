@@ -12,8 +12,13 @@ import tflite
 from tflite import BuiltinOperator, BuiltinOptions
 
 from crtexport.errors import CrtExportError
-from crtexport.importers.tflite import ops_arithmetic, ops_state, ops_unary, ops_weighted
-from crtexport.importers.tflite import ops_reduce, ops_weighted
+from crtexport.importers.tflite import (
+    ops_arithmetic,
+    ops_reduce,
+    ops_state,
+    ops_unary,
+    ops_weighted,
+)
 from crtexport.importers.tflite.operators import (
     Decoded,
     Decoder,
@@ -27,8 +32,6 @@ from crtexport.ir.ops import (
     Dequantize,
     Logistic,
     MaxPool2D,
-    Mean,
-    Mul,
     Pad,
     Quantize,
     Relu,

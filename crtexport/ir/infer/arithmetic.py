@@ -1,19 +1,48 @@
-"""Elementwise operators of two inputs."""
+"""Elementwise operators of two or more numbers."""
 
 from __future__ import annotations
 
 from crtexport.errors import CrtExportError
-from crtexport.ir.infer.base import Given, infers
-from crtexport.ir.ops import Add, Mul, Sub
+from crtexport.ir.infer.base import Given, infers, same
+from crtexport.ir.ops import (
+    Add,
+    AddN,
+    Div,
+    FloorDiv,
+    FloorMod,
+    Maximum,
+    Minimum,
+    Mul,
+    Op,
+    SquaredDifference,
+    Sub,
+)
 from crtexport.ir.types import TensorType
 
 
-@infers(Add, Sub, Mul, required=2)
-def broadcast(_op: Add | Sub | Mul, given: Given) -> tuple[TensorType, ...]:
-    left, right = given[0], given[1]
+@infers(
+    Add, Sub, Mul, Div, FloorDiv, FloorMod, Maximum, Minimum, SquaredDifference, required=2
+)
+def broadcast(_op: Op, given: Given) -> tuple[TensorType, ...]:
+    left, right = alike(given[0], given[1])
+    return (TensorType(left.dtype, broadcast_shape(left, right)),)
+
+
+@infers(AddN, most=None)
+def add_n(_op: AddN, given: Given) -> tuple[TensorType, ...]:
+    first = given[0]
+    for other in given.all()[1:]:
+        alike(first, other)
+        if other.shape != first.shape:
+            raise CrtExportError(f"the inputs differ in shape: {first} and {other}")
+    return (same(first),)
+
+
+def alike(left: TensorType, right: TensorType) -> tuple[TensorType, TensorType]:
+    """Two inputs that must have one element type."""
     if left.dtype is not right.dtype:
         raise CrtExportError(f"the inputs differ in type: {left} and {right}")
-    return (TensorType(left.dtype, broadcast_shape(left, right)),)
+    return left, right
 
 
 def broadcast_shape(left: TensorType, right: TensorType) -> tuple[int, ...]:

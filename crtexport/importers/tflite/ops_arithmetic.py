@@ -1,0 +1,93 @@
+"""Elementwise operators of two or three inputs of .tflite files."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import tflite
+from tflite import BuiltinOperator, BuiltinOptions
+
+from crtexport.fixedpoint import shifts_between
+from crtexport.importers.tflite.operators import Decoded, Decoder, Operator, plain
+from crtexport.ir.ops import (
+    Add,
+    AddN,
+    Div,
+    Equal,
+    FloorDiv,
+    FloorMod,
+    Greater,
+    GreaterEqual,
+    Less,
+    LessEqual,
+    LogicalAnd,
+    LogicalNot,
+    LogicalOr,
+    Maximum,
+    Minimum,
+    Mul,
+    NotEqual,
+    Select,
+    SquaredDifference,
+    Sub,
+)
+from crtexport.ir.types import DType
+
+
+def _sum(kind: type[Add | Sub], table: type, code: int) -> Decoder:
+    def decode(source: Operator) -> Decoded:
+        options = source.optional_options(table, code)
+        wanted = options is not None and source.reader.get(options.PotScaleInt16)
+        return kind(source.activation(options), wanted and _shifts(source)), source.inputs
+
+    return decode
+
+
+def _shifts(source: Operator) -> bool:
+    """Whether the runtime scales the operands of an int16 sum by shifts, where it may."""
+    types = (source.type(0), source.type(1), source.result())
+    scales = [
+        t.quant.scale[0] for t in types
+        if t.dtype is DType.INT16 and t.quant is not None and not any(t.quant.zero_point)
+    ]
+    if len(scales) < len(types) or min(scales) <= 0:
+        return False
+    return shifts_between((scales[0], scales[1]), scales[2]) is not None
+
+
+def _clamped(kind: type[Mul | Div], table: type, code: int) -> Decoder:
+    def decode(source: Operator) -> Decoded:
+        return kind(source.activation(source.optional_options(table, code))), source.inputs
+
+    return decode
+
+
+def _select(source: Operator) -> Decoded:
+    condition, chosen = source.type(0, "condition").shape, source.type(1).shape
+    return Select(rows=len(condition) == 1 and len(chosen) > 1), source.inputs
+
+
+DECODERS: Mapping[int, Decoder] = {
+    BuiltinOperator.ADD: _sum(Add, tflite.AddOptions, BuiltinOptions.AddOptions),
+    BuiltinOperator.SUB: _sum(Sub, tflite.SubOptions, BuiltinOptions.SubOptions),
+    BuiltinOperator.MUL: _clamped(Mul, tflite.MulOptions, BuiltinOptions.MulOptions),
+    BuiltinOperator.DIV: _clamped(Div, tflite.DivOptions, BuiltinOptions.DivOptions),
+    BuiltinOperator.FLOOR_DIV: plain(FloorDiv()),
+    BuiltinOperator.FLOOR_MOD: plain(FloorMod()),
+    BuiltinOperator.MAXIMUM: plain(Maximum()),
+    BuiltinOperator.MINIMUM: plain(Minimum()),
+    BuiltinOperator.SQUARED_DIFFERENCE: plain(SquaredDifference()),
+    BuiltinOperator.ADD_N: plain(AddN()),
+    BuiltinOperator.EQUAL: plain(Equal()),
+    BuiltinOperator.NOT_EQUAL: plain(NotEqual()),
+    BuiltinOperator.GREATER: plain(Greater()),
+    BuiltinOperator.GREATER_EQUAL: plain(GreaterEqual()),
+    BuiltinOperator.LESS: plain(Less()),
+    BuiltinOperator.LESS_EQUAL: plain(LessEqual()),
+    BuiltinOperator.LOGICAL_AND: plain(LogicalAnd()),
+    BuiltinOperator.LOGICAL_OR: plain(LogicalOr()),
+    BuiltinOperator.LOGICAL_NOT: plain(LogicalNot()),
+    BuiltinOperator.SELECT: _select,
+    BuiltinOperator.SELECT_V2: plain(Select()),
+}
+"""The operators of this family, by their code in the file."""
