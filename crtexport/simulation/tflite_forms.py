@@ -45,7 +45,7 @@ FORMERS: Mapping[type[Op], Former] = {
     **forms_arithmetic.FORMERS,
     **forms_unary.FORMERS,
     **forms_weighted.FORMERS,
-    **forms_reduce.FORMERS, **forms_weighted.FORMERS
+    **forms_reduce.FORMERS,
 }
 """How families with files of their own are written."""
 

@@ -410,7 +410,7 @@ def test_all_unsupported_operators_are_listed_at_once(tmp_path: Path) -> None:
         "  REAL: operator 0 ('t1'), operator 3 ('t4')\n"
         "  custom 'My\\nOp': operator 2 ('t3')"
     )
-    assert "CONV_2D, CUMSUM, DEPTHWISE_CONV_2D" in str(caught.value)
+    assert ", CONV_2D, " in str(caught.value)
 
 
 @pytest.mark.parametrize("count", [8, 20, 100, 300])
