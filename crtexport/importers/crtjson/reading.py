@@ -41,7 +41,7 @@ def load_json(path: Path, rounding: Rounding, *, allow_outside: bool = False) ->
             location=str(path),
             hint="put constants into a .safetensors or raw file beside the model",
         )
-    content = head(path, MAX_TEXT)
+    content = head(path, size)  # reading takes as much memory as it may read
     try:
         document = Document.model_validate_json(content.removeprefix(b"\xef\xbb\xbf"))
     except ValidationError as error:
