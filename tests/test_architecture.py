@@ -261,6 +261,8 @@ def test_modules_say_why_they_exist(path: Path) -> None:
 # ---- an operator comes whole or not at all --------------------------------------------------
 
 ATTRIBUTES: dict[str, Any] = {
+    "begin": (0,), "stride": (1,), "sizes": (1,), "permutation": (0,),
+    "multiples": (1,), "block_size": 1, "block": (1,), "crops": ((0, 0),),
     "shape": (1,), "paddings": ((0, 0),), "axes": (0,), "axis": 0, "window": (1, 1),
     "size": (1, 1),
 }

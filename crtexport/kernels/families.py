@@ -9,13 +9,17 @@ from crtexport.kernels import (
     conv,
     divide,
     elementwise,
+    gather,
     matmul,
+    pad,
     pool,
     product,
     quantize,
     reduce,
+    resize,
     shape,
     softmax,
+    split,
     state,
     transpose_conv,
     unary,
@@ -23,8 +27,8 @@ from crtexport.kernels import (
 from crtexport.kernels.registry import LOWERINGS, check, lower
 
 FAMILIES = (
-    activation, arg, compare, conv, divide, elementwise, matmul, pool, product, quantize,
-    reduce, shape, softmax, state, transpose_conv, unary,
+    activation, arg, compare, conv, divide, elementwise, gather, matmul, pad, pool, product,
+    quantize, reduce, resize, shape, softmax, split, state, transpose_conv, unary,
 )
 
 __all__ = ["FAMILIES", "LOWERINGS", "check", "lower"]

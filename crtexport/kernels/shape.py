@@ -1,16 +1,25 @@
-"""RESHAPE (as a copy, where the plan can't make it a view), PAD, CONCATENATION."""
+"""Operators that only copy, in another order or as often as wanted.
+
+RESHAPE is one where the plan can't make it a view.
+"""
 
 from __future__ import annotations
 
-import math
-from contextlib import ExitStack
+from collections.abc import Sequence
 
-from crtexport.ir.ops import Activation, Concatenation, Pad, Reshape
-from crtexport.ir.types import DType
-from crtexport.kernels.build import add, and_, const, f32, flat_index, ge, load, lt, sub
-from crtexport.kernels.ir import Const, Expr
+from crtexport.ir.ops import (
+    BroadcastTo,
+    DepthToSpace,
+    Reshape,
+    Slice,
+    SpaceToDepth,
+    Tile,
+    Transpose,
+)
+from crtexport.kernels.build import load
+from crtexport.kernels.move import Axis, move, strides
 from crtexport.kernels.registry import SCALAR_OF, Context, Lowered, Lowering, lowers
-from crtexport.kernels.rules import equal_quantization, same_types
+from crtexport.kernels.rules import same_types
 
 COPYABLE = tuple(SCALAR_OF)
 
@@ -25,68 +34,101 @@ def reshape(context: Context) -> Lowered:
     return lowering.finish()
 
 
-@lowers(Pad, same_types(DType.FLOAT32, DType.INT8, DType.UINT8), equal_quantization)
-def pad(context: Context) -> Lowered:
-    """The input inside a frame of real 0 (the zero point of quantized tensors)."""
-    op = context.node.op
-    if not isinstance(op, Pad):
-        raise TypeError(op)
-    lowering = Lowering("pad", context)
-    b, x, y = lowering.b, context.input(0), context.output()
+def _copied(context: Context, name: str, axes: Sequence[Axis], start: int = 0) -> Lowered:
+    """A kernel of one input and one output that is loops over ``axes``."""
+    lowering = Lowering(name, context)
     source, output = lowering.input(0, "input"), lowering.output()
-    zero: Expr = (
-        f32(0.0) if y.dtype is DType.FLOAT32
-        else Const(y.quant.zero_point[0] if y.quant else 0, SCALAR_OF[y.dtype])
-    )
-    if 0 in y.shape:
-        return lowering.finish()
-    with ExitStack() as stack:
-        outs = [stack.enter_context(b.loop(f"i{axis}", n)) for axis, n in enumerate(y.shape)]
-        at = flat_index(outs, y.shape)
-        ins: list[Expr] = []
-        conditions: list[Expr] = []
-        for axis, (before, after) in enumerate(op.paddings):
-            position = b.let(f"s{axis}", sub(outs[axis], const(before)))
-            ins.append(position)
-            if before:
-                conditions.append(ge(position, const(0)))
-            if after:
-                conditions.append(lt(position, const(x.shape[axis])))
-        with b.if_(and_(*conditions) if conditions else None):
-            b.store(output, at, load(source, flat_index(ins, x.shape)))
-        if conditions:
-            with b.else_():
-                b.store(output, at, zero)
+    move(lowering.b, source, output, axes, start)
     return lowering.finish()
 
 
-def no_activation(context: Context) -> str | None:
-    """A concatenation can't have a fused activation."""
+@lowers(Transpose, same_types(*COPYABLE))
+def transpose(context: Context) -> Lowered:
+    """Axes in another order; axes that stay neighbours are copied as one."""
     op = context.node.op
-    if isinstance(op, Concatenation) and op.activation is not Activation.NONE:
-        return f"found {op.activation.value}"
-    return None
-
-
-@lowers(Concatenation, same_types(*COPYABLE), equal_quantization, no_activation)
-def concatenation(context: Context) -> Lowered:
-    """Inputs side by side along one axis."""
-    op = context.node.op
-    if not isinstance(op, Concatenation):
+    if not isinstance(op, Transpose):
         raise TypeError(op)
-    lowering = Lowering("concatenation", context)
-    b, y = lowering.b, context.output()
-    count = len(context.node.inputs)
-    sources = [lowering.input(i, f"input{i + 1}") for i in range(count)]
-    output = lowering.output()
-    outer = math.prod(y.shape[: op.axis])
-    row = math.prod(y.shape[op.axis :])
-    with b.loop("outer", outer) as o:
-        start = 0
-        for position, source in enumerate(sources):
-            chunk = math.prod(context.input(position).shape[op.axis :])
-            with b.loop("i", chunk) as i:
-                at = add(flat_index([o, i], (outer, row)), const(start))
-                b.store(output, at, load(source, flat_index([o, i], (outer, chunk))))
-            start += chunk
-    return lowering.finish()
+    shape, source = context.output().shape, strides(context.input(0).shape)
+    axes = [
+        Axis(extent, source[axis], step)
+        for extent, axis, step in zip(shape, op.permutation, strides(shape), strict=True)
+    ]
+    return _copied(context, "transpose", axes)
+
+
+@lowers(Slice, same_types(*COPYABLE))
+def slice_(context: Context) -> Lowered:
+    """A part of each axis, in steps of any length and direction."""
+    op = context.node.op
+    if not isinstance(op, Slice):
+        raise TypeError(op)
+    source = strides(context.input(0).shape)
+    axes = [
+        Axis(extent, stride * step, target)
+        for extent, stride, step, target in zip(
+            op.size, op.stride, source, strides(op.size), strict=True
+        )
+    ]
+    start = sum(first * step for first, step in zip(op.begin, source, strict=True))
+    return _copied(context, "slice", axes, start)
+
+
+@lowers(BroadcastTo, same_types(*COPYABLE))
+def broadcast_to(context: Context) -> Lowered:
+    """The input repeated along axes of size 1 and new ones."""
+    shape, given = context.output().shape, context.input(0).shape
+    new = len(shape) - len(given)
+    source = [0] * new + [
+        0 if extent == 1 else step for extent, step in zip(given, strides(given), strict=True)
+    ]
+    return _copied(
+        context, "broadcast",
+        [Axis(*axis) for axis in zip(shape, source, strides(shape), strict=True)],
+    )
+
+
+@lowers(Tile, same_types(*COPYABLE))
+def tile(context: Context) -> Lowered:
+    """The whole input repeated along each axis."""
+    op = context.node.op
+    if not isinstance(op, Tile):
+        raise TypeError(op)
+    given, target = context.input(0).shape, strides(context.output().shape)
+    axes = []
+    for extent, count, step, out in zip(
+        given, op.multiples, strides(given), target, strict=True
+    ):
+        axes += [Axis(count, 0, extent * out), Axis(extent, step, out)]
+    return _copied(context, "tile", axes)
+
+
+@lowers(SpaceToDepth, same_types(*COPYABLE))
+def space_to_depth(context: Context) -> Lowered:
+    """Each square block of pixels becomes the channels of one pixel."""
+    axes = _blocks(context.output().shape, context.input(0).shape)
+    # Written in order, read in blocks.
+    order = [axes[i] for i in (0, 1, 3, 2, 4, 5)]
+    return _copied(context, "space_to_depth", [Axis(n, fine, deep) for n, deep, fine in order])
+
+
+@lowers(DepthToSpace, same_types(*COPYABLE))
+def depth_to_space(context: Context) -> Lowered:
+    """The channels of each pixel become a square block of pixels."""
+    axes = _blocks(context.input(0).shape, context.output().shape)
+    return _copied(context, "depth_to_space", [Axis(n, deep, fine) for n, deep, fine in axes])
+
+
+def _blocks(deep: Sequence[int], fine: Sequence[int]) -> list[tuple[int, int, int]]:
+    """Extent, step in the image of few pixels and step in that of many, of: batches, rows, rows
+    in a block, columns, columns in a block, channels of the image of many pixels."""
+    block = fine[1] // deep[1] if deep[1] else 1
+    far, near = strides(deep), strides(fine)
+    channels = fine[3]
+    return [
+        (deep[0], far[0], near[0]),
+        (deep[1], far[1], near[1] * block),
+        (block, block * channels, near[1]),
+        (deep[2], far[2], near[2] * block),
+        (block, channels, near[2]),
+        (channels, 1, 1),
+    ]

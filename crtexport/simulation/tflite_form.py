@@ -22,7 +22,8 @@ class Form:
 
     ``code`` is its builtin operator; ``options`` the kind of its table of options ("": none),
     ``fields`` what stands in it. ``steering`` are constants that follow the node's inputs,
-    ``leading`` such that come before them. ``order`` has the positions of the node's inputs as the
+    ``leading`` such that come before them, ``between`` such that come
+    after the first. ``order`` has the positions of the node's inputs as the
     file wants them, where that isn't the node's own order.
     """
 
@@ -31,6 +32,7 @@ class Form:
     fields: Mapping[str, Value] = field(default_factory=dict)
     steering: tuple[Steering, ...] = ()
     leading: tuple[Steering, ...] = ()
+    between: tuple[Steering, ...] = ()
     order: tuple[int, ...] = ()
 
 

@@ -30,6 +30,7 @@ from crtexport.ir.types import DType
 from crtexport.simulation import (
     forms_arithmetic,
     forms_reduce,
+    forms_shape,
     forms_state,
     forms_unary,
     forms_weighted,
@@ -41,11 +42,8 @@ Windowed = Conv2D | DepthwiseConv2D | AveragePool2D | MaxPool2D
 
 
 FORMERS: Mapping[type[Op], Former] = {
-    **forms_state.FORMERS,
-    **forms_arithmetic.FORMERS,
-    **forms_unary.FORMERS,
-    **forms_weighted.FORMERS,
-    **forms_reduce.FORMERS,
+    **forms_arithmetic.FORMERS, **forms_reduce.FORMERS, **forms_shape.FORMERS,
+    **forms_state.FORMERS, **forms_unary.FORMERS, **forms_weighted.FORMERS,
 }
 """How families with files of their own are written."""
 
@@ -116,6 +114,8 @@ def version(code: str, types: tuple[DType, ...]) -> int:
     """A version of builtin operator ``code`` that takes inputs of ``types``, and is an old one."""
     if types[:2] == (DType.FLOAT32, DType.INT8) and code in _HYBRID_VERSIONS:
         return _HYBRID_VERSIONS[code]
+    if code in forms_shape.VERSIONS:
+        return forms_shape.VERSIONS[code]
     return _VERSIONS.get(code, _INT8_AND_INT16).get(types[0], 1)
 
 

@@ -142,6 +142,7 @@ class _File:
         inputs = [inputs[position] for position in written.order or range(len(inputs))]
         types = tuple(self._graph.type(t).dtype for t in node.inputs if t is not None)
         name = f"{node.name}/{written.code.lower()}"
+        inputs[1:1] = [self._steering(name, values) for values in written.between]
         leading = [self._steering(name, values) for values in written.leading]
         inputs = [*leading, *inputs, *(self._steering(name, v) for v in written.steering)]
         code = (written.code, version(written.code, types))

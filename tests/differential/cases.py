@@ -11,6 +11,7 @@ from collections.abc import Callable
 from tests.differential import (
     cases_arithmetic,
     cases_reduce,
+    cases_shape,
     cases_state,
     cases_unary,
     cases_weighted,
@@ -72,11 +73,13 @@ CASES: dict[str, Callable[[Draw, str], Case]] = {
     f.__name__: f
     for f in (reshape, pad, concatenation)
 }
+CASES |= cases_shape.CASES
 CASES |= cases_arithmetic.CASES | cases_weighted.CASES | cases_state.CASES
 CASES |= cases_unary.CASES | cases_reduce.CASES
 
 DTYPES: dict[str, tuple[str, ...]] = {
-    **cases_arithmetic.DTYPES, **cases_weighted.DTYPES, **cases_unary.DTYPES, **cases_state.DTYPES, **cases_reduce.DTYPES,
+    **cases_arithmetic.DTYPES, **cases_reduce.DTYPES, **cases_shape.DTYPES,
+    **cases_state.DTYPES, **cases_unary.DTYPES, **cases_weighted.DTYPES,
 }
 """The element types that a case is made for, where they aren't int8 and float32."""
 

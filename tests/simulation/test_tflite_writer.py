@@ -201,7 +201,7 @@ def test_attributes_that_the_cases_leave_alone_are_written(
 
 def test_every_operator_has_a_case_here() -> None:
     written = {name.replace("_", "") for name in CASES}
-    assert written == {op.__name__.lower() for op in get_args(Op)}
+    assert written >= {op.__name__.lower() for op in get_args(Op)}
 
 
 CONVOLUTION_PADDINGS = [

@@ -15,6 +15,7 @@ from crtexport.errors import CrtExportError
 from crtexport.importers.tflite import (
     ops_arithmetic,
     ops_reduce,
+    ops_shape,
     ops_state,
     ops_unary,
     ops_weighted,
@@ -60,11 +61,7 @@ def _reshape(source: Operator) -> Decoded:
 
 
 def _pad(source: Operator) -> Decoded:
-    flat = source.integers(1, "paddings")
-    shape = source.type(1).shape
-    if len(shape) != 2 or shape[1] != 2:
-        raise CrtExportError(f"paddings must be pairs, found {source.type(1)}")
-    return Pad(tuple(zip(flat[::2], flat[1::2], strict=True))), source.inputs[:1]
+    return Pad(ops_shape.pairs(source, 1, "paddings")), source.inputs[:1]
 
 
 def _concatenation(source: Operator) -> Decoded:
@@ -101,5 +98,6 @@ DECODERS: Mapping[int, Decoder] = {
     **ops_state.DECODERS,
     **ops_unary.DECODERS,
     **ops_reduce.DECODERS,
+    **ops_shape.DECODERS,
 }
 """The operators that can be imported, by their code in the file."""

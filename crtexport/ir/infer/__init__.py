@@ -10,9 +10,12 @@ from crtexport.ir.infer import (
     activation,
     arithmetic,
     compare,
+    gather,
+    layout,
     pool,
     quantize,
     reduce,
+    resize,
     shape,
     state,
     unary,
@@ -22,7 +25,10 @@ from crtexport.ir.infer.base import INFERENCES, Given, Inputs, counted
 from crtexport.ir.ops import Op
 from crtexport.ir.types import DType, TensorType
 
-FAMILIES = (activation, arithmetic, compare, pool, quantize, reduce, shape, state, unary, weighted)
+FAMILIES = (
+    activation, arithmetic, compare, gather, layout, pool, quantize, reduce, resize, shape,
+    state, unary, weighted,
+)
 
 __all__ = ["FAMILIES", "INFERENCES", "Inputs", "arity", "infer"]
 

@@ -4,7 +4,16 @@ from __future__ import annotations
 
 from crtexport.errors import CrtExportError
 from crtexport.ir.infer.base import Given, infers
-from crtexport.ir.ops import Concatenation, Pad, Reshape
+from crtexport.ir.ops import (
+    Concatenation,
+    MirrorPad,
+    Pack,
+    Pad,
+    PadV2,
+    Reshape,
+    Split,
+    Unpack,
+)
 from crtexport.ir.types import TensorType
 
 
@@ -21,15 +30,36 @@ def reshape(op: Reshape, given: Given) -> tuple[TensorType, ...]:
 
 @infers(Pad)
 def pad(op: Pad, given: Given) -> tuple[TensorType, ...]:
+    return (_padded(given[0], op.paddings),)
+
+
+@infers(PadV2, required=2)
+def pad_v2(op: PadV2, given: Given) -> tuple[TensorType, ...]:
+    data, value = given[0], given[1]
+    if value.dtype is not data.dtype or value.elements != 1:
+        raise CrtExportError(f"{value} is no single element to pad {data} with")
+    return (_padded(data, op.paddings),)
+
+
+@infers(MirrorPad)
+def mirror_pad(op: MirrorPad, given: Given) -> tuple[TensorType, ...]:
     data = given[0]
-    if len(op.paddings) != len(data.shape):
-        raise CrtExportError(f"{len(op.paddings)} pairs of paddings for {data}")
-    if any(amount < 0 for pair in op.paddings for amount in pair):
+    result = _padded(data, op.paddings)
+    for size, pair in zip(data.shape, op.paddings, strict=True):
+        if max(pair) > size - (0 if op.symmetric else 1):
+            raise CrtExportError(f"paddings of {max(pair)} for {size} elements to be mirrored")
+    return (result,)
+
+
+def _padded(data: TensorType, paddings: tuple[tuple[int, int], ...]) -> TensorType:
+    if len(paddings) != len(data.shape):
+        raise CrtExportError(f"{len(paddings)} pairs of paddings for {data}")
+    if any(amount < 0 for pair in paddings for amount in pair):
         raise CrtExportError("paddings must not be negative")
     shape = tuple(
-        before + size + after for size, (before, after) in zip(data.shape, op.paddings, strict=True)
+        before + size + after for size, (before, after) in zip(data.shape, paddings, strict=True)
     )
-    return (TensorType(data.dtype, shape),)
+    return TensorType(data.dtype, shape)
 
 
 @infers(Concatenation, most=None)
@@ -46,6 +76,50 @@ def concatenation(op: Concatenation, given: Given) -> tuple[TensorType, ...]:
     total = sum(part.shape[op.axis] for part in parts)
     shape = (*first.shape[: op.axis], total, *first.shape[op.axis + 1 :])
     return (TensorType(first.dtype, shape),)
+
+
+@infers(Pack, most=None)
+def pack(op: Pack, given: Given) -> tuple[TensorType, ...]:
+    parts = given.all()
+    first = parts[0]
+    if not 0 <= op.axis <= len(first.shape):
+        raise CrtExportError(f"a new axis {op.axis} of {first}")
+    for part in parts[1:]:
+        if (part.dtype, part.shape) != (first.dtype, first.shape):
+            raise CrtExportError(f"the inputs differ: {first} and {part}")
+    shape = (*first.shape[: op.axis], len(parts), *first.shape[op.axis :])
+    return (TensorType(first.dtype, shape),)
+
+
+@infers(Split)
+def split(op: Split, given: Given) -> tuple[TensorType, ...]:
+    data = given[0]
+    _check_axis(op.axis, data)
+    whole = data.shape[op.axis]
+    if not op.sizes or min(op.sizes) < 0 or sum(op.sizes) != whole:
+        raise CrtExportError(f"{list(op.sizes)} are no parts of the {whole} along {op.axis}")
+    return tuple(
+        TensorType(data.dtype, (*data.shape[: op.axis], size, *data.shape[op.axis + 1 :]))
+        for size in op.sizes
+    )
+
+
+@infers(Unpack)
+def unpack(op: Unpack, given: Given) -> tuple[TensorType, ...]:
+    data = given[0]
+    _check_axis(op.axis, data)
+    # Every position is an output, of which a model lists each: the node's own count is compared.
+    if data.shape[op.axis] > len(given.declared):
+        raise CrtExportError(
+            f"expected {data.shape[op.axis]} outputs, found {len(given.declared)}"
+        )
+    shape = data.shape[: op.axis] + data.shape[op.axis + 1 :]
+    return (TensorType(data.dtype, shape),) * data.shape[op.axis]
+
+
+def _check_axis(axis: int, data: TensorType) -> None:
+    if not 0 <= axis < len(data.shape):
+        raise CrtExportError(f"axis {axis} is not one of the {len(data.shape)} of {data}")
 
 
 def _without(shape: tuple[int, ...], axis: int) -> tuple[tuple[int, ...], tuple[int, ...]]:

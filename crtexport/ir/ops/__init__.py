@@ -44,6 +44,7 @@ from crtexport.ir.ops.compare import (
     NotEqual,
     Select,
 )
+from crtexport.ir.ops.gather import Gather, GatherNd
 from crtexport.ir.ops.pool import AveragePool2D, MaxPool2D
 from crtexport.ir.ops.quantize import Dequantize, Quantize
 from crtexport.ir.ops.reduce import (
@@ -58,7 +59,25 @@ from crtexport.ir.ops.reduce import (
     ReduceProd,
     Sum,
 )
-from crtexport.ir.ops.shape import Concatenation, Pad, Reshape
+from crtexport.ir.ops.resize import ResizeBilinear, ResizeNearestNeighbor
+from crtexport.ir.ops.shape import (
+    BatchToSpaceNd,
+    BroadcastTo,
+    Concatenation,
+    DepthToSpace,
+    MirrorPad,
+    Pack,
+    Pad,
+    PadV2,
+    Reshape,
+    Slice,
+    SpaceToBatchNd,
+    SpaceToDepth,
+    Split,
+    Tile,
+    Transpose,
+    Unpack,
+)
 from crtexport.ir.ops.state import AssignVariable, ReadVariable
 from crtexport.ir.ops.unary import (
     Abs,
@@ -89,7 +108,9 @@ Op = (
     | Add | Sub | Mul | Div | FloorDiv | FloorMod | Maximum | Minimum | SquaredDifference | AddN
     | Equal | NotEqual | Greater | GreaterEqual | Less | LessEqual
     | LogicalAnd | LogicalOr | LogicalNot | Select
-    | Reshape | Pad | Concatenation
+    | Reshape | Pad | PadV2 | MirrorPad | Concatenation | Pack | Split | Unpack | Slice
+    | Transpose | BroadcastTo | Tile | SpaceToDepth | DepthToSpace | SpaceToBatchNd
+    | BatchToSpaceNd | Gather | GatherNd | ResizeBilinear | ResizeNearestNeighbor
     | Mean | Sum | ReduceMax | ReduceMin | ReduceProd | ReduceAny | ReduceAll
     | ArgMax | ArgMin | CumSum
     | Softmax | Logistic | Tanh | Relu | Relu6 | ReluN1To1 | LeakyRelu | Elu | Gelu | HardSwish
@@ -109,11 +130,14 @@ __all__ = [
     "AssignVariable",
     "AveragePool2D",
     "BatchMatMul",
+    "BatchToSpaceNd",
+    "BroadcastTo",
     "Ceil",
     "Concatenation",
     "Conv2D",
     "Cos",
     "CumSum",
+    "DepthToSpace",
     "DepthwiseConv2D",
     "Dequantize",
     "Div",
@@ -126,6 +150,8 @@ __all__ = [
     "FloorDiv",
     "FloorMod",
     "FullyConnected",
+    "Gather",
+    "GatherNd",
     "Gelu",
     "Greater",
     "GreaterEqual",
@@ -142,11 +168,14 @@ __all__ = [
     "Maximum",
     "Mean",
     "Minimum",
+    "MirrorPad",
     "Mul",
     "Neg",
     "NotEqual",
     "Op",
+    "Pack",
     "Pad",
+    "PadV2",
     "Padding2D",
     "Quantize",
     "ReadVariable",
@@ -159,11 +188,17 @@ __all__ = [
     "Relu6",
     "ReluN1To1",
     "Reshape",
+    "ResizeBilinear",
+    "ResizeNearestNeighbor",
     "Round",
     "Rsqrt",
     "Select",
     "Sin",
+    "Slice",
     "Softmax",
+    "SpaceToBatchNd",
+    "SpaceToDepth",
+    "Split",
     "Sqrt",
     "Square",
     "SquaredDifference",
@@ -171,5 +206,8 @@ __all__ = [
     "Sub",
     "Sum",
     "Tanh",
+    "Tile",
+    "Transpose",
     "TransposeConv2D",
+    "Unpack",
 ]

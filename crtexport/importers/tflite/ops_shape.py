@@ -1,0 +1,300 @@
+"""Operators that move elements, and those that resize images."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import tflite
+from tflite import BuiltinOperator, BuiltinOptions
+
+from crtexport.errors import CrtExportError
+from crtexport.importers.tflite.operators import Decoded, Decoder, Operator, axis_of
+from crtexport.ir.ops import (
+    BatchToSpaceNd,
+    BroadcastTo,
+    DepthToSpace,
+    Gather,
+    GatherNd,
+    MirrorPad,
+    Pack,
+    PadV2,
+    ResizeBilinear,
+    ResizeNearestNeighbor,
+    Slice,
+    SpaceToBatchNd,
+    SpaceToDepth,
+    Split,
+    Tile,
+    Transpose,
+    Unpack,
+)
+
+Pairs = tuple[tuple[int, int], ...]
+
+
+def pairs(source: Operator, index: int, what: str) -> Pairs:
+    """A constant of two columns: what comes before and after each axis."""
+    flat = source.integers(index, what)
+    shape = source.type(index).shape
+    if len(shape) != 2 or shape[1] != 2:
+        raise CrtExportError(f"{what} must be pairs, found {source.type(index)}")
+    return tuple(zip(flat[::2], flat[1::2], strict=True))
+
+
+def _same_length(source: Operator, *lists: tuple[int, ...]) -> tuple[int, ...]:
+    """The first input's shape, which as many numbers of each list belong to."""
+    shape = source.type(0).shape
+    for numbers in lists:
+        if len(numbers) != len(shape):
+            raise CrtExportError(f"{len(numbers)} numbers for {source.type(0)}")
+    return shape
+
+
+def _slice(source: Operator) -> Decoded:
+    begin, size = source.integers(1, "begins"), source.integers(2, "sizes")
+    shape = _same_length(source, begin, size)
+    # A size of -1 is all that is left.
+    sizes = tuple(
+        whole - first if count == -1 else count
+        for whole, first, count in zip(shape, begin, size, strict=True)
+    )
+    return Slice(begin, sizes, (1,) * len(shape), sizes), source.inputs[:1]
+
+
+def _strided_slice(source: Operator) -> Decoded:
+    options = source.options(tflite.StridedSliceOptions, BuiltinOptions.StridedSliceOptions)
+    lists = [source.integers(i + 1, what) for i, what in enumerate(("begins", "ends", "strides"))]
+    if len({len(numbers) for numbers in lists}) != 1:
+        raise CrtExportError("begins, ends and strides differ in number")
+    op = _Ranges(source, options, *lists).slice()
+    return op, source.inputs[:1]
+
+
+class _Ranges:
+    """STRIDED_SLICE's begins, ends, strides and masks, of which bit i belongs to entry i."""
+
+    def __init__(
+        self, source: Operator, options: Any, begins: tuple[int, ...], ends: tuple[int, ...],
+        strides: tuple[int, ...],
+    ) -> None:
+        get = source.reader.get
+        self.shape = source.type(0).shape
+        self.begins, self.ends, self.strides = begins, ends, strides
+        self.begin_mask, self.end_mask = get(options.BeginMask), get(options.EndMask)
+        self.ellipsis_mask, self.new_axis = get(options.EllipsisMask), get(options.NewAxisMask)
+        self.shrink, self.offset = get(options.ShrinkAxisMask), get(options.Offset)
+
+    def slice(self) -> Slice:
+        """All of it as what is taken of each axis, and the shape of the result."""
+        taken: list[tuple[int, int, int]] = []
+        result: list[int] = []
+        count = len(self.begins)
+        new = sum(self._is(self.new_axis, i) and not self._ellipsis(i) for i in range(count))
+        implied = len(self.shape) - (count - new)
+        if any(self._ellipsis(i) for i in range(count)):
+            implied += 1
+        for entry in range(count):
+            if self._ellipsis(entry):
+                self._whole(implied, taken, result)
+                implied = 0
+            elif self._is(self.new_axis, entry):
+                result.append(1)
+            else:
+                if len(taken) >= len(self.shape):
+                    raise CrtExportError(f"{count} ranges for {len(self.shape)} dimensions")
+                taken.append(self._range(entry, self.shape[len(taken)]))
+                if not self._is(self.shrink, entry):
+                    result.append(taken[-1][1])
+        self._whole(implied, taken, result)
+        begin, size, stride = zip(*taken, strict=True) if taken else ((), (), ())
+        return Slice(begin, size, stride, tuple(result))
+
+    @staticmethod
+    def _is(mask: int, entry: int) -> bool:
+        return bool(mask >> entry & 1)
+
+    def _ellipsis(self, entry: int) -> bool:
+        """Only the first bit counts."""
+        first = self.ellipsis_mask & -self.ellipsis_mask
+        return self._is(first, entry)
+
+    def _whole(
+        self, count: int, taken: list[tuple[int, int, int]], result: list[int]
+    ) -> None:
+        for size in self.shape[len(taken) : len(taken) + max(count, 0)]:
+            taken.append((0, size, 1))
+            result.append(size)
+
+    def _range(self, entry: int, whole: int) -> tuple[int, int, int]:
+        """First element, how many, and how far apart, of an axis of ``whole`` elements."""
+        stride = self.strides[entry]
+        if stride == 0:
+            raise CrtExportError("a stride of 0")
+        low, high = (0, whole) if stride > 0 else (-1, whole - 1)
+        begin = self.begins[entry]
+        end = begin + self.ends[entry] if self.offset else self.ends[entry]
+        if self._is(self.begin_mask, entry):
+            begin = low if stride > 0 else high
+        else:
+            begin = min(max(begin + whole if begin < 0 else begin, low), high)
+        if self._is(self.shrink, entry):
+            if not 0 <= begin < whole:
+                raise CrtExportError(f"element {self.begins[entry]} of {whole}")
+            return begin, 1, 1
+        if self._is(self.end_mask, entry):
+            end = high if stride > 0 else low
+        else:
+            end = min(max(end + whole if end < 0 else end, low), high)
+        count = max(-(-(end - begin) // stride), 0)
+        return begin, count, stride
+
+
+def _split(source: Operator) -> Decoded:
+    data = source.type(1)
+    axis = axis_of(_single(source, 0, "axis"), len(data.shape))
+    count = len(source.outputs)
+    if not count or data.shape[axis] % count:
+        raise CrtExportError(f"{data} can't be cut into {count} equal parts along axis {axis}")
+    return Split(axis, (data.shape[axis] // count,) * count), source.inputs[1:2]
+
+
+def _split_v(source: Operator) -> Decoded:
+    data, sizes = source.type(0), source.integers(1, "sizes")
+    axis = axis_of(_single(source, 2, "axis"), len(data.shape))
+    rest = data.shape[axis] - sum(size for size in sizes if size != -1)
+    return Split(axis, tuple(rest if size == -1 else size for size in sizes)), source.inputs[:1]
+
+
+def _single(source: Operator, index: int, what: str) -> int:
+    values = source.integers(index, what)
+    if len(values) != 1:
+        raise CrtExportError(f"{what} must be one number, found {source.type(index)}")
+    return values[0]
+
+
+def _pack(source: Operator) -> Decoded:
+    options = source.options(tflite.PackOptions, BuiltinOptions.PackOptions)
+    rank = len(source.type(0).shape) + 1
+    return Pack(axis_of(source.reader.get(options.Axis), rank)), source.inputs
+
+
+def _unpack(source: Operator) -> Decoded:
+    options = source.options(tflite.UnpackOptions, BuiltinOptions.UnpackOptions)
+    rank = len(source.type(0).shape)
+    return Unpack(axis_of(source.reader.get(options.Axis), rank)), source.inputs
+
+
+def _transpose(source: Operator) -> Decoded:
+    rank = len(source.type(0).shape)
+    axes = source.integers(1, "the order of axes")
+    return Transpose(tuple(axis_of(axis, rank) for axis in axes)), source.inputs[:1]
+
+
+def _fill(source: Operator) -> Decoded:
+    return BroadcastTo(source.integers(0, "the shape")), source.inputs[1:2]
+
+
+def _broadcast_to(source: Operator) -> Decoded:
+    return BroadcastTo(source.integers(1, "the shape")), source.inputs[:1]
+
+
+def _tile(source: Operator) -> Decoded:
+    return Tile(source.integers(1, "multiples")), source.inputs[:1]
+
+
+def _reverse_v2(source: Operator) -> Decoded:
+    shape = source.type(0).shape
+    axes = {axis_of(axis, len(shape)) for axis in source.integers(1, "axes")}
+    begin = tuple(max(n - 1, 0) if axis in axes else 0 for axis, n in enumerate(shape))
+    stride = tuple(-1 if axis in axes else 1 for axis in range(len(shape)))
+    return Slice(begin, shape, stride, shape), source.inputs[:1]
+
+
+def _pad_v2(source: Operator) -> Decoded:
+    source.type(2, "value")
+    return PadV2(pairs(source, 1, "paddings")), (source.inputs[0], source.inputs[2])
+
+
+def _mirror_pad(source: Operator) -> Decoded:
+    options = source.options(tflite.MirrorPadOptions, BuiltinOptions.MirrorPadOptions)
+    symmetric = source.reader.get(options.Mode) == tflite.MirrorPadMode.SYMMETRIC
+    return MirrorPad(pairs(source, 1, "paddings"), symmetric), source.inputs[:1]
+
+
+def _space_to_batch_nd(source: Operator) -> Decoded:
+    op = SpaceToBatchNd(source.integers(1, "blocks"), pairs(source, 2, "paddings"))
+    return op, source.inputs[:1]
+
+
+def _batch_to_space_nd(source: Operator) -> Decoded:
+    op = BatchToSpaceNd(source.integers(1, "blocks"), pairs(source, 2, "crops"))
+    return op, source.inputs[:1]
+
+
+def _space_to_depth(source: Operator) -> Decoded:
+    options = source.options(tflite.SpaceToDepthOptions, BuiltinOptions.SpaceToDepthOptions)
+    return SpaceToDepth(source.reader.get(options.BlockSize)), source.inputs
+
+
+def _depth_to_space(source: Operator) -> Decoded:
+    options = source.options(tflite.DepthToSpaceOptions, BuiltinOptions.DepthToSpaceOptions)
+    return DepthToSpace(source.reader.get(options.BlockSize)), source.inputs
+
+
+def _gather(source: Operator) -> Decoded:
+    options = source.options(tflite.GatherOptions, BuiltinOptions.GatherOptions)
+    axis = axis_of(source.reader.get(options.Axis), len(source.type(0).shape))
+    batch = source.reader.get(options.BatchDims)
+    rank = len(source.type(1, "indices").shape)
+    return Gather(axis, batch + rank if batch < 0 else batch), source.inputs
+
+
+def _gather_nd(source: Operator) -> Decoded:
+    return GatherNd(), source.inputs
+
+
+def _resize(
+    kind: type[ResizeBilinear | ResizeNearestNeighbor], table: type, code: int
+) -> Decoder:
+    def decode(source: Operator) -> Decoded:
+        options: Any = source.options(table, code)
+        size = source.integers(1, "the size")
+        if len(size) != 2:
+            raise CrtExportError(f"the size must be rows and columns, found {list(size)}")
+        get = source.reader.get
+        op = kind((size[0], size[1]), get(options.AlignCorners), get(options.HalfPixelCenters))
+        return op, source.inputs[:1]
+
+    return decode
+
+
+DECODERS: Mapping[int, Decoder] = {
+    BuiltinOperator.SLICE: _slice,
+    BuiltinOperator.STRIDED_SLICE: _strided_slice,
+    BuiltinOperator.SPLIT: _split,
+    BuiltinOperator.SPLIT_V: _split_v,
+    BuiltinOperator.PACK: _pack,
+    BuiltinOperator.UNPACK: _unpack,
+    BuiltinOperator.TRANSPOSE: _transpose,
+    BuiltinOperator.FILL: _fill,
+    BuiltinOperator.BROADCAST_TO: _broadcast_to,
+    BuiltinOperator.TILE: _tile,
+    BuiltinOperator.REVERSE_V2: _reverse_v2,
+    BuiltinOperator.PADV2: _pad_v2,
+    BuiltinOperator.MIRROR_PAD: _mirror_pad,
+    BuiltinOperator.SPACE_TO_BATCH_ND: _space_to_batch_nd,
+    BuiltinOperator.BATCH_TO_SPACE_ND: _batch_to_space_nd,
+    BuiltinOperator.SPACE_TO_DEPTH: _space_to_depth,
+    BuiltinOperator.DEPTH_TO_SPACE: _depth_to_space,
+    BuiltinOperator.GATHER: _gather,
+    BuiltinOperator.GATHER_ND: _gather_nd,
+    BuiltinOperator.RESIZE_BILINEAR: _resize(
+        ResizeBilinear, tflite.ResizeBilinearOptions, BuiltinOptions.ResizeBilinearOptions
+    ),
+    BuiltinOperator.RESIZE_NEAREST_NEIGHBOR: _resize(
+        ResizeNearestNeighbor, tflite.ResizeNearestNeighborOptions,
+        BuiltinOptions.ResizeNearestNeighborOptions,
+    ),
+}
+"""This family's operators, by their code in the file."""

@@ -1,0 +1,133 @@
+"""Operators that pick, repeat or reorder elements by numbers that the model gives."""
+
+from __future__ import annotations
+
+import math
+
+from crtexport.errors import CrtExportError
+from crtexport.ir.infer.base import Given, infers
+from crtexport.ir.ops import (
+    BatchToSpaceNd,
+    BroadcastTo,
+    DepthToSpace,
+    Slice,
+    SpaceToBatchNd,
+    SpaceToDepth,
+    Tile,
+    Transpose,
+)
+from crtexport.ir.types import TensorType
+
+Pairs = tuple[tuple[int, int], ...]
+
+
+@infers(Slice)
+def slice_(op: Slice, given: Given) -> tuple[TensorType, ...]:
+    data = given[0]
+    if not len(op.begin) == len(op.size) == len(op.stride) == len(data.shape):
+        raise CrtExportError(
+            f"{len(op.begin)} begins, {len(op.size)} sizes and {len(op.stride)} strides for {data}"
+        )
+    if 0 in op.stride or min(op.size, default=0) < 0:
+        raise CrtExportError(f"strides {list(op.stride)} and sizes {list(op.size)}")
+    for whole, first, count, step in zip(
+        data.shape, op.begin, op.size, op.stride, strict=True
+    ):
+        last = first + (count - 1) * step
+        if count and not (0 <= first < whole and 0 <= last < whole):
+            raise CrtExportError(f"elements {first} to {last} of {whole} in {data}")
+    if min(op.shape, default=0) < 0 or math.prod(op.shape) != math.prod(op.size):
+        raise CrtExportError(f"a slice of {list(op.size)} can't become {list(op.shape)}")
+    return (TensorType(data.dtype, op.shape),)
+
+
+@infers(Transpose)
+def transpose(op: Transpose, given: Given) -> tuple[TensorType, ...]:
+    data = given[0]
+    if sorted(op.permutation) != list(range(len(data.shape))):
+        raise CrtExportError(f"{list(op.permutation)} is no order of the axes of {data}")
+    return (TensorType(data.dtype, tuple(data.shape[axis] for axis in op.permutation)),)
+
+
+@infers(BroadcastTo)
+def broadcast_to(op: BroadcastTo, given: Given) -> tuple[TensorType, ...]:
+    data = given[0]
+    new = len(op.shape) - len(data.shape)
+    fits = new >= 0 and all(
+        size in (1, wanted) for size, wanted in zip(data.shape, op.shape[new:], strict=True)
+    )
+    if not fits or min(op.shape, default=0) < 0:
+        raise CrtExportError(f"{data} can't be repeated to {list(op.shape)}")
+    return (TensorType(data.dtype, op.shape),)
+
+
+@infers(Tile)
+def tile(op: Tile, given: Given) -> tuple[TensorType, ...]:
+    data = given[0]
+    if len(op.multiples) != len(data.shape) or min(op.multiples, default=0) < 0:
+        raise CrtExportError(f"{data} can't be repeated {list(op.multiples)} times")
+    shape = tuple(n * count for n, count in zip(data.shape, op.multiples, strict=True))
+    return (TensorType(data.dtype, shape),)
+
+
+@infers(SpaceToDepth)
+def space_to_depth(op: SpaceToDepth, given: Given) -> tuple[TensorType, ...]:
+    batch, rows, columns, channels = _image(given[0])
+    block = op.block_size
+    if block < 1 or rows % block or columns % block:
+        raise CrtExportError(f"{given[0]} has no whole blocks of {block} x {block}")
+    shape = (batch, rows // block, columns // block, channels * block * block)
+    return (TensorType(given[0].dtype, shape),)
+
+
+@infers(DepthToSpace)
+def depth_to_space(op: DepthToSpace, given: Given) -> tuple[TensorType, ...]:
+    batch, rows, columns, channels = _image(given[0])
+    block = op.block_size
+    if block < 1 or channels % (block * block):
+        raise CrtExportError(f"the channels of {given[0]} are no blocks of {block} x {block}")
+    shape = (batch, rows * block, columns * block, channels // (block * block))
+    return (TensorType(given[0].dtype, shape),)
+
+
+def _image(data: TensorType) -> tuple[int, ...]:
+    if len(data.shape) != 4:
+        raise CrtExportError(f"the input must have 4 dimensions, found {data}")
+    return data.shape
+
+
+@infers(SpaceToBatchNd)
+def space_to_batch_nd(op: SpaceToBatchNd, given: Given) -> tuple[TensorType, ...]:
+    data = given[0]
+    _check_blocks(data, op.block, op.paddings)
+    sizes = []
+    for whole, block, (before, after) in zip(data.shape[1:], op.block, op.paddings, strict=False):
+        padded = before + whole + after
+        if padded % block:
+            raise CrtExportError(f"{padded} rows or columns are no whole blocks of {block}")
+        sizes.append(padded // block)
+    shape = (data.shape[0] * math.prod(op.block), *sizes, *data.shape[1 + len(sizes) :])
+    return (TensorType(data.dtype, shape),)
+
+
+@infers(BatchToSpaceNd)
+def batch_to_space_nd(op: BatchToSpaceNd, given: Given) -> tuple[TensorType, ...]:
+    data = given[0]
+    _check_blocks(data, op.block, op.crops)
+    positions = math.prod(op.block)
+    if data.shape[0] % positions:
+        raise CrtExportError(f"{data} has no {positions} batches for each position in a block")
+    sizes = []
+    for whole, block, (before, after) in zip(data.shape[1:], op.block, op.crops, strict=False):
+        if before + after > whole * block:
+            raise CrtExportError(f"{before} + {after} can't be cut off {whole * block}")
+        sizes.append(whole * block - before - after)
+    shape = (data.shape[0] // positions, *sizes, *data.shape[1 + len(sizes) :])
+    return (TensorType(data.dtype, shape),)
+
+
+def _check_blocks(data: TensorType, block: tuple[int, ...], ends: Pairs) -> None:
+    if not 1 <= len(block) == len(ends) < len(data.shape):
+        raise CrtExportError(f"blocks {list(block)} with {len(ends)} pairs of ends for {data}")
+    if min(block) < 1 or any(amount < 0 for pair in ends for amount in pair):
+        raise CrtExportError(f"blocks {list(block)} with ends {[list(pair) for pair in ends]}")

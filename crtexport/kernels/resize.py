@@ -1,0 +1,236 @@
+"""RESIZE_BILINEAR and RESIZE_NEAREST_NEIGHBOR.
+
+Which pixels a pixel is made of, and in which parts, depends on its row and its column alone: both
+are tables computed while exporting with the reference kernels' arithmetic.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from crtexport.ir.ops import ResizeBilinear, ResizeNearestNeighbor
+from crtexport.ir.types import DType
+from crtexport.kernels.build import (
+    KernelBuilder,
+    add,
+    cast,
+    clamp,
+    const,
+    div,
+    f32,
+    flat_index,
+    gt,
+    load,
+    min_,
+    mul,
+    select,
+    sub,
+)
+from crtexport.kernels.ir import Buffer, Expr, Scalar
+from crtexport.kernels.move import Axis, move, strides
+from crtexport.kernels.registry import SCALAR_OF, Context, Lowered, Lowering, lowers
+from crtexport.kernels.rules import same_types
+
+_ONE = 1 << 10  # the integer kernels' unit of distance
+_HALF, _WHOLE = np.float32(0.5), np.float32(1.0)
+
+Resize = ResizeBilinear | ResizeNearestNeighbor
+
+
+def _ratio(size: int, wanted: int, *, align_corners: bool) -> np.float32:
+    """Pixels of the input per pixel of the output."""
+    if align_corners and wanted > 1:
+        return np.float32(size - 1) / np.float32(wanted - 1)
+    return np.float32(size) / np.float32(wanted)
+
+
+def nearest(op: Resize, size: int, wanted: int) -> list[int]:
+    """The row (or column) that each one of the output is a copy of (``GetNearestNeighbor``)."""
+    ratio = _ratio(size, wanted, align_corners=op.align_corners)
+    offset = _HALF if op.half_pixel_centers else np.float32(0.0)
+    result = []
+    for number in range(wanted):
+        place = float(np.float32(np.float32(number) + offset) * ratio)
+        # Halves away from zero, and no place is negative.
+        whole = math.floor(place + 0.5) if op.align_corners else math.floor(place)
+        result.append(max(min(whole, size - 1), 0))
+    return result
+
+
+@dataclass(frozen=True)
+class Blend:
+    """For each row (or column) of the output: the two of the input, and the second one's part."""
+
+    lower: list[int]
+    upper: list[int]
+    part: npt.NDArray[np.generic]
+
+
+def float_blend(op: Resize, size: int, wanted: int) -> Blend:
+    """Parts of 1 in float32 (``ComputeInterpolationValues``)."""
+    ratio = _ratio(size, wanted, align_corners=op.align_corners)
+    place = np.arange(wanted, dtype=np.float32)
+    place = (place + _HALF) * ratio - _HALF if op.half_pixel_centers else place * ratio
+    lower = np.clip(np.floor(place), 0, size - 1).astype(np.int64)
+    upper = np.clip(np.ceil(place), 0, size - 1).astype(np.int64)
+    part = place - lower.astype(np.float32)
+    return Blend(lower.tolist(), upper.tolist(), part.astype(np.float32))
+
+
+def integer_blend(op: Resize, size: int, wanted: int) -> Blend:
+    """Parts of 1024 (``ComputeInterpolationValuesInteger``); divisions truncate toward zero."""
+    if op.align_corners and wanted > 1:
+        ratio = (_ONE * (size - 1) + (wanted - 1) // 2) // (wanted - 1)
+    else:
+        ratio = (_ONE * size + wanted // 2) // wanted
+    lower, upper, part = [], [], []
+    for number in range(wanted):
+        place = number * ratio
+        if op.half_pixel_centers:
+            place += ratio // 2 - _ONE // 2
+        first = min(max(_quotient(place, _ONE), 0), size - 1)
+        lower.append(first)
+        upper.append(max(min(_quotient(place + _ONE - 1, _ONE), size - 1), 0))
+        part.append(place - first * _ONE)
+    return Blend(lower, upper, np.array(part, np.int32))
+
+
+def _quotient(a: int, b: int) -> int:
+    return a // b if a >= 0 else -(-a // b)
+
+
+def _numbers(lowering: Lowering, name: str, values: list[int]) -> Buffer:
+    """A table of rows or columns."""
+    scalar, kind = (
+        (Scalar.U16, np.uint16) if max(values, default=0) < 1 << 16 else (Scalar.I32, np.int32)
+    )
+    return lowering.derived(name, scalar, np.array(values, kind))
+
+
+def _looked_up(b: KernelBuilder, table: Buffer, at: Expr, size: int) -> Expr:
+    """An entry of such a table; the limits show that it lies inside the image."""
+    found = cast(load(table, at), Scalar.INDEX)
+    inside = clamp(found, 0, size - 1) if table.dtype.is_signed else min_(found, const(size - 1))
+    return b.let("from", inside)
+
+
+@lowers(ResizeNearestNeighbor, same_types(*SCALAR_OF))
+def resize_nearest_neighbor(context: Context) -> Lowered:
+    """The nearest pixel; whole factors need no tables."""
+    op = context.node.op
+    if not isinstance(op, ResizeNearestNeighbor):
+        raise TypeError(op)
+    lowering = Lowering("resize_nearest", context)
+    b, x, y = lowering.b, context.input(0).shape, context.output().shape
+    found = [nearest(op, x[axis], y[axis]) for axis in (1, 2)]
+    factors = [y[axis] // x[axis] for axis in (1, 2)]
+    if all(
+        n == [i // factor for i in range(x[axis] * factor)]
+        for axis, n, factor in zip((1, 2), found, factors, strict=True)
+    ):
+        source, output = lowering.input(0, "input"), lowering.output()
+        move(b, source, output, _whole_factors(x, y, factors))
+        return lowering.finish()
+    source = lowering.input(0, "input")
+    rows = _numbers(lowering, "rows", found[0])
+    columns = _numbers(lowering, "columns", found[1])
+    output = lowering.output()
+    with b.loop("batch", y[0]) as n, b.loop("y", y[1]) as row:
+        above = _looked_up(b, rows, row, x[1])
+        with b.loop("x", y[2]) as column:
+            left = _looked_up(b, columns, column, x[2])
+            with b.loop("c", y[3]) as c:
+                value = load(source, flat_index([n, above, left, c], x))
+                b.store(output, flat_index([n, row, column, c], y), value)
+    return lowering.finish()
+
+
+def _whole_factors(
+    x: tuple[int, ...], y: tuple[int, ...], factors: list[int]
+) -> list[Axis]:
+    source, target = strides(x), strides(y)
+    rows, columns = factors
+    return [
+        Axis(x[0], source[0], target[0]),
+        Axis(x[1], source[1], target[1] * rows), Axis(rows, 0, target[1]),
+        Axis(x[2], source[2], target[2] * columns), Axis(columns, 0, target[2]),
+        Axis(x[3], 1, 1),
+    ]
+
+
+BLENDED = (DType.FLOAT32, DType.INT8, DType.UINT8, DType.INT16)
+
+
+@lowers(ResizeBilinear, same_types(*BLENDED))
+def resize_bilinear(context: Context) -> Lowered:
+    """Between four pixels, in float32 (float32, uint8) or steps of 1/1024 (int8, int16)."""
+    op = context.node.op
+    if not isinstance(op, ResizeBilinear):
+        raise TypeError(op)
+    lowering = Lowering("resize_bilinear", context)
+    b, x, y = lowering.b, context.input(0).shape, context.output().shape
+    real = context.input(0).dtype in (DType.FLOAT32, DType.UINT8)
+    blend = float_blend if real else integer_blend
+    work = Scalar.F32 if real else (
+        Scalar.I64 if context.input(0).dtype is DType.INT16 else Scalar.I32
+    )
+    source = lowering.input(0, "input")
+    rows = _Line(lowering, "row", blend(op, x[1], y[1]), work)
+    columns = _Line(lowering, "column", blend(op, x[2], y[2]), work)
+    output = lowering.output()
+    with b.loop("batch", y[0]) as n, b.loop("y", y[1]) as row:
+        above, below, top, bottom = rows.at(row, x[1])
+        with b.loop("x", y[2]) as column:
+            left, right, near, far = columns.at(column, x[2])
+
+            def part(line: Expr, place: Expr, a: Expr, z: Expr, c: Expr) -> Expr:
+                value = cast(load(source, flat_index([n, line, place, c], x)), work)
+                return mul(mul(value, a), z)
+
+            with b.loop("c", y[3]) as c:
+                corners = [
+                    part(above, left, top, near, c), part(below, left, bottom, near, c),
+                    part(above, right, top, far, c), part(below, right, bottom, far, c),
+                ]
+                if not real:  # the reference adds integers in another order, to the same sum
+                    corners = [b.let("part", corner) for corner in corners]
+                value = _finished(b, b.let("sum", add(*corners)), output.dtype)
+                b.store(output, flat_index([n, row, column, c], y), value)
+    return lowering.finish()
+
+
+def _finished(b: KernelBuilder, total: Expr, dtype: Scalar) -> Expr:
+    """The sum of four parts as an element of the output."""
+    if dtype is Scalar.F32:
+        return total
+    if dtype is Scalar.U8:
+        return cast(cast(add(total, f32(0.5)), Scalar.I32), dtype)
+    half = _ONE * _ONE // 2
+    work = total.type
+    nudge = select(gt(total, const(0, work)), const(half, work), const(-half, work))
+    return cast(b.let("mean", div(add(total, nudge), const(_ONE * _ONE, work))), dtype)
+
+
+class _Line:
+    """The tables of a direction."""
+
+    def __init__(self, lowering: Lowering, name: str, blend: Blend, work: Scalar) -> None:
+        self.b, self.work = lowering.b, work
+        self.lower = _numbers(lowering, f"{name}_lower", blend.lower)
+        self.upper = _numbers(lowering, f"{name}_upper", blend.upper)
+        scalar = Scalar.F32 if work is Scalar.F32 else Scalar.I16
+        kind = np.float32 if work is Scalar.F32 else np.int16
+        self.part = lowering.derived(f"{name}_part", scalar, blend.part.astype(kind))
+
+    def at(self, place: Expr, size: int) -> tuple[Expr, Expr, Expr, Expr]:
+        """The two neighbours and their parts."""
+        b = self.b
+        lower = _looked_up(b, self.lower, place, size)
+        upper = _looked_up(b, self.upper, place, size)
+        second = b.let("second", cast(load(self.part, place), self.work))
+        one = f32(1.0) if self.work is Scalar.F32 else const(_ONE, self.work)
+        return lower, upper, b.let("first", sub(one, second)), second

@@ -1,0 +1,181 @@
+"""How TensorFlow Lite writes operators that move elements, and those that resize images."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import tflite
+
+from crtexport.errors import CrtExportError
+from crtexport.ir.graph import Graph, Node
+from crtexport.ir.ops import (
+    BatchToSpaceNd,
+    BroadcastTo,
+    DepthToSpace,
+    Gather,
+    GatherNd,
+    MirrorPad,
+    Op,
+    Pack,
+    PadV2,
+    ResizeBilinear,
+    ResizeNearestNeighbor,
+    Slice,
+    SpaceToBatchNd,
+    SpaceToDepth,
+    Split,
+    Tile,
+    Transpose,
+    Unpack,
+)
+from crtexport.simulation.tflite_form import Form, Former, integers
+
+VERSIONS = {"BROADCAST_TO": 2, "SPLIT_V": 2}
+"""Of operators whose versions don't follow the element type."""
+
+
+def _slice(graph: Graph, node: Node) -> Form:
+    op = node.op
+    if not isinstance(op, Slice):
+        raise TypeError(op)
+    if op.shape == op.size and set(op.stride) <= {1}:
+        return Form("SLICE", "SliceOptions", steering=(integers(op.begin), integers(op.size)))
+    entries = _entries(op.size, op.shape)
+    if entries is None:
+        raise CrtExportError(
+            f"TensorFlow Lite has no slice of {list(op.size)} that becomes {list(op.shape)}, so"
+            " its runtimes can't serve as a reference",
+            location=(graph.source, str(node)),
+            hint="use a Reshape of its own",
+        )
+    ranges = iter(zip(op.begin, op.size, op.stride, strict=True))
+    rows: list[tuple[int, int, int]] = []
+    masks = {"EndMask": 0, "ShrinkAxisMask": 0, "NewAxisMask": 0}
+    for entry, kind in enumerate(entries):
+        if kind == "new":
+            rows.append((0, 0, 1))
+            masks["NewAxisMask"] |= 1 << entry
+            continue
+        begin, size, stride = next(ranges)
+        end = begin + size * stride
+        rows.append((begin, end, stride))
+        # An end of -1 would count from the back.
+        masks["EndMask"] |= (end < 0) << entry
+        masks["ShrinkAxisMask"] |= (kind == "dropped") << entry
+    columns = zip(*rows, strict=True)
+    return Form(
+        "STRIDED_SLICE", "StridedSliceOptions", masks, tuple(integers(c) for c in columns)
+    )
+
+
+def _entries(size: tuple[int, ...], shape: tuple[int, ...]) -> list[str] | None:
+    """Which axes stay, are dropped or are new between ``size`` and ``shape``; None if others do."""
+    if not size and not shape:
+        return []
+    found: list[str] | None = None
+    if size and shape and size[0] == shape[0]:
+        found = _entries(size[1:], shape[1:])
+        if found is not None:
+            return ["kept", *found]
+    if size and size[0] == 1:
+        found = _entries(size[1:], shape)
+        if found is not None:
+            return ["dropped", *found]
+    if shape and shape[0] == 1:
+        found = _entries(size, shape[1:])
+        if found is not None:
+            return ["new", *found]
+    return None
+
+
+def _unpack(graph: Graph, node: Node) -> Form:
+    del graph
+    op = node.op
+    if not isinstance(op, Unpack):
+        raise TypeError(op)
+    return Form("UNPACK", "UnpackOptions", {"Axis": op.axis, "Num": len(node.outputs)})
+
+
+def _pack(graph: Graph, node: Node) -> Form:
+    del graph
+    op = node.op
+    if not isinstance(op, Pack):
+        raise TypeError(op)
+    return Form("PACK", "PackOptions", {"Axis": op.axis, "ValuesCount": len(node.inputs)})
+
+
+def _pad_v2(graph: Graph, node: Node) -> Form:
+    del graph
+    op = node.op
+    if not isinstance(op, PadV2):
+        raise TypeError(op)
+    return Form("PADV2", "PadV2Options", between=(integers(op.paddings).reshape(-1, 2),))
+
+
+def _of(write: Callable[[Any], Form]) -> Former:
+    """A form that depends on the operator alone."""
+
+    def former(graph: Graph, node: Node) -> Form:
+        del graph
+        return write(node.op)
+
+    return former
+
+
+def _resize(code: str) -> Former:
+    return _of(lambda op: Form(
+        code, "ResizeBilinearOptions" if code == "RESIZE_BILINEAR"
+        else "ResizeNearestNeighborOptions",
+        {"AlignCorners": op.align_corners, "HalfPixelCenters": op.half_pixel_centers},
+        (integers(op.size),),
+    ))
+
+
+def _mirror_pad(op: MirrorPad) -> Form:
+    mode = tflite.MirrorPadMode.SYMMETRIC if op.symmetric else tflite.MirrorPadMode.REFLECT
+    return Form(
+        "MIRROR_PAD", "MirrorPadOptions", {"Mode": mode},
+        (integers(op.paddings).reshape(-1, 2),),
+    )
+
+
+FORMERS: Mapping[type[Op], Former] = {
+    Slice: _slice,
+    Pack: _pack,
+    Unpack: _unpack,
+    PadV2: _pad_v2,
+    MirrorPad: _of(_mirror_pad),
+    Split: _of(lambda op: Form(
+        "SPLIT_V", "SplitVOptions", {"NumSplits": len(op.sizes)},
+        (integers(op.sizes), integers(op.axis)),
+    )),
+    Transpose: _of(lambda op: Form(
+        "TRANSPOSE", "TransposeOptions", steering=(integers(op.permutation),)
+    )),
+    BroadcastTo: _of(lambda op: Form(
+        "BROADCAST_TO", "BroadcastToOptions", steering=(integers(op.shape),)
+    )),
+    Tile: _of(lambda op: Form("TILE", "TileOptions", steering=(integers(op.multiples),))),
+    SpaceToDepth: _of(lambda op: Form(
+        "SPACE_TO_DEPTH", "SpaceToDepthOptions", {"BlockSize": op.block_size}
+    )),
+    DepthToSpace: _of(lambda op: Form(
+        "DEPTH_TO_SPACE", "DepthToSpaceOptions", {"BlockSize": op.block_size}
+    )),
+    SpaceToBatchNd: _of(lambda op: Form(
+        "SPACE_TO_BATCH_ND", "SpaceToBatchNDOptions",
+        steering=(integers(op.block), integers(op.paddings).reshape(-1, 2)),
+    )),
+    BatchToSpaceNd: _of(lambda op: Form(
+        "BATCH_TO_SPACE_ND", "BatchToSpaceNDOptions",
+        steering=(integers(op.block), integers(op.crops).reshape(-1, 2)),
+    )),
+    Gather: _of(lambda op: Form(
+        "GATHER", "GatherOptions", {"Axis": op.axis, "BatchDims": op.batch_dims}
+    )),
+    GatherNd: _of(lambda _: Form("GATHER_ND", "GatherNdOptions")),
+    ResizeBilinear: _resize("RESIZE_BILINEAR"),
+    ResizeNearestNeighbor: _resize("RESIZE_NEAREST_NEIGHBOR"),
+}
+"""This family's operators."""
