@@ -35,6 +35,7 @@ OPTION_KINDS = {
     "BATCH_MATMUL": "BatchMatMulOptions",
     "AVERAGE_POOL_2D": "Pool2DOptions",
     "MAX_POOL_2D": "Pool2DOptions",
+    "L2_POOL_2D": "Pool2DOptions",
     "ADD": "AddOptions",
     "SUB": "SubOptions",
     "MUL": "MulOptions",
@@ -91,6 +92,7 @@ _DEFAULTS: Mapping[str, Mapping[str, object]] = {
     "TRANSPOSE_CONV": {"padding": "VALID", "stride": 1},
     "AVERAGE_POOL_2D": {"padding": "VALID", "stride": 1},
     "MAX_POOL_2D": {"padding": "VALID", "stride": 1},
+    "L2_POOL_2D": {"padding": "VALID", "stride": 1},
     "SOFTMAX": {"beta": 1.0},
 }
 _PAIRS = {
@@ -112,10 +114,6 @@ _VERSIONS: Mapping[str, Mapping[str, int]] = {
     "TRANSPOSE_CONV": {"int32": 3},  # of the first input, which is the output's shape
     "RESHAPE": {},
     **{code: {} for code in FIRST_VERSIONS},
-    **dict.fromkeys(
-        ("DIV", "FLOOR_DIV", "FLOOR_MOD", "MAXIMUM", "MINIMUM", "EQUAL", "NOT_EQUAL", "GREATER",
-         "GREATER_EQUAL", "LESS", "LESS_EQUAL", "SQUARED_DIFFERENCE"), {},
-    ),
     "SQUEEZE": {},
     "EXPAND_DIMS": {},
     "QUANTIZE": {"int16": 2},

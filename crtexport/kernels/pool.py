@@ -1,9 +1,10 @@
-"""AVERAGE_POOL_2D and MAX_POOL_2D; cells in the padding don't count."""
+"""AVERAGE_POOL_2D, MAX_POOL_2D and L2_POOL_2D; cells in the padding don't count."""
 
 from __future__ import annotations
 
-from crtexport.ir.ops import Activation, AveragePool2D, MaxPool2D
+from crtexport.ir.ops import Activation, AveragePool2D, L2Pool2D, MaxPool2D
 from crtexport.ir.types import DType
+from crtexport.kernels import mathf_exact
 from crtexport.kernels.build import (
     add,
     cast,
@@ -16,6 +17,7 @@ from crtexport.kernels.build import (
     i32,
     load,
     max_,
+    mul,
     select,
     shr,
     sub,
@@ -33,7 +35,8 @@ LOWEST = -3.4028234663852886e38
 """What TFLite starts a maximum of floats from."""
 
 
-def _pool(context: Context, op: AveragePool2D | MaxPool2D, name: str, average: bool) -> Lowered:
+def _pool(context: Context, op: AveragePool2D | MaxPool2D | L2Pool2D, name: str) -> Lowered:
+    average, squared = not isinstance(op, MaxPool2D), isinstance(op, L2Pool2D)
     lowering = Lowering(name, context)
     b, x, y = lowering.b, context.input(0).shape, context.output().shape
     source = lowering.input(0, "input")
@@ -53,7 +56,11 @@ def _pool(context: Context, op: AveragePool2D | MaxPool2D, name: str, average: b
 
         def inside(_ky: Expr, _kx: Expr, iy: Expr, ix: Expr) -> None:
             value = cast(load(source, flat_index([n, iy, ix, c], x)), work)
-            b.assign(acc, add(acc, value) if average else max_(acc, b.let("value", value)))
+            if squared or not average:
+                value = b.let("value", value)
+            if squared:
+                value = mul(value, value)
+            b.assign(acc, add(acc, value) if average else max_(acc, value))
             if count is not None:
                 b.assign(count, add(count, i32(1)))
 
@@ -63,6 +70,8 @@ def _pool(context: Context, op: AveragePool2D | MaxPool2D, name: str, average: b
         if average:
             result = div(acc, cast(cells, work)) if is_float else _rounded_mean(acc, cells)
             result = b.let("mean", result)
+        if squared:
+            result = mathf_exact.sqrt(b, result)
         _store(context, op.activation, target, flat_index([n, oy, ox, c], y), result, lowering)
     return lowering.finish()
 
@@ -93,7 +102,7 @@ def average_pool2d(context: Context) -> Lowered:
     op = context.node.op
     if not isinstance(op, AveragePool2D):
         raise TypeError(op)
-    return _pool(context, op, "average_pool2d", average=True)
+    return _pool(context, op, "average_pool2d")
 
 
 @lowers(MaxPool2D, *POOL_RULES)
@@ -102,4 +111,13 @@ def max_pool2d(context: Context) -> Lowered:
     op = context.node.op
     if not isinstance(op, MaxPool2D):
         raise TypeError(op)
-    return _pool(context, op, "max_pool2d", average=False)
+    return _pool(context, op, "max_pool2d")
+
+
+@lowers(L2Pool2D, rank(4), same_types(DType.FLOAT32))
+def l2_pool2d(context: Context) -> Lowered:
+    """Root of the mean square of the cells of the window that lie in the image."""
+    op = context.node.op
+    if not isinstance(op, L2Pool2D):
+        raise TypeError(op)
+    return _pool(context, op, "l2_pool2d")

@@ -15,6 +15,7 @@ from crtexport.ir.ops import (
     DepthwiseConv2D,
     Dequantize,
     FullyConnected,
+    L2Pool2D,
     Logistic,
     MaxPool2D,
     Op,
@@ -38,7 +39,7 @@ from crtexport.simulation import (
 from crtexport.simulation.forms_weighted import sums
 from crtexport.simulation.tflite_form import Form, Former, Value, clamp, integers
 
-Windowed = Conv2D | DepthwiseConv2D | AveragePool2D | MaxPool2D
+Windowed = Conv2D | DepthwiseConv2D | AveragePool2D | MaxPool2D | L2Pool2D
 
 
 FORMERS: Mapping[type[Op], Former] = {
@@ -67,6 +68,8 @@ def form(graph: Graph, node: Node) -> Form:
             return Form("AVERAGE_POOL_2D", "Pool2DOptions", _pool(graph, node, op))
         case MaxPool2D():
             return Form("MAX_POOL_2D", "Pool2DOptions", _pool(graph, node, op))
+        case L2Pool2D():
+            return Form("L2_POOL_2D", "Pool2DOptions", _pool(graph, node, op))
         case Reshape(shape=shape):
             return Form("RESHAPE", "ReshapeOptions", {"NewShape": integers(shape)})
         case Pad(paddings=paddings):
@@ -99,8 +102,8 @@ _VERSIONS: Mapping[str, Mapping[DType, int]] = {
     "FULLY_CONNECTED": {DType.FLOAT32: 5, DType.UINT8: 5, DType.INT8: 5, DType.INT16: 7},
     "TRANSPOSE_CONV": dict.fromkeys(DType, 3),
     "RESHAPE": {},
-    **dict.fromkeys(forms_unary.FIRST_VERSIONS, {}),
-    **dict.fromkeys(forms_arithmetic.FIRST_VERSIONS, {}),
+    **{code: {} for code in forms_unary.FIRST_VERSIONS},
+    **{code: {} for code in forms_arithmetic.FIRST_VERSIONS},
     "READ_VARIABLE": {},
     "ASSIGN_VARIABLE": {},
     "QUANTIZE": {DType.INT16: 2},
@@ -156,7 +159,7 @@ def _convolution(
     return fields | sums(graph, node) if isinstance(op, Conv2D) else fields
 
 
-def _pool(graph: Graph, node: Node, op: AveragePool2D | MaxPool2D) -> dict[str, Value]:
+def _pool(graph: Graph, node: Node, op: AveragePool2D | MaxPool2D | L2Pool2D) -> dict[str, Value]:
     return _windows(graph, node, op) | {
         "FilterHeight": op.window[0], "FilterWidth": op.window[1],
     }

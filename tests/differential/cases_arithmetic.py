@@ -53,6 +53,10 @@ def max_pool_2d(draw: Draw, dtype: str) -> Case:
     return _pool(draw, "MAX_POOL_2D", dtype)
 
 
+def l2_pool_2d(draw: Draw, dtype: str) -> Case:
+    return _pool(draw, "L2_POOL_2D", dtype)
+
+
 def _shapes(draw: Draw, count: int) -> list[list[int]]:
     """Shapes that broadcast."""
     rank = draw.integer(1, 4)
@@ -263,9 +267,9 @@ def select(draw: Draw, dtype: str) -> Case:
 CASES: dict[str, Callable[[Draw, str], Case]] = {
     f.__name__: f
     for f in (
-        average_pool_2d, max_pool_2d, add, sub, mul, div, floor_div, floor_mod, maximum, minimum,
-        squared_difference, add_n, equal, not_equal, greater, greater_equal, less, less_equal,
-        logical_and, logical_or, logical_not, select,
+        average_pool_2d, max_pool_2d, l2_pool_2d, add, sub, mul, div, floor_div, floor_mod,
+        maximum, minimum, squared_difference, add_n, equal, not_equal, greater, greater_equal,
+        less, less_equal, logical_and, logical_or, logical_not, select,
     )
 }
 
@@ -274,6 +278,7 @@ _WITHOUT_INT16 = tuple(d for d in NUMBERS if d != "int16")
 DTYPES: dict[str, tuple[str, ...]] = {
     "average_pool_2d": ("float32", *SCALED),
     "max_pool_2d": ("float32", *SCALED),
+    "l2_pool_2d": ("float32",),
     "add": NUMBERS,
     "sub": NUMBERS,
     "mul": (*NUMBERS, "uint32"),

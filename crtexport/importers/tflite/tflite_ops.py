@@ -31,6 +31,7 @@ from crtexport.ir.ops import (
     AveragePool2D,
     Concatenation,
     Dequantize,
+    L2Pool2D,
     Logistic,
     MaxPool2D,
     Pad,
@@ -43,7 +44,7 @@ from crtexport.ir.ops import (
 )
 
 
-def _pool(kind: type[AveragePool2D | MaxPool2D]) -> Decoder:
+def _pool(kind: type[AveragePool2D | MaxPool2D | L2Pool2D]) -> Decoder:
     def decode(source: Operator) -> Decoded:
         options = source.options(tflite.Pool2DOptions, BuiltinOptions.Pool2DOptions)
         window = source.pair(options, "FilterHeight", "FilterWidth")
@@ -82,6 +83,7 @@ DECODERS: Mapping[int, Decoder] = {
     **ops_weighted.DECODERS,
     BuiltinOperator.AVERAGE_POOL_2D: _pool(AveragePool2D),
     BuiltinOperator.MAX_POOL_2D: _pool(MaxPool2D),
+    BuiltinOperator.L2_POOL_2D: _pool(L2Pool2D),
     BuiltinOperator.RESHAPE: _reshape,
     BuiltinOperator.SQUEEZE: _reshape,
     BuiltinOperator.EXPAND_DIMS: _reshape,

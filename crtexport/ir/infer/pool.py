@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from crtexport.errors import CrtExportError
 from crtexport.ir.infer.base import Given, infers
-from crtexport.ir.ops import AveragePool2D, MaxPool2D, Padding2D
+from crtexport.ir.ops import AveragePool2D, L2Pool2D, MaxPool2D, Padding2D
 from crtexport.ir.types import TensorType
 
 
-@infers(AveragePool2D, MaxPool2D)
-def pool(op: AveragePool2D | MaxPool2D, given: Given) -> tuple[TensorType, ...]:
+@infers(AveragePool2D, MaxPool2D, L2Pool2D)
+def pool(op: AveragePool2D | MaxPool2D | L2Pool2D, given: Given) -> tuple[TensorType, ...]:
     image = given[0]
     batch, height, width, channels = four(image, "the input")
     pad = op.padding

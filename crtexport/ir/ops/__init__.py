@@ -45,7 +45,7 @@ from crtexport.ir.ops.compare import (
     Select,
 )
 from crtexport.ir.ops.gather import Gather, GatherNd
-from crtexport.ir.ops.pool import AveragePool2D, MaxPool2D
+from crtexport.ir.ops.pool import AveragePool2D, L2Pool2D, MaxPool2D
 from crtexport.ir.ops.quantize import Dequantize, Quantize
 from crtexport.ir.ops.reduce import (
     ArgMax,
@@ -104,7 +104,7 @@ from crtexport.ir.ops.weighted import (
 
 Op = (
     Conv2D | DepthwiseConv2D | FullyConnected | TransposeConv2D | BatchMatMul | EmbeddingLookup
-    | AveragePool2D | MaxPool2D
+    | AveragePool2D | MaxPool2D | L2Pool2D
     | Add | Sub | Mul | Div | FloorDiv | FloorMod | Maximum | Minimum | SquaredDifference | AddN
     | Equal | NotEqual | Greater | GreaterEqual | Less | LessEqual
     | LogicalAnd | LogicalOr | LogicalNot | Select
@@ -156,6 +156,7 @@ __all__ = [
     "Greater",
     "GreaterEqual",
     "HardSwish",
+    "L2Pool2D",
     "LeakyRelu",
     "Less",
     "LessEqual",

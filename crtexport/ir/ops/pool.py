@@ -25,3 +25,13 @@ class MaxPool2D:
     stride: tuple[int, int] = (1, 1)
     padding: Padding2D = NO_PADDING
     activation: Activation = Activation.NONE
+
+
+@dataclass(frozen=True)
+class L2Pool2D:
+    """Root of the mean square over a window; cells in the padding don't count."""
+
+    window: tuple[int, int]
+    stride: tuple[int, int] = (1, 1)
+    padding: Padding2D = NO_PADDING
+    activation: Activation = Activation.NONE
