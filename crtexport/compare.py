@@ -4,23 +4,29 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 
 from crtexport import actions, pipeline
 from crtexport.errors import CrtExportError
 from crtexport.firmware.board import Board
 from crtexport.ir.graph import Graph
-from crtexport.ir.types import Rounding, TensorType
+from crtexport.ir.types import TensorType
 from crtexport.mlf.arrays import Array
+from crtexport.passes.all_outputs import with_all_outputs
 from crtexport.simulation.reference import TFLiteReference, find_reference
 from crtexport.simulation.tflite_writer import is_hybrid, to_tflite
 
 FLOAT_TOLERANCE = 1e-5
 """Largest difference of float outputs, as a part of the reference's largest magnitude."""
+
+_FLOAT_WEIGHTS = (
+    "its int8 weights as float32, as the exported kernels scale them; the runtime would quantize"
+    " the activations instead"
+)
 
 
 @dataclass(frozen=True)
@@ -55,6 +61,50 @@ class VerifyResult:
         return all(output.agrees for output in self.outputs)
 
 
+@dataclass(frozen=True)
+class Difference:
+    """An element that differs more than it may: of which sample, where, and both values."""
+
+    sample: int
+    position: tuple[int, ...]
+    exported: float
+    reference: float
+
+
+@dataclass(frozen=True)
+class LayerComparison:
+    """One output of one operator over all samples; ``first`` is None where it agrees."""
+
+    operator: str
+    output: OutputComparison
+    shape: tuple[int, ...]
+    first: Difference | None = None
+
+    @property
+    def agrees(self) -> bool:
+        return self.output.agrees
+
+
+@dataclass(frozen=True)
+class LayersResult:
+    """Every operator's outputs, in order of execution; else as :class:`VerifyResult`."""
+
+    reference: str
+    ran_on: str
+    samples: int
+    layers: tuple[LayerComparison, ...]
+    rewritten: str = ""
+
+    @property
+    def agrees(self) -> bool:
+        return all(layer.agrees for layer in self.layers)
+
+    @property
+    def first_difference(self) -> LayerComparison | None:
+        """The operator that differs before all others do: those after it only pass it on."""
+        return next((layer for layer in self.layers if not layer.agrees), None)
+
+
 def verify(
     model: Path | str, *, board: Board | Path | str | None = None, samples: int = 10,
     seed: int = 0, rounding: str = "double", emit: pipeline.Emit | None = None,
@@ -68,32 +118,92 @@ def verify(
     scale in float arithmetic, are handed to it rewritten. Raises ToolMissingError without the
     runtime.
     """
-    if samples < 1:
-        raise CrtExportError(f"at least 1 sample is needed, not {samples}")
+    _check_samples(samples)
     path = Path(model)
     graph = pipeline.load(path, rounding=rounding)
+    with tempfile.TemporaryDirectory(prefix="crtexport-") as name:
+        file, rewritten = _reference_model(graph, path, Path(name))
+        inputs = _random_inputs(graph, samples, seed)
+        answers = _answers(graph, file, inputs, board, emit)
+    return VerifyResult(
+        answers.reference, answers.ran_on, samples,
+        tuple(
+            _compare(
+                graph.tensors[tensor].name, graph.type(tensor),
+                [row[i] for row in answers.expected], [row[i] for row in answers.got],
+            )
+            for i, tensor in enumerate(graph.outputs)
+        ),
+        rewritten,
+    )
+
+
+def verify_layers(
+    model: Path | str, *, board: Board | Path | str | None = None, samples: int = 10,
+    seed: int = 0, rounding: str = "double", emit: pipeline.Emit | None = None,
+) -> LayersResult:
+    """As :func:`verify`, of every operator's outputs and not only the network's.
+
+    What is exported and run is the network with all of them as its outputs, operator by operator:
+    nothing is fused and no memory is shared. The reference runs that same network, written as
+    .tflite. A board must have room for all of it at once.
+    """
+    _check_samples(samples)
+    loaded = pipeline.load(Path(model), rounding=rounding)
+    graph = with_all_outputs(loaded)
+    if not graph.outputs:
+        raise CrtExportError("the network has no operator", location=graph.source)
+    hybrid = is_hybrid(graph)
+    with tempfile.TemporaryDirectory(prefix="crtexport-") as name:
+        file = Path(name) / "reference.tflite"
+        file.write_bytes(to_tflite(graph, dequantize_weights=hybrid))
+        inputs = _random_inputs(graph, samples, seed)
+        answers = _answers(graph, file, inputs, board, emit)
+    operators = [node for node in graph.nodes for _ in node.outputs]
+    return LayersResult(
+        answers.reference, answers.ran_on, samples,
+        tuple(
+            _compare_layer(
+                str(node), loaded.tensors[tensor].name, graph.type(tensor),
+                [row[i] for row in answers.expected], [row[i] for row in answers.got],
+            )
+            for i, (node, tensor) in enumerate(zip(operators, graph.outputs, strict=True))
+        ),
+        "every operator's outputs as outputs of the network"
+        + (f"; {_FLOAT_WEIGHTS}" if hybrid else ""),
+    )
+
+
+def _check_samples(samples: int) -> None:
+    if samples < 1:
+        raise CrtExportError(f"at least 1 sample is needed, not {samples}")
+
+
+@dataclass(frozen=True)
+class _Answers:
+    """By sample and output of the graph."""
+
+    reference: str
+    ran_on: str
+    expected: list[list[Array]]
+    got: list[list[Array]]
+
+
+def _answers(
+    graph: Graph, file: Path, inputs: list[list[Array]], board: Board | Path | str | None,
+    emit: pipeline.Emit | None,
+) -> _Answers:
+    """What the reference makes of ``file`` and the exported code of ``graph``."""
     target = pipeline.resolve_board("host" if board is None else board)
-    inputs = _random_inputs(graph, samples, seed)
-    with ExitStack() as stack:
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="crtexport-")))
-        file, rewritten = _reference_model(graph, path, folder)
-        reference = stack.enter_context(
-            TFLiteReference(file, runtime=find_reference(Rounding(rounding)))
-        )
+    with TFLiteReference(file, runtime=find_reference(graph.rounding)) as reference:
         expected = [reference.run(row) for row in inputs]
-        exported = pipeline.export(graph, board=target, output=folder / "model.tar", emit=emit)
-        got = _run(exported, inputs, on_board=board is not None)
-        return VerifyResult(
-            reference.description, f"{target.name} ({exported.emit})", samples,
-            tuple(
-                _compare(
-                    graph.tensors[tensor].name, graph.type(tensor),
-                    [row[i] for row in expected], [row[i] for row in got],
-                )
-                for i, tensor in enumerate(graph.outputs)
-            ),
-            rewritten,
+        description = reference.description
+    with tempfile.TemporaryDirectory(prefix="crtexport-") as folder:
+        exported = pipeline.export(
+            graph, board=target, output=Path(folder) / "model.tar", emit=emit
         )
+        got = _run(exported, inputs, on_board=board is not None)
+    return _Answers(description, f"{target.name} ({exported.emit})", expected, got)
 
 
 def _reference_model(graph: Graph, path: Path, folder: Path) -> tuple[Path, str]:
@@ -106,10 +216,7 @@ def _reference_model(graph: Graph, path: Path, folder: Path) -> tuple[Path, str]
     rewritten = folder / "reference.tflite"
     rewritten.write_bytes(to_tflite(graph, dequantize_weights=hybrid))
     if hybrid:
-        return rewritten, (
-            "its int8 weights as float32, as the exported kernels scale them; the runtime would"
-            " quantize the activations instead"
-        )
+        return rewritten, _FLOAT_WEIGHTS
     return rewritten, "the network as .tflite, which the runtime can read"
 
 
@@ -143,6 +250,31 @@ def _run(
 def _compare(
     name: str, type_: TensorType, expected: Sequence[Array], got: Sequence[Array]
 ) -> OutputComparison:
+    difference, tolerance = _differences(type_, expected, got)
+    by_sample = difference.reshape(len(expected), -1).max(axis=1, initial=0.0)
+    return OutputComparison(
+        name, type_.dtype.value, float(by_sample.max(initial=0.0)), tolerance,
+        int((by_sample > tolerance).sum()),
+    )
+
+
+def _compare_layer(
+    operator: str, name: str, type_: TensorType, expected: Sequence[Array], got: Sequence[Array]
+) -> LayerComparison:
+    difference, tolerance = _differences(type_, expected, got)
+    where = np.argwhere(difference > tolerance)
+    first = None
+    if len(where):
+        sample, *position = (int(i) for i in where[0])
+        at = tuple(position)
+        first = Difference(sample, at, float(got[sample][at]), float(expected[sample][at]))
+    return LayerComparison(operator, _compare(name, type_, expected, got), type_.shape, first)
+
+
+def _differences(
+    type_: TensorType, expected: Sequence[Array], got: Sequence[Array]
+) -> tuple[npt.NDArray[np.float64], float]:
+    """How much each element of each sample differs, and how much it may."""
     reference = np.stack([np.asarray(e, np.float64) for e in expected])
     # Where both are the same infinity the difference is 0; a NaN differs from everything.
     ours = np.stack([np.asarray(g, np.float64) for g in got])
@@ -150,9 +282,4 @@ def _compare(
         difference = np.where(ours == reference, 0.0, np.abs(ours - reference))
     difference = np.where(np.isnan(difference), np.inf, difference)
     full_scale = float(np.abs(reference[np.isfinite(reference)]).max(initial=0.0))
-    tolerance = FLOAT_TOLERANCE * full_scale if type_.dtype.is_float else 0.0
-    by_sample = difference.reshape(len(expected), -1).max(axis=1, initial=0.0)
-    return OutputComparison(
-        name, type_.dtype.value, float(by_sample.max(initial=0.0)), tolerance,
-        int((by_sample > tolerance).sum()),
-    )
+    return difference, FLOAT_TOLERANCE * full_scale if type_.dtype.is_float else 0.0

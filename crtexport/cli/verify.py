@@ -13,6 +13,8 @@ from crtexport import compare
 from crtexport.cli.options import board_option, model_argument, rounding_option, with_output
 from crtexport.cli.output import Output
 
+_LONGEST_NAME = 40
+
 
 @click.command("verify", short_help="Compare a model with the reference runtime.")
 @model_argument
@@ -24,41 +26,45 @@ from crtexport.cli.output import Output
     "--samples", type=click.IntRange(min=1), default=10, show_default=True,
     help="How many random inputs to compare on.",
 )
+@click.option(
+    "--per-layer", is_flag=True,
+    help="Compare every operator's results; show the first that differs, with -v all.",
+)
 @click.option("--seed", type=int, default=0, show_default=True, help="Of the random inputs.")
 @rounding_option
 @with_output
 def command(
     out: Output, model: Path, board: str | None, emit: Literal["c", "llvm"] | None, samples: int,
-    seed: int, rounding: str,
+    seed: int, rounding: str, per_layer: bool,
 ) -> int:
     """Compare the exported MODEL with the reference runtime on random inputs.
 
     It runs on this computer, or with --board in that board's emulator. Integers must agree bit for
-    bit, floats within a small part of their full scale.
+    bit, floats within a small part of their full scale. With --per-layer the results of all
+    operators are compared, and the first that differs is shown.
     """
     with out.steps() as step:
         step("export, run, compare")
+        if per_layer:
+            layers = compare.verify_layers(
+                model, board=board, samples=samples, seed=seed, rounding=rounding, emit=emit
+            )
+            return _show_layers(out, model, layers, seed)
         result = compare.verify(
             model, board=board, samples=samples, seed=seed, rounding=rounding, emit=emit
         )
+    _show_outputs(out, model, result, seed)
+    return 0 if result.agrees else 1
+
+
+def _show_outputs(out: Output, model: Path, result: compare.VerifyResult, seed: int) -> None:
     out.result(
         {
-            "model": str(model), "agrees": result.agrees, "reference": result.reference,
-            "ran_on": result.ran_on, "samples": result.samples, "rewritten": result.rewritten,
-            "outputs": [
-                {
-                    **dataclasses.asdict(output), "agrees": output.agrees,
-                    "largest_difference": _finite(output.largest_difference),
-                }
-                for output in result.outputs
-            ],
+            **_facts(model, result),
+            "outputs": [_output_facts(output) for output in result.outputs],
         }
     )
-    out.line(f"reference: {result.reference}")
-    if result.rewritten:
-        out.line(f"given:     {result.rewritten}")
-    out.line(f"compared:  {model} on {result.ran_on}, {result.samples} samples, seed {seed}")
-    out.line()
+    _introduce(out, model, result, seed)
     out.table(
         "Outputs",
         ("output", "type", "largest difference", "allowed", "differing samples", "verdict"),
@@ -71,7 +77,94 @@ def command(
             for output in result.outputs
         ),
     )
-    return 0 if result.agrees else 1
+
+
+def _show_layers(out: Output, model: Path, result: compare.LayersResult, seed: int) -> int:
+    first = result.first_difference
+    out.result(
+        {
+            **_facts(model, result),
+            "first_difference": None if first is None else _layer_facts(first),
+            "layers": [_layer_facts(layer) for layer in result.layers],
+        }
+    )
+    _introduce(out, model, result, seed)
+    if out.verbosity > 0:
+        out.table(
+            "Operators",
+            ("operator", "output", "type", "largest difference", "allowed", "verdict"),
+            (
+                (
+                    layer.operator, _shortened(layer.output.name),
+                    f"{layer.output.dtype}{list(layer.shape)}",
+                    f"{layer.output.largest_difference:.6g}", f"{layer.output.tolerance:.6g}",
+                    "agrees" if layer.agrees else "DIFFERS",
+                )
+                for layer in result.layers
+            ),
+        )
+    if first is None:
+        out.line(f"all {len(result.layers)} results of operators agree")
+        return 0
+    _show_difference(out, first)
+    return 1
+
+
+def _shortened(name: str) -> str:
+    """Converters put the names of all that they fused into one."""
+    return name if len(name) <= _LONGEST_NAME else f"{name[:_LONGEST_NAME - 1]}…"
+
+
+def _show_difference(out: Output, layer: compare.LayerComparison) -> None:
+    out.line(f"the first that differs is {layer.operator}")
+    output, first = layer.output, layer.first
+    out.line(f"  output:    {output.name!r}, {output.dtype}{list(layer.shape)}")
+    if first is not None:
+        out.line(f"  element:   {list(first.position)} of sample {first.sample}")
+        out.line(f"  exported:  {first.exported:.9g}")
+        out.line(f"  reference: {first.reference:.9g}")
+    out.line(
+        f"  largest:   {output.largest_difference:.6g}, allowed {output.tolerance:.6g}, in"
+        f" {output.differing_samples} samples"
+    )
+
+
+def _introduce(
+    out: Output, model: Path, result: compare.VerifyResult | compare.LayersResult, seed: int
+) -> None:
+    out.line(f"reference: {result.reference}")
+    if result.rewritten:
+        out.line(f"given:     {result.rewritten}")
+    out.line(f"compared:  {model} on {result.ran_on}, {result.samples} samples, seed {seed}")
+    out.line()
+
+
+def _facts(
+    model: Path, result: compare.VerifyResult | compare.LayersResult
+) -> dict[str, object]:
+    return {
+        "model": str(model), "agrees": result.agrees, "reference": result.reference,
+        "ran_on": result.ran_on, "samples": result.samples, "rewritten": result.rewritten,
+    }
+
+
+def _output_facts(output: compare.OutputComparison) -> dict[str, object]:
+    return {
+        **dataclasses.asdict(output), "agrees": output.agrees,
+        "largest_difference": _finite(output.largest_difference),
+    }
+
+
+def _layer_facts(layer: compare.LayerComparison) -> dict[str, object]:
+    first = layer.first
+    return {
+        "operator": layer.operator, "output": _output_facts(layer.output),
+        "shape": list(layer.shape),
+        "first": None if first is None else {
+            "sample": first.sample, "position": list(first.position),
+            "exported": _finite(first.exported), "reference": _finite(first.reference),
+        },
+    }
 
 
 def _finite(value: float) -> float | str:

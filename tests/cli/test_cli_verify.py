@@ -9,7 +9,13 @@ import pytest
 
 from crtexport import compare
 from crtexport.cli.main import main
-from crtexport.compare import OutputComparison, VerifyResult
+from crtexport.compare import (
+    Difference,
+    LayerComparison,
+    LayersResult,
+    OutputComparison,
+    VerifyResult,
+)
 from tests.cli.support import DIGITS
 from tests.support import require_module
 
@@ -65,3 +71,45 @@ def test_options_are_handed_on(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_no_samples_are_a_mistake(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["verify", "m.tflite", "--samples", "0"]) == 2
     assert "--samples" in capsys.readouterr().err
+
+
+def test_every_operator_of_the_example_agrees(capsys: pytest.CaptureFixture[str]) -> None:
+    require_module("tflite_runtime")
+    assert main(["verify", str(DIGITS), "--per-layer", "--samples", "2", "--json"]) == 0
+    data = json.loads(capsys.readouterr().out)
+    assert data["first_difference"] is None
+    assert [layer["output"]["name"] for layer in data["layers"]] == [
+        "conv1", "pool", "conv2", "flatten", "logits", "probabilities"
+    ]
+    assert all(layer["output"]["agrees"] for layer in data["layers"])
+
+
+def test_the_first_operator_that_differs_is_shown_with_both_values(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    result = LayersResult(
+        "reference 1", "host (c)", 2,
+        (LayerComparison("operator 0 (ABS)", OutputComparison("a", "int8", 0.0, 0.0, 0), (1, 4)),
+         LayerComparison("operator 1 (NEG)", OutputComparison("b", "int8", 3.0, 0.0, 2), (1, 4),
+                         Difference(1, (0, 2), -12.0, -9.0)),
+         LayerComparison("operator 2 (EXP)", OutputComparison("c", "int8", 5.0, 0.0, 2), (1, 4),
+                         Difference(0, (0, 0), 5.0, 0.0))),
+    )
+    monkeypatch.setattr(compare, "verify_layers", lambda *_, **__: result)
+    assert main(["verify", "m.tflite", "--per-layer"]) == 1
+    lines = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
+    assert "the first that differs is operator 1 (NEG)" in lines
+    assert "element: [0, 2] of sample 1" in lines
+    assert "exported: -12" in lines
+    assert "reference: -9" in lines
+    assert not any("EXP" in line for line in lines)
+    assert main(["verify", "m.tflite", "--per-layer", "-v"]) == 1
+    lines = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
+    assert "operator 0 (ABS) a int8[1, 4] 0 0 agrees" in lines
+    assert "operator 2 (EXP) c int8[1, 4] 5 0 DIFFERS" in lines
+    assert main(["verify", "m.tflite", "--per-layer", "--json"]) == 1
+    data = json.loads(capsys.readouterr().out)
+    assert data["first_difference"]["first"] == {
+        "sample": 1, "position": [0, 2], "exported": -12.0, "reference": -9.0
+    }
+    assert [layer["output"]["largest_difference"] for layer in data["layers"]] == [0, 3, 5]

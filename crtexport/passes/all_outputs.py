@@ -1,0 +1,21 @@
+"""Makes every computed tensor an output, for finding where results begin to differ."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from crtexport.ir.graph import Graph
+
+
+def with_all_outputs(graph: Graph) -> Graph:
+    """``graph`` with every output of every node as a graph output, in order of execution.
+
+    No pass of the pipeline fuses or drops an operator of it then. Inputs are called ``input0`` and
+    so on, outputs ``layer0``: what networks call their inner tensors may be empty or not unique.
+    """
+    outputs = tuple(tensor for node in graph.nodes for tensor in node.outputs)
+    tensors = list(graph.tensors)
+    for kind, listed in (("input", graph.inputs), ("layer", outputs)):
+        for position, tensor in enumerate(listed):
+            tensors[tensor] = replace(tensors[tensor], name=f"{kind}{position}")
+    return replace(graph, tensors=tuple(tensors), outputs=outputs)
