@@ -202,7 +202,9 @@ def activation_range(activation: Activation, output: TensorType) -> tuple[int, i
     scale, zero = np.float32(quant.scale[0]), quant.zero_point[0]
 
     def quantized(real: float) -> int:
-        return zero + round_half_away(float(np.float32(real) / scale))
+        with np.errstate(over="ignore"):  # of tiny scales: beyond what any type can store
+            steps = float(np.clip(np.float32(real) / scale, -(2.0**31), 2.0**31))
+        return zero + round_half_away(steps)
 
     match activation:
         case Activation.RELU:
