@@ -108,9 +108,9 @@ _ENUMERATIONS = {
 }
 # The versions of operators that this element type of the first input needs; 1 where none is said.
 _VERSIONS: Mapping[str, Mapping[str, int]] = {
-    "CONV_2D": {"int8": 3, "int16": 4, "hybrid": 2},
-    "DEPTHWISE_CONV_2D": {"int8": 3, "int16": 5, "hybrid": 4, "float32": 2, "uint8": 2},
-    "FULLY_CONNECTED": {"int8": 4, "int16": 7, "hybrid": 3, "keep": 5},
+    "CONV_2D": {"int8": 3, "int16": 4, "hybrid": 2, "int4": 6},
+    "DEPTHWISE_CONV_2D": {"int8": 3, "int16": 5, "hybrid": 4, "float32": 2, "uint8": 2, "int4": 6},
+    "FULLY_CONNECTED": {"int8": 4, "int16": 7, "hybrid": 3, "keep": 5, "int4": 9},
     "TRANSPOSE_CONV": {"int32": 3},  # of the first input, which is the output's shape
     "RESHAPE": {},
     **{code: {} for code in FIRST_VERSIONS},
@@ -178,9 +178,12 @@ class ModelBuilder:
         zeros = tuple(np.atleast_1d(zero_point).astype(int).tolist())
         raw = b""
         if data is not None:
-            array = np.asarray(data, dtype=dtype)
+            array = np.asarray(data, dtype="int8" if dtype == "int4" else dtype)
             if array.size != int(np.prod(tuple(shape))):
                 raise ValueError(f"{array.size} values for {name} of shape {tuple(shape)}")
+            if dtype == "int4":
+                even = np.append(array.reshape(-1), np.zeros(array.size % 2, np.int8)) & 15
+                array = even[::2] | even[1::2] << 4
             raw = array.astype(array.dtype.newbyteorder("<")).tobytes()
         self._tensors.append(
             _Tensor(
@@ -232,6 +235,8 @@ class ModelBuilder:
         kind = types[0] if types else ""
         if types[:2] == ["float32", "int8"]:
             kind = "hybrid"
+        if types[1:2] == ["int4"]:
+            kind = "int4"
         if code == "FULLY_CONNECTED" and fields.get("keep_num_dims"):
             kind = "keep"
         return _VERSIONS.get(code, _USUAL_VERSIONS).get(kind, 1)

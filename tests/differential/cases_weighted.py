@@ -24,6 +24,11 @@ WEIGHTS = {"float32": "float32", "int8": "int8", "uint8": "uint8", "int16": "int
 """The element type of the weights that go with an input's."""
 
 
+def weights_type(draw: Draw, dtype: str) -> str:
+    """That, or int4 under int8 inputs, where the runtime unpacks them too."""
+    return "int4" if dtype == "int8" and draw.choice([True, False, False]) else WEIGHTS[dtype]
+
+
 def _weight_scale(draw: Draw, x: float, y: float) -> float:
     """Around what makes an output use its range; now and then with a multiplier above 1."""
     return float(np.float32(y / x * draw.integer(1, 400) / draw.choice([4000, 4000, 30])))
@@ -35,7 +40,7 @@ def weight_quantization(
     """One scale, or one per channel where weights of ``dtype`` can have them."""
     if dtype == "float32":
         return {}
-    many = draw.choice([False, True]) and dtype == "int8" and channels > 1
+    many = draw.choice([False, True]) and dtype in ("int8", "int4") and channels > 1
     count = channels if many else 1
     scales = [_weight_scale(draw, qx["scale"], qy["scale"]) for _ in range(count)]
     if dtype == "uint8":
@@ -44,7 +49,9 @@ def weight_quantization(
 
 
 def weights_of(draw: Draw, shape: tuple[int, ...], dtype: str) -> Array:
-    """Weights; int8 ones are symmetric."""
+    """Weights; int8 and int4 ones are symmetric."""
+    if dtype == "int4":
+        return np.maximum(values(draw, shape, "int8") // 16, -7)
     drawn = values(draw, shape, dtype)
     return np.maximum(drawn, -127) if dtype == "int8" else drawn
 
@@ -94,11 +101,11 @@ def _convolution(
     depthwise = code == "DEPTHWISE_CONV_2D"
     axis, units = (3 if depthwise else 0), y_shape[3]
     m = ModelBuilder()
+    stored = weights_type(draw, dtype)
     qx, qy = quantization(draw, dtype), quantization(draw, dtype)
-    qw = weight_quantization(draw, WEIGHTS[dtype], units, axis, qx, qy)
+    qw = weight_quantization(draw, stored, units, axis, qx, qy)
     x = m.tensor("x", x_shape, dtype, **qx)
-    data = weights_of(draw, w_shape, WEIGHTS[dtype])
-    w = m.tensor("w", w_shape, WEIGHTS[dtype], data=data, **qw)
+    w = m.tensor("w", w_shape, stored, data=weights_of(draw, w_shape, stored), **qw)
     # The runtime's CONV_2D wants a bias; the others take none.
     b = bias(draw, m, units, dtype, qx, qw, needed=not depthwise, short=not depthwise)
     y = m.tensor("y", y_shape, dtype, **qy)
@@ -110,12 +117,14 @@ def fully_connected(draw: Draw, dtype: str) -> Case:
     rows, depth, units = draw.integer(1, 3), draw.integer(1, 40), draw.integer(1, 7)
     m = ModelBuilder()
     qx, qy = quantization(draw, dtype), quantization(draw, dtype)
-    qw = weight_quantization(draw, WEIGHTS[dtype], units, 0, qx, qy)
-    if dtype in ("int8", "int16") and len(qw["scale"]) == 1:
+    stored = weights_type(draw, dtype)
+    # The runtime has no int4 weights with several scales here.
+    qw = weight_quantization(draw, stored, 1 if stored == "int4" else units, 0, qx, qy)
+    if stored == "int8" and len(qw["scale"]) == 1:
         qw["zero_point"] = draw.choice([0, 0, 5, -128])
     x = m.tensor("x", (rows, depth), dtype, **qx)
-    data = weights_of(draw, (units, depth), WEIGHTS[dtype])
-    w = m.tensor("w", (units, depth), WEIGHTS[dtype], data=data, **qw)
+    data = weights_of(draw, (units, depth), stored)
+    w = m.tensor("w", (units, depth), stored, data=data, **qw)
     inputs = [x, w, *bias(draw, m, units, dtype, qx, qw)]
     y = m.tensor("y", (rows, units), dtype, **qy)
     m.op("FULLY_CONNECTED", inputs, [y], activation=activation(draw))

@@ -16,6 +16,7 @@ from crtexport.ir.types import ConstantRef, DType, Quantization, TensorType
 
 _DTYPES = {
     tflite.TensorType.BOOL: DType.BOOL,
+    tflite.TensorType.INT4: DType.INT8,
     tflite.TensorType.INT8: DType.INT8,
     tflite.TensorType.UINT8: DType.UINT8,
     tflite.TensorType.INT16: DType.INT16,
@@ -27,6 +28,7 @@ _DTYPES = {
     tflite.TensorType.FLOAT32: DType.FLOAT32,
     tflite.TensorType.FLOAT64: DType.FLOAT64,
 }
+_PACKED = tflite.TensorType.INT4  # two to a byte in the file, one to a byte from here on
 _TYPE_NAMES = constant_names(tflite.TensorType)
 
 # Slots of the schema's fields in their tables, for what the accessors would copy or can't locate.
@@ -141,13 +143,29 @@ class TensorTable:
         if offset <= 1:
             size = reader.get(buffer.DataLength)
             offset = reader.start(buffer, _BUFFER_DATA)
+        packed = reader.get(table.Type) == _PACKED
         if not size:
+            if packed:
+                raise CrtExportError("int4 tensors are supported as constants only")
             return None
         if offset + size > self._size:
             raise CrtExportError(
                 f"its {size} bytes at {offset} reach past the end of the file ({self._size} bytes)"
             )
-        return ConstantRef(nbytes=size, path=self._path, offset=offset)
+        constant = ConstantRef(nbytes=size, path=self._path, offset=offset)
+        return _unpacked(self._type(table), constant) if packed else constant
+
+
+def _unpacked(type_: TensorType, constant: ConstantRef) -> ConstantRef:
+    """The int8 elements of an int4 constant, in memory: the low half of a byte comes first."""
+    if constant.nbytes != (type_.elements + 1) // 2:
+        raise CrtExportError(
+            f"{type_.elements} int4 elements are in {constant.nbytes} bytes,"
+            f" not {(type_.elements + 1) // 2}"
+        )
+    packed = np.frombuffer(constant.read(), np.int8)
+    halves = np.stack([packed << 4 >> 4, packed >> 4], axis=-1)
+    return ConstantRef.of(halves.reshape(-1)[: type_.elements])
 
 
 def _variable(type_: TensorType) -> Variable:
