@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Literal
 
 import crtexport
-from crtexport import importers, passes, plan
+from crtexport import importers, passes, plan, schedules
 from crtexport.artifact.assemble import Options, assemble
 from crtexport.artifact.model import Artifact
 from crtexport.artifact.symbols import sanitize_module
@@ -21,7 +21,7 @@ from crtexport.ir import text as graph_text
 from crtexport.ir.graph import Graph
 from crtexport.ir.types import Rounding
 from crtexport.kernels import text as kernel_text
-from crtexport.kernels.ir import Kernel
+from crtexport.kernels.registry import Context, Lowered
 from crtexport.mlf.contents import PackageContents, PackageInfo, plan_data
 from crtexport.mlf.objects import object_facts
 from crtexport.mlf.writer import write_package
@@ -29,7 +29,6 @@ from crtexport.plan import check as plan_check
 from crtexport.plan import text as plan_text
 from crtexport.plan.model import Plan
 from crtexport.resources import templates_dir
-from crtexport.schedules import schedule
 from crtexport.target import Target
 
 Emit = Literal["c", "llvm"]
@@ -102,10 +101,10 @@ def prepare(
     options = Options(module, workspace == "caller", system_lib, comment)
     level = optimize or board.optimize
 
-    def shape(kernel: Kernel) -> Kernel:
-        return schedule(kernel, board.target, level)
+    def kernel_of(context: Context) -> Lowered:
+        return schedules.lower(context, board.target, level)
 
-    return Prepared(simplified, planned, assemble(simplified, planned, options, shape))
+    return Prepared(simplified, planned, assemble(simplified, planned, options, kernel_of))
 
 
 def export(

@@ -25,9 +25,16 @@ from crtexport.artifact.symbols import Namer, interface_fields
 from crtexport.errors import CrtExportError
 from crtexport.ir.graph import Graph, Node
 from crtexport.ir.types import ConstantRef
-from crtexport.kernels.families import check, lower
+from crtexport.kernels.families import check
 from crtexport.kernels.ir import Buffer, Kernel
-from crtexport.kernels.registry import Context, Derived, InputTensor, KernelArg, OutputTensor
+from crtexport.kernels.registry import (
+    Context,
+    Derived,
+    InputTensor,
+    KernelArg,
+    Lowered,
+    OutputTensor,
+)
 from crtexport.kernels.text import dump
 from crtexport.kernels.verify import verify
 from crtexport.plan.model import Plan, Space, Step
@@ -44,14 +51,14 @@ class Options:
 
 
 def assemble(
-    graph: Graph, plan: Plan, options: Options, schedule: Callable[[Kernel], Kernel]
+    graph: Graph, plan: Plan, options: Options, lower: Callable[[Context], Lowered]
 ) -> Artifact:
-    """The artifact of a planned graph; ``schedule`` shapes each kernel for the target.
+    """The artifact of a planned graph; ``lower`` makes the kernel of a node.
 
     Raises CrtExportError that lists every node that no kernel takes.
     """
     check_supported(graph, plan)
-    assembly = _Assembly(graph, plan, f"tvmgen_{options.module}", schedule)
+    assembly = _Assembly(graph, plan, f"tvmgen_{options.module}", lower)
     for step in plan.steps:
         assembly.add_step(step)
     prefix = assembly.prefix
@@ -126,7 +133,7 @@ class _Assembly:
     graph: Graph
     plan: Plan
     prefix: str
-    schedule: Callable[[Kernel], Kernel]
+    lower: Callable[[Context], Lowered]
     constants: list[Constant] = field(default_factory=list)
     calls: list[Call] = field(default_factory=list)
 
@@ -140,7 +147,7 @@ class _Assembly:
     def add_step(self, step: Step) -> None:
         """Lowers a node and appends its call."""
         node = self.graph.nodes[step.node]
-        lowered = lower(Context(self.graph, node, step.in_place))
+        lowered = self.lower(Context(self.graph, node, step.in_place))
         line = describe(self.graph, node)
         args = tuple(
             self._bind(node, buffer, arg, line)
@@ -150,7 +157,6 @@ class _Assembly:
         self.calls.append(Call(symbol, args, line))
 
     def _function(self, kernel: Kernel, line: str) -> str:
-        kernel = self.schedule(kernel)
         # Told apart by their text: as values, 0.0 and -0.0 are equal.
         text = dump(replace(kernel, doc=()))
         if text not in self._functions:

@@ -13,8 +13,8 @@ from crtexport.kernels.ir import ARITHMETIC, BinaryOp, Scalar
 INDEX_TYPE = "ptrdiff_t"
 """Index arithmetic: as wide as a pointer, and the type that C subscripts with anyway."""
 
-UNROLL, FLOATS, SPECIAL, F32_FROM_F16, F16_FROM_F32 = (
-    "unroll", "floats", "special", "f32_from_f16", "f16_from_f32"
+UNROLL, FLOATS, SPECIAL, F32_FROM_F16, F16_FROM_F32, WORD = (
+    "unroll", "floats", "special", "f32_from_f16", "f16_from_f32", "word"
 )
 _INTRINSIC = "intrinsic "
 
@@ -133,6 +133,25 @@ static inline uint16_t crt_f16_from_f32(float value)
 """
 
 
+_WORD = """\
+/* Four bytes at any address, in the machine's order. */
+static inline int32_t crt_load_word(const void *bytes)
+{
+#if defined(__GNUC__)
+    int32_t word;
+    __builtin_memcpy(&word, bytes, sizeof word);
+    return word;
+#else
+    union { int32_t word; unsigned char bytes[4]; } result;
+    for (int i = 0; i < 4; ++i) {
+        result.bytes[i] = ((const unsigned char *)bytes)[i];
+    }
+    return result.word;
+#endif
+}
+"""
+
+
 def _catalogue() -> dict[str, Helper]:
     """All helpers in the order in which files print them."""
     helpers = {
@@ -141,6 +160,7 @@ def _catalogue() -> dict[str, Helper]:
         UNROLL: Helper(_UNROLL),
         F32_FROM_F16: Helper(_F32_FROM_F16),
         F16_FROM_F32: Helper(_F16_FROM_F32),
+        WORD: Helper(_WORD),
     }
     for op in (BinaryOp.MIN, BinaryOp.MAX):
         for type_ in sorted(ARITHMETIC, key=lambda t: t.value):

@@ -45,6 +45,7 @@ from crtexport.kernels.ir import (
     Kernel,
     Let,
     Load,
+    LoadWord,
     Local,
     Scalar,
     Select,
@@ -238,6 +239,10 @@ class _Printer:
                 return self._name(name), _Level.PRIMARY
             case Load(buffer, index):
                 return f"{self._name(buffer.name)}[{self._text(index)}]", _Level.PRIMARY
+            case LoadWord(buffer, index):
+                self.needs.add(c_helpers.WORD)
+                address = f"&{self._name(buffer.name)}[{self._text(index)}]"
+                return f"crt_load_word({address})", _Level.PRIMARY
             case Binary(op, a, b):
                 return self._binary(op, a, b)
             case Compare(op, a, b):

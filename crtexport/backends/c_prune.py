@@ -19,6 +19,7 @@ from crtexport.kernels.ir import (
     If,
     Let,
     Load,
+    LoadWord,
     Local,
     Select,
     Stmt,
@@ -56,7 +57,7 @@ def _parts(e: Expr) -> Iterator[Expr]:
     match e:
         case Const() | Var():
             pass
-        case Load(_, index):
+        case Load(_, index) | LoadWord(_, index):
             yield from _parts(index)
         case Binary(_, a, b) | Compare(_, a, b):
             yield from _parts(a)
@@ -80,7 +81,7 @@ def variables_read(body: Body) -> frozenset[str]:
 
 def buffers_touched(body: Body) -> frozenset[str]:
     """Names of the buffers that ``body`` loads from or stores to."""
-    loaded = {e.buffer.name for e in expressions(body) if isinstance(e, Load)}
+    loaded = {e.buffer.name for e in expressions(body) if isinstance(e, Load | LoadWord)}
     return frozenset(loaded | set(_stored(body)))
 
 

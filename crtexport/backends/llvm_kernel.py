@@ -30,6 +30,7 @@ from crtexport.kernels.ir import (
     Kernel,
     Let,
     Load,
+    LoadWord,
     Local,
     Scalar,
     Select,
@@ -206,6 +207,11 @@ class _KernelPrinter:
                 return self._variable(expr)
             case Load():
                 return self._load(expr.type, self._address(expr.buffer, expr.index))
+            case LoadWord():
+                # Any element may be the first: the address is aligned like an element.
+                align = expr.buffer.dtype.itemsize
+                address = self._address(expr.buffer, expr.index)
+                return self._assign(f"load i32, ptr {address}, align {align}")
             case Binary():
                 return self._binary(expr)
             case Compare():

@@ -26,6 +26,7 @@ from crtexport.kernels.ir import (
     Kernel,
     Let,
     Load,
+    LoadWord,
     Local,
     Scalar,
     Select,
@@ -218,6 +219,10 @@ def select(condition: Expr, then: Expr, other: Expr) -> Expr:
 
 def load(buffer: Buffer, index: Expr) -> Load:
     return Load(buffer, index)
+
+
+def load_word(buffer: Buffer, index: Expr) -> LoadWord:
+    return LoadWord(buffer, index)
 
 
 def cast(value: Expr, type_: Scalar) -> Expr:

@@ -23,6 +23,7 @@ from crtexport.kernels.ir import (
     For,
     If,
     Load,
+    LoadWord,
     Scalar,
     Select,
     Var,
@@ -196,6 +197,8 @@ class Ranges:
                 return self.known.get(name, self.top(type_))
             case Load(buffer=buffer):
                 return self.top(buffer.dtype)
+            case LoadWord():
+                return self.top(Scalar.I32)
             case Binary():
                 return self._binary(expr)
             case Compare():

@@ -8,25 +8,10 @@ helper function), how LLVM says it (an instruction or a declared intrinsic).
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
-from dataclasses import dataclass
 
+from crtexport.kernels.intrinsic import Intrinsic
+from crtexport.kernels.intrinsics_arm import ARM_DSP
 from crtexport.kernels.ir import Scalar
-
-
-@dataclass(frozen=True)
-class Intrinsic:
-    """``evaluate`` takes and returns Python numbers. ``llvm`` is instruction text over ``{0}``."""
-
-    name: str
-    params: tuple[Scalar, ...]
-    result: Scalar
-    evaluate: Callable[..., int | float]
-    c_expression: str
-    llvm: str
-    c_include: str = ""
-    c_helper: str = ""
-    llvm_declare: str = ""
 
 
 def _bits_to_f32(bits: int) -> float:
@@ -73,4 +58,7 @@ _BITS_FROM_F32 = Intrinsic(
     llvm="bitcast float {0} to i32",
 )
 
-INTRINSICS: dict[str, Intrinsic] = {i.name: i for i in (_F32_FROM_BITS, _BITS_FROM_F32)}
+INTRINSICS: dict[str, Intrinsic] = {
+    i.name: i for i in (_F32_FROM_BITS, _BITS_FROM_F32, *ARM_DSP)
+}
+"""All intrinsics by name."""

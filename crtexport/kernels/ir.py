@@ -57,6 +57,10 @@ ARITHMETIC = frozenset(
 )
 
 
+WORD_PARTS = frozenset({Scalar.I8, Scalar.U8, Scalar.I16, Scalar.U16})
+"""What a word can be loaded from."""
+
+
 class BinaryOp(enum.Enum):
     ADD = "add"
     SUB = "sub"
@@ -127,6 +131,19 @@ class Load:
 
 
 @dataclass(frozen=True)
+class LoadWord:
+    """The four bytes that begin at element ``index`` of a buffer of 8- or 16-bit integers, as i32
+    in the machine's byte order; any element may be the first."""
+
+    buffer: Buffer
+    index: Expr
+
+    @property
+    def type(self) -> Scalar:
+        return Scalar.I32
+
+
+@dataclass(frozen=True)
 class Binary:
     """Both operands have the type of the result (for shifts too)."""
 
@@ -178,7 +195,7 @@ class Call:
     type: Scalar
 
 
-Expr = Const | Var | Load | Binary | Compare | Select | Cast | Call
+Expr = Const | Var | Load | LoadWord | Binary | Compare | Select | Cast | Call
 
 
 # ---- statements --------------------------------------------------------------------------------

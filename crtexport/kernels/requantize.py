@@ -95,9 +95,12 @@ class Requantizer:
         )
         same_shift = len(set(multiplier.shifts)) == 1
         self.shift: int | None = multiplier.shifts[0] if same_shift else None
+        # As right shifts where all are, which saves their negation.
+        self.rightward = rounding is Rounding.DOUBLE and max(multiplier.shifts, default=0) < 0
+        stored = [-s if self.rightward else s for s in multiplier.shifts]
         self.shifts: Buffer | None = (
             None if same_shift
-            else lowering.derived("shifts", Scalar.I8, np.array(multiplier.shifts, np.int8))
+            else lowering.derived("shifts", Scalar.I8, np.array(stored, np.int8))
         )
 
     def __call__(self, acc: Expr, channel: Expr) -> Expr:
@@ -130,10 +133,16 @@ class Requantizer:
         if max(shifts) > 0:
             left = shift if min(shifts) >= 0 else select(gt(shift, zero), shift, zero)
             acc = self.b.let("shifted", shl(acc, left))
-        high = rounding_doubling_high_mul(self.b, acc, mantissa)
+            high = rounding_doubling_high_mul(self.b, acc, mantissa)
+        elif self.bound < 1 << 30:
+            high = self._doubled_high_mul(acc, mantissa)
+        else:
+            high = rounding_doubling_high_mul(self.b, acc, mantissa)
         if min(shifts) >= 0:
             return high
-        right: Expr = sub(zero, shift) if self.shift is None else i32(-(self.shift or 0))
+        right: Expr = i32(-self.shift) if self.shift is not None else (
+            shift if self.rightward else sub(zero, shift)
+        )
         if max(shifts) >= 0:
             right = self.b.let("right", select(gt(zero, shift), right, zero))
             return rounding_divide_by_pot(self.b, high, right)
@@ -145,6 +154,14 @@ class Requantizer:
             1 << (-(self.shift or 0) - 1)
         )
         return shr(add(high, half, shr(high, i32(31))), right)
+
+    def _doubled_high_mul(self, acc: Expr, mantissa: Expr) -> Expr:
+        """The rounding doubling high multiply of an accumulator that can be doubled: the upper
+        word of a product, which processors have an instruction for."""
+        doubled = cast(shl(acc, i32(1)), Scalar.I64)
+        product = mul(doubled, cast(mantissa, Scalar.I64))
+        nudged = add(product, const(1 << 31, Scalar.I64))
+        return self.b.let("high", cast(shr(nudged, const(32, Scalar.I64)), Scalar.I32))
 
     def _nudge_fits(self) -> bool:
         return all(

@@ -23,6 +23,7 @@ from crtexport.kernels.ir import (
     Kernel,
     Let,
     Load,
+    LoadWord,
     Local,
     Scalar,
     Select,
@@ -108,6 +109,8 @@ def expression(expr: Expr) -> str:
             return name
         case Load(buffer=buffer, index=index):
             return f"{buffer.name}[{_outer(index)}]"
+        case LoadWord(buffer=buffer, index=index):
+            return f"word({buffer.name}[{_outer(index)}])"
         case Binary(op=op, a=a, b=b) if op in _INFIX:
             return f"({expression(a)} {_INFIX[op]} {expression(b)})"
         case Binary(op=op, a=a, b=b):

@@ -44,6 +44,7 @@ from crtexport.kernels.ir import (
     Kernel,
     Let,
     Load,
+    LoadWord,
     Local,
     Scalar,
     Select,
@@ -260,6 +261,8 @@ class Translator:
             case Load(buffer=buffer, index=index):
                 code = self._index(buffer, index, ranges)
                 return _Code(f"{self._identifier('b', buffer.name)}[{code.text}]", code.fails)
+            case LoadWord():
+                return self._word(expr, ranges)
             case Binary():
                 return self._binary(expr, ranges)
             case Compare(op=op, a=a, b=b):
@@ -271,6 +274,17 @@ class Translator:
                 return self._cast(expr, ranges)
             case Call():
                 return self._call(expr, ranges)
+
+    def _word(self, expr: LoadWord, ranges: Ranges) -> _Code:
+        buffer, bits = expr.buffer, 8 * expr.buffer.dtype.itemsize
+        cells = self._identifier("b", buffer.name)
+        parts, fails = [], False
+        for part in range(32 // bits):
+            at = Binary(BinaryOp.ADD, expr.index, Const(part, Scalar.INDEX))
+            code = self._index(buffer, at, ranges)
+            parts.append(f"({cells}[{code.text}] & {(1 << bits) - 1}) << {bits * part}")
+            fails = fails or code.fails
+        return self._wrapped(_Code(f"({' | '.join(parts)})", fails), Scalar.I32)
 
     def _const(self, expr: Const) -> _Code:
         if expr.type.is_float:

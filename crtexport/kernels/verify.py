@@ -17,6 +17,7 @@ from crtexport.kernels.intervals import (
 from crtexport.kernels.intrinsics import INTRINSICS
 from crtexport.kernels.ir import (
     ARITHMETIC,
+    WORD_PARTS,
     Assign,
     Binary,
     BinaryOp,
@@ -33,6 +34,7 @@ from crtexport.kernels.ir import (
     Kernel,
     Let,
     Load,
+    LoadWord,
     Local,
     Scalar,
     Select,
@@ -250,6 +252,16 @@ class _Verifier:
             low, high, before.reads or not write, before.writes or write
         )
 
+    def word(
+        self, buffer: Buffer, index: Expr, scope: _Scope, ranges: Ranges | None
+    ) -> None:
+        """Four bytes of small integers, whose last element lies in the buffer as well."""
+        self.known(buffer)
+        self.check(buffer.dtype in WORD_PARTS, f"a word of {buffer.name}'s {buffer.dtype.value}")
+        last = Const(4 // buffer.dtype.itemsize - 1, Scalar.INDEX)
+        self.index(buffer, index, scope, ranges, write=False)
+        self.index(buffer, Binary(BinaryOp.ADD, index, last), scope, ranges, write=False)
+
     def expr(self, expr: Expr, scope: _Scope, ranges: Ranges | None) -> Scalar:
         """Checks an expression; its type."""
         match expr:
@@ -260,6 +272,8 @@ class _Verifier:
             case Load(buffer=buffer, index=index):
                 self.known(buffer)
                 self.index(buffer, index, scope, ranges, write=False)
+            case LoadWord(buffer=buffer, index=index):
+                self.word(buffer, index, scope, ranges)
             case Binary():
                 self.binary(expr, scope, ranges)
             case Compare(a=a, b=b):

@@ -194,6 +194,14 @@ class Weighted:
 
     # -- one output value
 
+    @property
+    def plain_int8(self) -> bool:
+        """Whether sums are products of int8 values that fit 32 bits: what fast forms can do."""
+        dtypes = {self.x.dtype, self.weights.dtype}
+        return dtypes == {Scalar.I8} and self._sum is Scalar.I32 and not (
+            self._wraps or self._weight_zero
+        )
+
     def start(self, channel: Expr) -> Var:
         """The accumulator of an output channel (index)."""
         if self.bias is not None and self.mode is not Mode.HYBRID:

@@ -1,18 +1,32 @@
 """How kernels are shaped for an instruction set. Meaning never changes here, only speed and size.
 
-:func:`schedule` chooses by the target's features; a faster form of an operator on some machine is
-one more module of this package.
+:func:`lower` makes the kernel of a node for a target: a form written for its instructions where
+there is one, else the operator's plain form. A faster form of an operator on some machine is one
+more module of this package.
 """
 
 from __future__ import annotations
 
-from crtexport.kernels.ir import Kernel
-from crtexport.schedules import generic
+from dataclasses import replace
+
+from crtexport.kernels import families
+from crtexport.kernels.registry import Context, Lowered
+from crtexport.schedules import dot_products, generic, windows
+from crtexport.schedules.steps import step_for
 from crtexport.target import Target
 
 
-def schedule(kernel: Kernel, target: Target, optimize: str) -> Kernel:
-    """``kernel`` as it should run on ``target``; ``optimize`` is size, balanced or speed."""
-    if generic.vectorizes(target) or optimize == "size":
-        return kernel
-    return generic.unroll_inner_loops(kernel, 4 if optimize == "balanced" else 8)
+def lower(context: Context, target: Target, optimize: str) -> Lowered:
+    """The kernel of a node on ``target``; ``optimize`` is size, balanced or speed."""
+    if optimize == "size":
+        return families.lower(context)
+    if not generic.vectorizes(target):
+        step = step_for(target)
+        lowered = (
+            dot_products.lower(context, step)
+            or windows.lower(context, step)
+            or families.lower(context)
+        )
+        factor = 4 if optimize == "balanced" else 8
+        return replace(lowered, kernel=generic.unroll_inner_loops(lowered.kernel, factor))
+    return families.lower(context)

@@ -1,0 +1,23 @@
+"""What an intrinsic is: one named operation, its meaning and its two spellings."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from crtexport.kernels.ir import Scalar
+
+
+@dataclass(frozen=True)
+class Intrinsic:
+    """``evaluate`` takes and returns Python numbers. ``llvm`` is instruction text over ``{0}``."""
+
+    name: str
+    params: tuple[Scalar, ...]
+    result: Scalar
+    evaluate: Callable[..., int | float]
+    c_expression: str
+    llvm: str
+    c_include: str = ""
+    c_helper: str = ""
+    llvm_declare: str = ""
