@@ -1,0 +1,182 @@
+"""Blocked forms compute what the plain forms do, for any shape, on every kind of machine."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import crtexport
+from crtexport.firmware.board import load_board
+from crtexport.importers import load
+from crtexport.ir.graph import Graph
+from crtexport.kernels import families, interp
+from crtexport.kernels.registry import Context, Derived, InputTensor, Lowered, OutputTensor
+from crtexport.kernels.verify import verify
+from crtexport.mlf.reader import open_package
+from crtexport.schedules import dot_products, lower, windows
+from crtexport.schedules.steps import ARM_DSP, SCALAR, Step
+from tests.differential.network import interpret
+from tests.support import require
+from tests.tflite_builder import ModelBuilder
+
+Array = np.ndarray[Any, Any]
+STEPS = {"scalar": SCALAR, "arm_dsp": ARM_DSP}
+
+
+class Network:
+    """int8 layers one after the other, with drawn shapes and values."""
+
+    def __init__(self, integer: Any, seed: int) -> None:
+        self.integer, self.rng = integer, np.random.default_rng(seed)
+        self.m = ModelBuilder()
+        self.count = 0
+
+    def tensor(self, shape: Sequence[int], scale: float = 0.05) -> int:
+        self.count += 1
+        zero = int(self.rng.integers(-128, 128))
+        return self.m.tensor(f"t{self.count}", shape, "int8", scale=scale, zero_point=zero)
+
+    def weights(self, shape: Sequence[int], axis: int) -> list[int]:
+        """Per-channel weights and a bias."""
+        units = shape[axis]
+        self.count += 1
+        scales = self.rng.uniform(0.0005, 0.02, units).astype(np.float32).tolist()
+        w = self.m.tensor(
+            f"w{self.count}", shape, "int8", scale=scales, axis=axis,
+            data=self.rng.integers(-127, 128, shape),
+        )
+        b = self.m.tensor(
+            f"b{self.count}", (units,), "int32", scale=[0.05 * s for s in scales], axis=0,
+            data=self.rng.integers(-5000, 5000, units),
+        )
+        return [w, b]
+
+    def window(self, x: int, shape: tuple[int, int, int], depthwise: bool) -> tuple[int, Any]:
+        height, width, channels = shape
+        kernel = (self.integer(1, min(3, height)), self.integer(1, min(3, width)))
+        stride = (self.integer(1, 2), self.integer(1, 2))
+        padding = ("VALID", "SAME")[self.integer(0, 1)]
+        out = tuple(
+            -(-n // s) if padding == "SAME" else -(-(n - k + 1) // s)
+            for n, k, s in zip((height, width), kernel, stride, strict=True)
+        )
+        units = channels if depthwise else self.integer(1, 13)
+        y = self.tensor((1, *out, units))
+        w_shape = (1, *kernel, units) if depthwise else (units, *kernel, channels)
+        self.m.op(
+            "DEPTHWISE_CONV_2D" if depthwise else "CONV_2D",
+            [x, *self.weights(w_shape, 3 if depthwise else 0)], [y],
+            padding=padding, stride=stride,
+        )
+        return y, (*out, units)
+
+    def dense(self, x: int, depth: int) -> tuple[int, int]:
+        units = self.integer(1, 11)
+        y = self.tensor((1, units))
+        self.count += 1
+        w = self.m.tensor(
+            f"w{self.count}", (units, depth), "int8", scale=0.003,
+            data=self.rng.integers(-127, 128, (units, depth)),
+        )
+        self.m.op("FULLY_CONNECTED", [x, w], [y])
+        return y, units
+
+
+def layer(kind: str, integer: Any, seed: int) -> tuple[bytes, Array]:
+    n = Network(integer, seed)
+    if kind == "dense":
+        shape: tuple[int, ...] = (1, integer(1, 40))
+        x = n.tensor(shape)
+        y, _ = n.dense(x, shape[1])
+    else:
+        shape = (1, integer(1, 6), integer(1, 6), integer(1, 21))
+        x = n.tensor(shape)
+        y, _ = n.window(x, shape[1:], kind == "depthwise")  # type: ignore[arg-type]
+    content = n.m.build([x], [y])
+    return content, n.rng.integers(-128, 128, shape).astype(np.int8)
+
+
+def run(graph: Graph, lowered: Lowered, value: Array) -> Array:
+    (node,) = graph.nodes
+    verify(lowered.kernel)
+    type_ = graph.type(node.outputs[0])
+    output = np.zeros(type_.shape, np.int8)
+    buffers: list[Array] = []
+    for arg in lowered.args:
+        if isinstance(arg, InputTensor):
+            constant = graph.constant(graph.required(node, arg.position))
+            tensor = graph.required(node, arg.position)
+            buffers.append(value if constant is None else constant.array(graph.type(tensor)))
+        elif isinstance(arg, OutputTensor):
+            buffers.append(output)
+        elif isinstance(arg, Derived):
+            buffers.append(arg.values)
+    interp.run(lowered.kernel, [b.reshape(-1) for b in buffers])
+    return output
+
+
+@pytest.mark.parametrize("step", STEPS)
+@pytest.mark.parametrize("kind", ["conv", "depthwise", "dense"])
+@settings(
+    max_examples=25, deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
+@given(data=st.data())
+def test_a_blocked_form_equals_the_plain_form(
+    kind: str, step: str, tmp_path: Path, data: st.DataObject
+) -> None:
+    content, value = layer(
+        kind, lambda low, high: data.draw(st.integers(low, high)), data.draw(st.integers(0, 99))
+    )
+    (tmp_path / "m.tflite").write_bytes(content)
+    graph = load(tmp_path / "m.tflite")
+    context = Context(graph, graph.nodes[0])
+    chosen: Step = STEPS[step]
+    blocked = dot_products.lower(context, chosen) or windows.lower(context, chosen)
+    if blocked is not None:
+        expected = run(graph, families.lower(context), value)
+        np.testing.assert_array_equal(run(graph, blocked, value), expected)
+
+
+@pytest.mark.parametrize(("board", "kind"), [("mps2_an386", "arm_smlad"), ("mps2_an385", "mul")])
+def test_targets_get_the_instructions_that_they_have(
+    board: str, kind: str, tmp_path: Path
+) -> None:
+    content, _ = layer("dense", lambda low, high: high, 1)
+    (tmp_path / "m.tflite").write_bytes(content)
+    graph = load(tmp_path / "m.tflite")
+    context = Context(graph, graph.nodes[0])
+    lowered = lower(context, load_board(board).target, "balanced")
+    assert ("arm_smlad" in repr(lowered.kernel)) == (kind == "arm_smlad")
+    plain = lower(context, load_board(board).target, "size")
+    assert plain.kernel == families.lower(context).kernel
+
+
+@pytest.mark.qemu
+@pytest.mark.parametrize("emit", ["c", "llvm"])
+@pytest.mark.parametrize("board", ["mps2_an386", "mps2_an500", "mps2_an385", "qemu_riscv32"])
+def test_odd_layers_agree_on_the_machine(board: str, emit: str, tmp_path: Path) -> None:
+    require("qemu-system-riscv32" if board == "qemu_riscv32" else "qemu-system-arm")
+    rng = np.random.default_rng(5)
+    n = Network(lambda low, high: int(rng.integers(low, high + 1)), 7)
+    shape = (1, 9, 8, 3)
+    x = n.tensor(shape)
+    y, inner = n.window(x, shape[1:], depthwise=False)
+    for depthwise in (True, False, True, False):
+        y, inner = n.window(y, inner, depthwise=depthwise)
+    y, _ = n.dense(y, int(np.prod(inner)))
+    (tmp_path / "m.tflite").write_bytes(n.m.build([x], [y]))
+    value = rng.integers(-128, 128, (3, *shape)).astype(np.int8)
+    package = tmp_path / "m.tar"
+    crtexport.export(tmp_path / "m.tflite", board=board, emit=emit, output=package)
+    (given_,) = open_package(package).inputs
+    result = crtexport.run(package, {given_.field: value})
+    graph = load(tmp_path / "m.tflite")
+    for sample, row in zip(value, result.outputs, strict=True):
+        np.testing.assert_array_equal(row[0], interpret(graph, [sample])[0])
