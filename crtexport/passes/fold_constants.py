@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import numpy.typing as npt
 
+from crtexport.ir.evaluate import evaluate
 from crtexport.ir.graph import Graph, Node, Tensor
 from crtexport.ir.ops import (
     Conv2D,
@@ -26,13 +27,14 @@ _CHANNEL_AXIS: dict[type[Op], int] = {
 
 
 def fold_constants(graph: Graph) -> Graph:
-    """Replaces Reshape and Dequantize of constants by constants.
+    """Replaces by constants what Reshape, Dequantize, other operators that only move elements, and
+    arithmetic on whole numbers make of constants.
 
     Int8 weights of a convolution or fully connected operator that a Dequantize makes floats stay
     int8 and are read as they are: the kernels scale them, and flash holds a quarter of the bytes.
 
     Requires: nothing. Ensures: no Reshape or Dequantize reads a constant, but for a Reshape that
-    copies one to a graph output.
+    copies one to a graph output; nothing grows to more than a few kilobytes.
     """
     tensors = list(graph.tensors)
     stored: dict[int, int] = {}  # what Dequantize made of int8 constants: the constants
@@ -40,7 +42,12 @@ def fold_constants(graph: Graph) -> Graph:
     for node in graph.nodes:
         source = _foldable_input(graph, node)
         if source is None or tensors[source].constant is None:
-            nodes.append(_with_stored_weights(node, tensors, stored))
+            values = _evaluated(graph, node, tensors)
+            if values is None:
+                nodes.append(_with_stored_weights(node, tensors, stored))
+            else:
+                for output, value in zip(node.outputs, values, strict=True):
+                    tensors[output] = replace(tensors[output], constant=ConstantRef.of(value))
             continue
         output = node.outputs[0]
         if isinstance(node.op, Dequantize) and tensors[source].type.dtype is DType.INT8:
@@ -59,6 +66,15 @@ def _foldable_input(graph: Graph, node: Node) -> int | None:
             return node.inputs[0]
         case _:
             return None
+
+
+def _evaluated(
+    graph: Graph, node: Node, tensors: list[Tensor]
+) -> list[npt.NDArray[np.generic]] | None:
+    """The outputs of a node that only moves constants or computes shapes and indices with them."""
+    if not set(graph.outputs).isdisjoint(node.outputs):
+        return None
+    return evaluate(node.op, [None if t is None else tensors[t] for t in node.inputs])
 
 
 def _with_stored_weights(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import mmap
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,7 @@ import tflite
 from crtexport.errors import CrtExportError
 from crtexport.importers.files import regular_size, sha256
 from crtexport.importers.tflite.flatbuffer import Reader
+from crtexport.importers.tflite.folded import FOLDED, constant, steering
 from crtexport.importers.tflite.operators import Operator, constant_names
 from crtexport.importers.tflite.tensors import TensorTable
 from crtexport.importers.tflite.tflite_ops import DECODERS
@@ -91,13 +92,7 @@ class _Importer:
         reader, subgraph = self._reader, self._main.table
         self._refuse_unsupported(self._main.operators, self._main.codes)
         self._handles = resolve(reader, self._main, self._load)
-        nodes = [
-            self._node(index, operator, code)
-            for index, (operator, (code, _)) in enumerate(
-                zip(self._main.operators, self._main.codes, strict=True)
-            )
-            if code not in STEERING
-        ]
+        nodes = list(self._nodes())
         if len(self._used) < self._count:
             used = "only the first is" if len(self._used) == 1 else f"{len(self._used)} are"
             _log.warning("%s has %d subgraphs; %s used", self._path.name, self._count, used)
@@ -126,6 +121,29 @@ class _Importer:
             inputs=tuple(number[t] for t in inputs),
             outputs=tuple(number[t] for t in outputs),
         )
+
+    def _nodes(self) -> Iterator[Node]:
+        """What runs; what gives constants becomes them, in the tensors."""
+        for index, (operator, (code, _)) in enumerate(
+            zip(self._main.operators, self._main.codes, strict=True)
+        ):
+            if code in STEERING:
+                continue
+            node = self._node(index, operator, code)
+            if node is None:
+                continue
+            values = steering(node, self._tensors.tensor)
+            if values is None:
+                yield node
+            else:
+                self._define(node.outputs, values)
+
+    def _define(self, tensors: tuple[int, ...], values: Sequence[Any]) -> None:
+        """Makes constants of an operator's outputs."""
+        if len(tensors) != len(values):
+            raise CrtExportError(f"expected {len(values)} outputs, found {len(tensors)}")
+        for tensor, array in zip(tensors, values, strict=True):
+            self._tensors.define(tensor, constant(self._tensors.tensor(tensor), array))
 
     def _named(self, index: int, names: dict[int, str]) -> Tensor:
         tensor = self._tensors.tensor(index)
@@ -157,7 +175,7 @@ class _Importer:
     ) -> None:
         found: dict[str, list[str]] = {}
         for index, (operator, (code, name)) in enumerate(zip(operators, codes, strict=True)):
-            if code not in DECODERS and code not in STEERING:
+            if not (code in DECODERS or code in STEERING or code in FOLDED):
                 outputs = self._reader.numbers(operator.OutputsLength, operator.OutputsAsNumpy, 4)
                 found.setdefault(name, []).append(f"operator {index}{self._called(outputs)}")
         if not found:
@@ -165,7 +183,7 @@ class _Importer:
         lines = [f"\n  {name}: {', '.join(nodes)}" for name, nodes in found.items()]
         count = sum(map(len, found.values()))
         what = "1 operator is" if count == 1 else f"{count} operators are"
-        supported = sorted(_OPERATOR_NAMES[code] for code in {*DECODERS, *STEERING})
+        supported = sorted(_OPERATOR_NAMES[code] for code in {*DECODERS, *STEERING, *FOLDED})
         raise CrtExportError(
             f"{what} not supported:{''.join(lines)}", hint=f"supported are {', '.join(supported)}"
         )
@@ -174,7 +192,8 @@ class _Importer:
         """The name of an operator's first output, which is what converters name operators by."""
         return f" ({self._tensors.name(outputs[0])!r})" if outputs else ""
 
-    def _node(self, index: int, table: Any, code: int) -> Node:
+    def _node(self, index: int, table: Any, code: int) -> Node | None:
+        """An operator; None for one that gives constants."""
         origin = f"operator {index} ({_OPERATOR_NAMES[code]})"
         reader = self._reader
         try:
@@ -185,6 +204,9 @@ class _Importer:
             for tensor in (*inputs, *outputs):
                 if tensor is not None:
                     self._tensors.tensor(tensor)
+            if code in FOLDED:
+                self._define(outputs, [FOLDED[code](source)])
+                return None
             op, kept = DECODERS[code](source)
         except CrtExportError as error:
             raise error.within(origin) from error.__cause__

@@ -1,0 +1,171 @@
+"""What operators give for constants: shape and index arithmetic, and elements that only move.
+
+Nothing here rounds: floats and quantized numbers are moved and never computed with.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from crtexport.ir.graph import Tensor
+from crtexport.ir.ops import (
+    Activation,
+    Add,
+    BroadcastTo,
+    Concatenation,
+    FloorDiv,
+    FloorMod,
+    Gather,
+    GatherNd,
+    Maximum,
+    Minimum,
+    Mul,
+    Neg,
+    Op,
+    Pack,
+    ReduceProd,
+    Reshape,
+    Slice,
+    Split,
+    Sub,
+    Sum,
+    Tile,
+    Transpose,
+    Unpack,
+)
+from crtexport.ir.types import DType
+
+Array = npt.NDArray[Any]
+
+SMALL = 4096
+"""Bytes that a constant may have where folding makes more of them than there were."""
+
+_WHOLE = (DType.INT32, DType.INT64)
+
+_BINARY: Mapping[type[Op], Callable[[Array, Array], Array]] = {
+    Add: np.add, Sub: np.subtract, Mul: np.multiply, FloorDiv: np.floor_divide,
+    FloorMod: np.mod, Maximum: np.maximum, Minimum: np.minimum,
+}
+
+
+def evaluate(op: Op, inputs: Sequence[Tensor | None]) -> list[Array] | None:
+    """The outputs of ``op`` if all its inputs are constants, else None.
+
+    None too for what isn't computed here, and where the outputs would be larger than both the
+    inputs and :data:`SMALL`. Inputs must fit the operator, as inference says.
+    """
+    given = [tensor for tensor in inputs if tensor is not None and tensor.constant is not None]
+    if not given or len(given) != len(inputs):
+        return None
+    nbytes = max(SMALL, sum(tensor.type.nbytes for tensor in given))
+    if _grows(op, given) > nbytes:
+        return None
+    if isinstance(op, _ARITHMETIC):
+        results = _computed(op, given)
+    elif isinstance(op, _MOVING) and _alike(op, given):
+        results = _moved(op, [_values(tensor) for tensor in given])
+    else:
+        return None
+    if results is None or sum(array.nbytes for array in results) > nbytes:
+        return None
+    return results
+
+
+_ARITHMETIC = (*_BINARY, Neg, ReduceProd, Sum)
+_MOVING = (
+    Reshape, Transpose, Slice, BroadcastTo, Tile, Split, Unpack, Pack, Concatenation, Gather,
+    GatherNd,
+)  # fmt: skip
+
+
+def _values(tensor: Tensor) -> Array:
+    if tensor.constant is None:
+        raise ValueError(f"{tensor.name!r} is no constant")
+    return tensor.constant.array(tensor.type)
+
+
+def _grows(op: Op, given: Sequence[Tensor]) -> int:
+    """Bytes of the output of an operator that repeats its input; 0 for the others."""
+    data = given[0].type
+    match op:
+        case BroadcastTo(shape=shape):
+            return data.dtype.itemsize * int(np.prod(shape, dtype=object))
+        case Tile(multiples=multiples):
+            return data.nbytes * int(np.prod(multiples, dtype=object))
+        case Gather() | GatherNd():
+            return data.nbytes * max(given[1].type.elements, 1) if data.elements else 0
+        case _:
+            return 0
+
+
+def _alike(op: Op, given: Sequence[Tensor]) -> bool:
+    """Whether what is joined has one scale."""
+    if not isinstance(op, Concatenation | Pack):
+        return True
+    plain = not isinstance(op, Concatenation) or op.activation is Activation.NONE
+    return plain and len({tensor.type.quant for tensor in given}) == 1
+
+
+def _computed(op: Op, given: Sequence[Tensor]) -> list[Array] | None:
+    """Arithmetic on int32 and int64 that stand for themselves; sums and products wrap."""
+    if any(t.type.dtype not in _WHOLE or t.type.quant is not None for t in given):
+        return None
+    if isinstance(op, Add | Sub | Mul) and op.activation is not Activation.NONE:
+        return None
+    arrays = [_values(tensor) for tensor in given]
+    if isinstance(op, FloorDiv | FloorMod) and not np.all(arrays[1]):
+        return None
+    dtype = arrays[0].dtype
+    match op:
+        case Neg():
+            result = np.negative(arrays[0])
+        case ReduceProd(axes=axes, keep_dims=keep):
+            result = np.prod(arrays[0], axis=axes, keepdims=keep, dtype=dtype)
+        case Sum(axes=axes, keep_dims=keep):
+            result = np.sum(arrays[0], axis=axes, keepdims=keep, dtype=dtype)
+        case _:
+            with np.errstate(over="ignore"):
+                result = _BINARY[type(op)](arrays[0], arrays[1])
+    return [np.asarray(result, dtype)]
+
+
+def _moved(op: Op, arrays: Sequence[Array]) -> list[Array] | None:
+    first = arrays[0]
+    match op:
+        case Reshape(shape=shape):
+            return [first.reshape(shape)]
+        case Transpose(permutation=permutation):
+            return [first.transpose(permutation)]
+        case Slice(begin=begin, size=size, stride=stride, shape=shape):
+            picked = [
+                start + step * np.arange(count)
+                for start, count, step in zip(begin, size, stride, strict=True)
+            ]
+            return [(first[np.ix_(*picked)] if picked else first).reshape(shape)]
+        case BroadcastTo(shape=shape):
+            return [np.broadcast_to(first, shape)]
+        case Tile(multiples=multiples):
+            return [np.tile(first, multiples)]
+        case Split(axis=axis, sizes=sizes):
+            return list(np.split(first, np.cumsum(sizes)[:-1], axis))
+        case Unpack(axis=axis):
+            return [np.take(first, i, axis) for i in range(first.shape[axis])]
+        case Pack(axis=axis):
+            return [np.stack(arrays, axis)]
+        case Concatenation(axis=axis):
+            return [np.concatenate(arrays, axis)]
+        case Gather(axis=axis, batch_dims=0):
+            return [np.take(first, arrays[1], axis, mode="clip")]
+        case GatherNd():
+            positions = np.moveaxis(arrays[1], -1, 0)
+            inside = [
+                np.clip(position, 0, size - 1)
+                for position, size in zip(positions, first.shape, strict=False)
+            ]
+            return [first[tuple(inside)]]
+        case _:
+            return None
