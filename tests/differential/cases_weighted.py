@@ -204,7 +204,7 @@ def embedding_lookup(draw: Draw, dtype: str) -> Case:
     return Case(m.build([indices], [y]), (chosen,))
 
 
-WEIGHTED_OPERATORS = ("CONV_2D", "DEPTHWISE_CONV_2D", "FULLY_CONNECTED")
+WEIGHTED_OPERATORS = ("CONV_2D", "DEPTHWISE_CONV_2D", "FULLY_CONNECTED", "TRANSPOSE_CONV")
 
 
 def stored_weights(draw: Draw, code: str, stored: str) -> Case:
@@ -215,11 +215,14 @@ def stored_weights(draw: Draw, code: str, stored: str) -> Case:
         "CONV_2D": ((1, *size, channels), (units, *window, channels), (1, *out, units)),
         "DEPTHWISE_CONV_2D": ((1, *size, channels), (1, *window, units), (1, *out, units)),
         "FULLY_CONNECTED": ((3, 9), (units, 9), (3, units)),
+        "TRANSPOSE_CONV": ((1, *out, channels), (units, *window, channels), (1, *size, units)),
     }
     x_shape, w_shape, y_shape = shapes[code]
     options: Quant = {}
     if code != "FULLY_CONNECTED":
         options = {"padding": padding, "stride": tuple(stride), "dilation": tuple(dilation)}
+    if code == "TRANSPOSE_CONV":
+        del options["dilation"]
     m = ModelBuilder()
     x = m.tensor("x", x_shape)
     qw: Quant = {}
@@ -236,7 +239,10 @@ def stored_weights(draw: Draw, code: str, stored: str) -> Case:
         w = real
     b = bias(draw, m, units, "float32", {}, {}, needed=True)
     y = m.tensor("y", y_shape)
-    m.op(code, [x, w, *b], [y], activation=activation(draw), **options)
+    inputs = [x, w, *b]
+    if code == "TRANSPOSE_CONV":
+        inputs = [m.tensor("shape", (4,), "int32", data=y_shape), w, x, *b]
+    m.op(code, inputs, [y], activation=activation(draw), **options)
     return Case(m.build([x], [y]), (values(draw, x_shape, "float32"),))
 
 
