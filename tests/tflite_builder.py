@@ -83,6 +83,8 @@ OPTION_KINDS = {
     "DEQUANTIZE": "DequantizeOptions",
     "LEAKY_RELU": "LeakyReluOptions",
     "GELU": "GeluOptions",
+    "CAST": "CastOptions",
+    "L2_NORMALIZATION": "L2NormOptions",
 }
 """The options table of each operator that has one."""
 

@@ -5,14 +5,18 @@ from __future__ import annotations
 from crtexport.kernels import (
     activation,
     arg,
+    cast,
     compare,
     conv,
     divide,
     elementwise,
     gather,
+    log_softmax,
     matmul,
+    normalize,
     pad,
     pool,
+    prelu,
     product,
     quantize,
     reduce,
@@ -27,8 +31,9 @@ from crtexport.kernels import (
 from crtexport.kernels.registry import LOWERINGS, check, lower
 
 FAMILIES = (
-    activation, arg, compare, conv, divide, elementwise, gather, matmul, pad, pool, product,
-    quantize, reduce, resize, shape, softmax, split, state, transpose_conv, unary,
+    activation, arg, cast, compare, conv, divide, elementwise, gather, log_softmax, matmul,
+    normalize, pad, pool, prelu, product, quantize, reduce, resize, shape, softmax, split,
+    state, transpose_conv, unary,
 )
 
 __all__ = ["FAMILIES", "LOWERINGS", "check", "lower"]

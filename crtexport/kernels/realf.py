@@ -15,6 +15,11 @@ def exp(x: float) -> float:
     return float(np.float32(math.exp(x))) if x < 88.8 else math.inf
 
 
+def precise_exp(x: float) -> float:
+    """e**x in double precision."""
+    return math.exp(x)
+
+
 def logistic(x: float) -> float:
     """1 / (1 + e**-x)."""
     return float(np.float32(1.0) / (np.float32(1.0) + np.float32(exp(-x))))

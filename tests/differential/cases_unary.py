@@ -117,13 +117,59 @@ def _to(code: str, outputs: dict[str, dict[str, Any]]) -> Callable[[Draw, str], 
     return make
 
 
+def _rows(draw: Draw) -> list[int]:
+    return [draw.integer(1, 3) for _ in range(draw.integer(0, 3))] + [draw.integer(1, 12)]
+
+
 def softmax(draw: Draw, dtype: str) -> Case:
+    data, qx = values(draw, _rows(draw), dtype), quantization(draw, dtype)
+    if dtype == "int16":
+        qx["scale"] = qx["scale"] / 256
+    beta = float(draw.choice([1.0, 0.5]))
+    wide = dtype in ("int8", "uint8") and draw.choice([True, False])
+    qy = WIDE if wide else PROBABILITIES.get(dtype, {})
+    return _case(draw, "SOFTMAX", data, qx, qy, "int16" if wide else None, beta=beta)
+
+
+def log_softmax(draw: Draw, dtype: str) -> Case:
+    data = values(draw, _rows(draw), dtype)
+    qy = {} if dtype == "float32" else {
+        "scale": 1 / 16, "zero_point": int(np.iinfo(dtype).max)
+    }
+    return _case(draw, "LOG_SOFTMAX", data, quantization(draw, dtype), qy)
+
+
+def l2_normalization(draw: Draw, dtype: str) -> Case:
+    data, qx = values(draw, _rows(draw), dtype), quantization(draw, dtype)
+    near = draw.integer(0, 3)
+    if qx and near:  # small sums take other paths
+        data = np.clip(data, max(qx["zero_point"] - near, np.iinfo(dtype).min),
+                       min(qx["zero_point"] + near - 1, np.iinfo(dtype).max)).astype(dtype)
+    return _case(draw, "L2_NORMALIZATION", data, qx, SINES.get(dtype, {}))
+
+
+def prelu(draw: Draw, dtype: str) -> Case:
+    """A slope for each channel, for all, or for each element."""
+    shape = _shape(draw)
+    slopes = draw.choice([shape, shape[-1:], [1] * (len(shape) - 1) + shape[-1:], [1]])
     m = ModelBuilder()
-    shape = [draw.integer(1, 3) for _ in range(draw.integer(0, 3))] + [draw.integer(1, 12)]
     x = m.tensor("x", shape, dtype, **quantization(draw, dtype))
-    y = m.tensor("y", shape, dtype, **PROBABILITIES.get(dtype, {}))
-    m.op("SOFTMAX", [x], [y], beta=float(draw.choice([1.0, 0.5])))
+    a = m.tensor(
+        "a", slopes, dtype, **quantization(draw, dtype), data=values(draw, slopes, dtype)
+    )
+    y = m.tensor("y", shape, dtype, **quantization(draw, dtype))
+    m.op("PRELU", [x, a], [y], version=1)
     return Case(m.build([x], [y]), (values(draw, shape, dtype),))
+
+
+def cast(draw: Draw, dtype: str) -> Case:
+    """``dtype`` is the input's; floats stay in the range of the output's integers."""
+    out = draw.choice(CASTABLE)
+    data = values(draw, _shape(draw), dtype)
+    if dtype == "float32":
+        data = np.abs(data) * np.float32(draw.choice([1.0, 10.0]))
+        data = data * draw.choice([1.0, 1.0 if out == "uint8" else -1.0])
+    return _case(draw, "CAST", data.astype(dtype), {}, {}, out)
 
 
 def quantize(draw: Draw, dtype: str) -> Case:
@@ -151,6 +197,8 @@ PROBABILITIES: dict[str, dict[str, Any]] = {
     "uint8": {"scale": 1 / 256},
     "int16": {"scale": 1 / 32768},
 }
+WIDE = {"scale": 1 / 65536, "zero_point": -32768}
+CASTABLE = ("bool", "int8", "uint8", "int16", "int32", "int64", "float32")
 SINES: dict[str, dict[str, Any]] = {
     "int8": {"scale": 1 / 128},
     "uint8": {"scale": 1 / 128, "zero_point": 128},
@@ -191,6 +239,11 @@ CASES: dict[str, Callable[[Draw, str], Case]] = {
     "elu": _function("ELU"),
     "gelu": gelu,
     "hard_swish": hard_swish,
+    "prelu": prelu,
+    "log_softmax": log_softmax,
+    "l2_normalization": l2_normalization,
+    "cast": cast,
+    "zeros_like": _function("ZEROS_LIKE"),
 }
 
 _FLOAT = ("float32",)
@@ -199,9 +252,13 @@ _SCALED = (*_BYTES, "int16")
 
 DTYPES: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(("square", "log", "sqrt", "sin", "cos", "ceil", "floor", "round"), _FLOAT),
-    **dict.fromkeys(("relu_n1_to_1", "gelu", "hard_swish"), _BYTES),
-    **dict.fromkeys(("logistic", "tanh", "relu", "relu6", "leaky_relu"), _SCALED),
+    **dict.fromkeys(
+        ("relu_n1_to_1", "gelu", "hard_swish", "prelu", "log_softmax", "l2_normalization"), _BYTES
+    ),
+    **dict.fromkeys(("softmax", "logistic", "tanh", "relu", "relu6", "leaky_relu"), _SCALED),
     "abs": ("float32", "int8", "int16", "int32"),
+    "cast": CASTABLE,
+    "zeros_like": ("float32", "int32", "int64"),
     "neg": ("float32", "int32", "int64"),
     "exp": ("float32", "int8", "int16"),
     "rsqrt": ("float32", "int8"),

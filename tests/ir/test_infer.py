@@ -16,6 +16,7 @@ from crtexport.ir.ops import (
     AssignVariable,
     AveragePool2D,
     BatchMatMul,
+    Cast,
     Ceil,
     Concatenation,
     Conv2D,
@@ -30,10 +31,12 @@ from crtexport.ir.ops import (
     FullyConnected,
     Gelu,
     HardSwish,
+    L2Normalization,
     L2Pool2D,
     LeakyRelu,
     Log,
     Logistic,
+    LogSoftmax,
     MaxPool2D,
     Mean,
     Mul,
@@ -41,6 +44,7 @@ from crtexport.ir.ops import (
     Op,
     Pad,
     Padding2D,
+    Prelu,
     Quantize,
     ReadVariable,
     ReduceAll,
@@ -62,6 +66,7 @@ from crtexport.ir.ops import (
     Sum,
     Tanh,
     TransposeConv2D,
+    ZerosLike,
 )
 from crtexport.ir.types import DType, TensorType
 from tests.ir.test_infer_elementwise import GOOD as ELEMENTWISE
@@ -79,7 +84,7 @@ def types(*shapes: Shape, dtype: DType = F32) -> tuple[TensorType, ...]:
 WIDE = Padding2D(1, 2, 0, 1)
 ELEMENTARY = (
     Abs, Ceil, Cos, Elu, Exp, Floor, Gelu, HardSwish, LeakyRelu, Log, Neg, ReluN1To1, Round, Rsqrt,
-    Sin, Sqrt, Square,
+    Sin, Sqrt, Square, ZerosLike, LogSoftmax, L2Normalization,
 )
 GOOD: list[tuple[Op, tuple[Shape, ...], Shape]] = [
     (Conv2D(), ((2, 5, 6, 3), (4, 3, 2, 3), (4,)), (2, 3, 5, 4)),
@@ -119,6 +124,7 @@ GOOD: list[tuple[Op, tuple[Shape, ...], Shape]] = [
     (Relu(), ((2, 3),), (2, 3)),
     (Relu6(), ((2, 3),), (2, 3)),
     *((kind(), ((2, 3),), (2, 3)) for kind in ELEMENTARY),
+    (Prelu(), ((2, 4, 3), (3,)), (2, 4, 3)),
     (Quantize(), ((2, 3),), (2, 3)),
     (ReadVariable(), ((2, 3),), (2, 3)),
 ]
@@ -135,7 +141,7 @@ def test_shape(op: Op, shapes: tuple[Shape, ...], expected: Shape) -> None:
 def test_every_operator_is_here() -> None:
     elementwise = {type(op) for op, _, _ in ELEMENTWISE}
     movers = {type(op) for op, _, _ in MOVERS}
-    elsewhere = {ArgMax, ArgMin, AssignVariable, Dequantize, EmbeddingLookup}
+    elsewhere = {Cast, ArgMax, ArgMin, AssignVariable, Dequantize, EmbeddingLookup}
     found = {type(op) for op, _, _ in GOOD} | elsewhere | elementwise | movers
     assert found == set(get_args(Op))
 
@@ -166,6 +172,21 @@ def test_positions_have_the_type_that_the_model_says(
 ) -> None:
     result = infer(kind(1), types((2, 3, 4)), declared=(dtype,))
     assert result == types((2, 4), dtype=dtype)
+
+
+@pytest.mark.parametrize("dtype", [F32, I8, U8, I16, I32, I64, DType.BOOL])
+def test_cast_gives_what_the_model_says(dtype: DType) -> None:
+    assert infer(Cast(), types((3,), dtype=I8), declared=(dtype,)) == types((3,), dtype=dtype)
+
+
+def test_slopes_must_not_make_the_input_larger() -> None:
+    with pytest.raises(CrtExportError, match="broadcast"):
+        infer(Prelu(), types((2, 1), (2, 3)))
+
+
+def test_softmax_of_bytes_may_have_16_bits() -> None:
+    assert infer(Softmax(), types((2, 3), dtype=I8), declared=(I16,)) == types((2, 3), dtype=I16)
+    assert infer(Softmax(), types((2, 3)), declared=(I16,)) == types((2, 3))
 
 
 def test_optional_input_may_be_none_or_missing() -> None:
@@ -250,7 +271,7 @@ BAD: list[tuple[Op, tuple[TensorType | None, ...], str]] = [
     (Concatenation(2), types((2, 3)), "axis 2 is not one of the 2"),
     (Concatenation(0), types((2, 3), (2, 4)), "can't be joined along axis 0"),
     (Concatenation(0), (*types((3,)), *types((3,), dtype=I8)), "the inputs differ in type"),
-    (Softmax(), types(()), "softmax of a scalar"),
+    (Softmax(), types(()), "a scalar has no axis"),
     (Quantize(), types((3,), dtype=I64), "int64 can't be quantized to int8"),
     (Dequantize(), types((3,)), "float32 can't be dequantized"),
 ]

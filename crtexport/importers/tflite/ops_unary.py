@@ -12,6 +12,8 @@ from crtexport.errors import CrtExportError
 from crtexport.importers.tflite.operators import Decoded, Decoder, Operator, plain
 from crtexport.ir.ops import (
     Abs,
+    Activation,
+    Cast,
     Ceil,
     Cos,
     Elu,
@@ -19,15 +21,19 @@ from crtexport.ir.ops import (
     Floor,
     Gelu,
     HardSwish,
+    L2Normalization,
     LeakyRelu,
     Log,
+    LogSoftmax,
     Neg,
+    Prelu,
     ReluN1To1,
     Round,
     Rsqrt,
     Sin,
     Sqrt,
     Square,
+    ZerosLike,
 )
 
 
@@ -43,6 +49,13 @@ def _gelu(source: Operator) -> Decoded:
     options = source.optional_options(tflite.GeluOptions, BuiltinOptions.GeluOptions)
     approximate = bool(source.reader.get(options.Approximate)) if options else False
     return Gelu(approximate), source.inputs
+
+
+def _l2_normalization(source: Operator) -> Decoded:
+    options = source.optional_options(tflite.L2NormOptions, BuiltinOptions.L2NormOptions)
+    if source.activation(options) is not Activation.NONE:
+        raise CrtExportError("a normalization with a fused activation is not supported")
+    return L2Normalization(), source.inputs
 
 
 DECODERS: Mapping[int, Decoder] = {
@@ -63,4 +76,9 @@ DECODERS: Mapping[int, Decoder] = {
     BuiltinOperator.ELU: plain(Elu()),
     BuiltinOperator.GELU: _gelu,
     BuiltinOperator.HARD_SWISH: plain(HardSwish()),
+    BuiltinOperator.PRELU: plain(Prelu()),
+    BuiltinOperator.LOG_SOFTMAX: plain(LogSoftmax()),
+    BuiltinOperator.L2_NORMALIZATION: _l2_normalization,
+    BuiltinOperator.CAST: plain(Cast()),
+    BuiltinOperator.ZEROS_LIKE: plain(ZerosLike()),
 }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from crtexport.errors import CrtExportError
 from crtexport.ir.infer.base import Given, infers
-from crtexport.ir.ops import Dequantize, Quantize
+from crtexport.ir.ops import Cast, Dequantize, Quantize
 from crtexport.ir.types import DType, TensorType
 
 QUANTIZED = frozenset({DType.INT8, DType.UINT8, DType.INT16, DType.INT32})
@@ -25,3 +25,17 @@ def dequantize(_op: Dequantize, given: Given) -> tuple[TensorType, ...]:
     if data.dtype is not DType.FLOAT16 and data.dtype not in QUANTIZED:
         raise CrtExportError(f"{data.dtype.value} can't be dequantized")
     return (TensorType(DType.FLOAT32, data.shape),)
+
+
+CASTABLE = frozenset({
+    DType.BOOL, DType.INT8, DType.UINT8, DType.INT16, DType.INT32, DType.INT64, DType.FLOAT32,
+})
+"""What Cast may read and produce."""
+
+
+@infers(Cast)
+def cast(_op: Cast, given: Given) -> tuple[TensorType, ...]:
+    data, result = given[0], given.declared[0]
+    if data.dtype not in CASTABLE or result not in CASTABLE:
+        raise CrtExportError(f"{data.dtype.value} can't be cast to {result.value}")
+    return (TensorType(result, data.shape),)

@@ -17,10 +17,11 @@ from crtexport.ir.ops import (
     Sin,
     Sqrt,
     Square,
+    ZerosLike,
 )
 from crtexport.ir.types import TensorType
 
 
-@infers(Abs, Ceil, Cos, Exp, Floor, Log, Neg, Round, Rsqrt, Sin, Sqrt, Square)
+@infers(Abs, Ceil, Cos, Exp, Floor, Log, Neg, Round, Rsqrt, Sin, Sqrt, Square, ZerosLike)
 def elementary(_op: Op, given: Given) -> tuple[TensorType, ...]:
     return (same(given[0]),)

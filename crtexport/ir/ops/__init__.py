@@ -11,8 +11,11 @@ from crtexport.ir.ops.activation import (
     Elu,
     Gelu,
     HardSwish,
+    L2Normalization,
     LeakyRelu,
     Logistic,
+    LogSoftmax,
+    Prelu,
     Relu,
     Relu6,
     ReluN1To1,
@@ -46,7 +49,7 @@ from crtexport.ir.ops.compare import (
 )
 from crtexport.ir.ops.gather import Gather, GatherNd
 from crtexport.ir.ops.pool import AveragePool2D, L2Pool2D, MaxPool2D
-from crtexport.ir.ops.quantize import Dequantize, Quantize
+from crtexport.ir.ops.quantize import Cast, Dequantize, Quantize
 from crtexport.ir.ops.reduce import (
     ArgMax,
     ArgMin,
@@ -92,6 +95,7 @@ from crtexport.ir.ops.unary import (
     Sin,
     Sqrt,
     Square,
+    ZerosLike,
 )
 from crtexport.ir.ops.weighted import (
     BatchMatMul,
@@ -114,8 +118,9 @@ Op = (
     | Mean | Sum | ReduceMax | ReduceMin | ReduceProd | ReduceAny | ReduceAll
     | ArgMax | ArgMin | CumSum
     | Softmax | Logistic | Tanh | Relu | Relu6 | ReluN1To1 | LeakyRelu | Elu | Gelu | HardSwish
-    | Abs | Neg | Square | Exp | Log | Sqrt | Rsqrt | Sin | Cos | Ceil | Floor | Round
-    | Quantize | Dequantize
+    | Prelu | LogSoftmax | L2Normalization
+    | Abs | Neg | Square | Exp | Log | Sqrt | Rsqrt | Sin | Cos | Ceil | Floor | Round | ZerosLike
+    | Quantize | Dequantize | Cast
     | ReadVariable | AssignVariable
 )
 """Any operator."""
@@ -132,6 +137,7 @@ __all__ = [
     "BatchMatMul",
     "BatchToSpaceNd",
     "BroadcastTo",
+    "Cast",
     "Ceil",
     "Concatenation",
     "Conv2D",
@@ -156,11 +162,13 @@ __all__ = [
     "Greater",
     "GreaterEqual",
     "HardSwish",
+    "L2Normalization",
     "L2Pool2D",
     "LeakyRelu",
     "Less",
     "LessEqual",
     "Log",
+    "LogSoftmax",
     "LogicalAnd",
     "LogicalNot",
     "LogicalOr",
@@ -178,6 +186,7 @@ __all__ = [
     "Pad",
     "PadV2",
     "Padding2D",
+    "Prelu",
     "Quantize",
     "ReadVariable",
     "ReduceAll",
@@ -211,4 +220,5 @@ __all__ = [
     "Transpose",
     "TransposeConv2D",
     "Unpack",
+    "ZerosLike",
 ]

@@ -61,3 +61,18 @@ class Gelu(Elementwise):
 @dataclass(frozen=True)
 class HardSwish(Elementwise):
     """x * min(max(x + 3, 0), 6) / 6 elementwise."""
+
+
+@dataclass(frozen=True)
+class Prelu(Elementwise):
+    """x where it is not negative, elsewhere times the second input, which broadcasts."""
+
+
+@dataclass(frozen=True)
+class LogSoftmax:
+    """The logarithm of the softmax along the last axis."""
+
+
+@dataclass(frozen=True)
+class L2Normalization:
+    """Divided by the root of the sum of squares along the last axis, at least 1e-6."""

@@ -15,3 +15,8 @@ class Quantize(Elementwise):
 @dataclass(frozen=True)
 class Dequantize:
     """A quantized integer (or float16) to float32."""
+
+
+@dataclass(frozen=True)
+class Cast:
+    """The stored numbers in another element type: toward zero from floats, modulo to integers."""

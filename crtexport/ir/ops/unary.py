@@ -65,3 +65,8 @@ class Floor(Elementwise):
 @dataclass(frozen=True)
 class Round(Elementwise):
     """The nearest integer, of two the even one, elementwise."""
+
+
+@dataclass(frozen=True)
+class ZerosLike(Elementwise):
+    """Zeros of the input's shape and type."""
