@@ -20,9 +20,9 @@ def check_variables(graph: Graph) -> None:
     Requires valid tensor numbers.
     """
     variables = set(graph.variables)
-    for tensor in variables:
-        if graph.constant(tensor) is not None:
-            raise CrtExportError("a constant can't be a variable", location=f"tensor {tensor}")
+    for variable in variables:
+        if graph.constant(variable) is not None:
+            raise CrtExportError("a constant can't be a variable", location=f"tensor {variable}")
     for node in graph.nodes:
         wanted = variable_positions(node)
         for position, tensor in enumerate(node.inputs):
@@ -34,10 +34,10 @@ def check_variables(graph: Graph) -> None:
                 f"{name} {kind}", location=(str(node), f"input {position}"),
                 hint="a variable is read with ReadVariable and written with AssignVariable",
             )
-    for position, tensor in enumerate(graph.outputs):
-        if tensor in variables:
+    for position, output in enumerate(graph.outputs):
+        if output in variables:
             raise CrtExportError(
-                f"tensor {tensor} {graph.tensors[tensor].name!r} is a variable",
+                f"tensor {output} {graph.tensors[output].name!r} is a variable",
                 location=f"graph output {position}", hint="read it with ReadVariable",
             )
 

@@ -12,6 +12,7 @@ from crtexport.kernels import (
     elementwise,
     gather,
     log_softmax,
+    lstm,
     matmul,
     normalize,
     pad,
@@ -25,15 +26,16 @@ from crtexport.kernels import (
     softmax,
     split,
     state,
+    svdf,
     transpose_conv,
     unary,
 )
 from crtexport.kernels.registry import LOWERINGS, check, lower
 
 FAMILIES = (
-    activation, arg, cast, compare, conv, divide, elementwise, gather, log_softmax, matmul,
-    normalize, pad, pool, prelu, product, quantize, reduce, resize, shape, softmax, split,
-    state, transpose_conv, unary,
+    activation, arg, cast, compare, conv, divide, elementwise, gather, log_softmax, lstm, matmul,
+    normalize, pad, pool, prelu, product, quantize, reduce, resize, shape, softmax, split, state,
+    svdf, transpose_conv, unary,
 )
 
 __all__ = ["FAMILIES", "LOWERINGS", "check", "lower"]

@@ -19,7 +19,8 @@ from crtexport.simulation.simulation import Simulation
 def simulate_package(
     package: Package, samples: Sequence[Mapping[str, Array]]
 ) -> list[dict[str, Array]]:
-    """The outputs for each sample, run one after the other from the initial state; arrays are called as :func:`crtexport.mlf.arrays.key_of` says.
+    """The outputs for each sample, one after the other from the initial state; arrays are called
+    as :func:`crtexport.mlf.arrays.key_of` says.
 
     C sources of any board are compiled with the host's compiler; objects are loaded unmodified
     and must be for this computer. Raises CrtExportError for packages that can't be run here and

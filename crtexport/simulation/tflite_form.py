@@ -11,6 +11,7 @@ import tflite
 
 from crtexport.ir.graph import Graph, Node
 from crtexport.ir.ops import Activation
+from crtexport.ir.types import TensorType
 
 Value = int | float | bool | str | npt.NDArray[np.int32]
 Steering = npt.NDArray[np.int32]
@@ -24,7 +25,8 @@ class Form:
     ``fields`` what stands in it. ``steering`` are constants that follow the node's inputs,
     ``leading`` such that come before them, ``between`` such that come
     after the first. ``order`` has the positions of the node's inputs as the
-    file wants them, where that isn't the node's own order.
+    file wants them, None for inputs left out, where that isn't the node's own order.
+    ``intermediates`` are the types of tensors that only tell scales.
     """
 
     code: str
@@ -33,7 +35,8 @@ class Form:
     steering: tuple[Steering, ...] = ()
     leading: tuple[Steering, ...] = ()
     between: tuple[Steering, ...] = ()
-    order: tuple[int, ...] = ()
+    order: tuple[int | None, ...] = ()
+    intermediates: tuple[TensorType, ...] = ()
 
 
 Former = Callable[[Graph, Node], Form]

@@ -30,6 +30,7 @@ from crtexport.ir.ops import (
 from crtexport.ir.types import DType
 from crtexport.simulation import (
     forms_arithmetic,
+    forms_recurrent,
     forms_reduce,
     forms_shape,
     forms_state,
@@ -43,8 +44,8 @@ Windowed = Conv2D | DepthwiseConv2D | AveragePool2D | MaxPool2D | L2Pool2D
 
 
 FORMERS: Mapping[type[Op], Former] = {
-    **forms_arithmetic.FORMERS, **forms_reduce.FORMERS, **forms_shape.FORMERS,
-    **forms_state.FORMERS, **forms_unary.FORMERS, **forms_weighted.FORMERS,
+    **forms_arithmetic.FORMERS, **forms_recurrent.FORMERS, **forms_reduce.FORMERS,
+    **forms_shape.FORMERS, **forms_state.FORMERS, **forms_unary.FORMERS, **forms_weighted.FORMERS,
 }
 """How families with files of their own are written."""
 
@@ -105,6 +106,8 @@ _VERSIONS: Mapping[str, Mapping[DType, int]] = {
     **{code: {} for code in forms_unary.FIRST_VERSIONS},
     **{code: {} for code in forms_arithmetic.FIRST_VERSIONS},
     "READ_VARIABLE": {},
+    "SVDF": {DType.INT8: 3},
+    "UNIDIRECTIONAL_SEQUENCE_LSTM": {DType.INT8: 3},
     "ASSIGN_VARIABLE": {},
     "QUANTIZE": {DType.INT16: 2},
     "DEQUANTIZE": {DType.INT8: 2, DType.INT16: 3, DType.FLOAT16: 3},

@@ -49,6 +49,7 @@ class _Operator:
     code: tuple[str, int]
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
+    intermediates: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -139,14 +140,19 @@ class _File:
     def _operator(self, node: Node) -> _Operator:
         written = form(self._graph, node)
         inputs = [-1 if tensor is None else tensor for tensor in node.inputs]
-        inputs = [inputs[position] for position in written.order or range(len(inputs))]
+        if written.order:
+            given = dict(enumerate(inputs))
+            inputs = [-1 if i is None else given.get(i, -1) for i in written.order]
         types = tuple(self._graph.type(t).dtype for t in node.inputs if t is not None)
         name = f"{node.name}/{written.code.lower()}"
         inputs[1:1] = [self._steering(name, values) for values in written.between]
         leading = [self._steering(name, values) for values in written.leading]
         inputs = [*leading, *inputs, *(self._steering(name, v) for v in written.steering)]
         code = (written.code, version(written.code, types))
-        return _Operator(written, code, tuple(inputs), node.outputs)
+        first = len(self._tensors)
+        self._tensors += [Tensor(f"{name}/intermediate", t) for t in written.intermediates]
+        intermediates = tuple(range(first, len(self._tensors)))
+        return _Operator(written, code, tuple(inputs), node.outputs, intermediates)
 
     def _steering(self, name: str, values: Steering) -> int:
         """A new constant that steers an operator; its number."""
@@ -179,7 +185,8 @@ class _File:
             fields["BuiltinOptions"] = self._table(kind, **operator.form.fields)
         return self._table(
             "Operator", OpcodeIndex=position, Inputs=self._integers(operator.inputs),
-            Outputs=self._integers(operator.outputs), **fields,
+            Outputs=self._integers(operator.outputs),
+            Intermediates=self._integers(operator.intermediates), **fields,
         )
 
     def _handle(self, tensor: Tensor) -> int:

@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 from tests.differential import (
     cases_arithmetic,
+    cases_recurrent,
     cases_reduce,
     cases_shape,
     cases_state,
@@ -74,7 +75,7 @@ CASES: dict[str, Callable[[Draw, str], Case]] = {
     for f in (reshape, pad, concatenation)
 }
 CASES |= cases_shape.CASES
-CASES |= cases_arithmetic.CASES | cases_weighted.CASES | cases_state.CASES
+CASES |= cases_arithmetic.CASES | cases_weighted.CASES | cases_state.CASES | cases_recurrent.CASES
 CASES |= cases_unary.CASES | cases_reduce.CASES
 
 DTYPES: dict[str, tuple[str, ...]] = {

@@ -64,8 +64,10 @@ from crtexport.ir.ops import (
     Square,
     Sub,
     Sum,
+    Svdf,
     Tanh,
     TransposeConv2D,
+    UnidirectionalSequenceLstm,
     ZerosLike,
 )
 from crtexport.ir.types import DType, TensorType
@@ -141,7 +143,10 @@ def test_shape(op: Op, shapes: tuple[Shape, ...], expected: Shape) -> None:
 def test_every_operator_is_here() -> None:
     elementwise = {type(op) for op, _, _ in ELEMENTWISE}
     movers = {type(op) for op, _, _ in MOVERS}
-    elsewhere = {Cast, ArgMax, ArgMin, AssignVariable, Dequantize, EmbeddingLookup}
+    elsewhere = {
+        ArgMax, ArgMin, AssignVariable, Cast, Dequantize, EmbeddingLookup, Svdf,
+        UnidirectionalSequenceLstm,
+    }
     found = {type(op) for op, _, _ in GOOD} | elsewhere | elementwise | movers
     assert found == set(get_args(Op))
 

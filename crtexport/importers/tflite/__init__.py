@@ -94,8 +94,8 @@ class _Importer:
         self._handles = resolve(reader, self._main, self._load)
         nodes = list(self._nodes())
         if len(self._used) < self._count:
-            used = "only the first is" if len(self._used) == 1 else f"{len(self._used)} are"
-            _log.warning("%s has %d subgraphs; %s used", self._path.name, self._count, used)
+            some = "only the first is" if len(self._used) == 1 else f"{len(self._used)} are"
+            _log.warning("%s has %d subgraphs; %s used", self._path.name, self._count, some)
         inputs = reader.numbers(subgraph.InputsLength, subgraph.InputsAsNumpy, 4)
         outputs = reader.numbers(subgraph.OutputsLength, subgraph.OutputsAsNumpy, 4)
         for tensor in inputs:

@@ -14,6 +14,7 @@ from tflite import BuiltinOperator, BuiltinOptions
 from crtexport.errors import CrtExportError
 from crtexport.importers.tflite import (
     ops_arithmetic,
+    ops_recurrent,
     ops_reduce,
     ops_shape,
     ops_state,
@@ -97,6 +98,7 @@ DECODERS: Mapping[int, Decoder] = {
     BuiltinOperator.QUANTIZE: plain(Quantize()),
     BuiltinOperator.DEQUANTIZE: plain(Dequantize()),
     **ops_arithmetic.DECODERS,
+    **ops_recurrent.DECODERS,
     **ops_state.DECODERS,
     **ops_unary.DECODERS,
     **ops_reduce.DECODERS,

@@ -14,6 +14,7 @@ from crtexport.ir.infer import (
     layout,
     pool,
     quantize,
+    recurrent,
     reduce,
     resize,
     shape,
@@ -26,8 +27,8 @@ from crtexport.ir.ops import Op
 from crtexport.ir.types import DType, TensorType
 
 FAMILIES = (
-    activation, arithmetic, compare, gather, layout, pool, quantize, reduce, resize, shape,
-    state, unary, weighted,
+    activation, arithmetic, compare, gather, layout, pool, quantize, recurrent, reduce, resize,
+    shape, state, unary, weighted,
 )
 
 __all__ = ["FAMILIES", "INFERENCES", "Inputs", "arity", "infer"]

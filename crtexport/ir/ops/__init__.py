@@ -50,6 +50,7 @@ from crtexport.ir.ops.compare import (
 from crtexport.ir.ops.gather import Gather, GatherNd
 from crtexport.ir.ops.pool import AveragePool2D, L2Pool2D, MaxPool2D
 from crtexport.ir.ops.quantize import Cast, Dequantize, Quantize
+from crtexport.ir.ops.recurrent import Svdf, UnidirectionalSequenceLstm
 from crtexport.ir.ops.reduce import (
     ArgMax,
     ArgMin,
@@ -121,7 +122,7 @@ Op = (
     | Prelu | LogSoftmax | L2Normalization
     | Abs | Neg | Square | Exp | Log | Sqrt | Rsqrt | Sin | Cos | Ceil | Floor | Round | ZerosLike
     | Quantize | Dequantize | Cast
-    | ReadVariable | AssignVariable
+    | ReadVariable | AssignVariable | Svdf | UnidirectionalSequenceLstm
 )
 """Any operator."""
 
@@ -215,10 +216,12 @@ __all__ = [
     "Stateful",
     "Sub",
     "Sum",
+    "Svdf",
     "Tanh",
     "Tile",
     "Transpose",
     "TransposeConv2D",
+    "UnidirectionalSequenceLstm",
     "Unpack",
     "ZerosLike",
 ]

@@ -1,0 +1,45 @@
+"""How TensorFlow Lite writes operators that remember their past inputs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import tflite
+
+from crtexport.ir.graph import Graph, Node
+from crtexport.ir.ops import Op, Svdf, UnidirectionalSequenceLstm
+from crtexport.ir.types import DType, Quantization, TensorType
+from crtexport.simulation.tflite_form import Form, Former, clamp
+
+_LSTM_ORDER = (*range(9), None, None, None, *range(9, 13), None, None, 13, 14, *[None] * 4)
+
+
+def _svdf(graph: Graph, node: Node) -> Form:
+    del graph
+    op = node.op
+    if not isinstance(op, Svdf):
+        raise TypeError(op)
+    fields = clamp(op.activation) | {"Rank": op.rank}
+    return Form("SVDF", "SVDFOptions", fields, order=(0, 1, 2, 4, 3))
+
+
+def _lstm(graph: Graph, node: Node) -> Form:
+    op = node.op
+    if not isinstance(op, UnidirectionalSequenceLstm):
+        raise TypeError(op)
+    intermediates: tuple[TensorType, ...] = ()
+    if graph.type(graph.required(node, 0)).dtype is DType.INT8:
+        gate = TensorType(DType.INT16, (1,), Quantization((2.0**-12,), (0,)))
+        hidden = Quantization((op.hidden_scale,), (op.hidden_zero_point,))
+        intermediates = (*[gate] * 4, TensorType(DType.INT8, (1,), hidden))
+    return Form(
+        "UNIDIRECTIONAL_SEQUENCE_LSTM", "UnidirectionalSequenceLSTMOptions",
+        {
+            "FusedActivationFunction": int(tflite.ActivationFunctionType.TANH),
+            "CellClip": op.cell_clip, "TimeMajor": op.time_major,
+        },
+        order=_LSTM_ORDER, intermediates=intermediates,
+    )
+
+
+FORMERS: Mapping[type[Op], Former] = {Svdf: _svdf, UnidirectionalSequenceLstm: _lstm}
