@@ -44,15 +44,19 @@ def mapped(source: TensorType, target: TensorType, function: Callable[[int], int
 def through_float(source: TensorType, target: TensorType, function: Real) -> Table:
     """TFLite ``LUTPopulate``: dequantize, apply, quantize, all in float32.
 
-    What no int32 can hold saturates; there the reference's behaviour is undefined.
+    What no int32 can hold saturates, and what is no number (0 by a scale next to 0) becomes 0;
+    there the reference's behaviour is undefined.
     """
     with np.errstate(over="ignore"):
         inverse = np.float32(1.0) / scale(target)
 
     def value(x: int) -> int:
-        real = scale(source) * np.float32(x - zero(source))
         with np.errstate(over="ignore"):
+            real = scale(source) * np.float32(x - zero(source))
+        with np.errstate(over="ignore", invalid="ignore"):
             scaled = float(np.float32(function(float(real))) * inverse)
+        if math.isnan(scaled):
+            return zero(target)
         rounded = math.floor(min(abs(scaled), 2.0**31) + 0.5)
         return int(math.copysign(rounded, scaled)) + zero(target)
 
