@@ -33,9 +33,9 @@ from crtexport.kernels import (
 from crtexport.kernels.registry import LOWERINGS, check, lower
 
 FAMILIES = (
-    activation, arg, cast, compare, conv, divide, elementwise, gather, log_softmax, lstm, matmul,
-    normalize, pad, pool, prelu, product, quantize, reduce, resize, shape, softmax, split, state,
-    svdf, transpose_conv, unary,
+    activation, arg, cast, compare, conv, divide, elementwise, gather, log_softmax, lstm,
+    matmul, normalize, pad, pool, prelu, product, quantize, reduce, resize, shape, softmax,
+    split, state, svdf, transpose_conv, unary,
 )
 
 __all__ = ["FAMILIES", "LOWERINGS", "check", "lower"]

@@ -18,7 +18,6 @@ from crtexport.kernels.build import (
     KernelBuilder,
     add,
     cast,
-    clamp,
     const,
     div,
     f32,
@@ -105,20 +104,21 @@ def _quotient(a: int, b: int) -> int:
 
 def _numbers(lowering: Lowering, name: str, values: list[int]) -> Buffer:
     """A table of rows or columns."""
-    scalar, kind = (
-        (Scalar.U16, np.uint16) if max(values, default=0) < 1 << 16 else (Scalar.I32, np.int32)
-    )
-    return lowering.derived(name, scalar, np.array(values, kind))
+    return lowering.derived(name, Scalar.U16, np.array(values, np.uint16))
 
 
 def _looked_up(b: KernelBuilder, table: Buffer, at: Expr, size: int) -> Expr:
     """An entry of such a table; the limits show that it lies inside the image."""
-    found = cast(load(table, at), Scalar.INDEX)
-    inside = clamp(found, 0, size - 1) if table.dtype.is_signed else min_(found, const(size - 1))
-    return b.let("from", inside)
+    return b.let("from", min_(cast(load(table, at), Scalar.INDEX), const(size - 1)))
 
 
-@lowers(ResizeNearestNeighbor, same_types(*SCALAR_OF))
+def image_sizes(context: Context) -> str | None:
+    """Images can have up to 65536 rows and columns."""
+    found = max(*context.input(0).shape[1:3], *context.output().shape[1:3])
+    return f"found {found}" if found > 1 << 16 else None
+
+
+@lowers(ResizeNearestNeighbor, same_types(*SCALAR_OF), image_sizes)
 def resize_nearest_neighbor(context: Context) -> Lowered:
     """The nearest pixel; whole factors need no tables."""
     op = context.node.op
@@ -165,7 +165,7 @@ def _whole_factors(
 BLENDED = (DType.FLOAT32, DType.INT8, DType.UINT8, DType.INT16)
 
 
-@lowers(ResizeBilinear, same_types(*BLENDED))
+@lowers(ResizeBilinear, same_types(*BLENDED), image_sizes)
 def resize_bilinear(context: Context) -> Lowered:
     """Between four pixels, in float32 (float32, uint8) or steps of 1/1024 (int8, int16)."""
     op = context.node.op

@@ -12,12 +12,14 @@ from crtexport.passes.drop_dead import drop_dead
 from crtexport.passes.fold_constants import fold_constants
 from crtexport.passes.fuse_activation import fuse_activation
 from crtexport.passes.fuse_pad import fuse_pad
+from crtexport.passes.moves_to_reshapes import moves_to_reshapes
 
 Pass = Callable[[Graph], Graph]
 
 # Dead readers would keep a clamp from being fused, so they go before; fusing leaves dead Pads.
 PIPELINE: tuple[Pass, ...] = (
-    fold_constants, drop_dead, fuse_pad, fuse_activation, drop_dead, copy_outputs,
+    fold_constants, drop_dead, fuse_pad, fuse_activation, moves_to_reshapes, drop_dead,
+    copy_outputs,
 )
 
 

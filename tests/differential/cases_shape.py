@@ -68,7 +68,7 @@ def strided_slice(draw: Draw, dtype: str) -> Case:
         left = left[: draw.integer(1, len(left))]
     hole = draw.integer(0, 4)
     for axis in range(len(left)):
-        kinds = ["range"] * 4 + ["shrink"] + (["new"] if len(shape) < 4 else [])
+        kinds = ["range"] * 4 + ["shrink"] + (["new"] if len(shape) + index.count(None) < 5 else [])
         kind = "ellipsis" if axis == hole else draw.choice(kinds)
         stride = draw.choice([1, 1, 2, -1, -2])
         size = shape[axis]

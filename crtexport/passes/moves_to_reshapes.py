@@ -1,0 +1,55 @@
+"""Finds operators that move nothing."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from crtexport.ir.graph import Graph, Node
+from crtexport.ir.ops import (
+    Activation,
+    BroadcastTo,
+    Concatenation,
+    MirrorPad,
+    Pack,
+    Pad,
+    Reshape,
+    Slice,
+    Split,
+    Tile,
+    Transpose,
+    Unpack,
+)
+
+
+def moves_to_reshapes(graph: Graph) -> Graph:
+    """Operators that keep all elements in their order become Reshapes, which take no time.
+
+    Such are a Transpose that moves axes of size 1 only, a Slice of everything, a part or a join
+    of one. Requires: nothing. Ensures: as said; scales and zero points of the outputs stay.
+    """
+    return graph.with_nodes(tuple(
+        replace(node, op=Reshape(graph.type(node.outputs[0]).shape))
+        if _moves_nothing(graph, node) else node
+        for node in graph.nodes
+    ))
+
+
+def _moves_nothing(graph: Graph, node: Node) -> bool:
+    if len(node.inputs) != 1 or len(node.outputs) != 1:
+        return False
+    before, after = graph.type(graph.required(node, 0)), graph.type(node.outputs[0])
+    # One input of a Concatenation can be rescaled.
+    if before.elements != after.elements or before.quant != after.quant:
+        return False
+    match node.op:
+        case Transpose(permutation=permutation):
+            moved = [axis for axis in permutation if before.shape[axis] != 1]
+            return moved == sorted(moved)
+        case Slice(size=size, stride=stride):
+            return all(n <= 1 or step == 1 for n, step in zip(size, stride, strict=True))
+        case Concatenation(activation=activation):
+            return activation is Activation.NONE
+        case BroadcastTo() | Tile() | Split() | Unpack() | Pack() | Pad() | MirrorPad():
+            return True
+        case _:
+            return False
