@@ -17,16 +17,19 @@ from crtexport.ir.ops import (
     Op,
     Relu,
     Relu6,
+    ReluN1To1,
     Sub,
     TransposeConv2D,
 )
 from crtexport.passes.uses import producers, readers
 
-_CLAMP: dict[type[Op], Activation] = {Relu: Activation.RELU, Relu6: Activation.RELU6}
+_CLAMP: dict[type[Op], Activation] = {
+    Relu: Activation.RELU, Relu6: Activation.RELU6, ReluN1To1: Activation.RELU_N1_TO_1,
+}
 
 
 def fuse_activation(graph: Graph) -> Graph:
-    """Relu and Relu6 become the activation of the operator whose result only they read.
+    """Relu, Relu6 and ReluN1To1 become the activation of the operator whose result only they read.
 
     Requires: nothing. Ensures: that operator computes the clamp's output itself. Quantized tensors
     are fused only where the clamp keeps scale and zero point: it then moves no integer between

@@ -26,6 +26,7 @@ from crtexport.ir.ops import (
     Padding2D,
     Relu,
     Relu6,
+    ReluN1To1,
     Reshape,
     Softmax,
     Sub,
@@ -241,6 +242,7 @@ def conv(b: GraphBuilder, x: int, quant: Quantization | None = None, **attribute
 
 @pytest.mark.parametrize(("clamp", "activation"), [
     (Relu(), Activation.RELU), (Relu6(), Activation.RELU6),
+    (ReluN1To1(), Activation.RELU_N1_TO_1),
 ])
 @pytest.mark.parametrize("quant", [None, Q1])
 def test_clamps_are_fused(clamp: Op, activation: Activation, quant: Quantization | None) -> None:
