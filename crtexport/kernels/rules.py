@@ -14,18 +14,24 @@ from crtexport.kernels.registry import Context, Rule
 FLOAT_OR_INT8 = (DType.FLOAT32, DType.INT8)
 
 
-def same_types(*allowed: DType) -> Rule:
+class SameTypes:
     """A rule: all inputs and outputs share one element type out of ``allowed``."""
-    names = ", ".join(d.value for d in allowed)
 
-    def rule(context: Context) -> str | None:
+    def __init__(self, allowed: tuple[DType, ...]) -> None:
+        self.allowed = allowed
+        names = ", ".join(d.value for d in allowed)
+        self.__doc__ = f"Inputs and outputs must have one element type of: {names}"
+
+    def __call__(self, context: Context) -> str | None:
         found = {context.graph.type(t).dtype for t in _tensors(context)}
-        if len(found) == 1 and found <= set(allowed):
+        if len(found) == 1 and found <= set(self.allowed):
             return None
         return "found " + ", ".join(sorted(d.value for d in found))
 
-    rule.__doc__ = f"Inputs and outputs must have one element type of: {names}"
-    return rule
+
+def same_types(*allowed: DType) -> SameTypes:
+    """A rule: all inputs and outputs share one element type out of ``allowed``."""
+    return SameTypes(allowed)
 
 
 def _tensors(context: Context) -> list[int]:
