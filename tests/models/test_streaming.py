@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import io
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -10,19 +11,25 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
+from elftools.elf.constants import SH_FLAGS
+from elftools.elf.elffile import ELFFile
 
 import crtexport
 from crtexport import pipeline
 from crtexport.backends.c_header import emit_header
 from crtexport.backends.c_source import emit_c
 from crtexport.compare import FLOAT_TOLERANCE
+from crtexport.errors import CrtExportError
 from crtexport.firmware.board import load_board
 from crtexport.importers import load
 from crtexport.importers.crtjson import save
 from crtexport.ir.graph import Graph, Node, Tensor, Variable
 from crtexport.ir.ops import Add, AssignVariable, Concatenation, ReadVariable, Softmax
 from crtexport.ir.types import ConstantRef, DType, Quantization, TensorType
+from crtexport.ir.verify import verify
 from crtexport.mlf.reader import open_package
+from crtexport.plan import plan
+from crtexport.plan.check import PlanError, check
 from crtexport.simulation.package import load_package
 from crtexport.simulation.tflite_writer import to_tflite
 from tests.differential.cases_recurrent import CASES
@@ -206,6 +213,46 @@ def test_metadata_and_header_say_what_is_kept(tmp_path: Path) -> None:
     assert "#define TVMGEN_DELAY_LINE_STATE_SIZE 16\n" in header
     assert '"kept" int8[1x4]: bytes 0 to 4' in header
     assert "int32_t tvmgen_delay_line_reset(void);" in header
+
+
+@pytest.mark.parametrize("name", ["delay_line", "lstm_int8"])
+def test_verify_compares_the_samples_as_a_stream(name: str, tmp_path: Path) -> None:
+    require_module("tflite_runtime")
+    (tmp_path / "model.tflite").write_bytes(NETWORKS[name]())
+    result = crtexport.verify(tmp_path / "model.tflite", samples=20)
+    assert result.agrees
+    assert result.outputs[0].largest_difference == 0.0
+
+
+@pytest.mark.parametrize("board", ["mps2_an386", "qemu_riscv32"])
+def test_state_is_in_bss_and_nothing_else_is_writable(board: str, tmp_path: Path) -> None:
+    package = open_package(exported(NETWORKS["delay_line"](), tmp_path, "llvm", "static", board))
+    writable: dict[str, int] = {}
+    for content in package.objects.values():
+        for section in ELFFile(io.BytesIO(content)).iter_sections():
+            if section["sh_flags"] & SH_FLAGS.SHF_WRITE and section["sh_size"]:
+                writable[section.name] = section["sh_type"]
+    assert ".bss.tvmgen_model.state" in writable
+    assert set(writable.values()) == {"SHT_NOBITS"}
+
+
+def test_what_may_not_touch_a_variable_is_refused() -> None:
+    graph = delay_line()
+    reader = dataclasses.replace(graph.nodes[2], inputs=(1, 0))
+    with pytest.raises(CrtExportError, match=r"tensor 1 'kept' is a variable"):
+        verify(graph.with_nodes((*graph.nodes[:2], reader, graph.nodes[3])))
+    with pytest.raises(CrtExportError, match=r"tensor 0 'x' must be a variable"):
+        verify(graph.with_nodes((Node(ReadVariable(), (0,), (2,)), *graph.nodes[1:])))
+
+
+def test_a_plan_that_writes_before_it_reads_is_found_out() -> None:
+    graph = delay_line()
+    planned = plan(graph)
+    check(graph, planned)
+    first, second, *rest = planned.steps
+    assert (first.node, second.node) == (0, 1)
+    with pytest.raises(PlanError, match="in another order"):
+        check(graph, dataclasses.replace(planned, steps=(second, first, *rest)))
 
 
 def test_models_without_state_have_no_reset() -> None:
