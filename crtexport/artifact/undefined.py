@@ -15,6 +15,16 @@ _SOFT_FLOAT = (
     "__floatunsisf", "__gesf2", "__gtsf2", "__lesf2", "__ltsf2", "__mulsf3", "__nesf2",
     "__subsf3", "__truncsfhf2", "__unordsf2",
 )
+_DOUBLE = (  # the quotients and remainders of FloorDiv and FloorMod
+    "__adddf3", "__divdf3", "__eqdf2", "__extendsfdf2", "__fixdfdi", "__fixdfsi", "__floatdidf",
+    "__floatsidf", "__gedf2", "__gtdf2", "__ledf2", "__ltdf2", "__muldf3", "__nedf2", "__subdf3",
+    "__truncdfsf2", "__unorddf2",
+)
+_ARM_DOUBLE = (
+    "__aeabi_d2f", "__aeabi_d2iz", "__aeabi_d2lz", "__aeabi_dadd", "__aeabi_dcmpeq",
+    "__aeabi_dcmpge", "__aeabi_dcmpgt", "__aeabi_dcmple", "__aeabi_dcmplt", "__aeabi_dcmpun",
+    "__aeabi_ddiv", "__aeabi_dmul", "__aeabi_dsub", "__aeabi_f2d", "__aeabi_i2d", "__aeabi_l2d",
+)
 _ARM = (
     "__aeabi_f2h", "__aeabi_f2iz", "__aeabi_fadd", "__aeabi_fcmpeq", "__aeabi_fcmpge",
     "__aeabi_fcmpgt", "__aeabi_fcmple", "__aeabi_fcmplt", "__aeabi_fcmpun", "__aeabi_fdiv",
@@ -29,5 +39,8 @@ _RISCV_SAVE_RESTORE = tuple(
 )
 
 UNDEFINED_ALLOWED: tuple[str, ...] = tuple(
-    sorted((*MEMORY, *_INTEGER_64, *_INTEGER_32, *_SOFT_FLOAT, *_ARM, *_RISCV_SAVE_RESTORE))
+    sorted((
+        *MEMORY, *_INTEGER_64, *_INTEGER_32, *_SOFT_FLOAT, *_DOUBLE, *_ARM, *_ARM_DOUBLE,
+        *_RISCV_SAVE_RESTORE,
+    ))
 )
