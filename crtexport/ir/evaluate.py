@@ -16,6 +16,7 @@ from crtexport.ir.ops import (
     Activation,
     Add,
     BroadcastTo,
+    Cast,
     Concatenation,
     FloorDiv,
     FloorMod,
@@ -52,10 +53,12 @@ _BINARY: Mapping[type[Op], Callable[[Array, Array], Array]] = {
 }
 
 
-def evaluate(op: Op, inputs: Sequence[Tensor | None]) -> list[Array] | None:
-    """The outputs of ``op`` if all its inputs are constants, else None.
+def evaluate(
+    op: Op, inputs: Sequence[Tensor | None], declared: Sequence[DType]
+) -> list[Array] | None:
+    """The outputs of ``op``, ``declared`` as these types, if all its inputs are constants; or None.
 
-    None too for what isn't computed here, and where the outputs would be larger than both the
+    None for what isn't computed here too, and where the outputs would be larger than both the
     inputs and :data:`SMALL`. Inputs must fit the operator, as inference says.
     """
     given = [tensor for tensor in inputs if tensor is not None and tensor.constant is not None]
@@ -65,7 +68,7 @@ def evaluate(op: Op, inputs: Sequence[Tensor | None]) -> list[Array] | None:
     if _grows(op, given) > nbytes:
         return None
     if isinstance(op, _ARITHMETIC):
-        results = _computed(op, given)
+        results = _computed(op, given, declared[0])
     elif isinstance(op, _MOVING) and _alike(op, given):
         results = _moved(op, [_values(tensor) for tensor in given])
     else:
@@ -75,7 +78,7 @@ def evaluate(op: Op, inputs: Sequence[Tensor | None]) -> list[Array] | None:
     return results
 
 
-_ARITHMETIC = (*_BINARY, Neg, ReduceProd, Sum)
+_ARITHMETIC = (*_BINARY, Cast, Neg, ReduceProd, Sum)
 _MOVING = (
     Reshape, Transpose, Slice, BroadcastTo, Tile, Split, Unpack, Pack, Concatenation, Gather,
     GatherNd,
@@ -110,7 +113,7 @@ def _alike(op: Op, given: Sequence[Tensor]) -> bool:
     return plain and len({tensor.type.quant for tensor in given}) == 1
 
 
-def _computed(op: Op, given: Sequence[Tensor]) -> list[Array] | None:
+def _computed(op: Op, given: Sequence[Tensor], declared: DType) -> list[Array] | None:
     """Arithmetic on int32 and int64 that stand for themselves; sums and products wrap."""
     if any(t.type.dtype not in _WHOLE or t.type.quant is not None for t in given):
         return None
@@ -119,8 +122,12 @@ def _computed(op: Op, given: Sequence[Tensor]) -> list[Array] | None:
     arrays = [_values(tensor) for tensor in given]
     if isinstance(op, FloorDiv | FloorMod) and not np.all(arrays[1]):
         return None
-    dtype = arrays[0].dtype
+    if declared not in _WHOLE:
+        return None
+    dtype = declared.numpy
     match op:
+        case Cast():
+            result = arrays[0].astype(dtype)
         case Neg():
             result = np.negative(arrays[0])
         case ReduceProd(axes=axes, keep_dims=keep):

@@ -74,7 +74,8 @@ def _evaluated(
     """The outputs of a node that only moves constants or computes shapes and indices with them."""
     if not set(graph.outputs).isdisjoint(node.outputs):
         return None
-    return evaluate(node.op, [None if t is None else tensors[t] for t in node.inputs])
+    given = [None if t is None else tensors[t] for t in node.inputs]
+    return evaluate(node.op, given, [graph.type(t).dtype for t in node.outputs])
 
 
 def _with_stored_weights(

@@ -12,6 +12,7 @@ from crtexport.ir.ops import (
     Activation,
     Add,
     BroadcastTo,
+    Cast,
     Concatenation,
     FloorDiv,
     FloorMod,
@@ -55,6 +56,7 @@ FOLDED: list[tuple[Op, tuple[Array, ...], int]] = [
     (Maximum(), (numbers(4), numbers()), 1),
     (Minimum(), (numbers(4), numbers()), 1),
     (Neg(), (numbers(4),), 1),
+    (Cast(), (np.array([5, -(2**31) - 3, 2**40 + 7]),), 1),
     (ReduceProd((0,)), (numbers(4),), 1),
     (Sum((1,), keep_dims=True), (numbers(2, 3),), 1),
     (Reshape((3, 2)), (numbers(2, 3, dtype=np.float32),), 1),
@@ -78,13 +80,14 @@ def test_folding_gives_what_the_kernel_gives(
 ) -> None:
     inputs = [constant(array) for array in arrays]
     types = tuple(tensor.type for tensor in inputs)
-    outputs = infer(op, types, declared=(types[0].dtype,) * count)
+    declared = DType.INT32 if isinstance(op, Cast) else types[0].dtype
+    outputs = infer(op, types, declared=(declared,) * count)
     ids = tuple(range(len(inputs), len(inputs) + len(outputs)))
     graph = Graph(
         "g", (*inputs, *(Tensor("y", type_) for type_ in outputs)),
         (Node(op, tuple(range(len(inputs))), ids),), (), ids,
     )
-    folded = evaluate(op, inputs)
+    folded = evaluate(op, inputs, [type_.dtype for type_ in outputs])
     assert folded is not None
     for ours, expected in zip(folded, interpret(graph, []), strict=True):
         assert ours.dtype == expected.dtype
@@ -107,4 +110,4 @@ KEPT: list[tuple[Op, tuple[Tensor, ...]]] = [
 
 @pytest.mark.parametrize(("op", "inputs"), KEPT)
 def test_what_is_left_to_the_kernels(op: Op, inputs: tuple[Tensor, ...]) -> None:
-    assert evaluate(op, inputs) is None
+    assert evaluate(op, inputs, [inputs[0].type.dtype]) is None

@@ -114,7 +114,7 @@ def steering(node: Node, tensor: Callable[[int], Tensor]) -> list[Array] | None:
         raise error.within(str(node)) from error.__cause__
     if any(len(result.shape) > MAX_RANK for result in results):
         return None
-    return evaluate(node.op, given)
+    return evaluate(node.op, given, declared)
 
 
 def constant(tensor: Tensor, values: Array) -> Tensor:
