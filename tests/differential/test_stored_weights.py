@@ -1,4 +1,4 @@
-"""Weights that are stored smaller than they count: int8 and float16 under float32 activations."""
+"""Weights and tables that are stored smaller than they count: int8 and float16 for float32."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.differential.cases_weighted import WEIGHTED_OPERATORS, stored_weights
 from tests.differential.draw import SeededDraw
 from tests.differential.network import interpret
 from tests.differential.test_operators import FLOAT_TOLERANCE
-from tests.tflite_builder import run_reference
+from tests.tflite_builder import ModelBuilder, run_reference
 
 SEEDS = range(12)
 
@@ -56,3 +56,18 @@ def test_dequantized_weights_are_folded(
     assert graph.type(graph.required(node, 1)).dtype is kept
     (expected,) = run_reference(case.content, *case.inputs)
     close(interpret(graph, case.inputs)[0], expected)
+
+
+def test_indices_of_no_row_take_the_nearest(tmp_path: Path) -> None:
+    """The runtimes refuse them."""
+    m = ModelBuilder()
+    indices = m.tensor("indices", (5,), "int32")
+    table = m.tensor("table", (3, 2), "int8", 0.5, data=[[1, 2], [3, 4], [5, 6]])
+    y = m.tensor("y", (5, 2))
+    m.op("EMBEDDING_LOOKUP", [indices, table], [y])
+    path = tmp_path / "model.tflite"
+    path.write_bytes(m.build([indices], [y]))
+    graph = load(path)
+    given = np.array([2, -1, 3, 1 << 30, -(1 << 31)], np.int32)
+    (found,) = interpret(graph, [given])
+    assert found.tolist() == [[2.5, 3], [0.5, 1], [2.5, 3], [2.5, 3], [0.5, 1]]
