@@ -149,6 +149,7 @@ class _Operator:
     options: dict[str, Any]
     options_kind: str | None
     version: int
+    custom: bytes
 
 
 class ModelBuilder:
@@ -210,11 +211,13 @@ class ModelBuilder:
         *,
         version: int | None = None,
         options_kind: str | None = "usual",
+        custom: bytes = b"",
         **options: Any,
     ) -> int:
         """An operator by its builtin name, or "custom:NAME"; returns its number.
 
-        ``options_kind`` writes another table of options than the operator's own, or (None) none.
+        ``custom`` are the options of the latter. ``options_kind`` writes another table of options
+        than the operator's own, or (None) none.
         """
         kind = OPTION_KINDS.get(code) if options_kind == "usual" else options_kind
         fields = _fields({**_DEFAULTS.get(code, {}), **options}) if kind else {}
@@ -225,7 +228,7 @@ class ModelBuilder:
         if version is None:
             version = self._version(code, inputs, fields)
         self._operators.append(
-            _Operator(code, tuple(inputs), tuple(outputs), fields, kind, version)
+            _Operator(code, tuple(inputs), tuple(outputs), fields, kind, version, custom)
         )
         return len(self._operators) - 1
 
@@ -422,6 +425,7 @@ def _operator(b: flatbuffers.Builder, op: _Operator, code: int) -> int:
             field = "".join(part.capitalize() for part in name.split("_"))
             getattr(tflite, f"{op.options_kind}Add{field}")(b, value)
         options = getattr(tflite, f"{op.options_kind}End")(b)
+    custom = b.CreateByteVector(op.custom) if op.custom else 0
     tflite.OperatorStart(b)
     tflite.OperatorAddOpcodeIndex(b, code)
     tflite.OperatorAddInputs(b, inputs)
@@ -430,6 +434,8 @@ def _operator(b: flatbuffers.Builder, op: _Operator, code: int) -> int:
         kind = getattr(tflite.BuiltinOptions, op.options_kind or "NONE")
         tflite.OperatorAddBuiltinOptionsType(b, kind)
         tflite.OperatorAddBuiltinOptions(b, options)
+    if op.custom:
+        tflite.OperatorAddCustomOptions(b, custom)
     return int(tflite.OperatorEnd(b))
 
 

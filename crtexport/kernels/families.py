@@ -8,6 +8,7 @@ from crtexport.kernels import (
     cast,
     compare,
     conv,
+    detection,
     divide,
     elementwise,
     gather,
@@ -33,8 +34,8 @@ from crtexport.kernels import (
 from crtexport.kernels.registry import LOWERINGS, check, lower
 
 FAMILIES = (
-    activation, arg, cast, compare, conv, divide, elementwise, gather, log_softmax, lstm,
-    matmul, normalize, pad, pool, prelu, product, quantize, reduce, resize, shape, softmax,
+    activation, arg, cast, compare, conv, detection, divide, elementwise, gather, log_softmax,
+    lstm, matmul, normalize, pad, pool, prelu, product, quantize, reduce, resize, shape, softmax,
     split, state, svdf, transpose_conv, unary,
 )
 

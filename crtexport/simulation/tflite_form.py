@@ -26,7 +26,8 @@ class Form:
     ``leading`` such that come before them, ``between`` such that come
     after the first. ``order`` has the positions of the node's inputs as the
     file wants them, None for inputs left out, where that isn't the node's own order.
-    ``intermediates`` are the types of tensors that only tell scales.
+    ``intermediates`` are the types of tensors that only tell scales. A custom operator has the
+    code "custom:" and its name, and ``custom_options``.
     """
 
     code: str
@@ -37,6 +38,7 @@ class Form:
     between: tuple[Steering, ...] = ()
     order: tuple[int | None, ...] = ()
     intermediates: tuple[TensorType, ...] = ()
+    custom_options: bytes = b""
 
 
 Former = Callable[[Graph, Node], Form]

@@ -30,6 +30,7 @@ from crtexport.ir.ops import (
 from crtexport.ir.types import DType
 from crtexport.simulation import (
     forms_arithmetic,
+    forms_detection,
     forms_recurrent,
     forms_reduce,
     forms_shape,
@@ -44,8 +45,9 @@ Windowed = Conv2D | DepthwiseConv2D | AveragePool2D | MaxPool2D | L2Pool2D
 
 
 FORMERS: Mapping[type[Op], Former] = {
-    **forms_arithmetic.FORMERS, **forms_recurrent.FORMERS, **forms_reduce.FORMERS,
-    **forms_shape.FORMERS, **forms_state.FORMERS, **forms_unary.FORMERS, **forms_weighted.FORMERS,
+    **forms_arithmetic.FORMERS, **forms_detection.FORMERS, **forms_recurrent.FORMERS,
+    **forms_reduce.FORMERS, **forms_shape.FORMERS, **forms_state.FORMERS, **forms_unary.FORMERS,
+    **forms_weighted.FORMERS,
 }
 """How families with files of their own are written."""
 

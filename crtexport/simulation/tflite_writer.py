@@ -183,6 +183,9 @@ class _File:
         if kind:
             fields["BuiltinOptionsType"] = getattr(tflite.BuiltinOptions, kind)
             fields["BuiltinOptions"] = self._table(kind, **operator.form.fields)
+        if operator.form.custom_options:
+            options = self._builder.CreateByteVector(operator.form.custom_options)
+            fields["CustomOptions"] = options
         return self._table(
             "Operator", OpcodeIndex=position, Inputs=self._integers(operator.inputs),
             Outputs=self._integers(operator.outputs),
@@ -219,10 +222,12 @@ class _File:
         return self._table("Buffer", Data=self._builder.CreateByteVector(constant.read()))
 
     def _code(self, name: str, number: int) -> int:
-        code = getattr(tflite.BuiltinOperator, name)
+        builtin, _, custom = name.partition(":")
+        code = getattr(tflite.BuiltinOperator, builtin.upper())
+        fields: dict[str, Value] = {"CustomCode": custom} if custom else {}
         return self._table(
             "OperatorCode", DeprecatedBuiltinCode=min(code, _CODE_IN_ONE_BYTE), BuiltinCode=code,
-            Version=number,
+            Version=number, **fields,
         )
 
     def _table(self, kind: str, **fields: Value) -> int:

@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 from tests.differential import (
     cases_arithmetic,
+    cases_detection,
     cases_recurrent,
     cases_reduce,
     cases_shape,
@@ -76,11 +77,11 @@ CASES: dict[str, Callable[[Draw, str], Case]] = {
 }
 CASES |= cases_shape.CASES
 CASES |= cases_arithmetic.CASES | cases_weighted.CASES | cases_state.CASES | cases_recurrent.CASES
-CASES |= cases_unary.CASES | cases_reduce.CASES
+CASES |= cases_unary.CASES | cases_reduce.CASES | cases_detection.CASES
 
 DTYPES: dict[str, tuple[str, ...]] = {
-    **cases_arithmetic.DTYPES, **cases_reduce.DTYPES, **cases_shape.DTYPES,
-    **cases_state.DTYPES, **cases_unary.DTYPES, **cases_weighted.DTYPES,
+    **cases_arithmetic.DTYPES, **cases_detection.DTYPES, **cases_reduce.DTYPES,
+    **cases_shape.DTYPES, **cases_state.DTYPES, **cases_unary.DTYPES, **cases_weighted.DTYPES,
 }
 """The element types that a case is made for, where they aren't int8 and float32."""
 

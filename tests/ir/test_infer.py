@@ -24,6 +24,7 @@ from crtexport.ir.ops import (
     CumSum,
     DepthwiseConv2D,
     Dequantize,
+    DetectionPostProcess,
     Elu,
     EmbeddingLookup,
     Exp,
@@ -144,8 +145,8 @@ def test_every_operator_is_here() -> None:
     elementwise = {type(op) for op, _, _ in ELEMENTWISE}
     movers = {type(op) for op, _, _ in MOVERS}
     elsewhere = {
-        ArgMax, ArgMin, AssignVariable, Cast, Dequantize, EmbeddingLookup, Svdf,
-        UnidirectionalSequenceLstm,
+        ArgMax, ArgMin, AssignVariable, Cast, Dequantize, DetectionPostProcess, EmbeddingLookup,
+        Svdf, UnidirectionalSequenceLstm,
     }
     found = {type(op) for op, _, _ in GOOD} | elsewhere | elementwise | movers
     assert found == set(get_args(Op))

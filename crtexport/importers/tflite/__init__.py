@@ -15,7 +15,8 @@ from crtexport.errors import CrtExportError
 from crtexport.importers.files import regular_size, sha256
 from crtexport.importers.tflite.flatbuffer import Reader
 from crtexport.importers.tflite.folded import FOLDED, constant, steering
-from crtexport.importers.tflite.operators import Operator, constant_names
+from crtexport.importers.tflite.operators import Decoder, Operator, constant_names
+from crtexport.importers.tflite.ops_detection import CUSTOM_DECODERS
 from crtexport.importers.tflite.tensors import TensorTable
 from crtexport.importers.tflite.tflite_ops import DECODERS
 from crtexport.importers.tflite.variables import STEERING, Subgraph, resolve
@@ -53,6 +54,21 @@ def load_tflite(path: Path, rounding: Rounding) -> Graph:
             f"the file can't be read: {error.strerror}", location=str(path)
         ) from error
     return replace(graph, source=path.name, sha256=digest, rounding=rounding)
+
+
+def _custom_name(name: str) -> str:
+    """How messages call a custom operator."""
+    return f"custom {name!r}"
+
+
+_CUSTOM = {_custom_name(name): decoder for name, decoder in CUSTOM_DECODERS.items()}
+
+
+def _decoder(code: int, name: str) -> Decoder | None:
+    """What imports an operator, given its code and readable name; None for an unknown one."""
+    if code == tflite.BuiltinOperator.CUSTOM:
+        return _CUSTOM.get(name)
+    return DECODERS.get(code)
 
 
 class _Importer:
@@ -124,12 +140,12 @@ class _Importer:
 
     def _nodes(self) -> Iterator[Node]:
         """What runs; what gives constants becomes them, in the tensors."""
-        for index, (operator, (code, _)) in enumerate(
+        for index, (operator, (code, name)) in enumerate(
             zip(self._main.operators, self._main.codes, strict=True)
         ):
             if code in STEERING:
                 continue
-            node = self._node(index, operator, code)
+            node = self._node(index, operator, code, name)
             if node is None:
                 continue
             values = steering(node, self._tensors.tensor)
@@ -157,7 +173,7 @@ class _Importer:
             code = reader.get(table.BuiltinCode)
             name = _OPERATOR_NAMES.get(code, f"operator code {code}")
             if code == tflite.BuiltinOperator.CUSTOM:
-                name = f"custom {reader.text(table, _CUSTOM_CODE)!r}"
+                name = _custom_name(reader.text(table, _CUSTOM_CODE))
             known.append((code, name))
         result = []
         for index, operator in enumerate(operators):
@@ -175,7 +191,8 @@ class _Importer:
     ) -> None:
         found: dict[str, list[str]] = {}
         for index, (operator, (code, name)) in enumerate(zip(operators, codes, strict=True)):
-            if not (code in DECODERS or code in STEERING or code in FOLDED):
+            known = _decoder(code, name) is not None or code in STEERING or code in FOLDED
+            if not known:
                 outputs = self._reader.numbers(operator.OutputsLength, operator.OutputsAsNumpy, 4)
                 found.setdefault(name, []).append(f"operator {index}{self._called(outputs)}")
         if not found:
@@ -183,7 +200,8 @@ class _Importer:
         lines = [f"\n  {name}: {', '.join(nodes)}" for name, nodes in found.items()]
         count = sum(map(len, found.values()))
         what = "1 operator is" if count == 1 else f"{count} operators are"
-        supported = sorted(_OPERATOR_NAMES[code] for code in {*DECODERS, *STEERING, *FOLDED})
+        names = (_OPERATOR_NAMES[code] for code in {*DECODERS, *STEERING, *FOLDED})
+        supported = sorted((*names, *CUSTOM_DECODERS))
         raise CrtExportError(
             f"{what} not supported:{''.join(lines)}", hint=f"supported are {', '.join(supported)}"
         )
@@ -192,9 +210,9 @@ class _Importer:
         """The name of an operator's first output, which is what converters name operators by."""
         return f" ({self._tensors.name(outputs[0])!r})" if outputs else ""
 
-    def _node(self, index: int, table: Any, code: int) -> Node | None:
+    def _node(self, index: int, table: Any, code: int, kind: str) -> Node | None:
         """An operator; None for one that gives constants."""
-        origin = f"operator {index} ({_OPERATOR_NAMES[code]})"
+        origin = f"operator {index} ({kind})"
         reader = self._reader
         try:
             operands = reader.numbers(table.InputsLength, table.InputsAsNumpy, 4)
@@ -207,7 +225,10 @@ class _Importer:
             if code in FOLDED:
                 self._define(outputs, [FOLDED[code](source)])
                 return None
-            op, kept = DECODERS[code](source)
+            decode = _decoder(code, kind)
+            if decode is None:
+                raise CrtExportError("the operator is not supported")
+            op, kept = decode(source)
         except CrtExportError as error:
             raise error.within(origin) from error.__cause__
         while kept and kept[-1] is None:

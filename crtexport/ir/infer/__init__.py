@@ -10,6 +10,7 @@ from crtexport.ir.infer import (
     activation,
     arithmetic,
     compare,
+    detection,
     gather,
     layout,
     pool,
@@ -27,8 +28,8 @@ from crtexport.ir.ops import Op
 from crtexport.ir.types import DType, TensorType
 
 FAMILIES = (
-    activation, arithmetic, compare, gather, layout, pool, quantize, recurrent, reduce, resize,
-    shape, state, unary, weighted,
+    activation, arithmetic, compare, detection, gather, layout, pool, quantize, recurrent, reduce,
+    resize, shape, state, unary, weighted,
 )
 
 __all__ = ["FAMILIES", "INFERENCES", "Inputs", "arity", "infer"]

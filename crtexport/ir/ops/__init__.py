@@ -47,6 +47,7 @@ from crtexport.ir.ops.compare import (
     NotEqual,
     Select,
 )
+from crtexport.ir.ops.detection import DetectionPostProcess
 from crtexport.ir.ops.gather import Gather, GatherNd
 from crtexport.ir.ops.pool import AveragePool2D, L2Pool2D, MaxPool2D
 from crtexport.ir.ops.quantize import Cast, Dequantize, Quantize
@@ -117,7 +118,7 @@ Op = (
     | Transpose | BroadcastTo | Tile | SpaceToDepth | DepthToSpace | SpaceToBatchNd
     | BatchToSpaceNd | Gather | GatherNd | ResizeBilinear | ResizeNearestNeighbor
     | Mean | Sum | ReduceMax | ReduceMin | ReduceProd | ReduceAny | ReduceAll
-    | ArgMax | ArgMin | CumSum
+    | ArgMax | ArgMin | CumSum | DetectionPostProcess
     | Softmax | Logistic | Tanh | Relu | Relu6 | ReluN1To1 | LeakyRelu | Elu | Gelu | HardSwish
     | Prelu | LogSoftmax | L2Normalization
     | Abs | Neg | Square | Exp | Log | Sqrt | Rsqrt | Sin | Cos | Ceil | Floor | Round | ZerosLike
@@ -147,6 +148,7 @@ __all__ = [
     "DepthToSpace",
     "DepthwiseConv2D",
     "Dequantize",
+    "DetectionPostProcess",
     "Div",
     "Elementwise",
     "Elu",

@@ -1,0 +1,85 @@
+"""The custom operator at the end of object detectors; its options are a flexbuffer."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+from flatbuffers import flexbuffers
+
+from crtexport.errors import CrtExportError
+from crtexport.importers.tflite.operators import Decoded, Decoder, Operator
+from crtexport.ir.ops import DetectionPostProcess
+
+T = TypeVar("T")
+
+_BROKEN = (struct.error, IndexError, KeyError, ValueError, TypeError, OverflowError)
+_DETECTIONS_PER_CLASS = 100  # where the file says nothing
+_WIDEST = 1 << 16
+"""Bytes of options beyond which they are no list of a dozen numbers."""
+
+
+def _detection(source: Operator) -> Decoded:
+    given = _Options(source)
+    op = DetectionPostProcess(
+        max_detections=given.integer("max_detections"),
+        num_classes=given.integer("num_classes"),
+        score_threshold=given.number("nms_score_threshold"),
+        iou_threshold=given.number("nms_iou_threshold"),
+        scale_yxhw=(
+            given.number("y_scale"), given.number("x_scale"), given.number("h_scale"),
+            given.number("w_scale"),
+        ),
+        max_classes_per_detection=given.integer("max_classes_per_detection"),
+        detections_per_class=given.integer("detections_per_class", _DETECTIONS_PER_CLASS),
+        regular_nms=bool(given.integer("use_regular_nms", 0)),
+    )
+    return op, source.inputs
+
+
+class _Options:
+    """The map of a custom operator's options. A file may claim anything of it."""
+
+    def __init__(self, source: Operator) -> None:
+        table = source.table
+        size = source.reader.length(table.CustomOptionsLength, 1)
+        if not 3 <= size <= _WIDEST:
+            raise CrtExportError(f"{size} bytes of options are no map of numbers")
+        numbers = source.reader.numbers(table.CustomOptionsLength, table.CustomOptionsAsNumpy, 1)
+        self._map: Any = _read(lambda: flexbuffers.GetRoot(bytes(numbers)).AsMap)
+
+    def _value(self, key: str) -> Any:
+        """None where the map has no such key."""
+        def find() -> Any:
+            try:
+                return self._map[key]
+            except KeyError:
+                return None
+
+        return _read(find)
+
+    def integer(self, key: str, default: int | None = None) -> int:
+        found = self._value(key)
+        if found is None or _read(lambda: found.IsNull):
+            if default is None:
+                raise CrtExportError(f"the options have no {key}")
+            return default
+        return int(_read(lambda: found.AsInt))
+
+    def number(self, key: str) -> float:
+        found = self._value(key)
+        if found is None:
+            raise CrtExportError(f"the options have no {key}")
+        return float(_read(lambda: found.AsFloat))
+
+
+def _read(get: Callable[[], T]) -> T:
+    try:
+        return get()
+    except _BROKEN as error:
+        raise CrtExportError(f"the options are damaged: {error}") from error
+
+
+CUSTOM_DECODERS: Mapping[str, Decoder] = {"TFLite_Detection_PostProcess": _detection}
+"""By the name of the custom operator."""
