@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.numpy import load_file, save_file
 
@@ -140,6 +140,7 @@ def test_attributes_with_defaults_are_left_out() -> None:
     assert encode(Pad(((0, 1), (2, 3)))) == {"paddings": [[0, 1], [2, 3]]}
 
 
+@settings(deadline=None)
 @given(data=st.data(), name=st.sampled_from(sorted(OPERATORS)))
 def test_every_operator_survives(data: st.DataObject, name: str) -> None:
     op = data.draw(st.from_type(OPERATORS[name]).filter(finite))
