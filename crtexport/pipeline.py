@@ -21,6 +21,8 @@ from crtexport.ir import text as graph_text
 from crtexport.ir.graph import Graph
 from crtexport.ir.types import Rounding
 from crtexport.kernels import text as kernel_text
+from crtexport.kernels.inplace import InPlaceFacts
+from crtexport.kernels.proof import ReplayProof
 from crtexport.kernels.registry import Context, Lowered
 from crtexport.mlf.contents import PackageContents, PackageInfo, plan_data
 from crtexport.mlf.objects import object_facts
@@ -88,9 +90,14 @@ def prepare(
     say = progress or (lambda _: None)
     say("simplify")
     simplified = passes.run(graph)
+    level = optimize or board.optimize
+
+    def kernel_of(context: Context) -> Lowered:
+        return schedules.lower(context, board.target, level)
+
     say("plan memory")
-    planned = plan.plan(simplified)
-    plan_check.check(simplified, planned)
+    planned = plan.plan(simplified, facts=InPlaceFacts(kernel_of))
+    plan_check.check(simplified, planned, ReplayProof(kernel_of))
     say("lower")
     module = sanitize_module(module_name if module_name is not None else graph.name)
     comment = (
@@ -99,11 +106,6 @@ def prepare(
         f"Rounding: {graph.rounding.value}",
     )
     options = Options(module, workspace == "caller", system_lib, comment)
-    level = optimize or board.optimize
-
-    def kernel_of(context: Context) -> Lowered:
-        return schedules.lower(context, board.target, level)
-
     return Prepared(simplified, planned, assemble(simplified, planned, options, kernel_of))
 
 

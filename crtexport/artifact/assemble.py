@@ -35,6 +35,7 @@ from crtexport.kernels.registry import (
     Lowered,
     OutputTensor,
 )
+from crtexport.kernels.step import lower_step
 from crtexport.kernels.text import dump
 from crtexport.kernels.verify import verify
 from crtexport.plan.model import Plan, Space, Step
@@ -147,7 +148,7 @@ class _Assembly:
     def add_step(self, step: Step) -> None:
         """Lowers a node and appends its call."""
         node = self.graph.nodes[step.node]
-        lowered = self.lower(Context(self.graph, node, step.in_place))
+        lowered = lower_step(self.graph, step, self.lower)
         line = describe(self.graph, node)
         args = tuple(
             self._bind(node, buffer, arg, line)

@@ -1,82 +1,156 @@
-"""Offsets for blocks of bytes with lifetimes, such that no two needed blocks overlap."""
+"""Offsets for blocks of bytes, given which distances between two blocks would do harm.
+
+Greedy placement in several orders first, then branch and bound. Effort is counted in constraints
+that were looked at, never in seconds, so that the same blocks always get the same offsets.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from crtexport.plan.liveness import Lifetime
-
-_ATTEMPTS = 16
-_EFFORT = 4_000_000  # pairs of blocks looked at in all attempts, so that large networks stay quick
+_ATTEMPTS = 16  # greedy placements per order to begin with
+_GREEDY_EFFORT = 1_500_000
+_SEARCH_EFFORT = 200_000
 
 
 @dataclass(frozen=True)
-class Block:
-    """``size`` bytes, needed during ``lifetime``."""
+class Ban:
+    """Block ``second`` may not begin more than ``low`` and less than ``high`` bytes after
+    ``first``."""
 
-    size: int
-    lifetime: Lifetime
+    first: int
+    second: int
+    low: int
+    high: int
 
 
-def place(blocks: Sequence[Block], alignment: int) -> tuple[int, ...]:
-    """The offset of each block, a multiple of ``alignment``: greedy, largest first.
+@dataclass(frozen=True)
+class Arena:
+    """Blocks by their sizes in bytes, the bans between them, and sizes that no placement beats.
 
-    Each block goes to the lowest gap between the blocks that are already placed and needed at the
-    same time. Where that takes more than the lower bound, the blocks that stuck out are placed
-    first in another attempt; the best attempt counts, the first of equals.
+    ``times``: when each block is first needed, to try placements in that order too.
     """
-    order = sorted(
-        range(len(blocks)), key=lambda i: (-blocks[i].size, blocks[i].lifetime.first, i)
-    )
-    bound = lower_bound(blocks)
-    best = _greedy(blocks, order, alignment)
-    offsets = best
-    for _ in range(min(_ATTEMPTS, _EFFORT // max(1, len(blocks)) ** 2)):
-        if extent(blocks, best) <= bound:
-            break
-        top = extent(blocks, offsets)
-        order.sort(key=lambda i: offsets[i] + blocks[i].size < top)
-        offsets = _greedy(blocks, order, alignment)
-        best = min(best, offsets, key=lambda o: extent(blocks, o))
-    return best
+
+    sizes: tuple[int, ...]
+    bans: tuple[Ban, ...]
+    times: tuple[int, ...]
+    bound: int = 0
 
 
-def extent(blocks: Sequence[Block], offsets: Sequence[int]) -> int:
+def place(arena: Arena, alignment: int) -> tuple[int, ...]:
+    """The offset of each block, a multiple of ``alignment``.
+
+    Never worse than greedy placement by size; the least extent where the search ends in time.
+    """
+    solver = _Solver(arena, alignment)
+    solver.greedy()
+    solver.search()
+    return solver.best
+
+
+def extent(sizes: Sequence[int], offsets: Sequence[int]) -> int:
     """Bytes from 0 to the end of the last block."""
-    return max((o + b.size for o, b in zip(offsets, blocks, strict=True)), default=0)
+    return max((o + s for o, s in zip(offsets, sizes, strict=True)), default=0)
 
 
-def _greedy(blocks: Sequence[Block], order: Sequence[int], alignment: int) -> tuple[int, ...]:
-    """Places the blocks in ``order``, each at the lowest offset where it fits."""
-    offsets = [0] * len(blocks)
-    placed: list[int] = []
-    for i in order:
-        taken = sorted(
-            (offsets[j], offsets[j] + blocks[j].size) for j in placed
-            if blocks[j].lifetime.meets(blocks[i].lifetime)
+class _Solver:
+    def __init__(self, arena: Arena, alignment: int) -> None:
+        self.sizes = arena.sizes
+        self.times = arena.times
+        # Some block ends the arena, and begins at a multiple of the alignment.
+        self.bound = min(
+            (s + max(0, -(-(arena.bound - s) // alignment)) * alignment for s in arena.sizes),
+            default=0,
         )
-        offset = 0
-        for start, end in taken:
-            if offset + blocks[i].size <= start:
+        self.alignment = alignment
+        count = len(arena.sizes)
+        # Per block: (other block, bounds of how far this one may not begin after the other).
+        self.near: list[list[tuple[int, int, int]]] = [[] for _ in range(count)]
+        for ban in arena.bans:
+            self.near[ban.second].append((ban.first, ban.low, ban.high))
+            self.near[ban.first].append((ban.second, -ban.high, -ban.low))
+        self.best: tuple[int, ...] = ()
+        self.least = 0
+        self.effort = 0
+
+    # -- greedy
+
+    def greedy(self) -> None:
+        """The best of placements in several orders; what sticks out goes first in the next."""
+        everything = range(len(self.sizes))
+        orders = [
+            sorted(everything, key=lambda i: (-self.sizes[i], self.times[i], i)),
+            sorted(everything, key=lambda i: (self.times[i], -self.sizes[i], i)),
+            sorted(everything, key=lambda i: (-self.times[i], -self.sizes[i], i)),
+        ]
+        for number, first in enumerate(orders):
+            order = first
+            offsets = self._in_order(order)
+            if not number or extent(self.sizes, offsets) < self.least:
+                self._keep(offsets)
+            for _ in range(_ATTEMPTS):
+                if self.least <= self.bound or self.effort > _GREEDY_EFFORT:
+                    return
+                top = extent(self.sizes, offsets)
+                order = sorted(order, key=lambda i: offsets[i] + self.sizes[i] < top)
+                offsets = self._in_order(order)
+                if extent(self.sizes, offsets) < self.least:
+                    self._keep(offsets)
+
+    def _keep(self, offsets: Sequence[int]) -> None:
+        self.best = tuple(offsets)
+        self.least = extent(self.sizes, offsets)
+
+    def _in_order(self, order: Iterable[int]) -> list[int]:
+        offsets: list[int | None] = [None] * len(self.sizes)
+        for i in order:
+            offsets[i] = self._lowest(i, offsets, 0)
+        return [o for o in offsets if o is not None]
+
+    def _lowest(self, block: int, offsets: Sequence[int | None], start: int) -> int:
+        """The lowest offset from ``start`` that no placed block bans."""
+        banned = []
+        for other, low, high in self.near[block]:
+            base = offsets[other]
+            if base is not None and base + high > start:
+                banned.append((base + low, base + high))
+        self.effort += len(self.near[block]) + 1
+        banned.sort()
+        offset = start
+        for low, high in banned:
+            if offset <= low:
                 break
-            offset = max(offset, _aligned(end, alignment))
-        offsets[i] = offset
-        placed.append(i)
-    return tuple(offsets)
+            if offset < high:
+                offset = -(-high // self.alignment) * self.alignment
+        return offset
 
+    # -- branch and bound
 
-def lower_bound(blocks: Sequence[Block]) -> int:
-    """Bytes that any placement needs: the largest sum of blocks needed at one time."""
-    moments = {b.lifetime.first for b in blocks}
-    return max(
-        (
-            sum(b.size for b in blocks if b.lifetime.first <= moment <= b.lifetime.last)
-            for moment in moments
-        ),
-        default=0,
-    )
+    def search(self) -> None:
+        """Places blocks by rising offset in all orders that could still beat the best."""
+        self.effort = 0
+        self._branch([None] * len(self.sizes), 0, len(self.sizes))
 
-
-def _aligned(offset: int, alignment: int) -> int:
-    return -(-offset // alignment) * alignment
+    def _branch(self, offsets: list[int | None], level: int, left: int) -> None:
+        if not left:
+            found = [o for o in offsets if o is not None]
+            if extent(self.sizes, found) < self.least:
+                self._keep(found)
+            return
+        candidates = []
+        for i, offset in enumerate(offsets):
+            if offset is not None:
+                continue
+            lowest = self._lowest(i, offsets, level)
+            if lowest + self.sizes[i] >= self.least:
+                return
+            candidates.append((lowest, -self.sizes[i], i))
+        for lowest, _, i in sorted(candidates):
+            if self.least <= self.bound or self.effort > _SEARCH_EFFORT:
+                return
+            if lowest + self.sizes[i] >= self.least:
+                continue
+            offsets[i] = lowest
+            self._branch(offsets, lowest, left - 1)
+            offsets[i] = None

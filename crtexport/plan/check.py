@@ -1,23 +1,37 @@
 """Proves a plan by running it with names instead of numbers.
 
 Shares no code and no idea with the planner: each byte of each buffer remembers which tensor's
-value it holds, each node checks that what it reads is still there, then overwrites.
+value it holds, each node checks that what it reads is still there, then overwrites. Where a node
+overwrites its own input, or doesn't run because it only copies, a proof about its kernel decides.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import NoReturn
+from typing import NoReturn, Protocol
 
 from crtexport.ir.graph import Graph, Node
-from crtexport.ir.ops import Elementwise, Reshape
+from crtexport.ir.ops import Reshape
 from crtexport.ir.variables import accesses
-from crtexport.plan.model import Placement, Plan, Space
+from crtexport.plan.model import Move, Placement, Plan, Space, Step
 
 
 class PlanError(Exception):
     """A plan would compute something else than its graph: a fault of the planner."""
+
+
+class KernelProof(Protocol):
+    """What can be proven about the kernels that will run."""
+
+    def harmless(
+        self, graph: Graph, step: Step, output: int, position: int, distance: int
+    ) -> bool:
+        """Whether output ``output`` of a step may begin ``distance`` bytes after its input
+        ``position`` though they overlap: no byte is overwritten before its last read."""
+
+    def moves(self, graph: Graph, number: int) -> tuple[Move, ...] | None:
+        """All that node ``number`` does, as copies; None if it does anything else."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +56,10 @@ class _Range:
 
 @dataclass(frozen=True)
 class _Piece:
-    """A stretch of a buffer that holds part of a value, which begins at byte ``base``."""
+    """A stretch of a buffer, or of a tensor, that holds part of a value.
+
+    ``base`` is where the value's first byte is, or would be.
+    """
 
     start: int
     end: int
@@ -57,7 +74,7 @@ class _Memory:
     pieces: dict[tuple[Space, int], list[_Piece]] = field(default_factory=dict)
 
     def write(self, at: _Range, value: int) -> None:
-        """Bytes of ``at`` become those of ``value``; what was there is cut or gone."""
+        """Bytes of ``at`` become those of ``value``, which begins there; the rest stays."""
         kept = []
         for piece in self.pieces.get((at.space, at.index), []):
             if piece.start < at.start:
@@ -70,38 +87,45 @@ class _Memory:
             kept.append(_Piece(at.start, at.end, value, at.start))
         self.pieces[at.space, at.index] = sorted(kept, key=lambda p: p.start)
 
-    def stranger(self, at: _Range, value: int) -> tuple[int, int, int | None] | None:
-        """The first bytes of ``at`` that don't hold ``value``: (start, end, what they hold)."""
+    def stranger(self, at: _Range, value: int, base: int) -> tuple[int, int, int | None] | None:
+        """The first bytes of ``at`` that aren't those of ``value``: (start, end, what they hold).
+
+        ``base``: where in the buffer byte 0 of the value belongs.
+        """
         position = at.start
         for piece in self.pieces.get((at.space, at.index), []):
             if piece.end <= position or piece.start >= at.end:
                 continue
             if piece.start > position:
                 return position, piece.start, None
-            if piece.value != value or piece.base != at.start:
+            if piece.value != value or piece.base != base:
                 return position, min(piece.end, at.end), piece.value
             position = piece.end
         return None if position >= at.end else (position, at.end, None)
 
 
-def check(graph: Graph, plan: Plan) -> None:
+def check(graph: Graph, plan: Plan, proof: KernelProof | None = None) -> None:
     """Raises PlanError, naming the tensors and bytes, unless ``plan`` computes ``graph``.
 
     Proven: every step reads whole and unharmed values; only workspace and outputs are written;
-    a node's output overlaps its inputs only where the step says so and the operator allows it;
-    offsets are aligned and inside; every graph output is complete at the end.
+    a node's output overlaps its inputs only where the step says so and ``proof`` says that this
+    does no harm (never without one); offsets are aligned to their elements and inside; every graph
+    output is complete at the end.
     """
-    _Simulation(graph, plan).run()
+    _Simulation(graph, plan, proof).run()
 
 
 class _Simulation:
     """One run of a plan."""
 
-    def __init__(self, graph: Graph, plan: Plan) -> None:
-        self.graph, self.plan = graph, plan
+    def __init__(self, graph: Graph, plan: Plan, proof: KernelProof | None) -> None:
+        self.graph, self.plan, self.proof = graph, plan, proof
         self.memory = _Memory()
-        # A view has the value of what it views: the same bytes under another name.
-        self.value = list(range(len(graph.tensors)))
+        # What each tensor holds. A view has bytes of what it views: the same under another name.
+        self.contents: list[tuple[_Piece, ...]] = [
+            (_Piece(0, tensor.type.nbytes, number, 0),)
+            for number, tensor in enumerate(graph.tensors)
+        ]
 
     def fail(self, problem: str) -> NoReturn:
         raise PlanError(f"{self.graph.source or self.graph.name!r}: {problem}")
@@ -112,14 +136,26 @@ class _Simulation:
     def run(self) -> None:
         self._check_frame()
         for index, tensor in enumerate(self.graph.inputs):
-            nbytes = self.graph.type(tensor).nbytes
-            self.memory.write(_Range(Space.INPUT, index, 0, nbytes), tensor)
+            self._check_given(index, tensor)
+            self.memory.write(self.place(tensor), tensor)
         for variable in self.graph.variables:
             self.memory.write(self.place(variable), variable)
         self._take_views()
         for step in self.plan.steps:
-            self._step(self.graph.nodes[step.node], step.in_place)
+            self._step(step)
         self._check_results()
+
+    def _check_given(self, index: int, tensor: int) -> None:
+        """A graph input lies where its writer will put it."""
+        home = self.plan.placements[tensor]
+        if home is None:
+            self.fail(f"{self.name(tensor)} is a graph input but has no place")
+        inside = self.plan.io_in_workspace and home.space is Space.WORKSPACE
+        if not inside and home != Placement(Space.INPUT, index):
+            self.fail(f"graph input {index}, {self.name(tensor)}, lies in {self.place(tensor)}")
+        for other in self.graph.inputs[:index]:
+            if self.place(other).overlaps(self.place(tensor)):
+                self.fail(f"two graph inputs overlap: {self._both(other, tensor)}")
 
     def _check_frame(self) -> None:
         alignment = self.plan.alignment
@@ -143,19 +179,50 @@ class _Simulation:
             self.fail("variables are read or written in another order than the graph's")
 
     def _take_views(self) -> None:
-        """Nodes without a step must be reshapes that move nothing."""
+        """Nodes without a step must only copy, to where the copies already are."""
         running = {step.node for step in self.plan.steps}
         for number, node in enumerate(self.graph.nodes):
             if number in running:
                 continue
-            if not isinstance(node.op, Reshape):
+            moves = self._moves(number)
+            if moves is None:
                 self.fail(f"{node} never runs")
-            source, target = self.graph.required(node, 0), node.outputs[0]
-            if self.graph.tensors[source].variable is not None:
-                self.fail(f"{node} is a view of a variable, which may change")
-            if self.place(source) != self.place(target):
-                self.fail(f"{node} never runs, but {self._both(source, target)}")
-            self.value[target] = self.value[source]
+            for move in moves:
+                source = self.graph.required(node, move.input)
+                target = node.outputs[move.output]
+                if self.graph.tensors[source].variable is not None:
+                    self.fail(f"{node} is a view of a variable, which may change")
+                before, after = self.place(source), self.place(target)
+                same = (before.space, before.index) == (after.space, after.index)
+                if not same or before.start + move.source != after.start + move.target:
+                    self.fail(f"{node} never runs, but {self._both(source, target)}")
+            for output, target in enumerate(node.outputs):
+                self.contents[target] = self._assembled(node, output, moves)
+
+    def _moves(self, number: int) -> tuple[Move, ...] | None:
+        node = self.graph.nodes[number]
+        if isinstance(node.op, Reshape):
+            return (Move(0, 0, 0, 0, self.graph.type(node.outputs[0]).nbytes),)
+        return self.proof.moves(self.graph, number) if self.proof is not None else None
+
+    def _assembled(self, node: Node, output: int, moves: tuple[Move, ...]) -> tuple[_Piece, ...]:
+        """What a view holds, piece by piece; all of it must come from somewhere."""
+        pieces: list[_Piece] = []
+        for move in sorted(moves, key=lambda m: m.target):
+            if move.output != output:
+                continue
+            shift = move.target - move.source
+            for piece in self.contents[self.graph.required(node, move.input)]:
+                start = max(piece.start, move.source)
+                end = min(piece.end, move.source + move.nbytes)
+                if start < end:
+                    pieces.append(
+                        _Piece(start + shift, end + shift, piece.value, piece.base + shift)
+                    )
+        held = sum(p.end - p.start for p in pieces)
+        if held != self.graph.type(node.outputs[output]).nbytes:
+            self.fail(f"{node} never runs, but nothing gives all of its output {output}")
+        return tuple(pieces)
 
     # -- places
 
@@ -173,10 +240,9 @@ class _Simulation:
             self.fail(f"{self.name(tensor)} lives in {found}, which doesn't exist")
         if not 0 <= found.start <= found.end <= capacity:
             self.fail(f"{self.name(tensor)} takes {found}, which has {capacity}")
-        if home.offset % self.plan.alignment:
-            self.fail(
-                f"{self.name(tensor)} takes {found}, not aligned to {self.plan.alignment}"
-            )
+        item = self.graph.type(tensor).dtype.itemsize
+        if home.offset % item or (item > self.plan.alignment):
+            self.fail(f"{self.name(tensor)} takes {found}, not aligned to {item}")
         return found
 
     def _capacity(self, home: Placement) -> int | None:
@@ -205,24 +271,27 @@ class _Simulation:
         if self.graph.constant(tensor) is not None and self.plan.placements[tensor] is None:
             return
         at = self.place(tensor)
-        value = self.value[tensor]
-        if at.space is Space.CONSTANT:
-            if at.index != value or at.start:
-                self.fail(f"{reader} reads {self.name(tensor)} from {self.name(at.index)}")
-            return
-        found = self.memory.stranger(at, value)
-        if found is None:
-            return
-        start, end, holder = found
-        held = "nothing yet" if holder is None else self.name(holder)
-        self.fail(
-            f"{reader} reads {self.name(tensor)} ({at}), but bytes {start} to {end} "
-            f"hold {held}"
-        )
+        for piece in self.contents[tensor]:
+            part = _Range(at.space, at.index, at.start + piece.start, at.start + piece.end)
+            base = at.start + piece.base
+            if at.space is Space.CONSTANT:
+                if (at.index, 0) != (piece.value, base):
+                    self.fail(f"{reader} reads {self.name(tensor)} from {self.name(at.index)}")
+                continue
+            found = self.memory.stranger(part, piece.value, base)
+            if found is None:
+                continue
+            start, end, holder = found
+            held = "nothing yet" if holder is None else self.name(holder)
+            self.fail(
+                f"{reader} reads {self.name(tensor)} ({at}), but bytes {start} to {end} "
+                f"hold {held}"
+            )
 
     # -- steps
 
-    def _step(self, node: Node, in_place: tuple[tuple[int, int], ...]) -> None:
+    def _step(self, step: Step) -> None:
+        node = self.graph.nodes[step.node]
         for tensor in node.inputs:
             if tensor is not None:
                 self._read(str(node), tensor)
@@ -230,33 +299,35 @@ class _Simulation:
             at = self.place(tensor)
             if at.space is not Space.STATE:
                 self.fail(f"{node} keeps {self.name(tensor)} in {at}")
-            self.memory.write(at, self.value[tensor])
+            self.memory.write(at, tensor)
         for position, tensor in enumerate(node.outputs):
             at = self.place(tensor)
             if at.space not in (Space.WORKSPACE, Space.OUTPUT):
                 self.fail(f"{node} writes {self.name(tensor)} to {at}")
-            self._check_overlaps(node, position, at, in_place)
+            self._check_overlaps(step, position, at)
         for tensor in node.outputs:
-            self.memory.write(self.place(tensor), self.value[tensor])
+            self.memory.write(self.place(tensor), tensor)
         for tensor in node.outputs:
             self._read(f"{node}, when done,", tensor)
 
-    def _check_overlaps(
-        self, node: Node, position: int, at: _Range, in_place: tuple[tuple[int, int], ...]
-    ) -> None:
+    def _check_overlaps(self, step: Step, position: int, at: _Range) -> None:
+        node = self.graph.nodes[step.node]
         output = node.outputs[position]
         for number, tensor in enumerate(node.inputs):
             if tensor is None or self.plan.placements[tensor] is None:
                 continue
             source = self.place(tensor)
-            declared = (position, number) in in_place
+            declared = (position, number) in step.in_place
             if not source.overlaps(at):
-                if declared and source != at:
+                if declared:
                     self.fail(f"{node} says in place, but {self._both(tensor, output)}")
                 continue
             if not declared:
                 self.fail(f"{node} overwrites what it reads: {self._both(tensor, output)}")
-            if source != at or not self._elementwise(node, tensor, output):
+            distance = at.start - source.start
+            if self.proof is None or not self.proof.harmless(
+                self.graph, step, position, number, distance
+            ):
                 self.fail(f"{node} can't work in place: {self._both(tensor, output)}")
 
     def _both(self, source: int, target: int) -> str:
@@ -265,20 +336,12 @@ class _Simulation:
             f"{self.name(target)} {self.place(target)}"
         )
 
-    def _elementwise(self, node: Node, source: int, target: int) -> bool:
-        """Whether element i of the output depends on no other element of this input."""
-        before, after = self.graph.type(source), self.graph.type(target)
-        return (
-            isinstance(node.op, Elementwise)
-            and before.elements == after.elements
-            and before.dtype.itemsize == after.dtype.itemsize
-        )
-
     def _check_results(self) -> None:
         for variable in self.graph.variables:
             self._read("the next run", variable)
         for index, tensor in enumerate(self.graph.outputs):
             at = self.place(tensor)
-            if (at.space, at.index, at.start) != (Space.OUTPUT, index, 0):
+            inside = self.plan.io_in_workspace and at.space is Space.WORKSPACE
+            if not inside and (at.space, at.index, at.start) != (Space.OUTPUT, index, 0):
                 self.fail(f"graph output {index}, {self.name(tensor)}, ends in {at}")
             self._read(f"the caller of output {index}", tensor)

@@ -6,7 +6,7 @@ import enum
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from crtexport.ir.graph import Graph, Node
+from crtexport.ir.graph import Graph
 
 
 class Space(enum.Enum):
@@ -41,6 +41,20 @@ class Step:
 
 
 @dataclass(frozen=True)
+class Peak:
+    """The worst moment of an order of execution.
+
+    ``lower_bound``: bytes of workspace that no offsets can go below there. ``node`` runs then; None
+    when that is before the first or after the last. ``live``: the most bytes of tensors that are
+    needed at one moment, as if none could share bytes with another but views.
+    """
+
+    lower_bound: int = 0
+    node: int | None = None
+    live: int = 0
+
+
+@dataclass(frozen=True)
 class Plan:
     """``placements[tensor]`` for every tensor that a step touches; None for unused tensors.
 
@@ -56,6 +70,7 @@ class Plan:
     alignment: int
     io_in_workspace: bool = False
     state_size: int = 0
+    peak: Peak = Peak()
 
 
 # ---- what kernels tell the planner
@@ -101,5 +116,5 @@ class Facts:
     moves: tuple[Move, ...] | None = None
 
 
-KernelFacts = Callable[[Graph, Node], Facts]
-"""Tells the planner about the kernel of a node."""
+KernelFacts = Callable[[Graph, int], Facts]
+"""Tells the planner about the kernel of a node, by number."""

@@ -1,13 +1,230 @@
-"""In which order the nodes run."""
+"""In which order the nodes run: the one that needs the least memory at its worst moment.
+
+Sets of nodes that can have run form levels by their size; each level keeps, for every set, the
+least peak that leads to it. That is exact unless a level has more sets than are kept.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from itertools import pairwise
+
 from crtexport.ir.graph import Graph
+from crtexport.ir.ops import Reshape
+from crtexport.ir.variables import accesses
+from crtexport.plan.model import Facts
+
+_SETS_PER_LEVEL = 4096
+_EFFORT = 100_000  # steps from a set to another that are looked at, in all levels
 
 
-def execution_order(graph: Graph) -> tuple[int, ...]:
-    """Node numbers in the order of execution: as the model gives them.
+def execution_order(
+    graph: Graph, facts: Mapping[int, Facts] | None = None, *, io_counts: bool = False
+) -> tuple[int, ...]:
+    """Node numbers in the order of execution: the graph's own unless another has a lower peak.
 
-    The one place that decides this; everything after it works with any valid order.
+    ``facts`` by node number; ``io_counts``: graph inputs and outputs take memory, too.
     """
-    return tuple(range(len(graph.nodes)))
+    given = tuple(range(len(graph.nodes)))
+    costs = _Costs(graph, facts or {}, io_counts)
+    bound = costs.peak(given)
+    found = _Search(costs).run(bound)
+    return found if found is not None else given
+
+
+def whole_order(graph: Graph, running: Iterable[int]) -> tuple[int, ...]:
+    """All nodes: ``running`` in their order, the others (views) as soon as they can be."""
+    chosen = tuple(running)
+    waiting = [n for n in range(len(graph.nodes)) if n not in set(chosen)]
+    produced = {t for node in graph.nodes for t in node.outputs}
+    there = {t for t in range(len(graph.tensors)) if t not in produced}
+    order: list[int] = []
+    for number in (None, *chosen):
+        if number is not None:
+            order.append(number)
+            there.update(graph.nodes[number].outputs)
+        for view in list(waiting):
+            if all(t is None or t in there for t in graph.nodes[view].inputs):
+                waiting.remove(view)
+                order.append(view)
+                there.update(graph.nodes[view].outputs)
+    return tuple(order)
+
+
+def peak_of(
+    graph: Graph, order: tuple[int, ...], facts: Mapping[int, Facts] | None = None, *,
+    io_counts: bool = False,
+) -> int:
+    """Bytes that are alive at the worst moment of ``order``, less what nodes overwrite."""
+    return _Costs(graph, facts or {}, io_counts).peak(order)
+
+
+@dataclass(frozen=True)
+class _State:
+    """``done``: nodes that have run, as bits; ``memory``: bytes that are alive afterwards."""
+
+    done: int
+    memory: int
+    peak: int
+    order: tuple[int, ...]
+
+
+class _Costs:
+    """What running a node takes and leaves, in a model without offsets."""
+
+    def __init__(self, graph: Graph, facts: Mapping[int, Facts], io_counts: bool) -> None:
+        self.graph = graph
+        self.facts = facts
+        self.root = list(range(len(graph.tensors)))
+        for node in graph.nodes:
+            if isinstance(node.op, Reshape):
+                self.root[node.outputs[0]] = self.root[graph.required(node, 0)]
+        self.sizes = [0] * len(graph.tensors)
+        for number, tensor in enumerate(graph.tensors):
+            if tensor.constant is None and tensor.variable is None:
+                root = self.root[number]
+                self.sizes[root] = max(self.sizes[root], tensor.type.nbytes)
+        if not io_counts:
+            for given in (*graph.inputs, *graph.outputs):
+                self.sizes[self.root[given]] = 0
+        self.kept = {self.root[t] for t in graph.outputs}
+        self._walk()
+
+    def _walk(self) -> None:
+        nodes = self.graph.nodes
+        self.reads: list[tuple[int, ...]] = []
+        self.writes: list[tuple[int, ...]] = []
+        self.readers: dict[int, int] = {}
+        producer: dict[int, int] = {}
+        self.needs = [0] * len(nodes)
+        for number, node in enumerate(nodes):
+            roots = dict.fromkeys(self.root[t] for t in node.inputs if t is not None)
+            self.reads.append(tuple(roots))
+            free = isinstance(node.op, Reshape)
+            self.writes.append(() if free else tuple(self.root[t] for t in node.outputs))
+            for root in roots:
+                self.readers[root] = self.readers.get(root, 0) | 1 << number
+            for tensor in node.inputs:
+                if tensor is not None and tensor in producer:
+                    self.needs[number] |= 1 << producer[tensor]
+            for tensor in node.outputs:
+                producer[tensor] = number
+        # What is kept between runs is read and written in the graph's order.
+        for groups in accesses(self.graph, tuple(range(len(nodes)))).values():
+            for earlier, later in pairwise(g for g in groups if g):
+                for number in later:
+                    self.needs[number] |= sum(1 << n for n in earlier)
+        given = {self.root[t] for t in self.graph.inputs}
+        self.start = sum(self.sizes[root] for root in given)
+
+    def step(self, number: int, done: int, memory: int) -> tuple[int, int]:
+        """(bytes while node ``number`` runs, bytes afterwards); ``done`` excludes it."""
+        after = done | 1 << number
+        dying = [
+            root for root in self.reads[number]
+            if not self.readers[root] & ~after and root not in self.kept
+        ]
+        written = sum(self.sizes[root] for root in self.writes[number])
+        during = memory + written - self._saved(number, dying)
+        left = memory + written - sum(self.sizes[root] for root in dying)
+        left -= sum(
+            self.sizes[root] for root in self.writes[number]
+            if root not in self.readers and root not in self.kept
+        )
+        return during, left
+
+    def _saved(self, number: int, dying: list[int]) -> int:
+        """Bytes of outputs that may take the place of inputs that die."""
+        facts = self.facts.get(number)
+        node = self.graph.nodes[number]
+        if facts is None or not dying:
+            return 0
+        saved = 0
+        for output, tensor in enumerate(node.outputs):
+            size = self.sizes[self.root[tensor]]
+            best = 0
+            for position, source in enumerate(node.inputs):
+                if source is None or self.root[source] not in dying:
+                    continue
+                shared = overlap(facts, output, position, self.sizes[self.root[source]], size)
+                best = best + shared if facts.moves else max(best, shared)
+            saved += min(best, size)
+        return min(saved, sum(self.sizes[root] for root in dying))
+
+    def peak(self, order: tuple[int, ...]) -> int:
+        done, memory = 0, self.start
+        peak = memory
+        for number in order:
+            during, memory = self.step(number, done, memory)
+            peak = max(peak, during)
+            done |= 1 << number
+        return peak
+
+
+def overlap(facts: Facts, output: int, position: int, source: int, size: int) -> int:
+    """Most bytes that an output of ``size`` may share with an input of ``source`` bytes."""
+    if facts.moves is not None:
+        return sum(m.nbytes for m in facts.moves if (m.output, m.input) == (output, position))
+    best = 0
+    for allowed in (facts.forward, facts.backward or {}):
+        freedom = allowed.get((output, position))
+        if freedom is None:
+            continue
+        low = min(freedom.before, 0, source - size)
+        high = max(freedom.after, 0, source - size)
+        best = max(
+            best,
+            min(source, low + size) - max(0, low),
+            min(source, high + size) - max(0, high),
+        )
+    return best
+
+
+class _Search:
+    def __init__(self, costs: _Costs) -> None:
+        self.costs = costs
+        self.everything = len(costs.graph.nodes)
+        self.effort = 0
+
+    def run(self, bound: int) -> tuple[int, ...] | None:
+        """An order with a peak below ``bound``, the least that was found; None if there is none."""
+        level = {0: _State(0, self.costs.start, self.costs.start, ())}
+        for _ in range(self.everything):
+            level = self._extend(level, bound)
+            if not level:
+                return None
+        return next(iter(level.values())).order if self.everything else None
+
+    def _extend(self, level: dict[int, _State], bound: int) -> dict[int, _State]:
+        states = list(level.values())
+        allowed = _SETS_PER_LEVEL if self.effort < _EFFORT else 8
+        if len(states) > allowed:
+            states.sort(key=lambda s: (s.peak, s.memory, s.order))
+            states = states[:allowed]
+        following: dict[int, _State] = {}
+        for state in states:
+            choices = self._choices(state)
+            self.effort += len(choices)
+            for number, during, after in choices:
+                peak = max(state.peak, during)
+                if peak >= bound:
+                    continue
+                done = state.done | 1 << number
+                known = following.get(done)
+                if known is None or peak < known.peak:
+                    following[done] = _State(done, after, peak, (*state.order, number))
+        return following
+
+    def _choices(self, state: _State) -> list[tuple[int, int, int]]:
+        """Nodes that can run next; just one where another order can't be better."""
+        costs = self.costs
+        ready = []
+        for number, needs in enumerate(costs.needs):
+            if state.done >> number & 1 or needs & ~state.done:
+                continue
+            during, after = costs.step(number, state.done, state.memory)
+            if during <= state.peak and after <= state.memory:
+                return [(number, during, after)]
+            ready.append((number, during, after))
+        return ready

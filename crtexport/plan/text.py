@@ -4,24 +4,45 @@ from __future__ import annotations
 
 from crtexport.errors import printable
 from crtexport.ir.graph import Graph, Node
-from crtexport.plan.model import Placement, Plan, Space
-from crtexport.plan.planner import workspace_lower_bound
+from crtexport.plan.model import Placement, Plan, Space, Step
+from crtexport.plan.order import whole_order
 
 
 def dump(graph: Graph, plan: Plan) -> str:
-    """The plan as text, ending in a newline: sizes, then each node with where its tensors lie."""
-    bound = workspace_lower_bound(graph)
+    """The plan as text, ending in a newline: sizes, then each node with where its tensors lie.
+
+    Nodes come in their order of execution, by their numbers in the graph.
+    """
+    bound = plan.peak.lower_bound
     sizes = f"{plan.workspace_size} bytes of workspace (lower bound {bound})"
     lines = [f"plan of {graph.name!r}: {sizes}, aligned to {plan.alignment}"]
+    lines.append(f"  peak: {peak_text(graph, plan)}")
     steps = {step.node: step for step in plan.steps}
     lines += [f"  given {_tensor(graph, plan, tensor)}" for tensor in graph.inputs]
     lines += [f"  kept {_tensor(graph, plan, tensor)}" for tensor in graph.variables]
-    for number, node in enumerate(graph.nodes):
-        step = steps.get(number)
-        how = " (view)" if step is None else " (in place)" if step.in_place else ""
-        lines.append(f"  node {number}: {printable(str(node))}{how}")
+    for number in whole_order(graph, steps):
+        node, step = graph.nodes[number], steps.get(number)
+        lines.append(f"  node {number}: {printable(str(node))}{_how(step)}")
         lines += _operands(graph, plan, node)
     return "\n".join(lines) + "\n"
+
+
+def peak_text(graph: Graph, plan: Plan) -> str:
+    """Which operator sets the peak, and what its tensors alone would take."""
+    node = plan.peak.node
+    where = (
+        f"node {node}, {printable(str(graph.nodes[node]))}" if node is not None
+        else "inputs and outputs" if plan.peak.lower_bound else "none"
+    )
+    return f"{where}; tensors that are needed at one time have {plan.peak.live} bytes"
+
+
+def _how(step: Step | None) -> str:
+    if step is None:
+        return " (view)"
+    words = ["in place"] if step.in_place else []
+    words += ["backwards"] if step.backward else []
+    return f" ({', '.join(words)})" if words else ""
 
 
 def _operands(graph: Graph, plan: Plan, node: Node) -> list[str]:

@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from crtexport.ir.graph import Graph, Node
-from crtexport.kernels.families import lower
+from crtexport.ir.graph import Graph
 from crtexport.kernels.interp import run
-from crtexport.kernels.registry import Context, Derived, InputTensor, OutputTensor
-from crtexport.plan import Plan, Space
+from crtexport.kernels.registry import Derived, InputTensor, OutputTensor
+from crtexport.kernels.step import lower_step
+from crtexport.plan import Placement, Plan, Space, Step
 
 Array = npt.NDArray[Any]
 
@@ -24,10 +24,10 @@ def execute(graph: Graph, inputs: list[Array]) -> list[Array]:
             values[number] = tensor.constant.array(tensor.type)
     for number, array in zip(graph.inputs, inputs, strict=True):
         values[number] = np.ascontiguousarray(array, graph.type(number).dtype.numpy)
-    for node in graph.nodes:
+    for number, node in enumerate(graph.nodes):
         for tensor in node.outputs:
             values[tensor] = np.zeros(graph.type(tensor).shape, graph.type(tensor).dtype.numpy)
-        run_node(graph, node, values)
+        run_step(graph, Step(number), values)
     return [values[t].copy() for t in graph.outputs]
 
 
@@ -53,17 +53,17 @@ def execute_planned(graph: Graph, plan: Plan, inputs: list[Array]) -> list[Array
         return cells.view(type_.dtype.numpy).reshape(type_.shape)
 
     placed = {t: array_of(t) for t, home in enumerate(plan.placements) if home is not None}
+    for number, array in zip(graph.inputs, inputs, strict=True):
+        if plan.placements[number] != Placement(Space.INPUT, graph.inputs.index(number)):
+            placed[number][...] = array
     for step in plan.steps:
-        run_node(graph, graph.nodes[step.node], placed, step.in_place)
+        run_step(graph, step, placed)
     return [placed[t].copy() for t in graph.outputs]
 
 
-def run_node(
-    graph: Graph, node: Node, values: dict[int, Array],
-    in_place: tuple[tuple[int, int], ...] = (),
-) -> None:
-    """Computes the node's outputs, which are in ``values`` already, in place."""
-    lowered = lower(Context(graph, node, in_place))
+def run_step(graph: Graph, step: Step, values: dict[int, Array]) -> None:
+    """Computes the outputs of a step's node, which are in ``values`` already, in place."""
+    node, lowered = graph.nodes[step.node], lower_step(graph, step)
     buffers: list[Array] = []
     for arg in lowered.args:
         match arg:

@@ -1,0 +1,337 @@
+"""Which addresses a kernel touches, and when: intervals over the iterations of its outer loops.
+
+The iterations of some outermost loops form a grid, in the order of execution. Every expression of
+integers has an interval for each point of the grid: exact in the loops of the grid, hulls over the
+loops inside. Conditions narrow the intervals of the variables that they compare. Whatever can't be
+followed (loaded values, parameters) may be anything, so that sets of addresses only get larger.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from crtexport.kernels.ir import (
+    Assign,
+    Binary,
+    BinaryOp,
+    Body,
+    Buffer,
+    Call,
+    Cast,
+    Comment,
+    Compare,
+    CompareOp,
+    Const,
+    Expr,
+    For,
+    If,
+    Kernel,
+    Let,
+    Load,
+    LoadWord,
+    Local,
+    Scalar,
+    Select,
+    Stmt,
+    Store,
+    Var,
+)
+
+Floats = npt.NDArray[np.float64]
+Bounds = tuple[Floats, Floats]
+"""Smallest and largest value at each point of the grid; float64 holds every address exactly."""
+
+_ANY: Bounds = (np.array(-np.inf), np.array(np.inf))
+_FOLLOWED = frozenset({Scalar.INDEX, Scalar.I32, Scalar.I64})
+_NEGATED = {
+    CompareOp.LT: CompareOp.GE, CompareOp.GE: CompareOp.LT,
+    CompareOp.GT: CompareOp.LE, CompareOp.LE: CompareOp.GT,
+    CompareOp.EQ: CompareOp.NE, CompareOp.NE: CompareOp.EQ,
+}
+_MIRRORED = {
+    CompareOp.LT: CompareOp.GT, CompareOp.GT: CompareOp.LT,
+    CompareOp.LE: CompareOp.GE, CompareOp.GE: CompareOp.LE,
+    CompareOp.EQ: CompareOp.EQ, CompareOp.NE: CompareOp.NE,
+}
+
+
+@dataclass(frozen=True)
+class Access:
+    """A load or store, numbered in the order of the text; ``loops`` encloses it, outermost first.
+
+    ``copies``: a store of nothing but a loaded element, by the number of that load. ``width``: how
+    many elements are touched at once.
+    """
+
+    number: int
+    buffer: Buffer
+    stores: bool
+    loops: tuple[tuple[str, int | None], ...]
+    conditional: bool
+    copies: int | None = None
+    width: int = 1
+
+
+def accesses(kernel: Kernel) -> tuple[Access, ...]:
+    """Every load and store of a kernel in the order of its text."""
+    return tuple(_Listing().body(kernel.body, (), conditional=False))
+
+
+class _Listing:
+    def __init__(self) -> None:
+        self.count = 0
+
+    def body(
+        self, body: Body, loops: tuple[tuple[str, int | None], ...], *, conditional: bool
+    ) -> Iterator[Access]:
+        for stmt in body:
+            last: Access | None = None
+            for expr in expressions(stmt):
+                for load in loads(expr):
+                    last = self._access(load.buffer, loops, conditional)
+                    yield replace(last, width=width_of(load))
+            match stmt:
+                case Store():
+                    plain = isinstance(stmt.value, Load) and last is not None
+                    found = self._access(stmt.buffer, loops, conditional, stores=True)
+                    yield replace(found, copies=last.number) if plain and last else found
+                case For():
+                    extent = stmt.extent.value if isinstance(stmt.extent, Const) else None
+                    inner = (*loops, (stmt.var.name, None if extent is None else int(extent)))
+                    yield from self.body(stmt.body, inner, conditional=conditional)
+                case If():
+                    yield from self.body(stmt.then, loops, conditional=True)
+                    yield from self.body(stmt.other, loops, conditional=True)
+                case _:
+                    pass
+
+    def _access(
+        self, buffer: Buffer, loops: tuple[tuple[str, int | None], ...], conditional: bool,
+        stores: bool = False,
+    ) -> Access:
+        self.count += 1
+        return Access(self.count - 1, buffer, stores, loops, conditional)
+
+
+def expressions(stmt: Stmt) -> tuple[Expr, ...]:
+    """What a statement itself evaluates, in order; a stored value comes last."""
+    match stmt:
+        case Let(value=value) | Local(value=value) | Assign(value=value):
+            return (value,)
+        case Store(index=index, value=value):
+            return (index, value)
+        case For(extent=extent):
+            return (extent,)
+        case If(condition=condition):
+            return (condition,)
+        case Comment():
+            return ()
+
+
+def width_of(load: Load | LoadWord) -> int:
+    """The elements that one load touches."""
+    return 1 if isinstance(load, Load) else 4 // load.buffer.dtype.itemsize
+
+
+def loads(expr: Expr) -> Iterator[Load | LoadWord]:
+    """The loads in an expression, inner ones first."""
+    match expr:
+        case Load(index=index) | LoadWord(index=index):
+            yield from loads(index)
+            yield expr
+        case Binary(a=a, b=b) | Compare(a=a, b=b):
+            yield from loads(a)
+            yield from loads(b)
+        case Select(condition=condition, then=then, other=other):
+            for part in (condition, then, other):
+                yield from loads(part)
+        case Cast(value=value):
+            yield from loads(value)
+        case Call(args=args):
+            for part in args:
+                yield from loads(part)
+        case Const() | Var():
+            pass
+
+
+def addresses(kernel: Kernel, grid: tuple[tuple[str, int], ...]) -> dict[int, Bounds]:
+    """For each access by number: the elements that it may touch at each point of ``grid``.
+
+    ``grid``: outermost loops (name, extent); the arrays are flat, in the order of execution. Where
+    an access can't happen, its smallest element is infinity.
+    """
+    walk = _Walk(grid)
+    walk.body(kernel.body, {}, np.array(True))
+    return walk.found
+
+
+class _Walk:
+    def __init__(self, grid: tuple[tuple[str, int], ...]) -> None:
+        self.shape = tuple(extent for _, extent in grid)
+        self.axes = {name: axis for axis, (name, _) in enumerate(grid)}
+        self.found: dict[int, Bounds] = {}
+
+    def body(self, body: Body, known: dict[str, Bounds], reached: npt.NDArray[np.bool_]) -> None:
+        known = dict(known)
+        for stmt in body:
+            for expr in expressions(stmt):
+                for load in loads(expr):
+                    self._touch(load.buffer, load.index, known, reached, width_of(load))
+            match stmt:
+                case Let(var=var, value=value):
+                    known[var.name] = self.bounds(value, known)
+                case Store(buffer=buffer, index=index):
+                    self._touch(buffer, index, known, reached)
+                case For(var=var, extent=extent):
+                    count = self.bounds(extent, known)[1] - 1
+                    inside = self._axis(var.name) or (np.array(0.0), np.maximum(count, 0.0))
+                    self.body(stmt.body, {**known, var.name: inside}, reached & (count >= 0))
+                case If(condition=condition):
+                    then = self._assume(condition, known, reached)
+                    self.body(stmt.then, *then)
+                    self.body(stmt.other, *self._refute(condition, known, reached))
+                case _:
+                    pass  # a Local may change at any time: it stays unknown
+
+    def _axis(self, name: str) -> Bounds | None:
+        axis = self.axes.get(name)
+        if axis is None:
+            return None
+        shape = [1] * len(self.shape)
+        shape[axis] = self.shape[axis]
+        steps = np.arange(self.shape[axis], dtype=np.float64).reshape(shape)
+        return steps, steps
+
+    def _touch(
+        self, buffer: Buffer, index: Expr, known: dict[str, Bounds],
+        reached: npt.NDArray[np.bool_], width: int = 1,
+    ) -> None:
+        low, high = self.bounds(index, known)
+        high = high + (width - 1)
+        low, high = np.maximum(low, 0.0), np.minimum(high, buffer.size - 1.0)
+        never = ~reached | (low > high)
+        flat = [
+            np.broadcast_to(np.where(never, empty, bound), self.shape).reshape(-1)
+            for bound, empty in ((low, np.inf), (high, -np.inf))
+        ]
+        self.found[len(self.found)] = flat[0], flat[1]
+
+    # -- expressions
+
+    def bounds(self, expr: Expr, known: dict[str, Bounds]) -> Bounds:
+        match expr:
+            case Const(value=value):
+                return np.array(float(value)), np.array(float(value))
+            case Var(name=name):
+                return known.get(name, _ANY)
+            case Binary() if expr.type in _FOLLOWED:
+                return self._binary(expr, known)
+            case Select(then=then, other=other):
+                one, two = self.bounds(then, known), self.bounds(other, known)
+                return np.minimum(one[0], two[0]), np.maximum(one[1], two[1])
+            case Cast(value=value, type=type_) if type_ in _FOLLOWED and value.type in _FOLLOWED:
+                low, high = self.bounds(value, known)
+                half = 2.0 ** (8 * (type_.itemsize if type_ is not Scalar.INDEX else 4) - 1)
+                return (low, high) if (low >= -half).all() and (high < half).all() else _ANY
+            case _:
+                return _ANY
+
+    def _binary(self, expr: Binary, known: dict[str, Bounds]) -> Bounds:
+        (a, b), (c, d) = self.bounds(expr.a, known), self.bounds(expr.b, known)
+        match expr.op:
+            case BinaryOp.ADD:
+                return a + c, b + d
+            case BinaryOp.SUB:
+                rest = _remainder(expr, a, b)
+                return rest if rest is not None else (a - d, b - c)
+            case BinaryOp.MUL:
+                if not all(np.isfinite(x).all() for x in (a, b, c, d)):
+                    return _ANY
+                corners = a * c, a * d, b * c, b * d
+                return _hull(corners)
+            case BinaryOp.DIV if (c > 0).all():
+                corners = tuple(np.trunc(x / y) for x in (a, b) for y in (c, d))
+                return _hull(corners) if all(~np.isnan(x).any() for x in corners) else _ANY
+            case BinaryOp.MIN:
+                return np.minimum(a, c), np.minimum(b, d)
+            case BinaryOp.MAX:
+                return np.maximum(a, c), np.maximum(b, d)
+            case _:
+                return _ANY
+
+    # -- conditions
+
+    def _assume(
+        self, condition: Expr, known: dict[str, Bounds], reached: npt.NDArray[np.bool_]
+    ) -> tuple[dict[str, Bounds], npt.NDArray[np.bool_]]:
+        """What is known, and where one gets, when ``condition`` holds."""
+        match condition:
+            case Binary(op=BinaryOp.AND, a=a, b=b):
+                return self._assume(b, *self._assume(a, known, reached))
+            case Compare(op=op, a=a, b=b) if a.type in _FOLLOWED:
+                known, reached = self._compared(op, a, b, known, reached)
+                return self._compared(_MIRRORED[op], b, a, known, reached)
+            case _:
+                return known, reached
+
+    def _refute(
+        self, condition: Expr, known: dict[str, Bounds], reached: npt.NDArray[np.bool_]
+    ) -> tuple[dict[str, Bounds], npt.NDArray[np.bool_]]:
+        """The same when it doesn't hold."""
+        match condition:
+            case Binary(op=BinaryOp.OR, a=a, b=b):
+                return self._refute(b, *self._refute(a, known, reached))
+            case Compare(op=op, a=a, b=b):
+                return self._assume(Compare(_NEGATED[op], a, b), known, reached)
+            case _:
+                return known, reached
+
+    def _compared(
+        self, op: CompareOp, a: Expr, b: Expr, known: dict[str, Bounds],
+        reached: npt.NDArray[np.bool_],
+    ) -> tuple[dict[str, Bounds], npt.NDArray[np.bool_]]:
+        low, high = self.bounds(a, known)
+        least, most = self.bounds(b, known)
+        match op:
+            case CompareOp.LT:
+                high = np.minimum(high, most - 1)
+            case CompareOp.LE:
+                high = np.minimum(high, most)
+            case CompareOp.GT:
+                low = np.maximum(low, least + 1)
+            case CompareOp.GE:
+                low = np.maximum(low, least)
+            case CompareOp.EQ:
+                low, high = np.maximum(low, least), np.minimum(high, most)
+            case CompareOp.NE:
+                pass
+        if isinstance(a, Var) and a.name in known:
+            known = {**known, a.name: (low, high)}
+        return known, reached & (low <= high)
+
+
+def _hull(corners: tuple[Floats, ...]) -> Bounds:
+    low, high = corners[0], corners[0]
+    for corner in corners[1:]:
+        low, high = np.minimum(low, corner), np.maximum(high, corner)
+    return low, high
+
+
+def _remainder(expr: Binary, low: Floats, high: Floats) -> Bounds | None:
+    """Bounds of ``x - x / d * d`` where x is not negative and varies."""
+    match expr:
+        case Binary(
+            a=whole,
+            b=Binary(
+                op=BinaryOp.MUL, b=Const(value=factor),
+                a=Binary(op=BinaryOp.DIV, a=divided, b=Const(value=divisor)),
+            ),
+        ) if whole == divided and divisor == factor and divisor > 0 and (low >= 0).all():
+            same = low == high
+            rest = np.where(same, low - np.trunc(low / divisor) * divisor, 0.0)
+            return rest, np.where(same, rest, np.minimum(high, divisor - 1.0))
+    return None

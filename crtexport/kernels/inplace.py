@@ -1,0 +1,230 @@
+"""What a kernel allows its output: how far over a dying input, and whether it only copies.
+
+A byte of an input may be overwritten once the kernel has read it for the last time. The order of
+accesses in the Kernel IR says when that is, so that even a convolution can write its output over
+its input, a few rows behind what it still reads.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+
+from crtexport.errors import CrtExportError
+from crtexport.ir.graph import Graph
+from crtexport.kernels.accesses import Access, Bounds, Floats, accesses, addresses
+from crtexport.kernels.families import lower
+from crtexport.kernels.ir import Kernel
+from crtexport.kernels.registry import InputTensor, Lowered, OutputTensor
+from crtexport.kernels.reverse import backwards
+from crtexport.kernels.step import LowerNode, lower_step
+from crtexport.plan.model import Facts, Freedom, Move, Step
+
+GRID_LIMIT = 1 << 20
+"""Most points of outer loops that are told apart; loops further inside count as a whole."""
+COPY_LIMIT = 1 << 22
+"""Most elements of a node whose copies are followed one by one."""
+
+Grid = tuple[tuple[str, int], ...]
+
+
+class InPlaceFacts:
+    """What kernels allow, for the planner; ``lower_node`` makes them as they will run."""
+
+    def __init__(self, lower_node: LowerNode = lower) -> None:
+        self._lower = lower_node
+        self._known: dict[tuple[Kernel, tuple[object, ...]], Facts] = {}
+
+    def __call__(self, graph: Graph, number: int) -> Facts:
+        """The facts of node ``number``; none at all where no kernel takes it."""
+        try:
+            lowered = lower_step(graph, Step(number), self._lower)
+        except CrtExportError:
+            return Facts()
+        roles = tuple(
+            arg if isinstance(arg, InputTensor | OutputTensor) else None for arg in lowered.args
+        )
+        key = (lowered.kernel, roles)
+        if key not in self._known:
+            self._known[key] = kernel_facts(lowered)
+        return self._known[key]
+
+
+def kernel_facts(lowered: Lowered) -> Facts:
+    """What ``lowered`` allows its outputs and inputs."""
+    kernel = lowered.kernel
+    reverse = backwards(kernel)
+    return Facts(
+        forward=_freedoms(lowered, kernel),
+        backward=None if reverse is None else _freedoms(lowered, reverse),
+        moves=_moves(lowered),
+    )
+
+
+@dataclass(frozen=True)
+class _Side:
+    """One tensor: the names of the buffers bound to it and its size in bytes."""
+
+    names: frozenset[str]
+    nbytes: int
+
+
+def _sides(
+    lowered: Lowered, kind: type[InputTensor] | type[OutputTensor]
+) -> dict[int, _Side]:
+    found: dict[int, _Side] = {}
+    for buffer, arg in zip(lowered.kernel.buffers, lowered.args, strict=True):
+        if isinstance(arg, kind):
+            before = found.get(arg.position, _Side(frozenset(), 0))
+            nbytes = max(before.nbytes, buffer.size * buffer.dtype.itemsize)
+            found[arg.position] = _Side(before.names | {buffer.name}, nbytes)
+    return found
+
+
+def _freedoms(lowered: Lowered, kernel: Kernel) -> dict[tuple[int, int], Freedom]:
+    timing = _Timing(kernel)
+    inputs, outputs = _sides(lowered, InputTensor), _sides(lowered, OutputTensor)
+    found = {}
+    for o, output in outputs.items():
+        for i, source in inputs.items():
+            freedom = timing.freedom(output, source)
+            if freedom.before > -output.nbytes or freedom.after < source.nbytes:
+                found[o, i] = freedom
+    return found
+
+
+class _Timing:
+    """The accesses of one kernel, evaluated over as many grids as its pairs of them need."""
+
+    def __init__(self, kernel: Kernel) -> None:
+        self.kernel = kernel
+        self.accesses = accesses(kernel)
+        self._addresses: dict[Grid, dict[int, Bounds]] = {}
+
+    def _bounds(self, grid: Grid, access: Access) -> Bounds:
+        if grid not in self._addresses:
+            self._addresses[grid] = addresses(self.kernel, grid)
+        return self._addresses[grid][access.number]
+
+    def freedom(self, output: _Side, source: _Side) -> Freedom:
+        """Where the output may begin, relative to the input."""
+        before, after = math.inf, -math.inf
+        reads = [a for a in self.accesses if not a.stores and a.buffer.name in source.names]
+        for store in self.accesses:
+            if not store.stores or store.buffer.name not in output.names:
+                continue
+            for read in reads:
+                low, high = self._pair(store, read)
+                before, after = min(before, low), max(after, high)
+        if before >= after - 1:
+            return Freedom(0, 0)
+        return Freedom(int(max(before, -output.nbytes)), int(min(after, source.nbytes)))
+
+    def _pair(self, store: Access, read: Access) -> tuple[float, float]:
+        """(largest distance behind, smallest distance ahead) that this store allows this load."""
+        common = 0
+        for mine, other in zip(store.loops, read.loops, strict=False):
+            if mine != other or mine[1] is None:
+                break
+            common += 1
+        grid = _limited(store.loops[:common])
+        whole = len(grid) == common and not _shared_further(store, read, common)
+        written, reading = self._bounds(grid, store), self._bounds(grid, read)
+        # Whether, in one iteration of the grid, all is read before anything is written.
+        first = whole and read.number < store.number
+        unread = _suffix(reading[0], np.minimum, math.inf, first)
+        rest = _suffix(reading[1], np.maximum, -math.inf, first)
+        size, item = read.buffer.dtype.itemsize, store.buffer.dtype.itemsize
+        happens = np.isfinite(written[0]) & np.isfinite(unread)
+        if not happens.any():
+            return math.inf, -math.inf
+        behind = unread[happens] * size - (written[1][happens] + 1) * item
+        ahead = (rest[happens] + 1) * size - written[0][happens] * item
+        return float(behind.min()), float(ahead.max())
+
+
+def _shared_further(store: Access, read: Access, common: int) -> bool:
+    """Whether both are in another loop together, of unknown extent."""
+    return (
+        len(store.loops) > common and len(read.loops) > common
+        and store.loops[common] == read.loops[common]
+    )
+
+
+def _limited(loops: tuple[tuple[str, int | None], ...]) -> Grid:
+    """The outermost of ``loops`` that make a grid of bearable size."""
+    grid: list[tuple[str, int]] = []
+    points = 1
+    for name, extent in loops:
+        if extent is None or points * extent > GRID_LIMIT:
+            break
+        points *= extent
+        grid.append((name, extent))
+    return tuple(grid)
+
+
+def _suffix(
+    values: Floats, extreme: np.ufunc, empty: float, exclusive: bool
+) -> Floats:
+    """At each point the extreme of ``values`` from there on, or of those after it."""
+    run: Floats = extreme.accumulate(values[::-1])[::-1]
+    return np.append(run[1:], empty) if exclusive else run
+
+
+# ---- copies
+
+
+def _moves(lowered: Lowered) -> tuple[Move, ...] | None:
+    """The node as stretches of bytes that are copied, if it is nothing else."""
+    listed = accesses(lowered.kernel)
+    outputs, inputs = _sides(lowered, OutputTensor), _sides(lowered, InputTensor)
+    stores = [a for a in listed if a.stores]
+    if not stores or any(s.copies is None or s.conditional for s in stores):
+        return None
+    found: list[Move] = []
+    for store in stores:
+        load = listed[store.copies if store.copies is not None else 0]
+        output, source = _owner(outputs, store), _owner(inputs, load)
+        same = load.buffer.dtype is store.buffer.dtype
+        if output is None or source is None or not same or load.loops != store.loops:
+            return None
+        stretch = _stretch(lowered.kernel, store, load)
+        if stretch is None:
+            return None
+        found.append(Move(output, source, *stretch))
+    return tuple(found) if _complete(found, outputs) else None
+
+
+def _owner(sides: dict[int, _Side], access: Access) -> int | None:
+    return next((p for p, side in sides.items() if access.buffer.name in side.names), None)
+
+
+def _stretch(kernel: Kernel, store: Access, load: Access) -> tuple[int, int, int] | None:
+    """(first byte written, first byte read, bytes) of a copy of one stretch."""
+    grid = tuple((name, extent) for name, extent in store.loops if extent is not None)
+    points = math.prod(extent for _, extent in grid)
+    if len(grid) < len(store.loops) or not 0 < points <= COPY_LIMIT:
+        return None
+    found = addresses(kernel, grid)
+    (to, to_high), (source, source_high) = found[store.number], found[load.number]
+    exact = np.array_equal(to, to_high) and np.array_equal(source, source_high)
+    if not exact or not np.isfinite(to).all():
+        return None
+    together = bool((to - source == to[0] - source[0]).all())
+    if not together or len(np.unique(to)) != points or to.max() - to.min() + 1 != points:
+        return None
+    item = store.buffer.dtype.itemsize
+    return int(to.min()) * item, int(source.min()) * item, points * item
+
+
+def _complete(moves: Iterable[Move], outputs: dict[int, _Side]) -> bool:
+    """Whether each byte of each output is written exactly once."""
+    ends = dict.fromkeys(outputs, 0)
+    for move in sorted(moves, key=lambda m: (m.output, m.target)):
+        if move.target != ends[move.output]:
+            return False
+        ends[move.output] += move.nbytes
+    return all(ends[o] == side.nbytes for o, side in outputs.items())

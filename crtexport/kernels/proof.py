@@ -1,0 +1,66 @@
+"""Proofs about the kernels that will run, for the checker of plans."""
+
+from __future__ import annotations
+
+from crtexport.ir.graph import Graph
+from crtexport.kernels.families import lower
+from crtexport.kernels.ir import Kernel
+from crtexport.kernels.registry import InputTensor, Lowered, OutputTensor
+from crtexport.kernels.replay import Replay
+from crtexport.kernels.step import LowerNode, lower_step
+from crtexport.plan.model import Move, Step
+
+
+class ReplayProof:
+    """Replays the accesses of kernels; ``lower_node`` makes them as they will run."""
+
+    def __init__(self, lower_node: LowerNode = lower) -> None:
+        self._lower = lower_node
+        self._replays: dict[Kernel, Replay] = {}
+
+    def _replay(self, kernel: Kernel) -> Replay:
+        if kernel not in self._replays:
+            self._replays[kernel] = Replay(kernel)
+        return self._replays[kernel]
+
+    def harmless(
+        self, graph: Graph, step: Step, output: int, position: int, distance: int
+    ) -> bool:
+        """Whether an output may begin ``distance`` bytes after an input that it overlaps."""
+        lowered = lower_step(graph, step, self._lower)
+        written = _buffers(lowered, OutputTensor(output))
+        given = _buffers(lowered, InputTensor(position))
+        promised = any(
+            b.noalias for b in lowered.kernel.buffers if b.name in {*written, *given}
+        )
+        source = graph.required(graph.nodes[step.node], position)
+        return not promised and self._replay(lowered.kernel).harmless(
+            written, given, graph.type(source).nbytes, distance
+        )
+
+    def moves(self, graph: Graph, number: int) -> tuple[Move, ...] | None:
+        """All that node ``number`` does, as copies; None if it does anything else."""
+        node = graph.nodes[number]
+        lowered = lower_step(graph, Step(number), self._lower)
+        owners = {
+            buffer.name: arg.position
+            for buffer, arg in zip(lowered.kernel.buffers, lowered.args, strict=True)
+            if isinstance(arg, InputTensor)
+        }
+        moves = []
+        for output, tensor in enumerate(node.outputs):
+            copied = self._replay(lowered.kernel).copied(
+                _buffers(lowered, OutputTensor(output)), graph.type(tensor).nbytes
+            )
+            if copied is None or any(name not in owners for name, *_ in copied):
+                return None
+            moves += [Move(output, owners[name], *stretch) for name, *stretch in copied]
+        return tuple(moves)
+
+
+def _buffers(lowered: Lowered, arg: InputTensor | OutputTensor) -> tuple[str, ...]:
+    """The names of the buffers that are bound to a tensor."""
+    return tuple(
+        buffer.name for buffer, bound in zip(lowered.kernel.buffers, lowered.args, strict=True)
+        if bound == arg
+    )

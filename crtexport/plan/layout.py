@@ -1,0 +1,347 @@
+"""Which tensors keep their distance, and which pairs must: the blocks that get offsets.
+
+Tensors whose distance is fixed form one block: a reshape and what it views, the parts of a
+concatenation that needs no copy. A block lies in the workspace, or in a buffer of the caller.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from crtexport.ir.graph import Graph, Node
+from crtexport.ir.ops import Reshape
+from crtexport.plan.arena import Arena, Ban
+from crtexport.plan.liveness import Lifetime, lifetimes
+from crtexport.plan.model import Facts, Freedom, Move, Placement, Space
+
+NO_FACTS = Facts()
+
+
+@dataclass
+class Block:
+    """Tensors at fixed distances: ``starts`` has the first byte of each, relative to the block.
+
+    ``home``: the buffer that it lies in and where; None for a block of the workspace.
+    """
+
+    starts: dict[int, int]
+    home: Placement | None = None
+
+
+@dataclass(frozen=True)
+class _Stretch:
+    """Bytes of a block that hold bytes of a value, from ``base`` bytes into it."""
+
+    start: int
+    end: int
+    value: int
+    base: int
+
+
+@dataclass
+class Layout:
+    """The blocks of a graph in one order of execution.
+
+    ``views`` are nodes that need not run; ``free`` has, for each pair (input tensor, output
+    tensor) that may share bytes, what their node allows.
+    """
+
+    graph: Graph
+    order: tuple[int, ...]
+    facts: Mapping[int, Facts]
+    io_in_workspace: bool
+    views_of_parts: bool
+    alignment: int
+    directions: int
+    lifetimes: dict[int, Lifetime] = field(init=False)
+    block_of: dict[int, Block] = field(init=False, default_factory=dict)
+    views: set[int] = field(init=False, default_factory=set)
+    free: dict[tuple[int, int], Freedom] = field(init=False, default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.lifetimes = lifetimes(self.graph, self.order)
+        self.states, self.state_size = _states(self.graph, self.alignment)
+        self._contents: dict[int, tuple[_Stretch, ...]] = {}
+        for tensor in self.lifetimes:
+            self.block_of[tensor] = Block({tensor: 0}, self._anchor(tensor))
+            size = self.graph.type(tensor).nbytes
+            self._contents[tensor] = (_Stretch(0, size, tensor, 0),)
+        for number in self.order:
+            self._try_view(number)
+        for position, number in enumerate(self.order):
+            if number not in self.views:
+                self._free_pairs(number, position)
+        if not self.io_in_workspace:
+            self._use_output_buffers()
+
+    def _anchor(self, tensor: int) -> Placement | None:
+        if self.graph.constant(tensor) is not None:
+            return Placement(Space.CONSTANT, tensor)
+        if self.graph.tensors[tensor].variable is not None:
+            return Placement(Space.STATE, offset=self.states[tensor])
+        if self.io_in_workspace:
+            return None
+        if tensor in self.graph.inputs:
+            return Placement(Space.INPUT, self.graph.inputs.index(tensor))
+        if tensor in self.graph.outputs:
+            return Placement(Space.OUTPUT, self.graph.outputs.index(tensor))
+        return None
+
+    def size(self, tensor: int) -> int:
+        return self.graph.type(tensor).nbytes
+
+    @property
+    def blocks(self) -> list[Block]:
+        """Every block once, in the order of its first tensor."""
+        return list({id(b): b for b in self.block_of.values()}.values())
+
+    # -- views
+
+    def _try_view(self, number: int) -> None:
+        """Makes a node that only copies a view, where all its tensors can lie so."""
+        node = self.graph.nodes[number]
+        moves = self._moves(number, node)
+        if moves is None or not self._join(node, moves):
+            return
+        self.views.add(number)
+
+    def _moves(self, number: int, node: Node) -> tuple[Move, ...] | None:
+        if isinstance(node.op, Reshape):
+            return (Move(0, 0, 0, 0, self.size(node.outputs[0])),)
+        moves = self.facts.get(number, NO_FACTS).moves
+        return moves if self.views_of_parts else None
+
+    def _join(self, node: Node, moves: tuple[Move, ...]) -> bool:
+        """Whether the blocks of a node's tensors can become one; if so, they are."""
+        merged = dict(self.block_of[node.outputs[0]].starts)
+        home = self.block_of[node.outputs[0]].home
+        origin = merged[node.outputs[0]]
+        pending = list(moves)
+        shift = {node.outputs[0]: origin}
+        while pending:
+            move = next(
+                (m for m in pending if {node.outputs[m.output], node.inputs[m.input]} & set(shift)),
+                None,
+            )
+            if move is None:
+                return False
+            pending.remove(move)
+            output, source = node.outputs[move.output], self.graph.required(node, move.input)
+            known, other, distance = (
+                (output, source, move.target - move.source) if output in shift
+                else (source, output, move.source - move.target)
+            )
+            start = shift[known] + distance
+            if shift.setdefault(other, start) != start:
+                return False
+            block = self.block_of[other]
+            base = start - block.starts[other]
+            if any(merged.setdefault(t, base + s) != base + s for t, s in block.starts.items()):
+                return False
+            if block.home is not None and block is not self.block_of[node.outputs[0]]:
+                placed = Placement(block.home.space, block.home.index, block.home.offset - base)
+                if home is not None and home != placed:
+                    return False
+                home = placed
+        contents = self._contents_with(node, moves)
+        if not self._agrees(merged, home, contents):
+            return False
+        self._contents = contents
+        whole = Block(merged, home)
+        for tensor in merged:
+            self.block_of[tensor] = whole
+        return True
+
+    def _contents_with(
+        self, node: Node, moves: tuple[Move, ...]
+    ) -> dict[int, tuple[_Stretch, ...]]:
+        """What every tensor holds when the node's outputs are views."""
+        found: dict[int, list[_Stretch]] = {t: [] for t in node.outputs}
+        for move in moves:
+            source = self.graph.required(node, move.input)
+            for part in self._contents[source]:
+                start = max(part.start, move.source)
+                end = min(part.end, move.source + move.nbytes)
+                if start < end:
+                    shift = move.target - move.source
+                    found[node.outputs[move.output]].append(_Stretch(
+                        start + shift, end + shift, part.value, part.base + start - part.start
+                    ))
+        return {**self._contents, **{t: tuple(parts) for t, parts in found.items()}}
+
+    def _agrees(
+        self, starts: dict[int, int], home: Placement | None,
+        contents: dict[int, tuple[_Stretch, ...]],
+    ) -> bool:
+        """Whether tensors of one block that share bytes at one time have them in common."""
+        if home is not None and not self._fits(starts, home, contents):
+            return False
+        item = {t: self.graph.type(t).dtype.itemsize for t in starts}
+        least = min(starts.values())
+        if any((start - least) % item[t] for t, start in starts.items()):
+            return False
+        parts = [
+            (starts[t] + p.start, starts[t] + p.end, p.value, starts[t] + p.start - p.base, t)
+            for t in starts for p in contents[t]
+        ]
+        parts.sort()
+        for i, (_, end, value, base, tensor) in enumerate(parts):
+            for start, _, other, other_base, second in parts[i + 1 :]:
+                if start >= end:
+                    break
+                same = (value, base) == (other, other_base)
+                if not same and self.lifetimes[tensor].meets(self.lifetimes[second]):
+                    return False
+        return True
+
+    def _fits(
+        self, starts: dict[int, int], home: Placement,
+        contents: dict[int, tuple[_Stretch, ...]],
+    ) -> bool:
+        """Whether a block may lie in a buffer of the caller or in a constant."""
+        for tensor, start in starts.items():
+            offset = home.offset + start
+            if home.space is Space.STATE:
+                return False  # what is kept may change while a view is needed
+            if home.space is Space.OUTPUT:
+                capacity = self.size(self.graph.outputs[home.index])
+                if offset < 0 or offset + self.size(tensor) > capacity:
+                    return False
+                continue
+            owner = home.index if home.space is Space.CONSTANT else self.graph.inputs[home.index]
+            if any(part.value != owner for part in contents[tensor]):
+                return False  # nothing is ever written there
+            if tensor in self.graph.outputs:
+                return False
+            if home.space is Space.CONSTANT and (offset or self.size(tensor) != self.size(owner)):
+                return False
+        return True
+
+    # -- what may overlap
+
+    def _free_pairs(self, number: int, position: int) -> None:
+        """Notes which outputs of a node may lie over inputs that die with it."""
+        node = self.graph.nodes[number]
+        facts = self.facts.get(number, NO_FACTS)
+        pairs: dict[tuple[int, int], list[tuple[int, int]]] = {}
+        for o, output in enumerate(node.outputs):
+            for i, source in enumerate(node.inputs):
+                if source is None or self.graph.constant(source) is not None:
+                    continue
+                if self.lifetimes[source].last <= position:
+                    pairs.setdefault((source, output), []).append((o, i))
+        for (source, output), places in pairs.items():
+            apart = Freedom(-self.size(output), self.size(source))
+            forward = _all_of([facts.forward.get(p, apart) for p in places])
+            backward = facts.backward
+            if self.directions > 1 and len(pairs) == 1 and backward is not None:
+                other = _all_of([backward.get(p, apart) for p in places])
+                forward = Freedom(
+                    max(forward.before, other.before), min(forward.after, other.after)
+                )
+            if forward != apart:
+                self.free[source, output] = forward
+
+    def apart(self, first: int, second: int) -> tuple[int, int] | None:
+        """Distances from ``first`` to ``second`` that harm lie between these; None if none do."""
+        sizes = self.size(first), self.size(second)
+        if not (sizes[0] and sizes[1] and self.lifetimes[first].meets(self.lifetimes[second])):
+            return None
+        freedom = self.free.get((first, second))
+        if freedom is not None:
+            return freedom.before, freedom.after
+        freedom = self.free.get((second, first))
+        if freedom is not None:
+            return -freedom.after, -freedom.before
+        return -sizes[1], sizes[0]
+
+    # -- the caller's buffers
+
+    def _use_output_buffers(self) -> None:
+        """Moves what the node before a graph output overwrites into the output's buffer."""
+        producer = {t: node for node in self.graph.nodes for t in node.outputs}
+        pending = [t for t in self.graph.outputs if t in producer]
+        while pending:
+            output = pending.pop()
+            sources = sorted(s for s, o in self.free if o == output)
+            for source in sources:
+                if self._move_in(source, output):
+                    pending += [t for t in self.block_of[source].starts if t in producer]
+
+    def _move_in(self, source: int, output: int) -> bool:
+        block, target = self.block_of[source], self.block_of[output]
+        home = target.home
+        if block.home is not None or home is None or home.space is not Space.OUTPUT:
+            return False
+        first = home.offset + target.starts[output]
+        capacity = self.size(self.graph.outputs[home.index])
+        item = self.graph.type(source).dtype.itemsize
+        for start in (first, (capacity - self.size(source)) // item * item):
+            moved = Placement(Space.OUTPUT, home.index, start - block.starts[source])
+            aligned = all(
+                (moved.offset + s) % self.graph.type(t).dtype.itemsize == 0
+                for t, s in block.starts.items()
+            )
+            inside = self._fits(block.starts, moved, self._contents)
+            if aligned and inside and self._undisturbed(block, moved):
+                block.home = moved
+                return True
+        return False
+
+    def _undisturbed(self, block: Block, home: Placement) -> bool:
+        """Whether a block could lie there beside the others of that buffer."""
+        for other in self.blocks:
+            place = other.home
+            if place is None or (place.space, place.index) != (home.space, home.index):
+                continue
+            distance = place.offset - home.offset
+            if any(low < distance < high for low, high in self._between(block, other)):
+                return False
+        return True
+
+    # -- blocks to place
+
+    def _between(self, first: Block, second: Block) -> Iterator[tuple[int, int]]:
+        """Distances from one block to another that do harm: each between two bounds."""
+        for tensor, start in first.starts.items():
+            for other, begin in second.starts.items():
+                bounds = self.apart(tensor, other)
+                if bounds is not None and bounds[0] + 1 < bounds[1]:
+                    yield bounds[0] + start - begin, bounds[1] + start - begin
+
+    def arena(self) -> tuple[list[Block], Arena]:
+        """The blocks of the workspace and what there is to know for placing them."""
+        blocks = [b for b in self.blocks if b.home is None]
+        for block in blocks:
+            least = min(block.starts.values())
+            block.starts = {t: s - least for t, s in block.starts.items()}
+        spans = [
+            (min(self.lifetimes[t].first for t in b.starts),
+             max(self.lifetimes[t].last for t in b.starts))
+            for b in blocks
+        ]
+        bans = []
+        for i, first in enumerate(blocks):
+            for j in range(i + 1, len(blocks)):
+                if spans[i][0] <= spans[j][1] and spans[j][0] <= spans[i][1]:
+                    bans += [
+                        Ban(i, j, low, high) for low, high in self._between(first, blocks[j])
+                    ]
+        sizes = tuple(max(s + self.size(t) for t, s in b.starts.items()) for b in blocks)
+        times = tuple(first for first, _ in spans)
+        return blocks, Arena(sizes, tuple(bans), times)
+
+
+def _states(graph: Graph, alignment: int) -> tuple[dict[int, int], int]:
+    """The offset of each variable in the state, and the bytes of all."""
+    offsets, size = {}, 0
+    for variable in graph.variables:
+        offsets[variable] = size
+        size += -(-graph.type(variable).nbytes // alignment) * alignment
+    return offsets, size
+
+
+def _all_of(freedoms: list[Freedom]) -> Freedom:
+    """What all of ``freedoms`` allow."""
+    return Freedom(min(f.before for f in freedoms), max(f.after for f in freedoms))

@@ -1,0 +1,115 @@
+"""A plan as a picture: time from left to right, the bytes of the workspace from top to bottom.
+
+Each tensor is a box as long as it is needed and as high as it is large; where an output lies over
+the input of the same operator, the boxes meet in that operator's column.
+"""
+
+from __future__ import annotations
+
+from xml.sax.saxutils import escape
+
+from crtexport.errors import printable
+from crtexport.ir.graph import Graph
+from crtexport.plan.liveness import Lifetime, lifetimes
+from crtexport.plan.model import Plan, Space
+from crtexport.plan.order import whole_order
+from crtexport.plan.text import peak_text
+
+_COLUMN = 56
+_HEIGHT = 480
+_LEFT = 76
+_TOP = 44
+_BOTTOM = 190
+_COLORS = ("#4e79a7", "#f28e2b", "#76b7b2", "#59a14f", "#edc948", "#b07aa1", "#9c755f")
+
+
+def draw(graph: Graph, plan: Plan) -> str:
+    """The plan as the text of an SVG file."""
+    order = whole_order(graph, (step.node for step in plan.steps))
+    lives = lifetimes(graph, order)
+    width = _LEFT + _COLUMN * (len(order) + 2) + 16
+    height = _TOP + _HEIGHT + _BOTTOM
+    lines = [
+        (f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" '
+        f'viewBox="0 0 {width} {height}" font-family="sans-serif" font-size="11">'),
+        f'<rect width="{width}" height="{height}" fill="white"/>',
+        (f'<text x="8" y="18" font-size="14">{_text(graph.name)}: {plan.workspace_size} bytes of '
+        "workspace</text>"),
+        f'<text x="8" y="34">peak: {_text(peak_text(graph, plan))}</text>',
+        *_grid(plan, len(order)),
+        *_peak(plan, order),
+    ]
+    for tensor, life in lives.items():
+        lines += _box(graph, plan, tensor, life, len(order))
+    for position, number in enumerate(order):
+        lines += _label(graph, number, position)
+    return "\n".join([*lines, "</svg>"]) + "\n"
+
+
+def _text(text: str) -> str:
+    return escape(printable(text))
+
+
+def _x(position: int) -> int:
+    """The left edge of a moment; -1 is before the first node."""
+    return _LEFT + _COLUMN * (position + 1)
+
+
+def _y(plan: Plan, offset: int) -> float:
+    return round(_TOP + _HEIGHT * offset / max(plan.workspace_size, 1), 2)
+
+
+def _grid(plan: Plan, count: int) -> list[str]:
+    """A scale of bytes at the left, with lines."""
+    lines = []
+    for part in range(5):
+        offset = plan.workspace_size * part // 4
+        y = _y(plan, offset)
+        lines.append(
+            f'<line x1="{_LEFT}" y1="{y}" x2="{_x(count + 1)}" y2="{y}" stroke="#dddddd"/>'
+        )
+        lines.append(f'<text x="{_LEFT - 6}" y="{y + 4}" text-anchor="end">{offset}</text>')
+    return lines
+
+
+def _peak(plan: Plan, order: tuple[int, ...]) -> list[str]:
+    """The column of the operator that sets the peak."""
+    if plan.peak.node not in order:
+        return []
+    x = _x(order.index(plan.peak.node))
+    return [
+        (f'<rect x="{x}" y="{_TOP}" width="{_COLUMN}" height="{_HEIGHT}" fill="#e15759" '
+        'fill-opacity="0.15"/>')
+    ]
+
+
+def _box(graph: Graph, plan: Plan, tensor: int, life: Lifetime, count: int) -> list[str]:
+    home, size = plan.placements[tensor], graph.type(tensor).nbytes
+    if home is None or home.space is not Space.WORKSPACE or not size:
+        return []
+    x, y = _x(life.first), _y(plan, home.offset)
+    end = _x(min(life.last, count) + 1)
+    height = max(round(_y(plan, home.offset + size) - y, 2), 1)
+    name = graph.tensors[tensor].name
+    title = f"{name} {graph.type(tensor)}: bytes {home.offset} to {home.offset + size}"
+    label = f"{size}"
+    lines = [
+        f'<g><title>{_text(title)}</title>',
+        (f'<rect x="{x + 1}" y="{y}" width="{end - x - 2}" height="{height}" rx="2" '
+        f'fill="{_COLORS[tensor % len(_COLORS)]}" fill-opacity="0.6" stroke="#333333" '
+        'stroke-width="0.7"/>'),
+    ]
+    if height >= 12:
+        lines.append(f'<text x="{x + 5}" y="{round(y + height / 2 + 4, 2)}">{label}</text>')
+    return [*lines, "</g>"]
+
+
+def _label(graph: Graph, number: int, position: int) -> list[str]:
+    """The operator's name under its column, slanted."""
+    node = graph.nodes[number]
+    x, y = _x(position) + _COLUMN // 2, _TOP + _HEIGHT + 14
+    words = f"{number} {type(node.op).__name__}"
+    return [
+        (f'<g><title>{_text(str(node))}</title>'
+        f'<text transform="translate({x},{y}) rotate(50)">{_text(words)}</text></g>')
+    ]

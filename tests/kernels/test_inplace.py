@@ -1,0 +1,242 @@
+"""What kernels allow their outputs: found by intervals, held against a replay and real bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from crtexport.ir.graph import Graph
+from crtexport.ir.ops import (
+    Add,
+    Concatenation,
+    Conv2D,
+    DepthwiseConv2D,
+    Dequantize,
+    FullyConnected,
+    MaxPool2D,
+    Mean,
+    Op,
+    Pad,
+    Padding2D,
+    Quantize,
+    Relu,
+    Softmax,
+)
+from crtexport.ir.types import DType
+from crtexport.kernels.build import KernelBuilder, add, cast, const, load, sub
+from crtexport.kernels.inplace import InPlaceFacts, kernel_facts
+from crtexport.kernels.interp import run
+from crtexport.kernels.ir import Kernel, Scalar
+from crtexport.kernels.proof import ReplayProof
+from crtexport.kernels.registry import Derived, InputTensor, Lowered, OutputTensor
+from crtexport.kernels.replay import Replay
+from crtexport.kernels.reverse import backwards
+from crtexport.kernels.step import lower_step
+from crtexport.kernels.verify import verify
+from crtexport.plan.model import Freedom, Move, Step
+from tests.plan.graphs import GraphBuilder, Q
+
+FACTS = InPlaceFacts()
+
+
+def single(build: Callable[[GraphBuilder], int]) -> Graph:
+    b = GraphBuilder()
+    return b.finish(build(b))
+
+
+def ones(b: GraphBuilder, *shape: int) -> int:
+    return b.constant(np.ones(shape, np.float32))
+
+
+def window(op: Op, *weights: int) -> Graph:
+    return single(lambda b: b.node(op, b.input(1, 8, 8, 4), ones(b, *weights)))
+
+
+SAME = Padding2D(1, 1, 1, 1)
+GRAPHS: dict[str, Graph] = {
+    "relu": single(lambda b: b.node(Relu(), b.input(3, 5))),
+    "softmax": single(lambda b: b.node(Softmax(), b.input(3, 5))),
+    "quantize": single(lambda b: b.node(Quantize(), b.input(3, 5), quant=Q)),
+    "dequantize": single(lambda b: b.node(Dequantize(), b.input(3, 5, dtype=DType.INT8, quant=Q))),
+    "add": single(lambda b: b.node(Add(), b.input(3, 5), b.input(3, 5))),
+    "broadcast": single(lambda b: b.node(Add(), b.input(3, 5), b.input(3, 1))),
+    "pad": single(lambda b: b.node(Pad(((1, 0), (0, 2))), b.input(3, 5))),
+    "rows": single(lambda b: b.node(Concatenation(0), b.input(3, 5), b.input(2, 5))),
+    "columns": single(lambda b: b.node(Concatenation(1), b.input(3, 5), b.input(3, 2))),
+    "pool": single(lambda b: b.node(MaxPool2D((2, 2), (2, 2)), b.input(1, 8, 8, 4))),
+    "pool in a frame": single(
+        lambda b: b.node(MaxPool2D((3, 3), padding=SAME), b.input(1, 8, 8, 4))
+    ),
+    "mean": single(lambda b: b.node(Mean((1, 2), False), b.input(2, 4, 4, 3))),
+    "depthwise": window(DepthwiseConv2D(padding=SAME), 1, 3, 3, 4),
+    "depthwise with stride": window(DepthwiseConv2D(stride=(2, 2), padding=SAME), 1, 3, 3, 4),
+    "pointwise": window(Conv2D(), 4, 1, 1, 4),
+    "narrowing": window(Conv2D(), 2, 1, 1, 4),
+    "widening": window(Conv2D(), 9, 1, 1, 4),
+    "conv": window(Conv2D(padding=SAME), 4, 3, 3, 4),
+    "matrix": single(lambda b: b.node(FullyConnected(), b.input(4, 8), ones(b, 6, 8))),
+}
+
+
+@pytest.mark.parametrize("name", GRAPHS)
+@pytest.mark.parametrize("backward", [False, True])
+def test_every_allowed_distance_is_harmless(name: str, backward: bool) -> None:
+    """Found by intervals, proven by replay, and right on real bytes; the next distance that a
+    replay refutes isn't allowed."""
+    graph = GRAPHS[name]
+    facts = FACTS(graph, 0)
+    found = facts.backward if backward else facts.forward
+    if found is None:
+        assert backward
+        return
+    node = graph.nodes[0]
+    proof = ReplayProof()
+    for position, source in enumerate(node.inputs):
+        if source is None or graph.constant(source) is not None:
+            continue
+        nbytes, size = graph.type(source).nbytes, graph.type(node.outputs[0]).nbytes
+        apart = Freedom(-size, nbytes)
+        freedom = found.get((0, position), apart)
+        step = Step(0, ((0, position),), backward)
+        item = max(graph.type(t).dtype.itemsize for t in (source, node.outputs[0]))
+        limits = {item * (freedom.before // item), -item * (-freedom.after // item)}
+        for distance in range(-size + item, nbytes, item):
+            if freedom.allows(distance):
+                assert proof.harmless(graph, step, 0, position, distance), distance
+                if distance in limits:
+                    assert right_at(graph, step, position, distance), distance
+
+
+@pytest.mark.parametrize(("name", "before"), [
+    ("relu", 0), ("softmax", 0), ("add", 0), ("pool", 0), ("pointwise", -12),
+    ("depthwise", -(8 * 4 + 4) * 4), ("conv", -((8 * 4 + 4) * 4 + 12)),
+    ("narrowing", -4), ("quantize", 3), ("dequantize", -42), ("matrix", -20),
+])
+def test_outputs_follow_their_inputs_closely(name: str, before: int) -> None:
+    """The distances that memory plans live on; a replay proves that none is closer."""
+    graph = GRAPHS[name]
+    assert FACTS(graph, 0).forward[0, 0].before == before
+    item = graph.type(graph.nodes[0].outputs[0]).dtype.itemsize
+    nbytes = graph.type(graph.inputs[0]).nbytes
+    if name != "pool" and before + item < nbytes:
+        assert not ReplayProof().harmless(graph, Step(0, ((0, 0),)), 0, 0, before + item)
+
+
+def right_at(graph: Graph, step: Step, position: int, distance: int) -> bool:
+    """Whether the kernel computes the same over its input as with an output of its own."""
+    node = graph.nodes[0]
+    rng = np.random.default_rng(1)
+    types = [graph.type(t) for t in node.inputs if t is not None]
+    values = [
+        rng.integers(-9, 9, t.shape).astype(t.dtype.numpy) for t in types
+    ]
+    for i, tensor in enumerate(node.inputs):
+        constant = graph.constant(tensor) if tensor is not None else None
+        if constant is not None:
+            values[i] = constant.array(types[i])
+    out = graph.type(node.outputs[0])
+    wanted = np.zeros(out.elements, out.dtype.numpy)
+    _run(lower_step(graph, Step(0)), values, wanted)
+    source = values[position].reshape(-1)
+    start = max(0, -distance)
+    arena = np.zeros(start + max(source.nbytes, distance + out.nbytes), np.uint8)
+    over = arena[start : start + source.nbytes].view(source.dtype)
+    over[:] = source
+    target = arena[start + distance : start + distance + out.nbytes].view(out.dtype.numpy)
+    _run(lower_step(graph, step), [*values[:position], over, *values[position + 1 :]], target)
+    return np.array_equal(target, wanted)
+
+
+def _run(lowered: Lowered, values: list[np.ndarray], output: np.ndarray) -> None:
+    buffers = []
+    for arg in lowered.args:
+        match arg:
+            case InputTensor(position):
+                buffers.append(values[position])
+            case OutputTensor():
+                buffers.append(output)
+            case Derived():
+                buffers.append(arg.values)
+    run(lowered.kernel, buffers)
+
+
+def test_copies_are_told_as_stretches() -> None:
+    assert FACTS(GRAPHS["rows"], 0).moves == (Move(0, 0, 0, 0, 60), Move(0, 1, 60, 0, 40))
+    assert FACTS(GRAPHS["columns"], 0).moves is None
+    assert FACTS(GRAPHS["relu"], 0).moves is None
+    assert FACTS(GRAPHS["pad"], 0).moves is None
+    assert ReplayProof().moves(GRAPHS["rows"], 0) == (
+        Move(0, 0, 0, 0, 60), Move(0, 1, 60, 0, 40)
+    )
+    assert ReplayProof().moves(GRAPHS["relu"], 0) is None
+
+
+def lowered(build: Callable[[KernelBuilder], None]) -> Lowered:
+    """A kernel on 8 bytes of input and 8 of output."""
+    b = KernelBuilder("test")
+    build(b)
+    return Lowered(b.finish(), (InputTensor(0), OutputTensor(0)))
+
+
+def gather(b: KernelBuilder) -> None:
+    x = b.buffer("input", Scalar.U8, 8)
+    y = b.buffer("output", Scalar.U8, 8, writable=True)
+    with b.loop("i", 8) as i:
+        at = cast(load(x, i), Scalar.INDEX)
+        b.store(y, i, load(x, b.let("at", at)))
+
+
+def flip(b: KernelBuilder) -> None:
+    x = b.buffer("input", Scalar.U8, 8)
+    y = b.buffer("output", Scalar.U8, 8, writable=True)
+    with b.loop("i", 8) as i:
+        b.store(y, i, load(x, sub(const(7), i)))
+
+
+def unknown_length(b: KernelBuilder) -> None:
+    x = b.buffer("input", Scalar.U8, 8)
+    y = b.buffer("output", Scalar.U8, 8, writable=True)
+    count = b.param("count", Scalar.INDEX)
+    with b.loop("i", count) as i:
+        b.store(y, i, load(x, i))
+
+
+def sum_of_neighbours(b: KernelBuilder) -> None:
+    x = b.buffer("input", Scalar.I32, 2)
+    y = b.buffer("output", Scalar.I32, 2, writable=True)
+    total = b.local("total", const(0, Scalar.I32))
+    with b.loop("i", 2) as i, b.loop("j", 1):
+        b.assign(total, add(total, load(x, i)))
+        b.store(y, i, total)
+
+
+@pytest.mark.parametrize("build", [gather, flip, unknown_length])
+def test_what_cannot_be_followed_stays_apart(build: Callable[[KernelBuilder], None]) -> None:
+    made = lowered(build)
+    facts = kernel_facts(made)
+    freedom = facts.forward.get((0, 0), Freedom(-8, 8))
+    replay = Replay(made.kernel)
+    for distance in range(-7, 8):
+        if freedom.allows(distance):
+            assert replay.harmless(["output"], ["input"], 8, distance)
+    assert not freedom.allows(0)
+    assert not replay.harmless(["output"], ["input"], 8, 0)
+    assert facts.moves is None
+    assert facts.backward is None
+
+
+def test_backward_kernels_are_valid_and_change_nothing() -> None:
+    graph = GRAPHS["conv"]
+    forward = lower_step(graph, Step(0))
+    kernel = lower_step(graph, Step(0, backward=True)).kernel
+    verify(kernel)
+    assert kernel.name == "conv2d_backwards"
+    assert right_at(graph, Step(0, backward=True), 0, graph.type(0).nbytes)
+    assert forward.kernel.buffers == kernel.buffers
+
+
+def test_what_an_iteration_hands_to_the_next_is_not_reversed() -> None:
+    kernel: Kernel = lowered(sum_of_neighbours).kernel
+    assert backwards(kernel) is None
