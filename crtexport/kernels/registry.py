@@ -195,4 +195,11 @@ def lower(context: Context) -> Lowered:
     broken = check(context)
     if broken:
         raise context.refuse("; ".join(broken))
-    return LOWERINGS[type(context.node.op)].lower(context)
+    try:
+        with np.errstate(over="raise", invalid="raise", divide="raise"):
+            return LOWERINGS[type(context.node.op)].lower(context)
+    except ArithmeticError as error:
+        raise context.refuse(
+            "its scales are too large, too small or too far apart to compute with",
+            hint="look at the quantization of its inputs and outputs",
+        ) from error

@@ -1,0 +1,39 @@
+"""What lowering any node promises, whatever the operator."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from crtexport.errors import CrtExportError
+from crtexport.importers import load
+from crtexport.ir.graph import Graph
+from crtexport.kernels.families import lower
+from crtexport.kernels.registry import Context
+from tests.tflite_builder import ModelBuilder
+
+
+def graph_of(code: str, scale: float, output: float, folder: Path) -> Graph:
+    model = ModelBuilder()
+    x = model.tensor("x", (4,), "int8", scale=scale)
+    y = model.tensor("y", (4,), "int8", scale=output)
+    options = {"alpha": 0.5} if code == "LEAKY_RELU" else {}
+    model.op(code, [x, x] if code == "MUL" else [x], [y], **options)
+    path = folder / "m.tflite"
+    path.write_bytes(model.build([x], [y]))
+    return load(path)
+
+
+@pytest.mark.parametrize("code", ["MUL", "RELU", "RELU6", "LEAKY_RELU"])
+def test_scales_beyond_arithmetic_are_refused(code: str, tmp_path: Path) -> None:
+    graph = graph_of(code, 1e38, 1e-38, tmp_path)
+    with pytest.raises(CrtExportError, match="scales are too large") as caught:
+        lower(Context(graph, graph.nodes[0]))
+    assert caught.value.location == ("m.tflite", f"operator 0 ({code})")
+
+
+@pytest.mark.parametrize("code", ["MUL", "RELU", "RELU6", "LEAKY_RELU"])
+def test_scales_so_small_that_all_results_are_zero_are_lowered(code: str, tmp_path: Path) -> None:
+    graph = graph_of(code, 1e-38, 1e38, tmp_path)
+    assert lower(Context(graph, graph.nodes[0])).args
