@@ -28,6 +28,7 @@ from crtexport.mlf.contents import PackageContents, PackageInfo, plan_data
 from crtexport.mlf.objects import object_facts
 from crtexport.mlf.writer import write_package
 from crtexport.plan import check as plan_check
+from crtexport.plan import svg
 from crtexport.plan import text as plan_text
 from crtexport.plan.model import Plan
 from crtexport.resources import templates_dir
@@ -35,10 +36,10 @@ from crtexport.target import Target
 
 Emit = Literal["c", "llvm"]
 Optimize = Literal["size", "balanced", "speed"]
-Stage = Literal["graph", "plan", "kernels", "c", "llvm"]
+Stage = Literal["graph", "plan", "picture", "kernels", "c", "llvm"]
 Progress = Callable[[str], None]
 
-STAGES: tuple[Stage, ...] = ("graph", "plan", "kernels", "c", "llvm")
+STAGES: tuple[Stage, ...] = ("graph", "plan", "picture", "kernels", "c", "llvm")
 
 
 @dataclass(frozen=True)
@@ -230,6 +231,8 @@ def stage(
             return graph_text.dump(prepared.graph)
         case "plan":
             return plan_text.dump(prepared.graph, prepared.plan)
+        case "picture":
+            return svg.draw(prepared.graph, prepared.plan)
         case "kernels":
             return "\n\n".join(kernel_text.dump(f.kernel) for f in prepared.artifact.functions)
         case "c":

@@ -17,7 +17,7 @@ from crtexport.mlf.reader import Package, PackageTensor, open_package
 @click.command("inspect", short_help="Show a package, or a stage of exporting a model.")
 @click.argument("path", metavar="PACKAGE|MODEL", type=FILE)
 @click.option(
-    "--stage", type=click.Choice(["graph", "plan", "kernels", "c", "llvm"]),
+    "--stage", type=click.Choice(pipeline.STAGES),
     help="Print this stage of exporting MODEL instead of the summary of PACKAGE.",
 )
 @board_option("host")

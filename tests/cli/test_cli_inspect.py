@@ -52,7 +52,7 @@ def test_a_package_of_another_exporter(tmp_path: Path, capsys: pytest.CaptureFix
 @pytest.mark.parametrize(
     ("stage", "part"),
     [("graph", "Conv2D"), ("plan", "workspace"), ("kernels", "for"), ("c", "int32_t"),
-     ("llvm", "define")],
+     ("llvm", "define"), ("picture", "<svg")],
 )
 def test_a_model_on_its_way_to_code(
     stage: str, part: str, capsys: pytest.CaptureFixture[str]
