@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from contextlib import AbstractContextManager
 
 import numpy as np
@@ -80,7 +81,7 @@ def lstm(context: Context) -> Lowered:
     return (_Integer(lowering) if integer else _Float(lowering)).lower()
 
 
-class _Lstm:
+class _Lstm(ABC):
     """The loops that both forms share."""
 
     work = Scalar.F32
@@ -105,17 +106,17 @@ class _Lstm:
         self.prepare()
         self.output = lowering.output()
 
+    @abstractmethod
     def prepare(self) -> None:
         """Biases and multipliers."""
-        raise NotImplementedError
 
+    @abstractmethod
     def gate(self, gate: int, row: tuple[Expr, Expr], unit: Expr) -> Expr:
         """A gate before its activation; ``row``: where the step's input and state begin."""
-        raise NotImplementedError
 
+    @abstractmethod
     def cell(self, gates: list[Expr], place: Expr) -> Expr:
         """Updates the cell at ``place``; the new output."""
-        raise NotImplementedError
 
     def unmasked(self, value: Expr) -> Expr:
         """A number kept in the output state, as the number that it stands for, and back."""
