@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -195,9 +196,16 @@ def lower(context: Context) -> Lowered:
     broken = check(context)
     if broken:
         raise context.refuse("; ".join(broken))
+    with refusing_extremes(context):
+        return LOWERINGS[type(context.node.op)].lower(context)
+
+
+@contextmanager
+def refusing_extremes(context: Context) -> Iterator[None]:
+    """Turns arithmetic that scales are too extreme for into an error that names the node."""
     try:
         with np.errstate(over="raise", invalid="raise", divide="raise"):
-            return LOWERINGS[type(context.node.op)].lower(context)
+            yield
     except ArithmeticError as error:
         raise context.refuse(
             "its scales are too large, too small or too far apart to compute with",

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from crtexport.kernels import families
-from crtexport.kernels.registry import Context, Lowered
+from crtexport.kernels.registry import Context, Lowered, refusing_extremes
 from crtexport.schedules import dot_products, generic, windows
 from crtexport.schedules.steps import step_for
 from crtexport.target import Target
@@ -18,15 +18,11 @@ from crtexport.target import Target
 
 def lower(context: Context, target: Target, optimize: str) -> Lowered:
     """The kernel of a node on ``target``; ``optimize`` is size, balanced or speed."""
-    if optimize == "size":
-        return families.lower(context)
-    if not generic.vectorizes(target):
-        step = step_for(target)
-        lowered = (
-            dot_products.lower(context, step)
-            or windows.lower(context, step)
-            or families.lower(context)
-        )
-        factor = 4 if optimize == "balanced" else 8
-        return replace(lowered, kernel=generic.unroll_inner_loops(lowered.kernel, factor))
-    return families.lower(context)
+    if optimize == "size" or generic.vectorizes(target) or families.check(context):
+        return families.lower(context)  # which names the rules that are broken
+    step = step_for(target)
+    with refusing_extremes(context):
+        blocked = dot_products.lower(context, step) or windows.lower(context, step)
+    lowered = blocked or families.lower(context)
+    factor = 4 if optimize == "balanced" else 8
+    return replace(lowered, kernel=generic.unroll_inner_loops(lowered.kernel, factor))

@@ -10,7 +10,6 @@ from __future__ import annotations
 from crtexport.ir.ops import Conv2D, FullyConnected
 from crtexport.ir.types import DType
 from crtexport.kernels.build import add, const, mul
-from crtexport.kernels.families import check
 from crtexport.kernels.ir import Expr
 from crtexport.kernels.registry import Context, Lowered, Lowering
 from crtexport.kernels.weighted import Weighted
@@ -18,12 +17,13 @@ from crtexport.schedules.steps import Step
 
 
 def lower(context: Context, step: Step) -> Lowered | None:
-    """The node as blocks of dot products; None where it isn't one or isn't worth it."""
+    """A node that keeps its operator's rules as blocks of dot products; None where it isn't one, or
+    isn't worth it."""
     op = context.node.op
     if not isinstance(op, FullyConnected | Conv2D):
         return None
     shape = _matrix(context, op)
-    if shape is None or check(context):
+    if shape is None:
         return None
     rows, depth, units = shape
     if depth < 2 * step.width or units < 2:

@@ -13,7 +13,6 @@ from crtexport.ir.ops import Conv2D, DepthwiseConv2D
 from crtexport.ir.types import DType
 from crtexport.kernels.build import add, const, flat_index, load_word, mul
 from crtexport.kernels.conv import image_axes, window_taps
-from crtexport.kernels.families import check
 from crtexport.kernels.ir import Expr, Var
 from crtexport.kernels.registry import Context, Lowered, Lowering
 from crtexport.kernels.weighted import Weighted
@@ -42,14 +41,15 @@ class Taps:
 
 
 def lower(context: Context, step: Step) -> Lowered | None:
-    """The node in blocks of channels; None where it isn't such a convolution."""
+    """A node that keeps its operator's rules in blocks of channels; None where it isn't such a
+    convolution."""
     op = context.node.op
-    if not isinstance(op, Conv2D | DepthwiseConv2D) or check(context):
+    if not isinstance(op, Conv2D | DepthwiseConv2D):
         return None
     if context.input(0).dtype is not DType.INT8 or context.input(1).dtype is not DType.INT8:
         return None
     depthwise = isinstance(op, DepthwiseConv2D)
-    if depthwise != (op.depth_multiplier == 1 if isinstance(op, DepthwiseConv2D) else False):
+    if isinstance(op, DepthwiseConv2D) and op.depth_multiplier != 1:
         return None
     if not depthwise and context.input(1).shape[3] != context.input(0).shape[3]:
         return None

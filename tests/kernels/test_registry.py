@@ -6,7 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from crtexport import schedules
 from crtexport.errors import CrtExportError
+from crtexport.firmware.board import load_board
 from crtexport.importers import load
 from crtexport.ir.graph import Graph
 from crtexport.kernels.families import lower
@@ -31,6 +33,19 @@ def test_scales_beyond_arithmetic_are_refused(code: str, tmp_path: Path) -> None
     with pytest.raises(CrtExportError, match="scales are too large") as caught:
         lower(Context(graph, graph.nodes[0]))
     assert caught.value.location == ("m.tflite", f"operator 0 ({code})")
+
+
+@pytest.mark.parametrize("board", ["host", "mps2_an386", "mps2_an385"])
+def test_fast_forms_refuse_such_scales_alike(board: str, tmp_path: Path) -> None:
+    model = ModelBuilder()
+    x = model.tensor("x", (1, 16), "int8", scale=1e38)
+    w = model.tensor("w", (4, 16), "int8", scale=1e38, data=range(64))
+    y = model.tensor("y", (1, 4), "int8", scale=1.0)
+    model.op("FULLY_CONNECTED", [x, w], [y])
+    (tmp_path / "m.tflite").write_bytes(model.build([x], [y]))
+    graph = load(tmp_path / "m.tflite")
+    with pytest.raises(CrtExportError, match="scales are too large"):
+        schedules.lower(Context(graph, graph.nodes[0]), load_board(board).target, "balanced")
 
 
 @pytest.mark.parametrize("code", ["MUL", "RELU", "RELU6", "LEAKY_RELU"])
