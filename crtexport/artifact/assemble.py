@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from crtexport.artifact.model import (
@@ -32,10 +31,9 @@ from crtexport.kernels.registry import (
     Derived,
     InputTensor,
     KernelArg,
-    Lowered,
     OutputTensor,
 )
-from crtexport.kernels.step import lower_step
+from crtexport.kernels.step import LowerNode, lower_step
 from crtexport.kernels.text import dump
 from crtexport.kernels.verify import verify
 from crtexport.plan.model import Plan, Space, Step
@@ -51,9 +49,7 @@ class Options:
     header_comment: tuple[str, ...] = ()
 
 
-def assemble(
-    graph: Graph, plan: Plan, options: Options, lower: Callable[[Context], Lowered]
-) -> Artifact:
+def assemble(graph: Graph, plan: Plan, options: Options, lower: LowerNode) -> Artifact:
     """The artifact of a planned graph; ``lower`` makes the kernel of a node.
 
     Raises CrtExportError that lists every node that no kernel takes.
@@ -134,7 +130,7 @@ class _Assembly:
     graph: Graph
     plan: Plan
     prefix: str
-    lower: Callable[[Context], Lowered]
+    lower: LowerNode
     constants: list[Constant] = field(default_factory=list)
     calls: list[Call] = field(default_factory=list)
 

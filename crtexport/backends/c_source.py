@@ -75,13 +75,6 @@ def packed_prototype(symbol: str) -> str:
     )
 
 
-def packed_symbol(artifact: Artifact) -> str:
-    """The symbol of the packed form of ``tvmgen_<module>_run``."""
-    name = f"{artifact.prefix}_run"
-    symbols = [entry.symbol for entry in artifact.registry if entry.name == name]
-    return symbols[0] if symbols else f"{name}_packed"
-
-
 def emit_registry(entries: Sequence[RegistryEntry], opening: str) -> str:
     """A file with the function registry of one or of several models.
 
@@ -177,7 +170,7 @@ def _emit_model(artifact: Artifact) -> str:
         null_checks=" ||\n        ".join(f"({p} == NULL)" for p in _pointers(artifact)),
         unchecked=_unchecked(artifact),
         arity=abi.packed_arity(artifact),
-        packed_prototype=packed_prototype(packed_symbol(artifact)),
+        packed_prototype=packed_prototype(abi.packed_symbol(artifact)),
         packed_arguments=_packed_arguments(artifact),
         packed_targets=_packed_targets(artifact),
     )
@@ -186,7 +179,7 @@ def _emit_model(artifact: Artifact) -> str:
 def _file_scope(artifact: Artifact, memory: tuple[str, str]) -> frozenset[str]:
     """Every name with file scope. Raises CrtExportError when one is given twice."""
     names = [c.symbol for c in artifact.constants] + [f.symbol for f in artifact.functions]
-    names += [*memory, f"{artifact.prefix}_run", packed_symbol(artifact)]
+    names += [*memory, f"{artifact.prefix}_run", abi.packed_symbol(artifact)]
     names.append(f"{artifact.prefix}_reset")
     names += ["inputs", "outputs", "workspace_pools"]  # parameters of run, which calls kernels
     for name in names:
