@@ -44,12 +44,14 @@ STAGES: tuple[Stage, ...] = ("graph", "plan", "picture", "kernels", "c", "llvm")
 
 @dataclass(frozen=True)
 class Exported:
-    """What an export made: the package's path and what is in it."""
+    """What an export made: the package's path, what is in it, and the plan behind it."""
 
     path: Path
     board: str
     emit: Emit
     artifact: Artifact
+    graph: Graph
+    plan: Plan
 
     @property
     def sizes(self) -> dict[str, int]:
@@ -145,7 +147,9 @@ def export(
         graph_text=graph_text.dump(prepared.graph), sources=sources, objects=objects,
         runtime_headers=runtime_headers(),
     ))
-    return Exported(path, target_board.name, chosen, artifact)
+    return Exported(
+        path, target_board.name, chosen, artifact, prepared.graph, prepared.plan
+    )
 
 
 def _known_boards() -> Iterator[Board]:

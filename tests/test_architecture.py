@@ -40,7 +40,7 @@ LAYERS: tuple[set[str], ...] = (
     {"firmware", "simulation"},
     {"pipeline"},
     {"actions"},
-    {"compare"},
+    {"compare", "report"},
     {"cli"},
     {"__main__"},
 )

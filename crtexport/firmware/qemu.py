@@ -8,7 +8,7 @@ import re
 import selectors
 import subprocess
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,6 +20,7 @@ from crtexport.firmware.toolchain import find_tool, log_tail, run_tool
 MAX_CONSOLE = 64 << 20
 """Bytes of console output after which a program is taken to have run wild."""
 
+_MARKS = "marks.txt"
 _COUNTS = "counts.txt"
 _PLUGIN = "count.so"
 # QEMU 9 raised the lowest version of the plugin interface that it takes from 0 to 2.
@@ -38,13 +39,21 @@ _CONSOLE = {
 
 
 @dataclass(frozen=True)
+class Mark:
+    """A call of a watched function: its address, and the instructions executed before."""
+
+    address: int
+    executed: int
+
+
+@dataclass(frozen=True)
 class QemuRun:
-    """``console``: all that was printed. ``marks``: instructions executed at each call of the
-    watched function, None without the plugin.
+    """``console``: all that was printed. ``marks``: the calls of the watched functions in the order
+    that they happened, None without the plugin.
     """
 
     console: str
-    marks: tuple[int, ...] | None
+    marks: tuple[Mark, ...] | None
 
 
 def run_program(command: Sequence[str], *, cwd: Path, timeout: float) -> tuple[str, int]:
@@ -111,13 +120,14 @@ def _collect(process: subprocess.Popen[bytes], deadline: float) -> _Output:
 
 
 def run_qemu(
-    board: Board, elf: Path, *, timeout: float, watch: int | None = None, plugin: Path | None = None
+    board: Board, elf: Path, *, timeout: float, watch: Iterable[int] = (),
+    plugin: Path | None = None,
 ) -> QemuRun:
     """Boot ``elf`` on the board's machine, one instruction per nanosecond of its time.
 
-    ``watch`` is the address of the function whose calls ``plugin`` notes. Raises ToolMissingError,
-    and RunFailedError for a machine that does not start, ends by a signal or overruns ``timeout``
-    (seconds).
+    ``watch`` are the addresses of the functions whose calls ``plugin`` notes. Raises
+    ToolMissingError, and RunFailedError for a machine that does not start, ends by a signal or
+    overruns ``timeout`` (seconds).
     """
     runner = board.runner
     if not isinstance(runner, QemuRunner):
@@ -128,11 +138,13 @@ def run_qemu(
         *_CONSOLE.get(board.console.kind, ()), "-kernel", elf.name,
     ]
     counts = elf.parent / _COUNTS
-    if plugin is not None and watch is not None:
+    if plugin is not None:
         counts.unlink(missing_ok=True)
+        marks = "".join(f"{address:x}\n" for address in sorted(set(watch)))
+        (elf.parent / _MARKS).write_text(marks, encoding="ascii")
         # Relative, because QEMU takes commas in paths for its own.
         relative = os.path.relpath(plugin, elf.parent)
-        command += ["-plugin", f"./{relative},mark={watch:#x},out={_COUNTS}"]
+        command += ["-plugin", f"./{relative},marks={_MARKS},out={_COUNTS}"]
     console, status = run_program(command, cwd=elf.parent, timeout=timeout)
     if status < 0:
         raise RunFailedError(
@@ -168,8 +180,10 @@ def _qemu_major(program: str) -> int:
     return int(found[1]) if found else 0
 
 
-def _read_counts(path: Path) -> tuple[int, ...] | None:
+def _read_counts(path: Path) -> tuple[Mark, ...] | None:
     try:
-        return tuple(int(line) for line in path.read_text(encoding="ascii").split())
+        lines = path.read_text(encoding="ascii").splitlines()
+        pairs = [line.split() for line in lines]
+        return tuple(Mark(int(address, 16), int(executed)) for address, executed in pairs)
     except (OSError, ValueError):
         return None

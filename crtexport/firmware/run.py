@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -16,8 +17,8 @@ from crtexport.firmware.board_schema import Board, NativeRunner, NoRunner, QemuR
 from crtexport.firmware.frame import Frame, parse_frame
 from crtexport.firmware.parts import FirmwareParts, TensorPart
 from crtexport.firmware.project import ELF, sample_layout, write_inputs, write_project
-from crtexport.firmware.qemu import QemuRun, build_plugin, run_program, run_qemu
-from crtexport.firmware.sections import Sections, read_sections
+from crtexport.firmware.qemu import Mark, QemuRun, build_plugin, run_program, run_qemu
+from crtexport.firmware.sections import Sections, Symbol, read_sections
 from crtexport.firmware.toolchain import find_tool, run_tool
 
 Array = npt.NDArray[Any]
@@ -39,13 +40,24 @@ class BuildResult:
 
 
 @dataclass(frozen=True)
+class WatchedCall:
+    """A call of ``symbol`` in the second inference: instructions from its entry to the entry of the
+    next watched function, or to the end of the inference.
+    """
+
+    symbol: str
+    instructions: int
+
+
+@dataclass(frozen=True)
 class RunResult:
     """``outputs[sample][output]``.
 
     ``instructions_first`` and ``_second`` are those of the first two inferences, both on sample 0;
     None where nothing counts them; ``exact`` tells counts from estimates by a timer. ``flash`` and
     ``ram`` are bytes by section: the model's are called ``.model_*``, ``.test_inputs`` is one
-    sample. ``stack`` is bytes that an inference used below its call, None where unknown.
+    sample. ``stack`` is bytes that an inference used below its call, None where unknown. ``calls``
+    are those of watched functions, None where QEMU can't watch. ``symbols``: the program's.
     """
 
     outputs: tuple[tuple[Array, ...], ...]
@@ -55,6 +67,8 @@ class RunResult:
     flash: dict[str, int]
     ram: dict[str, int]
     stack: int | None
+    symbols: tuple[Symbol, ...] = ()
+    calls: tuple[WatchedCall, ...] | None = None
 
 
 def build(
@@ -85,10 +99,12 @@ def run(
     *,
     timeout: float = DEFAULT_TIMEOUT,
     out_dir: Path | None = None,
+    watch: Sequence[str] = (),
 ) -> RunResult:
     """Build, boot and ask: the model's outputs for every sample of ``inputs``.
 
-    Samples that do not fit the board's flash together take several boots of up to ``timeout``
+    ``watch`` names functions of the program whose calls are to be counted one by one, where QEMU
+    can. Samples that do not fit the board's flash together take several boots of up to ``timeout``
     seconds each. The project stays in ``out_dir`` if that is given. Raises what :func:`build`
     raises, and RunFailedError when the firmware faults, hangs, answers rubbish or its model returns
     an error, or when the second inference gives other outputs than the first.
@@ -102,9 +118,20 @@ def run(
     if not inputs:
         raise CrtExportError("there are no inputs to run the model on", location=parts.module)
     if out_dir is not None:
-        return _run_in(parts, board, inputs, timeout, out_dir)
+        return _run_in(_Job(parts, board, timeout, out_dir, tuple(watch)), inputs)
     with tempfile.TemporaryDirectory(prefix="crtexport-") as folder:
-        return _run_in(parts, board, inputs, timeout, Path(folder))
+        return _run_in(_Job(parts, board, timeout, Path(folder), tuple(watch)), inputs)
+
+
+@dataclass(frozen=True)
+class _Job:
+    """What to run, and where."""
+
+    parts: FirmwareParts
+    board: Board
+    timeout: float
+    folder: Path
+    watch: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -113,27 +140,26 @@ class _Answers:
 
     outputs: tuple[tuple[bytes, ...], ...]
     frame: Frame
-    marks: tuple[int, ...] | None
+    marks: tuple[Mark, ...] | None
     sections: Sections
 
 
-def _run_in(
-    parts: FirmwareParts, board: Board, inputs: Sequence[Sample], timeout: float, folder: Path
-) -> RunResult:
+def _run_in(job: _Job, inputs: Sequence[Sample]) -> RunResult:
+    parts, board = job.parts, job.board
     samples = pack_samples(parts, inputs)
     counts_itself = board.counter.kind != "systick"
     answers: _Answers | None = None
-    if not counts_itself:
-        first = build(parts, board, folder, inputs[:1])
-        plugin = build_plugin(board, folder / "build")
-        answers = _ask(parts, board, samples, timeout, folder, first, plugin) if plugin else None
+    if not counts_itself or job.watch:
+        first = build(parts, board, job.folder, inputs[:1])
+        plugin = build_plugin(board, job.folder / "build")
+        answers = _ask(job, samples, first, plugin) if plugin else None
     if answers is None:
         # No plugin here, or a QEMU without support for them: the board's own counter must do.
-        first = build(parts, board, folder, inputs[:1], count_by_timer=not counts_itself)
-        answers = _ask(parts, board, samples, timeout, folder, first, None)
+        first = build(parts, board, job.folder, inputs[:1], count_by_timer=not counts_itself)
+        answers = _ask(job, samples, first, None)
     if answers is None:
         raise RunFailedError("the firmware never ran")
-    counted = _instructions(board, answers.frame, answers.marks)
+    counted = _instructions(board, answers)
     stack = answers.frame.stack
     return RunResult(
         outputs=tuple(_decode(parts.outputs, row) for row in answers.outputs),
@@ -143,21 +169,23 @@ def _run_in(
         flash=answers.sections.flash,
         ram=answers.sections.ram,
         stack=stack[0] if stack else None,
+        symbols=answers.sections.symbols,
+        calls=_watched(answers, job.watch),
     )
 
 
 def _ask(
-    parts: FirmwareParts, board: Board, samples: Sequence[bytes], timeout: float, folder: Path,
-    first: BuildResult, plugin: Path | None,
+    job: _Job, samples: Sequence[bytes], first: BuildResult, plugin: Path | None
 ) -> _Answers | None:
     """Boot as often as the samples need; None if QEMU does not take the plugin."""
+    parts, board = job.parts, job.board
     outputs: list[tuple[bytes, ...]] = []
-    measured: tuple[Frame, tuple[int, ...] | None] | None = None
+    measured: tuple[Frame, tuple[Mark, ...] | None] | None = None
     batch = _samples_per_boot(board, first.sections, len(samples[0]))
     for start in range(0, len(samples), batch):
         chosen = samples[start : start + batch]
-        built = first if start == 0 and len(chosen) == 1 else _make(board, folder, chosen)
-        ran = _boot(board, built, timeout, plugin)
+        built = first if start == 0 and len(chosen) == 1 else _make(board, job.folder, chosen)
+        ran = _boot(job, built, plugin)
         if plugin is not None and ran.marks is None:
             return None
         frame = parse_frame(ran.console, tuple(p.nbytes for p in parts.outputs), built.sections)
@@ -186,13 +214,15 @@ def _samples_per_boot(board: Board, sections: Sections, sample_size: int) -> int
     return 1 + max(free, 0) // sample_size
 
 
-def _boot(board: Board, built: BuildResult, timeout: float, plugin: Path | None) -> QemuRun:
+def _boot(job: _Job, built: BuildResult, plugin: Path | None) -> QemuRun:
+    board = job.board
     if isinstance(board.runner, QemuRunner):
-        watch = built.sections.address(_MEASURED) if plugin is not None else None
-        return run_qemu(board, built.elf, timeout=timeout, watch=watch, plugin=plugin)
+        names = (_MEASURED, *job.watch) if plugin is not None else ()
+        watch = [built.sections.address(name) for name in names]
+        return run_qemu(board, built.elf, timeout=job.timeout, watch=watch, plugin=plugin)
     if isinstance(board.runner, NativeRunner):
         console, status = run_program(
-            [str(built.elf.resolve())], cwd=built.elf.parent, timeout=timeout
+            [str(built.elf.resolve())], cwd=built.elf.parent, timeout=job.timeout
         )
         if status < 0:
             raise RunFailedError(f"the program ended by signal {-status}")
@@ -217,24 +247,50 @@ def _check(parts: FirmwareParts, frame: Frame, start: int, count: int) -> None:
         )
 
 
-def _instructions(
-    board: Board, frame: Frame, marks: tuple[int, ...] | None
-) -> tuple[int, int] | None:
+def _measurements(answers: _Answers) -> tuple[tuple[int, int], ...] | None:
+    """Positions in the marks of four measurements' ends: a rehearsal, nothing, and the first and
+    the second inference. None without marks.
+    """
+    if answers.marks is None:
+        return None
+    address = answers.sections.address(_MEASURED)
+    ends = [i for i, mark in enumerate(answers.marks) if mark.address == address]
+    if len(ends) != 8:
+        raise RunFailedError(f"QEMU's plugin counted {len(ends)} marks instead of 8")
+    return tuple(zip(ends[::2], ends[1::2], strict=True))
+
+
+def _instructions(board: Board, answers: _Answers) -> tuple[int, int] | None:
     """Instructions of the first and the second inference, from call to return, both counted."""
     if board.counter.kind == "none":
         return None
-    if marks is not None:
-        # Two marks per measurement: a rehearsal, nothing, the first and the second inference.
-        if len(marks) != 8:
-            raise RunFailedError(f"QEMU's plugin counted {len(marks)} marks instead of 8")
-        _, nothing, first, second = (marks[i + 1] - marks[i] for i in range(0, 8, 2))
+    measured = _measurements(answers)
+    if answers.marks is not None and measured is not None:
+        marks = answers.marks
+        _, nothing, first, second = (
+            marks[end].executed - marks[start].executed for start, end in measured
+        )
     else:
-        nothing, first, second = frame.ticks
+        nothing, first, second = answers.frame.ticks
         if board.counter.kind == "systick" and board.counter.hz is not None:
             scale = _NANOSECONDS / board.counter.hz
             return round((first - nothing) * scale), round((second - nothing) * scale)
     # "Nothing" is a call of a function of one instruction.
     return first - nothing + 1, second - nothing + 1
+
+
+def _watched(answers: _Answers, watch: Sequence[str]) -> tuple[WatchedCall, ...] | None:
+    """The watched functions' calls within the second inference."""
+    measured = _measurements(answers)
+    if answers.marks is None or measured is None:
+        return None
+    start, end = measured[-1]
+    during = answers.marks[start + 1 : end + 1]
+    names = {answers.sections.address(name): name for name in watch}
+    return tuple(
+        WatchedCall(names[mark.address], after.executed - mark.executed)
+        for mark, after in itertools.pairwise(during)
+    )
 
 
 def pack_samples(parts: FirmwareParts, inputs: Sequence[Sample]) -> list[bytes]:

@@ -1,0 +1,173 @@
+"""``crtexport bench``: what networks cost on boards, by layer, beside what others take."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import click
+
+from crtexport.cli.options import FILE, with_output
+from crtexport.cli.output import Output
+from crtexport.cli.results import read_arrays
+from crtexport.firmware.run import DEFAULT_TIMEOUT
+from crtexport.report import chart
+from crtexport.report.bench import Bench, bench
+from crtexport.report.peers import provenance
+
+_LONGEST_NAME = 36
+
+
+@click.command("bench", short_help="Measure what models cost on boards, layer by layer.")
+@click.argument("models", type=FILE, nargs=-1, required=True, metavar="MODEL...")
+@click.option(
+    "--board", "boards", metavar="NAME|FILE", multiple=True, required=True,
+    help="A board to measure on; may be given several times.",
+)
+@click.option(
+    "--emit", type=click.Choice(["llvm", "c"]), help="Objects or C sources; by default the board's."
+)
+@click.option(
+    "--optimize", type=click.Choice(["size", "balanced", "speed"]),
+    help="What code is made for; by default the board's.",
+)
+@click.option(
+    "--input", "given", type=FILE, metavar="FILE.npz",
+    help="Arrays by the names of the inputs; without it a fixed pattern is used.",
+)
+@click.option(
+    "--chart", "picture", type=FILE, metavar="FILE.svg|png",
+    help="Draw the instructions of layers, and those of others, into this file.",
+)
+@click.option(
+    "--timeout", type=click.FloatRange(min=0, min_open=True), default=DEFAULT_TIMEOUT,
+    show_default=True, metavar="SECONDS", help="How long one boot may take.",
+)
+@with_output
+def command(
+    out: Output, models: tuple[Path, ...], boards: tuple[str, ...],
+    emit: Literal["c", "llvm"] | None, optimize: Literal["size", "balanced", "speed"] | None,
+    given: Path | None, picture: Path | None, timeout: float,
+) -> None:
+    """Export each MODEL for each board, run its firmware in QEMU and measure it.
+
+    Instructions are counted by QEMU, exactly: they are no cycles. Where others' figures are
+    recorded for the very same file and board, they stand beside ours.
+    """
+    if picture is not None:
+        chart.check(picture)
+    inputs = read_arrays(given)
+    results = []
+    with out.steps() as step:
+        for model in models:
+            for board in boards:
+                step(f"measure {model.name} on {board}")
+                results.append(bench(
+                    model, board=board, emit=emit, optimize=optimize, inputs=inputs,
+                    timeout=timeout,
+                ))
+    for result in results:
+        _show(out, result)
+    if len(results) > 1:
+        _summary(out, results)
+    _peers_note(out, results)
+    if picture is not None:
+        chart.draw(results, picture)
+        out.line(f"chart: {picture}")
+    out.result({"benches": [_data(result) for result in results]})
+
+
+def _data(result: Bench) -> dict[str, Any]:
+    data = dataclasses.asdict(dataclasses.replace(result, peers=()))
+    for layer, values in zip(result.layers, data["layers"], strict=True):
+        values["per_mac"] = layer.per_mac
+    return {
+        **data, "macs": result.macs, "flash_size": result.flash_size, "startup": result.startup,
+        "peers": [figure.model_dump() for figure in result.peers],
+        "provenance": {f.source: provenance(f) for f in result.peers},
+    }
+
+
+def _show(out: Output, result: Bench) -> None:
+    out.table(
+        f"{result.model} on {result.board}, {result.emit}, {result.optimize}",
+        ("layer", "output", "MACs", "instructions", "per MAC", "code", "constants"),
+        [
+            *(
+                (_shorten(layer.name), layer.output, layer.macs,
+                 _or_dash(layer.instructions), _ratio(layer.per_mac), layer.code, layer.constants)
+                for layer in result.layers
+            ),
+            ("together", "", result.macs, _or_dash(result.second),
+             _ratio(_per(result.second, result.macs)), sum(x.code for x in result.layers),
+             sum(x.constants for x in result.layers)),
+        ],
+    )
+    how = "exact" if result.exact else "estimated by a timer"
+    out.table("Measured", ("what", "value"), (
+        (f"instructions of the first inference ({how})", _or_dash(result.first)),
+        ("instructions of the second inference", _or_dash(result.second)),
+        ("instructions to start up", _or_dash(result.startup)),
+        ("bytes of flash, whole program without the test input", result.flash_size),
+        ("bytes of workspace", result.workspace),
+        ("bytes of state", result.state),
+        ("bytes of stack", _or_dash(result.stack)),
+    ))
+    for title, sections in (("Flash", result.flash), ("RAM", result.ram)):
+        rows = [(name, size) for name, size in sections.items() if size]
+        if rows:
+            out.table(title, ("section", "bytes"), rows)
+    if result.peers and result.second is not None:
+        out.table(
+            "Others on the same file and board",
+            ("", "instructions", "ours is", "start-up", "flash", "ours is", "RAM"),
+            [
+                (figure.peer, figure.instructions, _times(result.second, figure.instructions),
+                 _or_dash(figure.start_up), _or_dash(figure.flash),
+                 _times(result.flash_size, figure.flash), _or_dash(figure.ram))
+                for figure in result.peers
+            ],
+        )
+
+
+def _summary(out: Output, results: Sequence[Bench]) -> None:
+    out.table(
+        "Together",
+        ("model", "board", "instructions", "per MAC", "best other", "ours is", "flash",
+         "workspace"),
+        [
+            (r.model, r.board, _or_dash(r.second), _ratio(_per(r.second, r.macs)),
+             r.peers[0].peer if r.peers else "-",
+             _times(r.second, r.peers[0].instructions if r.peers else None), r.flash_size,
+             r.workspace)
+            for r in results
+        ],
+    )
+
+
+def _peers_note(out: Output, results: Sequence[Bench]) -> None:
+    notes = {f.source: provenance(f) for result in results for f in result.peers}
+    for source, text in sorted(notes.items()):
+        out.line(f"{source}: {text}")
+
+
+def _shorten(name: str) -> str:
+    return name if len(name) <= _LONGEST_NAME else name[: _LONGEST_NAME - 1] + "…"
+
+
+def _or_dash(value: int | None) -> int | str:
+    return "-" if value is None else value
+
+
+def _per(value: int | None, count: int) -> float | None:
+    return None if value is None or not count else value / count
+
+
+def _ratio(value: float | None) -> str:
+    return "-" if value is None else f"{value:.2f}"
+
+
+def _times(ours: int | None, theirs: int | None) -> str:
+    return "-" if ours is None or not theirs else f"{ours / theirs:.2f}×"

@@ -1,0 +1,1 @@
+"""Numbers, tables and pictures about what was exported."""

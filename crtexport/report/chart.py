@@ -1,0 +1,89 @@
+"""Draws benchmarks: instructions of each layer, and of one inference beside what others take."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from crtexport.errors import CrtExportError, ToolMissingError, printable
+from crtexport.report.bench import Bench
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+_SUFFIXES = (".svg", ".png")
+_OURS = "#1f5f8b"
+_THEIRS = "#b8b8b8"
+_LONGEST_NAME = 28
+
+
+def check(path: Path) -> None:
+    """Raises CrtExportError for a file that no chart can be written to, ToolMissingError without
+    matplotlib: before anything is measured.
+    """
+    if path.suffix.lower() not in _SUFFIXES:
+        raise CrtExportError(
+            f"charts are {' or '.join(_SUFFIXES)} files", location=str(path),
+            hint="name the file accordingly",
+        )
+    if not path.parent.is_dir():
+        raise CrtExportError("there is no such folder", location=str(path.parent))
+    if importlib.util.find_spec("matplotlib") is None:
+        raise ToolMissingError(
+            "charts are drawn by matplotlib, which is not installed",
+            hint="pip install matplotlib, or leave out --chart",
+        )
+
+
+def draw(results: Sequence[Bench], path: Path) -> None:
+    """Writes one row of two pictures per result to ``path``, SVG or PNG by its suffix."""
+    check(path)
+    import matplotlib  # noqa: PLC0415
+
+    matplotlib.use("agg")
+    from matplotlib.figure import Figure  # noqa: PLC0415
+
+    # Without a salt of our own, and with a date, no SVG would be like another.
+    with matplotlib.rc_context({"svg.hashsalt": "crtexport"}):
+        heights = [0.22 * max(len(r.layers), 6) + 0.9 for r in results]
+        figure = Figure(figsize=(11, sum(heights)), layout="constrained")
+        axes = figure.subplots(len(results), 2, squeeze=False, height_ratios=heights)
+        for row, result in zip(axes, results, strict=True):
+            _layers(row[0], result)
+            _totals(row[1], result)
+        metadata = {"Date": None} if path.suffix.lower() == ".svg" else None
+        figure.savefig(path, metadata=metadata)
+
+
+def _layers(axes: Axes, result: Bench) -> None:
+    counted = [(_label(x.name), x.instructions) for x in result.layers if x.instructions]
+    axes.set_title(printable(f"{result.model} on {result.board}, {result.emit}"), fontsize=9)
+    _bars(axes, counted, [_OURS] * len(counted))
+
+
+def _totals(axes: Axes, result: Bench) -> None:
+    bars = [(f.peer, f.instructions) for f in result.peers]
+    colors = [_THEIRS] * len(bars)
+    if result.second is not None:
+        bars.insert(0, ("crtexport", result.second))
+        colors.insert(0, _OURS)
+    axes.set_title("instructions per inference", fontsize=9)
+    _bars(axes, bars, colors)
+
+
+def _bars(axes: Axes, bars: Sequence[tuple[str, int]], colors: Sequence[str]) -> None:
+    positions = range(len(bars))
+    drawn = axes.barh(list(positions), [value for _, value in bars], color=list(colors))
+    axes.bar_label(drawn, [f"{value:,}" for _, value in bars], padding=3, fontsize=7)
+    axes.set_yticks(list(positions), [name for name, _ in bars], fontsize=7)
+    axes.invert_yaxis()
+    axes.margins(x=0.2)
+    axes.tick_params(axis="x", labelsize=7)
+    axes.spines[["top", "right"]].set_visible(False)
+
+
+def _label(name: str) -> str:
+    text = printable(name).replace("$", r"\$")
+    return text if len(text) <= _LONGEST_NAME else text[: _LONGEST_NAME - 1] + "…"

@@ -1,0 +1,67 @@
+"""``python -m tests.bench``: the MLPerf Tiny networks on boards, against what we aim for.
+
+Prints one table per board: instructions and flash as parts of TensorFlow Lite Micro's with
+CMSIS-NN, beside the most that we want them to be. It asserts nothing: tests that time or count
+would fail for reasons of their own.
+"""
+
+from __future__ import annotations
+
+import argparse
+
+from rich.console import Console
+from rich.table import Table
+
+from crtexport.report.bench import Bench, bench
+from tests.support import INT8_NETWORKS, shared_model
+
+AIMS = {
+    "mps2_an386": (0.70, 0.60, 0.55, 0.38),
+    "mps3_an547": (0.60, 0.55, 0.55, 0.42),
+    "mps2_an385": (0.80, 0.70, 0.70, 0.40),
+}
+FLASH_AIMS = {"mps2_an386": (0.90, 0.42, 0.63, 0.28)}
+PEER = "TFLM + CMSIS-NN"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m tests.bench")
+    parser.add_argument("--board", action="append", help="by default all that have aims")
+    parser.add_argument("--emit", choices=("llvm", "c"))
+    parser.add_argument("--optimize", choices=("size", "balanced", "speed"), default="balanced")
+    options = parser.parse_args()
+    console = Console(width=120)
+    for board in options.board or AIMS:
+        table = Table(
+            "network", "instructions", "per MAC", "part", "aim", "flash", "part", "aim",
+            "workspace", "stack", title=f"{board}, {options.emit or 'llvm'}, {options.optimize}",
+        )
+        for index, name in enumerate(INT8_NETWORKS):
+            result = bench(
+                shared_model(name), board=board, emit=options.emit, optimize=options.optimize
+            )
+            table.add_row(name, *_cells(result, board, index))
+        console.print(table)
+
+
+def _cells(result: Bench, board: str, index: int) -> list[str]:
+    peer = next((p for p in result.peers if p.peer == PEER), None)
+    count = result.second or 0
+    return [
+        f"{count:,}", f"{count / result.macs:.2f}",
+        _part(count, peer.instructions if peer else None), _aim(AIMS, board, index),
+        f"{result.flash_size:,}", _part(result.flash_size, peer.flash if peer else None),
+        _aim(FLASH_AIMS, board, index), f"{result.workspace:,}", str(result.stack),
+    ]
+
+
+def _part(ours: int, theirs: int | None) -> str:
+    return f"{ours / theirs:.3f}" if theirs else "-"
+
+
+def _aim(aims: dict[str, tuple[float, ...]], board: str, index: int) -> str:
+    return f"{aims[board][index]:.2f}" if board in aims else "-"
+
+
+if __name__ == "__main__":
+    main()

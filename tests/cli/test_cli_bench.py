@@ -1,0 +1,36 @@
+"""``crtexport bench``"""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from crtexport.cli.main import main
+from crtexport.report.peers import PeerFigure
+from tests.report.benches import layer, result
+
+
+def test_the_command_prints_one_object(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("crtexport.cli.bench.bench", lambda *_, **__: result(layer("a", 100)))
+    assert main(["bench", "net.tflite", "--board", "mps2_an386", "--json"]) == 0
+    (data,) = json.loads(capsys.readouterr().out)["benches"]
+    assert data["layers"][0]["per_mac"] == 2.0
+    assert data["startup"] == 0
+
+
+def test_the_table_names_layers_totals_and_others(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    peer = PeerFigure(
+        model="m", board="b", peer="Other", instructions=4000, flash=20, source="tflm"
+    )
+    measured = result(layer("conv", 100), peers=(peer,))
+    monkeypatch.setattr("crtexport.cli.bench.bench", lambda *_, **__: measured)
+    assert main(["bench", "a.tflite", "b.tflite", "--board", "mps2_an386"]) == 0
+    lines = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
+    assert "conv 1x2x2x4 50 100 2.00 10 20" in lines
+    assert "Other 4,000 0.25× - 20 0.50× -" in lines
+    assert "net.tflite mps2_an386 1,000 20.00 Other 0.25× 10 64" in lines

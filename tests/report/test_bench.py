@@ -1,0 +1,94 @@
+"""Benchmarks: counts by layer add up, shares are counted once, and others' figures are found."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from crtexport.artifact.model import Call
+from crtexport.errors import CrtExportError
+from crtexport.firmware.run import WatchedCall
+from crtexport.report import bench as bench_module
+from crtexport.report import chart
+from crtexport.report.bench import bench
+from crtexport.report.peers import PeerFigure, figures_for, provenance
+from tests.cli.support import DIGITS
+from tests.report.benches import layer, result
+from tests.support import INT8_NETWORKS, require, require_module, shared_model
+
+
+@pytest.mark.qemu
+@pytest.mark.parametrize(("board", "tools"), [
+    ("mps2_an386", ("arm-none-eabi-gcc", "qemu-system-arm")),
+    ("qemu_x86", ("gcc", "qemu-system-i386")),
+    ("qemu_riscv32", ("riscv64-unknown-elf-gcc", "qemu-system-riscv32")),
+])
+def test_layers_add_up_to_the_inference(board: str, tools: tuple[str, ...]) -> None:
+    for tool in tools:
+        require(tool)
+    result = bench(DIGITS, board=board)
+    counts = [layer.instructions for layer in result.layers]
+    assert result.exact
+    assert result.startup == 0
+    assert result.second is not None
+    # What is left is the entry function up to the first kernel.
+    assert 0 < result.second - sum(count or 0 for count in counts) < 100
+    assert all(layer.instructions for layer in result.layers)
+    assert result.macs > 1000
+    assert sum(layer.code for layer in result.layers) <= result.flash[".model_text"]
+    assert sum(layer.constants for layer in result.layers) <= result.flash[".model_rodata"]
+
+
+def test_a_call_that_did_not_happen_leaves_no_figures() -> None:
+    calls = [Call("a", ()), Call("b", ())]
+    watched = [WatchedCall("a", 3), WatchedCall("b", 5)]
+    assert bench_module._by_call(calls, watched) == [3, 5]
+    assert bench_module._by_call(calls, watched[:1]) == [None, None]
+    assert bench_module._by_call(calls, watched[::-1]) == [None, None]
+    assert bench_module._by_call(calls, None) == [None, None]
+
+
+def test_what_layers_share_counts_for_the_first() -> None:
+    uses = [("k", "w0"), ("k", "w1"), ("k", "w0")]
+    assert bench_module._first_uses(uses, {"k": 100, "w0": 7, "w1": 5}) == [107, 5, 0]
+
+
+def test_flash_is_without_the_input_that_is_tested_with() -> None:
+    assert result(layer("a", 100)).flash_size == 10
+
+
+def test_per_mac_needs_macs_and_a_count() -> None:
+    assert layer("a", 100).per_mac == 2.0
+    assert layer("a", None).per_mac is None
+
+
+@pytest.mark.parametrize("suffix", ["svg", "png"])
+def test_a_chart_is_the_same_each_time_and_takes_any_name(suffix: str, tmp_path: Path) -> None:
+    require_module("matplotlib")
+    peer = PeerFigure(model="m", board="b", peer="<other> $x$", instructions=5, source="s")
+    benches = [result(layer("a $\\frac$ & <b>", 100), layer("b", None), peers=(peer,)), result()]
+    first, second = tmp_path / f"a.{suffix}", tmp_path / f"b.{suffix}"
+    chart.draw(benches, first)
+    chart.draw(benches, second)
+    assert first.read_bytes() == second.read_bytes()
+
+
+@pytest.mark.parametrize(("name", "match"), [
+    ("chart.txt", r"\.svg or \.png"), ("missing/chart.svg", "no such folder"),
+])
+def test_a_chart_that_can_not_be_written_is_refused_before_measuring(
+    name: str, match: str, tmp_path: Path
+) -> None:
+    with pytest.raises(CrtExportError, match=match):
+        chart.check(tmp_path / name)
+
+
+@pytest.mark.parametrize("network", INT8_NETWORKS)
+def test_figures_of_others_belong_to_the_file(network: str) -> None:
+    graph_hash = bench_module.pipeline.load(shared_model(network)).sha256
+    figures = figures_for(graph_hash, "mps2_an386")
+    assert figures[0].peer == "TFLM + CMSIS-NN"
+    assert [f.instructions for f in figures] == sorted(f.instructions for f in figures)
+    assert all(len(provenance(f)) > 100 for f in figures)
+    assert figures_for("0" * 64, "mps2_an386") == ()
