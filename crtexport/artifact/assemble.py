@@ -32,6 +32,7 @@ from crtexport.kernels.registry import (
     InputTensor,
     KernelArg,
     OutputTensor,
+    Scratch,
 )
 from crtexport.kernels.step import LowerNode, lower_step
 from crtexport.kernels.text import dump
@@ -147,7 +148,7 @@ class _Assembly:
         lowered = lower_step(self.graph, step, self.lower)
         line = describe(self.graph, node)
         args = tuple(
-            self._bind(node, buffer, arg, line)
+            self._bind(step, buffer, arg, line)
             for buffer, arg in zip(lowered.kernel.buffers, lowered.args, strict=True)
         )
         symbol = self._function(lowered.kernel, line)
@@ -171,7 +172,8 @@ class _Assembly:
             for symbol, kernel in self._functions.values()
         )
 
-    def _bind(self, node: Node, buffer: Buffer, arg: KernelArg, line: str) -> Arg:
+    def _bind(self, step: Step, buffer: Buffer, arg: KernelArg, line: str) -> Arg:
+        node = self.graph.nodes[step.node]
         match arg:
             case InputTensor(position):
                 return self._tensor(self.graph.required(node, position), buffer, line)
@@ -182,6 +184,10 @@ class _Assembly:
                 return ConstantArg(
                     self._constant(name, buffer, ConstantRef.of(arg.values), line)
                 )
+            case Scratch(offset):
+                if step.scratch is None:
+                    raise CrtExportError(f"the plan has no scratch for {node}")
+                return WorkspaceArg(step.scratch.offset + offset)
 
     def _tensor(self, tensor: int, buffer: Buffer, line: str) -> Arg:
         constant = self.graph.constant(tensor)

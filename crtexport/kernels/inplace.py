@@ -61,6 +61,7 @@ def kernel_facts(lowered: Lowered) -> Facts:
         forward=_freedoms(lowered, kernel),
         backward=None if reverse is None else _freedoms(lowered, reverse),
         moves=_moves(lowered),
+        scratch=lowered.scratch,
     )
 
 

@@ -38,6 +38,10 @@ class ReplayProof:
             written, given, graph.type(source).nbytes, distance
         )
 
+    def scratch(self, graph: Graph, step: Step) -> int:
+        """Bytes that the kernel of a step needs besides its tensors."""
+        return lower_step(graph, step, self._lower).scratch
+
     def moves(self, graph: Graph, number: int) -> tuple[Move, ...] | None:
         """All that node ``number`` does, as copies; None if it does anything else."""
         node = graph.nodes[number]

@@ -47,7 +47,14 @@ class Derived:
     values: npt.NDArray[np.generic]
 
 
-KernelArg = InputTensor | OutputTensor | Derived
+@dataclass(frozen=True)
+class Scratch:
+    """Memory that the node uses only while it runs, from byte ``offset`` of what it is given."""
+
+    offset: int
+
+
+KernelArg = InputTensor | OutputTensor | Derived | Scratch
 
 
 @dataclass(frozen=True)
@@ -56,6 +63,15 @@ class Lowered:
 
     kernel: Kernel
     args: tuple[KernelArg, ...]
+
+    @property
+    def scratch(self) -> int:
+        """Bytes that the node needs besides its tensors while it runs."""
+        return max((
+            arg.offset + buffer.size * buffer.dtype.itemsize
+            for buffer, arg in zip(self.kernel.buffers, self.args, strict=True)
+            if isinstance(arg, Scratch)
+        ), default=0)
 
 
 @dataclass(frozen=True)
@@ -107,6 +123,9 @@ def _elements(type_: TensorType, dtype: Scalar | None) -> tuple[Scalar, int]:
     return dtype, type_.nbytes // dtype.itemsize
 
 
+_SCRATCH_ALIGN = 16
+
+
 class Lowering:
     """A KernelBuilder that keeps buffers and their bindings together."""
 
@@ -114,6 +133,7 @@ class Lowering:
         self.context = context
         self.b = KernelBuilder(name)
         self._args: list[KernelArg] = []
+        self._scratch = 0
 
     def input(self, position: int, name: str, dtype: Scalar | None = None) -> Buffer:
         """A pointer to the node's input, as elements of ``dtype`` (default: its own)."""
@@ -146,6 +166,12 @@ class Lowering:
         array = np.asarray(values)
         self._args.append(Derived(name, dtype, array))
         return self.b.buffer(name, dtype, array.size)
+
+    def scratch(self, name: str, dtype: Scalar, count: int) -> Buffer:
+        """A pointer to memory of the node's own, with whatever values; aligned for any type."""
+        self._args.append(Scratch(self._scratch))
+        self._scratch += -(-count * dtype.itemsize // _SCRATCH_ALIGN) * _SCRATCH_ALIGN
+        return self.b.buffer(name, dtype, count, writable=True)
 
     def finish(self) -> Lowered:
         return Lowered(self.b.finish(), tuple(self._args))

@@ -82,7 +82,13 @@ def plan_data(graph: Graph, plan: Plan) -> dict[str, Any]:
         if home is not None and home.space is not Space.CONSTANT
     ]
     steps = [
-        {"node": str(graph.nodes[step.node]), "in_place": [list(pair) for pair in step.in_place]}
+        {
+            "node": str(graph.nodes[step.node]),
+            "in_place": [list(pair) for pair in step.in_place],
+            "scratch": None if step.scratch is None else {
+                "offset": step.scratch.offset, "bytes": step.scratch.nbytes
+            },
+        }
         for step in plan.steps
     ]
     return {

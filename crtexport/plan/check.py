@@ -33,6 +33,13 @@ class KernelProof(Protocol):
     def moves(self, graph: Graph, number: int) -> tuple[Move, ...] | None:
         """All that node ``number`` does, as copies; None if it does anything else."""
 
+    def scratch(self, graph: Graph, step: Step) -> int:
+        """Bytes that the kernel of a step needs besides its tensors."""
+
+
+_NOTHING = -1
+"""The value of bytes that hold none."""
+
 
 @dataclass(frozen=True)
 class _Range:
@@ -282,7 +289,9 @@ class _Simulation:
             if found is None:
                 continue
             start, end, holder = found
-            held = "nothing yet" if holder is None else self.name(holder)
+            held = "nothing yet" if holder is None else (
+                "scratch" if holder == _NOTHING else self.name(holder)
+            )
             self.fail(
                 f"{reader} reads {self.name(tensor)} ({at}), but bytes {start} to {end} "
                 f"hold {held}"
@@ -295,6 +304,7 @@ class _Simulation:
         for tensor in node.inputs:
             if tensor is not None:
                 self._read(str(node), tensor)
+        self._use_scratch(step)
         for tensor in self.graph.written(node):
             at = self.place(tensor)
             if at.space is not Space.STATE:
@@ -309,6 +319,28 @@ class _Simulation:
             self.memory.write(self.place(tensor), tensor)
         for tensor in node.outputs:
             self._read(f"{node}, when done,", tensor)
+
+    def _use_scratch(self, step: Step) -> None:
+        """What a kernel needs besides its tensors is there, apart from them; then it's spoilt."""
+        node = self.graph.nodes[step.node]
+        needed = self.proof.scratch(self.graph, step) if self.proof is not None else 0
+        given = step.scratch.nbytes if step.scratch is not None else 0
+        if given < needed:
+            self.fail(f"{node} needs {needed} bytes of scratch, but has {given}")
+        if step.scratch is None:
+            return
+        first = step.scratch.offset
+        at = _Range(Space.WORKSPACE, 0, first, first + given)
+        if not 0 <= at.start <= at.end <= self.plan.workspace_size:
+            self.fail(f"the scratch of {node} takes {at}, which has {self.plan.workspace_size}")
+        if first % self.plan.alignment:
+            self.fail(f"the scratch of {node} takes {at}, not aligned to {self.plan.alignment}")
+        for tensor in (*node.inputs, *node.outputs):
+            if tensor is None or self.plan.placements[tensor] is None:
+                continue
+            if self.place(tensor).overlaps(at):
+                self.fail(f"the scratch of {node} takes {at}, where {self.name(tensor)} lies")
+        self.memory.write(at, _NOTHING)
 
     def _check_overlaps(self, step: Step, position: int, at: _Range) -> None:
         node = self.graph.nodes[step.node]

@@ -13,7 +13,7 @@ from crtexport.ir.graph import Graph, Node
 from crtexport.ir.ops import Reshape
 from crtexport.plan.arena import Arena, Ban
 from crtexport.plan.liveness import Lifetime, lifetimes
-from crtexport.plan.model import Facts, Freedom, Move, Placement, Space
+from crtexport.plan.model import Facts, Freedom, Move, Placement, Scratch, Space
 
 NO_FACTS = Facts()
 
@@ -44,7 +44,8 @@ class Layout:
     """The blocks of a graph in one order of execution.
 
     ``views`` are nodes that need not run; ``free`` has, for each pair (input tensor, output
-    tensor) that may share bytes, what their node allows.
+    tensor) that may share bytes, what their node allows. The scratch of a node is a tensor more,
+    with a number behind those of the graph, that lives while it runs.
     """
 
     graph: Graph
@@ -72,6 +73,7 @@ class Layout:
         for position, number in enumerate(self.order):
             if number not in self.views:
                 self._free_pairs(number, position)
+                self._add_scratch(number, position)
         if not self.io_in_workspace:
             self._use_output_buffers()
 
@@ -89,7 +91,20 @@ class Layout:
         return None
 
     def size(self, tensor: int) -> int:
-        return self.graph.type(tensor).nbytes
+        """Bytes of a tensor, or of a node's scratch."""
+        node = tensor - len(self.graph.tensors)
+        return self.facts[node].scratch if node >= 0 else self.graph.type(tensor).nbytes
+
+    def _add_scratch(self, number: int, position: int) -> None:
+        if self.facts.get(number, NO_FACTS).scratch:
+            scratch = len(self.graph.tensors) + number
+            self.lifetimes[scratch] = Lifetime(position, position)
+            self.block_of[scratch] = Block({scratch: 0})
+
+    def scratch(self, number: int, offsets: Mapping[int, int]) -> Scratch | None:
+        """The scratch of a node, given where tensors begin in the workspace."""
+        tensor = len(self.graph.tensors) + number
+        return Scratch(offsets[tensor], self.size(tensor)) if tensor in offsets else None
 
     @property
     def blocks(self) -> list[Block]:

@@ -29,15 +29,25 @@ class Placement:
 
 
 @dataclass(frozen=True)
+class Scratch:
+    """``nbytes`` of the workspace from byte ``offset`` on that a node uses only while it runs."""
+
+    offset: int
+    nbytes: int
+
+
+@dataclass(frozen=True)
 class Step:
     """One node that runs. ``in_place`` lists (output position, input position) that share bytes.
 
     ``backward``: the kernel runs its outer loops from their ends to their beginnings.
+    ``scratch``: what it needs besides its tensors; None if nothing.
     """
 
     node: int
     in_place: tuple[tuple[int, int], ...] = ()
     backward: bool = False
+    scratch: Scratch | None = None
 
 
 @dataclass(frozen=True)
@@ -109,11 +119,13 @@ class Facts:
 
     ``backward`` holds for the kernel with its outer loops reversed; None where it can't be.
     ``moves`` is all that the node does, if it does nothing but copying; None otherwise.
+    ``scratch``: bytes of workspace that it needs while it runs, besides its tensors.
     """
 
     forward: Mapping[tuple[int, int], Freedom] = field(default_factory=dict)
     backward: Mapping[tuple[int, int], Freedom] | None = None
     moves: tuple[Move, ...] | None = None
+    scratch: int = 0
 
 
 KernelFacts = Callable[[Graph, int], Facts]

@@ -89,6 +89,9 @@ class _Costs:
             for given in (*graph.inputs, *graph.outputs):
                 self.sizes[self.root[given]] = 0
         self.kept = {self.root[t] for t in graph.outputs}
+        self.scratch = [
+            facts[n].scratch if n in facts else 0 for n in range(len(graph.nodes))
+        ]
         self._walk()
 
     def _walk(self) -> None:
@@ -126,7 +129,7 @@ class _Costs:
             if not self.readers[root] & ~after and root not in self.kept
         ]
         written = sum(self.sizes[root] for root in self.writes[number])
-        during = memory + written - self._saved(number, dying)
+        during = memory + written - self._saved(number, dying) + self.scratch[number]
         left = memory + written - sum(self.sizes[root] for root in dying)
         left -= sum(
             self.sizes[root] for root in self.writes[number]

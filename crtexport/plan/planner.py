@@ -109,12 +109,20 @@ def _planned(layout: Layout, facts: dict[int, Facts], worst: Peak) -> Plan:
         if block.home is not None:
             for tensor, start in block.starts.items():
                 placements[tensor] = replace(block.home, offset=block.home.offset + start)
-    for block, offset in zip(blocks, offsets, strict=True):
-        for tensor, start in block.starts.items():
-            placements[tensor] = Placement(Space.WORKSPACE, offset=offset + start)
+    begins = {
+        tensor: offset + start
+        for block, offset in zip(blocks, offsets, strict=True)
+        for tensor, start in block.starts.items()
+    }
+    for tensor, offset in begins.items():
+        if tensor < len(placements):
+            placements[tensor] = Placement(Space.WORKSPACE, offset=offset)
     placed = _Offsets(layout, tuple(placements))
     steps = tuple(
-        _step(placed, number, facts.get(number, NO_FACTS))
+        replace(
+            _step(placed, number, facts.get(number, NO_FACTS)),
+            scratch=layout.scratch(number, begins),
+        )
         for number in layout.order if number not in layout.views
     )
     return Plan(

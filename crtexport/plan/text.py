@@ -42,6 +42,9 @@ def _how(step: Step | None) -> str:
         return " (view)"
     words = ["in place"] if step.in_place else []
     words += ["backwards"] if step.backward else []
+    if step.scratch is not None:
+        end = step.scratch.offset + step.scratch.nbytes
+        words.append(f"scratch {step.scratch.offset} to {end}")
     return f" ({', '.join(words)})" if words else ""
 
 

@@ -16,12 +16,12 @@ from crtexport.kernels.ir import Kernel
 from crtexport.kernels.registry import (
     SCALAR_OF,
     Context,
-    Derived,
     InputTensor,
     Lowered,
     OutputTensor,
 )
 from crtexport.kernels.verify import verify
+from tests.lowered import bound
 
 Array = npt.NDArray[np.generic]
 Values = dict[int, Array]
@@ -61,16 +61,13 @@ def steps(graph: Graph, values: Values) -> Iterator[Step]:
 
 
 def _arrays(graph: Graph, node: Node, lowered: Lowered, values: Values) -> list[Array]:
-    arrays = []
-    for arg in lowered.args:
-        match arg:
-            case InputTensor(position):
-                array = values[graph.required(node, position)]
-            case OutputTensor(position):
-                array = values[node.outputs[position]]
-            case Derived():
-                array = arg.values
-        arrays.append(array.reshape(-1))
+    def tensor(arg: InputTensor | OutputTensor) -> Array:
+        output = isinstance(arg, OutputTensor)
+        return values[
+            node.outputs[arg.position] if output else graph.required(node, arg.position)
+        ]
+
+    arrays = [array.reshape(-1) for array in bound(lowered, tensor)]
     # Kernels see truth values as the bytes that they are, and what they only copy as words.
     return [
         array.view(_NUMPY[buffer.dtype])

@@ -30,12 +30,13 @@ from crtexport.kernels.inplace import InPlaceFacts, kernel_facts
 from crtexport.kernels.interp import run
 from crtexport.kernels.ir import Kernel, Scalar
 from crtexport.kernels.proof import ReplayProof
-from crtexport.kernels.registry import Derived, InputTensor, Lowered, OutputTensor
+from crtexport.kernels.registry import InputTensor, Lowered, OutputTensor
 from crtexport.kernels.replay import Replay
 from crtexport.kernels.reverse import backwards
 from crtexport.kernels.step import lower_step
 from crtexport.kernels.verify import verify
 from crtexport.plan.model import Freedom, Move, Step
+from tests.lowered import bound
 from tests.plan.graphs import GraphBuilder, Q
 
 FACTS = InPlaceFacts()
@@ -150,16 +151,10 @@ def right_at(graph: Graph, step: Step, position: int, distance: int) -> bool:
 
 
 def _run(lowered: Lowered, values: list[np.ndarray], output: np.ndarray) -> None:
-    buffers = []
-    for arg in lowered.args:
-        match arg:
-            case InputTensor(position):
-                buffers.append(values[position])
-            case OutputTensor():
-                buffers.append(output)
-            case Derived():
-                buffers.append(arg.values)
-    run(lowered.kernel, buffers)
+    def tensor(arg: InputTensor | OutputTensor) -> np.ndarray:
+        return output if isinstance(arg, OutputTensor) else values[arg.position]
+
+    run(lowered.kernel, bound(lowered, tensor))
 
 
 def test_copies_are_told_as_stretches() -> None:

@@ -9,9 +9,10 @@ import numpy.typing as npt
 
 from crtexport.ir.graph import Graph
 from crtexport.kernels.interp import run
-from crtexport.kernels.registry import Derived, InputTensor, OutputTensor
+from crtexport.kernels.registry import InputTensor, OutputTensor
 from crtexport.kernels.step import lower_step
 from crtexport.plan import Placement, Plan, Space, Step
+from tests.lowered import bound
 
 Array = npt.NDArray[Any]
 
@@ -64,13 +65,11 @@ def execute_planned(graph: Graph, plan: Plan, inputs: list[Array]) -> list[Array
 def run_step(graph: Graph, step: Step, values: dict[int, Array]) -> None:
     """Computes the outputs of a step's node, which are in ``values`` already, in place."""
     node, lowered = graph.nodes[step.node], lower_step(graph, step)
-    buffers: list[Array] = []
-    for arg in lowered.args:
-        match arg:
-            case InputTensor(position):
-                buffers.append(values[graph.required(node, position)])
-            case OutputTensor(position):
-                buffers.append(values[node.outputs[position]])
-            case Derived():
-                buffers.append(arg.values)
-    run(lowered.kernel, buffers)
+
+    def tensor(arg: InputTensor | OutputTensor) -> Array:
+        output = isinstance(arg, OutputTensor)
+        return values[
+            node.outputs[arg.position] if output else graph.required(node, arg.position)
+        ]
+
+    run(lowered.kernel, bound(lowered, tensor))

@@ -16,12 +16,13 @@ from crtexport.firmware.board import load_board
 from crtexport.importers import load
 from crtexport.ir.graph import Graph
 from crtexport.kernels import families, interp
-from crtexport.kernels.registry import Context, Derived, InputTensor, Lowered, OutputTensor
+from crtexport.kernels.registry import Context, InputTensor, Lowered, OutputTensor
 from crtexport.kernels.verify import verify
 from crtexport.mlf.reader import open_package
 from crtexport.schedules import dot_products, lower, windows
 from crtexport.schedules.steps import ARM_DSP, SCALAR, Step
 from tests.differential.network import interpret
+from tests.lowered import bound
 from tests.support import require
 from tests.tflite_builder import ModelBuilder
 
@@ -107,17 +108,15 @@ def run(graph: Graph, lowered: Lowered, value: Array) -> Array:
     verify(lowered.kernel)
     type_ = graph.type(node.outputs[0])
     output = np.zeros(type_.shape, np.int8)
-    buffers: list[Array] = []
-    for arg in lowered.args:
-        if isinstance(arg, InputTensor):
-            constant = graph.constant(graph.required(node, arg.position))
-            tensor = graph.required(node, arg.position)
-            buffers.append(value if constant is None else constant.array(graph.type(tensor)))
-        elif isinstance(arg, OutputTensor):
-            buffers.append(output)
-        elif isinstance(arg, Derived):
-            buffers.append(arg.values)
-    interp.run(lowered.kernel, [b.reshape(-1) for b in buffers])
+
+    def tensor(arg: InputTensor | OutputTensor) -> Array:
+        if isinstance(arg, OutputTensor):
+            return output
+        number = graph.required(node, arg.position)
+        constant = graph.constant(number)
+        return value if constant is None else constant.array(graph.type(number))
+
+    interp.run(lowered.kernel, [b.reshape(-1) for b in bound(lowered, tensor)])
     return output
 
 
