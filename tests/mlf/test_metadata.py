@@ -18,7 +18,7 @@ from crtexport.ir.types import ConstantRef, DType, TensorType
 from crtexport.mlf.contents import plan_data
 from crtexport.mlf.reader import open_package
 from crtexport.mlf.writer import write_package
-from crtexport.plan.model import Placement, Plan, Space, Step
+from crtexport.plan.model import Placement, Plan, Scratch, Space, Step
 from tests.mlf.consumers import complaints
 from tests.mlf.support import QUANTIZED, artifact, calling, contents, info, tar_of
 
@@ -174,17 +174,18 @@ def test_the_plan_as_data() -> None:
         inputs=(0,), outputs=(3,),
     )
     plan = Plan(
-        steps=(Step(0), Step(1, in_place=((0, 0),))),
+        steps=(Step(0), Step(1, in_place=((0, 0),), scratch=Scratch(32, 8))),
         placements=(
             Placement(Space.INPUT), Placement(Space.CONSTANT, 1),
             Placement(Space.WORKSPACE, offset=16), Placement(Space.OUTPUT),
         ),
-        workspace_size=20, alignment=16,
+        workspace_size=40, alignment=16,
     )
     data = plan_data(graph, plan)
-    assert data["workspace_bytes"] == 20
+    assert data["workspace_bytes"] == 40
     assert [(t["tensor"], t["space"], t["offset"]) for t in data["tensors"]] == [
         ("in", "input", 0), ("mid", "workspace", 16), ("out", "output", 0)
     ]
-    assert data["steps"][0] == {"node": "first", "in_place": []}
+    assert data["steps"][0] == {"node": "first", "in_place": [], "scratch": None}
     assert data["steps"][1]["in_place"] == [[0, 0]]
+    assert data["steps"][1]["scratch"] == {"offset": 32, "bytes": 8}
