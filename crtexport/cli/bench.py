@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
 
 import click
 
+from crtexport.cli import bench_host as bench_host_cli
 from crtexport.cli.options import FILE, with_output
 from crtexport.cli.output import Output
 from crtexport.cli.results import read_arrays
 from crtexport.firmware.run import DEFAULT_TIMEOUT
+from crtexport.pipeline import resolve_board
 from crtexport.report import chart
 from crtexport.report.bench import Bench, bench
+from crtexport.report.host import HostBench, bench_host
 from crtexport.report.peers import provenance
 
 _LONGEST_NAME = 36
@@ -42,6 +46,10 @@ _LONGEST_NAME = 36
     help="Draw the instructions of layers, and those of others, into this file.",
 )
 @click.option(
+    "--onnx", type=FILE, metavar="FILE.onnx",
+    help="On this computer: the same network, for a comparison with ONNX Runtime.",
+)
+@click.option(
     "--timeout", type=click.FloatRange(min=0, min_open=True), default=DEFAULT_TIMEOUT,
     show_default=True, metavar="SECONDS", help="How long one boot may take.",
 )
@@ -49,34 +57,47 @@ _LONGEST_NAME = 36
 def command(
     out: Output, models: tuple[Path, ...], boards: tuple[str, ...],
     emit: Literal["c", "llvm"] | None, optimize: Literal["size", "balanced", "speed"] | None,
-    given: Path | None, picture: Path | None, timeout: float,
+    given: Path | None, picture: Path | None, onnx: Path | None, timeout: float,
 ) -> None:
     """Export each MODEL for each board, run its firmware in QEMU and measure it.
 
     Instructions are counted by QEMU, exactly: they are no cycles. Where others' figures are
-    recorded for the very same file and board, they stand beside ours.
+    recorded for the very same file and board, they stand beside ours. For boards that are this
+    computer, the CPU time is compared with that of LiteRT and, with --onnx, of ONNX Runtime.
     """
     if picture is not None:
         chart.check(picture)
+    if onnx is not None and len(models) > 1:
+        raise click.UsageError("--onnx goes with one model")
     inputs = read_arrays(given)
-    results = []
+    results: list[Bench] = []
+    timed: list[HostBench] = []
     with out.steps() as step:
-        for model in models:
-            for board in boards:
-                step(f"measure {model.name} on {board}")
+        for model, board in itertools.product(models, map(resolve_board, boards)):
+            step(f"measure {model.name} on {board.name}")
+            if board.hosted:
+                timed.append(bench_host(
+                    model, board=board, emit=emit, optimize=optimize, inputs=inputs, onnx=onnx
+                ))
+            else:
                 results.append(bench(
                     model, board=board, emit=emit, optimize=optimize, inputs=inputs,
                     timeout=timeout,
                 ))
+    for host_result in timed:
+        bench_host_cli.show(out, host_result)
     for result in results:
         _show(out, result)
     if len(results) > 1:
         _summary(out, results)
     _peers_note(out, results)
-    if picture is not None:
+    if picture is not None and results:
         chart.draw(results, picture)
         out.line(f"chart: {picture}")
-    out.result({"benches": [_data(result) for result in results]})
+    out.result({
+        "benches": [_data(result) for result in results],
+        "timings": [bench_host_cli.data(result) for result in timed],
+    })
 
 
 def _data(result: Bench) -> dict[str, Any]:

@@ -1,0 +1,34 @@
+"""The part of ``crtexport bench`` that times models on this computer."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+from crtexport.cli.output import Output
+from crtexport.report.host import HostBench
+
+
+def data(result: HostBench) -> dict[str, Any]:
+    """The result for JSON; times in nanoseconds."""
+    return dataclasses.asdict(result)
+
+
+def show(out: Output, result: HostBench) -> None:
+    """A table of times, in microseconds of CPU time per inference."""
+    out.table(
+        f"{result.model} on {result.board}, {result.emit}, {result.optimize}: CPU time of one "
+        f"thread, medians of {result.rounds} rounds with quartiles",
+        ("", "µs per inference", "from", "to", "ours takes", "from", "to"),
+        [
+            (t.name, _us(t.median), _us(t.low), _us(t.high), f"{t.ratio:.2f}×",
+             f"{t.ratio_low:.2f}", f"{t.ratio_high:.2f}")
+            for t in result.timings
+        ],
+    )
+    for text in result.missing:
+        out.line(f"not there: {text}")
+
+
+def _us(nanoseconds: float) -> str:
+    return f"{nanoseconds / 1000:.1f}"

@@ -1,0 +1,169 @@
+"""How fast an exported model is on this computer, beside LiteRT and ONNX Runtime.
+
+CPU time of one thread, batches of all runtimes in turns in one process
+(:mod:`crtexport.report.host_worker`): what else the computer does then disturbs all alike, and the
+ratios hold where the times don't.
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+import subprocess
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from crtexport import pipeline
+from crtexport.errors import CrtExportError, RunFailedError, ToolMissingError
+from crtexport.firmware.board_schema import Board
+from crtexport.firmware.toolchain import log_tail, run_tool
+from crtexport.mlf import layout
+from crtexport.mlf.arrays import Array, bind_inputs, key_of, pattern_inputs
+from crtexport.mlf.reader import Package, open_package
+from crtexport.pipeline import Emit, Optimize
+from crtexport.simulation.reference import RuntimeName, find_runtime
+
+OURS = "crtexport"
+ROUNDS = 31
+_BATCH_NS = 2_000_000
+_WORKER = Path(__file__).with_name("host_worker.py")
+_RUNTIMES: tuple[RuntimeName, ...] = ("ai-edge-litert", "tflite-runtime")
+
+
+@dataclass(frozen=True)
+class Timing:
+    """Nanoseconds of CPU time per inference: median, and the quartiles of all rounds.
+
+    ``ratio`` is the median of ours divided by this one's in the same round, ``ratio_low`` and
+    ``ratio_high`` its quartiles.
+    """
+
+    name: str
+    median: float
+    low: float
+    high: float
+    ratio: float
+    ratio_low: float
+    ratio_high: float
+
+
+@dataclass(frozen=True)
+class HostBench:
+    """One network on this computer; ``missing`` says why a runtime could not be asked."""
+
+    model: str
+    board: str
+    emit: Emit
+    optimize: Optimize
+    rounds: int
+    timings: tuple[Timing, ...]
+    missing: tuple[str, ...]
+
+
+def bench_host(
+    model: Path | str, *, board: Board | Path | str = "host", emit: Emit | None = None,
+    optimize: Optimize | None = None, inputs: Mapping[str, Array] | None = None,
+    onnx: Path | None = None, rounds: int = ROUNDS,
+) -> HostBench:
+    """Exports ``model`` for a board that is this computer and times it beside other runtimes.
+
+    LiteRT is asked if ``model`` is a .tflite file, ONNX Runtime if ``onnx`` is the same network in
+    its format; both run under the Python that ``CRTEXPORT_LITERT_PYTHON`` names, or this one.
+    """
+    chosen = pipeline.resolve_board(board)
+    if not chosen.hosted:
+        raise CrtExportError("this board is not this computer", location=chosen.name)
+    with tempfile.TemporaryDirectory(prefix="crtexport-") as name:
+        folder = Path(name)
+        exported = pipeline.export(
+            model, board=chosen, emit=emit, optimize=optimize, output=folder / "bench.tar"
+        )
+        package = open_package(exported.path)
+        samples = (
+            pattern_inputs(package.inputs) if inputs is None
+            else bind_inputs(package.inputs, inputs)
+        )
+        row = samples.rows[0]
+        arrays = {str(i): row[key_of(t)] for i, t in enumerate(package.inputs)}
+        np.savez(folder / "inputs.npz", **arrays)
+        answer = _time({
+            "library": str(_link(package, chosen, folder)),
+            "run": f"tvmgen_{package.module}_run",
+            "outputs": [tensor.nbytes for tensor in package.outputs],
+            "inputs": str(folder / "inputs.npz"),
+            "tflite": str(Path(model).resolve()) if _is_tflite(Path(model)) else None,
+            "onnx": None if onnx is None else str(onnx.resolve()),
+            "rounds": rounds,
+            "batch_ns": _BATCH_NS,
+        })
+    times: dict[str, list[float]] = answer["times"]
+    return HostBench(
+        model=exported.graph.source, board=chosen.name, emit=exported.emit,
+        optimize=optimize or chosen.optimize, rounds=rounds,
+        timings=tuple(_timing(name, values, times[OURS]) for name, values in times.items()),
+        missing=tuple(f"{what}: {why}" for what, why in answer["missing"].items()),
+    )
+
+
+def _is_tflite(path: Path) -> bool:
+    with path.open("rb") as stream:
+        return stream.read(8)[4:] == b"TFL3"
+
+
+def _link(package: Package, board: Board, folder: Path) -> Path:
+    """The package as a shared library, by the board's own compiler."""
+    package.extract(folder)
+    library = folder / "model.so"
+    inputs = [
+        *(layout.library(name) for name in package.objects),
+        *(layout.source(name) for name in package.sources),
+    ]
+    run_tool(
+        [
+            *board.toolchain.compiler, "-shared", "-fPIC", "-O2", "-ffp-contract=off",
+            *board.cpu.cflags, f"-I{layout.INCLUDE_DIR}", f"-I{layout.RUNTIME_INCLUDE_DIR}",
+            "-o", library.name, *inputs,
+        ],
+        cwd=folder, what="linking the model",
+    )
+    return library
+
+
+def _python() -> str:
+    for name in _RUNTIMES:
+        try:
+            return find_runtime(name).python
+        except ToolMissingError as error:
+            missing = error
+    raise missing
+
+
+def _time(job: dict[str, Any]) -> dict[str, Any]:
+    done = subprocess.run(
+        [_python(), str(_WORKER)], input=json.dumps(job).encode(), capture_output=True, check=False
+    )
+    if done.returncode:
+        raise RunFailedError(
+            "timing failed; the last words were:\n"
+            + log_tail(done.stderr.decode("utf-8", "replace"))
+        )
+    answer: dict[str, Any] = json.loads(done.stdout)
+    return answer
+
+
+def _timing(name: str, values: Sequence[float], ours: Sequence[float]) -> Timing:
+    ratios = [mine / other for mine, other in zip(ours, values, strict=True)]
+    return Timing(name, *_spread(values), *_spread(ratios))
+
+
+def _spread(values: Sequence[float]) -> tuple[float, float, float]:
+    """Median and quartiles."""
+    if len(values) == 1:
+        return values[0], values[0], values[0]
+    low, _, high = statistics.quantiles(values, n=4)
+    return statistics.median(values), low, high
