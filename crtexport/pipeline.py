@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import crtexport
 from crtexport import importers, passes, plan, schedules
@@ -32,7 +32,9 @@ from crtexport.plan import svg
 from crtexport.plan import text as plan_text
 from crtexport.plan.model import Plan
 from crtexport.resources import templates_dir
-from crtexport.target import Target
+
+if TYPE_CHECKING:
+    from crtexport.backends.llvm_compile import Compiler
 
 Emit = Literal["c", "llvm"]
 Optimize = Literal["size", "balanced", "speed"]
@@ -116,15 +118,30 @@ def export(
     model: Path | str | Graph, *, board: Board | Path | str = "host", output: Path | None = None,
     emit: Emit | None = None, optimize: Optimize | None = None,
     workspace: Literal["static", "caller"] = "static", rounding: str = "double",
-    module_name: str | None = None, system_lib: bool = True, progress: Progress | None = None,
+    module_name: str | None = None, system_lib: bool = True,
+    llvm_options: Sequence[str] = (), llvm_timeout: float | None = None,
+    keep_failed: Path | None = None, jobs: int | None = None, progress: Progress | None = None,
 ) -> Exported:
     """Exports a model for a board as a Model Library Format package.
 
-    ``output`` defaults to ``<module>-<board>.tar`` in the current folder. Raises CrtExportError
-    for anything that can't be exported, before a byte of the package is written.
+    ``output`` defaults to ``<module>-<board>.tar`` in the current folder. For objects,
+    ``llvm_options`` are LLVM's own, beside the board's; ``llvm_timeout`` is how many seconds it
+    may take for one of them, ``jobs`` how many are made at once, and ``keep_failed`` the folder
+    for the text of those on which LLVM fails. Raises CrtExportError for anything that can't be
+    exported, before a byte of the package is written.
     """
     say = progress or (lambda _: None)
     target_board = resolve_board(board)
+    chosen: Emit = emit or target_board.backend
+    level: Optimize = optimize or target_board.optimize
+    compiler = None
+    if chosen == "llvm":
+        compiler = _compiler(target_board, level, llvm_options, llvm_timeout, keep_failed, jobs)
+    elif llvm_options:
+        raise CrtExportError(
+            "C sources are exported, in which LLVM has no part", location="--llvm-option",
+            hint="export objects with --emit llvm, or leave the option out",
+        )
     say("load")
     graph = model if isinstance(model, Graph) else load(model, rounding=rounding)
     prepared = prepare(
@@ -133,17 +150,16 @@ def export(
     )
     artifact = prepared.artifact
     check_budget(target_board, _usage(artifact, 0), _known_boards())
-    chosen: Emit = emit or target_board.backend
-    level: Optimize = optimize or target_board.optimize
     say(f"generate {chosen}")
-    sources, objects = _emit(artifact, target_board.target, chosen, level)
+    sources = {} if compiler else emit_c(artifact)
+    objects = compiler.objects(artifact) if compiler else {}
     if objects:
         check_budget(target_board, _usage(artifact, _code_size(objects)), _known_boards())
     path = output or Path(f"{artifact.module}-{target_board.name}.tar")
     say("package")
     write_package(path, PackageContents(
         artifact=artifact, target=target_board.target, board=target_board.to_data(),
-        info=_info(prepared, chosen, level, objects), header=emit_header(artifact),
+        info=_info(prepared, chosen, level, objects, compiler), header=emit_header(artifact),
         graph_text=graph_text.dump(prepared.graph), sources=sources, objects=objects,
         runtime_headers=runtime_headers(),
     ))
@@ -157,16 +173,20 @@ def _known_boards() -> Iterator[Board]:
     yield from list_boards()
 
 
-def _emit(
-    artifact: Artifact, target: Target, emit: Emit, optimize: Optimize
-) -> tuple[dict[str, str], dict[str, bytes]]:
-    if emit == "c":
-        return emit_c(artifact), {}
+def _compiler(
+    board: Board, optimize: Optimize, options: Sequence[str], timeout: float | None,
+    keep_failed: Path | None, jobs: int | None,
+) -> Compiler:
     # Imported here so that exporting C works where LLVM is not installed.
-    from crtexport.backends.llvm_module import emit_llvm  # noqa: PLC0415
-    from crtexport.backends.llvm_worker import compile_modules  # noqa: PLC0415
+    from crtexport.backends import llvm_compile  # noqa: PLC0415
 
-    return {}, compile_modules(emit_llvm(artifact, target, optimize), target, optimize)
+    return llvm_compile.Compiler(
+        board.target, optimize,
+        options=((f"board {board.name}: llvm_options", board.llvm_options),
+                 ("--llvm-option", options)),
+        timeout=llvm_compile.TIMEOUT if timeout is None else timeout,
+        keep_failed=keep_failed, jobs=jobs,
+    )
 
 
 def _code_size(objects: dict[str, bytes]) -> int:
@@ -187,13 +207,18 @@ def _usage(artifact: Artifact, code: int) -> Usage:
 
 
 def _info(
-    prepared: Prepared, emit: Emit, optimize: Optimize, objects: dict[str, bytes]
+    prepared: Prepared, emit: Emit, optimize: Optimize, objects: dict[str, bytes],
+    compiler: Compiler | None,
 ) -> PackageInfo:
     graph = prepared.graph
+    tools = {"crtexport": crtexport.__version__}
+    if compiler:
+        tools["llvm"] = compiler.version()
     return PackageInfo(
         emit=emit, undefined=_undefined(objects), optimize=optimize, rounding=graph.rounding.value,
         source=graph.source, source_sha256=graph.sha256,
-        plan=plan_data(graph, prepared.plan), tools={"crtexport": crtexport.__version__},
+        plan=plan_data(graph, prepared.plan), tools=tools,
+        llvm_options=compiler.options if compiler else (),
     )
 
 

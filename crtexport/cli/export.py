@@ -46,6 +46,22 @@ from crtexport.cli.run import run_and_show
     "--no-system-lib", is_flag=True,
     help="Leave out TVMSystemLibEntryPoint, for firmware that links several packages.",
 )
+@click.option(
+    "--llvm-option", "llvm_options", multiple=True, metavar="-NAME[=VALUE]",
+    help="An option of LLVM's own, as in --llvm-option=-unroll-threshold=100; may come repeatedly.",
+)
+@click.option(
+    "--llvm-timeout", type=click.FloatRange(min=0, min_open=True), metavar="SECONDS",
+    help="How long LLVM may take for one object.",
+)
+@click.option(
+    "--keep-failed", type=FILE, metavar="FOLDER",
+    help="Where to keep the text of modules on which LLVM fails.",
+)
+@click.option(
+    "-j", "--jobs", type=click.IntRange(min=1), metavar="N",
+    help="How many objects to make at once; the bytes don't depend on it.",
+)
 @click.option("--run", "run_it", is_flag=True, help="Then build and run the board's firmware.")
 @click.option(
     "--input", "given", type=FILE, metavar="FILE.npz",
@@ -57,7 +73,8 @@ def command(
     emit: Literal["c", "llvm"] | None,
     optimize: Literal["size", "balanced", "speed"] | None,
     workspace: Literal["static", "caller"], rounding: str, module_name: str | None,
-    no_system_lib: bool, run_it: bool, given: Path | None,
+    no_system_lib: bool, llvm_options: tuple[str, ...], llvm_timeout: float | None,
+    keep_failed: Path | None, jobs: int | None, run_it: bool, given: Path | None,
 ) -> None:
     """Export MODEL (model.json or .tflite) as a package for a board."""
     if given is not None and not run_it:
@@ -65,7 +82,9 @@ def command(
     with out.steps() as step:
         exported = pipeline.export(
             model, board=board, output=output, emit=emit, optimize=optimize, workspace=workspace,
-            rounding=rounding, module_name=module_name, system_lib=not no_system_lib, progress=step,
+            rounding=rounding, module_name=module_name, system_lib=not no_system_lib,
+            llvm_options=llvm_options, llvm_timeout=llvm_timeout, keep_failed=keep_failed,
+            jobs=jobs, progress=step,
         )
     _show(out, exported)
     data = _data(exported)

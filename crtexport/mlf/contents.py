@@ -38,6 +38,7 @@ class PackageInfo(TypedDict):
     emit: Literal["c", "llvm"]
     undefined: tuple[str, ...]
     optimize: NotRequired[str]
+    llvm_options: NotRequired[tuple[str, ...]]
     rounding: NotRequired[str]
     source: NotRequired[str]
     source_sha256: NotRequired[str]

@@ -123,6 +123,7 @@ def _module_section(contents: PackageContents) -> metadata.ModuleSection:
         source_sha256=info.get("source_sha256", ""),
         rounding=info.get("rounding", ""),
         optimize=info.get("optimize", ""),
+        llvm_options=info.get("llvm_options", ()),
         inputs=tuple(map(_tensor, artifact.inputs)),
         outputs=tuple(map(_tensor, artifact.outputs)),
         workspace=_workspace(artifact),

@@ -132,6 +132,7 @@ class ModuleSection(_Model):
     source_sha256: str = ""
     rounding: str = ""
     optimize: str = ""
+    llvm_options: tuple[str, ...] = ()
     inputs: tuple[Tensor, ...]
     outputs: tuple[Tensor, ...]
     workspace: Workspace

@@ -26,10 +26,10 @@ from crtexport.artifact.model import (
     ScalarArg,
     WorkspaceArg,
 )
+from crtexport.backends.llvm_compile import compile_modules
 from crtexport.backends.llvm_kernel import print_kernel
 from crtexport.backends.llvm_module import emit_llvm
 from crtexport.backends.llvm_types import ModuleText, literal, value_type
-from crtexport.backends.llvm_worker import compile_modules
 from crtexport.ir.types import ConstantRef, DType, TensorType
 from crtexport.kernels.build import KernelBuilder, add, cast, clamp, const, load, mul, shr
 from crtexport.kernels.ir import Const, Kernel, Scalar

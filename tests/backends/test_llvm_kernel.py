@@ -8,9 +8,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from crtexport.backends.llvm_compile import compile_modules
 from crtexport.backends.llvm_kernel import print_kernel
 from crtexport.backends.llvm_types import ModuleText, normalized_triple
-from crtexport.backends.llvm_worker import compile_modules
 from crtexport.errors import CrtExportError
 from crtexport.kernels import build
 from crtexport.kernels.build import KernelBuilder, const, load

@@ -11,8 +11,8 @@ import pytest
 
 from crtexport.artifact import abi
 from crtexport.artifact.model import Artifact, Call, Constant, RegistryEntry
+from crtexport.backends.llvm_compile import compile_modules
 from crtexport.backends.llvm_module import emit_llvm
-from crtexport.backends.llvm_worker import compile_modules
 from crtexport.errors import CrtExportError
 from crtexport.ir.types import ConstantRef
 from crtexport.kernels.ir import Scalar

@@ -218,7 +218,7 @@ _EXPORT = """
 import hashlib, sys
 from tests.backends.llvm_support import TARGETS, model
 from crtexport.backends.llvm_module import emit_llvm
-from crtexport.backends.llvm_worker import compile_modules
+from crtexport.backends.llvm_compile import compile_modules
 target = TARGETS[sys.argv[1]]
 data = compile_modules(emit_llvm(model(), target, "speed"), target, "speed", jobs=int(sys.argv[2]))
 for name, content in data.items():

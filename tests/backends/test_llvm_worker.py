@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from crtexport.backends import llvm_worker
+from crtexport.backends import llvm_pool, llvm_worker
+from crtexport.backends.llvm_compile import compile_modules
 from crtexport.backends.llvm_elf import deactivate_sections
 from crtexport.backends.llvm_module import emit_llvm
-from crtexport.backends.llvm_worker import compile_modules
+from crtexport.backends.llvm_pool import POOL
 from crtexport.errors import CrtExportError, ToolMissingError
 from tests.backends.llvm_support import TARGETS, elf, model, objects
 
@@ -21,6 +23,14 @@ CANNOT_SELECT = (
     "  %x = call i32 @llvm.arm.mve.vmldava.v16i8(i32 0, i32 0, i32 0, i32 0, <16 x i8> %a,"
     " <16 x i8> %a)\n  ret i32 %x\n}\n"
 )
+
+
+@pytest.fixture
+def fresh(monkeypatch: pytest.MonkeyPatch) -> Iterator[pytest.MonkeyPatch]:
+    """Starts and ends without workers that somebody has used."""
+    POOL.close()
+    yield monkeypatch
+    POOL.close()
 
 
 def test_fatal_errors_of_llvm_name_module_and_function() -> None:
@@ -40,22 +50,84 @@ def test_text_that_llvm_rejects_is_an_error() -> None:
         compile_modules({"x_lib0.ll": "define void @f( {"}, TARGETS["m4"], "size")
 
 
-def test_the_first_failing_module_is_reported_and_others_compile_around_it() -> None:
+@pytest.mark.parametrize("jobs", [1, 3])
+def test_all_failing_modules_are_named_and_others_compile_around_them(jobs: int) -> None:
     modules = {"a.ll": GOOD, "b.ll": CANNOT_SELECT, "c.ll": "nonsense", "d.ll": GOOD}
-    for jobs in (1, 3):
-        with pytest.raises(CrtExportError, match=r"b\.ll"):
-            compile_modules(modules, TARGETS["m4"], "size", jobs=jobs)
+    with pytest.raises(CrtExportError, match=r"b\.ll") as caught:
+        compile_modules(modules, TARGETS["m4"], "size", jobs=jobs)
+    assert caught.value.hint == "1 more failed: c.ll"
 
 
 @pytest.mark.parametrize("code", ["import os; os.kill(os.getpid(), 11)", "raise SystemExit(3)"])
-def test_a_crash_is_an_error(code: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(llvm_worker, "_COMMAND", (sys.executable, "-c", code))
-    with pytest.raises(CrtExportError, match=r"x\.ll: LLVM ended (by signal SIGSEGV|with exit)"):
+def test_a_crash_is_an_error(code: str, fresh: pytest.MonkeyPatch) -> None:
+    fresh.setattr(llvm_pool, "_COMMAND", (sys.executable, "-c", code))
+    with pytest.raises(
+        CrtExportError, match=r"x\.ll: LLVM ended while it started (by signal SIGSEGV|with exit)"
+    ):
         compile_modules({"x.ll": "; nothing\n" * 10000}, TARGETS["m4"], "size")
 
 
+HANGS = """
+import time
+from crtexport.backends import llvm_pool, llvm_worker
+compile = llvm_worker._compile
+def patient(llvm, request, text):
+    while "; for ever" in text:
+        time.sleep(1)
+    return compile(llvm, request, text)
+llvm_worker._compile = patient
+llvm_worker.main()
+"""
+SLOW = "define internal i32 @slow(i32 %a) {\n  ; for ever\n  ret i32 %a\n}\n"
+CALLER = "define i32 @run() {\n  %x = call i32 @slow(i32 1)\n  ret i32 %x\n}\n"
+
+
+def test_a_hanging_worker_is_an_error_that_names_the_function(
+    fresh: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    fresh.setattr(llvm_pool, "_COMMAND", (sys.executable, "-c", HANGS))
+    modules = {"a.ll": GOOD, "slow.ll": GOOD + SLOW + CALLER, "z.ll": GOOD}
+    kept = tmp_path / "kept"
+    with pytest.raises(
+        CrtExportError, match=r"slow\.ll → slow: LLVM had not finished after 1.5 seconds"
+    ) as caught:
+        compile_modules(
+            modules, TARGETS["m4"], "size", jobs=2, timeout=1.5, keep_failed=kept
+        )
+    assert caught.value.hint == f"its text is in {kept / 'slow.slow.ll'}"
+    assert sorted(path.name for path in kept.iterdir()) == ["slow.ll", "slow.slow.ll"]
+    assert (kept / "slow.ll").read_text() == modules["slow.ll"]
+    alone = (kept / "slow.slow.ll").read_text()
+    assert "; for ever" in alone
+    assert alone.count("unreachable") == 2
+
+
+def test_the_text_that_llvm_crashes_on_is_kept(tmp_path: Path) -> None:
+    with pytest.raises(CrtExportError, match="bad_kernel: LLVM ended"):
+        compile_modules(
+            {"b.ll": GOOD + CANNOT_SELECT}, TARGETS["m4"], "size", keep_failed=tmp_path
+        )
+    alone = (tmp_path / "b.bad_kernel.ll").read_text()
+    with pytest.raises(CrtExportError, match="LLVM ended"):
+        compile_modules({"again.ll": alone}, TARGETS["m4"], "size")
+
+
+def test_a_folder_that_can_not_be_written_is_an_error(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.touch()
+    with pytest.raises(CrtExportError, match="LLVM's input can't be kept"):
+        compile_modules({"c.ll": "nonsense"}, TARGETS["m4"], "size", keep_failed=file)
+
+
+def test_nonsensical_numbers_are_refused() -> None:
+    with pytest.raises(CrtExportError, match="0 seconds"):
+        compile_modules({"a.ll": GOOD}, TARGETS["m4"], "size", timeout=0)
+    with pytest.raises(CrtExportError, match="0 processes"):
+        compile_modules({"a.ll": GOOD}, TARGETS["m4"], "size", jobs=0)
+
+
 def test_without_llvmlite_the_error_says_what_to_do(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, fresh: pytest.MonkeyPatch
 ) -> None:
     blocker = (
         "import sys\n"
@@ -66,20 +138,23 @@ def test_without_llvmlite_the_error_says_what_to_do(
         "sys.meta_path.insert(0, Blocker())\n"
     )
     (tmp_path / "sitecustomize.py").write_text(blocker)
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    fresh.setenv("PYTHONPATH", str(tmp_path))
+    llvm_pool.known_options.cache_clear()
     with pytest.raises(ToolMissingError, match="No module named llvmlite") as caught:
         compile_modules({"x.ll": GOOD}, TARGETS["m4"], "size")
+    with pytest.raises(ToolMissingError, match="No module named llvmlite"):
+        llvm_pool.known_options()
     assert "--emit c" in str(caught.value)
     assert "pip install 'llvmlite" in str(caught.value)
     assert caught.value.exit_code == 3
 
 
 def test_workers_find_the_package_from_anywhere(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, fresh: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "llvmlite.py").write_text("raise SystemExit('the folder of the user was imported')")
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv("PYTHONPATH", raising=False)
+    fresh.chdir(tmp_path)
+    fresh.delenv("PYTHONPATH", raising=False)
     assert compile_modules({"x.ll": GOOD}, TARGETS["m4"], "size")["x.o"][:4] == b"\x7fELF"
 
 

@@ -14,8 +14,8 @@ import numpy as np
 import numpy.typing as npt
 
 from crtexport import pipeline
+from crtexport.backends.llvm_compile import compile_modules
 from crtexport.backends.llvm_module import emit_llvm
-from crtexport.backends.llvm_worker import compile_modules
 from crtexport.simulation.library import load_objects
 from crtexport.simulation.simulation import Simulation
 from tests.reference.digits import FOLDER, Digits, as_tflite

@@ -13,8 +13,8 @@ from crtexport.artifact.model import Artifact
 from crtexport.artifact.undefined import UNDEFINED_ALLOWED
 from crtexport.backends.c_header import emit_header
 from crtexport.backends.c_source import emit_c
+from crtexport.backends.llvm_compile import compile_modules
 from crtexport.backends.llvm_module import emit_llvm
-from crtexport.backends.llvm_worker import compile_modules
 from crtexport.errors import CrtExportError, RunFailedError, ToolMissingError
 from crtexport.mlf.contents import PackageContents, PackageInfo
 from crtexport.mlf.reader import Package, open_package

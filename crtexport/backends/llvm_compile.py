@@ -1,0 +1,187 @@
+"""From artifacts and LLVM modules to objects, in parallel, in processes of :mod:`.llvm_pool`."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from crtexport.artifact.model import Artifact
+from crtexport.backends.llvm_module import emit_llvm
+from crtexport.backends.llvm_pool import POOL, CrashError, check_options, llvm_version
+from crtexport.backends.llvm_types import normalized_triple
+from crtexport.errors import CrtExportError, ToolMissingError
+from crtexport.target import Target
+
+TIMEOUT = 600.0
+"""Seconds that LLVM may take for one module."""
+
+_DEFINITION = re.compile(
+    r"^(?P<head>define [^\n]*@(?P<name>[\w.$]+)\([^\n]*\{)\n.*?^\}$", re.DOTALL | re.MULTILINE
+)
+_SMALL = 1 << 16
+"""Text of modules that isn't worth a process of its own, which costs a quarter of a second."""
+
+
+class Compiler:
+    """Makes the objects of artifacts for one target, under one set of LLVM's options.
+
+    ``optimize`` is size, balanced or speed. ``options`` are groups of an origin and the options
+    from there; the rest is as in :func:`compile_modules`. Making a Compiler checks the options
+    (errors as in :func:`.llvm_pool.check_options`) and starts LLVM, so that it is there when the
+    first artifact is.
+    """
+
+    def __init__(
+        self, target: Target, optimize: str, *,
+        options: Sequence[tuple[str, Sequence[str]]] = (), jobs: int | None = None,
+        timeout: float = TIMEOUT, keep_failed: Path | None = None,
+    ) -> None:
+        self.options = check_options(options)
+        self._target, self._optimize = target, optimize
+        self._jobs, self._timeout, self._keep_failed = jobs, timeout, keep_failed
+        POOL.warm(self.options)
+
+    def objects(self, artifact: Artifact) -> dict[str, bytes]:
+        """The objects of ``artifact`` by file name; errors as of :func:`compile_modules`."""
+        return compile_modules(
+            emit_llvm(artifact, self._target, self._optimize), self._target, self._optimize,
+            llvm_options=self.options, jobs=self._jobs, timeout=self._timeout,
+            keep_failed=self._keep_failed,
+        )
+
+    def version(self) -> str:
+        """LLVM's version."""
+        return llvm_version(self.options)
+
+
+def compile_modules(
+    modules: Mapping[str, str], target: Target, optimize: str, *,
+    llvm_options: Sequence[str] = (), jobs: int | None = None, timeout: float = TIMEOUT,
+    keep_failed: Path | None = None,
+) -> dict[str, bytes]:
+    """File name of each module (``x_lib0.ll``) → its text, to ``x_lib0.o`` → its object.
+
+    ``optimize`` is size, balanced or speed; ``llvm_options`` are LLVM's own; ``jobs`` is the
+    number of worker processes, by default as many as are worth it. The bytes depend neither on
+    ``jobs`` nor on what else is compiled before or at the same time. A module takes at most
+    ``timeout`` seconds.
+
+    All modules are tried. Raises CrtExportError that names those that LLVM rejects, crashes on or
+    doesn't finish, and the function where that can be told; their text is then written into the
+    folder ``keep_failed``, if one is given. Raises ToolMissingError when llvmlite can't be
+    imported.
+    """
+    if timeout <= 0:
+        raise CrtExportError(f"{timeout:g} seconds are no time to wait for LLVM")
+    if jobs is not None and jobs < 1:
+        raise CrtExportError(f"{jobs} processes can't compile anything")
+    options = check_options([("llvm_options", llvm_options)])
+    job = _Job(options, _request(target, optimize), timeout)
+    largest_first = sorted(modules, key=lambda name: (-len(modules[name]), name))
+    if jobs is None:
+        worth = sum(len(text) > _SMALL for text in modules.values())
+        jobs = min(os.cpu_count() or 1, max(worth, 1))
+    with ThreadPoolExecutor(max(min(jobs, len(modules)), 1)) as threads:
+        tried = threads.map(lambda name: job.run(name, modules[name]), largest_first)
+        results = dict(zip(largest_first, tried, strict=True))
+    failures = [error for name in modules if isinstance(error := results[name], CrtExportError)]
+    if failures:
+        raise _failure(failures, modules, job, keep_failed)
+    return {
+        f"{Path(name).stem}.o": data
+        for name in modules
+        if isinstance(data := results[name], bytes)
+    }
+
+
+def _request(target: Target, optimize: str) -> dict[str, str]:
+    """What workers must know of a module's target; all of it is said without global state."""
+    return {
+        "triple": normalized_triple(target), "cpu": target.cpu,
+        "features": ",".join(target.features), "reloc": target.reloc, "abi": target.abi,
+        "optimize": optimize,
+    }
+
+
+class _Job:
+    """What all modules of one export have in common."""
+
+    def __init__(
+        self, options: tuple[str, ...], request: Mapping[str, str], timeout: float
+    ) -> None:
+        self._options, self._request, self._timeout = options, request, timeout
+
+    def run(self, name: str, text: str) -> bytes | CrtExportError:
+        """The object of module ``name``, or what is wrong with it, located there."""
+        try:
+            with POOL.worker(self._options) as worker:
+                return worker.compile(self._request, text, self._timeout)
+        except CrtExportError as error:
+            return error.within(name)
+
+
+def _failure(
+    failures: Sequence[CrtExportError], modules: Mapping[str, str], job: _Job,
+    folder: Path | None,
+) -> CrtExportError:
+    """One error for all of ``failures``: the first, with the names of the others in its hint."""
+    if missing := next((e for e in failures if isinstance(e, ToolMissingError)), None):
+        missing.location = ()
+        return missing
+    hints = []
+    for error in failures:
+        name, text = error.location[0], modules[error.location[0]]
+        _find_function(error, name, text, job)
+        if folder is not None:
+            hints.append(f"its text is in {_save(folder, error.location, text)}")
+    first, *others = failures
+    if others:
+        hints.append(
+            f"{len(others)} more failed: " + ", ".join(" → ".join(e.location) for e in others)
+        )
+    first.hint = "; ".join(filter(None, (first.hint, *hints))) or None
+    return first
+
+
+def _find_function(error: CrtExportError, name: str, text: str, job: _Job) -> None:
+    """Adds the function that LLVM fails on to the location, where LLVM didn't tell it.
+
+    That is found by compiling each function alone.
+    """
+    if not isinstance(error, CrashError) or len(error.location) > 1:
+        return
+    for function in _DEFINITION.finditer(text):
+        if isinstance(job.run(name, _only(function["name"], text)), CrashError):
+            error.location = (*error.location, function["name"])
+            return
+
+
+def _save(folder: Path, location: Sequence[str], text: str) -> Path:
+    """Writes the module, with all functions but the failing one emptied if that is known."""
+    stem = Path(location[0]).stem
+    path = folder / f"{stem}.ll"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+        if len(location) > 1:
+            path = folder / f"{stem}.{location[1]}.ll"
+            path.write_text(_only(location[1], text), encoding="utf-8")
+    except OSError as error:
+        raise CrtExportError(
+            f"LLVM's input can't be kept ({error.strerror})", location=str(folder)
+        ) from error
+    return path
+
+
+def _only(wanted: str, text: str) -> str:
+    """``text`` with one function visible and the bodies of all others emptied."""
+
+    def replaced(function: re.Match[str]) -> str:
+        if function["name"] == wanted:
+            return function[0].replace("define internal ", "define ", 1)
+        return f"{function['head']}\n  unreachable\n}}"
+
+    return _DEFINITION.sub(replaced, text)

@@ -1,0 +1,130 @@
+"""LLVM's own options (``-unroll-threshold=100``): read, compared and checked before any is set.
+
+LLVM keeps them in variables of the whole process and llvmlite takes unknown ones without a word.
+So they are only set in worker processes (:mod:`crtexport.backends.llvm_pool`), and a name must be
+among those that the installed LLVM lists. Whether a value fits, LLVM says itself when a worker
+sets it.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from crtexport.errors import CrtExportError
+
+_OPTION = re.compile(r"--?(?P<name>[A-Za-z0-9][A-Za-z0-9._+-]*)(?:=(?P<value>.*))?", re.DOTALL)
+_LISTED = re.compile(
+    r"  --?(?P<name>[^\s=\[]+)(?P<value>\[?=.*?)?\s+- +(?:[Aa]lias for -+(?P<alias>[^\s=]+))?"
+)
+_CATEGORY = re.compile(r"(?P<name>\S.*):")
+_ONLY_PRINTS = "Generic Options"
+_TRUE, _FALSE = ("", "true", "TRUE", "True", "1"), ("false", "FALSE", "False", "0")
+
+
+@dataclass(frozen=True)
+class KnownOption:
+    """An option of the installed LLVM.
+
+    ``takes_value``: it can't stand alone, as a flag can. ``only_prints``: it ends LLVM after
+    printing a help text or a version. ``alias_of`` is the option that it is another name of.
+    """
+
+    takes_value: bool
+    only_prints: bool = False
+    alias_of: str | None = None
+
+
+@dataclass(frozen=True)
+class Option:
+    """One option as given: ``value`` is None where it has none; ``origin`` tells who wants it."""
+
+    name: str
+    value: str | None
+    origin: str
+
+    def __str__(self) -> str:
+        return f"-{self.name}" if self.value is None else f"-{self.name}={self.value}"
+
+
+def parse_option(text: str, origin: str) -> Option:
+    """``-name`` or ``-name=value``, with one dash or two.
+
+    Raises CrtExportError that quotes ``text`` and is located at ``origin``.
+    """
+    match = _OPTION.fullmatch(text)
+    if match is not None and "\0" not in text:
+        return Option(match["name"], match["value"], origin)
+    hint = "options are written as for LLVM's own tools: -name or -name=value"
+    if ":" in text.split("=", maxsplit=1)[0]:
+        hint += "; LLVM knows their types, so none is said"
+    raise CrtExportError(f"{text!r} is no option of LLVM", location=origin, hint=hint)
+
+
+def parse_listing(text: str) -> dict[str, KnownOption]:
+    """Every option in what LLVM prints for ``-help-hidden``, by name without dashes."""
+    known: dict[str, KnownOption] = {}
+    category = ""
+    for line in text.splitlines():
+        if match := _CATEGORY.fullmatch(line):
+            category = match["name"]
+        elif match := _LISTED.match(line):
+            value = match["value"] or ""
+            known[match["name"]] = KnownOption(
+                value.startswith("="), category == _ONLY_PRINTS, match["alias"]
+            )
+    return known
+
+
+def combine(options: Iterable[Option], known: Mapping[str, KnownOption]) -> tuple[str, ...]:
+    """``options`` as LLVM gets them: sorted, each once.
+
+    Raises CrtExportError, which names the option and where it comes from, for one that this LLVM
+    doesn't have, one that only prints, one without the value that it needs, and for two that
+    contradict each other.
+    """
+    chosen: dict[str, Option] = {}
+    for option in options:
+        name = _checked(option, known)
+        other = chosen.setdefault(name, option)
+        if _meaning(other) != _meaning(option):
+            raise CrtExportError(
+                f"{option} contradicts {other}"
+                + (f" of {other.origin}" if other.origin != option.origin else ""),
+                location=option.origin,
+                hint="LLVM takes one value for an option; leave one of them out",
+            )
+    return tuple(sorted(map(str, chosen.values())))
+
+
+def _checked(option: Option, known: Mapping[str, KnownOption]) -> str:
+    """The name under which ``option`` is compared with others."""
+    found = known.get(option.name)
+    if found is None:
+        close = difflib.get_close_matches(option.name, known, n=3)
+        hint = f"did you mean {' or '.join(f'-{name}' for name in close)}?" if close else None
+        raise CrtExportError(
+            f"this LLVM has no option -{option.name}", location=option.origin, hint=hint
+        )
+    if found.only_prints:
+        raise CrtExportError(
+            f"-{option.name} only prints a text and generates nothing", location=option.origin,
+            hint="leave it out",
+        )
+    if found.takes_value and option.value is None:
+        raise CrtExportError(
+            f"-{option.name} needs a value", location=option.origin,
+            hint=f"write -{option.name}=value",
+        )
+    alias = found.alias_of
+    return alias if alias is not None and alias in known else option.name
+
+
+def _meaning(option: Option) -> str | bool:
+    """The value, with the spellings of true and of false made one."""
+    value = option.value or ""
+    if value in _TRUE:
+        return True
+    return False if value in _FALSE else value

@@ -1,0 +1,267 @@
+"""Worker processes for LLVM: one set of options each, lent to one user at a time, then kept.
+
+Options of LLVM are set once in the life of a worker, before its first module; so no export can see
+those of another, whatever runs at the same time in this process.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import functools
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+from crtexport.backends import llvm_worker
+from crtexport.backends.llvm_options import (
+    KnownOption,
+    Option,
+    combine,
+    parse_listing,
+    parse_option,
+)
+from crtexport.errors import CrtExportError, ToolMissingError
+
+_COMMAND = (sys.executable, "-P", "-m", "crtexport.backends.llvm_worker")
+_START = 120.0  # seconds for a worker to start
+_TOLD = 8  # lines of what LLVM says at its end
+
+
+class CrashError(CrtExportError):
+    """LLVM ended its process, or was ended because it took too long."""
+
+
+class Worker:
+    """A process in which LLVM runs under ``options``."""
+
+    def __init__(self, options: tuple[str, ...]) -> None:
+        self.options = options
+        self.version = ""
+        self._stderr = tempfile.TemporaryFile()  # noqa: SIM115
+        self._process = subprocess.Popen(
+            _COMMAND, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._stderr,
+            env=_environment(),
+        )
+        self._ready = False
+        # The pipe holds this much; the answer is read when it is needed.
+        with contextlib.suppress(BrokenPipeError):
+            self._send(llvm_worker.SETUP, json.dumps(options).encode())
+
+    def set_up(self) -> None:
+        """Waits until LLVM has its options; raises CrtExportError when it refuses one."""
+        if self._ready:
+            return
+        kind, data = self._receive(_START)
+        if kind == llvm_worker.REFUSED:
+            refused: dict[str, str] = json.loads(data)
+            raise CrtExportError("; ".join(refused.values()), location=tuple(refused))
+        if kind == llvm_worker.NO_LLVM:
+            raise _no_llvm(data)
+        if kind != llvm_worker.READY:
+            raise self._crash("while it started")
+        self.version = data.decode()
+        self._ready = True
+
+    def compile(self, request: Mapping[str, str], text: str, timeout: float) -> bytes:
+        """One module's object.
+
+        Raises CrtExportError when LLVM rejects the module, CrashError when the process ends or
+        takes more than ``timeout`` seconds; it can't be used any more then.
+        """
+        self.set_up()
+        with contextlib.suppress(BrokenPipeError):
+            self._send(llvm_worker.MODULE, json.dumps(request).encode() + b"\n" + text.encode())
+        kind, data = self._receive(timeout)
+        if kind == llvm_worker.OBJECT:
+            return data
+        if kind == llvm_worker.ERROR:
+            said = data.decode("utf-8", "replace")
+            raise CrtExportError(f"LLVM does not accept a module: {said}")
+        raise self._crash()
+
+    def _send(self, kind: bytes, data: bytes) -> None:
+        if self._process.stdin is not None:
+            llvm_worker.send(self._process.stdin, kind, data)
+
+    def _receive(self, timeout: float) -> tuple[bytes, bytes]:
+        """The next answer, or nothing from a process that ended; that is killed when it's late."""
+        late = threading.Event()
+
+        def end() -> None:
+            late.set()
+            self._process.kill()
+
+        watch = threading.Timer(timeout, end)
+        watch.daemon = True
+        watch.start()
+        try:
+            stdout = self._process.stdout
+            answer = (b"", b"") if stdout is None else llvm_worker.receive(stdout)
+        finally:
+            watch.cancel()
+        if late.is_set():
+            raise CrashError(f"LLVM had not finished after {timeout:g} seconds")
+        return answer
+
+    def _crash(self, when: str = "") -> CrashError:
+        """The error of a process that has ended, with the function that LLVM mentions, if any."""
+        code = self._process.wait()
+        how = f"by signal {signal.Signals(-code).name}" if code < 0 else f"with exit code {code}"
+        self._stderr.seek(0)
+        said = self._stderr.read().decode("utf-8", "replace").strip()
+        _, found, rest = said.rpartition("In function: ")
+        tail = "\n".join(said.splitlines()[-_TOLD:])
+        problem = " ".join(filter(None, ("LLVM ended", when, how)))
+        return CrashError(
+            f"{problem}: {tail}" if tail else problem, location=rest.split()[:1] if found else ()
+        )
+
+    def close(self) -> None:
+        """Ends the process, whatever it is doing."""
+        self._process.kill()
+        for pipe in (self._process.stdin, self._process.stdout):
+            if pipe is not None:
+                with contextlib.suppress(BrokenPipeError):
+                    pipe.close()
+        self._process.wait()
+        self._stderr.close()
+
+
+class WorkerPool:
+    """Workers by their options. Safe to use from several threads.
+
+    At most ``idle`` of those that nobody uses are kept, by default one for each processor.
+    """
+
+    def __init__(self, idle: int | None = None) -> None:
+        self._limit = idle if idle is not None else os.cpu_count() or 1
+        self._idle: list[Worker] = []  # the one that was used last is at the end
+        self._lock = threading.Lock()
+        self._foreign: list[Worker] = []
+        os.register_at_fork(after_in_child=self._forget)
+
+    @contextlib.contextmanager
+    def worker(self, options: tuple[str, ...] = ()) -> Iterator[Worker]:
+        """A worker under ``options``; it returns to the pool unless an exception passes."""
+        worker = self._take(options) or Worker(options)
+        try:
+            yield worker
+        except BaseException:
+            worker.close()
+            raise
+        self._put(worker)
+
+    def warm(self, options: tuple[str, ...] = ()) -> None:
+        """Starts a worker, unless one is idle, without waiting for it."""
+        self._put(self._take(options) or Worker(options))
+
+    def close(self) -> None:
+        """Ends all idle workers."""
+        with self._lock:
+            idle, self._idle = self._idle, []
+        self._discard(idle)
+
+    def _take(self, options: tuple[str, ...]) -> Worker | None:
+        with self._lock:
+            for position in reversed(range(len(self._idle))):
+                if self._idle[position].options == options:
+                    return self._idle.pop(position)
+        return None
+
+    def _put(self, worker: Worker) -> None:
+        with self._lock:
+            self._idle.append(worker)
+            excess = max(len(self._idle) - self._limit, 0)
+            old, self._idle = self._idle[:excess], self._idle[excess:]
+        self._discard(old)
+
+    @staticmethod
+    def _discard(workers: Sequence[Worker]) -> None:
+        for worker in workers:
+            worker.close()
+
+    def _forget(self) -> None:
+        """After a fork: the workers are those of the parent, which goes on using them."""
+        self._lock = threading.Lock()
+        self._foreign, self._idle = [*self._foreign, *self._idle], []
+
+
+POOL = WorkerPool()
+"""The workers of this process; they end with it."""
+atexit.register(POOL.close)
+
+
+def check_options(groups: Sequence[tuple[str, Sequence[str]]]) -> tuple[str, ...]:
+    """The options of all ``groups``, each an origin and its options, as workers take them.
+
+    ``(("board x", ("-a=1",)), ("--llvm-option", ("-b",)))``. Raises CrtExportError for an option
+    that is malformed, unknown to the installed LLVM, contradicts another or has a value that LLVM
+    refuses: it names the option and the origin. Raises ToolMissingError without llvmlite.
+    """
+    options = [parse_option(text, origin) for origin, texts in groups for text in texts]
+    if not options:
+        return ()
+    combined = combine(options, known_options())
+    try:
+        with POOL.worker(combined) as worker:
+            worker.set_up()
+    except CrtExportError as error:
+        raise error.within(*_origins(options, error.location)) from None
+    return combined
+
+
+def _origins(options: Sequence[Option], refused: Sequence[str]) -> list[str]:
+    return list(dict.fromkeys(option.origin for option in options if str(option) in refused))
+
+
+def llvm_version(options: tuple[str, ...] = ()) -> str:
+    """The version of LLVM that workers run, as in ``22.1.0``; it doesn't depend on ``options``,
+    but a worker that has them may be there already."""
+    with POOL.worker(options) as worker:
+        worker.set_up()
+        return worker.version
+
+
+@functools.cache
+def known_options() -> Mapping[str, KnownOption]:
+    """Every option that the installed LLVM has, by name, from its own list.
+
+    Raises ToolMissingError without llvmlite.
+    """
+    done = subprocess.run(
+        (*_COMMAND, llvm_worker.LIST_OPTIONS), stdin=subprocess.DEVNULL, capture_output=True,
+        env=_environment(), check=False,
+    )
+    kind, data = llvm_worker.receive(io.BytesIO(done.stdout))
+    if kind == llvm_worker.NO_LLVM:
+        raise _no_llvm(data)
+    known = parse_listing(done.stdout.decode("utf-8", "replace"))
+    if not known:
+        raise CrtExportError(
+            "LLVM does not list its options, so none can be checked",
+            hint="leave them out, or install the version of llvmlite that crtexport asks for",
+        )
+    return known
+
+
+def _environment() -> dict[str, str]:
+    """The environment in which a worker finds this package, wherever it runs."""
+    root = str(Path(__file__).parents[2])
+    path = os.pathsep.join(p for p in (root, os.environ.get("PYTHONPATH")) if p)
+    return {**os.environ, "PYTHONPATH": path}
+
+
+def _no_llvm(said: bytes) -> ToolMissingError:
+    return ToolMissingError(
+        f"llvmlite can't be imported ({said.decode('utf-8', 'replace')})",
+        hint="install it with: pip install 'llvmlite>=0.50,<0.51'; or export C sources, "
+        "which need no LLVM, with --emit c",
+    )
