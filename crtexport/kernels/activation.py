@@ -14,6 +14,7 @@ from crtexport.ir.ops import (
     ReluN1To1,
     Tanh,
 )
+from crtexport.ir.scaling import activation_range
 from crtexport.ir.types import DType
 from crtexport.kernels import mathf, realf, sigmoid16, tables
 from crtexport.kernels.build import (
@@ -47,7 +48,7 @@ from crtexport.kernels.maps import (
     table_lookup,
 )
 from crtexport.kernels.registry import Context, Lowered, Lowering, lowers
-from crtexport.kernels.requantize import activation_range, float_range
+from crtexport.kernels.requantize import float_range
 from crtexport.kernels.rules import same_types
 
 ANY = same_types(DType.FLOAT32, *SCALED)

@@ -7,6 +7,7 @@ from contextlib import ExitStack
 import numpy as np
 
 from crtexport.ir.ops import Activation, BatchMatMul, EmbeddingLookup
+from crtexport.ir.scaling import activation_range
 from crtexport.ir.types import DType, Rounding
 from crtexport.kernels.build import (
     add,
@@ -27,7 +28,6 @@ from crtexport.kernels.requantize import (
     Multiplier,
     Requantizer,
     WideRequantizer,
-    activation_range,
     quantized_result,
 )
 from crtexport.kernels.rules import quantized_weights, same_types

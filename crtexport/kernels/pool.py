@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from crtexport.ir.ops import Activation, AveragePool2D, L2Pool2D, MaxPool2D
+from crtexport.ir.scaling import activation_range
 from crtexport.ir.types import DType
 from crtexport.kernels import mathf_exact
 from crtexport.kernels.build import (
@@ -25,7 +26,7 @@ from crtexport.kernels.build import (
 from crtexport.kernels.conv import image_axes, window_taps
 from crtexport.kernels.ir import Buffer, Expr, Scalar, Var
 from crtexport.kernels.registry import Context, Lowered, Lowering, lowers
-from crtexport.kernels.requantize import activation_range, float_range
+from crtexport.kernels.requantize import float_range
 from crtexport.kernels.rules import rank, same_types
 from crtexport.kernels.scaled import SCALED, one_scale_each, same_scales
 

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from crtexport.fixedpoint import quantize_multiplier, reduced_multiplier, round_half_away
+from crtexport.fixedpoint import quantize_multiplier, reduced_multiplier
 from crtexport.ir.ops import Activation
-from crtexport.ir.types import Quantization, Rounding, TensorType
+from crtexport.ir.types import Rounding
 from crtexport.kernels.build import (
     KernelBuilder,
     add,
@@ -210,28 +210,6 @@ class WideRequantizer:
         count = self.b.let("total_shift", sub(const(_WIDE_BITS, Scalar.I64), shift))
         half = shl(const(1, Scalar.I64), sub(count, const(1, Scalar.I64)))
         return self.b.let("scaled", cast(shr(add(product, half), count), Scalar.I32))
-
-
-def activation_range(activation: Activation, output: TensorType) -> tuple[int, int]:
-    """Integer clamp bounds of a fused activation (TFLite ``CalculateActivationRangeQuantized``)."""
-    low, high = output.dtype.limits
-    quant = output.quant or Quantization((1.0,), (0,))
-    scale, zero = np.float32(quant.scale[0]), quant.zero_point[0]
-
-    def quantized(real: float) -> int:
-        with np.errstate(over="ignore"):  # of tiny scales: beyond what any type can store
-            steps = float(np.clip(np.float32(real) / scale, -(2.0**31), 2.0**31))
-        return zero + round_half_away(steps)
-
-    match activation:
-        case Activation.RELU:
-            return max(low, quantized(0.0)), high
-        case Activation.RELU6:
-            return max(low, quantized(0.0)), min(high, quantized(6.0))
-        case Activation.RELU_N1_TO_1:
-            return max(low, quantized(-1.0)), min(high, quantized(1.0))
-        case Activation.NONE:
-            return low, high
 
 
 def float_range(activation: Activation) -> tuple[float, float]:

@@ -9,6 +9,7 @@ import numpy as np
 
 from crtexport.fixedpoint import quantize_multiplier, shifts_between
 from crtexport.ir.ops import Activation, Add, Mul, Sub
+from crtexport.ir.scaling import activation_range
 from crtexport.ir.types import DType, Rounding
 from crtexport.kernels.build import cast, const, i32, mul, shl, sub
 from crtexport.kernels.ir import Expr, Scalar
@@ -16,7 +17,6 @@ from crtexport.kernels.registry import SCALAR_OF, Context, Lowering
 from crtexport.kernels.requantize import (
     Multiplier,
     Requantizer,
-    activation_range,
     quantized_result,
     rounding_divide_by_pot,
 )

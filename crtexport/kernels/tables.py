@@ -13,8 +13,8 @@ from crtexport.fixedpoint import (
     quantize_multiplier,
 )
 from crtexport.ir.ops import Activation
+from crtexport.ir.scaling import activation_range
 from crtexport.ir.types import Quantization, TensorType
-from crtexport.kernels.requantize import activation_range
 
 Table = tuple[int, ...]
 Real = Callable[[float], float]

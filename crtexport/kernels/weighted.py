@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from crtexport.ir.ops import Activation, Conv2D, DepthwiseConv2D
+from crtexport.ir.scaling import activation_range, layer_scales
 from crtexport.ir.types import DType, Quantization, Rounding
 from crtexport.kernels.build import (
     add,
@@ -34,7 +35,6 @@ from crtexport.kernels.requantize import (
     Multiplier,
     Requantizer,
     WideRequantizer,
-    activation_range,
     float_range,
     quantized_result,
 )
@@ -172,15 +172,14 @@ class Weighted:
         return np.moveaxis(weights, self._axis, 0).reshape(self.channels, -1)
 
     def _multiplier(self) -> Multiplier:
-        scale_in = self.context.quant(self.context.input(0)).scale[0]
-        scale_out = self.context.quant(self.context.output()).scale[0]
-        scales = self._weight_scales().scale
-        per_tensor = self._fully_connected and len(scales) == 1
-        legacy = per_tensor or self.context.input(1).dtype is DType.UINT8
-        if legacy and self._rounding is Rounding.DOUBLE:
-            product = float(np.float32(scale_in) * np.float32(scales[0]))
-            return Multiplier.of([product / scale_out])
-        return Multiplier.of([scale_in * s / scale_out for s in scales])
+        # Refuse layers without one scale each before scales are looked up.
+        for type_ in (self.context.input(0), self.context.output()):
+            self.context.quant(type_)
+        self._weight_scales()
+        return Multiplier.of(layer_scales(
+            self.context.input(0), self.context.input(1), self.context.output(), self._rounding,
+            fully_connected=self._fully_connected,
+        ))
 
     # -- floats
 

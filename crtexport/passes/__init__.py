@@ -7,6 +7,7 @@ from collections.abc import Callable
 from crtexport.errors import CrtExportError
 from crtexport.ir.graph import Graph
 from crtexport.ir.verify import verify
+from crtexport.passes.channels import remove_channels
 from crtexport.passes.copy_outputs import copy_outputs
 from crtexport.passes.drop_dead import drop_dead
 from crtexport.passes.fold_constants import fold_constants
@@ -17,9 +18,10 @@ from crtexport.passes.moves_to_reshapes import moves_to_reshapes
 Pass = Callable[[Graph], Graph]
 
 # Dead readers would keep a clamp from being fused, so they go before; fusing leaves dead Pads.
+# A Pad whose channels are gone may be one of rows and columns, or of nothing.
 PIPELINE: tuple[Pass, ...] = (
     fold_constants, drop_dead, fuse_pad, fuse_activation, moves_to_reshapes, drop_dead,
-    copy_outputs,
+    remove_channels, fuse_pad, moves_to_reshapes, drop_dead, copy_outputs,
 )
 
 

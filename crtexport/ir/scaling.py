@@ -1,0 +1,51 @@
+"""How operators go from one scale to another: real multipliers, and bounds of fused clamps."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from crtexport.fixedpoint import round_half_away
+from crtexport.ir.ops import Activation
+from crtexport.ir.types import DType, Quantization, Rounding, TensorType
+
+
+def layer_scales(
+    data: TensorType, weights: TensorType, result: TensorType, rounding: Rounding, *,
+    fully_connected: bool,
+) -> list[float]:
+    """What sums of products are multiplied by to be on the scale of ``result``: one real number,
+    or one per output channel. All types carry scales, per tensor but for the weights.
+
+    With DOUBLE rounding, the product of the scales of input and weights is float32 where TFLite's
+    is (``GetQuantizedConvolutionMultipler``): for one scale of fully connected layers, and uint8.
+    """
+    if data.quant is None or weights.quant is None or result.quant is None:
+        raise ValueError("a layer of integers without scales")
+    scale_in, scale_out, scales = data.quant.scale[0], result.quant.scale[0], weights.quant.scale
+    legacy = (fully_connected and len(scales) == 1) or weights.dtype is DType.UINT8
+    if legacy and rounding is Rounding.DOUBLE:
+        product = float(np.float32(scale_in) * np.float32(scales[0]))
+        return [product / scale_out]
+    return [scale_in * s / scale_out for s in scales]
+
+
+def activation_range(activation: Activation, output: TensorType) -> tuple[int, int]:
+    """Integer clamp bounds of a fused activation (TFLite ``CalculateActivationRangeQuantized``)."""
+    low, high = output.dtype.limits
+    quant = output.quant or Quantization((1.0,), (0,))
+    scale, zero = np.float32(quant.scale[0]), quant.zero_point[0]
+
+    def quantized(real: float) -> int:
+        with np.errstate(over="ignore"):  # of tiny scales: beyond what any type can store
+            steps = float(np.clip(np.float32(real) / scale, -(2.0**31), 2.0**31))
+        return zero + round_half_away(steps)
+
+    match activation:
+        case Activation.RELU:
+            return max(low, quantized(0.0)), high
+        case Activation.RELU6:
+            return max(low, quantized(0.0)), min(high, quantized(6.0))
+        case Activation.RELU_N1_TO_1:
+            return max(low, quantized(-1.0)), min(high, quantized(1.0))
+        case Activation.NONE:
+            return low, high

@@ -1,0 +1,31 @@
+"""Removes channels of integer networks that are constant, or that nothing reads.
+
+A channel whose weights are all zero, or whose result is clamped to one value whatever the input,
+is a constant: what it adds to the layers that read it goes into their biases. What then reads
+nothing is removed with it, and so on up and down the network. Every output stays bit for bit.
+"""
+
+from __future__ import annotations
+
+from crtexport.ir.graph import Graph
+from crtexport.passes.channels.layers import layer_of
+from crtexport.passes.channels.needs import needs_of
+from crtexport.passes.channels.ranges import ranges_of
+from crtexport.passes.channels.rewrite import rewrite
+
+
+def remove_channels(graph: Graph) -> Graph:
+    """``graph`` without channels that don't tell its outputs anything.
+
+    Requires: a valid graph. Ensures: inputs and outputs stay as they are; each tensor keeps one
+    channel at least; weights that are left out stay as tensors that nothing reads.
+    """
+    found = ((number, layer_of(graph, node)) for number, node in enumerate(graph.nodes))
+    layers = {number: layer for number, layer in found if layer is not None}
+    if not layers:
+        return graph
+    ranges = ranges_of(graph, layers)
+    needs = needs_of(graph, layers, ranges)
+    if all(kept.all() for kept in needs.kept.values()):
+        return graph
+    return rewrite(graph, layers, ranges, needs)

@@ -1,0 +1,228 @@
+"""What a convolution or fully connected layer of integers does to channels, in exact integers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from crtexport.fixedpoint import (
+    INT32_MAX,
+    INT32_MIN,
+    multiply_by_quantized_multiplier,
+    multiply_wide_by_quantized_multiplier,
+    quantize_multiplier,
+)
+from crtexport.ir.graph import Graph, Node
+from crtexport.ir.ops import Conv2D, DepthwiseConv2D, FullyConnected
+from crtexport.ir.scaling import activation_range, layer_scales
+from crtexport.ir.types import DType, Rounding, TensorType
+
+Array = npt.NDArray[Any]
+
+MAX_CHANNELS = 1 << 20
+"""Cells of a last axis that are told apart."""
+
+MAX_WEIGHTS = 1 << 24
+"""Weights of a layer that is looked at: those of larger ones would have to be held whole."""
+
+_MAX_BIAS = 1 << 62
+
+
+@dataclass(frozen=True)
+class Scaling:
+    """From accumulators to stored outputs."""
+
+    pairs: tuple[tuple[int, int], ...]  # multiplier and shift, one or per output channel
+    rounding: Rounding
+    wide: bool
+    zero_point: int
+    bounds: tuple[int, int]
+
+    def stored(self, channel: int, acc: int) -> int | None:
+        """The output for an accumulator; None where it overflows on the way."""
+        multiplier, shift = self.pairs[channel if len(self.pairs) > 1 else 0]
+        if self.wide and self.rounding is Rounding.DOUBLE:
+            if shift >= 15 or abs(acc) >= 1 << 47:
+                return None
+            scaled = multiply_wide_by_quantized_multiplier(acc, multiplier, shift)
+        else:
+            if shift > 30 or not INT32_MIN < acc << max(shift, 0) <= INT32_MAX:
+                return None
+            scaled = multiply_by_quantized_multiplier(acc, multiplier, shift, self.rounding)
+        if abs(acc) * multiplier >= (INT32_MAX - (1 << 16)) << (31 - shift):
+            return None
+        low, high = self.bounds
+        return min(max(scaled + self.zero_point, low), high)
+
+
+@dataclass(frozen=True, eq=False)
+class Layer:
+    """``positive`` and ``negative`` are sums over the taps of the weights of each sign, without
+    their zero point: (outputs, inputs), or (outputs,) where each output reads one input channel.
+
+    ``inputs`` and ``outputs`` count channels: the last axes of the tensors ``x`` and ``y``.
+    """
+
+    node: Node
+    x: int
+    y: int
+    inputs: int
+    outputs: int
+    positive: Array
+    negative: Array
+    bias: Array  # int64
+    zero_point: int  # of the input
+    padded: bool
+    scaling: Scaling
+
+    @property
+    def depthwise(self) -> bool:
+        return isinstance(self.node.op, DepthwiseConv2D)
+
+    @property
+    def source(self) -> Array:
+        """The input channel of each output channel of a depthwise layer."""
+        return np.arange(self.outputs) // max(self.outputs // max(self.inputs, 1), 1)
+
+    @property
+    def used(self) -> Array:
+        """Where a weight isn't zero, in the shape of ``positive``."""
+        return np.asarray((self.positive != 0) | (self.negative != 0))
+
+    def unweighted(self) -> Array:
+        """Which outputs have zero weights only."""
+        return np.asarray(~self.used if self.depthwise else ~self.used.any(axis=1))
+
+    def accumulators(self, low: Array, high: Array) -> tuple[Array, Array]:
+        """The smallest and largest accumulator of each output, for stored inputs in a range."""
+        below, above = low - self.zero_point, high - self.zero_point
+        if self.padded:  # a padded cell counts as real 0
+            below, above = np.minimum(below, 0), np.maximum(above, 0)
+        if self.depthwise:
+            below, above = below[self.source], above[self.source]
+            return (
+                self.bias + self.positive * below + self.negative * above,
+                self.bias + self.positive * above + self.negative * below,
+            )
+        return (
+            self.bias + self.positive @ below + self.negative @ above,
+            self.bias + self.positive @ above + self.negative @ below,
+        )
+
+    def reads(self, outputs: Array) -> Array:
+        """Which input channels the given outputs (a mask) have weights for."""
+        if not self.depthwise:
+            return np.asarray(self.used[outputs].any(axis=0))
+        read = np.zeros(self.inputs, bool)
+        read[self.source[outputs & self.used]] = True
+        return read
+
+    def contributions(self, values: Array, which: Array) -> Array:
+        """What input channels (a mask) of the given stored values add to each accumulator."""
+        delta = np.where(which, values - self.zero_point, 0)
+        weights = self.positive + self.negative
+        if self.depthwise:
+            return np.asarray(weights * delta[self.source])
+        return np.asarray(weights @ delta)
+
+
+def layer_of(graph: Graph, node: Node) -> Layer | None:
+    """``node`` as a Layer; None for what is no layer of integers with constant weights, has groups
+    of channels, or is too large to be looked at."""
+    op = node.op
+    if not isinstance(op, Conv2D | DepthwiseConv2D | FullyConnected):
+        return None
+    x, y = graph.required(node, 0), node.outputs[0]
+    data, result = graph.type(x), graph.type(y)
+    weights = graph.type(graph.required(node, 1))
+    if not _understood(graph, node) or not data.shape:
+        return None
+    zero = weights.quant.zero_point[0] if weights.quant is not None else 0
+    constant = graph.constant(graph.required(node, 1))
+    if constant is None:
+        return None
+    values = constant.array(weights).astype(np.int32) - zero
+    if isinstance(op, DepthwiseConv2D):
+        taps = values.reshape(-1, values.shape[-1]).T
+    elif isinstance(op, FullyConnected):
+        if values.shape[1] % data.shape[-1] or (op.keep_num_dims and (
+            values.shape[1] != data.shape[-1]
+        )):
+            return None
+        taps = values.reshape(values.shape[0], -1, data.shape[-1]).swapaxes(1, 2)
+    else:
+        if values.shape[3] != data.shape[-1]:
+            return None
+        taps = values.reshape(values.shape[0], -1, values.shape[3]).swapaxes(1, 2)
+    bias = _bias(graph, node, result.shape[-1])
+    if bias is None:
+        return None
+    return Layer(
+        node, x, y, data.shape[-1], result.shape[-1],
+        np.maximum(taps, 0).sum(axis=-1, dtype=np.int64),
+        np.minimum(taps, 0).sum(axis=-1, dtype=np.int64), bias,
+        data.quant.zero_point[0] if data.quant is not None else 0,
+        not isinstance(op, FullyConnected) and op.padding.any,
+        _scaling(graph, node, data, weights, result),
+    )
+
+
+def wide_sums(graph: Graph, node: Node) -> bool:
+    """Whether TFLite sums in 64 bits: the type of the bias decides, or its default."""
+    if graph.type(graph.required(node, 0)).dtype is not DType.INT16:
+        return False
+    bias = graph.optional(node, 2)
+    if bias is not None:
+        return graph.type(bias).dtype is DType.INT64
+    return isinstance(node.op, Conv2D | DepthwiseConv2D)
+
+
+def _understood(graph: Graph, node: Node) -> bool:
+    data, result = graph.type(graph.required(node, 0)), graph.type(node.outputs[0])
+    weights = graph.type(graph.required(node, 1))
+    if weights.dtype not in (DType.INT8, DType.UINT8) or weights.elements > MAX_WEIGHTS:
+        return False
+    if 0 in (data.elements, weights.elements, result.elements):
+        return False
+    if max(data.shape[-1], result.shape[-1]) > MAX_CHANNELS:
+        return False
+    if data.dtype not in (DType.INT8, DType.UINT8, DType.INT16) or result.dtype is not data.dtype:
+        return False
+    for type_ in (data, result):
+        if type_.quant is None or not type_.quant.per_tensor:
+            return False
+    quant = weights.quant
+    return (
+        quant is not None and len(quant.scale) in (1, result.shape[-1])
+        and len(set(quant.zero_point)) == 1
+    )
+
+
+def _bias(graph: Graph, node: Node, outputs: int) -> Array | None:
+    """The bias as int64, zeros where there is none; None where it can't be computed with."""
+    tensor = graph.optional(node, 2)
+    if tensor is None:
+        return np.zeros(outputs, np.int64)
+    constant = graph.constant(tensor)
+    if constant is None:
+        return None
+    values = constant.array(graph.type(tensor)).astype(np.int64).reshape(-1)
+    return values if all(abs(int(v)) < _MAX_BIAS for v in values) else None
+
+
+def _scaling(
+    graph: Graph, node: Node, data: TensorType, weights: TensorType, result: TensorType
+) -> Scaling:
+    fully = isinstance(node.op, FullyConnected)
+    rounding = graph.rounding if fully else Rounding.DOUBLE
+    reals = layer_scales(data, weights, result, rounding, fully_connected=fully)
+    op = node.op
+    if not isinstance(op, Conv2D | DepthwiseConv2D | FullyConnected) or result.quant is None:
+        raise TypeError(op)
+    return Scaling(
+        tuple(quantize_multiplier(real) for real in reals), rounding, wide_sums(graph, node),
+        result.quant.zero_point[0], activation_range(op.activation, result),
+    )

@@ -1,0 +1,120 @@
+"""How operators without weights carry channels from their inputs to their outputs.
+
+A tensor's channels are the cells of its last axis. A :class:`Link` says that channel ``b`` of one
+tensor stands and falls with channel ``channel_of[b]`` of another: both are kept or neither.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from crtexport.ir.graph import Graph, Node
+from crtexport.ir.ops import (
+    Abs,
+    Add,
+    AveragePool2D,
+    Concatenation,
+    Elu,
+    Gelu,
+    HardSwish,
+    LeakyRelu,
+    Logistic,
+    Maximum,
+    MaxPool2D,
+    Mean,
+    Minimum,
+    Mul,
+    Neg,
+    Pad,
+    Quantize,
+    ReduceMax,
+    ReduceMin,
+    Relu,
+    Relu6,
+    ReluN1To1,
+    Reshape,
+    ResizeNearestNeighbor,
+    Sub,
+    Sum,
+    Tanh,
+)
+from crtexport.passes.channels.layers import MAX_CHANNELS, Array
+
+_POINTWISE = (
+    Add, Sub, Mul, Maximum, Minimum, Relu, Relu6, ReluN1To1, LeakyRelu, Elu, Gelu, HardSwish,
+    Logistic, Tanh, Abs, Neg, Quantize,
+)  # fmt: skip
+_SPATIAL = (AveragePool2D, MaxPool2D, ResizeNearestNeighbor)
+_REDUCTIONS = (Mean, Sum, ReduceMax, ReduceMin)
+
+
+@dataclass(frozen=True, eq=False)
+class Link:
+    """Channel ``b`` of ``second`` is channel ``channel_of[b]`` of ``first``."""
+
+    first: int
+    second: int
+    channel_of: Array
+
+
+def channels(graph: Graph, tensor: int) -> int:
+    """The cells of a tensor's last axis; 1 of a scalar."""
+    shape = graph.type(tensor).shape
+    return shape[-1] if shape else 1
+
+
+def links_of(graph: Graph, node: Node) -> tuple[Link, ...] | None:
+    """The links between the inputs and the output of ``node``; None where it mixes channels or is
+    not known to keep them apart. An input without a link is read whole by every channel."""
+    if len(node.outputs) != 1 or None in node.inputs or not node.inputs:
+        return None
+    result = node.outputs[0]
+    inputs = [graph.required(node, i) for i in range(len(node.inputs))]
+    types = [graph.type(t) for t in (*inputs, result)]
+    # Scales are per tensor but for constants; and empty tensors have no channels.
+    if any(not t.shape or 0 in t.shape or t.shape[-1] > MAX_CHANNELS for t in types):
+        return None
+    if any(t.quant is not None and t.quant.axis is not None for t in types):
+        return None
+    op, count = node.op, channels(graph, result)
+    if isinstance(op, Reshape):
+        return _reshape(channels(graph, inputs[0]), count, inputs[0], result)
+    if isinstance(op, Pad):
+        before, _ = op.paddings[-1]
+        return (Link(result, inputs[0], before + np.arange(channels(graph, inputs[0]))),)
+    if isinstance(op, Concatenation) and op.axis == len(graph.type(result).shape) - 1:
+        return _joined(graph, inputs, result)
+    if not isinstance(op, (*_POINTWISE, *_SPATIAL, Concatenation, *_REDUCTIONS)):
+        return None
+    if isinstance(op, _REDUCTIONS) and len(graph.type(inputs[0]).shape) - 1 in op.axes:
+        return None
+    return _aligned(graph, inputs, result)
+
+
+def _reshape(before: int, after: int, source: int, result: int) -> tuple[Link, ...] | None:
+    """A last axis of k times as many cells repeats the channels k times."""
+    if after % before == 0:
+        return (Link(source, result, np.arange(after) % before),)
+    if before % after == 0:
+        return (Link(result, source, np.arange(before) % after),)
+    return None
+
+
+def _joined(graph: Graph, inputs: list[int], result: int) -> tuple[Link, ...]:
+    made, start = list[Link](), 0
+    for tensor in inputs:
+        count = channels(graph, tensor)
+        made.append(Link(result, tensor, start + np.arange(count)))
+        start += count
+    return tuple(made)
+
+
+def _aligned(graph: Graph, inputs: list[int], result: int) -> tuple[Link, ...]:
+    """Channel by channel; an input that is broadcast over all channels has no link."""
+    count = channels(graph, result)
+    return tuple(
+        Link(result, tensor, np.arange(count))
+        for tensor in inputs if channels(graph, tensor) == count
+    )

@@ -1,0 +1,203 @@
+"""Which values each channel of each integer tensor can have, whatever the network's input is."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from crtexport.fixedpoint import multiply_by_quantized_multiplier, quantize_multiplier
+from crtexport.ir.graph import Graph, Node
+from crtexport.ir.ops import (
+    Activation,
+    Add,
+    AveragePool2D,
+    Concatenation,
+    MaxPool2D,
+    Pad,
+    ReduceMax,
+    ReduceMin,
+    Relu,
+    Relu6,
+    ReluN1To1,
+    Reshape,
+    ResizeNearestNeighbor,
+)
+from crtexport.ir.scaling import activation_range
+from crtexport.ir.types import DType
+from crtexport.passes.channels.layers import MAX_CHANNELS, MAX_WEIGHTS, Array, Layer
+from crtexport.passes.channels.links import channels, links_of
+
+_STORED = (DType.INT8, DType.UINT8, DType.INT16)
+_SUM_SHIFT = 20
+
+
+@dataclass(frozen=True, eq=False)
+class Range:
+    """Smallest and largest stored value of each channel, as int64."""
+
+    low: Array
+    high: Array
+
+    @property
+    def constant(self) -> Array:
+        """Which channels have one value only."""
+        known: Array = self.low == self.high
+        return known
+
+    def clamped(self, low: int, high: int) -> Range:
+        return Range(np.clip(self.low, low, high), np.clip(self.high, low, high))
+
+
+def ranges_of(graph: Graph, layers: Mapping[int, Layer]) -> dict[int, Range]:
+    """The ranges of all tensors of int8, uint8 and int16; ``layers`` by the number of the node."""
+    ranges: dict[int, Range] = {}
+    used = {
+        tensor for number, node in enumerate(graph.nodes)
+        for tensor in ((layers[number].x,) if number in layers else node.inputs)
+        if tensor is not None
+    }
+    for tensor in sorted(used | {t for node in graph.nodes for t in node.outputs}):
+        given = _given(graph, tensor)
+        if given is not None:
+            ranges[tensor] = given
+    for number, node in enumerate(graph.nodes):
+        found = (
+            _of_layer(layers[number], ranges[layers[number].x]) if number in layers
+            else _of_node(graph, node, ranges)
+        )
+        if found is not None:
+            ranges[node.outputs[0]] = found
+    return ranges
+
+
+def _given(graph: Graph, tensor: int) -> Range | None:
+    """What a tensor's type, and its values if it is constant, allow."""
+    type_, constant = graph.type(tensor), graph.constant(tensor)
+    count = channels(graph, tensor)
+    if type_.dtype not in _STORED or count > MAX_CHANNELS:
+        return None
+    if constant is not None and 0 < type_.elements <= MAX_WEIGHTS:
+        values = constant.array(type_).reshape(-1, count)
+        return Range(values.min(axis=0).astype(np.int64), values.max(axis=0).astype(np.int64))
+    low, high = type_.dtype.limits
+    return Range(np.full(count, low, np.int64), np.full(count, high, np.int64))
+
+
+def _of_layer(layer: Layer, given: Range) -> Range:
+    """Scaling is monotonic: the ends of an accumulator's range give those of the output's."""
+    low, high = np.empty(layer.outputs, np.int64), np.empty(layer.outputs, np.int64)
+    ends = layer.accumulators(given.low, given.high)
+    for channel, (least, most) in enumerate(zip(*(e.tolist() for e in ends), strict=True)):
+        stored = [layer.scaling.stored(channel, acc) for acc in (least, most)]
+        low[channel], high[channel] = layer.scaling.bounds
+        if stored[0] is not None and stored[1] is not None:
+            low[channel], high[channel] = stored[0], stored[1]
+    return Range(low, high)
+
+
+def _of_node(graph: Graph, node: Node, ranges: Mapping[int, Range]) -> Range | None:
+    """None where nothing better than the type is known."""
+    links = links_of(graph, node)
+    given = [ranges.get(graph.required(node, i)) for i in range(len(node.inputs))] if links else []
+    if not links or len(links) != len(node.inputs) or None in given:
+        return None
+    inputs = [range_ for range_ in given if range_ is not None]
+    op, result = node.op, graph.type(node.outputs[0])
+    if isinstance(op, Add):
+        return _of_sum(graph, node, op.activation, inputs)
+    if any(graph.type(link_input).quant != result.quant for link_input in _ids(graph, node)):
+        return None
+    match op:
+        case MaxPool2D() | AveragePool2D():
+            least = activation_range(op.activation, result)
+            return inputs[0].clamped(*least) if _covers(op) else None
+        case Relu():
+            return inputs[0].clamped(*activation_range(Activation.RELU, result))
+        case Relu6():
+            return inputs[0].clamped(*activation_range(Activation.RELU6, result))
+        case ReluN1To1():
+            return inputs[0].clamped(*activation_range(Activation.RELU_N1_TO_1, result))
+        case ResizeNearestNeighbor() | ReduceMax() | ReduceMin():
+            return inputs[0]
+        case Reshape():
+            return _reshaped(graph, node, inputs[0])
+        case Pad():
+            return _padded(op, inputs[0], result.quant.zero_point[0] if result.quant else 0)
+        case Concatenation(activation=Activation.NONE):
+            return _joined(op, len(result.shape), inputs)
+        case _:
+            return None
+
+
+def _ids(graph: Graph, node: Node) -> list[int]:
+    return [graph.required(node, i) for i in range(len(node.inputs))]
+
+
+def _covers(op: MaxPool2D | AveragePool2D) -> bool:
+    """Whether each window has a cell of the image."""
+    pad, (height, width) = op.padding, op.window
+    return max(pad.top, pad.bottom) < height and max(pad.left, pad.right) < width
+
+
+def _reshaped(graph: Graph, node: Node, given: Range) -> Range:
+    after, before = channels(graph, node.outputs[0]), len(given.low)
+    if after >= before:
+        return Range(np.tile(given.low, after // before), np.tile(given.high, after // before))
+    return Range(
+        given.low.reshape(-1, after).min(axis=0), given.high.reshape(-1, after).max(axis=0)
+    )
+
+
+def _padded(op: Pad, given: Range, zero: int) -> Range:
+    low, high = given.low, given.high
+    if any(before or after for before, after in op.paddings[:-1]):
+        low, high = np.minimum(low, zero), np.maximum(high, zero)
+    return Range(
+        np.pad(low, op.paddings[-1], constant_values=zero),
+        np.pad(high, op.paddings[-1], constant_values=zero),
+    )
+
+
+def _joined(op: Concatenation, rank: int, given: list[Range]) -> Range:
+    lows, highs = [r.low for r in given], [r.high for r in given]
+    if op.axis == rank - 1:
+        return Range(np.concatenate(lows), np.concatenate(highs))
+    return Range(np.min(lows, axis=0), np.max(highs, axis=0))
+
+
+def _of_sum(
+    graph: Graph, node: Node, activation: Activation, given: list[Range]
+) -> Range | None:
+    """ADD of int8 or uint8 (TFLite's ``add.h``), which grows with both of its operands."""
+    result = graph.type(node.outputs[0])
+    quants = [graph.type(t).quant for t in _ids(graph, node)]
+    if result.dtype not in (DType.INT8, DType.UINT8) or result.quant is None or None in quants:
+        return None
+    known = [quant for quant in quants if quant is not None]
+    twice = 2.0 * max(quant.scale[0] for quant in known)
+    operands = [quantize_multiplier(quant.scale[0] / twice) for quant in known]
+    final = quantize_multiplier(twice / ((1 << _SUM_SHIFT) * result.quant.scale[0]))
+    if final[1] > 0 or max(shift for _, shift in operands) > 0:
+        return None  # an overflow on the way can't be ruled out
+
+    def stored(values: tuple[int, ...]) -> int:
+        total = sum(
+            multiply_by_quantized_multiplier(
+                (value - quant.zero_point[0]) << _SUM_SHIFT, *multiplier
+            )
+            for value, quant, multiplier in zip(values, known, operands, strict=True)
+        )
+        return multiply_by_quantized_multiplier(total, *final)
+
+    low, high = activation_range(activation, result)
+    zero = result.quant.zero_point[0]
+    ends = [
+        np.array(
+            [stored(values) + zero for values in zip(*(a.tolist() for a in side), strict=True)],
+            np.int64,
+        )
+        for side in ([r.low for r in given], [r.high for r in given])
+    ]
+    return Range(ends[0], ends[1]).clamped(low, high)
