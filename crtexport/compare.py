@@ -108,6 +108,7 @@ class LayersResult:
 def verify(
     model: Path | str, *, board: Board | Path | str | None = None, samples: int = 10,
     seed: int = 0, rounding: str = "double", emit: pipeline.Emit | None = None,
+    io: pipeline.Io = "caller",
 ) -> VerifyResult:
     """Exports ``model``, runs it (on this computer, or on ``board``) and a reference runtime on
     ``samples`` random inputs, and compares.
@@ -124,7 +125,7 @@ def verify(
     with tempfile.TemporaryDirectory(prefix="crtexport-") as name:
         file, rewritten = _reference_model(graph, path, Path(name))
         inputs = _random_inputs(graph, samples, seed)
-        answers = _answers(graph, file, inputs, board, emit)
+        answers = _answers(graph, file, inputs, board, emit, io)
     return VerifyResult(
         answers.reference, answers.ran_on, samples,
         tuple(
@@ -191,7 +192,7 @@ class _Answers:
 
 def _answers(
     graph: Graph, file: Path, inputs: list[list[Array]], board: Board | Path | str | None,
-    emit: pipeline.Emit | None,
+    emit: pipeline.Emit | None, io: pipeline.Io = "caller",
 ) -> _Answers:
     """What the reference makes of ``file`` and the exported code of ``graph``."""
     target = pipeline.resolve_board("host" if board is None else board)
@@ -200,7 +201,7 @@ def _answers(
         description = reference.description
     with tempfile.TemporaryDirectory(prefix="crtexport-") as folder:
         exported = pipeline.export(
-            graph, board=target, output=Path(folder) / "model.tar", emit=emit
+            graph, board=target, output=Path(folder) / "model.tar", emit=emit, io=io
         )
         got = _run(exported, inputs, on_board=board is not None)
     return _Answers(description, f"{target.name} ({exported.emit})", expected, got)

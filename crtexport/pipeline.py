@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 
 Emit = Literal["c", "llvm"]
 Optimize = Literal["size", "balanced", "speed"]
+Io = Literal["caller", "workspace"]
 Stage = Literal["graph", "plan", "picture", "kernels", "c", "llvm"]
 Progress = Callable[[str], None]
 
@@ -89,7 +90,7 @@ def resolve_board(board: Board | Path | str) -> Board:
 def prepare(
     graph: Graph, board: Board, *, module_name: str | None = None,
     optimize: Optimize | None = None, workspace: Literal["static", "caller"] = "static",
-    system_lib: bool = True, progress: Progress | None = None,
+    io: Io = "caller", system_lib: bool = True, progress: Progress | None = None,
 ) -> Prepared:
     """Simplifies, plans and lowers; what the plan claims is proven before it is used."""
     say = progress or (lambda _: None)
@@ -101,7 +102,9 @@ def prepare(
         return schedules.lower(context, board.target, level)
 
     say("plan memory")
-    planned = plan.plan(simplified, facts=InPlaceFacts(kernel_of))
+    planned = plan.plan(
+        simplified, facts=InPlaceFacts(kernel_of), io_in_workspace=io == "workspace"
+    )
     plan_check.check(simplified, planned, ReplayProof(kernel_of))
     say("lower")
     module = sanitize_module(module_name if module_name is not None else graph.name)
@@ -115,10 +118,11 @@ def prepare(
 
 
 def export(
-    model: Path | str | Graph, *, board: Board | Path | str = "host", output: Path | None = None,
+    model: Path | str | Graph, *, board: Board | Path | str = "host",
+    output: Path | str | None = None,
     emit: Emit | None = None, optimize: Optimize | None = None,
-    workspace: Literal["static", "caller"] = "static", rounding: str = "double",
-    module_name: str | None = None, system_lib: bool = True,
+    workspace: Literal["static", "caller"] = "static", io: Io = "caller",
+    rounding: str = "double", module_name: str | None = None, system_lib: bool = True,
     llvm_options: Sequence[str] = (), llvm_timeout: float | None = None,
     keep_failed: Path | None = None, jobs: int | None = None, progress: Progress | None = None,
 ) -> Exported:
@@ -146,7 +150,7 @@ def export(
     graph = model if isinstance(model, Graph) else load(model, rounding=rounding)
     prepared = prepare(
         graph, target_board, module_name=module_name, optimize=optimize, workspace=workspace,
-        system_lib=system_lib, progress=progress,
+        io=io, system_lib=system_lib, progress=progress,
     )
     artifact = prepared.artifact
     check_budget(target_board, _usage(artifact, 0), _known_boards())
@@ -155,7 +159,7 @@ def export(
     objects = compiler.objects(artifact) if compiler else {}
     if objects:
         check_budget(target_board, _usage(artifact, _code_size(objects)), _known_boards())
-    path = output or Path(f"{artifact.module}-{target_board.name}.tar")
+    path = Path(output or f"{artifact.module}-{target_board.name}.tar")
     say("package")
     write_package(path, PackageContents(
         artifact=artifact, target=target_board.target, board=target_board.to_data(),
@@ -202,7 +206,9 @@ def _usage(artifact: Artifact, code: int) -> Usage:
         workspace=(
             0 if artifact.workspace_caller else artifact.workspace_size + artifact.state_size
         ),
-        io=sum(i.type.nbytes for i in (*artifact.inputs, *artifact.outputs)),
+        io=0 if artifact.io_in_workspace else sum(
+            i.type.nbytes for i in (*artifact.inputs, *artifact.outputs)
+        ),
     )
 
 
@@ -249,12 +255,12 @@ def runtime_headers() -> dict[str, bytes]:
 
 def stage(
     model: Path | str | Graph, stage: Stage, *, board: Board | Path | str = "host",
-    rounding: str = "double",
+    rounding: str = "double", io: Io = "caller",
 ) -> str:
     """The text of one stage of the way from model to code, for people to read."""
     target_board = resolve_board(board)
     graph = model if isinstance(model, Graph) else load(model, rounding=rounding)
-    prepared = prepare(graph, target_board)
+    prepared = prepare(graph, target_board, io=io)
     match stage:
         case "graph":
             return graph_text.dump(prepared.graph)

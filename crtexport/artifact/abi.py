@@ -3,7 +3,9 @@
 The packed convention is TVM's: ``int f(TVMValue *args, int *type_codes, int num_args,
 TVMValue *ret_value, int *ret_type_code, void *resource_handle)``. The arguments of a model's packed
 function are its inputs, its outputs and its caller's pools (:func:`caller_pools`); each a
-``DLTensor *`` (type code 7 or 13), whose data starts ``byte_offset`` bytes after ``data``.
+``DLTensor *`` (type code 7 or 13), whose data starts ``byte_offset`` bytes after ``data``. Where
+inputs and outputs lie in the workspace it copies them there and back, so that callers by name
+need not know.
 """
 
 from __future__ import annotations
@@ -73,6 +75,23 @@ def caller_pools(artifact: Artifact) -> tuple[tuple[str, int], ...]:
     if takes_state(artifact):
         pools.append((STATE_POOL, artifact.state_size))
     return tuple(pools)
+
+
+def takes_io(artifact: Artifact) -> bool:
+    """Whether ``run`` takes inputs and outputs: they don't lie in the workspace."""
+    return not artifact.io_in_workspace
+
+
+def io_maps(artifact: Artifact) -> tuple[tuple[str, str, tuple[Interface, ...]], ...]:
+    """The functions that tell where inputs and outputs lie: symbol, which, tensors.
+
+    ``struct tvmgen_<m>_inputs tvmgen_<m>_map_inputs([workspace_pools *])``, by value as microTVM
+    has it; ``run`` then takes neither. All members are NULL where the workspace is.
+    """
+    if takes_io(artifact):
+        return ()
+    sides = (("inputs", artifact.inputs), ("outputs", artifact.outputs))
+    return tuple((f"{artifact.prefix}_map_{side}", side, tensors) for side, tensors in sides)
 
 
 def packed_arity(artifact: Artifact) -> int:

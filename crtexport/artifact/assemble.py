@@ -62,12 +62,13 @@ def assemble(graph: Graph, plan: Plan, options: Options, lower: LowerNode) -> Ar
     prefix = assembly.prefix
     return Artifact(
         module=options.module,
-        inputs=_interfaces(graph, graph.inputs, "input"),
-        outputs=_interfaces(graph, graph.outputs, "output"),
+        inputs=_interfaces(graph, plan, graph.inputs, "input"),
+        outputs=_interfaces(graph, plan, graph.outputs, "output"),
         constants=tuple(assembly.constants),
         functions=assembly.finished_functions(),
         calls=tuple(assembly.calls),
-        workspace_size=plan.workspace_size,
+        # Inputs and outputs of no bytes need an address all the same.
+        workspace_size=max(plan.workspace_size, int(plan.io_in_workspace)),
         workspace_align=plan.alignment,
         workspace_caller=options.workspace_caller,
         system_lib=options.system_lib,
@@ -78,6 +79,7 @@ def assemble(graph: Graph, plan: Plan, options: Options, lower: LowerNode) -> Ar
         header_comment=options.header_comment,
         state_size=plan.state_size,
         states=_states(graph, plan),
+        io_in_workspace=plan.io_in_workspace,
     )
 
 
@@ -97,14 +99,21 @@ def check_supported(graph: Graph, plan: Plan) -> None:
 
 
 def _interfaces(
-    graph: Graph, tensors: tuple[int, ...], kind: str
+    graph: Graph, plan: Plan, tensors: tuple[int, ...], kind: str
 ) -> tuple[Interface, ...]:
     names = [graph.tensors[t].name for t in tensors]
     fields = interface_fields(names, kind)
     return tuple(
-        Interface(name, c_field, graph.type(t))
+        Interface(name, c_field, graph.type(t), _inside(plan, t))
         for name, c_field, t in zip(names, fields, tensors, strict=True)
     )
+
+
+def _inside(plan: Plan, tensor: int) -> WorkspaceArg | None:
+    """Where in the workspace an input or output lies, if it does."""
+    home = plan.placements[tensor]
+    inside = home is not None and home.space is Space.WORKSPACE
+    return WorkspaceArg(home.offset) if home is not None and inside else None
 
 
 def _states(graph: Graph, plan: Plan) -> tuple[State, ...]:

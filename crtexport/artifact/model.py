@@ -14,11 +14,15 @@ from crtexport.kernels.ir import Kernel, Scalar
 
 @dataclass(frozen=True)
 class Interface:
-    """An input or output. ``name`` is the model's text, ``field`` its identifier in C."""
+    """An input or output. ``name`` is the model's text, ``field`` its identifier in C.
+
+    ``place``: where in the workspace it lies; None if it lies in a buffer of the caller's.
+    """
 
     name: str
     field: str
     type: TensorType
+    place: WorkspaceArg | None = None
 
 
 @dataclass(frozen=True)
@@ -116,6 +120,7 @@ class Artifact:
     means that ``run`` takes the workspace from its caller instead of owning a static one, and the
     state with it: ``state_size`` bytes that the model keeps between runs, in which zeros stand for
     the initial values; ``states`` says what is where. Both are aligned to ``workspace_align``.
+    With ``io_in_workspace`` every input and output lies in the workspace, and ``run`` takes none.
     ``header_comment`` lines (tool version, model, SHA-256, options) open each generated file.
     """
 
@@ -133,6 +138,7 @@ class Artifact:
     header_comment: tuple[str, ...] = ()
     state_size: int = 0
     states: tuple[State, ...] = ()
+    io_in_workspace: bool = False
 
     @property
     def prefix(self) -> str:

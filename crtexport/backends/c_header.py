@@ -38,12 +38,22 @@ def banner(artifact: Artifact, purpose: str) -> str:
 def run_prototype(artifact: Artifact) -> str:
     """The declaration of ``tvmgen_<module>_run``, without its semicolon."""
     prefix = artifact.prefix
-    params = [
-        f"const struct {prefix}_inputs *inputs", f"const struct {prefix}_outputs *outputs"
-    ]
+    params = []
+    if abi.takes_io(artifact):
+        params = [
+            f"const struct {prefix}_inputs *inputs", f"const struct {prefix}_outputs *outputs"
+        ]
     if abi.caller_pools(artifact):
         params.append(_pools_parameter(artifact))
+    if len(params) < 2:
+        return f"int32_t {prefix}_run({params[0] if params else 'void'})"
     return f"int32_t {prefix}_run(\n    " + ",\n    ".join(params) + ")"
+
+
+def map_prototype(artifact: Artifact, symbol: str, side: str) -> str:
+    """The declaration of a function of ``abi.io_maps``, without its semicolon."""
+    parameter = _pools_parameter(artifact) if abi.takes_workspace(artifact) else "void"
+    return f"struct {artifact.prefix}_{side} {symbol}(\n    {parameter})"
 
 
 def reset_prototype(artifact: Artifact) -> str:
@@ -82,6 +92,11 @@ def emit_header(artifact: Artifact) -> str:
         pools=abi.caller_pools(artifact),
         takes_workspace=abi.takes_workspace(artifact),
         takes_state=abi.takes_state(artifact),
+        io_in_workspace=artifact.io_in_workspace,
+        maps=[
+            {"side": side, "prototype": map_prototype(artifact, symbol, side)}
+            for symbol, side, _ in abi.io_maps(artifact)
+        ],
         run_prototype=run_prototype(artifact),
         reset_prototype=reset_prototype(artifact),
     )

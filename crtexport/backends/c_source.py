@@ -21,8 +21,9 @@ from crtexport.artifact.model import (
     RegistryEntry,
     WorkspaceArg,
 )
+from crtexport.artifact.symbols import macro_stems
 from crtexport.backends import c_calls
-from crtexport.backends.c_header import banner, reset_prototype, run_prototype
+from crtexport.backends.c_header import banner, map_prototype, reset_prototype, run_prototype
 from crtexport.backends.c_helpers import SPECIAL, select_helpers
 from crtexport.backends.c_kernel import print_kernel
 from crtexport.backends.c_literals import (
@@ -151,12 +152,19 @@ def _emit_model(artifact: Artifact) -> str:
         banner=banner(artifact, f"{artifact.module}_lib0.c: constants, kernels and run function"),
         prefix=artifact.prefix,
         PREFIX=artifact.prefix.upper(),
-        includes=sorted({h.include for h in helpers if h.include}),
+        includes=sorted(
+            {h.include for h in helpers if h.include}
+            | ({"<string.h>"} if artifact.io_in_workspace else set())
+        ),
         helpers=list(dict.fromkeys(h.text for h in helpers if h.text)),
         constants=texts,
         kernels=[kernel.text for kernel in kernels],
         workspace=workspace,
         uses_workspace=uses_workspace,
+        owns_workspace=(
+            (uses_workspace or artifact.io_in_workspace) and not abi.takes_workspace(artifact)
+        ),
+        maps=_maps(artifact, workspace),
         takes_workspace=abi.takes_workspace(artifact),
         pool=abi.WORKSPACE_POOL,
         pools=abi.caller_pools(artifact),
@@ -173,6 +181,8 @@ def _emit_model(artifact: Artifact) -> str:
         packed_prototype=packed_prototype(abi.packed_symbol(artifact)),
         packed_arguments=_packed_arguments(artifact),
         packed_targets=_packed_targets(artifact),
+        packed_inputs=_copied(artifact, "inputs", artifact.inputs, 0),
+        packed_outputs=_copied(artifact, "outputs", artifact.outputs, len(artifact.inputs)),
     )
 
 
@@ -182,6 +192,7 @@ def _file_scope(artifact: Artifact, memory: tuple[str, str]) -> frozenset[str]:
     names += [*memory, f"{artifact.prefix}_run", abi.packed_symbol(artifact)]
     names.append(f"{artifact.prefix}_reset")
     names += ["inputs", "outputs", "workspace_pools"]  # parameters of run, which calls kernels
+    names += [symbol for symbol, _, _ in abi.io_maps(artifact)]
     for name in names:
         if names.count(name) > 1:
             raise CrtExportError(
@@ -192,8 +203,10 @@ def _file_scope(artifact: Artifact, memory: tuple[str, str]) -> frozenset[str]:
 
 def _pointers(artifact: Artifact) -> list[str]:
     """What must not be NULL, structs before their members."""
-    members = [f"inputs->{t.field}" for t in artifact.inputs]
-    members += [f"outputs->{t.field}" for t in artifact.outputs]
+    members = []
+    if abi.takes_io(artifact):
+        members += [f"inputs->{t.field}" for t in artifact.inputs]
+        members += [f"outputs->{t.field}" for t in artifact.outputs]
     members += [f"workspace_pools->{name}" for name, _ in abi.caller_pools(artifact)]
     return [*dict.fromkeys(member.split("->")[0] for member in members), *members]
 
@@ -201,7 +214,36 @@ def _pointers(artifact: Artifact) -> list[str]:
 def _unchecked(artifact: Artifact) -> list[str]:
     """Parameters of run that have no members to look at."""
     sides = (("inputs", artifact.inputs), ("outputs", artifact.outputs))
-    return [name for name, tensors in sides if not tensors]
+    return [name for name, tensors in sides if abi.takes_io(artifact) and not tensors]
+
+
+def _maps(artifact: Artifact, workspace: str) -> list[dict[str, object]]:
+    """The functions that tell where inputs and outputs lie, as the template wants them."""
+    return [
+        {
+            "symbol": symbol,
+            "side": side,
+            "prototype": map_prototype(artifact, symbol, side),
+            "nulls": ", ".join(["NULL"] * max(len(tensors), 1)),
+            "members": [
+                (f"{side}.{t.field}", f"(void *)&{workspace}[{t.place.offset}]")
+                for t in tensors if t.place is not None
+            ],
+        }
+        for symbol, side, tensors in abi.io_maps(artifact)
+    ]
+
+
+def _copied(
+    artifact: Artifact, side: str, tensors: Sequence[Interface], first: int
+) -> list[tuple[str, str, int]]:
+    """What the packed function copies: struct member, its size, the position of its argument."""
+    stems = macro_stems([t.field for t in artifact.inputs], [t.field for t in artifact.outputs])
+    own = stems[0] if side == "inputs" else stems[1]
+    return [
+        (f"{side}.{t.field}", f"{artifact.prefix.upper()}_{stem}_SIZE", position)
+        for position, (t, stem) in enumerate(zip(tensors, own, strict=True), first)
+    ]
 
 
 def _packed_targets(artifact: Artifact) -> list[tuple[str, int | None]]:
@@ -210,6 +252,8 @@ def _packed_targets(artifact: Artifact) -> list[tuple[str, int | None]]:
     targets += [f"outputs.{t.field}" for t in artifact.outputs]
     targets += [f"workspace_pools.{name}" for name, _ in abi.caller_pools(artifact)]
     numbered: list[tuple[str, int | None]] = [(t, i) for i, t in enumerate(targets)]
+    if not abi.takes_io(artifact):
+        return numbered[len(artifact.inputs) + len(artifact.outputs) :]
     return [*numbered, *((f"{name}.unused", None) for name in _unchecked(artifact))]
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from crtexport.artifact import abi
-from crtexport.artifact.model import Artifact
+from crtexport.artifact.model import Artifact, Interface
 from crtexport.backends.llvm_types import ModuleText, value_type
 from crtexport.kernels.ir import Scalar
 
@@ -20,6 +22,12 @@ _BYTE_OFFSET = 7
 def main_symbol(artifact: Artifact) -> str:
     """The function behind both interfaces; the dot keeps it apart from all identifiers of C."""
     return f"{artifact.prefix}.main"
+
+
+def main_arity(artifact: Artifact) -> int:
+    """Number of its parameters, all pointers: inputs and outputs if ``run`` takes them, pools."""
+    io = len(artifact.inputs) + len(artifact.outputs) if abi.takes_io(artifact) else 0
+    return io + len(abi.caller_pools(artifact))
 
 
 def workspace_symbol(artifact: Artifact) -> str:
@@ -68,8 +76,10 @@ class Checks:
 
 
 def print_run(artifact: Artifact) -> str:
-    """``int32_t tvmgen_<m>_run(inputs *, outputs *[, workspace_pools *])``."""
-    structs = [("inputs", len(artifact.inputs)), ("outputs", len(artifact.outputs))]
+    """``int32_t tvmgen_<m>_run([inputs *, outputs *][, workspace_pools *])``."""
+    structs = []
+    if abi.takes_io(artifact):
+        structs = [("inputs", len(artifact.inputs)), ("outputs", len(artifact.outputs))]
     pools = abi.caller_pools(artifact)
     if pools:
         structs.append(("workspace_pools", len(pools)))
@@ -120,7 +130,36 @@ def print_packed(artifact: Artifact, module: ModuleText) -> str:
         wrong = [checks.assign(f"icmp ne i32 {code}, {good}") for good in abi.TENSOR_TYPE_CODES]
         checks.fail_if(f"and i1 {wrong[0]}, {wrong[1]}", abi.ERROR_ARGUMENTS)
     pointers = [_tensor_data(checks, position, module) for position in range(arity)]
-    return _entry(artifact, abi.packed_symbol(artifact), PACKED_PARAMETERS, checks, pointers)
+    tensors = (*artifact.inputs, *artifact.outputs)
+    if abi.takes_io(artifact):
+        return _entry(artifact, abi.packed_symbol(artifact), PACKED_PARAMETERS, checks, pointers)
+    theirs, pools = pointers[: len(tensors)], pointers[len(tensors) :]
+    own = [_inside(artifact, checks, tensor, pools, module) for tensor in tensors]
+    index = value_type(Scalar.INDEX, module.target)
+    module.declare(f"declare void @llvm.memmove.p0.p0.{index}(ptr, ptr, {index}, i1)")
+    copies = [
+        f"  call void @llvm.memmove.p0.p0.{index}(ptr {to}, ptr {source}, "
+        f"{index} {tensor.type.nbytes}, i1 false)"
+        for tensor, to, source in (
+            (t, own[i], theirs[i]) if i < len(artifact.inputs) else (t, theirs[i], own[i])
+            for i, t in enumerate(tensors)
+        )
+    ]
+    checks.lines += copies[: len(artifact.inputs)]
+    return _entry(
+        artifact, abi.packed_symbol(artifact), PACKED_PARAMETERS, checks, pools,
+        copies[len(artifact.inputs) :],
+    )
+
+
+def _inside(
+    artifact: Artifact, checks: Checks, tensor: Interface, pools: list[str], module: ModuleText
+) -> str:
+    """Address of an input or output in the workspace."""
+    index = value_type(Scalar.INDEX, module.target)
+    base = pools[0] if abi.takes_workspace(artifact) else f"@{workspace_symbol(artifact)}"
+    offset = tensor.place.offset if tensor.place is not None else 0
+    return checks.assign(f"getelementptr inbounds i8, ptr {base}, {index} {offset}")
 
 
 def _tensor_data(checks: Checks, position: int, module: ModuleText) -> str:
@@ -140,13 +179,15 @@ def _tensor_data(checks: Checks, position: int, module: ModuleText) -> str:
 
 
 def _entry(
-    artifact: Artifact, symbol: str, params: str, checks: Checks, pointers: list[str]
+    artifact: Artifact, symbol: str, params: str, checks: Checks, pointers: list[str],
+    afterwards: Sequence[str] = (),
 ) -> str:
     operands = ", ".join(f"ptr noundef {p}" for p in pointers)
     return "\n".join([
         f'define i32 @{symbol}({params}) #0 section ".text.{symbol}" {{',
         *checks.lines,
         f"  call void @{main_symbol(artifact)}({operands})",
+        *afterwards,
         f"  ret i32 {abi.OK}",
         *checks.exits(),
         "}",

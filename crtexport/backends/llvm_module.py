@@ -23,6 +23,7 @@ from crtexport.artifact.model import (
     WorkspaceArg,
 )
 from crtexport.backends.llvm_entry import (
+    main_arity,
     main_symbol,
     print_packed,
     print_reset,
@@ -31,6 +32,7 @@ from crtexport.backends.llvm_entry import (
     workspace_symbol,
 )
 from crtexport.backends.llvm_kernel import print_kernel
+from crtexport.backends.llvm_maps import print_maps
 from crtexport.backends.llvm_tables import print_metadata, print_registry
 from crtexport.backends.llvm_types import (
     ModuleText,
@@ -79,6 +81,7 @@ def _code(artifact: Artifact, module: ModuleText, name: str) -> str:
     body.append("")
     body += [print_kernel(f.symbol, f.kernel, module) for f in artifact.functions]
     body += [_Main(artifact, module).text(), print_run(artifact), print_packed(artifact, module)]
+    body += print_maps(artifact, module)
     if artifact.state_size:
         body.append(print_reset(artifact, module))
     return module.text(name, artifact.header_comment, body)
@@ -115,8 +118,7 @@ class _Main:
     def text(self) -> str:
         for call in self._artifact.calls:
             self._call(call)
-        names = abi.packed_arity(self._artifact)
-        params = ", ".join(f"ptr noundef %a{i}" for i in range(names))
+        params = ", ".join(f"ptr noundef %a{i}" for i in range(main_arity(self._artifact)))
         symbol = main_symbol(self._artifact)
         head = f'define internal void @{symbol}({params}) noinline #0 section ".text.{symbol}" {{'
         return "\n".join([head, *self._lines, "  ret void", "}", ""])
@@ -135,6 +137,7 @@ class _Main:
 
     def _operand(self, arg: Arg) -> str:
         inputs = len(self._artifact.inputs)
+        pools = main_arity(self._artifact) - len(abi.caller_pools(self._artifact))
         match arg:
             case InputArg():
                 return self._pointer(f"%a{arg.index}", arg.offset)
@@ -142,12 +145,11 @@ class _Main:
                 return self._pointer(f"%a{inputs + arg.index}", arg.offset)
             case WorkspaceArg():
                 if self._artifact.workspace_caller:
-                    last = inputs + len(self._artifact.outputs)
-                    return self._pointer(f"%a{last}", arg.offset)
+                    return self._pointer(f"%a{pools}", arg.offset)
                 return self._pointer(f"@{workspace_symbol(self._artifact)}", arg.offset)
             case StateArg():
                 if self._artifact.workspace_caller:
-                    last = abi.packed_arity(self._artifact) - 1
+                    last = main_arity(self._artifact) - 1
                     return self._pointer(f"%a{last}", arg.offset)
                 return self._pointer(f"@{state_symbol(self._artifact)}", arg.offset)
             case ConstantArg():

@@ -11,6 +11,7 @@ from crtexport import pipeline
 from crtexport.cli.options import (
     FILE,
     board_option,
+    io_option,
     model_argument,
     rounding_option,
     with_output,
@@ -37,6 +38,7 @@ from crtexport.cli.run import run_and_show
     "--workspace", type=click.Choice(["static", "caller"]), default="static", show_default=True,
     help="Memory for intermediate results: the module's own, or handed in with each call.",
 )
+@io_option
 @rounding_option
 @click.option(
     "--module-name", metavar="NAME",
@@ -72,9 +74,10 @@ def command(
     out: Output, model: Path, board: str, output: Path | None,
     emit: Literal["c", "llvm"] | None,
     optimize: Literal["size", "balanced", "speed"] | None,
-    workspace: Literal["static", "caller"], rounding: str, module_name: str | None,
-    no_system_lib: bool, llvm_options: tuple[str, ...], llvm_timeout: float | None,
-    keep_failed: Path | None, jobs: int | None, run_it: bool, given: Path | None,
+    workspace: Literal["static", "caller"], io: pipeline.Io, rounding: str,
+    module_name: str | None, no_system_lib: bool, llvm_options: tuple[str, ...],
+    llvm_timeout: float | None, keep_failed: Path | None, jobs: int | None, run_it: bool,
+    given: Path | None,
 ) -> None:
     """Export MODEL (model.json or .tflite) as a package for a board."""
     if given is not None and not run_it:
@@ -82,7 +85,7 @@ def command(
     with out.steps() as step:
         exported = pipeline.export(
             model, board=board, output=output, emit=emit, optimize=optimize, workspace=workspace,
-            rounding=rounding, module_name=module_name, system_lib=not no_system_lib,
+            io=io, rounding=rounding, module_name=module_name, system_lib=not no_system_lib,
             llvm_options=llvm_options, llvm_timeout=llvm_timeout, keep_failed=keep_failed,
             jobs=jobs, progress=step,
         )

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from crtexport import pipeline
-from crtexport.cli.options import FILE, board_option, rounding_option, with_output
+from crtexport.cli.options import FILE, board_option, io_option, rounding_option, with_output
 from crtexport.cli.output import Output
 from crtexport.mlf.metadata import Module, Section
 from crtexport.mlf.reader import Package, PackageTensor, open_package
@@ -21,14 +21,16 @@ from crtexport.mlf.reader import Package, PackageTensor, open_package
     help="Print this stage of exporting MODEL instead of the summary of PACKAGE.",
 )
 @board_option("host")
+@io_option
 @rounding_option
 @with_output
 def command(
-    out: Output, path: Path, stage: pipeline.Stage | None, board: str, rounding: str
+    out: Output, path: Path, stage: pipeline.Stage | None, board: str, io: pipeline.Io,
+    rounding: str,
 ) -> None:
     """Show what PACKAGE holds, whoever wrote it, or one --stage of exporting MODEL."""
     if stage is not None:
-        text = pipeline.stage(path, stage, board=board, rounding=rounding)
+        text = pipeline.stage(path, stage, board=board, rounding=rounding, io=io)
         if out.as_json:
             out.result({"stage": stage, "text": text})
         else:

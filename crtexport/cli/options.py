@@ -75,6 +75,14 @@ def rounding_option(command: Command) -> Command:
     )(command)
 
 
+def io_option(command: Command) -> Command:
+    """``--io``"""
+    return click.option(
+        "--io", type=click.Choice(["caller", "workspace"]), default="caller", show_default=True,
+        help="Where inputs and outputs lie: in buffers that are handed in, or in the workspace.",
+    )(command)
+
+
 def array_options(command: Command) -> Command:
     """``--input`` and ``--output``, both .npz."""
     command = click.option(

@@ -5,13 +5,19 @@ from __future__ import annotations
 import dataclasses
 import math
 from pathlib import Path
-from typing import Literal
 
 import click
 
 from crtexport import compare
-from crtexport.cli.options import board_option, model_argument, rounding_option, with_output
+from crtexport.cli.options import (
+    board_option,
+    io_option,
+    model_argument,
+    rounding_option,
+    with_output,
+)
 from crtexport.cli.output import Output
+from crtexport.pipeline import Emit, Io
 
 _LONGEST_NAME = 40
 
@@ -31,11 +37,12 @@ _LONGEST_NAME = 40
     help="Compare every operator's results; show the first that differs, with -v all.",
 )
 @click.option("--seed", type=int, default=0, show_default=True, help="Of the random inputs.")
+@io_option
 @rounding_option
 @with_output
 def command(
-    out: Output, model: Path, board: str | None, emit: Literal["c", "llvm"] | None, samples: int,
-    seed: int, rounding: str, per_layer: bool,
+    out: Output, model: Path, board: str | None, emit: Emit | None, samples: int, seed: int,
+    io: Io, rounding: str, per_layer: bool,
 ) -> int:
     """Compare the exported MODEL with the reference runtime on random inputs.
 
@@ -43,6 +50,8 @@ def command(
     bit, floats within a small part of their full scale. With --per-layer the results of all
     operators are compared, and the first that differs is shown.
     """
+    if per_layer and io != "caller":
+        raise click.UsageError("--per-layer compares results in buffers of the caller's")
     with out.steps() as step:
         step("export, run, compare")
         if per_layer:
@@ -51,7 +60,7 @@ def command(
             )
             return _show_layers(out, model, layers, seed)
         result = compare.verify(
-            model, board=board, samples=samples, seed=seed, rounding=rounding, emit=emit
+            model, board=board, samples=samples, seed=seed, rounding=rounding, emit=emit, io=io
         )
     _show_outputs(out, model, result, seed)
     return 0 if result.agrees else 1

@@ -31,6 +31,7 @@ def parts_from_package(package: Package) -> FirmwareParts:
         sources=package.sources,
         objects=package.objects,
         runtime_headers=package.runtime_headers,
+        io_in_workspace=section.io == "workspace",
         workspace_caller=section.workspace.owner == "caller",
         workspace_size=section.workspace.bytes,
         state_size=section.state.bytes,

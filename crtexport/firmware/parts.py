@@ -37,7 +37,8 @@ class FirmwareParts:
     ``sources`` and ``objects`` map basenames to contents (``Path``: a file to copy); ``header`` is
     the text of ``tvmgen_<module>.h``; ``runtime_headers`` maps paths relative to the include folder
     to contents. With ``workspace_caller`` the firmware hands in ``workspace_size`` bytes, aligned
-    to ``workspace_align``. ``optimize`` is for sources: size, balanced or speed. Raises
+    to ``workspace_align``. With ``io_in_workspace`` inputs and outputs lie in the workspace.
+    ``optimize`` is for sources: size, balanced or speed. Raises
     CrtExportError for names that no file or C text may hold.
     """
 
@@ -48,6 +49,7 @@ class FirmwareParts:
     sources: Mapping[str, str] = field(default_factory=dict)
     objects: Mapping[str, bytes | Path] = field(default_factory=dict)
     runtime_headers: Mapping[str, bytes] = field(default_factory=dict)
+    io_in_workspace: bool = False
     workspace_caller: bool = False
     workspace_size: int = 0
     workspace_align: int = 16

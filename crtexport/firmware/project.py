@@ -72,13 +72,15 @@ def _write_firmware(parts: FirmwareParts, board: Board, folder: Path) -> None:
     context = {
         "module": parts.module,
         "inputs": [
-            {"field": part.field, "offset": offset}
+            {"field": part.field, "offset": offset, "nbytes": part.nbytes}
             for part, offset in zip(parts.inputs, offsets, strict=True)
         ],
         "outputs": [{"field": part.field, "nbytes": part.nbytes} for part in parts.outputs],
         "sample_size": size,
         "state_size": parts.state_size,
         "pools": _pools(parts),
+        "arguments": _arguments(parts),
+        "io_in_workspace": parts.io_in_workspace,
         "workspace_align": parts.workspace_align,
         "board": board.name,
         "memories": list(board.memory.items()),
@@ -103,6 +105,12 @@ def _pools(parts: FirmwareParts) -> list[tuple[str, int]]:
         return []
     pools = (("workspace", parts.workspace_size), ("state", parts.state_size))
     return [(name, size) for name, size in pools if size]
+
+
+def _arguments(parts: FirmwareParts) -> list[tuple[str, str]]:
+    """What ``run`` takes: the structs' last names, and the firmware's variables."""
+    io = [] if parts.io_in_workspace else [("inputs", "inputs"), ("outputs", "outputs")]
+    return [*io, *([("workspace_pools", "pools")] if _pools(parts) else [])]
 
 
 def _templates(board: Board) -> list[str]:

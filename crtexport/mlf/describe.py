@@ -126,6 +126,7 @@ def _module_section(contents: PackageContents) -> metadata.ModuleSection:
         llvm_options=info.get("llvm_options", ()),
         inputs=tuple(map(_tensor, artifact.inputs)),
         outputs=tuple(map(_tensor, artifact.outputs)),
+        io="workspace" if artifact.io_in_workspace else "caller",
         workspace=_workspace(artifact),
         state=_state(artifact),
         constants_bytes=artifact.constants_size,
@@ -165,6 +166,7 @@ def _tensor(interface: Interface) -> metadata.Tensor:
         dtype=interface.type.dtype.value,
         shape=interface.type.shape,
         bytes=interface.type.nbytes,
+        offset=None if interface.place is None else interface.place.offset,
         quantization=None if quant is None else metadata.TensorQuantization(
             scale=quant.scale, zero_point=quant.zero_point, axis=quant.axis
         ),

@@ -79,13 +79,17 @@ class TensorQuantization(_Model):
 
 
 class Tensor(_Model):
-    """An input or output in the order of ``run``; ``field`` is its name in C."""
+    """An input or output in the order of ``run``; ``field`` is its name in C.
+
+    ``offset``: where in the workspace it lies; None if it lies in a buffer of the caller's.
+    """
 
     name: str
     field: str
     dtype: str
     shape: tuple[int, ...]
     bytes: NonNegativeInt
+    offset: NonNegativeInt | None = None
     quantization: TensorQuantization | None = None
 
 
@@ -126,7 +130,10 @@ class Registered(_Model):
 
 
 class ModuleSection(_Model):
-    """What crtexport knows about one module beyond the format's keys."""
+    """What crtexport knows about one module beyond the format's keys.
+
+    ``io``: whose the memory of inputs and outputs is, the "caller"'s or part of the "workspace".
+    """
 
     source: str = ""
     source_sha256: str = ""
@@ -135,6 +142,7 @@ class ModuleSection(_Model):
     llvm_options: tuple[str, ...] = ()
     inputs: tuple[Tensor, ...]
     outputs: tuple[Tensor, ...]
+    io: Literal["caller", "workspace"] = "caller"
     workspace: Workspace
     state: State = State()
     constants_bytes: NonNegativeInt

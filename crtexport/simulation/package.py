@@ -59,6 +59,7 @@ def load_package(package: Package) -> Simulation:
         workspace_align=section.workspace.align,
         workspace_caller=section.workspace.owner == "caller",
         state_size=section.state.bytes,
+        io_in_workspace=section.io == "workspace",
     )
 
 

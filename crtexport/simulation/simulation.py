@@ -55,6 +55,7 @@ class Simulation:
     workspace_align: int = 16
     workspace_caller: bool = False
     state_size: int = 0
+    io_in_workspace: bool = False
     _state: list[_Memory] = field(default_factory=list, repr=False, compare=False)
 
     @staticmethod
@@ -74,6 +75,7 @@ class Simulation:
         return Simulation(
             artifact.module, artifact.inputs, artifact.outputs, library, artifact.workspace_size,
             artifact.workspace_align, artifact.workspace_caller, artifact.state_size,
+            artifact.io_in_workspace,
         )
 
     def reset(self) -> None:
@@ -93,6 +95,8 @@ class Simulation:
         Raises CrtExportError, naming the tensor, for inputs that don't fit; RunFailedError when
         the model returns an error or writes outside of its buffers.
         """
+        if self.io_in_workspace:
+            return self._run_inside(inputs)
         memories = self._memories(inputs)
         count, outputs = len(self.inputs), len(self.outputs)
         addresses = [m.address for m in memories]
@@ -103,6 +107,34 @@ class Simulation:
         name = f"tvmgen_{self.module}_run"
         code = self._function(name, len(structs))(*map(ctypes.byref, structs))
         return self._results(memories, name, code)
+
+    def _run_inside(self, inputs: Sequence[Array]) -> list[Array]:
+        """The same where inputs and outputs lie in the workspace."""
+        self._check_inputs(inputs)
+        pools = self._pools()
+        arguments = (ctypes.byref(_pointers([m.address for m in pools])),) if pools else ()
+        for to, array in zip(self._mapped("inputs", arguments), inputs, strict=True):
+            ctypes.memmove(to, array.tobytes(), array.nbytes)
+        name = f"tvmgen_{self.module}_run"
+        code = self._function(name, len(arguments))(*arguments)
+        _accept(pools, name, code)
+        return [
+            np.frombuffer(ctypes.string_at(at, tensor.type.nbytes), tensor.type.dtype.numpy)
+            .reshape(tensor.type.shape)
+            for at, tensor in zip(self._mapped("outputs", arguments), self.outputs, strict=True)
+        ]
+
+    def _mapped(self, side: str, arguments: Sequence[object]) -> list[int]:
+        """Where the workspace has the tensors of a side: ``tvmgen_<m>_map_inputs`` or outputs."""
+        count = len(self.inputs if side == "inputs" else self.outputs)
+        members = [(f"m{i}", ctypes.c_void_p) for i in range(max(count, 1))]
+        struct = type("Tensors", (ctypes.Structure,), {"_fields_": members})
+        name = f"tvmgen_{self.module}_map_{side}"
+        found = self._function(name, len(arguments), struct)(*arguments)
+        addresses = [getattr(found, member) for member, _ in members[:count]]
+        if None in addresses:
+            raise RunFailedError(f"the model has no place for its {side}", location=name)
+        return addresses
 
     def run_packed(self, inputs: Sequence[Array]) -> list[Array]:
         """The same through the function registry and the packed function. Raises as :meth:`run`."""
@@ -127,35 +159,45 @@ class Simulation:
         size = self.workspace_size
         return ([_Memory("workspace", size, self.workspace_align)] if size else []) + self._state
 
-    def _function(self, symbol: str, arity: int) -> ctypes._FuncPointer:
+    def _function(
+        self, symbol: str, arity: int, returned: type[ctypes._CDataType] = ctypes.c_int32
+    ) -> ctypes._FuncPointer:
         address = self.library.address(symbol)
         if address is None:
             raise CrtExportError("the code has no such function", location=symbol)
-        return ctypes.CFUNCTYPE(ctypes.c_int32, *[ctypes.c_void_p] * arity)(address)
+        return ctypes.CFUNCTYPE(returned, *[ctypes.c_void_p] * arity)(address)
 
     def _memories(self, inputs: Sequence[Array]) -> list[_Memory]:
         """Buffers for inputs (filled), outputs and the caller's pools."""
+        self._check_inputs(inputs)
+        memories = [_Memory(t.name, t.type.nbytes) for t in (*self.inputs, *self.outputs)]
+        for memory, array in zip(memories, inputs, strict=False):
+            memory.bytes[:] = np.frombuffer(array.tobytes(), dtype=np.uint8)
+        return memories + self._pools()
+
+    def _check_inputs(self, inputs: Sequence[Array]) -> None:
         if len(inputs) != len(self.inputs):
             raise CrtExportError(
                 f"the model has {len(self.inputs)} inputs, {len(inputs)} arrays were given"
             )
         for tensor, array in zip(self.inputs, inputs, strict=True):
             _check_input(tensor, array)
-        memories = [_Memory(t.name, t.type.nbytes) for t in (*self.inputs, *self.outputs)]
-        for memory, array in zip(memories, inputs, strict=False):
-            memory.bytes[:] = np.frombuffer(array.tobytes(), dtype=np.uint8)
-        return memories + self._pools()
 
     def _results(self, memories: Sequence[_Memory], name: str, code: int) -> list[Array]:
-        if code:
-            raise RunFailedError(f"the model returned the error {code}", location=name)
-        for memory in memories:
-            memory.check()
+        _accept(memories, name, code)
         outputs = memories[len(self.inputs) : len(self.inputs) + len(self.outputs)]
         return [
             memory.bytes.view(t.type.dtype.numpy).reshape(t.type.shape).copy()
             for memory, t in zip(outputs, self.outputs, strict=True)
         ]
+
+
+def _accept(memories: Sequence[_Memory], name: str, code: int) -> None:
+    """Raises RunFailedError for an error that ``name`` returned, or bytes that it spoilt."""
+    if code:
+        raise RunFailedError(f"the model returned the error {code}", location=name)
+    for memory in memories:
+        memory.check()
 
 
 def _check_input(tensor: Interface, array: Array) -> None:

@@ -34,6 +34,30 @@ def test_the_text_is_what_a_person_would_accept(golden: Callable[[str, str], Non
     golden("c/tvmgen_demo.h", emit_header(network()))
 
 
+@pytest.mark.parametrize("compiler", ["g++", "clang++"])
+@pytest.mark.parametrize("caller", [False, True])
+def test_the_header_with_tensors_in_the_workspace_is_cxx(
+    compiler: str, caller: bool, tmp_path: Path
+) -> None:
+    require(compiler)
+    text = emit_header(network(workspace_caller=caller, io_in_workspace=True))
+    (tmp_path / "tvmgen_demo.h").write_text(text)
+    pools = "&pools" if caller else ""
+    (tmp_path / "main.cc").write_text(
+        '#include "tvmgen_demo.h"\n'
+        "int main() {\n"
+        + ("  tvmgen_demo_workspace_pools pools = {0};\n" if caller else "")
+        + f"  tvmgen_demo_inputs in = tvmgen_demo_map_inputs({pools});\n"
+        "  static_cast<signed char *>(in.serving_0)[0] = 1;\n"
+        f"  tvmgen_demo_outputs out = tvmgen_demo_map_outputs({pools});\n"
+        f"  return tvmgen_demo_run({pools}) + (out.Identity != 0);\n}}\n"
+    )
+    run_tool(
+        compiler, "-std=c++98", "-pedantic", "-Wall", "-Wextra", "-Werror", "-Wold-style-cast",
+        "-c", tmp_path / "main.cc", "-o", tmp_path / "main.o",
+    )
+
+
 @pytest.mark.parametrize("standard", ["c++98", "c++11", "c++20"])
 @pytest.mark.parametrize("compiler", ["g++", "clang++"])
 @pytest.mark.parametrize("caller", [False, True])

@@ -64,7 +64,8 @@ def test_options_are_handed_on(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compare, "verify", verify)
     assert main(["verify", "m.tflite", "--board", "qemu_x86", "--rounding", "single", "-q"]) == 0
     assert seen == [
-        {"board": "qemu_x86", "samples": 10, "seed": 0, "rounding": "single", "emit": None}
+        {"board": "qemu_x86", "samples": 10, "seed": 0, "rounding": "single", "emit": None,
+         "io": "caller"}
     ]
 
 

@@ -1,0 +1,109 @@
+"""Prints the functions that tell where in the workspace inputs and outputs lie.
+
+They return a struct of pointers by value. Where that goes is for each calling convention to say:
+LLVM wants to be told whether it comes back in registers or through memory of the caller's.
+"""
+
+from __future__ import annotations
+
+from crtexport.artifact import abi
+from crtexport.artifact.model import Artifact, Interface
+from crtexport.backends.llvm_entry import Checks, workspace_symbol
+from crtexport.backends.llvm_types import ModuleText, value_type
+from crtexport.errors import CrtExportError
+from crtexport.kernels.ir import Scalar
+from crtexport.target import Target
+
+# Pointers that a struct may have to be returned in registers, by how triples begin: AAPCS64 and
+# System V x86-64 (16 bytes), RISC-V (two registers), AAPCS (one word), System V i386 (never).
+_IN_REGISTERS = (
+    ("aarch64", 2), ("arm64", 2), ("x86_64", 2), ("riscv", 2), ("arm", 1), ("thumb", 1),
+    ("i386", 0), ("i486", 0), ("i586", 0), ("i686", 0),
+)
+
+
+def print_maps(artifact: Artifact, module: ModuleText) -> list[str]:
+    """``tvmgen_<m>_map_inputs`` and ``_map_outputs``; nothing where ``run`` takes the tensors.
+
+    Raises CrtExportError for a target whose way to return structs isn't known here.
+    """
+    return [
+        _print_map(artifact, module, symbol, tensors)
+        for symbol, _, tensors in abi.io_maps(artifact)
+    ]
+
+
+def _in_registers(target: Target) -> int:
+    for start, count in _IN_REGISTERS:
+        if target.triple.startswith(start):
+            return count
+    raise CrtExportError(
+        "how this processor returns structs isn't known, which functions for inputs and outputs "
+        "in the workspace need",
+        location=target.triple, hint="export with --emit c, or with --io caller",
+    )
+
+
+def _print_map(
+    artifact: Artifact, module: ModuleText, symbol: str, tensors: tuple[Interface, ...]
+) -> str:
+    count = max(len(tensors), 1)
+    struct = f"{{ {', '.join(['ptr'] * count)} }}"
+    in_memory = count > _in_registers(module.target)
+    pools = "ptr noundef readonly captures(none) %workspace_pools"
+    params = [pools] if abi.takes_workspace(artifact) else []
+    if in_memory:
+        align = module.target.pointer_bits // 8
+        params = [f"ptr dead_on_unwind noalias writable sret({struct}) align {align} %result",
+                  *params]
+    checks, base = Checks(), f"@{workspace_symbol(artifact)}"
+    if abi.takes_workspace(artifact):
+        base = _workspace(checks)
+    index = value_type(Scalar.INDEX, module.target)
+    pointers = [
+        _pointer(checks, base, tensor, index, missing=abi.takes_workspace(artifact))
+        for tensor in tensors
+    ] or ["null"]
+    result = _stored(checks, struct, pointers) if in_memory else _gathered(checks, struct, pointers)
+    kind = "void" if in_memory else struct
+    return "\n".join([
+        f'define {kind} @{symbol}({", ".join(params)}) #0 section ".text.{symbol}" {{',
+        *checks.lines, result, "}", "",
+    ])
+
+
+def _workspace(checks: Checks) -> str:
+    """The caller's workspace, null if there is none."""
+    checks.lines.append("  br label %start")
+    checks.lines.append("start:")
+    absent = checks.assign("icmp eq ptr %workspace_pools, null")
+    checks.lines += [f"  br i1 {absent}, label %known, label %given", "given:"]
+    pool = checks.load("ptr", "%workspace_pools", "ptr", 0)
+    checks.lines += ["  br label %known", "known:"]
+    return checks.assign(f"phi ptr [ null, %start ], [ {pool}, %given ]")
+
+
+def _pointer(checks: Checks, base: str, tensor: Interface, index: str, *, missing: bool) -> str:
+    """Where a tensor lies; null where the workspace is ``missing``."""
+    offset = tensor.place.offset if tensor.place is not None else 0
+    address = checks.assign(f"getelementptr i8, ptr {base}, {index} {offset}")
+    if not missing:
+        return address
+    absent = checks.assign(f"icmp eq ptr {base}, null")
+    return checks.assign(f"select i1 {absent}, ptr null, ptr {address}")
+
+
+def _stored(checks: Checks, struct: str, pointers: list[str]) -> str:
+    for position, pointer in enumerate(pointers):
+        member = checks.assign(
+            f"getelementptr inbounds {struct}, ptr %result, i32 0, i32 {position}"
+        )
+        checks.lines.append(f"  store ptr {pointer}, ptr {member}")
+    return "  ret void"
+
+
+def _gathered(checks: Checks, struct: str, pointers: list[str]) -> str:
+    value = "poison"
+    for position, pointer in enumerate(pointers):
+        value = checks.assign(f"insertvalue {struct} {value}, ptr {pointer}, {position}")
+    return f"  ret {struct} {value}"

@@ -1,0 +1,179 @@
+"""Inputs and outputs in the workspace: less memory, the same numbers, a clean interface."""
+
+from __future__ import annotations
+
+import ctypes
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import crtexport
+from crtexport.ir.graph import Graph
+from crtexport.ir.ops import Add
+from crtexport.mlf.reader import Package, open_package
+from crtexport.simulation.package import load_package
+from tests.plan.graphs import GraphBuilder
+from tests.support import (
+    HASHED_INPUTS,
+    INT8_NETWORKS,
+    fnv1a,
+    hashed_input,
+    require,
+    shared_model,
+    standard_input,
+    tflm_outputs,
+)
+
+BACKENDS = ("c", "llvm")
+OWNERS = ("static", "caller")
+STRICT = (
+    "-std=c99", "-pedantic", "-Wall", "-Wextra", "-Wconversion", "-Wshadow", "-Wundef",
+    "-Wmissing-prototypes", "-Wcast-qual", "-Werror",
+)
+ARENAS = {"ad01_int8": 2580, "kws_int8": 22820, "resnet8_int8": 54996, "vww96_int8": 100708}
+"""Bytes that TensorFlow Lite Micro takes for the same tensors."""
+
+
+def exported(
+    model: Graph | Path, folder: Path, emit: str, workspace: str, board: str = "host"
+) -> Package:
+    path = folder / "model.tar"
+    crtexport.export(
+        model, board=board, emit=emit, workspace=workspace, io="workspace", output=path,
+    )
+    return open_package(path)
+
+
+def samples(package: Package, count: int) -> list[np.ndarray]:
+    (tensor,) = package.inputs
+    assert tensor.shape is not None
+    return [standard_input(tensor.shape), *(hashed_input(k, tensor.shape) for k in range(count))]
+
+
+@pytest.mark.models
+@pytest.mark.parametrize("workspace", OWNERS)
+@pytest.mark.parametrize("emit", BACKENDS)
+@pytest.mark.parametrize("name", INT8_NETWORKS)
+def test_outputs_are_those_measured_on_devices(
+    name: str, emit: str, workspace: str, tmp_path: Path
+) -> None:
+    package = exported(shared_model(name), tmp_path, emit, workspace)
+    simulation = load_package(package)
+    rows = samples(package, HASHED_INPUTS)
+    measured = tflm_outputs()[name]
+    for run in (simulation.run, simulation.run_packed):
+        outputs = [run([row])[0] for row in rows]
+        assert outputs[0].reshape(-1).tolist() == measured["out"]
+        assert fnv1a(b"".join(o.tobytes() for o in outputs[1:])) == measured["fpr_all"]
+    section = package.module_section
+    assert section is not None
+    assert section.io == "workspace"
+    assert section.workspace.bytes <= 0.68 * ARENAS[name]
+    for tensor in (*section.inputs, *section.outputs):
+        assert tensor.offset is not None
+        assert tensor.offset + tensor.bytes <= section.workspace.bytes
+
+
+@pytest.mark.models
+@pytest.mark.qemu
+@pytest.mark.parametrize("workspace", OWNERS)
+@pytest.mark.parametrize("emit", BACKENDS)
+@pytest.mark.parametrize(
+    ("name", "board"), [(n, "mps2_an386") for n in INT8_NETWORKS] + [("kws_int8", "qemu_x86")]
+)
+def test_firmware_has_no_other_buffers(
+    name: str, board: str, emit: str, workspace: str, tmp_path: Path
+) -> None:
+    require("qemu-system-i386" if board == "qemu_x86" else "qemu-system-arm")
+    package = exported(shared_model(name), tmp_path, emit, workspace, board)
+    (tensor,) = package.inputs
+    rows = samples(package, 2)
+    result = crtexport.run(package.path, {tensor.field: np.stack(rows)})
+    measured = tflm_outputs()[name]
+    assert result.outputs[0][0].reshape(-1).tolist() == measured["out"]
+    assert result.instructions_first == result.instructions_second
+    assert ".io" not in result.ram
+    section = package.module_section
+    assert section is not None
+    assert result.ram[".model_bss"] - section.workspace.bytes in range(16)
+    here = exported(shared_model(name), tmp_path, "llvm", workspace)
+    for row, outputs in zip(rows, result.outputs, strict=True):
+        np.testing.assert_array_equal(load_package(here).run([row])[0], outputs[0])
+
+
+@pytest.mark.models
+@pytest.mark.parametrize("workspace", OWNERS)
+@pytest.mark.parametrize("compiler", ["gcc", "clang", "arm-none-eabi-gcc"])
+def test_generated_c_compiles_without_a_warning(
+    compiler: str, workspace: str, tmp_path: Path
+) -> None:
+    package = exported(shared_model("ad01_int8"), tmp_path, "c", workspace, "mps2_an386")
+    package.extract(tmp_path)
+    includes = [f"-I{tmp_path / part / 'include'}" for part in ("codegen/host", "runtime")]
+    cpu = ["-mcpu=cortex-m4", "-mthumb"] if compiler.startswith("arm") else []
+    for source in package.sources:
+        subprocess.run(
+            [
+                require(compiler), *STRICT, *cpu, "-O1", *includes, "-c",
+                str(tmp_path / "codegen/host/src" / source), "-o", str(tmp_path / "out.o"),
+            ],
+            check=True,
+        )
+
+
+# ---- structs of any size come back by value, as every calling convention has it
+
+
+def ring(count: int) -> Graph:
+    """``count`` inputs, and as many outputs: each input plus the next one."""
+    b = GraphBuilder()
+    inputs = [b.input(4) for _ in range(count)]
+    outputs = [b.node(Add(), x, inputs[(i + 1) % count]) for i, x in enumerate(inputs)]
+    return b.finish(*outputs)
+
+
+@pytest.mark.qemu
+@pytest.mark.parametrize(("emit", "count"), [("llvm", 1), ("llvm", 2), ("llvm", 3), ("c", 3)])
+@pytest.mark.parametrize("workspace", OWNERS)
+@pytest.mark.parametrize("board", ["host", "qemu_x86", "mps2_an386", "qemu_riscv32"])
+def test_firmware_finds_any_number_of_tensors(
+    board: str, workspace: str, emit: str, count: int, tmp_path: Path
+) -> None:
+    tools = {"host": "cc", "qemu_x86": "qemu-system-i386", "mps2_an386": "qemu-system-arm"}
+    require(tools.get(board, "qemu-system-riscv32"))
+    package = exported(ring(count), tmp_path, emit, workspace, board)
+    rng = np.random.default_rng(count)
+    given = {t.field: rng.standard_normal((3, 4)).astype(np.float32) for t in package.inputs}
+    result = crtexport.run(package.path, given)
+    rows = list(given.values())
+    for i, row in enumerate(rows):
+        got = np.stack([outputs[i] for outputs in result.outputs])
+        np.testing.assert_array_equal(got, row + rows[(i + 1) % count])
+
+
+class Three(ctypes.Structure):
+    _fields_ = (("a", ctypes.c_void_p), ("b", ctypes.c_void_p), ("c", ctypes.c_void_p))
+
+
+class Pools(ctypes.Structure):
+    _fields_ = (("workspace", ctypes.c_void_p),)
+
+
+@pytest.mark.parametrize("emit", BACKENDS)
+def test_a_missing_workspace_has_no_tensors_and_is_refused(emit: str, tmp_path: Path) -> None:
+    package = exported(ring(3), tmp_path, emit, "caller", "host")
+    library = load_package(package).library
+    for side in ("inputs", "outputs"):
+        address = library.address(f"tvmgen_{package.module}_map_{side}")
+        assert address is not None
+        function = ctypes.CFUNCTYPE(Three, ctypes.c_void_p)(address)
+        for pools in (None, ctypes.byref(Pools(None))):
+            found = function(pools)
+            assert [found.a, found.b, found.c] == [None] * 3
+    run = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p)(
+        library.address(f"tvmgen_{package.module}_run") or 0
+    )
+    assert run(None) == -1
+    assert run(ctypes.byref(Pools(None))) == -1
