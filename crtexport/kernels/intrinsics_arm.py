@@ -11,14 +11,19 @@ def _half(word: int, position: int) -> int:
     return ((word >> 16 * position & 0xFFFF) ^ 0x8000) - 0x8000
 
 
+def _signed(value: int) -> int:
+    """``value`` modulo 2**32, as a signed 32-bit number."""
+    return (value + 2**31) % 2**32 - 2**31
+
+
 def _sxtb16(word: int) -> int:
     low, high = (((word >> shift & 0xFF) ^ 0x80) - 0x80 for shift in (0, 16))
-    return ((low & 0xFFFF | high << 16) + 2**31) % 2**32 - 2**31
+    return _signed(low & 0xFFFF | high << 16)
 
 
 def _smlad(a: int, b: int, total: int) -> int:
     total += _half(a, 0) * _half(b, 0) + _half(a, 1) * _half(b, 1)
-    return (total + 2**31) % 2**32 - 2**31
+    return _signed(total)
 
 
 # C sources of an Arm board also run on other computers, for simulation: hence the second halves.
@@ -38,7 +43,7 @@ static inline int32_t {name}(int32_t x)
 }}
 """
 _ARM_SMLA = """\
-/* total + the product of the {which} halves of a and b. */
+/* total + the {a} half of a times the {b} half of b. */
 static inline int32_t {name}(int32_t a, int32_t b, int32_t total)
 {{
 #if defined(__GNUC__) && defined(__ARM_FEATURE_SIMD32)
@@ -112,12 +117,16 @@ _DSP = (
 )
 
 
-def _smla(letters: str, position: int, which: str, product: str) -> Intrinsic:
-    """SMLABB or SMLATT: one half of each factor."""
+_C_HALF = ("(int16_t)({} & 65535)", "({} >> 16)")
+
+
+def _smla(letters: str) -> Intrinsic:
+    """SMLABB, SMLABT, SMLATB or SMLATT: one half of each factor, B the lower, T the upper."""
+    left, right = (int(letter == "t") for letter in letters[-2:])
 
     def evaluate(a: int, b: int, total: int) -> int:
-        total += _half(a, position) * _half(b, position)
-        return (total + 2**31) % 2**32 - 2**31
+        total += _half(a, left) * _half(b, right)
+        return _signed(total)
 
     return Intrinsic(
         name=f"arm_{letters}",
@@ -126,16 +135,89 @@ def _smla(letters: str, position: int, which: str, product: str) -> Intrinsic:
         evaluate=evaluate,
         c_expression=f"crt_{letters}({{0}}, {{1}}, {{2}})",
         c_helper=_ARM_SMLA.format(
-            which=which, name=f"crt_{letters}", instruction=letters, product=product
+            a=("lower", "upper")[left], b=("lower", "upper")[right], name=f"crt_{letters}",
+            instruction=letters,
+            product=f"{_C_HALF[left].format('a')} * {_C_HALF[right].format('b')}",
         ),
         llvm=f"call i32 @llvm.arm.{letters}(i32 {{0}}, i32 {{1}}, i32 {{2}})",
         llvm_declare=f"declare i32 @llvm.arm.{letters}(i32, i32, i32)",
     )
 
 
-_SMLAS = (
-    _smla("smlabb", 0, "lower", "(int16_t)(a & 65535) * (int16_t)(b & 65535)"),
-    _smla("smlatt", 1, "upper", "(a >> 16) * (b >> 16)"),
+_SMLAS = tuple(_smla(f"smla{a}{b}") for a in "bt" for b in "bt")
+
+_PKHBT = Intrinsic(
+    name="arm_pkhbt",
+    params=(Scalar.I32, Scalar.I32),
+    result=Scalar.I32,
+    evaluate=lambda a, b: _signed((a & 0xFFFF) | b << 16),
+    c_expression="crt_pkhbt({0}, {1})",
+    c_helper="""\
+/* The lower half of a, and above it the lower half of b. */
+static inline int32_t crt_pkhbt(int32_t a, int32_t b)
+{
+    return (int32_t)(((uint32_t)a & 65535u) | (uint32_t)b << 16);
+}
+""",
+    llvm="call i32 @crt.pkhbt(i32 {0}, i32 {1})",
+    llvm_declare=(
+        "define internal i32 @crt.pkhbt(i32 %a, i32 %b) alwaysinline nounwind {"
+        " %l = and i32 %a, 65535 %h = shl i32 %b, 16 %r = or i32 %l, %h ret i32 %r }"
+    ),
+)
+_SMMULR = Intrinsic(
+    name="arm_smmulr",
+    params=(Scalar.I32, Scalar.I32),
+    result=Scalar.I32,
+    evaluate=lambda a, b: _signed((a * b + 2**31) >> 32),
+    c_expression="crt_smmulr({0}, {1})",
+    c_helper="""\
+/* a * b / 2**32, rounded, halves up. */
+static inline int32_t crt_smmulr(int32_t a, int32_t b)
+{
+#if defined(__GNUC__) && defined(__ARM_FEATURE_DSP)
+    int32_t result;
+    __asm__("smmulr %0, %1, %2" : "=r"(result) : "r"(a), "r"(b));
+    return result;
+#else
+    return (int32_t)(((int64_t)a * b + 0x80000000) >> 32);
+#endif
+}
+""",
+    llvm="call i32 @crt.smmulr(i32 {0}, i32 {1})",
+    llvm_declare=(
+        "define internal i32 @crt.smmulr(i32 %a, i32 %b) alwaysinline nounwind {"
+        " %x = sext i32 %a to i64 %y = sext i32 %b to i64 %p = mul i64 %x, %y"
+        " %n = add i64 %p, 2147483648 %h = lshr i64 %n, 32 %r = trunc i64 %h to i32 ret i32 %r }"
+    ),
+)
+_SMMLAR = Intrinsic(
+    name="arm_smmlar",
+    params=(Scalar.I32, Scalar.I32, Scalar.I32),
+    result=Scalar.I32,
+    evaluate=lambda a, b, total: _signed(((a * b + 2**31) >> 32) + total),
+    c_expression="crt_smmlar({0}, {1}, {2})",
+    c_helper="""\
+/* total + a * b / 2**32, rounded, halves up. */
+static inline int32_t crt_smmlar(int32_t a, int32_t b, int32_t total)
+{
+#if defined(__GNUC__) && defined(__ARM_FEATURE_DSP)
+    int32_t result;
+    __asm__("smmlar %0, %1, %2, %3" : "=r"(result) : "r"(a), "r"(b), "r"(total));
+    return result;
+#else
+    const int32_t high = (int32_t)(((int64_t)a * b + 0x80000000) >> 32);
+    return (int32_t)((uint32_t)high + (uint32_t)total);
+#endif
+}
+""",
+    llvm="call i32 @crt.smmlar(i32 {0}, i32 {1}, i32 {2})",
+    llvm_declare=(
+        "define internal i32 @crt.smmlar(i32 %a, i32 %b, i32 %c) alwaysinline nounwind {"
+        " %x = sext i32 %a to i64 %y = sext i32 %b to i64 %p = mul i64 %x, %y"
+        " %z = zext i32 %c to i64 %s = shl i64 %z, 32 %t = add i64 %p, %s"
+        " %n = add i64 %t, 2147483648 %h = lshr i64 %n, 32 %r = trunc i64 %h to i32 ret i32 %r }"
+    ),
 )
 
-ARM_DSP = (*_DSP, *_SMLAS)
+ARM_DSP = (*_DSP, *_SMLAS, _PKHBT, _SMMULR, _SMMLAR)

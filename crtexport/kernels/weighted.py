@@ -14,9 +14,9 @@ import enum
 import numpy as np
 import numpy.typing as npt
 
-from crtexport.ir.ops import Activation, Conv2D, DepthwiseConv2D
-from crtexport.ir.scaling import activation_range, layer_scales
-from crtexport.ir.types import DType, Quantization, Rounding
+from crtexport.ir.ops import Activation
+from crtexport.ir.scaling import activation_range
+from crtexport.ir.types import DType, Rounding
 from crtexport.kernels.build import (
     add,
     cast,
@@ -32,12 +32,12 @@ from crtexport.kernels.build import (
 from crtexport.kernels.ir import Buffer, Expr, Scalar, Var
 from crtexport.kernels.registry import SCALAR_OF, Context, Lowering
 from crtexport.kernels.requantize import (
-    Multiplier,
     Requantizer,
     WideRequantizer,
     float_range,
     quantized_result,
 )
+from crtexport.kernels.sums import IntegerSums, weight_scales
 
 _SINGLE_LIMIT = 1 << 32  # times 31 bits of a multiplier it is an i64
 
@@ -77,11 +77,11 @@ class Weighted:
         self._every_tap = every_tap
         self.x = lowering.input(0, "input")
         self.weights = lowering.input(1, "weights")
-        self._rounding = self.context.rounding if fully_connected else Rounding.DOUBLE
         self.zero_point = 0
         self.bias: Buffer | None = None
         self._weight_zero = 0
         self._sum = Scalar.F32
+        self._scale = 1.0
         self._scales: Buffer | None = None
         self._requantizer: Requantizer | WideRequantizer | None = None
         self._wraps = False
@@ -91,68 +91,31 @@ class Weighted:
             self._prepare_float()
         self.output = lowering.output()
 
-    def _weight_scales(self) -> Quantization:
-        quant = self.context.input(1).quant
-        if quant is None:
-            raise self.context.refuse("integer weights need a quantization scale")
-        if len(quant.scale) not in (1, self.channels):
-            raise self.context.refuse(
-                f"the weights have {len(quant.scale)} scales for {self.channels} output channels"
-            )
-        return quant
-
     # -- integers
 
-    @property
-    def _wide(self) -> bool:
-        """Whether TFLite sums in 64 bits: the type of the bias decides, or its default."""
-        if self.context.input(0).dtype is not DType.INT16:
-            return False
-        if self.context.has(2):
-            return self.context.input(2).dtype is DType.INT64
-        return isinstance(self.context.node.op, Conv2D | DepthwiseConv2D)
-
     def _prepare_integer(self) -> None:
-        data = self.context.input(0)
-        self.zero_point = self.context.quant(data).zero_point[0]
-        self._weight_zero = self._weight_scales().zero_point[0]
-        weights = self._channel_major(self.context.values(1)).astype(np.int64) - self._weight_zero
-        raw = (
-            self.context.values(2).astype(np.int64).reshape(-1)
-            if self.context.has(2) else np.zeros(self.channels, np.int64)
+        sums = IntegerSums.of(
+            self.context, self._axis, fully_connected=self._fully_connected,
+            every_tap=self._every_tap,
         )
-        low, high = data.dtype.limits
-        folded = raw
-        if self._every_tap:
-            folded = raw - self.zero_point * weights.sum(axis=1)
-            reach = max(-low, high)
-        else:
-            reach = max(self.zero_point - low, high - self.zero_point)
-        # In Python's integers: 64-bit biases may be anything.
-        bound = max(
-            (abs(b) + reach * t for b, t in zip(
-                folded.tolist(), np.abs(weights).sum(axis=1).tolist(), strict=True
-            )),
-            default=0,
-        )
-        fits = bound < 1 << 31
-        self._wraps = not fits and not self._wide
-        self._sum = Scalar.I64 if self._wide and not fits else Scalar.I32
-        self._requantizer = self._scaling(bound)
-        self._prepare_bias(raw, folded)
+        self.zero_point, self._weight_zero = sums.zero_point, sums.weight_zero
+        fits = sums.bound < 1 << 31
+        self._wraps = not fits and not sums.wide
+        self._sum = Scalar.I64 if sums.wide and not fits else Scalar.I32
+        self._requantizer = self._scaling(sums)
+        self._prepare_bias(sums.raw, sums.folded)
 
-    def _scaling(self, bound: int) -> Requantizer | WideRequantizer:
-        multiplier = self._multiplier()
-        if not self._wide:
-            return Requantizer(self.lowering, multiplier, self._rounding, bound)
-        if self._rounding is Rounding.DOUBLE:
-            return WideRequantizer(self.lowering, multiplier, bound)
-        if bound >= _SINGLE_LIMIT:
+    def _scaling(self, sums: IntegerSums) -> Requantizer | WideRequantizer:
+        if not sums.wide:
+            return Requantizer(self.lowering, sums.multiplier, sums.rounding, sums.bound)
+        if sums.rounding is Rounding.DOUBLE:
+            return WideRequantizer(self.lowering, sums.multiplier, sums.bound)
+        if sums.bound >= _SINGLE_LIMIT:
             raise self.context.refuse(
-                f"sums may reach {bound}; single rounding takes them up to {_SINGLE_LIMIT}",
+                f"sums may reach {sums.bound}; single rounding takes them up to {_SINGLE_LIMIT}",
                 hint="export with --rounding double",
             )
-        return Requantizer(self.lowering, multiplier, self._rounding, bound)
+        return Requantizer(self.lowering, sums.multiplier, sums.rounding, sums.bound)
 
     def _prepare_bias(self, raw: npt.NDArray[np.int64], folded: npt.NDArray[np.int64]) -> None:
         """The model's own bias where it serves as it is; none where it is all zero."""
@@ -168,26 +131,16 @@ class Weighted:
         )
         self.bias = self.lowering.derived("bias", self._sum, stored)
 
-    def _channel_major(self, weights: npt.NDArray[np.generic]) -> npt.NDArray[np.generic]:
-        return np.moveaxis(weights, self._axis, 0).reshape(self.channels, -1)
-
-    def _multiplier(self) -> Multiplier:
-        # Refuse layers without one scale each before scales are looked up.
-        for type_ in (self.context.input(0), self.context.output()):
-            self.context.quant(type_)
-        self._weight_scales()
-        return Multiplier.of(layer_scales(
-            self.context.input(0), self.context.input(1), self.context.output(), self._rounding,
-            fully_connected=self._fully_connected,
-        ))
-
     # -- floats
 
     def _prepare_float(self) -> None:
-        if self.mode is Mode.HYBRID and len(self._weight_scales().scale) > 1:
-            self._scales = self.lowering.derived(
-                "scales", Scalar.F32, np.array(self._weight_scales().scale, np.float32)
-            )
+        if self.mode is Mode.HYBRID:
+            scales = weight_scales(self.context, self.channels).scale
+            self._scale = scales[0]
+            if len(scales) > 1:
+                self._scales = self.lowering.derived(
+                    "scales", Scalar.F32, np.array(scales, np.float32)
+                )
         if self.context.has(2):
             self.bias = self.lowering.input(2, "bias")
 
@@ -252,7 +205,7 @@ class Weighted:
             return acc
         scale: Expr = (
             load(self._scales, channel) if self._scales
-            else f32(self._weight_scales().scale[0])
+            else f32(self._scale)
         )
         scaled = mul(acc, scale)
         return self.b.let("real", add(scaled, load(self.bias, channel)) if self.bias else scaled)

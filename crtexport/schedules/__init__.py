@@ -11,8 +11,8 @@ from dataclasses import replace
 
 from crtexport.kernels import families
 from crtexport.kernels.registry import Context, Lowered, refusing_extremes
-from crtexport.schedules import dot_products, generic, windows
-from crtexport.schedules.steps import step_for
+from crtexport.schedules import dot_products, generic, paired, windows
+from crtexport.schedules.steps import ARM_DSP, step_for
 from crtexport.target import Target
 
 
@@ -22,7 +22,10 @@ def lower(context: Context, target: Target, optimize: str) -> Lowered:
         return families.lower(context)  # which names the rules that are broken
     step = step_for(target)
     with refusing_extremes(context):
-        blocked = dot_products.lower(context, step) or windows.lower(context, step)
+        blocked = (
+            (paired.lower(context) if step is ARM_DSP else None)
+            or dot_products.lower(context, step) or windows.lower(context, step)
+        )
     lowered = blocked or families.lower(context)
     factor = 4 if optimize == "balanced" else 8
     return replace(lowered, kernel=generic.unroll_inner_loops(lowered.kernel, factor))

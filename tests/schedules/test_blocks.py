@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,7 @@ from crtexport.kernels import families, interp
 from crtexport.kernels.registry import Context, InputTensor, Lowered, OutputTensor
 from crtexport.kernels.verify import verify
 from crtexport.mlf.reader import open_package
-from crtexport.schedules import dot_products, lower, windows
+from crtexport.schedules import dot_products, lower, paired, windows
 from crtexport.schedules.steps import ARM_DSP, SCALAR, Step
 from tests.differential.network import interpret
 from tests.lowered import bound
@@ -27,7 +27,15 @@ from tests.support import require
 from tests.tflite_builder import ModelBuilder
 
 Array = np.ndarray[Any, Any]
-STEPS = {"scalar": SCALAR, "arm_dsp": ARM_DSP}
+
+
+def blocked_form(step: Step) -> Callable[[Context], Lowered | None]:
+    return lambda context: dot_products.lower(context, step) or windows.lower(context, step)
+
+
+FORMS = {
+    "scalar": blocked_form(SCALAR), "arm_dsp": blocked_form(ARM_DSP), "paired": paired.lower,
+}
 
 
 class Network:
@@ -120,7 +128,7 @@ def run(graph: Graph, lowered: Lowered, value: Array) -> Array:
     return output
 
 
-@pytest.mark.parametrize("step", STEPS)
+@pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("kind", ["conv", "depthwise", "dense"])
 @settings(
     max_examples=25, deadline=None,
@@ -128,7 +136,7 @@ def run(graph: Graph, lowered: Lowered, value: Array) -> Array:
 )
 @given(data=st.data())
 def test_a_blocked_form_equals_the_plain_form(
-    kind: str, step: str, tmp_path: Path, data: st.DataObject
+    kind: str, form: str, tmp_path: Path, data: st.DataObject
 ) -> None:
     content, value = layer(
         kind, lambda low, high: data.draw(st.integers(low, high)), data.draw(st.integers(0, 99))
@@ -136,8 +144,7 @@ def test_a_blocked_form_equals_the_plain_form(
     (tmp_path / "m.tflite").write_bytes(content)
     graph = load(tmp_path / "m.tflite")
     context = Context(graph, graph.nodes[0])
-    chosen: Step = STEPS[step]
-    blocked = dot_products.lower(context, chosen) or windows.lower(context, chosen)
+    blocked = FORMS[form](context)
     if blocked is not None:
         expected = run(graph, families.lower(context), value)
         np.testing.assert_array_equal(run(graph, blocked, value), expected)

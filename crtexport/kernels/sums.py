@@ -1,0 +1,96 @@
+"""The numbers behind the integer sums of convolutions and fully connected layers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from crtexport.ir.ops import Conv2D, DepthwiseConv2D
+from crtexport.ir.scaling import layer_scales
+from crtexport.ir.types import DType, Quantization, Rounding
+from crtexport.kernels.registry import Context
+from crtexport.kernels.requantize import Multiplier
+
+Ints = npt.NDArray[np.int64]
+
+
+def weight_scales(context: Context, channels: int) -> Quantization:
+    """The quantization of the weights: one scale, or one for each of the output channels."""
+    quant = context.input(1).quant
+    if quant is None:
+        raise context.refuse("integer weights need a quantization scale")
+    if len(quant.scale) not in (1, channels):
+        raise context.refuse(
+            f"the weights have {len(quant.scale)} scales for {channels} output channels"
+        )
+    return quant
+
+
+@dataclass(frozen=True, eq=False)
+class IntegerSums:
+    """What a node with integer inputs (x, weights, bias?) sums, and how sums are scaled.
+
+    ``weights``: channels x taps, less their zero point. ``raw``: the bias of each channel;
+    ``folded``: with the input's zero point in it. ``bound``: the largest magnitude that a sum can
+    have. ``wide``: TFLite sums in 64 bits: the type of the bias decides, or its default.
+    """
+
+    zero_point: int
+    weight_zero: int
+    weights: Ints
+    raw: Ints
+    folded: Ints
+    bound: int
+    multiplier: Multiplier
+    rounding: Rounding
+    wide: bool
+
+    @staticmethod
+    def of(
+        context: Context, channel_axis: int, *, fully_connected: bool = False,
+        every_tap: bool = True,
+    ) -> IntegerSums:
+        """For the arguments see :class:`crtexport.kernels.weighted.Weighted`."""
+        data = context.input(0)
+        channels = context.input(1).shape[channel_axis]
+        zero_point = context.quant(data).zero_point[0]
+        weight_zero = weight_scales(context, channels).zero_point[0]
+        stored = np.moveaxis(context.values(1), channel_axis, 0).reshape(channels, -1)
+        weights = stored.astype(np.int64) - weight_zero
+        raw = (
+            context.values(2).astype(np.int64).reshape(-1)
+            if context.has(2) else np.zeros(channels, np.int64)
+        )
+        low, high = data.dtype.limits
+        folded = raw
+        if every_tap:
+            folded = raw - zero_point * weights.sum(axis=1)
+            reach = max(-low, high)
+        else:
+            reach = max(zero_point - low, high - zero_point)
+        # In Python's integers: 64-bit biases may be anything.
+        bound = max(
+            (abs(b) + reach * t for b, t in zip(
+                folded.tolist(), np.abs(weights).sum(axis=1).tolist(), strict=True
+            )),
+            default=0,
+        )
+        rounding = context.rounding if fully_connected else Rounding.DOUBLE
+        context.quant(context.output())  # refuses an output without one scale
+        scales = layer_scales(
+            data, context.input(1), context.output(), rounding, fully_connected=fully_connected
+        )
+        return IntegerSums(
+            zero_point, weight_zero, weights, raw, folded, bound,
+            Multiplier.of(scales), rounding, _wide(context),
+        )
+
+
+def _wide(context: Context) -> bool:
+    if context.input(0).dtype is not DType.INT16:
+        return False
+    if context.has(2):
+        return context.input(2).dtype is DType.INT64
+    return isinstance(context.node.op, Conv2D | DepthwiseConv2D)

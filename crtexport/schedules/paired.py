@@ -1,0 +1,230 @@
+"""int8 sums on Armv7E-M with two output channels in each word of weights.
+
+A half word holds 256 * c1 + c0, the weights of two channels for one input value. SMLAD of such a
+word with two input values adds 256 * sum1 + sum0 modulo 2**32 without unpacking anything; SMLAD
+of what SXTB16 leaves of it adds sum0 alone. At the end their difference is 256 * sum1, which is
+exact as long as sum1 has 24 bits: known while exporting. So two channels times two values cost one
+load, one SXTB16 and two SMLAD, and weights stay one byte each in flash.
+
+Input values are widened once for all channels (:mod:`crtexport.schedules.patches`), two pixels at
+a time where there are as many, which then share each load of weights.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from crtexport.ir.ops import Conv2D, FullyConnected
+from crtexport.ir.types import DType
+from crtexport.kernels.build import (
+    KernelBuilder,
+    add,
+    call,
+    const,
+    i32,
+    load,
+    min_,
+    mul,
+    shr,
+    wrap_sub,
+)
+from crtexport.kernels.ir import Buffer, Expr, Scalar, Var
+from crtexport.kernels.registry import Context, Lowered, Lowering
+from crtexport.kernels.sums import IntegerSums
+from crtexport.schedules.patches import MOST_LEFT, Gather, Windows, windows_of
+from crtexport.schedules.scaling import Channel, Scaling
+
+_REACH = 128
+"""Largest magnitude of an input value."""
+
+
+def lower(context: Context) -> Lowered | None:
+    """A node that keeps its operator's rules in pairs of channels; None where it can't be."""
+    op = context.node.op
+    if not isinstance(op, Conv2D | FullyConnected):
+        return None
+    if context.input(0).dtype is not DType.INT8 or context.input(1).dtype is not DType.INT8:
+        return None
+    windows = windows_of(context)
+    if windows is None or not windows.pixels or not windows.taps:
+        return None
+    dense = isinstance(op, FullyConnected)
+    sums = IntegerSums.of(context, 0, fully_connected=dense)
+    scaling = Scaling.of(context, sums, op.activation)
+    if sums.weight_zero or scaling is None or len(windows.left) > MOST_LEFT:
+        return None
+    together = 1 if windows.pixels == 1 else 2
+    packed = pack(sums.weights, windows.pairs(), 2 // together)
+    if packed is None:
+        return None
+    lowering = Lowering("fully_connected" if dense else "conv2d", context)
+    x = lowering.input(0, "input")
+    weights = lowering.derived("weights", Scalar.I32, packed.words)
+    scaling.begin(lowering)
+    output = lowering.output()
+    lines = lowering.scratch("lines", Scalar.I32, windows.words * together)
+    gather = Gather(lowering.b, windows, x, lines, together, sums.zero_point)
+    _Products(lowering.b, windows, weights, lines, output, scaling, packed, together).emit(gather)
+    return lowering.finish()
+
+
+# ---- weights
+
+
+@dataclass(frozen=True, eq=False)
+class Packed:
+    """Weights as words, in blocks of channels one after the other.
+
+    Each block has its words of the first place of a line, then those of the second, and so on.
+    ``pairs``: pairs of channels of a block, for ``blocks`` of them; then ``single`` pairs, and at
+    last, if ``lone``, one channel in halves of its own.
+    """
+
+    words: npt.NDArray[np.int32]
+    pairs: int
+    blocks: int
+    single: int
+    lone: bool
+
+
+def pack(
+    weights: npt.NDArray[np.int64], places: npt.NDArray[np.int64], pairs: int
+) -> Packed | None:
+    """channels x taps in the order of ``places`` (words x 2 taps, -1 for none); None if two
+    channels don't fit one word, or their sums 24 bits."""
+    channels = len(weights)
+    padded = np.concatenate([weights, np.zeros((channels, 1), np.int64)], axis=1)
+    line = padded[:, places]
+    even, odd = line[: channels - channels % 2 : 2], line[1::2]
+    halves = 256 * odd + even
+    if np.abs(odd).sum(axis=(1, 2)).max(initial=0) * _REACH >= 1 << 23:
+        return None
+    if halves.min(initial=0) < -(1 << 15) or halves.max(initial=0) >= 1 << 15:
+        return None
+    joined = _words(halves)
+    blocks = len(joined) // pairs
+    inner = joined[: blocks * pairs].reshape(blocks, pairs, len(places)).transpose(0, 2, 1)
+    parts = [inner.reshape(-1), joined[blocks * pairs :].reshape(-1)]
+    lone = channels % 2 == 1
+    if lone:
+        parts.append(_words(line[-1:]).reshape(-1))
+    return Packed(np.concatenate(parts), pairs, blocks, len(joined) - blocks * pairs, lone)
+
+
+def _words(halves: npt.NDArray[np.int64]) -> npt.NDArray[np.int32]:
+    low, high = halves[..., 0] & 0xFFFF, halves[..., 1] & 0xFFFF
+    return (low | high << 16).astype(np.uint32).view(np.int32)
+
+
+# ---- products
+
+
+@dataclass(frozen=True)
+class _Sums:
+    """Of two channels: ``both`` is 256 * second + first; or ``first`` is that of one alone."""
+
+    first: Var
+    both: Var | None
+
+
+class _Products:
+    """Covers pixels x channels with blocks."""
+
+    def __init__(
+        self, b: KernelBuilder, windows: Windows, weights: Buffer, lines: Buffer,
+        output: Buffer, scaling: Scaling, packed: Packed, together: int,
+    ) -> None:
+        self.b, self.windows, self.weights, self.lines = b, windows, weights, lines
+        self.output, self.scaling, self.packed, self.together = output, scaling, packed, together
+        self.channels = 2 * (packed.pairs * packed.blocks + packed.single) + packed.lone
+
+    def emit(self, gather: Gather) -> None:
+        """All pixels, ``together`` at a time; where one is left over, it is done twice."""
+        b, count = self.b, self.windows.pixels
+        with b.loop("pixels", -(-count // self.together)) as number:
+            first = mul(number, const(self.together))
+
+            def pixel(line: Expr) -> Expr:
+                at = add(first, line)
+                return min_(at, const(count - 1)) if count % self.together else at
+
+            gather.emit(pixel)
+            rows = [
+                b.let("row", mul(pixel(const(i)), const(self.channels)))
+                for i in range(self.together)
+            ]
+            self._all_channels(rows)
+
+    def _all_channels(self, rows: list[Expr]) -> None:
+        b, packed, words = self.b, self.packed, self.windows.words
+        wide = 2 * packed.pairs
+        if packed.blocks:
+            with b.loop("block", packed.blocks) as block:
+                start = b.let("first", mul(block, const(packed.pairs * words)))
+                self._block(rows, mul(block, const(wide)), packed.pairs, start)
+        done = packed.blocks * packed.pairs
+        if packed.single:
+            with b.loop("pair", packed.single) as pair:
+                number = add(const(done), pair)
+                self._block(rows, mul(number, const(2)), 1, mul(number, const(words)))
+        if packed.lone:
+            done += packed.single
+            self._block(rows, const(2 * done), 0, const(done * words))
+
+    def _block(self, rows: list[Expr], channel: Expr, pairs: int, start: Expr) -> None:
+        """``pairs`` pairs of channels from ``channel`` on, or one alone, of all pixels."""
+        b = self.b
+        sums = [
+            [
+                _Sums(b.local("sum", i32(0)), b.local("both", i32(0)) if pairs else None)
+                for _ in range(max(pairs, 1))
+            ]
+            for _ in rows
+        ]
+        with b.loop("word", self.windows.words, unroll=4) as word:
+            xs = [
+                b.let("values", load(self.lines, add(
+                    mul(word, const(self.together)), const(i)
+                )))
+                for i in range(self.together)
+            ]
+            at = add(start, mul(word, const(max(pairs, 1))))
+            for pair in range(max(pairs, 1)):
+                w = b.let("weights", load(self.weights, add(at, const(pair))))
+                single = w
+                if pairs:
+                    single = b.let("single", call("arm_sxtb16", w, type_=Scalar.I32))
+                for x, line in zip(xs, sums, strict=True):
+                    both = line[pair].both
+                    if both is not None:
+                        b.assign(both, _smlad(w, x, both))
+                    b.assign(line[pair].first, _smlad(single, x, line[pair].first))
+        for pair in range(max(pairs, 1)):
+            self._finish(rows, add(channel, const(2 * pair)), [line[pair] for line in sums])
+
+    def _finish(self, rows: list[Expr], channel: Expr, sums: list[_Sums]) -> None:
+        """Scales and stores a pair of channels of all pixels."""
+        constants = self.scaling.channel(channel)
+        for row, one in zip(rows, sums, strict=True):
+            doubled = self.scaling.doubled(one.first, constants)
+            self._store(row, channel, doubled, constants)
+        if sums[0].both is None:
+            return
+        constants = self.scaling.channel(add(channel, const(1)))
+        for row, one in zip(rows, sums, strict=True):
+            if one.both is not None:
+                apart = shr(wrap_sub(one.both, one.first), i32(7))
+                self._store(
+                    row, add(channel, const(1)), add(apart, constants.bias), constants
+                )
+
+    def _store(self, row: Expr, channel: Expr, doubled: Expr, constants: Channel) -> None:
+        value = self.scaling.result(self.b.let("doubled", doubled), constants)
+        self.b.store(self.output, add(row, channel), value)
+
+
+def _smlad(a: Expr, b: Expr, total: Expr) -> Expr:
+    return call("arm_smlad", a, b, total, type_=Scalar.I32)

@@ -1,0 +1,134 @@
+"""Scaling sums to int8 in the fewest instructions of Armv7E-M that round as TFLite does.
+
+TFLite's ``MultiplyByQuantizedMultiplier`` rounds twice: ``high = (sum * m + 2**30) >> 31``, then
+high / 2**s to nearest, halves away from zero. SMMULR of the doubled sum is the first. SMMLAR by
+2**(32-s) is the second with halves up, and adds the output's zero point; less 1 from negative
+numbers, halves go away from zero. Where the result is clamped from the zero point up, as after a
+ReLU, all negative numbers end there, however they were rounded.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from crtexport.fixedpoint import multiply_by_quantized_multiplier, wrap32
+from crtexport.ir.ops import Activation
+from crtexport.ir.scaling import activation_range
+from crtexport.ir.types import Rounding
+from crtexport.kernels.build import add, call, cast, clamp, const, i32, load, mul, shl, shr
+from crtexport.kernels.ir import Buffer, Expr, Scalar
+from crtexport.kernels.registry import Context, Lowering
+from crtexport.kernels.sums import IntegerSums
+
+_LEAST, _MOST = 2, 31
+"""Right shifts that SMMLAR can do."""
+
+
+_LIMIT = 1 << 30
+"""Sums below it can be doubled."""
+_REACH = 128
+"""Largest magnitude of an input value."""
+
+
+def constants_of(
+    sums: IntegerSums, zero_point: int, limits: tuple[int, int]
+) -> npt.NDArray[np.int32] | None:
+    """channels x (twice the bias, multiplier, power of two); None if these instructions can't.
+
+    A channel without weights has one result, whatever its bias and scale are: its constants are
+    chosen to make it. ``zero_point`` and ``limits`` are those of the output.
+    """
+    if sums.rounding is not Rounding.DOUBLE:
+        return None
+    count = len(sums.weights)
+    reach = (_REACH * np.abs(sums.weights).sum(axis=1)).tolist()
+    rows: list[tuple[int, int, int]] = []
+    for channel in range(count):
+        one = min(channel, len(sums.multiplier.mantissas) - 1)
+        mantissa, shift = sums.multiplier.mantissas[one], sums.multiplier.shifts[one]
+        bias = int(sums.folded[channel])
+        possible = abs(bias) + reach[channel] < _LIMIT and (
+            mantissa == 0 or _LEAST <= -shift <= _MOST
+        )
+        if possible:
+            rows.append((2 * bias, mantissa, 1 << (32 + shift) if mantissa else 0))
+        elif not reach[channel]:
+            scaled = multiply_by_quantized_multiplier(wrap32(bias), mantissa, shift)
+            result = min(max(zero_point + scaled, limits[0]), limits[1])
+            rows.append((16 * (result - zero_point), 1 << 30, 1 << 30))
+        else:
+            return None
+    return np.array(rows, np.int64).astype(np.int32).reshape(count, 3)
+
+
+@dataclass(frozen=True)
+class Channel:
+    """What belongs to one output channel: twice its bias, its multiplier, its power of two."""
+
+    bias: Expr
+    mantissa: Expr
+    power: Expr
+
+
+class Scaling:
+    """Emits int8 results of sums."""
+
+    def __init__(
+        self, context: Context, constants: npt.NDArray[np.int32], activation: Activation
+    ) -> None:
+        self._zero = context.quant(context.output()).zero_point[0]
+        self._range = activation_range(activation, context.output())
+        self._constants = constants
+        alike = bool((constants[:, 1:] == constants[:1, 1:]).all())
+        self._shared = (int(constants[0, 1]), int(constants[0, 2])) if alike else None
+        self._table: Buffer | None = None
+
+    @staticmethod
+    def of(context: Context, sums: IntegerSums, activation: Activation) -> Scaling | None:
+        """None if these instructions can't scale the sums."""
+        zero_point = context.quant(context.output()).zero_point[0]
+        limits = activation_range(activation, context.output())
+        constants = constants_of(sums, zero_point, limits)
+        return None if constants is None else Scaling(context, constants, activation)
+
+    def begin(self, lowering: Lowering) -> None:
+        """Adds the table of what differs between channels to a kernel."""
+        self.b = lowering.b
+        if self._shared is None:
+            self._table = lowering.derived("scaling", Scalar.I32, self._constants)
+        elif self._constants[:, 0].any():
+            self._table = lowering.derived("bias", Scalar.I32, self._constants[:, 0].copy())
+
+    def channel(self, number: Expr) -> Channel:
+        """The constants of an output channel (index), loaded."""
+        b = self.b
+        if self._shared is not None:
+            bias = i32(0) if self._table is None else b.let("bias", load(self._table, number))
+            return Channel(bias, i32(self._shared[0]), i32(self._shared[1]))
+        if self._table is None:
+            raise TypeError("channels that differ have a table")
+        first = mul(number, const(3))
+        return Channel(*(
+            b.let(name, load(self._table, add(first, const(i))))
+            for i, name in enumerate(("bias", "multiplier", "power"))
+        ))
+
+    def result(self, doubled: Expr, channel: Channel) -> Expr:
+        """The i8 of twice a sum (i32, with the bias)."""
+        high = self.b.let("high", _i32("arm_smmulr", doubled, channel.mantissa))
+        low, top = self._range
+        if low < self._zero:
+            high = add(high, shr(high, i32(31)))
+        scaled = _i32("arm_smmlar", high, channel.power, i32(self._zero))
+        return cast(clamp(self.b.let("scaled", scaled), low, top), Scalar.I8)
+
+    def doubled(self, total: Expr, channel: Channel) -> Expr:
+        """Twice a sum (i32, without the bias) plus its bias."""
+        return add(shl(total, i32(1)), channel.bias)
+
+
+def _i32(name: str, *args: Expr) -> Expr:
+    return call(name, *args, type_=Scalar.I32)
