@@ -15,6 +15,7 @@ from crtexport.artifact.symbols import sanitize_module
 from crtexport.artifact.undefined import UNDEFINED_ALLOWED
 from crtexport.backends.c_header import emit_header
 from crtexport.backends.c_source import emit_c
+from crtexport.backends.modules import Module, Split
 from crtexport.errors import CrtExportError
 from crtexport.firmware.board import Board, Usage, check_budget, list_boards, load_board
 from crtexport.ir import text as graph_text
@@ -119,20 +120,21 @@ def prepare(
 
 def export(
     model: Path | str | Graph, *, board: Board | Path | str = "host",
-    output: Path | str | None = None,
-    emit: Emit | None = None, optimize: Optimize | None = None,
+    output: Path | str | None = None, emit: Emit | None = None, optimize: Optimize | None = None,
     workspace: Literal["static", "caller"] = "static", io: Io = "caller",
     rounding: str = "double", module_name: str | None = None, system_lib: bool = True,
-    llvm_options: Sequence[str] = (), llvm_timeout: float | None = None,
-    keep_failed: Path | None = None, jobs: int | None = None, progress: Progress | None = None,
+    split: Split | None = None, llvm_options: Sequence[str] = (),
+    llvm_timeout: float | None = None, keep_failed: Path | str | None = None,
+    jobs: int | None = None, progress: Progress | None = None,
 ) -> Exported:
     """Exports a model for a board as a Model Library Format package.
 
-    ``output`` defaults to ``<module>-<board>.tar`` in the current folder. For objects,
-    ``llvm_options`` are LLVM's own, beside the board's; ``llvm_timeout`` is how many seconds it
-    may take for one of them, ``jobs`` how many are made at once, and ``keep_failed`` the folder
-    for the text of those on which LLVM fails. Raises CrtExportError for anything that can't be
-    exported, before a byte of the package is written.
+    ``output`` defaults to ``<module>-<board>.tar`` in the current folder. For objects, ``split``
+    says which kernels get one of their own (none, operator, auto); ``llvm_options`` are LLVM's
+    own, beside the board's; ``llvm_timeout`` is how many seconds it may take for one object,
+    ``jobs`` how many are made at once, and ``keep_failed`` the folder for the text of those on
+    which LLVM fails. Raises CrtExportError for anything that can't be exported, before a byte of
+    the package is written.
     """
     say = progress or (lambda _: None)
     target_board = resolve_board(board)
@@ -140,10 +142,13 @@ def export(
     level: Optimize = optimize or target_board.optimize
     compiler = None
     if chosen == "llvm":
-        compiler = _compiler(target_board, level, llvm_options, llvm_timeout, keep_failed, jobs)
-    elif llvm_options:
+        compiler = _compiler(
+            target_board, level, split or "none", llvm_options, llvm_timeout, keep_failed, jobs
+        )
+    elif llvm_options or split:
         raise CrtExportError(
-            "C sources are exported, in which LLVM has no part", location="--llvm-option",
+            "C sources are exported; this is for objects",
+            location="--llvm-option" if llvm_options else "--split",
             hint="export objects with --emit llvm, or leave the option out",
         )
     say("load")
@@ -156,16 +161,17 @@ def export(
     check_budget(target_board, _usage(artifact, 0), _known_boards())
     say(f"generate {chosen}")
     sources = {} if compiler else emit_c(artifact)
-    objects = compiler.objects(artifact) if compiler else {}
+    made = compiler.compile(artifact) if compiler else {}
+    objects = {f"{module.name}.o": data for module, data in made.items()}
     if objects:
         check_budget(target_board, _usage(artifact, _code_size(objects)), _known_boards())
     path = Path(output or f"{artifact.module}-{target_board.name}.tar")
     say("package")
     write_package(path, PackageContents(
         artifact=artifact, target=target_board.target, board=target_board.to_data(),
-        info=_info(prepared, chosen, level, objects, compiler), header=emit_header(artifact),
-        graph_text=graph_text.dump(prepared.graph), sources=sources, objects=objects,
-        runtime_headers=runtime_headers(),
+        info=_info(prepared, chosen, level, objects, compiler, tuple(made)),
+        header=emit_header(artifact), graph_text=graph_text.dump(prepared.graph), sources=sources,
+        objects=objects, runtime_headers=runtime_headers(),
     ))
     return Exported(
         path, target_board.name, chosen, artifact, prepared.graph, prepared.plan
@@ -178,18 +184,18 @@ def _known_boards() -> Iterator[Board]:
 
 
 def _compiler(
-    board: Board, optimize: Optimize, options: Sequence[str], timeout: float | None,
-    keep_failed: Path | None, jobs: int | None,
+    board: Board, optimize: Optimize, split: Split, options: Sequence[str], timeout: float | None,
+    keep_failed: Path | str | None, jobs: int | None,
 ) -> Compiler:
     # Imported here so that exporting C works where LLVM is not installed.
     from crtexport.backends import llvm_compile  # noqa: PLC0415
 
     return llvm_compile.Compiler(
-        board.target, optimize,
+        board.target, optimize, split=split,
         options=((f"board {board.name}: llvm_options", board.llvm_options),
                  ("--llvm-option", options)),
         timeout=llvm_compile.TIMEOUT if timeout is None else timeout,
-        keep_failed=keep_failed, jobs=jobs,
+        keep_failed=None if keep_failed is None else Path(keep_failed), jobs=jobs,
     )
 
 
@@ -214,7 +220,7 @@ def _usage(artifact: Artifact, code: int) -> Usage:
 
 def _info(
     prepared: Prepared, emit: Emit, optimize: Optimize, objects: dict[str, bytes],
-    compiler: Compiler | None,
+    compiler: Compiler | None, modules: tuple[Module, ...],
 ) -> PackageInfo:
     graph = prepared.graph
     tools = {"crtexport": crtexport.__version__}
@@ -224,7 +230,7 @@ def _info(
         emit=emit, undefined=_undefined(objects), optimize=optimize, rounding=graph.rounding.value,
         source=graph.source, source_sha256=graph.sha256,
         plan=plan_data(graph, prepared.plan), tools=tools,
-        llvm_options=compiler.options if compiler else (),
+        llvm_options=compiler.options if compiler else (), modules=modules,
     )
 
 

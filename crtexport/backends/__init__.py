@@ -2,4 +2,42 @@
 
 No neural-network word in here. The C printers (``c_*``) and the LLVM printers (``llvm_*``) do not
 know each other; what both must agree on is in :mod:`crtexport.artifact`.
+
+A program that has an :class:`~crtexport.artifact.model.Artifact` (``crtexport.pipeline.prepare``
+makes one) gets its code from
+
+* :func:`emit_c` and :func:`emit_header`: C99 sources and the header, as text by file name;
+* :func:`llvm_modules`: LLVM IR, split into modules or not;
+* :func:`compile_modules`: any LLVM IR to objects, in parallel, under any of LLVM's options;
+* :class:`Compiler`: both steps for one target and one set of options, for any number of artifacts.
+
+All are deterministic and may be called from several threads at the same time; LLVM runs in worker
+processes. They are imported when first used.
 """
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from crtexport.backends.c_header import emit_header
+    from crtexport.backends.c_source import emit_c
+    from crtexport.backends.llvm_compile import Compiler, compile_modules
+    from crtexport.backends.llvm_module import llvm_modules
+
+__all__ = ["Compiler", "compile_modules", "emit_c", "emit_header", "llvm_modules"]
+
+_HOME = {
+    "Compiler": "crtexport.backends.llvm_compile",
+    "compile_modules": "crtexport.backends.llvm_compile",
+    "emit_c": "crtexport.backends.c_source",
+    "emit_header": "crtexport.backends.c_header",
+    "llvm_modules": "crtexport.backends.llvm_module",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(_HOME[name]), name)

@@ -9,9 +9,10 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from crtexport.artifact.model import Artifact
-from crtexport.backends.llvm_module import emit_llvm
+from crtexport.backends.llvm_module import llvm_modules
 from crtexport.backends.llvm_pool import POOL, CrashError, check_options, llvm_version
 from crtexport.backends.llvm_types import normalized_triple
+from crtexport.backends.modules import Module, Split
 from crtexport.errors import CrtExportError, ToolMissingError
 from crtexport.target import Target
 
@@ -28,29 +29,33 @@ _SMALL = 1 << 16
 class Compiler:
     """Makes the objects of artifacts for one target, under one set of LLVM's options.
 
-    ``optimize`` is size, balanced or speed. ``options`` are groups of an origin and the options
-    from there; the rest is as in :func:`compile_modules`. Making a Compiler checks the options
+    ``optimize`` is size, balanced or speed, ``split`` none, operator or auto
+    (:func:`.llvm_split.partition`). ``options`` are groups of an origin and the options from
+    there; the rest is as in :func:`compile_modules`. Making a Compiler checks the options
     (errors as in :func:`.llvm_pool.check_options`) and starts LLVM, so that it is there when the
     first artifact is.
     """
 
     def __init__(
-        self, target: Target, optimize: str, *,
+        self, target: Target, optimize: str, *, split: Split = "none",
         options: Sequence[tuple[str, Sequence[str]]] = (), jobs: int | None = None,
         timeout: float = TIMEOUT, keep_failed: Path | None = None,
     ) -> None:
         self.options = check_options(options)
-        self._target, self._optimize = target, optimize
+        self._target, self._optimize, self._split = target, optimize, split
         self._jobs, self._timeout, self._keep_failed = jobs, timeout, keep_failed
         POOL.warm(self.options)
 
-    def objects(self, artifact: Artifact) -> dict[str, bytes]:
-        """The objects of ``artifact`` by file name; errors as of :func:`compile_modules`."""
-        return compile_modules(
-            emit_llvm(artifact, self._target, self._optimize), self._target, self._optimize,
-            llvm_options=self.options, jobs=self._jobs, timeout=self._timeout,
+    def compile(self, artifact: Artifact) -> dict[Module, bytes]:
+        """The objects of ``artifact``; errors as of :func:`.llvm_module.llvm_modules` and of
+        :func:`compile_modules`."""
+        modules = llvm_modules(artifact, self._target, self._optimize, self._split)
+        made = compile_modules(
+            {f"{module.name}.ll": text for module, text in modules.items()}, self._target,
+            self._optimize, llvm_options=self.options, jobs=self._jobs, timeout=self._timeout,
             keep_failed=self._keep_failed,
         )
+        return {module: made[f"{module.name}.o"] for module in modules}
 
     def version(self) -> str:
         """LLVM's version."""

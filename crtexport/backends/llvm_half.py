@@ -9,7 +9,7 @@ from __future__ import annotations
 from crtexport.backends.llvm_types import ModuleText
 
 _FROM_HALF = """\
-define internal float @crt_f32_from_f16(i16 noundef %h) #0 {
+define internal float @crt_f32_from_f16(i16 noundef %h) #0 section ".text.crt_f32_from_f16" {
   %wide = zext i16 %h to i32
   %high = shl i32 %wide, 16
   %sign = and i32 %high, -2147483648
@@ -32,7 +32,7 @@ define internal float @crt_f32_from_f16(i16 noundef %h) #0 {
 """
 
 _TO_HALF = """\
-define internal i16 @{name}({real} noundef %x) #0 {{
+define internal i16 @{name}({real} noundef %x) #0 section ".text.{name}" {{
   %bits = bitcast {real} %x to {int}
   %sign_high = lshr {int} %bits, {sign_shift}
   %sign_narrow = trunc {int} %sign_high to i16

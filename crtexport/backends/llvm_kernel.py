@@ -6,7 +6,7 @@ have one latch, which carries the hints. Nothing is optimized here.
 
 from __future__ import annotations
 
-from typing import assert_never
+from typing import Literal, assert_never
 
 from crtexport.backends.llvm_cast import cast
 from crtexport.backends.llvm_types import ModuleText, comment, literal, storage_type, value_type
@@ -39,6 +39,8 @@ from crtexport.kernels.ir import (
     Var,
 )
 
+Linkage = Literal["internal", "hidden"]
+
 _WRAPPING = {
     BinaryOp.WRAP_ADD: "add", BinaryOp.WRAP_SUB: "sub", BinaryOp.WRAP_MUL: "mul",
     BinaryOp.AND: "and", BinaryOp.OR: "or", BinaryOp.XOR: "xor", BinaryOp.SHL: "shl",
@@ -54,15 +56,25 @@ _FLOAT_COMPARE = {
 _KERNEL_ATTRIBUTES = "noinline mustprogress nofree norecurse nosync willreturn #0"
 
 
-def print_kernel(symbol: str, kernel: Kernel, module: ModuleText) -> str:
+def print_kernel(
+    symbol: str, kernel: Kernel, module: ModuleText, linkage: Linkage = "internal"
+) -> str:
     """The definition of ``kernel`` as ``@symbol``; what it needs besides goes into ``module``.
 
-    Raises CrtExportError, naming the kernel, when it uses what the language doesn't have.
+    ``linkage`` is hidden where other modules of the model call it. Raises CrtExportError, naming
+    the kernel, when it uses what the language doesn't have.
     """
     try:
-        return _KernelPrinter(module).function(symbol, kernel)
+        return _KernelPrinter(module).function(symbol, kernel, linkage)
     except CrtExportError as error:
         raise error.within(kernel.name) from None
+
+
+def declare_kernel(symbol: str, kernel: Kernel, module: ModuleText) -> str:
+    """The declaration of a kernel that another module defines, hidden."""
+    types = ["ptr"] * len(kernel.buffers)
+    types += [value_type(param.type, module.target) for param in kernel.params]
+    return f"declare hidden void @{symbol}({', '.join(types)}) nounwind"
 
 
 class _KernelPrinter:
@@ -81,13 +93,13 @@ class _KernelPrinter:
 
     # ---- functions -----------------------------------------------------------------------------
 
-    def function(self, symbol: str, kernel: Kernel) -> str:
+    def function(self, symbol: str, kernel: Kernel, linkage: Linkage) -> str:
         params = [self._buffer_param(b) for b in kernel.buffers]
         for param in kernel.params:
             params.append(f"{self._type(param.type)} noundef %{param.name}")
             self._values[param.name] = f"%{param.name}"
         self._body(kernel.body)
-        head = f"define internal void @{symbol}({', '.join(params)}) {_KERNEL_ATTRIBUTES}"
+        head = f"define {linkage} void @{symbol}({', '.join(params)}) {_KERNEL_ATTRIBUTES}"
         return "\n".join([
             *(comment(line) for line in kernel.doc),
             f'{head} section ".text.{symbol}" {{',

@@ -1,12 +1,13 @@
 """Prints an artifact as LLVM modules, one for each object of the package.
 
 ``lib0`` holds constants, kernels, the workspace and the two ways to run the model; ``lib1`` the
-metadata that TVM's executors ask for; ``lib2`` the function registry. No table needs anything to
-happen before the first call.
+metadata that TVM's executors ask for; ``lib2`` the function registry; from ``lib3`` on kernels, if
+they are split off. No table needs anything to happen before the first call.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import assert_never
 
 from crtexport.artifact import abi
@@ -16,6 +17,7 @@ from crtexport.artifact.model import (
     Call,
     Constant,
     ConstantArg,
+    Function,
     InputArg,
     OutputArg,
     ScalarArg,
@@ -31,8 +33,9 @@ from crtexport.backends.llvm_entry import (
     state_symbol,
     workspace_symbol,
 )
-from crtexport.backends.llvm_kernel import print_kernel
+from crtexport.backends.llvm_kernel import declare_kernel, print_kernel
 from crtexport.backends.llvm_maps import print_maps
+from crtexport.backends.llvm_split import partition
 from crtexport.backends.llvm_tables import print_metadata, print_registry
 from crtexport.backends.llvm_types import (
     ModuleText,
@@ -41,32 +44,68 @@ from crtexport.backends.llvm_types import (
     literal,
     value_type,
 )
+from crtexport.backends.modules import SPLITS, Module, Split
 from crtexport.errors import CrtExportError
 from crtexport.kernels.ir import Const, Scalar
 from crtexport.target import Target
+
+_FIRST_OF_KERNELS = 3  # also where there is no registry
 
 
 def emit_llvm(artifact: Artifact, target: Target, optimize: str) -> dict[str, str]:
     """File name (``<module>_lib0.ll`` …) → text of the module, in the order of the package.
 
-    ``optimize`` is size, balanced or speed. Raises CrtExportError for an unknown one, and for a
-    kernel or a registry name that can't be printed.
+    Nothing is split; errors as of :func:`llvm_modules`.
     """
+    return {f"{m.name}.ll": text for m, text in llvm_modules(artifact, target, optimize).items()}
+
+
+def llvm_modules(
+    artifact: Artifact, target: Target, optimize: str, split: Split = "none"
+) -> dict[Module, str]:
+    """The LLVM modules of ``artifact`` and their texts, in the order of the package.
+
+    ``optimize`` is size, balanced or speed; ``split`` says which kernels get modules of their own
+    (:func:`.llvm_split.partition`). Raises CrtExportError for an unknown choice of either, and for
+    a kernel or a registry name that can't be printed.
+    """
+    if split not in SPLITS:
+        raise CrtExportError(
+            f"modules can't be split in a way called {split}",
+            hint=f"choose one of {', '.join(SPLITS)}",
+        )
+
+    def fresh() -> ModuleText:
+        return ModuleText(target, optimize)
+
+    def weigh(function: Function) -> int:
+        return len(print_kernel(function.symbol, function.kernel, fresh()))
+
+    staying, *leaving = partition(artifact, split, weigh)
     name = artifact.module
     modules = {
-        f"{name}_lib0.ll": _code(artifact, ModuleText(target, optimize), f"{name}_lib0.ll"),
-        f"{name}_lib1.ll": print_metadata(
-            artifact, ModuleText(target, optimize), f"{name}_lib1.ll"
-        ),
+        Module(f"{name}_lib0", "model", _symbols(staying)):
+            _code(artifact, fresh(), f"{name}_lib0.ll", staying),
+        Module(f"{name}_lib1", "metadata"):
+            print_metadata(artifact, fresh(), f"{name}_lib1.ll"),
     }
     if artifact.system_lib:
-        modules[f"{name}_lib2.ll"] = print_registry(
-            artifact, ModuleText(target, optimize), f"{name}_lib2.ll"
+        modules[Module(f"{name}_lib2", "registry")] = print_registry(
+            artifact, fresh(), f"{name}_lib2.ll"
         )
+    for number, group in enumerate(leaving, _FIRST_OF_KERNELS):
+        own = Module(f"{name}_lib{number}", "kernels", _symbols(group))
+        modules[own] = _kernels(artifact, fresh(), f"{own.name}.ll", group)
     return modules
 
 
-def _code(artifact: Artifact, module: ModuleText, name: str) -> str:
+def _symbols(functions: Sequence[Function]) -> tuple[str, ...]:
+    return tuple(function.symbol for function in functions)
+
+
+def _code(
+    artifact: Artifact, module: ModuleText, name: str, staying: Sequence[Function]
+) -> str:
     body = [_constant(c, module.target) for c in artifact.constants]
     if not artifact.workspace_caller:
         memory = (
@@ -79,11 +118,23 @@ def _code(artifact: Artifact, module: ModuleText, name: str) -> str:
             for symbol, size in memory if size
         ]
     body.append("")
-    body += [print_kernel(f.symbol, f.kernel, module) for f in artifact.functions]
+    for function in artifact.functions:
+        if function in staying:
+            body.append(print_kernel(function.symbol, function.kernel, module))
+        else:
+            module.declare(declare_kernel(function.symbol, function.kernel, module))
     body += [_Main(artifact, module).text(), print_run(artifact), print_packed(artifact, module)]
     body += print_maps(artifact, module)
     if artifact.state_size:
         body.append(print_reset(artifact, module))
+    return module.text(name, artifact.header_comment, body)
+
+
+def _kernels(
+    artifact: Artifact, module: ModuleText, name: str, functions: Sequence[Function]
+) -> str:
+    """A module of kernels alone; the linker keeps them out of a library's interface."""
+    body = [print_kernel(f.symbol, f.kernel, module, "hidden") for f in functions]
     return module.text(name, artifact.header_comment, body)
 
 

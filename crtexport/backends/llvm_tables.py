@@ -28,10 +28,13 @@ class _Tables:
     def constant(self, symbol: str, type_: str, value: str, *, addresses: bool = False) -> str:
         """A constant; ``addresses``: it holds some, and so needs relocations.
 
-        In position-independent code, LLVM puts such a table where the loader may relocate it.
+        In position-independent code, such a table is where the loader may relocate it.
         """
-        section = f', section ".rodata.{symbol}"' if self._static or not addresses else ""
-        self.lines.append(f"@{symbol} = internal unnamed_addr constant {type_} {value}{section}")
+        place = ".rodata" if self._static or not addresses else ".data.rel.ro"
+        self.lines.append(
+            f"@{symbol} = internal unnamed_addr constant {type_} {value}, "
+            f'section "{place}.{symbol}"'
+        )
         return f"@{symbol}"
 
     def string(self, symbol: str, text: str) -> str:

@@ -8,6 +8,7 @@ from typing import Literal
 import click
 
 from crtexport import pipeline
+from crtexport.backends.modules import SPLITS, Split
 from crtexport.cli.options import (
     FILE,
     board_option,
@@ -49,6 +50,11 @@ from crtexport.cli.run import run_and_show
     help="Leave out TVMSystemLibEntryPoint, for firmware that links several packages.",
 )
 @click.option(
+    "--split", type=click.Choice(SPLITS),
+    help="Objects: all kernels in one (none), one for each kernel (operator), or as many as help "
+    "to make them in parallel (auto); by default none.",
+)
+@click.option(
     "--llvm-option", "llvm_options", multiple=True, metavar="-NAME[=VALUE]",
     help="An option of LLVM's own, as in --llvm-option=-unroll-threshold=100; may come repeatedly.",
 )
@@ -75,7 +81,8 @@ def command(
     emit: Literal["c", "llvm"] | None,
     optimize: Literal["size", "balanced", "speed"] | None,
     workspace: Literal["static", "caller"], io: pipeline.Io, rounding: str,
-    module_name: str | None, no_system_lib: bool, llvm_options: tuple[str, ...],
+    module_name: str | None, no_system_lib: bool, split: Split | None,
+    llvm_options: tuple[str, ...],
     llvm_timeout: float | None, keep_failed: Path | None, jobs: int | None, run_it: bool,
     given: Path | None,
 ) -> None:
@@ -86,8 +93,8 @@ def command(
         exported = pipeline.export(
             model, board=board, output=output, emit=emit, optimize=optimize, workspace=workspace,
             io=io, rounding=rounding, module_name=module_name, system_lib=not no_system_lib,
-            llvm_options=llvm_options, llvm_timeout=llvm_timeout, keep_failed=keep_failed,
-            jobs=jobs, progress=step,
+            split=split, llvm_options=llvm_options, llvm_timeout=llvm_timeout,
+            keep_failed=keep_failed, jobs=jobs, progress=step,
         )
     _show(out, exported)
     data = _data(exported)

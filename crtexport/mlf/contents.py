@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Literal, NotRequired, TypedDict
 
 from crtexport.artifact.model import Artifact
+from crtexport.backends.modules import Module
 from crtexport.errors import CrtExportError
 from crtexport.ir.graph import Graph
 from crtexport.mlf import layout
@@ -31,14 +32,15 @@ class PackageInfo(TypedDict):
     """Facts about the export that only its caller knows.
 
     ``undefined`` lists every symbol that the code may leave to the firmware. ``plan`` is
-    :func:`plan_data` of the model; ``tools`` maps the tools that made the code to their versions;
-    ``devices`` describes device images.
+    :func:`plan_data` of the model; ``modules`` says what the objects are for; ``tools`` maps the
+    tools that made the code to their versions; ``devices`` describes device images.
     """
 
     emit: Literal["c", "llvm"]
     undefined: tuple[str, ...]
     optimize: NotRequired[str]
     llvm_options: NotRequired[tuple[str, ...]]
+    modules: NotRequired[tuple[Module, ...]]
     rounding: NotRequired[str]
     source: NotRequired[str]
     source_sha256: NotRequired[str]

@@ -99,13 +99,7 @@ def _section(
             reloc=target.reloc, cflags=target.cflags,
         ),
         modules={artifact.module: _module_section(contents)},
-        objects={
-            name: metadata.Object(
-                machine=fact.machine, bits=fact.bits, sections=fact.sections,
-                defined=fact.defined, undefined=fact.undefined,
-            )
-            for name, fact in sorted(facts.items())
-        },
+        objects=_objects(contents, facts),
         undefined=metadata.Undefined(
             allowed=tuple(sorted(info["undefined"])),
             used=None if contents.sources else tuple(sorted(used)),
@@ -114,6 +108,27 @@ def _section(
         tools=dict(sorted(info.get("tools", {}).items())),
         members=dict(sorted(members.items())),
     )
+
+
+def _objects(
+    contents: PackageContents, facts: Mapping[str, ObjectFacts]
+) -> dict[str, metadata.Object]:
+    modules = {f"{module.name}.o": module for module in contents.info.get("modules", ())}
+    layers: dict[str, list[str]] = {}
+    for call in contents.artifact.calls:
+        layers.setdefault(call.symbol, []).append(_text(call.comment))
+    return {
+        name: metadata.Object(
+            machine=fact.machine, bits=fact.bits, sections=fact.sections,
+            defined=fact.defined, undefined=fact.undefined,
+            role=modules[name].role if name in modules else "",
+            kernels=tuple(
+                metadata.Kernel(symbol=symbol, layers=tuple(layers.get(symbol, ())))
+                for symbol in (modules[name].kernels if name in modules else ())
+            ),
+        )
+        for name, fact in sorted(facts.items())
+    }
 
 
 def _module_section(contents: PackageContents) -> metadata.ModuleSection:

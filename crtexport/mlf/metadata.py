@@ -165,14 +165,23 @@ class Abi(_Model):
     cflags: tuple[str, ...]
 
 
+class Kernel(_Model):
+    """A kernel by its symbol, and the layers that it computes."""
+
+    symbol: str
+    layers: tuple[str, ...] = ()
+
+
 class Object(_Model):
-    """An object: machine, bytes by section, global symbols."""
+    """An object: machine, bytes by section, global symbols, what it is for and its kernels."""
 
     machine: str
     bits: int
     sections: dict[str, int]
     defined: tuple[str, ...]
     undefined: tuple[str, ...]
+    role: str = ""
+    kernels: tuple[Kernel, ...] = ()
 
 
 class Undefined(_Model):

@@ -87,5 +87,33 @@ def test_a_boards_options_are_used_and_checked(capsys: pytest.CaptureFixture[str
 
 def test_options_for_llvm_do_not_go_with_c_sources(capsys: pytest.CaptureFixture[str]) -> None:
     assert main([str(DIGITS), "--emit", "c", "--llvm-option=-disable-lsr"]) == 2
-    assert "C sources are exported, in which LLVM has no part" in capsys.readouterr().err
+    assert "C sources are exported; this is for objects" in capsys.readouterr().err
     assert list(Path().iterdir()) == []
+
+
+def test_split_kernels_are_listed_with_their_layers(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([str(DIGITS), "--split", "operator", "-o", "split.tar", "-q", "-j", "8"]) == 0
+    assert main([str(DIGITS), "--split", "operator", "-o", "again.tar", "-q", "-j", "1"]) == 0
+    assert Path("split.tar").read_bytes() == Path("again.tar").read_bytes()
+    package = open_package(Path("split.tar"))
+    assert package.section is not None
+    objects = package.section.objects
+    assert objects.keys() == package.objects.keys()
+    assert [made.role for made in objects.values()][:3] == ["model", "metadata", "registry"]
+    kernels = [made for made in objects.values() if made.role == "kernels"]
+    assert len(kernels) == len(objects) - 3 > 1
+    for made in kernels:
+        (kernel,) = made.kernels
+        assert made.defined == (kernel.symbol,)
+        assert kernel.layers
+        assert made.sections[".text"] > 0
+    assert main(["simulate", "split.tar", "--json"]) == 0
+    split = capsys.readouterr().out
+    assert main([str(DIGITS), "-o", "whole.tar", "-q"]) == 0
+    assert main(["simulate", "whole.tar", "--json"]) == 0
+    assert capsys.readouterr().out.replace("whole", "split") == split
+
+
+def test_split_does_not_go_with_c_sources(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([str(DIGITS), "--emit", "c", "--split", "auto"]) == 2
+    assert "--split: C sources are exported; this is for objects" in capsys.readouterr().err

@@ -1,0 +1,25 @@
+"""What both printers return: the files of a model, and what each is for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+Split = Literal["none", "operator", "auto"]
+Role = Literal["model", "kernels", "metadata", "registry"]
+
+SPLITS: tuple[Split, ...] = get_args(Split)
+
+
+@dataclass(frozen=True)
+class Module:
+    """One file of generated code: ``name`` is its base name without suffix.
+
+    ``role``: ``model`` has the entry points and whatever stays with them, ``kernels`` nothing but
+    kernels, ``metadata`` and ``registry`` the tables that runtimes read. ``kernels`` are the
+    symbols of the kernels in it, in the order of the artifact.
+    """
+
+    name: str
+    role: Role
+    kernels: tuple[str, ...] = ()
