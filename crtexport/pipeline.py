@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -28,6 +28,7 @@ from crtexport.kernels.registry import Context, Lowered
 from crtexport.mlf.contents import PackageContents, PackageInfo, plan_data
 from crtexport.mlf.objects import object_facts
 from crtexport.mlf.writer import write_package
+from crtexport.passes.channels import LayerChannels
 from crtexport.plan import check as plan_check
 from crtexport.plan import svg
 from crtexport.plan import text as plan_text
@@ -48,7 +49,10 @@ STAGES: tuple[Stage, ...] = ("graph", "plan", "picture", "kernels", "c", "llvm")
 
 @dataclass(frozen=True)
 class Exported:
-    """What an export made: the package's path, what is in it, and the plan behind it."""
+    """What an export made: the package's path, what is in it, and the plan behind it.
+
+    ``channels``: what became of layers, where channels were removed.
+    """
 
     path: Path
     board: str
@@ -56,6 +60,7 @@ class Exported:
     artifact: Artifact
     graph: Graph
     plan: Plan
+    channels: tuple[LayerChannels, ...] = ()
 
     @property
     def sizes(self) -> dict[str, int]:
@@ -76,6 +81,7 @@ class Prepared:
     graph: Graph
     plan: Plan
     artifact: Artifact
+    channels: tuple[LayerChannels, ...] = ()
 
 
 def load(path: Path | str, *, rounding: str = "double") -> Graph:
@@ -96,7 +102,8 @@ def prepare(
     """Simplifies, plans and lowers; what the plan claims is proven before it is used."""
     say = progress or (lambda _: None)
     say("simplify")
-    simplified = passes.run(graph)
+    result = passes.simplify(graph)
+    simplified = result.graph
     level = optimize or board.optimize
 
     def kernel_of(context: Context) -> Lowered:
@@ -115,7 +122,8 @@ def prepare(
         f"Rounding: {graph.rounding.value}",
     )
     options = Options(module, workspace == "caller", system_lib, comment)
-    return Prepared(simplified, planned, assemble(simplified, planned, options, kernel_of))
+    artifact = assemble(simplified, planned, options, kernel_of)
+    return Prepared(simplified, planned, artifact, result.channels)
 
 
 def export(
@@ -174,7 +182,8 @@ def export(
         objects=objects, runtime_headers=runtime_headers(),
     ))
     return Exported(
-        path, target_board.name, chosen, artifact, prepared.graph, prepared.plan
+        path, target_board.name, chosen, artifact, prepared.graph, prepared.plan,
+        prepared.channels,
     )
 
 
@@ -231,6 +240,7 @@ def _info(
         source=graph.source, source_sha256=graph.sha256,
         plan=plan_data(graph, prepared.plan), tools=tools,
         llvm_options=compiler.options if compiler else (), modules=modules,
+        channels=tuple(asdict(layer) for layer in prepared.channels),
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 from typing import Literal
 
@@ -9,6 +10,7 @@ import click
 
 from crtexport import pipeline
 from crtexport.backends.modules import SPLITS, Split
+from crtexport.cli.channels import show_channels
 from crtexport.cli.options import (
     FILE,
     board_option,
@@ -110,6 +112,7 @@ def _data(exported: pipeline.Exported) -> dict[str, object]:
         "module": exported.artifact.module,
         "emit": exported.emit,
         "bytes": exported.sizes,
+        "channels": [dataclasses.asdict(layer) for layer in exported.channels],
     }
 
 
@@ -117,3 +120,4 @@ def _show(out: Output, exported: pipeline.Exported) -> None:
     what = "objects" if exported.emit == "llvm" else "C sources"
     out.line(f"{exported.path}: {exported.artifact.module} for {exported.board}, {what}")
     out.table("Memory", ("what", "bytes"), exported.sizes.items())
+    show_channels(out, exported.channels, each=out.verbosity > 0)

@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from crtexport import pipeline
+from crtexport.cli.channels import show_channels
 from crtexport.cli.options import FILE, board_option, io_option, rounding_option, with_output
 from crtexport.cli.output import Output
 from crtexport.mlf.metadata import Module, Section
@@ -60,6 +61,8 @@ def _summary(out: Output, package: Package) -> None:
         _show_section(out, section)
     for name, module in package.modules.items():
         _show_module(out, name, module)
+        if section and name in section.modules:
+            show_channels(out, section.modules[name].channels, each=True)
     if len(package.modules) == 1:
         tensors = [("input", t) for t in package.inputs] + [("output", t) for t in package.outputs]
         out.table(

@@ -33,7 +33,8 @@ class PackageInfo(TypedDict):
 
     ``undefined`` lists every symbol that the code may leave to the firmware. ``plan`` is
     :func:`plan_data` of the model; ``modules`` says what the objects are for; ``tools`` maps the
-    tools that made the code to their versions; ``devices`` describes device images.
+    tools that made the code to their versions; ``devices`` describes device images; ``channels``
+    has the fields of metadata's LayerChannels.
     """
 
     emit: Literal["c", "llvm"]
@@ -47,6 +48,7 @@ class PackageInfo(TypedDict):
     plan: NotRequired[Mapping[str, Any]]
     tools: NotRequired[Mapping[str, str]]
     devices: NotRequired[tuple[dict[str, Any], ...]]
+    channels: NotRequired[tuple[dict[str, Any], ...]]
 
 
 @dataclass(frozen=True)

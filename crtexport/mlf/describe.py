@@ -149,6 +149,10 @@ def _module_section(contents: PackageContents) -> metadata.ModuleSection:
             metadata.Registered(name=entry.name, symbol=entry.symbol) for entry in artifact.registry
         ),
         plan=layout.PLAN if "plan" in info else None,
+        channels=tuple(
+            metadata.LayerChannels(**{**layer, "layer": _text(layer["layer"])})
+            for layer in info.get("channels", ())
+        ),
     )
 
 

@@ -129,10 +129,28 @@ class Registered(_Model):
     symbol: str
 
 
+class LayerChannels(_Model):
+    """A layer before and after channels were removed that tell the outputs nothing: the channels
+    that it reads and computes, multiply-accumulates, bytes of weights.
+
+    Channels that are gone had zero weights only, one value whatever the input, or no reader.
+    """
+
+    layer: str
+    inputs: tuple[NonNegativeInt, NonNegativeInt]
+    outputs: tuple[NonNegativeInt, NonNegativeInt]
+    macs: tuple[NonNegativeInt, NonNegativeInt]
+    weight_bytes: tuple[NonNegativeInt, NonNegativeInt]
+    zero_weights: NonNegativeInt = 0
+    one_value: NonNegativeInt = 0
+    unread: NonNegativeInt = 0
+
+
 class ModuleSection(_Model):
     """What crtexport knows about one module beyond the format's keys.
 
     ``io``: whose the memory of inputs and outputs is, the "caller"'s or part of the "workspace".
+    ``channels`` is empty where no channel was removed.
     """
 
     source: str = ""
@@ -148,6 +166,7 @@ class ModuleSection(_Model):
     constants_bytes: NonNegativeInt
     registry: tuple[Registered, ...]
     plan: str | None = None
+    channels: tuple[LayerChannels, ...] = ()
 
 
 class Abi(_Model):

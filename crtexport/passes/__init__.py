@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from crtexport.errors import CrtExportError
 from crtexport.ir.graph import Graph
 from crtexport.ir.verify import verify
-from crtexport.passes.channels import remove_channels
+from crtexport.passes.channels import LayerChannels, remove_channels, with_report
 from crtexport.passes.copy_outputs import copy_outputs
 from crtexport.passes.drop_dead import drop_dead
 from crtexport.passes.fold_constants import fold_constants
@@ -25,16 +26,34 @@ PIPELINE: tuple[Pass, ...] = (
 )
 
 
-def run(graph: Graph) -> Graph:
-    """``graph`` simplified, ready for planning; names and types of inputs and outputs stay.
+@dataclass(frozen=True)
+class Simplified:
+    """A graph after all passes. ``channels`` says what became of its layers where channels were
+    removed, and is empty where none was."""
+
+    graph: Graph
+    channels: tuple[LayerChannels, ...] = ()
+
+
+def simplify(graph: Graph) -> Simplified:
+    """``graph`` ready for planning; names and types of inputs and outputs stay.
 
     Raises CrtExportError when ``graph`` is not valid, naming the pass where it is one's fault.
     """
     verify(graph)
-    for simplify in PIPELINE:
-        graph = simplify(graph)
+    channels: tuple[LayerChannels, ...] = ()
+    for step in PIPELINE:
+        if step is remove_channels:
+            graph, channels = with_report(graph)
+        else:
+            graph = step(graph)
         try:
             verify(graph)
         except CrtExportError as error:
-            raise error.within(f"pass {simplify.__name__}") from None
-    return graph
+            raise error.within(f"pass {step.__name__}") from None
+    return Simplified(graph, channels)
+
+
+def run(graph: Graph) -> Graph:
+    """The graph that :func:`simplify` gives."""
+    return simplify(graph).graph

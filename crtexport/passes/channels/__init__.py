@@ -11,7 +11,10 @@ from crtexport.ir.graph import Graph
 from crtexport.passes.channels.layers import layer_of
 from crtexport.passes.channels.needs import needs_of
 from crtexport.passes.channels.ranges import ranges_of
+from crtexport.passes.channels.report import LayerChannels, report
 from crtexport.passes.channels.rewrite import rewrite
+
+__all__ = ["LayerChannels", "remove_channels", "with_report"]
 
 
 def remove_channels(graph: Graph) -> Graph:
@@ -20,12 +23,19 @@ def remove_channels(graph: Graph) -> Graph:
     Requires: a valid graph. Ensures: inputs and outputs stay as they are; each tensor keeps one
     channel at least; weights that are left out stay as tensors that nothing reads.
     """
+    return with_report(graph)[0]
+
+
+def with_report(graph: Graph) -> tuple[Graph, tuple[LayerChannels, ...]]:
+    """What :func:`remove_channels` gives, and what became of each layer; nothing where no channel
+    goes."""
     found = ((number, layer_of(graph, node)) for number, node in enumerate(graph.nodes))
     layers = {number: layer for number, layer in found if layer is not None}
     if not layers:
-        return graph
+        return graph, ()
     ranges = ranges_of(graph, layers)
     needs = needs_of(graph, layers, ranges)
     if all(kept.all() for kept in needs.kept.values()):
-        return graph
-    return rewrite(graph, layers, ranges, needs)
+        return graph, ()
+    smaller = rewrite(graph, layers, ranges, needs)
+    return smaller, report(graph, smaller, layers, ranges, needs)

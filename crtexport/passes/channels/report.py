@@ -1,0 +1,63 @@
+"""What removing channels did to each layer, and why."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from crtexport.ir.graph import Graph, Node
+from crtexport.ir.macs import macs
+from crtexport.passes.channels.layers import Layer
+from crtexport.passes.channels.needs import Needs
+from crtexport.passes.channels.ranges import Range
+
+
+@dataclass(frozen=True)
+class LayerChannels:
+    """A layer with weights, before and after: channels that it reads and computes, its
+    multiply-accumulates, and bytes of weights.
+
+    Of the channels that it no longer computes, ``zero_weights`` are constants for want of weights,
+    ``one_value`` are clamped to one value whatever the input, and nothing read ``unread``.
+    """
+
+    layer: str
+    inputs: tuple[int, int]
+    outputs: tuple[int, int]
+    macs: tuple[int, int]
+    weight_bytes: tuple[int, int]
+    zero_weights: int
+    one_value: int
+    unread: int
+
+    @property
+    def changed(self) -> bool:
+        return any(a != b for a, b in (self.inputs, self.outputs, self.macs, self.weight_bytes))
+
+
+def report(
+    before: Graph, after: Graph, layers: Mapping[int, Layer], ranges: Mapping[int, Range],
+    needs: Needs,
+) -> tuple[LayerChannels, ...]:
+    """All layers that were looked at, in order; both graphs have the same nodes."""
+    made = []
+    for number, layer in layers.items():
+        gone = ~needs.kept[layer.y]
+        constant = gone & ranges[layer.y].constant
+        zero = constant & layer.unweighted()
+        old, new = before.nodes[number], after.nodes[number]
+        made.append(LayerChannels(
+            str(old),
+            (layer.inputs, int(needs.kept[layer.x].sum())),
+            (layer.outputs, int(needs.kept[layer.y].sum())),
+            (macs(before, old), macs(after, new)),
+            (_weight_bytes(before, old), _weight_bytes(after, new)),
+            int(zero.sum()), int((constant & ~zero).sum()), int(np.sum(gone & ~constant)),
+        ))
+    return tuple(made)
+
+
+def _weight_bytes(graph: Graph, node: Node) -> int:
+    return graph.type(graph.required(node, 1)).nbytes
