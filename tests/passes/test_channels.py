@@ -196,7 +196,7 @@ def inputs_of(graph: Graph, seed: int) -> list[list[Array]]:
     return [[sample.astype(type_.dtype.numpy)] for sample in samples]
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(
     st.integers(0, 2**32), st.sampled_from([DType.INT8, DType.INT8, DType.UINT8, DType.INT16]),
     st.lists(st.integers(0, len(_STEPS) - 1), min_size=1, max_size=6),
