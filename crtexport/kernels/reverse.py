@@ -5,45 +5,73 @@ They let an output move up over its input where the plain kernel would have to m
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
-from crtexport.kernels.accesses import accesses, addresses
+import numpy as np
+
+from crtexport.kernels.accesses import Access, Floats, accesses, addresses
 from crtexport.kernels.build import const, sub
 from crtexport.kernels.intervals import assigned_names
 from crtexport.kernels.ir import Body, Const, For, If, Kernel, Let, Local, Scalar, Stmt, Var
+
+Loops = tuple[tuple[str, int | None], ...]
 
 POINTS = 1 << 22
 """Most stores of a kernel that are looked at to see that none hits an element twice."""
 
 
 def backwards(kernel: Kernel) -> Kernel | None:
-    """``kernel`` with all loops around its store reversed but the innermost; None if it matters.
+    """``kernel`` with the loops that are around all its stores reversed; None if it matters.
 
-    It doesn't matter where one statement stores, each element at most once, nothing stored is
-    read, and no loop around it hands a Local from one iteration to the next.
+    The innermost loop around a store stays as it is. It doesn't matter where each element is stored
+    at most once, nothing stored is read, and no such loop hands a Local from one iteration to the
+    next.
     """
     listed = accesses(kernel)
     stores = [a for a in listed if a.stores]
     written = {a.buffer.name for a in stores}
-    if len(stores) != 1 or any(not a.stores and a.buffer.name in written for a in listed):
+    if not stores or any(not a.stores and a.buffer.name in written for a in listed):
         return None
-    loops = stores[0].loops
-    names = [name for name, _ in loops[:-1]]
-    grid = tuple((name, extent) for name, extent in loops if extent is not None)
-    points = 1
-    for _, extent in grid:
-        points *= extent
-    if not names or len(grid) < len(loops) or not 0 < points <= POINTS:
+    names = frozenset(name for name, _ in _common([store.loops[:-1] for store in stores]))
+    if not names or not _independent(kernel.body, names) or not _once(kernel, stores):
         return None
-    if not _independent(kernel.body, frozenset(names)):
-        return None
-    low, high = addresses(kernel, grid)[stores[0].number]
-    rising = bool((low == high).all() and (low[1:] > low[:-1]).all())
-    if not rising:
-        return None
-    return replace(
-        kernel, name=f"{kernel.name}_backwards", body=_reversed(kernel.body, frozenset(names))
-    )
+    return replace(kernel, name=f"{kernel.name}_backwards", body=_reversed(kernel.body, names))
+
+
+def _common(nests: list[Loops]) -> Loops:
+    """The loops that all of ``nests`` begin with."""
+    shared: list[tuple[str, int | None]] = []
+    for level in zip(*nests, strict=False):
+        if any(loop != level[0] for loop in level):
+            break
+        shared.append(level[0])
+    return tuple(shared)
+
+
+def _once(kernel: Kernel, stores: list[Access]) -> bool:
+    """Whether no element is stored twice, by one store or by two."""
+    by_loops: dict[Loops, list[Access]] = {}
+    for store in stores:
+        by_loops.setdefault(store.loops, []).append(store)
+    found: dict[str, list[Floats]] = {}
+    points = 0
+    for loops, together in by_loops.items():
+        grid = tuple((name, extent) for name, extent in loops if extent is not None)
+        points += math.prod(extent for _, extent in grid) * len(together)
+        if len(grid) < len(loops) or not 0 < points <= POINTS:
+            return False
+        touched = addresses(kernel, grid)
+        for store in together:
+            low, high = touched[store.number]
+            if not (low == high).all():
+                return False
+            found.setdefault(store.buffer.name, []).append(low)
+    for parts in found.values():
+        whole = np.sort(np.concatenate(parts))
+        if not (whole[1:] > whole[:-1]).all():
+            return False
+    return True
 
 
 def _independent(body: Body, loops: frozenset[str]) -> bool:

@@ -25,7 +25,7 @@ from crtexport.ir.ops import (
     Softmax,
 )
 from crtexport.ir.types import DType
-from crtexport.kernels.build import KernelBuilder, add, cast, const, load, sub
+from crtexport.kernels.build import KernelBuilder, add, cast, const, load, mul, sub
 from crtexport.kernels.inplace import InPlaceFacts, kernel_facts
 from crtexport.kernels.interp import run
 from crtexport.kernels.ir import Kernel, Scalar
@@ -230,6 +230,19 @@ def test_backward_kernels_are_valid_and_change_nothing() -> None:
     assert kernel.name == "conv2d_backwards"
     assert right_at(graph, Step(0, backward=True), 0, graph.type(0).nbytes)
     assert forward.kernel.buffers == kernel.buffers
+
+
+@pytest.mark.parametrize(("shift", "reversible"), [(0, False), (1, False), (8, True)])
+def test_only_what_is_stored_once_is_reversed(shift: int, reversible: bool) -> None:
+    def build(b: KernelBuilder) -> None:
+        x = b.buffer("input", Scalar.I32, 8)
+        y = b.buffer("output", Scalar.I32, 16, writable=True)
+        with b.loop("i", 4) as i, b.loop("j", 2) as j:
+            at = add(mul(i, const(2)), j)
+            b.store(y, at, load(x, at))
+            b.store(y, add(at, const(shift)), load(x, at))
+
+    assert (backwards(lowered(build).kernel) is not None) == reversible
 
 
 def test_what_an_iteration_hands_to_the_next_is_not_reversed() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from crtexport.importers import load
 from crtexport.ir.graph import Graph
 from crtexport.kernels import families, interp
 from crtexport.kernels.registry import Context, InputTensor, Lowered, OutputTensor
+from crtexport.kernels.reverse import backwards
 from crtexport.kernels.verify import verify
 from crtexport.mlf.reader import open_package
 from crtexport.schedules import dot_products, lower, paired, windows
@@ -148,6 +150,25 @@ def test_a_blocked_form_equals_the_plain_form(
     if blocked is not None:
         expected = run(graph, families.lower(context), value)
         np.testing.assert_array_equal(run(graph, blocked, value), expected)
+        reverse = backwards(blocked.kernel)
+        if reverse is not None:
+            got = run(graph, replace(blocked, kernel=reverse), value)
+            np.testing.assert_array_equal(got, expected)
+
+
+@pytest.mark.parametrize("channels", [8, 13])
+@pytest.mark.parametrize("depthwise", [False, True])
+def test_convolutions_in_blocks_run_backwards_too(
+    depthwise: bool, channels: int, tmp_path: Path
+) -> None:
+    n = Network(lambda low, high: min(high, channels), 3)
+    x = n.tensor((1, 5, 5, channels))
+    y, _ = n.window(x, (5, 5, channels), depthwise)
+    (tmp_path / "m.tflite").write_bytes(n.m.build([x], [y]))
+    graph = load(tmp_path / "m.tflite")
+    blocked = FORMS["scalar"](Context(graph, graph.nodes[0]))
+    assert blocked is not None
+    assert backwards(blocked.kernel) is not None
 
 
 @pytest.mark.parametrize(("board", "kind"), [("mps2_an386", "arm_smlad"), ("mps2_an385", "mul")])
