@@ -152,14 +152,18 @@ class Lowering:
         return self.b.buffer(name, element, count, writable=writable)
 
     def output(
-        self, position: int = 0, name: str = "output", dtype: Scalar | None = None
+        self, position: int = 0, name: str = "output", dtype: Scalar | None = None, *,
+        noalias: bool = True,
     ) -> Buffer:
-        """A pointer to the node's output, as elements of ``dtype`` (default: its own)."""
+        """A pointer to the node's output, as elements of ``dtype`` (default: its own).
+
+        ``noalias=False`` promises compilers nothing, though nothing of the node may overlap it.
+        """
         type_ = self.context.output(position)
         shared = any(position == o for o, _ in self.context.in_place)
         self._args.append(OutputTensor(position))
         element, count = _elements(type_, dtype)
-        return self.b.buffer(name, element, count, writable=True, noalias=not shared)
+        return self.b.buffer(name, element, count, writable=True, noalias=noalias and not shared)
 
     def derived(self, name: str, dtype: Scalar, values: npt.ArrayLike) -> Buffer:
         """A pointer to a constant array computed here."""
@@ -167,11 +171,13 @@ class Lowering:
         self._args.append(Derived(name, dtype, array))
         return self.b.buffer(name, dtype, array.size)
 
-    def scratch(self, name: str, dtype: Scalar, count: int) -> Buffer:
+    def scratch(
+        self, name: str, dtype: Scalar, count: int, *, noalias: bool = True
+    ) -> Buffer:
         """A pointer to memory of the node's own, with whatever values; aligned for any type."""
         self._args.append(Scratch(self._scratch))
         self._scratch += -(-count * dtype.itemsize // _SCRATCH_ALIGN) * _SCRATCH_ALIGN
-        return self.b.buffer(name, dtype, count, writable=True)
+        return self.b.buffer(name, dtype, count, writable=True, noalias=noalias)
 
     def finish(self) -> Lowered:
         return Lowered(self.b.finish(), tuple(self._args))

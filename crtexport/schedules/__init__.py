@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from crtexport.kernels import families
 from crtexport.kernels.registry import Context, Lowered, refusing_extremes
-from crtexport.schedules import dot_products, generic, paired, windows
+from crtexport.schedules import dot_products, generic, paired, planes, windows
 from crtexport.schedules.steps import ARM_DSP, step_for
 from crtexport.target import Target
 
@@ -23,7 +23,7 @@ def lower(context: Context, target: Target, optimize: str) -> Lowered:
     step = step_for(target)
     with refusing_extremes(context):
         blocked = (
-            (paired.lower(context) if step is ARM_DSP else None)
+            (paired.lower(context) or planes.lower(context) if step is ARM_DSP else None)
             or dot_products.lower(context, step) or windows.lower(context, step)
         )
     lowered = blocked or families.lower(context)

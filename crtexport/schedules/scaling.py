@@ -72,6 +72,11 @@ class Channel:
     mantissa: Expr
     power: Expr
 
+    @property
+    def values(self) -> tuple[Expr, Expr, Expr]:
+        """All of them, in order."""
+        return self.bias, self.mantissa, self.power
+
 
 class Scaling:
     """Emits int8 results of sums."""

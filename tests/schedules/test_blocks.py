@@ -21,7 +21,7 @@ from crtexport.kernels.registry import Context, InputTensor, Lowered, OutputTens
 from crtexport.kernels.reverse import backwards
 from crtexport.kernels.verify import verify
 from crtexport.mlf.reader import open_package
-from crtexport.schedules import dot_products, lower, paired, windows
+from crtexport.schedules import dot_products, lower, paired, planes, windows
 from crtexport.schedules.steps import ARM_DSP, SCALAR, Step
 from tests.differential.network import interpret
 from tests.lowered import bound
@@ -36,7 +36,8 @@ def blocked_form(step: Step) -> Callable[[Context], Lowered | None]:
 
 
 FORMS = {
-    "scalar": blocked_form(SCALAR), "arm_dsp": blocked_form(ARM_DSP), "paired": paired.lower,
+    "scalar": blocked_form(SCALAR), "arm_dsp": blocked_form(ARM_DSP),
+    "words": lambda context: paired.lower(context) or planes.lower(context),
 }
 
 

@@ -1,0 +1,354 @@
+"""int8 depthwise convolutions on Armv7E-M: one channel at a time, as a plane of int16 pairs.
+
+In NHWC the neighbours of a value belong to other channels, so nothing meets in one word. Here a
+band of rows of one channel is spread into scratch, two columns in each word, padding filled in;
+then SMLAD multiplies two taps of a row at once, and its words serve neighbouring outputs. Weights
+are doubled, as SMMULR wants sums, and kept in pairs in scratch, too, with what scales the channel:
+there aren't enough registers for all of it, and compilers that try use the stack for more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from crtexport.ir.ops import DepthwiseConv2D
+from crtexport.ir.types import DType
+from crtexport.kernels.build import (
+    KernelBuilder,
+    add,
+    and_,
+    call,
+    cast,
+    const,
+    flat_index,
+    ge,
+    i32,
+    load,
+    lt,
+    min_,
+    mul,
+    shl,
+    sub,
+)
+from crtexport.kernels.ir import Buffer, Expr, Scalar
+from crtexport.kernels.registry import Context, Lowered, Lowering
+from crtexport.kernels.sums import IntegerSums
+from crtexport.schedules.scaling import Channel, Scaling
+
+_SHORT = 8
+"""Words of a row up to which each is spread by instructions of its own."""
+_FEW = 2
+"""Steps along a row up to which each has instructions of its own."""
+MOST_TAPS = 32
+"""Windows up to which each tap has an instruction of its own."""
+CONSTANTS = 3
+"""Words that scale a channel."""
+_TALL = 6
+"""Most rows of outputs in a band: where the input dies, the output trails it by a band."""
+
+
+def lower(context: Context) -> Lowered | None:
+    """A node that keeps its operator's rules by planes; None where it can't be."""
+    op = context.node.op
+    if not isinstance(op, DepthwiseConv2D) or op.dilation[1] != 1:
+        return None
+    if context.input(0).dtype is not DType.INT8 or context.input(1).dtype is not DType.INT8:
+        return None
+    _, height, width, _ = context.input(1).shape
+    if height * width > MOST_TAPS or 0 in context.output().shape:
+        return None
+    sums = IntegerSums.of(context, 3)
+    scaling = Scaling.of(context, sums, op.activation)
+    if scaling is None:
+        return None
+    lowering = Lowering("depthwise_conv2d", context)
+    x, weights = lowering.input(0, "input"), lowering.input(1, "weights")
+    scaling.begin(lowering)
+    shape = Shape.of(context, op)
+    output = lowering.output(noalias=False)
+    plane = lowering.scratch("plane", Scalar.I32, shape.rows * shape.words)
+    pairs = weight_pairs(shape.kernel[1], shape.starts)
+    # What may be overwritten by a store to the output is loaded anew, not held in registers.
+    taps = lowering.scratch(
+        "taps", Scalar.I32, height * len(pairs) + CONSTANTS, noalias=False
+    )
+    planes = _Planes(lowering.b, shape, pairs, (x, weights, output, plane, taps))
+    planes.emit(scaling, sums.zero_point)
+    return lowering.finish()
+
+
+@dataclass(frozen=True)
+class Shape:
+    """Extents of a depthwise convolution; ``band``: rows of outputs of a band."""
+
+    x: tuple[int, ...]
+    y: tuple[int, ...]
+    kernel: tuple[int, int]
+    stride: tuple[int, int]
+    dilation: int
+    before: tuple[int, int]
+    band: int
+
+    @staticmethod
+    def of(context: Context, op: DepthwiseConv2D) -> Shape:
+        x, y, w = context.input(0).shape, context.output().shape, context.input(1).shape
+        below = (w[1] - 1) * op.dilation[0] + 1
+
+        def cost(band: int) -> int:
+            """Instructions, roughly: outputs and the rows that are spread for them."""
+            return -(-y[1] // band) * (
+                band * y[2] * w[1] * 4 + ((band - 1) * op.stride[0] + below) * x[2] * 2
+            )
+
+        band = min(range(1, min(y[1], _TALL) + 1), key=cost)
+        return Shape(
+            x, y, (w[1], w[2]), op.stride, op.dilation[0], (op.padding.top, op.padding.left), band
+        )
+
+    @property
+    def rows(self) -> int:
+        """Rows of input that a band needs."""
+        return (self.band - 1) * self.stride[0] + (self.kernel[0] - 1) * self.dilation + 1
+
+    @property
+    def words(self) -> int:
+        """Words of a row of the plane."""
+        return ((self.y[2] - 1) * self.stride[1] + self.kernel[1] - 1) // 2 + 1
+
+    @property
+    def multiplier(self) -> int:
+        """Output channels of an input channel."""
+        return self.y[3] // self.x[3]
+
+    @property
+    def together(self) -> int:
+        """Neighbouring outputs after which columns are at the same place in words again."""
+        return 1 if self.stride[1] % 2 == 0 else 2
+
+    @property
+    def starts(self) -> tuple[int, ...]:
+        """Where, in columns, the windows of neighbouring outputs begin."""
+        return tuple(i * self.stride[1] for i in range(self.together))
+
+    @property
+    def inside(self) -> bool:
+        """Whether no window sticks out above or below."""
+        last = (self.y[1] - 1) * self.stride[0] - self.before[0]
+        return self.before[0] == 0 and last + (self.kernel[0] - 1) * self.dilation < self.x[1]
+
+
+@dataclass(frozen=True)
+class Product:
+    """Taps of a row times a word of the plane: both halves, or ``halves`` (of the word, of the
+    weights)."""
+
+    word: int
+    weights: int
+    halves: tuple[int, int] | None
+
+
+def row_products(width: int, start: int, pairs: Sequence[tuple[int, int]]) -> list[Product]:
+    """How the taps of a row that begins at column ``start`` of the words meet them."""
+    found, tap = [], 0
+    while tap < width:
+        word, half = divmod(start + tap, 2)
+        if half == 0 and tap + 1 < width:
+            found.append(Product(word, pairs.index((tap, tap + 1)), None))
+            tap += 2
+        else:
+            number = next(i for i, pair in enumerate(pairs) if tap in pair)
+            found.append(Product(word, number, (half, pairs[number].index(tap))))
+            tap += 1
+    return found
+
+
+def weight_pairs(width: int, starts: Sequence[int]) -> list[tuple[int, int]]:
+    """Pairs of taps that a row needs in one word, for rows that begin at ``starts``."""
+    pairs = {
+        (tap, tap + 1) for start in starts for tap in range(start % 2, width - 1, 2)
+    }
+    pairs |= {(tap, -1) for tap in range(width) if not any(tap in pair for pair in pairs)}
+    return sorted(pairs)
+
+
+class _Planes:
+    """Emits the kernel."""
+
+    def __init__(
+        self, b: KernelBuilder, shape: Shape, pairs: list[tuple[int, int]],
+        buffers: tuple[Buffer, Buffer, Buffer, Buffer, Buffer],
+    ) -> None:
+        self.b, self.shape, self.pairs = b, shape, pairs
+        self.x, self.weights, self.output, self.plane, self.taps = buffers
+        self.products = [
+            row_products(shape.kernel[1], start, pairs) for start in shape.starts
+        ]
+
+    def emit(self, scaling: Scaling, zero_point: int) -> None:
+        """Bands of all images, and in them channel by channel."""
+        b, shape = self.b, self.shape
+        self.scaling, self.zero = scaling, i32(zero_point)
+        self.filler = i32((zero_point & 0xFFFF) | zero_point << 16)
+        self._fill_edges()
+        bands = -(-shape.y[1] // shape.band)
+        with b.loop("n", shape.y[0]) as n, b.loop("band", bands) as band:
+            top = mul(band, const(shape.band))
+            if shape.y[1] % shape.band:  # the last one does some rows again
+                top = min_(top, const(shape.y[1] - shape.band))
+            top = b.let("top", top)
+            with b.loop("ic", shape.x[3]) as ic:
+                self._spread(n, top, ic)
+                with b.loop("m", shape.multiplier) as m:
+                    channel = b.let("channel", add(mul(ic, const(shape.multiplier)), m))
+                    self._prepare(channel)
+                    self._outputs(n, top, channel)
+
+    # -- the plane
+
+    def _columns(self, word: int) -> tuple[int, int]:
+        """The columns of the image in a word, which may be outside."""
+        first = 2 * word - self.shape.before[1]
+        return first, first + 1
+
+    def _kinds(self) -> tuple[list[int], list[int], list[int]]:
+        """The words of a row that lie in the image, on its edge, outside."""
+        inside: list[int] = []
+        edge: list[int] = []
+        outside: list[int] = []
+        for word in range(self.shape.words):
+            count = sum(0 <= c < self.shape.x[2] for c in self._columns(word))
+            (outside, edge, inside)[count].append(word)
+        return inside, edge, outside
+
+    def _fill_edges(self) -> None:
+        """Words of nothing but padding never change."""
+        outside = self._kinds()[2]
+        if outside:
+            with self.b.loop("edge_row", self.shape.rows) as row:
+                for word in outside:
+                    self._put(row, const(word), self.filler)
+
+    def _put(self, row: Expr, word: Expr, value: Expr) -> None:
+        self.b.store(self.plane, add(mul(row, const(self.shape.words)), word), value)
+
+    def _spread(self, n: Expr, top: Expr, ic: Expr) -> None:
+        """A band of a channel's rows into the plane."""
+        b, shape = self.b, self.shape
+        with b.loop("row", shape.rows) as row:
+            first = sub(mul(top, const(shape.stride[0])), const(shape.before[0]))
+            iy = b.let("iy", add(first, row))
+            if shape.inside:
+                self._spread_row(n, iy, ic, row)
+                return
+            with b.if_(and_(ge(iy, const(0)), lt(iy, const(shape.x[1])))):
+                self._spread_row(n, iy, ic, row)
+            with b.else_(), b.loop("fill", shape.words) as word:
+                self._put(row, word, self.filler)
+
+    def _spread_row(self, n: Expr, iy: Expr, ic: Expr, row: Expr) -> None:
+        b = self.b
+        inside, edge, _ = self._kinds()
+        start = b.let("start", flat_index([n, iy, const(0), ic], self.shape.x))
+        for word in edge:
+            halves = [
+                self._value(start, const(c)) if 0 <= c < self.shape.x[2] else self.zero
+                for c in self._columns(word)
+            ]
+            self._put(row, const(word), _i32("arm_pkhbt", *halves))
+        if len(inside) <= _SHORT:
+            for word in inside:
+                self._spread_word(start, row, const(word), const(self._columns(word)[0]))
+        else:
+            with b.loop("word", len(inside)) as number:
+                column = add(mul(number, const(2)), const(self._columns(inside[0])[0]))
+                self._spread_word(start, row, add(number, const(inside[0])), column)
+
+    def _spread_word(self, start: Expr, row: Expr, word: Expr, column: Expr) -> None:
+        halves = [self._value(start, add(column, const(i))) for i in range(2)]
+        self._put(row, word, _i32("arm_pkhbt", *halves))
+
+    def _value(self, start: Expr, column: Expr) -> Expr:
+        at = add(start, mul(column, const(self.shape.x[3])))
+        return cast(load(self.x, at), Scalar.I32)
+
+    # -- outputs
+
+    def _outputs(self, n: Expr, top: Expr, channel: Expr) -> None:
+        """All outputs of a channel in a band."""
+        b, shape = self.b, self.shape
+        columns, together = shape.y[2], shape.together
+        with b.loop("out_row", shape.band) as row:
+            line = b.let("line", flat_index([n, add(top, row), const(0), channel], shape.y))
+            first = b.let("first", mul(row, const(shape.stride[0] * shape.words)))
+            step = shape.stride[1] * together // 2
+            if columns // together:
+                count = columns // together
+                with b.loop("column", count, unroll=count if count <= _FEW else 1) as column:
+                    begin = add(first, mul(column, const(step)))
+                    to = add(line, mul(column, const(together * shape.y[3])))
+                    self._some(begin, to, together)
+            if columns % together:
+                begin = add(first, const(columns // together * step))
+                to = add(line, const((columns - columns % together) * shape.y[3]))
+                self._some(begin, to, columns % together)
+
+    def _prepare(self, channel: Expr) -> None:
+        """Keeps the weights of a channel, doubled, in pairs, and what scales it."""
+        b, shape = self.b, self.shape
+
+        def twice(tap: int) -> Expr:
+            at = add(const(tap * shape.y[3]), channel)
+            return shl(cast(load(self.weights, at), Scalar.I32), i32(1))
+
+        for ky in range(shape.kernel[0]):
+            row = ky * shape.kernel[1]
+            for number, (first, second) in enumerate(self.pairs):
+                word = twice(row + first)
+                if second >= 0:
+                    word = _i32("arm_pkhbt", word, twice(row + second))
+                b.store(self.taps, const(ky * len(self.pairs) + number), word)
+        for number, value in enumerate(self.scaling.channel(channel).values):
+            b.store(self.taps, const(self._constants + number), value)
+
+    @property
+    def _constants(self) -> int:
+        """Where in ``taps`` the constants begin."""
+        return self.shape.kernel[0] * len(self.pairs)
+
+    def _some(self, begin: Expr, to: Expr, count: int) -> None:
+        """``count`` neighbouring outputs from words that begin at ``begin``."""
+        b, shape, pairs = self.b, self.shape, len(self.pairs)
+        begin = b.let("begin", begin)
+        constants = Channel(*(
+            b.let("constant", load(self.taps, const(self._constants + i)))
+            for i in range(CONSTANTS)
+        ))
+        totals = [constants.bias] * count
+        for ky in range(shape.kernel[0]):
+            line = ky * shape.dilation * shape.words
+            used = sorted({p.word for products in self.products[:count] for p in products})
+            words = {
+                w: b.let("values", load(self.plane, add(begin, const(line + w)))) for w in used
+            }
+            weights = [
+                b.let("weights", load(self.taps, const(ky * pairs + i))) for i in range(pairs)
+            ]
+            for i, products in enumerate(self.products[:count]):
+                for p in products:
+                    totals[i] = _accumulate(p, words[p.word], weights[p.weights], totals[i])
+                totals[i] = b.let("total", totals[i])
+        results = [b.let("result", self.scaling.result(t, constants)) for t in totals]
+        for i, result in enumerate(results):
+            b.store(self.output, add(to, const(i * shape.y[3])), result)
+
+
+def _accumulate(product: Product, word: Expr, weights: Expr, total: Expr) -> Expr:
+    if product.halves is None:
+        return _i32("arm_smlad", word, weights, total)
+    mine, other = ("bt"[half] for half in product.halves)
+    return _i32(f"arm_smla{mine}{other}", word, weights, total)
+
+
+def _i32(name: str, *args: Expr) -> Expr:
+    return call(name, *args, type_=Scalar.I32)
