@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from crtexport.backends import c_vectors
 from crtexport.backends.c_literals import STORAGE
 from crtexport.errors import CrtExportError
 from crtexport.kernels.intrinsics import INTRINSICS
@@ -161,7 +162,9 @@ def _catalogue() -> dict[str, Helper]:
         F32_FROM_F16: Helper(_F32_FROM_F16),
         F16_FROM_F32: Helper(_F16_FROM_F32),
         WORD: Helper(_WORD),
+        c_vectors.TYPES: Helper(c_vectors.types_text()),
     }
+    helpers |= {key: Helper(text) for key, text in c_vectors.accesses().items()}
     for op in (BinaryOp.MIN, BinaryOp.MAX):
         for type_ in sorted(ARITHMETIC, key=lambda t: t.value):
             helpers[extremum_key(op, type_)] = _extremum(op, type_)

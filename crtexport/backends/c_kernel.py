@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from typing import assert_never
 
 from crtexport.artifact.symbols import RESERVED
-from crtexport.backends import c_helpers
+from crtexport.backends import c_helpers, c_vectors
 from crtexport.backends.c_helpers import INDEX_TYPE
 from crtexport.backends.c_layout import folded
 from crtexport.backends.c_literals import LINE, STORAGE, block_comment, literal, needs_special
@@ -45,12 +45,14 @@ from crtexport.kernels.ir import (
     Kernel,
     Let,
     Load,
+    LoadVector,
     LoadWord,
     Local,
     Scalar,
     Select,
     Stmt,
     Store,
+    StoreVector,
     Var,
 )
 
@@ -111,6 +113,8 @@ def variable_type(type_: Scalar) -> str:
     """The C type of a variable or parameter."""
     if type_ is Scalar.I1:
         return "bool"
+    if type_.is_vector:
+        return c_vectors.vector_type(type_)
     return INDEX_TYPE if type_ is Scalar.INDEX else STORAGE[type_]
 
 
@@ -129,6 +133,8 @@ class _Printer:
         unused += [p.name for p in self.kernel.params if p.name not in read]
         if any(e.type.is_float for e in expressions(body)):
             self.needs.add(c_helpers.FLOATS)
+        if any(e.type.is_vector for e in expressions(body)):
+            self.needs.add(c_vectors.TYPES)
         lines = [self._signature(), "{"]
         lines += [f"    (void){self._name(name)};" for name in unused]
         lines += self._body(body, "    ")
@@ -180,6 +186,10 @@ class _Printer:
                     raise self._error(f"a store to the read-only buffer {buffer.name}")
                 place = f"{self._name(buffer.name)}[{self._text(index)}]"
                 yield from folded(f"{place} = {self._text(value)};", indent)
+            case StoreVector(buffer, index, value, count):
+                place = f"&{self._name(buffer.name)}[{self._text(index)}]"
+                store = self._vector_access(value.type, buffer, stores=True)
+                yield from folded(f"{store}({place}, {self._text(value)}, {count});", indent)
             case For():
                 yield from self._loop(stmt, indent)
             case If():
@@ -243,6 +253,10 @@ class _Printer:
                 self.needs.add(c_helpers.WORD)
                 address = f"&{self._name(buffer.name)}[{self._text(index)}]"
                 return f"crt_load_word({address})", _Level.PRIMARY
+            case LoadVector(buffer, index, type_, count):
+                load = self._vector_access(type_, buffer, stores=False)
+                address = f"&{self._name(buffer.name)}[{self._text(index)}]"
+                return f"{load}({address}, {count})", _Level.PRIMARY
             case Binary(op, a, b):
                 return self._binary(op, a, b)
             case Compare(op, a, b):
@@ -256,6 +270,14 @@ class _Printer:
                 return self._call(name, args)
             case _:
                 assert_never(e)
+
+    def _vector_access(self, type_: Scalar, buffer: Buffer, *, stores: bool) -> str:
+        """The function that loads or stores such a vector."""
+        if stores and not buffer.writable:
+            raise self._error(f"a store to the read-only buffer {buffer.name}")
+        key = c_vectors.access_key(type_, buffer.dtype, stores=stores)
+        self.needs |= {c_vectors.TYPES, key}
+        return f"crt_{key}"
 
     def _binary(self, op: BinaryOp, a: Expr, b: Expr) -> _Text:
         type_ = a.type

@@ -19,11 +19,13 @@ from crtexport.kernels.ir import (
     If,
     Let,
     Load,
+    LoadVector,
     LoadWord,
     Local,
     Select,
     Stmt,
     Store,
+    StoreVector,
     Var,
 )
 
@@ -36,7 +38,7 @@ def expressions(body: Body) -> Iterator[Expr]:
                 yield from _parts(value)
             case Assign(var, value):
                 yield from (e for e in _parts(value) if e != var)
-            case Store(_, index, value):
+            case Store(_, index, value) | StoreVector(_, index, value):
                 yield from _parts(index)
                 yield from _parts(value)
             case For(extent=extent, body=inner):
@@ -57,7 +59,7 @@ def _parts(e: Expr) -> Iterator[Expr]:
     match e:
         case Const() | Var():
             pass
-        case Load(_, index) | LoadWord(_, index):
+        case Load(_, index) | LoadWord(_, index) | LoadVector(_, index):
             yield from _parts(index)
         case Binary(_, a, b) | Compare(_, a, b):
             yield from _parts(a)
@@ -81,14 +83,15 @@ def variables_read(body: Body) -> frozenset[str]:
 
 def buffers_touched(body: Body) -> frozenset[str]:
     """Names of the buffers that ``body`` loads from or stores to."""
-    loaded = {e.buffer.name for e in expressions(body) if isinstance(e, Load | LoadWord)}
+    reads = (e for e in expressions(body) if isinstance(e, Load | LoadWord | LoadVector))
+    loaded = {e.buffer.name for e in reads}
     return frozenset(loaded | set(_stored(body)))
 
 
 def _stored(body: Body) -> Iterator[str]:
     for stmt in body:
         match stmt:
-            case Store(buffer):
+            case Store(buffer) | StoreVector(buffer):
                 yield buffer.name
             case For(body=inner):
                 yield from _stored(inner)
@@ -123,7 +126,7 @@ def _kept(stmt: Stmt, read: frozenset[str]) -> Stmt | None:
         case If(condition, then, other):
             then, other = _drop(then, read), _drop(other, read)
             return If(condition, then, other) if _acts(then) or _acts(other) else None
-        case Store() | Comment():
+        case Store() | StoreVector() | Comment():
             return stmt
         case _:
             assert_never(stmt)

@@ -10,6 +10,7 @@ from typing import Literal, assert_never
 
 from crtexport.backends.llvm_cast import cast
 from crtexport.backends.llvm_types import ModuleText, comment, literal, storage_type, value_type
+from crtexport.backends.llvm_vectors import load_vector, store_vector
 from crtexport.errors import CrtExportError
 from crtexport.kernels.intrinsics import INTRINSICS
 from crtexport.kernels.ir import (
@@ -30,12 +31,14 @@ from crtexport.kernels.ir import (
     Kernel,
     Let,
     Load,
+    LoadVector,
     LoadWord,
     Local,
     Scalar,
     Select,
     Stmt,
     Store,
+    StoreVector,
     Var,
 )
 
@@ -135,6 +138,12 @@ class _KernelPrinter:
             case Store():
                 value = self._in_memory(self._expr(stmt.value), stmt.buffer.dtype)
                 self._store(value, stmt.buffer.dtype, self._address(stmt.buffer, stmt.index))
+            case StoreVector():
+                value = self._expr(stmt.value)
+                for line in store_vector(
+                    stmt, value, self._address(stmt.buffer, stmt.index), self._module, self._assign
+                ):
+                    self._line(line)
             case For():
                 self._for(stmt)
             case If():
@@ -224,6 +233,9 @@ class _KernelPrinter:
                 align = expr.buffer.dtype.itemsize
                 address = self._address(expr.buffer, expr.index)
                 return self._assign(f"load i32, ptr {address}, align {align}")
+            case LoadVector():
+                address = self._address(expr.buffer, expr.index)
+                return load_vector(expr, address, self._module, self._assign)
             case Binary():
                 return self._binary(expr)
             case Compare():

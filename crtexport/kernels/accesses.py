@@ -32,12 +32,14 @@ from crtexport.kernels.ir import (
     Kernel,
     Let,
     Load,
+    LoadVector,
     LoadWord,
     Local,
     Scalar,
     Select,
     Stmt,
     Store,
+    StoreVector,
     Var,
 )
 
@@ -99,6 +101,9 @@ class _Listing:
                     plain = isinstance(stmt.value, Load) and last is not None
                     found = self._access(stmt.buffer, loops, conditional, stores=True)
                     yield replace(found, copies=last.number) if plain and last else found
+                case StoreVector():
+                    found = self._access(stmt.buffer, loops, conditional, stores=True)
+                    yield replace(found, width=stmt.count)
                 case For():
                     extent = stmt.extent.value if isinstance(stmt.extent, Const) else None
                     inner = (*loops, (stmt.var.name, None if extent is None else int(extent)))
@@ -122,7 +127,7 @@ def expressions(stmt: Stmt) -> tuple[Expr, ...]:
     match stmt:
         case Let(value=value) | Local(value=value) | Assign(value=value):
             return (value,)
-        case Store(index=index, value=value):
+        case Store(index=index, value=value) | StoreVector(index=index, value=value):
             return (index, value)
         case For(extent=extent):
             return (extent,)
@@ -132,15 +137,24 @@ def expressions(stmt: Stmt) -> tuple[Expr, ...]:
             return ()
 
 
-def width_of(load: Load | LoadWord) -> int:
+Reading = Load | LoadWord | LoadVector
+
+
+def width_of(load: Reading) -> int:
     """The elements that one load touches."""
-    return 1 if isinstance(load, Load) else 4 // load.buffer.dtype.itemsize
+    match load:
+        case Load():
+            return 1
+        case LoadWord(buffer=buffer):
+            return 4 // buffer.dtype.itemsize
+        case LoadVector(count=count):
+            return count
 
 
-def loads(expr: Expr) -> Iterator[Load | LoadWord]:
+def loads(expr: Expr) -> Iterator[Reading]:
     """The loads in an expression, inner ones first."""
     match expr:
-        case Load(index=index) | LoadWord(index=index):
+        case Load(index=index) | LoadWord(index=index) | LoadVector(index=index):
             yield from loads(index)
             yield expr
         case Binary(a=a, b=b) | Compare(a=a, b=b):
@@ -186,6 +200,8 @@ class _Walk:
                     known[var.name] = self.bounds(value, known)
                 case Store(buffer=buffer, index=index):
                     self._touch(buffer, index, known, reached)
+                case StoreVector(buffer=buffer, index=index):
+                    self._touch(buffer, index, known, reached, stmt.count)
                 case For(var=var, extent=extent):
                     count = self.bounds(extent, known)[1] - 1
                     inside = self._axis(var.name) or (np.array(0.0), np.maximum(count, 0.0))

@@ -26,12 +26,14 @@ from crtexport.kernels.ir import (
     Kernel,
     Let,
     Load,
+    LoadVector,
     LoadWord,
     Local,
     Scalar,
     Select,
     Stmt,
     Store,
+    StoreVector,
     Var,
 )
 
@@ -225,6 +227,13 @@ def load_word(buffer: Buffer, index: Expr) -> LoadWord:
     return LoadWord(buffer, index)
 
 
+def load_vector(
+    buffer: Buffer, index: Expr, type_: Scalar, count: int | None = None
+) -> LoadVector:
+    """The vector at ``index``: all its lanes, or the first ``count``."""
+    return LoadVector(buffer, index, type_, type_.lanes if count is None else count)
+
+
 def cast(value: Expr, type_: Scalar) -> Expr:
     """``value`` as ``type_``; constants are converted here when that is exact."""
     if value.type is type_:
@@ -304,6 +313,13 @@ class KernelBuilder:
 
     def store(self, buffer: Buffer, index: Expr, value: Expr) -> None:
         self._emit(Store(buffer, index, value))
+
+    def store_vector(
+        self, buffer: Buffer, index: Expr, value: Expr, count: int | None = None
+    ) -> None:
+        """Stores all lanes, or the first ``count``."""
+        lanes = value.type.lanes if count is None else count
+        self._emit(StoreVector(buffer, index, value, lanes))
 
     def comment(self, text: str) -> None:
         self._emit(Comment(text))

@@ -23,6 +23,7 @@ from crtexport.kernels.ir import (
     For,
     If,
     Load,
+    LoadVector,
     LoadWord,
     Scalar,
     Select,
@@ -184,8 +185,8 @@ class Ranges:
         return replace(self, known={**self.known, var.name: interval})
 
     def of(self, expr: Expr) -> Interval | None:
-        """The interval of an integer or i1 expression; None for a float."""
-        if expr.type.is_float:
+        """The interval of an integer or i1 expression; None for a float or a vector."""
+        if expr.type.is_float or expr.type.is_vector:
             return None
         return self._integer(expr)
 
@@ -199,6 +200,8 @@ class Ranges:
                 return self.top(buffer.dtype)
             case LoadWord():
                 return self.top(Scalar.I32)
+            case LoadVector():
+                raise ValueError("a vector has no interval")
             case Binary():
                 return self._binary(expr)
             case Compare():

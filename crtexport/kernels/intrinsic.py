@@ -10,12 +10,13 @@ from crtexport.kernels.ir import Scalar
 
 @dataclass(frozen=True)
 class Intrinsic:
-    """``evaluate`` takes and returns Python numbers. ``llvm`` is instruction text over ``{0}``."""
+    """``evaluate`` takes and returns Python numbers, or tuples of the lanes of vectors. ``llvm`` is
+    instruction text over ``{0}``."""
 
     name: str
     params: tuple[Scalar, ...]
     result: Scalar
-    evaluate: Callable[..., int | float]
+    evaluate: Callable[..., object]
     c_expression: str
     llvm: str
     c_include: str = ""

@@ -11,6 +11,7 @@ import struct
 
 from crtexport.kernels.intrinsic import Intrinsic
 from crtexport.kernels.intrinsics_arm import ARM_DSP
+from crtexport.kernels.intrinsics_mve import MVE
 from crtexport.kernels.ir import Scalar
 
 
@@ -59,6 +60,6 @@ _BITS_FROM_F32 = Intrinsic(
 )
 
 INTRINSICS: dict[str, Intrinsic] = {
-    i.name: i for i in (_F32_FROM_BITS, _BITS_FROM_F32, *ARM_DSP)
+    i.name: i for i in (_F32_FROM_BITS, _BITS_FROM_F32, *ARM_DSP, *MVE)
 }
 """All intrinsics by name."""

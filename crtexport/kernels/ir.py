@@ -9,6 +9,9 @@ the WRAP_ forms wrap in two's complement. DIV truncates toward zero. SHL wraps; 
 for signed types. MIN/MAX on floats are ``b < a ? b : a`` and ``a < b ? b : a``. CAST between
 integers wraps; float to integer truncates toward zero and promises to be in range. Floats are
 IEEE, never contracted or reassociated.
+
+Vectors of 128 bits are loaded, stored, named, and computed with by intrinsics alone: a schedule
+writes them for machines that have them.
 """
 
 from __future__ import annotations
@@ -32,10 +35,28 @@ class Scalar(enum.Enum):
     F32 = "f32"
     F64 = "f64"
     INDEX = "index"
+    I8X16 = "i8x16"
+    I16X8 = "i16x8"
+    I32X4 = "i32x4"
+    F32X4 = "f32x4"
 
     @property
     def is_float(self) -> bool:
-        return self in (Scalar.F16, Scalar.F32, Scalar.F64)
+        return self in (Scalar.F16, Scalar.F32, Scalar.F64, Scalar.F32X4)
+
+    @property
+    def is_vector(self) -> bool:
+        return self in _LANES
+
+    @property
+    def lane(self) -> Scalar:
+        """The type of a lane of a vector."""
+        return _LANES[self][0]
+
+    @property
+    def lanes(self) -> int:
+        """How many lanes a vector has."""
+        return _LANES[self][1]
 
     @property
     def is_signed(self) -> bool:
@@ -47,15 +68,28 @@ class Scalar(enum.Enum):
         return _ITEMSIZE[self]
 
 
+_LANES = {
+    Scalar.I8X16: (Scalar.I8, 16), Scalar.I16X8: (Scalar.I16, 8), Scalar.I32X4: (Scalar.I32, 4),
+    Scalar.F32X4: (Scalar.F32, 4),
+}
+
 _ITEMSIZE = {
     Scalar.I1: 1, Scalar.I8: 1, Scalar.U8: 1, Scalar.I16: 2, Scalar.U16: 2, Scalar.F16: 2,
     Scalar.I32: 4, Scalar.U32: 4, Scalar.F32: 4, Scalar.I64: 8, Scalar.F64: 8,
+    **dict.fromkeys(_LANES, 16),
 }
 
 ARITHMETIC = frozenset(
     {Scalar.I32, Scalar.U32, Scalar.I64, Scalar.INDEX, Scalar.F32, Scalar.F64}
 )
 
+
+LANE_SOURCES = {
+    Scalar.I8X16: (Scalar.I8,), Scalar.I16X8: (Scalar.I8, Scalar.U8, Scalar.I16),
+    Scalar.I32X4: (Scalar.I8, Scalar.U8, Scalar.I16, Scalar.U16, Scalar.I32),
+    Scalar.F32X4: (Scalar.F32,),
+}
+"""What the lanes of a vector can be loaded from and stored to."""
 
 WORD_PARTS = frozenset({Scalar.I8, Scalar.U8, Scalar.I16, Scalar.U16})
 """What a word can be loaded from."""
@@ -144,6 +178,17 @@ class LoadWord:
 
 
 @dataclass(frozen=True)
+class LoadVector:
+    """``count`` neighbouring elements of a buffer, from ``index`` on, each extended to a lane of
+    ``type``; the other lanes are 0."""
+
+    buffer: Buffer
+    index: Expr
+    type: Scalar
+    count: int
+
+
+@dataclass(frozen=True)
 class Binary:
     """Both operands have the type of the result (for shifts too)."""
 
@@ -195,7 +240,7 @@ class Call:
     type: Scalar
 
 
-Expr = Const | Var | Load | LoadWord | Binary | Compare | Select | Cast | Call
+Expr = Const | Var | Load | LoadWord | LoadVector | Binary | Compare | Select | Cast | Call
 
 
 # ---- statements --------------------------------------------------------------------------------
@@ -211,7 +256,7 @@ class Let:
 
 @dataclass(frozen=True)
 class Local:
-    """A mutable scalar (accumulator), always initialised."""
+    """A mutable value (accumulator), always initialised."""
 
     var: Var
     value: Expr
@@ -230,6 +275,17 @@ class Store:
     buffer: Buffer
     index: Expr
     value: Expr
+
+
+@dataclass(frozen=True)
+class StoreVector:
+    """The first ``count`` lanes of ``value`` to neighbouring elements from ``index`` on; lanes that
+    are wider than an element wrap."""
+
+    buffer: Buffer
+    index: Expr
+    value: Expr
+    count: int
 
 
 @dataclass(frozen=True)
@@ -261,7 +317,7 @@ class Comment:
     text: str
 
 
-Stmt = Let | Local | Assign | Store | For | If | Comment
+Stmt = Let | Local | Assign | Store | StoreVector | For | If | Comment
 Body = tuple[Stmt, ...]
 
 

@@ -32,12 +32,14 @@ from crtexport.kernels.ir import (
     Kernel,
     Let,
     Load,
+    LoadVector,
     LoadWord,
     Local,
     Scalar,
     Select,
     Stmt,
     Store,
+    StoreVector,
     Var,
 )
 
@@ -106,14 +108,8 @@ class _Events:
         for stmt in body:
             for expr in _parts(stmt):
                 for load in _loads(expr):
-                    # A word is the elements that it is made of.
-                    count = 4 // load.buffer.dtype.itemsize if isinstance(load, LoadWord) else 1
-                    for part in range(count):
-                        at = Binary(BinaryOp.ADD, load.index, Const(part, Scalar.INDEX))
-                        yield _Event(
-                            load.buffer, self.resolved(at), False, None, loops, tick,
-                            conditions,
-                        )
+                    for at in self._elements(load.index, _count(load)):
+                        yield _Event(load.buffer, at, False, None, loops, tick, conditions)
             match stmt:
                 case Let(var=var, value=value):
                     self.lets[var.name] = self.resolved(value)
@@ -122,6 +118,10 @@ class _Events:
                         buffer, self.resolved(index), True, self.resolved(value), loops, tick,
                         conditions,
                     )
+                case StoreVector(buffer=buffer, index=index, count=count):
+                    for at in self._elements(index, count):
+                        # Its value is in no single element.
+                        yield _Event(buffer, at, True, stmt.value, loops, tick, conditions)
                 case For(var=var, extent=Const(value=extent), body=inner):
                     period = _length(inner)
                     loop = _Loop(var.name, int(extent), period)
@@ -141,6 +141,11 @@ class _Events:
                     pass
             tick += 1
 
+    def _elements(self, index: Expr, count: int) -> Iterator[Expr]:
+        """The indices of the elements that a word or vector is made of."""
+        for part in range(count):
+            yield self.resolved(Binary(BinaryOp.ADD, index, Const(part, Scalar.INDEX)))
+
     def resolved(self, expr: Expr) -> Expr:
         """``expr`` in terms of loop variables."""
         match expr:
@@ -158,6 +163,8 @@ class _Events:
                 return Load(buffer, self.resolved(index))
             case LoadWord(buffer=buffer, index=index):
                 return LoadWord(buffer, self.resolved(index))
+            case LoadVector(buffer=buffer, index=index, type=type_, count=count):
+                return LoadVector(buffer, self.resolved(index), type_, count)
             case Call() | Const():
                 return expr
 
@@ -166,7 +173,7 @@ def _parts(stmt: Stmt) -> tuple[Expr, ...]:
     match stmt:
         case Let(value=value) | Local(value=value) | Assign(value=value):
             return (value,)
-        case Store(index=index, value=value):
+        case Store(index=index, value=value) | StoreVector(index=index, value=value):
             return index, value
         case For(extent=extent):
             return (extent,)
@@ -176,9 +183,20 @@ def _parts(stmt: Stmt) -> tuple[Expr, ...]:
             return ()
 
 
-def _loads(expr: Expr) -> Iterator[Load | LoadWord]:
+def _count(load: Load | LoadWord | LoadVector) -> int:
+    """How many elements are loaded."""
+    match load:
+        case Load():
+            return 1
+        case LoadWord(buffer=buffer):
+            return 4 // buffer.dtype.itemsize
+        case LoadVector(count=count):
+            return count
+
+
+def _loads(expr: Expr) -> Iterator[Load | LoadWord | LoadVector]:
     match expr:
-        case Load(index=index) | LoadWord(index=index):
+        case Load(index=index) | LoadWord(index=index) | LoadVector(index=index):
             yield expr
             yield from _loads(index)
         case Binary(a=a, b=b) | Compare(a=a, b=b):
@@ -214,7 +232,7 @@ def _variables(expr: Expr) -> frozenset[str] | None:
             return None if first is None or second is None else first | second
         case Cast(value=value, type=type_):
             return _variables(value) if type_ in _WIDE and value.type in _WIDE else None
-        case Load() | LoadWord() | Call():
+        case Load() | LoadWord() | LoadVector() | Call():
             return None
 
 

@@ -23,12 +23,14 @@ from crtexport.kernels.ir import (
     Kernel,
     Let,
     Load,
+    LoadVector,
     LoadWord,
     Local,
     Scalar,
     Select,
     Stmt,
     Store,
+    StoreVector,
     Var,
 )
 
@@ -74,6 +76,8 @@ def _stmt(stmt: Stmt, depth: int) -> Iterator[str]:
             yield f"{pad}{var.name} = {_outer(value)}"
         case Store(buffer=buffer, index=index, value=value):
             yield f"{pad}{buffer.name}[{_outer(index)}] = {_outer(value)}"
+        case StoreVector(buffer=buffer, index=index, value=value, count=count):
+            yield f"{pad}{buffer.name}[{_outer(index)}; {count}] = {_outer(value)}"
         case For(var=var, extent=extent, body=body, unroll=unroll, vectorize=vectorize):
             hints = "".join(
                 f" {name} {hint}" for name, hint in (("unroll", unroll), ("vectorize", vectorize))
@@ -111,6 +115,8 @@ def expression(expr: Expr) -> str:
             return f"{buffer.name}[{_outer(index)}]"
         case LoadWord(buffer=buffer, index=index):
             return f"word({buffer.name}[{_outer(index)}])"
+        case LoadVector(buffer=buffer, index=index, type=type_, count=count):
+            return f"{type_.value}({buffer.name}[{_outer(index)}; {count}])"
         case Binary(op=op, a=a, b=b) if op in _INFIX:
             return f"({expression(a)} {_INFIX[op]} {expression(b)})"
         case Binary(op=op, a=a, b=b):

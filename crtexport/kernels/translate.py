@@ -44,12 +44,14 @@ from crtexport.kernels.ir import (
     Kernel,
     Let,
     Load,
+    LoadVector,
     LoadWord,
     Local,
     Scalar,
     Select,
     Stmt,
     Store,
+    StoreVector,
     Var,
 )
 
@@ -193,6 +195,8 @@ class Translator:
                 self._line(depth, f"{self._variable(var)} = {self._expr(value, ranges).text}")
             case Store():
                 self._store(stmt, depth, ranges)
+            case StoreVector():
+                self._store_vector(stmt, depth, ranges)
             case For():
                 self._loop(stmt, depth, ranges)
             case If():
@@ -208,6 +212,28 @@ class Translator:
         cells = self._identifier("b", stmt.buffer.name)
         # The index comes second, but it can't change what the value is.
         self._line(depth, f"{cells}[{self._index(stmt.buffer, stmt.index, ranges).text}] = {value}")
+
+    def _store_vector(self, stmt: StoreVector, depth: int, ranges: Ranges) -> None:
+        if not stmt.buffer.writable:
+            raise InterpreterError(f"{self.kernel.name}: {stmt.buffer.name} is read-only")
+        lanes, first = f"t{next(self.fresh)}", f"t{next(self.fresh)}"
+        self._line(depth, f"{lanes} = {self._expr(stmt.value, ranges).text}")
+        self._line(depth, f"{first} = {self._stretch(stmt.buffer, stmt.index, stmt.count, ranges)}")
+        cells, dtype = self._identifier("b", stmt.buffer.name), stmt.buffer.dtype
+        for lane in range(stmt.count):
+            value = _Code(f"{lanes}[{lane}]")
+            if dtype is not stmt.value.type.lane:
+                value = self._wrapped(value, dtype)
+            self._line(depth, f"{cells}[{first} + {lane}] = {value.text}")
+
+    def _stretch(self, buffer: Buffer, index: Expr, count: int, ranges: Ranges) -> str:
+        """The index of the first of ``count`` neighbours, checked."""
+        code, found = self._expr(index, ranges), ranges.of(index)
+        allowed = (0, buffer.size - count)
+        if self._proven(allowed, found):
+            return code.text
+        what = f"{count} elements outside {buffer.name}[{buffer.size}]"
+        return self._guarded(code, allowed, what).text
 
     def _loop(self, stmt: For, depth: int, ranges: Ranges) -> None:
         extent = self._expr(stmt.extent, ranges)
@@ -263,6 +289,8 @@ class Translator:
                 return _Code(f"{self._identifier('b', buffer.name)}[{code.text}]", code.fails)
             case LoadWord():
                 return self._word(expr, ranges)
+            case LoadVector():
+                return self._vector(expr, ranges)
             case Binary():
                 return self._binary(expr, ranges)
             case Compare(op=op, a=a, b=b):
@@ -285,6 +313,15 @@ class Translator:
             parts.append(f"({cells}[{code.text}] & {(1 << bits) - 1}) << {bits * part}")
             fails = fails or code.fails
         return self._wrapped(_Code(f"({' | '.join(parts)})", fails), Scalar.I32)
+
+    def _vector(self, expr: LoadVector, ranges: Ranges) -> _Code:
+        cells, first = self._identifier("b", expr.buffer.name), f"t{next(self.fresh)}"
+        # A tuple is evaluated from left to right.
+        named = f"{first} := {self._stretch(expr.buffer, expr.index, expr.count, ranges)}"
+        lanes = [f"{cells}[({named})]"]
+        lanes += [f"{cells}[{first} + {lane}]" for lane in range(1, expr.count)]
+        zero = "F32(0)" if expr.type.is_float else "0"
+        return _Code(f"({', '.join(lanes + [zero] * (expr.type.lanes - expr.count))})", True)
 
     def _const(self, expr: Const) -> _Code:
         if expr.type.is_float:
@@ -381,10 +418,12 @@ class Translator:
             raise InterpreterError(f"{self.kernel.name}: no intrinsic {expr.name!r}")
         codes = [self._expr(arg, ranges) for arg in expr.args]
         texts = [
-            f"float({c.text})" if arg.type.is_float else c.text
+            f"float({c.text})" if arg.type.is_float and not arg.type.is_vector else c.text
             for c, arg in zip(codes, expr.args, strict=True)
         ]
         call = f"{self._value(intrinsic.evaluate)}({', '.join(texts)})"
+        if expr.type.is_vector:
+            return _Code(call, True)
         if expr.type.is_float:
             return _Code(f"{_FLOAT[expr.type]}({call})", any(c.fails for c in codes))
         return self._guarded(_Code(call), ranges.top(expr.type), f"result of {expr.name}")

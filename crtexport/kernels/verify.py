@@ -17,6 +17,7 @@ from crtexport.kernels.intervals import (
 from crtexport.kernels.intrinsics import INTRINSICS
 from crtexport.kernels.ir import (
     ARITHMETIC,
+    LANE_SOURCES,
     WORD_PARTS,
     Assign,
     Binary,
@@ -34,12 +35,14 @@ from crtexport.kernels.ir import (
     Kernel,
     Let,
     Load,
+    LoadVector,
     LoadWord,
     Local,
     Scalar,
     Select,
     Stmt,
     Store,
+    StoreVector,
     Var,
 )
 
@@ -143,7 +146,10 @@ class _Verifier:
     def buffer(self, buffer: Buffer) -> None:
         self.define(buffer.name)
         where = f"buffer {buffer.name}"
-        self.check(buffer.dtype not in (Scalar.I1, Scalar.INDEX), f"{where}: no storage type")
+        self.check(
+            buffer.dtype not in (Scalar.I1, Scalar.INDEX) and not buffer.dtype.is_vector,
+            f"{where}: no storage type",
+        )
         self.check(buffer.size >= 0, f"{where}: size {buffer.size}")
         power = buffer.align > 0 and buffer.align & (buffer.align - 1) == 0
         self.check(
@@ -165,7 +171,7 @@ class _Verifier:
                 self.same(var.type, self.expr(value, scope, ranges), var.name)
                 self.define(var.name)
                 self.check(
-                    isinstance(stmt, Let) or var.type in ARITHMETIC,
+                    isinstance(stmt, Let) or var.type in ARITHMETIC or var.type.is_vector,
                     f"{var.name} can't be a local {var.type.value}",
                 )
                 scope.add(var, stmt)
@@ -181,6 +187,12 @@ class _Verifier:
                 self.check(buffer.writable, f"{buffer.name} is read-only")
                 self.same(buffer.dtype, self.expr(value, scope, ranges), buffer.name)
                 self.index(buffer, index, scope, ranges, write=True)
+            case StoreVector(buffer=buffer, value=value):
+                self.known(buffer)
+                self.check(buffer.writable, f"{buffer.name} is read-only")
+                self.expr(value, scope, ranges)
+                self.lanes(buffer, value.type, stmt.count)
+                self.stretch(buffer, stmt.index, stmt.count, scope, ranges, write=True)
             case For():
                 self.loop(stmt, scope, ranges)
             case If(condition=condition, then=then, other=other):
@@ -258,9 +270,24 @@ class _Verifier:
         """Four bytes of small integers, whose last element lies in the buffer as well."""
         self.known(buffer)
         self.check(buffer.dtype in WORD_PARTS, f"a word of {buffer.name}'s {buffer.dtype.value}")
-        last = Const(4 // buffer.dtype.itemsize - 1, Scalar.INDEX)
-        self.index(buffer, index, scope, ranges, write=False)
-        self.index(buffer, Binary(BinaryOp.ADD, index, last), scope, ranges, write=False)
+        self.stretch(buffer, index, 4 // buffer.dtype.itemsize, scope, ranges, write=False)
+
+    def stretch(
+        self, buffer: Buffer, index: Expr, count: int, scope: _Scope, ranges: Ranges | None, *,
+        write: bool,
+    ) -> None:
+        """An access to ``count`` neighbours."""
+        last = Const(count - 1, Scalar.INDEX)
+        self.index(buffer, index, scope, ranges, write=write)
+        self.index(buffer, Binary(BinaryOp.ADD, index, last), scope, ranges, write=write)
+
+    def lanes(self, buffer: Buffer, type_: Scalar, count: int) -> None:
+        """Elements of a buffer as lanes of a vector, or the other way round."""
+        self.check(
+            buffer.dtype in LANE_SOURCES.get(type_, ()),
+            f"{type_.value} of {buffer.name}'s {buffer.dtype.value}",
+        )
+        self.check(0 < count <= type_.lanes, f"{count} lanes of {type_.value}")
 
     def expr(self, expr: Expr, scope: _Scope, ranges: Ranges | None) -> Scalar:
         """Checks an expression; its type."""
@@ -274,6 +301,10 @@ class _Verifier:
                 self.index(buffer, index, scope, ranges, write=False)
             case LoadWord(buffer=buffer, index=index):
                 self.word(buffer, index, scope, ranges)
+            case LoadVector(buffer=buffer, index=index, type=type_, count=count):
+                self.known(buffer)
+                self.lanes(buffer, type_, count)
+                self.stretch(buffer, index, count, scope, ranges, write=False)
             case Binary():
                 self.binary(expr, scope, ranges)
             case Compare(a=a, b=b):
@@ -294,6 +325,7 @@ class _Verifier:
 
     def constant(self, expr: Const) -> None:
         value, type_ = expr.value, expr.type
+        self.check(not type_.is_vector, f"a constant {type_.value}")
         if type_.is_float:
             self.check(isinstance(value, float), f"constant {value!r} is no {type_.value}")
             return
@@ -317,6 +349,7 @@ class _Verifier:
     def cast(self, source: Scalar, target: Scalar) -> None:
         """f16 only meets f32, so that nothing is rounded twice on the way."""
         self.check(target is not Scalar.I1, "a cast to i1 (compare instead)")
+        self.check(not (source.is_vector or target.is_vector), "a cast of vectors")
         self.check(
             Scalar.F16 not in (source, target) or Scalar.F32 in (source, target),
             f"a cast from {source.value} to {target.value}",

@@ -11,15 +11,21 @@ from dataclasses import replace
 
 from crtexport.kernels import families
 from crtexport.kernels.registry import Context, Lowered, refusing_extremes
-from crtexport.schedules import dot_products, generic, paired, planes, windows
+from crtexport.schedules import dot_products, generic, mve, paired, planes, windows
 from crtexport.schedules.steps import ARM_DSP, step_for
 from crtexport.target import Target
 
 
 def lower(context: Context, target: Target, optimize: str) -> Lowered:
     """The kernel of a node on ``target``; ``optimize`` is size, balanced or speed."""
-    if optimize == "size" or generic.vectorizes(target) or families.check(context):
+    if optimize == "size" or families.check(context):
         return families.lower(context)  # which names the rules that are broken
+    if generic.vectorizes(target):
+        vectors = None
+        if mve.has_mve(target):
+            with refusing_extremes(context):
+                vectors = mve.lower(context)
+        return vectors or families.lower(context)
     step = step_for(target)
     with refusing_extremes(context):
         blocked = (

@@ -1,0 +1,336 @@
+"""Vector instructions of Armv8.1-M (MVE, also called Helium).
+
+In C each is a function, which on other processors is a loop over the lanes; a lane of the result is
+given as an expression over lane ``i`` of ``a``, ``b`` ….
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from crtexport.kernels.intrinsic import Intrinsic
+from crtexport.kernels.ir import Scalar
+
+Lanes = tuple[int, ...]
+
+_C = {Scalar.I32: "int32_t", Scalar.F32: "float"}
+_LLVM = {
+    Scalar.I8X16: "<16 x i8>", Scalar.I16X8: "<8 x i16>", Scalar.I32X4: "<4 x i32>",
+    Scalar.F32X4: "<4 x float>", Scalar.I32: "i32", Scalar.F32: "float",
+}
+_V8, _V16, _V32 = Scalar.I8X16, Scalar.I16X8, Scalar.I32X4
+_NAMES = {_V8: "s8", _V16: "s16", _V32: "s32"}
+_MANGLED = {_V8: "v16i8", _V16: "v8i16", _V32: "v4i32"}
+
+
+def _wrap(value: int, bits: int) -> int:
+    half = 1 << (bits - 1)
+    return ((value + half) & ((1 << bits) - 1)) - half
+
+
+def _saturate(value: int, bits: int) -> int:
+    return max(-(1 << (bits - 1)), min(value, (1 << (bits - 1)) - 1))
+
+
+def _bits(type_: Scalar) -> int:
+    return 8 * type_.lane.itemsize
+
+
+def _c(type_: Scalar) -> str:
+    return f"crt_{type_.value}" if type_.is_vector else _C[type_]
+
+
+def _helper(
+    name: str, meaning: str, params: tuple[Scalar, ...], result: Scalar, arm: str, portable: str
+) -> str:
+    arguments = ", ".join(f"{_c(p)} {letter}" for p, letter in zip(params, "abcd", strict=False))
+    return (
+        f"/* {meaning} */\n"
+        f"static inline {_c(result)} crt_{name}({arguments})\n"
+        "{\n"
+        "#if defined(__ARM_FEATURE_MVE)\n"
+        f"    return {arm};\n"
+        "#else\n"
+        f"{portable}"
+        "#endif\n"
+        "}\n"
+    )
+
+
+def _each_lane(result: Scalar, lane: str) -> str:
+    """The portable body of a function whose result has the lanes ``lane``."""
+    return (
+        f"    {_c(result)} result;\n"
+        f"    for (int i = 0; i < {result.lanes}; ++i) {{\n"
+        f"        result.lane[i] = {lane};\n"
+        "    }\n"
+        "    return result;\n"
+    )
+
+
+def _intrinsic(
+    name: str, meaning: str, params: tuple[Scalar, ...], result: Scalar,
+    evaluate: Callable[..., object], arm: str, portable: str, llvm: str, declare: str = "",
+) -> Intrinsic:
+    full = f"mve_{name}"
+    places = ", ".join(f"{{{i}}}" for i in range(len(params)))
+    return Intrinsic(
+        name=full, params=params, result=result,
+        evaluate=evaluate,
+        c_expression=f"crt_{full}({places})",
+        c_helper=_helper(full, meaning, params, result, arm, portable),
+        llvm=llvm, llvm_declare=declare,
+    )
+
+
+def _lanewise(
+    op: str, type_: Scalar, meaning: str, lane: Callable[[int, int], int], c_lane: str,
+    llvm: str, declare: str = "", arm: str = "",
+) -> Intrinsic:
+    """An operation on the lanes of two vectors of one type."""
+
+    def evaluate(a: Lanes, b: Lanes) -> Lanes:
+        return tuple(lane(x, y) for x, y in zip(a, b, strict=True))
+
+    suffix = _NAMES[type_]
+    vector = _LLVM[type_]
+    name = _MANGLED[type_]
+    return _intrinsic(
+        f"{op}_{suffix}", meaning, (type_, type_), type_, evaluate,
+        arm or f"v{op}q_{suffix}(a, b)", _each_lane(type_, c_lane),
+        llvm.format(vector, name, "{0}", "{1}"), declare.format(vector, name),
+    )
+
+
+def _wrapping(op: str, type_: Scalar, meaning: str, function: Callable[[int, int], int], sign: str,
+              llvm: str) -> Intrinsic:
+    bits = _bits(type_)
+    return _lanewise(
+        op, type_, meaning, lambda a, b: _wrap(function(a, b), bits),
+        f"(int{bits}_t)((uint32_t)a.lane[i] {sign} (uint32_t)b.lane[i])",
+        f"{llvm} {{0}} {{2}}, {{3}}",
+    )
+
+
+def _extreme(op: str, type_: Scalar, function: Callable[[int, int], int], sign: str) -> Intrinsic:
+    return _lanewise(
+        op, type_, f"The {'smaller' if op == 'min' else 'larger'} of two lanes.", function,
+        f"(a.lane[i] {sign} b.lane[i]) ? a.lane[i] : b.lane[i]",
+        f"call {{0}} @llvm.s{op}.{{1}}({{0}} {{2}}, {{0}} {{3}})",
+        f"declare {{0}} @llvm.s{op}.{{1}}({{0}}, {{0}})",
+    )
+
+
+def _mladav(a: Lanes, b: Lanes) -> int:
+    return _wrap(sum(x * y for x, y in zip(a, b, strict=True)), 32)
+
+
+def _dot_body(result: str) -> str:
+    return (
+        f"    uint32_t sum = {result};\n"
+        "    for (int i = 0; i < 16; ++i) {\n"
+        "        sum += (uint32_t)(x.lane[i] * y.lane[i]);\n"
+        "    }\n"
+        "    return (int32_t)sum;\n"
+    )
+
+
+_DOT = (
+    "call i32 @llvm.arm.mve.vmldava.v16i8(i32 0, i32 0, i32 0, i32 {}, <16 x i8> {}, <16 x i8> {})"
+)
+_DOT_DECLARE = (
+    "declare i32 @llvm.arm.mve.vmldava.v16i8(i32, i32, i32, i32, <16 x i8>, <16 x i8>)"
+)
+_DOTS = (
+    _intrinsic(
+        "mladav_s8", "The sum of the products of all lanes.", (_V8, _V8), Scalar.I32, _mladav,
+        "vmladavq_s8(a, b)", _dot_body("0u").replace("x.", "a.").replace("y.", "b."),
+        _DOT.format("0", "{0}", "{1}"), _DOT_DECLARE,
+    ),
+    _intrinsic(
+        "mladava_s8", "a + the sum of the products of all lanes.", (Scalar.I32, _V8, _V8),
+        Scalar.I32, lambda total, a, b: _wrap(total + _mladav(a, b), 32),
+        "vmladavaq_s8(a, b, c)",
+        _dot_body("(uint32_t)a").replace("x.", "b.").replace("y.", "c."),
+        _DOT.format("{0}", "{1}", "{2}"), _DOT_DECLARE,
+    ),
+)
+
+
+def _qrdmulh(a: int, b: int) -> int:
+    return _saturate((2 * a * b + (1 << 31)) >> 32, 32)
+
+
+def _rshl(a: int, count: int) -> int:
+    count = _wrap(count, 8)
+    if count >= 0:
+        return _wrap(a << min(count, 32), 32)
+    return (a + (1 << (-count - 1))) >> -count
+
+
+_SCALING = (
+    _lanewise(
+        "qrdmulh", _V32, "The upper halves of doubled products, rounded, saturated.", _qrdmulh,
+        "(a.lane[i] == INT32_MIN && b.lane[i] == INT32_MIN) ? INT32_MAX\n"
+        "            : (int32_t)(((int64_t)a.lane[i] * b.lane[i] + (1 << 30)) >> 31)",
+        "call {0} @llvm.arm.mve.vqrdmulh.{1}({0} {2}, {0} {3})",
+        "declare {0} @llvm.arm.mve.vqrdmulh.{1}({0}, {0})",
+    ),
+    _lanewise(
+        "rshl", _V32, "a shifted left by b, or right by -b and rounded, halves up; |b| < 32.",
+        _rshl,
+        "(b.lane[i] >= 0) ? (int32_t)((uint32_t)a.lane[i] << b.lane[i])\n"
+        "            : (int32_t)((a.lane[i] + ((int64_t)1 << (-b.lane[i] - 1))) >> -b.lane[i])",
+        "call {0} @llvm.arm.mve.vshl.vector.{1}.{1}({0} {2}, {0} {3}, i32 0, i32 1, i32 0)",
+        "declare {0} @llvm.arm.mve.vshl.vector.{1}.{1}({0}, {0}, i32, i32, i32)",
+        arm="vrshlq_s32(a, b)",
+    ),
+    _intrinsic(
+        "sign_s32", "-1 in negative lanes, else 0.", (_V32,), _V32,
+        lambda a: tuple(x >> 31 for x in a), "vshrq_n_s32(a, 31)",
+        _each_lane(_V32, "(a.lane[i] < 0) ? -1 : 0"),
+        "ashr <4 x i32> {0}, splat (i32 31)",
+    ),
+)
+
+
+def _dup(type_: Scalar) -> Intrinsic:
+    """All lanes from the lower bits of one number."""
+    bits, suffix, vector = _bits(type_), _NAMES[type_], _LLVM[type_]
+    element = f"i{bits}"
+    narrow = "" if bits == 32 else f" %n = trunc i32 %x to {element}"
+    source = "%x" if bits == 32 else "%n"
+    name = f"@crt.mve.dup.{suffix}"
+    arm = f"vdupq_n_{suffix}({'a' if bits == 32 else f'(int{bits}_t)a'})"
+    return _intrinsic(
+        f"dup_{suffix}", "a in every lane.", (Scalar.I32,), type_,
+        lambda a: (_wrap(a, bits),) * type_.lanes, arm,
+        _each_lane(type_, "a" if bits == 32 else f"(int{bits}_t)a"),
+        f"call {vector} {name}(i32 {{0}})",
+        f"define internal {vector} {name}(i32 %x) alwaysinline nounwind {{{narrow}"
+        f" %v = insertelement {vector} poison, {element} {source}, i32 0"
+        f" %r = shufflevector {vector} %v, {vector} poison, <{type_.lanes} x i32> zeroinitializer"
+        f" ret {vector} %r }}",
+    )
+
+
+def _set_lanes() -> Intrinsic:
+    steps = "".join(
+        f" %v{i} = insertelement <4 x i32> {f'%v{i - 1}' if i else 'poison'}, i32 %{c}, i32 {i}"
+        for i, c in enumerate("abcd")
+    )
+    arm = "vdupq_n_s32(a)"
+    for i, c in ((1, "b"), (2, "c"), (3, "d")):
+        arm = f"vsetq_lane_s32({c}, {arm}, {i})"
+    return _intrinsic(
+        "lanes_s32", "Four numbers as lanes.", (Scalar.I32,) * 4, _V32, lambda *lanes: lanes, arm,
+        "    const crt_i32x4 result = {{a, b, c, d}};\n    return result;\n",
+        "call <4 x i32> @crt.mve.lanes.s32(i32 {0}, i32 {1}, i32 {2}, i32 {3})",
+        "define internal <4 x i32> @crt.mve.lanes.s32(i32 %a, i32 %b, i32 %c, i32 %d)"
+        f" alwaysinline nounwind {{{steps} ret <4 x i32> %v3 }}",
+    )
+
+
+def _half_of(letter: str) -> int:
+    return "bt".index(letter)
+
+
+def _mull(letter: str) -> Intrinsic:
+    first = _half_of(letter)
+    which = "even" if letter == "b" else "odd"
+    index = f"2 * i + {first}" if first else "2 * i"
+    return _intrinsic(
+        f"mull{letter}_s8", f"The products of the {which} lanes, twice as wide.", (_V8, _V8), _V16,
+        lambda a, b: tuple(x * y for x, y in zip(a[first::2], b[first::2], strict=True)),
+        f"vmull{letter}q_int_s8(a, b)",
+        _each_lane(_V16, f"(int16_t)(a.lane[{index}] * b.lane[{index}])"),
+        "call <8 x i16> @llvm.arm.mve.vmull.v8i16.v16i8(<16 x i8> {0}, <16 x i8> {1}, i32 0, "
+        f"i32 {first})",
+        "declare <8 x i16> @llvm.arm.mve.vmull.v8i16.v16i8(<16 x i8>, <16 x i8>, i32, i32)",
+    )
+
+
+def _movl(letter: str, source: Scalar, result: Scalar) -> Intrinsic:
+    first, suffix = _half_of(letter), _NAMES[source]
+    which = "even" if letter == "b" else "odd"
+    index = f"2 * i + {first}" if first else "2 * i"
+    wide, narrow = _LLVM[result], f"<{result.lanes} x i{_bits(source)}>"
+    chosen = ", ".join(f"i32 {2 * i + first}" for i in range(result.lanes))
+    name = f"@crt.mve.movl{letter}.{suffix}"
+    return _intrinsic(
+        f"movl{letter}_{suffix}", f"The {which} lanes, twice as wide.", (source,), result,
+        lambda a: a[first::2], f"vmovl{letter}q_{suffix}(a)",
+        _each_lane(result, f"a.lane[{index}]"),
+        f"call {wide} {name}({_LLVM[source]} {{0}})",
+        f"define internal {wide} {name}({_LLVM[source]} %x) alwaysinline nounwind {{"
+        f" %h = shufflevector {_LLVM[source]} %x, {_LLVM[source]} poison,"
+        f" <{result.lanes} x i32> <{chosen}> %r = sext {narrow} %h to {wide} ret {wide} %r }}",
+    )
+
+
+def _narrow(source: Scalar, result: Scalar) -> Intrinsic:
+    """Two vectors as one of half the width: VQMOVNB, then VQMOVNT."""
+    suffix, bits = _NAMES[source], _bits(result)
+
+    def evaluate(a: Lanes, b: Lanes) -> Lanes:
+        return tuple(_saturate(x, bits) for pair in zip(a, b, strict=True) for x in pair)
+
+    low, high = f"INT{bits}_MIN", f"INT{bits}_MAX"
+    lane = "(i % 2 == 0) ? a.lane[i / 2] : b.lane[i / 2]"
+    portable = (
+        f"    {_c(result)} result;\n"
+        f"    for (int i = 0; i < {result.lanes}; ++i) {{\n"
+        f"        const int32_t lane = {lane};\n"
+        f"        result.lane[i] = (lane < {low}) ? {low}\n"
+        f"            : (lane > {high}) ? {high} : (int{bits}_t)lane;\n"
+        "    }\n"
+        "    return result;\n"
+    )
+    narrow, wide = _LLVM[result], _LLVM[source]
+    step = f"@llvm.arm.mve.vqmovn.{_MANGLED[result]}.{_MANGLED[source]}"
+    name = f"@crt.mve.narrow.{suffix}"
+    own = _NAMES[result]
+    return _intrinsic(
+        f"narrow_{suffix}", "The lanes of a and b in turn, saturated to half the width.",
+        (source, source), result, evaluate,
+        f"vqmovntq_{suffix}(vqmovnbq_{suffix}(vuninitializedq_{own}(), a), b)", portable,
+        f"call {narrow} {name}({wide} {{0}}, {wide} {{1}})",
+        f"declare {narrow} {step}({narrow}, {wide}, i32, i32, i32)\n"
+        f"define internal {narrow} {name}({wide} %a, {wide} %b) alwaysinline nounwind {{"
+        f" %x = call {narrow} {step}({narrow} poison, {wide} %a, i32 0, i32 0, i32 0)"
+        f" %y = call {narrow} {step}({narrow} %x, {wide} %b, i32 0, i32 0, i32 1)"
+        f" ret {narrow} %y }}",
+    )
+
+
+def _saturating_add() -> Intrinsic:
+    return _lanewise(
+        "qadd", _V16, "The sums of the lanes, saturated.", lambda a, b: _saturate(a + b, 16),
+        "(int16_t)((a.lane[i] + b.lane[i] < INT16_MIN) ? INT16_MIN\n"
+        "            : (a.lane[i] + b.lane[i] > INT16_MAX) ? INT16_MAX\n"
+        "            : a.lane[i] + b.lane[i])",
+        "call {0} @llvm.sadd.sat.{1}({0} {2}, {0} {3})",
+        "declare {0} @llvm.sadd.sat.{1}({0}, {0})",
+    )
+
+
+MVE = (
+    *_DOTS,
+    *_SCALING,
+    *(_wrapping("add", t, "The sums of the lanes, which wrap.", lambda a, b: a + b, "+", "add")
+      for t in (_V8, _V16, _V32)),
+    *(_wrapping("sub", t, "The differences of the lanes, which wrap.", lambda a, b: a - b, "-",
+                "sub") for t in (_V16, _V32)),
+    *(_wrapping("mul", t, "The products of the lanes, which wrap.", lambda a, b: a * b, "*", "mul")
+      for t in (_V16, _V32)),
+    _wrapping("and", _V32, "The bits that are set in both.", lambda a, b: a & b, "&", "and"),
+    *(_extreme("min", t, min, "<") for t in (_V8, _V16, _V32)),
+    *(_extreme("max", t, max, ">") for t in (_V8, _V16, _V32)),
+    *(_dup(t) for t in (_V8, _V16, _V32)),
+    _set_lanes(),
+    *(_mull(letter) for letter in "bt"),
+    *(_movl(letter, s, r) for s, r in ((_V8, _V16), (_V16, _V32)) for letter in "bt"),
+    _narrow(_V32, _V16),
+    _narrow(_V16, _V8),
+    _saturating_add(),
+)

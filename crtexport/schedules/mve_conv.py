@@ -1,0 +1,103 @@
+"""int8 convolutions on MVE: products of what the window sees with all filters.
+
+A line of the window is contiguous in memory, so it is multiplied where it lies. Where such lines
+would leave most of a vector empty they are first put one after the other.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from crtexport.ir.ops import Conv2D
+from crtexport.kernels.build import add, const, load_vector, mul
+from crtexport.kernels.ir import Buffer, Expr, Scalar
+from crtexport.kernels.registry import Context, Lowered, Lowering
+from crtexport.schedules.mve_dense import MOST_ROWS, Product, Segment, cover
+from crtexport.schedules.mve_rows import Ring, Window
+from crtexport.schedules.mve_scale import BYTES, Sums
+
+
+def lower(context: Context, op: Conv2D) -> Lowered | None:
+    """A convolution that keeps its operator's rules; None where this is no way."""
+    x, w, y = context.input(0).shape, context.input(1).shape, context.output().shape
+    if w[3] != x[3] or 0 in (*x, *w, *y):
+        return None
+    sums = Sums.of(context, 0)
+    if sums is None:
+        return None
+    lowering = Lowering("conv2d", context)
+    _Conv(lowering, sums, Window.of(context, op)).emit()
+    return lowering.finish()
+
+
+class _Conv:
+    def __init__(self, lowering: Lowering, sums: Sums, window: Window) -> None:
+        self.b, self.window = lowering.b, window
+        self.channels = window.x[3]
+        source = lowering.input(0, "input")
+        self.ring = Ring(lowering, source, window, self.channels, sums.zero_in)
+        rows, columns = window.kernel
+        close = window.dilation[1] == 1
+        # The stretches of neighbouring values: (row of the window, first tap, taps).
+        self.runs = [
+            (ky, kx, columns if close else 1)
+            for ky in range(rows) for kx in (range(1) if close else range(columns))
+        ]
+        run = self.runs[0][2] * self.channels
+        self.depth = rows * columns * self.channels
+        apart = len(self.runs) * -(-run // BYTES)
+        self.high = min(MOST_ROWS, window.y[2])
+        gathered = apart > -(-self.depth // BYTES) + 1
+        weights = lowering.context.values(1).astype(np.int8).reshape(sums.channels, -1)
+        self.patch: Buffer | None = None
+        if gathered:
+            self.patch_size = -(-self.depth // BYTES) * BYTES + BYTES
+            self.patch = lowering.scratch("patch", Scalar.I8, self.high * self.patch_size)
+            parts = [(weights, True)]
+        else:
+            parts = [(part, True) for part in np.split(weights, len(self.runs), axis=1)]
+        self.product = Product(lowering, sums, parts, self.high)
+        self.output = lowering.output()
+
+    def emit(self) -> None:
+        b, y = self.b, self.window.y
+        with self.ring.walk() as (n, oy, slots):
+            line = b.let("line", mul(add(mul(n, const(y[1])), oy), const(y[2])))
+            starts = [b.let("row_start", self.ring.start(const(0), slot)) for slot in slots]
+
+            def block(first: Expr) -> None:
+                pixels = [add(first, const(i)) for i in range(self.high)]
+                targets = [
+                    b.let("y", mul(add(line, pixel), const(y[3]))) for pixel in pixels
+                ]
+                self.product.emit(self._segments(starts, pixels), self.output, targets)
+
+            cover(b, y[2], self.high, block)
+
+    def _segments(self, starts: list[Expr], pixels: list[Expr]) -> list[Segment]:
+        """What is multiplied for some pixels of a row."""
+        window = self.window
+        columns = [mul(pixel, const(window.stride[1] * self.channels)) for pixel in pixels]
+
+        def begin(ky: int, kx: int, column: Expr) -> Expr:
+            offset = const(kx * window.dilation[1] * self.channels)
+            return self.b.let("x", add(starts[ky], column, offset))
+
+        if self.patch is None:
+            return [
+                Segment(
+                    self.ring.rows, tuple(begin(ky, kx, column) for column in columns),
+                    taps * self.channels, padded=True,
+                )
+                for ky, kx, taps in self.runs
+            ]
+        b, run = self.b, self.runs[0][2] * self.channels
+        places = tuple(const(i * self.patch_size) for i in range(self.high))
+        for place, column in zip(places, columns, strict=True):
+            for number, (ky, kx, _) in enumerate(self.runs):
+                source = begin(ky, kx, column)
+                # What a chunk has too much, the next run overwrites.
+                for chunk in range(0, run, BYTES):
+                    value = load_vector(self.ring.rows, add(source, const(chunk)), Scalar.I8X16)
+                    b.store_vector(self.patch, add(place, const(number * run + chunk)), value)
+        return [Segment(self.patch, places, self.depth, padded=True)]

@@ -1,0 +1,163 @@
+"""int8 matrix products on MVE: VMLADAVA over 16 values, several units for each of a few rows.
+
+Weights are packed while exporting in the order in which they are read: sixteen values of each unit
+of a block, so that one pointer walks over all. Accumulators are general registers, of which
+VMLADAVA takes even ones only: six at most, beside the counter of a loop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from crtexport.kernels.build import (
+    KernelBuilder,
+    add,
+    call,
+    const,
+    i32,
+    load_vector,
+    min_,
+    mul,
+)
+from crtexport.kernels.ir import Buffer, Expr, Scalar, Var
+from crtexport.kernels.registry import Lowering
+from crtexport.schedules.mve_scale import BYTES, LANES, Scaler, Sums, vector
+
+MOST_ROWS = 2
+"""Rows that share the weights that are loaded."""
+UNROLL = 4
+"""Most chunks of sixteen values that are written one after the other in a loop."""
+
+
+Int8s = npt.NDArray[np.int8]
+
+
+@dataclass(frozen=True)
+class Segment:
+    """Neighbouring values of each row of the left side: ``starts``, one index for each row.
+
+    ``padded``: they are followed by whatever fills their last chunk, which weights of 0 multiply.
+    """
+
+    buffer: Buffer
+    starts: tuple[Expr, ...]
+    depth: int
+    padded: bool = False
+
+
+class Product:
+    """``high`` rows times all units at a time, scaled and stored."""
+
+    def __init__(
+        self, lowering: Lowering, sums: Sums, weights: Sequence[tuple[Int8s, bool]], high: int
+    ) -> None:
+        """``weights``: int8[units, depth] of each segment, and whether it is padded."""
+        self.b: KernelBuilder = lowering.b
+        self.high = high
+        self.units = sums.channels
+        self.together = LANES if high == 1 else 2
+        self._sizes = [-(-part.shape[1] // BYTES) for part, _ in weights]
+        packed = np.concatenate([pack(*part, self.together) for part in weights], axis=2)
+        self._packed = lowering.derived("packed", Scalar.I8, packed)
+        order = [u if u < self.units else -1 for u in range(-(-self.units // LANES) * LANES)]
+        self._scaler = Scaler(lowering, sums, order)
+
+    def emit(self, segments: Sequence[Segment], output: Buffer, targets: Sequence[Expr]) -> None:
+        """``targets``: the index of the first unit's result of each row."""
+        whole, rest = divmod(self.units, LANES)
+        with self.b.loop("units", whole) as block:
+            self._block(segments, output, targets, block, LANES)
+        if rest:
+            self._block(segments, output, targets, const(whole), rest)
+
+    def _block(
+        self, segments: Sequence[Segment], output: Buffer, targets: Sequence[Expr], block: Expr,
+        count: int,
+    ) -> None:
+        """Four units, of which ``count`` are stored."""
+        b = self.b
+        step = sum(self._sizes) * BYTES * self.together
+        start = b.let("w", mul(block, const(LANES // self.together * step)))
+        sums: list[list[Var]] = [[] for _ in targets]
+        for part in range(LANES // self.together):
+            found = self._dots(segments, len(targets), add(start, const(part * step)))
+            for line, more in zip(sums, found, strict=True):
+                line.extend(more)
+        for line, target in zip(sums, targets, strict=True):
+            # Two units at a time: the first pair is lanes 0 and 2, which one instruction sets.
+            lanes = [line[i] for i in ((0, 2, 1, 3) if self.together == 2 else range(LANES))]
+            acc = b.let("sums", vector("lanes_s32", *lanes))
+            result = self._scaler(acc, block)
+            b.store_vector(output, add(target, mul(block, const(LANES))), result, count)
+
+    def _dots(self, segments: Sequence[Segment], rows: int, weights: Expr) -> list[list[Var]]:
+        """The sums of each row with each of the units that are multiplied together."""
+        b, step = self.b, BYTES * self.together
+        accs = [[b.local("acc", i32(0)) for _ in range(self.together)] for _ in range(rows)]
+        done = 0
+        for segment, chunks in zip(segments, self._sizes, strict=True):
+            rest = 0 if segment.padded else segment.depth % BYTES
+            whole = chunks - 1 if rest else chunks
+            unroll = max(n for n in range(1, UNROLL + 1) if whole % n == 0)
+            first = add(weights, const(done * step))
+            with b.loop("chunk", whole, unroll=unroll) as d:
+                self._chunk(accs, segment, add(first, mul(d, const(step))), mul(d, const(BYTES)))
+            if rest:
+                # The last sixteen values, of which those multiplied before have weights of 0.
+                last = const(max(segment.depth - BYTES, 0))
+                at = add(first, const(whole * step))
+                self._chunk(accs, segment, at, last, min(segment.depth, BYTES))
+            done += chunks
+        return accs
+
+    def _chunk(
+        self, accs: list[list[Var]], segment: Segment, at: Expr, position: Expr,
+        count: int = BYTES,
+    ) -> None:
+        """Sixteen values of each row times those of each unit."""
+        b = self.b
+        xs = [
+            b.let("values", load_vector(segment.buffer, add(x, position), Scalar.I8X16, count))
+            for x in segment.starts
+        ]
+        for unit in range(self.together):
+            index = add(at, const(unit * BYTES))
+            w = b.let("weight", load_vector(self._packed, index, Scalar.I8X16))
+            for x, line in zip(xs, accs, strict=True):
+                acc = line[unit]
+                b.assign(acc, call("mve_mladava_s8", acc, x, w, type_=Scalar.I32))
+
+
+def pack(weights: Int8s, padded: bool, together: int) -> Int8s:
+    """int8[units, depth] as [block of 4 units][part][chunk][unit of the part][16 values].
+
+    Units with zeros are added to fill a block. The last chunk holds what is left, then zeros;
+    unless ``padded`` it is the last sixteen values, with 0 for those of the chunk before it. Parts
+    take units 0 and 2, then 1 and 3, when two are multiplied ``together``.
+    """
+    units, depth = weights.shape
+    blocks, chunks = -(-units // LANES), -(-depth // BYTES)
+    full = np.zeros((blocks * LANES, chunks * BYTES), np.int8)
+    rest = depth % BYTES
+    if rest and depth > BYTES and not padded:
+        full[:units, : depth - rest] = weights[:, : depth - rest]
+        full[:units, -rest:] = weights[:, -rest:]
+    else:
+        full[:units, :depth] = weights
+    cells = full.reshape(blocks, LANES // together, together, chunks, BYTES)
+    if together == 2:  # units 0 2 | 1 3
+        cells = full.reshape(blocks, 2, 2, chunks, BYTES).swapaxes(1, 2)
+    return np.ascontiguousarray(cells.swapaxes(2, 3))
+
+
+def cover(b: KernelBuilder, rows: int, high: int, emit: Callable[[Expr], None]) -> None:
+    """Calls ``emit(first)`` for blocks of ``high`` rows; the last one may overlap that before."""
+    with b.loop("rows", -(-rows // high)) as block:
+        first = mul(block, const(high))
+        if rows % high:
+            first = min_(first, const(rows - high))
+        emit(b.let("row", first))

@@ -1,0 +1,152 @@
+"""Sums of four output channels at once become int8 results, with TFLite's two roundings.
+
+What a vector of channels needs lies side by side: its biases, multipliers and shifts, so that one
+pointer finds all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from crtexport.ir.ops import Activation, Conv2D, DepthwiseConv2D, FullyConnected
+from crtexport.ir.scaling import activation_range
+from crtexport.ir.types import DType, Rounding
+from crtexport.kernels.build import add, call, const, i32, load_vector, mul
+from crtexport.kernels.ir import Expr, Scalar
+from crtexport.kernels.registry import Context, Lowering
+from crtexport.kernels.sums import IntegerSums
+
+LANES = 4
+"""Sums in a vector."""
+BYTES = 16
+"""int8 values in a vector."""
+
+
+def vector(name: str, *args: Expr) -> Expr:
+    """A call that gives four sums."""
+    return call(f"mve_{name}", *args, type_=Scalar.I32X4)
+
+
+class Sums:
+    """What is known of an int8 layer before any code is written."""
+
+    def __init__(self, context: Context, sums: IntegerSums, activation: Activation) -> None:
+        self.folded, self.multiplier, self.zero_in = sums.folded, sums.multiplier, sums.zero_point
+        out = context.output()
+        self.zero = context.quant(out).zero_point[0]
+        self.low, self.high = activation_range(activation, out)
+
+    @property
+    def channels(self) -> int:
+        return len(self.folded)
+
+    @staticmethod
+    def of(context: Context, channel_axis: int, *, fully_connected: bool = False) -> Sums | None:
+        """None where sums aren't of int8 products in 32 bits, or are scaled in another way."""
+        op, types = context.node.op, (context.input(0), context.input(1), context.output())
+        if not isinstance(op, Conv2D | DepthwiseConv2D | FullyConnected) or any(
+            t.dtype is not DType.INT8 for t in types
+        ):
+            return None
+        sums = IntegerSums.of(context, channel_axis, fully_connected=fully_connected)
+        plain = sums.weight_zero == 0 and sums.bound < 1 << 31 and not sums.wide
+        if not plain or sums.rounding is not Rounding.DOUBLE:
+            return None
+        return Sums(context, sums, op.activation)
+
+
+class Scaler:
+    """Emits the way from vectors of sums to int8 values, in vectors of 32-bit lanes."""
+
+    def __init__(self, lowering: Lowering, sums: Sums, order: Sequence[int]) -> None:
+        """``order``: the channel of each lane of all vectors, one after the other; -1 is none."""
+        self.b, self.sums = lowering.b, sums
+        shifts = sums.multiplier.shifts
+        self._left = max(shifts) > 0
+        self._some_right = min(shifts) < 0
+        self._single = len(sums.multiplier.mantissas) == 1
+        parts = [_lanes(sums.folded, order)]
+        if not self._single:
+            parts.append(_lanes(np.array(sums.multiplier.mantissas), order))
+            right = np.minimum(np.array(shifts), 0)
+            if self._some_right:
+                parts.append(_lanes(right, order))
+            if self._left:
+                parts.append(_lanes(np.maximum(np.array(shifts), 0), order))
+        table = np.stack(parts, axis=1).astype(np.int32)
+        self._stride = table.shape[1] * LANES
+        self._table = lowering.derived("scaling", Scalar.I32, table)
+
+    def __call__(self, acc: Expr, number: Expr) -> Expr:
+        """The i32x4 of results for the sums ``acc`` of vector ``number`` (index)."""
+        sums = self.sums
+        value = vector("add_s32", self._scaled(acc, number), vector("dup_s32", i32(sums.zero)))
+        value = vector("max_s32", value, vector("dup_s32", i32(sums.low)))
+        return self.b.let("result", vector("min_s32", value, vector("dup_s32", i32(sums.high))))
+
+    def sixteen(self, accs: Sequence[Expr], first: Expr) -> Expr:
+        """The i8x16 of results for the sums ``accs`` of four vectors from ``first`` on, whose lane
+        4 * i + j is lane i of the j-th of them."""
+        b, sums = self.b, self.sums
+        wide = [self._scaled(acc, add(first, const(j))) for j, acc in enumerate(accs)]
+        halves = []
+        for even, odd in ((0, 2), (1, 3)):
+            half = call("mve_narrow_s32", wide[even], wide[odd], type_=Scalar.I16X8)
+            zero = call("mve_dup_s16", i32(sums.zero), type_=Scalar.I16X8)
+            halves.append(b.let("half", call("mve_qadd_s16", half, zero, type_=Scalar.I16X8)))
+        value = call("mve_narrow_s16", *halves, type_=Scalar.I8X16)
+        for name, bound, widest in (("max", sums.low, -128), ("min", sums.high, 127)):
+            if bound != widest:
+                limit = call("mve_dup_s8", i32(bound), type_=Scalar.I8X16)
+                value = call(f"mve_{name}_s8", value, limit, type_=Scalar.I8X16)
+        return b.let("result", value)
+
+    def _scaled(self, acc: Expr, number: Expr) -> Expr:
+        """The multiples of the sums, before the zero point."""
+        b, sums = self.b, self.sums
+        start = b.let("scaling_at", mul(number, const(self._stride)))
+        column = iter(range(self._stride // LANES))
+
+        def entry(single: int | None) -> Expr:
+            if single is not None:
+                return vector("dup_s32", i32(single))
+            return load_vector(
+                self._table, add(start, const(LANES * next(column))), Scalar.I32X4
+            )
+
+        mantissa, shift = sums.multiplier.mantissas[0], sums.multiplier.shifts[0]
+        value = vector("add_s32", acc, entry(None))
+        factor = entry(mantissa if self._single else None)
+        right = entry(min(shift, 0) if self._single else None) if self._some_right else None
+        if self._left:
+            value = vector("rshl_s32", value, entry(max(shift, 0) if self._single else None))
+        value = vector("qrdmulh_s32", value, factor)
+        if right is not None:
+            value = vector("rshl_s32", self._halves_away(b.let("high", value), right), right)
+        return b.let("scaled", value)
+
+    def _halves_away(self, value: Expr, right: Expr) -> Expr:
+        """What rounds away from zero at halves, when the shift then rounds them up.
+
+        Negative values are made smaller by 1 if they are shifted at all. That needs no care where
+        all of them end at the lower bound anyway, as in front of a ReLU.
+        """
+        sums = self.sums
+        if sums.low >= sums.zero:
+            return value
+        if max(sums.multiplier.shifts) < 0:
+            return vector("add_s32", value, vector("sign_s32", value))
+        shifted = vector("and_s32", value, self.b.let("right", right))
+        return vector("add_s32", value, vector("sign_s32", shifted))
+
+
+def _lanes(values: npt.NDArray[np.int64], order: Sequence[int]) -> npt.NDArray[np.int64]:
+    """(vectors, LANES) of the values of channels; one value serves all."""
+    if len(values) == 1:
+        values = np.repeat(values, max(order) + 1)
+    chosen = np.array(order)
+    found: npt.NDArray[np.int64] = np.where(chosen < 0, 0, values[np.maximum(chosen, 0)])
+    return found.reshape(-1, LANES)

@@ -1,0 +1,151 @@
+"""Vector forms compute what the plain forms do: interpreted, as C anywhere, on a Cortex-M55."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import crtexport
+from crtexport.firmware.board import load_board
+from crtexport.importers import load
+from crtexport.kernels import families
+from crtexport.kernels.registry import Context
+from crtexport.mlf.reader import open_package
+from crtexport.schedules import lower, mve
+from tests.differential.network import interpret
+from tests.schedules.test_blocks import Network, run
+from tests.support import require
+
+Array = np.ndarray[Any, Any]
+Integer = Callable[[int, int], int]
+ACTIVATIONS = ("NONE", "RELU", "RELU6", "RELU_N1_TO_1")
+
+
+def window(n: Network, x: int, shape: tuple[int, ...], *, depthwise: bool) -> int:
+    """A convolution of any geometry; its output."""
+    integer = n.integer
+    _, height, width, channels = shape
+    kernel, dilation = (integer(1, 4), integer(1, 4)), (integer(1, 2), integer(1, 2))
+    stride = (integer(1, 3), integer(1, 3))
+    span = tuple((k - 1) * d + 1 for k, d in zip(kernel, dilation, strict=True))
+    fits = span[0] <= height and span[1] <= width
+    padding = ("SAME", "VALID")[integer(0, 1)] if fits else "SAME"
+    out = tuple(
+        -(-size // s) if padding == "SAME" else -(-(size - k + 1) // s)
+        for size, k, s in zip((height, width), span, stride, strict=True)
+    )
+    units = channels if depthwise else integer(1, 21)
+    y = n.tensor((shape[0], *out, units))
+    w_shape = (1, *kernel, units) if depthwise else (units, *kernel, channels)
+    n.m.op(
+        "DEPTHWISE_CONV_2D" if depthwise else "CONV_2D",
+        [x, *n.weights(w_shape, 3 if depthwise else 0)], [y],
+        padding=padding, stride=stride, dilation=dilation,
+        activation=ACTIVATIONS[integer(0, 3)],
+    )
+    return y
+
+
+def pointwise(n: Network, x: int, shape: tuple[int, ...]) -> int:
+    """A convolution with windows of one pixel."""
+    stride, units = (n.integer(1, 2), n.integer(1, 2)), n.integer(1, 21)
+    out = tuple(-(-size // s) for size, s in zip(shape[1:3], stride, strict=True))
+    y = n.tensor((shape[0], *out, units))
+    n.m.op(
+        "CONV_2D", [x, *n.weights((units, 1, 1, shape[3]), 0)], [y],
+        padding="VALID", stride=stride, activation=ACTIVATIONS[n.integer(0, 3)],
+    )
+    return y
+
+
+KINDS = ("conv", "depthwise", "pointwise", "dense")
+
+
+def add_layer(n: Network, kind: str) -> tuple[tuple[int, ...], int, int]:
+    """(shape of the input, input, output) of one more layer."""
+    integer = n.integer
+    if kind == "dense":
+        shape: tuple[int, ...] = (integer(1, 3), integer(1, 70))
+        x, units = n.tensor(shape), integer(1, 21)
+        y = n.tensor((shape[0], units))
+        n.m.op("FULLY_CONNECTED", [x, *n.weights((units, shape[1]), 0)[:1]], [y])
+        return shape, x, y
+    channels = (integer(1, 20), 8, 16, 32, integer(17, 37))[integer(0, 4)]
+    shape = (integer(1, 2), integer(1, 7), integer(1, 7), channels)
+    x = n.tensor(shape)
+    if kind == "pointwise":
+        return shape, x, pointwise(n, x, shape)
+    return shape, x, window(n, x, shape, depthwise=kind == "depthwise")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@settings(
+    max_examples=30, deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
+@given(data=st.data())
+def test_a_vector_form_equals_the_plain_form(
+    kind: str, tmp_path: Path, data: st.DataObject
+) -> None:
+    n = Network(lambda low, high: data.draw(st.integers(low, high)), data.draw(st.integers(0, 99)))
+    shape, x, y = add_layer(n, kind)
+    (tmp_path / "m.tflite").write_bytes(n.m.build([x], [y]))
+    graph = load(tmp_path / "m.tflite")
+    context = Context(graph, graph.nodes[0])
+    vectors = mve.lower(context)
+    assert vectors is not None
+    extreme = data.draw(st.booleans())
+    value = n.rng.choice([-128, 127], shape) if extreme else n.rng.integers(-128, 128, shape)
+    value = value.astype(np.int8)
+    np.testing.assert_array_equal(
+        run(graph, vectors, value), run(graph, families.lower(context), value)
+    )
+
+
+def many_layers(folder: Path, seed: int, count: int) -> tuple[Path, list[tuple[int, ...]]]:
+    """A network of ``count`` layers beside each other, and the shapes of its inputs."""
+    rng = np.random.default_rng(seed)
+    n = Network(lambda low, high: int(rng.integers(low, high + 1)), seed)
+    layers = [add_layer(n, KINDS[i % len(KINDS)]) for i in range(count)]
+    path = folder / "m.tflite"
+    path.write_bytes(n.m.build([x for _, x, _ in layers], [y for _, _, y in layers]))
+    return path, [shape for shape, _, _ in layers]
+
+
+@pytest.mark.parametrize("where", ["c here", pytest.param("c", marks=pytest.mark.qemu),
+                                   pytest.param("llvm", marks=pytest.mark.qemu)])
+def test_odd_layers_agree_as_code(where: str, tmp_path: Path) -> None:
+    path, shapes = many_layers(tmp_path, 11, 32)
+    rng = np.random.default_rng(3)
+    values = [rng.integers(-128, 128, (2, *shape)).astype(np.int8) for shape in shapes]
+    package = tmp_path / "m.tar"
+    emit = "llvm" if where == "llvm" else "c"
+    crtexport.export(path, board="mps3_an547", emit=emit, output=package)
+    given_ = {t.field: v for t, v in zip(open_package(package).inputs, values, strict=True)}
+    if where == "c here":
+        rows = [list(row.values()) for row in crtexport.simulate(package, given_)]
+    else:
+        require("qemu-system-arm")
+        rows = crtexport.run(package, given_).outputs
+    graph = load(path)
+    for sample, row in enumerate(rows):
+        expected = interpret(graph, [v[sample] for v in values])
+        for got, wanted in zip(row, expected, strict=True):
+            np.testing.assert_array_equal(got, wanted)
+
+
+def test_processors_without_vectors_get_none(tmp_path: Path) -> None:
+    n = Network(lambda low, high: high, 1)
+    _, x, y = add_layer(n, "dense")
+    (tmp_path / "m.tflite").write_bytes(n.m.build([x], [y]))
+    graph = load(tmp_path / "m.tflite")
+    context = Context(graph, graph.nodes[0])
+    for board, vectors in (("mps3_an547", True), ("mps2_an386", False), ("host", False)):
+        lowered = lower(context, load_board(board).target, "balanced")
+        assert ("mve_mladava_s8" in repr(lowered.kernel)) is vectors
