@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -10,11 +10,19 @@ from typing import TYPE_CHECKING, Literal
 import crtexport
 from crtexport import importers, passes, plan, schedules
 from crtexport.artifact.assemble import Options, assemble
+from crtexport.artifact.blobs import Blob
 from crtexport.artifact.model import Artifact
 from crtexport.artifact.symbols import sanitize_module
 from crtexport.artifact.undefined import UNDEFINED_ALLOWED
 from crtexport.backends.c_header import emit_header
-from crtexport.backends.c_source import emit_c
+from crtexport.backends.c_source import MAX_CONSTANTS, emit_c
+from crtexport.backends.constants import (
+    LargeData,
+    Placement,
+    constants_module,
+    constants_object,
+    is_large,
+)
 from crtexport.backends.modules import Module, Split
 from crtexport.errors import CrtExportError
 from crtexport.firmware.board import Board, Usage, check_budget, list_boards, load_board
@@ -27,6 +35,7 @@ from crtexport.kernels.proof import ReplayProof
 from crtexport.kernels.registry import Context, Lowered
 from crtexport.mlf.contents import PackageContents, PackageInfo, plan_data
 from crtexport.mlf.objects import object_facts
+from crtexport.mlf.writer import Progress as Written
 from crtexport.mlf.writer import write_package
 from crtexport.passes.channels import LayerChannels
 from crtexport.plan import check as plan_check
@@ -130,19 +139,21 @@ def export(
     model: Path | str | Graph, *, board: Board | Path | str = "host",
     output: Path | str | None = None, emit: Emit | None = None, optimize: Optimize | None = None,
     workspace: Literal["static", "caller"] = "static", io: Io = "caller",
-    rounding: str = "double", module_name: str | None = None, system_lib: bool = True,
-    split: Split | None = None, llvm_options: Sequence[str] = (),
+    large_data: LargeData = "auto", rounding: str = "double", module_name: str | None = None,
+    system_lib: bool = True, split: Split | None = None, llvm_options: Sequence[str] = (),
     llvm_timeout: float | None = None, keep_failed: Path | str | None = None,
-    jobs: int | None = None, progress: Progress | None = None,
+    jobs: int | None = None, progress: Progress | None = None, written: Written | None = None,
 ) -> Exported:
     """Exports a model for a board as a Model Library Format package.
 
-    ``output`` defaults to ``<module>-<board>.tar`` in the current folder. For objects, ``split``
-    says which kernels get one of their own (none, operator, auto); ``llvm_options`` are LLVM's
-    own, beside the board's; ``llvm_timeout`` is how many seconds it may take for one object,
-    ``jobs`` how many are made at once, and ``keep_failed`` the folder for the text of those on
-    which LLVM fails. Raises CrtExportError for anything that can't be exported, before a byte of
-    the package is written.
+    ``output`` defaults to ``<module>-<board>.tar`` in the current folder. ``large_data``: whether
+    constants go where their distance from code doesn't count; "auto" asks the board's threshold.
+    For objects, ``split`` says which kernels get one of their own (none, operator, auto);
+    ``llvm_options`` are LLVM's own, beside the board's; ``llvm_timeout`` is how many seconds it may
+    take for one object, ``jobs`` how many are made at once, and ``keep_failed`` the folder for the
+    text of those on which LLVM fails. ``progress`` is told each step, ``written`` the bytes of the
+    package so far and in all. Raises CrtExportError for anything that can't be exported; there is
+    no half-written package.
     """
     say = progress or (lambda _: None)
     target_board = resolve_board(board)
@@ -168,8 +179,7 @@ def export(
     artifact = prepared.artifact
     check_budget(target_board, _usage(artifact, 0), _known_boards())
     say(f"generate {chosen}")
-    sources = {} if compiler else emit_c(artifact)
-    made = compiler.compile(artifact) if compiler else {}
+    sources, made = _emit(artifact, target_board, compiler, large_data)
     objects = {f"{module.name}.o": data for module, data in made.items()}
     if objects:
         check_budget(target_board, _usage(artifact, _code_size(objects)), _known_boards())
@@ -180,7 +190,7 @@ def export(
         info=_info(prepared, chosen, level, objects, compiler, tuple(made)),
         header=emit_header(artifact), graph_text=graph_text.dump(prepared.graph), sources=sources,
         objects=objects, runtime_headers=runtime_headers(),
-    ))
+    ), written)
     return Exported(
         path, target_board.name, chosen, artifact, prepared.graph, prepared.plan,
         prepared.channels,
@@ -190,6 +200,26 @@ def export(
 def _known_boards() -> Iterator[Board]:
     """Read when somebody looks: a broken board file must not stop exports for another."""
     yield from list_boards()
+
+
+def _emit(
+    artifact: Artifact, board: Board, compiler: Compiler | None, large_data: LargeData
+) -> tuple[dict[str, str], dict[Module, Blob]]:
+    """Sources and objects. Constants are an object, but for those that are C text."""
+    large = is_large(artifact, board.target, large_data, board.large_data_threshold)
+    linked = compiler is not None or large or artifact.constants_size > MAX_CONSTANTS
+    sources: dict[str, str] = {}
+    objects: dict[Module, Blob] = {}
+    if compiler is None:
+        sources = emit_c(artifact, linked=linked)
+    else:
+        objects.update(compiler.compile(artifact))
+    if linked:
+        placement = Placement(large, table=compiler is None)
+        constants = constants_object(artifact, board.target, placement)
+        if constants is not None:
+            objects[constants_module(artifact)] = constants
+    return sources, objects
 
 
 def _compiler(
@@ -208,7 +238,7 @@ def _compiler(
     )
 
 
-def _code_size(objects: dict[str, bytes]) -> int:
+def _code_size(objects: Mapping[str, Blob]) -> int:
     return sum(
         size for name, blob in objects.items()
         for section, size in object_facts(name, blob).sections.items() if ".text" in section
@@ -228,7 +258,7 @@ def _usage(artifact: Artifact, code: int) -> Usage:
 
 
 def _info(
-    prepared: Prepared, emit: Emit, optimize: Optimize, objects: dict[str, bytes],
+    prepared: Prepared, emit: Emit, optimize: Optimize, objects: Mapping[str, Blob],
     compiler: Compiler | None, modules: tuple[Module, ...],
 ) -> PackageInfo:
     graph = prepared.graph
@@ -236,20 +266,20 @@ def _info(
     if compiler:
         tools["llvm"] = compiler.version()
     return PackageInfo(
-        emit=emit, undefined=_undefined(objects), optimize=optimize, rounding=graph.rounding.value,
-        source=graph.source, source_sha256=graph.sha256,
+        emit=emit, undefined=_undefined(emit, objects), optimize=optimize,
+        rounding=graph.rounding.value, source=graph.source, source_sha256=graph.sha256,
         plan=plan_data(graph, prepared.plan), tools=tools,
         llvm_options=compiler.options if compiler else (), modules=modules,
         channels=tuple(asdict(layer) for layer in prepared.channels),
     )
 
 
-def _undefined(objects: dict[str, bytes]) -> tuple[str, ...]:
+def _undefined(emit: Emit, objects: Mapping[str, Blob]) -> tuple[str, ...]:
     """What the code leaves to the firmware: exactly, for objects; at most, for C sources."""
-    if not objects:
+    if emit == "c":
         return UNDEFINED_ALLOWED
     facts = [object_facts(name, blob) for name, blob in objects.items()]
-    defined = {symbol for fact in facts for symbol in fact.defined}
+    defined = {symbol for fact in facts for symbol in (*fact.defined, *fact.hidden)}
     needed = {symbol for fact in facts for symbol in fact.undefined} - defined
     strange = sorted(needed - set(UNDEFINED_ALLOWED))
     if strange:

@@ -148,3 +148,11 @@ class Artifact:
     @property
     def constants_size(self) -> int:
         return sum(c.data.nbytes for c in self.constants)
+
+    @property
+    def reached_constants(self) -> tuple[Constant, ...]:
+        """The constants that the calls read; compilers would drop the others, or warn of them."""
+        reached = {
+            arg.symbol for call in self.calls for arg in call.args if isinstance(arg, ConstantArg)
+        }
+        return tuple(c for c in self.constants if c.symbol in reached)

@@ -9,6 +9,7 @@ makes one) gets its code from
 * :func:`emit_c` and :func:`emit_header`: C99 sources and the header, as text by file name;
 * :func:`llvm_modules`: LLVM IR, split into modules or not;
 * :func:`compile_modules`: any LLVM IR to objects, in parallel, under any of LLVM's options;
+* :func:`constants_object`: the constants that objects refer to, as an object of any size;
 * :class:`Compiler`: both steps for one target and one set of options, for any number of artifacts.
 
 All are deterministic and may be called from several threads at the same time; LLVM runs in worker
@@ -23,14 +24,18 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from crtexport.backends.c_header import emit_header
     from crtexport.backends.c_source import emit_c
+    from crtexport.backends.constants import constants_object
     from crtexport.backends.llvm_compile import Compiler, compile_modules
     from crtexport.backends.llvm_module import llvm_modules
 
-__all__ = ["Compiler", "compile_modules", "emit_c", "emit_header", "llvm_modules"]
+__all__ = [
+    "Compiler", "compile_modules", "constants_object", "emit_c", "emit_header", "llvm_modules",
+]
 
 _HOME = {
     "Compiler": "crtexport.backends.llvm_compile",
     "compile_modules": "crtexport.backends.llvm_compile",
+    "constants_object": "crtexport.backends.constants",
     "emit_c": "crtexport.backends.c_source",
     "emit_header": "crtexport.backends.c_header",
     "llvm_modules": "crtexport.backends.llvm_module",

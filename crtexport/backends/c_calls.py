@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TypeGuard, assert_never
+from typing import assert_never
 
 from crtexport.artifact.model import (
     Arg,
@@ -31,27 +31,32 @@ class CallText:
     comment: str
 
 
-def is_constant(arg: Arg) -> TypeGuard[ConstantArg]:
-    """Whether ``arg`` points to a constant."""
-    return isinstance(arg, ConstantArg)
-
-
-def calls(artifact: Artifact, workspace: str, state: str = "state") -> list[CallText]:
+def calls(
+    artifact: Artifact, workspace: str, state: str = "state", table: str | None = None
+) -> list[CallText]:
     """The calls in order. ``workspace`` and ``state`` name ``uint8_t`` arrays or pointers.
+
+    ``table``: an array of pointers to :attr:`Artifact.reached_constants`, where those are linked.
 
     Raises CrtExportError when arguments don't fit the kernel, or a kernel would write to an input
     or a constant.
     """
-    return [_Caller(artifact, workspace, state).call(call) for call in artifact.calls]
+    caller = _Caller(artifact, workspace, state, table)
+    return [caller.call(call) for call in artifact.calls]
 
 
 class _Caller:
-    def __init__(self, artifact: Artifact, workspace: str, state: str) -> None:
+    def __init__(
+        self, artifact: Artifact, workspace: str, state: str, table: str | None
+    ) -> None:
         self._artifact = artifact
         self._workspace = workspace
         self._state = state
         self._functions: dict[str, Function] = {f.symbol: f for f in artifact.functions}
         self._constants: dict[str, Constant] = {c.symbol: c for c in artifact.constants}
+        self._linked = {} if table is None else {
+            c.symbol: f"{table}[{index}]" for index, c in enumerate(artifact.reached_constants)
+        }
 
     def call(self, call: Call) -> CallText:
         function = self._functions.get(call.symbol)
@@ -94,6 +99,9 @@ class _Caller:
                 constant = self._constants.get(symbol)
                 if constant is None:
                     raise self._error(call, f"there is no constant {symbol!r}")
+                if symbol in self._linked:
+                    place = self._linked[symbol]
+                    return place if offset == 0 else _advanced(place, offset, True)
                 if offset == 0 and STORAGE[constant.dtype] == STORAGE[param.dtype]:
                     return symbol
                 return _advanced(symbol, offset, True)

@@ -34,30 +34,24 @@ from crtexport.backends.c_literals import (
     needs_special,
     wrapped,
 )
+from crtexport.backends.constants import table_symbol
 from crtexport.errors import CrtExportError
 from crtexport.ir.types import DType
 from crtexport.resources import environment
 
-MAX_CONSTANTS = 64 << 20
+MAX_CONSTANTS = 16 << 20
 """Bytes of constants beyond which C text (four to seven characters a byte) stops being sensible."""
 
 
-def emit_c(artifact: Artifact) -> dict[str, str]:
+def emit_c(artifact: Artifact, *, linked: bool = False) -> dict[str, str]:
     """The C files of one model: base name → text, sorted by name.
 
-    Raises CrtExportError when constants are too large for text, when names clash, or when the
-    artifact contradicts itself.
+    ``linked``: the constants are in an object, see :mod:`crtexport.backends.constants`. Raises
+    CrtExportError when names clash or when the artifact contradicts itself.
     """
-    if artifact.constants_size > MAX_CONSTANTS:
-        raise CrtExportError(
-            f"the constants have {artifact.constants_size} bytes, more than the {MAX_CONSTANTS} "
-            "that are written as C text",
-            location=artifact.module,
-            hint="write objects instead: --emit llvm",
-        )
     module = artifact.module
     files = {
-        f"{module}_lib0.c": _emit_model(artifact),
+        f"{module}_lib0.c": _emit_model(artifact, linked),
         f"{module}_lib1.c": _emit_metadata(artifact),
     }
     if artifact.system_lib:
@@ -126,23 +120,20 @@ def _constant(constant: Constant) -> _ConstantText:
     )
 
 
-def _used(artifact: Artifact) -> tuple[list[Constant], list[Function]]:
+def _used(artifact: Artifact) -> list[Function]:
     """What the calls reach; a compiler would warn about the rest."""
     symbols = {call.symbol for call in artifact.calls}
-    reached = {a.symbol for call in artifact.calls for a in call.args if c_calls.is_constant(a)}
-    return (
-        [c for c in artifact.constants if c.symbol in reached],
-        [f for f in artifact.functions if f.symbol in symbols],
-    )
+    return [f for f in artifact.functions if f.symbol in symbols]
 
 
-def _emit_model(artifact: Artifact) -> str:
-    constants, functions = _used(artifact)
+def _emit_model(artifact: Artifact, linked: bool) -> str:
+    constants = artifact.reached_constants
+    table = table_symbol(artifact) if linked and constants else None
     workspace = "workspace" if abi.takes_workspace(artifact) else f"{artifact.prefix}_workspace"
     state = "state" if abi.takes_state(artifact) else f"{artifact.prefix}_state"
-    taken = _file_scope(artifact, (workspace, state))
-    texts = [_constant(c) for c in constants]
-    kernels = [print_kernel(f.kernel, f.symbol, taken) for f in functions]
+    taken = _file_scope(artifact, (workspace, state, table_symbol(artifact)))
+    texts = [] if table else [_constant(c) for c in constants]
+    kernels = [print_kernel(f.kernel, f.symbol, taken) for f in _used(artifact)]
     needs = {key for kernel in kernels for key in kernel.needs}
     if any(needs_special(t.values) for t in texts):
         needs.add(SPECIAL)
@@ -158,6 +149,9 @@ def _emit_model(artifact: Artifact) -> str:
         ),
         helpers=list(dict.fromkeys(h.text for h in helpers if h.text)),
         constants=texts,
+        table=table,
+        table_size=len(constants),
+        table_comment=_table_comment(constants),
         kernels=[kernel.text for kernel in kernels],
         workspace=workspace,
         uses_workspace=uses_workspace,
@@ -174,7 +168,7 @@ def _emit_model(artifact: Artifact) -> str:
         state_pool=abi.STATE_POOL,
         reset_prototype=reset_prototype(artifact),
         run_prototype=run_prototype(artifact),
-        calls=c_calls.calls(artifact, workspace, state),
+        calls=c_calls.calls(artifact, workspace, state, table),
         null_checks=" ||\n        ".join(f"({p} == NULL)" for p in _pointers(artifact)),
         unchecked=_unchecked(artifact),
         arity=abi.packed_arity(artifact),
@@ -186,7 +180,17 @@ def _emit_model(artifact: Artifact) -> str:
     )
 
 
-def _file_scope(artifact: Artifact, memory: tuple[str, str]) -> frozenset[str]:
+def _table_comment(constants: Sequence[Constant]) -> str:
+    text = "Where the constants are. They and this table are in an object of their own, because "
+    lines = [f"{text}they are too many for text; they may be any distance away."]
+    lines += [
+        f"{index}: {STORAGE[c.dtype]} {c.symbol}[{c.count}]{', ' if c.comment else ''}{c.comment}"
+        for index, c in enumerate(constants)
+    ]
+    return block_comment(lines)
+
+
+def _file_scope(artifact: Artifact, memory: tuple[str, ...]) -> frozenset[str]:
     """Every name with file scope. Raises CrtExportError when one is given twice."""
     names = [c.symbol for c in artifact.constants] + [f.symbol for f in artifact.functions]
     names += [*memory, f"{artifact.prefix}_run", abi.packed_symbol(artifact)]

@@ -1,8 +1,9 @@
 """Prints an artifact as LLVM modules, one for each object of the package.
 
-``lib0`` holds constants, kernels, the workspace and the two ways to run the model; ``lib1`` the
-metadata that TVM's executors ask for; ``lib2`` the function registry; from ``lib3`` on kernels, if
-they are split off. No table needs anything to happen before the first call.
+``lib0`` holds kernels, the workspace and the two ways to run the model; ``lib1`` the metadata that
+TVM's executors ask for; ``lib2`` the function registry; from ``lib3`` on kernels, if they are split
+off. No table needs anything to happen before the first call. Constants are declared only:
+:mod:`crtexport.backends.constants` writes them.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from crtexport.artifact.model import (
     StateArg,
     WorkspaceArg,
 )
+from crtexport.backends.constants import stored_chunks
 from crtexport.backends.llvm_entry import (
     main_arity,
     main_symbol,
@@ -50,6 +52,8 @@ from crtexport.kernels.ir import Const, Scalar
 from crtexport.target import Target
 
 _FIRST_OF_KERNELS = 3  # also where there is no registry
+_SMALL = 256
+"""Bytes of a constant whose values code may use without loading them."""
 
 
 def emit_llvm(artifact: Artifact, target: Target, optimize: str) -> dict[str, str]:
@@ -106,7 +110,7 @@ def _symbols(functions: Sequence[Function]) -> tuple[str, ...]:
 def _code(
     artifact: Artifact, module: ModuleText, name: str, staying: Sequence[Function]
 ) -> str:
-    body = [_constant(c, module.target) for c in artifact.constants]
+    body = [_constant(c, module.target) for c in artifact.reached_constants]
     if not artifact.workspace_caller:
         memory = (
             (workspace_symbol(artifact), artifact.workspace_size),
@@ -139,20 +143,22 @@ def _kernels(
 
 
 def _constant(constant: Constant, target: Target) -> str:
-    """The array of a constant, in a section of its own, in the target's byte order."""
-    data = constant.data.read()
-    if len(data) != constant.count * constant.dtype.itemsize:
-        raise CrtExportError(
-            f"a constant of {constant.count} elements has {len(data)} bytes",
-            location=constant.symbol,
-        )
-    if not target.little_endian:
-        size = constant.dtype.itemsize
-        data = b"".join(data[i : i + size][::-1] for i in range(0, len(data), size))
+    """The declaration of a constant, which is in an object of its own.
+
+    Of small ones LLVM learns the values, which may end as immediates in the code. On x86-64 their
+    addresses come from the table that linkers make, so that constants may be any distance away;
+    linkers take that detour out again where they are near.
+    """
+    hidden = "" if target.triple.startswith("x86_64-") else "hidden "
+    size = constant.count * constant.dtype.itemsize
+    linkage, value = "external", ""
+    if size <= _SMALL:
+        linkage = "available_externally"
+        value = " " + bytes_literal(b"".join(stored_chunks(constant, target.little_endian)))
     lines = [comment(constant.comment)] if constant.comment else []
     lines.append(
-        f"@{constant.symbol} = internal constant [{len(data)} x i8] {bytes_literal(data)}, "
-        f'section ".rodata.{constant.symbol}", align {constant.align}'
+        f"@{constant.symbol} = {linkage} {hidden}constant [{size} x i8]{value}, "
+        f"align {constant.align}"
     )
     return "\n".join(lines)
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Literal, get_args
 
 Split = Literal["none", "operator", "auto"]
-Role = Literal["model", "kernels", "metadata", "registry"]
+Role = Literal["model", "kernels", "metadata", "registry", "constants"]
 
 SPLITS: tuple[Split, ...] = get_args(Split)
 
@@ -16,8 +16,8 @@ class Module:
     """One file of generated code: ``name`` is its base name without suffix.
 
     ``role``: ``model`` has the entry points and whatever stays with them, ``kernels`` nothing but
-    kernels, ``metadata`` and ``registry`` the tables that runtimes read. ``kernels`` are the
-    symbols of the kernels in it, in the order of the artifact.
+    kernels, ``constants`` nothing but those, ``metadata`` and ``registry`` the tables that runtimes
+    read. ``kernels`` are the symbols of the kernels in it, in the order of the artifact.
     """
 
     name: str

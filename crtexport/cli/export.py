@@ -42,6 +42,12 @@ from crtexport.cli.run import run_and_show
     help="Memory for intermediate results: the module's own, or handed in with each call.",
 )
 @io_option
+@click.option(
+    "--large-data", type=click.Choice(["auto", "always", "never"]), default="auto",
+    show_default=True,
+    help="Whether constants go into .lrodata (x86-64), which may be larger than 2 GiB; auto: as "
+    "from the board's threshold on.",
+)
 @rounding_option
 @click.option(
     "--module-name", metavar="NAME",
@@ -82,7 +88,8 @@ def command(
     out: Output, model: Path, board: str, output: Path | None,
     emit: Literal["c", "llvm"] | None,
     optimize: Literal["size", "balanced", "speed"] | None,
-    workspace: Literal["static", "caller"], io: pipeline.Io, rounding: str,
+    workspace: Literal["static", "caller"], io: pipeline.Io,
+    large_data: Literal["auto", "always", "never"], rounding: str,
     module_name: str | None, no_system_lib: bool, split: Split | None,
     llvm_options: tuple[str, ...],
     llvm_timeout: float | None, keep_failed: Path | None, jobs: int | None, run_it: bool,
@@ -94,9 +101,10 @@ def command(
     with out.steps() as step:
         exported = pipeline.export(
             model, board=board, output=output, emit=emit, optimize=optimize, workspace=workspace,
-            io=io, rounding=rounding, module_name=module_name, system_lib=not no_system_lib,
-            split=split, llvm_options=llvm_options, llvm_timeout=llvm_timeout,
-            keep_failed=keep_failed, jobs=jobs, progress=step,
+            io=io, large_data=large_data, rounding=rounding, module_name=module_name,
+            system_lib=not no_system_lib, split=split, llvm_options=llvm_options,
+            llvm_timeout=llvm_timeout, keep_failed=keep_failed, jobs=jobs, progress=step,
+            written=step.written,
         )
     _show(out, exported)
     data = _data(exported)

@@ -8,13 +8,25 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
-from rich.console import Console
+from rich.columns import Columns
+from rich.console import Console, RenderableType
+from rich.progress import (
+    BarColumn,
+    DownloadColumn,
+    Progress,
+    ProgressColumn,
+    SpinnerColumn,
+    Task,
+    TextColumn,
+    TimeRemainingColumn,
+)
 from rich.table import Table
 from rich.text import Text
 
 from crtexport.errors import printable
 
 _PIPED_WIDTH = 200  # wide enough that tables keep their lines whole in files and logs
+_LONG = 64 << 20  # bytes that take long enough to write to show it
 
 
 class Output:
@@ -70,15 +82,49 @@ class Output:
             sys.stdout.write(json.dumps(data, indent=2) + "\n")
 
     @contextlib.contextmanager
-    def steps(self) -> Iterator[Callable[[str], None]]:
-        """A function that shows the step at hand: live on a terminal, as lines with ``-v``."""
+    def steps(self) -> Iterator[Steps]:
+        """What shows the step at hand: live on a terminal, as lines with ``-v``."""
         if self.verbosity > 0:
-            yield lambda step: self._err.print(Text(printable(step)))
+            yield Steps(lambda step: self._err.print(Text(printable(step))))
         elif self.verbosity == 0 and self._err.is_terminal:
-            with self._err.status("") as status:
-                yield lambda step: status.update(Text(printable(step)))
+            with Progress(
+                SpinnerColumn(), TextColumn("{task.description}", markup=False), _LongBar(),
+                console=self._err, transient=True,
+            ) as bars:
+                task = bars.add_task("", total=None)
+                yield Steps(
+                    lambda step: bars.update(task, description=printable(step), total=None),
+                    lambda done, total: bars.update(task, completed=done, total=total),
+                )
         else:
-            yield lambda _: None
+            yield Steps(lambda _: None)
+
+
+class Steps:
+    """Called with the name of each step; :meth:`written` with how far a long one is."""
+
+    def __init__(
+        self, show: Callable[[str], None], bar: Callable[[int, int], None] | None = None
+    ) -> None:
+        self._show, self._bar = show, bar
+
+    def __call__(self, step: str) -> None:
+        self._show(step)
+
+    def written(self, done: int, total: int) -> None:
+        """``done`` of ``total`` bytes; a bar on terminals, where they take their time."""
+        if self._bar is not None and total >= _LONG:
+            self._bar(done, total)
+
+
+class _LongBar(ProgressColumn):
+    """A bar with bytes and remaining time, where it is known how much there is to do."""
+
+    def render(self, task: Task) -> RenderableType:
+        if task.total is None:
+            return Text()
+        parts = (BarColumn(), DownloadColumn(binary_units=True), TimeRemainingColumn())
+        return Columns([part.render(task) for part in parts])
 
 
 def _cell(value: object) -> str:

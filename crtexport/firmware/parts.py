@@ -6,8 +6,8 @@ import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 
+from crtexport.artifact.blobs import Blob
 from crtexport.errors import CrtExportError
 from crtexport.ir.types import DType
 from crtexport.mlf import layout
@@ -34,7 +34,7 @@ class TensorPart:
 class FirmwareParts:
     """A model to build firmware from.
 
-    ``sources`` and ``objects`` map basenames to contents (``Path``: a file to copy); ``header`` is
+    ``sources`` and ``objects`` map basenames to contents; ``header`` is
     the text of ``tvmgen_<module>.h``; ``runtime_headers`` maps paths relative to the include folder
     to contents. With ``workspace_caller`` the firmware hands in ``workspace_size`` bytes, aligned
     to ``workspace_align``. With ``io_in_workspace`` inputs and outputs lie in the workspace.
@@ -47,7 +47,7 @@ class FirmwareParts:
     outputs: tuple[TensorPart, ...]
     header: str
     sources: Mapping[str, str] = field(default_factory=dict)
-    objects: Mapping[str, bytes | Path] = field(default_factory=dict)
+    objects: Mapping[str, Blob] = field(default_factory=dict)
     runtime_headers: Mapping[str, bytes] = field(default_factory=dict)
     io_in_workspace: bool = False
     workspace_caller: bool = False

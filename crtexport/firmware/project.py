@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from crtexport import resources
+from crtexport.artifact.blobs import blob_chunks
 from crtexport.errors import CrtExportError
 from crtexport.firmware.board_schema import Board
 from crtexport.firmware.parts import FirmwareParts, TensorPart
@@ -131,10 +132,8 @@ def _write_model(parts: FirmwareParts, board: Board, folder: Path) -> None:
     for name, text in parts.sources.items():
         (model / name).write_text(text, encoding="utf-8")
     for name, content in parts.objects.items():
-        if isinstance(content, bytes):
-            (model / name).write_bytes(content)
-        else:
-            shutil.copyfile(content, model / name)
+        with (model / name).open("wb") as stream:
+            stream.writelines(blob_chunks(content))
     if not board.hosted:
         # In front of a C library's own, so that every architecture compiles against the same.
         for path in sorted((resources.templates_dir() / "baremetal" / "include").iterdir()):

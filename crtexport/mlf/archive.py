@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
+from crtexport.artifact.blobs import FileRange
 from crtexport.errors import CrtExportError
 
 _COMPRESSED = {
@@ -37,37 +38,31 @@ class Archive:
     path: Path
     entries: dict[str, Entry]
 
+    def range(self, name: str) -> FileRange:
+        """Where the bytes of file ``name`` stand. Raises CrtExportError when there is no such."""
+        entry = self.entries.get(name)
+        if entry is None:
+            raise CrtExportError("the package has no such file", location=(str(self.path), name))
+        return FileRange(self.path, entry.offset, entry.size)
+
     def chunks(self, name: str) -> Iterator[bytes]:
         """The bytes of file ``name`` in pieces.
 
         Raises CrtExportError when there is no such file or the archive became shorter.
         """
-        entry = self.entries.get(name)
-        if entry is None:
-            raise CrtExportError("the package has no such file", location=(str(self.path), name))
-        try:
-            with self.path.open("rb") as stream:
-                stream.seek(entry.offset)
-                left = entry.size
-                while left:
-                    piece = stream.read(min(_CHUNK, left))
-                    if not piece:
-                        raise CrtExportError(
-                            "the archive ends within this file", location=(str(self.path), name)
-                        )
-                    left -= len(piece)
-                    yield piece
-        except OSError as error:
-            raise _unreadable(self.path, error) from error
+        yield from self.range(name).chunks()
 
-    def extract(self, folder: Path) -> None:
-        """Write all files below ``folder``, which is made if need be.
+    def extract(self, folder: Path, besides: str | None = None) -> None:
+        """Write all files below ``folder``, which is made if need be; ``besides`` those of one
+        folder of the archive.
 
         Existing files are replaced; a symbolic link inside ``folder`` is never followed.
         """
         try:
             folder.mkdir(parents=True, exist_ok=True)
             for name in self.entries:
+                if besides is not None and name.startswith(besides + "/"):
+                    continue
                 target = folder / name
                 _make_real_folders(folder, target.parent)
                 target.unlink(missing_ok=True)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, Literal, NotRequired, TypedDict
 
+from crtexport.artifact.blobs import Blob
 from crtexport.artifact.model import Artifact
 from crtexport.backends.modules import Module
 from crtexport.errors import CrtExportError
@@ -18,14 +18,10 @@ from crtexport.mlf.objects import ObjectFacts, object_facts
 from crtexport.plan.model import Plan, Space
 from crtexport.target import Target
 
-Blob = bytes | Path
-"""A member's bytes, or the file to stream them from."""
-
 EMPTY_PARAMETERS = struct.pack("<QQQQ", 0xF7E58D4F05049CB7, 0, 0, 0)
-"""A dictionary of parameters without entries: all constants are in the generated code."""
+"""A dictionary of parameters without entries: all constants are linked with the code."""
 
 _GRAPH_FIRST_LINE = "# The network as crtexport understood it; this isn't Relay text.\n"
-_CHUNK = 1 << 20
 
 
 class PackageInfo(TypedDict):
@@ -105,20 +101,6 @@ def plan_data(graph: Graph, plan: Plan) -> dict[str, Any]:
     }
 
 
-def blob_chunks(blob: Blob) -> Iterator[bytes]:
-    """The bytes of ``blob`` in pieces."""
-    if isinstance(blob, bytes):
-        yield blob
-        return
-    with blob.open("rb") as stream:
-        while piece := stream.read(_CHUNK):
-            yield piece
-
-
-def blob_size(blob: Blob) -> int:
-    return len(blob) if isinstance(blob, bytes) else blob.stat().st_size
-
-
 def check(contents: PackageContents) -> dict[str, ObjectFacts]:
     """Refuse contents that no firmware could use; returns the facts of the objects.
 
@@ -130,7 +112,7 @@ def check(contents: PackageContents) -> dict[str, ObjectFacts]:
     facts = {name: object_facts(name, contents.objects[name]) for name in sorted(contents.objects)}
     owner: dict[str, str] = {}
     for name, fact in facts.items():
-        for symbol in fact.defined:
+        for symbol in (*fact.defined, *fact.hidden):
             if symbol in owner:
                 raise CrtExportError(
                     f"{owner[symbol]} defines the same symbol", location=(name, symbol)

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 
 import crtexport
 from crtexport.artifact.model import Artifact, Interface
+from crtexport.backends.constants import constants_module
 from crtexport.errors import CrtExportError
 from crtexport.mlf import layout, metadata
 from crtexport.mlf.contents import PackageContents
@@ -85,7 +86,7 @@ def _section(
     name = contents.board.get("name")
     if not isinstance(name, str) or not name:
         raise CrtExportError("the board's data has no name", location="board")
-    defined = {symbol for fact in facts.values() for symbol in fact.defined}
+    defined = {s for fact in facts.values() for s in (*fact.defined, *fact.hidden)}
     used = {symbol for fact in facts.values() for symbol in fact.undefined} - defined
     return metadata.Section(
         version=crtexport.__version__,
@@ -120,7 +121,7 @@ def _objects(
     return {
         name: metadata.Object(
             machine=fact.machine, bits=fact.bits, sections=fact.sections,
-            defined=fact.defined, undefined=fact.undefined,
+            defined=fact.defined, hidden=fact.hidden, undefined=fact.undefined,
             role=modules[name].role if name in modules else "",
             kernels=tuple(
                 metadata.Kernel(symbol=symbol, layers=tuple(layers.get(symbol, ())))
@@ -145,6 +146,7 @@ def _module_section(contents: PackageContents) -> metadata.ModuleSection:
         workspace=_workspace(artifact),
         state=_state(artifact),
         constants_bytes=artifact.constants_size,
+        constants_object=_constants_object(contents),
         registry=tuple(
             metadata.Registered(name=entry.name, symbol=entry.symbol) for entry in artifact.registry
         ),
@@ -154,6 +156,11 @@ def _module_section(contents: PackageContents) -> metadata.ModuleSection:
             for layer in info.get("channels", ())
         ),
     )
+
+
+def _constants_object(contents: PackageContents) -> str | None:
+    name = f"{constants_module(contents.artifact).name}.o"
+    return name if name in contents.objects else None
 
 
 def _workspace(artifact: Artifact) -> metadata.Workspace:

@@ -164,6 +164,7 @@ class ModuleSection(_Model):
     workspace: Workspace
     state: State = State()
     constants_bytes: NonNegativeInt
+    constants_object: str | None = None
     registry: tuple[Registered, ...]
     plan: str | None = None
     channels: tuple[LayerChannels, ...] = ()
@@ -192,12 +193,14 @@ class Kernel(_Model):
 
 
 class Object(_Model):
-    """An object: machine, bytes by section, global symbols, what it is for and its kernels."""
+    """An object: machine, bytes by section, global symbols (``hidden`` ones serve other objects of
+    the package), what it is for and its kernels."""
 
     machine: str
     bits: int
     sections: dict[str, int]
     defined: tuple[str, ...]
+    hidden: tuple[str, ...] = ()
     undefined: tuple[str, ...]
     role: str = ""
     kernels: tuple[Kernel, ...] = ()

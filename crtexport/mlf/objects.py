@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import io
 from dataclasses import dataclass
-from pathlib import Path
 from typing import BinaryIO
 
 from elftools.common.exceptions import ELFError
@@ -12,6 +10,7 @@ from elftools.elf.constants import SH_FLAGS
 from elftools.elf.elffile import ELFFile
 from elftools.elf.sections import SymbolTableSection
 
+from crtexport.artifact.blobs import Blob, opened
 from crtexport.errors import CrtExportError
 
 _DATA_OF_EVERY_OBJECT = (".text", ".rodata", ".data", ".bss")
@@ -19,7 +18,8 @@ _DATA_OF_EVERY_OBJECT = (".text", ".rodata", ".data", ".bss")
 
 @dataclass(frozen=True)
 class ObjectFacts:
-    """``defined`` and ``undefined`` are sorted global symbols; ``sections`` holds bytes by section.
+    """``defined`` and ``undefined`` are sorted global symbols, ``hidden`` those that other objects
+    of the same program see and nobody else; ``sections`` holds bytes by section.
 
     Only sections that take up room on the device count; ``.text``, ``.rodata``, ``.data`` and
     ``.bss`` are always there, and ``.rodata.name`` counts as ``.rodata``.
@@ -28,19 +28,18 @@ class ObjectFacts:
     machine: str
     bits: int
     defined: tuple[str, ...]
+    hidden: tuple[str, ...]
     undefined: tuple[str, ...]
     sections: dict[str, int]
 
 
-def object_facts(name: str, content: bytes | Path) -> ObjectFacts:
+def object_facts(name: str, content: Blob) -> ObjectFacts:
     """Read the object ``content``; ``name`` is for errors.
 
     Raises CrtExportError when it isn't a relocatable ELF object.
     """
     try:
-        if isinstance(content, bytes):
-            return _facts(io.BytesIO(content), name)
-        with content.open("rb") as stream:
+        with opened(content) as stream:
             return _facts(stream, name)
     except ELFError as error:
         raise CrtExportError(f"this is no ELF object ({error})", location=name) from error
@@ -51,6 +50,7 @@ def _facts(stream: BinaryIO, name: str) -> ObjectFacts:
     if elf.header["e_type"] != "ET_REL":
         raise CrtExportError("this is no relocatable ELF object", location=name)
     defined: set[str] = set()
+    hidden: set[str] = set()
     undefined: set[str] = set()
     sections = dict.fromkeys(_DATA_OF_EVERY_OBJECT, 0)
     for section in elf.iter_sections():
@@ -61,12 +61,14 @@ def _facts(stream: BinaryIO, name: str) -> ObjectFacts:
             for symbol in section.iter_symbols():
                 if symbol["st_info"]["bind"] == "STB_LOCAL":
                     continue
-                place = undefined if symbol["st_shndx"] == "SHN_UNDEF" else defined
-                place.add(symbol.name)
+                inner = symbol["st_other"]["visibility"] in ("STV_HIDDEN", "STV_INTERNAL")
+                place = hidden if inner else defined
+                (undefined if symbol["st_shndx"] == "SHN_UNDEF" else place).add(symbol.name)
     return ObjectFacts(
         machine=str(elf.header["e_machine"]),
         bits=int(elf.elfclass),
         defined=tuple(sorted(defined)),
+        hidden=tuple(sorted(hidden)),
         undefined=tuple(sorted(undefined)),
         sections=dict(sorted(sections.items())),
     )

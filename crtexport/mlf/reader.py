@@ -7,6 +7,7 @@ import json
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
+from crtexport.artifact.blobs import FileRange
 from crtexport.errors import CrtExportError
 from crtexport.mlf import layout
 from crtexport.mlf.archive import Archive, open_archive
@@ -66,9 +67,10 @@ class Package:
         """All bytes of file ``name``."""
         return b"".join(self.archive.chunks(name))
 
-    def extract(self, folder: Path) -> None:
-        """Unpack below ``folder``; nothing is ever written outside of it."""
-        self.archive.extract(folder)
+    def extract(self, folder: Path, *, besides: str | None = None) -> None:
+        """Unpack below ``folder``, all ``besides`` one folder of the package; nothing is ever
+        written outside of it."""
+        self.archive.extract(folder, besides)
 
     @property
     def modules(self) -> dict[str, Module]:
@@ -104,10 +106,10 @@ class Package:
         }
 
     @property
-    def objects(self) -> dict[str, bytes]:
-        """Objects, by path below ``codegen/host/lib``."""
+    def objects(self) -> dict[str, FileRange]:
+        """Objects, by path below ``codegen/host/lib``: where they stand in the package."""
         return {
-            name: self.read(layout.library(name))
+            name: self.archive.range(layout.library(name))
             for name in self._below(layout.OBJECT_DIR)
             if name.endswith(layout.OBJECT_SUFFIX)
         }

@@ -4,46 +4,53 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import io
 import os
 import secrets
 import tarfile
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import BinaryIO
 
+from crtexport.artifact.blobs import WINDOW, Blob, blob_chunks, blob_size
 from crtexport.errors import CrtExportError
 from crtexport.mlf import layout
-from crtexport.mlf.contents import (
-    Blob,
-    PackageContents,
-    blob_chunks,
-    blob_size,
-    check,
-    member_files,
-)
+from crtexport.mlf.contents import PackageContents, check, member_files
 from crtexport.mlf.describe import describe
 from crtexport.mlf.metadata import Member
 
 _LATEST = 0o77777777777  # what an octal mtime of eleven digits holds; year 2242
 
 
-def write_package(path: Path, contents: PackageContents) -> None:
+Progress = Callable[[int, int], None]
+"""Told how many bytes are written, and of how many."""
+
+
+def write_package(
+    path: Path, contents: PackageContents, progress: Progress | None = None
+) -> None:
     """Write ``contents`` to the tar file ``path``, replacing it in one step.
 
-    The date in the archive is ``SOURCE_DATE_EPOCH``, or 1970 without it. Raises CrtExportError for
-    contents that make no usable package and for a path that can't be written; whatever was at
-    ``path`` before is still there then.
+    Each file is read once, while it is written, and is never in memory as a whole. The date in the
+    archive is ``SOURCE_DATE_EPOCH``, or 1970 without it. Raises CrtExportError for contents that
+    make no usable package and for a path that can't be written; whatever was at ``path`` before is
+    still there then.
     """
     epoch = source_date_epoch()
     facts = check(contents)
     try:
         files = member_files(contents)
-        members = {name: _member(blob) for name, blob in files.items()}
-        files[layout.METADATA] = describe(contents, facts, members, epoch).dump()
+        sizes = {name: blob_size(blob) for name, blob in files.items()}
+        # The metadata has the hashes of all files: of those behind it in the archive too.
+        members = {
+            name: _member(blob) for name, blob in files.items() if name > layout.METADATA
+        }
     except OSError as error:
         raise _failed(error, path) from error
-    _write_atomically(path, files, epoch)
+
+    def metadata() -> bytes:
+        return describe(contents, facts, members, epoch).dump()
+
+    _write_atomically(path, _Tar(files, sizes, members, metadata, epoch, progress))
 
 
 def source_date_epoch() -> int:
@@ -64,7 +71,7 @@ def _member(blob: Blob) -> Member:
     return Member(sha256=digest.hexdigest(), bytes=blob_size(blob))
 
 
-def _write_atomically(path: Path, files: Mapping[str, Blob], epoch: int) -> None:
+def _write_atomically(path: Path, tar: _Tar) -> None:
     # The name is of no consequence: the file is renamed or removed before this function ends.
     temporary = path.with_name(f".{secrets.token_hex(8)}.tmp")
     try:
@@ -74,7 +81,7 @@ def _write_atomically(path: Path, files: Mapping[str, Blob], epoch: int) -> None
             # Not tempfile: its files are private to the user, a package is as readable as any.
             descriptor = os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666)
             with os.fdopen(descriptor, "wb") as stream:
-                _write_tar(stream, files, epoch)
+                tar.write(stream)
                 stream.flush()
                 os.fsync(stream.fileno())
             temporary.replace(path)
@@ -104,24 +111,76 @@ def _failed(error: OSError, path: Path) -> CrtExportError:
     )
 
 
-def _write_tar(stream: BinaryIO, files: Mapping[str, Blob], epoch: int) -> None:
-    names = list(files)
-    folders = layout.folders(names) | {layout.SOURCE_DIR}
-    # PAX headers appear only for what USTAR can't say: names over 100 bytes, members over 8 GiB.
-    with tarfile.open(fileobj=stream, mode="w", format=tarfile.PAX_FORMAT) as tar:
-        tar.addfile(_entry(".", epoch, folder=True))
-        for name in sorted({*names, *folders}):
-            entry = _entry(f"./{name}", epoch, folder=name in folders)
-            if name in folders:
-                tar.addfile(entry)
-                continue
-            blob = files[name]
-            entry.size = blob_size(blob)
-            if isinstance(blob, bytes):
-                tar.addfile(entry, io.BytesIO(blob))
-            else:
-                with blob.open("rb") as content:
-                    tar.addfile(entry, content)
+class _Tar:
+    """The archive while it is written; ``members`` gets what the metadata says of its files."""
+
+    def __init__(
+        self, files: Mapping[str, Blob], sizes: Mapping[str, int], members: dict[str, Member],
+        metadata: Callable[[], bytes], epoch: int, progress: Progress | None,
+    ) -> None:
+        self._files, self._sizes, self._members = files, sizes, members
+        self._metadata, self._epoch = metadata, epoch
+        self._progress, self._done, self._all = progress, 0, sum(sizes.values())
+
+    def write(self, stream: BinaryIO) -> None:
+        """All of it, sorted by name."""
+        folders = layout.folders(list(self._files)) | {layout.SOURCE_DIR}
+        # PAX headers appear only for what USTAR can't say: names over 100 bytes, members over 8 GiB
+        with tarfile.TarFile(
+            fileobj=stream, mode="w", format=tarfile.PAX_FORMAT, copybufsize=WINDOW
+        ) as tar:
+            tar.addfile(_entry(".", self._epoch, folder=True))
+            for name in sorted({*self._files, *folders, layout.METADATA}):
+                entry = _entry(f"./{name}", self._epoch, folder=name in folders)
+                if name in folders:
+                    tar.addfile(entry)
+                elif name == layout.METADATA:
+                    content = self._metadata()
+                    self._add(tar, entry, content, len(content))
+                else:
+                    size = self._sizes[name]
+                    digest = self._add(tar, entry, self._files[name], size)
+                    self._members.setdefault(name, Member(sha256=digest, bytes=size))
+
+    def _add(self, tar: tarfile.TarFile, entry: tarfile.TarInfo, blob: Blob, size: int) -> str:
+        """Adds a file; returns its SHA-256."""
+        entry.size = size
+        source = _Source(blob_chunks(blob), self._tell)
+        tar.addfile(entry, source)  # type: ignore[arg-type]
+        if source.read(1):
+            raise CrtExportError("the file grew while it was written", location=entry.name)
+        return source.digest.hexdigest()
+
+    def _tell(self, count: int) -> None:
+        self._done += count
+        if self._progress is not None:
+            self._progress(min(self._done, self._all), self._all)
+
+
+class _Source:
+    """Pieces of bytes as what tarfile reads from, hashed on the way."""
+
+    def __init__(self, chunks: Iterator[bytes], tell: Callable[[int], None]) -> None:
+        self._chunks, self._tell = chunks, tell
+        self._rest = memoryview(b"")
+        self.digest = hashlib.sha256()
+
+    def read(self, size: int) -> bytes | memoryview:
+        """At most ``size`` bytes, fewer only at the end."""
+        parts: list[memoryview] = []
+        wanted = size
+        while wanted:
+            if not self._rest:
+                piece = next((chunk for chunk in self._chunks if chunk), b"")
+                if not piece:
+                    break
+                self.digest.update(piece)
+                self._tell(len(piece))
+                self._rest = memoryview(piece)
+            parts.append(self._rest[:wanted])
+            self._rest = self._rest[wanted:]
+            wanted -= len(parts[-1])
+        return parts[0] if len(parts) == 1 else b"".join(parts)
 
 
 def _entry(name: str, epoch: int, *, folder: bool) -> tarfile.TarInfo:

@@ -13,8 +13,10 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
+from crtexport.artifact.blobs import Blob, blob_bytes
 from crtexport.errors import CrtExportError, RunFailedError, ToolMissingError
 from crtexport.mlf.objects import object_facts
+from crtexport.simulation.mapped import Mapped, map_constants
 
 _COMPILERS = ("cc", "gcc", "clang")
 # Contraction would give other floats than the exported code has on its target.
@@ -34,8 +36,9 @@ class Library(Protocol):
 class SharedLibrary:
     """A shared library that the host's C compiler made."""
 
-    def __init__(self, handle: ctypes.CDLL) -> None:
+    def __init__(self, handle: ctypes.CDLL, keep: tuple[Any, ...] = ()) -> None:
         self.handle = handle
+        self._keep = keep  # what owns the constants
 
     def address(self, symbol: str) -> int | None:
         try:
@@ -55,11 +58,12 @@ class ObjectLibrary:
         return self._addresses.get(symbol)
 
 
-def load_objects(objects: Iterable[bytes | Path]) -> ObjectLibrary:
+def load_objects(objects: Iterable[Blob]) -> ObjectLibrary:
     """Links ELF objects for this kind of computer into this process.
 
-    What they leave undefined comes from this process (the C library). Raises ToolMissingError
-    without llvmlite, CrtExportError for what can't be linked here.
+    Constants in files stay there until they are used. What the objects leave undefined comes from
+    this process (the C library). Raises ToolMissingError without llvmlite, CrtExportError for what
+    can't be linked here.
     """
     try:
         import llvmlite.binding as llvm  # noqa: PLC0415
@@ -68,14 +72,21 @@ def load_objects(objects: Iterable[bytes | Path]) -> ObjectLibrary:
             f"llvmlite can't be imported ({error}), so objects can't be run here",
             hint="install it with: pip install 'llvmlite>=0.50,<0.51'; or export with --emit c",
         ) from error
-    images = [o if isinstance(o, bytes) else o.read_bytes() for o in objects]
-    symbols = _symbols(images)
+    blobs = list(objects)
+    symbols = _symbols(blobs)
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
     machine = llvm.Target.from_default_triple().create_target_machine()
     builder = llvm.JITLibraryBuilder().add_current_process()
-    for image in images:
-        builder.add_object_img(image)
+    keep = []
+    for blob in blobs:
+        mapped = map_constants(blob)
+        if mapped is None:
+            builder.add_object_img(blob_bytes(blob))
+            continue
+        keep.append(mapped.memory)
+        for symbol, address in mapped.addresses.items():
+            builder.import_symbol(symbol, address)
     for symbol in symbols:
         builder.export_symbol(symbol)
     jit = llvm.create_lljit_compiler(machine, use_jit_link=True, suppress_errors=True)
@@ -83,43 +94,54 @@ def load_objects(objects: Iterable[bytes | Path]) -> ObjectLibrary:
         tracker = builder.link(jit, f"crtexport.{next(_names)}")
     except RuntimeError as error:
         raise CrtExportError(f"the objects can't be linked here: {error}") from error
-    return ObjectLibrary({symbol: tracker[symbol] for symbol in symbols}, (tracker, jit))
+    return ObjectLibrary({symbol: tracker[symbol] for symbol in symbols}, (tracker, jit, keep))
 
 
-def _symbols(images: Sequence[bytes]) -> list[str]:
+def _symbols(blobs: Sequence[Blob]) -> list[str]:
     """What the objects define, if they are for this computer and nothing is missing."""
     defined: list[str] = []
+    hidden: set[str] = set()
     undefined: set[str] = set()
-    for position, image in enumerate(images):
-        facts = object_facts(f"object {position}", image)
+    for position, blob in enumerate(blobs):
+        facts = object_facts(f"object {position}", blob)
         if facts.machine != _MACHINES.get(platform.machine()) or facts.bits != _POINTER_BITS:
             raise CrtExportError(
                 f"the object is for another processor ({facts.machine}), it can't run here",
                 hint="export for --board host, or with --emit c: sources of any board run here",
             )
         defined += facts.defined
+        hidden |= set(facts.hidden)
         undefined |= set(facts.undefined)
     process = ctypes.CDLL(None)
-    missing = sorted(s for s in undefined.difference(defined) if not hasattr(process, s))
+    needed = undefined.difference(defined, hidden)
+    missing = sorted(symbol for symbol in needed if not hasattr(process, symbol))
     if missing:
         raise CrtExportError(f"the objects need symbols that nothing has: {', '.join(missing)}")
     return defined
 
 
 def build_shared(
-    sources: Sequence[Path], include_dirs: Sequence[Path] = (), cflags: Sequence[str] = ()
+    sources: Sequence[Path], include_dirs: Sequence[Path] = (), cflags: Sequence[str] = (),
+    constants: Iterable[Blob] = (),
 ) -> SharedLibrary:
     """Compiles C ``sources`` with the host's compiler and loads them.
 
-    The compiler is ``$CC``, else cc, gcc or clang. Raises ToolMissingError when there is none,
-    RunFailedError with its messages when it refuses the sources.
+    ``constants``: objects of any processor with constants that the sources find by tables of their
+    addresses; they stay where they are. The compiler is ``$CC``, else cc, gcc or clang. Raises
+    ToolMissingError when there is none, RunFailedError with its messages when it refuses the
+    sources.
     """
     compiler = _compiler()
+    mapped = [_constants_only(blob) for blob in constants]
+    tables = {name: symbols for part in mapped for name, symbols in part.tables.items()}
     with tempfile.TemporaryDirectory(prefix="crtexport-") as folder:
-        result = Path(folder) / "model.so"
+        result, stand_in = Path(folder) / "model.so", Path(folder) / "tables.c"
+        stand_in.write_text("".join(
+            f"const void *{name}[{len(symbols)}];\n" for name, symbols in tables.items()
+        ))
         command = [
             compiler, *_CFLAGS, *cflags, *(f"-I{path}" for path in include_dirs),
-            *map(str, sources), "-o", str(result),
+            *map(str, sources), *([str(stand_in)] if tables else []), "-o", str(result),
         ]
         done = subprocess.run(command, capture_output=True, check=False)
         if done.returncode:
@@ -129,9 +151,21 @@ def build_shared(
                 location=compiler,
             )
         try:
-            return SharedLibrary(ctypes.CDLL(str(result)))
+            library = ctypes.CDLL(str(result))
         except OSError as error:
             raise RunFailedError(f"the compiled sources can't be loaded: {error}") from error
+    addresses = {name: at for part in mapped for name, at in part.addresses.items()}
+    for name, symbols in tables.items():
+        table = (ctypes.c_void_p * len(symbols)).in_dll(library, name)
+        table[:] = [addresses[symbol] for symbol in symbols]
+    return SharedLibrary(library, tuple(part.memory for part in mapped))
+
+
+def _constants_only(blob: Blob) -> Mapped:
+    mapped = map_constants(blob)
+    if mapped is None:
+        raise CrtExportError("an object beside C sources holds more than constants")
+    return mapped
 
 
 def _compiler() -> str:

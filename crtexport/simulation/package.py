@@ -80,18 +80,20 @@ def _interface(package: Package, tensor: PackageTensor) -> Interface:
 
 def _library(package: Package) -> Library:
     sources, objects = package.sources, package.objects
-    if bool(sources) == bool(objects):
-        found = "both C sources and objects" if sources else "neither C sources nor objects"
-        raise CrtExportError(f"the package has {found}", location=str(package.path))
-    if objects:
-        try:
-            return load_objects(objects.values())
-        except CrtExportError as error:
-            raise error.within(str(package.path)) from error
-    with tempfile.TemporaryDirectory(prefix="crtexport-") as name:
-        folder = Path(name)
-        package.extract(folder)
-        return build_shared(
-            [folder / layout.source(source) for source in sources],
-            [folder / layout.INCLUDE_DIR, folder / layout.RUNTIME_INCLUDE_DIR],
+    if not sources and not objects:
+        raise CrtExportError(
+            "the package has neither C sources nor objects", location=str(package.path)
         )
+    try:
+        if not sources:
+            return load_objects(objects.values())
+        with tempfile.TemporaryDirectory(prefix="crtexport-") as name:
+            folder = Path(name)
+            package.extract(folder, besides=layout.OBJECT_DIR)
+            return build_shared(
+                [folder / layout.source(source) for source in sources],
+                [folder / layout.INCLUDE_DIR, folder / layout.RUNTIME_INCLUDE_DIR],
+                constants=objects.values(),
+            )
+    except CrtExportError as error:
+        raise error.within(str(package.path)) from error

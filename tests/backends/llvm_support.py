@@ -26,10 +26,12 @@ from crtexport.artifact.model import (
     ScalarArg,
     WorkspaceArg,
 )
+from crtexport.backends.constants import Placement, constants_module, constants_object
 from crtexport.backends.llvm_compile import compile_modules
 from crtexport.backends.llvm_kernel import print_kernel
 from crtexport.backends.llvm_module import emit_llvm
 from crtexport.backends.llvm_types import ModuleText, literal, value_type
+from crtexport.backends.modules import Module
 from crtexport.ir.types import ConstantRef, DType, TensorType
 from crtexport.kernels.build import KernelBuilder, add, cast, clamp, const, load, mul, shr
 from crtexport.kernels.ir import Const, Kernel, Scalar
@@ -171,11 +173,25 @@ def model_outputs(x: Array) -> list[Array]:
     return [values.reshape(1, -1), real.astype(np.float16)]
 
 
+def objects_of(
+    artifact: Artifact, target: Target, optimize: str = "balanced"
+) -> dict[str, bytes]:
+    """All objects of a model: its code, and its constants."""
+    made = compile_modules(emit_llvm(artifact, target, optimize), target, optimize)
+    constants = constants_of(artifact, target)
+    return made | {f"{module.name}.o": content for module, content in constants.items()}
+
+
+def constants_of(artifact: Artifact, target: Target) -> dict[Module, bytes]:
+    """The object of a model's constants, if it has any."""
+    made = constants_object(artifact, target, Placement())
+    return {} if made is None else {constants_module(artifact): made.read()}
+
+
 @cache
 def objects(target: str, optimize: str = "balanced") -> dict[str, bytes]:
     """The objects of :func:`model`."""
-    chosen = TARGETS[target]
-    return compile_modules(emit_llvm(model(), chosen, optimize), chosen, optimize)
+    return objects_of(model(), TARGETS[target], optimize)
 
 
 def elf(data: bytes) -> ELFFile:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import dataclasses
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -26,7 +27,6 @@ from crtexport.artifact.model import (
     WorkspaceArg,
 )
 from crtexport.artifact.model import Call as CallStep
-from crtexport.backends import c_source
 from crtexport.backends.c_source import emit_c
 from crtexport.errors import CrtExportError
 from crtexport.ir.types import ConstantRef, DType, TensorType
@@ -406,13 +406,15 @@ def test_contradictions_are_refused(artifact: Artifact, problem: str) -> None:
         emit_c(artifact)
 
 
-def test_constants_that_would_be_absurd_as_text_are_refused(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(c_source, "MAX_CONSTANTS", 40)
-    with pytest.raises(CrtExportError, match="more than the 40") as caught:
-        emit_c(network())
-    assert "--emit llvm" in str(caught.value)
+def test_linked_constants_are_found_by_a_table_only() -> None:
+    text = emit_c(network(), linked=True)["demo_lib0.c"]
+    constants = network().reached_constants
+    assert f"extern const void *const tvmgen_demo_constant_table[{len(constants)}];" in text
+    assert not re.search(r"^static const .*= \{$", text, re.MULTILINE)
+    for index, constant in enumerate(constants):
+        assert f"{index}: " in text
+        assert f"{constant.symbol}[{constant.count}]" in text  # in the comment of the table
+        assert f"tvmgen_demo_constant_table[{index}]" in text
 
 
 def test_what_no_call_reaches_is_not_printed() -> None:

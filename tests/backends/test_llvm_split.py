@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from elftools.elf.elffile import ELFFile
 
-from crtexport.artifact.model import Artifact, Function
+from crtexport.artifact.model import Artifact, ConstantArg, Function
 from crtexport.backends.llvm_compile import Compiler, compile_modules
 from crtexport.backends.llvm_module import llvm_modules
 from crtexport.backends.llvm_split import partition
@@ -24,6 +24,7 @@ from tests.backends.llvm_support import (
     GCC,
     HOST,
     TARGETS,
+    constants_of,
     dense,
     elf,
     model,
@@ -50,6 +51,13 @@ def split_objects(target: str, split: Split) -> dict[Module, bytes]:
     return Compiler(TARGETS[target], "balanced", split=split).compile(model())
 
 
+def linkable(artifact: Artifact, target: str, split: Split) -> dict[Module, bytes]:
+    """Code and constants."""
+    chosen = TARGETS[target]
+    code = Compiler(chosen, "size", split=split).compile(artifact)
+    return code | constants_of(artifact, chosen)
+
+
 def named(prefix: str) -> Artifact:
     """The small model under another name, with kernels and constants called after it."""
     artifact = model(module=prefix)
@@ -60,7 +68,14 @@ def named(prefix: str) -> Artifact:
     return replace(
         artifact,
         functions=tuple(replace(f, symbol=renamed(f.symbol)) for f in artifact.functions),
-        calls=tuple(replace(c, symbol=renamed(c.symbol)) for c in artifact.calls),
+        constants=tuple(replace(c, symbol=renamed(c.symbol)) for c in artifact.constants),
+        calls=tuple(
+            replace(c, symbol=renamed(c.symbol), args=tuple(
+                replace(arg, symbol=renamed(arg.symbol)) if isinstance(arg, ConstantArg) else arg
+                for arg in c.args
+            ))
+            for c in artifact.calls
+        ),
         registry=(), system_lib=False,
     )
 
@@ -98,7 +113,8 @@ def test_an_unknown_way_to_split_is_refused() -> None:
 
 @pytest.mark.parametrize("split", SPLITS)
 def test_the_result_is_the_same_however_a_model_is_split(split: Split) -> None:
-    library = load_objects(split_objects("host", split).values())
+    objects = split_objects("host", split) | constants_of(model(), HOST)
+    library = load_objects(objects.values())
     x = model_input()
     results = Simulation.of_artifact(model(), library).run([x])
     for found, expected in zip(results, model_outputs(x), strict=True):
@@ -133,7 +149,7 @@ def defined(content: bytes) -> list[tuple[str, str, str]]:
 def test_every_function_and_constant_has_a_section_of_its_own(target: str, split: Split) -> None:
     found = [
         (module.name, section)
-        for module, content in split_objects(target, split).items()
+        for module, content in linkable(model(), target, split).items()
         for _, _, section in defined(content)
     ]
     assert len(found) == len(set(found))
@@ -170,10 +186,9 @@ void _start(void) { void *in[] = {x}, *out[] = {y, z}; while (1) tvmgen_a_run(in
 def test_firmware_carries_only_the_model_that_it_uses(
     target: str, split: Split, tmp_path: Path
 ) -> None:
-    compiler = Compiler(TARGETS[target], "size", split=split)
     files: dict[str, list[Path]] = {"a": [], "b": []}
     for name, paths in files.items():
-        for module, content in compiler.compile(named(name)).items():
+        for module, content in linkable(named(name), target, split).items():
             paths.append(tmp_path / f"{module.name}.o")
             paths[-1].write_bytes(content)
     (tmp_path / "app.c").write_text(APP)

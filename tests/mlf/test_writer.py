@@ -151,7 +151,7 @@ def test_objects_are_streamed_from_files(tmp_path: Path) -> None:
         contents(sources={}, objects={"digits_lib0.o": stored}, info=info(emit="llvm")),
     )
     package = open_package(tmp_path / "p.tar")
-    assert package.objects == {"digits_lib0.o": stored.read_bytes()}
+    assert package.objects["digits_lib0.o"].read() == stored.read_bytes()
 
 
 @pytest.mark.parametrize(

@@ -229,7 +229,7 @@ def test_state_is_in_bss_and_nothing_else_is_writable(board: str, tmp_path: Path
     package = open_package(exported(NETWORKS["delay_line"](), tmp_path, "llvm", "static", board))
     writable: dict[str, int] = {}
     for content in package.objects.values():
-        for section in ELFFile(io.BytesIO(content)).iter_sections():
+        for section in ELFFile(io.BytesIO(content.read())).iter_sections():
             if section["sh_flags"] & SH_FLAGS.SHF_WRITE and section["sh_size"]:
                 writable[section.name] = section["sh_type"]
     assert ".bss.tvmgen_model.state" in writable

@@ -14,10 +14,9 @@ import numpy as np
 import numpy.typing as npt
 
 from crtexport import pipeline
-from crtexport.backends.llvm_compile import compile_modules
-from crtexport.backends.llvm_module import emit_llvm
 from crtexport.simulation.library import load_objects
 from crtexport.simulation.simulation import Simulation
+from tests.backends.llvm_support import objects_of
 from tests.reference.digits import FOLDER, Digits, as_tflite
 from tests.support import require_module
 from tests.tflite_builder import run_reference
@@ -64,8 +63,7 @@ def exported() -> Simulation:
     require_module("llvmlite")
     board = pipeline.resolve_board("host")
     prepared = pipeline.prepare(pipeline.load(FOLDER / "model.json"), board)
-    texts = emit_llvm(prepared.artifact, board.target, "balanced")
-    objects = compile_modules(texts, board.target, "balanced", jobs=1)
+    objects = objects_of(prepared.artifact, board.target)
     return Simulation.of_artifact(prepared.artifact, load_objects(objects.values()))
 
 

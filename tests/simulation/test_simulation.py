@@ -13,8 +13,6 @@ from crtexport.artifact.model import Artifact
 from crtexport.artifact.undefined import UNDEFINED_ALLOWED
 from crtexport.backends.c_header import emit_header
 from crtexport.backends.c_source import emit_c
-from crtexport.backends.llvm_compile import compile_modules
-from crtexport.backends.llvm_module import emit_llvm
 from crtexport.errors import CrtExportError, RunFailedError, ToolMissingError
 from crtexport.mlf.contents import PackageContents, PackageInfo
 from crtexport.mlf.reader import Package, open_package
@@ -33,6 +31,7 @@ from tests.backends.llvm_support import (
     model_input,
     model_outputs,
     objects,
+    objects_of,
 )
 
 RUNTIME = templates_dir() / "runtime" / "include"
@@ -41,9 +40,7 @@ RUNTIME = templates_dir() / "runtime" / "include"
 def _package(
     path: Path, artifact: Artifact, *, emit: str = "llvm", target: Target = HOST
 ) -> Package:
-    made = {} if emit == "c" else compile_modules(
-        emit_llvm(artifact, target, "balanced"), target, "balanced"
-    )
+    made = {} if emit == "c" else objects_of(artifact, target)
     info: PackageInfo = {"emit": "c" if emit == "c" else "llvm", "undefined": UNDEFINED_ALLOWED}
     write_package(path, PackageContents(
         artifact=artifact, target=target, board={"name": "host"}, info=info,
