@@ -32,7 +32,7 @@ from crtexport.ir.types import Rounding
 from crtexport.kernels import text as kernel_text
 from crtexport.kernels.inplace import InPlaceFacts
 from crtexport.kernels.proof import ReplayProof
-from crtexport.kernels.registry import Context, Lowered
+from crtexport.kernels.step import Remembered
 from crtexport.mlf.contents import PackageContents, PackageInfo, plan_data
 from crtexport.mlf.objects import object_facts
 from crtexport.mlf.writer import Progress as Written
@@ -115,9 +115,7 @@ def prepare(
     simplified = result.graph
     level = optimize or board.optimize
 
-    def kernel_of(context: Context) -> Lowered:
-        return schedules.lower(context, board.target, level)
-
+    kernel_of = Remembered(lambda context: schedules.lower(context, board.target, level))
     say("plan memory")
     planned = plan.plan(
         simplified, facts=InPlaceFacts(kernel_of), io_in_workspace=io == "workspace"

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import groupby
 
 import numpy as np
 
@@ -55,14 +56,17 @@ class InPlaceFacts:
 
 def kernel_facts(lowered: Lowered) -> Facts:
     """What ``lowered`` allows its outputs and inputs."""
-    kernel = lowered.kernel
-    reverse = backwards(kernel)
     return Facts(
-        forward=_freedoms(lowered, kernel),
-        backward=None if reverse is None else _freedoms(lowered, reverse),
+        forward=_freedoms(lowered, lowered.kernel),
+        reversed=lambda: _reversed(lowered),
         moves=_moves(lowered),
         scratch=lowered.scratch,
     )
+
+
+def _reversed(lowered: Lowered) -> dict[tuple[int, int], Freedom] | None:
+    reverse = backwards(lowered.kernel)
+    return None if reverse is None else _freedoms(lowered, reverse)
 
 
 @dataclass(frozen=True)
@@ -113,19 +117,34 @@ class _Timing:
     def freedom(self, output: _Side, source: _Side) -> Freedom:
         """Where the output may begin, relative to the input."""
         before, after = math.inf, -math.inf
-        reads = [a for a in self.accesses if not a.stores and a.buffer.name in source.names]
-        for store in self.accesses:
-            if not store.stores or store.buffer.name not in output.names:
-                continue
-            for read in reads:
-                low, high = self._pair(store, read)
-                before, after = min(before, low), max(after, high)
+        relevant = [
+            a for a in self.accesses if a.buffer.name in (output if a.stores else source).names
+        ]
+        # Neighbours in the same loops have the same relation to all others.
+        groups = [
+            list(group)
+            for _, group in groupby(relevant, key=lambda a: (a.stores, a.loops, a.buffer.dtype))
+        ]
+        for stores in groups:
+            for reads in groups:
+                if stores[0].stores and not reads[0].stores:
+                    low, high = self._pair(stores, reads)
+                    before, after = min(before, low), max(after, high)
         if before >= after - 1:
             return Freedom(0, 0)
         return Freedom(int(max(before, -output.nbytes)), int(min(after, source.nbytes)))
 
-    def _pair(self, store: Access, read: Access) -> tuple[float, float]:
-        """(largest distance behind, smallest distance ahead) that this store allows this load."""
+    def _hull(self, grid: Grid, group: list[Access]) -> Bounds:
+        """What the accesses of a group touch together."""
+        bounds = [self._bounds(grid, access) for access in group]
+        low, high = bounds[0]
+        for other_low, other_high in bounds[1:]:
+            low, high = np.minimum(low, other_low), np.maximum(high, other_high)
+        return low, high
+
+    def _pair(self, stores: list[Access], reads: list[Access]) -> tuple[float, float]:
+        """(largest distance behind, smallest distance ahead) that stores allow to loads."""
+        store, read = stores[0], reads[0]
         common = 0
         for mine, other in zip(store.loops, read.loops, strict=False):
             if mine != other or mine[1] is None:
@@ -133,7 +152,7 @@ class _Timing:
             common += 1
         grid = _limited(store.loops[:common])
         whole = len(grid) == common and not _shared_further(store, read, common)
-        written, reading = self._bounds(grid, store), self._bounds(grid, read)
+        written, reading = self._hull(grid, stores), self._hull(grid, reads)
         # Whether, in one iteration of the grid, all is read before anything is written.
         first = whole and read.number < store.number
         unread = _suffix(reading[0], np.minimum, math.inf, first)

@@ -15,6 +15,21 @@ LowerNode = Callable[[Context], Lowered]
 """Makes the kernel of a node, as it should run on a target."""
 
 
+class Remembered:
+    """A LowerNode that makes the kernel of each node, sharing the same bytes, once."""
+
+    def __init__(self, lower_node: LowerNode) -> None:
+        self._lower = lower_node
+        self._made: dict[tuple[int, int, tuple[tuple[int, int], ...]], tuple[Context, Lowered]] = {}
+
+    def __call__(self, context: Context) -> Lowered:
+        key = (id(context.graph), id(context.node), context.in_place)
+        if key not in self._made:
+            # Kept with its context, so that nothing else gets the same id.
+            self._made[key] = context, self._lower(context)
+        return self._made[key][1]
+
+
 def lower_step(graph: Graph, step: Step, lower_node: LowerNode = lower) -> Lowered:
     """What runs for ``step``. Raises CrtExportError naming the node when no kernel takes it."""
     context = Context(graph, graph.nodes[step.node], step.in_place)

@@ -83,6 +83,7 @@ class _Solver:
             sorted(everything, key=lambda i: (-self.sizes[i], self.times[i], i)),
             sorted(everything, key=lambda i: (self.times[i], -self.sizes[i], i)),
             sorted(everything, key=lambda i: (-self.times[i], -self.sizes[i], i)),
+            sorted(everything, key=lambda i: (-self._crowd(i), -self.sizes[i], i)),
         ]
         for number, first in enumerate(orders):
             order = first
@@ -97,6 +98,11 @@ class _Solver:
                 offsets = self._in_order(order)
                 if extent(self.sizes, offsets) < self.least:
                     self._keep(offsets)
+
+    def _crowd(self, block: int) -> int:
+        """Bytes of a block and of all that it must keep clear of."""
+        others = {other for other, _, _ in self.near[block]}
+        return self.sizes[block] + sum(self.sizes[other] for other in others)
 
     def _keep(self, offsets: Sequence[int]) -> None:
         self.best = tuple(offsets)

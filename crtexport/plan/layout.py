@@ -249,8 +249,8 @@ class Layout:
         for (source, output), places in pairs.items():
             apart = Freedom(-self.size(output), self.size(source))
             forward = _all_of([facts.forward.get(p, apart) for p in places])
-            backward = facts.backward
-            if self.directions > 1 and len(pairs) == 1 and backward is not None:
+            backward = facts.backward if self.directions > 1 and len(pairs) == 1 else None
+            if backward is not None:
                 other = _all_of([backward.get(p, apart) for p in places])
                 forward = Freedom(
                     max(forward.before, other.before), min(forward.after, other.after)

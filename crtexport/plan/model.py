@@ -5,6 +5,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from crtexport.ir.graph import Graph
 
@@ -113,19 +114,27 @@ class Move:
     nbytes: int
 
 
+Freedoms = Mapping[tuple[int, int], Freedom]
+
+
 @dataclass(frozen=True)
 class Facts:
     """What the kernel of one node allows, by (output position, input position).
 
-    ``backward`` holds for the kernel with its outer loops reversed; None where it can't be.
-    ``moves`` is all that the node does, if it does nothing but copying; None otherwise.
-    ``scratch``: bytes of workspace that it needs while it runs, besides its tensors.
+    ``reversed``, asked only where it matters, holds for the kernel with its outer loops reversed;
+    None where it can't be. ``moves`` is all that the node does, if it does nothing but copying;
+    None otherwise. ``scratch``: bytes of workspace that it needs while it runs, beside its tensors.
     """
 
-    forward: Mapping[tuple[int, int], Freedom] = field(default_factory=dict)
-    backward: Mapping[tuple[int, int], Freedom] | None = None
+    forward: Freedoms = field(default_factory=dict)
+    reversed: Callable[[], Freedoms | None] | None = None
     moves: tuple[Move, ...] | None = None
     scratch: int = 0
+
+    @cached_property
+    def backward(self) -> Freedoms | None:
+        """What ``reversed`` says."""
+        return None if self.reversed is None else self.reversed()
 
 
 KernelFacts = Callable[[Graph, int], Facts]

@@ -6,6 +6,7 @@ copy; orders and views are tried, and the plan with the smallest workspace count
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from crtexport.ir.graph import Graph, Node
@@ -37,16 +38,32 @@ def plan(
     _check_outputs(graph)
     known = _known(graph, facts)
     best: Plan | None = None
-    for layout in _layouts(graph, known, io_in_workspace, alignment):
+    for directions in (1, 2):
         # Kernels that run backwards are more code: they must be worth it.
-        worth = 1 if layout.directions == 1 else 1 - _WORTH_BACKWARD
-        worst = peak(layout)
-        if best is not None and worst.lower_bound >= best.workspace_size * worth:
-            continue
-        found = _planned(layout, known, worst)
-        if best is None or found.workspace_size < best.workspace_size * worth:
-            best = found
+        worth = 1 if directions == 1 else 1 - _WORTH_BACKWARD
+        if best is not None and _largest(graph, best) >= best.workspace_size * worth:
+            break
+        for layout in _layouts(graph, known, io_in_workspace, alignment, directions):
+            worst = peak(layout)
+            if best is not None and worst.lower_bound >= best.workspace_size * worth:
+                continue
+            found = _planned(layout, known, worst)
+            if best is None or found.workspace_size < best.workspace_size * worth:
+                best = found
     return best if best is not None else Plan((), (), 0, alignment, io_in_workspace)
+
+
+def _largest(graph: Graph, plan: Plan) -> int:
+    """Bytes of the largest tensor that lies in the workspace and in no buffer of the caller's."""
+    outputs = max((graph.type(t).nbytes for t in graph.outputs), default=0)
+    return max(
+        (
+            graph.type(tensor).nbytes for tensor, home in enumerate(plan.placements)
+            if home is not None and home.space is Space.WORKSPACE
+            and (plan.io_in_workspace or graph.type(tensor).nbytes > outputs)
+        ),
+        default=0,
+    )
 
 
 def _known(graph: Graph, facts: KernelFacts | None) -> dict[int, Facts]:
@@ -61,20 +78,20 @@ def _check_outputs(graph: Graph) -> None:
 
 
 def _layouts(
-    graph: Graph, facts: dict[int, Facts], io_in_workspace: bool, alignment: int
-) -> list[Layout]:
+    graph: Graph, facts: dict[int, Facts], io_in_workspace: bool, alignment: int, directions: int
+) -> Iterator[Layout]:
     """What is worth trying: two orders, with and without views beyond those of reshapes."""
     given = tuple(range(len(graph.nodes)))
+    if directions == 1:
+        facts = {number: replace(known, reversed=None) for number, known in facts.items()}
     orders = dict.fromkeys((execution_order(graph, facts, io_counts=io_in_workspace), given))
     copying = any(
         facts.get(n, NO_FACTS).moves is not None and not isinstance(node.op, Reshape)
         for n, node in enumerate(graph.nodes)
     )
-    return [
-        Layout(graph, order, facts, io_in_workspace, parts, alignment, directions)
-        for directions in (1, 2) for order in orders
-        for parts in ((True, False) if copying else (True,))
-    ]
+    for order in orders:
+        for parts in (True, False) if copying else (True,):
+            yield Layout(graph, order, facts, io_in_workspace, parts, alignment, directions)
 
 
 @dataclass(frozen=True)
