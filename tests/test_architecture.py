@@ -34,6 +34,7 @@ LAYERS: tuple[set[str], ...] = (
     {"plan"},
     {"kernels"},
     {"schedules"},
+    {"devices"},
     {"artifact"},
     {"backends"},
     {"mlf"},

@@ -1,0 +1,186 @@
+"""Device images: a program of an accelerator behind a header that tells all about it.
+
+``templates/devices/crt_image.h`` has the layout and reads it on the device; compressed images are
+inflated there when the device is opened. Here they are written, and read back for tools.
+"""
+
+from __future__ import annotations
+
+import enum
+import mmap
+import struct
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import google_crc32c
+import lz4.block
+
+from crtexport.errors import CrtExportError
+
+_HEADER = struct.Struct("<4sHHIIIIII")
+HEADER_SIZE = _HEADER.size
+_MAGIC = b"CRTI"
+_VERSION = 1
+_CHUNK = 1 << 20
+MAX_SIZE = (1 << 31) - 1
+"""Bytes of a program: more is in no microcontroller."""
+
+Bytes = bytes | memoryview | mmap.mmap
+
+
+class Method(enum.Enum):
+    """How the program is stored; the value is the number in the header."""
+
+    STORED = 0
+    LZ4 = 1
+    ZLIB = 2
+
+
+@dataclass(frozen=True)
+class ImageHeader:
+    """Sizes in bytes, checksums CRC-32C of the program and of what follows the header."""
+
+    method: Method
+    original_size: int
+    stored_size: int
+    original_crc: int
+    stored_crc: int
+    align: int = 16
+
+    def pack(self) -> bytes:
+        """The 32 bytes before the stored bytes."""
+        head = _HEADER.pack(
+            _MAGIC, _VERSION, self.method.value, self.original_size, self.stored_size,
+            self.original_crc, self.stored_crc, self.align, 0,
+        )[:-4]
+        return head + struct.pack("<I", _crc(head))
+
+    @staticmethod
+    def unpack(data: Bytes, where: str = "") -> ImageHeader:
+        """The header at the beginning of ``data``. Raises CrtExportError for anything else."""
+        head = bytes(data[:HEADER_SIZE])
+        if len(head) < HEADER_SIZE or head[:4] != _MAGIC:
+            raise CrtExportError("this is no device image", location=where)
+        _, version, method, original, stored, original_crc, stored_crc, align, crc = (
+            _HEADER.unpack(head)
+        )
+        if crc != _crc(head[:-4]):
+            raise CrtExportError("the image's header is damaged", location=where)
+        try:
+            known = Method(method)
+        except ValueError:
+            known = None
+        if version != _VERSION or known is None:
+            raise CrtExportError(
+                f"version {version} or method {method} of this image is unknown",
+                location=where,
+            )
+        return ImageHeader(known, original, stored, original_crc, stored_crc, align)
+
+
+@contextmanager
+def mapped(path: Path) -> Iterator[memoryview]:
+    """The bytes of a file without reading them. Raises CrtExportError where that can't be."""
+    try:
+        with path.open("rb") as stream:
+            if path.stat().st_size == 0:
+                yield memoryview(b"")
+                return
+            with mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as whole:
+                view = memoryview(whole)
+                try:
+                    yield view
+                finally:
+                    view.release()
+    except OSError as error:
+        raise CrtExportError(
+            f"the image can't be read: {error.strerror}", location=str(path)
+        ) from error
+
+
+def encode(program: Bytes, method: Method, *, align: int = 16, where: str = "") -> bytes:
+    """A device image of ``program``.
+
+    ``align`` is what the device asks of the program's address, a power of two up to 4096; ``where``
+    is for errors. Raises CrtExportError for programs that no image can hold.
+    """
+    if len(program) > MAX_SIZE:
+        raise CrtExportError(
+            f"a program of {len(program)} bytes is too large for an image, which takes {MAX_SIZE}",
+            location=where,
+        )
+    if align < 1 or align > 4096 or align & (align - 1):
+        raise CrtExportError(
+            f"{align} is no alignment: it must be a power of two up to 4096",
+            location=where,
+        )
+    stored = _compress(program, method)
+    header = ImageHeader(
+        method, len(program), len(stored), _crc(program), _crc(stored), align
+    )
+    return header.pack() + bytes(stored)
+
+
+def smallest(program: Bytes, *, align: int = 16, where: str = "") -> bytes:
+    """The image that takes the least bytes; stored where compression gains nothing."""
+    images = [encode(program, method, align=align, where=where) for method in Method]
+    return min(images, key=len)
+
+
+def decode(image: Bytes, where: str = "") -> bytes:
+    """The program in an image. Raises CrtExportError for one that is damaged or cut off."""
+    header = ImageHeader.unpack(image, where)
+    stored = memoryview(image)[HEADER_SIZE : HEADER_SIZE + header.stored_size]
+    if len(stored) != header.stored_size or _crc(stored) != header.stored_crc:
+        raise CrtExportError("the image is damaged or cut off", location=where)
+    try:
+        program = _decompress(stored, header)
+    except (zlib.error, lz4.block.LZ4BlockError) as error:
+        raise CrtExportError(f"the image is damaged: {error}", location=where) from error
+    if len(program) != header.original_size or _crc(program) != header.original_crc:
+        raise CrtExportError("the image holds another program than it says",
+                             location=where)
+    return program
+
+
+def _compress(program: Bytes, method: Method) -> Bytes:
+    match method:
+        case Method.STORED:
+            return program
+        case Method.LZ4:
+            packed: bytes = lz4.block.compress(
+                program, mode="high_compression", compression=12, store_size=False
+            )
+            return packed
+        case Method.ZLIB:
+            packer = zlib.compressobj(9)
+            view = memoryview(program)
+            pieces = [
+                packer.compress(view[at : at + _CHUNK]) for at in range(0, len(view), _CHUNK)
+            ]
+            return b"".join([*pieces, packer.flush()])
+
+
+def _decompress(stored: memoryview, header: ImageHeader) -> bytes:
+    match header.method:
+        case Method.STORED:
+            return bytes(stored)
+        case Method.LZ4:
+            unpacked: bytes = lz4.block.decompress(
+                stored, uncompressed_size=header.original_size
+            )
+            return unpacked
+        case Method.ZLIB:
+            # One byte more than there should be tells a program that is too long.
+            return zlib.decompressobj().decompress(stored, header.original_size + 1)
+
+
+def _crc(data: Bytes) -> int:
+    crc = 0
+    view = memoryview(data)
+    for at in range(0, len(view), _CHUNK):
+        crc = google_crc32c.extend(crc, bytes(view[at : at + _CHUNK]))
+    return int(crc)

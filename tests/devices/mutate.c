@@ -1,0 +1,90 @@
+/* mutate <images> <seed> <file>...: opens so many mutated images; sanitizers watch. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "crt_image.h"
+
+static uint64_t state;
+
+static uint32_t next(uint32_t below)
+{
+    state ^= state << 13;
+    state ^= state >> 7;
+    state ^= state << 17;
+    return (uint32_t)(state >> 32) % below;
+}
+
+static void put(uint8_t *at, uint32_t value)
+{
+    for (int i = 0; i < 4; i++) {
+        at[i] = (uint8_t)(value >> 8 * i);
+    }
+}
+
+/* Heap blocks of exactly the sizes in use, so that every step outside is seen. */
+static int32_t open_one(const uint8_t *image, size_t size)
+{
+    uint8_t *copy = malloc(size + !size);
+    struct crt_image_info info;
+    const void *program = NULL;
+    uint8_t *buffer;
+    size_t room;
+    int32_t status;
+
+    memcpy(copy, image, size);
+    room = crt_image_info(copy, size, &info) == 0 && info.original_size < 1u << 20
+        ? info.original_size : 64u;
+    room -= room && next(16) == 0; /* sometimes too small */
+    buffer = malloc(room + !room);
+    status = crt_image_open(copy, size, buffer, room, &program);
+    if ((status == 0) != (program != NULL)) {
+        abort();
+    }
+    free(buffer);
+    free(copy);
+    return status;
+}
+
+int main(int argc, char **argv)
+{
+    unsigned long counts[6] = {0};
+    unsigned long images = strtoul(argv[1], NULL, 0);
+    static uint8_t original[1 << 20], mutated[1 << 20];
+
+    state = strtoull(argv[2], NULL, 0) * 2654435769u + 1u;
+    for (unsigned long i = 0; i < images; i++) {
+        FILE *file = fopen(argv[3 + i % (unsigned long)(argc - 3)], "rb");
+        size_t size = fread(original, 1, sizeof(original), file);
+        int32_t status;
+
+        fclose(file);
+        memcpy(mutated, original, size);
+        for (uint32_t edits = 1 + next(8); edits != 0; edits--) {
+            mutated[next((uint32_t)size)] = (uint8_t)next(256);
+        }
+        if (next(8) == 0) {
+            size = next((uint32_t)size + 1u);
+        }
+        /* Checksums made right, so that what is behind them is reached. */
+        if (size >= CRT_IMAGE_HEADER_SIZE && next(8) != 0) {
+            memcpy(mutated, original, 8);
+            mutated[6] = (uint8_t)next(3);
+            if (next(2)) {
+                put(mutated + 12, (uint32_t)(size - CRT_IMAGE_HEADER_SIZE));
+                put(mutated + 20, crt_image_crc32c(mutated + CRT_IMAGE_HEADER_SIZE,
+                                                   size - CRT_IMAGE_HEADER_SIZE));
+            }
+            if (next(4)) {
+                memcpy(mutated + 6, original + 6, 6);
+            }
+            put(mutated + 28, crt_image_crc32c(mutated, 28));
+        }
+        status = open_one(mutated, size);
+        counts[-status]++;
+    }
+    for (int i = 0; i < 6; i++) {
+        printf("%d %lu\n", -i, counts[i]);
+    }
+    return 0;
+}
