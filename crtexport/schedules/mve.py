@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from crtexport.ir.ops import Conv2D, DepthwiseConv2D, FullyConnected
+from crtexport.ir.ops import Add, Conv2D, DepthwiseConv2D, FullyConnected, Mul, Sub
 from crtexport.kernels.build import add, const, mul
 from crtexport.kernels.ir import Expr
 from crtexport.kernels.registry import Context, Lowered, Lowering
-from crtexport.schedules import mve_conv, mve_depthwise
+from crtexport.schedules import mve_conv, mve_depthwise, mve_elementwise
 from crtexport.schedules.mve_dense import MOST_ROWS, Product, Segment, cover
 from crtexport.schedules.mve_scale import Sums
 from crtexport.target import Target
@@ -29,6 +29,8 @@ def lower(context: Context) -> Lowered | None:
             return mve_depthwise.lower(context, op)
         case Conv2D():
             return _pointwise(context, op) or mve_conv.lower(context, op)
+        case Add() | Sub() | Mul():
+            return mve_elementwise.lower(context, op)
         case _:
             return None
 

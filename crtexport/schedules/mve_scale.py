@@ -14,9 +14,10 @@ import numpy.typing as npt
 from crtexport.ir.ops import Activation, Conv2D, DepthwiseConv2D, FullyConnected
 from crtexport.ir.scaling import activation_range
 from crtexport.ir.types import DType, Rounding
-from crtexport.kernels.build import add, call, const, i32, load_vector, mul
+from crtexport.kernels.build import KernelBuilder, add, call, const, i32, load_vector, mul
 from crtexport.kernels.ir import Expr, Scalar
 from crtexport.kernels.registry import Context, Lowering
+from crtexport.kernels.requantize import Multiplier
 from crtexport.kernels.sums import IntegerSums
 
 LANES = 4
@@ -28,6 +29,30 @@ BYTES = 16
 def vector(name: str, *args: Expr) -> Expr:
     """A call that gives four sums."""
     return call(f"mve_{name}", *args, type_=Scalar.I32X4)
+
+
+def scaled(
+    b: KernelBuilder, value: Expr, multiplier: Multiplier, *, signed: bool = True
+) -> Expr:
+    """``value`` times the one number that ``multiplier`` has. Unless ``signed``, negative results
+    may be rounded otherwise: nothing tells them apart later."""
+    (mantissa,), (shift,) = multiplier.mantissas, multiplier.shifts
+    if shift > 0:
+        value = vector("rshl_s32", value, vector("dup_s32", i32(shift)))
+    value = vector("qrdmulh_s32", value, vector("dup_s32", i32(mantissa)))
+    if shift < 0:
+        value = b.let("high", value)
+        if signed:
+            value = vector("add_s32", value, vector("sign_s32", value))
+        value = vector("rshl_s32", value, vector("dup_s32", i32(shift)))
+    return b.let("scaled", value)
+
+
+def clamped(b: KernelBuilder, value: Expr, zero: int, bounds: tuple[int, int]) -> Expr:
+    """``value`` plus the zero point, clamped."""
+    value = vector("add_s32", value, vector("dup_s32", i32(zero)))
+    value = vector("max_s32", value, vector("dup_s32", i32(bounds[0])))
+    return b.let("result", vector("min_s32", value, vector("dup_s32", i32(bounds[1]))))
 
 
 class Sums:
@@ -83,9 +108,7 @@ class Scaler:
     def __call__(self, acc: Expr, number: Expr) -> Expr:
         """The i32x4 of results for the sums ``acc`` of vector ``number`` (index)."""
         sums = self.sums
-        value = vector("add_s32", self._scaled(acc, number), vector("dup_s32", i32(sums.zero)))
-        value = vector("max_s32", value, vector("dup_s32", i32(sums.low)))
-        return self.b.let("result", vector("min_s32", value, vector("dup_s32", i32(sums.high))))
+        return clamped(self.b, self._scaled(acc, number), sums.zero, (sums.low, sums.high))
 
     def sixteen(self, accs: Sequence[Expr], first: Expr) -> Expr:
         """The i8x16 of results for the sums ``accs`` of four vectors from ``first`` on, whose lane

@@ -114,7 +114,7 @@ def layer(kind: str, integer: Any, seed: int) -> tuple[bytes, Array]:
     return content, n.rng.integers(-128, 128, shape).astype(np.int8)
 
 
-def run(graph: Graph, lowered: Lowered, value: Array) -> Array:
+def run(graph: Graph, lowered: Lowered, *values: Array) -> Array:
     (node,) = graph.nodes
     verify(lowered.kernel)
     type_ = graph.type(node.outputs[0])
@@ -125,7 +125,9 @@ def run(graph: Graph, lowered: Lowered, value: Array) -> Array:
             return output
         number = graph.required(node, arg.position)
         constant = graph.constant(number)
-        return value if constant is None else constant.array(graph.type(number))
+        if constant is not None:
+            return constant.array(graph.type(number))
+        return values[min(arg.position, len(values) - 1)]
 
     interp.run(lowered.kernel, [b.reshape(-1) for b in bound(lowered, tensor)])
     return output

@@ -64,24 +64,35 @@ def pointwise(n: Network, x: int, shape: tuple[int, ...]) -> int:
     return y
 
 
-KINDS = ("conv", "depthwise", "pointwise", "dense")
+KINDS = ("conv", "depthwise", "pointwise", "dense", "sum")
 
 
-def add_layer(n: Network, kind: str) -> tuple[tuple[int, ...], int, int]:
-    """(shape of the input, input, output) of one more layer."""
+def tensor(n: Network, shape: tuple[int, ...]) -> int:
+    """A tensor of any scale."""
+    return n.tensor(shape, 0.01 * n.integer(1, 20))
+
+
+def add_layer(n: Network, kind: str) -> tuple[tuple[int, ...], list[int], int]:
+    """(shape of the inputs, inputs, output) of one more layer."""
     integer = n.integer
+    if kind == "sum":
+        shape: tuple[int, ...] = (1, integer(1, 45))
+        inputs, y = [tensor(n, shape), tensor(n, shape)], tensor(n, shape)
+        op = ("ADD", "SUB", "MUL")[integer(0, 2)]
+        n.m.op(op, inputs, [y], activation=ACTIVATIONS[integer(0, 3)])
+        return shape, inputs, y
     if kind == "dense":
-        shape: tuple[int, ...] = (integer(1, 3), integer(1, 70))
+        shape = (integer(1, 3), integer(1, 70))
         x, units = n.tensor(shape), integer(1, 21)
         y = n.tensor((shape[0], units))
         n.m.op("FULLY_CONNECTED", [x, *n.weights((units, shape[1]), 0)[:1]], [y])
-        return shape, x, y
+        return shape, [x], y
     channels = (integer(1, 20), 8, 16, 32, integer(17, 37))[integer(0, 4)]
     shape = (integer(1, 2), integer(1, 7), integer(1, 7), channels)
     x = n.tensor(shape)
     if kind == "pointwise":
-        return shape, x, pointwise(n, x, shape)
-    return shape, x, window(n, x, shape, depthwise=kind == "depthwise")
+        return shape, [x], pointwise(n, x, shape)
+    return shape, [x], window(n, x, shape, depthwise=kind == "depthwise")
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -94,17 +105,18 @@ def test_a_vector_form_equals_the_plain_form(
     kind: str, tmp_path: Path, data: st.DataObject
 ) -> None:
     n = Network(lambda low, high: data.draw(st.integers(low, high)), data.draw(st.integers(0, 99)))
-    shape, x, y = add_layer(n, kind)
-    (tmp_path / "m.tflite").write_bytes(n.m.build([x], [y]))
+    shape, inputs, y = add_layer(n, kind)
+    (tmp_path / "m.tflite").write_bytes(n.m.build(inputs, [y]))
     graph = load(tmp_path / "m.tflite")
     context = Context(graph, graph.nodes[0])
     vectors = mve.lower(context)
     assert vectors is not None
     extreme = data.draw(st.booleans())
-    value = n.rng.choice([-128, 127], shape) if extreme else n.rng.integers(-128, 128, shape)
-    value = value.astype(np.int8)
+    size = (len(inputs), *shape)
+    values = n.rng.choice([-128, 127], size) if extreme else n.rng.integers(-128, 128, size)
+    values = values.astype(np.int8)
     np.testing.assert_array_equal(
-        run(graph, vectors, value), run(graph, families.lower(context), value)
+        run(graph, vectors, *values), run(graph, families.lower(context), *values)
     )
 
 
@@ -114,14 +126,15 @@ def many_layers(folder: Path, seed: int, count: int) -> tuple[Path, list[tuple[i
     n = Network(lambda low, high: int(rng.integers(low, high + 1)), seed)
     layers = [add_layer(n, KINDS[i % len(KINDS)]) for i in range(count)]
     path = folder / "m.tflite"
-    path.write_bytes(n.m.build([x for _, x, _ in layers], [y for _, _, y in layers]))
-    return path, [shape for shape, _, _ in layers]
+    inputs = [x for _, xs, _ in layers for x in xs]
+    path.write_bytes(n.m.build(inputs, [y for _, _, y in layers]))
+    return path, [shape for shape, xs, _ in layers for _ in xs]
 
 
 @pytest.mark.parametrize("where", ["c here", pytest.param("c", marks=pytest.mark.qemu),
                                    pytest.param("llvm", marks=pytest.mark.qemu)])
 def test_odd_layers_agree_as_code(where: str, tmp_path: Path) -> None:
-    path, shapes = many_layers(tmp_path, 11, 32)
+    path, shapes = many_layers(tmp_path, 11, 35)
     rng = np.random.default_rng(3)
     values = [rng.integers(-128, 128, (2, *shape)).astype(np.int8) for shape in shapes]
     package = tmp_path / "m.tar"
@@ -142,8 +155,8 @@ def test_odd_layers_agree_as_code(where: str, tmp_path: Path) -> None:
 
 def test_processors_without_vectors_get_none(tmp_path: Path) -> None:
     n = Network(lambda low, high: high, 1)
-    _, x, y = add_layer(n, "dense")
-    (tmp_path / "m.tflite").write_bytes(n.m.build([x], [y]))
+    _, inputs, y = add_layer(n, "dense")
+    (tmp_path / "m.tflite").write_bytes(n.m.build(inputs, [y]))
     graph = load(tmp_path / "m.tflite")
     context = Context(graph, graph.nodes[0])
     for board, vectors in (("mps3_an547", True), ("mps2_an386", False), ("host", False)):

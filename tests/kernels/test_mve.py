@@ -1,0 +1,214 @@
+"""Every vector instruction: its meaning, its C anywhere and on a Cortex-M55, its LLVM there."""
+
+from __future__ import annotations
+
+import ctypes
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+from crtexport.artifact.model import Artifact, Call, Function, InputArg, Interface, OutputArg
+from crtexport.backends.c_header import emit_header
+from crtexport.backends.c_source import emit_c
+from crtexport.backends.llvm_compile import compile_modules
+from crtexport.backends.llvm_module import emit_llvm
+from crtexport.firmware.board import load_board
+from crtexport.firmware.parts import FirmwareParts, TensorPart
+from crtexport.firmware.run import run
+from crtexport.ir.types import DType, TensorType
+from crtexport.kernels import interp
+from crtexport.kernels.build import KernelBuilder, add, call, const, load, load_vector, mul, sub
+from crtexport.kernels.intrinsics_mve import MVE
+from crtexport.kernels.ir import LANE_SOURCES, Buffer, Expr, Kernel, Scalar
+from crtexport.kernels.registry import SCALAR_OF
+from crtexport.kernels.verify import verify
+from crtexport.pipeline import runtime_headers
+from tests.backends.c_support import STRICT, run_tool, runtime_include, shared_library, write
+from tests.support import require
+
+Array = npt.NDArray[Any]
+
+COUNT = 24
+"""Vectors of each type that every instruction is tried on."""
+INPUTS = (DType.INT8, DType.UINT8, DType.INT16, DType.UINT16, DType.INT32, DType.INT32)
+OUTPUTS = (DType.INT8, DType.INT16, DType.INT32)
+SHIFTS = 5  # the input whose numbers are counts of places
+
+
+class Everything:
+    """A kernel that does everything there is to do with vectors of integers, once a vector."""
+
+    def __init__(self) -> None:
+        self.b = KernelBuilder("everything")
+        self.inputs = [
+            self.b.buffer(f"x{i}", SCALAR_OF[dtype], COUNT * 16) for i, dtype in enumerate(INPUTS)
+        ]
+        self.outputs = {
+            SCALAR_OF[dtype]: self.b.buffer(
+                f"y_{dtype.value}", SCALAR_OF[dtype], 1 << 14, writable=True
+            )
+            for dtype in OUTPUTS
+        }
+        self.used = dict.fromkeys(self.outputs, 0)
+
+    def source(self, dtype: Scalar) -> Buffer:
+        return next(b for b in self.inputs if b.dtype is dtype)
+
+    def store(self, value: Expr, v: Expr, element: Scalar, count: int) -> None:
+        """``count`` lanes into a place of their own."""
+        start = self.used[element]
+        at = add(mul(v, const(count)), const(start))
+        if value.type.is_vector:
+            self.b.store_vector(self.outputs[element], at, value, count)
+        else:
+            self.b.store(self.outputs[element], at, value)
+
+    def done(self, element: Scalar, count: int) -> None:
+        self.used[element] += count * COUNT
+
+    def instructions(self) -> None:
+        for intrinsic in MVE:
+            if any(t.is_float for t in (*intrinsic.params, intrinsic.result)):
+                continue
+            result = intrinsic.result
+            lanes = result.lanes if result.is_vector else 1
+            lane = result.lane if result.is_vector else result
+            with self.b.loop("v", COUNT) as v:
+                args = [
+                    self.argument(intrinsic.name, i, t, v) for i, t in enumerate(intrinsic.params)
+                ]
+                value = self.b.let("value", call(intrinsic.name, *args, type_=result))
+                self.store(value, v, lane, lanes)
+            self.done(lane, lanes)
+
+    def argument(self, name: str, number: int, type_: Scalar, v: Expr) -> Expr:
+        at = sub(const(COUNT - 1), v) if number == 1 else v
+        if not type_.is_vector:
+            return load(self.source(type_), add(mul(at, const(4)), const(number)))
+        buffer = self.source(type_.lane)
+        if name == "mve_rshl_s32" and number == 1:
+            buffer = self.inputs[SHIFTS]
+        return load_vector(buffer, mul(at, const(type_.lanes)), type_)
+
+    def accesses(self) -> None:
+        """Loads and stores of all widths, whole and in part, from any element on."""
+        for type_, elements in LANE_SOURCES.items():
+            if type_.is_float:
+                continue
+            for element in elements:
+                for count in (1, type_.lanes - 1, type_.lanes):
+                    with self.b.loop("v", COUNT) as v:
+                        at = add(mul(v, const(3)), const(1))
+                        loaded = load_vector(self.source(element), at, type_, count)
+                        value = self.b.let("value", loaded)
+                        self.store(value, v, type_.lane, type_.lanes)
+                    self.done(type_.lane, type_.lanes)
+                    if element in self.outputs:
+                        with self.b.loop("v", COUNT) as v:
+                            at = mul(v, const(type_.lanes))
+                            whole = load_vector(self.source(type_.lane), at, type_)
+                            self.store(self.b.let("value", whole), v, element, count)
+                        self.done(element, count)
+
+    def finish(self) -> Kernel:
+        self.instructions()
+        self.accesses()
+        kernel = self.b.finish()
+        verify(kernel)
+        return kernel
+
+
+def numbers() -> list[Array]:
+    """What the kernel reads: half of it the largest and smallest numbers."""
+    rng = np.random.default_rng(9)
+    found: list[Array] = []
+    for dtype in INPUTS:
+        low, high = dtype.limits
+        values = rng.integers(low, high + 1, COUNT * 16)
+        edges = [low, low + 1, 0, 1, high - 1, high, high // 2, low // 2]
+        extremes = rng.choice(edges, len(values))
+        mixed = np.where(rng.random(len(values)) < 0.5, extremes, values)
+        found.append(mixed.astype(dtype.numpy))
+    found[SHIFTS] = rng.integers(-31, 32, COUNT * 16).astype(np.int32)
+    return found
+
+
+def expected(kernel: Kernel, inputs: list[Array]) -> list[Array]:
+    outputs: list[Array] = [np.zeros(1 << 14, dtype.numpy) for dtype in OUTPUTS]
+    interp.run(kernel, [*inputs, *outputs])
+    return outputs
+
+
+def artifact(kernel: Kernel) -> Artifact:
+    inputs = tuple(
+        Interface(f"x{i}", f"x{i}", TensorType(dtype, (COUNT * 16,)))
+        for i, dtype in enumerate(INPUTS)
+    )
+    outputs = tuple(
+        Interface(f"y{i}", f"y{i}", TensorType(dtype, (1 << 14,)))
+        for i, dtype in enumerate(OUTPUTS)
+    )
+    args = (*map(InputArg, range(len(inputs))), *map(OutputArg, range(len(outputs))))
+    return Artifact(
+        module="all", inputs=inputs, outputs=outputs, constants=(),
+        functions=(Function("tvmgen_all_everything", kernel),),
+        calls=(Call("tvmgen_all_everything", args),), workspace_size=16, workspace_align=16,
+        workspace_caller=False, system_lib=False, registry=(),
+    )
+
+
+def test_c_without_vectors_does_what_the_interpreter_does(tmp_path: Path) -> None:
+    kernel = Everything().finish()
+    sources = write(artifact(kernel), tmp_path)
+    library = shared_library(sources, "-O1", "-fsanitize=undefined", "-fno-sanitize-recover=all")
+    inputs, outputs = numbers(), [np.zeros(1 << 14, dtype.numpy) for dtype in OUTPUTS]
+    pointers = [
+        (ctypes.c_void_p * len(group))(*(a.ctypes.data for a in group))
+        for group in (inputs, outputs)
+    ]
+    assert library.tvmgen_all_run(*map(ctypes.byref, pointers)) == 0
+    for got, wanted in zip(outputs, expected(kernel, inputs), strict=True):
+        np.testing.assert_array_equal(got, wanted)
+
+
+@pytest.mark.parametrize("compiler", [
+    ("gcc",), ("clang",), ("arm-none-eabi-gcc", "-mcpu=cortex-m55", "-mthumb", "-mfloat-abi=hard"),
+    ("arm-none-eabi-gcc", "-mcpu=cortex-m4", "-mthumb", "-mfloat-abi=hard"),
+    ("clang", "--target=thumbv8.1m.main-none-eabihf", "-mcpu=cortex-m55", "-ffreestanding"),
+])
+def test_c_compiles_without_a_warning(compiler: tuple[str, ...], tmp_path: Path) -> None:
+    require(compiler[0])
+    sources = write(artifact(Everything().finish()), tmp_path)
+    for source in sources:
+        run_tool(
+            *compiler, *STRICT, "-O1", f"-I{runtime_include()}", f"-I{tmp_path}", "-c", source,
+            "-o", tmp_path / "x.o",
+        )
+
+
+@pytest.mark.qemu
+@pytest.mark.parametrize("emit", ["c", "llvm"])
+def test_the_processor_does_what_the_interpreter_does(emit: str) -> None:
+    require("qemu-system-arm")
+    kernel, board = Everything().finish(), load_board("mps3_an547")
+    made = artifact(kernel)
+    modules = emit_llvm(made, board.target, "balanced") if emit == "llvm" else {}
+    parts = FirmwareParts(
+        module="all",
+        inputs=tuple(TensorPart(i.name, i.field, i.type.dtype, i.type.shape) for i in made.inputs),
+        outputs=tuple(
+            TensorPart(o.name, o.field, o.type.dtype, o.type.shape) for o in made.outputs
+        ),
+        header=emit_header(made),
+        sources={} if modules else emit_c(made),
+        objects=compile_modules(modules, board.target, "balanced"),
+        runtime_headers=runtime_headers(),
+    )
+    inputs = numbers()
+    sample = {f"x{i}": array for i, array in enumerate(inputs)}
+    (row,) = run(parts, board, [sample]).outputs
+    for got, wanted in zip(row, expected(kernel, inputs), strict=True):
+        np.testing.assert_array_equal(got, wanted)
