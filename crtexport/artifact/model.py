@@ -6,6 +6,7 @@ every string that is data (tensor names, comments) is escaped by the printer.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from crtexport.ir.types import ConstantRef, TensorType
@@ -96,6 +97,56 @@ class Call:
 
 
 @dataclass(frozen=True)
+class Branch:
+    """Runs ``then`` if the byte that ``condition`` points to is not 0, else ``other``."""
+
+    condition: Arg
+    then: tuple[Statement, ...]
+    other: tuple[Statement, ...]
+    comment: str = ""
+
+
+@dataclass(frozen=True)
+class Loop:
+    """Runs ``before``, then ``body`` if the byte that ``condition`` points to is not 0, and so on
+    until it is 0."""
+
+    before: tuple[Statement, ...]
+    condition: Arg
+    body: tuple[Statement, ...]
+    comment: str = ""
+
+
+Statement = Call | Branch | Loop
+
+
+def every_call(statements: Iterable[Statement]) -> Iterator[Call]:
+    """The calls among ``statements`` and in them, in the order in which they are printed."""
+    for statement in statements:
+        match statement:
+            case Call():
+                yield statement
+            case Branch(then=then, other=other):
+                yield from every_call((*then, *other))
+            case Loop(before=before, body=body):
+                yield from every_call((*before, *body))
+
+
+def every_condition(statements: Iterable[Statement]) -> Iterator[Arg]:
+    """The conditions of ``statements`` and of those in them."""
+    for statement in statements:
+        match statement:
+            case Call():
+                continue
+            case Branch(condition=condition, then=first, other=second):
+                pass
+            case Loop(condition=condition, before=first, body=second):
+                pass
+        yield condition
+        yield from every_condition((*first, *second))
+
+
+@dataclass(frozen=True)
 class State:
     """A variable of the model, ``offset`` bytes into its state. ``name`` is the model's text."""
 
@@ -129,7 +180,7 @@ class Artifact:
     outputs: tuple[Interface, ...]
     constants: tuple[Constant, ...]
     functions: tuple[Function, ...]
-    calls: tuple[Call, ...]
+    calls: tuple[Statement, ...]
     workspace_size: int
     workspace_align: int
     workspace_caller: bool
@@ -152,7 +203,7 @@ class Artifact:
     @property
     def reached_constants(self) -> tuple[Constant, ...]:
         """The constants that the calls read; compilers would drop the others, or warn of them."""
-        reached = {
-            arg.symbol for call in self.calls for arg in call.args if isinstance(arg, ConstantArg)
-        }
+        args = [arg for call in every_call(self.calls) for arg in call.args]
+        args += every_condition(self.calls)
+        reached = {arg.symbol for arg in args if isinstance(arg, ConstantArg)}
         return tuple(c for c in self.constants if c.symbol in reached)

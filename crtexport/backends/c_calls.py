@@ -2,39 +2,38 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import assert_never
 
 from crtexport.artifact.model import (
     Arg,
     Artifact,
+    Branch,
     Call,
     Constant,
     ConstantArg,
     Function,
     InputArg,
+    Loop,
     OutputArg,
     ScalarArg,
     StateArg,
+    Statement,
     WorkspaceArg,
 )
 from crtexport.backends.c_literals import LINE, STORAGE, block_comment, literal
 from crtexport.errors import CrtExportError
 from crtexport.kernels.ir import Buffer, Var
 
-
-@dataclass(frozen=True)
-class CallText:
-    """A statement and the comment in front of it, both indented for a function body."""
-
-    text: str
-    comment: str
+_INDENT = "    "
 
 
 def calls(
     artifact: Artifact, workspace: str, state: str = "state", table: str | None = None
-) -> list[CallText]:
-    """The calls in order. ``workspace`` and ``state`` name ``uint8_t`` arrays or pointers.
+) -> list[str]:
+    """The calls in order, each with its comment, indented for the body of a function; calls that
+    run conditionally stand in the statement that decides. ``workspace`` and ``state`` name
+    ``uint8_t`` arrays or pointers.
 
     ``table``: an array of pointers to :attr:`Artifact.reached_constants`, where those are linked.
 
@@ -42,7 +41,7 @@ def calls(
     or a constant.
     """
     caller = _Caller(artifact, workspace, state, table)
-    return [caller.call(call) for call in artifact.calls]
+    return [caller.statement(statement, _INDENT) for statement in artifact.calls]
 
 
 class _Caller:
@@ -58,7 +57,57 @@ class _Caller:
             c.symbol: f"{table}[{index}]" for index, c in enumerate(artifact.reached_constants)
         }
 
-    def call(self, call: Call) -> CallText:
+    def statement(self, statement: Statement, indent: str) -> str:
+        """A statement in lines that begin with ``indent``."""
+        comment = [block_comment([statement.comment], indent)] if statement.comment else []
+        match statement:
+            case Call():
+                lines = [self._call(statement, indent)]
+            case Branch():
+                lines = [f"{indent}if ({self._byte(statement.condition)} != 0) {{"]
+                lines += self._inside(statement.then, indent)
+                if statement.other:
+                    lines.append(f"{indent}}} else {{")
+                    lines += self._inside(statement.other, indent)
+                lines.append(f"{indent}}}")
+            case Loop():
+                further = indent + _INDENT
+                lines = [f"{indent}for (;;) {{", *self._inside(statement.before, indent)]
+                lines += [
+                    f"{further}if ({self._byte(statement.condition)} == 0) {{",
+                    f"{further}{_INDENT}break;", f"{further}}}",
+                    *self._inside(statement.body, indent), f"{indent}}}",
+                ]
+            case _:
+                assert_never(statement)
+        return "\n".join([*comment, *lines])
+
+    def _inside(self, statements: Sequence[Statement], indent: str) -> list[str]:
+        return [self.statement(statement, indent + _INDENT) for statement in statements]
+
+    def _byte(self, arg: Arg) -> str:
+        """The byte that ``arg`` points to."""
+        match arg:
+            case WorkspaceArg(offset):
+                return f"{self._workspace}[{offset}]"
+            case StateArg(offset):
+                return f"{self._state}[{offset}]"
+            case InputArg() | OutputArg():
+                base, offset = self._base(arg)
+                return f"((const uint8_t *){base})[{offset}]"
+            case ConstantArg() | ScalarArg():
+                raise CrtExportError("a condition never changes", location=self._artifact.module)
+            case _:
+                assert_never(arg)
+
+    def _base(self, arg: InputArg | OutputArg) -> tuple[str, int]:
+        match arg:
+            case InputArg(index, offset):
+                return f"inputs->{self._artifact.inputs[index].field}", offset
+            case OutputArg(index, offset):
+                return f"outputs->{self._artifact.outputs[index].field}", offset
+
+    def _call(self, call: Call, indent: str) -> str:
         function = self._functions.get(call.symbol)
         if function is None:
             raise self._error(call, "it is not defined")
@@ -67,9 +116,10 @@ class _Caller:
             raise self._error(call, f"it takes {len(wanted)} arguments, not {len(call.args)}")
         args = [self._arg(call, param, arg) for param, arg in zip(wanted, call.args, strict=True)]
         line = f"{call.symbol}({', '.join(args)});"
-        if len(line) > LINE - 4:
-            line = f"{call.symbol}(\n        " + ",\n        ".join(args) + ");"
-        return CallText(line, block_comment([call.comment], "    ") if call.comment else "")
+        if len(line) > LINE - len(indent):
+            further = indent + _INDENT
+            line = f"{call.symbol}(\n{further}" + f",\n{further}".join(args) + ");"
+        return indent + line
 
     def _arg(self, call: Call, param: Buffer | Var, arg: Arg) -> str:
         if isinstance(arg, ScalarArg):
@@ -87,10 +137,8 @@ class _Caller:
         arg: InputArg | OutputArg | WorkspaceArg | StateArg | ConstantArg,
     ) -> str:
         match arg:
-            case InputArg(index, offset):
-                return _advanced(f"inputs->{self._artifact.inputs[index].field}", offset, True)
-            case OutputArg(index, offset):
-                return _advanced(f"outputs->{self._artifact.outputs[index].field}", offset, False)
+            case InputArg() | OutputArg():
+                return _advanced(*self._base(arg), isinstance(arg, InputArg))
             case WorkspaceArg(offset):
                 return f"(void *)&{self._workspace}[{offset}]"
             case StateArg(offset):

@@ -20,6 +20,8 @@ from crtexport.artifact.model import (
     Interface,
     RegistryEntry,
     WorkspaceArg,
+    every_call,
+    every_condition,
 )
 from crtexport.artifact.symbols import macro_stems
 from crtexport.backends import c_calls
@@ -122,7 +124,7 @@ def _constant(constant: Constant) -> _ConstantText:
 
 def _used(artifact: Artifact) -> list[Function]:
     """What the calls reach; a compiler would warn about the rest."""
-    symbols = {call.symbol for call in artifact.calls}
+    symbols = {call.symbol for call in every_call(artifact.calls)}
     return [f for f in artifact.functions if f.symbol in symbols]
 
 
@@ -138,7 +140,9 @@ def _emit_model(artifact: Artifact, linked: bool) -> str:
     if any(needs_special(t.values) for t in texts):
         needs.add(SPECIAL)
     helpers = select_helpers(needs)
-    uses_workspace = any(isinstance(a, WorkspaceArg) for c in artifact.calls for a in c.args)
+    uses_workspace = any(
+        isinstance(a, WorkspaceArg) for c in every_call(artifact.calls) for a in c.args
+    ) or any(isinstance(a, WorkspaceArg) for a in every_condition(artifact.calls))
     return environment().get_template("model/lib0.c.j2").render(
         banner=banner(artifact, f"{artifact.module}_lib0.c: constants, kernels and run function"),
         prefix=artifact.prefix,

@@ -15,14 +15,17 @@ from crtexport.artifact import abi
 from crtexport.artifact.model import (
     Arg,
     Artifact,
+    Branch,
     Call,
     Constant,
     ConstantArg,
     Function,
     InputArg,
+    Loop,
     OutputArg,
     ScalarArg,
     StateArg,
+    Statement,
     WorkspaceArg,
 )
 from crtexport.backends.constants import stored_chunks
@@ -171,14 +174,62 @@ class _Main:
         self._module = module
         self._functions = {f.symbol: f for f in artifact.functions}
         self._lines: list[str] = []
+        self._blocks = 0
 
     def text(self) -> str:
-        for call in self._artifact.calls:
-            self._call(call)
+        for statement in self._artifact.calls:
+            self._statement(statement)
         params = ", ".join(f"ptr noundef %a{i}" for i in range(main_arity(self._artifact)))
         symbol = main_symbol(self._artifact)
         head = f'define internal void @{symbol}({params}) noinline #0 section ".text.{symbol}" {{'
         return "\n".join([head, *self._lines, "  ret void", "}", ""])
+
+    def _statement(self, statement: Statement) -> None:
+        match statement:
+            case Call():
+                self._call(statement)
+            case Branch():
+                self._branch(statement)
+            case Loop():
+                self._loop(statement)
+            case _:
+                assert_never(statement)
+
+    def _branch(self, branch: Branch) -> None:
+        then, other, end = self._labels("then", "else", "end")
+        self._test(branch.condition, branch.comment, then, other)
+        for label, statements in ((then, branch.then), (other, branch.other)):
+            self._block(label, statements)
+            self._lines.append(f"  br label %{end}")
+        self._lines.append(f"{end}:")
+
+    def _loop(self, loop: Loop) -> None:
+        test, body, end = self._labels("test", "body", "end")
+        self._lines.append(f"  br label %{test}")
+        self._block(test, loop.before)
+        self._test(loop.condition, loop.comment, body, end)
+        self._block(body, loop.body)
+        self._lines += [f"  br label %{test}", f"{end}:"]
+
+    def _block(self, label: str, statements: Sequence[Statement]) -> None:
+        self._lines.append(f"{label}:")
+        for statement in statements:
+            self._statement(statement)
+
+    def _labels(self, *names: str) -> list[str]:
+        self._blocks += 1
+        return [f"{name}{self._blocks}" for name in names]
+
+    def _test(self, condition: Arg, text: str, true: str, false: str) -> None:
+        """Leaves for one of two blocks by the byte that ``condition`` points to."""
+        if text:
+            self._lines.append(f"  {comment(text)}")
+        pointer = self._operand(condition)
+        name = f"%b{len(self._lines)}"
+        self._lines += [
+            f"  {name} = load i8, {pointer}", f"  {name}.true = icmp ne i8 {name}, 0",
+            f"  br i1 {name}.true, label %{true}, label %{false}",
+        ]
 
     def _call(self, call: Call) -> None:
         function = self._functions.get(call.symbol)

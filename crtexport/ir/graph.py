@@ -5,10 +5,11 @@ A pass is a function ``Graph -> Graph``. Names are data from the model: any text
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from crtexport.errors import CrtExportError
-from crtexport.ir.ops import Op, Stateful
+from crtexport.ir.ops import Control, Op, Stateful
 from crtexport.ir.types import ConstantRef, Rounding, TensorType
 
 
@@ -39,6 +40,8 @@ class Node:
     """One operator. ``inputs`` are tensor ids, None for an optional input left out.
 
     ``origin`` says where it came from, for errors and comments (``"operator 3 (CONV_2D)"``).
+    ``graphs`` are what an operator marked ``Control`` runs. Each has tensors of its own; those of
+    its inputs that are variables are the node's, not copies of them.
     """
 
     op: Op
@@ -46,9 +49,15 @@ class Node:
     outputs: tuple[int, ...]
     name: str = ""
     origin: str = ""
+    graphs: tuple[Graph, ...] = ()
 
     def __str__(self) -> str:
         return self.origin or f"{type(self.op).__name__} {self.name!r}"
+
+    @property
+    def given(self) -> tuple[int | None, ...]:
+        """What an operator marked ``Control`` gives to each of its graphs."""
+        return self.inputs[self.op.first :] if isinstance(self.op, Control) else ()
 
 
 @dataclass(frozen=True)
@@ -88,9 +97,42 @@ class Graph:
 
     def written(self, node: Node) -> tuple[int, ...]:
         """The variables that ``node`` writes."""
-        if not isinstance(node.op, Stateful):
-            return ()
-        return tuple(self.required(node, position) for position in node.op.writes)
+        positions = variable_positions(node)
+        return tuple(self.required(node, p) for p, written in positions.items() if written)
 
     def with_nodes(self, nodes: tuple[Node, ...]) -> Graph:
         return replace(self, nodes=nodes)
+
+    def nested(self) -> Iterator[Graph]:
+        """This graph and all that its nodes hold, and theirs."""
+        yield self
+        for node in self.nodes:
+            for graph in node.graphs:
+                yield from graph.nested()
+
+    def from_file(self, source: str, sha256: str, rounding: Rounding) -> Graph:
+        """The same, from a file and rounding so, with the graphs of its nodes."""
+        nodes = tuple(
+            replace(node, graphs=tuple(
+                graph.from_file(source, sha256, rounding) for graph in node.graphs
+            )) if node.graphs else node
+            for node in self.nodes
+        )
+        return replace(self, nodes=nodes, source=source, sha256=sha256, rounding=rounding)
+
+
+def variable_positions(node: Node) -> dict[int, bool]:
+    """The inputs of ``node`` that must be variables, and whether it writes them."""
+    found: dict[int, bool] = {}
+    if isinstance(node.op, Stateful):
+        found = dict.fromkeys(node.op.reads, False) | dict.fromkeys(node.op.writes, True)
+    for graph in node.graphs:
+        variables = set(graph.variables)
+        if not variables:
+            continue
+        written = {tensor for inner in graph.nodes for tensor in graph.written(inner)}
+        first = node.op.first if isinstance(node.op, Control) else 0
+        for position, tensor in enumerate(graph.inputs, first):
+            if tensor in variables:
+                found[position] = found.get(position, False) or tensor in written
+    return dict(sorted(found.items()))

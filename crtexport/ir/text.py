@@ -17,7 +17,11 @@ def dump(graph: Graph) -> str:
 
     Where constants' bytes lie and which file the graph came from is not part of it.
     """
-    lines = [f"graph {graph.name!r} rounding={graph.rounding.value}"]
+    return "\n".join(_lines(graph, f"graph {graph.name!r} rounding={graph.rounding.value}")) + "\n"
+
+
+def _lines(graph: Graph, head: str) -> list[str]:
+    lines = [head]
     lines += [f"  input {_defined(graph, tensor)}" for tensor in graph.inputs]
     lines += [
         f"  constant {_defined(graph, index)} {tensor.constant.nbytes} bytes"
@@ -29,9 +33,12 @@ def dump(graph: Graph) -> str:
         for index, tensor in enumerate(graph.tensors)
         if tensor.variable is not None
     ]
-    lines += [f"  {_node(graph, node)}" for node in graph.nodes]
+    for node in graph.nodes:
+        lines.append(f"  {_node(graph, node)}")
+        for number, nested in enumerate(node.graphs):
+            lines += [f"    {line}" for line in _lines(nested, f"graph {number} {nested.name!r}")]
     lines.append(f"  output {', '.join(f'%{tensor}' for tensor in graph.outputs)}")
-    return "\n".join(lines) + "\n"
+    return lines
 
 
 def _initial(tensor: Tensor) -> str:

@@ -2,16 +2,31 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from crtexport.errors import CrtExportError
-from crtexport.ir.graph import Graph, Node
-from crtexport.ir.ops import Stateful
+from crtexport.ir.graph import Graph, Node, variable_positions
 
 
-def variable_positions(node: Node) -> frozenset[int]:
-    """The inputs of ``node`` that must be variables; all others must not be."""
-    if not isinstance(node.op, Stateful):
-        return frozenset()
-    return frozenset((*node.op.reads, *node.op.writes))
+def lend(graph: Graph) -> Graph:
+    """``graph`` whose inner graphs know the initial values of the variables that they are given.
+
+    Raises nothing: what inner graphs are given is verified elsewhere.
+    """
+    return graph.with_nodes(tuple(
+        replace(node, graphs=tuple(lend(_borrowing(graph, node, inner)) for inner in node.graphs))
+        if node.graphs else node
+        for node in graph.nodes
+    ))
+
+
+def _borrowing(outer: Graph, node: Node, inner: Graph) -> Graph:
+    tensors = list(inner.tensors)
+    for tensor, given in zip(inner.inputs, node.given, strict=False):
+        owned = outer.tensors[given].variable if given is not None else None
+        if tensors[tensor].variable is not None and owned is not None:
+            tensors[tensor] = replace(tensors[tensor], variable=owned)
+    return replace(inner, tensors=tuple(tensors))
 
 
 def check_variables(graph: Graph) -> None:
@@ -34,6 +49,11 @@ def check_variables(graph: Graph) -> None:
                 f"{name} {kind}", location=(str(node), f"input {position}"),
                 hint="a variable is read with ReadVariable and written with AssignVariable",
             )
+        for inner in node.graphs:
+            if _borrowing(graph, node, inner) != inner:
+                raise CrtExportError(
+                    "a graph of it knows another initial value of a variable", location=str(node)
+                )
     for position, output in enumerate(graph.outputs):
         if output in variables:
             raise CrtExportError(

@@ -17,6 +17,7 @@ from crtexport.ir.ops import (
     AveragePool2D,
     BatchMatMul,
     Concatenation,
+    Control,
     Conv2D,
     DepthwiseConv2D,
     Dequantize,
@@ -37,6 +38,8 @@ from crtexport.ir.types import ConstantRef, DType, Quantization, TensorType
 from crtexport.ir.variables import check_variables
 
 MAX_RANK = 8
+MAX_DEPTH = 16
+"""Most graphs that one can be in, one in the other."""
 MAX_BYTES = 1 << 40
 """More than any tensor of a network that is meant for a microcontroller or its host."""
 
@@ -57,16 +60,41 @@ def verify(graph: Graph) -> None:
     right size, quantization. A tensor may be a graph output twice, and an input may be an output.
     """
     try:
-        for index, tensor in enumerate(graph.tensors):
-            _check_tensor(index, tensor)
-        _check_order(graph)
-        check_variables(graph)
-        for node in graph.nodes:
-            _check_node(graph, node)
+        _check(graph, 0)
         if not graph.outputs:
             raise CrtExportError("the graph has no output")
     except CrtExportError as error:
         raise error.within(*([graph.source] if graph.source else [])) from None
+
+
+def _check(graph: Graph, depth: int) -> None:
+    """``depth``: how many graphs this one is in."""
+    if depth > MAX_DEPTH:
+        raise CrtExportError(f"graphs are nested more than {MAX_DEPTH} deep")
+    for index, tensor in enumerate(graph.tensors):
+        _check_tensor(index, tensor)
+    for node in graph.nodes:
+        for number, nested in enumerate(node.graphs):
+            try:
+                _check_nested(graph, nested, depth)
+            except CrtExportError as error:
+                raise error.within(str(node), f"graph {number}") from None
+    _check_order(graph, nested=depth > 0)
+    check_variables(graph)
+    for node in graph.nodes:
+        _check_node(graph, node)
+
+
+def _check_nested(outer: Graph, graph: Graph, depth: int) -> None:
+    if graph.rounding is not outer.rounding:
+        raise CrtExportError("a graph in a graph must round as that does")
+    _check(graph, depth + 1)
+    for variable in graph.variables:
+        if variable not in graph.inputs:
+            raise CrtExportError(
+                f"{describe(variable, graph.tensors[variable])} is a variable of its own",
+                hint="make it a variable of the outermost graph and give it as an input",
+            )
 
 
 def describe(index: int, tensor: Tensor) -> str:
@@ -131,14 +159,15 @@ def _check_constant(type_: TensorType, constant: ConstantRef) -> None:
         raise CrtExportError(f"{type_} takes {type_.nbytes} bytes, the constant has {held}")
 
 
-def _check_order(graph: Graph) -> None:
+def _check_order(graph: Graph, *, nested: bool) -> None:
     """Every tensor is defined once, before it is used."""
     defined = {i for i, tensor in enumerate(graph.tensors) if tensor.constant is not None}
     defined.update(graph.variables)
     for position, tensor in enumerate(graph.inputs):
         where: tuple[str, ...] = (f"graph input {position}",)
         name = _check_id(graph, tensor, where)
-        if tensor in defined:
+        lent = nested and graph.tensors[tensor].variable is not None
+        if (tensor in defined and not lent) or tensor in graph.inputs[:position]:
             kept = "a variable" if graph.tensors[tensor].variable else "already a graph input"
             why = "a constant" if graph.constant(tensor) else kept
             raise CrtExportError(f"{name} is {why}", location=where)
@@ -188,7 +217,10 @@ def _check_node(graph: Graph, node: Node) -> None:
     try:
         types = tuple(None if i is None else graph.type(i) for i in node.inputs)
         declared = tuple(graph.type(i) for i in node.outputs)
-        inferred = infer(node.op, types, declared=tuple(type_.dtype for type_ in declared))
+        if node.graphs and not isinstance(node.op, Control):
+            raise CrtExportError("the operator runs no graphs of its own")
+        element_types = tuple(type_.dtype for type_ in declared)
+        inferred = infer(node.op, types, declared=element_types, graphs=node.graphs)
         if len(declared) != len(inferred):
             wanted = f"{len(inferred)} output{'s' if len(inferred) != 1 else ''}"
             raise CrtExportError(f"expected {wanted}, found {len(declared)}")

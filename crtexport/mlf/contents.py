@@ -11,11 +11,11 @@ from crtexport.artifact.blobs import Blob
 from crtexport.artifact.model import Artifact
 from crtexport.backends.modules import Module
 from crtexport.errors import CrtExportError
-from crtexport.ir.graph import Graph
+from crtexport.ir.graph import Graph, Node
 from crtexport.mlf import layout
 from crtexport.mlf.metadata import json_bytes
 from crtexport.mlf.objects import ObjectFacts, object_facts
-from crtexport.plan.model import Plan, Space
+from crtexport.plan.model import Plan, Space, Step
 from crtexport.target import Target
 
 EMPTY_PARAMETERS = struct.pack("<QQQQ", 0xF7E58D4F05049CB7, 0, 0, 0)
@@ -82,16 +82,7 @@ def plan_data(graph: Graph, plan: Plan) -> dict[str, Any]:
         for index, home in enumerate(plan.placements)
         if home is not None and home.space is not Space.CONSTANT
     ]
-    steps = [
-        {
-            "node": str(graph.nodes[step.node]),
-            "in_place": [list(pair) for pair in step.in_place],
-            "scratch": None if step.scratch is None else {
-                "offset": step.scratch.offset, "bytes": step.scratch.nbytes
-            },
-        }
-        for step in plan.steps
-    ]
+    steps = [_step_data(graph.nodes[step.node], step) for step in plan.steps]
     return {
         "workspace_bytes": plan.workspace_size,
         "state_bytes": plan.state_size,
@@ -99,6 +90,28 @@ def plan_data(graph: Graph, plan: Plan) -> dict[str, Any]:
         "tensors": placed,
         "steps": steps,
     }
+
+
+def _step_data(node: Node, step: Step) -> dict[str, Any]:
+    """A step as JSON data. Plans of graphs that its node runs lie in the scratch: ``workspace`` and
+    ``outputs`` are offsets there; null: the node's own outputs."""
+    data: dict[str, Any] = {
+        "node": str(node),
+        "in_place": [list(pair) for pair in step.in_place],
+        "scratch": None if step.scratch is None else {
+            "offset": step.scratch.offset, "bytes": step.scratch.nbytes
+        },
+    }
+    if step.inner:
+        data["graphs"] = [
+            {
+                "workspace": inner.workspace,
+                "outputs": None if inner.outputs is None else list(inner.outputs),
+                "plan": plan_data(graph, inner.plan),
+            }
+            for inner, graph in zip(step.inner, node.graphs, strict=True)
+        ]
+    return data
 
 
 def check(contents: PackageContents) -> dict[str, ObjectFacts]:

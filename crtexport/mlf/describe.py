@@ -6,7 +6,7 @@ import datetime
 from collections.abc import Mapping
 
 import crtexport
-from crtexport.artifact.model import Artifact, Interface
+from crtexport.artifact.model import Artifact, Interface, every_call
 from crtexport.backends.constants import constants_module
 from crtexport.errors import CrtExportError
 from crtexport.mlf import layout, metadata
@@ -116,7 +116,7 @@ def _objects(
 ) -> dict[str, metadata.Object]:
     modules = {f"{module.name}.o": module for module in contents.info.get("modules", ())}
     layers: dict[str, list[str]] = {}
-    for call in contents.artifact.calls:
+    for call in every_call(contents.artifact.calls):
         layers.setdefault(call.symbol, []).append(_text(call.comment))
     return {
         name: metadata.Object(

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from crtexport.errors import CrtExportError
 from crtexport.ir.graph import Graph
 from crtexport.ir.verify import verify
 from crtexport.passes.channels import LayerChannels, remove_channels, with_report
+from crtexport.passes.control import bind_arguments, choose_branches
 from crtexport.passes.copy_outputs import copy_outputs
 from crtexport.passes.drop_dead import drop_dead
 from crtexport.passes.fold_constants import fold_constants
@@ -18,10 +19,30 @@ from crtexport.passes.moves_to_reshapes import moves_to_reshapes
 
 Pass = Callable[[Graph], Graph]
 
+
+def simplify_inner(graph: Graph) -> Graph:
+    """The graphs that nodes hold, each simplified as the whole is.
+
+    Requires: nothing. Ensures: for each of them what the pipeline ensures for the outermost.
+    """
+    return graph.with_nodes(tuple(
+        replace(node, graphs=tuple(map(_simplified, node.graphs))) if node.graphs else node
+        for node in graph.nodes
+    ))
+
+
+def _simplified(graph: Graph) -> Graph:
+    for step in PIPELINE:
+        graph = step(graph)
+    return graph
+
+
+# Constants are known before they go into inner graphs, which are simple before they are chosen.
 # Dead readers would keep a clamp from being fused, so they go before; fusing leaves dead Pads.
 # A Pad whose channels are gone may be one of rows and columns, or of nothing.
 PIPELINE: tuple[Pass, ...] = (
-    fold_constants, drop_dead, fuse_pad, fuse_activation, moves_to_reshapes, drop_dead,
+    fold_constants, drop_dead, bind_arguments, simplify_inner, choose_branches, fold_constants,
+    drop_dead, fuse_pad, fuse_activation, moves_to_reshapes, drop_dead,
     remove_channels, fuse_pad, moves_to_reshapes, drop_dead, copy_outputs,
 )
 

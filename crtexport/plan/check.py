@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import NoReturn, Protocol
 
 from crtexport.ir.graph import Graph, Node
-from crtexport.ir.ops import Reshape
+from crtexport.ir.ops import Reshape, While
 from crtexport.ir.variables import accesses
 from crtexport.plan.model import Move, Placement, Plan, Space, Step
 
@@ -142,7 +142,10 @@ class _Simulation:
 
     def run(self) -> None:
         self._check_frame()
+        variables = set(self.graph.variables)
         for index, tensor in enumerate(self.graph.inputs):
+            if tensor in variables:  # lent by the graph around this one
+                continue
             self._check_given(index, tensor)
             self.memory.write(self.place(tensor), tensor)
         for variable in self.graph.variables:
@@ -161,7 +164,8 @@ class _Simulation:
         if not inside and home != Placement(Space.INPUT, index):
             self.fail(f"graph input {index}, {self.name(tensor)}, lies in {self.place(tensor)}")
         for other in self.graph.inputs[:index]:
-            if self.place(other).overlaps(self.place(tensor)):
+            lent = self.graph.tensors[other].variable is not None
+            if not lent and self.place(other).overlaps(self.place(tensor)):
                 self.fail(f"two graph inputs overlap: {self._both(other, tensor)}")
 
     def _check_frame(self) -> None:
@@ -323,7 +327,10 @@ class _Simulation:
     def _use_scratch(self, step: Step) -> None:
         """What a kernel needs besides its tensors is there, apart from them; then it's spoilt."""
         node = self.graph.nodes[step.node]
-        needed = self.proof.scratch(self.graph, step) if self.proof is not None else 0
+        if step.inner or node.graphs:
+            needed = self._check_inner(step)
+        else:
+            needed = self.proof.scratch(self.graph, step) if self.proof is not None else 0
         given = step.scratch.nbytes if step.scratch is not None else 0
         if given < needed:
             self.fail(f"{node} needs {needed} bytes of scratch, but has {given}")
@@ -341,6 +348,44 @@ class _Simulation:
             if self.place(tensor).overlaps(at):
                 self.fail(f"the scratch of {node} takes {at}, where {self.name(tensor)} lies")
         self.memory.write(at, _NOTHING)
+
+    def _check_inner(self, step: Step) -> int:
+        """Proves the plans of the graphs that a node runs; the bytes of scratch that they need.
+
+        Whatever such a graph writes lies in the node's scratch or outputs, so that what it is given
+        stays; a graph that runs again and again gives its outputs apart from what it reads.
+        """
+        node = self.graph.nodes[step.node]
+        if len(step.inner) != len(node.graphs):
+            self.fail(f"{node} has {len(node.graphs)} graphs, but {len(step.inner)} plans of them")
+        needed = 0
+        for number, (inner, graph) in enumerate(zip(step.inner, node.graphs, strict=True)):
+            what = f"graph {number} of {node}"
+            try:
+                check(graph, inner.plan, self.proof)
+            except PlanError as error:
+                self.fail(f"{what}: {error}")
+            if inner.plan.io_in_workspace or self.plan.alignment % inner.plan.alignment:
+                self.fail(f"{what} is planned as if it were a network of its own")
+            if (inner.outputs is None) is isinstance(node.op, While):
+                self.fail(f"{what} doesn't put its outputs where {node} looks for them")
+            parts = [(inner.workspace, inner.plan.workspace_size)]
+            if inner.outputs is not None:
+                sizes = [graph.type(tensor).nbytes for tensor in graph.outputs]
+                parts += zip(inner.outputs, sizes, strict=True)
+            needed = max(needed, self._check_apart(what, parts))
+        return needed
+
+    def _check_apart(self, what: str, parts: list[tuple[int, int]]) -> int:
+        """The end of ranges (start, size), which must be aligned and have no byte in common."""
+        end = 0
+        for start, size in sorted(parts):
+            if size and start < end:
+                self.fail(f"{what} uses byte {start} of its scratch twice")
+            if start % self.plan.alignment:
+                self.fail(f"{what} uses its scratch from byte {start} on, which isn't aligned")
+            end = max(end, start + size)
+        return end
 
     def _check_overlaps(self, step: Step, position: int, at: _Range) -> None:
         node = self.graph.nodes[step.node]

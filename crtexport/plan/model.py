@@ -42,13 +42,29 @@ class Step:
     """One node that runs. ``in_place`` lists (output position, input position) that share bytes.
 
     ``backward``: the kernel runs its outer loops from their ends to their beginnings.
-    ``scratch``: what it needs besides its tensors; None if nothing.
+    ``scratch``: what it needs besides its tensors; None if nothing. ``inner``: the plans of the
+    graphs that the node runs, one for each.
     """
 
     node: int
     in_place: tuple[tuple[int, int], ...] = ()
     backward: bool = False
     scratch: Scratch | None = None
+    inner: tuple[Inner, ...] = ()
+
+
+@dataclass(frozen=True)
+class Inner:
+    """The plan of a graph that a node runs, in the node's scratch.
+
+    Its workspace is the scratch from byte ``workspace`` on. The buffers of its inputs are those of
+    what the node gives it; those of its outputs the scratch from the bytes ``outputs`` on, or, if
+    that is None, the node's outputs.
+    """
+
+    plan: Plan
+    workspace: int
+    outputs: tuple[int, ...] | None = None
 
 
 @dataclass(frozen=True)

@@ -10,11 +10,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from crtexport.ir.graph import Graph, Node
-from crtexport.ir.ops import Reshape
+from crtexport.ir.ops import Reshape, While
 from crtexport.plan.arena import extent, place
 from crtexport.plan.bounds import peak
 from crtexport.plan.layout import NO_FACTS, Layout
-from crtexport.plan.model import Facts, KernelFacts, Peak, Placement, Plan, Space, Step
+from crtexport.plan.model import Facts, Inner, KernelFacts, Peak, Placement, Plan, Space, Step
 from crtexport.plan.order import execution_order
 
 _WORTH_BACKWARD = 1 / 32
@@ -36,7 +36,11 @@ def plan(
     if alignment < 1 or alignment & (alignment - 1):
         raise ValueError(f"alignment {alignment} is no power of two")
     _check_outputs(graph)
-    known = _known(graph, facts)
+    inner = {
+        number: _inner(node, alignment, facts)
+        for number, node in enumerate(graph.nodes) if node.graphs
+    }
+    known = _known(graph, facts, inner)
     best: Plan | None = None
     for directions in (1, 2):
         # Kernels that run backwards are more code: they must be worth it.
@@ -47,7 +51,7 @@ def plan(
             worst = peak(layout)
             if best is not None and worst.lower_bound >= best.workspace_size * worth:
                 continue
-            found = _planned(layout, known, worst)
+            found = _planned(layout, known, worst, inner)
             if best is None or found.workspace_size < best.workspace_size * worth:
                 best = found
     return best if best is not None else Plan((), (), 0, alignment, io_in_workspace)
@@ -66,8 +70,44 @@ def _largest(graph: Graph, plan: Plan) -> int:
     )
 
 
-def _known(graph: Graph, facts: KernelFacts | None) -> dict[int, Facts]:
-    return {} if facts is None else {n: facts(graph, n) for n in range(len(graph.nodes))}
+def _known(
+    graph: Graph, facts: KernelFacts | None, inner: dict[int, tuple[Inner, ...]]
+) -> dict[int, Facts]:
+    known = {
+        n: facts(graph, n) for n in range(len(graph.nodes)) if facts is not None and n not in inner
+    }
+    for number, plans in inner.items():
+        node = graph.nodes[number]
+        scratch = max(map(_end, plans, node.graphs), default=0)
+        known[number] = Facts(scratch=scratch)
+    return known
+
+
+# ---- graphs that nodes run
+
+
+def _inner(node: Node, alignment: int, facts: KernelFacts | None) -> tuple[Inner, ...]:
+    """The plans of a node's graphs; no two of these need their memory at the same time."""
+    plans = [plan(graph, alignment=alignment, facts=facts) for graph in node.graphs]
+    if not isinstance(node.op, While):
+        return tuple(Inner(found, 0) for found in plans)
+    condition, body = plans
+    # What a body makes lies apart until all of it is there, then becomes what goes round.
+    starts = [0]
+    for tensor in node.graphs[1].outputs:
+        nbytes = node.graphs[1].type(tensor).nbytes
+        starts.append(starts[-1] + -(-nbytes // alignment) * alignment)
+    truth = -(-condition.workspace_size // alignment) * alignment
+    return Inner(condition, 0, (truth,)), Inner(body, starts[-1], tuple(starts[:-1]))
+
+
+def _end(inner: Inner, graph: Graph) -> int:
+    """How many bytes of scratch a graph needs."""
+    outputs = [
+        start + graph.type(tensor).nbytes
+        for start, tensor in zip(inner.outputs or (), graph.outputs, strict=False)
+    ]
+    return max((inner.workspace + inner.plan.workspace_size, *outputs))
 
 
 def _check_outputs(graph: Graph) -> None:
@@ -116,7 +156,9 @@ class _Offsets:
         return None if apart else between
 
 
-def _planned(layout: Layout, facts: dict[int, Facts], worst: Peak) -> Plan:
+def _planned(
+    layout: Layout, facts: dict[int, Facts], worst: Peak, inner: dict[int, tuple[Inner, ...]]
+) -> Plan:
     blocks, arena = layout.arena()
     arena = replace(arena, bound=worst.lower_bound)
     alignment = layout.alignment
@@ -138,7 +180,7 @@ def _planned(layout: Layout, facts: dict[int, Facts], worst: Peak) -> Plan:
     steps = tuple(
         replace(
             _step(placed, number, facts.get(number, NO_FACTS)),
-            scratch=layout.scratch(number, begins),
+            scratch=layout.scratch(number, begins), inner=inner.get(number, ()),
         )
         for number in layout.order if number not in layout.views
     )

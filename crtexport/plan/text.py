@@ -19,11 +19,18 @@ def dump(graph: Graph, plan: Plan) -> str:
     lines.append(f"  peak: {peak_text(graph, plan)}")
     steps = {step.node: step for step in plan.steps}
     lines += [f"  given {_tensor(graph, plan, tensor)}" for tensor in graph.inputs]
-    lines += [f"  kept {_tensor(graph, plan, tensor)}" for tensor in graph.variables]
+    lines += [
+        f"  kept {_tensor(graph, plan, tensor)}" for tensor in graph.variables
+        if tensor not in graph.inputs
+    ]
     for number in whole_order(graph, steps):
         node, step = graph.nodes[number], steps.get(number)
         lines.append(f"  node {number}: {printable(str(node))}{_how(step)}")
         lines += _operands(graph, plan, node)
+        for which, inner in enumerate(step.inner if step is not None else ()):
+            lines.append(f"    graph {which}, from byte {inner.workspace} of the scratch on:")
+            whole = dump(node.graphs[which], inner.plan)
+            lines += [f"      {line}" for line in whole.splitlines()]
     return "\n".join(lines) + "\n"
 
 

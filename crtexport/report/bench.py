@@ -130,13 +130,16 @@ def bench(
 def _layers(exported: Exported, result: RunResult) -> tuple[LayerCost, ...]:
     graph, artifact = exported.graph, exported.artifact
     nodes = [graph.nodes[step.node] for step in exported.plan.steps]
-    if len(nodes) != len(artifact.calls):
+    calls = [call for call in artifact.calls if isinstance(call, Call)]
+    if len(calls) < len(artifact.calls):
+        return ()  # which layers run, and how often, depends on the input
+    if len(nodes) != len(calls):
         raise CrtExportError("the layers of this network can't be told apart", location=graph.name)
-    instructions = _by_call(artifact.calls, result.calls)
+    instructions = _by_call(calls, result.calls)
     # As linked: a compiler may have taken small tables into the code.
     sizes = {symbol.name: symbol.size for symbol in result.symbols}
-    code = _first_uses([(call.symbol,) for call in artifact.calls], sizes)
-    constants = _first_uses([_constants(call) for call in artifact.calls], sizes)
+    code = _first_uses([(call.symbol,) for call in calls], sizes)
+    constants = _first_uses([_constants(call) for call in calls], sizes)
     return tuple(
         LayerCost(
             name=str(node), operator=type(node.op).__name__, output=_output(graph, node),
@@ -173,4 +176,4 @@ def _first_uses(uses: Iterable[Iterable[str]], sizes: Mapping[str, int]) -> list
 
 
 def _output(graph: Graph, node: Node) -> str:
-    return "x".join(str(n) for n in graph.type(node.outputs[0]).shape)
+    return "x".join(str(n) for tensor in node.outputs[:1] for n in graph.type(tensor).shape)

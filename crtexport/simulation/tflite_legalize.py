@@ -40,7 +40,8 @@ def with_float_weights(graph: Graph) -> Graph:
     tensors = list(graph.tensors)
     floats: dict[int, int] = {}
     nodes = []
-    for node in graph.nodes:
+    for given in graph.nodes:
+        node = replace(given, graphs=tuple(map(with_float_weights, given.graphs)))
         weights = hybrid_weights(graph, node)
         if weights is None:
             nodes.append(node)

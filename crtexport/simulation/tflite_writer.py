@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import flatbuffers
 import numpy as np
 import tflite
 
 from crtexport.errors import CrtExportError
-from crtexport.ir.graph import Graph, Node, Tensor
-from crtexport.ir.ops import AssignVariable, ReadVariable
-from crtexport.ir.types import ConstantRef, DType, Quantization, TensorType
-from crtexport.simulation.tflite_form import Form, Steering, Value
-from crtexport.simulation.tflite_forms import form, version
-from crtexport.simulation.tflite_legalize import hybrid_weights, legalize, with_float_weights
+from crtexport.ir.graph import Graph, Tensor
+from crtexport.ir.types import ConstantRef, Quantization
+from crtexport.simulation.tflite_form import Value
+from crtexport.simulation.tflite_legalize import hybrid_weights, with_float_weights
+from crtexport.simulation.tflite_parts import Operator, parts
 
 MAX_CONSTANTS = (1 << 31) - (1 << 24)
 """Bytes of constants in a file: flatbuffers end at 2 GiB, and the tables need some room."""
@@ -27,7 +25,9 @@ _CODE_IN_ONE_BYTE = 127
 
 def is_hybrid(graph: Graph) -> bool:
     """Whether some operator applies int8 weights to float32 activations."""
-    return any(hybrid_weights(graph, node) is not None for node in graph.nodes)
+    return any(
+        hybrid_weights(inner, node) is not None for inner in graph.nested() for node in inner.nodes
+    )
 
 
 def to_tflite(graph: Graph, *, dequantize_weights: bool = False) -> bytes:
@@ -40,79 +40,14 @@ def to_tflite(graph: Graph, *, dequantize_weights: bool = False) -> bytes:
     """
     if dequantize_weights:
         graph = with_float_weights(graph)
-    return _File(legalize(graph)).content()
-
-
-@dataclass(frozen=True)
-class _Operator:
-    form: Form
-    code: tuple[str, int]
-    inputs: tuple[int, ...]
-    outputs: tuple[int, ...]
-    intermediates: tuple[int, ...] = ()
-
-
-@dataclass(frozen=True)
-class _Part:
-    """A subgraph; the tensors at ``handles`` are written as handles of variables."""
-
-    tensors: list[Tensor]
-    operators: list[_Operator]
-    inputs: tuple[int, ...] = ()
-    outputs: tuple[int, ...] = ()
-    handles: tuple[int, ...] = ()
-
-    @property
-    def constants(self) -> list[ConstantRef]:
-        return [t.constant for t in self.tensors if t.constant is not None]
-
-
-def resources(graph: Graph) -> tuple[int, ...]:
-    """The variables that are read and written as such, not by the operator that owns them."""
-    users = [n for n in graph.nodes if isinstance(n.op, ReadVariable | AssignVariable)]
-    return tuple(sorted({graph.required(node, 0) for node in users}))
-
-
-def _var_handle(graph: Graph, variable: int, output: int) -> _Operator:
-    # Names may repeat; containers tell them apart.
-    fields = {"Container": str(variable), "SharedName": graph.tensors[variable].name}
-    form = Form("VAR_HANDLE", "VarHandleOptions", fields)
-    return _Operator(form, ("VAR_HANDLE", 1), (), (output,))
-
-
-def _initialisation(graph: Graph, variables: tuple[int, ...]) -> _Part:
-    """The subgraph that gives ``variables`` their initial values."""
-    tensors, operators = list[Tensor](), list[_Operator]()
-    for variable in variables:
-        tensor = graph.tensors[variable]
-        zeros = ConstantRef.of(np.zeros(tensor.type.shape, tensor.type.dtype.numpy))
-        given = tensor.variable.initial if tensor.variable is not None else None
-        handle = len(tensors)
-        tensors += [tensor, Tensor(tensor.name, tensor.type, given or zeros)]
-        operators += [
-            _var_handle(graph, variable, handle),
-            _Operator(Form("ASSIGN_VARIABLE"), ("ASSIGN_VARIABLE", 1), (handle, handle + 1), ()),
-        ]
-    return _Part(tensors, operators, handles=tuple(range(0, len(tensors), 2)))
+    return _File(graph).content()
 
 
 class _File:
-    """One writing of one legal graph."""
+    """One writing of one graph."""
 
     def __init__(self, graph: Graph) -> None:
-        self._graph = graph
-        self._resources = resources(graph)
-        self._tensors = list(graph.tensors)
-        operators = [self._operator(node) for node in graph.nodes]
-        main = _Part(self._tensors, operators, graph.inputs, graph.outputs, self._resources)
-        self._parts = [main]
-        if self._resources:
-            operators[:0] = [
-                _Operator(Form("CALL_ONCE", "CallOnceOptions", {"InitSubgraphIndex": 1}),
-                          ("CALL_ONCE", 1), (), ()),
-                *(_var_handle(graph, variable, variable) for variable in self._resources),
-            ]
-            self._parts.append(_initialisation(graph, self._resources))
+        self._parts = parts(graph)
         size = sum(c.nbytes for part in self._parts for c in part.constants)
         if size >= MAX_CONSTANTS:
             raise CrtExportError(
@@ -137,29 +72,6 @@ class _File:
         b.Finish(model, b"TFL3")
         return bytes(b.Output())
 
-    def _operator(self, node: Node) -> _Operator:
-        written = form(self._graph, node)
-        inputs = [-1 if tensor is None else tensor for tensor in node.inputs]
-        if written.order:
-            given = dict(enumerate(inputs))
-            inputs = [-1 if i is None else given.get(i, -1) for i in written.order]
-        types = tuple(self._graph.type(t).dtype for t in node.inputs if t is not None)
-        name = f"{node.name}/{written.code.lower()}"
-        inputs[1:1] = [self._steering(name, values) for values in written.between]
-        leading = [self._steering(name, values) for values in written.leading]
-        inputs = [*leading, *inputs, *(self._steering(name, v) for v in written.steering)]
-        code = (written.code, version(written.code, types))
-        first = len(self._tensors)
-        self._tensors += [Tensor(f"{name}/intermediate", t) for t in written.intermediates]
-        intermediates = tuple(range(first, len(self._tensors)))
-        return _Operator(written, code, tuple(inputs), node.outputs, intermediates)
-
-    def _steering(self, name: str, values: Steering) -> int:
-        """A new constant that steers an operator; its number."""
-        type_ = TensorType(DType.INT32, values.shape)
-        self._tensors.append(Tensor(name, type_, ConstantRef.of(values)))
-        return len(self._tensors) - 1
-
     def _subgraphs(self, codes: Sequence[tuple[str, int]]) -> list[int]:
         tables, buffer = [], 0
         for part in self._parts:
@@ -177,7 +89,7 @@ class _File:
             ))
         return tables
 
-    def _operator_table(self, operator: _Operator, position: int) -> int:
+    def _operator_table(self, operator: Operator, position: int) -> int:
         fields: dict[str, int] = {}
         kind = operator.form.options
         if kind:

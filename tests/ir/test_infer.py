@@ -32,6 +32,7 @@ from crtexport.ir.ops import (
     FullyConnected,
     Gelu,
     HardSwish,
+    If,
     L2Normalization,
     L2Pool2D,
     LeakyRelu,
@@ -69,6 +70,7 @@ from crtexport.ir.ops import (
     Tanh,
     TransposeConv2D,
     UnidirectionalSequenceLstm,
+    While,
     ZerosLike,
 )
 from crtexport.ir.types import DType, TensorType
@@ -146,7 +148,7 @@ def test_every_operator_is_here() -> None:
     movers = {type(op) for op, _, _ in MOVERS}
     elsewhere = {
         ArgMax, ArgMin, AssignVariable, Cast, Dequantize, DetectionPostProcess, EmbeddingLookup,
-        Svdf, UnidirectionalSequenceLstm,
+        If, Svdf, UnidirectionalSequenceLstm, While,
     }
     found = {type(op) for op, _, _ in GOOD} | elsewhere | elementwise | movers
     assert found == set(get_args(Op))

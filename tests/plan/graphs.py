@@ -13,7 +13,9 @@ from crtexport.ir.graph import Graph, Node, Tensor
 from crtexport.ir.infer import infer
 from crtexport.ir.ops import (
     Add,
+    AssignVariable,
     Concatenation,
+    If,
     Logistic,
     MaxPool2D,
     Mul,
@@ -26,8 +28,10 @@ from crtexport.ir.ops import (
     Softmax,
     Sub,
     Tanh,
+    While,
 )
 from crtexport.ir.types import ConstantRef, DType, Quantization, TensorType
+from crtexport.ir.variables import lend
 from crtexport.ir.verify import verify
 
 Q = Quantization((0.05,), (3,))
@@ -67,10 +71,31 @@ class GraphBuilder:
         self.nodes.append(Node(op, inputs, (output,), origin=origin))
         return output
 
+    def assign(self, variable: int, value: int) -> None:
+        self.nodes.append(Node(AssignVariable(), (variable, value), ()))
+
+    def control(
+        self, op: If | While, *inputs: int, graphs: tuple[Graph, Graph],
+    ) -> list[int]:
+        """A node that runs ``graphs``, whose outputs have the scales of those of the second."""
+        types = tuple(self.tensors[t].type for t in inputs)
+        results = infer(op, types, graphs=graphs)
+        outputs = [
+            self.tensor(TensorType(r.dtype, r.shape, graphs[1].type(t).quant))
+            for r, t in zip(results, graphs[1].outputs, strict=True)
+        ]
+        origin = f"operator {len(self.nodes)} ({type(op).__name__})"
+        self.nodes.append(Node(op, inputs, tuple(outputs), origin=origin, graphs=graphs))
+        return outputs
+
+    def inner(self, *outputs: int) -> Graph:
+        """The graph, for a node to run."""
+        return Graph("inner", tuple(self.tensors), tuple(self.nodes), tuple(self.inputs), outputs)
+
     def finish(self, *outputs: int) -> Graph:
-        graph = Graph(
+        graph = lend(Graph(
             "test", tuple(self.tensors), tuple(self.nodes), tuple(self.inputs), outputs
-        )
+        ))
         verify(graph)
         return graph
 

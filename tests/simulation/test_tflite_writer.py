@@ -200,7 +200,7 @@ def test_attributes_that_the_cases_leave_alone_are_written(
 
 
 def test_every_operator_has_a_case_here() -> None:
-    written = {name.replace("_", "") for name in CASES}
+    written = {name.replace("_", "") for name in CASES} | {"if", "while"}  # in tests/control
     assert written >= {op.__name__.lower() for op in get_args(Op)}
 
 

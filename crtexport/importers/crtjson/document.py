@@ -14,6 +14,7 @@ from pydantic import (
 )
 
 from crtexport.importers.crtjson.attributes import OPERATORS, STRICT, attributes_model
+from crtexport.ir.ops import Control
 from crtexport.ir.types import DType
 
 FORMAT = "crtexport-model"
@@ -107,12 +108,14 @@ def _node_model(name: str, kind: type) -> type[NodeModel]:
     attributes = attributes_model(kind)
     literal: Any = Literal[name]
     optional = not any(field.is_required() for field in attributes.model_fields.values())
+    fields: dict[str, Any] = {
+        "op": (literal, ...),
+        "attributes": (attributes, attributes() if optional else ...),
+    }
+    if issubclass(kind, Control):
+        fields["graphs"] = (list["GraphModel"], ...)
     return create_model(
-        f"{name}Node",
-        __base__=NodeModel,
-        __doc__=kind.__doc__,
-        op=(literal, ...),
-        attributes=(attributes, attributes() if optional else ...),
+        f"{name}Node", __base__=NodeModel, __doc__=kind.__doc__, __module__=__name__, **fields
     )
 
 
@@ -124,18 +127,33 @@ else:
     AnyNode = Annotated[Union[tuple(NODE_MODELS.values())], Field(discriminator="op")]  # noqa: UP007
 
 
-class Document(BaseModel):
-    """A network: ``nodes`` in a valid order of execution, tensors referred to by name."""
+class GraphModel(BaseModel):
+    """``nodes`` in a valid order of execution; tensors of its own, referred to by name."""
 
     model_config = STRICT
-    schema_: str | None = Field(default=None, alias="$schema", description="For editors; ignored.")
-    format: Literal["crtexport-model"]
-    version: Literal[1]
-    name: str | None = Field(default=None, description="Of the network; default: the file's.")
+    name: str | None = None
     inputs: list[str]
     outputs: list[str]
     tensors: list[TensorModel]
     nodes: list[AnyNode]
+
+
+for _model in NODE_MODELS.values():
+    _model.model_rebuild()
+
+
+def graphs_of(node: NodeModel) -> list[GraphModel]:
+    """The graphs that a node holds."""
+    return getattr(node, "graphs", [])
+
+
+class Document(GraphModel):
+    """A network: ``nodes`` in a valid order of execution, tensors referred to by name."""
+
+    schema_: str | None = Field(default=None, alias="$schema", description="For editors; ignored.")
+    format: Literal["crtexport-model"]
+    version: Literal[1]
+    name: str | None = Field(default=None, description="Of the network; default: the file's.")
 
 
 def schema() -> dict[str, Any]:

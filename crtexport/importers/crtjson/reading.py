@@ -14,14 +14,17 @@ from crtexport.importers.crtjson.constants import Sidecars, inline
 from crtexport.importers.crtjson.document import (
     Document,
     FileData,
+    GraphModel,
     NodeModel,
     QuantizationModel,
     TensorModel,
+    graphs_of,
 )
 from crtexport.importers.crtjson.problems import did_you_mean, explain
 from crtexport.importers.files import head, regular_size
 from crtexport.ir.graph import Graph, Node, Tensor, Variable
 from crtexport.ir.types import ConstantRef, Quantization, Rounding, TensorType
+from crtexport.ir.variables import lend
 from crtexport.ir.verify import check_type
 
 MAX_TEXT = 256 << 20
@@ -47,43 +50,39 @@ def load_json(path: Path, rounding: Rounding, *, allow_outside: bool = False) ->
     except ValidationError as error:
         raise explain(error).within(path.name) from None
     try:
-        return _Reading(document, Sidecars(path.parent, allow_outside)).graph(
-            document.name if document.name is not None else path.stem,
-            path.name,
-            hashlib.sha256(content).hexdigest(),
-            rounding,
+        graph = _Reading(document, Sidecars(path.parent, allow_outside)).graph(
+            document.name if document.name is not None else path.stem
         )
     except CrtExportError as error:
         raise error.within(path.name) from error.__cause__
+    return lend(graph).from_file(path.name, hashlib.sha256(content).hexdigest(), rounding)
 
 
 class _Reading:
-    """Names become numbers, constants become references."""
+    """Names become numbers, constants become references. ``within``: the keys that lead here."""
 
-    def __init__(self, document: Document, sidecars: Sidecars) -> None:
+    def __init__(self, document: GraphModel, sidecars: Sidecars, within: str = "") -> None:
         self._document = document
         self._sidecars = sidecars
+        self._within = within
         self._numbers: dict[str, int] = {}
         for index, tensor in enumerate(document.tensors):
             if tensor.name in self._numbers:
                 raise CrtExportError(
                     f"a second tensor is called {tensor.name!r}",
-                    location=f"tensors[{index}].name",
+                    location=f"{within}tensors[{index}].name",
                     hint="names must be unique; 'label' may repeat",
                 )
             self._numbers[tensor.name] = index
 
-    def graph(self, name: str, source: str, sha256: str, rounding: Rounding) -> Graph:
-        document = self._document
+    def graph(self, name: str) -> Graph:
+        document, within = self._document, self._within
         return Graph(
             name=name,
             tensors=tuple(self._tensor(i, t) for i, t in enumerate(document.tensors)),
             nodes=tuple(self._node(i, node) for i, node in enumerate(document.nodes)),
-            inputs=self._all(document.inputs, "inputs"),
-            outputs=self._all(document.outputs, "outputs"),
-            source=source,
-            sha256=sha256,
-            rounding=rounding,
+            inputs=self._all(document.inputs, f"{within}inputs"),
+            outputs=self._all(document.outputs, f"{within}outputs"),
         )
 
     def _tensor(self, index: int, tensor: TensorModel) -> Tensor:
@@ -99,7 +98,9 @@ class _Reading:
                 return Tensor(label, type_, variable=Variable(data))
             return Tensor(label, type_, data)
         except CrtExportError as error:
-            raise error.within(f"tensors[{index}] {tensor.name!r}") from error.__cause__
+            raise error.within(
+                f"{self._within}tensors[{index}] {tensor.name!r}"
+            ) from error.__cause__
 
     def _constant(self, data: object, type_: TensorType) -> ConstantRef | None:
         if data is None:
@@ -109,7 +110,7 @@ class _Reading:
         return inline(data, type_)
 
     def _node(self, index: int, node: NodeModel) -> Node:
-        where = f"nodes[{index}]"
+        where = f"{self._within}nodes[{index}]"
         return Node(
             op=decode(OPERATORS[node.op], node.attributes),
             inputs=tuple(
@@ -120,6 +121,10 @@ class _Reading:
             name=node.name,
             # An empty origin is one that was saved so; none at all means a file written by hand.
             origin=f"{where} ({node.op})" if node.origin is None else node.origin,
+            graphs=tuple(
+                _Reading(graph, self._sidecars, f"{where}.graphs[{i}].").graph(graph.name or "")
+                for i, graph in enumerate(graphs_of(node))
+            ),
         )
 
     def _all(self, names: list[str], where: str) -> tuple[int, ...]:

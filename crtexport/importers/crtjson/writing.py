@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -64,26 +64,33 @@ class _Writing:
     def __init__(self, graph: Graph, sidecar: str) -> None:
         self._graph = graph
         self._sidecar = sidecar
-        self._names = _unique(tensor.name for tensor in graph.tensors)
         self._places: dict[tuple[ConstantRef, str, tuple[int, ...]], str] = {}
         self.stored: list[tuple[str, TensorType, ConstantRef]] = []
 
     def text(self) -> str:
-        graph, names = self._graph, self._names
+        fields = {"format": FORMAT, "version": VERSION}
+        return "\n".join(self._graph_lines(self._graph, fields, "", "")) + "\n"
+
+    def _graph_lines(
+        self, graph: Graph, fields: dict[str, Any], within: str, indent: str
+    ) -> list[str]:
+        """``graph`` as an object after ``fields``; ``within``: the keys that lead to it."""
+        names = _unique(tensor.name for tensor in graph.tensors)
         fields = {
-            "format": FORMAT,
-            "version": VERSION,
+            **fields,
             "name": graph.name,
             "inputs": [names[t] for t in graph.inputs],
             "outputs": [names[t] for t in graph.outputs],
         }
-        lines = [f"  {_json(key)}: {_json(value)}" for key, value in fields.items()]
-        lines.append(_lines("tensors", map(self._tensor, range(len(graph.tensors)))))
-        lines.append(_lines("nodes", map(self._node, range(len(graph.nodes)))))
-        return "{\n" + ",\n".join(lines) + "\n}\n"
+        lines = [f"{indent}  {_json(key)}: {_json(value)}," for key, value in fields.items()]
+        tensors = [[_json(self._tensor(tensor, name, names))]
+                   for tensor, name in zip(graph.tensors, names, strict=True)]
+        nodes = [self._node(node, names, f"{within}nodes[{i}]", f"{indent}    ")
+                 for i, node in enumerate(graph.nodes)]
+        lines += [*_lines("tensors", tensors, indent, ","), *_lines("nodes", nodes, indent, "")]
+        return ["{", *lines, f"{indent}}}"]
 
-    def _tensor(self, index: int) -> dict[str, Any]:
-        tensor, name = self._graph.tensors[index], self._names[index]
+    def _tensor(self, tensor: Tensor, name: str, names: list[str]) -> dict[str, Any]:
         fields: dict[str, Any] = {
             "name": name,
             "dtype": tensor.type.dtype.value,
@@ -97,10 +104,12 @@ class _Writing:
             fields["variable"] = True
         data = tensor.variable.initial if tensor.variable is not None else tensor.constant
         if data is not None:
-            fields["data"] = self._data(name, tensor, data)
+            fields["data"] = self._data(name, tensor, data, names)
         return fields
 
-    def _data(self, name: str, tensor: Tensor, constant: ConstantRef) -> Any:
+    def _data(
+        self, name: str, tensor: Tensor, constant: ConstantRef, names: list[str]
+    ) -> Any:
         if constant.nbytes <= INLINE_BYTES:
             values = to_inline(constant, tensor.type)
             if values is not None:
@@ -108,14 +117,12 @@ class _Writing:
         # Tensors that share bytes share them in the sidecar too.
         key = (constant, tensor.type.dtype.value, tensor.type.shape)
         if key not in self._places:
-            taken = {*self._names, RESERVED}
-            self._places[key] = name if name != RESERVED else _free(name, taken)
+            taken = {RESERVED, *(place for place, *_ in self.stored)}
+            self._places[key] = name if name not in taken else _free(name, {*taken, *names})
             self.stored.append((self._places[key], tensor.type, constant))
         return {"file": self._sidecar, "tensor": self._places[key]}
 
-    def _node(self, index: int) -> dict[str, Any]:
-        node: Node = self._graph.nodes[index]
-        names = self._names
+    def _node(self, node: Node, names: list[str], where: str, indent: str) -> list[str]:
         kind = type(node.op).__name__
         fields: dict[str, Any] = {
             "op": kind,
@@ -127,9 +134,16 @@ class _Writing:
             fields["attributes"] = attributes
         if node.name:
             fields["name"] = node.name
-        if node.origin != f"nodes[{index}] ({kind})":  # what reading makes of no origin
+        if node.origin != f"{where} ({kind})":  # what reading makes of no origin
             fields["origin"] = node.origin
-        return fields
+        if not node.graphs:
+            return [_json(fields)]
+        lines = [f'{_json(fields)[:-1]}, "graphs": [']
+        for i, graph in enumerate(node.graphs):
+            first, *rest, last = self._graph_lines(graph, {}, f"{where}.graphs[{i}].", indent)
+            comma = "," if i < len(node.graphs) - 1 else ""
+            lines += [f"{indent}{first}", *rest, f"{last}{comma}"]
+        return [*lines, f"{indent}]}}"]
 
 
 def _quantization(quant: Quantization) -> dict[str, Any]:
@@ -167,9 +181,16 @@ def _free(name: str, taken: set[str]) -> str:
     return f"{name}#{count}"
 
 
-def _lines(key: str, items: Iterable[dict[str, Any]]) -> str:
-    inner = ",\n".join(f"    {_json(item)}" for item in items)
-    return f'  "{key}": [\n{inner}\n  ]' if inner else f'  "{key}": []'
+def _lines(key: str, items: Sequence[list[str]], indent: str, comma: str) -> list[str]:
+    """An array of objects, each in lines that are indented but for the first."""
+    if not items:
+        return [f'{indent}  "{key}": []{comma}']
+    inner = []
+    for number, (first, *rest) in enumerate(items):
+        lines = [f"{indent}    {first}", *rest]
+        lines[-1] += "," if number < len(items) - 1 else ""
+        inner += lines
+    return [f'{indent}  "{key}": [', *inner, f"{indent}  ]{comma}"]
 
 
 def _json(value: Any) -> str:

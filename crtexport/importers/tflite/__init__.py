@@ -14,14 +14,17 @@ import tflite
 from crtexport.errors import CrtExportError
 from crtexport.importers.files import regular_size, sha256
 from crtexport.importers.tflite.flatbuffer import Reader
-from crtexport.importers.tflite.folded import FOLDED, constant, steering
-from crtexport.importers.tflite.operators import Decoder, Operator, constant_names
+from crtexport.importers.tflite.folded import FOLDED
+from crtexport.importers.tflite.operators import Decoder, constant_names
 from crtexport.importers.tflite.ops_detection import CUSTOM_DECODERS
+from crtexport.importers.tflite.subgraphs import Given, Imported, Reading
 from crtexport.importers.tflite.tensors import TensorTable
 from crtexport.importers.tflite.tflite_ops import DECODERS
-from crtexport.importers.tflite.variables import STEERING, Subgraph, resolve
-from crtexport.ir.graph import Graph, Node, Tensor
+from crtexport.importers.tflite.variables import STEERING, Key, Subgraph, initial_values
+from crtexport.ir.graph import Graph
 from crtexport.ir.types import Rounding
+from crtexport.ir.variables import lend
+from crtexport.ir.verify import MAX_DEPTH
 
 IDENTIFIER = b"TFL3"
 """Bytes 4 to 7 of every such file."""
@@ -30,6 +33,13 @@ _SCHEMA_VERSION = 3
 _OPERATOR_NAMES = constant_names(tflite.BuiltinOperator)
 _CUSTOM_CODE = 6  # slot of OperatorCode.custom_code
 _TENSOR_MAP_NAME = 4  # slot of TensorMap.name
+
+_WITHOUT_DECODER = frozenset({
+    *STEERING, *FOLDED, tflite.BuiltinOperator.IF, tflite.BuiltinOperator.WHILE,
+})
+
+# How many operators the runs of inner subgraphs may come to: so often all there are, and a few.
+_REPEATS, _FEW = 4, 1000
 
 _log = logging.getLogger(__name__)
 
@@ -53,7 +63,7 @@ def load_tflite(path: Path, rounding: Rounding) -> Graph:
         raise CrtExportError(
             f"the file can't be read: {error.strerror}", location=str(path)
         ) from error
-    return replace(graph, source=path.name, sha256=digest, rounding=rounding)
+    return graph.from_file(path.name, digest, rounding)
 
 
 def _custom_name(name: str) -> str:
@@ -64,117 +74,89 @@ def _custom_name(name: str) -> str:
 _CUSTOM = {_custom_name(name): decoder for name, decoder in CUSTOM_DECODERS.items()}
 
 
-def _decoder(code: int, name: str) -> Decoder | None:
-    """What imports an operator, given its code and readable name; None for an unknown one."""
-    if code == tflite.BuiltinOperator.CUSTOM:
-        return _CUSTOM.get(name)
-    return DECODERS.get(code)
-
-
 class _Importer:
     """One reading of one file."""
 
     def __init__(self, data: mmap.mmap, size: int, path: Path) -> None:
         self._path = path
-        self._reader = Reader(size)
-        self._model: Any = self._reader.get(tflite.Model.GetRootAs, data, 0)
-        version = self._reader.get(self._model.Version)
+        self.reader = Reader(size)
+        self._model: Any = self.reader.get(tflite.Model.GetRootAs, data, 0)
+        version = self.reader.get(self._model.Version)
         if version != _SCHEMA_VERSION:
             raise CrtExportError(
                 f"the file's schema has version {version}; only {_SCHEMA_VERSION} can be read"
             )
         self._size = size
-        self._count = self._reader.length(self._model.SubgraphsLength, 4)
+        self._count = self.reader.length(self._model.SubgraphsLength, 4)
         if self._count == 0:
             raise CrtExportError("the file has no subgraph")
-        self._used: set[int] = set()
-        self._main = self._load(0)
-        self._tensors = self._main.tensors
-        self._handles: dict[int, int] = {}
+        self.reader.length(self._model.BuffersLength, 4)
+        self._kinds = list(self._all_codes())
+        self._loaded: dict[int, Subgraph] = {}
+        self._nested: dict[tuple[int, tuple[tuple[int, Key], ...]], Imported] = {}
 
-    def _load(self, number: int) -> Subgraph:
-        """A subgraph of the file."""
-        if not 0 <= number < self._count:
-            raise CrtExportError(f"there is no subgraph {number}; the file has {self._count}")
-        self._used.add(number)
-        reader = self._reader
-        table = reader.get(self._model.Subgraphs, number)
-        tensors = TensorTable(self._model, table, reader, self._path, self._size)
-        operators = tuple(reader.tables(table.OperatorsLength, table.Operators))
-        return Subgraph(table, tensors, operators, tuple(self._codes(operators)))
-
-    def graph(self) -> Graph:
-        """The subgraph with file tensor numbers replaced by those of the tensors that are used."""
-        reader, subgraph = self._reader, self._main.table
-        self._refuse_unsupported(self._main.operators, self._main.codes)
-        self._handles = resolve(reader, self._main, self._load)
-        nodes = list(self._nodes())
-        if len(self._used) < self._count:
-            some = "only the first is" if len(self._used) == 1 else f"{len(self._used)} are"
-            _log.warning("%s has %d subgraphs; %s used", self._path.name, self._count, some)
-        inputs = reader.numbers(subgraph.InputsLength, subgraph.InputsAsNumpy, 4)
-        outputs = reader.numbers(subgraph.OutputsLength, subgraph.OutputsAsNumpy, 4)
-        for tensor in inputs:
-            self._tensors.check_input(tensor)
-        used = sorted(
-            {t for node in nodes for t in (*node.inputs, *node.outputs) if t is not None}
-            | set(inputs)
-            | set(outputs)
-        )
-        number = {old: new for new, old in enumerate(used)}
-        names = self._signature_names(set(inputs), set(outputs))
-        return Graph(
-            name=self._path.stem,
-            tensors=tuple(self._named(old, names) for old in used),
-            nodes=tuple(
-                replace(
-                    node,
-                    inputs=tuple(None if t is None else number[t] for t in node.inputs),
-                    outputs=tuple(number[t] for t in node.outputs),
-                )
-                for node in nodes
-            ),
-            inputs=tuple(number[t] for t in inputs),
-            outputs=tuple(number[t] for t in outputs),
-        )
-
-    def _nodes(self) -> Iterator[Node]:
-        """What runs; what gives constants becomes them, in the tensors."""
-        for index, (operator, (code, name)) in enumerate(
-            zip(self._main.operators, self._main.codes, strict=True)
-        ):
-            if code in STEERING:
-                continue
-            node = self._node(index, operator, code, name)
-            if node is None:
-                continue
-            values = steering(node, self._tensors.tensor)
-            if values is None:
-                yield node
-            else:
-                self._define(node.outputs, values)
-
-    def _define(self, tensors: tuple[int, ...], values: Sequence[Any]) -> None:
-        """Makes constants of an operator's outputs."""
-        if len(tensors) != len(values):
-            raise CrtExportError(f"expected {len(values)} outputs, found {len(tensors)}")
-        for tensor, array in zip(tensors, values, strict=True):
-            self._tensors.define(tensor, constant(self._tensors.tensor(tensor), array))
-
-    def _named(self, index: int, names: dict[int, str]) -> Tensor:
-        tensor = self._tensors.tensor(index)
-        return replace(tensor, name=names.get(index, tensor.name))
-
-    def _codes(self, operators: Sequence[Any]) -> list[tuple[int, str]]:
-        """Code and readable name of each operator."""
-        reader = self._reader
-        known = []
+    def _all_codes(self) -> Iterator[tuple[int, str]]:
+        """Codes and names that the file's operators refer to."""
+        reader = self.reader
         for table in reader.tables(self._model.OperatorCodesLength, self._model.OperatorCodes):
             code = reader.get(table.BuiltinCode)
             name = _OPERATOR_NAMES.get(code, f"operator code {code}")
             if code == tflite.BuiltinOperator.CUSTOM:
                 name = _custom_name(reader.text(table, _CUSTOM_CODE))
-            known.append((code, name))
+            yield code, name
+
+    def load(self, number: int) -> Subgraph:
+        """A subgraph of the file, its tensors not yet read."""
+        if not 0 <= number < self._count:
+            raise CrtExportError(f"there is no subgraph {number}; the file has {self._count}")
+        reader = self.reader
+        known = self._loaded.get(number)
+        table = known.table if known else reader.get(self._model.Subgraphs, number)
+        tensors = TensorTable(self._model, table, reader, self._path, self._size)
+        if known is not None:
+            return replace(known, tensors=tensors)
+        operators = tuple(reader.tables(table.OperatorsLength, table.Operators))
+        known = Subgraph(table, tensors, operators, tuple(self._codes(operators)))
+        self._refuse_unsupported(known)
+        self._loaded[number] = known
+        return known
+
+    def decoder(self, code: int, name: str) -> Decoder | None:
+        """What imports an operator, given its code and readable name; None for an unknown one."""
+        if code == tflite.BuiltinOperator.CUSTOM:
+            return _CUSTOM.get(name)
+        return DECODERS.get(code)
+
+    def graph(self) -> Graph:
+        """The first subgraph, with those that it runs."""
+        initial = initial_values(self.reader, self.load(0), self.load)
+        reading = Reading(self, 0, Given((), (0,)), initial)
+        graph = reading.imported(self._signature_names).graph
+        if len(self._loaded) < self._count:
+            used = len(self._loaded)
+            some = "only the first is" if used == 1 else f"{used} are"
+            _log.warning("%s has %d subgraphs; %s used", self._path.name, self._count, some)
+        return replace(lend(graph), name=self._path.stem)
+
+    def nested(self, number: int, given: Given) -> Imported:
+        """A subgraph that an operator runs."""
+        if len(given.path) > MAX_DEPTH:
+            raise CrtExportError(f"subgraphs are nested more than {MAX_DEPTH} deep")
+        key = (number, given.handles)
+        if key not in self._nested:
+            self._nested[key] = Reading(self, number, given, None).imported(lambda *_: {})
+        runs = self._nested[key].runs
+        there = sum(len(subgraph.operators) for subgraph in self._loaded.values())
+        if runs > _REPEATS * there + _FEW:
+            raise CrtExportError(
+                f"subgraphs run each other so often that {runs} operators would be generated",
+                hint="each run of a subgraph by an IF or WHILE is code of its own",
+            )
+        return self._nested[key]
+
+    def _codes(self, operators: Sequence[Any]) -> list[tuple[int, str]]:
+        """Code and readable name of each operator."""
+        reader, known = self.reader, self._kinds
         result = []
         for index, operator in enumerate(operators):
             position = reader.get(operator.OpcodeIndex)
@@ -186,59 +168,34 @@ class _Importer:
             result.append(known[position])
         return result
 
-    def _refuse_unsupported(
-        self, operators: Sequence[Any], codes: Sequence[tuple[int, str]]
-    ) -> None:
+    def _refuse_unsupported(self, subgraph: Subgraph) -> None:
         found: dict[str, list[str]] = {}
-        for index, (operator, (code, name)) in enumerate(zip(operators, codes, strict=True)):
-            known = _decoder(code, name) is not None or code in STEERING or code in FOLDED
+        for index, (operator, (code, name)) in enumerate(
+            zip(subgraph.operators, subgraph.codes, strict=True)
+        ):
+            known = self.decoder(code, name) is not None or code in _WITHOUT_DECODER
             if not known:
-                outputs = self._reader.numbers(operator.OutputsLength, operator.OutputsAsNumpy, 4)
-                found.setdefault(name, []).append(f"operator {index}{self._called(outputs)}")
+                outputs = self.reader.numbers(operator.OutputsLength, operator.OutputsAsNumpy, 4)
+                called = self._called(subgraph.tensors, outputs)
+                found.setdefault(name, []).append(f"operator {index}{called}")
         if not found:
             return
         lines = [f"\n  {name}: {', '.join(nodes)}" for name, nodes in found.items()]
         count = sum(map(len, found.values()))
         what = "1 operator is" if count == 1 else f"{count} operators are"
-        names = (_OPERATOR_NAMES[code] for code in {*DECODERS, *STEERING, *FOLDED})
+        names = (_OPERATOR_NAMES[code] for code in {*DECODERS, *_WITHOUT_DECODER})
         supported = sorted((*names, *CUSTOM_DECODERS))
         raise CrtExportError(
             f"{what} not supported:{''.join(lines)}", hint=f"supported are {', '.join(supported)}"
         )
 
-    def _called(self, outputs: tuple[int, ...]) -> str:
+    def _called(self, tensors: TensorTable, outputs: tuple[int, ...]) -> str:
         """The name of an operator's first output, which is what converters name operators by."""
-        return f" ({self._tensors.name(outputs[0])!r})" if outputs else ""
-
-    def _node(self, index: int, table: Any, code: int, kind: str) -> Node | None:
-        """An operator; None for one that gives constants."""
-        origin = f"operator {index} ({kind})"
-        reader = self._reader
-        try:
-            operands = reader.numbers(table.InputsLength, table.InputsAsNumpy, 4)
-            outputs = reader.numbers(table.OutputsLength, table.OutputsAsNumpy, 4)
-            inputs = tuple(None if t == -1 else self._handles.get(t, t) for t in operands)
-            source = Operator(table, inputs, outputs, reader, self._tensors)
-            for tensor in (*inputs, *outputs):
-                if tensor is not None:
-                    self._tensors.tensor(tensor)
-            if code in FOLDED:
-                self._define(outputs, [FOLDED[code](source)])
-                return None
-            decode = _decoder(code, kind)
-            if decode is None:
-                raise CrtExportError("the operator is not supported")
-            op, kept = decode(source)
-        except CrtExportError as error:
-            raise error.within(origin) from error.__cause__
-        while kept and kept[-1] is None:
-            kept = kept[:-1]
-        name = self._tensors.tensor(outputs[0]).name if outputs else ""
-        return Node(op, kept, outputs, name, origin)
+        return f" ({tensors.name(outputs[0])!r})" if outputs else ""
 
     def _signature_names(self, inputs: set[int], outputs: set[int]) -> dict[int, str]:
         """What the file's signature calls inputs and outputs, where it has just one for them."""
-        reader = self._reader
+        reader = self.reader
         signatures = [
             table
             for table in reader.tables(self._model.SignatureDefsLength, self._model.SignatureDefs)

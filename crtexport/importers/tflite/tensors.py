@@ -48,8 +48,8 @@ class TensorTable:
         self._reader = reader
         self._path = path
         self._size = size
-        self._count = reader.length(subgraph.TensorsLength, 4)
-        self._buffers = reader.length(model.BuffersLength, 4)
+        self.count = reader.length(subgraph.TensorsLength, 4)
+        self._buffers = reader.get(model.BuffersLength)  # of the file, not of the subgraph
         self._decoded: dict[int, Tensor] = {}
 
     def tensor(self, index: int) -> Tensor:
@@ -78,8 +78,8 @@ class TensorTable:
             )
 
     def _table(self, index: int) -> Any:
-        if not 0 <= index < self._count:
-            raise CrtExportError(f"there is no tensor {index}; the file has {self._count}")
+        if not 0 <= index < self.count:
+            raise CrtExportError(f"there is no tensor {index}; the file has {self.count}")
         return self._reader.get(self._subgraph.Tensors, index)
 
     def _where(self, index: int, table: Any) -> str:

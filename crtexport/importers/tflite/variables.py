@@ -1,8 +1,8 @@
 """What a file keeps between runs: resource variables and the subgraph that initialises them.
 
 VAR_HANDLE names a variable, READ_VARIABLE and ASSIGN_VARIABLE use it, CALL_ONCE runs a subgraph
-before everything else in the first run. Here the variable becomes a tensor, its handle disappears,
-and what that subgraph assigns becomes the initial value.
+before everything else in the first run. The variable becomes a tensor of the network, its handles
+disappear, and what that subgraph assigns becomes the initial value.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from tflite import BuiltinOperator
 from crtexport.errors import CrtExportError
 from crtexport.importers.tflite.flatbuffer import Reader
 from crtexport.importers.tflite.tensors import TensorTable
-from crtexport.ir.graph import Tensor, Variable
+from crtexport.ir.graph import Tensor
 
 _CONTAINER, _SHARED_NAME = 4, 6  # slots of VarHandleOptions
 
 STEERING = frozenset({BuiltinOperator.VAR_HANDLE, BuiltinOperator.CALL_ONCE})
 """Operators that leave no node behind."""
 
-Key = tuple[str, str]
-"""Container and shared name: what tells variables apart."""
+Key = tuple[str, str] | tuple[int, int]
+"""What tells variables apart: container and shared name, or subgraph and tensor."""
 
 
 @dataclass(frozen=True)
@@ -56,40 +56,8 @@ class _Use:
     outputs: tuple[int, ...]
 
 
-def resolve(
-    reader: Reader, main: Subgraph, load: Callable[[int], Subgraph]
-) -> dict[int, int]:
-    """Defines a tensor for each variable in ``main``, in the place of one of its handles.
-
-    Returns, for every handle, the tensor that it stands for. ``load`` gives other subgraphs.
-    """
-    if not any(code == BuiltinOperator.VAR_HANDLE for code, _ in main.codes):
-        return {}
-    handles = _handles(reader, main)
-    initial = _initial_values(reader, main, load)
-    types = _first_uses(reader, main, handles)
-    first: dict[Key, int] = {}
-    for handle, key in handles.items():
-        if key in first:
-            continue
-        first[key] = handle
-        value = initial.get(key)
-        used = types.get(key)
-        if used is None:
-            continue  # nobody reads or writes it
-        start = None if value is None else value.constant
-        if value is not None and (value.type.dtype, value.type.shape) != (
-            used.type.dtype, used.type.shape
-        ):
-            raise CrtExportError(
-                f"the variable is used as {used.type}, its initial value is {value.type}",
-                location=f"variable {key[1]!r}",
-            )
-        main.tensors.define(handle, Tensor(key[1], used.type, variable=Variable(start)))
-    return {handle: first[key] for handle, key in handles.items()}
-
-
-def _handles(reader: Reader, subgraph: Subgraph) -> dict[int, Key]:
+def handles(reader: Reader, subgraph: Subgraph) -> dict[int, Key]:
+    """The variables that its VAR_HANDLEs name, by the tensors that stand for them."""
     found: dict[int, Key] = {}
     for use in subgraph.uses(reader):
         if use.code != BuiltinOperator.VAR_HANDLE or len(use.outputs) != 1:
@@ -112,30 +80,7 @@ def _options(reader: Reader, use: _Use, kind: Callable[[], Any], code: int) -> A
     return options
 
 
-def _first_uses(
-    reader: Reader, subgraph: Subgraph, handles: dict[int, Key]
-) -> dict[Key, Tensor]:
-    """For each variable, a tensor of its type."""
-    found: dict[Key, Tensor] = {}
-    for use in subgraph.uses(reader):
-        if use.code == BuiltinOperator.READ_VARIABLE:
-            values = use.outputs[:1]
-        elif use.code == BuiltinOperator.ASSIGN_VARIABLE:
-            values = use.inputs[1:2]
-        else:
-            continue
-        key = handles.get(use.inputs[0]) if use.inputs else None
-        if key is None or not values:
-            raise CrtExportError(
-                "the variable isn't named by a VAR_HANDLE of the same subgraph",
-                location=use.where,
-            )
-        if key not in found:
-            found[key] = subgraph.tensors.tensor(values[0])
-    return found
-
-
-def _initial_values(
+def initial_values(
     reader: Reader, main: Subgraph, load: Callable[[int], Subgraph]
 ) -> dict[Key, Tensor]:
     """What the subgraphs behind CALL_ONCE assign: constants, as converters write them."""
@@ -148,7 +93,7 @@ def _initial_values(
         )
         number = reader.get(options.InitSubgraphIndex)
         subgraph = load(number)
-        handles = _handles(reader, subgraph)
+        known = handles(reader, subgraph)
         for use in subgraph.uses(reader):
             if use.code == BuiltinOperator.VAR_HANDLE:
                 continue
@@ -157,12 +102,12 @@ def _initial_values(
                 raise CrtExportError(
                     "variables are initialised with more than constants", location=where
                 )
-            if len(use.inputs) != 2 or use.inputs[0] not in handles:
+            if len(use.inputs) != 2 or use.inputs[0] not in known:
                 raise CrtExportError("this assigns to no variable", location=where)
             value = subgraph.tensors.tensor(use.inputs[1])
             if value.constant is None:
                 raise CrtExportError(
                     f"the initial value {value.name!r} is no constant", location=where
                 )
-            found[handles[use.inputs[0]]] = value
+            found[known[use.inputs[0]]] = value
     return found

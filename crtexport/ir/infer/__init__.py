@@ -6,10 +6,12 @@ Scales and zero points are the model's choice and never inferred: the results ca
 from __future__ import annotations
 
 from crtexport.errors import CrtExportError
+from crtexport.ir.graph import Graph
 from crtexport.ir.infer import (
     activation,
     arithmetic,
     compare,
+    control,
     detection,
     gather,
     layout,
@@ -28,27 +30,28 @@ from crtexport.ir.ops import Op
 from crtexport.ir.types import DType, TensorType
 
 FAMILIES = (
-    activation, arithmetic, compare, detection, gather, layout, pool, quantize, recurrent, reduce,
-    resize, shape, state, unary, weighted,
+    activation, arithmetic, compare, control, detection, gather, layout, pool, quantize, recurrent,
+    reduce, resize, shape, state, unary, weighted,
 )
 
 __all__ = ["FAMILIES", "INFERENCES", "Inputs", "arity", "infer"]
 
 
 def infer(
-    op: Op, inputs: Inputs, *, declared: tuple[DType, ...] = (DType.INT8,)
+    op: Op, inputs: Inputs, *, declared: tuple[DType, ...] = (DType.INT8,),
+    graphs: tuple[Graph, ...] = (),
 ) -> tuple[TensorType, ...]:
     """Output types (dtype and static shape, no quantization) of ``op``.
 
     ``inputs`` has None for an optional input left out; optional inputs at the end may be missing.
     ``declared`` are the outputs' element types in the model, which decide where an operator leaves
-    them open (Quantize). Raises CrtExportError, without a location, when the inputs don't fit the
-    operator.
+    them open (Quantize). ``graphs`` are those of the node. Raises CrtExportError, without a
+    location, when the inputs don't fit the operator.
     """
     required, most = arity(op)
     if len(inputs) < required or (most is not None and len(inputs) > most):
         raise CrtExportError(f"expected {counted(required, most)}, found {len(inputs)}")
-    given = Given(inputs, declared)
+    given = Given(inputs, declared, graphs)
     for index in range(required):
         given[index]  # raises when it is missing
     return INFERENCES[type(op)].rule(op, given)

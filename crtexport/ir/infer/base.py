@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from crtexport.errors import CrtExportError
+from crtexport.ir.graph import Graph
 from crtexport.ir.ops import Op
 from crtexport.ir.types import DType, TensorType
 
@@ -16,10 +17,11 @@ Inputs = tuple[TensorType | None, ...]
 @dataclass(frozen=True)
 class Given:
     """The types of a node's inputs. ``declared`` are the element types that the model gives the
-    outputs, for operators (Quantize) that leave them to it."""
+    outputs, for operators (Quantize) that leave them to it. ``graphs`` are the node's own."""
 
     types: Inputs
     declared: tuple[DType, ...]
+    graphs: tuple[Graph, ...] = ()
 
     def __getitem__(self, index: int) -> TensorType:
         """An input that must be there."""

@@ -34,7 +34,7 @@ from crtexport.ir.ops.arithmetic import (
     SquaredDifference,
     Sub,
 )
-from crtexport.ir.ops.base import Activation, Elementwise, Padding2D, Stateful
+from crtexport.ir.ops.base import Activation, Control, Elementwise, Padding2D, Stateful
 from crtexport.ir.ops.compare import (
     Equal,
     Greater,
@@ -47,6 +47,7 @@ from crtexport.ir.ops.compare import (
     NotEqual,
     Select,
 )
+from crtexport.ir.ops.control import If, While
 from crtexport.ir.ops.detection import DetectionPostProcess
 from crtexport.ir.ops.gather import Gather, GatherNd
 from crtexport.ir.ops.pool import AveragePool2D, L2Pool2D, MaxPool2D
@@ -124,6 +125,7 @@ Op = (
     | Abs | Neg | Square | Exp | Log | Sqrt | Rsqrt | Sin | Cos | Ceil | Floor | Round | ZerosLike
     | Quantize | Dequantize | Cast
     | ReadVariable | AssignVariable | Svdf | UnidirectionalSequenceLstm
+    | If | While
 )
 """Any operator."""
 
@@ -142,6 +144,7 @@ __all__ = [
     "Cast",
     "Ceil",
     "Concatenation",
+    "Control",
     "Conv2D",
     "Cos",
     "CumSum",
@@ -165,6 +168,7 @@ __all__ = [
     "Greater",
     "GreaterEqual",
     "HardSwish",
+    "If",
     "L2Normalization",
     "L2Pool2D",
     "LeakyRelu",
@@ -225,5 +229,6 @@ __all__ = [
     "TransposeConv2D",
     "UnidirectionalSequenceLstm",
     "Unpack",
+    "While",
     "ZerosLike",
 ]

@@ -44,3 +44,11 @@ class Stateful:
 class Elementwise:
     """Marks operators whose output element i depends on element i of inputs of its shape only, so
     that an output may take the place of such an input."""
+
+
+class Control:
+    """Marks operators whose nodes hold ``graphs`` graphs and run some of them, once or often. The
+    node's inputs from position ``first`` on are the inputs of each."""
+
+    graphs: ClassVar[int]
+    first: ClassVar[int]

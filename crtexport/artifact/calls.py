@@ -1,0 +1,265 @@
+"""The steps of a plan as calls: lowers each, shares equal kernels and equal constants."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, replace
+from typing import assert_never
+
+from crtexport.artifact.model import (
+    Arg,
+    Branch,
+    Call,
+    Constant,
+    ConstantArg,
+    Function,
+    InputArg,
+    Loop,
+    OutputArg,
+    ScalarArg,
+    StateArg,
+    Statement,
+    WorkspaceArg,
+)
+from crtexport.artifact.symbols import Namer
+from crtexport.errors import CrtExportError
+from crtexport.ir.graph import Graph, Node
+from crtexport.ir.ops import Reshape, While
+from crtexport.ir.types import ConstantRef
+from crtexport.kernels.ir import Buffer, Kernel
+from crtexport.kernels.registry import (
+    SCALAR_OF,
+    Context,
+    Derived,
+    InputTensor,
+    KernelArg,
+    OutputTensor,
+    Scratch,
+)
+from crtexport.kernels.step import LowerNode, lower_step
+from crtexport.kernels.text import dump
+from crtexport.kernels.verify import verify
+from crtexport.plan.model import Inner, Plan, Space, Step
+
+
+def describe(graph: Graph, node: Node) -> str:
+    """One line that says what a node does: operator, output name, types."""
+
+    def tensor_text(tensor: int | None) -> str:
+        return "-" if tensor is None else str(graph.type(tensor))
+
+    inputs = ", ".join(tensor_text(t) for t in node.inputs)
+    outputs = ", ".join(f"{graph.tensors[t].name} {graph.type(t)}" for t in node.outputs)
+    return f"{node}: {inputs} -> {outputs}"
+
+
+@dataclass(frozen=True)
+class Scope:
+    """A graph with its plan, and where that lies: ``workspace`` is the offset of the plan's in the
+    module's, ``inputs`` and ``outputs`` are the graph's buffers; None: those of the caller."""
+
+    graph: Graph
+    plan: Plan
+    workspace: int = 0
+    inputs: tuple[Arg, ...] | None = None
+    outputs: tuple[Arg, ...] | None = None
+
+
+class Calls:
+    """Makes statements; gathers the functions and constants that they use."""
+
+    def __init__(self, prefix: str, lower: LowerNode) -> None:
+        self._prefix = prefix
+        self._lower = lower
+        self._namer = Namer()
+        self._functions: dict[str, tuple[str, Kernel]] = {}
+        self._docs: dict[str, list[str]] = {}
+        self._by_tensor: dict[tuple[int, int], str] = {}
+        self._by_content: dict[tuple[str, str, int], str] = {}
+        self.constants: list[Constant] = []
+
+    def statements(self, scope: Scope) -> tuple[Statement, ...]:
+        """What the steps of a plan do, in their order."""
+        return tuple(s for step in scope.plan.steps for s in self._step(scope, step))
+
+    def finished_functions(self) -> tuple[Function, ...]:
+        """Each distinct kernel once, its doc naming every layer that uses it."""
+        return tuple(
+            Function(symbol, replace(kernel, doc=tuple(self._docs[symbol])))
+            for symbol, kernel in self._functions.values()
+        )
+
+    def _step(self, scope: Scope, step: Step) -> list[Statement]:
+        node = scope.graph.nodes[step.node]
+        line = describe(scope.graph, node)
+        if isinstance(node.op, While):
+            return self._loop(scope, step, line)
+        if node.graphs:
+            condition = self._place(scope, scope.graph.required(node, 0))
+            then, other = (
+                self.statements(self._inner(scope, step, number, line)) for number in (0, 1)
+            )
+            return [Branch(condition, then, other, line)]
+        lowered = lower_step(scope.graph, step, self._lower)
+        args = tuple(
+            self._bind(scope, step, buffer, arg, line)
+            for buffer, arg in zip(lowered.kernel.buffers, lowered.args, strict=True)
+        )
+        return [Call(self._function(lowered.kernel, line), args, line)]
+
+    # -- graphs that nodes run
+
+    def _inner(self, scope: Scope, step: Step, number: int, line: str) -> Scope:
+        """The scope of a graph that the node of ``step`` runs."""
+        node, inner = scope.graph.nodes[step.node], step.inner[number]
+        results = tuple(self._place(scope, tensor) for tensor in node.outputs)
+        given = [self._given(scope, tensor, line) for tensor in node.given]
+        if isinstance(node.op, While):
+            given[: len(results)] = results
+        return Scope(
+            node.graphs[number], inner.plan, _start(scope, step) + inner.workspace, tuple(given),
+            results if inner.outputs is None else _outputs(scope, step, inner),
+        )
+
+    def _given(self, scope: Scope, tensor: int | None, line: str) -> Arg:
+        if tensor is None:
+            raise CrtExportError("an input of a graph is missing", location=line)
+        type_ = scope.graph.type(tensor)
+        return self._tensor(scope, tensor, Buffer("given", SCALAR_OF[type_.dtype], type_.elements),
+                            line)
+
+    def _loop(self, scope: Scope, step: Step, line: str) -> list[Statement]:
+        """Copies of what the loop begins with, and the loop, whose body ends with copies of what it
+        makes to where its next round finds them."""
+        node = scope.graph.nodes[step.node]
+        condition, body = (self._inner(scope, step, number, line) for number in (0, 1))
+        found: list[Statement] = []
+        after: list[Statement] = []
+        for position, tensor in enumerate(node.outputs):
+            target, type_ = self._place(scope, tensor), scope.graph.type(tensor)
+            if not type_.nbytes:
+                continue
+            start = self._given(scope, node.inputs[position], line)
+            made = (body.outputs or ())[position]
+            found.append(self._copy(scope.graph, tensor, start, target, f"{node}: start"))
+            after.append(self._copy(scope.graph, tensor, made, target, f"{node}: next round"))
+        return [*found, Loop(
+            self.statements(condition), (condition.outputs or ())[0],
+            (*self.statements(body), *after), line,
+        )]
+
+    def _copy(self, graph: Graph, tensor: int, source: Arg, target: Arg, line: str) -> Call:
+        """A call that copies a value of the type of ``tensor``."""
+        value = replace(graph.tensors[tensor], constant=None, variable=None)
+        node = Node(Reshape(value.type.shape), (0,), (1,), value.name, line)
+        copying = replace(
+            graph, tensors=(value, value), nodes=(node,), inputs=(0,), outputs=(1,)
+        )
+        lowered = self._lower(Context(copying, node))
+        args = {InputTensor(0): source, OutputTensor(0): target}
+        bound = tuple(args[a] for a in lowered.args if isinstance(a, InputTensor | OutputTensor))
+        return Call(self._function(lowered.kernel, line), bound, line)
+
+    # -- what calls use
+
+    def _function(self, kernel: Kernel, line: str) -> str:
+        # Told apart by their text: as values, 0.0 and -0.0 are equal.
+        text = dump(replace(kernel, doc=()))
+        if text not in self._functions:
+            verify(kernel)
+            symbol = self._namer.name(f"{self._prefix}_{kernel.name}")
+            self._functions[text] = (symbol, kernel)
+        symbol = self._functions[text][0]
+        self._docs.setdefault(symbol, []).append(line)
+        return symbol
+
+    def _bind(self, scope: Scope, step: Step, buffer: Buffer, arg: KernelArg, line: str) -> Arg:
+        node = scope.graph.nodes[step.node]
+        match arg:
+            case InputTensor(position):
+                return self._tensor(scope, scope.graph.required(node, position), buffer, line)
+            case OutputTensor(position):
+                return self._tensor(scope, node.outputs[position], buffer, line)
+            case Derived():
+                name = f"{self._prefix}_{arg.purpose}"
+                return ConstantArg(
+                    self._constant(name, buffer, ConstantRef.of(arg.values), line)
+                )
+            case Scratch(offset):
+                if step.scratch is None:
+                    raise CrtExportError(f"the plan has no scratch for {node}")
+                return WorkspaceArg(_start(scope, step) + offset)
+
+    def _tensor(self, scope: Scope, tensor: int, buffer: Buffer, line: str) -> Arg:
+        constant = scope.graph.constant(tensor)
+        if constant is None:
+            home = scope.plan.placements[tensor]
+            if home is not None and home.space is Space.CONSTANT:
+                return self._tensor(scope, home.index, buffer, line)
+            return self._place(scope, tensor)
+        key = (id(scope.graph), tensor)
+        if key not in self._by_tensor:
+            self._by_tensor[key] = self._constant(
+                f"{self._prefix}_{buffer.name}", buffer, constant, line
+            )
+        return ConstantArg(self._by_tensor[key])
+
+    def _place(self, scope: Scope, tensor: int) -> Arg:
+        """Where a tensor that is no constant lies."""
+        graph = scope.graph
+        if scope.inputs is not None and graph.tensors[tensor].variable is not None:
+            return scope.inputs[graph.inputs.index(tensor)]
+        home = scope.plan.placements[tensor]
+        if home is None:
+            raise CrtExportError(f"the plan has no place for {graph.tensors[tensor].name!r}")
+        match home.space:
+            case Space.INPUT:
+                if scope.inputs is not None:
+                    return _advanced(scope.inputs[home.index], home.offset)
+                return InputArg(home.index, home.offset)
+            case Space.OUTPUT:
+                if scope.outputs is not None:
+                    return _advanced(scope.outputs[home.index], home.offset)
+                return OutputArg(home.index, home.offset)
+            case Space.WORKSPACE:
+                return WorkspaceArg(scope.workspace + home.offset)
+            case Space.STATE:
+                return StateArg(home.offset)
+            case Space.CONSTANT:
+                raise CrtExportError(f"{graph.tensors[tensor].name!r} lies in a constant")
+
+    def _constant(self, name: str, buffer: Buffer, data: ConstantRef, line: str) -> str:
+        digest = hashlib.sha256()
+        for chunk in data.chunks():
+            digest.update(chunk)
+        key = (digest.hexdigest(), buffer.dtype.value, buffer.size)
+        symbol = self._by_content.get(key)
+        if symbol is None:
+            symbol = self._namer.name(name)
+            self._by_content[key] = symbol
+            align = max(buffer.align, 16 if data.nbytes >= 64 else 4)
+            self.constants.append(
+                Constant(symbol, buffer.dtype, buffer.size, data, align, line)
+            )
+        return symbol
+
+
+def _start(scope: Scope, step: Step) -> int:
+    """Where the scratch of a step begins in the module's workspace."""
+    return scope.workspace + (step.scratch.offset if step.scratch is not None else 0)
+
+
+def _outputs(scope: Scope, step: Step, inner: Inner) -> tuple[Arg, ...]:
+    start = _start(scope, step)
+    return tuple(WorkspaceArg(start + offset) for offset in inner.outputs or ())
+
+
+def _advanced(arg: Arg, offset: int) -> Arg:
+    """``offset`` bytes further."""
+    match arg:
+        case InputArg() | OutputArg() | WorkspaceArg() | StateArg() | ConstantArg():
+            return replace(arg, offset=arg.offset + offset)
+        case ScalarArg():
+            raise CrtExportError("a number has no bytes")
+        case _:
+            assert_never(arg)

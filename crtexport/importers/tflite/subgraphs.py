@@ -1,0 +1,321 @@
+"""One subgraph of a file as a Graph, with those that its IF and WHILE operators run.
+
+Inputs that are handles of variables become the variables themselves; variables that a subgraph
+uses without being given them become further inputs, so that the outermost graph has them all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+import tflite
+from tflite import BuiltinOperator, BuiltinOptions
+
+from crtexport.errors import CrtExportError
+from crtexport.importers.tflite.flatbuffer import Reader
+from crtexport.importers.tflite.folded import FOLDED, constant, steering
+from crtexport.importers.tflite.operators import Decoder, Operator
+from crtexport.importers.tflite.variables import STEERING, Key, Subgraph, handles
+from crtexport.ir.graph import Graph, Node, Tensor, Variable
+from crtexport.ir.ops import If, While
+
+_VARIABLES = frozenset({BuiltinOperator.READ_VARIABLE, BuiltinOperator.ASSIGN_VARIABLE})
+_SUBGRAPH_NAME = 12  # slot of SubGraph.name
+
+
+@dataclass(frozen=True)
+class Given:
+    """How a subgraph is run: the variables whose handles it gets, by the inputs that they are; and
+    the subgraphs that it is run by, itself the last."""
+
+    handles: tuple[tuple[int, Key], ...]
+    path: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Imported:
+    """A graph whose last inputs are the variables ``kept``, as their owner should define them.
+
+    ``passed`` has the variable whose handle an output is, for each output of the file; ``runs`` is
+    the number of operators, those of inner graphs as often as they are run.
+    """
+
+    graph: Graph
+    kept: Mapping[Key, Tensor]
+    passed: tuple[Key | None, ...]
+    runs: int
+
+
+class Source(Protocol):
+    """The file that a subgraph is part of."""
+
+    reader: Reader
+
+    def load(self, number: int) -> Subgraph: ...
+    def decoder(self, code: int, name: str) -> Decoder | None: ...
+    def nested(self, number: int, given: Given) -> Imported: ...
+
+
+class Reading:
+    """One reading of one subgraph. ``initial`` has values of variables, where this is the first
+    subgraph, which owns them; else they are its inputs."""
+
+    def __init__(
+        self, source: Source, number: int, given: Given, initial: Mapping[Key, Tensor] | None
+    ) -> None:
+        self._source, self._reader = source, source.reader
+        self._number, self._path = number, given.path
+        self._subgraph = source.load(number)
+        self._tensors = self._subgraph.tensors
+        self._initial = initial
+        self._bound = dict(given.handles)
+        self._handles = {**handles(self._reader, self._subgraph), **self._bound}
+        self._places: dict[Key, int] = {}
+        self._kept: dict[Key, Tensor] = {}
+        self._runs = len(self._subgraph.operators)
+
+    # -- the graph
+
+    def imported(self, names: Callable[[set[int], set[int]], dict[int, str]]) -> Imported:
+        """The graph; ``names`` gives other names to some of its inputs and outputs."""
+        table = self._subgraph.table
+        nodes = list(self._nodes())
+        listed = self.inputs
+        inputs = [t for t in listed if t not in self._bound]
+        results = self._reader.numbers(table.OutputsLength, table.OutputsAsNumpy, 4)
+        outputs = [t for t in results if t not in self._handles]
+        if self._initial is not None:
+            for tensor in inputs:
+                self._tensors.check_input(tensor)
+        used = {t for node in nodes for t in (*node.inputs, *node.outputs) if t is not None}
+        if self._initial is None:
+            self._lend(sorted(used))
+            inputs += self._places.values()
+        numbers = sorted(used | set(inputs) | set(outputs))
+        graph = _renumbered(
+            Graph(
+                self._reader.text(table, _SUBGRAPH_NAME),
+                tuple(self._tensors.tensor(t) for t in numbers), tuple(nodes), tuple(inputs),
+                tuple(outputs),
+            ),
+            {old: new for new, old in enumerate(numbers)},
+            names(set(inputs), set(outputs)),
+        )
+        passed = tuple(self._handles.get(t) for t in results)
+        return Imported(graph, self._kept, passed, self._runs)
+
+    @property
+    def inputs(self) -> tuple[int, ...]:
+        """What the file says are the subgraph's inputs."""
+        table = self._subgraph.table
+        return self._reader.numbers(table.InputsLength, table.InputsAsNumpy, 4)
+
+    def _lend(self, used: Sequence[int]) -> None:
+        """Makes inputs of variable tensors that runtimes keep for an inner subgraph."""
+        places = set(self._places.values())
+        for number in used:
+            tensor = self._tensors.tensor(number)
+            if tensor.variable is None or number in places:
+                continue
+            key = (self._number, number)
+            self._kept[key], self._places[key] = tensor, number
+            self._tensors.define(number, replace(tensor, variable=Variable()))
+
+    # -- operators
+
+    def _nodes(self) -> Iterator[Node]:
+        """What runs; what gives constants becomes them, in the tensors."""
+        for index, (table, (code, name)) in enumerate(
+            zip(self._subgraph.operators, self._subgraph.codes, strict=True)
+        ):
+            if code in STEERING:
+                continue
+            try:
+                node = self._node(table, code, name)
+            except CrtExportError as error:
+                raise error.within(f"operator {index} ({name})") from error.__cause__
+            if node is None:
+                continue
+            node = replace(node, origin=f"operator {index} ({name})")
+            values = steering(node, self._tensors.tensor)
+            if values is None:
+                yield node
+            else:
+                self._define(node.outputs, values)
+
+    def _define(self, tensors: tuple[int, ...], values: Sequence[Any]) -> None:
+        """Makes constants of an operator's outputs."""
+        if len(tensors) != len(values):
+            raise CrtExportError(f"expected {len(values)} outputs, found {len(tensors)}")
+        for tensor, array in zip(tensors, values, strict=True):
+            self._tensors.define(tensor, constant(self._tensors.tensor(tensor), array))
+
+    def _node(self, table: Any, code: int, name: str) -> Node | None:
+        """An operator; None for one that gives constants."""
+        reader = self._reader
+        operands = reader.numbers(table.InputsLength, table.InputsAsNumpy, 4)
+        outputs = reader.numbers(table.OutputsLength, table.OutputsAsNumpy, 4)
+        inputs = tuple(None if t == -1 else t for t in operands)
+        source = Operator(table, inputs, outputs, reader, self._tensors)
+        if code in (BuiltinOperator.IF, BuiltinOperator.WHILE):
+            return self._control(source, is_if=code == BuiltinOperator.IF)
+        if code in _VARIABLES:
+            source = replace(source, inputs=self._with_variable(source, code))
+        for tensor in (*source.inputs, *outputs):
+            if tensor is not None:
+                self._tensors.tensor(tensor)
+        if code in FOLDED:
+            self._define(outputs, [FOLDED[code](source)])
+            return None
+        decode = self._source.decoder(code, name)
+        if decode is None:
+            raise CrtExportError("the operator is not supported")
+        op, kept = decode(source)
+        while kept and kept[-1] is None:
+            kept = kept[:-1]
+        return Node(op, kept, outputs, self._tensors.tensor(outputs[0]).name if outputs else "")
+
+    # -- variables
+
+    def _with_variable(self, source: Operator, code: int) -> tuple[int | None, ...]:
+        """The operator's inputs with the variable in the place of its handle."""
+        reads = code == BuiltinOperator.READ_VARIABLE
+        values = source.outputs[:1] if reads else source.inputs[1:2]
+        first = source.inputs[0] if source.inputs else None
+        key = self._handles.get(first) if first is not None else None
+        if key is not None and values and values[0] is not None:
+            return self._variable(key, self._tensors.tensor(values[0])), *source.inputs[1:]
+        if first is None or not values or self._handles:
+            raise CrtExportError("the variable isn't named by a VAR_HANDLE of the same subgraph")
+        return source.inputs
+
+    def _variable(self, key: Key, like: Tensor) -> int:
+        """The tensor that is the variable ``key``, of the type of ``like``."""
+        if key in self._places:
+            return self._places[key]
+        named = [tensor for tensor, known in self._handles.items() if known == key]
+        place = named[0] if named else self._tensors.count + len(self._places)
+        start = self._initial.get(key) if self._initial is not None else None
+        if start is not None and (start.type.dtype, start.type.shape) != (
+            like.type.dtype, like.type.shape
+        ):
+            raise CrtExportError(
+                f"the variable is used as {like.type}, its initial value is {start.type}",
+                location=f"variable {key[1]!r}",
+            )
+        if isinstance(key[0], int):  # a tensor of an inner subgraph: as that says
+            tensor = like
+        else:
+            value = Variable(start.constant if start is not None else None)
+            tensor = Tensor(str(key[1]), like.type, variable=value)
+        self._kept[key], self._places[key] = tensor, place
+        own = tensor if self._initial is not None else replace(tensor, variable=Variable())
+        self._tensors.define(place, own)
+        return place
+
+    # -- operators that run subgraphs
+
+    def _control(self, source: Operator, *, is_if: bool) -> Node:
+        numbers = self._run_by(source, is_if=is_if)
+        first = 1 if is_if else 0
+        given = source.inputs[first:]
+        keys = [self._handles.get(t) if t is not None else None for t in given]
+        graphs = [self._child(number, keys) for number in numbers]
+        outputs = source.outputs
+        if not is_if:
+            outputs = self._carried(graphs[1], keys, outputs)
+        if any(key is not None for graph in (graphs if is_if else graphs[:1]) for key in
+               graph.passed):
+            raise CrtExportError("a variable's handle is a result")
+        kept = {key: tensor for graph in graphs for key, tensor in graph.kept.items()}
+        variables = tuple(self._variable(key, tensor) for key, tensor in kept.items())
+        inputs = tuple(t for t, key in zip(given, keys, strict=True) if key is None)
+        for tensor in (*source.inputs[:first], *inputs, *outputs):
+            if tensor is not None:
+                self._tensors.tensor(tensor)
+        name = self._tensors.tensor(outputs[0]).name if outputs else ""
+        return Node(
+            If() if is_if else While(), (*source.inputs[:first], *inputs, *variables), outputs,
+            name, graphs=tuple(_with_all(graph, kept) for graph in graphs),
+        )
+
+    def _run_by(self, source: Operator, *, is_if: bool) -> tuple[int, int]:
+        """The subgraphs that the operator runs."""
+        get = self._reader.get
+        if is_if:
+            branch: Any = source.options(tflite.IfOptions, BuiltinOptions.IfOptions)
+            if not source.inputs:
+                raise CrtExportError("it has no condition")
+            return get(branch.ThenSubgraphIndex), get(branch.ElseSubgraphIndex)
+        loop: Any = source.options(tflite.WhileOptions, BuiltinOptions.WhileOptions)
+        return get(loop.CondSubgraphIndex), get(loop.BodySubgraphIndex)
+
+    def _child(self, number: int, keys: Sequence[Key | None]) -> Imported:
+        """A subgraph that gets the handles ``keys``, None for other inputs."""
+        try:
+            if number in self._path:
+                raise CrtExportError("the subgraph runs itself")
+            table = self._source.load(number).table
+            listed = self._reader.numbers(table.InputsLength, table.InputsAsNumpy, 4)
+            if len(listed) != len(keys):
+                raise CrtExportError(f"it takes {len(listed)} inputs, but is given {len(keys)}")
+            pairs = zip(listed, keys, strict=True)
+            bound = tuple((tensor, key) for tensor, key in pairs if key is not None)
+            child = self._source.nested(number, Given(bound, (*self._path, number)))
+        except CrtExportError as error:
+            raise error.within(f"subgraph {number}") from error.__cause__
+        self._runs += child.runs
+        return child
+
+    def _carried(
+        self, body: Imported, keys: Sequence[Key | None], outputs: tuple[int, ...]
+    ) -> tuple[int, ...]:
+        """The outputs of a loop that are no handles, which must go round as they are."""
+        if body.passed != tuple(keys) or len(outputs) != len(keys):
+            if len(body.passed) == len(keys) == len(outputs):
+                raise CrtExportError("the loop exchanges handles of variables")
+            raise CrtExportError(
+                f"{len(keys)} inputs, {len(outputs)} outputs and {len(body.passed)} results of"
+                " its body are not the same number"
+            )
+        for tensor, key in zip(outputs, keys, strict=True):
+            if key is not None:
+                self._handles[tensor] = key
+        return tuple(t for t, key in zip(outputs, keys, strict=True) if key is None)
+
+
+def _renumbered(graph: Graph, number: Mapping[int, int], names: Mapping[int, str]) -> Graph:
+    """``graph`` with its tensors, which come in their new order, called by their new numbers."""
+    tensors = list(graph.tensors)
+    for old, name in names.items():
+        tensors[number[old]] = replace(tensors[number[old]], name=name)
+    return replace(
+        graph,
+        tensors=tuple(tensors),
+        nodes=tuple(
+            replace(
+                node,
+                inputs=tuple(None if t is None else number[t] for t in node.inputs),
+                outputs=tuple(number[t] for t in node.outputs),
+            )
+            for node in graph.nodes
+        ),
+        inputs=tuple(number[t] for t in graph.inputs),
+        outputs=tuple(number[t] for t in graph.outputs),
+    )
+
+
+def _with_all(child: Imported, kept: Mapping[Key, Tensor]) -> Graph:
+    """The graph with all of ``kept`` as its last inputs, used or not."""
+    graph = child.graph
+    plain = len(graph.inputs) - len(child.kept)
+    places = dict(zip(child.kept, graph.inputs[plain:], strict=True))
+    tensors = list(graph.tensors)
+    for key, tensor in kept.items():
+        if key not in places:
+            places[key] = len(tensors)
+            tensors.append(replace(tensor, variable=Variable()))
+    inputs = (*graph.inputs[:plain], *(places[key] for key in kept))
+    return replace(graph, tensors=tuple(tensors), inputs=inputs)

@@ -1,0 +1,146 @@
+"""Networks with IF and WHILE give what the reference runtime gives, however they are exported."""
+
+from __future__ import annotations
+
+import functools
+import json
+import subprocess
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+import pytest
+
+import crtexport
+from crtexport import pipeline
+from crtexport.importers import load
+from crtexport.importers.crtjson import save
+from crtexport.ir.text import dump
+from crtexport.mlf.reader import open_package
+from crtexport.simulation.package import load_package
+from crtexport.simulation.tflite_writer import to_tflite
+from tests.control.networks import NETWORKS, Array, Network, same, swapped
+from tests.models.test_packages import STRICT, includes
+from tests.models.test_streaming import Runtime
+from tests.support import require, require_module
+
+Emit = Literal["c", "llvm"]
+EVERY = pytest.mark.parametrize("name", NETWORKS)
+
+
+@functools.cache
+def network(name: str) -> Network:
+    return NETWORKS[name]()
+
+
+@functools.cache
+def expected(name: str) -> list[list[Array]]:
+    """What the reference runtime gives in each run."""
+    net = network(name)
+    runtime = Runtime(to_tflite(net.graph))
+    return [runtime.run(given) for given in net.runs]
+
+
+def written(name: str, folder: Path) -> Path:
+    path = folder / "net.tflite"
+    path.write_bytes(to_tflite(network(name).graph))
+    return path
+
+
+@pytest.mark.parametrize("emit", ["c", "llvm"])
+@EVERY
+def test_each_run_equals_the_reference(name: str, emit: Emit, tmp_path: Path) -> None:
+    model, path = written(name, tmp_path), tmp_path / "net.tar"
+    crtexport.export(model, emit=emit, output=path)
+    simulation = load_package(open_package(path))
+    for given, wanted in zip(network(name).runs, expected(name), strict=True):
+        same(simulation.run(given), wanted)
+
+
+@pytest.mark.parametrize("emit", ["c", "llvm"])
+@pytest.mark.parametrize("name", ["collatz", "remembering"])
+def test_the_caller_may_own_the_workspace(name: str, emit: Emit, tmp_path: Path) -> None:
+    path = tmp_path / "net.tar"
+    crtexport.export(network(name).graph, emit=emit, output=path, workspace="caller")
+    simulation = load_package(open_package(path))
+    for given, wanted in zip(network(name).runs, expected(name), strict=True):
+        same(simulation.run(given), wanted)
+
+
+def test_bodies_may_exchange_what_goes_round(tmp_path: Path) -> None:
+    """As its inputs say, which the runtime, copying one result after the other, gets wrong."""
+    net, path = swapped(), tmp_path / "net.tar"
+    crtexport.export(net.graph, output=path)
+    simulation = load_package(open_package(path))
+    for a, b, fixed, limit in net.runs:
+        count, first, second, third, last = simulation.run((a, b, fixed, limit))
+        assert count == limit == last
+        same([first, second, third], [*((b, a) if limit % 2 else (a, b)), fixed])
+
+
+@EVERY
+def test_model_json_says_the_same(name: str, tmp_path: Path) -> None:
+    graph = load(written(name, tmp_path))
+    save(graph, tmp_path / "net.json")
+    again = load(tmp_path / "net.json")
+    assert dump(again) == dump(graph)
+    assert pipeline.stage(again, "kernels") == pipeline.stage(graph, "kernels")
+    assert pipeline.stage(again, "plan") == pipeline.stage(graph, "plan")
+    save(again, tmp_path / "more.json")
+    text = (tmp_path / "more.json").read_text().replace("more.safetensors", "net.safetensors")
+    assert text == (tmp_path / "net.json").read_text()
+
+
+@pytest.mark.parametrize("compiler", ["gcc", "clang", "arm-none-eabi-gcc"])
+def test_generated_c_compiles_without_a_warning(compiler: str, tmp_path: Path) -> None:
+    cpu = ["-mcpu=cortex-m4", "-mthumb"] if compiler.startswith("arm") else []
+    for name in NETWORKS:
+        path, folder = tmp_path / f"{name}.tar", tmp_path / name
+        crtexport.export(
+            network(name).graph, board="mps2_an386", emit="c", output=path, module_name=name
+        )
+        package = open_package(path)
+        package.extract(folder)
+        subprocess.run(
+            [
+                require(compiler), *STRICT, *cpu, "-O1", *includes(folder), "-c",
+                str(folder / "codegen/host/src" / f"{name}_lib0.c"), "-o", str(folder / "out.o"),
+            ],
+            check=True,
+        )
+
+
+@pytest.mark.parametrize("emit", ["c", "llvm"])
+@pytest.mark.parametrize("name", ["collatz", "images"])
+def test_a_microcontroller_decides_alike(name: str, emit: Emit, tmp_path: Path) -> None:
+    require("qemu-system-arm")
+    require("arm-none-eabi-gcc")
+    path, net = tmp_path / "net.tar", network(name)
+    exported = crtexport.export(net.graph, board="mps2_an386", emit=emit, output=path)
+    fields = [i.field for i in exported.artifact.inputs]
+    stacked = {f: np.stack([run[i] for run in net.runs]) for i, f in enumerate(fields)}
+    for got, wanted in zip(crtexport.run(path, stacked).outputs, expected(name), strict=True):
+        same(got, wanted)
+
+
+@pytest.mark.parametrize("name", ["branch", "images", "remembering", "rounds"])
+def test_verify_takes_them_whole_and_layer_by_layer(name: str, tmp_path: Path) -> None:
+    require_module("tflite_runtime")
+    model = written(name, tmp_path)
+    assert crtexport.verify(model, samples=4).agrees
+    layers = crtexport.verify_layers(model, samples=4)
+    assert layers.agrees
+    assert any("IF" in layer.operator or "WHILE" in layer.operator for layer in layers.layers)
+
+
+def test_the_package_tells_the_plans_of_inner_graphs(tmp_path: Path) -> None:
+    path = tmp_path / "net.tar"
+    crtexport.export(network("collatz").graph, output=path)
+    open_package(path).extract(tmp_path / "net")
+    (found,) = (tmp_path / "net").rglob("plan.json")
+    (step,) = json.loads(found.read_text())["steps"]
+    condition, body = step["graphs"]
+    assert condition["outputs"] == [condition["plan"]["workspace_bytes"]]
+    inner = [s for s in body["plan"]["steps"] if "graphs" in s]
+    assert [len(s["graphs"]) for s in inner] == [2]
+    assert inner[0]["graphs"][0]["outputs"] is None
