@@ -1,4 +1,4 @@
-"""Where ``templates/`` and ``boards/`` are, in a checkout or an installed wheel."""
+"""Where templates, boards and the Zephyr module are, in a checkout or an installed wheel."""
 
 from __future__ import annotations
 
@@ -38,6 +38,19 @@ def templates_dir() -> Path:
 def boards_dir() -> Path:
     """The folder of bundled boards. Raises CrtExportError when the installation lacks it."""
     return _find("boards")
+
+
+def zephyr_dir() -> Path:
+    """The folder of the Zephyr module. Raises CrtExportError when the installation lacks it."""
+    return _find("zephyr_app")
+
+
+def own_files() -> tuple[Path, ...]:
+    """Every file that decides what is generated: this program, its templates and boards."""
+    roots = ((_PACKAGE, "*.py"), (templates_dir(), "*"), (boards_dir(), "*.yaml"))
+    return tuple(sorted({
+        path for root, pattern in roots for path in root.rglob(pattern) if path.is_file()
+    }))
 
 
 def environment() -> jinja2.Environment:

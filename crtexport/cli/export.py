@@ -11,6 +11,7 @@ import click
 from crtexport import pipeline
 from crtexport.backends.modules import SPLITS, Split
 from crtexport.cli.channels import show_channels
+from crtexport.cli.depfile import write_depfile
 from crtexport.cli.options import (
     FILE,
     board_option,
@@ -21,6 +22,8 @@ from crtexport.cli.options import (
 )
 from crtexport.cli.output import Output
 from crtexport.cli.run import run_and_show
+from crtexport.mlf.reader import open_package
+from crtexport.mlf.unpack import unpack_for_build
 
 
 @click.command("export", short_help="Export a model as a package for a board.")
@@ -78,6 +81,14 @@ from crtexport.cli.run import run_and_show
     "-j", "--jobs", type=click.IntRange(min=1), metavar="N",
     help="How many objects to make at once; the bytes don't depend on it.",
 )
+@click.option(
+    "--unpack", "folder", type=FILE, metavar="DIR",
+    help="Also lay out headers, sources and objects in DIR, touching only what changes.",
+)
+@click.option(
+    "--depfile", type=FILE, metavar="FILE.d",
+    help="Also list what the package was made from, for make or ninja.",
+)
 @click.option("--run", "run_it", is_flag=True, help="Then build and run the board's firmware.")
 @click.option(
     "--input", "given", type=FILE, metavar="FILE.npz",
@@ -92,20 +103,26 @@ def command(
     large_data: Literal["auto", "always", "never"], rounding: str,
     module_name: str | None, no_system_lib: bool, split: Split | None,
     llvm_options: tuple[str, ...],
-    llvm_timeout: float | None, keep_failed: Path | None, jobs: int | None, run_it: bool,
-    given: Path | None,
+    llvm_timeout: float | None, keep_failed: Path | None, jobs: int | None,
+    folder: Path | None, depfile: Path | None, run_it: bool, given: Path | None,
 ) -> None:
     """Export MODEL (model.json or .tflite) as a package for a board."""
     if given is not None and not run_it:
         raise click.UsageError("--input goes with --run")
     with out.steps() as step:
+        step(f"read {model}")
+        graph = pipeline.load(model, rounding=rounding)
         exported = pipeline.export(
-            model, board=board, output=output, emit=emit, optimize=optimize, workspace=workspace,
-            io=io, large_data=large_data, rounding=rounding, module_name=module_name,
+            graph, board=board, output=output, emit=emit, optimize=optimize, workspace=workspace,
+            io=io, large_data=large_data, module_name=module_name,
             system_lib=not no_system_lib, split=split, llvm_options=llvm_options,
             llvm_timeout=llvm_timeout, keep_failed=keep_failed, jobs=jobs, progress=step,
             written=step.written,
         )
+    if folder is not None:
+        unpack_for_build(open_package(exported.path, verify=False), folder)
+    if depfile is not None:
+        write_depfile(depfile, exported.path, model, graph)
     _show(out, exported)
     data = _data(exported)
     if run_it:

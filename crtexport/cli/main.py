@@ -16,7 +16,19 @@ from pathlib import Path
 import click
 
 import crtexport
-from crtexport.cli import bench, boards, convert, export, inspect, run, schema, simulate, verify
+from crtexport.cli import (
+    bench,
+    boards,
+    convert,
+    export,
+    inspect,
+    run,
+    schema,
+    simulate,
+    unpack,
+    verify,
+    zephyr,
+)
 from crtexport.cli.options import Settings
 from crtexport.errors import CrtExportError, printable
 
@@ -50,7 +62,7 @@ def cli() -> None:
 
 for _command in (
     export.command, run.command, simulate.command, verify.command, inspect.command, boards.command,
-    bench.command, convert.command, schema.command,
+    bench.command, convert.command, schema.command, unpack.command, zephyr.group,
 ):
     cli.add_command(_command)
 

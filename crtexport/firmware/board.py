@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import os
 import re
-from collections.abc import Hashable
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,9 @@ from crtexport.firmware.board_schema import Board
 from crtexport.firmware.budget import Usage, check_budget
 from crtexport.firmware.schema_errors import KeyPath, did_you_mean, schema_error
 
-__all__ = ["SEARCH_PATH", "Board", "Usage", "check_budget", "list_boards", "load_board"]
+__all__ = [
+    "SEARCH_PATH", "Board", "Usage", "board_from_keys", "check_budget", "list_boards", "load_board",
+]
 
 SEARCH_PATH = "CRTEXPORT_BOARD_PATH"
 """Environment variable: folders with the user's boards, before the shipped ones."""
@@ -90,6 +93,12 @@ def load_board(name_or_path: str | Path) -> Board:
     return board
 
 
+def board_from_keys(keys: Mapping[str, Any], origin: str) -> Board:
+    """The board that a file with ``keys`` would describe; ``origin`` is for errors."""
+    path = Path(origin)
+    return _validate(_resolve(copy.deepcopy(dict(keys)), path, ()), path)
+
+
 def list_boards() -> tuple[Board, ...]:
     """Every board that has a name of its own (families are left out), by name."""
     paths: dict[str, Path] = {}
@@ -133,7 +142,12 @@ def _read(path: Path, children: tuple[Path, ...]) -> _Merged:
         raise CrtExportError(f"boards extend each other in a circle: {chain}", location=shown)
     if len(children) >= _MAX_DEPTH:
         raise CrtExportError("too many boards extend each other", location=shown)
-    data = _parse(path)
+    return _resolve(_parse(path), path, children)
+
+
+def _resolve(data: dict[str, Any], path: Path, children: tuple[Path, ...]) -> _Merged:
+    """The keys of the file ``path`` with its parents' beneath them."""
+    shown = _shown(path)
     abstract = data.pop("abstract", False)
     parent = data.pop("extends", None)
     if not isinstance(abstract, bool):

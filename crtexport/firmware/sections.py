@@ -65,6 +65,17 @@ class Sections:
 
 
 def read_sections(elf: Path, board: Board) -> Sections:
+    """Sections and symbols of the linked program ``elf``, and the stack that the board sets aside.
+
+    Raises CrtExportError if it is none.
+    """
+    found = read_program(elf)
+    if not board.hosted:
+        found.ram.setdefault(STACK, board.stack_size)
+    return found
+
+
+def read_program(elf: Path) -> Sections:
     """Sections and symbols of the linked program ``elf``. Raises CrtExportError if it is none."""
     try:
         with elf.open("rb") as stream:
@@ -80,8 +91,6 @@ def read_sections(elf: Path, board: Board) -> Sections:
                     symbols += _symbols(section, thumb)
     except (OSError, ELFError) as error:
         raise CrtExportError(f"the program can't be read: {error}", location=str(elf)) from error
-    if not board.hosted:
-        ram.setdefault(STACK, board.stack_size)
     return Sections(flash, ram, tuple(sorted(set(symbols), key=lambda s: (s.address, s.name))))
 
 

@@ -1,0 +1,40 @@
+"""What an export read, for build systems: a dependency file as make and ninja read it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from pathlib import Path
+
+from crtexport import resources
+from crtexport.errors import CrtExportError
+from crtexport.ir.graph import Graph
+
+
+def write_depfile(path: Path, target: Path, model: Path, graph: Graph) -> None:
+    """Say in ``path`` that ``target`` was made from ``model``, its data files and this program."""
+    constants = [tensor.constant for tensor in graph.tensors] + [
+        tensor.variable.initial for tensor in graph.tensors if tensor.variable
+    ]
+    data = {constant.path for constant in constants if constant and constant.path}
+    files = [*sorted({model, *data} | set(resources.own_files()))]
+    try:
+        path.write_text(depfile_text(target, files), encoding="utf-8")
+    except OSError as error:
+        raise CrtExportError(
+            f"the dependency file can't be written: {error.strerror}", location=str(path)
+        ) from error
+
+
+def depfile_text(target: Path, files: Iterable[Path]) -> str:
+    """One rule: ``target`` and what it depends on, as absolute paths."""
+    lines = " \\\n".join(f"  {_escaped(file.absolute())}" for file in files)
+    return f"{_escaped(target.absolute())}: \\\n{lines}\n"
+
+
+def _escaped(path: Path) -> str:
+    text = str(path)
+    if "\n" in text or "\r" in text:
+        raise CrtExportError("a dependency file can't name this path", location=text,
+                             hint="rename the folder or the file")
+    return re.sub(r"([ #])", r"\\\1", text).replace("$", "$$")

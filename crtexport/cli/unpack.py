@@ -1,0 +1,25 @@
+"""``crtexport unpack``: a package's files as build systems take them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from crtexport.cli.options import FILE, package_argument, with_output
+from crtexport.cli.output import Output
+from crtexport.mlf.reader import open_package
+from crtexport.mlf.unpack import unpack_for_build
+
+
+@click.command("unpack", short_help="Lay out a package's headers, sources and objects.")
+@package_argument
+@click.argument("folder", type=FILE)
+@with_output
+def command(out: Output, package: Path, folder: Path) -> None:
+    """Write PACKAGE's include/, src/ and lib/ into FOLDER, touching only what changes."""
+    opened = open_package(package)
+    files = unpack_for_build(opened, folder)
+    out.result({"package": str(package), "module": opened.module, "files": [*map(str, files)]})
+    for path in files:
+        out.line(str(path))

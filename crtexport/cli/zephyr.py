@@ -1,0 +1,148 @@
+"""``crtexport zephyr``: boards derived from builds of Zephyr, checks against them, and reports."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+
+import click
+
+from crtexport.cli.options import FILE, Command, package_argument, with_output
+from crtexport.cli.output import Output
+from crtexport.firmware.board import board_from_keys, list_boards
+from crtexport.firmware.compat import check_linkable
+from crtexport.firmware.zephyr.build import ZephyrBuild, read_build
+from crtexport.firmware.zephyr.derive import board_text, derive_board, write_board
+from crtexport.firmware.zephyr.report import REST, read_report
+from crtexport.mlf.reader import open_package
+
+
+@click.group("zephyr", short_help="Builds of Zephyr: their boards, and what models take in them.")
+def group() -> None:
+    """Work with builds of Zephyr applications; `west crtexport` does the same inside a workspace.
+
+    BUILD is the folder that `west build -d` built in.
+    """
+
+
+def _compiler_options(command: Command) -> Command:
+    command = click.option(
+        "--flags", metavar="TEXT", default="",
+        help="The flags of --compiler, quoted as for a shell.",
+    )(command)
+    return click.option(
+        "--compiler", metavar="PATH",
+        help="The C compiler of the build; without it compile_commands.json tells.",
+    )(command)
+
+
+def _read(build: Path, compiler: str | None, flags: str) -> ZephyrBuild:
+    return read_build(
+        build, compiler=(compiler,) if compiler else (), flags=shlex.split(flags) if flags else ()
+    )
+
+
+@group.command("board", short_help="Derive the board file of a build.")
+@click.argument("build", type=FILE)
+@click.option("-o", "--output", type=FILE, metavar="FILE.yaml",
+              help="Write it there, unless it would not change; by default it is printed.")
+@_compiler_options
+@with_output
+def board(out: Output, build: Path, output: Path | None, compiler: str | None, flags: str) -> None:
+    """Derive the board file that generates code for BUILD exactly as it is configured.
+
+    Processor, floating point and ABI come from the build's compiler and its flags, flash and RAM
+    from Kconfig and devicetree.
+    """
+    data = derive_board(_read(build, compiler, flags))
+    if output is None:
+        if out.as_json:
+            out.result(data)
+        else:
+            out.raw(board_text(data, str(build)))
+        return
+    derived = write_board(data, output, str(build))
+    out.result(derived.to_data())
+    out.line(f"{output}: {derived.description}")
+
+
+@group.command("check", short_help="Does a package fit a build?")
+@package_argument
+@click.argument("build", type=FILE)
+@_compiler_options
+@with_output
+def check(out: Output, package: Path, build: Path, compiler: str | None, flags: str) -> None:
+    """Refuse PACKAGE if its code must not be linked into BUILD, with both sides' values."""
+    found = _read(build, compiler, flags)
+    opened = open_package(package)
+    derived = board_from_keys(derive_board(found), str(build))
+    check_linkable(opened, derived, found.compiler.abi)
+    out.result({"package": str(package), "build": str(build), "module": opened.module})
+    out.line(f"{package} fits {build}")
+
+
+@group.command("boards", short_help="Which boards Zephyr and the exporter share.")
+@with_output
+def boards(out: Output) -> None:
+    """List the exporter's boards that Zephyr has too, by both names.
+
+    Any other board of Zephyr's works as well: `crtexport zephyr board BUILD` derives it.
+    """
+    shared = [(found, found.zephyr) for found in list_boards() if found.zephyr]
+    out.result({
+        "boards": [
+            {"name": found.name, "zephyr": names.board, "legacy": names.legacy}
+            for found, names in shared
+        ]
+    })
+    out.table(
+        "Boards", ("crtexport", "Zephyr since 3.7", "before", "description"),
+        ((found.name, names.board, names.legacy or "-", found.description)
+         for found, names in shared),
+    )
+
+
+@group.command("report", short_help="Flash and RAM of a built image, by model and layer.")
+@click.argument("build", type=FILE)
+@with_output
+def report(out: Output, build: Path) -> None:
+    """Say what each model takes in the image built in BUILD, by layer, and what the rest takes.
+
+    The sizes are those of the linked image; what they are compared with is the memory that the
+    image has, by its partitions.
+    """
+    found = read_report(build)
+    memories = _memories(build)
+    out.result({
+        "flash": found.flash, "ram": found.ram,
+        "memories": memories,
+        "models": {
+            name: {
+                "flash": found.flash_of(name), "ram": found.ram_of(name),
+                "parts": {key: vars(part) for key, part in parts.items()},
+            }
+            for name, parts in found.models.items()
+        },
+    })
+    for name, parts in found.models.items():
+        out.table(
+            f"Model {name}", ("part", "code", "constants", "RAM"),
+            [*((key, p.code, p.constants, p.ram) for key, p in parts.items()),
+             ("together", sum(p.code for p in parts.values()),
+              sum(p.constants for p in parts.values()), found.ram_of(name))],
+        )
+    flash = {name: found.flash_of(name) for name in found.models}
+    ram = {name: found.ram_of(name) for name in found.models}
+    out.table("Image", ("what", "flash", "RAM"), [
+        *((f"model {name}", flash[name], ram[name]) for name in found.models),
+        (REST, found.flash - sum(flash.values()), found.ram - sum(ram.values())),
+        ("together", found.flash, found.ram),
+        *((f"size of {name}", size if name == "flash" else "-", size if name != "flash" else "-")
+          for name, size in memories.items()),
+    ])
+
+
+def _memories(build: Path) -> dict[str, int]:
+    """Bytes of the memories that the image may take; empty under an operating system."""
+    derived = board_from_keys(derive_board(read_build(build)), str(build))
+    return {name: memory.size for name, memory in derived.memory.items()}

@@ -1,0 +1,1 @@
+"""Zephyr: boards derived from builds, applications around packages, and what built images take."""

@@ -1,0 +1,173 @@
+"""A Zephyr build as its files tell it: configuration, devicetree, and how it compiles C."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import tempfile
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from crtexport.errors import CrtExportError, RunFailedError, ToolMissingError
+from crtexport.firmware.elf_abi import ElfAbi, read_abi
+from crtexport.firmware.toolchain import run_tool
+from crtexport.firmware.zephyr.devicetree import Region, read_regions
+
+CONFIG = "zephyr/.config"
+DEVICETREE = "zephyr/zephyr.dts"
+IMAGE = "zephyr/zephyr.elf"
+COMMANDS = "compile_commands.json"
+
+_ASSIGNMENT = re.compile(r"CONFIG_([A-Za-z0-9_]+)=(.*)")
+_MACHINE = re.compile(
+    r"-m.+|-f(no-)?(pic|PIC|pie|PIE)|--target=.+|-f(no-)?short-enums|-ffreestanding"
+)
+_MODEL_FLAGS = re.compile(r"-m.+|-f(no-)?(pic|PIC|pie|PIE)|--target=.+")
+_MACRO = re.compile(r"#define (\w+) ?(.*)")
+
+
+@dataclass(frozen=True)
+class Compiler:
+    """How C is compiled: the command, the flags that choose the machine, and what follows.
+
+    ``macros`` are predefined; ``abi`` is what an object compiled so says of itself.
+    """
+
+    command: tuple[str, ...]
+    flags: tuple[str, ...]
+    macros: dict[str, str]
+    abi: ElfAbi
+
+
+@dataclass(frozen=True)
+class ZephyrBuild:
+    """``config`` maps symbols without ``CONFIG_`` to values, texts without their quotes."""
+
+    config: dict[str, str]
+    compiler: Compiler
+    regions: tuple[Region, ...] = ()
+
+    def on(self, symbol: str) -> bool:
+        """Whether a bool symbol is y."""
+        return self.config.get(symbol) == "y"
+
+    def number(self, symbol: str) -> int:
+        """The value of an int or hex symbol; 0 where it isn't set."""
+        text = self.config.get(symbol, "0")
+        try:
+            return int(text, 0)
+        except ValueError as error:
+            raise CrtExportError(
+                f"this should be a number, not {text!r}", location=(CONFIG, f"CONFIG_{symbol}")
+            ) from error
+
+    @property
+    def board(self) -> str:
+        """Zephyr's name of the board, with its qualifiers where the version has any."""
+        return self.config.get("BOARD_TARGET") or self.config.get("BOARD", "")
+
+
+def read_build(
+    folder: Path, *, compiler: Sequence[str] = (), flags: Sequence[str] | None = None
+) -> ZephyrBuild:
+    """The build in ``folder``, which need not have got further than being configured.
+
+    ``compiler`` and ``flags`` say how C is compiled; without them compile_commands.json does, which
+    is there after configuring. Raises CrtExportError for a folder that is no build of Zephyr.
+    """
+    if not (folder / CONFIG).is_file():
+        raise CrtExportError(
+            "this is no build of a Zephyr application: it has no " + CONFIG, location=str(folder),
+            hint="name the folder that `west build -d` builds in",
+        )
+    config = parse_config(_text(folder / CONFIG))
+    if compiler:
+        command, chosen = tuple(compiler), machine_flags(flags or ())
+    else:
+        command, chosen = _compile_command(folder / COMMANDS)
+    dts = folder / DEVICETREE
+    regions = read_regions(dts) if dts.is_file() else ()
+    return ZephyrBuild(config, examine(command, chosen), regions)
+
+
+def parse_config(text: str) -> dict[str, str]:
+    """The assignments of a ``.config`` file; what is not set is left out."""
+    found: dict[str, str] = {}
+    for line in text.splitlines():
+        match = _ASSIGNMENT.fullmatch(line.strip())
+        if match:
+            value = match[2]
+            if len(value) >= 2 and value[0] == value[-1] == '"':
+                value = re.sub(r"\\(.)", r"\1", value[1:-1])
+            found[match[1]] = value
+    return found
+
+
+def machine_flags(words: Iterable[str]) -> tuple[str, ...]:
+    """Those of a compiler's arguments that choose processor, ABI and code model, in order."""
+    return tuple(word for word in words if _MACHINE.fullmatch(word))
+
+
+def model_flags(flags: Iterable[str]) -> tuple[str, ...]:
+    """Those flags that the compiler of a model's C sources needs in order to agree."""
+    return tuple(flag for flag in flags if _MODEL_FLAGS.fullmatch(flag))
+
+
+def examine(command: tuple[str, ...], flags: tuple[str, ...]) -> Compiler:
+    """Ask the compiler itself what it makes with ``flags``.
+
+    Raises RunFailedError when it can't compile with them, ToolMissingError when it isn't there.
+    """
+    with tempfile.TemporaryDirectory(prefix="crtexport-") as name:
+        folder = Path(name)
+        (folder / "probe.c").write_text("int probe(int value) { return value + 1; }\n")
+        try:
+            listed = run_tool(
+                [*command, *flags, "-dM", "-E", "probe.c"], cwd=folder,
+                what="asking the compiler for its macros",
+            )
+            run_tool(
+                [*command, *flags, "-c", "-o", "probe.o", "probe.c"], cwd=folder,
+                what="compiling with the build's flags",
+            )
+        except RunFailedError as error:
+            if isinstance(error.__cause__, FileNotFoundError):
+                raise ToolMissingError(
+                    "the build's compiler is not there", location=command[0]
+                ) from error
+            raise
+        abi = read_abi(folder / "probe.o", "probe.o")
+    macros = {m[1]: m[2] for m in map(_MACRO.fullmatch, listed.splitlines()) if m}
+    return Compiler(command, flags, macros, abi)
+
+
+def _compile_command(path: Path) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    try:
+        entries = json.loads(_text(path))
+        commands = [
+            shlex.split(entry["command"]) for entry in entries
+            if str(entry["file"]).endswith(".c")
+        ]
+    except (ValueError, KeyError, TypeError) as error:
+        raise CrtExportError(f"this is no list of compile commands ({error})",
+                             location=str(path)) from error
+    # Zephyr itself, not a file of the application with flags of its own.
+    own = [words for words in commands if "-D__ZEPHYR__=1" in words]
+    if not own:
+        raise CrtExportError("there is no C file of Zephyr's here", location=str(path),
+                             hint="configure the build first")
+    words = own[0]
+    # A launcher such as ccache stands before the compiler.
+    start = 1 if Path(words[0]).name in ("ccache", "sccache") else 0
+    return (words[start],), machine_flags(words[start + 1 :])
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise CrtExportError(f"this can't be read: {error.strerror}", location=str(path)) from error
+    except UnicodeDecodeError as error:
+        raise CrtExportError(f"this isn't UTF-8 text ({error})", location=str(path)) from error

@@ -1,0 +1,86 @@
+"""Memories in a build's devicetree, beyond the flash and RAM that Kconfig tells."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from devicetree import dtlib
+
+from crtexport.errors import CrtExportError
+
+WORKSPACE = "crtexport,workspace"
+"""Property of ``/chosen``: the memory for the models' intermediate results."""
+
+_REGION = "zephyr,memory-region"
+_TIGHTLY_COUPLED = ("zephyr,dtcm", "zephyr,itcm")
+
+
+@dataclass(frozen=True)
+class Region:
+    """``size`` bytes at ``origin``. ``name`` is the linker's, or a label; ``chosen`` what
+    ``/chosen`` has it for."""
+
+    name: str
+    origin: int
+    size: int
+    chosen: tuple[str, ...] = ()
+
+
+def read_regions(path: Path) -> tuple[Region, ...]:
+    """Memories that the devicetree ``path`` names, by address. Raises CrtExportError if it is none.
+    """
+    try:
+        tree = dtlib.DT(str(path))
+        roles = _chosen(tree)
+        found = [
+            region for node in tree.node_iter()
+            if (_REGION in node.props or node.path in roles)
+            and (region := _region(node, roles.get(node.path, ())))
+        ]
+    except (dtlib.DTError, OSError) as error:
+        raise CrtExportError(f"the devicetree can't be read: {error}",
+                             location=str(path)) from error
+    return tuple(sorted(found, key=lambda region: (region.origin, region.name)))
+
+
+def _chosen(tree: dtlib.DT) -> dict[str, tuple[str, ...]]:
+    """What each node is chosen for, by its path; consoles and other things that are no memory,
+    too."""
+    roles: dict[str, tuple[str, ...]] = {}
+    if not tree.has_node("/chosen"):
+        return roles
+    for name, prop in tree.get_node("/chosen").props.items():
+        if prop.type in (dtlib.Type.PATH, dtlib.Type.STRING):
+            path = prop.to_path().path
+            roles[path] = (*roles.get(path, ()), name)
+    return roles
+
+
+def _region(node: dtlib.Node, roles: tuple[str, ...]) -> Region | None:
+    memory = any(role in (*_TIGHTLY_COUPLED, WORKSPACE, "zephyr,sram", "zephyr,flash")
+                 for role in roles)
+    if "reg" not in node.props or not (memory or _REGION in node.props):
+        return None
+    parent = node.parent
+    address = _cells(parent, "#address-cells", 2)
+    length = _cells(parent, "#size-cells", 1)
+    words = node.props["reg"].to_nums() if length else []
+    if len(words) < address + length:
+        return None
+    if _REGION in node.props:
+        name = node.props[_REGION].to_string()
+    else:
+        name = node.labels[0] if node.labels else node.name
+    return Region(name, _number(words[:address]), _number(words[address : address + length]), roles)
+
+
+def _cells(node: dtlib.Node | None, name: str, default: int) -> int:
+    return node.props[name].to_num() if node is not None and name in node.props else default
+
+
+def _number(words: list[int]) -> int:
+    value = 0
+    for word in words:
+        value = value << 32 | word
+    return value

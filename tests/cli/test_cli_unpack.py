@@ -1,0 +1,76 @@
+"""``crtexport unpack``, ``--unpack`` and ``--depfile``"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from crtexport import resources
+from crtexport.cli.depfile import depfile_text
+from crtexport.cli.main import main
+from crtexport.errors import CrtExportError
+from tests.cli.support import DIGITS, exported
+
+
+def test_headers_and_sources_are_laid_out(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    package, folder = exported(tmp_path), tmp_path / "model"
+    assert main(["unpack", str(package), str(folder), "--json"]) == 0
+    said = json.loads(capsys.readouterr().out)
+    found = sorted(str(path) for path in folder.rglob("*") if path.is_file())
+    assert said == {"package": str(package), "module": "digits", "files": found}
+    assert (folder / "include" / "tvmgen_digits.h").is_file()
+    assert (folder / "include" / "tvm" / "runtime" / "c_runtime_api.h").is_file()
+    assert (folder / "src" / "digits_lib0.c").is_file()
+
+
+def test_what_does_not_change_keeps_its_time_and_what_is_gone_goes(tmp_path: Path) -> None:
+    package, folder = exported(tmp_path), tmp_path / "model"
+    assert main(["unpack", str(package), str(folder), "-q"]) == 0
+    kept, changed = folder / "src" / "digits_lib0.c", folder / "include" / "tvmgen_digits.h"
+    gone = folder / "lib" / "other_lib0.o"
+    gone.write_bytes(b"of an earlier package")
+    (folder / "own.txt").write_text("the user's")
+    text, time = changed.read_text(), kept.stat().st_mtime_ns
+    changed.write_text("something else")
+    assert main(["unpack", str(package), str(folder), "-q"]) == 0
+    assert kept.stat().st_mtime_ns == time
+    assert changed.read_text() == text
+    assert not gone.exists()
+    assert (folder / "own.txt").exists()
+
+
+def test_a_folder_that_cannot_be_written_is_an_error(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "file").write_text("")
+    assert main(["unpack", str(exported(tmp_path)), str(tmp_path / "file")]) == 2
+    assert "can't be unpacked" in capsys.readouterr().err
+
+
+def test_an_export_says_what_it_was_made_from(tmp_path: Path) -> None:
+    for file in DIGITS.parent.glob("model.*"):
+        (tmp_path / file.name).write_bytes(file.read_bytes())
+    model, package = tmp_path / "model.json", tmp_path / "a b.tar"
+    depfile = tmp_path / "a.d"
+    assert main([
+        str(model), "--emit", "c", "-o", str(package), "--depfile", str(depfile),
+        "--unpack", str(tmp_path / "out"), "-q",
+    ]) == 0
+    rule = depfile.read_text()
+    target, _, rest = rule.partition(": ")
+    assert target == str(package).replace(" ", "\\ ")
+    named = {word for word in rest.replace("\\\n", " ").split() if word}
+    assert {str(model), str(model.with_suffix(".safetensors"))} <= named
+    assert str(Path(resources.__file__).resolve()) in named
+    assert str(resources.boards_dir() / "host.yaml") in named
+    assert (tmp_path / "out" / "src" / "digits_lib0.c").is_file()
+
+
+def test_names_are_escaped_for_make() -> None:
+    assert depfile_text(Path("/a$b"), [Path("/c #d")]) == "/a$$b: \\\n  /c\\ \\#d\n"
+    with pytest.raises(CrtExportError, match="can't name this path"):
+        depfile_text(Path("/a\nb"), [])
