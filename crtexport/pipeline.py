@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -34,7 +34,7 @@ from crtexport.kernels.inplace import InPlaceFacts
 from crtexport.kernels.proof import ReplayProof
 from crtexport.kernels.step import Remembered
 from crtexport.mlf.contents import PackageContents, PackageInfo, plan_data
-from crtexport.mlf.objects import object_facts
+from crtexport.mlf.objects import ObjectFacts, object_facts
 from crtexport.mlf.writer import Progress as Written
 from crtexport.mlf.writer import write_package
 from crtexport.passes.channels import LayerChannels
@@ -179,13 +179,14 @@ def export(
     say(f"generate {chosen}")
     sources, made = _emit(artifact, target_board, compiler, large_data)
     objects = {f"{module.name}.o": data for module, data in made.items()}
+    facts = [object_facts(name, data) for name, data in objects.items()]
     if objects:
-        check_budget(target_board, _usage(artifact, _code_size(objects)), _known_boards())
+        check_budget(target_board, _usage(artifact, _code_size(facts)), _known_boards())
     path = Path(output or f"{artifact.module}-{target_board.name}.tar")
     say("package")
     write_package(path, PackageContents(
         artifact=artifact, target=target_board.target, board=target_board.to_data(),
-        info=_info(prepared, chosen, level, objects, compiler, tuple(made)),
+        info=_info(prepared, chosen, level, facts, compiler, tuple(made)),
         header=emit_header(artifact), graph_text=graph_text.dump(prepared.graph), sources=sources,
         objects=objects, runtime_headers=runtime_headers(),
     ), written)
@@ -236,10 +237,9 @@ def _compiler(
     )
 
 
-def _code_size(objects: Mapping[str, Blob]) -> int:
+def _code_size(objects: Sequence[ObjectFacts]) -> int:
     return sum(
-        size for name, blob in objects.items()
-        for section, size in object_facts(name, blob).sections.items() if ".text" in section
+        size for facts in objects for section, size in facts.sections.items() if ".text" in section
     )
 
 
@@ -256,7 +256,7 @@ def _usage(artifact: Artifact, code: int) -> Usage:
 
 
 def _info(
-    prepared: Prepared, emit: Emit, optimize: Optimize, objects: Mapping[str, Blob],
+    prepared: Prepared, emit: Emit, optimize: Optimize, objects: Sequence[ObjectFacts],
     compiler: Compiler | None, modules: tuple[Module, ...],
 ) -> PackageInfo:
     graph = prepared.graph
@@ -272,13 +272,12 @@ def _info(
     )
 
 
-def _undefined(emit: Emit, objects: Mapping[str, Blob]) -> tuple[str, ...]:
+def _undefined(emit: Emit, objects: Sequence[ObjectFacts]) -> tuple[str, ...]:
     """What the code leaves to the firmware: exactly, for objects; at most, for C sources."""
     if emit == "c":
         return UNDEFINED_ALLOWED
-    facts = [object_facts(name, blob) for name, blob in objects.items()]
-    defined = {symbol for fact in facts for symbol in (*fact.defined, *fact.hidden)}
-    needed = {symbol for fact in facts for symbol in fact.undefined} - defined
+    defined = {symbol for facts in objects for symbol in (*facts.defined, *facts.hidden)}
+    needed = {symbol for facts in objects for symbol in facts.undefined} - defined
     strange = sorted(needed - set(UNDEFINED_ALLOWED))
     if strange:
         raise CrtExportError(

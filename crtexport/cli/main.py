@@ -7,6 +7,7 @@ Exit codes: 0 success, 1 a run or a comparison failed, 2 bad input or usage, 3 a
 from __future__ import annotations
 
 import difflib
+import importlib
 import os
 import sys
 import traceback
@@ -16,19 +17,6 @@ from pathlib import Path
 import click
 
 import crtexport
-from crtexport.cli import (
-    bench,
-    boards,
-    convert,
-    export,
-    inspect,
-    run,
-    schema,
-    simulate,
-    unpack,
-    verify,
-    zephyr,
-)
 from crtexport.cli.options import Settings
 from crtexport.errors import CrtExportError, printable
 
@@ -36,12 +24,30 @@ _INTERNAL = 70  # EX_SOFTWARE
 _INTERRUPTED = 130
 
 
+COMMANDS = (
+    "bench", "boards", "convert", "export", "inspect", "run", "schema", "simulate", "unpack",
+    "verify", "zephyr",
+)
+"""Each is a module beside this one, imported when it is used: no command waits for another's."""
+
+
 class _ModelFirst(click.Group):
     """A first argument that is no command is a model to export."""
 
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        if cmd_name not in self.commands:
+            module = importlib.import_module(f"crtexport.cli.{cmd_name}")
+            self.add_command(module.command, cmd_name)
+        return super().get_command(ctx, cmd_name)
+
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        if args and args[0] not in self.commands and args[0] not in ("-h", "--help", "--version"):
-            meant = difflib.get_close_matches(args[0], list(self.commands), n=1)
+        if args and args[0] not in COMMANDS and args[0] not in ("-h", "--help", "--version"):
+            meant = difflib.get_close_matches(args[0], COMMANDS, n=1)
             if meant and not args[0].startswith("-") and not Path(args[0]).exists():
                 ctx.fail(f"there is no command or model {args[0]!r}; did you mean {meant[0]!r}?")
             args = ["export", *args]
@@ -58,13 +64,6 @@ class _ModelFirst(click.Group):
 @click.version_option(crtexport.__version__, prog_name="crtexport")
 def cli() -> None:
     """Export trained networks as static C or objects for microcontrollers."""
-
-
-for _command in (
-    export.command, run.command, simulate.command, verify.command, inspect.command, boards.command,
-    bench.command, convert.command, schema.command, unpack.command, zephyr.group,
-):
-    cli.add_command(_command)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -18,7 +18,7 @@ from crtexport.mlf.reader import open_package
 
 
 @click.group("zephyr", short_help="Builds of Zephyr: their boards, and what models take in them.")
-def group() -> None:
+def command() -> None:
     """Work with builds of Zephyr applications; `west crtexport` does the same inside a workspace.
 
     BUILD is the folder that `west build -d` built in.
@@ -42,7 +42,7 @@ def _read(build: Path, compiler: str | None, flags: str) -> ZephyrBuild:
     )
 
 
-@group.command("board", short_help="Derive the board file of a build.")
+@command.command("board", short_help="Derive the board file of a build.")
 @click.argument("build", type=FILE)
 @click.option("-o", "--output", type=FILE, metavar="FILE.yaml",
               help="Write it there, unless it would not change; by default it is printed.")
@@ -66,7 +66,7 @@ def board(out: Output, build: Path, output: Path | None, compiler: str | None, f
     out.line(f"{output}: {derived.description}")
 
 
-@group.command("check", short_help="Does a package fit a build?")
+@command.command("check", short_help="Does a package fit a build?")
 @package_argument
 @click.argument("build", type=FILE)
 @_compiler_options
@@ -81,7 +81,7 @@ def check(out: Output, package: Path, build: Path, compiler: str | None, flags: 
     out.line(f"{package} fits {build}")
 
 
-@group.command("boards", short_help="Which boards Zephyr and the exporter share.")
+@command.command("boards", short_help="Which boards Zephyr and the exporter share.")
 @with_output
 def boards(out: Output) -> None:
     """List the exporter's boards that Zephyr has too, by both names.
@@ -102,7 +102,7 @@ def boards(out: Output) -> None:
     )
 
 
-@group.command("report", short_help="Flash and RAM of a built image, by model and layer.")
+@command.command("report", short_help="Flash and RAM of a built image, by model and layer.")
 @click.argument("build", type=FILE)
 @with_output
 def report(out: Output, build: Path) -> None:

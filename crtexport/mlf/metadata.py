@@ -21,7 +21,7 @@ Json = dict[str, Any]
 
 
 class _Model(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="ignore")
+    model_config = ConfigDict(frozen=True, extra="ignore", defer_build=True)
 
 
 class TensorSize(_Model):

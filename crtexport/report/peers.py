@@ -19,7 +19,7 @@ class PeerFigure(BaseModel):
     program) and RAM (without stack). What was not measured is None.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     model: str
     board: str
@@ -32,7 +32,7 @@ class PeerFigure(BaseModel):
 
 
 class _Document(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     sources: dict[str, str]
     models: dict[str, str]

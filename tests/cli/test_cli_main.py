@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -21,7 +22,10 @@ from tests.support import ROOT
 def flattened(group: click.Group, before: str = "") -> dict[str, click.Command]:
     """All commands by the words that call them: ``run``, ``zephyr board``."""
     found: dict[str, click.Command] = {}
-    for name, command in group.commands.items():
+    context = click.Context(group)
+    for name in group.list_commands(context):
+        command = group.get_command(context, name)
+        assert command is not None
         if isinstance(command, click.Group):
             found |= flattened(command, f"{before}{name} ")
         else:
@@ -31,6 +35,14 @@ def flattened(group: click.Group, before: str = "") -> dict[str, click.Command]:
 
 ALL = flattened(cli)
 COMMANDS = sorted(ALL)
+
+
+def test_every_module_of_a_command_is_one() -> None:
+    defined = {
+        path.stem for path in (ROOT / "crtexport" / "cli").glob("*.py")
+        if re.search(r"^def command\(", path.read_text(encoding="utf-8"), re.MULTILINE)
+    }
+    assert defined == {name.split()[0] for name in COMMANDS}
 
 
 @pytest.mark.parametrize("command", COMMANDS)
