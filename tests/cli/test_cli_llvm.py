@@ -105,7 +105,7 @@ def test_split_kernels_are_listed_with_their_layers(capsys: pytest.CaptureFixtur
     assert len(kernels) == len(objects) - 4 > 1
     for made in kernels:
         (kernel,) = made.kernels
-        assert made.defined == (kernel.symbol,)
+        assert (made.defined, made.hidden) == ((), (kernel.symbol,))
         assert kernel.layers
         assert made.sections[".text"] > 0
     assert main(["simulate", "split.tar", "--json"]) == 0
