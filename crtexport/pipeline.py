@@ -157,17 +157,9 @@ def export(
     target_board = resolve_board(board)
     chosen: Emit = emit or target_board.backend
     level: Optimize = optimize or target_board.optimize
-    compiler = None
-    if chosen == "llvm":
-        compiler = _compiler(
-            target_board, level, split or "none", llvm_options, llvm_timeout, keep_failed, jobs
-        )
-    elif llvm_options or split:
-        raise CrtExportError(
-            "C sources are exported; this is for objects",
-            location="--llvm-option" if llvm_options else "--split",
-            hint="export objects with --emit llvm, or leave the option out",
-        )
+    compiler = _compiler(
+        target_board, chosen, level, split, llvm_options, llvm_timeout, keep_failed, jobs
+    )
     say("load")
     graph = model if isinstance(model, Graph) else load(model, rounding=rounding)
     prepared = prepare(
@@ -222,14 +214,23 @@ def _emit(
 
 
 def _compiler(
-    board: Board, optimize: Optimize, split: Split, options: Sequence[str], timeout: float | None,
-    keep_failed: Path | str | None, jobs: int | None,
-) -> Compiler:
+    board: Board, emit: Emit, optimize: Optimize, split: Split | None, options: Sequence[str],
+    timeout: float | None, keep_failed: Path | str | None, jobs: int | None,
+) -> Compiler | None:
+    """What makes objects, if such are exported; LLVM's options are checked here."""
+    if emit == "c":
+        if options or split:
+            raise CrtExportError(
+                "C sources are exported; this is for objects",
+                location="--llvm-option" if options else "--split",
+                hint="export objects with --emit llvm, or leave the option out",
+            )
+        return None
     # Imported here so that exporting C works where LLVM is not installed.
     from crtexport.backends import llvm_compile  # noqa: PLC0415
 
     return llvm_compile.Compiler(
-        board.target, optimize, split=split,
+        board.target, optimize, split=split or "none",
         options=((f"board {board.name}: llvm_options", board.llvm_options),
                  ("--llvm-option", options)),
         timeout=llvm_compile.TIMEOUT if timeout is None else timeout,
