@@ -128,7 +128,7 @@ def prepare(
         f"Model: {graph.source} (SHA-256 {graph.sha256})",
         f"Rounding: {graph.rounding.value}",
     )
-    options = Options(module, workspace == "caller", system_lib, comment)
+    options = Options(module, workspace == "caller", system_lib, comment, level)
     artifact = assemble(simplified, planned, options, kernel_of)
     return Prepared(simplified, planned, artifact, result.channels)
 

@@ -23,6 +23,7 @@ class Options:
     workspace_caller: bool = False
     system_lib: bool = True
     header_comment: tuple[str, ...] = ()
+    optimize: str = "balanced"
 
 
 def assemble(graph: Graph, plan: Plan, options: Options, lower: LowerNode) -> Artifact:
@@ -33,13 +34,15 @@ def assemble(graph: Graph, plan: Plan, options: Options, lower: LowerNode) -> Ar
     check_supported(graph, plan)
     prefix = f"tvmgen_{options.module}"
     assembly = Calls(prefix, lower)
-    calls = assembly.statements(Scope(graph, plan))
+    functions, calls = assembly.finished(
+        assembly.statements(Scope(graph, plan)), options.optimize
+    )
     return Artifact(
         module=options.module,
         inputs=_interfaces(graph, plan, graph.inputs, "input"),
         outputs=_interfaces(graph, plan, graph.outputs, "output"),
         constants=tuple(assembly.constants),
-        functions=assembly.finished_functions(),
+        functions=functions,
         calls=calls,
         # Inputs and outputs of no bytes need an address all the same.
         workspace_size=max(plan.workspace_size, int(plan.io_in_workspace)),

@@ -1,4 +1,4 @@
-"""The steps of a plan as calls: lowers each, shares equal kernels and equal constants."""
+"""The steps of a plan as calls: lowers each, shares kernels that are alike, and equal constants."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from crtexport.artifact.model import (
     StateArg,
     Statement,
     WorkspaceArg,
+    with_calls,
 )
 from crtexport.artifact.symbols import Namer
 from crtexport.errors import CrtExportError
@@ -36,6 +37,7 @@ from crtexport.kernels.registry import (
     OutputTensor,
     Scratch,
 )
+from crtexport.kernels.share import share
 from crtexport.kernels.step import LowerNode, lower_step
 from crtexport.kernels.text import dump
 from crtexport.kernels.verify import verify
@@ -72,22 +74,48 @@ class Calls:
         self._prefix = prefix
         self._lower = lower
         self._namer = Namer()
-        self._functions: dict[str, tuple[str, Kernel]] = {}
-        self._docs: dict[str, list[str]] = {}
+        self._kernels: list[Kernel] = []
+        self._verified: set[str] = set()
         self._by_tensor: dict[tuple[int, int], str] = {}
         self._by_content: dict[tuple[str, str, int], str] = {}
         self.constants: list[Constant] = []
 
     def statements(self, scope: Scope) -> tuple[Statement, ...]:
-        """What the steps of a plan do, in their order."""
+        """What the steps of a plan do, in their order; :meth:`finished` says what calls call."""
         return tuple(s for step in scope.plan.steps for s in self._step(scope, step))
 
-    def finished_functions(self) -> tuple[Function, ...]:
-        """Each distinct kernel once, its doc naming every layer that uses it."""
+    def finished(
+        self, statements: tuple[Statement, ...], optimize: str
+    ) -> tuple[tuple[Function, ...], tuple[Statement, ...]]:
+        """Each distinct kernel once, its doc naming every layer that uses it; and ``statements``
+        with the functions that they call and the numbers that these are given."""
+        functions: dict[str, tuple[str, Kernel]] = {}
+        docs: dict[str, list[str]] = {}
+        shared = share(self._kernels, optimize)
+
+        def named(call: Call) -> Call:
+            sharing = shared[int(call.symbol)]
+            params = sharing.kernel.params
+            # Told apart by their text: as values, 0.0 and -0.0 are equal.
+            text = dump(replace(sharing.kernel, doc=()))
+            if text not in functions:
+                numbers = zip((param.name for param in params), sharing.values, strict=True)
+                verify(sharing.kernel, dict(numbers))
+                symbol = self._namer.name(f"{self._prefix}_{sharing.kernel.name}")
+                functions[text] = (symbol, sharing.kernel)
+            symbol = functions[text][0]
+            docs.setdefault(symbol, []).append(call.comment)
+            given = (
+                ScalarArg(value, param.type)
+                for value, param in zip(sharing.values, params, strict=True)
+            )
+            return replace(call, symbol=symbol, args=(*call.args, *given))
+
+        calls = with_calls(statements, named)
         return tuple(
-            Function(symbol, replace(kernel, doc=tuple(self._docs[symbol])))
-            for symbol, kernel in self._functions.values()
-        )
+            Function(symbol, replace(kernel, doc=tuple(docs[symbol])))
+            for symbol, kernel in functions.values()
+        ), calls
 
     def _step(self, scope: Scope, step: Step) -> list[Statement]:
         node = scope.graph.nodes[step.node]
@@ -105,7 +133,7 @@ class Calls:
             self._bind(scope, step, buffer, arg, line)
             for buffer, arg in zip(lowered.kernel.buffers, lowered.args, strict=True)
         )
-        return [Call(self._function(lowered.kernel, line), args, line)]
+        return [self._call(lowered.kernel, args, line)]
 
     # -- graphs that nodes run
 
@@ -158,20 +186,18 @@ class Calls:
         lowered = self._lower(Context(copying, node))
         args = {InputTensor(0): source, OutputTensor(0): target}
         bound = tuple(args[a] for a in lowered.args if isinstance(a, InputTensor | OutputTensor))
-        return Call(self._function(lowered.kernel, line), bound, line)
+        return self._call(lowered.kernel, bound, line)
 
     # -- what calls use
 
-    def _function(self, kernel: Kernel, line: str) -> str:
-        # Told apart by their text: as values, 0.0 and -0.0 are equal.
+    def _call(self, kernel: Kernel, args: tuple[Arg, ...], line: str) -> Call:
+        """A call of a kernel by its number; functions are known when all kernels are."""
         text = dump(replace(kernel, doc=()))
-        if text not in self._functions:
+        if text not in self._verified:
             verify(kernel)
-            symbol = self._namer.name(f"{self._prefix}_{kernel.name}")
-            self._functions[text] = (symbol, kernel)
-        symbol = self._functions[text][0]
-        self._docs.setdefault(symbol, []).append(line)
-        return symbol
+            self._verified.add(text)
+        self._kernels.append(kernel)
+        return Call(str(len(self._kernels) - 1), args, line)
 
     def _bind(self, scope: Scope, step: Step, buffer: Buffer, arg: KernelArg, line: str) -> Arg:
         node = scope.graph.nodes[step.node]

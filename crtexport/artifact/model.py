@@ -6,8 +6,8 @@ every string that is data (tensor names, comments) is escaped by the printer.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
 
 from crtexport.ir.types import ConstantRef, TensorType
 from crtexport.kernels.ir import Kernel, Scalar
@@ -130,6 +130,26 @@ def every_call(statements: Iterable[Statement]) -> Iterator[Call]:
                 yield from every_call((*then, *other))
             case Loop(before=before, body=body):
                 yield from every_call((*before, *body))
+
+
+def with_calls(
+    statements: Iterable[Statement], change: Callable[[Call], Call]
+) -> tuple[Statement, ...]:
+    """``statements`` with what ``change`` makes of each call, in their order."""
+    changed: list[Statement] = []
+    for statement in statements:
+        match statement:
+            case Call():
+                changed.append(change(statement))
+            case Branch(then=then, other=other):
+                changed.append(replace(
+                    statement, then=with_calls(then, change), other=with_calls(other, change)
+                ))
+            case Loop(before=before, body=body):
+                changed.append(replace(
+                    statement, before=with_calls(before, change), body=with_calls(body, change)
+                ))
+    return tuple(changed)
 
 
 def every_condition(statements: Iterable[Statement]) -> Iterator[Arg]:

@@ -151,7 +151,7 @@ def _makefile(parts: FirmwareParts, board: Board, count_by_timer: bool) -> str:
     defines = (["-DCRT_HOSTED"] if hosted else []) + (
         ["-DCRT_COUNT_SYSTICK"] if count_by_timer else []
     )
-    cflags = ["-std=gnu99", "-O2", *free, *_SECTIONS, *_WARNINGS, *defines]
+    cflags = ["-std=gnu99", "-Os", *free, *_SECTIONS, *_WARNINGS, *defines]
     model_cflags = [
         "-std=c99", _OPTIMIZE[parts.optimize], "-ffp-contract=off",
         *(() if hosted else ("-ffreestanding",)), *_SECTIONS,

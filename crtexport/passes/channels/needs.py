@@ -65,7 +65,8 @@ def needs_of(
     for number, layer in layers.items():
         needs.folded[number] = _folded(graph, layer, ranges[layer.x])
     named = {t for node in graph.nodes for t in (*node.inputs, *node.outputs)}
-    for tensor in (*graph.inputs, *graph.outputs, *(set(needs.live) - named)):
+    fixed = (*graph.inputs, *graph.outputs, *graph.variables)
+    for tensor in (*fixed, *(set(needs.live) - named)):
         needs.whole(tensor)
     _settle(graph, layers, ranges, links, needs)
     while _fill(graph, layers, needs):

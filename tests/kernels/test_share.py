@@ -1,0 +1,169 @@
+"""Kernels that are alike but for numbers get one function, which stays what each of them was."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import crtexport
+from crtexport.importers import load
+from crtexport.ir.ops import FullyConnected
+from crtexport.ir.types import DType, Quantization
+from crtexport.kernels import interp
+from crtexport.kernels.build import KernelBuilder, add, const, div, i32, mul
+from crtexport.kernels.build import load as element
+from crtexport.kernels.families import lower
+from crtexport.kernels.ir import For, Kernel, Scalar
+from crtexport.kernels.rebuild import rebuild
+from crtexport.kernels.registry import Context
+from crtexport.kernels.share import Sharing, share
+from crtexport.kernels.text import dump
+from crtexport.kernels.verify import verify
+from crtexport.mlf.reader import open_package
+from crtexport.simulation.tflite_writer import to_tflite
+from tests.differential.cases import CASES, PAIRS
+from tests.differential.draw import SeededDraw
+from tests.plan.graphs import GraphBuilder
+from tests.tflite_builder import run_reference
+
+
+def kernels_of(path: Path) -> list[Kernel]:
+    graph = load(path)
+    return [lower(Context(graph, node)).kernel for node in graph.nodes]
+
+
+def with_numbers(sharing: Sharing) -> str:
+    """The text of a shared kernel's body with its numbers in the places of its parameters."""
+    text = dump(replace(sharing.kernel, doc=(), params=()))
+    for param, value in zip(sharing.kernel.params, sharing.values, strict=True):
+        number = str(value) if param.type is Scalar.INDEX else f"{value}:{param.type.value}"
+        text = re.sub(rf"\b{param.name}\b", number, text)
+    return body_of(text)
+
+
+def body_of(text: str) -> str:
+    return text[text.index(") {"):]
+
+
+@pytest.mark.parametrize(("name", "dtype"), PAIRS)
+def test_a_shared_kernel_with_its_numbers_is_the_one_that_was_given(
+    name: str, dtype: str, tmp_path: Path
+) -> None:
+    kernels = []
+    for seed in range(3):
+        path = tmp_path / f"{seed}.tflite"
+        path.write_bytes(CASES[name](SeededDraw(seed), dtype).content)
+        kernels += kernels_of(path)
+    assert share(kernels, "speed") == [Sharing(kernel) for kernel in kernels]
+    for optimize in ("balanced", "size"):
+        for kernel, sharing in zip(kernels, share(kernels, optimize), strict=True):
+            check(kernel, sharing)
+
+
+def check(kernel: Kernel, sharing: Sharing) -> None:
+    assert with_numbers(sharing) == body_of(dump(replace(kernel, doc=())))
+    names = [param.name for param in sharing.kernel.params]
+    verify(sharing.kernel, dict(zip(names, sharing.values, strict=True)))
+    for own, common in zip(kernel.buffers, sharing.kernel.buffers, strict=True):
+        assert (own.name, own.dtype, own.writable) == (common.name, common.dtype, common.writable)
+        assert common.size >= own.size
+        assert common.align <= own.align
+        assert own.noalias or not common.noalias
+
+
+def scaled(factor: int, extent: int, step: int = 1, by: int = 3) -> Kernel:
+    """output[i*step + j] = input[j] * factor / by, for i < extent, j < 2"""
+    b = KernelBuilder("scale")
+    x = b.buffer("input", Scalar.I32, 2)
+    y = b.buffer("output", Scalar.I32, (extent - 1) * step + 2, writable=True)
+    with b.loop("i", extent) as i, b.loop("j", 2) as j:
+        value = div(mul(element(x, j), i32(factor)), i32(by))
+        b.store(y, add(mul(i, const(step)), j), value)
+    return b.finish()
+
+
+def functions(kernels: list[Kernel], optimize: str) -> int:
+    return len({dump(sharing.kernel) for sharing in share(kernels, optimize)})
+
+
+def test_balanced_code_shares_what_computes_and_what_counts_outside() -> None:
+    kernels = [scaled(5, 4), scaled(7, 4), scaled(7, 9)]
+    assert functions(kernels, "balanced") == 1
+    assert {sharing.values for sharing in share(kernels, "balanced")} == {(4, 5), (4, 7), (9, 7)}
+
+
+def test_addresses_of_balanced_code_stay_constants() -> None:
+    kernels = [scaled(5, 4, step=2), scaled(5, 4, step=3)]
+    assert functions(kernels, "balanced") == 2
+    assert functions(kernels, "size") == 1
+
+
+def test_divisors_stay_constants() -> None:
+    assert functions([scaled(5, 4, by=3), scaled(5, 4, by=10)], "size") == 2
+
+
+def test_equal_numbers_are_one_parameter() -> None:
+    (first, _) = share([scaled(6, 6), scaled(8, 8)], "size")
+    assert first.kernel.params[0].type is Scalar.INDEX
+    assert len(first.kernel.params) == 2  # one of each type
+    (first, _) = share([scaled(5, 6, step=6), scaled(5, 8, step=8)], "size")
+    assert first.values == (6,)
+
+
+def test_a_shared_kernel_computes_what_each_did() -> None:
+    kernels = [scaled(5, 4, 2), scaled(-7, 6, 3)]
+    for kernel, sharing in zip(kernels, share(kernels, "size"), strict=True):
+        x = np.array([100, -3], np.int32)
+        ours, theirs = (np.zeros(b.size, np.int32) for b in (kernel.buffers[1],) * 2)
+        interp.run(kernel, [x, theirs])
+        largest = np.zeros(sharing.kernel.buffers[1].size, np.int32)
+        interp.run(sharing.kernel, [x, largest], sharing.values)
+        ours[:] = largest[: ours.size]
+        np.testing.assert_array_equal(ours, theirs)
+
+
+def test_other_structure_is_another_function() -> None:
+    unrolled = scaled(5, 4)
+    (loop,) = (s for s in unrolled.body if isinstance(s, For))
+    unrolled = replace(unrolled, body=(replace(loop, unroll=2),))
+    assert functions([scaled(7, 4), unrolled], "size") == 2
+
+
+def test_names_of_parameters_are_new() -> None:
+    kernels = []
+    for factor in (5, 7):
+        kernel = scaled(factor, 4)
+        source = replace(kernel.buffers[0], name="number_0")
+        buffers = {"input": source, "output": kernel.buffers[1]}
+        kernels.append(rebuild(kernel, lambda constant, _: constant, buffers))
+    (first, _) = share(kernels, "size")
+    verify(first.kernel)
+    assert first.kernel.params[0].name != "number_0"
+
+
+@pytest.mark.parametrize("emit", ["c", "llvm"])
+def test_layers_of_small_code_share_and_compute_what_the_reference_does(
+    emit: str, tmp_path: Path
+) -> None:
+    rng, b = np.random.default_rng(3), GraphBuilder()
+    x = b.input(1, 12, dtype=DType.INT8, quant=Quantization((0.05,), (4,)))
+    for units, scale, zero in ((9, 0.11, -3), (5, 0.07, -20), (8, 0.09, -1)):
+        depth = b.tensors[x].type.shape[1]
+        weights = b.constant(
+            rng.integers(-127, 128, (units, depth)).astype(np.int8),
+            Quantization((0.01,), (0,)),
+        )
+        x = b.node(FullyConnected(), x, weights, quant=Quantization((scale,), (zero,)))
+    graph = b.finish(x)
+    package = tmp_path / "model.tar"
+    exported = crtexport.export(graph, output=package, emit=emit, optimize="size")
+    assert len(exported.artifact.functions) < len(exported.artifact.calls)
+    assert open_package(package).module == "test"
+    given = rng.integers(-128, 128, (1, 12)).astype(np.int8)
+    (expected,) = run_reference(to_tflite(graph), given)
+    ((found,),) = (row.values() for row in crtexport.simulate(package, {"t0": given[None]}))
+    np.testing.assert_array_equal(found, expected, strict=True)
