@@ -46,7 +46,7 @@ class _Conv:
         run = self.runs[0][2] * self.channels
         self.depth = rows * columns * self.channels
         apart = len(self.runs) * -(-run // BYTES)
-        self.high = min(MOST_ROWS, window.y[2])
+        self.high = min(MOST_ROWS, self.ring.width)
         gathered = apart > -(-self.depth // BYTES) + 1
         weights = lowering.context.values(1).astype(np.int8).reshape(sums.channels, -1)
         self.patch: Buffer | None = None
@@ -61,9 +61,10 @@ class _Conv:
 
     def emit(self) -> None:
         b, y = self.b, self.window.y
-        with self.ring.walk() as (n, oy, slots):
-            line = b.let("line", mul(add(mul(n, const(y[1])), oy), const(y[2])))
-            starts = [b.let("row_start", self.ring.start(const(0), slot)) for slot in slots]
+        with self.ring.walk() as part:
+            line = add(mul(add(mul(part.n, const(y[1])), part.oy), const(y[2])), part.first)
+            line = b.let("line", line)
+            starts = [b.let("row_start", self.ring.start(const(0), slot)) for slot in part.slots]
 
             def block(first: Expr) -> None:
                 pixels = [add(first, const(i)) for i in range(self.high)]
@@ -72,7 +73,7 @@ class _Conv:
                 ]
                 self.product.emit(self._segments(starts, pixels), self.output, targets)
 
-            cover(b, y[2], self.high, block)
+            cover(b, self.ring.width, self.high, block)
 
     def _segments(self, starts: list[Expr], pixels: list[Expr]) -> list[Segment]:
         """What is multiplied for some pixels of a row."""

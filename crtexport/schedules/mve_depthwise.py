@@ -56,9 +56,9 @@ class _Depthwise:
         taps = weights.reshape(-1, self.channels)
         # Few channels: lanes are neighbouring pixels, whose windows are neighbours as well.
         fits = self.channels < BYTES and BYTES % self.channels == 0 and window.stride[1] == 1
-        self.pixels = min(BYTES // self.channels, window.y[2]) if fits else 1
         source = lowering.input(0, "input")
         self.ring = Ring(lowering, source, window, min(self.channels, BYTES), sums.zero_in)
+        self.pixels = min(BYTES // self.channels, self.ring.width) if fits else 1
         self.groups = _groups(taps)
         lanes = self._lanes()
         order = [tap for group in self.groups for tap in group]
@@ -78,15 +78,17 @@ class _Depthwise:
 
     def emit(self) -> None:
         b, y = self.b, self.window.y
-        with self.ring.walk() as (n, oy, slots):
-            line = b.let("line", mul(add(mul(n, const(y[1])), oy), const(y[2] * y[3])))
+        width = self.ring.width
+        with self.ring.walk() as part:
+            line = add(mul(add(mul(part.n, const(y[1])), part.oy), const(y[2])), part.first)
+            line = b.let("line", mul(line, const(y[3])))
             with b.loop("channels", self.ring.blocks) as block:
-                starts = [b.let("row", self.ring.start(block, slot)) for slot in slots]
+                starts = [b.let("row", self.ring.start(block, slot)) for slot in part.slots]
                 first = b.let("first", self.ring.channel(block))
-                with b.loop("column", -(-y[2] // self.pixels)) as column:
+                with b.loop("column", -(-width // self.pixels)) as column:
                     ox = mul(column, const(self.pixels))
-                    if y[2] % self.pixels:
-                        ox = b.let("ox", min_(ox, const(y[2] - self.pixels)))
+                    if width % self.pixels:
+                        ox = b.let("ox", min_(ox, const(width - self.pixels)))
                     result = self.scaler.sixteen(
                         self._sums(starts, block, ox), mul(block, const(LANES))
                     )

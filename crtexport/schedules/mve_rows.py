@@ -19,6 +19,7 @@ from crtexport.kernels.build import (
     call,
     const,
     div,
+    eq,
     ge,
     i32,
     load_vector,
@@ -30,6 +31,9 @@ from crtexport.kernels.build import (
 from crtexport.kernels.ir import Buffer, Expr, Scalar
 from crtexport.kernels.registry import Context, Lowering
 from crtexport.schedules.mve_scale import BYTES
+
+SCRATCH = 2048
+"""Bytes that a ring may always have."""
 
 
 @dataclass(frozen=True)
@@ -59,12 +63,39 @@ class Window:
         """Rows or columns of the padded image that some window looks at."""
         return (self.y[1 + axis] - 1) * self.stride[axis] + self.span(axis)
 
+    def columns(self, width: int) -> int:
+        """Columns that ``width`` neighbours in a row of the output look at."""
+        return (width - 1) * self.stride[1] + self.span(1)
+
+
+@dataclass(frozen=True)
+class Clip:
+    """Columns of padding, of the image, and of padding."""
+
+    left: int
+    width: int
+    right: int
+
+
+@dataclass(frozen=True)
+class Line:
+    """``Ring.width`` columns of the output from ``first`` on, in row ``oy`` of image ``n``;
+    ``slots``: where each row of their windows is."""
+
+    n: Expr
+    oy: Expr
+    slots: list[Expr]
+    first: Expr
+
 
 class Ring:
     """Padded rows: ``rows[block][slot][column][cell]``.
 
     A block is ``cell`` neighbouring channels, all of them if it is the only one; the last of many
     may repeat channels of the one before it. Sixteen bytes may be read from every cell.
+
+    Where a ring of whole rows would be what the workspace is too small for, it holds some columns
+    of them, which are copied anew for each row of the output.
     """
 
     def __init__(
@@ -74,10 +105,31 @@ class Ring:
         self.source, self.window, self.cell, self.zero = source, window, cell, zero
         self.channels = window.x[3]
         self.blocks = -(-self.channels // cell)
-        self.slots, self.columns = window.span(0), window.reach(1)
+        width = window.y[2]
+        self.slots = window.span(0)
+        limit = _spare(lowering.context)
+        self.tiles = 1
+        while self._size(-(-width // self.tiles)) > limit and self._can_split(self.tiles + 1):
+            self.tiles += 1
+        if self.tiles > 1:
+            self.slots = window.kernel[0]
+        self.width = -(-width // self.tiles)
+        self.tiles = -(-width // self.width)
+        self.columns = window.columns(self.width)
         self.line = self.columns * cell
-        self.rows = lowering.scratch(
-            "lines", Scalar.I8, self.blocks * self.slots * self.line + BYTES
+        self.rows = lowering.scratch("lines", Scalar.I8, self._size(self.width))
+
+    def _size(self, width: int) -> int:
+        """Bytes of memory for ``width`` columns of the output."""
+        return self.blocks * self.slots * self.window.columns(width) * self.cell + BYTES
+
+    def _can_split(self, tiles: int) -> bool:
+        """Whether only the first and the last of some tiles look at padding."""
+        window, width = self.window, -(-self.window.y[2] // tiles)
+        last_inner = (-(-window.y[2] // width) - 2) * width * window.stride[1]
+        return (
+            width >= 2 and width * window.stride[1] >= window.before[1]
+            and last_inner - window.before[1] + window.columns(width) <= window.x[2]
         )
 
     def channel(self, block: Expr) -> Expr:
@@ -92,8 +144,13 @@ class Ring:
         return mul(add(mul(block, const(self.slots)), slot), const(self.line))
 
     @contextmanager
-    def walk(self) -> Iterator[tuple[Expr, Expr, list[Expr]]]:
-        """Loops over the output's rows: (image, row, slot of each row of the window)."""
+    def walk(self) -> Iterator[Line]:
+        """Loops over the output's rows, or parts of rows."""
+        with (self._walk_whole() if self.tiles == 1 else self._walk_tiles()) as line:
+            yield line
+
+    @contextmanager
+    def _walk_whole(self) -> Iterator[Line]:
         b, window = self.b, self.window
         stride = window.stride[0]
         fresh = min(stride, self.slots)
@@ -105,7 +162,8 @@ class Ring:
                 step = fresh if ahead else stride
                 row = b.let("padded_row", sub(add(mul(turn, const(step)), new), const(missing)))
                 with b.if_(ge(row, const(0)) if missing else None):
-                    self._copy(n, row)
+                    slot = b.let("slot", self._slot(row))
+                    self._copy(n, row, slot, (const(0), self._clip(0)))
             with b.if_(ge(turn, const(ahead)) if ahead else None):
                 oy = b.let("oy", sub(turn, const(ahead)))
                 slots = [
@@ -114,7 +172,30 @@ class Ring:
                     ))
                     for ky in range(window.kernel[0])
                 ]
-                yield n, oy, slots
+                yield Line(n, oy, slots, const(0))
+
+    @contextmanager
+    def _walk_tiles(self) -> Iterator[Line]:
+        b, window = self.b, self.window
+        last = const(window.y[2] - self.width)
+        with (
+            b.loop("n", window.x[0]) as n, b.loop("oy", window.y[1]) as oy,
+            b.loop("tile", self.tiles) as tile,
+        ):
+            first = b.let("first_column", min_(mul(tile, const(self.width)), last))
+            with b.loop("ky", self.slots) as ky:
+                down = mul(ky, const(window.dilation[0]))
+                row = b.let("padded_row", add(mul(oy, const(window.stride[0])), down))
+                with b.if_(eq(tile, const(0))):
+                    self._copy_padded(n, row, ky, (const(0), self._clip(0)))
+                with b.else_(), b.if_(eq(tile, const(self.tiles - 1))):
+                    self._copy_padded(n, row, ky, (last, self._clip(window.y[2] - self.width)))
+                if self.tiles > 2:
+                    inner = and_(ge(tile, const(1)), lt(tile, const(self.tiles - 1)))
+                    with b.if_(inner):
+                        start = mul(tile, const(self.width))
+                        self._copy_padded(n, row, ky, (start, Clip(0, self.columns, 0)))
+            yield Line(n, oy, [const(i) for i in range(self.slots)], first)
 
     def _slot(self, row: Expr) -> Expr:
         if self.slots == 1:
@@ -122,49 +203,63 @@ class Ring:
         whole = self.b.let("padded_row", row)
         return sub(whole, mul(div(whole, const(self.slots)), const(self.slots)))
 
+    def _clip(self, first: int) -> Clip:
+        """What of the columns from output column ``first`` on is padding."""
+        begin = first * self.window.stride[1] - self.window.before[1]
+        left = min(max(-begin, 0), self.columns)
+        width = max(min(self.window.x[2] - max(begin, 0), self.columns - left), 0)
+        return Clip(left, width, self.columns - left - width)
+
     def _zeros(self) -> Expr:
         return call("mve_dup_s8", i32(self.zero), type_=Scalar.I8X16)
 
     def _fill_columns(self) -> None:
         """The columns before and behind the image, which stay as they are."""
-        b, left = self.b, min(self.window.before[1], self.columns)
-        right = self.columns - left - self.window.x[2]
-        if left <= 0 and right <= 0:
+        b, clip = self.b, self._clip(0)
+        if not clip.left and not clip.right:
             return
         with b.loop("line", self.blocks * self.slots) as line:
             start = b.let("start", mul(line, const(self.line)))
-            self._fill(start, left)
-            self._fill(add(start, const((left + self.window.x[2]) * self.cell)), right)
+            self._fill_sides(start, clip)
+
+    def _fill_sides(self, start: Expr, clip: Clip) -> None:
+        self._fill(start, clip.left)
+        self._fill(add(start, const((clip.left + clip.width) * self.cell)), clip.right)
 
     def _fill(self, start: Expr, cells: int) -> None:
-        count = max(cells, 0) * self.cell
+        count = cells * self.cell
         with self.b.loop("chunk", count // BYTES) as chunk:
             self.b.store_vector(self.rows, add(start, mul(chunk, const(BYTES))), self._zeros())
         if count % BYTES:
             at = add(start, const(count - count % BYTES))
             self.b.store_vector(self.rows, at, self._zeros(), count % BYTES)
 
-    def _copy(self, n: Expr, row: Expr) -> None:
-        """A row of the padded image into its slot."""
+    def _copy_padded(self, n: Expr, row: Expr, slot: Expr, part: tuple[Expr, Clip]) -> None:
+        """A part of a row with the padding beside it."""
+        self._copy(n, row, slot, part)
+        with self.b.loop("block", self.blocks) as block:
+            self._fill_sides(self.start(block, slot), part[1])
+
+    def _copy(self, n: Expr, row: Expr, slot: Expr, part: tuple[Expr, Clip]) -> None:
+        """What is seen of a row of the padded image from an output column on, into a slot."""
         b, window = self.b, self.window
-        left = min(window.before[1], self.columns)
-        width = min(window.x[2], self.columns - left)
-        slot = b.let("slot", self._slot(row))
+        first, clip = part
         iy = b.let("iy", sub(row, const(window.before[0])))
         lowest, highest = -window.before[0], window.reach(0) - 1 - window.before[0]
         tests = [ge(iy, const(0))] if lowest < 0 else []
         tests += [lt(iy, const(window.x[1]))] if highest >= window.x[1] else []
+        begin = sub(mul(first, const(window.stride[1])), const(window.before[1] - clip.left))
         with b.loop("block", self.blocks) as block:
             target = b.let(
-                "target", add(self.start(block, slot), const(left * self.cell))
+                "target", add(self.start(block, slot), const(clip.left * self.cell))
             )
             with b.if_(and_(*tests) if tests else None):
                 line = mul(add(mul(n, const(window.x[1])), iy), const(window.x[2]))
-                source = add(mul(line, const(self.channels)), self.channel(block))
-                self._copy_line(target, b.let("source", source), width)
+                source = add(mul(add(line, begin), const(self.channels)), self.channel(block))
+                self._copy_line(target, b.let("source", source), clip.width)
             if tests:
                 with b.else_():
-                    self._fill(target, width)
+                    self._fill(target, clip.width)
 
     def _copy_line(self, target: Expr, source: Expr, width: int) -> None:
         b = self.b
@@ -184,6 +279,18 @@ class Ring:
                 self.source, add(source, mul(column, const(self.channels))), Scalar.I8X16
             )
             b.store_vector(self.rows, add(target, mul(column, const(self.cell))), value)
+
+
+def _spare(context: Context) -> int:
+    """Bytes of scratch that hardly cost memory: what other nodes need more than this one."""
+    graph = context.graph
+    sizes = [
+        max((graph.type(t).nbytes for t in (*node.inputs, *node.outputs)
+             if t is not None and graph.constant(t) is None), default=0)
+        for node in graph.nodes
+    ]
+    own = max(context.input(0).nbytes, context.output().nbytes)
+    return max(SCRATCH, max(sizes, default=0) - own)
 
 
 def _unroll(extent: int) -> int | None:
