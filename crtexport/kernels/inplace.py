@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 
 import numpy as np
@@ -17,15 +17,17 @@ import numpy as np
 from crtexport.errors import CrtExportError
 from crtexport.ir.graph import Graph
 from crtexport.kernels.accesses import Access, Bounds, Floats, accesses, addresses
+from crtexport.kernels.channels import channels
 from crtexport.kernels.families import lower
 from crtexport.kernels.ir import Kernel
 from crtexport.kernels.registry import InputTensor, Lowered, OutputTensor
-from crtexport.kernels.reverse import backwards
-from crtexport.kernels.step import LowerNode, lower_step
+from crtexport.kernels.step import LowerNode, lower_step, reversed_kernel
 from crtexport.plan.model import Facts, Freedom, Move, Step
 
 GRID_LIMIT = 1 << 20
 """Most points of outer loops that are told apart; loops further inside count as a whole."""
+ALIGNMENT = 16
+"""Distances that aren't multiples of this are of no use to a planner that aligns."""
 COPY_LIMIT = 1 << 22
 """Most elements of a node whose copies are followed one by one."""
 
@@ -65,7 +67,7 @@ def kernel_facts(lowered: Lowered) -> Facts:
 
 
 def _reversed(lowered: Lowered) -> dict[tuple[int, int], Freedom] | None:
-    reverse = backwards(lowered.kernel)
+    reverse = reversed_kernel(lowered)
     return None if reverse is None else _freedoms(lowered, reverse)
 
 
@@ -96,9 +98,24 @@ def _freedoms(lowered: Lowered, kernel: Kernel) -> dict[tuple[int, int], Freedom
     for o, output in outputs.items():
         for i, source in inputs.items():
             freedom = timing.freedom(output, source)
-            if freedom.before > -output.nbytes or freedom.after < source.nbytes:
+            freedom = replace(freedom, exact=_interleaved(kernel, output, source, freedom))
+            if freedom.exact or freedom.before > -output.nbytes or freedom.after < source.nbytes:
                 found[o, i] = freedom
     return found
+
+
+def _interleaved(
+    kernel: Kernel, output: _Side, source: _Side, freedom: Freedom
+) -> tuple[int, ...]:
+    """Distances at which a kernel that does channel by channel only meets its own channel."""
+    found = channels(kernel, output.names | source.names)
+    sizes = {b.dtype.itemsize for b in kernel.buffers if b.name in output.names | source.names}
+    if found is None or len(sizes) != 1:
+        return ()
+    alone = _Timing(found.alone(kernel)).freedom(output, source)
+    unit = math.lcm(found.count * sizes.pop(), ALIGNMENT)
+    closest = (alone.before // unit * unit, -(-alone.after // unit) * unit)
+    return tuple(d for d in closest if freedom.before < d < freedom.after)
 
 
 class _Timing:

@@ -63,7 +63,7 @@ class _Loop:
 
 
 @dataclass(frozen=True)
-class _Event:
+class Event:
     """A load or store: when it happens in its innermost loop, and what has to hold for it."""
 
     buffer: Buffer
@@ -73,6 +73,21 @@ class _Event:
     loops: tuple[_Loop, ...]
     tick: int
     conditions: tuple[Expr, ...]
+
+    @property
+    def followed(self) -> bool:
+        """Whether its address is known in every iteration."""
+        return self.known(self.index)
+
+    @property
+    def certain(self) -> bool:
+        """Whether it is known, too, in which iterations it happens."""
+        return self.followed and all(map(self.known, self.conditions))
+
+    def known(self, expr: Expr) -> bool:
+        """Whether an expression has known values."""
+        names = _variables(expr)
+        return names is not None and names <= {loop.name for loop in self.loops}
 
 
 class UnknownLengthError(Exception):
@@ -104,24 +119,24 @@ class _Events:
 
     def of(
         self, body: Body, loops: tuple[_Loop, ...], tick: int, conditions: tuple[Expr, ...]
-    ) -> Iterator[_Event]:
+    ) -> Iterator[Event]:
         for stmt in body:
             for expr in _parts(stmt):
                 for load in _loads(expr):
                     for at in self._elements(load.index, _count(load)):
-                        yield _Event(load.buffer, at, False, None, loops, tick, conditions)
+                        yield Event(load.buffer, at, False, None, loops, tick, conditions)
             match stmt:
                 case Let(var=var, value=value):
                     self.lets[var.name] = self.resolved(value)
                 case Store(buffer=buffer, index=index, value=value):
-                    yield _Event(
+                    yield Event(
                         buffer, self.resolved(index), True, self.resolved(value), loops, tick,
                         conditions,
                     )
                 case StoreVector(buffer=buffer, index=index, count=count):
                     for at in self._elements(index, count):
                         # Its value is in no single element.
-                        yield _Event(buffer, at, True, stmt.value, loops, tick, conditions)
+                        yield Event(buffer, at, True, stmt.value, loops, tick, conditions)
                 case For(var=var, extent=Const(value=extent), body=inner):
                     period = _length(inner)
                     loop = _Loop(var.name, int(extent), period)
@@ -296,7 +311,7 @@ class Replay:
 
     def __init__(self, kernel: Kernel) -> None:
         try:
-            self.events: tuple[_Event, ...] | None = tuple(
+            self.events: tuple[Event, ...] | None = tuple(
                 _Events().of(kernel.body, (), 0, ())
             )
         except UnknownLengthError:
@@ -316,14 +331,14 @@ class Replay:
         last = np.full(nbytes, -1, np.int64)
         for event in self.events:
             if not event.stores and event.buffer.name in sources:
-                for address, time in _happenings(event, latest=True):
+                for address, time, _ in happenings(event, latest=True):
                     _note(last, address, event.buffer.dtype.itemsize, time)
         for event in self.events:
             if event.stores and event.buffer.name in sources:
                 return False
             if not event.stores or event.buffer.name not in names:
                 continue
-            for address, time in _happenings(event, latest=False):
+            for address, time, _ in happenings(event, latest=False):
                 if not _after(last, address, event.buffer.dtype.itemsize, time, distance):
                     return False
         return True
@@ -349,11 +364,11 @@ class Replay:
             if _unknown(event) or _unknown(source):
                 return None
             pairs = zip(
-                _happenings(event, latest=True, whole=True),
-                _happenings(source, latest=True, whole=True), strict=True,
+                happenings(event, latest=True, whole=True),
+                happenings(source, latest=True, whole=True), strict=True,
             )
             item = event.buffer.dtype.itemsize
-            for (to, _), (at, _) in pairs:
+            for (to, _, _), (at, _, _) in pairs:
                 for byte in range(item):
                     target = to * item + byte
                     if (origin[target] >= 0).any() or len(np.unique(target)) < len(target):
@@ -376,49 +391,46 @@ def _stretches(
     )
 
 
-def _unknown(event: _Event) -> bool:
+def _unknown(event: Event) -> bool:
     return any(_variables(e) is None for e in (event.index, *event.conditions))
 
 
-def _happenings(
-    event: _Event, *, latest: bool, whole: bool = False
-) -> Iterator[tuple[Ints, Ints]]:
-    """Element numbers and times of an access, in chunks.
+def happenings(
+    event: Event, *, latest: bool, whole: bool = False, keep: Iterable[str] = (),
+) -> Iterator[tuple[Ints, Ints, dict[str, Ints]]]:
+    """Element numbers and times of an access, and the values of loops, in chunks.
 
     Loops that change nothing but the time stay at their last iteration, or first, unless
-    ``whole``. An access that isn't known touches everything, at its last or first time.
+    ``whole`` or named in ``keep``, which is whose values are told. An access that isn't known
+    touches everything, at its last or first time.
     """
-    edge = event.tick + sum(
-        loop.period * (loop.extent - 1) for loop in event.loops if latest
-    )
-    used = _variables(event.index)
-    if used is None or not used <= {loop.name for loop in event.loops}:
+    if not event.followed:
+        edge = event.tick + sum(
+            loop.period * (loop.extent - 1) for loop in event.loops if latest
+        )
         everything = np.arange(event.buffer.size, dtype=np.int64)
-        yield everything, np.full(event.buffer.size, edge, np.int64)
+        yield everything, np.full(event.buffer.size, edge, np.int64), {}
         return
-    conditions = []
-    for condition in event.conditions:
-        names = _variables(condition)
-        if names is not None and names <= {loop.name for loop in event.loops}:
-            conditions.append(condition)
-            used |= names
+    conditions = [c for c in event.conditions if event.known(c)]
+    used = frozenset(keep).union(*(_variables(e) or () for e in (event.index, *conditions)))
     moving = [loop for loop in event.loops if whole or loop.name in used]
-    fixed = {
-        loop.name: loop.extent - 1 if latest else 0
-        for loop in event.loops if not (whole or loop.name in used)
-    }
     start = event.tick + sum(
-        loop.period * fixed[loop.name] for loop in event.loops if loop.name in fixed
+        loop.period * (loop.extent - 1) for loop in event.loops
+        if latest and loop not in moving
     )
     for at, time in _iterations(moving, start):
         shape = np.broadcast_shapes(time.shape, *(a.shape for a in at.values()))
-        address = np.broadcast_to(_value(event.index, at), shape).reshape(-1)
-        times = np.broadcast_to(time, shape).reshape(-1)
         holds = np.ones(shape, bool)
         for condition in conditions:
             holds = holds & (_value(condition, at) != 0)
         chosen = holds.reshape(-1)
-        yield address[chosen], times[chosen]
+
+        def spread(
+            values: Ints, shape: tuple[int, ...] = shape, chosen: npt.NDArray[np.bool_] = chosen
+        ) -> Ints:
+            return np.broadcast_to(values, shape).reshape(-1)[chosen]
+
+        yield spread(_value(event.index, at)), spread(time), {n: spread(at[n]) for n in keep}
 
 
 def _iterations(loops: list[_Loop], start: int) -> Iterator[tuple[dict[str, Ints], Ints]]:

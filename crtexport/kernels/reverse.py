@@ -6,12 +6,14 @@ They let an output move up over its input where the plain kernel would have to m
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import replace
 
 import numpy as np
 
 from crtexport.kernels.accesses import Access, Floats, accesses, addresses
 from crtexport.kernels.build import const, sub
+from crtexport.kernels.fresh import fresh
 from crtexport.kernels.intervals import assigned_names
 from crtexport.kernels.ir import Body, Const, For, If, Kernel, Let, Local, Scalar, Stmt, Var
 
@@ -21,20 +23,28 @@ POINTS = 1 << 22
 """Most stores of a kernel that are looked at to see that none hits an element twice."""
 
 
-def backwards(kernel: Kernel) -> Kernel | None:
-    """``kernel`` with the loops that are around all its stores reversed; None if it matters.
+def backwards(kernel: Kernel, scratch: Iterable[str] = ()) -> Kernel | None:
+    """``kernel`` with loops that are around all its stores reversed; None if it matters.
 
     The innermost loop around a store stays as it is. It doesn't matter where each element is stored
     at most once, nothing stored is read, and no such loop hands a Local from one iteration to the
-    next.
+    next. ``scratch`` names buffers whose contents nobody wants afterwards: of these may be read
+    what the same iteration stored before.
     """
     listed = accesses(kernel)
-    stores = [a for a in listed if a.stores]
+    aside = frozenset(scratch)
+    stores = [a for a in listed if a.stores and a.buffer.name not in aside]
     written = {a.buffer.name for a in stores}
     if not stores or any(not a.stores and a.buffer.name in written for a in listed):
         return None
-    names = frozenset(name for name, _ in _common([store.loops[:-1] for store in stores]))
-    if not names or not _independent(kernel.body, names) or not _once(kernel, stores):
+    loops = tuple(
+        (name, extent) for name, extent in _common([store.loops[:-1] for store in stores])
+        if extent is not None
+    )
+    while loops and aside and not fresh(kernel, aside, loops):
+        loops = loops[:-1]
+    names = frozenset(name for name, _ in loops)
+    if not names or not _independent(kernel.body, names) or not _once(kernel, stores, loops):
         return None
     return replace(kernel, name=f"{kernel.name}_backwards", body=_reversed(kernel.body, names))
 
@@ -49,13 +59,17 @@ def _common(nests: list[Loops]) -> Loops:
     return tuple(shared)
 
 
-def _once(kernel: Kernel, stores: list[Access]) -> bool:
-    """Whether no element is stored twice, by one store or by two."""
+def _once(
+    kernel: Kernel, stores: list[Access], outer: tuple[tuple[str, int], ...]
+) -> bool:
+    """Whether no element is stored in two iterations of the ``outer`` loops."""
+    iterations = math.prod(extent for _, extent in outer)
     by_loops: dict[Loops, list[Access]] = {}
     for store in stores:
         by_loops.setdefault(store.loops, []).append(store)
     found: dict[str, list[Floats]] = {}
     points = 0
+    numbers: dict[str, list[Floats]] = {}
     for loops, together in by_loops.items():
         grid = tuple((name, extent) for name, extent in loops if extent is not None)
         points += math.prod(extent for _, extent in grid) * len(together)
@@ -67,9 +81,14 @@ def _once(kernel: Kernel, stores: list[Access]) -> bool:
             if not (low == high).all():
                 return False
             found.setdefault(store.buffer.name, []).append(low)
-    for parts in found.values():
-        whole = np.sort(np.concatenate(parts))
-        if not (whole[1:] > whole[:-1]).all():
+            number = np.repeat(np.arange(iterations, dtype=np.float64), len(low) // iterations)
+            numbers.setdefault(store.buffer.name, []).append(number)
+    for name, parts in found.items():
+        whole, number = np.concatenate(parts), np.concatenate(numbers[name])
+        order = np.argsort(whole, kind="stable")
+        whole, number = whole[order], number[order]
+        again = (whole[1:] == whole[:-1]) & np.isfinite(whole[1:])
+        if (again & (number[1:] != number[:-1])).any():
             return False
     return True
 

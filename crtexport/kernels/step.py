@@ -7,12 +7,22 @@ from dataclasses import replace
 
 from crtexport.ir.graph import Graph
 from crtexport.kernels.families import lower
-from crtexport.kernels.registry import Context, Lowered
+from crtexport.kernels.ir import Kernel
+from crtexport.kernels.registry import Context, Lowered, Scratch
 from crtexport.kernels.reverse import backwards
 from crtexport.plan.model import Step
 
 LowerNode = Callable[[Context], Lowered]
 """Makes the kernel of a node, as it should run on a target."""
+
+
+def reversed_kernel(lowered: Lowered) -> Kernel | None:
+    """The kernel with its outer loops from their ends to their beginnings, if that can be."""
+    scratch = [
+        buffer.name for buffer, arg in zip(lowered.kernel.buffers, lowered.args, strict=True)
+        if isinstance(arg, Scratch)
+    ]
+    return backwards(lowered.kernel, scratch)
 
 
 class Remembered:
@@ -36,7 +46,7 @@ def lower_step(graph: Graph, step: Step, lower_node: LowerNode = lower) -> Lower
     lowered = lower_node(context)
     if not step.backward:
         return lowered
-    reverse = backwards(lowered.kernel)
+    reverse = reversed_kernel(lowered)
     if reverse is None:
         raise context.refuse("its kernel can't run backwards, as the plan wants")
     return replace(lowered, kernel=reverse)

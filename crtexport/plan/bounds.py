@@ -58,13 +58,4 @@ def _shared(layout: Layout, tensors: set[int]) -> int:
 
 def _overlap(layout: Layout, source: int, output: int) -> int:
     """Most bytes that an output may share with an input."""
-    freedom, before, after = (
-        layout.free[source, output], layout.size(source), layout.size(output)
-    )
-    low = min(freedom.before, 0, before - after)
-    high = max(freedom.after, 0, before - after)
-    return max(
-        0,
-        min(before, low + after) - max(0, low),
-        min(before, high + after) - max(0, high),
-    )
+    return layout.free[source, output].shared(layout.size(source), layout.size(output))

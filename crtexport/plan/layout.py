@@ -253,23 +253,24 @@ class Layout:
             if backward is not None:
                 other = _all_of([backward.get(p, apart) for p in places])
                 forward = Freedom(
-                    max(forward.before, other.before), min(forward.after, other.after)
+                    max(forward.before, other.before), min(forward.after, other.after),
+                    (*forward.exact, *other.exact),
                 )
             if forward != apart:
                 self.free[source, output] = forward
 
-    def apart(self, first: int, second: int) -> tuple[int, int] | None:
-        """Distances from ``first`` to ``second`` that harm lie between these; None if none do."""
+    def apart(self, first: int, second: int) -> tuple[tuple[int, int], ...]:
+        """Distances from ``first`` to ``second`` that do harm: each between two bounds."""
         sizes = self.size(first), self.size(second)
         if not (sizes[0] and sizes[1] and self.lifetimes[first].meets(self.lifetimes[second])):
-            return None
+            return ()
         freedom = self.free.get((first, second))
         if freedom is not None:
-            return freedom.before, freedom.after
+            return freedom.bans()
         freedom = self.free.get((second, first))
         if freedom is not None:
-            return -freedom.after, -freedom.before
-        return -sizes[1], sizes[0]
+            return tuple((-high, -low) for low, high in freedom.bans())
+        return ((-sizes[1], sizes[0]),)
 
     # -- the caller's buffers
 
@@ -321,9 +322,9 @@ class Layout:
         """Distances from one block to another that do harm: each between two bounds."""
         for tensor, start in first.starts.items():
             for other, begin in second.starts.items():
-                bounds = self.apart(tensor, other)
-                if bounds is not None and bounds[0] + 1 < bounds[1]:
-                    yield bounds[0] + start - begin, bounds[1] + start - begin
+                for low, high in self.apart(tensor, other):
+                    if low + 1 < high:
+                        yield low + start - begin, high + start - begin
 
     def arena(self) -> tuple[list[Block], Arena]:
         """The blocks of the workspace and what there is to know for placing them."""
@@ -359,4 +360,7 @@ def _states(graph: Graph, alignment: int) -> tuple[dict[int, int], int]:
 
 def _all_of(freedoms: list[Freedom]) -> Freedom:
     """What all of ``freedoms`` allow."""
-    return Freedom(min(f.before for f in freedoms), max(f.after for f in freedoms))
+    before, after = min(f.before for f in freedoms), max(f.after for f in freedoms)
+    single = {d for f in freedoms for d in f.exact}
+    exact = sorted(d for d in single if all(f.allows(d) for f in freedoms))
+    return Freedom(before, after, tuple(d for d in exact if before < d < after))

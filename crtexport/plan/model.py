@@ -6,6 +6,7 @@ import enum
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import pairwise
 
 from crtexport.ir.graph import Graph
 
@@ -108,15 +109,28 @@ class Freedom:
     """Where an output may begin, in bytes from where an input begins that dies with the node.
 
     At most ``before``: the kernel writes behind what it still reads. Or at least ``after``: it
-    writes ahead of it. Anything between would overwrite what is still read.
+    writes ahead of it. Anything between would overwrite what is still read, but for distances in
+    ``exact``: there, the kernel never meets what it still reads though both lie interleaved.
     """
 
     before: int
     after: int
+    exact: tuple[int, ...] = ()
 
     def allows(self, distance: int) -> bool:
         """Whether the output may begin ``distance`` bytes after the input."""
-        return distance <= self.before or distance >= self.after
+        return distance <= self.before or distance >= self.after or distance in self.exact
+
+    def bans(self) -> tuple[tuple[int, int], ...]:
+        """What isn't allowed: distances between two that are, neighbour by neighbour."""
+        edges = [self.before, *sorted(d for d in self.exact if self.before < d < self.after)]
+        return tuple(pairwise([*edges, self.after]))
+
+    def shared(self, source: int, output: int) -> int:
+        """Most bytes that an output of so many bytes may share with an input of so many."""
+        aligned = source - output
+        ways = (min(self.before, 0, aligned), max(self.after, 0, aligned), *self.exact)
+        return max(0, *(min(source, d + output) - max(0, d) for d in ways))
 
 
 @dataclass(frozen=True)

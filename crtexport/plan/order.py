@@ -169,19 +169,10 @@ def overlap(facts: Facts, output: int, position: int, source: int, size: int) ->
     """Most bytes that an output of ``size`` may share with an input of ``source`` bytes."""
     if facts.moves is not None:
         return sum(m.nbytes for m in facts.moves if (m.output, m.input) == (output, position))
-    best = 0
-    for allowed in (facts.forward, facts.backward or {}):
-        freedom = allowed.get((output, position))
-        if freedom is None:
-            continue
-        low = min(freedom.before, 0, source - size)
-        high = max(freedom.after, 0, source - size)
-        best = max(
-            best,
-            min(source, low + size) - max(0, low),
-            min(source, high + size) - max(0, high),
-        )
-    return best
+    found = (
+        allowed.get((output, position)) for allowed in (facts.forward, facts.backward or {})
+    )
+    return max((freedom.shared(source, size) for freedom in found if freedom), default=0)
 
 
 class _Search:

@@ -1,0 +1,185 @@
+"""Kernels that do one channel after the other: no channel ever touches another one's bytes.
+
+Where channels are neighbours in memory, an output that begins a whole number of pixels from its
+input only meets bytes of its own channel, so that it can come much closer than a stretch of memory
+that is read and written as a whole could.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, fields, replace
+
+from crtexport.kernels.accesses import expressions, loads, width_of
+from crtexport.kernels.build import const
+from crtexport.kernels.ir import (
+    Binary,
+    BinaryOp,
+    Body,
+    Buffer,
+    Compare,
+    Const,
+    Expr,
+    For,
+    If,
+    Kernel,
+    Let,
+    Stmt,
+    Store,
+    Var,
+)
+
+Linear = Mapping[str, int]
+"""Factors of loop variables in a sum; under "" what is added."""
+
+
+@dataclass(frozen=True)
+class Channels:
+    """``loop`` runs over ``count`` channels, which are neighbours in memory."""
+
+    loop: str
+    count: int
+
+    def alone(self, kernel: Kernel) -> Kernel:
+        """``kernel`` as it is for a single channel."""
+        return replace(kernel, body=_pinned(kernel.body, self.loop))
+
+
+def channels(kernel: Kernel, names: frozenset[str]) -> Channels | None:
+    """The loop that alone decides which element of a pixel the buffers ``names`` are touched at;
+    None if there is no such loop around all of their accesses."""
+    listing = _Listing(names)
+    listing.body(kernel.body, (), {})
+    if not listing.found or not listing.followed:
+        return None
+    shared = set(listing.found[0][0]).intersection(*(loops for loops, _ in listing.found))
+    for loop, count in listing.found[0][0]:
+        if (loop, count) not in shared or count < 2 or loop in listing.deciding:
+            continue
+        ways = {_way(linear, loop, count) for _, linear in listing.found}
+        beside = {name for _, linear in listing.found for name in linear if name != loop}
+        hidden = any(loop in listing.other.get(name, ()) for name in beside)
+        if len(ways) == 1 and None not in ways and not hidden:
+            return Channels(loop, count)
+    return None
+
+
+def _way(linear: Linear, loop: str, count: int) -> tuple[int, int] | None:
+    """How ``loop`` decides an address modulo ``count``; None if others do, too."""
+    factor = linear.get(loop, 0)
+    others = any(f % count for name, f in linear.items() if name not in ("", loop))
+    return None if abs(factor) != 1 or others else (factor, linear.get("", 0) % count)
+
+
+class _Listing:
+    """The accesses of some buffers: the loops around each, and its index as a sum."""
+
+    def __init__(self, names: frozenset[str]) -> None:
+        self.names = names
+        self.found: list[tuple[tuple[tuple[str, int], ...], Linear]] = []
+        self.followed = True
+        self.deciding: set[str] = set()  # variables in conditions
+        self.other: dict[str, frozenset[str]] = {}  # what values that are no sums depend on
+
+    def body(
+        self, body: Body, loops: tuple[tuple[str, int], ...], known: dict[str, Linear | None]
+    ) -> None:
+        known = dict(known)
+        for stmt in body:
+            for buffer, index, width in _touched(stmt):
+                linear = _linear(index, known)
+                if buffer.name not in self.names:
+                    continue
+                if linear is None or width > 1:
+                    self.followed = False
+                else:
+                    self.found.append((loops, linear))
+            match stmt:
+                case Let(var=var, value=value):
+                    linear = _linear(value, known)
+                    if linear is None:
+                        self.other[var.name] = self._reaches(value)
+                    known[var.name] = {var.name: 1} if linear is None else linear
+                case For(var=var, extent=Const(value=extent), body=inner):
+                    self.body(inner, (*loops, (var.name, int(extent))), known)
+                case For():
+                    self.followed = False
+                case If(condition=condition, then=then, other=other):
+                    self._decide(condition, known)
+                    self.body(then, loops, known)
+                    self.body(other, loops, known)
+                case _:
+                    pass
+
+
+    def _reaches(self, expr: Expr) -> frozenset[str]:
+        """The variables that a value depends on."""
+        names = _names(expr)
+        return names.union(*(self.other.get(name, frozenset()) for name in names))
+
+    def _decide(self, expr: Expr, known: Mapping[str, Linear | None]) -> None:
+        """Notes the loop variables that a condition depends on."""
+        match expr:
+            case Compare(a=a, b=b) | Binary(a=a, b=b):
+                self._decide(a, known)
+                self._decide(b, known)
+            case Const():
+                pass
+            case Var(name=name):
+                linear = known.get(name, {name: 1})
+                self.followed &= linear is not None
+                self.deciding |= set(linear or ())
+            case _:
+                self.followed = False
+
+
+def _touched(stmt: Stmt) -> Iterator[tuple[Buffer, Expr, int]]:
+    for expr in expressions(stmt):
+        for load in loads(expr):
+            yield load.buffer, load.index, width_of(load)
+    if isinstance(stmt, Store):
+        yield stmt.buffer, stmt.index, 1
+
+
+def _linear(expr: Expr, known: Mapping[str, Linear | None]) -> Linear | None:
+    """``expr`` as a sum of loop variables; None if it is something else."""
+    match expr:
+        case Const(value=value):
+            return {"": int(value)}
+        case Var(name=name):
+            return known.get(name, {name: 1})
+        case Binary(op=BinaryOp.ADD | BinaryOp.SUB as op, a=a, b=b):
+            one, two = _linear(a, known), _linear(b, known)
+            if one is None or two is None:
+                return None
+            sign = 1 if op is BinaryOp.ADD else -1
+            return {n: one.get(n, 0) + sign * two.get(n, 0) for n in {*one, *two}}
+        case Binary(op=BinaryOp.MUL, a=a, b=Const(value=factor)):
+            one = _linear(a, known)
+            return None if one is None else {n: f * int(factor) for n, f in one.items()}
+        case _:
+            return None
+
+
+def _names(expr: Expr) -> frozenset[str]:
+    """The variables in an expression."""
+    if isinstance(expr, Var):
+        return frozenset({expr.name})
+    values = (getattr(expr, part.name) for part in fields(expr))
+    parts = [p for v in values for p in (v if isinstance(v, tuple) else (v,))]
+    return frozenset().union(*(_names(p) for p in parts if isinstance(p, Expr)))
+
+
+def _pinned(body: Body, loop: str) -> Body:
+    return tuple(_stmt(stmt, loop) for stmt in body)
+
+
+def _stmt(stmt: Stmt, loop: str) -> Stmt:
+    match stmt:
+        case For(var=var, body=inner):
+            extent = const(1) if var.name == loop else stmt.extent
+            return replace(stmt, extent=extent, body=_pinned(inner, loop))
+        case If(then=then, other=other):
+            return replace(stmt, then=_pinned(then, loop), other=_pinned(other, loop))
+        case _:
+            return stmt

@@ -1,0 +1,176 @@
+"""Blocked forms over their own inputs: every distance that facts allow is proven and right."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from crtexport.importers import load
+from crtexport.ir.graph import Graph
+from crtexport.kernels import families, interp
+from crtexport.kernels.build import KernelBuilder, const
+from crtexport.kernels.build import load as load_element
+from crtexport.kernels.fresh import fresh
+from crtexport.kernels.inplace import InPlaceFacts
+from crtexport.kernels.ir import Kernel, Scalar
+from crtexport.kernels.proof import ReplayProof
+from crtexport.kernels.registry import Context, InputTensor, Lowered, OutputTensor
+from crtexport.kernels.step import LowerNode, lower_step
+from crtexport.plan.model import Step
+from crtexport.schedules import paired, planes, windows
+from crtexport.schedules.steps import ARM_DSP, SCALAR
+from tests.lowered import bound
+from tests.schedules.test_blocks import Network
+
+Array = np.ndarray[Any, Any]
+
+FORMS: dict[str, Callable[[Context], Lowered | None]] = {
+    "scalar": lambda context: windows.lower(context, SCALAR),
+    "arm_dsp": lambda context: windows.lower(context, ARM_DSP),
+    "paired": paired.lower,
+    "planes": planes.lower,
+}
+
+
+def in_form(name: str) -> LowerNode:
+    return lambda context: FORMS[name](context) or families.lower(context)
+
+
+def convolution(folder: Path, integer: Any, depthwise: bool, seed: int) -> Graph:
+    n = Network(integer, seed)
+    shape = (integer(1, 9), integer(1, 8), integer(1, 17))
+    x = n.tensor((1, *shape))
+    y, _ = n.window(x, shape, depthwise)
+    (folder / "m.tflite").write_bytes(n.m.build([x], [y]))
+    return load(folder / "m.tflite")
+
+
+def computed(graph: Graph, step: Step, lower: LowerNode, value: Array, distance: int) -> Array:
+    """The output of a step that begins ``distance`` bytes after its input."""
+    (node,) = graph.nodes
+    lowered = lower_step(graph, step, lower)
+    type_ = graph.type(node.outputs[0])
+    start = max(0, -distance)
+    arena = np.zeros(start + max(value.size, distance + type_.nbytes), np.int8)
+    over = arena[start : start + value.size]
+    over[:] = value.reshape(-1)
+    output = arena[start + distance : start + distance + type_.nbytes]
+
+    def tensor(arg: InputTensor | OutputTensor) -> Array:
+        if isinstance(arg, OutputTensor):
+            return output
+        number = graph.required(node, arg.position)
+        constant = graph.constant(number)
+        return over if constant is None else constant.array(graph.type(number)).reshape(-1)
+
+    interp.run(lowered.kernel, bound(lowered, tensor))
+    return output.copy()
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("depthwise", [False, True])
+@settings(
+    max_examples=12, deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
+@given(data=st.data())
+def test_outputs_may_lie_where_facts_say(
+    depthwise: bool, form: str, tmp_path: Path, data: st.DataObject
+) -> None:
+    graph = convolution(
+        tmp_path, lambda low, high: data.draw(st.integers(low, high)), depthwise,
+        data.draw(st.integers(0, 99)),
+    )
+    lower, proof = in_form(form), ReplayProof(in_form(form))
+    facts = InPlaceFacts(lower)(graph, 0)
+    source, output = graph.inputs[0], graph.outputs[0]
+    sizes = graph.type(source).nbytes, graph.type(output).nbytes
+    shape = graph.type(source).shape
+    value = np.random.default_rng(1).integers(-128, 128, shape).astype(np.int8)
+    wanted = computed(graph, Step(0), families.lower, value, sizes[0])
+    for backward, found in ((False, facts.forward), (True, facts.backward)):
+        freedom = (found or {}).get((0, 0))
+        if freedom is None:
+            continue
+        step = Step(0, ((0, 0),), backward)
+        for distance in {freedom.before, freedom.after, *freedom.exact}:
+            if -sizes[1] < distance < sizes[0]:
+                assert proof.harmless(graph, step, 0, 0, distance)
+            got = computed(graph, step, lower, value, distance)
+            np.testing.assert_array_equal(got, wanted)
+
+
+def test_channel_by_channel_an_image_stays_where_it_is(tmp_path: Path) -> None:
+    """Planes of whole images: the output may begin where the input does, or a row away."""
+    graphs = {}
+    for rows in (6, 40):
+        n = Network(lambda low, high: high, 3)
+        x = n.tensor((1, rows, 8, 16))
+        y = n.tensor((1, rows, 8, 16))
+        n.m.op(
+            "DEPTHWISE_CONV_2D", [x, *n.weights((1, 3, 3, 16), 3)], [y],
+            padding="SAME", stride=(1, 1),
+        )
+        (tmp_path / "m.tflite").write_bytes(n.m.build([x], [y]))
+        graphs[rows] = load(tmp_path / "m.tflite")
+    row = 8 * 16
+    for rows, allowed in ((6, 0), (40, -row)):
+        facts = InPlaceFacts(in_form("planes"))(graphs[rows], 0)
+        assert allowed in facts.forward[0, 0].exact
+        assert facts.backward is not None
+        assert -allowed in facts.backward[0, 0].exact
+        proof = ReplayProof(in_form("planes"))
+        # With the whole image in a plane, any number of pixels is right.
+        for distance, harmless in ((allowed, True), (row, not allowed), (allowed - 1, False)):
+            assert proof.harmless(graphs[rows], Step(0, ((0, 0),)), 0, 0, distance) == harmless
+
+
+# ---- scratch
+
+
+def kernel(build: Callable[[KernelBuilder], None]) -> Kernel:
+    b = KernelBuilder("test")
+    build(b)
+    return b.finish()
+
+
+@pytest.mark.parametrize(("whole", "value", "independent"), [
+    (True, None, True), (False, None, False), (False, 7, True), (False, 8, False),
+])
+def test_what_an_iteration_reads_it_must_have_stored(
+    whole: bool, value: int | None, independent: bool
+) -> None:
+    """Or it is the same constant whoever stored it."""
+    def build(b: KernelBuilder) -> None:
+        x = b.buffer("input", Scalar.I8, 4)
+        y = b.buffer("output", Scalar.I8, 4, writable=True)
+        line = b.buffer("line", Scalar.I8, 4, writable=True)
+        with b.loop("k", 4) as k:
+            b.store(line, k, const(7, Scalar.I8))
+        with b.loop("row", 4) as row:
+            stored = load_element(x, row) if value is None else const(value, Scalar.I8)
+            with b.loop("i", 4 if whole else 2) as i:
+                b.store(line, i if whole else row, stored)
+            with b.loop("j", 4) as j:
+                b.store(y, j, load_element(line, j))
+
+    assert fresh(kernel(build), ["line"], (("row", 4),)) == independent
+
+
+def test_what_the_last_iteration_left_is_not_read_afterwards() -> None:
+    def build(b: KernelBuilder) -> None:
+        x = b.buffer("input", Scalar.I8, 4)
+        y = b.buffer("output", Scalar.I8, 4, writable=True)
+        line = b.buffer("line", Scalar.I8, 2, writable=True)
+        with b.loop("row", 4) as row:
+            b.store(line, const(0), load_element(x, row))
+            b.store(y, row, load_element(line, const(0)))
+        b.store(y, const(0), load_element(line, const(0)))
+
+    assert not fresh(kernel(build), ["line"], (("row", 4),))
