@@ -29,7 +29,7 @@ def lower(context: Context, target: Target, optimize: str) -> Lowered:
     step = step_for(target)
     with refusing_extremes(context):
         blocked = (
-            (paired.lower(context) or planes.lower(context) if step is ARM_DSP else None)
+            (paired.lower(context, optimize) or planes.lower(context) if step is ARM_DSP else None)
             or dot_products.lower(context, step) or windows.lower(context, step)
         )
     lowered = blocked or families.lower(context)

@@ -37,12 +37,20 @@ from crtexport.kernels.sums import IntegerSums
 from crtexport.schedules.patches import MOST_LEFT, Gather, Windows, windows_of
 from crtexport.schedules.scaling import Channel, Scaling
 
+STEPS = {"balanced": {1: 2, 2: 4}, "speed": {1: 8, 2: 16}}
+"""Words of a line that are multiplied in one go, by how many pixels go together."""
+WHOLE = range(17, 33)
+"""Words of lines of two pixels that are multiplied without a loop: with more it is too much code,
+with fewer the loop costs next to nothing (both were measured)."""
 _REACH = 128
 """Largest magnitude of an input value."""
 
 
-def lower(context: Context) -> Lowered | None:
-    """A node that keeps its operator's rules in pairs of channels; None where it can't be."""
+def lower(context: Context, optimize: str) -> Lowered | None:
+    """A node that keeps its operator's rules in pairs of channels; None where it can't be.
+
+    ``optimize`` is balanced or speed.
+    """
     op = context.node.op
     if not isinstance(op, Conv2D | FullyConnected):
         return None
@@ -67,7 +75,10 @@ def lower(context: Context) -> Lowered | None:
     output = lowering.output()
     lines = lowering.scratch("lines", Scalar.I32, windows.words * together)
     gather = Gather(lowering.b, windows, x, lines, together, sums.zero_point)
-    _Products(lowering.b, windows, weights, lines, output, scaling, packed, together).emit(gather)
+    _Products(
+        lowering.b, windows, weights, lines, output, scaling, packed, together,
+        STEPS[optimize][together],
+    ).emit(gather)
     return lowering.finish()
 
 
@@ -135,10 +146,12 @@ class _Products:
 
     def __init__(
         self, b: KernelBuilder, windows: Windows, weights: Buffer, lines: Buffer,
-        output: Buffer, scaling: Scaling, packed: Packed, together: int,
+        output: Buffer, scaling: Scaling, packed: Packed, together: int, step: int,
     ) -> None:
         self.b, self.windows, self.weights, self.lines = b, windows, weights, lines
         self.output, self.scaling, self.packed, self.together = output, scaling, packed, together
+        whole = together == 2 and windows.words in WHOLE
+        self.step = windows.words if whole else step
         self.channels = 2 * (packed.pairs * packed.blocks + packed.single) + packed.lone
 
     def emit(self, gather: Gather) -> None:
@@ -184,26 +197,38 @@ class _Products:
             ]
             for _ in rows
         ]
-        with b.loop("word", self.windows.words, unroll=4) as word:
+        words, step = self.windows.words, self.step
+        if words >= step:
+            with b.loop("step", words // step, unroll=1) as number:
+                self._words(sums, start, mul(number, const(step)), step)
+        if words % step:
+            self._words(sums, start, const(words - words % step), words % step)
+        for pair in range(max(pairs, 1)):
+            self._finish(rows, add(channel, const(2 * pair)), [line[pair] for line in sums])
+
+    def _words(self, sums: list[list[_Sums]], start: Expr, word: Expr, count: int) -> None:
+        """``count`` words of the lines from ``word`` on, times those of all channels."""
+        b, pairs = self.b, len(sums[0])
+        at = add(start, mul(word, const(pairs)))
+        weights = [
+            b.let("weights", load(self.weights, add(at, const(i)))) for i in range(count * pairs)
+        ]
+        for place in range(count):
+            first = add(mul(word, const(self.together)), const(place * self.together))
             xs = [
-                b.let("values", load(self.lines, add(
-                    mul(word, const(self.together)), const(i)
-                )))
+                b.let("values", load(self.lines, add(first, const(i))))
                 for i in range(self.together)
             ]
-            at = add(start, mul(word, const(max(pairs, 1))))
-            for pair in range(max(pairs, 1)):
-                w = b.let("weights", load(self.weights, add(at, const(pair))))
+            for pair in range(pairs):
+                w = weights[place * pairs + pair]
                 single = w
-                if pairs:
+                if sums[0][pair].both is not None:
                     single = b.let("single", call("arm_sxtb16", w, type_=Scalar.I32))
                 for x, line in zip(xs, sums, strict=True):
                     both = line[pair].both
                     if both is not None:
                         b.assign(both, _smlad(w, x, both))
                     b.assign(line[pair].first, _smlad(single, x, line[pair].first))
-        for pair in range(max(pairs, 1)):
-            self._finish(rows, add(channel, const(2 * pair)), [line[pair] for line in sums])
 
     def _finish(self, rows: list[Expr], channel: Expr, sums: list[_Sums]) -> None:
         """Scales and stores a pair of channels of all pixels."""

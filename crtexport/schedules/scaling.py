@@ -87,9 +87,7 @@ class Scaling:
         self._zero = context.quant(context.output()).zero_point[0]
         self._range = activation_range(activation, context.output())
         self._constants = constants
-        alike = bool((constants[:, 1:] == constants[:1, 1:]).all())
-        self._shared = (int(constants[0, 1]), int(constants[0, 2])) if alike else None
-        self._table: Buffer | None = None
+        self._alike = bool((constants[:, 1:] == constants[:1, 1:]).all())
 
     @staticmethod
     def of(context: Context, sums: IntegerSums, activation: Activation) -> Scaling | None:
@@ -102,23 +100,23 @@ class Scaling:
     def begin(self, lowering: Lowering) -> None:
         """Adds the table of what differs between channels to a kernel."""
         self.b = lowering.b
-        if self._shared is None:
-            self._table = lowering.derived("scaling", Scalar.I32, self._constants)
-        elif self._constants[:, 0].any():
-            self._table = lowering.derived("bias", Scalar.I32, self._constants[:, 0].copy())
+        values = self._constants
+        if self._alike:
+            # Behind the biases, so that layers of one shape can have one kernel.
+            values = np.concatenate([values[:, 0], values[0, 1:]])
+        self._table: Buffer = lowering.derived("scaling", Scalar.I32, values)
 
     def channel(self, number: Expr) -> Channel:
         """The constants of an output channel (index), loaded."""
         b = self.b
-        if self._shared is not None:
-            bias = i32(0) if self._table is None else b.let("bias", load(self._table, number))
-            return Channel(bias, i32(self._shared[0]), i32(self._shared[1]))
-        if self._table is None:
-            raise TypeError("channels that differ have a table")
-        first = mul(number, const(3))
+        count = len(self._constants)
+        places = (
+            (number, const(count), const(count + 1)) if self._alike
+            else tuple(add(mul(number, const(3)), const(i)) for i in range(3))
+        )
         return Channel(*(
-            b.let(name, load(self._table, add(first, const(i))))
-            for i, name in enumerate(("bias", "multiplier", "power"))
+            b.let(name, load(self._table, place))
+            for name, place in zip(("bias", "multiplier", "power"), places, strict=True)
         ))
 
     def result(self, doubled: Expr, channel: Channel) -> Expr:

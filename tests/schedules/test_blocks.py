@@ -37,7 +37,8 @@ def blocked_form(step: Step) -> Callable[[Context], Lowered | None]:
 
 FORMS = {
     "scalar": blocked_form(SCALAR), "arm_dsp": blocked_form(ARM_DSP),
-    "words": lambda context: paired.lower(context) or planes.lower(context),
+    "words": lambda context: paired.lower(context, "balanced") or planes.lower(context),
+    "words, long": lambda context: paired.lower(context, "speed"),
 }
 
 
