@@ -3,9 +3,9 @@
 The packed convention is TVM's: ``int f(TVMValue *args, int *type_codes, int num_args,
 TVMValue *ret_value, int *ret_type_code, void *resource_handle)``. The arguments of a model's packed
 function are its inputs, its outputs and its caller's pools (:func:`caller_pools`); each a
-``DLTensor *`` (type code 7 or 13), whose data starts ``byte_offset`` bytes after ``data``. Where
-inputs and outputs lie in the workspace it copies them there and back, so that callers by name
-need not know.
+``DLTensor *`` (type code 7 or 13), whose data starts ``byte_offset`` bytes after ``data``. Last
+come the contexts of its devices (type code 3, or 4 for NULL). Where inputs and outputs lie in the
+workspace it copies them there and back, so that callers by name need not know.
 """
 
 from __future__ import annotations
@@ -25,6 +25,8 @@ ERROR_ARGUMENTS = -2
 TYPE_CODE_OPAQUE_HANDLE = 3
 TYPE_CODE_DLTENSOR = 7
 TYPE_CODE_NDARRAY = 13
+TYPE_CODE_NULL = 4
+CONTEXT_TYPE_CODES = (TYPE_CODE_OPAQUE_HANDLE, TYPE_CODE_NULL)
 TENSOR_TYPE_CODES = (TYPE_CODE_DLTENSOR, TYPE_CODE_NDARRAY)
 
 METADATA_VERSION = 1
@@ -94,9 +96,14 @@ def io_maps(artifact: Artifact) -> tuple[tuple[str, str, tuple[Interface, ...]],
     return tuple((f"{artifact.prefix}_map_{side}", side, tensors) for side, tensors in sides)
 
 
+def packed_tensors(artifact: Artifact) -> int:
+    """Number of the packed run function's arguments that are tensors: the first ones."""
+    return len(artifact.inputs) + len(artifact.outputs) + len(caller_pools(artifact))
+
+
 def packed_arity(artifact: Artifact) -> int:
     """Number of arguments of the packed run function."""
-    return len(artifact.inputs) + len(artifact.outputs) + len(caller_pools(artifact))
+    return packed_tensors(artifact) + len(artifact.devices)
 
 
 def packed_symbol(artifact: Artifact) -> str:

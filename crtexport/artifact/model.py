@@ -88,8 +88,33 @@ class Function:
 
 
 @dataclass(frozen=True)
+class Device:
+    """A device context: device number ``id`` of a ``kind`` (``ethos-u``), running ``program``."""
+
+    kind: str
+    id: int = 0
+    program: str = ""
+
+
+@dataclass(frozen=True)
+class ExternalFunction:
+    """A function that something else compiled: ``int32_t symbol(inputs, outputs, constants)``, a
+    pointer for each, and last the context of its device if it has one; it returns 0 or a code.
+
+    ``device`` is an index into the artifact's.
+    """
+
+    symbol: str
+    inputs: int
+    outputs: int
+    constants: int = 0
+    device: int | None = None
+
+
+@dataclass(frozen=True)
 class Call:
-    """A call of ``symbol``; args: the kernel's buffers, then its params. ``comment``: the layer."""
+    """A call of ``symbol``; args: the kernel's buffers, then its params, or an external function's
+    inputs, outputs and constants. ``comment``: the layer."""
 
     symbol: str
     args: tuple[Arg, ...]
@@ -191,6 +216,8 @@ class Artifact:
     means that ``run`` takes the workspace from its caller instead of owning a static one, and the
     state with it: ``state_size`` bytes that the model keeps between runs, in which zeros stand for
     the initial values; ``states`` says what is where. Both are aligned to ``workspace_align``.
+    ``externals`` are functions of others that the calls may use, ``devices`` their contexts, which
+    ``run`` gets from its caller.
     With ``io_in_workspace`` every input and output lies in the workspace, and ``run`` takes none.
     ``header_comment`` lines (tool version, model, SHA-256, options) open each generated file.
     """
@@ -210,6 +237,8 @@ class Artifact:
     state_size: int = 0
     states: tuple[State, ...] = ()
     io_in_workspace: bool = False
+    externals: tuple[ExternalFunction, ...] = ()
+    devices: tuple[Device, ...] = ()
 
     @property
     def prefix(self) -> str:

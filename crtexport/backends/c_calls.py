@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import assert_never
 
+from crtexport.artifact.contexts import check_externals
 from crtexport.artifact.model import (
     Arg,
     Artifact,
@@ -12,6 +13,7 @@ from crtexport.artifact.model import (
     Call,
     Constant,
     ConstantArg,
+    ExternalFunction,
     Function,
     InputArg,
     Loop,
@@ -21,9 +23,10 @@ from crtexport.artifact.model import (
     Statement,
     WorkspaceArg,
 )
+from crtexport.backends.c_contexts import Contexts
 from crtexport.backends.c_literals import LINE, STORAGE, block_comment, literal
 from crtexport.errors import CrtExportError
-from crtexport.kernels.ir import Buffer, Var
+from crtexport.kernels.ir import Buffer, Scalar, Var
 
 _INDENT = "    "
 
@@ -52,6 +55,8 @@ class _Caller:
         self._workspace = workspace
         self._state = state
         self._functions: dict[str, Function] = {f.symbol: f for f in artifact.functions}
+        self._externals = check_externals(artifact)
+        self._contexts = Contexts(artifact)
         self._constants: dict[str, Constant] = {c.symbol: c for c in artifact.constants}
         self._linked = {} if table is None else {
             c.symbol: f"{table}[{index}]" for index, c in enumerate(artifact.reached_constants)
@@ -107,7 +112,20 @@ class _Caller:
             case OutputArg(index, offset):
                 return f"outputs->{self._artifact.outputs[index].field}", offset
 
+    def _external(self, call: Call, function: ExternalFunction, indent: str) -> str:
+        first = function.inputs
+        buffers = [
+            Buffer(f"argument{i}", Scalar.U8, 1, writable=first <= i < first + function.outputs)
+            for i in range(first + function.outputs + function.constants)
+        ]
+        if len(buffers) != len(call.args):
+            raise self._error(call, f"it takes {len(buffers)} arguments, not {len(call.args)}")
+        args = [self._arg(call, b, arg) for b, arg in zip(buffers, call.args, strict=True)]
+        return "\n".join(self._contexts.call(function, args, indent))
+
     def _call(self, call: Call, indent: str) -> str:
+        if call.symbol in self._externals:
+            return self._external(call, self._externals[call.symbol], indent)
         function = self._functions.get(call.symbol)
         if function is None:
             raise self._error(call, "it is not defined")

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from crtexport.artifact import abi
+from crtexport.artifact.contexts import called_externals, context_fields
 from crtexport.artifact.model import Artifact, Interface
 from crtexport.artifact.symbols import macro_stems
 from crtexport.backends.c_literals import block_comment, c_string, literal
@@ -45,6 +46,8 @@ def run_prototype(artifact: Artifact) -> str:
         ]
     if abi.caller_pools(artifact):
         params.append(_pools_parameter(artifact))
+    if artifact.devices:
+        params.append(f"const struct {prefix}_devices *devices")
     if len(params) < 2:
         return f"int32_t {prefix}_run({params[0] if params else 'void'})"
     return f"int32_t {prefix}_run(\n    " + ",\n    ".join(params) + ")"
@@ -90,6 +93,13 @@ def emit_header(artifact: Artifact) -> str:
             for s in artifact.states
         ],
         pools=abi.caller_pools(artifact),
+        externals=called_externals(artifact),
+        devices=[
+            (field, block_comment([f'"{d.kind}" {d.id}, program "{d.program}"']))
+            for field, d in zip(
+                context_fields(artifact.devices), artifact.devices, strict=True
+            )
+        ],
         takes_workspace=abi.takes_workspace(artifact),
         takes_state=abi.takes_state(artifact),
         io_in_workspace=artifact.io_in_workspace,

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from crtexport.artifact import abi
+from crtexport.artifact.contexts import VERBS, called_externals, context_fields, hook
 from crtexport.artifact.model import (
     Artifact,
     Constant,
@@ -25,6 +26,7 @@ from crtexport.artifact.model import (
 )
 from crtexport.artifact.symbols import macro_stems
 from crtexport.backends import c_calls
+from crtexport.backends.c_contexts import Contexts
 from crtexport.backends.c_header import banner, map_prototype, reset_prototype, run_prototype
 from crtexport.backends.c_helpers import SPECIAL, select_helpers
 from crtexport.backends.c_kernel import print_kernel
@@ -175,6 +177,8 @@ def _emit_model(artifact: Artifact, linked: bool) -> str:
         calls=c_calls.calls(artifact, workspace, state, table),
         null_checks=" ||\n        ".join(f"({p} == NULL)" for p in _pointers(artifact)),
         unchecked=_unchecked(artifact),
+        **_externals(artifact),
+        tensors=abi.packed_tensors(artifact),
         arity=abi.packed_arity(artifact),
         packed_prototype=packed_prototype(abi.packed_symbol(artifact)),
         packed_arguments=_packed_arguments(artifact),
@@ -182,6 +186,18 @@ def _emit_model(artifact: Artifact, linked: bool) -> str:
         packed_inputs=_copied(artifact, "inputs", artifact.inputs, 0),
         packed_outputs=_copied(artifact, "outputs", artifact.outputs, len(artifact.inputs)),
     )
+
+
+def _externals(artifact: Artifact) -> dict[str, object]:
+    """Functions of others and the devices that they run on, as the template wants them."""
+    contexts, externals = Contexts(artifact), called_externals(artifact)
+    return {
+        "externals": externals,
+        "prototypes": contexts.prototypes(externals),
+        "activate": contexts.activate(),
+        "deactivate": contexts.deactivate(),
+        "contexts": context_fields(artifact.devices),
+    }
 
 
 def _table_comment(constants: Sequence[Constant]) -> str:
@@ -199,6 +215,9 @@ def _file_scope(artifact: Artifact, memory: tuple[str, ...]) -> frozenset[str]:
     names = [c.symbol for c in artifact.constants] + [f.symbol for f in artifact.functions]
     names += [*memory, f"{artifact.prefix}_run", abi.packed_symbol(artifact)]
     names.append(f"{artifact.prefix}_reset")
+    names += [function.symbol for function in artifact.externals]
+    names += dict.fromkeys(hook(d, verb) for d in artifact.devices for verb in VERBS)
+    names += ["devices", "status", "crt_first"] if artifact.externals else []
     names += ["inputs", "outputs", "workspace_pools"]  # parameters of run, which calls kernels
     names += [symbol for symbol, _, _ in abi.io_maps(artifact)]
     for name in names:
@@ -216,7 +235,9 @@ def _pointers(artifact: Artifact) -> list[str]:
         members += [f"inputs->{t.field}" for t in artifact.inputs]
         members += [f"outputs->{t.field}" for t in artifact.outputs]
     members += [f"workspace_pools->{name}" for name, _ in abi.caller_pools(artifact)]
-    return [*dict.fromkeys(member.split("->")[0] for member in members), *members]
+    structs = [member.split("->")[0] for member in members]
+    structs += ["devices"] if artifact.devices else []  # contexts may be NULL
+    return [*dict.fromkeys(structs), *members]
 
 
 def _unchecked(artifact: Artifact) -> list[str]:
@@ -268,6 +289,7 @@ def _packed_targets(artifact: Artifact) -> list[tuple[str, int | None]]:
 def _packed_arguments(artifact: Artifact) -> str:
     words = [f"inputs ({len(artifact.inputs)})", f"outputs ({len(artifact.outputs)})"]
     words += [name for name, _ in abi.caller_pools(artifact)]
+    words += [f"context of {field}" for field in context_fields(artifact.devices)]
     return ", ".join(words)
 
 

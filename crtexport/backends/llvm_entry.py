@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from crtexport.artifact import abi
+from crtexport.artifact.contexts import called_externals
 from crtexport.artifact.model import Artifact, Interface
 from crtexport.backends.llvm_types import ModuleText, value_type
 from crtexport.kernels.ir import Scalar
@@ -91,6 +92,12 @@ def print_run(artifact: Artifact) -> str:
         for position in range(count):
             pointers.append(checks.load("ptr", f"%{struct}", "ptr", position))
             checks.fail_if_null(pointers[-1])
+    if artifact.devices:
+        structs.append(("devices", len(artifact.devices)))
+        checks.fail_if_null("%devices")
+        pointers += [  # which may be null
+            checks.load("ptr", "%devices", "ptr", number) for number in range(len(artifact.devices))
+        ]
     params = ", ".join(f"ptr noundef readonly captures(none) %{struct}" for struct, _ in structs)
     return _entry(artifact, f"{artifact.prefix}_run", params, checks, pointers)
 
@@ -125,11 +132,14 @@ def print_packed(artifact: Artifact, module: ModuleText) -> str:
     checks.fail_if(f"icmp ne i32 %num_args, {arity}", abi.ERROR_ARGUMENTS)
     checks.fail_if_null("%args")
     checks.fail_if_null("%type_codes")
+    given = abi.packed_tensors(artifact)
     for position in range(arity):
+        codes = abi.TENSOR_TYPE_CODES if position < given else abi.CONTEXT_TYPE_CODES
         code = checks.load("i32", "%type_codes", "i32", position)
-        wrong = [checks.assign(f"icmp ne i32 {code}, {good}") for good in abi.TENSOR_TYPE_CODES]
+        wrong = [checks.assign(f"icmp ne i32 {code}, {good}") for good in codes]
         checks.fail_if(f"and i1 {wrong[0]}, {wrong[1]}", abi.ERROR_ARGUMENTS)
-    pointers = [_tensor_data(checks, position, module) for position in range(arity)]
+    pointers = [_tensor_data(checks, position, module) for position in range(given)]
+    pointers += [_context(checks, position) for position in range(given, arity)]
     tensors = (*artifact.inputs, *artifact.outputs)
     if abi.takes_io(artifact):
         return _entry(artifact, abi.packed_symbol(artifact), PACKED_PARAMETERS, checks, pointers)
@@ -162,6 +172,14 @@ def _inside(
     return checks.assign(f"getelementptr inbounds i8, ptr {base}, {index} {offset}")
 
 
+def _context(checks: Checks, position: int) -> str:
+    """The device context in argument ``position``, null if its type code says so."""
+    code = checks.load("i32", "%type_codes", "i32", position)
+    none = checks.assign(f"icmp eq i32 {code}, {abi.TYPE_CODE_NULL}")
+    context = checks.load("ptr", "%args", "i64", position)
+    return checks.assign(f"select i1 {none}, ptr null, ptr {context}")
+
+
 def _tensor_data(checks: Checks, position: int, module: ModuleText) -> str:
     """Address of the first element of the tensor in argument ``position``."""
     tensor = checks.load("ptr", "%args", "i64", position)  # TVMValue: a union of 8 bytes
@@ -183,10 +201,17 @@ def _entry(
     afterwards: Sequence[str] = (),
 ) -> str:
     operands = ", ".join(f"ptr noundef {p}" for p in pointers)
+    call = [f"  call void @{main_symbol(artifact)}({operands})"]
+    if called_externals(artifact):
+        call = [
+            f"  %status = call i32 @{main_symbol(artifact)}({operands})",
+            "  %bad = icmp ne i32 %status, 0",
+            "  br i1 %bad, label %failed, label %ran", "failed:", "  ret i32 %status", "ran:",
+        ]
     return "\n".join([
         f'define i32 @{symbol}({params}) #0 section ".text.{symbol}" {{',
         *checks.lines,
-        f"  call void @{main_symbol(artifact)}({operands})",
+        *call,
         *afterwards,
         f"  ret i32 {abi.OK}",
         *checks.exits(),

@@ -19,6 +19,7 @@ from crtexport.artifact.model import (
     Call,
     Constant,
     ConstantArg,
+    ExternalFunction,
     Function,
     InputArg,
     Loop,
@@ -29,6 +30,7 @@ from crtexport.artifact.model import (
     WorkspaceArg,
 )
 from crtexport.backends.constants import stored_chunks
+from crtexport.backends.llvm_contexts import Contexts, context_parameters
 from crtexport.backends.llvm_entry import (
     main_arity,
     main_symbol,
@@ -173,16 +175,22 @@ class _Main:
         self._artifact = artifact
         self._module = module
         self._functions = {f.symbol: f for f in artifact.functions}
-        self._lines: list[str] = []
+        self._contexts = Contexts(artifact, module)
+        self._lines: list[str] = self._contexts.activate()
         self._blocks = 0
 
     def text(self) -> str:
         for statement in self._artifact.calls:
             self._statement(statement)
-        params = ", ".join(f"ptr noundef %a{i}" for i in range(main_arity(self._artifact)))
+        names = [f"%a{i}" for i in range(main_arity(self._artifact))]
+        names += context_parameters(self._artifact)
+        params = ", ".join(f"ptr noundef {name}" for name in names)
         symbol = main_symbol(self._artifact)
-        head = f'define internal void @{symbol}({params}) noinline #0 section ".text.{symbol}" {{'
-        return "\n".join([head, *self._lines, "  ret void", "}", ""])
+        result = "i32" if self._contexts.fails else "void"
+        return "\n".join([
+            f'define internal {result} @{symbol}({params}) noinline #0 section ".text.{symbol}" {{',
+            *self._lines, *self._contexts.finish(), "}", "",
+        ])
 
     def _statement(self, statement: Statement) -> None:
         match statement:
@@ -231,7 +239,18 @@ class _Main:
             f"  br i1 {name}.true, label %{true}, label %{false}",
         ]
 
+    def _external(self, call: Call, function: ExternalFunction) -> None:
+        if len(call.args) != function.inputs + function.outputs + function.constants:
+            raise CrtExportError("a call with the wrong number of arguments", location=call.symbol)
+        operands = [self._operand(arg) for arg in call.args]
+        if call.comment:
+            self._lines.append(f"  {comment(call.comment)}")
+        self._lines += self._contexts.call(function, operands)
+
     def _call(self, call: Call) -> None:
+        if (external := self._contexts.function(call.symbol)) is not None:
+            self._external(call, external)
+            return
         function = self._functions.get(call.symbol)
         if function is None:
             raise CrtExportError("a call of a function that isn't there", location=call.symbol)

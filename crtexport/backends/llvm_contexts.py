@@ -1,0 +1,105 @@
+"""Prints calls of functions that something else compiled, and the device hooks around them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from crtexport.artifact.contexts import Verb, called_externals, check_externals, hook
+from crtexport.artifact.model import Artifact, ExternalFunction
+from crtexport.backends.llvm_types import ModuleText
+
+
+def context_parameters(artifact: Artifact) -> list[str]:
+    """The parameters of the main function that come last: a context for each device."""
+    return [f"%d{number}" for number in range(len(artifact.devices))]
+
+
+class Contexts:
+    """The devices of a model as its main function sees them; that returns a status, if anything
+    in it can fail."""
+
+    def __init__(self, artifact: Artifact, module: ModuleText) -> None:
+        self._devices = artifact.devices
+        self._module = module
+        self._count = 0
+        self._all = check_externals(artifact)
+        self.fails = bool(called_externals(artifact))
+
+    def function(self, symbol: str) -> ExternalFunction | None:
+        return self._all.get(symbol)
+
+    def activate(self) -> list[str]:
+        """Instructions at the begin."""
+        lines = ["  %status = alloca i32", "  store i32 0, ptr %status"] if self.fails else []
+        for number in range(len(self._devices)):
+            lines += self._hook(number, "Activate", number)
+        return lines
+
+    def call(self, function: ExternalFunction, operands: Sequence[str]) -> list[str]:
+        """Instructions that call ``function``, with its device open."""
+        types = ["ptr"] * len(operands)
+        active, device = len(self._devices), function.device
+        if device is None:
+            self._module.declare(f"declare i32 @{function.symbol}({', '.join(types)})")
+            code = self._fresh()
+            return [
+                f"  {code} = call i32 @{function.symbol}({', '.join(operands)})",
+                *self._leave(code, active),
+            ]
+        self._module.declare(f"declare i32 @{function.symbol}({', '.join([*types, 'ptr'])})")
+        lines = self._hook(device, "Open", active)
+        code = self._fresh()
+        given = ", ".join([*operands, f"ptr %d{device}"])
+        lines.append(f"  {code} = call i32 @{function.symbol}({given})")
+        both, closing = self._first(code, device, "Close")
+        return [*lines, *closing, *self._leave(both, active)]
+
+    def finish(self) -> list[str]:
+        """Instructions at the end, with the blocks that failures go to."""
+        if not self.fails:
+            return ["  ret void"]
+        lines: list[str] = []
+        for number in reversed(range(len(self._devices))):
+            code = self._fresh()
+            both, deactivating = self._first(code, number, "Deactivate")
+            lines += [
+                f"  br label %deactivate{number + 1}", f"deactivate{number + 1}:",
+                f"  {code} = load i32, ptr %status", *deactivating,
+                f"  store i32 {both}, ptr %status",
+            ]
+        result = self._fresh()
+        return [
+            *lines, "  br label %deactivate0", "deactivate0:",
+            f"  {result} = load i32, ptr %status", f"  ret i32 {result}",
+        ]
+
+    def _hook(self, number: int, verb: Verb, active: int) -> list[str]:
+        code = self._fresh()
+        return [f"  {code} = {self._invoked(number, verb)}", *self._leave(code, active)]
+
+    def _first(self, code: str, number: int, verb: Verb) -> tuple[str, list[str]]:
+        """What a hook returns or, if that isn't 0, ``code``; and how that is made."""
+        other, good, both = self._fresh(), self._fresh(), self._fresh()
+        return both, [
+            f"  {other} = {self._invoked(number, verb)}",
+            f"  {good} = icmp eq i32 {code}, 0",
+            f"  {both} = select i1 {good}, i32 {other}, i32 {code}",
+        ]
+
+    def _invoked(self, number: int, verb: Verb) -> str:
+        symbol = hook(self._devices[number], verb)
+        self._module.declare(f"declare i32 @{symbol}(ptr)")
+        return f"call i32 @{symbol}(ptr %d{number})"
+
+    def _leave(self, code: str, active: int) -> list[str]:
+        """Leaves with a ``code`` that isn't 0, while so many devices are active."""
+        good, label = self._fresh(), f"good{self._count}"
+        return [
+            f"  store i32 {code}, ptr %status",
+            f"  {good} = icmp eq i32 {code}, 0",
+            f"  br i1 {good}, label %{label}, label %deactivate{active}", f"{label}:",
+        ]
+
+    def _fresh(self) -> str:
+        self._count += 1
+        return f"%x{self._count}"
