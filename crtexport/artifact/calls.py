@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import dataclass, replace
 from typing import assert_never
 
+from crtexport.artifact.contents import Contents
 from crtexport.artifact.model import (
     Arg,
     Branch,
@@ -77,7 +77,7 @@ class Calls:
         self._kernels: list[Kernel] = []
         self._verified: set[str] = set()
         self._by_tensor: dict[tuple[int, int], str] = {}
-        self._by_content: dict[tuple[str, str, int], str] = {}
+        self._shared = Contents()
         self.constants: list[Constant] = []
 
     def statements(self, scope: Scope) -> tuple[Statement, ...]:
@@ -255,14 +255,10 @@ class Calls:
                 raise CrtExportError(f"{graph.tensors[tensor].name!r} lies in a constant")
 
     def _constant(self, name: str, buffer: Buffer, data: ConstantRef, line: str) -> str:
-        digest = hashlib.sha256()
-        for chunk in data.chunks():
-            digest.update(chunk)
-        key = (digest.hexdigest(), buffer.dtype.value, buffer.size)
-        symbol = self._by_content.get(key)
+        symbol = self._shared.symbol(data, (buffer.dtype.value, buffer.size))
         if symbol is None:
             symbol = self._namer.name(name)
-            self._by_content[key] = symbol
+            self._shared.add(data, (buffer.dtype.value, buffer.size), symbol)
             align = max(buffer.align, 16 if data.nbytes >= 64 else 4)
             self.constants.append(
                 Constant(symbol, buffer.dtype, buffer.size, data, align, line)

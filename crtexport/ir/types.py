@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import enum
 import math
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -101,10 +101,32 @@ class TensorType:
 
 
 @dataclass(frozen=True)
-class ConstantRef:
-    """Bytes of a constant, little-endian, C order: in memory, or a range of a file until written.
+class Made:
+    """What ``rule`` makes of the pieces of another constant, one after the other.
 
-    Exactly one of ``data`` and ``path`` is set. Constants of any size are streamed by
+    ``rule`` is given the position of the piece in bytes, and the piece; it must be equal to rules
+    that do the same.
+    """
+
+    source: ConstantRef
+    rule: Callable[[int, bytes], bytes]
+
+    def chunks(self, nbytes: int) -> Iterator[bytes]:
+        """At most ``nbytes`` bytes of what is made."""
+        at, left = 0, nbytes
+        for piece in self.source.chunks():
+            result = self.rule(at, piece)[:left]
+            at, left = at + len(piece), left - len(result)
+            if result:
+                yield result
+
+
+@dataclass(frozen=True)
+class ConstantRef:
+    """Bytes of a constant, little-endian, C order: in memory, or a range of a file until written,
+    or ``made`` from another constant while it is written.
+
+    Exactly one of ``data``, ``path`` and ``made`` is set. Constants of any size are streamed by
     :meth:`chunks`; only code that needs all values at once calls :meth:`array`.
     """
 
@@ -112,6 +134,7 @@ class ConstantRef:
     data: bytes | None = field(default=None, repr=False)
     path: Path | None = None
     offset: int = 0
+    made: Made | None = None
 
     @staticmethod
     def of(array: npt.NDArray[np.generic]) -> ConstantRef:
@@ -120,13 +143,17 @@ class ConstantRef:
         return ConstantRef(nbytes=len(data), data=data)
 
     def chunks(self, window: int = 1 << 20) -> Iterator[bytes]:
-        """The bytes in pieces of at most ``window``.
+        """The bytes in pieces, of ``window`` bytes and a rest, or as they are made.
 
-        Raises CrtExportError when the file has become shorter than it was when checked.
+        Pieces end where elements do. Raises CrtExportError when the file has become shorter than
+        it was when checked.
         """
         if self.data is not None:
             for start in range(0, self.nbytes, window):
                 yield self.data[start : start + window]
+            return
+        if self.made is not None:
+            yield from self.made.chunks(self.nbytes)
             return
         if self.path is None:
             raise CrtExportError("a constant has neither bytes nor a file")
@@ -142,6 +169,12 @@ class ConstantRef:
                     )
                 left -= len(piece)
                 yield piece
+
+    def part(self, start: int, nbytes: int) -> bytes:
+        """Some of the bytes; not of a constant that is made, which only goes from end to end."""
+        if self.data is not None:
+            return self.data[start : start + nbytes]
+        return replace(self, offset=self.offset + start, nbytes=nbytes).read()
 
     def read(self) -> bytes:
         """All bytes."""

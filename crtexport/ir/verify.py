@@ -152,7 +152,7 @@ def _check_quantization(type_: TensorType, quant: Quantization) -> None:
 
 
 def _check_constant(type_: TensorType, constant: ConstantRef) -> None:
-    if (constant.data is None) == (constant.path is None):
+    if (constant.data, constant.path, constant.made).count(None) != 2:
         raise CrtExportError("a constant needs either bytes or a file")
     held = constant.nbytes if constant.data is None else len(constant.data)
     if not constant.nbytes == held == type_.nbytes or constant.offset < 0:

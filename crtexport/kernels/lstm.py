@@ -206,9 +206,9 @@ class _Integer(_Lstm):
         scale: np.float32, zero: int,
     ) -> tuple[Buffer, Requantizer]:
         """Bias with the zero point folded in, and the multiplier to gates (12 fractional bits)."""
-        weights = self.context.values(position).astype(np.int64)
-        folded = bias - zero * weights.sum(axis=1)
-        bound = int((np.abs(folded) + 128 * np.abs(weights).sum(axis=1)).max(initial=0))
+        totals, magnitudes = self.context.sums(position, 0)
+        folded = bias - zero * totals
+        bound = int((np.abs(folded) + 128 * magnitudes).max(initial=0))
         if bound >= 1 << 31:
             raise self.context.refuse("sums of products don't fit 32 bits")
         own = np.float32(self.context.quant(self.context.input(position)).scale[0])

@@ -10,9 +10,10 @@ import numpy as np
 import numpy.typing as npt
 
 from crtexport.errors import CrtExportError
+from crtexport.ir.channel_sums import Ints, channel_sums
 from crtexport.ir.graph import Graph, Node
 from crtexport.ir.ops import Op, Stateful
-from crtexport.ir.types import DType, Quantization, Rounding, TensorType
+from crtexport.ir.types import ConstantRef, DType, Quantization, Rounding, TensorType
 from crtexport.kernels.build import KernelBuilder
 from crtexport.kernels.ir import Buffer, Kernel, Scalar
 
@@ -102,14 +103,23 @@ class Context:
         return type_.quant
 
     def values(self, position: int) -> npt.NDArray[np.generic]:
-        """The values of a constant input."""
+        """The values of a constant input, all in memory."""
+        return self.constant(position).array(self.input(position))
+
+    def sums(self, position: int, axis: int, zero: int = 0) -> tuple[Ints, Ints]:
+        """Of a constant input less ``zero``, and of its magnitudes: sums over each slice of
+        ``axis``. The input may be of any size."""
+        return channel_sums(self.constant(position), self.input(position), axis, zero)
+
+    def constant(self, position: int) -> ConstantRef:
+        """A constant input."""
         tensor = self.graph.required(self.node, position)
         constant = self.graph.constant(tensor)
         if constant is None:
             raise self.refuse(
                 f"input {position} ({self.graph.tensors[tensor].name!r}) must be constant"
             )
-        return constant.array(self.graph.type(tensor))
+        return constant
 
     def refuse(self, problem: str, hint: str | None = None) -> CrtExportError:
         """An error that names the model and this node."""

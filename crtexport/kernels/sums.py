@@ -5,15 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
+from crtexport.ir.channel_sums import Ints
 from crtexport.ir.ops import Conv2D, DepthwiseConv2D
 from crtexport.ir.scaling import layer_scales
 from crtexport.ir.types import DType, Quantization, Rounding
 from crtexport.kernels.registry import Context
 from crtexport.kernels.requantize import Multiplier
-
-Ints = npt.NDArray[np.int64]
 
 
 def weight_scales(context: Context, channels: int) -> Quantization:
@@ -32,14 +30,14 @@ def weight_scales(context: Context, channels: int) -> Quantization:
 class IntegerSums:
     """What a node with integer inputs (x, weights, bias?) sums, and how sums are scaled.
 
-    ``weights``: channels x taps, less their zero point. ``raw``: the bias of each channel;
-    ``folded``: with the input's zero point in it. ``bound``: the largest magnitude that a sum can
-    have. ``wide``: TFLite sums in 64 bits: the type of the bias decides, or its default.
+    ``magnitudes``: the sums of the magnitudes of each channel's weights. ``raw``: the bias of each
+    channel; ``folded``: with the input's zero point in it. ``bound``: the largest magnitude that a
+    sum can have. ``wide``: TFLite sums in 64 bits: the type of the bias decides, or its default.
     """
 
     zero_point: int
     weight_zero: int
-    weights: Ints
+    magnitudes: Ints
     raw: Ints
     folded: Ints
     bound: int
@@ -57,8 +55,7 @@ class IntegerSums:
         channels = context.input(1).shape[channel_axis]
         zero_point = context.quant(data).zero_point[0]
         weight_zero = weight_scales(context, channels).zero_point[0]
-        stored = np.moveaxis(context.values(1), channel_axis, 0).reshape(channels, -1)
-        weights = stored.astype(np.int64) - weight_zero
+        totals, magnitudes = context.sums(1, channel_axis, weight_zero)
         raw = (
             context.values(2).astype(np.int64).reshape(-1)
             if context.has(2) else np.zeros(channels, np.int64)
@@ -66,14 +63,14 @@ class IntegerSums:
         low, high = data.dtype.limits
         folded = raw
         if every_tap:
-            folded = raw - zero_point * weights.sum(axis=1)
+            folded = raw - zero_point * totals
             reach = max(-low, high)
         else:
             reach = max(zero_point - low, high - zero_point)
         # In Python's integers: 64-bit biases may be anything.
         bound = max(
             (abs(b) + reach * t for b, t in zip(
-                folded.tolist(), np.abs(weights).sum(axis=1).tolist(), strict=True
+                folded.tolist(), magnitudes.tolist(), strict=True
             )),
             default=0,
         )
@@ -83,9 +80,16 @@ class IntegerSums:
             data, context.input(1), context.output(), rounding, fully_connected=fully_connected
         )
         return IntegerSums(
-            zero_point, weight_zero, weights, raw, folded, bound,
+            zero_point, weight_zero, magnitudes, raw, folded, bound,
             Multiplier.of(scales), rounding, _wide(context),
         )
+
+
+def weights_of(context: Context, channel_axis: int) -> Ints:
+    """The stored weights as channels x taps, all in memory."""
+    channels = context.input(1).shape[channel_axis]
+    values = np.moveaxis(context.values(1), channel_axis, 0)
+    return values.reshape(channels, -1).astype(np.int64)
 
 
 def _wide(context: Context) -> bool:

@@ -106,9 +106,9 @@ class _Svdf:
         scales = [np.float32(self.context.quant(self.context.input(i)).scale[0]) for i in range(4)]
         scale_out = np.float32(self.context.quant(self.context.output()).scale[0])
         zero = self.context.quant(self.context.input(0)).zero_point[0]
-        weights = self.context.values(1).astype(np.int64)
-        folded = -zero * weights.sum(axis=1)
-        bound = int((np.abs(folded) + 128 * np.abs(weights).sum(axis=1)).max(initial=0))
+        totals, magnitudes = self.context.sums(1, 0)
+        folded = -zero * totals
+        bound = int((np.abs(folded) + 128 * magnitudes).max(initial=0))
         if bound >= 1 << 31:
             raise self.context.refuse("sums of products don't fit 32 bits")
         if folded.any():

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from math import prod
 
 import numpy as np
 import numpy.typing as npt
@@ -18,7 +19,7 @@ from crtexport.ir.ops import (
     Reshape,
     TransposeConv2D,
 )
-from crtexport.ir.types import ConstantRef, DType, TensorType
+from crtexport.ir.types import ConstantRef, DType, Made, TensorType
 
 _WEIGHTS = 1
 _CHANNEL_AXIS: dict[type[Op], int] = {
@@ -114,18 +115,25 @@ def _folded(op: Op, source: Tensor, output: Tensor) -> Tensor:
         raise ValueError(f"{source.name!r} is no constant")
     if isinstance(op, Reshape):
         return replace(output, constant=source.constant)
-    values = _real(source.constant.array(source.type), source.type)
-    return replace(output, constant=ConstantRef.of(values))
+    made = Made(source.constant, _Real(source.type))
+    return replace(output, constant=ConstantRef(nbytes=output.type.nbytes, made=made))
 
 
-def _real(values: npt.NDArray[np.generic], type_: TensorType) -> npt.NDArray[np.float32]:
-    """What stored values stand for, as float32."""
-    if type_.quant is None:
-        return values.astype(np.float32)
-    shape = [1] * values.ndim
-    if type_.quant.axis is not None:
-        shape[type_.quant.axis] = -1
-    zero = np.array(type_.quant.zero_point, np.int64).reshape(shape)
-    scale = np.array(type_.quant.scale, np.float32).reshape(shape)
-    real: npt.NDArray[np.float32] = (values.astype(np.int64) - zero).astype(np.float32) * scale
-    return real
+@dataclass(frozen=True)
+class _Real:
+    """What stored values of a type stand for, as float32."""
+
+    type: TensorType
+
+    def __call__(self, position: int, piece: bytes) -> bytes:
+        type_, quant = self.type, self.type.quant
+        values = np.frombuffer(piece, type_.dtype.numpy)
+        if quant is None:
+            return values.astype("<f4").tobytes()
+        zero, scale = np.array(quant.zero_point, np.int64), np.array(quant.scale, np.float32)
+        if quant.axis is not None and len(scale) > 1:
+            start, inner = position // type_.dtype.itemsize, prod(type_.shape[quant.axis + 1 :])
+            channel = np.arange(start, start + len(values)) // inner % type_.shape[quant.axis]
+            zero, scale = zero[channel], scale[channel]
+        real = (values.astype(np.int64) - zero).astype(np.float32) * scale
+        return real.astype("<f4").tobytes()

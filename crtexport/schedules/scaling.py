@@ -43,8 +43,8 @@ def constants_of(
     """
     if sums.rounding is not Rounding.DOUBLE:
         return None
-    count = len(sums.weights)
-    reach = (_REACH * np.abs(sums.weights).sum(axis=1)).tolist()
+    count = len(sums.raw)
+    reach = (_REACH * sums.magnitudes).tolist()
     rows: list[tuple[int, int, int]] = []
     for channel in range(count):
         one = min(channel, len(sums.multiplier.mantissas) - 1)

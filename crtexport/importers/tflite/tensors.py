@@ -12,7 +12,7 @@ from crtexport.errors import CrtExportError
 from crtexport.importers.tflite.flatbuffer import Reader
 from crtexport.importers.tflite.operators import constant_names
 from crtexport.ir.graph import Tensor, Variable
-from crtexport.ir.types import ConstantRef, DType, Quantization, TensorType
+from crtexport.ir.types import ConstantRef, DType, Made, Quantization, TensorType
 
 _DTYPES = {
     tflite.TensorType.BOOL: DType.BOOL,
@@ -157,15 +157,19 @@ class TensorTable:
 
 
 def _unpacked(type_: TensorType, constant: ConstantRef) -> ConstantRef:
-    """The int8 elements of an int4 constant, in memory: the low half of a byte comes first."""
+    """The int8 elements of an int4 constant: the low half of a byte comes first."""
     if constant.nbytes != (type_.elements + 1) // 2:
         raise CrtExportError(
             f"{type_.elements} int4 elements are in {constant.nbytes} bytes,"
             f" not {(type_.elements + 1) // 2}"
         )
-    packed = np.frombuffer(constant.read(), np.int8)
-    halves = np.stack([packed << 4 >> 4, packed >> 4], axis=-1)
-    return ConstantRef.of(halves.reshape(-1)[: type_.elements])
+    return ConstantRef(nbytes=type_.elements, made=Made(constant, _halves))
+
+
+def _halves(_: int, piece: bytes) -> bytes:
+    packed = np.frombuffer(piece, np.int8)
+    halves: bytes = np.stack([packed << 4 >> 4, packed >> 4], axis=-1).tobytes()
+    return halves
 
 
 def _variable(type_: TensorType) -> Variable:

@@ -8,7 +8,7 @@ nothing is removed with it, and so on up and down the network. Every output stay
 from __future__ import annotations
 
 from crtexport.ir.graph import Graph
-from crtexport.passes.channels.layers import layer_of
+from crtexport.passes.channels.layers import MAX_TOTAL, Layer, layer_of
 from crtexport.passes.channels.needs import needs_of
 from crtexport.passes.channels.ranges import ranges_of
 from crtexport.passes.channels.report import LayerChannels, report
@@ -29,8 +29,13 @@ def remove_channels(graph: Graph) -> Graph:
 def with_report(graph: Graph) -> tuple[Graph, tuple[LayerChannels, ...]]:
     """What :func:`remove_channels` gives, and what became of each layer; nothing where no channel
     goes."""
-    found = ((number, layer_of(graph, node)) for number, node in enumerate(graph.nodes))
-    layers = {number: layer for number, layer in found if layer is not None}
+    layers: dict[int, Layer] = {}
+    held = 0
+    for number, node in enumerate(graph.nodes):
+        layer = layer_of(graph, node) if held < MAX_TOTAL else None
+        if layer is not None:
+            layers[number] = layer
+            held += layer.positive.size
     if not layers:
         return graph, ()
     ranges = ranges_of(graph, layers)

@@ -25,8 +25,11 @@ Array = npt.NDArray[Any]
 MAX_CHANNELS = 1 << 20
 """Cells of a last axis that are told apart."""
 
-MAX_WEIGHTS = 1 << 24
+MAX_WEIGHTS = 1 << 21
 """Weights of a layer that is looked at: those of larger ones would have to be held whole."""
+
+MAX_TOTAL = 1 << 22
+"""Weights of all layers that are looked at together."""
 
 _MAX_BIAS = 1 << 62
 

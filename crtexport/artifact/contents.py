@@ -1,0 +1,70 @@
+"""Finds constants of the same bytes, reading as little of them as decides it."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, field
+
+from crtexport.ir.types import ConstantRef
+
+Kind = tuple[str, int]
+"""Element type and number of elements."""
+
+_PIECES, _PIECE = 8, 1 << 12
+
+
+@dataclass
+class _Known:
+    data: ConstantRef
+    symbol: str
+    samples: bytes | None = None  # once somebody asked
+    digest: bytes | None = None  # of all bytes
+
+
+@dataclass
+class Contents:
+    """The constants so far. Only those of one kind and with the same samples are read as a whole,
+    and each of them once."""
+
+    _known: dict[Kind, list[_Known]] = field(default_factory=dict)
+
+    def add(self, data: ConstantRef, kind: Kind, symbol: str) -> None:
+        """From now on, constants like ``data`` are called ``symbol``."""
+        self._known.setdefault(kind, []).append(_Known(data, symbol))
+
+    def symbol(self, data: ConstantRef, kind: Kind) -> str | None:
+        """What a constant of the same bytes and kind is called, if there is one."""
+        rivals = self._known.get(kind, [])
+        for known in rivals:
+            if known.data == data:
+                return known.symbol
+        if not rivals:
+            return None
+        own, digest = _samples(data), b""
+        for known in rivals:
+            known.samples = known.samples or _samples(known.data)
+            if known.samples != own:
+                continue
+            digest = digest or _digest(data)
+            known.digest = known.digest or _digest(known.data)
+            if known.digest == digest:
+                return known.symbol
+        return None
+
+
+def _digest(data: ConstantRef) -> bytes:
+    digest = hashlib.sha256()
+    for chunk in data.chunks():
+        digest.update(chunk)
+    return digest.digest()
+
+
+def _samples(data: ConstantRef) -> bytes:
+    """The digest of some pieces all over ``data``; of all of it where it is small, or made."""
+    if data.nbytes <= _PIECES * _PIECE or data.made is not None:
+        return _digest(data)
+    digest = hashlib.sha256()
+    for piece in range(_PIECES):
+        at = (data.nbytes - _PIECE) * piece // (_PIECES - 1)
+        digest.update(data.part(at, _PIECE))
+    return digest.digest()

@@ -1,0 +1,52 @@
+"""Sums over the channels of constants of any size, of which a window is in memory at a time."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import numpy.typing as npt
+
+from crtexport.ir.types import ConstantRef, TensorType
+
+Ints = npt.NDArray[np.int64]
+
+_NARROW = 1 << 15
+
+
+def channel_sums(
+    constant: ConstantRef, type_: TensorType, axis: int, zero: int = 0
+) -> tuple[Ints, Ints]:
+    """Of w - ``zero``, and of its magnitude: the sum over each slice of ``axis``, as int64.
+
+    For integers of at most 16 bits, of which no more than 2**46 are in a slice.
+    """
+    channels, inner = type_.shape[axis], math.prod(type_.shape[axis + 1 :])
+    sums, magnitudes = np.zeros(channels, np.int64), np.zeros(channels, np.int64)
+    at = 0
+    for chunk in constant.chunks():
+        values = np.frombuffer(chunk, type_.dtype.numpy).astype(np.int32) - np.int32(zero)
+        if inner * channels <= _NARROW:
+            which = np.arange(at, at + len(values)) // inner % channels
+            sums += _by_channel(which, values, channels)
+            magnitudes += _by_channel(which, np.abs(values), channels)
+        else:
+            starts, which = _runs(at, len(values), inner, channels)
+            np.add.at(sums, which, np.add.reduceat(values, starts, dtype=np.int64))
+            np.add.at(magnitudes, which, np.add.reduceat(np.abs(values), starts, dtype=np.int64))
+        at += len(values)
+    return sums, magnitudes
+
+
+def _by_channel(which: npt.NDArray[np.int64], values: npt.NDArray[np.int32], count: int) -> Ints:
+    """Few channels whose values may alternate; doubles hold such sums of a chunk exactly."""
+    totals = np.bincount(which, values, count)
+    result: Ints = totals.astype(np.int64)
+    return result
+
+
+def _runs(at: int, count: int, inner: int, channels: int) -> tuple[Ints, Ints]:
+    """Where the values from position ``at`` on go over to another channel, and which it is."""
+    first = at // inner
+    edges = np.arange(first, (at + count - 1) // inner + 1, dtype=np.int64)
+    return np.maximum(edges * inner - at, 0), edges % channels
