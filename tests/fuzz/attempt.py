@@ -7,7 +7,7 @@ import time
 import traceback
 import tracemalloc
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -58,8 +58,8 @@ def _deadline(seconds: int) -> Iterator[None]:
         signal.signal(signal.SIGALRM, before)
 
 
-def attempt(seed: Seed, folder: Path, board: Board) -> Outcome:
-    """Reads ``seed`` from ``folder`` and exports it as C as far as that goes."""
+def attempt(seed: Seed, folder: Path, boards: Sequence[Board]) -> Outcome:
+    """Reads ``seed`` from ``folder`` and exports it as C, as far as that goes, for each board."""
     path = folder / "model"
     path.write_bytes(seed.content)
     for name, content in seed.beside.items():
@@ -72,7 +72,8 @@ def attempt(seed: Seed, folder: Path, board: Board) -> Outcome:
             graph, peak = _measured(path)
             if graph is not None:
                 reached = "unexportable"
-                emit_c(prepare(graph, board).artifact)
+                for board in boards:
+                    emit_c(prepare(graph, board).artifact)
                 reached = "exported"
     except (Exception, _TooSlowError) as error:
         # Only the class itself: its relatives speak of tools and runs, which are none of these.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -12,6 +12,8 @@ import tflite
 from crtexport.errors import CrtExportError
 from crtexport.importers import load
 from crtexport.importers.crtjson.writing import save
+from crtexport.simulation.tflite_writer import to_tflite
+from tests.control.networks import NETWORKS as CONTROLLED
 from tests.differential.cases import CASES, PAIRS, SeededDraw
 from tests.support import ROOT, SHARED_MODELS
 
@@ -57,6 +59,15 @@ def operators(pairs: Sequence[tuple[str, str]] = PAIRS) -> Iterator[Seed]:
             content = CASES[name](SeededDraw(0), dtype).content
             yield tflite_seed(f"{name}-{dtype}", content)
             yield from _as_json(f"{name}-{dtype}", content, Path(folder))
+
+
+def controlled(names: Iterable[str] = CONTROLLED) -> Iterator[Seed]:
+    """Networks that run graphs of their own, as .tflite and as model.json."""
+    with tempfile.TemporaryDirectory() as folder:
+        for name in names:
+            content = to_tflite(CONTROLLED[name]().graph)
+            yield tflite_seed(name, content)
+            yield from _as_json(name, content, Path(folder))
 
 
 def networks() -> Iterator[Seed]:

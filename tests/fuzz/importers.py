@@ -23,11 +23,14 @@ from pathlib import Path
 
 from crtexport.firmware.board import load_board
 from tests.fuzz.attempt import SECONDS, Outcome, attempt
-from tests.fuzz.corpus import Seed, networks, operators
+from tests.fuzz.corpus import Seed, controlled, networks, operators
 from tests.fuzz.mutate import mutant
 
 CHUNK = 200
 """Mutants per process: what one leaves behind must not hide what the next takes."""
+
+BOARDS = ("host", "mps2_an386", "mps3_an547")
+"""Plain kernels, those of scalar machines, and those with vectors."""
 
 ADDRESS_SPACE = 3 << 30
 
@@ -62,10 +65,10 @@ class Tally:
 def _serve(seeds: Sequence[Seed], numbers: range, pipe: Connection) -> None:
     logging.disable()  # importers warn of what they leave out
     resource.setrlimit(resource.RLIMIT_AS, (ADDRESS_SPACE, ADDRESS_SPACE))
-    board = load_board("host")
+    boards = [load_board(name) for name in BOARDS]
     with tempfile.TemporaryDirectory(prefix="crtexport-fuzz-") as folder:
         for number in numbers:
-            pipe.send(attempt(mutant(seeds, number), Path(folder), board))
+            pipe.send(attempt(mutant(seeds, number), Path(folder), boards))
 
 
 def _run(
@@ -116,7 +119,7 @@ def main() -> int:
     parser.add_argument("--first", type=int, default=0, help="number of the first mutant")
     parser.add_argument("--keep", type=Path, help="folder for the files behind findings")
     arguments = parser.parse_args()
-    seeds = [*networks(), *operators()]
+    seeds = [*networks(), *operators(), *controlled()]
     tally = Tally()
     until = time.monotonic() + 60 * arguments.minutes
     next_ = arguments.first

@@ -13,7 +13,7 @@ from crtexport.errors import ToolMissingError
 from crtexport.firmware.board import Board, load_board
 from tests.fuzz import attempt as attempts
 from tests.fuzz.attempt import Outcome, attempt
-from tests.fuzz.corpus import Seed, example, operators
+from tests.fuzz.corpus import Seed, controlled, example, operators
 from tests.fuzz.importers import Tally
 from tests.fuzz.mutate import mutant
 
@@ -27,12 +27,12 @@ COUNT = 250
 
 @pytest.fixture(scope="module")
 def seeds() -> list[Seed]:
-    return [example(), *operators(NETWORKS)]
+    return [example(), *operators(NETWORKS), *controlled(("branch", "collatz", "remembering"))]
 
 
 @pytest.fixture(scope="module")
-def board() -> Board:
-    return load_board("host")
+def boards() -> list[Board]:
+    return [load_board("host"), load_board("qemu_cortex_m0")]
 
 
 @pytest.fixture(autouse=True)
@@ -43,11 +43,11 @@ def quiet() -> Iterator[None]:
 
 
 def test_damaged_files_are_refused_cleanly_or_exported(
-    seeds: list[Seed], board: Board, tmp_path: Path
+    seeds: list[Seed], boards: list[Board], tmp_path: Path
 ) -> None:
     tally = Tally()
     for number in range(COUNT):
-        outcome = attempt(mutant(seeds, number), tmp_path, board)
+        outcome = attempt(mutant(seeds, number), tmp_path, boards)
         tally.add(outcome)
         assert not outcome.finding, f"mutant {number}: {outcome.finding}\n{outcome.detail}"
     # Both kinds of ends are reached, or nothing was tried.
@@ -55,9 +55,9 @@ def test_damaged_files_are_refused_cleanly_or_exported(
     assert tally.reached["exported"] > COUNT / 50
 
 
-def test_whole_files_are_exported(seeds: list[Seed], board: Board, tmp_path: Path) -> None:
+def test_whole_files_are_exported(seeds: list[Seed], boards: list[Board], tmp_path: Path) -> None:
     for seed in seeds:
-        assert attempt(seed, tmp_path, board).reached == "exported", seed.name
+        assert attempt(seed, tmp_path, boards).reached == "exported", seed.name
 
 
 def test_a_mutant_is_the_same_every_time_and_no_two_are_alike(seeds: list[Seed]) -> None:
@@ -77,23 +77,23 @@ def broken(monkeypatch: pytest.MonkeyPatch, stage: str, effect: object) -> None:
 @pytest.mark.parametrize("stage", ["load", "prepare", "emit_c"])
 @pytest.mark.parametrize("error", [KeyError("x"), ToolMissingError("x"), MemoryError()])
 def test_other_errors_are_findings(
-    stage: str, error: Exception, seeds: list[Seed], board: Board, tmp_path: Path,
+    stage: str, error: Exception, seeds: list[Seed], boards: list[Board], tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     broken(monkeypatch, stage, error)
-    outcome = attempt(seeds[0], tmp_path, board)
+    outcome = attempt(seeds[0], tmp_path, boards)
     assert outcome.finding.startswith(type(error).__name__)
     assert type(error).__name__ in outcome.detail
 
 
 def test_hunger_and_slowness_are_findings(
-    seeds: list[Seed], board: Board, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    seeds: list[Seed], boards: list[Board], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(attempts, "SECONDS", 1)
     monkeypatch.setattr(attempts, "prepare", lambda *_: time.sleep(5))
-    assert attempt(seeds[0], tmp_path, board).finding.startswith("_TooSlowError")
+    assert attempt(seeds[0], tmp_path, boards).finding.startswith("_TooSlowError")
     broken(monkeypatch, "load", lambda: bytes(32 << 20) and None)
-    assert attempt(seeds[0], tmp_path, board).finding == "memory"
+    assert attempt(seeds[0], tmp_path, boards).finding == "memory"
 
 
 def test_a_tally_tells_kinds_apart() -> None:
