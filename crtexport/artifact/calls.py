@@ -41,7 +41,7 @@ from crtexport.kernels.share import share
 from crtexport.kernels.step import LowerNode, lower_step
 from crtexport.kernels.text import dump
 from crtexport.kernels.verify import verify
-from crtexport.plan.model import Inner, Plan, Space, Step
+from crtexport.plan.model import Plan, Space, Step
 
 
 def describe(graph: Graph, node: Node) -> str:
@@ -144,9 +144,13 @@ class Calls:
         given = [self._given(scope, tensor, line) for tensor in node.given]
         if isinstance(node.op, While):
             given[: len(results)] = results
+        start = _start(scope, step)
+        outputs = tuple(
+            results[i] if offset is None else WorkspaceArg(start + offset)
+            for i, offset in enumerate(inner.outputs)
+        )
         return Scope(
-            node.graphs[number], inner.plan, _start(scope, step) + inner.workspace, tuple(given),
-            results if inner.outputs is None else _outputs(scope, step, inner),
+            node.graphs[number], inner.plan, start + inner.workspace, tuple(given), outputs
         )
 
     def _given(self, scope: Scope, tensor: int | None, line: str) -> Arg:
@@ -158,7 +162,7 @@ class Calls:
 
     def _loop(self, scope: Scope, step: Step, line: str) -> list[Statement]:
         """Copies of what the loop begins with, and the loop, whose body ends with copies of what it
-        makes to where its next round finds them."""
+        couldn't make where the next round finds it."""
         node = scope.graph.nodes[step.node]
         condition, body = (self._inner(scope, step, number, line) for number in (0, 1))
         found: list[Statement] = []
@@ -170,7 +174,8 @@ class Calls:
             start = self._given(scope, node.inputs[position], line)
             made = (body.outputs or ())[position]
             found.append(self._copy(scope.graph, tensor, start, target, f"{node}: start"))
-            after.append(self._copy(scope.graph, tensor, made, target, f"{node}: next round"))
+            if made != target:
+                after.append(self._copy(scope.graph, tensor, made, target, f"{node}: next round"))
         return [*found, Loop(
             self.statements(condition), (condition.outputs or ())[0],
             (*self.statements(body), *after), line,
@@ -269,11 +274,6 @@ class Calls:
 def _start(scope: Scope, step: Step) -> int:
     """Where the scratch of a step begins in the module's workspace."""
     return scope.workspace + (step.scratch.offset if step.scratch is not None else 0)
-
-
-def _outputs(scope: Scope, step: Step, inner: Inner) -> tuple[Arg, ...]:
-    start = _start(scope, step)
-    return tuple(WorkspaceArg(start + offset) for offset in inner.outputs or ())
 
 
 def _advanced(arg: Arg, offset: int) -> Arg:

@@ -1,11 +1,12 @@
-"""GATHER and GATHER_ND: positions that are known at run time only, kept inside by clamping."""
+"""GATHER, GATHER_ND and DYNAMIC_UPDATE_SLICE: positions that are known at run time only, kept
+inside by clamping."""
 
 from __future__ import annotations
 
 import math
 from contextlib import ExitStack
 
-from crtexport.ir.ops import Gather, GatherNd
+from crtexport.ir.ops import DynamicUpdateSlice, Gather, GatherNd
 from crtexport.ir.types import DType
 from crtexport.kernels.build import add, cast, clamp, const, flat_index, load, mul
 from crtexport.kernels.ir import Expr, Scalar
@@ -79,4 +80,37 @@ def gather_nd(context: Context) -> Lowered:
         i = stack.enter_context(b.loop("i", inner))
         read = flat_index([*at, i], (*x[:depth], inner))
         b.store(output, flat_index([k, i], (count, inner)), load(source, read))
+    return lowering.finish()
+
+
+def update_types(context: Context) -> str | None:
+    """Both inputs and the output must be of one type; the position must be int32 or int64."""
+    data, update, start = (context.input(i).dtype for i in range(3))
+    result = context.output().dtype
+    same = data is update is result and data in SCALAR_OF
+    if same and start in (DType.INT32, DType.INT64):
+        return None
+    return f"found {update.value} in {data.value} at {start.value} to {result.value}"
+
+
+@lowers(DynamicUpdateSlice, update_types)
+def dynamic_update_slice(context: Context) -> Lowered:
+    """A copy, then the update over a part of it, which is moved inside where it would stick out."""
+    lowering = Lowering("dynamic_update_slice", context)
+    b, shape, part = lowering.b, context.input(0).shape, context.input(1).shape
+    source, update = lowering.input(0, "input"), lowering.input(1, "update")
+    start, output = lowering.input(2, "start"), lowering.output()
+    with b.loop("i", math.prod(shape)) as i:
+        b.store(output, i, load(source, i))
+    if not math.prod(part):
+        return lowering.finish()
+    first = [
+        _index(lowering, load(start, const(axis)), size - count + 1)
+        for axis, (size, count) in enumerate(zip(shape, part, strict=True))
+    ]
+    with ExitStack() as stack:
+        at = [stack.enter_context(b.loop("i", count)) for count in part]
+        target = [add(begin, i) for begin, i in zip(first, at, strict=True)]
+        value = load(update, flat_index(at, part))
+        b.store(output, flat_index(target, shape), value)
     return lowering.finish()

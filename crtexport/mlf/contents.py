@@ -94,7 +94,7 @@ def plan_data(graph: Graph, plan: Plan) -> dict[str, Any]:
 
 def _step_data(node: Node, step: Step) -> dict[str, Any]:
     """A step as JSON data. Plans of graphs that its node runs lie in the scratch: ``workspace`` and
-    ``outputs`` are offsets there; null: the node's own outputs."""
+    ``outputs`` are offsets there; null: an output of the node itself."""
     data: dict[str, Any] = {
         "node": str(node),
         "in_place": [list(pair) for pair in step.in_place],
@@ -106,7 +106,7 @@ def _step_data(node: Node, step: Step) -> dict[str, Any]:
         data["graphs"] = [
             {
                 "workspace": inner.workspace,
-                "outputs": None if inner.outputs is None else list(inner.outputs),
+                "outputs": list(inner.outputs),
                 "plan": plan_data(graph, inner.plan),
             }
             for inner, graph in zip(step.inner, node.graphs, strict=True)

@@ -14,7 +14,7 @@ from typing import NoReturn, Protocol
 from crtexport.ir.graph import Graph, Node
 from crtexport.ir.ops import Reshape, While
 from crtexport.ir.variables import accesses
-from crtexport.plan.model import Move, Placement, Plan, Space, Step
+from crtexport.plan.model import Inner, Move, Placement, Plan, Space, Step
 
 
 class PlanError(Exception):
@@ -161,7 +161,8 @@ class _Simulation:
         if home is None:
             self.fail(f"{self.name(tensor)} is a graph input but has no place")
         inside = self.plan.io_in_workspace and home.space is Space.WORKSPACE
-        if not inside and home != Placement(Space.INPUT, index):
+        usual = Space.OUTPUT if index in self.plan.shared else Space.INPUT
+        if not inside and home != Placement(usual, index):
             self.fail(f"graph input {index}, {self.name(tensor)}, lies in {self.place(tensor)}")
         for other in self.graph.inputs[:index]:
             lent = self.graph.tensors[other].variable is not None
@@ -353,7 +354,8 @@ class _Simulation:
         """Proves the plans of the graphs that a node runs; the bytes of scratch that they need.
 
         Whatever such a graph writes lies in the node's scratch or outputs, so that what it is given
-        stays; a graph that runs again and again gives its outputs apart from what it reads.
+        stays; a loop's body leaves its outputs where they are given to it, or apart from all that
+        it reads.
         """
         node = self.graph.nodes[step.node]
         if len(step.inner) != len(node.graphs):
@@ -367,14 +369,22 @@ class _Simulation:
                 self.fail(f"{what}: {error}")
             if inner.plan.io_in_workspace or self.plan.alignment % inner.plan.alignment:
                 self.fail(f"{what} is planned as if it were a network of its own")
-            if (inner.outputs is None) is isinstance(node.op, While):
+            placed = len(inner.outputs) == len(graph.outputs)
+            if not placed or not self._placed_well(node, number, inner):
                 self.fail(f"{what} doesn't put its outputs where {node} looks for them")
             parts = [(inner.workspace, inner.plan.workspace_size)]
-            if inner.outputs is not None:
-                sizes = [graph.type(tensor).nbytes for tensor in graph.outputs]
-                parts += zip(inner.outputs, sizes, strict=True)
+            sizes = [graph.type(tensor).nbytes for tensor in graph.outputs]
+            for start, size in zip(inner.outputs, sizes, strict=True):
+                parts += [(start, size)] if start is not None else []
             needed = max(needed, self._check_apart(what, parts))
         return needed
+
+    def _placed_well(self, node: Node, number: int, inner: Inner) -> bool:
+        """Whether the outputs of a graph are where they can be found, and over no other input."""
+        own = frozenset(i for i, start in enumerate(inner.outputs) if start is None)
+        if not isinstance(node.op, While):
+            return not inner.plan.shared and len(own) == len(inner.outputs)
+        return inner.plan.shared == own and (number == 1 or not own)
 
     def _check_apart(self, what: str, parts: list[tuple[int, int]]) -> int:
         """The end of ranges (start, size), which must be aligned and have no byte in common."""

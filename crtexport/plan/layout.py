@@ -45,7 +45,7 @@ class Layout:
 
     ``views`` are nodes that need not run; ``free`` has, for each pair (input tensor, output
     tensor) that may share bytes, what their node allows. The scratch of a node is a tensor more,
-    with a number behind those of the graph, that lives while it runs.
+    with a number behind those of the graph, that lives while it runs. ``shared`` is that of plans.
     """
 
     graph: Graph
@@ -55,6 +55,7 @@ class Layout:
     views_of_parts: bool
     alignment: int
     directions: int
+    shared: frozenset[int] = frozenset()
     lifetimes: dict[int, Lifetime] = field(init=False)
     block_of: dict[int, Block] = field(init=False, default_factory=dict)
     views: set[int] = field(init=False, default_factory=set)
@@ -85,7 +86,8 @@ class Layout:
         if self.io_in_workspace:
             return None
         if tensor in self.graph.inputs:
-            return Placement(Space.INPUT, self.graph.inputs.index(tensor))
+            number = self.graph.inputs.index(tensor)
+            return Placement(Space.OUTPUT if number in self.shared else Space.INPUT, number)
         if tensor in self.graph.outputs:
             return Placement(Space.OUTPUT, self.graph.outputs.index(tensor))
         return None
@@ -273,6 +275,19 @@ class Layout:
         return ((-sizes[1], sizes[0]),)
 
     # -- the caller's buffers
+
+    def spoilt(self) -> list[int]:
+        """The shared buffers in which an output would overwrite what is still read of its input."""
+        found = []
+        for number in sorted(self.shared):
+            first, second = (
+                self.block_of[t] for t in (self.graph.inputs[number], self.graph.outputs[number])
+            )
+            if first is not second and any(
+                low < 0 < high for low, high in self._between(first, second)
+            ):
+                found.append(number)
+        return found
 
     def _use_output_buffers(self) -> None:
         """Moves what the node before a graph output overwrites into the output's buffer."""

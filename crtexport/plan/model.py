@@ -59,13 +59,13 @@ class Inner:
     """The plan of a graph that a node runs, in the node's scratch.
 
     Its workspace is the scratch from byte ``workspace`` on. The buffers of its inputs are those of
-    what the node gives it; those of its outputs the scratch from the bytes ``outputs`` on, or, if
-    that is None, the node's outputs.
+    what the node gives it; those of its outputs the scratch from the bytes ``outputs`` on, or,
+    where that is None, the node's outputs.
     """
 
     plan: Plan
     workspace: int
-    outputs: tuple[int, ...] | None = None
+    outputs: tuple[int | None, ...]
 
 
 @dataclass(frozen=True)
@@ -89,7 +89,8 @@ class Plan:
     Nodes that are free (a reshape whose output is a view of its input) have no step. ``alignment``
     is that of the workspace; a tensor may start at any multiple of its element's size.
     ``state_size``: bytes that variables take, with offsets of their own (Space.STATE).
-    ``io_in_workspace``: graph inputs and outputs have offsets in the workspace.
+    ``io_in_workspace``: graph inputs and outputs have offsets in the workspace. ``shared``:
+    outputs in whose buffers the inputs with their numbers lie.
     """
 
     steps: tuple[Step, ...]
@@ -99,6 +100,7 @@ class Plan:
     io_in_workspace: bool = False
     state_size: int = 0
     peak: Peak = Peak()
+    shared: frozenset[int] = frozenset()
 
 
 # ---- what kernels tell the planner

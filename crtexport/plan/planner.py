@@ -17,13 +17,14 @@ from crtexport.plan.layout import NO_FACTS, Layout
 from crtexport.plan.model import Facts, Inner, KernelFacts, Peak, Placement, Plan, Space, Step
 from crtexport.plan.order import execution_order
 
+_FEW = 8  # outputs to give up one by one
 _WORTH_BACKWARD = 1 / 32
 """The part of the workspace that kernels in two directions must save."""
 
 
 def plan(
     graph: Graph, *, alignment: int = 16, facts: KernelFacts | None = None,
-    io_in_workspace: bool = False,
+    io_in_workspace: bool = False, shared: frozenset[int] = frozenset(),
 ) -> Plan:
     """Orders the nodes and places the tensors of a verified graph.
 
@@ -31,7 +32,8 @@ def plan(
     tells what kernels allow; without it nothing shares bytes but reshapes. ``io_in_workspace``
     gives graph inputs and outputs offsets in the workspace, where an input's bytes are used again
     once nobody reads them. Else each graph output must be the output of a node of its own (the
-    pass copy_outputs sees to it). ValueError says what of this doesn't hold.
+    pass copy_outputs sees to it). ``shared`` are outputs that had better lie where the inputs with
+    their numbers do; the plan says which could. ValueError says what of this doesn't hold.
     """
     if alignment < 1 or alignment & (alignment - 1):
         raise ValueError(f"alignment {alignment} is no power of two")
@@ -42,19 +44,34 @@ def plan(
     }
     known = _known(graph, facts, inner)
     best: Plan | None = None
+    spoilt: list[int] = []
     for directions in (1, 2):
         # Kernels that run backwards are more code: they must be worth it.
         worth = 1 if directions == 1 else 1 - _WORTH_BACKWARD
         if best is not None and _largest(graph, best) >= best.workspace_size * worth:
             break
-        for layout in _layouts(graph, known, io_in_workspace, alignment, directions):
+        for layout in _layouts(graph, known, io_in_workspace, alignment, directions, shared):
+            overwritten = layout.spoilt()
+            if overwritten:
+                spoilt = spoilt or overwritten
+                continue
             worst = peak(layout)
             if best is not None and worst.lower_bound >= best.workspace_size * worth:
                 continue
             found = _planned(layout, known, worst, inner)
             if best is None or found.workspace_size < best.workspace_size * worth:
                 best = found
+    if best is None and spoilt:
+        fewer = shared - _given_up(graph, spoilt)
+        return plan(graph, alignment=alignment, facts=facts, shared=fewer)
     return best if best is not None else Plan((), (), 0, alignment, io_in_workspace)
+
+
+def _given_up(graph: Graph, spoilt: list[int]) -> set[int]:
+    """Of outputs that can't all lie over their inputs, the smallest one; all if there are many."""
+    if len(spoilt) > _FEW:
+        return set(spoilt)
+    return {min(spoilt, key=lambda number: graph.type(graph.outputs[number]).nbytes)}
 
 
 def _largest(graph: Graph, plan: Plan) -> int:
@@ -88,24 +105,32 @@ def _known(
 
 def _inner(node: Node, alignment: int, facts: KernelFacts | None) -> tuple[Inner, ...]:
     """The plans of a node's graphs; no two of these need their memory at the same time."""
-    plans = [plan(graph, alignment=alignment, facts=facts) for graph in node.graphs]
-    if not isinstance(node.op, While):
-        return tuple(Inner(found, 0) for found in plans)
-    condition, body = plans
-    # What a body makes lies apart until all of it is there, then becomes what goes round.
-    starts = [0]
-    for tensor in node.graphs[1].outputs:
-        nbytes = node.graphs[1].type(tensor).nbytes
-        starts.append(starts[-1] + -(-nbytes // alignment) * alignment)
-    truth = -(-condition.workspace_size // alignment) * alignment
-    return Inner(condition, 0, (truth,)), Inner(body, starts[-1], tuple(starts[:-1]))
+    looping = isinstance(node.op, While)
+    first, second = node.graphs
+    everything = frozenset(range(len(second.outputs))) if looping else frozenset()
+    plans = (
+        plan(first, alignment=alignment, facts=facts),
+        plan(second, alignment=alignment, facts=facts, shared=everything),
+    )
+    if not looping:
+        own = (None,) * len(node.outputs)
+        return Inner(plans[0], 0, own), Inner(plans[1], 0, own)
+    # What a body can't make in its place lies apart until all is there, then is copied.
+    outputs: list[int | None] = []
+    end = 0
+    for number, tensor in enumerate(second.outputs):
+        apart = number not in plans[1].shared
+        outputs.append(end if apart else None)
+        end += -(-second.type(tensor).nbytes // alignment) * alignment if apart else 0
+    truth = -(-plans[0].workspace_size // alignment) * alignment
+    return Inner(plans[0], 0, (truth,)), Inner(plans[1], end, tuple(outputs))
 
 
 def _end(inner: Inner, graph: Graph) -> int:
     """How many bytes of scratch a graph needs."""
     outputs = [
         start + graph.type(tensor).nbytes
-        for start, tensor in zip(inner.outputs or (), graph.outputs, strict=False)
+        for start, tensor in zip(inner.outputs, graph.outputs, strict=True) if start is not None
     ]
     return max((inner.workspace + inner.plan.workspace_size, *outputs))
 
@@ -118,7 +143,8 @@ def _check_outputs(graph: Graph) -> None:
 
 
 def _layouts(
-    graph: Graph, facts: dict[int, Facts], io_in_workspace: bool, alignment: int, directions: int
+    graph: Graph, facts: dict[int, Facts], io_in_workspace: bool, alignment: int, directions: int,
+    shared: frozenset[int],
 ) -> Iterator[Layout]:
     """What is worth trying: two orders, with and without views beyond those of reshapes."""
     given = tuple(range(len(graph.nodes)))
@@ -131,7 +157,7 @@ def _layouts(
     )
     for order in orders:
         for parts in (True, False) if copying else (True,):
-            yield Layout(graph, order, facts, io_in_workspace, parts, alignment, directions)
+            yield Layout(graph, order, facts, io_in_workspace, parts, alignment, directions, shared)
 
 
 @dataclass(frozen=True)
@@ -187,6 +213,7 @@ def _planned(
     return Plan(
         steps, placed.placements, extent(arena.sizes, offsets), alignment,
         io_in_workspace=layout.io_in_workspace, state_size=layout.state_size, peak=worst,
+        shared=layout.shared,
     )
 
 

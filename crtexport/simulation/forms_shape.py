@@ -13,6 +13,7 @@ from crtexport.ir.ops import (
     BatchToSpaceNd,
     BroadcastTo,
     DepthToSpace,
+    DynamicUpdateSlice,
     Gather,
     GatherNd,
     MirrorPad,
@@ -175,6 +176,7 @@ FORMERS: Mapping[type[Op], Former] = {
         "GATHER", "GatherOptions", {"Axis": op.axis, "BatchDims": op.batch_dims}
     )),
     GatherNd: _of(lambda _: Form("GATHER_ND", "GatherNdOptions")),
+    DynamicUpdateSlice: _of(lambda _: Form("DYNAMIC_UPDATE_SLICE", "DynamicUpdateSliceOptions")),
     ResizeBilinear: _resize("RESIZE_BILINEAR"),
     ResizeNearestNeighbor: _resize("RESIZE_NEAREST_NEIGHBOR"),
 }

@@ -14,10 +14,12 @@ from crtexport.ir.ops import (
     Add,
     Concatenation,
     Conv2D,
+    DynamicUpdateSlice,
     Equal,
     FloorDiv,
     FloorMod,
     FullyConnected,
+    Gather,
     Greater,
     If,
     Less,
@@ -224,6 +226,30 @@ def images() -> Network:
     ))
 
 
+def collected() -> Network:
+    """A loop over the rows of its input that gathers what it computes, row by row."""
+    body, condition = GraphBuilder(), GraphBuilder()
+    for b in (body, condition):
+        b.input(1, dtype=I32)
+        b.input(4, 3)
+        b.input(4, 3)
+    i, made, given = body.inputs
+    row = body.node(Logistic(), body.node(Gather(), given, i))
+    zero = body.constant(np.zeros(1, np.int32))
+    start = body.node(Concatenation(0), i, zero)
+    following = body.node(DynamicUpdateSlice(), made, row, start)
+    limit = condition.constant(np.array([4], np.int32))
+    b = GraphBuilder()
+    first, x = b.input(1, dtype=I32), b.input(4, 3)
+    _, result, _ = b.control(While(), first, b.constant(np.zeros((4, 3), np.float32)), x, graphs=(
+        condition.inner(condition.node(Less(), condition.inputs[0], limit)),
+        body.inner(plus(body, i, 1), following, given),
+    ))
+    return Network(b.finish(result), tuple(
+        (*whole(n), numbers(4, 3, seed=n)) for n in (0, 1, 3, 4)
+    ))
+
+
 def sums() -> Network:
     """A loop in a loop: rows of a triangle are added up as often as their number says."""
     inner = GraphBuilder()
@@ -310,7 +336,8 @@ def counting() -> Network:
 
 NETWORKS: dict[str, Callable[[], Network]] = {
     f.__name__: f for f in (
-        branch, collatz, swapped, fibonacci, layers, rounds, images, sums, remembering, counting,
+        branch, collatz, swapped, fibonacci, layers, rounds, images, collected, sums,
+        remembering, counting,
     )
 }
 

@@ -143,4 +143,4 @@ def test_the_package_tells_the_plans_of_inner_graphs(tmp_path: Path) -> None:
     assert condition["outputs"] == [condition["plan"]["workspace_bytes"]]
     inner = [s for s in body["plan"]["steps"] if "graphs" in s]
     assert [len(s["graphs"]) for s in inner] == [2]
-    assert inner[0]["graphs"][0]["outputs"] is None
+    assert inner[0]["graphs"][0]["outputs"] == [None]

@@ -18,12 +18,15 @@ from crtexport.ir.graph import Graph, Node, Tensor, Variable
 from crtexport.ir.ops import Add, If, Less, Mul, Relu, Reshape, Tanh, While
 from crtexport.ir.types import ConstantRef, DType, Quantization, Rounding, TensorType
 from crtexport.ir.verify import MAX_DEPTH, verify
+from crtexport.kernels.inplace import InPlaceFacts
+from crtexport.kernels.proof import ReplayProof
 from crtexport.passes import run
 from crtexport.plan import Plan, plan
 from crtexport.plan.check import PlanError, check
+from crtexport.plan.model import Placement, Space
 from crtexport.simulation.tflite_form import Form
 from crtexport.simulation.tflite_writer import _File
-from tests.control.networks import NETWORKS, collatz, remembering
+from tests.control.networks import NETWORKS, collected, fibonacci, remembering
 from tests.plan.graphs import GraphBuilder
 
 F32, I32, BOOL = DType.FLOAT32, DType.INT32, DType.BOOL
@@ -320,31 +323,52 @@ def test_the_other_branch_keeps_its_meaning_where_scales_differ() -> None:
 
 def planned(graph: Graph) -> tuple[Graph, Plan]:
     simplified = run(graph)
-    result = plan(simplified)
-    check(simplified, result)
+    result = plan(simplified, facts=InPlaceFacts())
+    check(simplified, result, ReplayProof())
     return simplified, result
 
 
 def test_a_plan_that_lets_a_body_overwrite_what_goes_round_is_found_out() -> None:
-    graph, good = planned(collatz().graph)
-    (step,) = good.steps
+    graph, good = planned(fibonacci().graph)
+    (step,), (node,) = good.steps, graph.nodes
     condition, body = step.inner
-    assert body.outputs is not None
+    assert body.outputs.count(None) == 2
+    (apart,) = (i for i, start in enumerate(body.outputs) if start is not None)
 
     def refused(message: str, *plans: Any) -> None:
         with pytest.raises(PlanError, match=message):
-            check(graph, replace(good, steps=(replace(step, inner=plans),)))
+            check(graph, replace(good, steps=(replace(step, inner=plans),)), ReplayProof())
 
-    refused("graph 1 of .* uses byte 0 of its scratch twice", condition,
-            replace(body, outputs=(0, 0)))
-    refused("uses byte .* of its scratch twice", condition, replace(body, workspace=0))
-    refused("doesn't put its outputs where", condition, replace(body, outputs=None))
-    refused("isn't aligned", replace(condition, outputs=(body.outputs[1] + 1,)), body)
+    everywhere = replace(body.plan, shared=frozenset(range(3)))
+    refused("doesn't put its outputs where", condition, replace(body, outputs=(None,) * 3))
+    refused("graph 1 of .*: .*graph input .* lies in bytes 0 to 4 of input", condition,
+            replace(body, outputs=(None,) * 3, plan=everywhere))
+    homes = list(body.plan.placements)
+    homes[node.graphs[1].inputs[apart]] = Placement(Space.OUTPUT, apart)
+    over = replace(everywhere, placements=tuple(homes))
+    refused(r"graph 1 of .*: .*(overwrites what it reads|but bytes 0 to 4 hold)", condition,
+            replace(body, outputs=(None,) * 3, plan=over))
+    refused("doesn't put its outputs where", replace(condition, outputs=(None,)), body)
+    refused("isn't aligned", replace(condition, outputs=(1,)), body)
+    refused("uses byte 0 of its scratch twice", replace(condition, outputs=(0,), plan=replace(
+        condition.plan, workspace_size=4)), body)
     refused("has 2 graphs, but 1 plans of them", condition)
     refused("needs .* bytes of scratch, but has", condition,
             replace(body, workspace=body.workspace + 64))
-    smaller = replace(body.plan, workspace_size=body.plan.workspace_size - 1)
-    refused("graph 1 of .*: ", condition, replace(body, plan=smaller))
+    late = replace(body.plan, steps=body.plan.steps[::-1])
+    refused("graph 1 of .*: .* reads .* but bytes 0 to 4 hold", condition, replace(body, plan=late))
+    home = body.plan.placements[node.graphs[1].outputs[apart]]
+    assert home is not None
+    assert home.index == apart
+
+
+def test_a_body_that_only_changes_a_part_writes_it_in_its_place() -> None:
+    graph, result = planned(collected().graph)
+    ((condition, body),) = (step.inner for step in result.steps if step.inner)
+    assert body.outputs == (None, None)
+    assert condition.outputs[0] is not None
+    (loop_,) = (node for node in graph.nodes if node.graphs)
+    assert [type(node.op).__name__ for node in loop_.graphs[1].nodes].count("Reshape") <= 1
 
 
 def test_inner_graphs_have_no_memory_but_that_of_their_node() -> None:

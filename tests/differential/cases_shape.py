@@ -322,6 +322,21 @@ def gather_nd(draw: Draw, dtype: str) -> Case:
     return _picked(n, "GATHER_ND", shape, indices, picked + shape[depth:])
 
 
+def dynamic_update_slice(draw: Draw, dtype: str) -> Case:
+    """Starts may be before the front and so far back that the update would stick out."""
+    n = _Network(draw, dtype)
+    shape = _shape(draw, draw.integer(1, 4))
+    part = [draw.integer(0 if draw.integer(0, 9) == 0 else 1, size) for size in shape]
+    # tflite-runtime 2.14 takes no int64 here.
+    start = np.array([draw.integer(-3, size + 3) for size in shape])
+    x, update = n.data("x", shape), n.data("update", part)
+    numbers = n.m.tensor("start", (len(shape),), "int32")
+    y = n.data("y", shape)
+    n.m.op("DYNAMIC_UPDATE_SLICE", [x, update, numbers], [y], version=1)
+    given = (values(draw, shape, n.dtype), values(draw, part, n.dtype), start.astype("int32"))
+    return Case(n.m.build([x, update, numbers], [y]), given)
+
+
 def _resize(draw: Draw, dtype: str, code: str) -> Case:
     n = _Network(draw, dtype)
     shape = _shape(draw, 4, 5)
@@ -362,8 +377,8 @@ CASES: dict[str, Callable[[Draw, str], Case]] = {
     for f in (
         slice_, strided_slice, split, split_v, pack, unpack, transpose, fill, broadcast_to, tile,
         reverse_v2, pad_v2, mirror_pad, space_to_batch_nd, batch_to_space_nd, space_to_depth,
-        depth_to_space, gather, gather_nd, resize_bilinear, resize_nearest_neighbor,
-        concatenation_uint8,
+        depth_to_space, gather, gather_nd, dynamic_update_slice, resize_bilinear,
+        resize_nearest_neighbor, concatenation_uint8,
     )
 }
 
@@ -376,6 +391,7 @@ DTYPES: dict[str, tuple[str, ...]] = {
     "split_v": _NUMBERS, "pack": _NUMBERS, "pad": _NUMBERS, "pad_v2": _NUMBERS,
     "mirror_pad": _NUMBERS, "space_to_batch_nd": _NUMBERS, "batch_to_space_nd": _NUMBERS,
     "gather_nd": _NUMBERS,
+    "dynamic_update_slice": ("float32", "int8", "int32", "int64", "bool"),
     "split": ("float32", "int8", "uint8", "int16", "int32"),
     "unpack": ("float32", "int8", "uint8", "int16", "int32", "bool"),
     "fill": ("float32", "int8", "int16", "int32", "int64", "bool"),

@@ -9,11 +9,12 @@ import tflite
 from tflite import BuiltinOperator, BuiltinOptions
 
 from crtexport.errors import CrtExportError
-from crtexport.importers.tflite.operators import Decoded, Decoder, Operator, axis_of
+from crtexport.importers.tflite.operators import Decoded, Decoder, Operator, axis_of, plain
 from crtexport.ir.ops import (
     BatchToSpaceNd,
     BroadcastTo,
     DepthToSpace,
+    DynamicUpdateSlice,
     Gather,
     GatherNd,
     MirrorPad,
@@ -289,6 +290,7 @@ DECODERS: Mapping[int, Decoder] = {
     BuiltinOperator.DEPTH_TO_SPACE: _depth_to_space,
     BuiltinOperator.GATHER: _gather,
     BuiltinOperator.GATHER_ND: _gather_nd,
+    BuiltinOperator.DYNAMIC_UPDATE_SLICE: plain(DynamicUpdateSlice()),
     BuiltinOperator.RESIZE_BILINEAR: _resize(
         ResizeBilinear, tflite.ResizeBilinearOptions, BuiltinOptions.ResizeBilinearOptions
     ),

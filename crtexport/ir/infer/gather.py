@@ -1,10 +1,10 @@
-"""Operators that pick elements by numbers that are computed at run time."""
+"""Operators that pick or place elements by numbers that are computed at run time."""
 
 from __future__ import annotations
 
 from crtexport.errors import CrtExportError
-from crtexport.ir.infer.base import Given, infers
-from crtexport.ir.ops import Gather, GatherNd
+from crtexport.ir.infer.base import Given, infers, same
+from crtexport.ir.ops import DynamicUpdateSlice, Gather, GatherNd
 from crtexport.ir.types import DType, TensorType
 
 _INDICES = (DType.INT16, DType.INT32, DType.INT64)
@@ -40,8 +40,21 @@ def gather_nd(op: GatherNd, given: Given) -> tuple[TensorType, ...]:
     return (result,)
 
 
-def _indices(given: Given) -> TensorType:
-    indices = given[1]
+@infers(DynamicUpdateSlice, required=3)
+def dynamic_update_slice(op: DynamicUpdateSlice, given: Given) -> tuple[TensorType, ...]:
+    del op
+    data, update, start = given[0], given[1], _indices(given, 2)
+    if update.dtype is not data.dtype or len(update.shape) != len(data.shape) or any(
+        size > whole for size, whole in zip(update.shape, data.shape, strict=True)
+    ):
+        raise CrtExportError(f"{update} is no part of {data}")
+    if start.shape != (len(data.shape),):
+        raise CrtExportError(f"{start} is no position in {data}")
+    return (same(data),)
+
+
+def _indices(given: Given, position: int = 1) -> TensorType:
+    indices = given[position]
     if indices.dtype not in _INDICES:
         raise CrtExportError(f"indices must be integers, found {indices}")
     return indices

@@ -49,7 +49,7 @@ from crtexport.ir.ops.compare import (
 )
 from crtexport.ir.ops.control import If, While
 from crtexport.ir.ops.detection import DetectionPostProcess
-from crtexport.ir.ops.gather import Gather, GatherNd
+from crtexport.ir.ops.gather import DynamicUpdateSlice, Gather, GatherNd
 from crtexport.ir.ops.pool import AveragePool2D, L2Pool2D, MaxPool2D
 from crtexport.ir.ops.quantize import Cast, Dequantize, Quantize
 from crtexport.ir.ops.recurrent import Svdf, UnidirectionalSequenceLstm
@@ -117,7 +117,8 @@ Op = (
     | LogicalAnd | LogicalOr | LogicalNot | Select
     | Reshape | Pad | PadV2 | MirrorPad | Concatenation | Pack | Split | Unpack | Slice
     | Transpose | BroadcastTo | Tile | SpaceToDepth | DepthToSpace | SpaceToBatchNd
-    | BatchToSpaceNd | Gather | GatherNd | ResizeBilinear | ResizeNearestNeighbor
+    | BatchToSpaceNd | Gather | GatherNd | DynamicUpdateSlice
+    | ResizeBilinear | ResizeNearestNeighbor
     | Mean | Sum | ReduceMax | ReduceMin | ReduceProd | ReduceAny | ReduceAll
     | ArgMax | ArgMin | CumSum | DetectionPostProcess
     | Softmax | Logistic | Tanh | Relu | Relu6 | ReluN1To1 | LeakyRelu | Elu | Gelu | HardSwish
@@ -153,6 +154,7 @@ __all__ = [
     "Dequantize",
     "DetectionPostProcess",
     "Div",
+    "DynamicUpdateSlice",
     "Elementwise",
     "Elu",
     "EmbeddingLookup",

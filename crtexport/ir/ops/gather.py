@@ -1,4 +1,4 @@
-"""Operators that pick elements by numbers that are computed at run time."""
+"""Operators that pick or place elements by numbers that are computed at run time."""
 
 from __future__ import annotations
 
@@ -16,3 +16,8 @@ class Gather:
 @dataclass(frozen=True)
 class GatherNd:
     """Slices of the first input at the positions in the second's last axis, each clamped."""
+
+
+@dataclass(frozen=True)
+class DynamicUpdateSlice:
+    """The first input with the second in it, from the position on that the third says, clamped."""
