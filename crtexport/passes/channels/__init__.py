@@ -1,20 +1,22 @@
 """Removes channels of integer networks that are constant, or that nothing reads.
 
 A channel whose weights are all zero, or whose result is clamped to one value whatever the input,
-is a constant: what it adds to the layers that read it goes into their biases. What then reads
-nothing is removed with it, and so on up and down the network. Every output stays bit for bit.
+is a constant: what it adds to the layers that read it goes into their biases. A channel that always
+equals another is read as that other one. What then reads nothing, or is read by nothing, is removed
+with it, and so on up and down the network. Every output stays bit for bit.
 """
 
 from __future__ import annotations
 
 from crtexport.ir.graph import Graph
-from crtexport.passes.channels.layers import MAX_TOTAL, Layer, layer_of
+from crtexport.passes.channels.equal import merge_equal
+from crtexport.passes.channels.layers import layers_of
 from crtexport.passes.channels.needs import needs_of
 from crtexport.passes.channels.ranges import ranges_of
 from crtexport.passes.channels.report import LayerChannels, report
 from crtexport.passes.channels.rewrite import rewrite
 
-__all__ = ["LayerChannels", "remove_channels", "with_report"]
+__all__ = ["LayerChannels", "merge_equal", "remove_channels", "with_report"]
 
 
 def remove_channels(graph: Graph) -> Graph:
@@ -29,13 +31,7 @@ def remove_channels(graph: Graph) -> Graph:
 def with_report(graph: Graph) -> tuple[Graph, tuple[LayerChannels, ...]]:
     """What :func:`remove_channels` gives, and what became of each layer; nothing where no channel
     goes."""
-    layers: dict[int, Layer] = {}
-    held = 0
-    for number, node in enumerate(graph.nodes):
-        layer = layer_of(graph, node) if held < MAX_TOTAL else None
-        if layer is not None:
-            layers[number] = layer
-            held += layer.positive.size
+    layers = layers_of(graph)
     if not layers:
         return graph, ()
     ranges = ranges_of(graph, layers)

@@ -132,6 +132,18 @@ class Layer:
         return np.asarray(weights @ delta)
 
 
+def layers_of(graph: Graph) -> dict[int, Layer]:
+    """The layers of a graph by the number of their node, as long as they can be held."""
+    layers: dict[int, Layer] = {}
+    held = 0
+    for number, node in enumerate(graph.nodes):
+        layer = layer_of(graph, node) if held < MAX_TOTAL else None
+        if layer is not None:
+            layers[number] = layer
+            held += layer.positive.size
+    return layers
+
+
 def layer_of(graph: Graph, node: Node) -> Layer | None:
     """``node`` as a Layer; None for what is no layer of integers with constant weights, has groups
     of channels, or is too large to be looked at."""
@@ -143,23 +155,9 @@ def layer_of(graph: Graph, node: Node) -> Layer | None:
     weights = graph.type(graph.required(node, 1))
     if not _understood(graph, node) or not data.shape:
         return None
-    zero = weights.quant.zero_point[0] if weights.quant is not None else 0
-    constant = graph.constant(graph.required(node, 1))
-    if constant is None:
+    taps = taps_of(graph, node)
+    if taps is None:
         return None
-    values = constant.array(weights).astype(np.int32) - zero
-    if isinstance(op, DepthwiseConv2D):
-        taps = values.reshape(-1, values.shape[-1]).T
-    elif isinstance(op, FullyConnected):
-        if values.shape[1] % data.shape[-1] or (op.keep_num_dims and (
-            values.shape[1] != data.shape[-1]
-        )):
-            return None
-        taps = values.reshape(values.shape[0], -1, data.shape[-1]).swapaxes(1, 2)
-    else:
-        if values.shape[3] != data.shape[-1]:
-            return None
-        taps = values.reshape(values.shape[0], -1, values.shape[3]).swapaxes(1, 2)
     bias = _bias(graph, node, result.shape[-1])
     if bias is None:
         return None
@@ -171,6 +169,27 @@ def layer_of(graph: Graph, node: Node) -> Layer | None:
         not isinstance(op, FullyConnected) and op.padding.any,
         _scaling(graph, node, data, weights, result),
     )
+
+
+def taps_of(graph: Graph, node: Node) -> Array | None:
+    """The constant weights of a layer without their zero point, as int32: (outputs, inputs, taps),
+    of a depthwise layer (outputs, taps); None where the input's channels don't meet them."""
+    tensor = graph.required(node, 1)
+    weights, constant = graph.type(tensor), graph.constant(tensor)
+    depth = graph.type(graph.required(node, 0)).shape[-1]
+    if constant is None:
+        return None
+    zero = weights.quant.zero_point[0] if weights.quant is not None else 0
+    values = constant.array(weights).astype(np.int32) - zero
+    if isinstance(node.op, DepthwiseConv2D):
+        return np.asarray(values.reshape(-1, values.shape[-1]).T)
+    if isinstance(node.op, FullyConnected):
+        whole = values.shape[1] == depth
+        if values.shape[1] % depth or (node.op.keep_num_dims and not whole):
+            return None
+    elif values.shape[3] != depth:
+        return None
+    return values.reshape(values.shape[0], -1, depth).swapaxes(1, 2)
 
 
 def wide_sums(graph: Graph, node: Node) -> bool:

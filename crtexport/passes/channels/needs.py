@@ -63,7 +63,7 @@ def needs_of(
         needs.kept[tensor] = needs.live[tensor]
     links = {number: links_of(graph, node) for number, node in enumerate(graph.nodes)}
     for number, layer in layers.items():
-        needs.folded[number] = _folded(graph, layer, ranges[layer.x])
+        needs.folded[number] = folded_inputs(graph, layer, ranges[layer.x])
     named = {t for node in graph.nodes for t in (*node.inputs, *node.outputs)}
     fixed = (*graph.inputs, *graph.outputs, *graph.variables)
     for tensor in (*fixed, *(set(needs.live) - named)):
@@ -144,7 +144,7 @@ def _fill(graph: Graph, layers: Mapping[int, Layer], needs: Needs) -> bool:
     return needs.changed
 
 
-def _folded(graph: Graph, layer: Layer, given: Range) -> Folded:
+def folded_inputs(graph: Graph, layer: Layer, given: Range) -> Folded:
     """Input channels that are constants and whose products the bias can take.
 
     Those that equal the zero point always: they add nothing. Others where no cell is padded, as

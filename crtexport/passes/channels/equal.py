@@ -1,0 +1,123 @@
+"""Channels that always equal another: their readers read the other one instead."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping
+from dataclasses import replace
+
+import numpy as np
+
+from crtexport.ir.graph import Graph, Node, Tensor
+from crtexport.ir.ops import Concatenation, Pad, Reshape
+from crtexport.ir.types import ConstantRef, DType
+from crtexport.passes.channels.layers import MAX_CHANNELS, Array, Layer, layers_of, taps_of
+from crtexport.passes.channels.links import channels, links_of
+from crtexport.passes.channels.needs import Folded, folded_inputs
+from crtexport.passes.channels.ranges import ranges_of
+
+
+def merge_equal(graph: Graph) -> Graph:
+    """Layers take what they read from equal channels from the first of them: its weights become
+    the sums, the others' real zero, wherever the sums fit.
+
+    Channels are equal that a layer computes with the same weights, bias and scale from channels
+    that are, or that equal channels are the only source of. Requires: nothing. Ensures: only
+    constant weights change, and no result does.
+    """
+    layers = layers_of(graph)
+    ranges = ranges_of(graph, layers)
+    first: dict[int, Array] = {}
+    tensors, nodes = list(graph.tensors), list(graph.nodes)
+    for number, node in enumerate(graph.nodes):
+        if number not in layers:
+            equal = _carried(graph, node, first)
+        else:
+            layer = layers[number]
+            same = first.get(layer.x)
+            if same is not None and not layer.depthwise and layer.x not in graph.outputs:
+                nodes[number] = _reading(graph, tensors, layer, same)
+            equal = _computed(graph, layer, same, folded_inputs(graph, layer, ranges[layer.x]))
+        if equal is not None and len(np.unique(equal)) < len(equal):
+            first[node.outputs[0]] = equal
+    return replace(graph, tensors=tuple(tensors), nodes=tuple(nodes))
+
+
+def _firsts(keys: list[Hashable]) -> Array:
+    """For each key the position of the first that equals it."""
+    seen: dict[Hashable, int] = {}
+    return np.array([seen.setdefault(key, position) for position, key in enumerate(keys)])
+
+
+def _computed(graph: Graph, layer: Layer, same: Array | None, folded: Folded) -> Array:
+    """The first equal output of each; ``same``: the first equal input of each, None: all differ.
+    What constants add counts as bias."""
+    taps = taps_of(graph, layer.node)
+    if taps is None:
+        raise ValueError("a layer has weights that meet its input")
+    same = np.arange(layer.inputs) if same is None else same
+    pairs = layer.scaling.pairs
+    scale = pairs if len(pairs) > 1 else pairs * layer.outputs
+    bias = (layer.bias + folded.added).tolist()
+    if layer.depthwise:
+        source, merged = same[layer.source].tolist(), taps
+    else:
+        source, merged = [0] * layer.outputs, np.zeros_like(taps)
+        for channel in np.flatnonzero(~folded.inputs).tolist():
+            merged[:, same[channel]] += taps[:, channel]
+    # Those without weights are constants, which biases take over.
+    unweighted = layer.unweighted()
+    return _firsts([
+        o if unweighted[o] else (scale[o], bias[o], source[o], merged[o].tobytes())
+        for o in range(layer.outputs)
+    ])
+
+
+def _carried(graph: Graph, node: Node, first: Mapping[int, Array]) -> Array | None:
+    """The first equal channel of each of the output of a node that keeps channels apart."""
+    inputs = [t for t in node.inputs if t is not None]
+    links = links_of(graph, node)
+    if not links or not any(t in first for t in inputs) or isinstance(node.op, Concatenation | Pad):
+        return None
+    count = channels(graph, node.outputs[0])
+    if isinstance(node.op, Reshape):
+        return _reshaped(first[inputs[0]], count)
+    # What is broadcast over channels is the same for all.
+    given = [_known(graph, t, first) for t in inputs if channels(graph, t) == count]
+    return _firsts(list(zip(*(g.tolist() for g in given), strict=True)))
+
+
+def _known(graph: Graph, tensor: int, first: Mapping[int, Array]) -> Array:
+    return first.get(tensor, np.arange(channels(graph, tensor)))
+
+
+def _reshaped(same: Array, count: int) -> Array | None:
+    """Of a last axis that repeats the channels."""
+    if count % len(same) or count > MAX_CHANNELS:
+        return None
+    starts = np.repeat(np.arange(0, count, len(same)), len(same))
+    return np.asarray(starts + np.tile(same, count // len(same)))
+
+
+def _reading(graph: Graph, tensors: list[Tensor], layer: Layer, same: Array) -> Node:
+    """The layer with its weights moved to the first of equal channels, where the sums fit."""
+    node = layer.node
+    number, taps = graph.required(node, 1), taps_of(graph, node)
+    weights = graph.tensors[number]
+    if taps is None or weights.type.quant is None:
+        return node
+    zero = weights.type.quant.zero_point[0]
+    low, high = weights.type.dtype.limits
+    low = max(low, -high) if weights.type.dtype is DType.INT8 else low
+    moved = taps.copy()
+    for channel in np.flatnonzero(same != np.arange(len(same))).tolist():
+        total = moved[:, same[channel]] + moved[:, channel] + zero
+        if moved[:, channel].any() and total.min() >= low and total.max() <= high:
+            moved[:, same[channel]] += moved[:, channel]
+            moved[:, channel] = 0
+    if np.array_equal(moved, taps):
+        return node
+    values = (moved.swapaxes(1, 2) + zero).reshape(weights.type.shape)
+    tensors.append(replace(
+        weights, constant=ConstantRef.of(values.astype(weights.type.dtype.numpy))
+    ))
+    return replace(node, inputs=(layer.x, len(tensors) - 1, *node.inputs[2:]))
