@@ -28,5 +28,6 @@ def bound(
                 arrays.append(arg.values)
             case Scratch():
                 rubbish = np.full(buffer.size * buffer.dtype.itemsize, _RUBBISH, np.uint8)
-                arrays.append(rubbish.view(f"i{buffer.dtype.itemsize}"))
+                kind = "f" if buffer.dtype.is_float else "i"
+                arrays.append(rubbish.view(f"{kind}{buffer.dtype.itemsize}"))
     return arrays

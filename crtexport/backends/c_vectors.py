@@ -13,7 +13,8 @@ TYPES = "vectors"
 """The key of the types."""
 
 _BITS = {1: "b", 2: "h", 4: "w"}
-_FLOATS = "(__ARM_FEATURE_MVE & 2)"
+_INTEGERS = "defined(__ARM_FEATURE_MVE)"
+_FLOATS = f"{_INTEGERS} && (__ARM_FEATURE_MVE & 2)"
 
 
 def vector_type(type_: Scalar) -> str:
@@ -28,7 +29,7 @@ def arm_suffix(type_: Scalar) -> str:
 
 def condition(type_: Scalar) -> str:
     """The preprocessor's question whether the processor has such vectors."""
-    return _FLOATS if type_.is_float else "defined(__ARM_FEATURE_MVE)"
+    return _FLOATS if type_.is_float else _INTEGERS
 
 
 def types_text() -> str:
@@ -45,7 +46,7 @@ def types_text() -> str:
                      f"{vector_type(type_)};")
     lines.append("#else")
     lines += [_portable(type_) for type_ in integers]
-    lines += ["#endif", f"#if defined(__ARM_FEATURE_MVE) && {_FLOATS}"]
+    lines += ["#endif", f"#if {_FLOATS}"]
     floats = [v for v in vectors if v.is_float]
     lines += [f"typedef float32x{v.lanes}_t {vector_type(v)};" for v in floats]
     lines += ["#else", *(_portable(v) for v in floats), "#endif"]

@@ -6,7 +6,12 @@ given as an expression over lane ``i`` of ``a``, ``b`` ….
 
 from __future__ import annotations
 
+import math
+import struct
 from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
 
 from crtexport.kernels.intrinsic import Intrinsic
 from crtexport.kernels.ir import Scalar
@@ -314,7 +319,124 @@ def _saturating_add() -> Intrinsic:
     )
 
 
+def _fused(a: float, b: float, c: float) -> float:
+    """a * b + c of float32 values, rounded once: the sum is first rounded to odd in float64."""
+    product = float(a) * float(b)
+    total = product + float(c)
+    if math.isfinite(total):
+        back = total - product
+        error = (product - (total - back)) + (float(c) - back)
+        bits = struct.unpack("<q", struct.pack("<d", total))[0]
+        if error and not bits & 1:
+            total = math.nextafter(total, math.inf if error > 0 else -math.inf)
+    return total
+
+
+_FUSED = """\
+/* a * b + c, rounded once: the sum is first rounded to odd in double. */
+static inline float crt_fused(float a, float b, float c)
+{
+    const double product = (double)a * (double)b;
+    const double total = product + (double)c;
+    const double back = total - product;
+    const double error = (product - (total - back)) + ((double)c - back);
+    union { double real; uint64_t bits; } odd;
+    odd.real = total;
+    if ((total - total == 0.0) && ((error < 0.0) || (error > 0.0)) && ((odd.bits & 1u) == 0u)) {
+        odd.bits += ((error > 0.0) == (total > 0.0)) ? 1u : UINT64_MAX;
+    }
+    return (float)odd.real;
+}
+"""
+_FV = Scalar.F32X4
+_FLOAT_HELPERS = "defined(__ARM_FEATURE_MVE) && (__ARM_FEATURE_MVE & 2)"
+
+
+def _float(
+    name: str, meaning: str, params: tuple[Scalar, ...], evaluate: Callable[..., object],
+    arm: str, lane: str, llvm: str, declare: str = "", before: str = "",
+) -> Intrinsic:
+    """An operation on vectors of floats; ``before``: C that the portable form needs."""
+    made = _intrinsic(
+        name, meaning, params, _FV, evaluate, arm, _each_lane(_FV, lane), llvm, declare
+    )
+    helper = made.c_helper.replace("defined(__ARM_FEATURE_MVE)", _FLOAT_HELPERS)
+    guard = f"#if !({_FLOAT_HELPERS}) && !defined(CRT_FUSED)\n#define CRT_FUSED\n{before}#endif\n"
+    return replace(made, c_helper=(guard if before else "") + helper)
+
+
+def _lanes_of(function: Callable[..., float]) -> Callable[..., tuple[np.float32, ...]]:
+    def evaluate(*vectors: tuple[np.float32, ...]) -> tuple[np.float32, ...]:
+        return tuple(np.float32(function(*lanes)) for lanes in zip(*vectors, strict=True))
+
+    return evaluate
+
+
+def _choice(op: str) -> Intrinsic:
+    """MIN and MAX as the Kernel IR has them: NaN stays where it is."""
+    name = f"@crt.mve.{op}.f32"
+    compared = ("b", "a") if op == "min" else ("a", "b")
+
+    def choose(a: float, b: float) -> float:
+        return b if (b < a if op == "min" else a < b) else a
+
+    return _float(
+        f"{op}_f32", f"b where {compared[0]} is smaller than {compared[1]}, else a.", (_FV, _FV),
+        _lanes_of(choose), f"vpselq_f32(b, a, vcmpltq_f32({compared[0]}, {compared[1]}))",
+        f"({compared[0]}.lane[i] < {compared[1]}.lane[i]) ? b.lane[i] : a.lane[i]",
+        f"call <4 x float> {name}(<4 x float> {{0}}, <4 x float> {{1}})",
+        f"define internal <4 x float> {name}(<4 x float> %a, <4 x float> %b) alwaysinline nounwind"
+        f" {{ %c = fcmp olt <4 x float> %{compared[0]}, %{compared[1]}"
+        " %r = select <4 x i1> %c, <4 x float> %b, <4 x float> %a ret <4 x float> %r }",
+    )
+
+
+_FMA = "declare <4 x float> @llvm.fma.v4f32(<4 x float>, <4 x float>, <4 x float>)"
+_DUP = (
+    "define internal <4 x float> @crt.mve.dup.f32(float %x) alwaysinline nounwind {"
+    " %v = insertelement <4 x float> poison, float %x, i32 0"
+    " %r = shufflevector <4 x float> %v, <4 x float> poison, <4 x i32> zeroinitializer"
+    " ret <4 x float> %r }"
+)
+_FLOATS = (
+    _float(
+        "dup_f32", "a in every lane.", (Scalar.F32,), lambda a: (np.float32(a),) * 4,
+        "vdupq_n_f32(a)", "a", "call <4 x float> @crt.mve.dup.f32(float {0})", _DUP,
+    ),
+    _float(
+        "fma_f32", "a + the products of the lanes, rounded once.", (_FV, _FV, _FV),
+        _lanes_of(lambda a, b, c: _fused(b, c, a)), "vfmaq_f32(a, b, c)",
+        "crt_fused(b.lane[i], c.lane[i], a.lane[i])",
+        "call <4 x float> @llvm.fma.v4f32(<4 x float> {1}, <4 x float> {2}, <4 x float> {0})",
+        _FMA, _FUSED,
+    ),
+    _float(
+        "fma_n_f32", "a + the lanes of b times c, rounded once.", (_FV, _FV, Scalar.F32),
+        lambda a, b, c: tuple(
+            np.float32(_fused(y, c, x)) for x, y in zip(a, b, strict=True)
+        ),
+        "vfmaq_n_f32(a, b, c)", "crt_fused(b.lane[i], c, a.lane[i])",
+        "call <4 x float> @crt.mve.fma.n.f32(<4 x float> {0}, <4 x float> {1}, float {2})",
+        f"{_FMA}\n"
+        "define internal <4 x float> @crt.mve.fma.n.f32(<4 x float> %a, <4 x float> %b, float %x)"
+        " alwaysinline nounwind {"
+        " %v = insertelement <4 x float> poison, float %x, i32 0"
+        " %s = shufflevector <4 x float> %v, <4 x float> poison, <4 x i32> zeroinitializer"
+        " %r = call <4 x float> @llvm.fma.v4f32(<4 x float> %b, <4 x float> %s, <4 x float> %a)"
+        " ret <4 x float> %r }",
+        _FUSED,
+    ),
+    _float(
+        "from_s32", "The lanes as floats, rounded to nearest.", (_V32,),
+        lambda a: tuple(np.float32(x) for x in a), "vcvtq_f32_s32(a)", "(float)a.lane[i]",
+        "sitofp <4 x i32> {0} to <4 x float>",
+    ),
+    _choice("min"),
+    _choice("max"),
+)
+
 MVE = (
+    *_FLOATS,
     *_DOTS,
     *_SCALING,
     *(_wrapping("add", t, "The sums of the lanes, which wrap.", lambda a, b: a + b, "+", "add")

@@ -24,7 +24,7 @@ def lower(context: Context, target: Target, optimize: str) -> Lowered:
         vectors = None
         if mve.has_mve(target):
             with refusing_extremes(context):
-                vectors = mve.lower(context)
+                vectors = mve.lower(context, floats=mve.has_floats(target))
         return vectors or families.lower(context)
     step = step_for(target)
     with refusing_extremes(context):

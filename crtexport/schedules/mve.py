@@ -8,7 +8,7 @@ from crtexport.ir.ops import Add, Conv2D, DepthwiseConv2D, FullyConnected, Mul, 
 from crtexport.kernels.build import add, const, mul
 from crtexport.kernels.ir import Expr
 from crtexport.kernels.registry import Context, Lowered, Lowering
-from crtexport.schedules import mve_conv, mve_depthwise, mve_elementwise
+from crtexport.schedules import mve_conv, mve_depthwise, mve_elementwise, mve_float
 from crtexport.schedules.mve_dense import MOST_ROWS, Product, Segment, cover
 from crtexport.schedules.mve_scale import Sums
 from crtexport.target import Target
@@ -19,8 +19,16 @@ def has_mve(target: Target) -> bool:
     return any(feature in ("+mve", "+mve.fp") for feature in target.features)
 
 
-def lower(context: Context) -> Lowered | None:
-    """A node that keeps its operator's rules in vectors; None where there is no such form."""
+def has_floats(target: Target) -> bool:
+    """Whether the processor has vectors of floats."""
+    return "+mve.fp" in target.features
+
+
+def lower(context: Context, *, floats: bool = False) -> Lowered | None:
+    """A node that keeps its operator's rules in vectors, of ``floats`` too if the processor has
+    such; None where there is no such form."""
+    if floats and (found := mve_float.lower(context)) is not None:
+        return found
     op = context.node.op
     match op:
         case FullyConnected():

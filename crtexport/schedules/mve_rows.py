@@ -20,6 +20,7 @@ from crtexport.kernels.build import (
     const,
     div,
     eq,
+    f32,
     ge,
     i32,
     load_vector,
@@ -30,7 +31,6 @@ from crtexport.kernels.build import (
 )
 from crtexport.kernels.ir import Buffer, Expr, Scalar
 from crtexport.kernels.registry import Context, Lowering
-from crtexport.schedules.mve_scale import BYTES
 
 SCRATCH = 2048
 """Bytes that a ring may always have."""
@@ -92,22 +92,24 @@ class Ring:
     """Padded rows: ``rows[block][slot][column][cell]``.
 
     A block is ``cell`` neighbouring channels, all of them if it is the only one; the last of many
-    may repeat channels of the one before it. Sixteen bytes may be read from every cell.
+    may repeat channels of the one before it. A whole vector may be read from every cell.
 
     Where a ring of whole rows would be what the workspace is too small for, it holds some columns
     of them, which are copied anew for each row of the output.
     """
 
     def __init__(
-        self, lowering: Lowering, source: Buffer, window: Window, cell: int, zero: int
+        self, lowering: Lowering, source: Buffer, window: Window, cell: int, zero: int = 0
     ) -> None:
+        """``source``: int8 or float32; ``zero``: what stands for 0 in it."""
+        self.vector = Scalar.F32X4 if source.dtype.is_float else Scalar.I8X16
         self.b: KernelBuilder = lowering.b
         self.source, self.window, self.cell, self.zero = source, window, cell, zero
         self.channels = window.x[3]
         self.blocks = -(-self.channels // cell)
         width = window.y[2]
         self.slots = window.span(0)
-        limit = _spare(lowering.context)
+        limit = _spare(lowering.context) // source.dtype.itemsize
         self.tiles = 1
         while self._size(-(-width // self.tiles)) > limit and self._can_split(self.tiles + 1):
             self.tiles += 1
@@ -117,11 +119,11 @@ class Ring:
         self.tiles = -(-width // self.width)
         self.columns = window.columns(self.width)
         self.line = self.columns * cell
-        self.rows = lowering.scratch("lines", Scalar.I8, self._size(self.width))
+        self.rows = lowering.scratch("lines", source.dtype, self._size(self.width))
 
     def _size(self, width: int) -> int:
-        """Bytes of memory for ``width`` columns of the output."""
-        return self.blocks * self.slots * self.window.columns(width) * self.cell + BYTES
+        """Elements of memory for ``width`` columns of the output."""
+        return self.blocks * self.slots * self.window.columns(width) * self.cell + self.vector.lanes
 
     def _can_split(self, tiles: int) -> bool:
         """Whether only the first and the last of some tiles look at padding."""
@@ -211,7 +213,9 @@ class Ring:
         return Clip(left, width, self.columns - left - width)
 
     def _zeros(self) -> Expr:
-        return call("mve_dup_s8", i32(self.zero), type_=Scalar.I8X16)
+        if self.vector.is_float:
+            return call("mve_dup_f32", f32(0.0), type_=self.vector)
+        return call("mve_dup_s8", i32(self.zero), type_=self.vector)
 
     def _fill_columns(self) -> None:
         """The columns before and behind the image, which stay as they are."""
@@ -227,12 +231,13 @@ class Ring:
         self._fill(add(start, const((clip.left + clip.width) * self.cell)), clip.right)
 
     def _fill(self, start: Expr, cells: int) -> None:
-        count = cells * self.cell
-        with self.b.loop("chunk", count // BYTES) as chunk:
-            self.b.store_vector(self.rows, add(start, mul(chunk, const(BYTES))), self._zeros())
-        if count % BYTES:
-            at = add(start, const(count - count % BYTES))
-            self.b.store_vector(self.rows, at, self._zeros(), count % BYTES)
+        lanes = self.vector.lanes
+        whole, rest = divmod(cells * self.cell, lanes)
+        with self.b.loop("chunk", whole) as chunk:
+            self.b.store_vector(self.rows, add(start, mul(chunk, const(lanes))), self._zeros())
+        if rest:
+            at = add(start, const(whole * lanes))
+            self.b.store_vector(self.rows, at, self._zeros(), rest)
 
     def _copy_padded(self, n: Expr, row: Expr, slot: Expr, part: tuple[Expr, Clip]) -> None:
         """A part of a row with the padding beside it."""
@@ -262,23 +267,22 @@ class Ring:
                     self._fill(target, clip.width)
 
     def _copy_line(self, target: Expr, source: Expr, width: int) -> None:
-        b = self.b
-        if self.blocks == 1:  # neighbours stay neighbours
-            count = width * self.cell
-            with b.loop("chunk", count // BYTES, unroll=_unroll(count // BYTES)) as chunk:
-                at = mul(chunk, const(BYTES))
-                value = load_vector(self.source, add(source, at), Scalar.I8X16)
-                b.store_vector(self.rows, add(target, at), value)
-            if count % BYTES:
-                at = const(count - count % BYTES)
-                value = load_vector(self.source, add(source, at), Scalar.I8X16, count % BYTES)
-                b.store_vector(self.rows, add(target, at), value, count % BYTES)
+        b, lanes = self.b, self.vector.lanes
+
+        def move(there: Expr, here: Expr, count: int) -> None:
+            value = load_vector(self.source, add(source, here), self.vector, count)
+            b.store_vector(self.rows, add(target, there), value, count)
+
+        if self.blocks > 1:
+            with b.loop("column", width, unroll=_unroll(width)) as column:
+                move(mul(column, const(self.cell)), mul(column, const(self.channels)), lanes)
             return
-        with b.loop("column", width, unroll=_unroll(width)) as column:
-            value = load_vector(
-                self.source, add(source, mul(column, const(self.channels))), Scalar.I8X16
-            )
-            b.store_vector(self.rows, add(target, mul(column, const(self.cell))), value)
+        whole, rest = divmod(width * self.cell, lanes)  # neighbours stay neighbours
+        with b.loop("chunk", whole, unroll=_unroll(whole)) as chunk:
+            at = mul(chunk, const(lanes))
+            move(at, at, lanes)
+        if rest:
+            move(const(whole * lanes), const(whole * lanes), rest)
 
 
 def _spare(context: Context) -> int:

@@ -33,13 +33,15 @@ Array = npt.NDArray[Any]
 
 COUNT = 24
 """Vectors of each type that every instruction is tried on."""
-INPUTS = (DType.INT8, DType.UINT8, DType.INT16, DType.UINT16, DType.INT32, DType.INT32)
-OUTPUTS = (DType.INT8, DType.INT16, DType.INT32)
+INPUTS = (
+    DType.INT8, DType.UINT8, DType.INT16, DType.UINT16, DType.INT32, DType.INT32, DType.FLOAT32
+)
+OUTPUTS = (DType.INT8, DType.INT16, DType.INT32, DType.FLOAT32)
 SHIFTS = 5  # the input whose numbers are counts of places
 
 
 class Everything:
-    """A kernel that does everything there is to do with vectors of integers, once a vector."""
+    """A kernel that does everything there is to do with vectors, once a vector."""
 
     def __init__(self) -> None:
         self.b = KernelBuilder("everything")
@@ -71,8 +73,6 @@ class Everything:
 
     def instructions(self) -> None:
         for intrinsic in MVE:
-            if any(t.is_float for t in (*intrinsic.params, intrinsic.result)):
-                continue
             result = intrinsic.result
             lanes = result.lanes if result.is_vector else 1
             lane = result.lane if result.is_vector else result
@@ -96,8 +96,6 @@ class Everything:
     def accesses(self) -> None:
         """Loads and stores of all widths, whole and in part, from any element on."""
         for type_, elements in LANE_SOURCES.items():
-            if type_.is_float:
-                continue
             for element in elements:
                 for count in (1, type_.lanes - 1, type_.lanes):
                     with self.b.loop("v", COUNT) as v:
@@ -125,13 +123,16 @@ def numbers() -> list[Array]:
     """What the kernel reads: half of it the largest and smallest numbers."""
     rng = np.random.default_rng(9)
     found: list[Array] = []
-    for dtype in INPUTS:
+    for dtype in INPUTS[:-1]:
         low, high = dtype.limits
         values = rng.integers(low, high + 1, COUNT * 16)
         edges = [low, low + 1, 0, 1, high - 1, high, high // 2, low // 2]
         extremes = rng.choice(edges, len(values))
         mixed = np.where(rng.random(len(values)) < 0.5, extremes, values)
         found.append(mixed.astype(dtype.numpy))
+    # No subnormal numbers: the processor's vectors take them for 0.
+    real = rng.standard_normal(COUNT * 16) * 10 ** rng.uniform(-4, 4, COUNT * 16)
+    found.append(real.astype(np.float32))
     found[SHIFTS] = rng.integers(-31, 32, COUNT * 16).astype(np.int32)
     return found
 

@@ -1,0 +1,317 @@
+"""float32 convolutions and fully connected layers on MVE with floats: four units, or channels, at
+once, each product added with one rounding. Weights of int8 stay that: their scale comes last."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from crtexport.ir.ops import Activation, Conv2D, DepthwiseConv2D, FullyConnected
+from crtexport.ir.types import DType
+from crtexport.kernels.build import KernelBuilder, add, call, const, f32, load, load_vector, mul
+from crtexport.kernels.ir import Buffer, Expr, Scalar, Var
+from crtexport.kernels.registry import Context, Lowered, Lowering
+from crtexport.kernels.requantize import float_range
+from crtexport.kernels.sums import weight_scales
+from crtexport.schedules.mve_dense import Segment, cover
+from crtexport.schedules.mve_rows import Ring, Window
+from crtexport.schedules.mve_scale import LANES
+
+SUMS = 6
+"""Vectors of sums; two of the eight registers are left for what is multiplied."""
+MOST_RUNS = 16
+"""Stretches of a window, and taps of a depthwise one, that are written out."""
+PIXELS = 4
+"""Pixels of a depthwise convolution that share the weights that are loaded."""
+
+Floats = npt.NDArray[np.float32]
+
+
+def lower(context: Context) -> Lowered | None:
+    """A node of float32 tensors, weights perhaps int8, that keeps its operator's rules; None where
+    this is no way."""
+    op = context.node.op
+    if not isinstance(op, Conv2D | DepthwiseConv2D | FullyConnected):
+        return None
+    tensors = [t for t in (*context.node.inputs, *context.node.outputs) if t is not None]
+    types = [context.graph.type(t) for t in tensors]
+    kinds = {t.dtype for t in (types[0], *types[2:])}
+    if kinds != {DType.FLOAT32} or types[1].dtype not in (DType.FLOAT32, DType.INT8):
+        return None
+    if not all(t.elements for t in types):
+        return None
+    if any(context.graph.constant(t) is None for t in tensors[1:-1]):
+        return None
+    match op:
+        case FullyConnected():
+            return _fully_connected(context, op)
+        case DepthwiseConv2D():
+            return _depthwise(context, op)
+        case Conv2D():
+            return _convolution(context, op)
+
+
+@dataclass(frozen=True)
+class _Numbers:
+    """The constants of a layer of ``channels``: float32 or int8 weights, what sums of products are
+    multiplied by (None: by nothing), what is added."""
+
+    channels: int
+    weights: npt.NDArray[np.generic]
+    scales: Floats | None
+    bias: Floats
+
+    @staticmethod
+    def of(context: Context, axis: int) -> _Numbers:
+        channels = context.input(1).shape[axis]
+        scales = None
+        if context.input(1).dtype is DType.INT8:
+            quant = weight_scales(context, channels)
+            scales = np.resize(np.array(quant.scale, np.float32), channels)
+        bias = np.zeros(channels, np.float32)
+        if context.has(2):
+            bias = context.values(2).astype(np.float32).reshape(-1)
+        return _Numbers(channels, context.values(1), scales, bias)
+
+
+class _Table:
+    """Vectors of weights in the order in which they are read, and what is done to sums of them."""
+
+    def __init__(
+        self, lowering: Lowering, numbers: _Numbers, packed: npt.NDArray[np.generic],
+        lanes: npt.NDArray[np.int64], activation: Activation,
+    ) -> None:
+        """``lanes``: the channel of each lane of all vectors of sums; -1 is none."""
+        self.b, self.activation = lowering.b, activation
+        self.whole = numbers.scales is not None
+        kind = (Scalar.I8, np.int8) if self.whole else (Scalar.F32, np.float32)
+        self._packed = lowering.derived(
+            "packed", kind[0], np.ascontiguousarray(packed.astype(kind[1]))
+        )
+
+        def spread(values: Floats) -> Floats:
+            return np.where(lanes < 0, 0, values[np.maximum(lanes, 0)]).astype(np.float32)
+
+        self._bias = lowering.derived("bias", Scalar.F32, spread(numbers.bias))
+        self._scales = (
+            lowering.derived("scales", Scalar.F32, spread(numbers.scales))
+            if numbers.scales is not None else None
+        )
+
+    def weights(self, at: Expr) -> Expr:
+        """Four weights as floats."""
+        if not self.whole:
+            return self.b.let("weight", load_vector(self._packed, at, Scalar.F32X4))
+        stored = load_vector(self._packed, at, Scalar.I32X4)
+        return self.b.let("weight", call("mve_from_s32", stored, type_=Scalar.F32X4))
+
+    def start(self, at: Expr) -> Expr:
+        """What sums of four channels begin with."""
+        if self.whole:
+            return self.b.let("start", _vector("dup", f32(0.0)))
+        return self.b.let("start", load_vector(self._bias, at, Scalar.F32X4))
+
+    def result(self, acc: Expr, at: Expr) -> Expr:
+        """The results for four sums."""
+        if self._scales is not None:
+            bias = load_vector(self._bias, at, Scalar.F32X4)
+            acc = _vector("fma", bias, acc, load_vector(self._scales, at, Scalar.F32X4))
+        return _finished(self.b, acc, self.activation)
+
+
+def _vector(name: str, *args: Expr) -> Expr:
+    return call(f"mve_{name}_f32", *args, type_=Scalar.F32X4)
+
+
+def _finished(b: KernelBuilder, value: Expr, activation: Activation) -> Expr:
+    low, high = float_range(activation)
+    if low != float("-inf"):
+        value = _vector("max", value, _vector("dup", f32(low)))
+    if high != float("inf"):
+        value = _vector("min", value, _vector("dup", f32(high)))
+    return b.let("result", value)
+
+
+def _unroll(extent: int) -> int | None:
+    return next((n for n in (4, 3, 2) if extent % n == 0), None)
+
+
+class _Product:
+    """Some rows times all units: a vector of units times a value of each row."""
+
+    def __init__(
+        self, lowering: Lowering, numbers: _Numbers, most_rows: int, activation: Activation
+    ) -> None:
+        self.b, self.units = lowering.b, numbers.channels
+        weights = numbers.weights.reshape(self.units, -1)
+        self.depth = weights.shape[1]
+        vectors = -(-self.units // LANES)
+        shapes = [
+            (rows, wide) for rows in range(1, min(SUMS, most_rows) + 1)
+            for wide in range(1, SUMS // rows + 1) if vectors % wide == 0
+        ]
+        # The fewest instructions for a product: what is loaded serves several sums.
+        self.high, self.wide = min(shapes, key=lambda s: 1 / s[0] + 1 / s[1])
+        full = np.zeros((vectors * LANES, self.depth), weights.dtype)
+        full[: self.units] = weights
+        self.blocks = vectors // self.wide
+        cells = full.reshape(self.blocks, self.wide, LANES, self.depth).transpose(0, 3, 1, 2)
+        lanes = np.arange(vectors * LANES)
+        lanes[self.units :] = -1
+        self._table = _Table(lowering, numbers, cells, lanes, activation)
+
+    def emit(self, segments: Sequence[Segment], output: Buffer, targets: Sequence[Expr]) -> None:
+        """``targets``: the index of the first unit's result of each row."""
+        rest = self.units % (self.wide * LANES)
+        whole = self.blocks - 1 if rest else self.blocks
+        with self.b.loop("units", whole) as block:
+            self._block(segments, output, targets, block, self.wide * LANES)
+        if rest:
+            self._block(segments, output, targets, const(whole), rest)
+
+    def _block(
+        self, segments: Sequence[Segment], output: Buffer, targets: Sequence[Expr], block: Expr,
+        count: int,
+    ) -> None:
+        b, step = self.b, self.wide * LANES
+        unit = b.let("unit", mul(block, const(step)))
+        places = [add(unit, const(i * LANES)) for i in range(self.wide)]
+        starts = [self._table.start(place) for place in places]
+        accs = [[b.local("acc", start) for start in starts] for _ in targets]
+        base = b.let("w", mul(block, const(self.depth * step)))
+        done = 0
+        for segment in segments:
+            with b.loop("d", segment.depth, unroll=_unroll(segment.depth)) as d:
+                at = add(base, mul(add(d, const(done)), const(step)))
+                self._step(accs, segment, at, d)
+            done += segment.depth
+        for line, target in zip(accs, targets, strict=True):
+            for i, acc in enumerate(line):
+                stored = min(LANES, count - i * LANES)
+                if stored > 0:
+                    result = self._table.result(acc, places[i])
+                    b.store_vector(output, add(target, places[i]), result, stored)
+
+    def _step(self, accs: list[list[Var]], segment: Segment, at: Expr, d: Expr) -> None:
+        """One value of each row times all units of the block."""
+        b = self.b
+        weights = [self._table.weights(add(at, const(i * LANES))) for i in range(self.wide)]
+        for line, start in zip(accs, segment.starts, strict=True):
+            x = b.let("x", load(segment.buffer, add(start, d)))
+            for acc, w in zip(line, weights, strict=True):
+                b.assign(acc, call("mve_fma_n_f32", acc, w, x, type_=Scalar.F32X4))
+
+
+def _fully_connected(context: Context, op: FullyConnected) -> Lowered:
+    depth = context.input(1).shape[1]
+    rows = context.input(0).elements // depth
+    return _rows(context, "fully_connected", op.activation, rows, depth)
+
+
+def _rows(
+    context: Context, name: str, activation: Activation, rows: int, depth: int
+) -> Lowered:
+    """All of the input as rows that lie one behind the other."""
+    lowering = Lowering(name, context)
+    b, x = lowering.b, lowering.input(0, "input")
+    product = _Product(lowering, _Numbers.of(context, 0), rows, activation)
+    output = lowering.output()
+
+    def block(first: Expr) -> None:
+        lines = [add(first, const(i)) for i in range(product.high)]
+        starts = tuple(b.let("row_start", mul(line, const(depth))) for line in lines)
+        targets = [b.let("y", mul(line, const(product.units))) for line in lines]
+        product.emit([Segment(x, starts, depth)], output, targets)
+
+    cover(b, rows, product.high, block)
+    return lowering.finish()
+
+
+def _convolution(context: Context, op: Conv2D) -> Lowered | None:
+    x, w, y = context.input(0).shape, context.input(1).shape, context.output().shape
+    if w[3] != x[3]:
+        return None
+    if w[1:3] == (1, 1) and op.stride == (1, 1) and not op.padding.any:
+        pixels = y[0] * y[1] * y[2]
+        return _rows(context, "pointwise_conv2d", op.activation, pixels, x[3])
+    close = op.dilation[1] == 1
+    runs = [
+        (ky, kx, w[2] if close else 1)
+        for ky in range(w[1]) for kx in (range(1) if close else range(w[2]))
+    ]
+    if len(runs) > MOST_RUNS:
+        return None
+    lowering = Lowering("conv2d", context)
+    b, window = lowering.b, Window.of(context, op)
+    ring = Ring(lowering, lowering.input(0, "input"), window, x[3])
+    product = _Product(lowering, _Numbers.of(context, 0), ring.width, op.activation)
+    output = lowering.output()
+    with ring.walk() as part:
+        line = add(mul(add(mul(part.n, const(y[1])), part.oy), const(y[2])), part.first)
+        line = b.let("line", line)
+        rows = [b.let("row_start", ring.start(const(0), slot)) for slot in part.slots]
+
+        def block(first: Expr) -> None:
+            pixels = [add(first, const(i)) for i in range(product.high)]
+            columns = [mul(pixel, const(window.stride[1] * x[3])) for pixel in pixels]
+            segments = [
+                Segment(ring.rows, tuple(
+                    b.let("at", add(rows[ky], column, const(kx * window.dilation[1] * x[3])))
+                    for column in columns
+                ), taps * x[3])
+                for ky, kx, taps in runs
+            ]
+            targets = [b.let("y", mul(add(line, pixel), const(y[3]))) for pixel in pixels]
+            product.emit(segments, output, targets)
+
+        cover(b, ring.width, product.high, block)
+    return lowering.finish()
+
+
+def _depthwise(context: Context, op: DepthwiseConv2D) -> Lowered | None:
+    x, w, y = context.input(0).shape, context.input(1).shape, context.output().shape
+    if op.depth_multiplier != 1 or x[3] < LANES or w[1] * w[2] > MOST_RUNS:
+        return None
+    lowering = Lowering("depthwise_conv2d", context)
+    b, window = lowering.b, Window.of(context, op)
+    ring = Ring(lowering, lowering.input(0, "input"), window, LANES)
+    first = np.minimum(np.arange(ring.blocks) * LANES, x[3] - LANES)
+    lanes = first[:, None] + np.arange(LANES)
+    numbers = _Numbers.of(context, 3)
+    taps = numbers.weights.reshape(-1, x[3])
+    table = _Table(
+        lowering, numbers, taps[:, lanes].swapaxes(0, 1), lanes.reshape(-1), op.activation
+    )
+    output = lowering.output()
+    high = min(PIXELS, ring.width)
+    step = window.stride[1] * LANES
+    with ring.walk() as part:
+        line = add(mul(add(mul(part.n, const(y[1])), part.oy), const(y[2])), part.first)
+        line = b.let("line", line)
+        with b.loop("channels", ring.blocks) as block:
+            rows = [b.let("row", ring.start(block, slot)) for slot in part.slots]
+            base = b.let("w", mul(block, const(len(taps) * LANES)))
+            channel = b.let("channel", ring.channel(block))
+            lane = b.let("lane", mul(block, const(LANES)))
+
+            def pixels(ox: Expr) -> None:
+                start = table.start(lane)
+                accs = [b.local("acc", start) for _ in range(high)]
+                at = mul(ox, const(step))
+                for tap in range(len(taps)):
+                    ky, kx = divmod(tap, w[2])
+                    weight = table.weights(add(base, const(tap * LANES)))
+                    cell = add(rows[ky], at, const(kx * window.dilation[1] * LANES))
+                    for i, acc in enumerate(accs):
+                        index = add(cell, const(i * step))
+                        value = b.let("value", load_vector(ring.rows, index, Scalar.F32X4))
+                        b.assign(acc, _vector("fma", acc, value, weight))
+                for i, acc in enumerate(accs):
+                    index = add(mul(add(line, ox, const(i)), const(y[3])), channel)
+                    b.store_vector(output, index, table.result(acc, lane))
+
+            cover(b, ring.width, high, pixels)
+    return lowering.finish()
