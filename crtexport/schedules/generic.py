@@ -14,6 +14,11 @@ from crtexport.target import Target
 _VECTOR_FEATURES = ("+mve", "+mve.fp", "+v", "+sse2", "+avx2")
 
 
+STATEMENTS = 48
+"""Of a body that is copied as often as asked; of longer ones there are fewer copies, since counting
+costs little beside them."""
+
+
 def vectorizes(target: Target) -> bool:
     """Whether compilers turn plain loops into vector code there, which unrolling would spoil."""
     return target.triple.startswith(("x86_64", "aarch64")) or any(
@@ -22,7 +27,7 @@ def vectorizes(target: Target) -> bool:
 
 
 def unroll_inner_loops(kernel: Kernel, factor: int) -> Kernel:
-    """Asks for ``factor`` copies of each innermost loop that runs at least twice as often."""
+    """Asks for up to ``factor`` copies of each innermost loop that runs at least twice as often."""
     return replace(kernel, body=_body(kernel.body, factor))
 
 
@@ -38,8 +43,9 @@ def _stmt(stmt: Stmt, factor: int) -> Stmt:
     if _has_loop(stmt.body):
         return replace(stmt, body=_body(stmt.body, factor))
     extent = stmt.extent
-    worth = isinstance(extent, Const) and extent.value >= 2 * factor
-    return replace(stmt, unroll=factor) if worth and stmt.unroll is None else stmt
+    copies = min(factor, factor * STATEMENTS // max(len(stmt.body), 1))
+    worth = copies > 1 and isinstance(extent, Const) and extent.value >= 2 * copies
+    return replace(stmt, unroll=copies) if worth and stmt.unroll is None else stmt
 
 
 def _has_loop(body: Body) -> bool:
