@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Literal
 
 from crtexport.firmware import run as firmware_run
 from crtexport.firmware.package import board_from_package, parts_from_package
 from crtexport.firmware.run import DEFAULT_TIMEOUT, BuildResult, RunResult
+from crtexport.firmware.zephyr import runner as zephyr_runner
 from crtexport.mlf.arrays import Array, Samples, bind_inputs, pattern_inputs
 from crtexport.mlf.reader import Package, open_package
 from crtexport.simulation.package import simulate_package
@@ -32,11 +34,24 @@ def simulate(
     return simulate_package(opened, _samples(opened, inputs).rows)
 
 
+Runner = Literal["bare-metal", "zephyr"]
+RUNNERS: tuple[Runner, ...] = ("bare-metal", "zephyr")
+
+
 def build(
-    package: Path | str, out_dir: Path | str, inputs: Mapping[str, Array] | None = None
+    package: Path | str, out_dir: Path | str, inputs: Mapping[str, Array] | None = None, *,
+    runner: Runner = "bare-metal",
 ) -> BuildResult:
-    """Writes a firmware project for the package's board into ``out_dir`` and builds it."""
+    """Writes firmware for the package's board into ``out_dir`` and builds it.
+
+    ``runner`` "zephyr": an application for the tree of Zephyr that ``ZEPHYR_BASE`` names.
+    """
     opened = open_package(Path(package))
+    if runner == "zephyr":
+        return zephyr_runner.build_application(
+            parts_from_package(opened), board_from_package(opened), opened.path, Path(out_dir),
+            _samples(opened, inputs).rows if inputs is not None else (),
+        )
     return firmware_run.build(
         parts_from_package(opened), board_from_package(opened), Path(out_dir),
         _samples(opened, inputs).rows,
@@ -45,12 +60,19 @@ def build(
 
 def run(
     package: Path | str, inputs: Mapping[str, Array] | None = None, *,
-    timeout: float = DEFAULT_TIMEOUT,
+    timeout: float = DEFAULT_TIMEOUT, runner: Runner = "bare-metal",
+    out_dir: Path | None = None,
 ) -> RunResult:
     """Builds the firmware of the package's board, runs it and measures it; inputs as for
-    :func:`simulate`. Raises RunFailedError when the firmware fails."""
+    :func:`simulate`. ``out_dir`` keeps what was built. Raises RunFailedError when the firmware
+    fails."""
     opened = open_package(Path(package))
+    if runner == "zephyr":
+        return zephyr_runner.run_application(
+            parts_from_package(opened), board_from_package(opened), opened.path,
+            _samples(opened, inputs).rows, timeout=timeout, out_dir=out_dir,
+        )
     return firmware_run.run(
         parts_from_package(opened), board_from_package(opened), _samples(opened, inputs).rows,
-        timeout=timeout,
+        timeout=timeout, out_dir=out_dir,
     )

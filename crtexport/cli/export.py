@@ -8,7 +8,7 @@ from typing import Literal
 
 import click
 
-from crtexport import pipeline
+from crtexport import actions, pipeline
 from crtexport.backends.modules import SPLITS, Split
 from crtexport.cli.channels import show_channels
 from crtexport.cli.depfile import write_depfile
@@ -22,6 +22,7 @@ from crtexport.cli.options import (
 )
 from crtexport.cli.output import Output
 from crtexport.cli.run import run_and_show
+from crtexport.firmware.zephyr.runner import find_tree
 from crtexport.mlf.reader import open_package
 from crtexport.mlf.unpack import unpack_for_build
 
@@ -89,6 +90,10 @@ from crtexport.mlf.unpack import unpack_for_build
     "--depfile", type=FILE, metavar="FILE.d",
     help="Also list what the package was made from, for make or ninja.",
 )
+@click.option(
+    "--zephyr", "application", type=FILE, metavar="DIR",
+    help="Then write a Zephyr application around it into DIR and build that; see ZEPHYR_BASE.",
+)
 @click.option("--run", "run_it", is_flag=True, help="Then build and run the board's firmware.")
 @click.option(
     "--input", "given", type=FILE, metavar="FILE.npz",
@@ -104,11 +109,14 @@ def command(
     module_name: str | None, no_system_lib: bool, split: Split | None,
     llvm_options: tuple[str, ...],
     llvm_timeout: float | None, keep_failed: Path | None, jobs: int | None,
-    folder: Path | None, depfile: Path | None, run_it: bool, given: Path | None,
+    folder: Path | None, depfile: Path | None, application: Path | None, run_it: bool,
+    given: Path | None,
 ) -> None:
     """Export MODEL (model.json or .tflite) as a package for a board."""
     if given is not None and not run_it:
         raise click.UsageError("--input goes with --run")
+    if application is not None:
+        find_tree()  # before anything is written
     with out.steps() as step:
         step(f"read {model}")
         graph = pipeline.load(model, rounding=rounding)
@@ -126,8 +134,23 @@ def command(
     _show(out, exported)
     data = _data(exported)
     if run_it:
-        data["run"] = run_and_show(out, exported.path, given=given)
+        data["run"] = run_and_show(
+            out, exported.path, given=given, out_dir=application,
+            runner="zephyr" if application is not None else "bare-metal",
+        )
+    elif application is not None:
+        data["application"] = _build_application(out, exported.path, application)
     out.result(data)
+
+
+def _build_application(out: Output, package: Path, folder: Path) -> dict[str, object]:
+    with out.steps() as step:
+        step("build the application")
+        built = actions.build(package, folder, runner="zephyr")
+    out.line(f"{built.elf}: {built.sections.flash_size} bytes of flash, "
+             f"{built.sections.ram_size} of RAM")
+    return {"folder": str(folder), "image": str(built.elf),
+            "flash": built.sections.flash_size, "ram": built.sections.ram_size}
 
 
 def _data(exported: pipeline.Exported) -> dict[str, object]:

@@ -23,23 +23,29 @@ from crtexport.mlf.reader import open_package
     "--timeout", type=click.FloatRange(min=0, min_open=True), default=DEFAULT_TIMEOUT,
     show_default=True, metavar="SECONDS", help="How long one boot may take.",
 )
+@click.option(
+    "--runner", type=click.Choice(actions.RUNNERS), default="bare-metal", show_default=True,
+    help="What runs it: nothing but the board's start-up code, or Zephyr, which ZEPHYR_BASE names.",
+)
 @with_output
 def command(
-    out: Output, package: Path, given: Path | None, save: Path | None, timeout: float
+    out: Output, package: Path, given: Path | None, save: Path | None, timeout: float,
+    runner: actions.Runner,
 ) -> None:
     """Build the firmware of PACKAGE's board, run it, print outputs and measurements."""
-    out.result(run_and_show(out, package, given=given, save=save, timeout=timeout))
+    out.result(run_and_show(out, package, given=given, save=save, timeout=timeout, runner=runner))
 
 
 def run_and_show(
     out: Output, package: Path, *, given: Path | None, save: Path | None = None,
-    timeout: float = DEFAULT_TIMEOUT,
+    timeout: float = DEFAULT_TIMEOUT, runner: actions.Runner = "bare-metal",
+    out_dir: Path | None = None,
 ) -> dict[str, Any]:
     """Run ``package`` and print the result; returns it for JSON."""
     arrays = read_arrays(given)
     with out.steps() as step:
         step("build and run the firmware")
-        result = actions.run(package, arrays, timeout=timeout)
+        result = actions.run(package, arrays, timeout=timeout, runner=runner, out_dir=out_dir)
     tensors = open_package(package, verify=False).outputs
     samples = [
         {key_of(tensor): array for tensor, array in zip(tensors, row, strict=True)}

@@ -68,9 +68,10 @@ def write_inputs(folder: Path, samples: Sequence[bytes]) -> None:
         ) from error
 
 
-def _write_firmware(parts: FirmwareParts, board: Board, folder: Path) -> None:
+def main_context(parts: FirmwareParts) -> dict[str, object]:
+    """What ``main.c.j2`` wants to know of the model."""
     offsets, size = sample_layout(parts.inputs)
-    context = {
+    return {
         "module": parts.module,
         "inputs": [
             {"field": part.field, "offset": offset, "nbytes": part.nbytes}
@@ -83,6 +84,11 @@ def _write_firmware(parts: FirmwareParts, board: Board, folder: Path) -> None:
         "arguments": _arguments(parts),
         "io_in_workspace": parts.io_in_workspace,
         "workspace_align": parts.workspace_align,
+    }
+
+
+def _write_firmware(parts: FirmwareParts, board: Board, folder: Path) -> None:
+    context = main_context(parts) | {
         "board": board.name,
         "memories": list(board.memory.items()),
         "place": board.placement,

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
 import re
 import selectors
+import signal
 import subprocess
 import time
 from collections.abc import Iterable, Sequence
@@ -65,7 +67,7 @@ def run_program(command: Sequence[str], *, cwd: Path, timeout: float) -> tuple[s
     try:
         process = subprocess.Popen(
             list(command), cwd=cwd, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
+            stderr=subprocess.STDOUT, start_new_session=True,
         )
     except OSError as error:
         raise RunFailedError(f"{command[0]} does not start: {error.strerror}") from error
@@ -73,16 +75,22 @@ def run_program(command: Sequence[str], *, cwd: Path, timeout: float) -> tuple[s
         try:
             text = _collect(process, time.monotonic() + timeout)
         except BaseException:
-            process.kill()
+            _kill(process)
             raise
         if text.late:
-            process.kill()
+            _kill(process)
             raise RunFailedError(
                 f"the program {text.late}; its console:\n{log_tail(text.decoded)}",
                 hint="give it more time with a longer timeout" if "ended" in text.late else None,
             )
         status = process.wait()
     return text.decoded, status
+
+
+def _kill(process: subprocess.Popen[bytes]) -> None:
+    """End the program and what it started: an emulator that a build tool runs, for instance."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
 
 
 @dataclass(frozen=True)

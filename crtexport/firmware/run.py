@@ -162,7 +162,7 @@ def _run_in(job: _Job, inputs: Sequence[Sample]) -> RunResult:
     counted = _instructions(board, answers)
     stack = answers.frame.stack
     return RunResult(
-        outputs=tuple(_decode(parts.outputs, row) for row in answers.outputs),
+        outputs=tuple(decode_outputs(parts.outputs, row) for row in answers.outputs),
         instructions_first=counted[0] if counted else None,
         instructions_second=counted[1] if counted else None,
         exact=counted is not None and (counts_itself or answers.marks is not None),
@@ -189,7 +189,7 @@ def _ask(
         if plugin is not None and ran.marks is None:
             return None
         frame = parse_frame(ran.console, tuple(p.nbytes for p in parts.outputs), built.sections)
-        _check(parts, frame, start, len(chosen))
+        check_frame(parts, frame, start, len(chosen))
         outputs += frame.outputs[: len(chosen)]
         measured = measured or (frame, ran.marks)
     if measured is None:
@@ -230,7 +230,8 @@ def _boot(job: _Job, built: BuildResult, plugin: Path | None) -> QemuRun:
     raise CrtExportError("this board has no runner", location=board.name)
 
 
-def _check(parts: FirmwareParts, frame: Frame, start: int, count: int) -> None:
+def check_frame(parts: FirmwareParts, frame: Frame, start: int, count: int) -> None:
+    """Raise RunFailedError unless ``frame`` answers ``count`` samples, from ``start`` on, alike."""
     if len(frame.statuses) != count + 1:
         raise RunFailedError(
             f"the firmware answered {len(frame.statuses) - 1} samples instead of {count}"
@@ -331,7 +332,8 @@ def _ordered(parts: FirmwareParts, sample: Sample, index: int) -> list[Array]:
     return list(sample)
 
 
-def _decode(parts: Sequence[TensorPart], row: tuple[bytes, ...]) -> tuple[Array, ...]:
+def decode_outputs(parts: Sequence[TensorPart], row: tuple[bytes, ...]) -> tuple[Array, ...]:
+    """The arrays whose bytes are ``row``."""
     return tuple(
         np.frombuffer(data, dtype=part.dtype.numpy).reshape(part.shape).copy()
         for part, data in zip(parts, row, strict=True)

@@ -78,16 +78,17 @@ def test_what_was_not_counted_is_not_invented(
     assert "estimated by a timer" in capsys.readouterr().out
 
 
-def test_the_deadline_is_handed_on(package: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    seen: list[float] = []
+def test_deadline_and_runner_are_handed_on(package: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[object] = []
 
-    def run(*_: object, timeout: float) -> RunResult:
-        seen.append(timeout)
+    def run(*_: object, timeout: float, runner: str, **__: object) -> RunResult:
+        seen.append((timeout, runner))
         return answer(1)
 
     monkeypatch.setattr(actions, "run", run)
     assert main(["run", str(package), "-q", "--timeout", "2.5"]) == 0
-    assert seen == [2.5]
+    assert main(["run", str(package), "-q", "--timeout", "3", "--runner", "zephyr"]) == 0
+    assert seen == [(2.5, "bare-metal"), (3, "zephyr")]
 
 
 def test_a_failed_run_is_exit_code_1(

@@ -11,7 +11,7 @@ void leave(int status)
 	posix_exit(status);
 }
 
-#elif defined(CONFIG_DIGITS_LEAVE_QEMU) && defined(CONFIG_X86)
+#elif defined(CONFIG_LEAVE_QEMU) && defined(CONFIG_X86)
 
 #include <zephyr/arch/cpu.h>
 
@@ -25,7 +25,7 @@ void leave(int status)
 	sys_out32((uint32_t)status, 0xf4);
 }
 
-#elif defined(CONFIG_DIGITS_LEAVE_QEMU) && defined(CONFIG_SEMIHOST)
+#elif defined(CONFIG_LEAVE_QEMU) && defined(CONFIG_SEMIHOST)
 
 #include <zephyr/arch/common/semihost.h>
 

@@ -1,0 +1,69 @@
+"""Writes a Zephyr application around a package: it runs the model and prints a framed answer."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+from crtexport import resources
+from crtexport.errors import CrtExportError
+from crtexport.firmware.board_schema import Board
+from crtexport.firmware.parts import FirmwareParts
+from crtexport.firmware.project import main_context, sample_layout, write_inputs
+
+SOURCES = "src"
+_COPIED = (
+    "baremetal/common/crt_frame.c", "baremetal/common/crt_frame.h",
+    "baremetal/common/crt_platform.h", "zephyr/platform.c", "zephyr/inputs.S",
+)
+
+
+def write_application(parts: FirmwareParts, board: Board, package: Path, folder: Path) -> None:
+    """Write the application for ``package`` into ``folder``; its inputs are zeros for now.
+
+    Only files that change are written, so that a build in ``folder`` stays of use. Raises
+    CrtExportError if a file can't be written, or if a path has characters that CMake can't quote.
+    """
+    module_dir = str(resources.zephyr_dir())
+    if set(module_dir) & set('"\\$;'):
+        raise CrtExportError("CMake can't name this folder", location=module_dir,
+                             hint="install crtexport into a folder of plain characters")
+    templates, environment = resources.templates_dir(), resources.environment()
+    context = {
+        **main_context(parts), "module_dir": module_dir, "settings": _settings(board),
+        "stack_size": max(board.stack_size, 4096),
+    }
+    texts = {
+        f"{SOURCES}/main.c": environment.get_template("baremetal/common/main.c.j2").render(context),
+        "Kconfig": (templates / "zephyr" / "Kconfig").read_text(encoding="utf-8"),
+    }
+    for name in ("CMakeLists.txt", "prj.conf"):
+        texts[name] = environment.get_template(f"zephyr/{name}.j2").render(context)
+    for name in _COPIED:
+        texts[f"{SOURCES}/{Path(name).name}"] = (templates / name).read_text(encoding="utf-8")
+    try:
+        (folder / SOURCES).mkdir(parents=True, exist_ok=True)
+        for name, text in texts.items():
+            path = folder / name
+            if not path.is_file() or path.read_text(encoding="utf-8") != text:
+                path.write_text(text, encoding="utf-8")
+        target = folder / "model.tar"
+        if not target.is_file() or target.read_bytes() != package.read_bytes():
+            shutil.copyfile(package, target)
+    except OSError as error:
+        raise CrtExportError(
+            f"the application can't be written: {error.strerror}", location=str(folder)
+        ) from error
+    write_inputs(folder / SOURCES, [bytes(sample_layout(parts.inputs)[1])])
+
+
+def _settings(board: Board) -> list[str]:
+    """What the board's code needs of the processor's configuration, and of QEMU."""
+    found = []
+    # Zephyr leaves the FPU off unless asked; vectors of Armv8.1-M come with it.
+    if board.cpu.float_abi == "hard" or board.architecture == "i386":
+        found.append("CONFIG_FPU=y")
+    if board.runner.kind == "qemu":
+        # One instruction takes one nanosecond, so that cycles can be told as instructions.
+        found.append("CONFIG_QEMU_ICOUNT_SHIFT=0")
+    return found

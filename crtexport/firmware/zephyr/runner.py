@@ -1,0 +1,216 @@
+"""Builds a package's application with a tree of Zephyr, runs it, and reads its answer."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import sys
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from crtexport.errors import CrtExportError, RunFailedError, ToolMissingError
+from crtexport.firmware.board import board_from_keys
+from crtexport.firmware.board_schema import Board, NoRunner
+from crtexport.firmware.frame import Frame, parse_frame
+from crtexport.firmware.parts import FirmwareParts
+from crtexport.firmware.project import write_inputs
+from crtexport.firmware.qemu import run_program
+from crtexport.firmware.run import (
+    DEFAULT_TIMEOUT,
+    BuildResult,
+    RunResult,
+    Sample,
+    check_frame,
+    decode_outputs,
+    pack_samples,
+)
+from crtexport.firmware.sections import read_program
+from crtexport.firmware.toolchain import find_tool, run_tool
+from crtexport.firmware.zephyr.application import SOURCES, write_application
+from crtexport.firmware.zephyr.build import read_build
+from crtexport.firmware.zephyr.derive import derive_board
+from crtexport.firmware.zephyr.report import NATIVE_IMAGE, find_image
+
+BASE = "ZEPHYR_BASE"
+"""Environment variable: the folder of Zephyr's tree."""
+
+_NEW_NAMES = (3, 7)
+_CLOCK = re.compile(r"^CRT:CLOCK ([0-9a-f]+)\r?$", re.MULTILINE)
+_NANOSECONDS = 1_000_000_000
+
+
+@dataclass(frozen=True)
+class Tree:
+    """A tree of Zephyr: ``version`` is (major, minor)."""
+
+    path: Path
+    version: tuple[int, int]
+
+
+def find_tree() -> Tree:
+    """The tree that ZEPHYR_BASE names. Raises ToolMissingError that says how to name one."""
+    named = os.environ.get(BASE, "")
+    hint = (
+        "export ZEPHYR_BASE=<workspace>/zephyr, or source zephyr-env.sh there; "
+        "https://docs.zephyrproject.org/latest/develop/getting_started tells how to get one"
+    )
+    if not named:
+        raise ToolMissingError(f"{BASE} is not set: which tree of Zephyr is to be used?", hint=hint)
+    path = Path(named)
+    try:
+        text = (path / "VERSION").read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ToolMissingError(f"{BASE} names no tree of Zephyr: it has no file VERSION",
+                               location=named, hint=hint) from error
+    numbers = dict(re.findall(r"^(VERSION_MAJOR|VERSION_MINOR)\s*=\s*(\d+)", text, re.MULTILINE))
+    if len(numbers) != 2:
+        raise ToolMissingError("the file VERSION does not tell the version of Zephyr",
+                               location=str(path / "VERSION"), hint=hint)
+    return Tree(path, (int(numbers["VERSION_MAJOR"]), int(numbers["VERSION_MINOR"])))
+
+
+def zephyr_board(board: Board, tree: Tree) -> str:
+    """Zephyr's name of ``board`` in that version. Raises CrtExportError if the board tells none."""
+    if board.zephyr is None:
+        raise CrtExportError(
+            "the board does not say which of Zephyr's boards it is",
+            location=(board.name, "zephyr"), hint="add zephyr: {board: …} to its file",
+        )
+    if tree.version >= _NEW_NAMES:
+        return board.zephyr.board
+    return board.zephyr.legacy or board.zephyr.board.replace("/", "_")
+
+
+def build_application(
+    parts: FirmwareParts, board: Board, package: Path, folder: Path,
+    inputs: Sequence[Sample] = (),
+) -> BuildResult:
+    """Write the application into ``folder`` and build it in ``folder/build``.
+
+    Raises ToolMissingError without a tree of Zephyr or its tools, RunFailedError with the build's
+    last words when it fails.
+    """
+    tree = find_tree()
+    name = zephyr_board(board, tree)
+    find_tool("cmake", "cmake")
+    find_tool("ninja", "ninja-build")
+    write_application(parts, board, package, folder)
+    samples = pack_samples(parts, inputs)
+    if samples:
+        write_inputs(folder / SOURCES, samples)
+    _make(folder, name, tree)
+    image = find_image(folder / "build")
+    return BuildResult(image, read_program(image))
+
+
+def run_application(
+    parts: FirmwareParts, board: Board, package: Path, inputs: Sequence[Sample], *,
+    timeout: float = DEFAULT_TIMEOUT, out_dir: Path | None = None,
+) -> RunResult:
+    """Build the application and run it: the model's outputs for every sample of ``inputs``.
+
+    As :func:`crtexport.firmware.run.run`, but under Zephyr. Instructions are estimated by its clock
+    and never exact; ``flash`` and ``ram`` are of the whole image, with the kernel.
+    """
+    if isinstance(board.runner, NoRunner):
+        raise CrtExportError(
+            f"nothing here can run this board's programs: {board.runner.reason}",
+            location=(board.name, "runner"), hint="--zephyr DIR makes the application all the same",
+        )
+    if not inputs:
+        raise CrtExportError("there are no inputs to run the model on", location=parts.module)
+    if out_dir is not None:
+        return _run_in(parts, board, package, inputs, timeout, out_dir)
+    with tempfile.TemporaryDirectory(prefix="crtexport-") as made:
+        return _run_in(parts, board, package, inputs, timeout, Path(made))
+
+
+def _run_in(
+    parts: FirmwareParts, board: Board, package: Path, inputs: Sequence[Sample], timeout: float,
+    folder: Path,
+) -> RunResult:
+    samples = pack_samples(parts, inputs)
+    first = build_application(parts, board, package, folder, inputs[:1])
+    batch = _samples_per_boot(folder / "build", first, len(samples[0]))
+    outputs: list[tuple[bytes, ...]] = []
+    measured: tuple[Frame, int] | None = None
+    for start in range(0, len(samples), batch):
+        chosen = samples[start : start + batch]
+        if start or len(chosen) > 1:
+            write_inputs(folder / SOURCES, chosen)
+            _make(folder, zephyr_board(board, find_tree()), find_tree())
+        console = _boot(folder / "build", timeout)
+        frame = parse_frame(console, tuple(p.nbytes for p in parts.outputs), first.sections)
+        check_frame(parts, frame, start, len(chosen))
+        outputs += frame.outputs[: len(chosen)]
+        clock = _CLOCK.search(console)
+        measured = measured or (frame, int(clock[1], 16) if clock else 0)
+    counted = _instructions(*measured) if measured else None
+    return RunResult(
+        outputs=tuple(decode_outputs(parts.outputs, row) for row in outputs),
+        instructions_first=counted[0] if counted else None,
+        instructions_second=counted[1] if counted else None,
+        exact=False, flash=first.sections.flash, ram=first.sections.ram, stack=None,
+        symbols=first.sections.symbols,
+    )
+
+
+def _make(folder: Path, board: str, tree: Tree) -> None:
+    """Build through west where there is a workspace, else as west would."""
+    west = [shutil.which("west")] if shutil.which("west") else [sys.executable, "-m", "west"]
+    words = [word for word in west if word]
+    absolute = folder.resolve()
+    if _in_workspace(words, tree):
+        run_tool(
+            [*words, "build", "-p", "auto", "-b", board, "-d", str(absolute / "build"),
+             str(absolute)],
+            cwd=tree.path, what=f"building the application for {board}",
+        )
+        return
+    if not (absolute / "build" / "build.ninja").is_file():
+        run_tool(
+            ["cmake", "-GNinja", f"-DBOARD={board}", "-S", str(absolute),
+             "-B", str(absolute / "build")],
+            cwd=absolute, what=f"configuring the application for {board}",
+        )
+    run_tool(["ninja", "-C", str(absolute / "build")], cwd=absolute,
+             what=f"building the application for {board}")
+
+
+def _in_workspace(west: list[str], tree: Tree) -> bool:
+    try:
+        run_tool([*west, "topdir"], cwd=tree.path, what="looking for a workspace")
+    except RunFailedError:
+        return False
+    return True
+
+
+def _boot(build: Path, timeout: float) -> str:
+    native = build / NATIVE_IMAGE
+    command = [str(native.resolve())] if native.is_file() else ["ninja", "run"]
+    console, _ = run_program(command, cwd=build, timeout=timeout)
+    return console
+
+
+def _samples_per_boot(build: Path, built: BuildResult, sample_size: int) -> int:
+    """How many samples fit beside the program, which was built with one."""
+    board = board_from_keys(derive_board(read_build(build)), str(build))
+    if board.hosted:
+        return 1 << 20
+    free = board.memory[board.placement.constants].size - built.sections.flash_size
+    # Where everything is in RAM, that is taken too; half of the rest is left for tables.
+    if board.placement.constants == board.placement.data:
+        free -= built.sections.ram_size
+    return 1 + max(free // 2, 0) // sample_size
+
+
+def _instructions(frame: Frame, clock: int) -> tuple[int, int] | None:
+    """Of the first two inferences, by a clock of ``clock`` cycles per second."""
+    nothing, first, second = frame.ticks
+    if not clock or not first:
+        return None
+    scale = _NANOSECONDS / clock
+    return round((first - nothing) * scale), round((second - nothing) * scale)

@@ -1,0 +1,77 @@
+"""Zephyr applications around packages: what is written, and what is said without Zephyr."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from crtexport.cli.main import main
+from crtexport.errors import CrtExportError, ToolMissingError
+from crtexport.firmware.board import load_board
+from crtexport.firmware.package import board_from_package, parts_from_package
+from crtexport.firmware.zephyr.application import write_application
+from crtexport.firmware.zephyr.runner import Tree, find_tree, zephyr_board
+from crtexport.mlf.reader import open_package
+from tests.cli.support import DIGITS, exported
+
+
+def test_without_zephyr_the_runner_says_how_to_name_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    package = exported(tmp_path)
+    monkeypatch.delenv("ZEPHYR_BASE", raising=False)
+    assert main(["run", str(package), "--runner", "zephyr"]) == 3
+    assert "ZEPHYR_BASE is not set" in capsys.readouterr().err
+    monkeypatch.chdir(tmp_path)
+    assert main([str(DIGITS), "--zephyr", "app"]) == 3
+    assert not (tmp_path / "app").exists()
+    assert not (tmp_path / "digits-host.tar").exists(), "nothing is written before that is known"
+
+
+def test_a_folder_that_is_no_tree_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ZEPHYR_BASE", str(tmp_path))
+    with pytest.raises(ToolMissingError, match="no tree of Zephyr"):
+        find_tree()
+    (tmp_path / "VERSION").write_text("VERSION_MAJOR = four\n")
+    with pytest.raises(ToolMissingError, match="does not tell the version"):
+        find_tree()
+    (tmp_path / "VERSION").write_text("VERSION_MAJOR = 4\nVERSION_MINOR = 1\nPATCHLEVEL = 0\n")
+    assert find_tree() == Tree(tmp_path, (4, 1))
+
+
+@pytest.mark.parametrize(("board", "version", "name"), [
+    ("mps2_an385", (3, 4), "mps2_an385"), ("mps2_an385", (3, 7), "mps2/an385"),
+    ("mps2_an386", (3, 4), "mps2_an386"), ("mps2_an386", (4, 1), "mps2/an386"),
+    ("host", (3, 6), "native_sim_64"), ("host", (4, 0), "native_sim/native/64"),
+])
+def test_boards_are_called_as_the_version_calls_them(
+    board: str, version: tuple[int, int], name: str
+) -> None:
+    assert zephyr_board(load_board(board), Tree(Path(), version)) == name
+
+
+def test_a_board_that_zephyr_does_not_have_is_refused() -> None:
+    own = load_board("mps2_an386").model_copy(update={"zephyr": None})
+    with pytest.raises(CrtExportError, match="which of Zephyr's boards"):
+        zephyr_board(own, Tree(Path(), (4, 1)))
+
+
+def test_the_application_is_whole_and_stays_as_it_is(tmp_path: Path) -> None:
+    package = open_package(exported(tmp_path, board="mps2_an386"))
+    parts, board = parts_from_package(package), board_from_package(package)
+    folder = tmp_path / "app"
+    write_application(parts, board, package.path, folder)
+    names = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
+    assert names == {
+        "CMakeLists.txt", "Kconfig", "prj.conf", "model.tar", "src/main.c", "src/platform.c",
+        "src/crt_frame.c", "src/crt_frame.h", "src/crt_platform.h", "src/inputs.S",
+        "src/inputs.bin",
+    }
+    settings = (folder / "prj.conf").read_text()
+    assert "CONFIG_FPU=y" in settings, "the package passes floats in registers"
+    times = {name: (folder / name).stat().st_mtime_ns for name in names - {"src/inputs.bin"}}
+    write_application(parts, board, package.path, folder)
+    assert times == {name: (folder / name).stat().st_mtime_ns for name in times}
