@@ -24,9 +24,12 @@ from crtexport.kernels.build import (
     div,
     f32,
     flat_index,
+    gt,
     i32,
     load,
+    min_,
     mul,
+    select,
     shl,
     shr,
     sub,
@@ -44,6 +47,10 @@ from crtexport.kernels.rows import row_maximum, rows_of
 
 SCALED_DIFF_BITS = 5  # integer bits of a scaled difference
 ACCUMULATION_BITS = 12  # integer bits of the sum of exponentials
+_MOST = {DType.INT8: 4095, DType.UINT8: 4095, DType.INT16: 65535}
+"""Elements of rows whose sums surely fit 32 bits, by type of input."""
+_LARGE = 512
+"""A sum of so many largest exponentials makes all 8-bit results 0."""
 
 RESULTS: dict[DType, tuple[DType, ...]] = {
     DType.FLOAT32: (DType.FLOAT32,),
@@ -117,7 +124,15 @@ def softmax_input(context: Context) -> str | None:
     return f"found {zero}" if source.dtype is DType.INT16 and zero else None
 
 
-@lowers(Softmax, softmax_types, softmax_input, softmax_output)
+def softmax_rows(context: Context) -> str | None:
+    """Rows of 8-bit numbers that become int16 must have at most 4095 elements, rows of int16 at
+    most 65535, so that sums fit 32 bits."""
+    _, depth = rows_of(context)
+    most = _MOST.get(context.input(0).dtype) if context.output().dtype is DType.INT16 else None
+    return f"found {depth}" if most is not None and depth > most else None
+
+
+@lowers(Softmax, softmax_types, softmax_input, softmax_output, softmax_rows)
 def softmax(context: Context) -> Lowered:
     """exp(beta * (x - max)) over its sum, row by row."""
     op = context.node.op
@@ -169,9 +184,16 @@ def _integer_rows(lowering: Lowering, source: Buffer, exps: Buffer) -> None:
         total = b.local("total", i32(0))
         with b.loop("i", shape[1]) as i:
             rescaled = rounding_divide_by_pot(b, exponential(i), i32(ACCUMULATION_BITS))
-            b.assign(total, add(total, rescaled))
+            grown: Expr = add(total, rescaled)
+            if shape[1] > _MOST[DType.INT8]:
+                grown = min_(grown, i32(1 << 30))
+            b.assign(total, grown)
         scale, bits_over_unit = _reciprocal(b, total)
         exponent = b.let("exponent", add(bits_over_unit, i32(31 - 8 * dtype.itemsize)))
+        if shape[1] >= _LARGE and dtype is not DType.INT16:
+            # More than 31 bits to shift leave nothing; runtimes shift all the same.
+            scale = b.let("scale", select(gt(exponent, i32(31)), i32(0), scale))
+            exponent = b.let("exponent", min_(exponent, i32(31)))
         with b.loop("i", shape[1]) as i:
             product = rounding_doubling_high_mul(b, b.let("exp", exponential(i)), scale)
             unsaturated = rounding_divide_by_pot(b, product, exponent)
