@@ -113,6 +113,12 @@ def packed_symbol(artifact: Artifact) -> str:
     return symbols[0] if symbols else f"{name}_packed"
 
 
+def reset_symbol(artifact: Artifact) -> str:
+    """The symbol of the packed form of ``tvmgen_<m>_reset``, whose argument is the caller's state
+    if the caller owns it."""
+    return f"{artifact.prefix}_reset_packed"
+
+
 def registry_names(entries: Iterable[RegistryEntry], *, little_endian: bool) -> bytes:
     """``TVMFuncRegistry.names``: a 16-bit count, NUL-terminated names, and a NUL that ends them.
 

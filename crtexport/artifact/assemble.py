@@ -52,6 +52,8 @@ def assemble(graph: Graph, plan: Plan, options: Options, lower: LowerNode) -> Ar
         registry=(
             RegistryEntry(f"{prefix}_run", f"{prefix}_run_packed"),
             RegistryEntry(f"{prefix}_get_c_metadata", f"{prefix}_get_c_metadata"),
+            *([RegistryEntry(f"{prefix}_reset", f"{prefix}_reset_packed")] if plan.state_size
+              else []),
         ),
         header_comment=options.header_comment,
         state_size=plan.state_size,

@@ -173,6 +173,7 @@ def _emit_model(artifact: Artifact, linked: bool) -> str:
         takes_state=abi.takes_state(artifact),
         state_pool=abi.STATE_POOL,
         reset_prototype=reset_prototype(artifact),
+        packed_reset=packed_prototype(abi.reset_symbol(artifact)),
         run_prototype=run_prototype(artifact),
         calls=c_calls.calls(artifact, workspace, state, table),
         null_checks=" ||\n        ".join(f"({p} == NULL)" for p in _pointers(artifact)),
@@ -214,7 +215,7 @@ def _file_scope(artifact: Artifact, memory: tuple[str, ...]) -> frozenset[str]:
     """Every name with file scope. Raises CrtExportError when one is given twice."""
     names = [c.symbol for c in artifact.constants] + [f.symbol for f in artifact.functions]
     names += [*memory, f"{artifact.prefix}_run", abi.packed_symbol(artifact)]
-    names.append(f"{artifact.prefix}_reset")
+    names += [f"{artifact.prefix}_reset", abi.reset_symbol(artifact)]
     names += [function.symbol for function in artifact.externals]
     names += dict.fromkeys(hook(d, verb) for d in artifact.devices for verb in VERBS)
     names += ["devices", "status", "crt_first"] if artifact.externals else []

@@ -104,15 +104,34 @@ def print_run(artifact: Artifact) -> str:
 
 def print_reset(artifact: Artifact, module: ModuleText) -> str:
     """``int32_t tvmgen_<m>_reset([workspace_pools *])``: zeroes what is kept between runs."""
-    index = value_type(Scalar.INDEX, module.target)
-    module.declare(f"declare void @llvm.memset.p0.{index}(ptr, i8, {index}, i1)")
     checks, params, state = Checks(), "", f"@{state_symbol(artifact)}"
     if abi.takes_state(artifact):
         params = "ptr noundef readonly captures(none) %workspace_pools"
         checks.fail_if_null("%workspace_pools")
         state = checks.load("ptr", "%workspace_pools", "ptr", len(abi.caller_pools(artifact)) - 1)
         checks.fail_if_null(state)
-    symbol = f"{artifact.prefix}_reset"
+    return _zeroing(artifact, module, f"{artifact.prefix}_reset", params, checks, state)
+
+
+def print_packed_reset(artifact: Artifact, module: ModuleText) -> str:
+    """``tvmgen_<m>_reset_packed``: the same in the packed convention."""
+    checks, state = Checks(), f"@{state_symbol(artifact)}"
+    own = abi.takes_state(artifact)
+    checks.fail_if(f"icmp ne i32 %num_args, {int(own)}", abi.ERROR_ARGUMENTS)
+    if own:
+        checks.fail_if_null("%args")
+        checks.fail_if_null("%type_codes")
+        _check_code(checks, 0, abi.TENSOR_TYPE_CODES)
+        state = _tensor_data(checks, 0, module)
+    symbol = abi.reset_symbol(artifact)
+    return _zeroing(artifact, module, symbol, PACKED_PARAMETERS, checks, state)
+
+
+def _zeroing(
+    artifact: Artifact, module: ModuleText, symbol: str, params: str, checks: Checks, state: str
+) -> str:
+    index = value_type(Scalar.INDEX, module.target)
+    module.declare(f"declare void @llvm.memset.p0.{index}(ptr, i8, {index}, i1)")
     zeroed = f"ptr {state}, i8 0, {index} {artifact.state_size}, i1 false"
     return "\n".join([
         f'define i32 @{symbol}({params}) #0 section ".text.{symbol}" {{',
@@ -125,6 +144,13 @@ def print_reset(artifact: Artifact, module: ModuleText) -> str:
     ])
 
 
+def _check_code(checks: Checks, position: int, codes: Sequence[int]) -> None:
+    """The type code of argument ``position`` must be one of two."""
+    code = checks.load("i32", "%type_codes", "i32", position)
+    wrong = [checks.assign(f"icmp ne i32 {code}, {good}") for good in codes]
+    checks.fail_if(f"and i1 {wrong[0]}, {wrong[1]}", abi.ERROR_ARGUMENTS)
+
+
 def print_packed(artifact: Artifact, module: ModuleText) -> str:
     """``tvmgen_<m>_run_packed``: the same with tensors, in the packed convention."""
     checks = Checks()
@@ -135,9 +161,7 @@ def print_packed(artifact: Artifact, module: ModuleText) -> str:
     given = abi.packed_tensors(artifact)
     for position in range(arity):
         codes = abi.TENSOR_TYPE_CODES if position < given else abi.CONTEXT_TYPE_CODES
-        code = checks.load("i32", "%type_codes", "i32", position)
-        wrong = [checks.assign(f"icmp ne i32 {code}, {good}") for good in codes]
-        checks.fail_if(f"and i1 {wrong[0]}, {wrong[1]}", abi.ERROR_ARGUMENTS)
+        _check_code(checks, position, codes)
     pointers = [_tensor_data(checks, position, module) for position in range(given)]
     pointers += [_context(checks, position) for position in range(given, arity)]
     tensors = (*artifact.inputs, *artifact.outputs)

@@ -35,6 +35,7 @@ from crtexport.backends.llvm_entry import (
     main_arity,
     main_symbol,
     print_packed,
+    print_packed_reset,
     print_reset,
     print_run,
     state_symbol,
@@ -135,7 +136,7 @@ def _code(
     body += [_Main(artifact, module).text(), print_run(artifact), print_packed(artifact, module)]
     body += print_maps(artifact, module)
     if artifact.state_size:
-        body.append(print_reset(artifact, module))
+        body += [print_reset(artifact, module), print_packed_reset(artifact, module)]
     return module.text(name, artifact.header_comment, body)
 
 

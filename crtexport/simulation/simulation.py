@@ -149,6 +149,12 @@ class Simulation:
         result = crt.SystemLib(self.library).call(name, [crt.tensor(v) for v in views])
         return self._results(memories, name, result.code)
 
+    def reset_packed(self) -> int:
+        """:meth:`reset` through the function registry; the code that it returns."""
+        state = self._pools()[-1:]
+        tensors = [crt.tensor(memory.bytes) for memory in state]
+        return crt.SystemLib(self.library).call(f"tvmgen_{self.module}_reset", tensors).code
+
     def _pools(self) -> list[_Memory]:
         """What the caller hands in beside inputs and outputs, as abi.caller_pools has it."""
         if not self.workspace_caller:

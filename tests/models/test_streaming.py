@@ -16,6 +16,7 @@ from elftools.elf.elffile import ELFFile
 
 import crtexport
 from crtexport import pipeline
+from crtexport.artifact import abi
 from crtexport.backends.c_header import emit_header
 from crtexport.backends.c_source import emit_c
 from crtexport.compare import FLOAT_TOLERANCE
@@ -30,6 +31,7 @@ from crtexport.ir.verify import verify
 from crtexport.mlf.reader import open_package
 from crtexport.plan import plan
 from crtexport.plan.check import PlanError, check
+from crtexport.simulation import crt
 from crtexport.simulation.package import load_package
 from crtexport.simulation.tflite_writer import to_tflite
 from tests.differential.cases_recurrent import CASES
@@ -200,6 +202,22 @@ def test_packed_functions_take_the_state_as_their_last_argument(tmp_path: Path) 
     x = np.ones((1, 3), np.float32)
     assert simulation.run_packed([x])[0].tolist() == [[2.5, -1.0, 1.0]]
     assert simulation.run_packed([x])[0].tolist() == [[3.5, 0.0, 2.0]]
+
+
+@pytest.mark.parametrize("workspace", ["static", "caller"])
+@pytest.mark.parametrize("emit", ["c", "llvm"])
+def test_reset_can_be_called_by_name(emit: str, workspace: str, tmp_path: Path) -> None:
+    simulation = load_package(
+        open_package(exported(NETWORKS["accumulator"](), tmp_path, emit, workspace))
+    )
+    x = np.ones((1, 3), np.float32)
+    for _ in range(2):
+        assert simulation.run([x])[0].tolist() == [[2.5, -1.0, 1.0]]
+        assert simulation.run([x])[0].tolist() == [[3.5, 0.0, 2.0]]
+        assert simulation.reset_packed() == 0
+    call = crt.SystemLib(simulation.library).call
+    wrong = [crt.tensor(x), crt.tensor(x)]
+    assert call("tvmgen_model_reset", wrong).code == abi.ERROR_ARGUMENTS
 
 
 def test_metadata_and_header_say_what_is_kept(tmp_path: Path) -> None:
