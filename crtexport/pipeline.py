@@ -11,6 +11,7 @@ import crtexport
 from crtexport import importers, passes, plan, schedules
 from crtexport.artifact.assemble import Options, assemble
 from crtexport.artifact.blobs import Blob
+from crtexport.artifact.contents import least_bytes
 from crtexport.artifact.model import Artifact
 from crtexport.artifact.symbols import sanitize_module
 from crtexport.artifact.undefined import UNDEFINED_ALLOWED
@@ -107,12 +108,18 @@ def prepare(
     graph: Graph, board: Board, *, module_name: str | None = None,
     optimize: Optimize | None = None, workspace: Literal["static", "caller"] = "static",
     io: Io = "caller", system_lib: bool = True, progress: Progress | None = None,
+    must_fit: bool = False,
 ) -> Prepared:
-    """Simplifies, plans and lowers; what the plan claims is proven before it is used."""
+    """Simplifies, plans and lowers; what the plan claims is proven before it is used.
+
+    ``must_fit`` refuses constants that are too large for the board before any work on them.
+    """
     say = progress or (lambda _: None)
     say("simplify")
     result = passes.simplify(graph)
     simplified = result.graph
+    if must_fit:
+        check_budget(board, Usage(constants=least_bytes(simplified)), _known_boards())
     level = optimize or board.optimize
 
     kernel_of = Remembered(lambda context: schedules.lower(context, board.target, level))
@@ -164,7 +171,7 @@ def export(
     graph = model if isinstance(model, Graph) else load(model, rounding=rounding)
     prepared = prepare(
         graph, target_board, module_name=module_name, optimize=optimize, workspace=workspace,
-        io=io, system_lib=system_lib, progress=progress,
+        io=io, system_lib=system_lib, progress=progress, must_fit=True,
     )
     artifact = prepared.artifact
     check_budget(target_board, _usage(artifact, 0), _known_boards())

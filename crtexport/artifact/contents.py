@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass, field
 
+from crtexport.ir.graph import Graph
 from crtexport.ir.types import ConstantRef
 
 Kind = tuple[str, int]
@@ -12,6 +13,7 @@ Kind = tuple[str, int]
 
 _PIECES, _PIECE = 8, 1 << 12
 _MADE = b"made"
+_LARGE = 1 << 20
 
 
 @dataclass
@@ -51,6 +53,21 @@ class Contents:
             if known.digest == digest:
                 return known.symbol
         return None
+
+
+def least_bytes(graph: Graph) -> int:
+    """Bytes that the constants of a network take at least: those of a mebibyte and more, which no
+    lowering makes smaller, each once."""
+    contents, total = Contents(), 0
+    read = {tensor for node in graph.nodes for tensor in node.inputs if tensor is not None}
+    for tensor in sorted(read):
+        data, type_ = graph.constant(tensor), graph.type(tensor)
+        kind = (type_.dtype.value, type_.elements)
+        if data is None or data.nbytes < _LARGE or contents.symbol(data, kind) is not None:
+            continue
+        contents.add(data, kind, str(tensor))
+        total += data.nbytes
+    return total
 
 
 def _digest(data: ConstantRef) -> bytes:

@@ -181,11 +181,15 @@ def buffer_outside_the_tables(offset: int, size: int) -> bytes:
     return model.build([], [y])
 
 
-def test_constant_behind_the_flatbuffer(tmp_path: Path) -> None:
+@pytest.mark.parametrize("offset", [4096, (31 << 30) // 10])
+def test_constant_behind_the_flatbuffer(offset: int, tmp_path: Path) -> None:
     values = np.array([1.5, -2.0], "<f4").tobytes()
-    offset = 4096
-    content = buffer_outside_the_tables(offset, 8)
-    graph = load_bytes(tmp_path, content.ljust(offset, b"\0") + values)
+    path = tmp_path / "net.tflite"
+    with path.open("wb") as stream:  # what is not written takes no room
+        stream.write(buffer_outside_the_tables(offset, 8))
+        stream.seek(offset)
+        stream.write(values)
+    graph = load(path)
     constant = graph.tensors[0].constant
     assert constant is not None
     assert (constant.offset, constant.read()) == (offset, values)

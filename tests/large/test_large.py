@@ -8,8 +8,10 @@ and 35 GiB of disk in ``TMPDIR``.
 
 from __future__ import annotations
 
+import contextlib
 import filecmp
 import os
+import pty
 import re
 import shutil
 import subprocess
@@ -154,11 +156,13 @@ def case(
     board = folder / "host.yaml"
     data = yaml.safe_load((boards_dir() / "host.yaml").read_text(encoding="utf-8"))
     board.write_text(yaml.safe_dump({**data, "large_data_threshold": THRESHOLD}))
+    copy = folder / "copy"
     start = time.monotonic()
-    subprocess.run(["cp", "--sparse=never", "--reflink=never", folder / "weights.safetensors",
-                    folder / "copy"], check=True)
+    command = ["cp", "--sparse=never", "--reflink=never", folder / "weights.safetensors", copy]
+    subprocess.run(command, check=True)
+    subprocess.run(["sync", copy], check=True)  # as a package is complete only on the disk
     copying = time.monotonic() - start
-    (folder / "copy").unlink()
+    copy.unlink()
     memory, seconds = export(path, board, folder / "large.tar")
     yield Case(model, folder, board, memory, seconds, copying)
     shutil.rmtree(folder)
@@ -322,3 +326,42 @@ def test_the_same_constants_in_ordinary_sections_do_not_link(case: Case, linker:
     shutil.rmtree(folder)
     assert done.returncode != 0
     assert re.search("relocation truncated to fit|out of range", done.stderr), done.stderr
+
+
+@pytest.mark.parametrize("board", ["mps2_an386", "mps3_an547", "qemu_riscv32"])
+def test_boards_that_are_too_small_refuse_without_work(case: Case, board: str) -> None:
+    code = (
+        "import resource, sys, crtexport\n"
+        "try:\n    crtexport.export(sys.argv[1], board=sys.argv[2], output=sys.argv[3])\n"
+        "except crtexport.errors.CrtExportError as error:\n    print(error)\n"
+        "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10)\n"
+    )
+    package = case.folder / "small.tar"
+    done = subprocess.run(
+        [sys.executable, "-c", code, case.folder / "large.json", board, package], check=True,
+        capture_output=True, text=True, env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )
+    assert re.search(r"does not fit: [\d,]+ bytes \([\d.]+ [MG]iB\) too much", done.stdout)
+    assert int(done.stdout.split()[-1]) < MOST_MEMORY
+    assert not package.exists()
+
+
+def test_terminals_see_a_bar_and_pipes_nothing(case: Case) -> None:
+    package = case.folder / "seen.tar"
+    command = [
+        sys.executable, "-m", "crtexport", str(case.folder / "large.json"), "-o", str(package),
+    ]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "TERM": "xterm", "COLUMNS": "120"}
+    terminal, end = pty.openpty()
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=end, env=environment) as run:
+        os.close(end)
+        shown = b""
+        with contextlib.suppress(OSError):  # how the end of a terminal's output looks
+            while piece := os.read(terminal, 1 << 16):
+                shown += piece
+    os.close(terminal)
+    assert run.returncode == 0
+    assert re.search(rb"package.*\d+\.\d/\d+\.\d [MG]iB", shown)
+    done = subprocess.run(command, capture_output=True, env=environment, check=True)
+    assert done.stderr == b""
+    package.unlink()
