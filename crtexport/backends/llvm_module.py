@@ -181,6 +181,11 @@ class _Main:
         self._blocks = 0
 
     def text(self) -> str:
+        if not self._artifact.workspace_caller and self._artifact.workspace_size:
+            # An address that LLVM can't know: it would put it in kernels, and sums of it and
+            # constants into more registers than there are.
+            owned = workspace_symbol(self._artifact)
+            self._lines.append(f'  %workspace = call ptr asm "", "=r,0"(ptr @{owned})')
         for statement in self._artifact.calls:
             self._statement(statement)
         names = [f"%a{i}" for i in range(main_arity(self._artifact))]
@@ -274,7 +279,7 @@ class _Main:
             case WorkspaceArg():
                 if self._artifact.workspace_caller:
                     return self._pointer(f"%a{pools}", arg.offset)
-                return self._pointer(f"@{workspace_symbol(self._artifact)}", arg.offset)
+                return self._pointer("%workspace", arg.offset)
             case StateArg():
                 if self._artifact.workspace_caller:
                     last = main_arity(self._artifact) - 1

@@ -11,9 +11,21 @@ from dataclasses import replace
 
 from crtexport.kernels import families
 from crtexport.kernels.registry import Context, Lowered, refusing_extremes
-from crtexport.schedules import dot_products, generic, mve, paired, planes, windows
+from crtexport.schedules import dot_products, generic, mve, paired, planes, quads, windows
 from crtexport.schedules.steps import ARM_DSP, step_for
 from crtexport.target import Target
+
+_ARM = ("thumbv7m", "thumbv7em", "thumbv8m.main")
+"""Instruction sets with MLA, SMULL and LDRD."""
+
+
+def _arm(context: Context, target: Target, optimize: str) -> Lowered | None:
+    """The forms for Cortex-M from M3 on."""
+    if not target.triple.startswith(_ARM):
+        return None
+    if step_for(target) is ARM_DSP:
+        return paired.lower(context, optimize) or planes.lower(context)
+    return quads.lower(context, optimize)
 
 
 def lower(context: Context, target: Target, optimize: str) -> Lowered:
@@ -29,7 +41,7 @@ def lower(context: Context, target: Target, optimize: str) -> Lowered:
     step = step_for(target)
     with refusing_extremes(context):
         blocked = (
-            (paired.lower(context, optimize) or planes.lower(context) if step is ARM_DSP else None)
+            _arm(context, target, optimize)
             or dot_products.lower(context, step) or windows.lower(context, step)
         )
     lowered = blocked or families.lower(context)

@@ -72,8 +72,10 @@ def lower(context: Context, optimize: str) -> Lowered | None:
     x = lowering.input(0, "input")
     weights = lowering.derived("weights", Scalar.I32, packed.words)
     scaling.begin(lowering)
-    output = lowering.output()
-    lines = lowering.scratch("lines", Scalar.I32, windows.words * together)
+    # Lines that a store to the output might change are loaded anew for each block of channels;
+    # compilers would keep them on the stack instead.
+    output = lowering.output(noalias=False)
+    lines = lowering.scratch("lines", Scalar.I32, windows.words * together, noalias=False)
     gather = Gather(lowering.b, windows, x, lines, together, sums.zero_point)
     _Products(
         lowering.b, windows, weights, lines, output, scaling, packed, together,

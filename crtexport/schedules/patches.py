@@ -1,8 +1,9 @@
-"""Gathers what a window sees into a line of words: two int16 values each, padding filled in.
+"""Gathers what a window sees into a line of words, padding filled in.
 
 A line serves all output channels, which then run through it from end to end without asking where
-they are. Four neighbouring bytes become two words by SXTB16 (bytes 0 and 2, bytes 1 and 3); what is
-left of a run of neighbours goes behind, in pairs. Weights are packed in the same order.
+they are. With DSP instructions, four neighbouring bytes become two words by SXTB16 (bytes 0 and 2,
+bytes 1 and 3); what is left of a run of neighbours goes behind, in pairs; weights are packed in the
+same order. Without, each value is a word, in the order of the weights.
 """
 
 from __future__ import annotations
@@ -42,7 +43,10 @@ FEW = 4
 
 @dataclass(frozen=True)
 class Windows:
-    """Windows of ``kernel`` cells over an NHWC image ``x``, one for each pixel of ``y``."""
+    """Windows of ``kernel`` cells over an NHWC image ``x``, one for each pixel of ``y``.
+
+    ``group``: values that are gathered at once, 4 in pairs, or 1 in a word of its own.
+    """
 
     x: tuple[int, int, int, int]
     y: tuple[int, int, int]
@@ -50,6 +54,7 @@ class Windows:
     stride: tuple[int, int] = (1, 1)
     dilation: tuple[int, int] = (1, 1)
     before: tuple[int, int] = (0, 0)
+    group: int = 4
 
     @property
     def taps(self) -> int:
@@ -76,7 +81,7 @@ class Windows:
     @property
     def row_runs(self) -> bool:
         """Whether the cells of a window's row are gathered as one run of neighbours."""
-        return self.dilation[1] == 1 and (self.x[3] % 4 == 0 or self.x[3] < FEW)
+        return self.dilation[1] == 1 and (self.x[3] % self.group == 0 or self.x[3] < FEW)
 
     @property
     def runs(self) -> tuple[tuple[int, int], ...]:
@@ -92,7 +97,7 @@ class Windows:
     @property
     def left(self) -> tuple[tuple[int, int, int], ...]:
         """(ky, kx, ic) of the values that don't fill groups of four, in order."""
-        first, channels = self.run - self.run % 4, self.x[3]
+        first, channels = self.run - self.run % self.group, self.x[3]
         return tuple(
             (ky, kx + j // channels, j % channels)
             for ky, kx in self.runs for j in range(first, self.run)
@@ -101,7 +106,16 @@ class Windows:
     @property
     def words(self) -> int:
         """Words of a line."""
-        return len(self.runs) * (self.run // 4) * 2 + -(-len(self.left) // 2)
+        return len(self.runs) * self.run_words + -(-len(self.left) // 2)
+
+    @property
+    def run_words(self) -> int:
+        """Words of the whole groups of a run."""
+        return self.words_of(self.run)
+
+    def words_of(self, count: int) -> int:
+        """Words that the whole groups of ``count`` neighbours become."""
+        return count // self.group * (2 if self.group == 4 else 1)
 
     def pairs(self) -> npt.NDArray[np.int64]:
         """words x 2: which tap each half of a line's words is, -1 for none."""
@@ -116,20 +130,20 @@ class Windows:
         return np.array(found, np.int64).reshape(-1, 2)
 
 
-def windows_of(context: Context) -> Windows | None:
+def windows_of(context: Context, group: int = 4) -> Windows | None:
     """The windows of a node that sums over all its input channels; None for another."""
     op, shape, weights = context.node.op, context.input(0).shape, context.input(1).shape
     match op:
         case FullyConnected():
             depth = weights[1]
             rows = context.input(0).elements // depth if depth else 0
-            return Windows((1, 1, rows, depth), (1, 1, rows), (1, 1))
+            return Windows((1, 1, rows, depth), (1, 1, rows), (1, 1), group=group)
         case Conv2D() if len(shape) == 4 and weights[3] == shape[3]:
             y = context.output().shape
             return Windows(
                 (shape[0], shape[1], shape[2], shape[3]), (y[0], y[1], y[2]),
                 (weights[1], weights[2]), op.stride, op.dilation,
-                (op.padding.top, op.padding.left),
+                (op.padding.top, op.padding.left), group,
             )
         case _:
             return None
@@ -193,11 +207,10 @@ class Gather:
     def _whole(self, n: Expr, y0: Expr, x0: Expr, line: Expr) -> None:
         b, windows = self.b, self.windows
         columns = 1 if windows.row_runs else windows.kernel[1]
-        groups = windows.run // 4
-        if groups:
+        if windows.run_words:
             with b.loop("ky", windows.kernel[0]) as ky, b.loop("kx", columns) as kx:
                 start = b.let("start", self._cell(n, self._tap(y0, ky, 0), self._tap(x0, kx, 1)))
-                unit = mul(add(mul(ky, const(columns)), kx), const(2 * groups))
+                unit = mul(add(mul(ky, const(columns)), kx), const(windows.run_words))
                 self._words(start, windows.run, unit, line)
 
         def value(tap: tuple[int, int, int]) -> Expr:
@@ -216,8 +229,13 @@ class Gather:
         return flat_index([n, iy, ix, const(0)], self.windows.x)
 
     def _words(self, start: Expr, count: int, first: Expr, line: Expr) -> None:
-        """Two words from each four of ``count`` values, from word ``first`` of a line on."""
+        """The whole groups of ``count`` neighbours, from word ``first`` of a line on."""
         b = self.b
+        if self.windows.group == 1:
+            with b.loop("value", count) as one:
+                value = cast(load(self.x, add(start, one)), Scalar.I32)
+                self._store(add(first, one), 0, line, value)
+            return
         with b.loop("group", count // 4) as group:
             word = b.let("bytes", load_word(self.x, add(start, mul(group, const(4)))))
             at = add(first, mul(group, const(2)))
@@ -246,20 +264,21 @@ class Gather:
     def _cut(self, n: Expr, y0: Expr, x0: Expr, line: Expr) -> None:
         b, windows = self.b, self.windows
         channels = windows.x[3]
-        if channels < FEW and windows.row_runs:
+        if windows.group > 1 and channels < FEW and windows.row_runs:
             self._cut_rows(n, y0, x0, line)
-        elif channels >= 4:
-            groups, columns = channels // 4, windows.kernel[1]
-            filler = i32((self.zero & 0xFFFF) | self.zero << 16)
+        elif channels >= windows.group:
+            words, columns = windows.words_of(channels), windows.kernel[1]
+            pair = (self.zero & 0xFFFF) | self.zero << 16
+            filler = i32(pair if windows.group > 1 else self.zero)
             with b.loop("cut_ky", windows.kernel[0]) as ky, b.loop("cut_kx", columns) as kx:
                 iy = b.let("iy", self._tap(y0, ky, 0))
                 ix = b.let("ix", self._tap(x0, kx, 1))
                 cell = add(mul(ky, const(columns)), kx)
-                first = b.let("word", mul(cell, const(2 * groups)))
+                first = b.let("word", mul(cell, const(words)))
                 with b.if_(self._in_image(iy, ix)):
                     start = b.let("start", self._cell(n, iy, ix))
                     self._words(start, channels, first, line)
-                with b.else_(), b.loop("fill", 2 * groups) as fill:
+                with b.else_(), b.loop("fill", words) as fill:
                     self._store(add(first, fill), 0, line, filler)
         self._leftovers(line, lambda tap: self._padded(
             n, self._tap(y0, const(tap[0]), 0), self._tap(x0, const(tap[1]), 1), tap[2]

@@ -79,23 +79,30 @@ class Channel:
 
 
 class Scaling:
-    """Emits int8 results of sums."""
+    """Emits int8 results of sums.
+
+    ``dsp``: with SMMULR and SMMLAR; else the same is computed with 64-bit products.
+    """
 
     def __init__(
-        self, context: Context, constants: npt.NDArray[np.int32], activation: Activation
+        self, context: Context, constants: npt.NDArray[np.int32], activation: Activation,
+        dsp: bool,
     ) -> None:
+        self._dsp = dsp
         self._zero = context.quant(context.output()).zero_point[0]
         self._range = activation_range(activation, context.output())
         self._constants = constants
         self._alike = bool((constants[:, 1:] == constants[:1, 1:]).all())
 
     @staticmethod
-    def of(context: Context, sums: IntegerSums, activation: Activation) -> Scaling | None:
+    def of(
+        context: Context, sums: IntegerSums, activation: Activation, *, dsp: bool = True
+    ) -> Scaling | None:
         """None if these instructions can't scale the sums."""
         zero_point = context.quant(context.output()).zero_point[0]
         limits = activation_range(activation, context.output())
         constants = constants_of(sums, zero_point, limits)
-        return None if constants is None else Scaling(context, constants, activation)
+        return None if constants is None else Scaling(context, constants, activation, dsp)
 
     def begin(self, lowering: Lowering) -> None:
         """Adds the table of what differs between channels to a kernel."""
@@ -121,12 +128,23 @@ class Scaling:
 
     def result(self, doubled: Expr, channel: Channel) -> Expr:
         """The i8 of twice a sum (i32, with the bias)."""
-        high = self.b.let("high", _i32("arm_smmulr", doubled, channel.mantissa))
+        high = self.b.let("high", self._product(doubled, channel.mantissa))
         low, top = self._range
         if low < self._zero:
             high = add(high, shr(high, i32(31)))
-        scaled = _i32("arm_smmlar", high, channel.power, i32(self._zero))
+        scaled = (
+            _i32("arm_smmlar", high, channel.power, i32(self._zero)) if self._dsp
+            else add(self._product(high, channel.power), i32(self._zero))
+        )
         return cast(clamp(self.b.let("scaled", scaled), low, top), Scalar.I8)
+
+    def _product(self, a: Expr, b: Expr) -> Expr:
+        """The upper word of a product, rounded."""
+        if self._dsp:
+            return _i32("arm_smmulr", a, b)
+        product = mul(cast(a, Scalar.I64), cast(b, Scalar.I64))
+        nudged = add(product, const(1 << 31, Scalar.I64))
+        return cast(shr(nudged, const(32, Scalar.I64)), Scalar.I32)
 
     def doubled(self, total: Expr, channel: Channel) -> Expr:
         """Twice a sum (i32, without the bias) plus its bias."""

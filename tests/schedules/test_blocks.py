@@ -21,7 +21,7 @@ from crtexport.kernels.registry import Context, InputTensor, Lowered, OutputTens
 from crtexport.kernels.reverse import backwards
 from crtexport.kernels.verify import verify
 from crtexport.mlf.reader import open_package
-from crtexport.schedules import dot_products, lower, paired, planes, windows
+from crtexport.schedules import dot_products, lower, paired, planes, quads, windows
 from crtexport.schedules.steps import ARM_DSP, SCALAR, Step
 from tests.differential.network import interpret
 from tests.lowered import bound
@@ -39,6 +39,7 @@ FORMS = {
     "scalar": blocked_form(SCALAR), "arm_dsp": blocked_form(ARM_DSP),
     "words": lambda context: paired.lower(context, "balanced") or planes.lower(context),
     "words, long": lambda context: paired.lower(context, "speed"),
+    "quads": lambda context: quads.lower(context, "balanced"),
 }
 
 
