@@ -25,7 +25,7 @@ def _arm(context: Context, target: Target, optimize: str) -> Lowered | None:
         return None
     if step_for(target) is ARM_DSP:
         return paired.lower(context, optimize) or planes.lower(context)
-    return quads.lower(context, optimize)
+    return quads.lower(context, optimize) or planes.lower(context, dsp=False)
 
 
 def lower(context: Context, target: Target, optimize: str) -> Lowered:

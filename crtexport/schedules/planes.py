@@ -1,10 +1,11 @@
-"""int8 depthwise convolutions on Armv7E-M: one channel at a time, as a plane of int16 pairs.
+"""int8 depthwise convolutions on Cortex-M: one channel at a time, as a plane of words.
 
 In NHWC the neighbours of a value belong to other channels, so nothing meets in one word. Here a
-band of rows of one channel is spread into scratch, two columns in each word, padding filled in;
-then SMLAD multiplies two taps of a row at once, and its words serve neighbouring outputs. Weights
-are doubled, as SMMULR wants sums, and kept in pairs in scratch, too, with what scales the channel:
-there aren't enough registers for all of it, and compilers that try use the stack for more.
+band of rows of one channel is spread into scratch, padding filled in. With DSP instructions each
+word holds two columns, so that SMLAD multiplies two taps of a row at once; without, LDRD loads two
+words. Either way they serve neighbouring outputs. Weights are doubled, as scaling wants sums, and
+kept in scratch, too, with what scales the channel: there aren't enough registers for all of it, and
+compilers that try use the stack for more.
 """
 
 from __future__ import annotations
@@ -48,8 +49,11 @@ _TALL = 6
 """Most rows of outputs in a band: where the input dies, the output trails it by a band."""
 
 
-def lower(context: Context) -> Lowered | None:
-    """A node that keeps its operator's rules by planes; None where it can't be."""
+def lower(context: Context, *, dsp: bool = True) -> Lowered | None:
+    """A node that keeps its operator's rules by planes; None where it can't be.
+
+    ``dsp``: with two columns in a word.
+    """
     op = context.node.op
     if not isinstance(op, DepthwiseConv2D) or op.dilation[1] != 1:
         return None
@@ -59,16 +63,16 @@ def lower(context: Context) -> Lowered | None:
     if height * width > MOST_TAPS or 0 in context.output().shape:
         return None
     sums = IntegerSums.of(context, 3)
-    scaling = Scaling.of(context, sums, op.activation)
+    scaling = Scaling.of(context, sums, op.activation, dsp=dsp)
     if scaling is None:
         return None
     lowering = Lowering("depthwise_conv2d", context)
     x, weights = lowering.input(0, "input"), lowering.input(1, "weights")
     scaling.begin(lowering)
-    shape = Shape.of(context, op)
+    shape = Shape.of(context, op, 2 if dsp else 1)
     output = lowering.output(noalias=False)
     plane = lowering.scratch("plane", Scalar.I32, shape.rows * shape.words)
-    pairs = weight_pairs(shape.kernel[1], shape.starts)
+    pairs = weight_pairs(shape)
     # What may be overwritten by a store to the output is loaded anew, not held in registers.
     taps = lowering.scratch(
         "taps", Scalar.I32, height * len(pairs) + CONSTANTS, noalias=False
@@ -80,7 +84,8 @@ def lower(context: Context) -> Lowered | None:
 
 @dataclass(frozen=True)
 class Shape:
-    """Extents of a depthwise convolution; ``band``: rows of outputs of a band."""
+    """Extents of a depthwise convolution; ``band``: rows of outputs of a band; ``columns``: of a
+    word."""
 
     x: tuple[int, ...]
     y: tuple[int, ...]
@@ -89,9 +94,10 @@ class Shape:
     dilation: int
     before: tuple[int, int]
     band: int
+    columns: int
 
     @staticmethod
-    def of(context: Context, op: DepthwiseConv2D) -> Shape:
+    def of(context: Context, op: DepthwiseConv2D, columns: int) -> Shape:
         x, y, w = context.input(0).shape, context.output().shape, context.input(1).shape
         below = (w[1] - 1) * op.dilation[0] + 1
 
@@ -103,7 +109,8 @@ class Shape:
 
         band = min(range(1, min(y[1], _TALL) + 1), key=cost)
         return Shape(
-            x, y, (w[1], w[2]), op.stride, op.dilation[0], (op.padding.top, op.padding.left), band
+            x, y, (w[1], w[2]), op.stride, op.dilation[0], (op.padding.top, op.padding.left),
+            band, columns,
         )
 
     @property
@@ -114,7 +121,8 @@ class Shape:
     @property
     def words(self) -> int:
         """Words of a row of the plane."""
-        return ((self.y[2] - 1) * self.stride[1] + self.kernel[1] - 1) // 2 + 1
+        last = (self.y[2] - 1) * self.stride[1] + self.kernel[1] - 1
+        return last // self.columns + 1
 
     @property
     def multiplier(self) -> int:
@@ -123,8 +131,9 @@ class Shape:
 
     @property
     def together(self) -> int:
-        """Neighbouring outputs after which columns are at the same place in words again."""
-        return 1 if self.stride[1] % 2 == 0 else 2
+        """Neighbouring outputs that share words and, after which, columns are at the same place in
+        words again."""
+        return 1 if self.columns == 2 and self.stride[1] % 2 == 0 else 2
 
     @property
     def starts(self) -> tuple[int, ...]:
@@ -148,8 +157,13 @@ class Product:
     halves: tuple[int, int] | None
 
 
-def row_products(width: int, start: int, pairs: Sequence[tuple[int, int]]) -> list[Product]:
+def row_products(
+    shape: Shape, start: int, pairs: Sequence[tuple[int, int]]
+) -> list[Product]:
     """How the taps of a row that begins at column ``start`` of the words meet them."""
+    width = shape.kernel[1]
+    if shape.columns == 1:
+        return [Product(start + tap, tap, None) for tap in range(width)]
     found, tap = [], 0
     while tap < width:
         word, half = divmod(start + tap, 2)
@@ -163,10 +177,12 @@ def row_products(width: int, start: int, pairs: Sequence[tuple[int, int]]) -> li
     return found
 
 
-def weight_pairs(width: int, starts: Sequence[int]) -> list[tuple[int, int]]:
-    """Pairs of taps that a row needs in one word, for rows that begin at ``starts``."""
+def weight_pairs(shape: Shape) -> list[tuple[int, int]]:
+    """Pairs of taps that a row needs in one word, wherever it begins; -1 where one is alone."""
+    width = shape.kernel[1]
     pairs = {
-        (tap, tap + 1) for start in starts for tap in range(start % 2, width - 1, 2)
+        (tap, tap + 1) for start in shape.starts for tap in range(start % 2, width - 1, 2)
+        if shape.columns == 2
     }
     pairs |= {(tap, -1) for tap in range(width) if not any(tap in pair for pair in pairs)}
     return sorted(pairs)
@@ -182,14 +198,15 @@ class _Planes:
         self.b, self.shape, self.pairs = b, shape, pairs
         self.x, self.weights, self.output, self.plane, self.taps = buffers
         self.products = [
-            row_products(shape.kernel[1], start, pairs) for start in shape.starts
+            row_products(shape, start, pairs) for start in shape.starts
         ]
 
     def emit(self, scaling: Scaling, zero_point: int) -> None:
         """Bands of all images, and in them channel by channel."""
         b, shape = self.b, self.shape
         self.scaling, self.zero = scaling, i32(zero_point)
-        self.filler = i32((zero_point & 0xFFFF) | zero_point << 16)
+        pair = (zero_point & 0xFFFF) | zero_point << 16
+        self.filler = i32(pair if shape.columns == 2 else zero_point)
         self._fill_edges()
         bands = -(-shape.y[1] // shape.band)
         with b.loop("n", shape.y[0]) as n, b.loop("band", bands) as band:
@@ -206,10 +223,10 @@ class _Planes:
 
     # -- the plane
 
-    def _columns(self, word: int) -> tuple[int, int]:
+    def _columns(self, word: int) -> range:
         """The columns of the image in a word, which may be outside."""
-        first = 2 * word - self.shape.before[1]
-        return first, first + 1
+        first = self.shape.columns * word - self.shape.before[1]
+        return range(first, first + self.shape.columns)
 
     def _kinds(self) -> tuple[list[int], list[int], list[int]]:
         """The words of a row that lie in the image, on its edge, outside."""
@@ -218,7 +235,8 @@ class _Planes:
         outside: list[int] = []
         for word in range(self.shape.words):
             count = sum(0 <= c < self.shape.x[2] for c in self._columns(word))
-            (outside, edge, inside)[count].append(word)
+            kind = edge if 0 < count < self.shape.columns else inside if count else outside
+            kind.append(word)
         return inside, edge, outside
 
     def _fill_edges(self) -> None:
@@ -261,12 +279,14 @@ class _Planes:
                 self._spread_word(start, row, const(word), const(self._columns(word)[0]))
         else:
             with b.loop("word", len(inside)) as number:
-                column = add(mul(number, const(2)), const(self._columns(inside[0])[0]))
+                column = add(
+                    mul(number, const(self.shape.columns)), const(self._columns(inside[0])[0])
+                )
                 self._spread_word(start, row, add(number, const(inside[0])), column)
 
     def _spread_word(self, start: Expr, row: Expr, word: Expr, column: Expr) -> None:
-        halves = [self._value(start, add(column, const(i))) for i in range(2)]
-        self._put(row, word, _i32("arm_pkhbt", *halves))
+        values = [self._value(start, add(column, const(i))) for i in range(self.shape.columns)]
+        self._put(row, word, values[0] if len(values) == 1 else _i32("arm_pkhbt", *values))
 
     def _value(self, start: Expr, column: Expr) -> Expr:
         at = add(start, mul(column, const(self.shape.x[3])))
@@ -281,7 +301,7 @@ class _Planes:
         with b.loop("out_row", shape.band) as row:
             line = b.let("line", flat_index([n, add(top, row), const(0), channel], shape.y))
             first = b.let("first", mul(row, const(shape.stride[0] * shape.words)))
-            step = shape.stride[1] * together // 2
+            step = shape.stride[1] * together // shape.columns
             if columns // together:
                 count = columns // together
                 with b.loop("column", count, unroll=count if count <= _FEW else 1) as column:
@@ -336,18 +356,21 @@ class _Planes:
             ]
             for i, products in enumerate(self.products[:count]):
                 for p in products:
-                    totals[i] = _accumulate(p, words[p.word], weights[p.weights], totals[i])
+                    totals[i] = self._accumulate(
+                        p, words[p.word], weights[p.weights], totals[i]
+                    )
                 totals[i] = b.let("total", totals[i])
         results = [b.let("result", self.scaling.result(t, constants)) for t in totals]
         for i, result in enumerate(results):
             b.store(self.output, add(to, const(i * shape.y[3])), result)
 
-
-def _accumulate(product: Product, word: Expr, weights: Expr, total: Expr) -> Expr:
-    if product.halves is None:
-        return _i32("arm_smlad", word, weights, total)
-    mine, other = ("bt"[half] for half in product.halves)
-    return _i32(f"arm_smla{mine}{other}", word, weights, total)
+    def _accumulate(self, product: Product, word: Expr, weights: Expr, total: Expr) -> Expr:
+        if self.shape.columns == 1:
+            return add(total, mul(word, weights))
+        if product.halves is None:
+            return _i32("arm_smlad", word, weights, total)
+        mine, other = ("bt"[half] for half in product.halves)
+        return _i32(f"arm_smla{mine}{other}", word, weights, total)
 
 
 def _i32(name: str, *args: Expr) -> Expr:

@@ -39,7 +39,9 @@ FORMS = {
     "scalar": blocked_form(SCALAR), "arm_dsp": blocked_form(ARM_DSP),
     "words": lambda context: paired.lower(context, "balanced") or planes.lower(context),
     "words, long": lambda context: paired.lower(context, "speed"),
-    "quads": lambda context: quads.lower(context, "balanced"),
+    "quads": lambda context: (
+        quads.lower(context, "balanced") or planes.lower(context, dsp=False)
+    ),
 }
 
 

@@ -23,7 +23,7 @@ from crtexport.kernels.proof import ReplayProof
 from crtexport.kernels.registry import Context, InputTensor, Lowered, OutputTensor
 from crtexport.kernels.step import LowerNode, lower_step
 from crtexport.plan.model import Step
-from crtexport.schedules import paired, planes, windows
+from crtexport.schedules import paired, planes, quads, windows
 from crtexport.schedules.steps import ARM_DSP, SCALAR
 from tests.lowered import bound
 from tests.schedules.test_blocks import Network
@@ -33,8 +33,11 @@ Array = np.ndarray[Any, Any]
 FORMS: dict[str, Callable[[Context], Lowered | None]] = {
     "scalar": lambda context: windows.lower(context, SCALAR),
     "arm_dsp": lambda context: windows.lower(context, ARM_DSP),
-    "paired": paired.lower,
+    "paired": lambda context: paired.lower(context, "balanced"),
     "planes": planes.lower,
+    "quads": lambda context: (
+        quads.lower(context, "balanced") or planes.lower(context, dsp=False)
+    ),
 }
 
 
