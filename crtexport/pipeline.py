@@ -12,6 +12,7 @@ from crtexport import importers, passes, plan, schedules
 from crtexport.artifact.assemble import Options, assemble
 from crtexport.artifact.blobs import Blob
 from crtexport.artifact.contents import least_bytes
+from crtexport.artifact.contexts import needed_symbols
 from crtexport.artifact.model import Artifact
 from crtexport.artifact.symbols import sanitize_module
 from crtexport.artifact.undefined import UNDEFINED_ALLOWED
@@ -27,6 +28,8 @@ from crtexport.backends.constants import (
 from crtexport.backends.modules import Module, Split
 from crtexport.errors import CrtExportError
 from crtexport.firmware.board import Board, Usage, check_budget, list_boards, load_board
+from crtexport.firmware.elf_abi import read_abi
+from crtexport.firmware.external import ExternalFiles, external_files
 from crtexport.ir import text as graph_text
 from crtexport.ir.graph import Graph
 from crtexport.ir.types import Rounding
@@ -178,6 +181,7 @@ def export(
     say(f"generate {chosen}")
     sources, made = _emit(artifact, target_board, compiler, large_data)
     objects = {f"{module.name}.o": data for module, data in made.items()}
+    foreign = _foreign(prepared.graph, target_board, {*sources, *objects})
     facts = [object_facts(name, data) for name, data in objects.items()]
     if objects:
         check_budget(target_board, _usage(artifact, _code_size(facts)), _known_boards())
@@ -185,14 +189,32 @@ def export(
     say("package")
     write_package(path, PackageContents(
         artifact=artifact, target=target_board.target, board=target_board.to_data(),
-        info=_info(prepared, chosen, level, facts, compiler, tuple(made)),
-        header=emit_header(artifact), graph_text=graph_text.dump(prepared.graph), sources=sources,
-        objects=objects, runtime_headers=runtime_headers(),
+        info=_info(prepared, chosen, level, facts, foreign, compiler, tuple(made)),
+        header=emit_header(artifact), graph_text=graph_text.dump(prepared.graph),
+        sources=sources | foreign.sources, objects=objects | foreign.objects,
+        runtime_headers=runtime_headers(), externals=prepared.graph.modules,
     ), written)
     return Exported(
         path, target_board.name, chosen, artifact, prepared.graph, prepared.plan,
         prepared.channels,
     )
+
+
+def _foreign(graph: Graph, board: Board, taken: set[str]) -> ExternalFiles:
+    """The files of the graph's modules, none of them called as one that is ``taken``."""
+    ours = None
+    if any(module.kind == "object" for module in graph.modules):
+        from crtexport.backends.llvm_compile import empty_object  # noqa: PLC0415
+
+        ours = read_abi(empty_object(board.target), board.name)
+    files = external_files(graph.modules, ours)
+    for name in (*files.sources, *files.objects):
+        if name in taken:
+            raise CrtExportError(
+                "generated code has a file of this name", location=("modules", name),
+                hint="rename the file",
+            )
+    return files
 
 
 def _known_boards() -> Iterator[Board]:
@@ -265,34 +287,42 @@ def _usage(artifact: Artifact, code: int) -> Usage:
 
 def _info(
     prepared: Prepared, emit: Emit, optimize: Optimize, objects: Sequence[ObjectFacts],
-    compiler: Compiler | None, modules: tuple[Module, ...],
+    foreign: ExternalFiles, compiler: Compiler | None, modules: tuple[Module, ...],
 ) -> PackageInfo:
     graph = prepared.graph
     tools = {"crtexport": crtexport.__version__}
     if compiler:
         tools["llvm"] = compiler.version()
     return PackageInfo(
-        emit=emit, undefined=_undefined(emit, objects), optimize=optimize,
-        rounding=graph.rounding.value, source=graph.source, source_sha256=graph.sha256,
+        emit=emit, undefined=_undefined(emit, objects, foreign, prepared.artifact),
+        optimize=optimize, rounding=graph.rounding.value, source=graph.source,
+        source_sha256=graph.sha256,
         plan=plan_data(graph, prepared.plan), tools=tools,
         llvm_options=compiler.options if compiler else (), modules=modules,
         channels=tuple(asdict(layer) for layer in prepared.channels),
     )
 
 
-def _undefined(emit: Emit, objects: Sequence[ObjectFacts]) -> tuple[str, ...]:
-    """What the code leaves to the firmware: exactly, for objects; at most, for C sources."""
+def _undefined(
+    emit: Emit, objects: Sequence[ObjectFacts], foreign: ExternalFiles, artifact: Artifact
+) -> tuple[str, ...]:
+    """What the code leaves to the firmware: exactly, for objects; at most, for C sources. What
+    modules of others need besides is theirs to know."""
+    facts = [object_facts(name, blob) for name, blob in foreign.objects.items()]
+    theirs = {symbol for fact in facts for symbol in fact.undefined}
+    theirs -= {symbol for fact in facts for symbol in fact.defined}
+    announced = {*theirs, *needed_symbols(artifact)}
     if emit == "c":
-        return UNDEFINED_ALLOWED
+        return tuple(sorted({*UNDEFINED_ALLOWED, *announced}))
     defined = {symbol for facts in objects for symbol in (*facts.defined, *facts.hidden)}
     needed = {symbol for facts in objects for symbol in facts.undefined} - defined
-    strange = sorted(needed - set(UNDEFINED_ALLOWED))
+    strange = sorted(needed - announced - set(UNDEFINED_ALLOWED))
     if strange:
         raise CrtExportError(
             f"the generated code needs functions that firmware may not have: {', '.join(strange)}",
             hint="please report this with the model and the board",
         )
-    return tuple(sorted(needed))
+    return tuple(sorted(needed | theirs))
 
 
 def runtime_headers() -> dict[str, bytes]:

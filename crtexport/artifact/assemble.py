@@ -5,10 +5,20 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from crtexport.artifact.calls import Calls, Scope
-from crtexport.artifact.model import Artifact, Interface, RegistryEntry, State, WorkspaceArg
+from crtexport.artifact.model import (
+    Artifact,
+    ExternalFunction,
+    Interface,
+    RegistryEntry,
+    State,
+    WorkspaceArg,
+)
 from crtexport.artifact.symbols import interface_fields
 from crtexport.errors import CrtExportError
+from crtexport.ir.external import functions_of
 from crtexport.ir.graph import Graph
+from crtexport.ir.modules import Device
+from crtexport.ir.ops import Foreign
 from crtexport.kernels.families import check
 from crtexport.kernels.registry import Context
 from crtexport.kernels.step import LowerNode
@@ -34,6 +44,7 @@ def assemble(graph: Graph, plan: Plan, options: Options, lower: LowerNode) -> Ar
     check_supported(graph, plan)
     prefix = f"tvmgen_{options.module}"
     assembly = Calls(prefix, lower)
+    externals, devices = _externals(graph)
     functions, calls = assembly.finished(
         assembly.statements(Scope(graph, plan)), options.optimize
     )
@@ -59,7 +70,28 @@ def assemble(graph: Graph, plan: Plan, options: Options, lower: LowerNode) -> Ar
         state_size=plan.state_size,
         states=_states(graph, plan),
         io_in_workspace=plan.io_in_workspace,
+        externals=externals,
+        devices=devices,
     )
+
+
+def _externals(graph: Graph) -> tuple[tuple[ExternalFunction, ...], tuple[Device, ...]]:
+    """The functions of others that nodes call, and the devices that they run on, in the order of
+    the graph's modules."""
+    functions = functions_of(graph)
+    arities = {
+        node.op.function: (len(node.inputs), len(node.outputs))
+        for node in graph.nodes if isinstance(node.op, Foreign)
+    }
+    called = [function for symbol, function in functions.items() if symbol in arities]
+    devices = tuple(dict.fromkeys(f.device for f in called if f.device is not None))
+    return tuple(
+        ExternalFunction(
+            function.symbol, *arities[function.symbol],
+            device=None if function.device is None else devices.index(function.device),
+        )
+        for function in called
+    ), devices
 
 
 def check_supported(graph: Graph, plan: Plan) -> None:
@@ -78,7 +110,7 @@ def _problems(graph: Graph, plan: Plan) -> list[str]:
     found = []
     for step in plan.steps:
         node = graph.nodes[step.node]
-        if not step.inner:
+        if not step.inner and not isinstance(node.op, Foreign):
             broken = check(Context(graph, node, step.in_place))
             found += [f"{node}: {problem}" for problem in broken]
         for inner, nested in zip(step.inner, node.graphs, strict=True):

@@ -25,7 +25,7 @@ from crtexport.artifact.model import (
 from crtexport.artifact.symbols import Namer
 from crtexport.errors import CrtExportError
 from crtexport.ir.graph import Graph, Node
-from crtexport.ir.ops import Reshape, While
+from crtexport.ir.ops import Foreign, Reshape, While
 from crtexport.ir.types import ConstantRef
 from crtexport.kernels.ir import Buffer, Kernel
 from crtexport.kernels.registry import (
@@ -94,6 +94,8 @@ class Calls:
         shared = share(self._kernels, optimize)
 
         def named(call: Call) -> Call:
+            if not call.symbol.isdigit():
+                return call  # of a function that isn't ours
             sharing = shared[int(call.symbol)]
             params = sharing.kernel.params
             # Told apart by their text: as values, 0.0 and -0.0 are equal.
@@ -128,6 +130,10 @@ class Calls:
                 self.statements(self._inner(scope, step, number, line)) for number in (0, 1)
             )
             return [Branch(condition, then, other, line)]
+        if isinstance(node.op, Foreign):
+            given = [self._given(scope, tensor, line) for tensor in node.inputs]
+            made = [self._place(scope, tensor) for tensor in node.outputs]
+            return [Call(node.op.function, (*given, *made), line)]
         lowered = lower_step(scope.graph, step, self._lower)
         args = tuple(
             self._bind(scope, step, buffer, arg, line)

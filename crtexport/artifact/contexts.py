@@ -14,9 +14,10 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Literal
 
-from crtexport.artifact.model import Artifact, Device, ExternalFunction, every_call
+from crtexport.artifact.model import Artifact, ExternalFunction, every_call
 from crtexport.artifact.symbols import c_identifier
 from crtexport.errors import CrtExportError
+from crtexport.ir.modules import Device
 
 Verb = Literal["Activate", "Open", "Close", "Deactivate"]
 VERBS: tuple[Verb, ...] = ("Activate", "Open", "Close", "Deactivate")
@@ -85,6 +86,12 @@ def check_externals(artifact: Artifact) -> dict[str, ExternalFunction]:
                 "nothing runs on this device", location=(device.kind, str(device.id)),
             )
     return found
+
+
+def needed_symbols(artifact: Artifact) -> tuple[str, ...]:
+    """The external functions and hooks that a model's code calls."""
+    hooks = dict.fromkeys(hook(d, verb) for d in artifact.devices for verb in VERBS)
+    return (*(f.symbol for f in called_externals(artifact)), *hooks)
 
 
 def called_externals(artifact: Artifact) -> tuple[ExternalFunction, ...]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 
+from crtexport.ir.modules import Device
 from crtexport.ir.types import ConstantRef, TensorType
 from crtexport.kernels.ir import Kernel, Scalar
 
@@ -85,15 +86,6 @@ class Function:
 
     symbol: str
     kernel: Kernel
-
-
-@dataclass(frozen=True)
-class Device:
-    """A device context: device number ``id`` of a ``kind`` (``ethos-u``), running ``program``."""
-
-    kind: str
-    id: int = 0
-    program: str = ""
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from pathlib import Path
 from crtexport.artifact.model import Artifact
 from crtexport.backends.llvm_module import llvm_modules
 from crtexport.backends.llvm_pool import POOL, CrashError, check_options, llvm_version
-from crtexport.backends.llvm_types import normalized_triple
+from crtexport.backends.llvm_types import ModuleText, normalized_triple
 from crtexport.backends.modules import Module, Split
 from crtexport.errors import CrtExportError, ToolMissingError
 from crtexport.target import Target
@@ -100,6 +100,13 @@ def compile_modules(
         for name in modules
         if isinstance(data := results[name], bytes)
     }
+
+
+def empty_object(target: Target) -> bytes:
+    """An object with a function that does nothing: it says what all objects for ``target`` say."""
+    body = ["define void @f() #0 {", "  ret void", "}"]
+    text = ModuleText(target, "size").text("empty.ll", (), body)
+    return compile_modules({"empty.ll": text}, target, "size")["empty.o"]
 
 
 def _request(target: Target, optimize: str) -> dict[str, str]:

@@ -11,7 +11,7 @@ from crtexport import pipeline
 from crtexport.cli.channels import show_channels
 from crtexport.cli.options import FILE, board_option, io_option, rounding_option, with_output
 from crtexport.cli.output import Output
-from crtexport.mlf.metadata import Module, Section
+from crtexport.mlf.metadata import Module, ModuleSection, Section
 from crtexport.mlf.reader import Package, PackageTensor, open_package
 
 
@@ -63,6 +63,7 @@ def _summary(out: Output, package: Package) -> None:
         _show_module(out, name, module)
         if section and name in section.modules:
             show_channels(out, section.modules[name].channels, each=True)
+            _show_externals(out, section.modules[name])
     if len(package.modules) == 1:
         tensors = [("input", t) for t in package.inputs] + [("output", t) for t in package.outputs]
         out.table(
@@ -70,6 +71,22 @@ def _summary(out: Output, package: Package) -> None:
             ((kind, t.name, t.field or "-", _type(t), t.nbytes, _quant(t)) for kind, t in tensors),
         )
     out.table("Files", ("name", "bytes"), ((name, package.size(name)) for name in package.names))
+
+
+def _show_externals(out: Output, module: ModuleSection) -> None:
+    """Functions of others by module and device; nothing for a model without."""
+    if module.externals:
+        out.table(
+            "Functions of others", ("function", "module", "kind", "files", "device context"),
+            ((e.symbol, e.module, e.kind, ", ".join(e.files), e.device or "-")
+             for e in module.externals),
+        )
+    if module.devices:
+        out.table(
+            "Device contexts", ("context", "kind", "id", "program", "hooks"),
+            ((d.field, d.kind, d.id, d.program or "-", ", ".join(d.hooks))
+             for d in module.devices),
+        )
 
 
 def _show_section(out: Output, section: Section) -> None:

@@ -35,7 +35,7 @@ def check_linkable(package: Package, board: Board, abi: ElfAbi) -> None:
     """
     where = str(package.path)
     for name, content in package.objects.items():
-        for what, theirs, ours in _conflicts(read_abi(content, f"{where} → {name}"), abi):
+        for what, theirs, ours in conflicts(read_abi(content, f"{where} → {name}"), abi):
             raise _refusal(what, theirs, ours, where, name)
     if package.section is not None:
         stated = package.section.abi
@@ -65,7 +65,7 @@ def _refusal(what: str, theirs: str, ours: str, *where: str) -> CrtExportError:
     )
 
 
-def _conflicts(theirs: ElfAbi, ours: ElfAbi) -> Iterator[tuple[str, str, str]]:
+def conflicts(theirs: ElfAbi, ours: ElfAbi) -> Iterator[tuple[str, str, str]]:
     """(what, the package's, the build's) of what can't be linked or would not run."""
     if theirs.machine != ours.machine:
         yield "processor", theirs.machine, ours.machine

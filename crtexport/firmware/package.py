@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from crtexport.devices import simulated
 from crtexport.errors import CrtExportError
 from crtexport.firmware.board_schema import Board
 from crtexport.firmware.parts import FirmwareParts, TensorPart
@@ -10,7 +11,7 @@ from crtexport.mlf.reader import Package, PackageTensor
 
 
 def parts_from_package(package: Package) -> FirmwareParts:
-    """The one model in ``package``.
+    """The one model in ``package``, with a simulated device for each kind of device that it uses.
 
     Raises CrtExportError for a package of several models, and for one of another exporter, which
     does not say enough about its tensors.
@@ -28,15 +29,18 @@ def parts_from_package(package: Package) -> FirmwareParts:
         inputs=tuple(_tensor(package, tensor) for tensor in package.inputs),
         outputs=tuple(_tensor(package, tensor) for tensor in package.outputs),
         header=header,
-        sources=package.sources,
+        sources=package.sources | simulated.sources(d.hooks[0] for d in section.devices),
         objects=package.objects,
-        runtime_headers=package.runtime_headers,
+        runtime_headers=package.runtime_headers | (
+            {simulated.HEADER: simulated.header().encode()} if section.externals else {}
+        ),
         io_in_workspace=section.io == "workspace",
         workspace_caller=section.workspace.owner == "caller",
         workspace_size=section.workspace.bytes,
         state_size=section.state.bytes,
         workspace_align=section.workspace.align,
         optimize=section.optimize or "balanced",
+        devices=tuple(d.field for d in section.devices),
     )
 
 

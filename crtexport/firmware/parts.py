@@ -38,6 +38,7 @@ class FirmwareParts:
     the text of ``tvmgen_<module>.h``; ``runtime_headers`` maps paths relative to the include folder
     to contents. With ``workspace_caller`` the firmware hands in ``workspace_size`` bytes, aligned
     to ``workspace_align``. With ``io_in_workspace`` inputs and outputs lie in the workspace.
+    ``devices`` are the members of the struct of device contexts.
     ``optimize`` is for sources: size, balanced or speed. Raises
     CrtExportError for names that no file or C text may hold.
     """
@@ -55,6 +56,7 @@ class FirmwareParts:
     workspace_align: int = 16
     state_size: int = 0
     optimize: str = "balanced"
+    devices: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         layout.check_module(self.module)

@@ -82,6 +82,7 @@ def main_context(parts: FirmwareParts) -> dict[str, object]:
         "state_size": parts.state_size,
         "pools": _pools(parts),
         "arguments": _arguments(parts),
+        "devices": parts.devices,
         "io_in_workspace": parts.io_in_workspace,
         "workspace_align": parts.workspace_align,
     }
@@ -117,7 +118,8 @@ def _pools(parts: FirmwareParts) -> list[tuple[str, int]]:
 def _arguments(parts: FirmwareParts) -> list[tuple[str, str]]:
     """What ``run`` takes: the structs' last names, and the firmware's variables."""
     io = [] if parts.io_in_workspace else [("inputs", "inputs"), ("outputs", "outputs")]
-    return [*io, *([("workspace_pools", "pools")] if _pools(parts) else [])]
+    pools = [("workspace_pools", "pools")] if _pools(parts) else []
+    return [*io, *pools, *([("devices", "devices")] if parts.devices else [])]
 
 
 def _templates(board: Board) -> list[str]:

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from crtexport.errors import CrtExportError
+from crtexport.ir.modules import ExternalModule
 from crtexport.ir.ops import Control, Op, Stateful
 from crtexport.ir.types import ConstantRef, Rounding, TensorType
 
@@ -62,7 +63,10 @@ class Node:
 
 @dataclass(frozen=True)
 class Graph:
-    """A network: ``nodes`` in a valid order of execution; inputs and outputs are tensor ids."""
+    """A network: ``nodes`` in a valid order of execution; inputs and outputs are tensor ids.
+
+    ``modules`` have the functions that its External nodes call.
+    """
 
     name: str
     tensors: tuple[Tensor, ...]
@@ -72,6 +76,7 @@ class Graph:
     source: str = "" # the model file's name without its folder, for comments and errors
     sha256: str = "" # of the model file
     rounding: Rounding = Rounding.DOUBLE
+    modules: tuple[ExternalModule, ...] = ()
 
     def type(self, tensor: int) -> TensorType:
         return self.tensors[tensor].type

@@ -10,6 +10,7 @@ import math
 from collections.abc import Sequence
 
 from crtexport.errors import CrtExportError
+from crtexport.ir.external import check_external
 from crtexport.ir.graph import Graph, Node, Tensor
 from crtexport.ir.infer import infer
 from crtexport.ir.ops import (
@@ -22,6 +23,7 @@ from crtexport.ir.ops import (
     DepthwiseConv2D,
     Dequantize,
     Div,
+    Foreign,
     FullyConnected,
     Logistic,
     Mean,
@@ -81,6 +83,7 @@ def _check(graph: Graph, depth: int) -> None:
                 raise error.within(str(node), f"graph {number}") from None
     _check_order(graph, nested=depth > 0)
     check_variables(graph)
+    check_external(graph)
     for node in graph.nodes:
         _check_node(graph, node)
 
@@ -219,6 +222,8 @@ def _check_node(graph: Graph, node: Node) -> None:
         declared = tuple(graph.type(i) for i in node.outputs)
         if node.graphs and not isinstance(node.op, Control):
             raise CrtExportError("the operator runs no graphs of its own")
+        if isinstance(node.op, Foreign):
+            return
         element_types = tuple(type_.dtype for type_ in declared)
         inferred = infer(node.op, types, declared=element_types, graphs=node.graphs)
         if len(declared) != len(inferred):

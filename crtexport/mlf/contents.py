@@ -12,6 +12,7 @@ from crtexport.artifact.model import Artifact
 from crtexport.backends.modules import Module
 from crtexport.errors import CrtExportError
 from crtexport.ir.graph import Graph, Node
+from crtexport.ir.modules import ExternalModule
 from crtexport.mlf import layout
 from crtexport.mlf.metadata import json_bytes
 from crtexport.mlf.objects import ObjectFacts, object_facts
@@ -65,6 +66,7 @@ class PackageContents:
     sources: Mapping[str, str] = field(default_factory=dict)
     objects: Mapping[str, Blob] = field(default_factory=dict)
     runtime_headers: Mapping[str, bytes] = field(default_factory=dict)
+    externals: tuple[ExternalModule, ...] = ()
 
 
 def plan_data(graph: Graph, plan: Plan) -> dict[str, Any]:

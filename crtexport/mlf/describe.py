@@ -6,6 +6,7 @@ import datetime
 from collections.abc import Mapping
 
 import crtexport
+from crtexport.artifact.contexts import VERBS, called_externals, context_fields, hook
 from crtexport.artifact.model import Artifact, Interface, every_call
 from crtexport.backends.constants import constants_module
 from crtexport.errors import CrtExportError
@@ -147,6 +148,8 @@ def _module_section(contents: PackageContents) -> metadata.ModuleSection:
         state=_state(artifact),
         constants_bytes=artifact.constants_size,
         constants_object=_constants_object(contents),
+        externals=_externals(contents),
+        devices=_devices(artifact),
         registry=tuple(
             metadata.Registered(name=entry.name, symbol=entry.symbol) for entry in artifact.registry
         ),
@@ -161,6 +164,34 @@ def _module_section(contents: PackageContents) -> metadata.ModuleSection:
 def _constants_object(contents: PackageContents) -> str | None:
     name = f"{constants_module(contents.artifact).name}.o"
     return name if name in contents.objects else None
+
+
+def _externals(contents: PackageContents) -> tuple[metadata.External, ...]:
+    artifact = contents.artifact
+    fields = context_fields(artifact.devices)
+    owners = {f.symbol: module for module in contents.externals for f in module.functions}
+    return tuple(
+        metadata.External(
+            symbol=function.symbol, module=_text(owners[function.symbol].name),
+            kind=owners[function.symbol].kind,
+            files=tuple(path.name for path in owners[function.symbol].files),
+            device=None if function.device is None else fields[function.device],
+        )
+        for function in called_externals(artifact)
+    )
+
+
+def _devices(artifact: Artifact) -> tuple[metadata.DeviceContext, ...]:
+    return tuple(
+        metadata.DeviceContext(
+            field=field, kind=_text(device.kind), id=device.id, program=_text(device.program),
+            hooks=tuple(hook(device, verb) for verb in VERBS),
+            functions=tuple(f.symbol for f in called_externals(artifact) if f.device == number),
+        )
+        for number, (field, device) in enumerate(
+            zip(context_fields(artifact.devices), artifact.devices, strict=True)
+        )
+    )
 
 
 def _workspace(artifact: Artifact) -> metadata.Workspace:

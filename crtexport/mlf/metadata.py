@@ -146,6 +146,27 @@ class LayerChannels(_Model):
     unread: NonNegativeInt = 0
 
 
+class DeviceContext(_Model):
+    """A member of ``struct tvmgen_<m>_devices``, and the functions that run with it."""
+
+    field: str
+    kind: str
+    id: int
+    program: str
+    hooks: tuple[str, ...]
+    functions: tuple[str, ...]
+
+
+class External(_Model):
+    """A function of others that the model calls, and where it comes from."""
+
+    symbol: str
+    module: str
+    kind: str
+    files: tuple[str, ...]
+    device: str | None = None
+
+
 class ModuleSection(_Model):
     """What crtexport knows about one module beyond the format's keys.
 
@@ -165,6 +186,8 @@ class ModuleSection(_Model):
     state: State = State()
     constants_bytes: NonNegativeInt
     constants_object: str | None = None
+    externals: tuple[External, ...] = ()
+    devices: tuple[DeviceContext, ...] = ()
     registry: tuple[Registered, ...]
     plan: str | None = None
     channels: tuple[LayerChannels, ...] = ()

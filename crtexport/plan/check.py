@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import NoReturn, Protocol
 
 from crtexport.ir.graph import Graph, Node
-from crtexport.ir.ops import Reshape, While
+from crtexport.ir.ops import Foreign, Reshape, While
 from crtexport.ir.variables import accesses
 from crtexport.plan.model import Inner, Move, Placement, Plan, Space, Step
 
@@ -330,6 +330,8 @@ class _Simulation:
         node = self.graph.nodes[step.node]
         if step.inner or node.graphs:
             needed = self._check_inner(step)
+        elif isinstance(node.op, Foreign):
+            needed = 0
         else:
             needed = self.proof.scratch(self.graph, step) if self.proof is not None else 0
         given = step.scratch.nbytes if step.scratch is not None else 0

@@ -122,9 +122,10 @@ def _symbols(blobs: Sequence[Blob]) -> list[str]:
 
 def build_shared(
     sources: Sequence[Path], include_dirs: Sequence[Path] = (), cflags: Sequence[str] = (),
-    constants: Iterable[Blob] = (),
+    constants: Iterable[Blob] = (), objects: Sequence[Path] = (),
 ) -> SharedLibrary:
-    """Compiles C ``sources`` with the host's compiler and loads them.
+    """Compiles C ``sources`` with the host's compiler and loads them, with ``objects`` for this
+    computer linked in as they are.
 
     ``constants``: objects of any processor with constants that the sources find by tables of their
     addresses; they stay where they are. The compiler is ``$CC``, else cc, gcc or clang. Raises
@@ -141,7 +142,8 @@ def build_shared(
         ))
         command = [
             compiler, *_CFLAGS, *cflags, *(f"-I{path}" for path in include_dirs),
-            *map(str, sources), *([str(stand_in)] if tables else []), "-o", str(result),
+            *map(str, (*sources, *objects)), *([str(stand_in)] if tables else []),
+            "-o", str(result),
         ]
         done = subprocess.run(command, capture_output=True, check=False)
         if done.returncode:

@@ -7,10 +7,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from crtexport.artifact.model import Interface
+from crtexport.devices import simulated
 from crtexport.errors import CrtExportError
 from crtexport.ir.types import DType, TensorType
 from crtexport.mlf import layout
 from crtexport.mlf.arrays import Array, key_of
+from crtexport.mlf.metadata import ModuleSection
 from crtexport.mlf.reader import Package, PackageTensor
 from crtexport.simulation.library import Library, build_shared, load_objects
 from crtexport.simulation.simulation import Simulation
@@ -60,6 +62,7 @@ def load_package(package: Package) -> Simulation:
         workspace_caller=section.workspace.owner == "caller",
         state_size=section.state.bytes,
         io_in_workspace=section.io == "workspace",
+        devices=len(section.devices),
     )
 
 
@@ -78,13 +81,39 @@ def _interface(package: Package, tensor: PackageTensor) -> Interface:
     return Interface(tensor.name, tensor.field, TensorType(dtype, tensor.shape))
 
 
+def _linked(package: Package, section: ModuleSection) -> Library:
+    """The package with functions of others, linked by the host's compiler; a simulated device
+    stands in for each kind of device."""
+    with tempfile.TemporaryDirectory(prefix="crtexport-") as name:
+        folder = Path(name)
+        package.extract(folder)
+        hooks = folder / "hooks"
+        hooks.mkdir()
+        (hooks / simulated.HEADER).write_text(simulated.header(), encoding="utf-8")
+        texts = simulated.sources(context.hooks[0] for context in section.devices)
+        for file, text in texts.items():
+            (hooks / file).write_text(text, encoding="utf-8")
+        return build_shared(
+            [
+                *(folder / layout.source(source) for source in package.sources),
+                *(hooks / file for file in texts),
+            ],
+            [folder / layout.INCLUDE_DIR, folder / layout.RUNTIME_INCLUDE_DIR, hooks],
+            ["-Wl,-z,defs"],
+            objects=[folder / layout.library(name) for name in package.objects],
+        )
+
+
 def _library(package: Package) -> Library:
     sources, objects = package.sources, package.objects
     if not sources and not objects:
         raise CrtExportError(
             "the package has neither C sources nor objects", location=str(package.path)
         )
+    section = package.module_section
     try:
+        if section is not None and section.externals:
+            return _linked(package, section)
         if not sources:
             return load_objects(objects.values())
         with tempfile.TemporaryDirectory(prefix="crtexport-") as name:

@@ -17,6 +17,7 @@ from crtexport.simulation.library import Library
 Array = npt.NDArray[np.generic]
 _GUARD = 64
 _PATTERN = 0xA5
+_CONTEXT = 64  # bytes of a device context: more than a simulated device needs
 
 
 class _Memory:
@@ -45,6 +46,7 @@ class Simulation:
     ``workspace_size`` and ``state_size`` in bytes count when ``workspace_caller``: each run then
     brings a workspace of its own, and all runs the same state, which is what a model keeps from
     run to run. Where the model owns it, all simulations of one library share it.
+    ``devices`` is how many contexts the model takes; they are zeroed memory.
     """
 
     module: str
@@ -56,7 +58,11 @@ class Simulation:
     workspace_caller: bool = False
     state_size: int = 0
     io_in_workspace: bool = False
+    devices: int = 0
     _state: list[_Memory] = field(default_factory=list, repr=False, compare=False)
+    _contexts_held: list[ctypes.Array[ctypes.c_char]] = field(
+        default_factory=list, repr=False, compare=False
+    )
 
     @staticmethod
     def from_parts(
@@ -75,7 +81,7 @@ class Simulation:
         return Simulation(
             artifact.module, artifact.inputs, artifact.outputs, library, artifact.workspace_size,
             artifact.workspace_align, artifact.workspace_caller, artifact.state_size,
-            artifact.io_in_workspace,
+            artifact.io_in_workspace, len(artifact.devices),
         )
 
     def reset(self) -> None:
@@ -104,6 +110,7 @@ class Simulation:
             _pointers(addresses[:count]), _pointers(addresses[count : count + outputs]),
             *([_pointers(addresses[count + outputs :])] if memories[count + outputs :] else []),
         ]
+        structs += self._contexts()
         name = f"tvmgen_{self.module}_run"
         code = self._function(name, len(structs))(*map(ctypes.byref, structs))
         return self._results(memories, name, code)
@@ -113,10 +120,11 @@ class Simulation:
         self._check_inputs(inputs)
         pools = self._pools()
         arguments = (ctypes.byref(_pointers([m.address for m in pools])),) if pools else ()
+        contexts = tuple(map(ctypes.byref, self._contexts()))
         for to, array in zip(self._mapped("inputs", arguments), inputs, strict=True):
             ctypes.memmove(to, array.tobytes(), array.nbytes)
         name = f"tvmgen_{self.module}_run"
-        code = self._function(name, len(arguments))(*arguments)
+        code = self._function(name, len(arguments) + len(contexts))(*arguments, *contexts)
         _accept(pools, name, code)
         return [
             np.frombuffer(ctypes.string_at(at, tensor.type.nbytes), tensor.type.dtype.numpy)
@@ -138,6 +146,11 @@ class Simulation:
 
     def run_packed(self, inputs: Sequence[Array]) -> list[Array]:
         """The same through the function registry and the packed function. Raises as :meth:`run`."""
+        if self.devices:
+            raise CrtExportError(
+                "a model with devices is simulated through its C interface only",
+                location=self.module,
+            )
         memories = self._memories(inputs)
         tensors = [*self.inputs, *self.outputs]
         views = [
@@ -154,6 +167,16 @@ class Simulation:
         state = self._pools()[-1:]
         tensors = [crt.tensor(memory.bytes) for memory in state]
         return crt.SystemLib(self.library).call(f"tvmgen_{self.module}_reset", tensors).code
+
+    def _contexts(self) -> list[ctypes.Array[ctypes.c_void_p]]:
+        """The struct of device contexts, if the model takes any."""
+        if not self.devices:
+            return []
+        if not self._contexts_held:
+            self._contexts_held.extend(
+                ctypes.create_string_buffer(_CONTEXT) for _ in range(self.devices)
+            )
+        return [_pointers([ctypes.addressof(context) for context in self._contexts_held])]
 
     def _pools(self) -> list[_Memory]:
         """What the caller hands in beside inputs and outputs, as abi.caller_pools has it."""

@@ -23,7 +23,6 @@ from crtexport.artifact.model import (
     Call,
     Constant,
     ConstantArg,
-    Device,
     ExternalFunction,
     InputArg,
     OutputArg,
@@ -33,6 +32,7 @@ from crtexport.artifact.model import (
 from crtexport.backends.c_header import emit_header
 from crtexport.backends.c_source import emit_c
 from crtexport.errors import CrtExportError
+from crtexport.ir.modules import Device
 from crtexport.ir.types import ConstantRef
 from crtexport.kernels.ir import Scalar
 from crtexport.resources import templates_dir

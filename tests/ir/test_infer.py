@@ -28,6 +28,7 @@ from crtexport.ir.ops import (
     Elu,
     EmbeddingLookup,
     Exp,
+    External,
     Floor,
     FullyConnected,
     Gelu,
@@ -148,7 +149,7 @@ def test_every_operator_is_here() -> None:
     movers = {type(op) for op, _, _ in MOVERS}
     elsewhere = {
         ArgMax, ArgMin, AssignVariable, Cast, Dequantize, DetectionPostProcess, EmbeddingLookup,
-        If, Svdf, UnidirectionalSequenceLstm, While,
+        External, If, Svdf, UnidirectionalSequenceLstm, While,
     }
     found = {type(op) for op, _, _ in GOOD} | elsewhere | elementwise | movers
     assert found == set(get_args(Op))

@@ -122,6 +122,15 @@ class Sidecars:
             raise CrtExportError(f"{name!r} in {data.file!r} is {found}, expected {type_}")
         return entry.constant
 
+    def file(self, name: str) -> Path:
+        """Where a file lies that is more than a constant; it is there."""
+        path = self._resolve(name)
+        try:
+            regular_size(path)
+        except CrtExportError as error:
+            raise CrtExportError(f"the file {name!r}: {error.problem}") from error
+        return path
+
     def _resolve(self, name: str) -> Path:
         """Where a sidecar lies, links followed; inside the folder unless allowed otherwise."""
         try:

@@ -147,6 +147,34 @@ def graphs_of(node: NodeModel) -> list[GraphModel]:
     return getattr(node, "graphs", [])
 
 
+class DeviceModel(BaseModel):
+    """A device that runs functions: number ``id`` of a ``kind``, with a ``program`` of its own."""
+
+    model_config = STRICT
+    kind: str
+    id: Size = 0
+    program: str = ""
+
+
+class FunctionModel(BaseModel):
+    """A C function ``int32_t name(inputs, outputs[, context])`` that returns 0 or a code."""
+
+    model_config = STRICT
+    name: str
+    device: DeviceModel | None = None
+
+
+class ModuleModel(BaseModel):
+    """What something else compiled, or C compilers will: files beside the model, and functions in
+    them that nodes of the operator External call."""
+
+    model_config = STRICT
+    name: str
+    kind: Literal["c-source", "object"]
+    files: Annotated[list[str], Field(min_length=1)]
+    functions: Annotated[list[FunctionModel], Field(min_length=1)]
+
+
 class Document(GraphModel):
     """A network: ``nodes`` in a valid order of execution, tensors referred to by name."""
 
@@ -154,6 +182,7 @@ class Document(GraphModel):
     format: Literal["crtexport-model"]
     version: Literal[1]
     name: str | None = Field(default=None, description="Of the network; default: the file's.")
+    modules: list[ModuleModel] = []
 
 
 def schema() -> dict[str, Any]:

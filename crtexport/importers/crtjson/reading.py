@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -23,6 +24,7 @@ from crtexport.importers.crtjson.document import (
 from crtexport.importers.crtjson.problems import did_you_mean, explain
 from crtexport.importers.files import head, regular_size
 from crtexport.ir.graph import Graph, Node, Tensor, Variable
+from crtexport.ir.modules import Device, ExternalModule, ModuleFunction
 from crtexport.ir.types import ConstantRef, Quantization, Rounding, TensorType
 from crtexport.ir.variables import lend
 from crtexport.ir.verify import check_type
@@ -50,12 +52,37 @@ def load_json(path: Path, rounding: Rounding, *, allow_outside: bool = False) ->
     except ValidationError as error:
         raise explain(error).within(path.name) from None
     try:
-        graph = _Reading(document, Sidecars(path.parent, allow_outside)).graph(
+        sidecars = Sidecars(path.parent, allow_outside)
+        graph = _Reading(document, sidecars).graph(
             document.name if document.name is not None else path.stem
         )
+        graph = replace(graph, modules=_modules(document, sidecars))
     except CrtExportError as error:
         raise error.within(path.name) from error.__cause__
     return lend(graph).from_file(path.name, hashlib.sha256(content).hexdigest(), rounding)
+
+
+def _modules(document: Document, sidecars: Sidecars) -> tuple[ExternalModule, ...]:
+    def file(module: int, number: int, name: str) -> Path:
+        try:
+            return sidecars.file(name)
+        except CrtExportError as error:
+            raise error.within(f"modules[{module}].files[{number}]") from error.__cause__
+
+    return tuple(
+        ExternalModule(
+            module.name, module.kind,
+            tuple(file(m, i, name) for i, name in enumerate(module.files)),
+            tuple(
+                ModuleFunction(
+                    function.name,
+                    None if function.device is None else Device(**function.device.model_dump()),
+                )
+                for function in module.functions
+            ),
+        )
+        for m, module in enumerate(document.modules)
+    )
 
 
 class _Reading:

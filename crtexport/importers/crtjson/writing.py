@@ -27,6 +27,11 @@ def save(graph: Graph, path: Path) -> None:
     came from and its rounding, which is a choice of the export. Both files appear whole or not at
     all; constants are copied in pieces. Raises CrtExportError when they can't be written.
     """
+    if graph.modules:
+        raise CrtExportError(
+            "a network with modules of others can't be written", location=graph.modules[0].name,
+            hint="edit its model.json by hand",
+        )
     sidecar = path.with_suffix(".safetensors")
     if sidecar == path:
         raise CrtExportError("a model.json can't be called .safetensors", location=str(path))

@@ -13,6 +13,7 @@ from crtexport.ir.infer import (
     compare,
     control,
     detection,
+    external,
     gather,
     layout,
     pool,
@@ -30,8 +31,8 @@ from crtexport.ir.ops import Op
 from crtexport.ir.types import DType, TensorType
 
 FAMILIES = (
-    activation, arithmetic, compare, control, detection, gather, layout, pool, quantize, recurrent,
-    reduce, resize, shape, state, unary, weighted,
+    activation, arithmetic, compare, control, detection, external, gather, layout, pool, quantize,
+    recurrent, reduce, resize, shape, state, unary, weighted,
 )
 
 __all__ = ["FAMILIES", "INFERENCES", "Inputs", "arity", "infer"]

@@ -34,7 +34,7 @@ from crtexport.ir.ops.arithmetic import (
     SquaredDifference,
     Sub,
 )
-from crtexport.ir.ops.base import Activation, Control, Elementwise, Padding2D, Stateful
+from crtexport.ir.ops.base import Activation, Control, Elementwise, Foreign, Padding2D, Stateful
 from crtexport.ir.ops.compare import (
     Equal,
     Greater,
@@ -49,6 +49,7 @@ from crtexport.ir.ops.compare import (
 )
 from crtexport.ir.ops.control import If, While
 from crtexport.ir.ops.detection import DetectionPostProcess
+from crtexport.ir.ops.external import External
 from crtexport.ir.ops.gather import DynamicUpdateSlice, Gather, GatherNd
 from crtexport.ir.ops.pool import AveragePool2D, L2Pool2D, MaxPool2D
 from crtexport.ir.ops.quantize import Cast, Dequantize, Quantize
@@ -126,7 +127,7 @@ Op = (
     | Abs | Neg | Square | Exp | Log | Sqrt | Rsqrt | Sin | Cos | Ceil | Floor | Round | ZerosLike
     | Quantize | Dequantize | Cast
     | ReadVariable | AssignVariable | Svdf | UnidirectionalSequenceLstm
-    | If | While
+    | If | While | External
 )
 """Any operator."""
 
@@ -160,9 +161,11 @@ __all__ = [
     "EmbeddingLookup",
     "Equal",
     "Exp",
+    "External",
     "Floor",
     "FloorDiv",
     "FloorMod",
+    "Foreign",
     "FullyConnected",
     "Gather",
     "GatherNd",

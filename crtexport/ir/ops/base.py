@@ -46,6 +46,13 @@ class Elementwise:
     that an output may take the place of such an input."""
 
 
+class Foreign:
+    """Marks operators that call a function of one of the graph's modules, whose name is the
+    attribute ``function``. Only the network says what types their outputs have."""
+
+    function: str
+
+
 class Control:
     """Marks operators whose nodes hold ``graphs`` graphs and run some of them, once or often. The
     node's inputs from position ``first`` on are the inputs of each."""

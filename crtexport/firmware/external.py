@@ -1,0 +1,101 @@
+"""Modules of others on their way into a package: read, and checked for what they promise."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from elftools.elf.elffile import ELFFile
+
+from crtexport.artifact.blobs import Blob, opened
+from crtexport.errors import CrtExportError
+from crtexport.firmware.compat import conflicts
+from crtexport.firmware.elf_abi import ElfAbi, read_abi
+from crtexport.ir.modules import ExternalModule
+from crtexport.mlf.objects import object_facts
+
+_AT_START_UP = (".init_array", ".preinit_array", ".ctors", ".init")
+_MAX_SOURCE = 64 << 20
+
+
+@dataclass
+class ExternalFiles:
+    """Files of modules by base name."""
+
+    sources: dict[str, str] = field(default_factory=dict)
+    objects: dict[str, Blob] = field(default_factory=dict)
+
+
+def external_files(modules: Sequence[ExternalModule], ours: ElfAbi | None) -> ExternalFiles:
+    """The files of ``modules``; ``ours`` is what objects of the board's own code say.
+
+    Raises CrtExportError, naming module and file, for one that can't be read, lacks a promised
+    function, was made for another processor or ABI, or has code that runs at start-up.
+    """
+    found = ExternalFiles()
+    for module in modules:
+        where = f"module {module.name!r}"
+        try:
+            _add(module, found, ours)
+        except CrtExportError as error:
+            raise error.within(where) from error.__cause__
+    return found
+
+
+def _add(module: ExternalModule, found: ExternalFiles, ours: ElfAbi | None) -> None:
+    suffix = ".c" if module.kind == "c-source" else ".o"
+    defined: set[str] = set()
+    for path in module.files:
+        if path.suffix != suffix:
+            raise CrtExportError(
+                f"a module of kind {module.kind} has files named *{suffix}", location=path.name
+            )
+        if path.name in found.sources or path.name in found.objects:
+            raise CrtExportError("another file has this name", location=path.name)
+        if module.kind == "c-source":
+            found.sources[path.name] = text = _text(path)
+            defined |= set(re.findall(r"[A-Za-z_][A-Za-z0-9_]*(?=\s*\()", text))
+        else:
+            found.objects[path.name] = path
+            defined |= _promised(path, ours)
+    for function in module.functions:
+        if function.symbol not in defined:
+            raise CrtExportError(
+                f"the function {function.symbol!r} is not in {_listed(module.files)}",
+            )
+
+
+def _promised(path: Path, ours: ElfAbi | None) -> set[str]:
+    """What an object defines, if it can be linked with ours and nothing of it runs by itself."""
+    facts = object_facts(path.name, path)
+    if ours is not None:
+        for what, theirs, own in conflicts(read_abi(path, path.name), ours):
+            raise CrtExportError(
+                f"the object was made for another {what}: {theirs}; the board has {own}",
+                location=path.name,
+            )
+    with opened(path) as stream:
+        names = [section.name for section in ELFFile(stream).iter_sections()]
+    for name in names:
+        if name.startswith(_AT_START_UP):
+            raise CrtExportError(
+                f"the object has code that must run at start-up (section {name})",
+                location=path.name,
+                hint="nothing runs before the model does: leave constructors out of the module",
+            )
+    return set(facts.defined)
+
+
+def _text(path: Path) -> str:
+    try:
+        if path.stat().st_size > _MAX_SOURCE:
+            raise CrtExportError("this is too large for a source file", location=path.name)
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise CrtExportError(f"the source can't be read ({error})", location=path.name) from error
+
+
+def _listed(files: Sequence[Path]) -> str:
+    return ", ".join(path.name for path in files)

@@ -1,0 +1,62 @@
+"""Checks that a network's modules and the nodes that call their functions fit together."""
+
+from __future__ import annotations
+
+import re
+
+from crtexport.errors import CrtExportError
+from crtexport.ir.graph import Graph, Node
+from crtexport.ir.modules import ExternalModule, ModuleFunction
+from crtexport.ir.ops import Foreign
+
+
+def functions_of(graph: Graph) -> dict[str, ModuleFunction]:
+    """The functions of all modules, by symbol. Raises CrtExportError when two define one."""
+    found: dict[str, ModuleFunction] = {}
+    owners: dict[str, ExternalModule] = {}
+    for module in graph.modules:
+        if module.name in {other.name for other in graph.modules if other is not module}:
+            raise CrtExportError("two modules have this name", location=module.name)
+        for function in module.functions:
+            where = (f"module {module.name!r}", function.symbol)
+            if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", function.symbol):
+                raise CrtExportError("a function's name must be one of C", location=where)
+            if function.symbol in owners:
+                raise CrtExportError(
+                    f"module {owners[function.symbol].name!r} has a function of this name",
+                    location=where,
+                )
+            found[function.symbol], owners[function.symbol] = function, module
+    return found
+
+
+def check_external(graph: Graph) -> None:
+    """Raises CrtExportError, naming the node, where a call doesn't fit."""
+    functions = functions_of(graph)
+    arities: dict[str, tuple[int, int]] = {}
+    for node in graph.nodes:
+        if not isinstance(node.op, Foreign):
+            continue
+        symbol = node.op.function
+        if symbol not in functions:
+            known = ", ".join(functions) or "none"
+            raise CrtExportError(
+                f"no module has a function {symbol!r}", location=str(node),
+                hint=f"the functions of this graph's modules are: {known}",
+            )
+        _check_arity(node, symbol, arities)
+
+
+def _check_arity(node: Node, symbol: str, arities: dict[str, tuple[int, int]]) -> None:
+    if None in node.inputs:
+        raise CrtExportError("an external function has no optional inputs", location=str(node))
+    if not node.outputs:
+        raise CrtExportError("the function gives nothing", location=str(node))
+    own = len(node.inputs), len(node.outputs)
+    other = arities.setdefault(symbol, own)
+    if own != other:
+        raise CrtExportError(
+            f"{symbol!r} has {own[0]} inputs and {own[1]} outputs here, but elsewhere "
+            f"{other[0]} and {other[1]}",
+            location=str(node),
+        )

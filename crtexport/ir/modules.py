@@ -1,0 +1,39 @@
+"""Functions that something else compiled, as a network refers to them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+ModuleKind = Literal["c-source", "object"]
+
+
+@dataclass(frozen=True)
+class Device:
+    """A device context: device number ``id`` of a ``kind`` (``ethos-u``), running ``program``."""
+
+    kind: str
+    id: int = 0
+    program: str = ""
+
+
+@dataclass(frozen=True)
+class ModuleFunction:
+    """A C function that returns 0 or a code; with a ``device``, which is open while it runs."""
+
+    symbol: str
+    device: Device | None = None
+
+
+@dataclass(frozen=True)
+class ExternalModule:
+    """Files that are compiled or linked into the firmware as they are, and what they define.
+
+    ``name`` is unique in the network. Nothing may have to run before the functions are called.
+    """
+
+    name: str
+    kind: ModuleKind
+    files: tuple[Path, ...]
+    functions: tuple[ModuleFunction, ...]
