@@ -162,9 +162,9 @@ def _catalogue() -> dict[str, Helper]:
         F32_FROM_F16: Helper(_F32_FROM_F16),
         F16_FROM_F32: Helper(_F16_FROM_F32),
         WORD: Helper(_WORD),
-        c_vectors.TYPES: Helper(c_vectors.types_text()),
     }
-    helpers |= {key: Helper(text) for key, text in c_vectors.accesses().items()}
+    vectors = {**c_vectors.types_text(), **c_vectors.accesses()}
+    helpers |= {key: Helper(text) for key, text in vectors.items()}
     for op in (BinaryOp.MIN, BinaryOp.MAX):
         for type_ in sorted(ARITHMETIC, key=lambda t: t.value):
             helpers[extremum_key(op, type_)] = _extremum(op, type_)

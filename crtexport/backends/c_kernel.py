@@ -133,8 +133,9 @@ class _Printer:
         unused += [p.name for p in self.kernel.params if p.name not in read]
         if any(e.type.is_float for e in expressions(body)):
             self.needs.add(c_helpers.FLOATS)
-        if any(e.type.is_vector for e in expressions(body)):
-            self.needs.add(c_vectors.TYPES)
+        self.needs |= {
+            c_vectors.types_key(e.type) for e in expressions(body) if e.type.is_vector
+        }
         lines = [self._signature(), "{"]
         lines += [f"    (void){self._name(name)};" for name in unused]
         lines += self._body(body, "    ")
@@ -276,7 +277,7 @@ class _Printer:
         if stores and not buffer.writable:
             raise self._error(f"a store to the read-only buffer {buffer.name}")
         key = c_vectors.access_key(type_, buffer.dtype, stores=stores)
-        self.needs |= {c_vectors.TYPES, key}
+        self.needs |= {c_vectors.types_key(type_), key}
         return f"crt_{key}"
 
     def _binary(self, op: BinaryOp, a: Expr, b: Expr) -> _Text:

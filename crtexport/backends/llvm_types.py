@@ -41,7 +41,10 @@ def value_type(scalar: Scalar, target: Target) -> str:
             return "double"
         case Scalar.INDEX:
             return f"i{target.pointer_bits}"
-        case Scalar.I8X16 | Scalar.I16X8 | Scalar.I32X4 | Scalar.F32X4:
+        case (
+            Scalar.I8X16 | Scalar.I16X8 | Scalar.I32X4 | Scalar.F32X4
+            | Scalar.I16X16 | Scalar.I32X8 | Scalar.F32X8
+        ):
             return f"<{scalar.lanes} x {value_type(scalar.lane, target)}>"
         case _:
             assert_never(scalar)

@@ -12,6 +12,7 @@ import struct
 from crtexport.kernels.intrinsic import Intrinsic
 from crtexport.kernels.intrinsics_arm import ARM_DSP
 from crtexport.kernels.intrinsics_mve import MVE
+from crtexport.kernels.intrinsics_x86 import X86
 from crtexport.kernels.ir import Scalar
 
 
@@ -60,6 +61,6 @@ _BITS_FROM_F32 = Intrinsic(
 )
 
 INTRINSICS: dict[str, Intrinsic] = {
-    i.name: i for i in (_F32_FROM_BITS, _BITS_FROM_F32, *ARM_DSP, *MVE)
+    i.name: i for i in (_F32_FROM_BITS, _BITS_FROM_F32, *ARM_DSP, *MVE, *X86)
 }
 """All intrinsics by name."""

@@ -65,9 +65,9 @@ def _helper(
 def _each_lane(result: Scalar, lane: str) -> str:
     """The portable body of a function whose result has the lanes ``lane``."""
     return (
-        f"    {_c(result)} result;\n"
+        f"    {_c(result)} result = {{0}};\n"
         f"    for (int i = 0; i < {result.lanes}; ++i) {{\n"
-        f"        result.lane[i] = {lane};\n"
+        f"        result[i] = {lane};\n"
         "    }\n"
         "    return result;\n"
     )
@@ -112,7 +112,7 @@ def _wrapping(op: str, type_: Scalar, meaning: str, function: Callable[[int, int
     bits = _bits(type_)
     return _lanewise(
         op, type_, meaning, lambda a, b: _wrap(function(a, b), bits),
-        f"(int{bits}_t)((uint32_t)a.lane[i] {sign} (uint32_t)b.lane[i])",
+        f"(int{bits}_t)((uint32_t)a[i] {sign} (uint32_t)b[i])",
         f"{llvm} {{0}} {{2}}, {{3}}",
     )
 
@@ -120,7 +120,7 @@ def _wrapping(op: str, type_: Scalar, meaning: str, function: Callable[[int, int
 def _extreme(op: str, type_: Scalar, function: Callable[[int, int], int], sign: str) -> Intrinsic:
     return _lanewise(
         op, type_, f"The {'smaller' if op == 'min' else 'larger'} of two lanes.", function,
-        f"(a.lane[i] {sign} b.lane[i]) ? a.lane[i] : b.lane[i]",
+        f"(a[i] {sign} b[i]) ? a[i] : b[i]",
         f"call {{0}} @llvm.s{op}.{{1}}({{0}} {{2}}, {{0}} {{3}})",
         f"declare {{0}} @llvm.s{op}.{{1}}({{0}}, {{0}})",
     )
@@ -134,7 +134,7 @@ def _dot_body(result: str) -> str:
     return (
         f"    uint32_t sum = {result};\n"
         "    for (int i = 0; i < 16; ++i) {\n"
-        "        sum += (uint32_t)(x.lane[i] * y.lane[i]);\n"
+        "        sum += (uint32_t)(x[i] * y[i]);\n"
         "    }\n"
         "    return (int32_t)sum;\n"
     )
@@ -149,14 +149,14 @@ _DOT_DECLARE = (
 _DOTS = (
     _intrinsic(
         "mladav_s8", "The sum of the products of all lanes.", (_V8, _V8), Scalar.I32, _mladav,
-        "vmladavq_s8(a, b)", _dot_body("0u").replace("x.", "a.").replace("y.", "b."),
+        "vmladavq_s8(a, b)", _dot_body("0u").replace("x[", "a[").replace("y[", "b["),
         _DOT.format("0", "{0}", "{1}"), _DOT_DECLARE,
     ),
     _intrinsic(
         "mladava_s8", "a + the sum of the products of all lanes.", (Scalar.I32, _V8, _V8),
         Scalar.I32, lambda total, a, b: _wrap(total + _mladav(a, b), 32),
         "vmladavaq_s8(a, b, c)",
-        _dot_body("(uint32_t)a").replace("x.", "b.").replace("y.", "c."),
+        _dot_body("(uint32_t)a").replace("x[", "b[").replace("y[", "c["),
         _DOT.format("{0}", "{1}", "{2}"), _DOT_DECLARE,
     ),
 )
@@ -176,16 +176,16 @@ def _rshl(a: int, count: int) -> int:
 _SCALING = (
     _lanewise(
         "qrdmulh", _V32, "The upper halves of doubled products, rounded, saturated.", _qrdmulh,
-        "(a.lane[i] == INT32_MIN && b.lane[i] == INT32_MIN) ? INT32_MAX\n"
-        "            : (int32_t)(((int64_t)a.lane[i] * b.lane[i] + (1 << 30)) >> 31)",
+        "(a[i] == INT32_MIN && b[i] == INT32_MIN) ? INT32_MAX\n"
+        "            : (int32_t)(((int64_t)a[i] * b[i] + (1 << 30)) >> 31)",
         "call {0} @llvm.arm.mve.vqrdmulh.{1}({0} {2}, {0} {3})",
         "declare {0} @llvm.arm.mve.vqrdmulh.{1}({0}, {0})",
     ),
     _lanewise(
         "rshl", _V32, "a shifted left by b, or right by -b and rounded, halves up; |b| < 32.",
         _rshl,
-        "(b.lane[i] >= 0) ? (int32_t)((uint32_t)a.lane[i] << b.lane[i])\n"
-        "            : (int32_t)((a.lane[i] + ((int64_t)1 << (-b.lane[i] - 1))) >> -b.lane[i])",
+        "(b[i] >= 0) ? (int32_t)((uint32_t)a[i] << b[i])\n"
+        "            : (int32_t)((a[i] + ((int64_t)1 << (-b[i] - 1))) >> -b[i])",
         "call {0} @llvm.arm.mve.vshl.vector.{1}.{1}({0} {2}, {0} {3}, i32 0, i32 1, i32 0)",
         "declare {0} @llvm.arm.mve.vshl.vector.{1}.{1}({0}, {0}, i32, i32, i32)",
         arm="vrshlq_s32(a, b)",
@@ -193,7 +193,7 @@ _SCALING = (
     _intrinsic(
         "sign_s32", "-1 in negative lanes, else 0.", (_V32,), _V32,
         lambda a: tuple(x >> 31 for x in a), "vshrq_n_s32(a, 31)",
-        _each_lane(_V32, "(a.lane[i] < 0) ? -1 : 0"),
+        _each_lane(_V32, "(a[i] < 0) ? -1 : 0"),
         "ashr <4 x i32> {0}, splat (i32 31)",
     ),
 )
@@ -229,7 +229,7 @@ def _set_lanes() -> Intrinsic:
         arm = f"vsetq_lane_s32({c}, {arm}, {i})"
     return _intrinsic(
         "lanes_s32", "Four numbers as lanes.", (Scalar.I32,) * 4, _V32, lambda *lanes: lanes, arm,
-        "    const crt_i32x4 result = {{a, b, c, d}};\n    return result;\n",
+        "    const crt_i32x4 result = {a, b, c, d};\n    return result;\n",
         "call <4 x i32> @crt.mve.lanes.s32(i32 {0}, i32 {1}, i32 {2}, i32 {3})",
         "define internal <4 x i32> @crt.mve.lanes.s32(i32 %a, i32 %b, i32 %c, i32 %d)"
         f" alwaysinline nounwind {{{steps} ret <4 x i32> %v3 }}",
@@ -248,7 +248,7 @@ def _mull(letter: str) -> Intrinsic:
         f"mull{letter}_s8", f"The products of the {which} lanes, twice as wide.", (_V8, _V8), _V16,
         lambda a, b: tuple(x * y for x, y in zip(a[first::2], b[first::2], strict=True)),
         f"vmull{letter}q_int_s8(a, b)",
-        _each_lane(_V16, f"(int16_t)(a.lane[{index}] * b.lane[{index}])"),
+        _each_lane(_V16, f"(int16_t)(a[{index}] * b[{index}])"),
         "call <8 x i16> @llvm.arm.mve.vmull.v8i16.v16i8(<16 x i8> {0}, <16 x i8> {1}, i32 0, "
         f"i32 {first})",
         "declare <8 x i16> @llvm.arm.mve.vmull.v8i16.v16i8(<16 x i8>, <16 x i8>, i32, i32)",
@@ -265,7 +265,7 @@ def _movl(letter: str, source: Scalar, result: Scalar) -> Intrinsic:
     return _intrinsic(
         f"movl{letter}_{suffix}", f"The {which} lanes, twice as wide.", (source,), result,
         lambda a: a[first::2], f"vmovl{letter}q_{suffix}(a)",
-        _each_lane(result, f"a.lane[{index}]"),
+        _each_lane(result, f"a[{index}]"),
         f"call {wide} {name}({_LLVM[source]} {{0}})",
         f"define internal {wide} {name}({_LLVM[source]} %x) alwaysinline nounwind {{"
         f" %h = shufflevector {_LLVM[source]} %x, {_LLVM[source]} poison,"
@@ -281,12 +281,12 @@ def _narrow(source: Scalar, result: Scalar) -> Intrinsic:
         return tuple(_saturate(x, bits) for pair in zip(a, b, strict=True) for x in pair)
 
     low, high = f"INT{bits}_MIN", f"INT{bits}_MAX"
-    lane = "(i % 2 == 0) ? a.lane[i / 2] : b.lane[i / 2]"
+    lane = "(i % 2 == 0) ? a[i / 2] : b[i / 2]"
     portable = (
-        f"    {_c(result)} result;\n"
+        f"    {_c(result)} result = {{0}};\n"
         f"    for (int i = 0; i < {result.lanes}; ++i) {{\n"
         f"        const int32_t lane = {lane};\n"
-        f"        result.lane[i] = (lane < {low}) ? {low}\n"
+        f"        result[i] = (lane < {low}) ? {low}\n"
         f"            : (lane > {high}) ? {high} : (int{bits}_t)lane;\n"
         "    }\n"
         "    return result;\n"
@@ -311,9 +311,9 @@ def _narrow(source: Scalar, result: Scalar) -> Intrinsic:
 def _saturating_add() -> Intrinsic:
     return _lanewise(
         "qadd", _V16, "The sums of the lanes, saturated.", lambda a, b: _saturate(a + b, 16),
-        "(int16_t)((a.lane[i] + b.lane[i] < INT16_MIN) ? INT16_MIN\n"
-        "            : (a.lane[i] + b.lane[i] > INT16_MAX) ? INT16_MAX\n"
-        "            : a.lane[i] + b.lane[i])",
+        "(int16_t)((a[i] + b[i] < INT16_MIN) ? INT16_MIN\n"
+        "            : (a[i] + b[i] > INT16_MAX) ? INT16_MAX\n"
+        "            : a[i] + b[i])",
         "call {0} @llvm.sadd.sat.{1}({0} {2}, {0} {3})",
         "declare {0} @llvm.sadd.sat.{1}({0}, {0})",
     )

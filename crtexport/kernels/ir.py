@@ -10,8 +10,8 @@ for signed types. MIN/MAX on floats are ``b < a ? b : a`` and ``a < b ? b : a``.
 integers wraps; float to integer truncates toward zero and promises to be in range. Floats are
 IEEE, never contracted or reassociated.
 
-Vectors of 128 bits are loaded, stored, named, and computed with by intrinsics alone: a schedule
-writes them for machines that have them.
+Vectors of 128 or 256 bits are loaded, stored, named, and computed with by intrinsics alone: a
+schedule writes them for machines that have them.
 """
 
 from __future__ import annotations
@@ -39,10 +39,15 @@ class Scalar(enum.Enum):
     I16X8 = "i16x8"
     I32X4 = "i32x4"
     F32X4 = "f32x4"
+    I16X16 = "i16x16"
+    I32X8 = "i32x8"
+    F32X8 = "f32x8"
 
     @property
     def is_float(self) -> bool:
-        return self in (Scalar.F16, Scalar.F32, Scalar.F64, Scalar.F32X4)
+        return self in (
+            Scalar.F16, Scalar.F32, Scalar.F64, Scalar.F32X4, Scalar.F32X8
+        )
 
     @property
     def is_vector(self) -> bool:
@@ -70,14 +75,15 @@ class Scalar(enum.Enum):
 
 _LANES = {
     Scalar.I8X16: (Scalar.I8, 16), Scalar.I16X8: (Scalar.I16, 8), Scalar.I32X4: (Scalar.I32, 4),
-    Scalar.F32X4: (Scalar.F32, 4),
+    Scalar.F32X4: (Scalar.F32, 4), Scalar.I16X16: (Scalar.I16, 16), Scalar.I32X8: (Scalar.I32, 8),
+    Scalar.F32X8: (Scalar.F32, 8),
 }
 
 _ITEMSIZE = {
     Scalar.I1: 1, Scalar.I8: 1, Scalar.U8: 1, Scalar.I16: 2, Scalar.U16: 2, Scalar.F16: 2,
     Scalar.I32: 4, Scalar.U32: 4, Scalar.F32: 4, Scalar.I64: 8, Scalar.F64: 8,
-    **dict.fromkeys(_LANES, 16),
 }
+_ITEMSIZE |= {vector: _ITEMSIZE[lane] * count for vector, (lane, count) in _LANES.items()}
 
 ARITHMETIC = frozenset(
     {Scalar.I32, Scalar.U32, Scalar.I64, Scalar.INDEX, Scalar.F32, Scalar.F64}
@@ -87,7 +93,8 @@ ARITHMETIC = frozenset(
 LANE_SOURCES = {
     Scalar.I8X16: (Scalar.I8,), Scalar.I16X8: (Scalar.I8, Scalar.U8, Scalar.I16),
     Scalar.I32X4: (Scalar.I8, Scalar.U8, Scalar.I16, Scalar.U16, Scalar.I32),
-    Scalar.F32X4: (Scalar.F32,),
+    Scalar.F32X4: (Scalar.F32,), Scalar.I16X16: (Scalar.I8, Scalar.I16),
+    Scalar.I32X8: (Scalar.I8, Scalar.U16, Scalar.I32), Scalar.F32X8: (Scalar.F32,),
 }
 """What the lanes of a vector can be loaded from and stored to."""
 

@@ -11,8 +11,19 @@ from dataclasses import replace
 
 from crtexport.kernels import families
 from crtexport.kernels.registry import Context, Lowered, refusing_extremes
-from crtexport.schedules import dot_products, generic, mve, paired, planes, quads, windows
+from crtexport.schedules import (
+    dot_products,
+    generic,
+    mve,
+    paired,
+    planes,
+    quads,
+    windows,
+    x86_dense,
+    x86_depthwise,
+)
 from crtexport.schedules.steps import ARM_DSP, step_for
+from crtexport.schedules.x86_machine import machine_of
 from crtexport.target import Target
 
 _ARM = ("thumbv7m", "thumbv7em", "thumbv8m.main")
@@ -33,9 +44,13 @@ def lower(context: Context, target: Target, optimize: str) -> Lowered:
     if optimize == "size" or families.check(context):
         return families.lower(context)  # which names the rules that are broken
     if generic.vectorizes(target):
-        vectors = None
-        if mve.has_mve(target):
-            with refusing_extremes(context):
+        vectors, machine = None, machine_of(target)
+        with refusing_extremes(context):
+            if machine is not None:
+                vectors = (
+                    x86_dense.lower(context, machine) or x86_depthwise.lower(context, machine)
+                )
+            elif mve.has_mve(target):
                 vectors = mve.lower(context, floats=mve.has_floats(target))
         return vectors or families.lower(context)
     step = step_for(target)

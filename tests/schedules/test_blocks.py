@@ -21,8 +21,18 @@ from crtexport.kernels.registry import Context, InputTensor, Lowered, OutputTens
 from crtexport.kernels.reverse import backwards
 from crtexport.kernels.verify import verify
 from crtexport.mlf.reader import open_package
-from crtexport.schedules import dot_products, lower, paired, planes, quads, windows
+from crtexport.schedules import (
+    dot_products,
+    lower,
+    paired,
+    planes,
+    quads,
+    windows,
+    x86_dense,
+    x86_depthwise,
+)
 from crtexport.schedules.steps import ARM_DSP, SCALAR, Step
+from crtexport.schedules.x86_machine import Machine
 from tests.differential.network import interpret
 from tests.lowered import bound
 from tests.support import require
@@ -35,6 +45,12 @@ def blocked_form(step: Step) -> Callable[[Context], Lowered | None]:
     return lambda context: dot_products.lower(context, step) or windows.lower(context, step)
 
 
+def vector_form(machine: Machine) -> Callable[[Context], Lowered | None]:
+    return lambda context: (
+        x86_dense.lower(context, machine) or x86_depthwise.lower(context, machine)
+    )
+
+
 FORMS = {
     "scalar": blocked_form(SCALAR), "arm_dsp": blocked_form(ARM_DSP),
     "words": lambda context: paired.lower(context, "balanced") or planes.lower(context),
@@ -42,6 +58,7 @@ FORMS = {
     "quads": lambda context: (
         quads.lower(context, "balanced") or planes.lower(context, dsp=False)
     ),
+    "sse": vector_form(Machine(4, fma=False)), "avx2": vector_form(Machine(8, fma=True)),
 }
 
 

@@ -1,0 +1,175 @@
+"""From vectors of sums to results on x86-64: bias, scaling, activation, storing.
+
+TFLite's ``MultiplyByQuantizedMultiplier`` rounds twice: ``high = (sum * m + 2**30) >> 31``, then
+high / 2**s to nearest, halves away from zero. The second is ``(high * 2**(32-s) + 2**31) >> 32``,
+which rounds halves up; less 1 from negative numbers, they go away from zero. Where the result is
+clamped from the zero point up, as after a ReLU, all negative numbers end there, however rounded.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from crtexport.ir.ops import Activation, Conv2D, DepthwiseConv2D, FullyConnected
+from crtexport.ir.scaling import activation_range
+from crtexport.ir.types import DType, Rounding
+from crtexport.kernels.build import load_vector
+from crtexport.kernels.ir import Buffer, Expr, Scalar
+from crtexport.kernels.registry import Context, Lowering
+from crtexport.kernels.requantize import float_range
+from crtexport.kernels.sums import IntegerSums, weight_scales
+from crtexport.schedules.x86_machine import Machine
+
+_LEAST, _MOST = 2, 31
+"""Right shifts that a product of 32 bits can do."""
+
+MOST_WEIGHTS = 8 << 20
+"""Bytes of weights that are packed while exporting."""
+
+Ints = npt.NDArray[np.int64]
+
+
+def scales(sums: IntegerSums) -> bool:
+    """Whether sums are scaled in a way that these vectors can do."""
+    return (
+        sums.rounding is Rounding.DOUBLE and sums.bound < 1 << 31
+        and all(_LEAST <= -shift <= _MOST for shift in sums.multiplier.shifts)
+    )
+
+
+def packs(context: Context) -> bool:
+    """Whether there is anything to compute, with weights that may be packed in memory. Larger ones
+    stay where they are: they come from memory more slowly than they are multiplied."""
+    return 0 < context.input(1).nbytes <= MOST_WEIGHTS and context.output().elements > 0
+
+
+def stored_weights(context: Context, channel_axis: int) -> npt.NDArray[np.generic]:
+    """The weights as they are stored, as channels x taps."""
+    values = np.moveaxis(context.values(1), channel_axis, 0)
+    return values.reshape(values.shape[0], -1)
+
+
+def known(context: Context) -> bool:
+    """Whether weights and bias are constants."""
+    return all(
+        context.graph.constant(context.graph.required(context.node, position)) is not None
+        for position in (1, 2) if context.has(position)
+    )
+
+
+class Finish(Protocol):
+    """What becomes of the sums of vectors of output channels."""
+
+    def start(self, channel: Expr) -> Expr:
+        """The sums before the first product: of ``channel`` and those behind it."""
+
+    def store(self, output: Buffer, index: Expr, total: Expr, channel: Expr, count: int) -> None:
+        """Stores the results of the first ``count`` lanes."""
+
+
+def _activation(context: Context) -> Activation:
+    op = context.node.op
+    if not isinstance(op, Conv2D | DepthwiseConv2D | FullyConnected):
+        raise TypeError(op)
+    return op.activation
+
+
+class _Table:
+    """One number for each channel, or the same for all."""
+
+    def __init__(
+        self, lowering: Lowering, machine: Machine, name: str, dtype: Scalar,
+        values: npt.NDArray[np.generic], channels: int,
+    ) -> None:
+        self._machine, self._type = machine, machine.reals if dtype.is_float else machine.ints
+        self._same: int | float | None = None
+        self._buffer: Buffer | None = None
+        if (values == values[0]).all() and not (dtype.is_float and math.isnan(values[0])):
+            self._same = values[0].item()
+            return
+        whole = np.zeros(-(-channels // machine.lanes) * machine.lanes, values.dtype)
+        whole[:channels] = values
+        self._buffer = lowering.derived(name, dtype, whole)
+
+    def at(self, channel: Expr) -> Expr:
+        """Of ``channel`` and those behind it."""
+        if self._buffer is not None:
+            return load_vector(self._buffer, channel, self._type)
+        if self._type.is_float:
+            return self._machine.real_everywhere(float(self._same or 0.0))
+        return self._machine.int_everywhere(int(self._same or 0))
+
+
+class IntegerFinish:
+    """int8 results of integer sums for which :func:`scales` holds."""
+
+    def __init__(self, lowering: Lowering, machine: Machine, sums: IntegerSums) -> None:
+        self.b, self.machine = lowering.b, machine
+        context, channels = lowering.context, len(sums.folded)
+        mantissas = np.array(sums.multiplier.mantissas, np.int64)
+        powers = np.array([1 << (32 + s) for s in sums.multiplier.shifts], np.int64)
+
+        def table(name: str, values: Ints) -> _Table:
+            values32 = np.broadcast_to(values, channels).astype(np.int32)
+            return _Table(lowering, machine, name, Scalar.I32, values32, channels)
+
+        self._bias = table("bias", sums.folded)
+        self._mantissas, self._powers = table("multipliers", mantissas), table("powers", powers)
+        self._zero = context.quant(context.output()).zero_point[0]
+        self._range = activation_range(_activation(context), context.output())
+
+    def start(self, channel: Expr) -> Expr:
+        return self._bias.at(channel)
+
+    def store(self, output: Buffer, index: Expr, total: Expr, channel: Expr, count: int) -> None:
+        b, machine = self.b, self.machine
+        high = machine.of_ints("mulr31", total, self._mantissas.at(channel))
+        low, top = self._range
+        if low < self._zero:
+            high = machine.of_ints("toward", high)
+        value = machine.of_ints("mulr32", high, self._powers.at(channel))
+        value = machine.of_ints("add", value, machine.int_everywhere(self._zero))
+        value = machine.of_ints("max", value, machine.int_everywhere(low))
+        value = machine.of_ints("min", value, machine.int_everywhere(top))
+        b.store_vector(output, index, value, count)
+
+
+class RealFinish:
+    """Floats: bias and activation; sums of int8 weights are scaled first."""
+
+    def __init__(self, lowering: Lowering, machine: Machine) -> None:
+        self.b, self.machine = lowering.b, machine
+        context = lowering.context
+        channels = context.output().shape[-1]
+        bias = (
+            context.values(2).astype(np.float32).reshape(-1) if context.has(2)
+            else np.zeros(channels, np.float32)
+        )
+        self._bias = _Table(lowering, machine, "bias", Scalar.F32, bias, channels)
+        self._scales: _Table | None = None
+        if context.input(1).dtype is DType.INT8:
+            scales = np.array(weight_scales(context, channels).scale, np.float32)
+            self._scales = _Table(
+                lowering, machine, "scales", Scalar.F32, np.broadcast_to(scales, channels), channels
+            )
+        self._range = float_range(_activation(context))
+
+    def start(self, channel: Expr) -> Expr:
+        return self._bias.at(channel) if self._scales is None else self.machine.real_everywhere(0.0)
+
+    def store(self, output: Buffer, index: Expr, total: Expr, channel: Expr, count: int) -> None:
+        low, high = self._range
+        value = total
+        if self._scales is not None:
+            value = self.machine.of_reals(
+                "muladd", total, self._scales.at(channel), self._bias.at(channel)
+            )
+        if math.isfinite(low):
+            value = self.machine.of_reals("fmax", value, self.machine.real_everywhere(low))
+        if math.isfinite(high):
+            value = self.machine.of_reals("fmin", value, self.machine.real_everywhere(high))
+        self.b.store_vector(output, index, value, count)
