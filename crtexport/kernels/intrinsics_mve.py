@@ -383,7 +383,7 @@ def _choice(op: str) -> Intrinsic:
     return _float(
         f"{op}_f32", f"b where {compared[0]} is smaller than {compared[1]}, else a.", (_FV, _FV),
         _lanes_of(choose), f"vpselq_f32(b, a, vcmpltq_f32({compared[0]}, {compared[1]}))",
-        f"({compared[0]}.lane[i] < {compared[1]}.lane[i]) ? b.lane[i] : a.lane[i]",
+        f"({compared[0]}[i] < {compared[1]}[i]) ? b[i] : a[i]",
         f"call <4 x float> {name}(<4 x float> {{0}}, <4 x float> {{1}})",
         f"define internal <4 x float> {name}(<4 x float> %a, <4 x float> %b) alwaysinline nounwind"
         f" {{ %c = fcmp olt <4 x float> %{compared[0]}, %{compared[1]}"
@@ -406,7 +406,7 @@ _FLOATS = (
     _float(
         "fma_f32", "a + the products of the lanes, rounded once.", (_FV, _FV, _FV),
         _lanes_of(lambda a, b, c: _fused(b, c, a)), "vfmaq_f32(a, b, c)",
-        "crt_fused(b.lane[i], c.lane[i], a.lane[i])",
+        "crt_fused(b[i], c[i], a[i])",
         "call <4 x float> @llvm.fma.v4f32(<4 x float> {1}, <4 x float> {2}, <4 x float> {0})",
         _FMA, _FUSED,
     ),
@@ -415,7 +415,7 @@ _FLOATS = (
         lambda a, b, c: tuple(
             np.float32(_fused(y, c, x)) for x, y in zip(a, b, strict=True)
         ),
-        "vfmaq_n_f32(a, b, c)", "crt_fused(b.lane[i], c, a.lane[i])",
+        "vfmaq_n_f32(a, b, c)", "crt_fused(b[i], c, a[i])",
         "call <4 x float> @crt.mve.fma.n.f32(<4 x float> {0}, <4 x float> {1}, float {2})",
         f"{_FMA}\n"
         "define internal <4 x float> @crt.mve.fma.n.f32(<4 x float> %a, <4 x float> %b, float %x)"
@@ -428,7 +428,7 @@ _FLOATS = (
     ),
     _float(
         "from_s32", "The lanes as floats, rounded to nearest.", (_V32,),
-        lambda a: tuple(np.float32(x) for x in a), "vcvtq_f32_s32(a)", "(float)a.lane[i]",
+        lambda a: tuple(np.float32(x) for x in a), "vcvtq_f32_s32(a)", "(float)a[i]",
         "sitofp <4 x i32> {0} to <4 x float>",
     ),
     _choice("min"),
