@@ -135,7 +135,7 @@ def test_the_images_in_the_application_are_those_of_the_example() -> None:
 
 def west_command() -> ModuleType:
     listed = yaml.safe_load((APP / "scripts" / "west-commands.yml").read_text())["west-commands"]
-    path = APP / "scripts" / listed[0]["file"]
+    path = ROOT / listed[0]["file"]  # as west does
     spec = importlib.util.spec_from_file_location("crtexport_west", path)
     assert spec
     assert spec.loader
