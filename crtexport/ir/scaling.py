@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from crtexport.fixedpoint import round_half_away
-from crtexport.ir.ops import Activation
+from crtexport.ir.graph import Graph, Node
+from crtexport.ir.ops import Activation, Conv2D, DepthwiseConv2D
 from crtexport.ir.types import DType, Quantization, Rounding, TensorType
 
 
@@ -27,6 +28,16 @@ def layer_scales(
         product = float(np.float32(scale_in) * np.float32(scales[0]))
         return [product / scale_out]
     return [scale_in * s / scale_out for s in scales]
+
+
+def wide_sums(graph: Graph, node: Node) -> bool:
+    """Whether TFLite sums in 64 bits: the type of the bias decides, or its default."""
+    if graph.type(graph.required(node, 0)).dtype is not DType.INT16:
+        return False
+    bias = graph.optional(node, 2)
+    if bias is not None:
+        return graph.type(bias).dtype is DType.INT64
+    return isinstance(node.op, Conv2D | DepthwiseConv2D)
 
 
 def activation_range(activation: Activation, output: TensorType) -> tuple[int, int]:

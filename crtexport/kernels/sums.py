@@ -7,9 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from crtexport.ir.channel_sums import Ints
-from crtexport.ir.ops import Conv2D, DepthwiseConv2D
-from crtexport.ir.scaling import layer_scales
-from crtexport.ir.types import DType, Quantization, Rounding
+from crtexport.ir.scaling import layer_scales, wide_sums
+from crtexport.ir.types import Quantization, Rounding
 from crtexport.kernels.registry import Context
 from crtexport.kernels.requantize import Multiplier
 
@@ -81,7 +80,7 @@ class IntegerSums:
         )
         return IntegerSums(
             zero_point, weight_zero, magnitudes, raw, folded, bound,
-            Multiplier.of(scales), rounding, _wide(context),
+            Multiplier.of(scales), rounding, wide_sums(context.graph, context.node),
         )
 
 
@@ -90,11 +89,3 @@ def weights_of(context: Context, channel_axis: int) -> Ints:
     channels = context.input(1).shape[channel_axis]
     values = np.moveaxis(context.values(1), channel_axis, 0)
     return values.reshape(channels, -1).astype(np.int64)
-
-
-def _wide(context: Context) -> bool:
-    if context.input(0).dtype is not DType.INT16:
-        return False
-    if context.has(2):
-        return context.input(2).dtype is DType.INT64
-    return isinstance(context.node.op, Conv2D | DepthwiseConv2D)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from crtexport.kernels.ir import Body, Const, For, If, Kernel, Stmt
+from crtexport.kernels.rebuild import has_loop
 from crtexport.target import Target
 
 _VECTOR_FEATURES = ("+mve", "+mve.fp", "+v", "+sse2", "+avx2")
@@ -40,17 +41,9 @@ def _stmt(stmt: Stmt, factor: int) -> Stmt:
         return replace(stmt, then=_body(stmt.then, factor), other=_body(stmt.other, factor))
     if not isinstance(stmt, For):
         return stmt
-    if _has_loop(stmt.body):
+    if has_loop(stmt.body):
         return replace(stmt, body=_body(stmt.body, factor))
     extent = stmt.extent
     copies = min(factor, factor * STATEMENTS // max(len(stmt.body), 1))
     worth = copies > 1 and isinstance(extent, Const) and extent.value >= 2 * copies
     return replace(stmt, unroll=copies) if worth and stmt.unroll is None else stmt
-
-
-def _has_loop(body: Body) -> bool:
-    return any(
-        isinstance(stmt, For)
-        or (isinstance(stmt, If) and (_has_loop(stmt.then) or _has_loop(stmt.other)))
-        for stmt in body
-    )

@@ -17,7 +17,7 @@ from crtexport.fixedpoint import (
 )
 from crtexport.ir.graph import Graph, Node
 from crtexport.ir.ops import Conv2D, DepthwiseConv2D, FullyConnected
-from crtexport.ir.scaling import activation_range, layer_scales
+from crtexport.ir.scaling import activation_range, layer_scales, wide_sums
 from crtexport.ir.types import DType, Rounding, TensorType
 
 Array = npt.NDArray[Any]
@@ -190,16 +190,6 @@ def taps_of(graph: Graph, node: Node) -> Array | None:
     elif values.shape[3] != depth:
         return None
     return values.reshape(values.shape[0], -1, depth).swapaxes(1, 2)
-
-
-def wide_sums(graph: Graph, node: Node) -> bool:
-    """Whether TFLite sums in 64 bits: the type of the bias decides, or its default."""
-    if graph.type(graph.required(node, 0)).dtype is not DType.INT16:
-        return False
-    bias = graph.optional(node, 2)
-    if bias is not None:
-        return graph.type(bias).dtype is DType.INT64
-    return isinstance(node.op, Conv2D | DepthwiseConv2D)
 
 
 def _understood(graph: Graph, node: Node) -> bool:

@@ -10,8 +10,9 @@ import numpy as np
 from crtexport.fixedpoint import INT32_MAX, INT32_MIN
 from crtexport.ir.graph import Graph, Node
 from crtexport.ir.ops import FullyConnected
+from crtexport.ir.scaling import wide_sums
 from crtexport.ir.types import DType
-from crtexport.passes.channels.layers import MAX_CHANNELS, Array, Layer, wide_sums
+from crtexport.passes.channels.layers import MAX_CHANNELS, Array, Layer
 from crtexport.passes.channels.links import Link, channels, links_of
 from crtexport.passes.channels.ranges import Range
 
