@@ -12,12 +12,13 @@ from crtexport.kernels.registry import SCALAR_OF, Context, Lowered, Lowering, lo
 from crtexport.kernels.rules import same_types
 
 CASTABLE = (
-    DType.BOOL, DType.INT8, DType.UINT8, DType.INT16, DType.INT32, DType.INT64, DType.FLOAT32
+    DType.BOOL, DType.INT8, DType.UINT8, DType.INT16, DType.INT32, DType.UINT32, DType.INT64,
+    DType.FLOAT32,
 )
 
 
 def cast_types(context: Context) -> str | None:
-    """Inputs and outputs must be of: bool, int8, uint8, int16, int32, int64, float32."""
+    """Inputs and outputs must be of: bool, int8, uint8, int16, int32, uint32, int64, float32."""
     found = (context.input(0).dtype, context.output().dtype)
     if set(found) <= set(CASTABLE):
         return None
@@ -31,7 +32,8 @@ def cast_(context: Context) -> Lowered:
     source, target = context.input(0).dtype, context.output().dtype
 
     def function(b: KernelBuilder, value: Expr) -> Expr:
-        work = value if value.type in _WIDE else b.let("wide", cast(value, Scalar.I32))
+        wide = Scalar.I64 if source is DType.UINT32 else Scalar.I32
+        work = value if value.type in _WIDE else b.let("wide", cast(value, wide))
         if DType.BOOL in (source, target) and source is not target:
             zero = const(0, work.type)
             work = b.let("truth", select(eq(work, zero), i32(0), i32(1)))

@@ -168,7 +168,7 @@ def cast(draw: Draw, dtype: str) -> Case:
     data = values(draw, _shape(draw), dtype)
     if dtype == "float32":
         data = np.abs(data) * np.float32(draw.choice([1.0, 10.0]))
-        data = data * draw.choice([1.0, 1.0 if out == "uint8" else -1.0])
+        data = data * draw.choice([1.0, 1.0 if out.startswith("u") else -1.0])
     return _case(draw, "CAST", data.astype(dtype), {}, {}, out)
 
 
@@ -198,7 +198,7 @@ PROBABILITIES: dict[str, dict[str, Any]] = {
     "int16": {"scale": 1 / 32768},
 }
 WIDE = {"scale": 1 / 65536, "zero_point": -32768}
-CASTABLE = ("bool", "int8", "uint8", "int16", "int32", "int64", "float32")
+CASTABLE = ("bool", "int8", "uint8", "int16", "int32", "uint32", "int64", "float32")
 SINES: dict[str, dict[str, Any]] = {
     "int8": {"scale": 1 / 128},
     "uint8": {"scale": 1 / 128, "zero_point": 128},

@@ -28,7 +28,8 @@ def dequantize(_op: Dequantize, given: Given) -> tuple[TensorType, ...]:
 
 
 CASTABLE = frozenset({
-    DType.BOOL, DType.INT8, DType.UINT8, DType.INT16, DType.INT32, DType.INT64, DType.FLOAT32,
+    DType.BOOL, DType.INT8, DType.UINT8, DType.INT16, DType.INT32, DType.UINT32, DType.INT64,
+    DType.FLOAT32,
 })
 """What Cast may read and produce."""
 
