@@ -17,6 +17,8 @@ from crtexport.artifact.blobs import blob_bytes
 from crtexport.cli.main import main
 from crtexport.errors import CrtExportError
 from crtexport.firmware.board import load_board
+from crtexport.firmware.package import parts_from_package
+from crtexport.firmware.zephyr.application import write_application
 from crtexport.importers import load
 from crtexport.importers.crtjson import save
 from crtexport.mlf.reader import open_package
@@ -150,6 +152,14 @@ def test_a_network_of_parts_runs_on_boards(board: str, emit: Any, tmp_path: Path
     ).path
     ((output,),) = crtexport.run(package, {"x": X}).outputs
     np.testing.assert_array_equal(output[0], expected())
+
+
+def test_zephyr_applications_for_devices_are_the_users(tmp_path: Path) -> None:
+    package = crtexport.export(write(tmp_path, document()), emit="c", output=tmp_path / "p.tar")
+    parts = parts_from_package(open_package(package.path))
+    with pytest.raises(CrtExportError, match="needs their hooks, which are not ours"):
+        write_application(parts, load_board("host"), package.path, tmp_path / "application")
+    assert not (tmp_path / "application").exists()
 
 
 @pytest.mark.parametrize("emit", BACKENDS)

@@ -22,8 +22,15 @@ def write_application(parts: FirmwareParts, board: Board, package: Path, folder:
     """Write the application for ``package`` into ``folder``; its inputs are zeros for now.
 
     Only files that change are written, so that a build in ``folder`` stays of use. Raises
-    CrtExportError if a file can't be written, or if a path has characters that CMake can't quote.
+    CrtExportError for a model with devices, if a file can't be written, or if a path has characters
+    that CMake can't quote.
     """
+    if parts.devices:
+        raise CrtExportError(
+            "an application for a model with devices needs their hooks, which are not ours",
+            location=str(package),
+            hint="write the application; the documentation of the C interface has the hooks",
+        )
     module_dir = str(resources.zephyr_dir())
     if set(module_dir) & set('"\\$;'):
         raise CrtExportError("CMake can't name this folder", location=module_dir,
