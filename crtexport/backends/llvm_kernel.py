@@ -56,7 +56,9 @@ _FLOAT_COMPARE = {
     CompareOp.EQ: "oeq", CompareOp.NE: "une", CompareOp.LT: "olt", CompareOp.LE: "ole",
     CompareOp.GT: "ogt", CompareOp.GE: "oge",
 }
-_KERNEL_ATTRIBUTES = "noinline mustprogress nofree norecurse nosync willreturn #0"
+_KERNEL_ATTRIBUTES = "noinline mustprogress nofree norecurse nosync willreturn"
+_WITHOUT_CALLS = '"no-builtin-memcpy" "no-builtin-memmove" "no-builtin-memset"'
+"""Loops of vectors stay loops: C libraries of small processors copy odd addresses byte by byte."""
 
 
 def print_kernel(
@@ -90,6 +92,7 @@ class _KernelPrinter:
         self._slots: list[str] = []
         self._values: dict[str, str] = {}
         self._locals: set[str] = set()
+        self._vectors = False
         self._label = "entry"
         self._fresh = 0
         self._labels = 0
@@ -102,7 +105,8 @@ class _KernelPrinter:
             params.append(f"{self._type(param.type)} noundef %{param.name}")
             self._values[param.name] = f"%{param.name}"
         self._body(kernel.body)
-        head = f"define {linkage} void @{symbol}({', '.join(params)}) {_KERNEL_ATTRIBUTES}"
+        words = [_KERNEL_ATTRIBUTES, *([_WITHOUT_CALLS] if self._vectors else []), "#0"]
+        head = f"define {linkage} void @{symbol}({', '.join(params)}) {' '.join(words)}"
         return "\n".join([
             *(comment(line) for line in kernel.doc),
             f'{head} section ".text.{symbol}" {{',
@@ -139,6 +143,7 @@ class _KernelPrinter:
                 value = self._in_memory(self._expr(stmt.value), stmt.buffer.dtype)
                 self._store(value, stmt.buffer.dtype, self._address(stmt.buffer, stmt.index))
             case StoreVector():
+                self._vectors = True
                 value = self._expr(stmt.value)
                 for line in store_vector(
                     stmt, value, self._address(stmt.buffer, stmt.index), self._module, self._assign

@@ -157,6 +157,15 @@ def test_odd_layers_agree_as_code(where: str, tmp_path: Path) -> None:
             np.testing.assert_array_equal(got, wanted)
 
 
+def test_vectors_are_copied_without_calls(tmp_path: Path) -> None:
+    path, _ = many_layers(tmp_path, 11, 10)
+    package = tmp_path / "m.tar"
+    crtexport.export(path, board="mps3_an547", emit="llvm", output=package)
+    section = open_package(package).metadata.crtexport
+    assert section is not None
+    assert not {"memcpy", "memmove", "memset"} & set(section.undefined.used or ())
+
+
 def test_processors_without_vectors_get_none(tmp_path: Path) -> None:
     n = Network(lambda low, high: high, 1)
     _, inputs, y = add_layer(n, "dense")
