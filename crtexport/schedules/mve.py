@@ -9,7 +9,7 @@ from crtexport.kernels.build import add, const, mul
 from crtexport.kernels.ir import Expr
 from crtexport.kernels.registry import Context, Lowered, Lowering
 from crtexport.schedules import mve_conv, mve_depthwise, mve_elementwise, mve_float
-from crtexport.schedules.mve_dense import MOST_ROWS, Product, Segment, cover
+from crtexport.schedules.mve_dense import Product, Segment, cover, rows_together
 from crtexport.schedules.mve_scale import Sums
 from crtexport.target import Target
 
@@ -83,7 +83,7 @@ def _product(
     weights = context.values(1).astype(np.int8).reshape(sums.channels, -1)
     units, depth = weights.shape
     lines, count = counts
-    product = Product(lowering, sums, [(weights, False)], min(MOST_ROWS, count))
+    product = Product(lowering, sums, [(weights, False)], rows_together(count, [depth]))
     output = lowering.output()
     with b.loop("line", lines) as line:
 

@@ -12,7 +12,7 @@ from crtexport.ir.ops import Conv2D
 from crtexport.kernels.build import add, const, load_vector, mul
 from crtexport.kernels.ir import Buffer, Expr, Scalar
 from crtexport.kernels.registry import Context, Lowered, Lowering
-from crtexport.schedules.mve_dense import MOST_ROWS, Product, Segment, cover
+from crtexport.schedules.mve_dense import Product, Segment, cover, rows_together
 from crtexport.schedules.mve_rows import Ring, Window
 from crtexport.schedules.mve_scale import BYTES, Sums
 
@@ -46,9 +46,10 @@ class _Conv:
         run = self.runs[0][2] * self.channels
         self.depth = rows * columns * self.channels
         apart = len(self.runs) * -(-run // BYTES)
-        self.high = min(MOST_ROWS, self.ring.width)
         gathered = apart > -(-self.depth // BYTES) + 1
         weights = lowering.context.values(1).astype(np.int8).reshape(sums.channels, -1)
+        depths = [self.depth] if gathered else [run] * len(self.runs)
+        self.high = rows_together(self.ring.width, depths)
         self.patch: Buffer | None = None
         if gathered:
             self.patch_size = -(-self.depth // BYTES) * BYTES + BYTES

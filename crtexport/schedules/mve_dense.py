@@ -27,8 +27,9 @@ from crtexport.kernels.ir import Buffer, Expr, Scalar, Var
 from crtexport.kernels.registry import Lowering
 from crtexport.schedules.mve_scale import BYTES, LANES, Scaler, Sums, vector
 
-MOST_ROWS = 2
-"""Rows that share the weights that are loaded."""
+LONE_CHUNKS = (3, 4)
+"""Chunks of a row, if it is of one piece, with which rows are better alone: they are all written
+out, so that compilers make the sums of two rows at a time and run out of registers."""
 UNROLL = 4
 """Most chunks of sixteen values that are written one after the other in a loop."""
 
@@ -130,6 +131,12 @@ class Product:
             for x, line in zip(xs, accs, strict=True):
                 acc = line[unit]
                 b.assign(acc, call("mve_mladava_s8", acc, x, w, type_=Scalar.I32))
+
+
+def rows_together(rows: int, depths: Sequence[int]) -> int:
+    """How many of ``rows`` should share the weights that are loaded; ``depths`` of segments."""
+    lone = len(depths) == 1 and -(-depths[0] // BYTES) in LONE_CHUNKS
+    return 1 if lone or rows == 1 else 2
 
 
 def pack(weights: Int8s, padded: bool, together: int) -> Int8s:
