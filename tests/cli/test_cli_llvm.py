@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from crtexport.cli.main import main
+from crtexport.firmware.board import load_board
 from crtexport.mlf.reader import open_package
 from tests.cli.support import DIGITS
 
@@ -57,8 +58,9 @@ def test_options_reach_the_code_and_the_metadata() -> None:
     plain, more = open_package(Path("plain.tar")), open_package(Path("more.tar"))
     assert plain.module_section is not None
     assert more.module_section is not None
-    assert plain.module_section.llvm_options == ()
-    assert more.module_section.llvm_options == ("-unroll-threshold=4000",)
+    of_board = load_board("mps2_an386").llvm_options
+    assert plain.module_section.llvm_options == of_board
+    assert more.module_section.llvm_options == (*of_board, "-unroll-threshold=4000")
     assert plain.objects["digits_lib0.o"] != more.objects["digits_lib0.o"]
 
 
