@@ -25,6 +25,7 @@ from crtexport.backends.constants import (
     constants_object,
     is_large,
 )
+from crtexport.backends.llvm_elf import reach_through_slots
 from crtexport.backends.modules import Module, Split
 from crtexport.errors import CrtExportError
 from crtexport.firmware.board import Board, Usage, check_budget, list_boards, load_board
@@ -233,9 +234,15 @@ def _emit(
     if compiler is None:
         sources = emit_c(artifact, linked=linked)
     else:
-        objects.update(compiler.compile(artifact))
+        symbols = {constant.symbol for constant in artifact.reached_constants} if large else {}
+        objects |= {
+            module: reach_through_slots(data, symbols) if symbols else data
+            for module, data in compiler.compile(artifact).items()
+        }
     if linked:
-        placement = Placement(large, table=compiler is None)
+        placement = Placement(
+            large, table=compiler is None, slots=large and compiler is not None
+        )
         constants = constants_object(artifact, board.target, placement)
         if constants is not None:
             objects[constants_module(artifact)] = constants

@@ -1,8 +1,9 @@
 """The object that holds a model's constants: one symbol and one section for each.
 
-Both backends can leave the constants to it. Code made by LLVM names the constants; C sources, whose
-compiler's options nobody knows here, find them through a table of their addresses, so that they may
-be any distance away. No constant is in memory as a whole while the object is written.
+Both backends can leave the constants to it. Code made by LLVM names the constants, or slots with
+their addresses where they may be any distance away; C sources, whose compiler's options nobody
+knows here, find them through a table of their addresses. No constant is in memory as a whole while
+the object is written.
 """
 
 from __future__ import annotations
@@ -38,10 +39,12 @@ LARGE_THRESHOLD = 1 << 30
 @dataclass(frozen=True)
 class Placement:
     """``large``: in ``.lrodata``, which linkers may put any distance from code. ``table``: with the
-    table of addresses."""
+    table of addresses. ``slots``: under the name of each constant is a pointer near the code, and
+    the constant itself under that of :func:`stored_symbol`."""
 
     large: bool = False
     table: bool = False
+    slots: bool = False
 
 
 _NEAR = Placement()
@@ -55,6 +58,11 @@ def constants_module(artifact: Artifact) -> Module:
 def table_symbol(artifact: Artifact) -> str:
     """The table of the addresses of :attr:`Artifact.reached_constants`, in their order."""
     return f"{artifact.prefix}_constant_table"
+
+
+def stored_symbol(symbol: str) -> str:
+    """What a constant is called to whose name a slot answers."""
+    return f"{symbol}.stored"
 
 
 def is_large(
@@ -99,12 +107,17 @@ def constants_object(
     name, flags = (
         (".lrodata", SHF_ALLOC | abi.large) if placement.large else (".rodata", SHF_ALLOC)
     )
-    data = [_data(c, abi) for c in sorted(constants, key=lambda c: c.symbol)]
+    data = [_data(c, abi, placement) for c in sorted(constants, key=lambda c: c.symbol)]
     sections = [Section(f"{name}.{d.symbol}", flags, (d,)) for d in data]
-    if len(sections) >= MAX_SECTIONS:
+    if len(sections) * (3 if placement.slots else 1) >= MAX_SECTIONS:
         sections = [Section(f"{name}.{artifact.prefix}", flags, tuple(data))]
+    names = [_name(constant, placement) for constant in constants]
     if placement.table:
-        sections.append(_table(artifact, constants, abi, target))
+        sections.append(_pointers(table_symbol(artifact), names, abi, target))
+    if placement.slots:
+        sections += [
+            _pointers(c.symbol, [n], abi, target) for c, n in zip(constants, names, strict=True)
+        ]
     return relocatable(abi, sections)
 
 
@@ -117,7 +130,11 @@ def stored_chunks(constant: Constant, little_endian: bool) -> Iterator[bytes]:
             yield np.frombuffer(piece, f"<u{constant.dtype.itemsize}").byteswap().tobytes()
 
 
-def _data(constant: Constant, abi: ElfAbi) -> Data:
+def _name(constant: Constant, placement: Placement) -> str:
+    return stored_symbol(constant.symbol) if placement.slots else constant.symbol
+
+
+def _data(constant: Constant, abi: ElfAbi, placement: Placement) -> Data:
     size = constant.count * constant.dtype.itemsize
     if constant.data.nbytes != size:
         raise CrtExportError(
@@ -126,18 +143,16 @@ def _data(constant: Constant, abi: ElfAbi) -> Data:
         )
     align = max(constant.align, constant.dtype.itemsize)
     chunks = functools.partial(stored_chunks, constant, abi.little_endian)
-    return Data(constant.symbol, size, align, chunks)
+    return Data(_name(constant, placement), size, align, chunks)
 
 
-def _table(
-    artifact: Artifact, constants: Sequence[Constant], abi: ElfAbi, target: Target
-) -> Section:
-    """Near code whatever the size of the constants; the loader may have to relocate it."""
-    symbol, word = table_symbol(artifact), abi.bits // 8
-    moved = target.reloc == "pic"
+def _pointers(symbol: str, names: Sequence[str], abi: ElfAbi, target: Target) -> Section:
+    """Addresses of constants, near code whatever the size of the constants; the loader may have to
+    relocate them."""
+    word, moved = abi.bits // 8, target.reloc == "pic"
     return Section(
         f"{'.data.rel.ro' if moved else '.rodata'}.{symbol}",
         SHF_ALLOC | (SHF_WRITE if moved else 0),
-        (Data(symbol, word * len(constants), word, lambda: iter(())),),
-        tuple(constant.symbol for constant in constants),
+        (Data(symbol, word * len(names), word, lambda: iter(())),),
+        tuple(names),
     )

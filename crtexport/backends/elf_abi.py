@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from crtexport.errors import CrtExportError
 from crtexport.target import Target
 
-_EM_386, _EM_ARM, _EM_X86_64, _EM_AARCH64, _EM_RISCV = 3, 40, 62, 183, 243
+_EM_386, _EM_ARM, EM_X86_64, _EM_AARCH64, _EM_RISCV = 3, 40, 62, 183, 243
 _ARM_EABI5 = 0x05000000
 _RISCV_COMPRESSED = 1
 _RISCV_FLOATS = {"f": 2, "d": 4, "q": 6, "e": 8}
@@ -39,7 +39,7 @@ def elf_abi(target: Target) -> ElfAbi:
     arch = target.triple.split("-")[0]
     order = target.little_endian
     if arch == "x86_64":
-        return ElfAbi(_EM_X86_64, 64, address=1, large=0x10000000)
+        return ElfAbi(EM_X86_64, 64, address=1, large=0x10000000)
     if arch in ("i386", "i486", "i586", "i686"):
         return ElfAbi(_EM_386, 32, address=1, rela=False)
     if arch.startswith("aarch64"):

@@ -16,7 +16,7 @@ from typing import Any, Protocol
 from crtexport.artifact.blobs import Blob, blob_bytes
 from crtexport.errors import CrtExportError, RunFailedError, ToolMissingError
 from crtexport.mlf.objects import object_facts
-from crtexport.simulation.mapped import Mapped, map_constants
+from crtexport.simulation.mapped import Mapped, map_constants, pointers_object
 
 _COMPILERS = ("cc", "gcc", "clang")
 # Contraction would give other floats than the exported code has on its target.
@@ -87,6 +87,8 @@ def load_objects(objects: Iterable[Blob]) -> ObjectLibrary:
         keep.append(mapped.memory)
         for symbol, address in mapped.addresses.items():
             builder.import_symbol(symbol, address)
+        if mapped.tables:
+            builder.add_object_img(pointers_object(mapped))
     for symbol in symbols:
         builder.export_symbol(symbol)
     jit = llvm.create_lljit_compiler(machine, use_jit_link=True, suppress_errors=True)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import struct
 import sys
 from dataclasses import dataclass
 
@@ -14,6 +16,8 @@ from elftools.elf.sections import Section as ElfSection
 from elftools.elf.sections import SymbolTableSection
 
 from crtexport.artifact.blobs import Blob, FileRange, opened
+from crtexport.backends.elf_abi import EM_X86_64, ElfAbi
+from crtexport.backends.elf_writer import SHF_ALLOC, Data, Section, relocatable
 
 _ALIGN = 64
 _SPECIAL = 0xFF00
@@ -63,6 +67,22 @@ def map_constants(blob: Blob) -> Mapped | None:
                 start = int(sections[number]["sh_offset"]) + int(symbol["st_value"])
                 addresses[symbol.name] = memory.ctypes.data + start
     return Mapped(addresses, found, memory)
+
+
+def pointers_object(mapped: Mapped) -> bytes:
+    """An object for this x86-64 computer with the tables of ``mapped``, filled in."""
+
+    def filled(symbols: tuple[str, ...]) -> bytes:
+        return struct.pack(f"<{len(symbols)}Q", *(mapped.addresses[name] for name in symbols))
+
+    tables = {name: filled(symbols) for name, symbols in mapped.tables.items()}
+    data = [
+        Data(name, len(content), 8, functools.partial(iter, (content,)))
+        for name, content in tables.items()
+    ]
+    return relocatable(
+        ElfAbi(EM_X86_64, 64, address=1), [Section(".rodata", SHF_ALLOC, tuple(data))]
+    ).read()
 
 
 def _is_more(section: ElfSection, relocated: bool) -> bool:

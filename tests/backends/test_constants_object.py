@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import io
 import subprocess
 from dataclasses import replace
@@ -10,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from elftools.elf.elffile import ELFFile
+from elftools.elf.relocation import RelocationSection
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -18,12 +20,23 @@ from crtexport.backends import constants as constants_module
 from crtexport.backends.constants import Placement, constants_object, is_large, table_symbol
 from crtexport.backends.elf_abi import elf_abi
 from crtexport.backends.elf_writer import Data, Section, relocatable
+from crtexport.backends.llvm_elf import reach_through_slots
 from crtexport.errors import CrtExportError
 from crtexport.ir.types import ConstantRef
 from crtexport.kernels.ir import Scalar
 from crtexport.mlf.objects import object_facts
+from crtexport.simulation.library import SharedLibrary
+from crtexport.simulation.simulation import Simulation
 from crtexport.target import Target
-from tests.backends.llvm_support import GCC, HOST, TARGETS, model
+from tests.backends.llvm_support import (
+    GCC,
+    HOST,
+    TARGETS,
+    model,
+    model_input,
+    model_outputs,
+    objects,
+)
 from tests.support import require
 
 OTHERS = {
@@ -305,3 +318,35 @@ def test_linked_for_other_processors_what_is_unused_is_left_out(
         section = elf.get_section(symbol["st_shndx"])
         data = section.data()[symbol["st_value"] - section["sh_addr"] :][: symbol["st_size"]]
         assert data == model().constants[0].data.read()
+
+
+def test_code_finds_constants_through_slots_with_every_linker(tmp_path: Path) -> None:
+    symbols = {c.symbol for c in model().reached_constants}
+    code = objects("host")["m_lib0.o"]
+    changed = reach_through_slots(code, symbols)
+    assert reach_through_slots(code, ()) == code
+    for content, kinds in ((code, {41, 42}), (changed, {2})):
+        symtab = ELFFile(io.BytesIO(content)).get_section_by_name(".symtab")
+        found = {
+            entry["r_info_type"] for section in ELFFile(io.BytesIO(content)).iter_sections()
+            if isinstance(section, RelocationSection) for entry in section.iter_relocations()
+            if symtab.get_symbol(entry["r_info_sym"]).name in symbols
+        }
+        assert found
+        assert found <= kinds
+    (tmp_path / "m.o").write_bytes(changed)
+    (tmp_path / "c.o").write_bytes(made("host", Placement(large=True, slots=True)))
+    for linker, tool in _LINKERS.items():
+        require(tool)
+        library = tmp_path / f"{linker}.so"
+        subprocess.run(
+            [
+                require("gcc"), "-shared", f"-fuse-ld={linker}", tmp_path / "m.o",
+                tmp_path / "c.o", "-o", library,
+            ],
+            check=True,
+        )
+        simulation = Simulation.of_artifact(model(), SharedLibrary(ctypes.CDLL(str(library))))
+        outputs = simulation.run([model_input()])
+        for got, wanted in zip(outputs, model_outputs(model_input()), strict=True):
+            np.testing.assert_array_equal(got, wanted)
