@@ -9,7 +9,7 @@ import numpy as np
 
 from crtexport.errors import CrtExportError
 from crtexport.ir.graph import Graph, Node, Tensor, variable_positions
-from crtexport.ir.ops import AssignVariable, Control, If, ReadVariable, While
+from crtexport.ir.ops import AssignVariable, Control, Foreign, If, ReadVariable, While
 from crtexport.ir.types import ConstantRef, DType, TensorType
 from crtexport.passes.copy_outputs import copy_outputs
 from crtexport.simulation.tflite_form import Form, Steering
@@ -121,6 +121,12 @@ class _Writing:
         return number
 
     def _operator(self, node: Node) -> Operator:
+        if isinstance(node.op, Foreign):
+            raise CrtExportError(
+                f"the reference runtime has no function {node.op.function!r}",
+                location=(self._graph.source, str(node)),
+                hint="compare a network without functions of others",
+            )
         written = form(self._graph, node)
         inputs = [-1 if tensor is None else tensor for tensor in node.inputs]
         if written.order:

@@ -298,6 +298,13 @@ def test_inspect_shows_functions_and_devices(
     assert "accelerator.c" in said
 
 
+def test_reference_runtimes_know_no_functions_of_others(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["verify", str(write(tmp_path, document()))]) == 2
+    assert "the reference runtime has no function 'acc_flip'" in capsys.readouterr().err
+
+
 def test_networks_with_modules_are_not_converted(tmp_path: Path) -> None:
     graph = load(write(tmp_path, document()))
     with pytest.raises(CrtExportError, match="modules of others can't be written"):

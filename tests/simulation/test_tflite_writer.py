@@ -22,6 +22,7 @@ from crtexport.ir.ops import (
     Concatenation,
     Conv2D,
     DepthwiseConv2D,
+    Foreign,
     FullyConnected,
     MaxPool2D,
     Op,
@@ -201,7 +202,8 @@ def test_attributes_that_the_cases_leave_alone_are_written(
 
 def test_every_operator_has_a_case_here() -> None:
     written = {name.replace("_", "") for name in CASES} | {"if", "while"}  # in tests/control
-    assert written >= {op.__name__.lower() for op in get_args(Op)}
+    operators = {op.__name__.lower() for op in get_args(Op) if not issubclass(op, Foreign)}
+    assert written >= operators
 
 
 CONVOLUTION_PADDINGS = [
