@@ -27,6 +27,9 @@ from crtexport.schedules.x86_machine import Machine
 _LEAST, _MOST = 2, 31
 """Right shifts that a product of 32 bits can do."""
 
+MOST_TOGETHER = 64 << 20
+"""Bytes of all constants of a network whose weights are packed."""
+
 MOST_WEIGHTS = 8 << 20
 """Bytes of weights that are packed while exporting."""
 
@@ -43,8 +46,12 @@ def scales(sums: IntegerSums) -> bool:
 
 def packs(context: Context) -> bool:
     """Whether there is anything to compute, with weights that may be packed in memory. Larger ones
-    stay where they are: they come from memory more slowly than they are multiplied."""
-    return 0 < context.input(1).nbytes <= MOST_WEIGHTS and context.output().elements > 0
+    stay where they are: they come from memory more slowly than they are multiplied. So do those of
+    networks with more constants than an export may hold at once."""
+    constants = (tensor.constant for tensor in context.graph.tensors)
+    together = sum(constant.nbytes for constant in constants if constant is not None)
+    small = 0 < context.input(1).nbytes <= MOST_WEIGHTS and together <= MOST_TOGETHER
+    return small and context.output().elements > 0
 
 
 def stored_weights(context: Context, channel_axis: int) -> npt.NDArray[np.generic]:
