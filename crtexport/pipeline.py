@@ -29,6 +29,7 @@ from crtexport.backends.llvm_elf import reach_through_slots
 from crtexport.backends.modules import Module, Split
 from crtexport.errors import CrtExportError
 from crtexport.firmware.board import Board, Usage, check_budget, list_boards, load_board
+from crtexport.firmware.budget import check_pools, room, with_pools
 from crtexport.firmware.elf_abi import read_abi
 from crtexport.firmware.external import ExternalFiles, external_files
 from crtexport.ir import text as graph_text
@@ -55,6 +56,8 @@ if TYPE_CHECKING:
 Emit = Literal["c", "llvm"]
 Optimize = Literal["size", "balanced", "speed"]
 Io = Literal["caller", "workspace"]
+Pools = Sequence[tuple[str, int]]
+"""Memories for the workspace, fastest first, and how many bytes it may take of each."""
 Stage = Literal["graph", "plan", "picture", "kernels", "c", "llvm"]
 Progress = Callable[[str], None]
 
@@ -81,7 +84,7 @@ class Exported:
         """Bytes: constants in flash, workspace, inputs and outputs."""
         return {
             "constants": self.artifact.constants_size,
-            "workspace": self.artifact.workspace_size,
+            "workspace": self.artifact.workspace_total,
             "state": self.artifact.state_size,
             "inputs": sum(i.type.nbytes for i in self.artifact.inputs),
             "outputs": sum(o.type.nbytes for o in self.artifact.outputs),
@@ -111,8 +114,8 @@ def resolve_board(board: Board | Path | str) -> Board:
 def prepare(
     graph: Graph, board: Board, *, module_name: str | None = None,
     optimize: Optimize | None = None, workspace: Literal["static", "caller"] = "static",
-    io: Io = "caller", system_lib: bool = True, progress: Progress | None = None,
-    must_fit: bool = False,
+    io: Io = "caller", pools: Pools = (), system_lib: bool = True,
+    progress: Progress | None = None, must_fit: bool = False,
 ) -> Prepared:
     """Simplifies, plans and lowers; what the plan claims is proven before it is used.
 
@@ -129,8 +132,10 @@ def prepare(
     kernel_of = Remembered(lambda context: schedules.lower(context, board.target, level))
     say("plan memory")
     planned = plan.plan(
-        simplified, facts=InPlaceFacts(kernel_of), io_in_workspace=io == "workspace"
+        simplified, facts=InPlaceFacts(kernel_of), io_in_workspace=io == "workspace",
+        pools=_room(simplified, board, io, pools),
     )
+    check_pools(board, planned.pools, pools)
     plan_check.check(simplified, planned, ReplayProof(kernel_of))
     say("lower")
     module = sanitize_module(module_name if module_name is not None else graph.name)
@@ -139,7 +144,9 @@ def prepare(
         f"Model: {graph.source} (SHA-256 {graph.sha256})",
         f"Rounding: {graph.rounding.value}",
     )
-    options = Options(module, workspace == "caller", system_lib, comment, level)
+    options = Options(
+        module, workspace == "caller", system_lib, comment, level, board.placement.workspaces
+    )
     artifact = assemble(simplified, planned, options, kernel_of)
     return Prepared(simplified, planned, artifact, result.channels)
 
@@ -147,7 +154,7 @@ def prepare(
 def export(
     model: Path | str | Graph, *, board: Board | Path | str = "host",
     output: Path | str | None = None, emit: Emit | None = None, optimize: Optimize | None = None,
-    workspace: Literal["static", "caller"] = "static", io: Io = "caller",
+    workspace: Literal["static", "caller"] = "static", io: Io = "caller", pools: Pools = (),
     large_data: LargeData = "auto", rounding: str = "double", module_name: str | None = None,
     system_lib: bool = True, split: Split | None = None, llvm_options: Sequence[str] = (),
     llvm_timeout: float | None = None, keep_failed: Path | str | None = None,
@@ -155,7 +162,8 @@ def export(
 ) -> Exported:
     """Exports a model for a board as a Model Library Format package.
 
-    ``output`` defaults to ``<module>-<board>.tar`` in the current folder. ``large_data``: whether
+    ``output`` defaults to ``<module>-<board>.tar`` in the current folder. ``pools``: memories for
+    the workspace instead of the board's choice. ``large_data``: whether
     constants go where their distance from code doesn't count; "auto" asks the board's threshold.
     For objects, ``split`` says which kernels get one of their own (none, operator, auto);
     ``llvm_options`` are LLVM's own, beside the board's; ``llvm_timeout`` is how many seconds it may
@@ -165,7 +173,7 @@ def export(
     no half-written package.
     """
     say = progress or (lambda _: None)
-    target_board = resolve_board(board)
+    target_board = with_pools(resolve_board(board), pools)
     chosen: Emit = emit or target_board.backend
     level: Optimize = optimize or target_board.optimize
     compiler = _compiler(
@@ -175,7 +183,7 @@ def export(
     graph = model if isinstance(model, Graph) else load(model, rounding=rounding)
     prepared = prepare(
         graph, target_board, module_name=module_name, optimize=optimize, workspace=workspace,
-        io=io, system_lib=system_lib, progress=progress, must_fit=True,
+        io=io, pools=pools, system_lib=system_lib, progress=progress, must_fit=True,
     )
     artifact = prepared.artifact
     check_budget(target_board, _usage(artifact, 0), _known_boards())
@@ -280,9 +288,19 @@ def _code_size(objects: Sequence[ObjectFacts]) -> int:
     )
 
 
+def _room(graph: Graph, board: Board, io: Io, pools: Pools) -> tuple[int | None, ...]:
+    """The bytes that the workspace may take of each of its memories."""
+    given = sum(graph.type(t).nbytes for t in (*graph.inputs, *graph.outputs))
+    kept = sum(graph.type(t).nbytes for t in graph.variables)
+    return room(board, Usage(workspace=kept, io=given if io == "caller" else 0), pools)
+
+
 def _usage(artifact: Artifact, code: int) -> Usage:
     return Usage(
         code=code, constants=artifact.constants_size,
+        spilled=() if artifact.workspace_caller else tuple(
+            (pool.memory, pool.size) for pool in artifact.spilled
+        ),
         workspace=(
             0 if artifact.workspace_caller else artifact.workspace_size + artifact.state_size
         ),

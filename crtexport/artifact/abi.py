@@ -61,7 +61,17 @@ def metadata_name(interface: Interface) -> str:
 
 def takes_workspace(artifact: Artifact) -> bool:
     """Whether ``run`` has a workspace argument: the caller owns it, and there is one."""
-    return artifact.workspace_caller and artifact.workspace_size > 0
+    return artifact.workspace_caller and artifact.workspace_total > 0
+
+
+def workspaces(artifact: Artifact) -> tuple[tuple[int, str, int], ...]:
+    """The pools of the workspace that have bytes: number, what its names end in, bytes.
+
+    The first is called "workspace", those in other memories "workspace_<memory>".
+    """
+    pools = [(0, "", artifact.workspace_size)]
+    pools += [(n, f"_{p.memory}", p.size) for n, p in enumerate(artifact.spilled, 1)]
+    return tuple(pool for pool in pools if pool[2])
 
 
 def takes_state(artifact: Artifact) -> bool:
@@ -73,7 +83,7 @@ def caller_pools(artifact: Artifact) -> tuple[tuple[str, int], ...]:
     """The memory that the caller hands in: name and bytes of each pool, in order."""
     pools = []
     if takes_workspace(artifact):
-        pools.append((WORKSPACE_POOL, artifact.workspace_size))
+        pools += [(WORKSPACE_POOL + end, size) for _, end, size in workspaces(artifact)]
     if takes_state(artifact):
         pools.append((STATE_POOL, artifact.state_size))
     return tuple(pools)

@@ -9,6 +9,7 @@ from crtexport.artifact.model import (
     Artifact,
     ExternalFunction,
     Interface,
+    Pool,
     RegistryEntry,
     State,
     WorkspaceArg,
@@ -34,6 +35,7 @@ class Options:
     system_lib: bool = True
     header_comment: tuple[str, ...] = ()
     optimize: str = "balanced"
+    memories: tuple[str, ...] = ()
 
 
 def assemble(graph: Graph, plan: Plan, options: Options, lower: LowerNode) -> Artifact:
@@ -72,6 +74,7 @@ def assemble(graph: Graph, plan: Plan, options: Options, lower: LowerNode) -> Ar
         io_in_workspace=plan.io_in_workspace,
         externals=externals,
         devices=devices,
+        spilled=tuple(map(Pool, options.memories[1:], plan.spilled)),
     )
 
 
@@ -133,7 +136,7 @@ def _inside(plan: Plan, tensor: int) -> WorkspaceArg | None:
     """Where in the workspace an input or output lies, if it does."""
     home = plan.placements[tensor]
     inside = home is not None and home.space is Space.WORKSPACE
-    return WorkspaceArg(home.offset) if home is not None and inside else None
+    return WorkspaceArg(home.offset, home.index) if home is not None and inside else None
 
 
 def _states(graph: Graph, plan: Plan) -> tuple[State, ...]:

@@ -259,6 +259,8 @@ class Calls:
                     return _advanced(scope.outputs[home.index], home.offset)
                 return OutputArg(home.index, home.offset)
             case Space.WORKSPACE:
+                if home.index:
+                    return WorkspaceArg(home.offset, home.index)
                 return WorkspaceArg(scope.workspace + home.offset)
             case Space.STATE:
                 return StateArg(home.offset)

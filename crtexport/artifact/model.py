@@ -55,7 +55,10 @@ class OutputArg:
 
 @dataclass(frozen=True)
 class WorkspaceArg:
+    """``offset`` bytes into pool ``pool`` of the workspace."""
+
     offset: int
+    pool: int = 0
 
 
 @dataclass(frozen=True)
@@ -184,6 +187,14 @@ def every_condition(statements: Iterable[Statement]) -> Iterator[Arg]:
 
 
 @dataclass(frozen=True)
+class Pool:
+    """A further part of the workspace: ``size`` bytes of the memory called ``memory``."""
+
+    memory: str
+    size: int
+
+
+@dataclass(frozen=True)
 class State:
     """A variable of the model, ``offset`` bytes into its state. ``name`` is the model's text."""
 
@@ -210,6 +221,7 @@ class Artifact:
     the initial values; ``states`` says what is where. Both are aligned to ``workspace_align``.
     ``externals`` are functions of others that the calls may use, ``devices`` their contexts, which
     ``run`` gets from its caller.
+    ``spilled``: what of the workspace lies in other memories, pools 1 and on.
     With ``io_in_workspace`` every input and output lies in the workspace, and ``run`` takes none.
     ``header_comment`` lines (tool version, model, SHA-256, options) open each generated file.
     """
@@ -231,6 +243,12 @@ class Artifact:
     io_in_workspace: bool = False
     externals: tuple[ExternalFunction, ...] = ()
     devices: tuple[Device, ...] = ()
+    spilled: tuple[Pool, ...] = ()
+
+    @property
+    def workspace_total(self) -> int:
+        """The bytes of all pools of the workspace."""
+        return self.workspace_size + sum(pool.size for pool in self.spilled)
 
     @property
     def prefix(self) -> str:

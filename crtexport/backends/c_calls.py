@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import assert_never
 
+from crtexport.artifact import abi
 from crtexport.artifact.contexts import check_externals
 from crtexport.artifact.model import (
     Arg,
@@ -53,6 +54,7 @@ class _Caller:
     ) -> None:
         self._artifact = artifact
         self._workspace = workspace
+        self._ends = {number: end for number, end, _ in abi.workspaces(artifact)}
         self._state = state
         self._functions: dict[str, Function] = {f.symbol: f for f in artifact.functions}
         self._externals = check_externals(artifact)
@@ -94,7 +96,7 @@ class _Caller:
         """The byte that ``arg`` points to."""
         match arg:
             case WorkspaceArg(offset):
-                return f"{self._workspace}[{offset}]"
+                return f"{self._pool(arg)}[{offset}]"
             case StateArg(offset):
                 return f"{self._state}[{offset}]"
             case InputArg() | OutputArg():
@@ -104,6 +106,10 @@ class _Caller:
                 raise CrtExportError("a condition never changes", location=self._artifact.module)
             case _:
                 assert_never(arg)
+
+    def _pool(self, arg: WorkspaceArg) -> str:
+        """The array or pointer of a pool of the workspace."""
+        return self._workspace + self._ends[arg.pool]
 
     def _base(self, arg: InputArg | OutputArg) -> tuple[str, int]:
         match arg:
@@ -158,7 +164,7 @@ class _Caller:
             case InputArg() | OutputArg():
                 return _advanced(*self._base(arg), isinstance(arg, InputArg))
             case WorkspaceArg(offset):
-                return f"(void *)&{self._workspace}[{offset}]"
+                return f"(void *)&{self._pool(arg)}[{offset}]"
             case StateArg(offset):
                 return f"(void *)&{self._state}[{offset}]"
             case ConstantArg(symbol, offset):

@@ -85,6 +85,7 @@ def emit_header(artifact: Artifact) -> str:
         error_null=abi.ERROR_NULL,
         error_arguments=abi.ERROR_ARGUMENTS,
         workspace_size=artifact.workspace_size,
+        spilled=[pool for pool in artifact.spilled if pool.size],
         workspace_align=artifact.workspace_align,
         constants_size=artifact.constants_size,
         state_size=artifact.state_size,

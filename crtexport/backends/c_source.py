@@ -135,16 +135,16 @@ def _emit_model(artifact: Artifact, linked: bool) -> str:
     table = table_symbol(artifact) if linked and constants else None
     workspace = "workspace" if abi.takes_workspace(artifact) else f"{artifact.prefix}_workspace"
     state = "state" if abi.takes_state(artifact) else f"{artifact.prefix}_state"
-    taken = _file_scope(artifact, (workspace, state, table_symbol(artifact)))
+    ends = [end for _, end, _ in abi.workspaces(artifact)] or [""]
+    memory = (*(workspace + end for end in ends), state, table_symbol(artifact))
+    taken = _file_scope(artifact, memory)
     texts = [] if table else [_constant(c) for c in constants]
     kernels = [print_kernel(f.kernel, f.symbol, taken) for f in _used(artifact)]
     needs = {key for kernel in kernels for key in kernel.needs}
     if any(needs_special(t.values) for t in texts):
         needs.add(SPECIAL)
     helpers = select_helpers(needs)
-    uses_workspace = any(
-        isinstance(a, WorkspaceArg) for c in every_call(artifact.calls) for a in c.args
-    ) or any(isinstance(a, WorkspaceArg) for a in every_condition(artifact.calls))
+    pools = _workspaces(artifact, workspace)
     return environment().get_template("model/lib0.c.j2").render(
         banner=banner(artifact, f"{artifact.module}_lib0.c: constants, kernels and run function"),
         prefix=artifact.prefix,
@@ -159,14 +159,13 @@ def _emit_model(artifact: Artifact, linked: bool) -> str:
         table_size=len(constants),
         table_comment=_table_comment(constants),
         kernels=[kernel.text for kernel in kernels],
-        workspace=workspace,
-        uses_workspace=uses_workspace,
-        owns_workspace=(
-            (uses_workspace or artifact.io_in_workspace) and not abi.takes_workspace(artifact)
-        ),
+        used_pools=[pool for pool in pools if pool["used"]],
+        mapped_pools=[pool for pool in pools if pool["mapped"]],
+        owned_pools=[] if abi.takes_workspace(artifact) else [
+            pool for pool in pools if pool["used"] or pool["mapped"]
+        ],
         maps=_maps(artifact, workspace),
         takes_workspace=abi.takes_workspace(artifact),
-        pool=abi.WORKSPACE_POOL,
         pools=abi.caller_pools(artifact),
         state=state,
         state_size=artifact.state_size,
@@ -247,16 +246,42 @@ def _unchecked(artifact: Artifact) -> list[str]:
     return [name for name, tensors in sides if abi.takes_io(artifact) and not tensors]
 
 
+def _workspaces(artifact: Artifact, workspace: str) -> list[dict[str, object]]:
+    """The pools of the workspace: array or pointer, member of the struct, stem of macros, whether
+    calls use it, whether inputs or outputs lie in it."""
+    args = [a for c in every_call(artifact.calls) for a in c.args]
+    args += every_condition(artifact.calls)
+    used = {a.pool for a in args if isinstance(a, WorkspaceArg)}
+    mapped = {t.place.pool for t in (*artifact.inputs, *artifact.outputs) if t.place is not None}
+    return [
+        {
+            "name": workspace + end,
+            "member": abi.WORKSPACE_POOL + end,
+            "stem": (abi.WORKSPACE_POOL + end).upper(),
+            "memory": end.removeprefix("_"),
+            "used": number in used,
+            "mapped": number in mapped,
+        }
+        for number, end, _ in abi.workspaces(artifact)
+    ]
+
+
 def _maps(artifact: Artifact, workspace: str) -> list[dict[str, object]]:
     """The functions that tell where inputs and outputs lie, as the template wants them."""
+    ends = {number: end for number, end, _ in abi.workspaces(artifact)}
     return [
         {
             "symbol": symbol,
             "side": side,
             "prototype": map_prototype(artifact, symbol, side),
+            "pools": [
+                pool for pool in _workspaces(artifact, workspace)
+                if any(t.place and ends[t.place.pool] == f"_{pool['memory']}".rstrip("_")
+                       for t in tensors)
+            ],
             "nulls": ", ".join(["NULL"] * max(len(tensors), 1)),
             "members": [
-                (f"{side}.{t.field}", f"(void *)&{workspace}[{t.place.offset}]")
+                (f"{side}.{t.field}", f"(void *)&{workspace}{ends[t.place.pool]}[{t.place.offset}]")
                 for t in tensors if t.place is not None
             ],
         }

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from crtexport.artifact import abi
 from crtexport.artifact.contexts import called_externals
-from crtexport.artifact.model import Artifact, Interface
+from crtexport.artifact.model import Artifact, Interface, WorkspaceArg
 from crtexport.backends.llvm_types import ModuleText, value_type
 from crtexport.kernels.ir import Scalar
 
@@ -31,9 +31,15 @@ def main_arity(artifact: Artifact) -> int:
     return io + len(abi.caller_pools(artifact))
 
 
-def workspace_symbol(artifact: Artifact) -> str:
-    """The workspace that the module owns."""
-    return f"{artifact.prefix}.workspace"
+def workspace_symbol(artifact: Artifact, pool: int = 0) -> str:
+    """A pool of the workspace that the module owns."""
+    ends = {number: end for number, end, _ in abi.workspaces(artifact)}
+    return f"{artifact.prefix}.workspace{ends.get(pool, '')}"
+
+
+def pool_position(artifact: Artifact, pool: int) -> int:
+    """Where a pool of the workspace stands among those of the caller."""
+    return [number for number, _, _ in abi.workspaces(artifact)].index(pool)
 
 
 def state_symbol(artifact: Artifact) -> str:
@@ -191,8 +197,10 @@ def _inside(
 ) -> str:
     """Address of an input or output in the workspace."""
     index = value_type(Scalar.INDEX, module.target)
-    base = pools[0] if abi.takes_workspace(artifact) else f"@{workspace_symbol(artifact)}"
-    offset = tensor.place.offset if tensor.place is not None else 0
+    place = tensor.place if tensor.place is not None else WorkspaceArg(0)
+    base, offset = f"@{workspace_symbol(artifact, place.pool)}", place.offset
+    if abi.takes_workspace(artifact):
+        base = pools[pool_position(artifact, place.pool)]
     return checks.assign(f"getelementptr inbounds i8, ptr {base}, {index} {offset}")
 
 

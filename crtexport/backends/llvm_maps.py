@@ -6,9 +6,11 @@ LLVM wants to be told whether it comes back in registers or through memory of th
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from crtexport.artifact import abi
-from crtexport.artifact.model import Artifact, Interface
-from crtexport.backends.llvm_entry import Checks, workspace_symbol
+from crtexport.artifact.model import Artifact, Interface, WorkspaceArg
+from crtexport.backends.llvm_entry import Checks, pool_position, workspace_symbol
 from crtexport.backends.llvm_types import ModuleText, value_type
 from crtexport.errors import CrtExportError
 from crtexport.kernels.ir import Scalar
@@ -56,13 +58,11 @@ def _print_map(
         align = module.target.pointer_bits // 8
         params = [f"ptr dead_on_unwind noalias writable sret({struct}) align {align} %result",
                   *params]
-    checks, base = Checks(), f"@{workspace_symbol(artifact)}"
-    if abi.takes_workspace(artifact):
-        base = _workspace(checks)
+    checks = Checks()
+    bases = _bases(artifact, checks)
     index = value_type(Scalar.INDEX, module.target)
     pointers = [
-        _pointer(checks, base, tensor, index, missing=abi.takes_workspace(artifact))
-        for tensor in tensors
+        _pointer(checks, bases, tensor.place or WorkspaceArg(0), index) for tensor in tensors
     ] or ["null"]
     result = _stored(checks, struct, pointers) if in_memory else _gathered(checks, struct, pointers)
     kind = "void" if in_memory else struct
@@ -72,25 +72,46 @@ def _print_map(
     ])
 
 
-def _workspace(checks: Checks) -> str:
-    """The caller's workspace, null if there is none."""
-    checks.lines.append("  br label %start")
-    checks.lines.append("start:")
-    absent = checks.assign("icmp eq ptr %workspace_pools, null")
-    checks.lines += [f"  br i1 {absent}, label %known, label %given", "given:"]
-    pool = checks.load("ptr", "%workspace_pools", "ptr", 0)
+@dataclass(frozen=True)
+class _Bases:
+    """Where each pool begins; ``absent``: whether the caller left one out, None if none can be."""
+
+    pools: dict[int, str]
+    absent: str | None = None
+
+
+def _bases(artifact: Artifact, checks: Checks) -> _Bases:
+    if not abi.takes_workspace(artifact):
+        return _Bases({
+            number: f"@{workspace_symbol(artifact, number)}"
+            for number, _, _ in abi.workspaces(artifact)
+        })
+    needed = {t.place.pool for t in (*artifact.inputs, *artifact.outputs) if t.place is not None}
+    checks.lines += ["  br label %start", "start:"]
+    nothing = checks.assign("icmp eq ptr %workspace_pools, null")
+    checks.lines += [f"  br i1 {nothing}, label %known, label %given", "given:"]
+    loaded, missing = {}, "false"
+    for number in sorted(needed):
+        position = pool_position(artifact, number)
+        loaded[number] = checks.load("ptr", "%workspace_pools", "ptr", position)
+        null = checks.assign(f"icmp eq ptr {loaded[number]}, null")
+        missing = checks.assign(f"or i1 {missing}, {null}")
     checks.lines += ["  br label %known", "known:"]
-    return checks.assign(f"phi ptr [ null, %start ], [ {pool}, %given ]")
+    pools = {
+        number: checks.assign(f"phi ptr [ null, %start ], [ {pool}, %given ]")
+        for number, pool in loaded.items()
+    }
+    absent = checks.assign(f"phi i1 [ true, %start ], [ {missing}, %given ]")
+    return _Bases(pools, absent)
 
 
-def _pointer(checks: Checks, base: str, tensor: Interface, index: str, *, missing: bool) -> str:
-    """Where a tensor lies; null where the workspace is ``missing``."""
-    offset = tensor.place.offset if tensor.place is not None else 0
-    address = checks.assign(f"getelementptr i8, ptr {base}, {index} {offset}")
-    if not missing:
+def _pointer(checks: Checks, bases: _Bases, place: WorkspaceArg, index: str) -> str:
+    """Where a tensor lies; null where a pool is missing."""
+    base = bases.pools[place.pool]
+    address = checks.assign(f"getelementptr i8, ptr {base}, {index} {place.offset}")
+    if bases.absent is None:
         return address
-    absent = checks.assign(f"icmp eq ptr {base}, null")
-    return checks.assign(f"select i1 {absent}, ptr null, ptr {address}")
+    return checks.assign(f"select i1 {bases.absent}, ptr null, ptr {address}")
 
 
 def _stored(checks: Checks, struct: str, pointers: list[str]) -> str:

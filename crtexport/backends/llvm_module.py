@@ -34,6 +34,7 @@ from crtexport.backends.llvm_contexts import Contexts, context_parameters
 from crtexport.backends.llvm_entry import (
     main_arity,
     main_symbol,
+    pool_position,
     print_packed,
     print_packed_reset,
     print_reset,
@@ -118,10 +119,11 @@ def _code(
 ) -> str:
     body = [_constant(c, module.target) for c in artifact.reached_constants]
     if not artifact.workspace_caller:
-        memory = (
-            (workspace_symbol(artifact), artifact.workspace_size),
-            (state_symbol(artifact), artifact.state_size),
-        )
+        memory = [
+            (workspace_symbol(artifact, number), size)
+            for number, _, size in abi.workspaces(artifact)
+        ]
+        memory.append((state_symbol(artifact), artifact.state_size))
         body += [
             f"@{symbol} = internal global [{size} x i8] zeroinitializer, "
             f'section ".bss.{symbol}", align {artifact.workspace_align}'
@@ -278,8 +280,11 @@ class _Main:
                 return self._pointer(f"%a{inputs + arg.index}", arg.offset)
             case WorkspaceArg():
                 if self._artifact.workspace_caller:
-                    return self._pointer(f"%a{pools}", arg.offset)
-                return self._pointer("%workspace", arg.offset)
+                    position = pools + pool_position(self._artifact, arg.pool)
+                    return self._pointer(f"%a{position}", arg.offset)
+                if not arg.pool:
+                    return self._pointer("%workspace", arg.offset)
+                return self._pointer(f"@{workspace_symbol(self._artifact, arg.pool)}", arg.offset)
             case StateArg():
                 if self._artifact.workspace_caller:
                     last = main_arity(self._artifact) - 1

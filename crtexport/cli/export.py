@@ -17,6 +17,7 @@ from crtexport.cli.options import (
     board_option,
     io_option,
     model_argument,
+    pool_option,
     rounding_option,
     with_output,
 )
@@ -46,6 +47,7 @@ from crtexport.mlf.unpack import unpack_for_build
     help="Memory for intermediate results: the module's own, or handed in with each call.",
 )
 @io_option
+@pool_option
 @click.option(
     "--large-data", type=click.Choice(["auto", "always", "never"]), default="auto",
     show_default=True,
@@ -104,7 +106,7 @@ def command(
     out: Output, model: Path, board: str, output: Path | None,
     emit: Literal["c", "llvm"] | None,
     optimize: Literal["size", "balanced", "speed"] | None,
-    workspace: Literal["static", "caller"], io: pipeline.Io,
+    workspace: Literal["static", "caller"], io: pipeline.Io, pools: tuple[tuple[str, int], ...],
     large_data: Literal["auto", "always", "never"], rounding: str,
     module_name: str | None, no_system_lib: bool, split: Split | None,
     llvm_options: tuple[str, ...],
@@ -122,7 +124,7 @@ def command(
         graph = pipeline.load(model, rounding=rounding)
         exported = pipeline.export(
             graph, board=board, output=output, emit=emit, optimize=optimize, workspace=workspace,
-            io=io, large_data=large_data, module_name=module_name,
+            io=io, pools=pools, large_data=large_data, module_name=module_name,
             system_lib=not no_system_lib, split=split, llvm_options=llvm_options,
             llvm_timeout=llvm_timeout, keep_failed=keep_failed, jobs=jobs, progress=step,
             written=step.written,

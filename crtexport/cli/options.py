@@ -10,6 +10,7 @@ from typing import Any
 import click
 
 from crtexport.cli.output import Output
+from crtexport.firmware.board_schema import parse_size
 
 Command = Callable[..., Any]
 
@@ -72,6 +73,33 @@ def rounding_option(command: Command) -> Command:
     return click.option(
         "--rounding", type=click.Choice(["double", "single"]), default="double", show_default=True,
         help="Round integers twice, as TensorFlow Lite Micro does, or once, as LiteRT 2.x does.",
+    )(command)
+
+
+class PoolType(click.ParamType[tuple[str, int]]):
+    """``NAME=SIZE``: a memory and how much of it."""
+
+    name = "NAME=SIZE"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[str, int]:
+        name, sign, size = str(value).partition("=")
+        try:
+            nbytes = parse_size(size if not size.isdigit() else int(size))
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
+        if not (name and sign and isinstance(nbytes, int)):
+            self.fail(f"write a memory and a size, as in dtcm=64KiB, not {value!r}", param, ctx)
+        return name, nbytes
+
+
+def pool_option(command: Command) -> Command:
+    """``--pool``, as often as there are memories."""
+    return click.option(
+        "--pool", "pools", type=PoolType(), multiple=True,
+        help="A memory for the workspace and how much it may take of it, the fastest first;"
+        " by default what the board says.",
     )(command)
 
 

@@ -100,7 +100,10 @@ class Memory(_Section):
 
 
 class Placement(_Section):
-    """The memory of each kind of content; what ``.data`` starts with is in ``constants``."""
+    """The memory of each kind of content; what ``.data`` starts with is in ``constants``.
+
+    ``spill``: memories for what of the workspace finds no room in its own, fastest first.
+    """
 
     vectors: Identifier = "flash"
     code: Identifier = "flash"
@@ -109,6 +112,12 @@ class Placement(_Section):
     workspace: Identifier = "ram"
     io: Identifier = "ram"
     stack: Identifier = "ram"
+    spill: tuple[Identifier, ...] = ()
+
+    @property
+    def workspaces(self) -> tuple[str, ...]:
+        """The memories that the workspace may take, fastest first."""
+        return (self.workspace, *self.spill)
 
 
 class Toolchain(_Section):
@@ -201,11 +210,14 @@ class Board(_Section):
     def _memories_make_sense(self) -> Board:
         if self.hosted:
             return self
-        for kind, region in self.placement:
-            if region not in self.memory:
-                raise ValueError(
-                    f"placement puts {kind} into memory {region!r}, which is not under memory"
-                )
+        for kind, named in self.placement:
+            for region in (named,) if isinstance(named, str) else named:
+                if region not in self.memory:
+                    raise ValueError(
+                        f"placement puts {kind} into memory {region!r}, which is not under memory"
+                    )
+        if len(set(self.placement.workspaces)) != len(self.placement.workspaces):
+            raise ValueError("placement names a memory twice for the workspace")
         regions = sorted(self.memory.items(), key=lambda item: item[1].origin)
         for (first, low), (second, high) in itertools.pairwise(regions):
             if low.origin + low.size > high.origin:
@@ -251,11 +263,14 @@ class Board(_Section):
         place = self.placement
         if self.hosted:
             return ()
-        return tuple(sorted({place.data, place.workspace, place.io, place.stack}))
+        return tuple(sorted({place.data, *place.workspaces, place.io, place.stack}))
 
     def to_data(self) -> dict[str, Any]:
         """The board as JSON data, from which :meth:`from_data` makes an equal one."""
-        return self.model_dump(mode="json")
+        data = self.model_dump(mode="json")
+        if not self.placement.spill:
+            del data["placement"]["spill"]  # as it was before there were any
+        return data
 
     @classmethod
     def from_data(cls, data: Mapping[str, Any], source: str = "board") -> Board:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from crtexport.errors import CrtExportError
@@ -12,7 +12,8 @@ from crtexport.firmware.board_schema import Board, format_size
 @dataclass(frozen=True)
 class Usage:
     """Bytes that a model takes. ``io`` is its inputs and outputs; ``other`` is what else is known
-    to be in flash, such as a device image. The board adds its stack.
+    to be in flash, such as a device image. The board adds its stack. ``spilled`` is what of the
+    workspace lies in further memories, by name; ``workspace`` is the rest.
     """
 
     constants: int = 0
@@ -20,6 +21,7 @@ class Usage:
     workspace: int = 0
     io: int = 0
     other: int = 0
+    spilled: tuple[tuple[str, int], ...] = ()
 
     def items(self, board: Board) -> tuple[tuple[str, str, int], ...]:
         """(what, memory, bytes) of everything on ``board``."""
@@ -28,10 +30,20 @@ class Usage:
             ("constants", place.constants, self.constants),
             ("code", place.code, self.code),
             ("other", place.constants, self.other),
-            ("workspace", place.workspace, self.workspace),
+            *self._workspaces(board),
             ("inputs and outputs", place.io, self.io),
             ("stack", place.stack, board.stack_size),
         )
+
+
+    def _workspaces(self, board: Board) -> list[tuple[str, str, int]]:
+        """The parts of the workspace; on a board without these memories it is in one piece."""
+        first = board.placement.workspace
+        parts = {first: self.workspace}
+        for memory, size in self.spilled:
+            at = memory if memory in board.memory else first
+            parts[at] = parts.get(at, 0) + size
+        return [("workspace", memory, size) for memory, size in parts.items()]
 
 
 def excess(board: Board, usage: Usage) -> dict[str, int]:
@@ -46,6 +58,58 @@ def excess(board: Board, usage: Usage) -> dict[str, int]:
         for name, memory in board.memory.items()
         if used[name] > memory.size
     }
+
+
+def with_pools(board: Board, pools: Sequence[tuple[str, int]]) -> Board:
+    """``board`` with its workspace in the memories ``pools``, fastest first; as it is without any.
+
+    Raises CrtExportError for a memory that the board doesn't have, or that comes twice.
+    """
+    if not pools:
+        return board
+    names = [name for name, _ in pools]
+    for name in names:
+        if name not in board.memory:
+            raise CrtExportError(
+                f"the board has no memory called {name!r}", location=board.name,
+                hint=f"its memories are: {', '.join(board.memory)}" if board.memory
+                else "the operating system gives the memory there",
+            )
+        if names.count(name) > 1:
+            raise CrtExportError(f"the memory {name!r} is named twice", location=board.name)
+    placement = board.placement.model_copy(
+        update={"workspace": names[0], "spill": tuple(names[1:])}
+    )
+    return board.model_copy(update={"placement": placement})
+
+
+def room(
+    board: Board, usage: Usage, pools: Sequence[tuple[str, int]] = ()
+) -> tuple[int | None, ...]:
+    """Bytes for the workspace in each of its memories, beside ``usage`` and the stack there; None
+    for a single one, which the budget checks. ``pools`` has the user's limits."""
+    if board.hosted or (not board.placement.spill and not pools):
+        return (None,)
+    used = dict.fromkeys(board.memory, 0)
+    for _, memory, size in usage.items(board):
+        used[memory] += size
+    limits = dict(pools)
+    return tuple(
+        max(0, min(limits.get(name, board.memory[name].size), board.memory[name].size - used[name]))
+        for name in board.placement.workspaces
+    )
+
+
+def check_pools(
+    board: Board, sizes: Sequence[int], pools: Sequence[tuple[str, int]]
+) -> None:
+    """Raises CrtExportError if the parts of a workspace are larger than the user allows."""
+    for (name, limit), size in zip(pools, sizes, strict=False):
+        if size > limit:
+            raise CrtExportError(
+                f"the workspace needs {size:,} bytes of {name}, it may take {limit:,}",
+                location=board.name, hint="allow more, or name one more memory for the rest",
+            )
 
 
 def check_budget(board: Board, usage: Usage, others: Iterable[Board]) -> None:

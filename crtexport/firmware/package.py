@@ -36,6 +36,7 @@ def parts_from_package(package: Package) -> FirmwareParts:
         ),
         io_in_workspace=section.io == "workspace",
         workspace_caller=section.workspace.owner == "caller",
+        spilled=tuple((pool.memory, pool.bytes) for pool in section.workspace.spilled),
         workspace_size=section.workspace.bytes,
         state_size=section.state.bytes,
         workspace_align=section.workspace.align,

@@ -55,6 +55,7 @@ class FirmwareParts:
     workspace_size: int = 0
     workspace_align: int = 16
     state_size: int = 0
+    spilled: tuple[tuple[str, int], ...] = ()
     optimize: str = "balanced"
     devices: tuple[str, ...] = ()
 

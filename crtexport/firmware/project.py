@@ -81,6 +81,7 @@ def main_context(parts: FirmwareParts) -> dict[str, object]:
         "sample_size": size,
         "state_size": parts.state_size,
         "pools": _pools(parts),
+        "spilled": [memory for memory, size in parts.spilled if size],
         "arguments": _arguments(parts),
         "devices": parts.devices,
         "io_in_workspace": parts.io_in_workspace,
@@ -111,7 +112,11 @@ def _pools(parts: FirmwareParts) -> list[tuple[str, int]]:
     """The memory that the firmware hands to the model: name and bytes."""
     if not parts.workspace_caller:
         return []
-    pools = (("workspace", parts.workspace_size), ("state", parts.state_size))
+    pools = [
+        ("workspace", parts.workspace_size),
+        *((f"workspace_{memory}", size) for memory, size in parts.spilled),
+        ("state", parts.state_size),
+    ]
     return [(name, size) for name, size in pools if size]
 
 

@@ -62,8 +62,24 @@ def kernel_facts(lowered: Lowered) -> Facts:
         forward=_freedoms(lowered, lowered.kernel),
         reversed=lambda: _reversed(lowered),
         moves=_moves(lowered),
+        reads=_traffic(lowered, InputTensor),
+        writes=_traffic(lowered, OutputTensor),
         scratch=lowered.scratch,
     )
+
+
+def _traffic(
+    lowered: Lowered, kind: type[InputTensor] | type[OutputTensor]
+) -> dict[int, int]:
+    """How often the tensors of one side are accessed; what may not happen counts, too."""
+    listed = accesses(lowered.kernel)
+    return {
+        position: sum(
+            math.prod(extent or 1 for _, extent in access.loops)
+            for access in listed if access.buffer.name in side.names
+        )
+        for position, side in _sides(lowered, kind).items()
+    }
 
 
 def _reversed(lowered: Lowered) -> dict[tuple[int, int], Freedom] | None:

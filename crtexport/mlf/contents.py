@@ -87,6 +87,7 @@ def plan_data(graph: Graph, plan: Plan) -> dict[str, Any]:
     steps = [_step_data(graph.nodes[step.node], step) for step in plan.steps]
     return {
         "workspace_bytes": plan.workspace_size,
+        **({"spilled_bytes": list(plan.spilled)} if plan.spilled else {}),
         "state_bytes": plan.state_size,
         "alignment": plan.alignment,
         "tensors": placed,

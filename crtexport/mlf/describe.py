@@ -35,7 +35,7 @@ def _module(contents: PackageContents, epoch: int) -> metadata.Module:
     date = datetime.datetime.fromtimestamp(epoch, datetime.UTC)
     io_size = sum(tensor.type.nbytes for tensor in (*artifact.inputs, *artifact.outputs))
     main = metadata.MainEntry(
-        workspace_size_bytes=artifact.workspace_size,
+        workspace_size_bytes=artifact.workspace_total,
         constants_size_bytes=artifact.constants_size,
         io_size_bytes=io_size,
         inputs=_sizes(artifact.inputs),
@@ -199,6 +199,9 @@ def _workspace(artifact: Artifact) -> metadata.Workspace:
         bytes=artifact.workspace_size,
         align=artifact.workspace_align,
         owner="caller" if artifact.workspace_caller else "module",
+        spilled=tuple(
+            metadata.Spilled(memory=pool.memory, bytes=pool.size) for pool in artifact.spilled
+        ),
     )
 
 
@@ -224,6 +227,7 @@ def _tensor(interface: Interface) -> metadata.Tensor:
         shape=interface.type.shape,
         bytes=interface.type.nbytes,
         offset=None if interface.place is None else interface.place.offset,
+        pool=0 if interface.place is None else interface.place.pool,
         quantization=None if quant is None else metadata.TensorQuantization(
             scale=quant.scale, zero_point=quant.zero_point, axis=quant.axis
         ),

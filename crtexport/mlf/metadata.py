@@ -7,9 +7,16 @@ keys out or add some. Older versions (1 to 6) are brought to the form of version
 from __future__ import annotations
 
 import json
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
-from pydantic import BaseModel, ConfigDict, NonNegativeInt, ValidationError
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    NonNegativeInt,
+    SerializerFunctionWrapHandler,
+    ValidationError,
+    model_serializer,
+)
 
 from crtexport.errors import CrtExportError
 
@@ -21,7 +28,18 @@ Json = dict[str, Any]
 
 
 class _Model(BaseModel):
+    """``_brief`` names fields that aren't written while they have their defaults."""
+
     model_config = ConfigDict(frozen=True, extra="ignore", defer_build=True)
+    _brief: ClassVar[tuple[str, ...]] = ()
+
+    @model_serializer(mode="wrap")
+    def _written(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        data: dict[str, Any] = handler(self)
+        for name in self._brief:
+            if getattr(self, name) == type(self).model_fields[name].default:
+                del data[name]
+        return data
 
 
 class TensorSize(_Model):
@@ -81,7 +99,8 @@ class TensorQuantization(_Model):
 class Tensor(_Model):
     """An input or output in the order of ``run``; ``field`` is its name in C.
 
-    ``offset``: where in the workspace it lies; None if it lies in a buffer of the caller's.
+    ``offset``: where in pool ``pool`` of the workspace it lies, 0 for the first and then those
+    spilled; None if it lies in a buffer of the caller's.
     """
 
     name: str
@@ -90,15 +109,27 @@ class Tensor(_Model):
     shape: tuple[int, ...]
     bytes: NonNegativeInt
     offset: NonNegativeInt | None = None
+    pool: NonNegativeInt = 0
     quantization: TensorQuantization | None = None
+    _brief: ClassVar[tuple[str, ...]] = ("pool",)
+
+
+class Spilled(_Model):
+    """A part of the workspace for another memory of the board."""
+
+    memory: str
+    bytes: NonNegativeInt
 
 
 class Workspace(_Model):
-    """``owner``: "module" (static memory of its own) or "caller" (handed to ``run``)."""
+    """``owner``: "module" (static memory of its own) or "caller" (handed to ``run``). ``spilled``
+    is what comes to ``bytes`` in other memories."""
 
     bytes: NonNegativeInt
     align: int
     owner: Literal["module", "caller"]
+    spilled: tuple[Spilled, ...] = ()
+    _brief: ClassVar[tuple[str, ...]] = ("spilled",)
 
     @property
     def by_caller(self) -> bool:

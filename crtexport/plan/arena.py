@@ -49,6 +49,20 @@ def place(arena: Arena, alignment: int) -> tuple[int, ...]:
     return solver.best
 
 
+def fill(
+    arena: Arena, order: Sequence[int], capacity: int | None, alignment: int
+) -> dict[int, int]:
+    """Offsets for blocks in an order, each the lowest that is left; without those that would end
+    beyond ``capacity``."""
+    solver = _Solver(arena, alignment)
+    offsets: list[int | None] = [None] * len(arena.sizes)
+    for block in order:
+        lowest = solver.lowest(block, offsets, 0)
+        if capacity is None or lowest + arena.sizes[block] <= capacity:
+            offsets[block] = lowest
+    return {block: at for block, at in enumerate(offsets) if at is not None}
+
+
 def extent(sizes: Sequence[int], offsets: Sequence[int]) -> int:
     """Bytes from 0 to the end of the last block."""
     return max((o + s for o, s in zip(offsets, sizes, strict=True)), default=0)
@@ -111,10 +125,10 @@ class _Solver:
     def _in_order(self, order: Iterable[int]) -> list[int]:
         offsets: list[int | None] = [None] * len(self.sizes)
         for i in order:
-            offsets[i] = self._lowest(i, offsets, 0)
+            offsets[i] = self.lowest(i, offsets, 0)
         return [o for o in offsets if o is not None]
 
-    def _lowest(self, block: int, offsets: Sequence[int | None], start: int) -> int:
+    def lowest(self, block: int, offsets: Sequence[int | None], start: int) -> int:
         """The lowest offset from ``start`` that no placed block bans."""
         banned = []
         for other, low, high in self.near[block]:
@@ -148,7 +162,7 @@ class _Solver:
         for i, offset in enumerate(offsets):
             if offset is not None:
                 continue
-            lowest = self._lowest(i, offsets, level)
+            lowest = self.lowest(i, offsets, level)
             if lowest + self.sizes[i] >= self.least:
                 return
             candidates.append((lowest, -self.sizes[i], i))

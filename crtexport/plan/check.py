@@ -55,7 +55,8 @@ class _Range:
         return same and max(self.start, other.start) < min(self.end, other.end)
 
     def __str__(self) -> str:
-        where = self.space.value if self.space in (Space.WORKSPACE, Space.STATE) else (
+        single = self.space is Space.STATE or (self.space is Space.WORKSPACE and not self.index)
+        where = self.space.value if single else (
             f"{self.space.value} {self.index}"
         )
         return f"bytes {self.start} to {self.end} of {where}"
@@ -243,7 +244,7 @@ class _Simulation:
         home = self.plan.placements[tensor]
         if home is None:
             self.fail(f"{self.name(tensor)} is used but has no place")
-        index = 0 if home.space in (Space.WORKSPACE, Space.STATE) else home.index
+        index = 0 if home.space is Space.STATE else home.index
         found = _Range(
             home.space, index, home.offset, home.offset + self.graph.type(tensor).nbytes
         )
@@ -260,7 +261,8 @@ class _Simulation:
     def _capacity(self, home: Placement) -> int | None:
         match home.space:
             case Space.WORKSPACE:
-                return self.plan.workspace_size
+                exists = 0 <= home.index < len(self.plan.pools)
+                return self.plan.pools[home.index] if exists else None
             case Space.STATE:
                 return self.plan.state_size
             case Space.INPUT:

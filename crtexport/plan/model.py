@@ -16,14 +16,14 @@ class Space(enum.Enum):
 
     INPUT = "input"  # the caller's buffer of graph input ``index``
     OUTPUT = "output"  # the caller's buffer of graph output ``index``
-    WORKSPACE = "workspace"  # byte ``offset`` of the workspace
+    WORKSPACE = "workspace"  # byte ``offset`` of pool ``index`` of the workspace
     CONSTANT = "constant"  # the constant tensor ``index``
     STATE = "state"  # byte ``offset`` of what is kept between runs
 
 
 @dataclass(frozen=True)
 class Placement:
-    """The home of one tensor: ``index`` for INPUT/OUTPUT/CONSTANT, byte ``offset`` within it."""
+    """The home of one tensor: byte ``offset`` of buffer, pool or constant ``index``."""
 
     space: Space
     index: int = 0
@@ -89,6 +89,7 @@ class Plan:
     Nodes that are free (a reshape whose output is a view of its input) have no step. ``alignment``
     is that of the workspace; a tensor may start at any multiple of its element's size.
     ``state_size``: bytes that variables take, with offsets of their own (Space.STATE).
+    ``spilled``: the sizes of further pools of the workspace, after the first of ``workspace_size``.
     ``io_in_workspace``: graph inputs and outputs have offsets in the workspace. ``shared``:
     outputs in whose buffers the inputs with their numbers lie.
     """
@@ -101,6 +102,17 @@ class Plan:
     state_size: int = 0
     peak: Peak = Peak()
     shared: frozenset[int] = frozenset()
+    spilled: tuple[int, ...] = ()
+
+    @property
+    def pools(self) -> tuple[int, ...]:
+        """The bytes of each pool of the workspace."""
+        return (self.workspace_size, *self.spilled)
+
+    @property
+    def total(self) -> int:
+        """The bytes of all pools of the workspace."""
+        return sum(self.pools)
 
 
 # ---- what kernels tell the planner
@@ -156,12 +168,15 @@ class Facts:
     ``reversed``, asked only where it matters, holds for the kernel with its outer loops reversed;
     None where it can't be. ``moves`` is all that the node does, if it does nothing but copying;
     None otherwise. ``scratch``: bytes of workspace that it needs while it runs, beside its tensors.
+    ``reads`` and ``writes``: how many accesses it has to each input and output, by position.
     """
 
     forward: Freedoms = field(default_factory=dict)
     reversed: Callable[[], Freedoms | None] | None = None
     moves: tuple[Move, ...] | None = None
     scratch: int = 0
+    reads: Mapping[int, int] = field(default_factory=dict)
+    writes: Mapping[int, int] = field(default_factory=dict)
 
     @cached_property
     def backward(self) -> Freedoms | None:

@@ -6,16 +6,18 @@ copy; orders and views are tried, and the plan with the smallest workspace count
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from crtexport.ir.graph import Graph, Node
 from crtexport.ir.ops import Reshape, While
-from crtexport.plan.arena import extent, place
+from crtexport.plan.arena import Arena, extent, place
 from crtexport.plan.bounds import peak
-from crtexport.plan.layout import NO_FACTS, Layout
+from crtexport.plan.layout import NO_FACTS, Block, Layout
 from crtexport.plan.model import Facts, Inner, KernelFacts, Peak, Placement, Plan, Space, Step
 from crtexport.plan.order import execution_order
+from crtexport.plan.pools import Spread, spread
 
 _FEW = 8  # outputs to give up one by one
 _WORTH_BACKWARD = 1 / 32
@@ -24,7 +26,8 @@ _WORTH_BACKWARD = 1 / 32
 
 def plan(
     graph: Graph, *, alignment: int = 16, facts: KernelFacts | None = None,
-    io_in_workspace: bool = False, shared: frozenset[int] = frozenset(),
+    io_in_workspace: bool = False, pools: Sequence[int | None] = (None,),
+    shared: frozenset[int] = frozenset(),
 ) -> Plan:
     """Orders the nodes and places the tensors of a verified graph.
 
@@ -32,11 +35,15 @@ def plan(
     tells what kernels allow; without it nothing shares bytes but reshapes. ``io_in_workspace``
     gives graph inputs and outputs offsets in the workspace, where an input's bytes are used again
     once nobody reads them. Else each graph output must be the output of a node of its own (the
-    pass copy_outputs sees to it). ``shared`` are outputs that had better lie where the inputs with
-    their numbers do; the plan says which could. ValueError says what of this doesn't hold.
+    pass copy_outputs sees to it). ``pools``: the bytes of the memories that the workspace may take,
+    fastest first, None for no limit: the first takes all if it can, else what is used most; the
+    last takes what is left. ``shared`` are outputs that had better lie where the inputs with their
+    numbers do; the plan says which could. ValueError says what of this doesn't hold.
     """
     if alignment < 1 or alignment & (alignment - 1):
         raise ValueError(f"alignment {alignment} is no power of two")
+    if not pools:
+        raise ValueError("a workspace needs a memory")
     _check_outputs(graph)
     inner = {
         number: _inner(node, alignment, facts)
@@ -48,7 +55,7 @@ def plan(
     for directions in (1, 2):
         # Kernels that run backwards are more code: they must be worth it.
         worth = 1 if directions == 1 else 1 - _WORTH_BACKWARD
-        if best is not None and _largest(graph, best) >= best.workspace_size * worth:
+        if best is not None and _largest(graph, best) >= best.total * worth:
             break
         for layout in _layouts(graph, known, io_in_workspace, alignment, directions, shared):
             overwritten = layout.spoilt()
@@ -56,14 +63,14 @@ def plan(
                 spoilt = spoilt or overwritten
                 continue
             worst = peak(layout)
-            if best is not None and worst.lower_bound >= best.workspace_size * worth:
+            if best is not None and worst.lower_bound >= best.total * worth:
                 continue
-            found = _planned(layout, known, worst, inner)
-            if best is None or found.workspace_size < best.workspace_size * worth:
+            found = _planned(layout, known, worst, inner, pools)
+            if best is None or found.total < best.total * worth:
                 best = found
     if best is None and spoilt:
         fewer = shared - _given_up(graph, spoilt)
-        return plan(graph, alignment=alignment, facts=facts, shared=fewer)
+        return plan(graph, alignment=alignment, facts=facts, pools=pools, shared=fewer)
     return best if best is not None else Plan((), (), 0, alignment, io_in_workspace)
 
 
@@ -183,25 +190,27 @@ class _Offsets:
 
 
 def _planned(
-    layout: Layout, facts: dict[int, Facts], worst: Peak, inner: dict[int, tuple[Inner, ...]]
+    layout: Layout, facts: dict[int, Facts], worst: Peak, inner: dict[int, tuple[Inner, ...]],
+    pools: Sequence[int | None],
 ) -> Plan:
     blocks, arena = layout.arena()
     arena = replace(arena, bound=worst.lower_bound)
     alignment = layout.alignment
     offsets = place(arena, alignment)
+    found = Spread(tuple((0, at) for at in offsets), (extent(arena.sizes, offsets),))
+    if len(pools) > 1 and pools[0] is not None and found.sizes[0] > pools[0]:
+        found = spread(arena, _heat(layout, blocks, arena, facts), pools, alignment)
     placements: list[Placement | None] = [None] * len(layout.graph.tensors)
     for block in layout.blocks:
         if block.home is not None:
             for tensor, start in block.starts.items():
                 placements[tensor] = replace(block.home, offset=block.home.offset + start)
-    begins = {
-        tensor: offset + start
-        for block, offset in zip(blocks, offsets, strict=True)
-        for tensor, start in block.starts.items()
-    }
-    for tensor, offset in begins.items():
-        if tensor < len(placements):
-            placements[tensor] = Placement(Space.WORKSPACE, offset=offset)
+    begins: dict[int, int] = {}
+    for block, (pool, offset) in zip(blocks, found.places, strict=True):
+        for tensor, start in block.starts.items():
+            begins[tensor] = offset + start
+            if tensor < len(placements):
+                placements[tensor] = Placement(Space.WORKSPACE, pool, offset + start)
     placed = _Offsets(layout, tuple(placements))
     steps = tuple(
         replace(
@@ -211,10 +220,30 @@ def _planned(
         for number in layout.order if number not in layout.views
     )
     return Plan(
-        steps, placed.placements, extent(arena.sizes, offsets), alignment,
+        steps, placed.placements, found.sizes[0], alignment,
         io_in_workspace=layout.io_in_workspace, state_size=layout.state_size, peak=worst,
-        shared=layout.shared,
+        spilled=found.sizes[1:], shared=layout.shared,
     )
+
+
+def _heat(
+    layout: Layout, blocks: list[Block], arena: Arena, facts: dict[int, Facts]
+) -> list[float]:
+    """Accesses per byte of each block; scratch always comes first."""
+    accesses: dict[int, int] = {}
+    for number, known in facts.items():
+        node = layout.graph.nodes[number]
+        sides = ((node.inputs, known.reads), (node.outputs, known.writes))
+        for tensors, counts in sides:
+            for position, tensor in enumerate(tensors):
+                if tensor is not None:
+                    accesses[tensor] = accesses.get(tensor, 0) + counts.get(position, 0)
+    count = len(layout.graph.tensors)
+    return [
+        math.inf if any(t >= count for t in block.starts)
+        else sum(accesses.get(t, 0) for t in block.starts) / max(size, 1)
+        for block, size in zip(blocks, arena.sizes, strict=True)
+    ]
 
 
 def _step(placed: _Offsets, number: int, facts: Facts) -> Step:

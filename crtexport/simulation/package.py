@@ -61,6 +61,7 @@ def load_package(package: Package) -> Simulation:
         workspace_align=section.workspace.align,
         workspace_caller=section.workspace.owner == "caller",
         state_size=section.state.bytes,
+        spilled=tuple((pool.memory, pool.bytes) for pool in section.workspace.spilled),
         io_in_workspace=section.io == "workspace",
         devices=len(section.devices),
     )

@@ -59,6 +59,7 @@ class Simulation:
     state_size: int = 0
     io_in_workspace: bool = False
     devices: int = 0
+    spilled: tuple[tuple[str, int], ...] = ()
     _state: list[_Memory] = field(default_factory=list, repr=False, compare=False)
     _contexts_held: list[ctypes.Array[ctypes.c_char]] = field(
         default_factory=list, repr=False, compare=False
@@ -82,6 +83,7 @@ class Simulation:
             artifact.module, artifact.inputs, artifact.outputs, library, artifact.workspace_size,
             artifact.workspace_align, artifact.workspace_caller, artifact.state_size,
             artifact.io_in_workspace, len(artifact.devices),
+            tuple((p.memory, p.size) for p in artifact.spilled),
         )
 
     def reset(self) -> None:
@@ -185,8 +187,10 @@ class Simulation:
         if self.state_size and not self._state:
             self._state.append(_Memory("state", self.state_size, self.workspace_align))
             self._state[0].bytes[:] = 0
-        size = self.workspace_size
-        return ([_Memory("workspace", size, self.workspace_align)] if size else []) + self._state
+        pools = (("workspace", self.workspace_size), *self.spilled)
+        return [
+            _Memory(name, size, self.workspace_align) for name, size in pools if size
+        ] + self._state
 
     def _function(
         self, symbol: str, arity: int, returned: type[ctypes._CDataType] = ctypes.c_int32

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from crtexport.errors import CrtExportError
 from crtexport.firmware.board import Usage, check_budget, list_boards, load_board
-from crtexport.firmware.budget import excess
+from crtexport.firmware.budget import excess, room, with_pools
 
 MODEL = Usage(constants=250_000, code=20_000, workspace=15_000, io=700)
 
@@ -52,5 +54,21 @@ def test_exactly_full_fits_and_one_byte_more_does_not() -> None:
 
 def test_each_kind_counts_against_the_memory_that_holds_it() -> None:
     board = load_board("mps3_an547")
-    # The stack is in a memory of its own there.
-    assert excess(board, Usage(workspace=board.memory["ram"].size)) == {}
+    # Inputs and outputs are in another memory than stack and workspace.
+    fast = board.memory["dtcm"].size - board.stack_size
+    usage = Usage(workspace=fast, io=board.memory["ram"].size)
+    assert excess(board, usage) == {}
+    spilled = replace(usage, workspace=fast + 1, spilled=(("ram", 7),))
+    assert excess(board, spilled) == {"dtcm": 1, "ram": 7}
+
+
+def test_pools_leave_room_for_all_else() -> None:
+    board = load_board("mps3_an547")
+    kept = Usage(workspace=100, io=1000)
+    dtcm, ram = board.memory["dtcm"].size, board.memory["ram"].size
+    assert room(board, kept) == (dtcm - board.stack_size - 100, ram - 1000)
+    chosen = with_pools(board, (("ram", 5000), ("dtcm", 1 << 30)))
+    assert chosen.placement.workspaces == ("ram", "dtcm")
+    assert room(chosen, kept, (("ram", 5000), ("dtcm", 1 << 30)))[0] == 5000
+    assert room(load_board("mps2_an386"), kept) == (None,)
+    assert room(load_board("host"), kept) == (None,)

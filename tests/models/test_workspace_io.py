@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import crtexport
+from crtexport.errors import CrtExportError
 from crtexport.ir.graph import Graph
 from crtexport.ir.ops import Add
 from crtexport.mlf.reader import Package, open_package
@@ -177,3 +178,83 @@ def test_a_missing_workspace_has_no_tensors_and_is_refused(emit: str, tmp_path: 
     )
     assert run(None) == -1
     assert run(ctypes.byref(Pools(None))) == -1
+
+
+# ---- a workspace in two memories
+
+
+POOLS = (("dtcm", 9000), ("ram", 1 << 20))
+
+
+@pytest.mark.models
+@pytest.mark.qemu
+@pytest.mark.parametrize("io", ["caller", "workspace"])
+@pytest.mark.parametrize("workspace", OWNERS)
+@pytest.mark.parametrize("emit", BACKENDS)
+def test_a_workspace_in_two_memories_computes_the_same(
+    emit: str, workspace: str, io: str, tmp_path: Path
+) -> None:
+    require("qemu-system-arm")
+    path = tmp_path / "model.tar"
+    made = crtexport.export(
+        shared_model("resnet8_int8"), board="mps3_an547", emit=emit, workspace=workspace, io=io,
+        pools=POOLS, output=path,
+    )
+    package = open_package(path)
+    section = package.module_section
+    assert section is not None
+    (spilled,) = section.workspace.spilled
+    assert section.workspace.bytes <= 9000
+    assert (spilled.memory, spilled.bytes) == ("ram", made.plan.spilled[0])
+    (tensor,) = package.inputs
+    rows = samples(package, 1)
+    result = crtexport.run(path, {tensor.field: np.stack(rows)})
+    wanted = tflm_outputs()["resnet8_int8"]["out"]
+    assert result.outputs[0][0].reshape(-1).tolist() == wanted
+    assert result.instructions_first == result.instructions_second
+    assert result.ram[".model_bss_ram"] == spilled.bytes
+    assert result.ram[".model_bss"] - section.workspace.bytes in range(16)
+    if emit == "c":
+        simulation = load_package(package)
+        for run in (simulation.run, simulation.run_packed):
+            assert run([rows[0]])[0].reshape(-1).tolist() == wanted
+
+
+@pytest.mark.models
+@pytest.mark.parametrize("workspace", OWNERS)
+@pytest.mark.parametrize("compiler", ["gcc", "clang", "arm-none-eabi-gcc"])
+def test_c_of_a_workspace_in_two_memories_compiles_without_a_warning(
+    compiler: str, workspace: str, tmp_path: Path
+) -> None:
+    made = crtexport.export(
+        shared_model("kws_int8"), board="mps2_an386", emit="c", workspace=workspace,
+        io="workspace", pools=(("ram", 8300), ("flash", 1 << 20)), output=tmp_path / "m.tar",
+    )
+    package = open_package(made.path)
+    package.extract(tmp_path)
+    assert package.header is not None
+    assert f"_WORKSPACE_FLASH_SIZE {made.plan.spilled[0]}\n" in package.header
+    includes = [f"-I{tmp_path / part / 'include'}" for part in ("codegen/host", "runtime")]
+    cpu = ["-mcpu=cortex-m4", "-mthumb"] if compiler.startswith("arm") else []
+    for source in package.sources:
+        subprocess.run(
+            [
+                require(compiler), *STRICT, *cpu, "-O1", *includes, "-c",
+                str(tmp_path / "codegen/host/src" / source), "-o", str(tmp_path / "out.o"),
+            ],
+            check=True,
+        )
+
+
+def test_a_pool_that_cannot_hold_the_workspace_is_refused(tmp_path: Path) -> None:
+    for pools, problem in (
+        ((("ram", 16),), r"the workspace needs \d+ bytes of ram, it may take 16"),
+        ((("tcm", 16),), "no memory called 'tcm'"),
+        ((("ram", 64), ("ram", 64)), "'ram' is named twice"),
+    ):
+        with pytest.raises(CrtExportError, match=problem):
+            crtexport.export(
+                ring(3), board="mps2_an386", io="workspace", pools=pools,
+                output=tmp_path / "model.tar",
+            )
+    assert not (tmp_path / "model.tar").exists()
