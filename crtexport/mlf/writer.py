@@ -8,6 +8,7 @@ import os
 import secrets
 import tarfile
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import BinaryIO
 
@@ -145,11 +146,12 @@ class _Tar:
     def _add(self, tar: tarfile.TarFile, entry: tarfile.TarInfo, blob: Blob, size: int) -> str:
         """Adds a file; returns its SHA-256."""
         entry.size = size
-        source = _Source(blob_chunks(blob), self._tell)
-        tar.addfile(entry, source)  # type: ignore[arg-type]
-        if source.read(1):
-            raise CrtExportError("the file grew while it was written", location=entry.name)
-        return source.digest.hexdigest()
+        with ThreadPoolExecutor(1) as hashing:  # while the last piece is written
+            source = _Source(blob_chunks(blob), self._tell, hashing)
+            tar.addfile(entry, source)  # type: ignore[arg-type]
+            if source.read(1):
+                raise CrtExportError("the file grew while it was written", location=entry.name)
+            return source.sha256()
 
     def _tell(self, count: int) -> None:
         self._done += count
@@ -160,10 +162,25 @@ class _Tar:
 class _Source:
     """Pieces of bytes as what tarfile reads from, hashed on the way."""
 
-    def __init__(self, chunks: Iterator[bytes], tell: Callable[[int], None]) -> None:
-        self._chunks, self._tell = chunks, tell
+    def __init__(
+        self, chunks: Iterator[bytes], tell: Callable[[int], None], hashing: ThreadPoolExecutor
+    ) -> None:
+        self._chunks, self._tell, self._hashing = chunks, tell, hashing
         self._rest = memoryview(b"")
-        self.digest = hashlib.sha256()
+        self._digest = hashlib.sha256()
+        self._hashed: Future[None] | None = None
+
+    def sha256(self) -> str:
+        """Of all that was read, in hexadecimal digits."""
+        if self._hashed is not None:
+            self._hashed.result()
+        return self._digest.hexdigest()
+
+    def _hash(self, piece: bytes) -> None:
+        """One piece after the other: at most one waits."""
+        if self._hashed is not None:
+            self._hashed.result()
+        self._hashed = self._hashing.submit(self._digest.update, piece)
 
     def read(self, size: int) -> bytes | memoryview:
         """At most ``size`` bytes, fewer only at the end."""
@@ -174,7 +191,7 @@ class _Source:
                 piece = next((chunk for chunk in self._chunks if chunk), b"")
                 if not piece:
                     break
-                self.digest.update(piece)
+                self._hash(piece)
                 self._tell(len(piece))
                 self._rest = memoryview(piece)
             parts.append(self._rest[:wanted])
