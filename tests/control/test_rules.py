@@ -25,6 +25,7 @@ from crtexport.plan import Plan, plan
 from crtexport.plan.check import PlanError, check
 from crtexport.plan.model import Placement, Space
 from crtexport.simulation.tflite_form import Form
+from crtexport.simulation.tflite_parts import Operator
 from crtexport.simulation.tflite_writer import _File
 from tests.control.networks import NETWORKS, collected, fibonacci, remembering
 from tests.plan.graphs import GraphBuilder
@@ -377,3 +378,11 @@ def test_inner_graphs_have_no_memory_but_that_of_their_node() -> None:
         for step in result.steps:
             for inner_ in step.inner:
                 assert step.scratch is not None or not inner_.plan.workspace_size, name
+
+
+def test_variables_are_not_initialised_where_it_may_not_happen(tmp_path: Path) -> None:
+    file = _File(choice())
+    file._parts[1].operators.append(Operator(Form("CALL_ONCE"), ("CALL_ONCE", 1), (), ()))
+    (tmp_path / "m.tflite").write_bytes(file.content())
+    with pytest.raises(CrtExportError, match=r"subgraph 1 → operator 1 \(CALL_ONCE\): variables"):
+        load(tmp_path / "m.tflite")

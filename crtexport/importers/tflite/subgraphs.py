@@ -130,6 +130,12 @@ class Reading:
         for index, (table, (code, name)) in enumerate(
             zip(self._subgraph.operators, self._subgraph.codes, strict=True)
         ):
+            if code == BuiltinOperator.CALL_ONCE and self._number != 0:
+                raise CrtExportError(
+                    "variables are initialised in an inner subgraph, which may not run",
+                    location=f"operator {index} ({name})",
+                    hint="initialise them in the main subgraph",
+                )
             if code in STEERING:
                 continue
             try:
