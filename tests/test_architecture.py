@@ -74,7 +74,8 @@ class Import:
 
 
 def files() -> list[Path]:
-    return sorted(PACKAGE.rglob("*.py"))
+    """All of the package but what it only carries along, where it is installed."""
+    return sorted(path for path in PACKAGE.rglob("*.py") if "_data" not in path.parts)
 
 
 def name_of(path: Path) -> str:

@@ -32,7 +32,7 @@ from crtexport.ir.ops import (
 )
 from crtexport.simulation.tflite_form import Form, Former, integers
 
-VERSIONS = {"BROADCAST_TO": 2, "SPLIT_V": 2}
+VERSIONS = {"BROADCAST_TO": 2, "DYNAMIC_UPDATE_SLICE": 1, "SPLIT_V": 2}
 """Of operators whose versions don't follow the element type."""
 
 
