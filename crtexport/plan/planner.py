@@ -55,7 +55,7 @@ def plan(
     for directions in (1, 2):
         # Kernels that run backwards are more code: they must be worth it.
         worth = 1 if directions == 1 else 1 - _WORTH_BACKWARD
-        if best is not None and _largest(graph, best) >= best.total * worth:
+        if best is not None and _least(graph, best, known) >= best.total * worth:
             break
         for layout in _layouts(graph, known, io_in_workspace, alignment, directions, shared):
             overwritten = layout.spoilt()
@@ -81,17 +81,21 @@ def _given_up(graph: Graph, spoilt: list[int]) -> set[int]:
     return {min(spoilt, key=lambda number: graph.type(graph.outputs[number]).nbytes)}
 
 
-def _largest(graph: Graph, plan: Plan) -> int:
-    """Bytes of the largest tensor that lies in the workspace and in no buffer of the caller's."""
+def _least(graph: Graph, plan: Plan, known: dict[int, Facts]) -> int:
+    """Bytes that no plan goes below: a tensor that lies in the workspace and in no buffer of the
+    caller's, beside the scratch of a node that reads or writes it.
+    """
     outputs = max((graph.type(t).nbytes for t in graph.outputs), default=0)
-    return max(
-        (
-            graph.type(tensor).nbytes for tensor, home in enumerate(plan.placements)
-            if home is not None and home.space is Space.WORKSPACE
-            and (plan.io_in_workspace or graph.type(tensor).nbytes > outputs)
-        ),
-        default=0,
-    )
+    least = 0
+    for number, node in enumerate(graph.nodes):
+        for tensor in (*node.inputs, *node.outputs):
+            home = None if tensor is None else plan.placements[tensor]
+            if tensor is None or home is None or home.space is not Space.WORKSPACE:
+                continue
+            size = graph.type(tensor).nbytes
+            if plan.io_in_workspace or size > outputs:
+                least = max(least, size + known.get(number, NO_FACTS).scratch)
+    return least
 
 
 def _known(
