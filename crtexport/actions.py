@@ -10,15 +10,9 @@ from crtexport.firmware import run as firmware_run
 from crtexport.firmware.package import board_from_package, parts_from_package
 from crtexport.firmware.run import DEFAULT_TIMEOUT, BuildResult, RunResult
 from crtexport.firmware.zephyr import runner as zephyr_runner
-from crtexport.mlf.arrays import Array, Samples, bind_inputs, pattern_inputs
-from crtexport.mlf.reader import Package, open_package
+from crtexport.mlf.arrays import Array, samples_for
+from crtexport.mlf.reader import open_package
 from crtexport.simulation.package import simulate_package
-
-
-def _samples(package: Package, inputs: Mapping[str, Array] | None) -> Samples:
-    if inputs is None:
-        return pattern_inputs(package.inputs)
-    return bind_inputs(package.inputs, inputs)
 
 
 def simulate(
@@ -31,7 +25,7 @@ def simulate(
     names) per sample. Raises CrtExportError for inputs that don't fit.
     """
     opened = open_package(Path(package))
-    return simulate_package(opened, _samples(opened, inputs).rows)
+    return simulate_package(opened, samples_for(opened.inputs, inputs).rows)
 
 
 Runner = Literal["bare-metal", "zephyr"]
@@ -50,11 +44,11 @@ def build(
     if runner == "zephyr":
         return zephyr_runner.build_application(
             parts_from_package(opened), board_from_package(opened), opened.path, Path(out_dir),
-            _samples(opened, inputs).rows if inputs is not None else (),
+            samples_for(opened.inputs, inputs).rows if inputs is not None else (),
         )
     return firmware_run.build(
         parts_from_package(opened), board_from_package(opened), Path(out_dir),
-        _samples(opened, inputs).rows,
+        samples_for(opened.inputs, inputs).rows,
     )
 
 
@@ -70,9 +64,9 @@ def run(
     if runner == "zephyr":
         return zephyr_runner.run_application(
             parts_from_package(opened), board_from_package(opened), opened.path,
-            _samples(opened, inputs).rows, timeout=timeout, out_dir=out_dir,
+            samples_for(opened.inputs, inputs).rows, timeout=timeout, out_dir=out_dir,
         )
     return firmware_run.run(
-        parts_from_package(opened), board_from_package(opened), _samples(opened, inputs).rows,
-        timeout=timeout, out_dir=out_dir,
+        parts_from_package(opened), board_from_package(opened),
+        samples_for(opened.inputs, inputs).rows, timeout=timeout, out_dir=out_dir,
     )

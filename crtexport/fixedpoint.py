@@ -8,6 +8,7 @@ in Kernel IR; tests hold both together. Formulas: TensorFlow Lite's
 from __future__ import annotations
 
 import math
+import struct
 
 from crtexport.ir.types import Rounding
 
@@ -21,9 +22,32 @@ def round_half_away(value: float) -> int:
     )
 
 
+def wrap(value: int, bits: int) -> int:
+    """``value`` modulo 2**bits as a signed integer."""
+    half = 1 << (bits - 1)
+    return (value + half) % (2 * half) - half
+
+
 def wrap32(value: int) -> int:
     """``value`` modulo 2**32 as a signed 32-bit integer."""
-    return (value + (1 << 31)) % (1 << 32) - (1 << 31)
+    return wrap(value, 32)
+
+
+def fused_multiply_add(a: float, b: float, c: float) -> float:
+    """a * b + c of float32 values as the float64 that rounds to the right float32.
+
+    The product is exact in float64. Its sum is rounded to odd there, which leaves the second
+    rounding right (Boldo and Melquiond, Emulation of FMA and correctly rounded sums, 2008).
+    """
+    product = float(a) * float(b)
+    total = product + float(c)
+    if math.isfinite(total):
+        back = total - product
+        error = (product - (total - back)) + (float(c) - back)
+        bits = struct.unpack("<q", struct.pack("<d", total))[0]
+        if error and not bits & 1:
+            total = math.nextafter(total, math.inf if error > 0 else -math.inf)
+    return total
 
 
 def quantize_multiplier(real: float) -> tuple[int, int]:

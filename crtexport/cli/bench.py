@@ -11,10 +11,16 @@ from typing import Any, Literal
 import click
 
 from crtexport.cli import bench_host as bench_host_cli
-from crtexport.cli.options import FILE, with_output
+from crtexport.cli.options import (
+    FILE,
+    emit_option,
+    given_option,
+    optimize_option,
+    with_output,
+)
 from crtexport.cli.output import Output
 from crtexport.cli.results import read_arrays
-from crtexport.firmware.run import DEFAULT_TIMEOUT
+from crtexport.cli.run import timeout_option
 from crtexport.pipeline import resolve_board
 from crtexport.report import chart
 from crtexport.report.bench import Bench, bench
@@ -30,17 +36,9 @@ _LONGEST_NAME = 36
     "--board", "boards", metavar="NAME|FILE", multiple=True, required=True,
     help="A board to measure on; may be given several times.",
 )
-@click.option(
-    "--emit", type=click.Choice(["llvm", "c"]), help="Objects or C sources; by default the board's."
-)
-@click.option(
-    "--optimize", type=click.Choice(["size", "balanced", "speed"]),
-    help="What code is made for; by default the board's.",
-)
-@click.option(
-    "--input", "given", type=FILE, metavar="FILE.npz",
-    help="Arrays by the names of the inputs; without it a fixed pattern is used.",
-)
+@emit_option
+@optimize_option
+@given_option()
 @click.option(
     "--chart", "picture", type=FILE, metavar="FILE.svg|png",
     help="Draw the instructions of layers, and those of others, into this file.",
@@ -49,10 +47,7 @@ _LONGEST_NAME = 36
     "--onnx", type=FILE, metavar="FILE.onnx",
     help="On this computer: the same network, for a comparison with ONNX Runtime.",
 )
-@click.option(
-    "--timeout", type=click.FloatRange(min=0, min_open=True), default=DEFAULT_TIMEOUT,
-    show_default=True, metavar="SECONDS", help="How long one boot may take.",
-)
+@timeout_option
 @with_output
 def command(
     out: Output, models: tuple[Path, ...], boards: tuple[str, ...],

@@ -15,8 +15,11 @@ from crtexport.cli.depfile import write_depfile
 from crtexport.cli.options import (
     FILE,
     board_option,
+    emit_option,
+    given_option,
     io_option,
     model_argument,
+    optimize_option,
     pool_option,
     rounding_option,
     with_output,
@@ -35,13 +38,8 @@ from crtexport.mlf.unpack import unpack_for_build
     "-o", "--output", type=FILE, metavar="FILE.tar",
     help="The package to write; by default MODEL-BOARD.tar in the current folder.",
 )
-@click.option(
-    "--emit", type=click.Choice(["llvm", "c"]), help="Objects or C sources; by default the board's."
-)
-@click.option(
-    "--optimize", type=click.Choice(["size", "balanced", "speed"]),
-    help="What code is made for; by default the board's.",
-)
+@emit_option
+@optimize_option
 @click.option(
     "--workspace", type=click.Choice(["static", "caller"]), default="static", show_default=True,
     help="Memory for intermediate results: the module's own, or handed in with each call.",
@@ -97,10 +95,7 @@ from crtexport.mlf.unpack import unpack_for_build
     help="Then write a Zephyr application around it into DIR and build that; see ZEPHYR_BASE.",
 )
 @click.option("--run", "run_it", is_flag=True, help="Then build and run the board's firmware.")
-@click.option(
-    "--input", "given", type=FILE, metavar="FILE.npz",
-    help="With --run: arrays by the names of the inputs; without it a fixed pattern is used.",
-)
+@given_option("With --run")
 @with_output
 def command(
     out: Output, model: Path, board: str, output: Path | None,

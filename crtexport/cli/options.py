@@ -103,6 +103,31 @@ def pool_option(command: Command) -> Command:
     )(command)
 
 
+def emit_option(command: Command) -> Command:
+    """``--emit``"""
+    return click.option(
+        "--emit", type=click.Choice(["llvm", "c"]),
+        help="Objects or C sources; by default the board's.",
+    )(command)
+
+
+def optimize_option(command: Command) -> Command:
+    """``--optimize``"""
+    return click.option(
+        "--optimize", type=click.Choice(["size", "balanced", "speed"]),
+        help="What code is made for; by default the board's.",
+    )(command)
+
+
+def given_option(when: str = "") -> Callable[[Command], Command]:
+    """``--input``, an .npz; ``when`` is a condition to say first."""
+    text = "rrays by the names of the inputs; without it a fixed pattern is used."
+    return click.option(
+        "--input", "given", type=FILE, metavar="FILE.npz",
+        help=f"{when}: a{text}" if when else f"A{text}",
+    )
+
+
 def io_option(command: Command) -> Command:
     """``--io``"""
     return click.option(
@@ -116,7 +141,4 @@ def array_options(command: Command) -> Command:
     command = click.option(
         "--output", "save", type=FILE, metavar="FILE.npz", help="Keep the outputs in this file."
     )(command)
-    return click.option(
-        "--input", "given", type=FILE, metavar="FILE.npz",
-        help="Arrays by the names of the inputs; without it a fixed pattern is used.",
-    )(command)
+    return given_option()(command)

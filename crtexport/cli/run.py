@@ -15,14 +15,16 @@ from crtexport.firmware.run import DEFAULT_TIMEOUT, RunResult
 from crtexport.mlf.arrays import key_of
 from crtexport.mlf.reader import open_package
 
+timeout_option = click.option(
+    "--timeout", type=click.FloatRange(min=0, min_open=True), default=DEFAULT_TIMEOUT,
+    show_default=True, metavar="SECONDS", help="How long one boot may take.",
+)
+
 
 @click.command("run", short_help="Build, run and measure a package's firmware.")
 @package_argument
 @array_options
-@click.option(
-    "--timeout", type=click.FloatRange(min=0, min_open=True), default=DEFAULT_TIMEOUT,
-    show_default=True, metavar="SECONDS", help="How long one boot may take.",
-)
+@timeout_option
 @click.option(
     "--runner", type=click.Choice(actions.RUNNERS), default="bare-metal", show_default=True,
     help="What runs it: nothing but the board's start-up code, or Zephyr, which ZEPHYR_BASE names.",

@@ -11,6 +11,7 @@ import click
 from crtexport import compare
 from crtexport.cli.options import (
     board_option,
+    emit_option,
     io_option,
     model_argument,
     rounding_option,
@@ -25,9 +26,7 @@ _LONGEST_NAME = 40
 @click.command("verify", short_help="Compare a model with the reference runtime.")
 @model_argument
 @board_option(None)
-@click.option(
-    "--emit", type=click.Choice(["llvm", "c"]), help="Objects or C sources; by default the board's."
-)
+@emit_option
 @click.option(
     "--samples", type=click.IntRange(min=1), default=10, show_default=True,
     help="How many random inputs to compare on.",

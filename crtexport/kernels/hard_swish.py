@@ -4,16 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from crtexport.fixedpoint import INT32_MAX, quantize_multiplier
+from crtexport.fixedpoint import INT32_MAX, quantize_multiplier, wrap
 from crtexport.ir.types import TensorType
 from crtexport.kernels.registry import Context
 from crtexport.kernels.tables import Table, mapped, scale, zero
 
 _LOW, _HIGH = -(1 << 15), (1 << 15) - 1
-
-
-def _wrap16(value: int) -> int:
-    return (value - _LOW) % (1 << 16) + _LOW
 
 
 def _saturate16(value: int) -> int:
@@ -34,7 +30,7 @@ def _rounded_high_mul(a: int, b: int) -> int:
 
 def _divide_by_pot(value: int, exponent: int) -> int:
     """gemmlowp ``RoundingDivideByPOT`` of int16, whose mask wraps for exponents above 15."""
-    mask = _wrap16((1 << exponent) - 1)
+    mask = wrap((1 << exponent) - 1, 16)
     threshold = (mask >> 1) + (1 if value < 0 else 0)
     return (value >> exponent) + (1 if (value & mask) > threshold else 0)
 
@@ -80,6 +76,6 @@ def hard_swish(source: TensorType, target: TensorType) -> Table:
             bent = _divide_by_pot(bent, -bent_exponent)
         bent = (bent + (1 << 15)) >> 1
         product = _truncated_high_mul(bent * line)
-        return _wrap16(_divide_by_pot(product, -exponent) + zero(target))
+        return wrap(_divide_by_pot(product, -exponent) + zero(target), 16)
 
     return mapped(source, target, value)

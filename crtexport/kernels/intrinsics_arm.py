@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from crtexport.fixedpoint import wrap32
 from crtexport.kernels.intrinsic import Intrinsic
 from crtexport.kernels.ir import Scalar
 
@@ -11,19 +12,14 @@ def _half(word: int, position: int) -> int:
     return ((word >> 16 * position & 0xFFFF) ^ 0x8000) - 0x8000
 
 
-def _signed(value: int) -> int:
-    """``value`` modulo 2**32, as a signed 32-bit number."""
-    return (value + 2**31) % 2**32 - 2**31
-
-
 def _sxtb16(word: int) -> int:
     low, high = (((word >> shift & 0xFF) ^ 0x80) - 0x80 for shift in (0, 16))
-    return _signed(low & 0xFFFF | high << 16)
+    return wrap32(low & 0xFFFF | high << 16)
 
 
 def _smlad(a: int, b: int, total: int) -> int:
     total += _half(a, 0) * _half(b, 0) + _half(a, 1) * _half(b, 1)
-    return _signed(total)
+    return wrap32(total)
 
 
 # C sources of an Arm board also run on other computers, for simulation: hence the second halves.
@@ -126,7 +122,7 @@ def _smla(letters: str) -> Intrinsic:
 
     def evaluate(a: int, b: int, total: int) -> int:
         total += _half(a, left) * _half(b, right)
-        return _signed(total)
+        return wrap32(total)
 
     return Intrinsic(
         name=f"arm_{letters}",
@@ -150,7 +146,7 @@ _PKHBT = Intrinsic(
     name="arm_pkhbt",
     params=(Scalar.I32, Scalar.I32),
     result=Scalar.I32,
-    evaluate=lambda a, b: _signed((a & 0xFFFF) | b << 16),
+    evaluate=lambda a, b: wrap32((a & 0xFFFF) | b << 16),
     c_expression="crt_pkhbt({0}, {1})",
     c_helper="""\
 /* The lower half of a, and above it the lower half of b. */
@@ -169,7 +165,7 @@ _SMMULR = Intrinsic(
     name="arm_smmulr",
     params=(Scalar.I32, Scalar.I32),
     result=Scalar.I32,
-    evaluate=lambda a, b: _signed((a * b + 2**31) >> 32),
+    evaluate=lambda a, b: wrap32((a * b + 2**31) >> 32),
     c_expression="crt_smmulr({0}, {1})",
     c_helper="""\
 /* a * b / 2**32, rounded, halves up. */
@@ -195,7 +191,7 @@ _SMMLAR = Intrinsic(
     name="arm_smmlar",
     params=(Scalar.I32, Scalar.I32, Scalar.I32),
     result=Scalar.I32,
-    evaluate=lambda a, b, total: _signed(((a * b + 2**31) >> 32) + total),
+    evaluate=lambda a, b, total: wrap32(((a * b + 2**31) >> 32) + total),
     c_expression="crt_smmlar({0}, {1}, {2})",
     c_helper="""\
 /* total + a * b / 2**32, rounded, halves up. */

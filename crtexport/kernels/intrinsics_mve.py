@@ -6,13 +6,12 @@ given as an expression over lane ``i`` of ``a``, ``b`` ….
 
 from __future__ import annotations
 
-import math
-import struct
 from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
 
+from crtexport.fixedpoint import fused_multiply_add, wrap
 from crtexport.kernels.intrinsic import Intrinsic
 from crtexport.kernels.ir import Scalar
 
@@ -26,11 +25,6 @@ _LLVM = {
 _V8, _V16, _V32 = Scalar.I8X16, Scalar.I16X8, Scalar.I32X4
 _NAMES = {_V8: "s8", _V16: "s16", _V32: "s32"}
 _MANGLED = {_V8: "v16i8", _V16: "v8i16", _V32: "v4i32"}
-
-
-def _wrap(value: int, bits: int) -> int:
-    half = 1 << (bits - 1)
-    return ((value + half) & ((1 << bits) - 1)) - half
 
 
 def _saturate(value: int, bits: int) -> int:
@@ -111,7 +105,7 @@ def _wrapping(op: str, type_: Scalar, meaning: str, function: Callable[[int, int
               llvm: str) -> Intrinsic:
     bits = _bits(type_)
     return _lanewise(
-        op, type_, meaning, lambda a, b: _wrap(function(a, b), bits),
+        op, type_, meaning, lambda a, b: wrap(function(a, b), bits),
         f"(int{bits}_t)((uint32_t)a[i] {sign} (uint32_t)b[i])",
         f"{llvm} {{0}} {{2}}, {{3}}",
     )
@@ -127,7 +121,7 @@ def _extreme(op: str, type_: Scalar, function: Callable[[int, int], int], sign: 
 
 
 def _mladav(a: Lanes, b: Lanes) -> int:
-    return _wrap(sum(x * y for x, y in zip(a, b, strict=True)), 32)
+    return wrap(sum(x * y for x, y in zip(a, b, strict=True)), 32)
 
 
 def _dot_body(result: str) -> str:
@@ -154,7 +148,7 @@ _DOTS = (
     ),
     _intrinsic(
         "mladava_s8", "a + the sum of the products of all lanes.", (Scalar.I32, _V8, _V8),
-        Scalar.I32, lambda total, a, b: _wrap(total + _mladav(a, b), 32),
+        Scalar.I32, lambda total, a, b: wrap(total + _mladav(a, b), 32),
         "vmladavaq_s8(a, b, c)",
         _dot_body("(uint32_t)a").replace("x[", "b[").replace("y[", "c["),
         _DOT.format("{0}", "{1}", "{2}"), _DOT_DECLARE,
@@ -167,9 +161,9 @@ def _qrdmulh(a: int, b: int) -> int:
 
 
 def _rshl(a: int, count: int) -> int:
-    count = _wrap(count, 8)
+    count = wrap(count, 8)
     if count >= 0:
-        return _wrap(a << min(count, 32), 32)
+        return wrap(a << min(count, 32), 32)
     return (a + (1 << (-count - 1))) >> -count
 
 
@@ -209,7 +203,7 @@ def _dup(type_: Scalar) -> Intrinsic:
     arm = f"vdupq_n_{suffix}({'a' if bits == 32 else f'(int{bits}_t)a'})"
     return _intrinsic(
         f"dup_{suffix}", "a in every lane.", (Scalar.I32,), type_,
-        lambda a: (_wrap(a, bits),) * type_.lanes, arm,
+        lambda a: (wrap(a, bits),) * type_.lanes, arm,
         _each_lane(type_, "a" if bits == 32 else f"(int{bits}_t)a"),
         f"call {vector} {name}(i32 {{0}})",
         f"define internal {vector} {name}(i32 %x) alwaysinline nounwind {{{narrow}"
@@ -319,19 +313,6 @@ def _saturating_add() -> Intrinsic:
     )
 
 
-def _fused(a: float, b: float, c: float) -> float:
-    """a * b + c of float32 values, rounded once: the sum is first rounded to odd in float64."""
-    product = float(a) * float(b)
-    total = product + float(c)
-    if math.isfinite(total):
-        back = total - product
-        error = (product - (total - back)) + (float(c) - back)
-        bits = struct.unpack("<q", struct.pack("<d", total))[0]
-        if error and not bits & 1:
-            total = math.nextafter(total, math.inf if error > 0 else -math.inf)
-    return total
-
-
 _FUSED = """\
 /* a * b + c, rounded once: the sum is first rounded to odd in double. */
 static inline float crt_fused(float a, float b, float c)
@@ -405,7 +386,7 @@ _FLOATS = (
     ),
     _float(
         "fma_f32", "a + the products of the lanes, rounded once.", (_FV, _FV, _FV),
-        _lanes_of(lambda a, b, c: _fused(b, c, a)), "vfmaq_f32(a, b, c)",
+        _lanes_of(lambda a, b, c: fused_multiply_add(b, c, a)), "vfmaq_f32(a, b, c)",
         "crt_fused(b[i], c[i], a[i])",
         "call <4 x float> @llvm.fma.v4f32(<4 x float> {1}, <4 x float> {2}, <4 x float> {0})",
         _FMA, _FUSED,
@@ -413,7 +394,7 @@ _FLOATS = (
     _float(
         "fma_n_f32", "a + the lanes of b times c, rounded once.", (_FV, _FV, Scalar.F32),
         lambda a, b, c: tuple(
-            np.float32(_fused(y, c, x)) for x, y in zip(a, b, strict=True)
+            np.float32(fused_multiply_add(y, c, x)) for x, y in zip(a, b, strict=True)
         ),
         "vfmaq_n_f32(a, b, c)", "crt_fused(b[i], c, a[i])",
         "call <4 x float> @crt.mve.fma.n.f32(<4 x float> {0}, <4 x float> {1}, float {2})",

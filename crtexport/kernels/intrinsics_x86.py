@@ -6,11 +6,11 @@ In C they are expressions over gcc's and clang's vectors, which compilers turn i
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 
 import numpy as np
 
+from crtexport.fixedpoint import fused_multiply_add, wrap, wrap32
 from crtexport.kernels.intrinsic import Intrinsic
 from crtexport.kernels.ir import Scalar
 
@@ -26,11 +26,6 @@ PAIRS = {4: Scalar.I16X8, 8: Scalar.I16X16}
 _C = {Scalar.I32: "int32_t", Scalar.F32: "float"}
 _LLVM = {Scalar.I32: "i32", Scalar.F32: "float", Scalar.I16: "i16"}
 _MADD = {4: "llvm.x86.sse2.pmadd.wd", 8: "llvm.x86.avx2.pmadd.wd"}
-
-
-def _wrap(value: int, bits: int = 32) -> int:
-    half = 1 << (bits - 1)
-    return ((value + half) & ((1 << bits) - 1)) - half
 
 
 def _c(type_: Scalar) -> str:
@@ -87,12 +82,12 @@ def _of(name: str, element: str, count: int, size: int) -> str:
 
 
 def _low(value: int) -> int:
-    return _wrap(value, 16)
+    return wrap(value, 16)
 
 
 def _madd(a: Lanes, b: Lanes) -> Lanes:
     return tuple(
-        _wrap(a[i] * b[i] + a[i + 1] * b[i + 1]) for i in range(0, len(a), 2)
+        wrap32(a[i] * b[i] + a[i + 1] * b[i + 1]) for i in range(0, len(a), 2)
     )
 
 
@@ -142,7 +137,7 @@ def _madd_intrinsics(width: int) -> tuple[Intrinsic, ...]:
             f"product_{width}", "The products of the lower halves; b has no upper ones.",
             (ints, ints), ints,
             lambda a, b: tuple(
-                _wrap(_low(x) * _low(y) + _low(x >> 16) * _low(y >> 16))
+                wrap32(_low(x) * _low(y) + _low(x >> 16) * _low(y >> 16))
                 for x, y in zip(a, b, strict=True)
             ),
             _c_madd(width, "a", "b"),
@@ -158,7 +153,7 @@ def _madd_intrinsics(width: int) -> tuple[Intrinsic, ...]:
 
 def _rounded(a: Lanes, b: Lanes, shift: int) -> Lanes:
     half = 1 << (shift - 1)
-    return tuple(_wrap((x * y + half) >> shift) for x, y in zip(a, b, strict=True))
+    return tuple(wrap32((x * y + half) >> shift) for x, y in zip(a, b, strict=True))
 
 
 def _scaling(width: int, shift: int) -> Intrinsic:
@@ -198,14 +193,14 @@ def _lanewise(width: int) -> tuple[Intrinsic, ...]:
     return (
         _intrinsic(
             f"add_{width}", "The sums of the lanes, which wrap.", (ints, ints), ints,
-            lambda a, b: tuple(_wrap(x + y) for x, y in zip(a, b, strict=True)),
+            lambda a, b: tuple(wrap32(x + y) for x, y in zip(a, b, strict=True)),
             _of("crt_words", "uint32_t", width, 4)
             + _gives(f"({_c(ints)})((crt_words)a + (crt_words)b)"),
             f"%r = add {vector} %a, %b",
         ),
         _intrinsic(
             f"toward_{width}", "Negative lanes less 1.", (ints,), ints,
-            lambda a: tuple(_wrap(x + (x >> 31)) for x in a),
+            lambda a: tuple(wrap32(x + (x >> 31)) for x in a),
             _of("crt_words", "uint32_t", width, 4)
             + _gives(f"({_c(ints)})((crt_words)a + (crt_words)(a >> 31))"),
             f"%s = ashr {vector} %a, splat (i32 31) %r = add {vector} %a, %s",
@@ -222,26 +217,8 @@ def _f32(value: float) -> float:
     return float(np.float32(value))
 
 
-def _fma(x: float, y: float, z: float) -> float:
-    """x * y + z of float32, rounded once.
-
-    The product is exact in float64. Its sum is rounded to odd there, which leaves the second
-    rounding right (Boldo and Melquiond, Emulation of FMA and correctly rounded sums, 2008).
-    """
-    x, y, z = float(x), float(y), float(z)  # lanes come as float32
-    product, total = x * y, x * y + z
-    if not math.isfinite(total):
-        return _f32(total)
-    back = total - product
-    error = (product - (total - back)) + (z - back)
-    if error and not _is_odd(total):
-        total = math.nextafter(total, math.inf if error > 0 else -math.inf)
-    return _f32(total)
-
-
-def _is_odd(value: float) -> bool:
-    mantissa, _ = math.frexp(value)
-    return bool(int(mantissa * (1 << 53)) & 1)
+def _fma(a: float, b: float, c: float) -> float:
+    return _f32(fused_multiply_add(a, b, c))
 
 
 def _floats(width: int) -> tuple[Intrinsic, ...]:

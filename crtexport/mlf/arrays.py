@@ -131,6 +131,13 @@ def _checked(tensor: PackageTensor, array: Array) -> tuple[Array, int | None]:
     return np.asarray(array, dtype=array.dtype.newbyteorder("<"), order="C"), count
 
 
+def samples_for(
+    tensors: Sequence[PackageTensor], given: Mapping[str, Array] | None
+) -> Samples:
+    """What :func:`bind_inputs` makes of ``given``, or the fixed pattern where nothing is given."""
+    return pattern_inputs(tensors) if given is None else bind_inputs(tensors, given)
+
+
 def pattern_inputs(tensors: Sequence[PackageTensor]) -> Samples:
     """One sample of a fixed pattern: p(i) = (37 i + 11) mod 256 - 128.
 

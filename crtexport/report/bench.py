@@ -23,7 +23,7 @@ from crtexport.firmware.run import DEFAULT_TIMEOUT, RunResult, WatchedCall
 from crtexport.firmware.sections import TEST_INPUTS
 from crtexport.ir.graph import Graph, Node
 from crtexport.ir.macs import macs
-from crtexport.mlf.arrays import Array, bind_inputs, pattern_inputs
+from crtexport.mlf.arrays import Array, samples_for
 from crtexport.mlf.reader import open_package
 from crtexport.pipeline import Emit, Exported, Optimize
 from crtexport.report.peers import PeerFigure, figures_for
@@ -108,10 +108,7 @@ def bench(
             model, board=chosen, emit=emit, optimize=optimize, output=Path(folder) / "bench.tar"
         )
         package = open_package(exported.path)
-        samples = (
-            pattern_inputs(package.inputs) if inputs is None
-            else bind_inputs(package.inputs, inputs)
-        )
+        samples = samples_for(package.inputs, inputs)
         result = firmware_run.run(
             parts_from_package(package), board_from_package(package), samples.rows[:1],
             timeout=timeout, watch=[f.symbol for f in exported.artifact.functions],
@@ -121,7 +118,7 @@ def bench(
         model=graph.source, sha256=graph.sha256, board=chosen.name, emit=exported.emit,
         optimize=optimize or chosen.optimize, first=result.instructions_first,
         second=result.instructions_second, exact=result.exact, layers=_layers(exported, result),
-        flash=result.flash, ram=result.ram, workspace=exported.artifact.workspace_size,
+        flash=result.flash, ram=result.ram, workspace=exported.artifact.workspace_total,
         state=exported.artifact.state_size, stack=result.stack,
         peers=figures_for(graph.sha256, chosen.name),
     )

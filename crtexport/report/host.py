@@ -23,7 +23,7 @@ from crtexport.errors import CrtExportError, RunFailedError, ToolMissingError
 from crtexport.firmware.board_schema import Board
 from crtexport.firmware.toolchain import log_tail, run_tool
 from crtexport.mlf import layout
-from crtexport.mlf.arrays import Array, bind_inputs, key_of, pattern_inputs
+from crtexport.mlf.arrays import Array, key_of, samples_for
 from crtexport.mlf.reader import Package, open_package
 from crtexport.pipeline import Emit, Optimize
 from crtexport.simulation.reference import RuntimeName, find_runtime
@@ -84,11 +84,7 @@ def bench_host(
             model, board=chosen, emit=emit, optimize=optimize, output=folder / "bench.tar"
         )
         package = open_package(exported.path)
-        samples = (
-            pattern_inputs(package.inputs) if inputs is None
-            else bind_inputs(package.inputs, inputs)
-        )
-        row = samples.rows[0]
+        row = samples_for(package.inputs, inputs).rows[0]
         arrays = {str(i): row[key_of(t)] for i, t in enumerate(package.inputs)}
         np.savez(folder / "inputs.npz", **arrays)
         answer = _time({
