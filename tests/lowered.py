@@ -8,7 +8,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from crtexport.ir.graph import Graph
+from crtexport.kernels import interp
 from crtexport.kernels.registry import Derived, InputTensor, Lowered, OutputTensor, Scratch
+from crtexport.kernels.verify import verify
 
 Array = npt.NDArray[Any]
 _RUBBISH = 0x5A
@@ -31,3 +34,24 @@ def bound(
                 kind = "f" if buffer.dtype.is_float else "i"
                 arrays.append(rubbish.view(f"{kind}{buffer.dtype.itemsize}"))
     return arrays
+
+
+def run(graph: Graph, lowered: Lowered, *values: Array) -> Array:
+    """The output of ``graph``'s only node, interpreted; ``values`` for its inputs by position,
+    the last one for all others that aren't constant."""
+    (node,) = graph.nodes
+    verify(lowered.kernel)
+    output = graph.type(node.outputs[0])
+    result = np.zeros(output.shape, output.dtype.numpy)
+
+    def tensor(arg: InputTensor | OutputTensor) -> Array:
+        if isinstance(arg, OutputTensor):
+            return result
+        number = graph.required(node, arg.position)
+        constant = graph.constant(number)
+        if constant is not None:
+            return constant.array(graph.type(number))
+        return values[min(arg.position, len(values) - 1)]
+
+    interp.run(lowered.kernel, [b.reshape(-1) for b in bound(lowered, tensor)])
+    return result

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
 from crtexport.ir.channel_sums import Ints
 from crtexport.ir.scaling import layer_scales, wide_sums
@@ -84,8 +85,7 @@ class IntegerSums:
         )
 
 
-def weights_of(context: Context, channel_axis: int) -> Ints:
-    """The stored weights as channels x taps, all in memory."""
-    channels = context.input(1).shape[channel_axis]
+def stored_weights(context: Context, channel_axis: int) -> npt.NDArray[np.generic]:
+    """The weights as they are stored, as channels x taps, all in memory."""
     values = np.moveaxis(context.values(1), channel_axis, 0)
-    return values.reshape(channels, -1).astype(np.int64)
+    return values.reshape(values.shape[0], -1)

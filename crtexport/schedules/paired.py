@@ -33,7 +33,7 @@ from crtexport.kernels.build import (
 )
 from crtexport.kernels.ir import Buffer, Expr, Scalar, Var
 from crtexport.kernels.registry import Context, Lowered, Lowering
-from crtexport.kernels.sums import IntegerSums, weights_of
+from crtexport.kernels.sums import IntegerSums, stored_weights
 from crtexport.schedules.patches import MOST_LEFT, Gather, Windows, windows_of
 from crtexport.schedules.scaling import Channel, Scaling
 
@@ -65,7 +65,7 @@ def lower(context: Context, optimize: str) -> Lowered | None:
     if sums.weight_zero or scaling is None or len(windows.left) > MOST_LEFT:
         return None
     together = 1 if windows.pixels == 1 else 2
-    packed = pack(weights_of(context, 0), windows.pairs(), 2 // together)
+    packed = pack(stored_weights(context, 0).astype(np.int64), windows.pairs(), 2 // together)
     if packed is None:
         return None
     lowering = Lowering("fully_connected" if dense else "conv2d", context)

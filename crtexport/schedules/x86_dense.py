@@ -20,7 +20,7 @@ from crtexport.ir.types import DType
 from crtexport.kernels.build import add, const, load, load_vector, load_word, min_, mul
 from crtexport.kernels.ir import Buffer, Expr, Scalar, Var
 from crtexport.kernels.registry import SCALAR_OF, Context, Lowered, Lowering
-from crtexport.kernels.sums import IntegerSums
+from crtexport.kernels.sums import IntegerSums, stored_weights
 from crtexport.schedules.patches import Windows, windows_of
 from crtexport.schedules.x86_finish import (
     Finish,
@@ -29,7 +29,6 @@ from crtexport.schedules.x86_finish import (
     known,
     packs,
     scales,
-    stored_weights,
 )
 from crtexport.schedules.x86_gather import Gather
 from crtexport.schedules.x86_machine import Machine

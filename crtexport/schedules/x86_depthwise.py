@@ -17,7 +17,7 @@ from crtexport.ir.types import DType
 from crtexport.kernels.build import add, const, flat_index, load_vector, mul
 from crtexport.kernels.ir import Buffer, Expr, Scalar
 from crtexport.kernels.registry import Context, Lowered, Lowering
-from crtexport.kernels.sums import IntegerSums
+from crtexport.kernels.sums import IntegerSums, stored_weights
 from crtexport.schedules.patches import Windows
 from crtexport.schedules.x86_finish import (
     Finish,
@@ -26,7 +26,6 @@ from crtexport.schedules.x86_finish import (
     known,
     packs,
     scales,
-    stored_weights,
 )
 from crtexport.schedules.x86_gather import Gather
 from crtexport.schedules.x86_machine import Machine

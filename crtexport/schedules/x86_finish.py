@@ -54,12 +54,6 @@ def packs(context: Context) -> bool:
     return small and context.output().elements > 0
 
 
-def stored_weights(context: Context, channel_axis: int) -> npt.NDArray[np.generic]:
-    """The weights as they are stored, as channels x taps."""
-    values = np.moveaxis(context.values(1), channel_axis, 0)
-    return values.reshape(values.shape[0], -1)
-
-
 def known(context: Context) -> bool:
     """Whether weights and bias are constants."""
     return all(

@@ -15,11 +15,9 @@ from hypothesis import strategies as st
 import crtexport
 from crtexport.firmware.board import load_board
 from crtexport.importers import load
-from crtexport.ir.graph import Graph
-from crtexport.kernels import families, interp
-from crtexport.kernels.registry import Context, InputTensor, Lowered, OutputTensor
+from crtexport.kernels import families
+from crtexport.kernels.registry import Context, Lowered
 from crtexport.kernels.reverse import backwards
-from crtexport.kernels.verify import verify
 from crtexport.mlf.reader import open_package
 from crtexport.schedules import (
     dot_products,
@@ -34,7 +32,7 @@ from crtexport.schedules import (
 from crtexport.schedules.steps import ARM_DSP, SCALAR, Step
 from crtexport.schedules.x86_machine import Machine
 from tests.differential.network import interpret
-from tests.lowered import bound
+from tests.lowered import run
 from tests.support import require
 from tests.tflite_builder import ModelBuilder
 
@@ -133,25 +131,6 @@ def layer(kind: str, integer: Any, seed: int) -> tuple[bytes, Array]:
         y, _ = n.window(x, shape[1:], kind == "depthwise")  # type: ignore[arg-type]
     content = n.m.build([x], [y])
     return content, n.rng.integers(-128, 128, shape).astype(np.int8)
-
-
-def run(graph: Graph, lowered: Lowered, *values: Array) -> Array:
-    (node,) = graph.nodes
-    verify(lowered.kernel)
-    type_ = graph.type(node.outputs[0])
-    output = np.zeros(type_.shape, np.int8)
-
-    def tensor(arg: InputTensor | OutputTensor) -> Array:
-        if isinstance(arg, OutputTensor):
-            return output
-        number = graph.required(node, arg.position)
-        constant = graph.constant(number)
-        if constant is not None:
-            return constant.array(graph.type(number))
-        return values[min(arg.position, len(values) - 1)]
-
-    interp.run(lowered.kernel, [b.reshape(-1) for b in bound(lowered, tensor)])
-    return output
 
 
 @pytest.mark.parametrize("form", FORMS)

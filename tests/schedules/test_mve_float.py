@@ -14,14 +14,12 @@ from hypothesis import strategies as st
 
 import crtexport
 from crtexport.importers import load
-from crtexport.ir.graph import Graph
-from crtexport.kernels import families, interp
-from crtexport.kernels.registry import Context, InputTensor, Lowered, OutputTensor
-from crtexport.kernels.verify import verify
+from crtexport.kernels import families
+from crtexport.kernels.registry import Context
 from crtexport.mlf.reader import open_package
 from crtexport.schedules import mve, mve_rows
 from tests.differential.network import interpret
-from tests.lowered import bound
+from tests.lowered import run
 from tests.support import require
 from tests.tflite_builder import ModelBuilder
 
@@ -84,22 +82,6 @@ class Layers:
             padding="SAME", stride=stride, activation=activation,
         )
         return shape, x, y
-
-
-def run(graph: Graph, lowered: Lowered, value: Array) -> Array:
-    (node,) = graph.nodes
-    verify(lowered.kernel)
-    output = np.zeros(graph.type(node.outputs[0]).shape, np.float32)
-
-    def tensor(arg: InputTensor | OutputTensor) -> Array:
-        if isinstance(arg, OutputTensor):
-            return output
-        number = graph.required(node, arg.position)
-        constant = graph.constant(number)
-        return value if constant is None else constant.array(graph.type(number))
-
-    interp.run(lowered.kernel, [b.reshape(-1) for b in bound(lowered, tensor)])
-    return output
 
 
 def assert_near(got: Array, wanted: Array) -> None:

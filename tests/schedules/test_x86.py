@@ -15,15 +15,13 @@ from hypothesis import strategies as st
 import crtexport
 from crtexport.firmware.board import load_board
 from crtexport.importers import load
-from crtexport.ir.graph import Graph
-from crtexport.kernels import families, interp
+from crtexport.kernels import families
 from crtexport.kernels.intrinsics import INTRINSICS
-from crtexport.kernels.registry import Context, InputTensor, Lowered, OutputTensor
-from crtexport.kernels.verify import verify
+from crtexport.kernels.registry import Context
 from crtexport.mlf.reader import open_package
 from crtexport.schedules import lower
 from crtexport.schedules.x86_machine import machine_of
-from tests.lowered import bound
+from tests.lowered import run
 from tests.support import require, unavailable
 from tests.tflite_builder import ModelBuilder
 
@@ -74,22 +72,6 @@ def float_layer(kind: str, weights: str, draw: Any, rng: np.random.Generator) ->
     name = {"dense": "FULLY_CONNECTED", "conv": "CONV_2D", "depthwise": "DEPTHWISE_CONV_2D"}[kind]
     m.op(name, [x, w, b], [y], **attributes)
     return m.build([x], [y])
-
-
-def run(graph: Graph, lowered: Lowered, value: Array) -> Array:
-    (node,) = graph.nodes
-    verify(lowered.kernel)
-    output = np.zeros(graph.type(node.outputs[0]).shape, np.float32)
-
-    def tensor(arg: InputTensor | OutputTensor) -> Array:
-        if isinstance(arg, OutputTensor):
-            return output
-        number = graph.required(node, arg.position)
-        constant = graph.constant(number)
-        return value if constant is None else constant.array(graph.type(number))
-
-    interp.run(lowered.kernel, [b.reshape(-1) for b in bound(lowered, tensor)])
-    return output
 
 
 @pytest.mark.parametrize("board", BOARDS)
