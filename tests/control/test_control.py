@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import json
-import subprocess
 from pathlib import Path
 from typing import Literal
 
@@ -20,8 +19,8 @@ from crtexport.mlf.reader import open_package
 from crtexport.simulation.package import load_package
 from crtexport.simulation.tflite_writer import to_tflite
 from tests.control.networks import NETWORKS, Array, Network, same, swapped
-from tests.models.test_packages import STRICT, includes
 from tests.models.test_streaming import Runtime
+from tests.packages import compile_strictly
 from tests.support import require, require_module
 
 Emit = Literal["c", "llvm"]
@@ -93,7 +92,6 @@ def test_model_json_says_the_same(name: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("compiler", ["gcc", "clang", "arm-none-eabi-gcc"])
 def test_generated_c_compiles_without_a_warning(compiler: str, tmp_path: Path) -> None:
-    cpu = ["-mcpu=cortex-m4", "-mthumb"] if compiler.startswith("arm") else []
     for name in NETWORKS:
         path, folder = tmp_path / f"{name}.tar", tmp_path / name
         crtexport.export(
@@ -101,13 +99,7 @@ def test_generated_c_compiles_without_a_warning(compiler: str, tmp_path: Path) -
         )
         package = open_package(path)
         package.extract(folder)
-        subprocess.run(
-            [
-                require(compiler), *STRICT, *cpu, "-O1", *includes(folder), "-c",
-                str(folder / "codegen/host/src" / f"{name}_lib0.c"), "-o", str(folder / "out.o"),
-            ],
-            check=True,
-        )
+        compile_strictly(package, folder, compiler)
 
 
 @pytest.mark.parametrize("emit", ["c", "llvm"])

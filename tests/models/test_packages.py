@@ -16,16 +16,13 @@ from elftools.elf.sections import SymbolTableSection
 import crtexport
 from crtexport.artifact.undefined import UNDEFINED_ALLOWED
 from crtexport.mlf.reader import Package, open_package
+from tests.packages import compile_strictly, includes
 from tests.support import FLOAT_NETWORKS, INT8_NETWORKS, require, shared_model
 
 pytestmark = pytest.mark.models
 
 NETWORKS = INT8_NETWORKS + FLOAT_NETWORKS
 BOARDS = ("host", "qemu_x86", "mps2_an386", "mps3_an547", "qemu_riscv32", "mps2_an385")
-STRICT = (
-    "-std=c99", "-pedantic", "-Wall", "-Wextra", "-Wconversion", "-Wshadow", "-Wundef",
-    "-Wmissing-prototypes", "-Werror",
-)
 APPLICATION = Path(__file__).with_name("application.c")
 WITHOUT_LLVMLITE = """
 import sys
@@ -49,23 +46,11 @@ def unpacked(
     return package, folder / "model"
 
 
-def includes(folder: Path) -> list[str]:
-    return [f"-I{folder / 'codegen/host/include'}", f"-I{folder / 'runtime/include'}"]
-
-
 @pytest.mark.parametrize("compiler", ["gcc", "clang", "arm-none-eabi-gcc"])
 @pytest.mark.parametrize("name", NETWORKS)
 def test_generated_c_compiles_without_a_warning(name: str, compiler: str, tmp_path: Path) -> None:
     package, folder = unpacked(tmp_path, name, "mps2_an386", "c")
-    cpu = ["-mcpu=cortex-m4", "-mthumb"] if compiler.startswith("arm") else []
-    for source in package.sources:
-        subprocess.run(
-            [
-                require(compiler), *STRICT, *cpu, "-O1", *includes(folder), "-c",
-                str(folder / "codegen/host/src" / source), "-o", str(tmp_path / "out.o"),
-            ],
-            check=True,
-        )
+    compile_strictly(package, folder, compiler)
 
 
 @pytest.mark.parametrize("name", NETWORKS)

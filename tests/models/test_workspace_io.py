@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import subprocess
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +14,7 @@ from crtexport.ir.graph import Graph
 from crtexport.ir.ops import Add
 from crtexport.mlf.reader import Package, open_package
 from crtexport.simulation.package import load_package
+from tests.packages import compile_strictly
 from tests.plan.graphs import GraphBuilder
 from tests.support import (
     HASHED_INPUTS,
@@ -29,10 +29,6 @@ from tests.support import (
 
 BACKENDS = ("c", "llvm")
 OWNERS = ("static", "caller")
-STRICT = (
-    "-std=c99", "-pedantic", "-Wall", "-Wextra", "-Wconversion", "-Wshadow", "-Wundef",
-    "-Wmissing-prototypes", "-Wcast-qual", "-Werror",
-)
 LIMITS = {"ad01_int8": 1935, "kws_int8": 12000, "resnet8_int8": 36864, "vww96_int8": 49152}
 """Bytes, inputs and outputs included; the tensors alive at once have 768 to 55296."""
 
@@ -112,16 +108,7 @@ def test_generated_c_compiles_without_a_warning(
 ) -> None:
     package = exported(shared_model("ad01_int8"), tmp_path, "c", workspace, "mps2_an386")
     package.extract(tmp_path)
-    includes = [f"-I{tmp_path / part / 'include'}" for part in ("codegen/host", "runtime")]
-    cpu = ["-mcpu=cortex-m4", "-mthumb"] if compiler.startswith("arm") else []
-    for source in package.sources:
-        subprocess.run(
-            [
-                require(compiler), *STRICT, *cpu, "-O1", *includes, "-c",
-                str(tmp_path / "codegen/host/src" / source), "-o", str(tmp_path / "out.o"),
-            ],
-            check=True,
-        )
+    compile_strictly(package, tmp_path, compiler)
 
 
 # ---- structs of any size come back by value, as every calling convention has it
@@ -234,16 +221,7 @@ def test_c_of_a_workspace_in_two_memories_compiles_without_a_warning(
     package.extract(tmp_path)
     assert package.header is not None
     assert f"_WORKSPACE_FLASH_SIZE {made.plan.spilled[0]}\n" in package.header
-    includes = [f"-I{tmp_path / part / 'include'}" for part in ("codegen/host", "runtime")]
-    cpu = ["-mcpu=cortex-m4", "-mthumb"] if compiler.startswith("arm") else []
-    for source in package.sources:
-        subprocess.run(
-            [
-                require(compiler), *STRICT, *cpu, "-O1", *includes, "-c",
-                str(tmp_path / "codegen/host/src" / source), "-o", str(tmp_path / "out.o"),
-            ],
-            check=True,
-        )
+    compile_strictly(package, tmp_path, compiler)
 
 
 def test_a_pool_that_cannot_hold_the_workspace_is_refused(tmp_path: Path) -> None:
