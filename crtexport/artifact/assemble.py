@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from crtexport.artifact.calls import Calls, Scope
+from crtexport.artifact.calls import Calls, Scope, Stock, finished
+from crtexport.artifact.common import check_names, entry_symbols, with_common
 from crtexport.artifact.model import (
     Artifact,
+    Constant,
     ExternalFunction,
+    Function,
     Interface,
     Pool,
     RegistryEntry,
     State,
+    Statement,
     WorkspaceArg,
 )
 from crtexport.artifact.symbols import interface_fields
@@ -38,36 +43,64 @@ class Options:
     memories: tuple[str, ...] = ()
 
 
+@dataclass(frozen=True)
+class Planned:
+    """A planned graph on its way to an artifact; ``lower`` makes the kernel of a node."""
+
+    graph: Graph
+    plan: Plan
+    options: Options
+    lower: LowerNode
+
+
 def assemble(graph: Graph, plan: Plan, options: Options, lower: LowerNode) -> Artifact:
     """The artifact of a planned graph; ``lower`` makes the kernel of a node.
 
     Raises CrtExportError that lists every node that no kernel takes.
     """
-    check_supported(graph, plan)
-    prefix = f"tvmgen_{options.module}"
-    assembly = Calls(prefix, lower)
+    return assemble_package([Planned(graph, plan, options, lower)])[0]
+
+
+def assemble_package(models: Sequence[Planned]) -> tuple[Artifact, ...]:
+    """The artifacts of the models of one package, in their order.
+
+    Kernels and constants that are equal are there once, with the first model that uses them; so is
+    the function registry of all, if it is wanted. All are made for what the first is made for.
+    Raises as :func:`assemble`, and where two models have one name.
+    """
+    check_names([model.options.module for model in models])
+    stock = Stock(name for m in models for name in entry_symbols(m.options.module))
+    started = []
+    for model in models:
+        check_supported(model.graph, model.plan)
+        calls = Calls(f"tvmgen_{model.options.module}", model.lower, stock)
+        started.append((calls, calls.statements(Scope(model.graph, model.plan))))
+    done = finished(started, stock.namer, models[0].options.optimize)
+    return with_common([
+        _artifact(model, calls.constants, *code)
+        for model, (calls, _), code in zip(models, started, done, strict=True)
+    ])
+
+
+def _artifact(
+    model: Planned, constants: tuple[Constant, ...], functions: tuple[Function, ...],
+    statements: tuple[Statement, ...],
+) -> Artifact:
+    graph, plan, options = model.graph, model.plan, model.options
     externals, devices = _externals(graph)
-    functions, calls = assembly.finished(
-        assembly.statements(Scope(graph, plan)), options.optimize
-    )
     return Artifact(
         module=options.module,
         inputs=_interfaces(graph, plan, graph.inputs, "input"),
         outputs=_interfaces(graph, plan, graph.outputs, "output"),
-        constants=tuple(assembly.constants),
+        constants=constants,
         functions=functions,
-        calls=calls,
+        calls=statements,
         # Inputs and outputs of no bytes need an address all the same.
         workspace_size=max(plan.workspace_size, int(plan.io_in_workspace)),
         workspace_align=plan.alignment,
         workspace_caller=options.workspace_caller,
         system_lib=options.system_lib,
-        registry=(
-            RegistryEntry(f"{prefix}_run", f"{prefix}_run_packed"),
-            RegistryEntry(f"{prefix}_get_c_metadata", f"{prefix}_get_c_metadata"),
-            *([RegistryEntry(f"{prefix}_reset", f"{prefix}_reset_packed")] if plan.state_size
-              else []),
-        ),
+        registry=_registry(options.module, plan),
         header_comment=options.header_comment,
         state_size=plan.state_size,
         states=_states(graph, plan),
@@ -76,6 +109,17 @@ def assemble(graph: Graph, plan: Plan, options: Options, lower: LowerNode) -> Ar
         devices=devices,
         spilled=tuple(map(Pool, options.memories[1:], plan.spilled)),
     )
+
+
+def _registry(module: str, plan: Plan) -> tuple[RegistryEntry, ...]:
+    prefix = f"tvmgen_{module}"
+    entries = [
+        RegistryEntry(f"{prefix}_run", f"{prefix}_run_packed"),
+        RegistryEntry(f"{prefix}_get_c_metadata", f"{prefix}_get_c_metadata"),
+    ]
+    if plan.state_size:
+        entries.append(RegistryEntry(f"{prefix}_reset", f"{prefix}_reset_packed"))
+    return tuple(entries)
 
 
 def _externals(graph: Graph) -> tuple[tuple[ExternalFunction, ...], tuple[Device, ...]]:

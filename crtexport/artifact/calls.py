@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import assert_never
 
 from crtexport.artifact.contents import Contents
@@ -20,6 +22,7 @@ from crtexport.artifact.model import (
     StateArg,
     Statement,
     WorkspaceArg,
+    every_call,
     with_calls,
 )
 from crtexport.artifact.symbols import Namer
@@ -37,7 +40,7 @@ from crtexport.kernels.registry import (
     OutputTensor,
     Scratch,
 )
-from crtexport.kernels.share import share
+from crtexport.kernels.share import Sharing, share
 from crtexport.kernels.step import LowerNode, lower_step
 from crtexport.kernels.text import dump
 from crtexport.kernels.verify import verify
@@ -67,57 +70,49 @@ class Scope:
     outputs: tuple[Arg, ...] | None = None
 
 
-class Calls:
-    """Makes statements; gathers the functions and constants that they use."""
+class Stock:
+    """What the models of a package have in common: names that are given once, and constants by
+    symbol, of which equal ones are there once, aligned for all that read them."""
 
-    def __init__(self, prefix: str, lower: LowerNode) -> None:
-        self._prefix = prefix
+    def __init__(self, taken: Iterable[str] = ()) -> None:
+        self.namer = Namer(taken)
+        self.constants: dict[str, Constant] = {}
+        self._contents = Contents()
+
+    def constant(self, name: str, buffer: Buffer, data: ConstantRef, line: str) -> str:
+        """The symbol of a constant of these bytes; of a new one that is called like ``name``."""
+        kind = buffer.dtype.value, buffer.size
+        align = max(buffer.align, 16 if data.nbytes >= 64 else 4)
+        symbol = self._contents.symbol(data, kind)
+        if symbol is None:
+            symbol = self.namer.name(name)
+            self._contents.add(data, kind, symbol)
+            self.constants[symbol] = Constant(symbol, buffer.dtype, buffer.size, data, align, line)
+        elif self.constants[symbol].align < align:
+            self.constants[symbol] = replace(self.constants[symbol], align=align)
+        return symbol
+
+
+class Calls:
+    """Makes the statements of a model; gathers the kernels and constants that they use."""
+
+    def __init__(self, prefix: str, lower: LowerNode, stock: Stock) -> None:
+        self.prefix = prefix
+        self.kernels: list[Kernel] = []
         self._lower = lower
-        self._namer = Namer()
-        self._kernels: list[Kernel] = []
         self._verified: set[str] = set()
         self._by_tensor: dict[tuple[int, int], str] = {}
-        self._shared = Contents()
-        self.constants: list[Constant] = []
+        self._stock = stock
+        self._constants: dict[str, None] = {}
+
+    @property
+    def constants(self) -> tuple[Constant, ...]:
+        """Those that the statements use, in the order of their first use."""
+        return tuple(self._stock.constants[symbol] for symbol in self._constants)
 
     def statements(self, scope: Scope) -> tuple[Statement, ...]:
-        """What the steps of a plan do, in their order; :meth:`finished` says what calls call."""
+        """What the steps of a plan do, in their order; :func:`finished` says what calls call."""
         return tuple(s for step in scope.plan.steps for s in self._step(scope, step))
-
-    def finished(
-        self, statements: tuple[Statement, ...], optimize: str
-    ) -> tuple[tuple[Function, ...], tuple[Statement, ...]]:
-        """Each distinct kernel once, its doc naming every layer that uses it; and ``statements``
-        with the functions that they call and the numbers that these are given."""
-        functions: dict[str, tuple[str, Kernel]] = {}
-        docs: dict[str, list[str]] = {}
-        shared = share(self._kernels, optimize)
-
-        def named(call: Call) -> Call:
-            if not call.symbol.isdigit():
-                return call  # of a function that isn't ours
-            sharing = shared[int(call.symbol)]
-            params = sharing.kernel.params
-            # Told apart by their text: as values, 0.0 and -0.0 are equal.
-            text = dump(replace(sharing.kernel, doc=()))
-            if text not in functions:
-                numbers = zip((param.name for param in params), sharing.values, strict=True)
-                verify(sharing.kernel, dict(numbers))
-                symbol = self._namer.name(f"{self._prefix}_{sharing.kernel.name}")
-                functions[text] = (symbol, sharing.kernel)
-            symbol = functions[text][0]
-            docs.setdefault(symbol, []).append(call.comment)
-            given = (
-                ScalarArg(value, param.type)
-                for value, param in zip(sharing.values, params, strict=True)
-            )
-            return replace(call, symbol=symbol, args=(*call.args, *given))
-
-        calls = with_calls(statements, named)
-        return tuple(
-            Function(symbol, replace(kernel, doc=tuple(docs[symbol])))
-            for symbol, kernel in functions.values()
-        ), calls
 
     def _step(self, scope: Scope, step: Step) -> list[Statement]:
         node = scope.graph.nodes[step.node]
@@ -207,8 +202,8 @@ class Calls:
         if text not in self._verified:
             verify(kernel)
             self._verified.add(text)
-        self._kernels.append(kernel)
-        return Call(str(len(self._kernels) - 1), args, line)
+        self.kernels.append(kernel)
+        return Call(str(len(self.kernels) - 1), args, line)
 
     def _bind(self, scope: Scope, step: Step, buffer: Buffer, arg: KernelArg, line: str) -> Arg:
         node = scope.graph.nodes[step.node]
@@ -218,7 +213,7 @@ class Calls:
             case OutputTensor(position):
                 return self._tensor(scope, node.outputs[position], buffer, line)
             case Derived():
-                name = f"{self._prefix}_{arg.purpose}"
+                name = f"{self.prefix}_{arg.purpose}"
                 return ConstantArg(
                     self._constant(name, buffer, ConstantRef.of(arg.values), line)
                 )
@@ -237,7 +232,7 @@ class Calls:
         key = (id(scope.graph), tensor)
         if key not in self._by_tensor:
             self._by_tensor[key] = self._constant(
-                f"{self._prefix}_{buffer.name}", buffer, constant, line
+                f"{self.prefix}_{buffer.name}", buffer, constant, line
             )
         return ConstantArg(self._by_tensor[key])
 
@@ -268,15 +263,57 @@ class Calls:
                 raise CrtExportError(f"{graph.tensors[tensor].name!r} lies in a constant")
 
     def _constant(self, name: str, buffer: Buffer, data: ConstantRef, line: str) -> str:
-        symbol = self._shared.symbol(data, (buffer.dtype.value, buffer.size))
-        if symbol is None:
-            symbol = self._namer.name(name)
-            self._shared.add(data, (buffer.dtype.value, buffer.size), symbol)
-            align = max(buffer.align, 16 if data.nbytes >= 64 else 4)
-            self.constants.append(
-                Constant(symbol, buffer.dtype, buffer.size, data, align, line)
-            )
+        symbol = self._stock.constant(name, buffer, data, line)
+        self._constants.setdefault(symbol)
         return symbol
+
+
+def finished(
+    models: Sequence[tuple[Calls, tuple[Statement, ...]]], namer: Namer, optimize: str
+) -> list[tuple[tuple[Function, ...], tuple[Statement, ...]]]:
+    """For each model the functions that it calls, and its statements with their symbols and the
+    numbers that they are given.
+
+    Each distinct kernel of all models is there once, called as the first that uses it; its doc
+    names every layer that does.
+    """
+    shared = share([kernel for calls, _ in models for kernel in calls.kernels], optimize)
+    functions: dict[str, tuple[str, Kernel]] = {}
+    docs: dict[str, list[str]] = {}
+
+    def named(call: Call, sharings: Sequence[Sharing], prefix: str) -> Call:
+        if not call.symbol.isdigit():
+            return call  # of a function that isn't ours
+        sharing = sharings[int(call.symbol)]
+        params = sharing.kernel.params
+        # Told apart by their text: as values, 0.0 and -0.0 are equal.
+        text = dump(replace(sharing.kernel, doc=()))
+        if text not in functions:
+            numbers = zip((param.name for param in params), sharing.values, strict=True)
+            verify(sharing.kernel, dict(numbers))
+            symbol = namer.name(f"{prefix}_{sharing.kernel.name}")
+            functions[text] = (symbol, sharing.kernel)
+        symbol = functions[text][0]
+        docs.setdefault(symbol, []).append(call.comment)
+        given = (
+            ScalarArg(value, param.type)
+            for value, param in zip(sharing.values, params, strict=True)
+        )
+        return replace(call, symbol=symbol, args=(*call.args, *given))
+
+    results = []
+    for calls, statements in models:
+        own, shared = shared[: len(calls.kernels)], shared[len(calls.kernels) :]
+        results.append(with_calls(statements, partial(named, sharings=own, prefix=calls.prefix)))
+    made = [
+        Function(symbol, replace(kernel, doc=tuple(docs[symbol])))
+        for symbol, kernel in functions.values()
+    ]
+    return [
+        (tuple(f for f in made if f.symbol in called), statements)
+        for statements in results
+        for called in ({call.symbol for call in every_call(statements)},)
+    ]
 
 
 def _start(scope: Scope, step: Step) -> int:

@@ -212,6 +212,20 @@ class RegistryEntry:
 
 
 @dataclass(frozen=True)
+class Common:
+    """What a model has in common with the others of its package.
+
+    ``lent``: symbols of functions and constants that it defines and others use as well;
+    ``borrowed``: of those that another defines. ``registry``: the others' entries in the function
+    registry, if that is with this model.
+    """
+
+    lent: frozenset[str] = frozenset()
+    borrowed: frozenset[str] = frozenset()
+    registry: tuple[RegistryEntry, ...] = ()
+
+
+@dataclass(frozen=True)
 class Artifact:
     """One model, ready to print.
 
@@ -224,6 +238,8 @@ class Artifact:
     ``spilled``: what of the workspace lies in other memories, pools 1 and on.
     With ``io_in_workspace`` every input and output lies in the workspace, and ``run`` takes none.
     ``header_comment`` lines (tool version, model, SHA-256, options) open each generated file.
+    ``common``: what it shares with other models. With ``system_lib`` the function registry is
+    here: :attr:`registered`.
     """
 
     module: str
@@ -244,6 +260,17 @@ class Artifact:
     externals: tuple[ExternalFunction, ...] = ()
     devices: tuple[Device, ...] = ()
     spilled: tuple[Pool, ...] = ()
+    common: Common = Common()
+
+    @property
+    def registered(self) -> tuple[RegistryEntry, ...]:
+        """What the function registry has: the model's own entries and those of the others."""
+        return (*self.registry, *self.common.registry)
+
+    @property
+    def own_functions(self) -> tuple[Function, ...]:
+        """The functions that this model defines."""
+        return tuple(f for f in self.functions if f.symbol not in self.common.borrowed)
 
     @property
     def workspace_total(self) -> int:

@@ -66,14 +66,22 @@ class KernelText:
 
 
 def print_kernel(
-    kernel: Kernel, symbol: str, taken: frozenset[str] = frozenset()
+    kernel: Kernel, symbol: str, taken: frozenset[str] = frozenset(), *, shared: bool = False
 ) -> KernelText:
-    """``kernel`` as ``static void symbol(buffers..., params...)``.
+    """``kernel`` as ``static void symbol(buffers..., params...)``; with ``shared`` other files of
+    the package see it.
 
     ``taken``: file-scope names that no local may shadow. Raises CrtExportError for what the Kernel
     IR forbids (arithmetic on storage types) or an unknown intrinsic.
     """
-    return _Printer(kernel, symbol, taken).print()
+    return _Printer(kernel, symbol, taken, "CRT_SHARED" if shared else "static").print()
+
+
+def declare_kernel(
+    kernel: Kernel, symbol: str, taken: frozenset[str] = frozenset()
+) -> KernelText:
+    """The declaration of a kernel that another file defines as shared."""
+    return _Printer(kernel, symbol, taken, "CRT_SHARED").declaration()
 
 
 class _Level(enum.IntEnum):
@@ -123,6 +131,7 @@ class _Printer:
     kernel: Kernel
     symbol: str
     taken: frozenset[str]
+    linkage: str
     needs: set[str] = field(default_factory=set)
     names: dict[str, str] = field(default_factory=dict)
 
@@ -140,8 +149,13 @@ class _Printer:
         lines += [f"    (void){self._name(name)};" for name in unused]
         lines += self._body(body, "    ")
         lines.append("}")
+        if self.linkage != "static":
+            lines[:0] = [f"{lines[0]};", ""]
         doc = [block_comment(self.kernel.doc)] if self.kernel.doc else []
         return KernelText("\n".join([*doc, *lines]) + "\n", frozenset(self.needs))
+
+    def declaration(self) -> KernelText:
+        return KernelText(f"{self._signature()};\n", frozenset())
 
     # ---- names and declarations
 
@@ -158,7 +172,7 @@ class _Printer:
     def _signature(self) -> str:
         params = [self._pointer(b) for b in self.kernel.buffers]
         params += [f"{variable_type(p.type)} {self._name(p.name)}" for p in self.kernel.params]
-        head = f"static CRT_KERNEL void {self.symbol}("
+        head = f"{self.linkage} CRT_KERNEL void {self.symbol}("
         line = f"{head}{', '.join(params) or 'void'})"
         if len(line) <= LINE:
             return line

@@ -29,7 +29,7 @@ from crtexport.backends import c_calls
 from crtexport.backends.c_contexts import Contexts
 from crtexport.backends.c_header import banner, map_prototype, reset_prototype, run_prototype
 from crtexport.backends.c_helpers import SPECIAL, select_helpers
-from crtexport.backends.c_kernel import print_kernel
+from crtexport.backends.c_kernel import declare_kernel, print_kernel
 from crtexport.backends.c_literals import (
     STORAGE,
     array_literals,
@@ -60,9 +60,14 @@ def emit_c(artifact: Artifact, *, linked: bool = False) -> dict[str, str]:
     }
     if artifact.system_lib:
         files[f"{module}_lib2.c"] = emit_registry(
-            artifact.registry, banner(artifact, f"{module}_lib2.c: the functions of the module")
+            artifact.registered, banner(artifact, f"{module}_lib2.c: {_registry_purpose(artifact)}")
         )
     return files
+
+
+def _registry_purpose(artifact: Artifact) -> str:
+    """What the file with the registry is for."""
+    return f"the functions of {'all modules' if artifact.common.registry else 'the module'}"
 
 
 def packed_prototype(symbol: str) -> str:
@@ -99,15 +104,14 @@ def emit_registry(entries: Sequence[RegistryEntry], opening: str) -> str:
 
 @dataclass(frozen=True)
 class _ConstantText:
-    symbol: str
-    type: str
-    count: int
+    declared: str
+    linkage: str
     align: int
     comment: str
     values: str
 
 
-def _constant(constant: Constant) -> _ConstantText:
+def _constant(constant: Constant, linkage: str) -> _ConstantText:
     items = array_literals(constant.data.read(), constant.dtype)
     if len(items) != constant.count:
         raise CrtExportError(
@@ -115,13 +119,16 @@ def _constant(constant: Constant) -> _ConstantText:
             location=constant.symbol,
         )
     return _ConstantText(
-        constant.symbol,
-        STORAGE[constant.dtype],
-        max(1, constant.count),
+        _declared(constant),
+        linkage,
         max(constant.align, constant.dtype.itemsize),
         block_comment([constant.comment]) if constant.comment else "",
         wrapped(items or ["0"]),
     )
+
+
+def _declared(constant: Constant) -> str:
+    return f"const {STORAGE[constant.dtype]} {constant.symbol}[{max(1, constant.count)}]"
 
 
 def _used(artifact: Artifact) -> list[Function]:
@@ -138,27 +145,15 @@ def _emit_model(artifact: Artifact, linked: bool) -> str:
     ends = [end for _, end, _ in abi.workspaces(artifact)] or [""]
     memory = (*(workspace + end for end in ends), state, table_symbol(artifact))
     taken = _file_scope(artifact, memory)
-    texts = [] if table else [_constant(c) for c in constants]
-    kernels = [print_kernel(f.kernel, f.symbol, taken) for f in _used(artifact)]
-    needs = {key for kernel in kernels for key in kernel.needs}
-    if any(needs_special(t.values) for t in texts):
-        needs.add(SPECIAL)
-    helpers = select_helpers(needs)
     pools = _workspaces(artifact, workspace)
     return environment().get_template("model/lib0.c.j2").render(
         banner=banner(artifact, f"{artifact.module}_lib0.c: constants, kernels and run function"),
         prefix=artifact.prefix,
         PREFIX=artifact.prefix.upper(),
-        includes=sorted(
-            {h.include for h in helpers if h.include}
-            | ({"<string.h>"} if artifact.io_in_workspace else set())
-        ),
-        helpers=list(dict.fromkeys(h.text for h in helpers if h.text)),
-        constants=texts,
+        **_definitions(artifact, constants if table is None else (), taken),
         table=table,
         table_size=len(constants),
         table_comment=_table_comment(constants),
-        kernels=[kernel.text for kernel in kernels],
         used_pools=[pool for pool in pools if pool["used"]],
         mapped_pools=[pool for pool in pools if pool["mapped"]],
         owned_pools=[] if abi.takes_workspace(artifact) else [
@@ -186,6 +181,40 @@ def _emit_model(artifact: Artifact, linked: bool) -> str:
         packed_inputs=_copied(artifact, "inputs", artifact.inputs, 0),
         packed_outputs=_copied(artifact, "outputs", artifact.outputs, len(artifact.inputs)),
     )
+
+
+def _definitions(
+    artifact: Artifact, constants: Sequence[Constant], taken: frozenset[str]
+) -> dict[str, object]:
+    """Constants that are text, and kernels, with what they need, as the template wants them.
+
+    What another model of the package defines is declared only.
+    """
+    lent, borrowed = artifact.common.lent, artifact.common.borrowed
+    texts = [
+        _constant(c, "CRT_SHARED" if c.symbol in lent else "static")
+        for c in constants if c.symbol not in borrowed
+    ]
+    kernels = [
+        declare_kernel(f.kernel, f.symbol, taken) if f.symbol in borrowed
+        else print_kernel(f.kernel, f.symbol, taken, shared=f.symbol in lent)
+        for f in _used(artifact)
+    ]
+    needs = {key for kernel in kernels for key in kernel.needs}
+    if any(needs_special(t.values) for t in texts):
+        needs.add(SPECIAL)
+    helpers = select_helpers(needs)
+    return {
+        "includes": sorted(
+            {h.include for h in helpers if h.include}
+            | ({"<string.h>"} if artifact.io_in_workspace else set())
+        ),
+        "helpers": list(dict.fromkeys(h.text for h in helpers if h.text)),
+        "constants": texts,
+        "shares": bool(lent or borrowed),
+        "borrowed": [_declared(c) for c in constants if c.symbol in borrowed],
+        "kernels": [kernel.text for kernel in kernels],
+    }
 
 
 def _externals(artifact: Artifact) -> dict[str, object]:

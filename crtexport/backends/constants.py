@@ -1,4 +1,4 @@
-"""The object that holds a model's constants: one symbol and one section for each.
+"""The object that holds the constants of a package's models: one symbol and one section for each.
 
 Both backends can leave the constants to it. Code made by LLVM names the constants, or slots with
 their addresses where they may be any distance away; C sources, whose compiler's options nobody
@@ -65,16 +65,24 @@ def stored_symbol(symbol: str) -> str:
     return f"{symbol}.stored"
 
 
+def all_constants(artifacts: Sequence[Artifact]) -> tuple[Constant, ...]:
+    """The constants that the calls of any of these models read, each once."""
+    found = {c.symbol: c for artifact in artifacts for c in artifact.reached_constants}
+    return tuple(found.values())
+
+
 def is_large(
-    artifact: Artifact, target: Target, mode: LargeData, threshold: int | None = None
+    artifact: Artifact, target: Target, mode: LargeData, threshold: int | None = None,
+    others: Sequence[Artifact] = (),
 ) -> bool:
     """Whether the constants go to ``.lrodata``: on x86-64, by ``mode``; with "auto" when they
-    have more than ``threshold`` bytes together (default: :data:`LARGE_THRESHOLD`).
+    have more than ``threshold`` bytes together (default: :data:`LARGE_THRESHOLD`). ``others`` are
+    the further models of the package.
 
     Raises CrtExportError where that is asked for and the processor has no such section, and where
     a 64-bit processor without it couldn't reach them.
     """
-    size = sum(constant.data.nbytes for constant in artifact.reached_constants)
+    size = sum(constant.data.nbytes for constant in all_constants((artifact, *others)))
     large = target.triple.startswith("x86_64-")
     if large:
         limit = LARGE_THRESHOLD if threshold is None else threshold
@@ -93,14 +101,17 @@ def is_large(
 
 
 def constants_object(
-    artifact: Artifact, target: Target, placement: Placement = _NEAR
+    artifact: Artifact, target: Target, placement: Placement = _NEAR,
+    others: Sequence[Artifact] = (),
 ) -> Streamed | None:
-    """The object with the constants that the model's calls read; None where there are none.
+    """The object with the constants that the model's calls read, and those of ``others``, the
+    further models of the package; None where there are none.
 
     Raises CrtExportError for a processor whose objects aren't known, and for constants whose bytes
     aren't as many as they say.
     """
-    constants = artifact.reached_constants
+    models = (artifact, *others)
+    constants = all_constants(models)
     if not constants:
         return None
     abi = elf_abi(target)
@@ -111,13 +122,13 @@ def constants_object(
     sections = [Section(f"{name}.{d.symbol}", flags, (d,)) for d in data]
     if len(sections) * (3 if placement.slots else 1) >= MAX_SECTIONS:
         sections = [Section(f"{name}.{artifact.prefix}", flags, tuple(data))]
-    names = [_name(constant, placement) for constant in constants]
     if placement.table:
-        sections.append(_pointers(table_symbol(artifact), names, abi, target))
-    if placement.slots:
         sections += [
-            _pointers(c.symbol, [n], abi, target) for c, n in zip(constants, names, strict=True)
+            _pointers(table_symbol(model), [_name(c, placement) for c in read], abi, target)
+            for model in models if (read := model.reached_constants)
         ]
+    if placement.slots:
+        sections += [_pointers(c.symbol, [_name(c, placement)], abi, target) for c in constants]
     return relocatable(abi, sections)
 
 

@@ -42,7 +42,7 @@ from crtexport.backends.llvm_entry import (
     state_symbol,
     workspace_symbol,
 )
-from crtexport.backends.llvm_kernel import declare_kernel, print_kernel
+from crtexport.backends.llvm_kernel import Linkage, declare_kernel, print_kernel
 from crtexport.backends.llvm_maps import print_maps
 from crtexport.backends.llvm_split import partition
 from crtexport.backends.llvm_tables import print_metadata, print_registry
@@ -132,7 +132,9 @@ def _code(
     body.append("")
     for function in artifact.functions:
         if function in staying:
-            body.append(print_kernel(function.symbol, function.kernel, module))
+            lent = function.symbol in artifact.common.lent
+            linkage: Linkage = "hidden" if lent else "internal"
+            body.append(print_kernel(function.symbol, function.kernel, module, linkage))
         else:
             module.declare(declare_kernel(function.symbol, function.kernel, module))
     body += [_Main(artifact, module).text(), print_run(artifact), print_packed(artifact, module)]

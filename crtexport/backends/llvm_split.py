@@ -16,19 +16,20 @@ more than it costs to start. Computers differ in processors; what they export mu
 def partition(
     artifact: Artifact, split: Split, weigh: Callable[[Function], int]
 ) -> tuple[tuple[Function, ...], ...]:
-    """The kernels of ``artifact`` in groups, all in their order: first those that stay with the
-    entry points, then those of each further object. ``weigh`` tells the size of a kernel's text.
+    """The kernels that ``artifact`` defines in groups, all in their order: first those that stay
+    with the entry points, then those of each further object. ``weigh`` tells the size of a
+    kernel's text.
 
     ``none``: all stay. ``operator``: each gets an object of its own, but kernels that several
     layers share are there once. ``auto``: as few objects as hold about 64 KiB of text each.
     """
     match split:
         case "none":
-            return (artifact.functions,)
+            return (artifact.own_functions,)
         case "operator":
-            return ((), *((function,) for function in artifact.functions))
+            return ((), *((function,) for function in artifact.own_functions))
         case "auto":
-            groups = _groups(artifact.functions, weigh)
+            groups = _groups(artifact.own_functions, weigh)
             return tuple(groups) if len(groups) == 1 else ((), *groups)
         case _:
             assert_never(split)

@@ -105,16 +105,17 @@ def print_registry(artifact: Artifact, module: ModuleText, name: str) -> str:
     """The module with ``TVMFuncRegistry``, ``TVMModule`` and ``TVMSystemLibEntryPoint``."""
     tables = _Tables(module)
     own = f"{artifact.prefix}.registry"
-    blob = abi.registry_names(artifact.registry, little_endian=module.target.little_endian)
+    entries = artifact.registered
+    blob = abi.registry_names(entries, little_endian=module.target.little_endian)
     # The count is read with memcpy, so the blob needs no alignment.
     names = tables.constant(f"{own}.names", f"[{len(blob)} x i8]", bytes_literal(blob))
-    for entry in artifact.registry:
+    for entry in entries:
         module.declare(f"declare i32 @{entry.symbol}({_PACKED_TYPES})")
-    functions = ", ".join(f"ptr @{entry.symbol}" for entry in artifact.registry)
+    functions = ", ".join(f"ptr @{entry.symbol}" for entry in entries)
     table = "null"
-    if artifact.registry:
+    if entries:
         table = tables.constant(
-            f"{own}.functions", f"[{len(artifact.registry)} x ptr]", f"[{functions}]",
+            f"{own}.functions", f"[{len(entries)} x ptr]", f"[{functions}]",
             addresses=True,
         )
     registry = tables.constant(
