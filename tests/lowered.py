@@ -10,11 +10,26 @@ import numpy.typing as npt
 
 from crtexport.ir.graph import Graph
 from crtexport.kernels import interp
-from crtexport.kernels.registry import Derived, InputTensor, Lowered, OutputTensor, Scratch
+from crtexport.kernels.registry import (
+    Context,
+    Derived,
+    InputTensor,
+    Lowered,
+    OutputTensor,
+    Scratch,
+)
 from crtexport.kernels.verify import verify
+from crtexport.schedules.candidates import Candidate
 
 Array = npt.NDArray[Any]
+Forms = Callable[[Context], list[Candidate]]
+"""The forms that a schedule has of a node's kernel."""
 _RUBBISH = 0x5A
+
+
+def usual(forms: list[Candidate]) -> Lowered | None:
+    """A node's kernel in the form that it usually has; None if there is no form."""
+    return forms[0].make() if forms else None
 
 
 def bound(

@@ -1,12 +1,14 @@
 """How kernels are shaped for an instruction set. Meaning never changes here, only speed and size.
 
-:func:`lower` makes the kernel of a node for a target: a form written for its instructions where
-there is one, else the operator's plain form. A faster form of an operator on some machine is one
-more module of this package.
+:func:`candidates` has the forms that a node's kernel can have on a target: those written for its
+instructions where there are such, else the operator's plain form. :func:`lower` makes one of them.
+A faster form of an operator on some machine is one more module of this package.
 """
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Iterable
 from dataclasses import replace
 
 from crtexport.kernels import families
@@ -22,43 +24,77 @@ from crtexport.schedules import (
     x86_dense,
     x86_depthwise,
 )
+from crtexport.schedules.candidates import Candidate, changed, single
 from crtexport.schedules.steps import ARM_DSP, step_for
 from crtexport.schedules.x86_machine import machine_of
 from crtexport.target import Target
 
 _ARM = ("thumbv7m", "thumbv7em", "thumbv8m.main")
 """Instruction sets with MLA, SMULL and LDRD."""
+_COPIES = (4, 8, 1)
+"""How often innermost loops may be copied on scalar machines."""
+_USUAL_COPIES = {"balanced": 4, "speed": 8}
 
 
-def _arm(context: Context, target: Target, optimize: str) -> Lowered | None:
-    """The forms for Cortex-M from M3 on."""
-    if not target.triple.startswith(_ARM):
-        return None
-    if step_for(target) is ARM_DSP:
-        return paired.lower(context, optimize) or planes.lower(context)
-    return quads.lower(context, optimize) or planes.lower(context, dsp=False)
+def candidates(context: Context, target: Target, optimize: str) -> list[Candidate]:
+    """The forms of a node's kernel, at least one, the usual one first.
+
+    ``optimize`` is size, balanced or speed. Raises CrtExportError, naming the rules that are
+    broken, where no kernel takes the node.
+    """
+    plain = Candidate("plain", functools.partial(families.lower, context))
+    if optimize == "size" or families.check(context):
+        return [plain]
+    with refusing_extremes(context):
+        if generic.vectorizes(target):
+            return _vectors(context, target) or [plain]
+        found = _arm(context, target, optimize)
+        copies = _USUAL_COPIES[optimize]
+        if found:
+            return _unrolled(found, copies)
+        step = step_for(target)
+        blocked = (
+            single("blocks", dot_products.lower(context, step))
+            or single("windows", windows.lower(context, step))
+        )
+        forms = _unrolled(blocked or [plain], copies)
+        for other in _COPIES:
+            if other != copies:
+                forms += [
+                    replace(form, name=f"{form.name}, {other} copies", rare=True)
+                    for form in _unrolled(blocked or [plain], other)
+                ]
+        return forms
 
 
 def lower(context: Context, target: Target, optimize: str) -> Lowered:
-    """The kernel of a node on ``target``; ``optimize`` is size, balanced or speed."""
-    if optimize == "size" or families.check(context):
-        return families.lower(context)  # which names the rules that are broken
-    if generic.vectorizes(target):
-        vectors, machine = None, machine_of(target)
-        with refusing_extremes(context):
-            if machine is not None:
-                vectors = (
-                    x86_dense.lower(context, machine) or x86_depthwise.lower(context, machine)
-                )
-            elif mve.has_mve(target):
-                vectors = mve.lower(context, floats=mve.has_floats(target))
-        return vectors or families.lower(context)
-    step = step_for(target)
+    """The kernel of a node in its usual form."""
     with refusing_extremes(context):
-        blocked = (
-            _arm(context, target, optimize)
-            or dot_products.lower(context, step) or windows.lower(context, step)
-        )
-    lowered = blocked or families.lower(context)
-    factor = 4 if optimize == "balanced" else 8
-    return replace(lowered, kernel=generic.unroll_inner_loops(lowered.kernel, factor))
+        return candidates(context, target, optimize)[0].make()
+
+
+def _vectors(context: Context, target: Target) -> list[Candidate]:
+    machine = machine_of(target)
+    if machine is not None:
+        return single("vectors", (
+            x86_dense.lower(context, machine) or x86_depthwise.lower(context, machine)
+        ))
+    if mve.has_mve(target):
+        return mve.candidates(context, floats=mve.has_floats(target))
+    return []
+
+
+def _arm(context: Context, target: Target, optimize: str) -> list[Candidate]:
+    """The forms for Cortex-M from M3 on."""
+    if not target.triple.startswith(_ARM):
+        return []
+    dsp = step_for(target) is ARM_DSP
+    sums = paired.candidates(context, optimize) if dsp else quads.candidates(context, optimize)
+    return sums or planes.candidates(context, dsp=dsp)
+
+
+def _unrolled(forms: Iterable[Candidate], copies: int) -> list[Candidate]:
+    def change(lowered: Lowered) -> Lowered:
+        return replace(lowered, kernel=generic.unroll_inner_loops(lowered.kernel, copies))
+
+    return changed(forms, change)

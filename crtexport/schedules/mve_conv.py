@@ -6,58 +6,92 @@ would leave most of a vector empty they are first put one after the other.
 
 from __future__ import annotations
 
+import functools
+from dataclasses import dataclass, replace
+
 import numpy as np
 
 from crtexport.ir.ops import Conv2D
 from crtexport.kernels.build import add, const, load_vector, mul
 from crtexport.kernels.ir import Buffer, Expr, Scalar
 from crtexport.kernels.registry import Context, Lowered, Lowering
-from crtexport.schedules.mve_dense import Product, Segment, cover, rows_together
+from crtexport.schedules.candidates import Candidate
+from crtexport.schedules.mve_dense import Block, Product, Segment, blocks, cover
 from crtexport.schedules.mve_rows import Ring, Window
 from crtexport.schedules.mve_scale import BYTES, Sums
 
 
-def lower(context: Context, op: Conv2D) -> Lowered | None:
-    """A convolution that keeps its operator's rules; None where this is no way."""
+def candidates(context: Context, op: Conv2D) -> list[Candidate]:
+    """Forms of a convolution that keeps its operator's rules; none where this is no way."""
     x, w, y = context.input(0).shape, context.input(1).shape, context.output().shape
     if w[3] != x[3] or 0 in (*x, *w, *y):
-        return None
+        return []
     sums = Sums.of(context, 0)
     if sums is None:
-        return None
+        return []
+    runs = _Runs.of(Window.of(context, op))
+    return [
+        Candidate(block.name, functools.partial(_lower, context, sums, runs, block), number > 0)
+        for number, block in enumerate(blocks(y[2], runs.depths))
+    ]
+
+
+def _lower(context: Context, sums: Sums, runs: _Runs, block: Block) -> Lowered:
     lowering = Lowering("conv2d", context)
-    _Conv(lowering, sums, Window.of(context, op)).emit()
+    _Conv(lowering, sums, runs, block).emit()
     return lowering.finish()
 
 
-class _Conv:
-    def __init__(self, lowering: Lowering, sums: Sums, window: Window) -> None:
-        self.b, self.window = lowering.b, window
-        self.channels = window.x[3]
-        source = lowering.input(0, "input")
-        self.ring = Ring(lowering, source, window, self.channels, sums.zero_in)
+@dataclass(frozen=True)
+class _Runs:
+    """``parts``: the stretches of neighbouring values that a window sees, (row of the window, first
+    tap, taps). ``gathered``: they are put one after the other."""
+
+    window: Window
+    parts: tuple[tuple[int, int, int], ...]
+    gathered: bool
+
+    @staticmethod
+    def of(window: Window) -> _Runs:
         rows, columns = window.kernel
         close = window.dilation[1] == 1
-        # The stretches of neighbouring values: (row of the window, first tap, taps).
-        self.runs = [
+        parts = tuple(
             (ky, kx, columns if close else 1)
             for ky in range(rows) for kx in (range(1) if close else range(columns))
-        ]
-        run = self.runs[0][2] * self.channels
-        self.depth = rows * columns * self.channels
-        apart = len(self.runs) * -(-run // BYTES)
-        gathered = apart > -(-self.depth // BYTES) + 1
+        )
+        run = parts[0][2] * window.x[3]
+        apart = len(parts) * -(-run // BYTES)
+        return _Runs(window, parts, apart > -(-rows * columns * window.x[3] // BYTES) + 1)
+
+    @property
+    def run(self) -> int:
+        """Values of a stretch."""
+        return self.parts[0][2] * self.window.x[3]
+
+    @property
+    def depths(self) -> list[int]:
+        """Values of what is multiplied without a break."""
+        run = self.run
+        return [len(self.parts) * run] if self.gathered else [run] * len(self.parts)
+
+
+class _Conv:
+    def __init__(self, lowering: Lowering, sums: Sums, runs: _Runs, block: Block) -> None:
+        self.b, self.window, self.runs = lowering.b, runs.window, runs
+        self.channels = self.window.x[3]
+        source = lowering.input(0, "input")
+        self.ring = Ring(lowering, source, self.window, self.channels, sums.zero_in)
+        block = replace(block, rows=min(block.rows, self.ring.width))
+        self.high = block.rows
         weights = lowering.context.values(1).astype(np.int8).reshape(sums.channels, -1)
-        depths = [self.depth] if gathered else [run] * len(self.runs)
-        self.high = rows_together(self.ring.width, depths)
         self.patch: Buffer | None = None
-        if gathered:
-            self.patch_size = -(-self.depth // BYTES) * BYTES + BYTES
+        if runs.gathered:
+            self.patch_size = -(-sum(runs.depths) // BYTES) * BYTES + BYTES
             self.patch = lowering.scratch("patch", Scalar.I8, self.high * self.patch_size)
             parts = [(weights, True)]
         else:
-            parts = [(part, True) for part in np.split(weights, len(self.runs), axis=1)]
-        self.product = Product(lowering, sums, parts, self.high)
+            parts = [(part, True) for part in np.split(weights, len(runs.parts), axis=1)]
+        self.product = Product(lowering, sums, parts, block)
         self.output = lowering.output()
 
     def emit(self) -> None:
@@ -85,21 +119,22 @@ class _Conv:
             offset = const(kx * window.dilation[1] * self.channels)
             return self.b.let("x", add(starts[ky], column, offset))
 
+        runs = self.runs
         if self.patch is None:
             return [
                 Segment(
                     self.ring.rows, tuple(begin(ky, kx, column) for column in columns),
                     taps * self.channels, padded=True,
                 )
-                for ky, kx, taps in self.runs
+                for ky, kx, taps in runs.parts
             ]
-        b, run = self.b, self.runs[0][2] * self.channels
+        b, run = self.b, runs.run
         places = tuple(const(i * self.patch_size) for i in range(self.high))
         for place, column in zip(places, columns, strict=True):
-            for number, (ky, kx, _) in enumerate(self.runs):
+            for number, (ky, kx, _) in enumerate(runs.parts):
                 source = begin(ky, kx, column)
                 # What a chunk has too much, the next run overwrites.
                 for chunk in range(0, run, BYTES):
                     value = load_vector(self.ring.rows, add(source, const(chunk)), Scalar.I8X16)
                     b.store_vector(self.patch, add(place, const(number * run + chunk)), value)
-        return [Segment(self.patch, places, self.depth, padded=True)]
+        return [Segment(self.patch, places, sum(runs.depths), padded=True)]

@@ -31,10 +31,28 @@ LONE_CHUNKS = (3, 4)
 """Chunks of a row, if it is of one piece, with which rows are better alone: they are all written
 out, so that compilers make the sums of two rows at a time and run out of registers."""
 UNROLL = 4
-"""Most chunks of sixteen values that are written one after the other in a loop."""
+"""Most chunks of sixteen values that are written one after the other in a loop, usually."""
+UNROLLS = (1, 2, 4, 8)
+"""Other such numbers."""
+MOST_ROWS = 3
+"""Rows for which, times two units, there are accumulators."""
 
 
 Int8s = npt.NDArray[np.int8]
+
+
+@dataclass(frozen=True)
+class Block:
+    """``rows`` share the weights that are loaded; up to ``chunks`` of sixteen values are written
+    one after the other."""
+
+    rows: int
+    chunks: int
+
+    @property
+    def name(self) -> str:
+        """What it is called among the candidates of a node."""
+        return f"{self.rows} rows, {self.chunks} chunks"
 
 
 @dataclass(frozen=True)
@@ -54,11 +72,12 @@ class Product:
     """``high`` rows times all units at a time, scaled and stored."""
 
     def __init__(
-        self, lowering: Lowering, sums: Sums, weights: Sequence[tuple[Int8s, bool]], high: int
+        self, lowering: Lowering, sums: Sums, weights: Sequence[tuple[Int8s, bool]], block: Block
     ) -> None:
         """``weights``: int8[units, depth] of each segment, and whether it is padded."""
         self.b: KernelBuilder = lowering.b
-        self.high = high
+        high = self.high = block.rows
+        self.unroll = block.chunks
         self.units = sums.channels
         self.together = LANES if high == 1 else 2
         self._sizes = [-(-part.shape[1] // BYTES) for part, _ in weights]
@@ -103,7 +122,7 @@ class Product:
         for segment, chunks in zip(segments, self._sizes, strict=True):
             rest = 0 if segment.padded else segment.depth % BYTES
             whole = chunks - 1 if rest else chunks
-            unroll = max(n for n in range(1, UNROLL + 1) if whole % n == 0)
+            unroll = max(n for n in range(1, self.unroll + 1) if whole % n == 0)
             first = add(weights, const(done * step))
             with b.loop("chunk", whole, unroll=unroll) as d:
                 self._chunk(accs, segment, add(first, mul(d, const(step))), mul(d, const(BYTES)))
@@ -133,10 +152,16 @@ class Product:
                 b.assign(acc, call("mve_mladava_s8", acc, x, w, type_=Scalar.I32))
 
 
-def rows_together(rows: int, depths: Sequence[int]) -> int:
-    """How many of ``rows`` should share the weights that are loaded; ``depths`` of segments."""
+def blocks(rows: int, depths: Sequence[int]) -> list[Block]:
+    """How ``rows`` of segments of ``depths`` may be multiplied, the usual way first."""
     lone = len(depths) == 1 and -(-depths[0] // BYTES) in LONE_CHUNKS
-    return 1 if lone or rows == 1 else 2
+    usual = Block(1 if lone or rows == 1 else 2, UNROLL)
+    most = max(-(-depth // BYTES) for depth in depths)
+    others = [
+        Block(high, chunks) for high in range(1, min(rows, MOST_ROWS) + 1) for chunks in UNROLLS
+        if chunks <= max(most, 1) or chunks == UNROLL
+    ]
+    return [usual, *(block for block in others if block != usual)]
 
 
 def pack(weights: Int8s, padded: bool, together: int) -> Int8s:

@@ -12,6 +12,7 @@ a time where there are as many, which then share each load of weights.
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 
 import numpy as np
@@ -34,40 +35,92 @@ from crtexport.kernels.build import (
 from crtexport.kernels.ir import Buffer, Expr, Scalar, Var
 from crtexport.kernels.registry import Context, Lowered, Lowering
 from crtexport.kernels.sums import IntegerSums, stored_weights
+from crtexport.schedules.candidates import Candidate
 from crtexport.schedules.patches import MOST_LEFT, Gather, Windows, windows_of
 from crtexport.schedules.scaling import Channel, Scaling
 
-STEPS = {"balanced": {1: 2, 2: 4}, "speed": {1: 8, 2: 16}}
-"""Words of a line that are multiplied in one go, by how many pixels go together."""
+STEPS = (2, 4, 8, 16)
+"""How many words of a line may be multiplied in one go; all of them are another choice."""
+_USUAL = {"balanced": {1: 2, 2: 4}, "speed": {1: 8, 2: 16}}
 WHOLE = range(17, 33)
 """Words of lines of two pixels that are multiplied without a loop: with more it is too much code,
 with fewer the loop costs next to nothing (both were measured)."""
+MOST_WHOLE = 64
+"""Longer lines are never multiplied in one go."""
 _REACH = 128
 """Largest magnitude of an input value."""
 
 
-def lower(context: Context, optimize: str) -> Lowered | None:
-    """A node that keeps its operator's rules in pairs of channels; None where it can't be.
+@dataclass(frozen=True)
+class Block:
+    """``pixels`` x ``pairs`` of channels, whose sums are in registers; ``step`` words of a line are
+    multiplied in one go."""
+
+    pixels: int
+    pairs: int
+    step: int
+
+    @property
+    def name(self) -> str:
+        """What it is called among the candidates of a node."""
+        return f"paired {self.pixels}x{2 * self.pairs}, {self.step} words"
+
+
+def candidates(context: Context, optimize: str) -> list[Candidate]:
+    """Forms of a node that keeps its operator's rules, in pairs of channels, if it can be.
 
     ``optimize`` is balanced or speed.
     """
     op = context.node.op
     if not isinstance(op, Conv2D | FullyConnected):
-        return None
+        return []
     if context.input(0).dtype is not DType.INT8 or context.input(1).dtype is not DType.INT8:
-        return None
+        return []
     windows = windows_of(context)
     if windows is None or not windows.pixels or not windows.taps:
-        return None
-    dense = isinstance(op, FullyConnected)
-    sums = IntegerSums.of(context, 0, fully_connected=dense)
+        return []
+    sums = IntegerSums.of(context, 0, fully_connected=isinstance(op, FullyConnected))
     scaling = Scaling.of(context, sums, op.activation)
     if sums.weight_zero or scaling is None or len(windows.left) > MOST_LEFT:
-        return None
+        return []
+    halves = halves_of(stored_weights(context, 0).astype(np.int64), windows.pairs())
+    if halves is None:
+        return []
+    blocks = _blocks(windows, halves.channels, optimize)
+    return [
+        Candidate(
+            block.name,
+            functools.partial(_lower, context, windows, sums, scaling, halves, block),
+            rare=block != blocks[0],
+        )
+        for block in blocks
+    ]
+
+
+def _blocks(windows: Windows, channels: int, optimize: str) -> list[Block]:
+    """The usual one first."""
     together = 1 if windows.pixels == 1 else 2
-    packed = pack(stored_weights(context, 0).astype(np.int64), windows.pairs(), 2 // together)
-    if packed is None:
-        return None
+    step = _USUAL[optimize][together]
+    if together == 2 and windows.words in WHOLE:
+        step = windows.words
+    usual = Block(together, 2 // together, step)
+    steps = {min(step, windows.words) for step in STEPS}
+    if windows.words <= MOST_WHOLE:
+        steps.add(windows.words)
+    sizes = [(1, 1), (1, 2), (1, 4)] if together == 1 else [(1, 2), (2, 1), (2, 2), (4, 1)]
+    others = [
+        Block(pixels, pairs, step) for pixels, pairs in sizes for step in sorted(steps)
+        if pixels <= windows.pixels and 2 * pairs <= max(channels, 2)
+    ]
+    return [usual, *(block for block in others if block != usual)]
+
+
+def _lower(
+    context: Context, windows: Windows, sums: IntegerSums, scaling: Scaling, halves: Halves,
+    block: Block,
+) -> Lowered:
+    packed = pack(halves, block.pairs)
+    dense = isinstance(context.node.op, FullyConnected)
     lowering = Lowering("fully_connected" if dense else "conv2d", context)
     x = lowering.input(0, "input")
     weights = lowering.derived("weights", Scalar.I32, packed.words)
@@ -75,11 +128,10 @@ def lower(context: Context, optimize: str) -> Lowered | None:
     # Lines that a store to the output might change are loaded anew for each block of channels;
     # compilers would keep them on the stack instead.
     output = lowering.output(noalias=False)
-    lines = lowering.scratch("lines", Scalar.I32, windows.words * together, noalias=False)
-    gather = Gather(lowering.b, windows, x, lines, together, sums.zero_point)
+    lines = lowering.scratch("lines", Scalar.I32, windows.words * block.pixels, noalias=False)
+    gather = Gather(lowering.b, windows, x, lines, block.pixels, sums.zero_point)
     _Products(
-        lowering.b, windows, weights, lines, output, scaling, packed, together,
-        STEPS[optimize][together],
+        lowering.b, windows, (weights, lines, output), scaling, packed, block
     ).emit(gather)
     return lowering.finish()
 
@@ -103,9 +155,20 @@ class Packed:
     lone: bool
 
 
-def pack(
-    weights: npt.NDArray[np.int64], places: npt.NDArray[np.int64], pairs: int
-) -> Packed | None:
+@dataclass(frozen=True, eq=False)
+class Halves:
+    """Weights as words: ``joined`` of pairs of channels, [pairs][words of a line]; ``lone`` of the
+    last channel, where it is left over."""
+
+    joined: npt.NDArray[np.int32]
+    lone: npt.NDArray[np.int32] | None
+
+    @property
+    def channels(self) -> int:
+        return 2 * len(self.joined) + (self.lone is not None)
+
+
+def halves_of(weights: npt.NDArray[np.int64], places: npt.NDArray[np.int64]) -> Halves | None:
     """channels x taps in the order of ``places`` (words x 2 taps, -1 for none); None if two
     channels don't fit one word, or their sums 24 bits."""
     channels = len(weights)
@@ -117,14 +180,21 @@ def pack(
         return None
     if halves.min(initial=0) < -(1 << 15) or halves.max(initial=0) >= 1 << 15:
         return None
-    joined = _words(halves)
+    return Halves(_words(halves), _words(line[-1]) if channels % 2 else None)
+
+
+def pack(halves: Halves, pairs: int) -> Packed:
+    """In blocks of ``pairs`` pairs of channels."""
+    joined = halves.joined
     blocks = len(joined) // pairs
-    inner = joined[: blocks * pairs].reshape(blocks, pairs, len(places)).transpose(0, 2, 1)
+    inner = joined[: blocks * pairs].reshape(blocks, pairs, joined.shape[1]).transpose(0, 2, 1)
     parts = [inner.reshape(-1), joined[blocks * pairs :].reshape(-1)]
-    lone = channels % 2 == 1
-    if lone:
-        parts.append(_words(line[-1:]).reshape(-1))
-    return Packed(np.concatenate(parts), pairs, blocks, len(joined) - blocks * pairs, lone)
+    if halves.lone is not None:
+        parts.append(halves.lone)
+    return Packed(
+        np.concatenate(parts), pairs, blocks, len(joined) - blocks * pairs,
+        halves.lone is not None,
+    )
 
 
 def _words(halves: npt.NDArray[np.int64]) -> npt.NDArray[np.int32]:
@@ -147,13 +217,12 @@ class _Products:
     """Covers pixels x channels with blocks."""
 
     def __init__(
-        self, b: KernelBuilder, windows: Windows, weights: Buffer, lines: Buffer,
-        output: Buffer, scaling: Scaling, packed: Packed, together: int, step: int,
+        self, b: KernelBuilder, windows: Windows, buffers: tuple[Buffer, Buffer, Buffer],
+        scaling: Scaling, packed: Packed, block: Block,
     ) -> None:
-        self.b, self.windows, self.weights, self.lines = b, windows, weights, lines
-        self.output, self.scaling, self.packed, self.together = output, scaling, packed, together
-        whole = together == 2 and windows.words in WHOLE
-        self.step = windows.words if whole else step
+        self.b, self.windows, self.scaling, self.packed = b, windows, scaling, packed
+        self.weights, self.lines, self.output = buffers
+        self.together, self.step = block.pixels, block.step
         self.channels = 2 * (packed.pairs * packed.blocks + packed.single) + packed.lone
 
     def emit(self, gather: Gather) -> None:

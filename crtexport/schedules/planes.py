@@ -10,8 +10,9 @@ compilers that try use the stack for more.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from crtexport.ir.ops import DepthwiseConv2D
 from crtexport.ir.types import DType
@@ -35,6 +36,7 @@ from crtexport.kernels.build import (
 from crtexport.kernels.ir import Buffer, Expr, Scalar
 from crtexport.kernels.registry import Context, Lowered, Lowering
 from crtexport.kernels.sums import IntegerSums
+from crtexport.schedules.candidates import Candidate
 from crtexport.schedules.scaling import Channel, Scaling
 
 _SHORT = 8
@@ -49,33 +51,46 @@ _TALL = 6
 """Most rows of outputs in a band: where the input dies, the output trails it by a band."""
 
 
-def lower(context: Context, *, dsp: bool = True) -> Lowered | None:
-    """A node that keeps its operator's rules by planes; None where it can't be.
+def candidates(context: Context, *, dsp: bool = True) -> list[Candidate]:
+    """Forms of a node that keeps its operator's rules, by planes; none where it can't be.
 
     ``dsp``: with two columns in a word.
     """
     op = context.node.op
     if not isinstance(op, DepthwiseConv2D) or op.dilation[1] != 1:
-        return None
+        return []
     if context.input(0).dtype is not DType.INT8 or context.input(1).dtype is not DType.INT8:
-        return None
+        return []
     _, height, width, _ = context.input(1).shape
     if height * width > MOST_TAPS or 0 in context.output().shape:
-        return None
+        return []
     sums = IntegerSums.of(context, 3)
     scaling = Scaling.of(context, sums, op.activation, dsp=dsp)
     if scaling is None:
-        return None
+        return []
+    usual = Shape.of(context, op, 2 if dsp else 1)
+    return [
+        Candidate(
+            f"planes, {band} rows",
+            functools.partial(_lower, context, sums, scaling, replace(usual, band=band)),
+            rare=band != usual.band,
+        )
+        for band in sorted(
+            range(1, min(usual.y[1], _TALL) + 1), key=lambda band: band != usual.band
+        )
+    ]
+
+
+def _lower(context: Context, sums: IntegerSums, scaling: Scaling, shape: Shape) -> Lowered:
     lowering = Lowering("depthwise_conv2d", context)
     x, weights = lowering.input(0, "input"), lowering.input(1, "weights")
     scaling.begin(lowering)
-    shape = Shape.of(context, op, 2 if dsp else 1)
     output = lowering.output(noalias=False)
     plane = lowering.scratch("plane", Scalar.I32, shape.rows * shape.words)
     pairs = weight_pairs(shape)
     # What may be overwritten by a store to the output is loaded anew, not held in registers.
     taps = lowering.scratch(
-        "taps", Scalar.I32, height * len(pairs) + CONSTANTS, noalias=False
+        "taps", Scalar.I32, shape.kernel[0] * len(pairs) + CONSTANTS, noalias=False
     )
     planes = _Planes(lowering.b, shape, pairs, (x, weights, output, plane, taps))
     planes.emit(scaling, sums.zero_point)

@@ -7,12 +7,15 @@ load and two loads of weights for four MLA.
 
 from __future__ import annotations
 
+import functools
+
 from crtexport.ir.ops import Conv2D, FullyConnected
 from crtexport.ir.types import DType
 from crtexport.kernels.build import KernelBuilder, add, cast, const, i32, load, min_, mul
 from crtexport.kernels.ir import Buffer, Expr, Scalar, Var
 from crtexport.kernels.registry import Context, Lowered, Lowering
 from crtexport.kernels.sums import IntegerSums
+from crtexport.schedules.candidates import Candidate
 from crtexport.schedules.patches import Gather, Windows, windows_of
 from crtexport.schedules.scaling import Scaling
 
@@ -20,28 +23,42 @@ TOGETHER = 2
 """Pixels whose lines lie interleaved."""
 WIDE = 2
 """Channels of a block."""
-STEPS = {"balanced": 8, "speed": 16}
-"""Words of a line that are multiplied in one go."""
+STEPS = (4, 8, 16)
+"""How many words of a line may be multiplied in one go."""
+_USUAL = {"balanced": 8, "speed": 16}
 _FEW_CHANNELS = 4
 """Fewer channels don't pay for gathering."""
 
 
-def lower(context: Context, optimize: str) -> Lowered | None:
-    """A node that keeps its operator's rules in such blocks; None where it can't be or isn't worth
-    it. ``optimize`` is balanced or speed."""
+def candidates(context: Context, optimize: str) -> list[Candidate]:
+    """Forms of a node that keeps its operator's rules, in such blocks; none where it can't be or
+    isn't worth it. ``optimize`` is balanced or speed."""
     op = context.node.op
     if not isinstance(op, Conv2D | FullyConnected):
-        return None
+        return []
     if context.input(0).dtype is not DType.INT8 or context.input(1).dtype is not DType.INT8:
-        return None
+        return []
     windows = windows_of(context, group=1)
     if windows is None or windows.pixels < TOGETHER or not windows.taps:
-        return None
-    dense = isinstance(op, FullyConnected)
-    sums = IntegerSums.of(context, 0, fully_connected=dense)
+        return []
+    sums = IntegerSums.of(context, 0, fully_connected=isinstance(op, FullyConnected))
     scaling = Scaling.of(context, sums, op.activation, dsp=False)
     if sums.weight_zero or scaling is None or len(sums.folded) < _FEW_CHANNELS:
-        return None
+        return []
+    usual = _USUAL[optimize]
+    return [
+        Candidate(
+            f"quads, {step} words",
+            functools.partial(_lower, context, windows, sums, scaling, step), rare=step != usual,
+        )
+        for step in sorted(STEPS, key=lambda step: step != usual)
+    ]
+
+
+def _lower(
+    context: Context, windows: Windows, sums: IntegerSums, scaling: Scaling, step: int
+) -> Lowered:
+    dense = isinstance(context.node.op, FullyConnected)
     lowering = Lowering("fully_connected" if dense else "conv2d", context)
     x, weights = lowering.input(0, "input"), lowering.input(1, "weights")
     scaling.begin(lowering)
@@ -50,7 +67,7 @@ def lower(context: Context, optimize: str) -> Lowered | None:
     output = lowering.output(noalias=False)
     lines = lowering.scratch("lines", Scalar.I32, windows.words * TOGETHER, noalias=False)
     gather = Gather(lowering.b, windows, x, lines, TOGETHER, sums.zero_point)
-    products = _Products(lowering.b, windows, (weights, lines, output), scaling, STEPS[optimize])
+    products = _Products(lowering.b, windows, (weights, lines, output), scaling, step)
     products.emit(gather, len(sums.folded))
     return lowering.finish()
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ import crtexport
 from crtexport.firmware.board import load_board
 from crtexport.importers import load
 from crtexport.kernels import families
-from crtexport.kernels.registry import Context, Lowered
+from crtexport.kernels.registry import Context
 from crtexport.kernels.reverse import backwards
 from crtexport.mlf.reader import open_package
 from crtexport.schedules import (
@@ -29,32 +29,36 @@ from crtexport.schedules import (
     x86_dense,
     x86_depthwise,
 )
+from crtexport.schedules.candidates import single
 from crtexport.schedules.steps import ARM_DSP, SCALAR, Step
 from crtexport.schedules.x86_machine import Machine
 from tests.differential.network import interpret
-from tests.lowered import run
+from tests.lowered import Forms, run, usual
 from tests.support import require
 from tests.tflite_builder import ModelBuilder
 
 Array = np.ndarray[Any, Any]
 
 
-def blocked_form(step: Step) -> Callable[[Context], Lowered | None]:
-    return lambda context: dot_products.lower(context, step) or windows.lower(context, step)
-
-
-def vector_form(machine: Machine) -> Callable[[Context], Lowered | None]:
-    return lambda context: (
-        x86_dense.lower(context, machine) or x86_depthwise.lower(context, machine)
+def blocked_form(step: Step) -> Forms:
+    return lambda context: single(
+        "blocked", dot_products.lower(context, step) or windows.lower(context, step)
     )
 
 
-FORMS = {
+def vector_form(machine: Machine) -> Forms:
+    return lambda context: single(
+        "vectors", x86_dense.lower(context, machine) or x86_depthwise.lower(context, machine)
+    )
+
+
+FORMS: dict[str, Forms] = {
     "scalar": blocked_form(SCALAR), "arm_dsp": blocked_form(ARM_DSP),
-    "words": lambda context: paired.lower(context, "balanced") or planes.lower(context),
-    "words, long": lambda context: paired.lower(context, "speed"),
+    "words": lambda context: (
+        paired.candidates(context, "balanced") or planes.candidates(context)
+    ),
     "quads": lambda context: (
-        quads.lower(context, "balanced") or planes.lower(context, dsp=False)
+        quads.candidates(context, "balanced") or planes.candidates(context, dsp=False)
     ),
     "sse": vector_form(Machine(4, fma=False)), "avx2": vector_form(Machine(8, fma=True)),
 }
@@ -149,8 +153,10 @@ def test_a_blocked_form_equals_the_plain_form(
     (tmp_path / "m.tflite").write_bytes(content)
     graph = load(tmp_path / "m.tflite")
     context = Context(graph, graph.nodes[0])
-    blocked = FORMS[form](context)
-    if blocked is not None:
+    forms = FORMS[form](context)
+    assert len({one.name for one in forms}) == len(forms)
+    if forms:
+        blocked = data.draw(st.sampled_from(forms)).make()
         expected = run(graph, families.lower(context), value)
         np.testing.assert_array_equal(run(graph, blocked, value), expected)
         reverse = backwards(blocked.kernel)
@@ -169,7 +175,7 @@ def test_convolutions_in_blocks_run_backwards_too(
     y, _ = n.window(x, (5, 5, channels), depthwise)
     (tmp_path / "m.tflite").write_bytes(n.m.build([x], [y]))
     graph = load(tmp_path / "m.tflite")
-    blocked = FORMS["scalar"](Context(graph, graph.nodes[0]))
+    blocked = usual(FORMS["scalar"](Context(graph, graph.nodes[0])))
     assert blocked is not None
     assert backwards(blocked.kernel) is not None
 

@@ -29,6 +29,7 @@ from crtexport.schedules import paired, planes, quads
 from crtexport.schedules.patches import Windows
 from crtexport.schedules.scaling import Scaling, constants_of
 from tests.differential.network import interpret
+from tests.lowered import usual
 from tests.schedules.test_blocks import run
 from tests.support import require
 from tests.tflite_builder import ModelBuilder
@@ -147,7 +148,7 @@ def test_pairs_are_exact_up_to_24_bits_and_refused_beyond(tmp_path: Path) -> Non
         weights = np.full((2, depth), 127)
         weights[0] = -127
         graph = dense(tmp_path, weights)
-        lowered = paired.lower(Context(graph, graph.nodes[0]), "balanced")
+        lowered = usual(paired.candidates(Context(graph, graph.nodes[0]), "balanced"))
         assert (lowered is not None) == possible
         if lowered is None:
             continue
@@ -164,7 +165,7 @@ def test_pairs_take_minus_128_where_it_fits(weights: list[list[int]], tmp_path: 
     """-128 above a negative weight doesn't fit 16 bits."""
     graph = dense(tmp_path, np.array(weights))
     context = Context(graph, graph.nodes[0])
-    lowered = paired.lower(context, "balanced")
+    lowered = usual(paired.candidates(context, "balanced"))
     first, second = weights
     fits = all(256 * b + a >= -(1 << 15) for a, b in zip(first, second, strict=True))
     assert (lowered is not None) == fits
@@ -230,7 +231,7 @@ def test_planes_take_any_window(
     (folder / "m.tflite").write_bytes(m.build([x], [y]))
     graph = load(folder / "m.tflite")
     context = Context(graph, graph.nodes[0])
-    lowered = planes.lower(context, dsp=form == "pairs")
+    lowered = usual(planes.candidates(context, dsp=form == "pairs"))
     assert lowered is not None
     value = rng.choice(np.array([-128, 127, 3]), (1, height, width, channels)).astype(np.int8)
     np.testing.assert_array_equal(
@@ -250,7 +251,7 @@ def test_extreme_values_agree_on_the_machine(board: str, emit: str, tmp_path: Pa
     weights = rng.choice(np.array([-127, 127, 0, 64]), (7, 131))
     graph = dense(tmp_path, weights, zero_point=-5, bias=-77)
     form = paired if board == "mps2_an386" else quads
-    assert form is quads or paired.lower(Context(graph, graph.nodes[0]), "balanced") is not None
+    assert form.candidates(Context(graph, graph.nodes[0]), "balanced")
     value = rng.choice(np.array([-128, 127, 0]), (3, 1, 131)).astype(np.int8)
     package = tmp_path / "m.tar"
     crtexport.export(tmp_path / "m.tflite", board=board, emit=emit, output=package)

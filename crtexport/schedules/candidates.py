@@ -1,0 +1,41 @@
+"""The forms that a kernel can have, from which the cost model and tuning choose.
+
+A schedule with a choice (how many pixels or channels go together, what is unrolled) has a function
+``candidates`` that returns each form under a name; one without has ``lower``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+
+from crtexport.kernels.registry import Lowered
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """One form of a node's kernel, made when somebody looks.
+
+    ``name`` tells it from the node's other candidates. ``rare``: seldom the best one, so that only
+    tuning tries it.
+    """
+
+    name: str
+    make: Callable[[], Lowered]
+    rare: bool = False
+
+
+def single(name: str, lowered: Lowered | None) -> list[Candidate]:
+    """The only form that a schedule has; none if it has no form at all."""
+    return [] if lowered is None else [Candidate(name, lambda: lowered)]
+
+
+def changed(
+    candidates: Iterable[Candidate], change: Callable[[Lowered], Lowered]
+) -> list[Candidate]:
+    """The candidates with what ``change`` makes of their kernels."""
+
+    def made(make: Callable[[], Lowered]) -> Callable[[], Lowered]:
+        return lambda: change(make())
+
+    return [replace(candidate, make=made(candidate.make)) for candidate in candidates]
