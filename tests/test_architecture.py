@@ -38,6 +38,7 @@ LAYERS: tuple[set[str], ...] = (
     {"devices"},
     {"artifact"},
     {"backends"},
+    {"accelerators"},
     {"mlf"},
     {"firmware", "simulation"},
     {"pipeline"},

@@ -10,10 +10,12 @@ import click
 
 from crtexport import actions, pipeline
 from crtexport.backends.modules import SPLITS, Split
+from crtexport.cli.accelerators import show_decisions
 from crtexport.cli.channels import show_channels
 from crtexport.cli.depfile import write_depfile
 from crtexport.cli.options import (
     FILE,
+    accelerator_option,
     board_option,
     emit_option,
     given_option,
@@ -53,6 +55,7 @@ from crtexport.mlf.unpack import unpack_for_build
     "from the board's threshold on.",
 )
 @rounding_option
+@accelerator_option
 @click.option(
     "--module-name", metavar="NAME",
     help="NAME in tvmgen_NAME_run and all other names; by default the model's.",
@@ -103,6 +106,7 @@ def command(
     optimize: Literal["size", "balanced", "speed"] | None,
     workspace: Literal["static", "caller"], io: pipeline.Io, pools: tuple[tuple[str, int], ...],
     large_data: Literal["auto", "always", "never"], rounding: str,
+    accelerators: tuple[str, ...] | None,
     module_name: str | None, no_system_lib: bool, split: Split | None,
     llvm_options: tuple[str, ...],
     llvm_timeout: float | None, keep_failed: Path | None, jobs: int | None,
@@ -121,8 +125,8 @@ def command(
             graph, board=board, output=output, emit=emit, optimize=optimize, workspace=workspace,
             io=io, pools=pools, large_data=large_data, module_name=module_name,
             system_lib=not no_system_lib, split=split, llvm_options=llvm_options,
-            llvm_timeout=llvm_timeout, keep_failed=keep_failed, jobs=jobs, progress=step,
-            written=step.written,
+            llvm_timeout=llvm_timeout, keep_failed=keep_failed, jobs=jobs,
+            accelerators=accelerators, progress=step, written=step.written,
         )
     if folder is not None:
         unpack_for_build(open_package(exported.path, verify=False), folder)
@@ -158,6 +162,7 @@ def _data(exported: pipeline.Exported) -> dict[str, object]:
         "emit": exported.emit,
         "bytes": exported.sizes,
         "channels": [dataclasses.asdict(layer) for layer in exported.channels],
+        "decisions": [dataclasses.asdict(decision) for decision in exported.decisions],
     }
 
 
@@ -166,3 +171,4 @@ def _show(out: Output, exported: pipeline.Exported) -> None:
     out.line(f"{exported.path}: {exported.artifact.module} for {exported.board}, {what}")
     out.table("Memory", ("what", "bytes"), exported.sizes.items())
     show_channels(out, exported.channels, each=out.verbosity > 0)
+    show_decisions(out, exported.decisions)

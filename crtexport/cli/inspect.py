@@ -8,8 +8,16 @@ from typing import Any
 import click
 
 from crtexport import pipeline
+from crtexport.cli.accelerators import show_decisions
 from crtexport.cli.channels import show_channels
-from crtexport.cli.options import FILE, board_option, io_option, rounding_option, with_output
+from crtexport.cli.options import (
+    FILE,
+    accelerator_option,
+    board_option,
+    io_option,
+    rounding_option,
+    with_output,
+)
 from crtexport.cli.output import Output
 from crtexport.mlf.metadata import Module, ModuleSection, Section
 from crtexport.mlf.reader import Package, PackageTensor, open_package
@@ -24,14 +32,17 @@ from crtexport.mlf.reader import Package, PackageTensor, open_package
 @board_option("host")
 @io_option
 @rounding_option
+@accelerator_option
 @with_output
 def command(
     out: Output, path: Path, stage: pipeline.Stage | None, board: str, io: pipeline.Io,
-    rounding: str,
+    rounding: str, accelerators: tuple[str, ...] | None,
 ) -> None:
     """Show what PACKAGE holds, whoever wrote it, or one --stage of exporting MODEL."""
     if stage is not None:
-        text = pipeline.stage(path, stage, board=board, rounding=rounding, io=io)
+        text = pipeline.stage(
+            path, stage, board=board, rounding=rounding, io=io, accelerators=accelerators
+        )
         if out.as_json:
             out.result({"stage": stage, "text": text})
         else:
@@ -63,6 +74,7 @@ def _summary(out: Output, package: Package) -> None:
         _show_module(out, name, module)
         if section and name in section.modules:
             show_channels(out, section.modules[name].channels, each=True)
+            show_decisions(out, section.modules[name].decisions)
             _show_externals(out, section.modules[name])
     if len(package.modules) == 1:
         tensors = [("input", t) for t in package.inputs] + [("output", t) for t in package.outputs]
@@ -80,6 +92,12 @@ def _show_externals(out: Output, module: ModuleSection) -> None:
             "Functions of others", ("function", "module", "kind", "files", "device context"),
             ((e.symbol, e.module, e.kind, ", ".join(e.files), e.device or "-")
              for e in module.externals),
+        )
+    if module.libraries:
+        out.table(
+            "Libraries to build with", ("library", "version", "from", "its folder in"),
+            ((each.name, each.version, each.url, f"{each.variable}_PATH")
+             for each in module.libraries),
         )
     if module.devices:
         out.table(

@@ -103,6 +103,24 @@ def pool_option(command: Command) -> Command:
     )(command)
 
 
+def accelerator_option(command: Command) -> Command:
+    """``--accelerator``, as often as there are some; the command gets ``accelerators``."""
+    return click.option(
+        "--accelerator", "accelerators", metavar="NAME", multiple=True, callback=_accelerators,
+        help="Let this plugin take what it can; may come repeatedly, the first is asked first."
+        " By default those that the board names; none: none.",
+    )(command)
+
+
+def _accelerators(
+    context: click.Context, parameter: click.Parameter, given: tuple[str, ...]
+) -> tuple[str, ...] | None:
+    """None where the board decides."""
+    if "none" in given and len(given) > 1:
+        raise click.BadParameter("none goes without others", context, parameter)
+    return () if given == ("none",) else given or None
+
+
 def emit_option(command: Command) -> Command:
     """``--emit``"""
     return click.option(

@@ -204,6 +204,7 @@ class Board(_Section):
     optimize: Literal["size", "balanced", "speed"] = "balanced"
     large_data_threshold: Size | None = None
     llvm_options: tuple[Annotated[str, Field(pattern=r"^-")], ...] = ()
+    accelerators: tuple[Text, ...] = ()
     zephyr: Zephyr | None = None
 
     @model_validator(mode="after")
@@ -270,6 +271,8 @@ class Board(_Section):
         data = self.model_dump(mode="json")
         if not self.placement.spill:
             del data["placement"]["spill"]  # as it was before there were any
+        if not self.accelerators:
+            del data["accelerators"]
         return data
 
     @classmethod

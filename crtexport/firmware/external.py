@@ -13,7 +13,7 @@ from crtexport.artifact.blobs import Blob, opened
 from crtexport.errors import CrtExportError
 from crtexport.firmware.compat import conflicts
 from crtexport.firmware.elf_abi import ElfAbi, read_abi
-from crtexport.ir.modules import ExternalModule
+from crtexport.ir.modules import ExternalModule, SourceText
 from crtexport.mlf.objects import object_facts
 
 _AT_START_UP = (".init_array", ".preinit_array", ".ctors", ".init")
@@ -48,7 +48,7 @@ def _add(module: ExternalModule, found: ExternalFiles, ours: ElfAbi | None) -> N
     suffix = ".c" if module.kind == "c-source" else ".o"
     defined: set[str] = set()
     for path in module.files:
-        if path.suffix != suffix:
+        if not path.name.endswith(suffix):
             raise CrtExportError(
                 f"a module of kind {module.kind} has files named *{suffix}", location=path.name
             )
@@ -57,6 +57,8 @@ def _add(module: ExternalModule, found: ExternalFiles, ours: ElfAbi | None) -> N
         if module.kind == "c-source":
             found.sources[path.name] = text = _text(path)
             defined |= set(re.findall(r"[A-Za-z_][A-Za-z0-9_]*(?=\s*\()", text))
+        elif isinstance(path, SourceText):
+            raise CrtExportError("text is no object", location=path.name)
         else:
             found.objects[path.name] = path
             defined |= _promised(path, ours)
@@ -88,7 +90,9 @@ def _promised(path: Path, ours: ElfAbi | None) -> set[str]:
     return set(facts.defined)
 
 
-def _text(path: Path) -> str:
+def _text(path: Path | SourceText) -> str:
+    if isinstance(path, SourceText):
+        return path.text
     try:
         if path.stat().st_size > _MAX_SOURCE:
             raise CrtExportError("this is too large for a source file", location=path.name)
@@ -97,5 +101,5 @@ def _text(path: Path) -> str:
         raise CrtExportError(f"the source can't be read ({error})", location=path.name) from error
 
 
-def _listed(files: Sequence[Path]) -> str:
+def _listed(files: Sequence[Path | SourceText]) -> str:
     return ", ".join(path.name for path in files)

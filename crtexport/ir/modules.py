@@ -27,6 +27,31 @@ class ModuleFunction:
 
 
 @dataclass(frozen=True)
+class SourceText:
+    """A C file that was made while exporting."""
+
+    name: str
+    text: str
+
+
+@dataclass(frozen=True)
+class Library:
+    """Code of others that a module is built with and that no package holds: the user has it.
+
+    ``<variable>_PATH`` says in which folder, in the environment or to make; ``include`` are the
+    folders with headers below it, ``sources`` patterns of C files. ``<variable>_LIBRARY`` may name
+    an archive that was built from them.
+    """
+
+    name: str
+    version: str
+    url: str
+    variable: str
+    include: tuple[str, ...]
+    sources: tuple[str, ...]
+
+
+@dataclass(frozen=True)
 class ExternalModule:
     """Files that are compiled or linked into the firmware as they are, and what they define.
 
@@ -35,5 +60,6 @@ class ExternalModule:
 
     name: str
     kind: ModuleKind
-    files: tuple[Path, ...]
+    files: tuple[Path | SourceText, ...]
     functions: tuple[ModuleFunction, ...]
+    library: Library | None = None

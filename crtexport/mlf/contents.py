@@ -31,7 +31,7 @@ class PackageInfo(TypedDict):
     ``undefined`` lists every symbol that the code may leave to the firmware. ``plan`` is
     :func:`plan_data` of the model; ``modules`` says what the objects are for; ``tools`` maps the
     tools that made the code to their versions; ``devices`` describes device images; ``channels``
-    has the fields of metadata's LayerChannels.
+    has the fields of metadata's LayerChannels, ``decisions`` those of its Decision.
     """
 
     emit: Literal["c", "llvm"]
@@ -46,6 +46,7 @@ class PackageInfo(TypedDict):
     tools: NotRequired[Mapping[str, str]]
     devices: NotRequired[tuple[dict[str, Any], ...]]
     channels: NotRequired[tuple[dict[str, Any], ...]]
+    decisions: NotRequired[tuple[dict[str, Any], ...]]
 
 
 @dataclass(frozen=True)

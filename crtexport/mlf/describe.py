@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import datetime
 from collections.abc import Mapping
 
@@ -47,7 +48,18 @@ def _module(contents: PackageContents, epoch: int) -> metadata.Module:
         memory=metadata.Memory(functions=metadata.Functions(main=(main,))),
         target=(_target_string(contents.target, contents.info["emit"]),),
         executors=("aot",),
+        external_dependencies=tuple(
+            {"short_name": library.name, "url": library.url, "url_type": "web",
+             "version_spec": library.version}
+            for library in _libraries(contents)
+        ),
     )
+
+
+def _libraries(contents: PackageContents) -> tuple[metadata.Library, ...]:
+    """What the modules' sources are built with, each once."""
+    libraries = dict.fromkeys(module.library for module in contents.externals if module.library)
+    return tuple(metadata.Library(**dataclasses.asdict(library)) for library in libraries)
 
 
 def _sizes(tensors: tuple[Interface, ...]) -> dict[str, metadata.TensorSize]:
@@ -158,6 +170,11 @@ def _module_section(contents: PackageContents) -> metadata.ModuleSection:
             metadata.LayerChannels(**{**layer, "layer": _text(layer["layer"])})
             for layer in info.get("channels", ())
         ),
+        decisions=tuple(
+            metadata.Decision(**{key: _text(value) for key, value in decision.items()})
+            for decision in info.get("decisions", ())
+        ),
+        libraries=_libraries(contents),
     )
 
 

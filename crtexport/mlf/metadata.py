@@ -177,6 +177,27 @@ class LayerChannels(_Model):
     unread: NonNegativeInt = 0
 
 
+class Decision(_Model):
+    """What an accelerator did with a layer: one of its functions computes it, or it refused."""
+
+    accelerator: str
+    layer: str
+    function: str = ""
+    reason: str = ""
+
+
+class Library(_Model):
+    """Code of others that sources of the package are built with: see
+    :class:`crtexport.ir.modules.Library`."""
+
+    name: str
+    version: str
+    url: str
+    variable: str
+    include: tuple[str, ...]
+    sources: tuple[str, ...]
+
+
 class DeviceContext(_Model):
     """A member of ``struct tvmgen_<m>_devices``, and the functions that run with it."""
 
@@ -222,6 +243,9 @@ class ModuleSection(_Model):
     registry: tuple[Registered, ...]
     plan: str | None = None
     channels: tuple[LayerChannels, ...] = ()
+    decisions: tuple[Decision, ...] = ()
+    libraries: tuple[Library, ...] = ()
+    _brief: ClassVar[tuple[str, ...]] = ("decisions", "libraries")
 
 
 class Abi(_Model):

@@ -1,0 +1,70 @@
+"""Finds plugins by name: those that come with crtexport, and entry points of other packages."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable
+from importlib.metadata import EntryPoint, entry_points
+
+from crtexport.accelerators.cmsis_nn import CmsisNN
+from crtexport.accelerators.plugin import Accelerator
+from crtexport.errors import CrtExportError
+
+GROUP = "crtexport.accelerators"
+BUILT_IN: dict[str, Callable[[], Accelerator]] = {"cmsis-nn": CmsisNN}
+
+
+def names() -> tuple[str, ...]:
+    """What can be asked for, sorted."""
+    return tuple(sorted({*BUILT_IN, *(entry.name for entry in entry_points(group=GROUP))}))
+
+
+def find(name: str) -> Accelerator:
+    """The plugin of that name.
+
+    Raises CrtExportError for a name that nobody or more than one has, and for a plugin that can't
+    be loaded.
+    """
+    entries = _entries(name)
+    if len(entries) + (name in BUILT_IN) > 1:
+        owners = [_owner(entry) for entry in entries]
+        raise CrtExportError(
+            f"more than one plugin is called so: {', '.join(owners)}"
+            + (", and one that comes with crtexport" if name in BUILT_IN else ""),
+            location=f"accelerator {name!r}", hint="uninstall all but one of them",
+        )
+    if name in BUILT_IN:
+        return BUILT_IN[name]()
+    if not entries:
+        close = difflib.get_close_matches(name, names(), 1)
+        meant = f"did you mean {close[0]}? " if close else ""
+        raise CrtExportError(
+            "there is no such accelerator", location=f"accelerator {name!r}",
+            hint=f"{meant}there are: {', '.join(names())}",
+        )
+    return _loaded(entries[0])
+
+
+def _entries(name: str) -> list[EntryPoint]:
+    """The entry points of that name, each once though a package may be found twice."""
+    found = {(e.value, _owner(e)): e for e in entry_points(group=GROUP, name=name)}
+    return [found[key] for key in sorted(found)]
+
+
+def _owner(entry: EntryPoint) -> str:
+    return f"{entry.dist.name} {entry.dist.version}" if entry.dist is not None else entry.value
+
+
+def _loaded(entry: EntryPoint) -> Accelerator:
+    where = f"accelerator {entry.name!r} of {_owner(entry)}"
+    try:
+        made = entry.load()
+        plugin = made() if isinstance(made, type) else made
+    except Exception as error:
+        raise CrtExportError(
+            f"the plugin can't be loaded: {type(error).__name__}: {error}", location=where
+        ) from error
+    for verb in ("match", "build"):
+        if not callable(getattr(plugin, verb, None)):
+            raise CrtExportError(f"the plugin has no method {verb!r}", location=where)
+    return plugin  # type: ignore[no-any-return]
