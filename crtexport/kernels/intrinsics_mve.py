@@ -13,6 +13,7 @@ import numpy as np
 
 from crtexport.fixedpoint import fused_multiply_add, wrap
 from crtexport.kernels.intrinsic import Intrinsic
+from crtexport.kernels.intrinsics_fused import where_missing
 from crtexport.kernels.ir import Scalar
 
 Lanes = tuple[int, ...]
@@ -313,37 +314,21 @@ def _saturating_add() -> Intrinsic:
     )
 
 
-_FUSED = """\
-/* a * b + c, rounded once: the sum is first rounded to odd in double. */
-static inline float crt_fused(float a, float b, float c)
-{
-    const double product = (double)a * (double)b;
-    const double total = product + (double)c;
-    const double back = total - product;
-    const double error = (product - (total - back)) + ((double)c - back);
-    union { double real; uint64_t bits; } odd;
-    odd.real = total;
-    if ((total - total == 0.0) && ((error < 0.0) || (error > 0.0)) && ((odd.bits & 1u) == 0u)) {
-        odd.bits += ((error > 0.0) == (total > 0.0)) ? 1u : UINT64_MAX;
-    }
-    return (float)odd.real;
-}
-"""
 _FV = Scalar.F32X4
 _FLOAT_HELPERS = "defined(__ARM_FEATURE_MVE) && (__ARM_FEATURE_MVE & 2)"
 
 
 def _float(
     name: str, meaning: str, params: tuple[Scalar, ...], evaluate: Callable[..., object],
-    arm: str, lane: str, llvm: str, declare: str = "", before: str = "",
+    arm: str, lane: str, llvm: str, declare: str = "", fused: bool = False,
 ) -> Intrinsic:
-    """An operation on vectors of floats; ``before``: C that the portable form needs."""
+    """An operation on vectors of floats; ``fused``: its portable form uses ``crt_fused``."""
     made = _intrinsic(
         name, meaning, params, _FV, evaluate, arm, _each_lane(_FV, lane), llvm, declare
     )
     helper = made.c_helper.replace("defined(__ARM_FEATURE_MVE)", _FLOAT_HELPERS)
-    guard = f"#if !({_FLOAT_HELPERS}) && !defined(CRT_FUSED)\n#define CRT_FUSED\n{before}#endif\n"
-    return replace(made, c_helper=(guard if before else "") + helper)
+    guard = where_missing(_FLOAT_HELPERS) if fused else ""
+    return replace(made, c_helper=guard + helper)
 
 
 def _lanes_of(function: Callable[..., float]) -> Callable[..., tuple[np.float32, ...]]:
@@ -389,7 +374,7 @@ _FLOATS = (
         _lanes_of(lambda a, b, c: fused_multiply_add(b, c, a)), "vfmaq_f32(a, b, c)",
         "crt_fused(b[i], c[i], a[i])",
         "call <4 x float> @llvm.fma.v4f32(<4 x float> {1}, <4 x float> {2}, <4 x float> {0})",
-        _FMA, _FUSED,
+        _FMA, fused=True,
     ),
     _float(
         "fma_n_f32", "a + the lanes of b times c, rounded once.", (_FV, _FV, Scalar.F32),
@@ -405,7 +390,7 @@ _FLOATS = (
         " %s = shufflevector <4 x float> %v, <4 x float> poison, <4 x i32> zeroinitializer"
         " %r = call <4 x float> @llvm.fma.v4f32(<4 x float> %b, <4 x float> %s, <4 x float> %a)"
         " ret <4 x float> %r }",
-        _FUSED,
+        fused=True,
     ),
     _float(
         "from_s32", "The lanes as floats, rounded to nearest.", (_V32,),

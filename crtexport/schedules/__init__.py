@@ -11,10 +11,13 @@ import functools
 from collections.abc import Iterable
 from dataclasses import replace
 
+from crtexport.ir.ops import DepthwiseConv2D
 from crtexport.kernels import families
 from crtexport.kernels.registry import Context, Lowered, refusing_extremes
 from crtexport.schedules import (
     dot_products,
+    fpu,
+    fpu_depthwise,
     generic,
     mve,
     paired,
@@ -25,6 +28,7 @@ from crtexport.schedules import (
     x86_depthwise,
 )
 from crtexport.schedules.candidates import Candidate, changed, single
+from crtexport.schedules.reals import layer_of
 from crtexport.schedules.steps import ARM_DSP, step_for
 from crtexport.schedules.x86_machine import machine_of
 from crtexport.target import Target
@@ -88,6 +92,10 @@ def _arm(context: Context, target: Target, optimize: str) -> list[Candidate]:
     """The forms for Cortex-M from M3 on."""
     if not target.triple.startswith(_ARM):
         return []
+    if fpu.has_floats(target) and (layer := layer_of(context)) is not None:
+        if isinstance(layer, DepthwiseConv2D):
+            return single("planes", fpu_depthwise.lower(context, layer))
+        return fpu.candidates(context, layer)
     dsp = step_for(target) is ARM_DSP
     sums = paired.candidates(context, optimize) if dsp else quads.candidates(context, optimize)
     return sums or planes.candidates(context, dsp=dsp)

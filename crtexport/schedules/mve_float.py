@@ -4,21 +4,19 @@ once, each product added with one rounding. Weights of int8 stay that: their sca
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
 from crtexport.ir.ops import Activation, Conv2D, DepthwiseConv2D, FullyConnected
-from crtexport.ir.types import DType
 from crtexport.kernels.build import KernelBuilder, add, call, const, f32, load, load_vector, mul
 from crtexport.kernels.ir import Buffer, Expr, Scalar, Var
 from crtexport.kernels.registry import Context, Lowered, Lowering
 from crtexport.kernels.requantize import float_range
-from crtexport.kernels.sums import weight_scales
 from crtexport.schedules.mve_dense import Segment, cover
 from crtexport.schedules.mve_rows import Ring, Window
 from crtexport.schedules.mve_scale import LANES
+from crtexport.schedules.reals import Floats, Numbers, layer_of
 
 SUMS = 6
 """Vectors of sums; two of the eight registers are left for what is multiplied."""
@@ -27,24 +25,11 @@ MOST_RUNS = 16
 PIXELS = 4
 """Pixels of a depthwise convolution that share the weights that are loaded."""
 
-Floats = npt.NDArray[np.float32]
-
 
 def lower(context: Context) -> Lowered | None:
     """A node of float32 tensors, weights perhaps int8, that keeps its operator's rules; None where
     this is no way."""
-    op = context.node.op
-    if not isinstance(op, Conv2D | DepthwiseConv2D | FullyConnected):
-        return None
-    tensors = [t for t in (*context.node.inputs, *context.node.outputs) if t is not None]
-    types = [context.graph.type(t) for t in tensors]
-    kinds = {t.dtype for t in (types[0], *types[2:])}
-    if kinds != {DType.FLOAT32} or types[1].dtype not in (DType.FLOAT32, DType.INT8):
-        return None
-    if not all(t.elements for t in types):
-        return None
-    if any(context.graph.constant(t) is None for t in tensors[1:-1]):
-        return None
+    op = layer_of(context)
     match op:
         case FullyConnected():
             return _fully_connected(context, op)
@@ -52,40 +37,19 @@ def lower(context: Context) -> Lowered | None:
             return _depthwise(context, op)
         case Conv2D():
             return _convolution(context, op)
-
-
-@dataclass(frozen=True)
-class _Numbers:
-    """The constants of a layer of ``channels``: float32 or int8 weights, what sums of products are
-    multiplied by (None: by nothing), what is added."""
-
-    channels: int
-    weights: npt.NDArray[np.generic]
-    scales: Floats | None
-    bias: Floats
-
-    @staticmethod
-    def of(context: Context, axis: int) -> _Numbers:
-        channels = context.input(1).shape[axis]
-        scales = None
-        if context.input(1).dtype is DType.INT8:
-            quant = weight_scales(context, channels)
-            scales = np.resize(np.array(quant.scale, np.float32), channels)
-        bias = np.zeros(channels, np.float32)
-        if context.has(2):
-            bias = context.values(2).astype(np.float32).reshape(-1)
-        return _Numbers(channels, context.values(1), scales, bias)
+        case None:
+            return None
 
 
 class _Table:
     """Vectors of weights in the order in which they are read, and what is done to sums of them."""
 
     def __init__(
-        self, lowering: Lowering, numbers: _Numbers, packed: npt.NDArray[np.generic],
-        lanes: npt.NDArray[np.int64], activation: Activation,
+        self, lowering: Lowering, numbers: Numbers, packed: npt.NDArray[np.generic],
+        lanes: npt.NDArray[np.int64],
     ) -> None:
         """``lanes``: the channel of each lane of all vectors of sums; -1 is none."""
-        self.b, self.activation = lowering.b, activation
+        self.b, self.activation = lowering.b, numbers.activation
         self.whole = numbers.scales is not None
         kind = (Scalar.I8, np.int8) if self.whole else (Scalar.F32, np.float32)
         self._packed = lowering.derived(
@@ -143,7 +107,7 @@ class _Product:
     """Some rows times all units: a vector of units times a value of each row."""
 
     def __init__(
-        self, lowering: Lowering, numbers: _Numbers, most_rows: int, activation: Activation
+        self, lowering: Lowering, numbers: Numbers, most_rows: int
     ) -> None:
         self.b, self.units = lowering.b, numbers.channels
         weights = numbers.weights.reshape(self.units, -1)
@@ -161,7 +125,7 @@ class _Product:
         cells = full.reshape(self.blocks, self.wide, LANES, self.depth).transpose(0, 3, 1, 2)
         lanes = np.arange(vectors * LANES)
         lanes[self.units :] = -1
-        self._table = _Table(lowering, numbers, cells, lanes, activation)
+        self._table = _Table(lowering, numbers, cells, lanes)
 
     def emit(self, segments: Sequence[Segment], output: Buffer, targets: Sequence[Expr]) -> None:
         """``targets``: the index of the first unit's result of each row."""
@@ -208,16 +172,16 @@ class _Product:
 def _fully_connected(context: Context, op: FullyConnected) -> Lowered:
     depth = context.input(1).shape[1]
     rows = context.input(0).elements // depth
-    return _rows(context, "fully_connected", op.activation, rows, depth)
+    return _rows(context, op, "fully_connected", rows, depth)
 
 
 def _rows(
-    context: Context, name: str, activation: Activation, rows: int, depth: int
+    context: Context, op: Conv2D | FullyConnected, name: str, rows: int, depth: int
 ) -> Lowered:
     """All of the input as rows that lie one behind the other."""
     lowering = Lowering(name, context)
     b, x = lowering.b, lowering.input(0, "input")
-    product = _Product(lowering, _Numbers.of(context, 0), rows, activation)
+    product = _Product(lowering, Numbers.of(context, op, 0), rows)
     output = lowering.output()
 
     def block(first: Expr) -> None:
@@ -236,7 +200,7 @@ def _convolution(context: Context, op: Conv2D) -> Lowered | None:
         return None
     if w[1:3] == (1, 1) and op.stride == (1, 1) and not op.padding.any:
         pixels = y[0] * y[1] * y[2]
-        return _rows(context, "pointwise_conv2d", op.activation, pixels, x[3])
+        return _rows(context, op, "pointwise_conv2d", pixels, x[3])
     close = op.dilation[1] == 1
     runs = [
         (ky, kx, w[2] if close else 1)
@@ -247,7 +211,7 @@ def _convolution(context: Context, op: Conv2D) -> Lowered | None:
     lowering = Lowering("conv2d", context)
     b, window = lowering.b, Window.of(context, op)
     ring = Ring(lowering, lowering.input(0, "input"), window, x[3])
-    product = _Product(lowering, _Numbers.of(context, 0), ring.width, op.activation)
+    product = _Product(lowering, Numbers.of(context, op, 0), ring.width)
     output = lowering.output()
     with ring.walk() as part:
         line = add(mul(add(mul(part.n, const(y[1])), part.oy), const(y[2])), part.first)
@@ -280,10 +244,10 @@ def _depthwise(context: Context, op: DepthwiseConv2D) -> Lowered | None:
     ring = Ring(lowering, lowering.input(0, "input"), window, LANES)
     first = np.minimum(np.arange(ring.blocks) * LANES, x[3] - LANES)
     lanes = first[:, None] + np.arange(LANES)
-    numbers = _Numbers.of(context, 3)
+    numbers = Numbers.of(context, op, 3)
     taps = numbers.weights.reshape(-1, x[3])
     table = _Table(
-        lowering, numbers, taps[:, lanes].swapaxes(0, 1), lanes.reshape(-1), op.activation
+        lowering, numbers, taps[:, lanes].swapaxes(0, 1), lanes.reshape(-1)
     )
     output = lowering.output()
     high = min(PIXELS, ring.width)

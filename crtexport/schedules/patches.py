@@ -3,7 +3,7 @@
 A line serves all output channels, which then run through it from end to end without asking where
 they are. With DSP instructions, four neighbouring bytes become two words by SXTB16 (bytes 0 and 2,
 bytes 1 and 3); what is left of a run of neighbours goes behind, in pairs; weights are packed in the
-same order. Without, each value is a word, in the order of the weights.
+same order. Without, and of floats, each value is a word, in the order of the weights.
 """
 
 from __future__ import annotations
@@ -233,7 +233,7 @@ class Gather:
         b = self.b
         if self.windows.group == 1:
             with b.loop("value", count) as one:
-                value = cast(load(self.x, add(start, one)), Scalar.I32)
+                value = cast(load(self.x, add(start, one)), self.lines.dtype)
                 self._store(add(first, one), 0, line, value)
             return
         with b.loop("group", count // 4) as group:
@@ -269,7 +269,7 @@ class Gather:
         elif channels >= windows.group:
             words, columns = windows.words_of(channels), windows.kernel[1]
             pair = (self.zero & 0xFFFF) | self.zero << 16
-            filler = i32(pair if windows.group > 1 else self.zero)
+            filler = const(pair if windows.group > 1 else self.zero, self.lines.dtype)
             with b.loop("cut_ky", windows.kernel[0]) as ky, b.loop("cut_kx", columns) as kx:
                 iy = b.let("iy", self._tap(y0, ky, 0))
                 ix = b.let("ix", self._tap(x0, kx, 1))

@@ -1,15 +1,16 @@
-"""int8 depthwise convolutions on Cortex-M: one channel at a time, as a plane of words.
+"""Depthwise convolutions on Cortex-M: one channel at a time, as a plane of words.
 
 In NHWC the neighbours of a value belong to other channels, so nothing meets in one word. Here a
 band of rows of one channel is spread into scratch, padding filled in. With DSP instructions each
 word holds two columns, so that SMLAD multiplies two taps of a row at once; without, LDRD loads two
-words. Either way they serve neighbouring outputs. Weights are doubled, as scaling wants sums, and
-kept in scratch, too, with what scales the channel: there aren't enough registers for all of it, and
-compilers that try use the stack for more.
+words. Either way they serve neighbouring outputs. int8 weights are doubled, as scaling wants sums,
+and kept in scratch, too, with what scales the channel: there aren't enough registers for all of it,
+and compilers that try use the stack for more.
 """
 
 from __future__ import annotations
 
+import abc
 import functools
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -92,15 +93,16 @@ def _lower(context: Context, sums: IntegerSums, scaling: Scaling, shape: Shape) 
     taps = lowering.scratch(
         "taps", Scalar.I32, shape.kernel[0] * len(pairs) + CONSTANTS, noalias=False
     )
-    planes = _Planes(lowering.b, shape, pairs, (x, weights, output, plane, taps))
-    planes.emit(scaling, sums.zero_point)
+    _IntegerPlanes(
+        lowering.b, shape, pairs, (x, weights, output, plane, taps), scaling, sums.zero_point
+    ).emit()
     return lowering.finish()
 
 
 @dataclass(frozen=True)
 class Shape:
     """Extents of a depthwise convolution; ``band``: rows of outputs of a band; ``columns``: of a
-    word."""
+    word; ``most``: neighbouring outputs of a row that may be computed together."""
 
     x: tuple[int, ...]
     y: tuple[int, ...]
@@ -110,9 +112,10 @@ class Shape:
     before: tuple[int, int]
     band: int
     columns: int
+    most: int
 
     @staticmethod
-    def of(context: Context, op: DepthwiseConv2D, columns: int) -> Shape:
+    def of(context: Context, op: DepthwiseConv2D, columns: int, most: int = 2) -> Shape:
         x, y, w = context.input(0).shape, context.output().shape, context.input(1).shape
         below = (w[1] - 1) * op.dilation[0] + 1
 
@@ -125,7 +128,7 @@ class Shape:
         band = min(range(1, min(y[1], _TALL) + 1), key=cost)
         return Shape(
             x, y, (w[1], w[2]), op.stride, op.dilation[0], (op.padding.top, op.padding.left),
-            band, columns,
+            band, columns, most,
         )
 
     @property
@@ -148,7 +151,7 @@ class Shape:
     def together(self) -> int:
         """Neighbouring outputs that share words and, after which, columns are at the same place in
         words again."""
-        return 1 if self.columns == 2 and self.stride[1] % 2 == 0 else 2
+        return 1 if self.columns == 2 and self.stride[1] % 2 == 0 else self.most
 
     @property
     def starts(self) -> tuple[int, ...]:
@@ -203,25 +206,27 @@ def weight_pairs(shape: Shape) -> list[tuple[int, int]]:
     return sorted(pairs)
 
 
-class _Planes:
-    """Emits the kernel."""
+class Planes(abc.ABC):
+    """Emits the kernel; what is done with a plane is for those below to say."""
 
-    def __init__(
-        self, b: KernelBuilder, shape: Shape, pairs: list[tuple[int, int]],
-        buffers: tuple[Buffer, Buffer, Buffer, Buffer, Buffer],
-    ) -> None:
-        self.b, self.shape, self.pairs = b, shape, pairs
-        self.x, self.weights, self.output, self.plane, self.taps = buffers
-        self.products = [
-            row_products(shape, start, pairs) for start in shape.starts
-        ]
+    def __init__(self, b: KernelBuilder, shape: Shape, x: Buffer, plane: Buffer, zero: int) -> None:
+        """``plane``: of ``shape.rows`` times ``shape.words``; ``zero``: what padding holds."""
+        self.b, self.shape, self.x, self.plane = b, shape, x, plane
+        self.zero = const(zero, plane.dtype)
+        pair = (zero & 0xFFFF) | zero << 16
+        self.filler = const(pair if shape.columns == 2 else zero, plane.dtype)
 
-    def emit(self, scaling: Scaling, zero_point: int) -> None:
+    @abc.abstractmethod
+    def prepare(self, channel: Expr) -> None:
+        """What is done once for an output channel of a band."""
+
+    @abc.abstractmethod
+    def some(self, begin: Expr, to: Expr, count: int) -> None:
+        """Makes ``count`` neighbouring outputs, from ``to`` on, of words from ``begin`` on."""
+
+    def emit(self) -> None:
         """Bands of all images, and in them channel by channel."""
         b, shape = self.b, self.shape
-        self.scaling, self.zero = scaling, i32(zero_point)
-        pair = (zero_point & 0xFFFF) | zero_point << 16
-        self.filler = i32(pair if shape.columns == 2 else zero_point)
         self._fill_edges()
         bands = -(-shape.y[1] // shape.band)
         with b.loop("n", shape.y[0]) as n, b.loop("band", bands) as band:
@@ -233,7 +238,7 @@ class _Planes:
                 self._spread(n, top, ic)
                 with b.loop("m", shape.multiplier) as m:
                     channel = b.let("channel", add(mul(ic, const(shape.multiplier)), m))
-                    self._prepare(channel)
+                    self.prepare(channel)
                     self._outputs(n, top, channel)
 
     # -- the plane
@@ -305,7 +310,7 @@ class _Planes:
 
     def _value(self, start: Expr, column: Expr) -> Expr:
         at = add(start, mul(column, const(self.shape.x[3])))
-        return cast(load(self.x, at), Scalar.I32)
+        return cast(load(self.x, at), self.plane.dtype)
 
     # -- outputs
 
@@ -322,13 +327,26 @@ class _Planes:
                 with b.loop("column", count, unroll=count if count <= _FEW else 1) as column:
                     begin = add(first, mul(column, const(step)))
                     to = add(line, mul(column, const(together * shape.y[3])))
-                    self._some(begin, to, together)
+                    self.some(begin, to, together)
             if columns % together:
                 begin = add(first, const(columns // together * step))
                 to = add(line, const((columns - columns % together) * shape.y[3]))
-                self._some(begin, to, columns % together)
+                self.some(begin, to, columns % together)
 
-    def _prepare(self, channel: Expr) -> None:
+
+class _IntegerPlanes(Planes):
+    """int8 times int8, scaled."""
+
+    def __init__(
+        self, b: KernelBuilder, shape: Shape, pairs: list[tuple[int, int]],
+        buffers: tuple[Buffer, Buffer, Buffer, Buffer, Buffer], scaling: Scaling, zero_point: int,
+    ) -> None:
+        x, self.weights, self.output, plane, self.taps = buffers
+        super().__init__(b, shape, x, plane, zero_point)
+        self.pairs, self.scaling = pairs, scaling
+        self.products = [row_products(shape, start, pairs) for start in shape.starts]
+
+    def prepare(self, channel: Expr) -> None:
         """Keeps the weights of a channel, doubled, in pairs, and what scales it."""
         b, shape = self.b, self.shape
 
@@ -351,8 +369,7 @@ class _Planes:
         """Where in ``taps`` the constants begin."""
         return self.shape.kernel[0] * len(self.pairs)
 
-    def _some(self, begin: Expr, to: Expr, count: int) -> None:
-        """``count`` neighbouring outputs from words that begin at ``begin``."""
+    def some(self, begin: Expr, to: Expr, count: int) -> None:
         b, shape, pairs = self.b, self.shape, len(self.pairs)
         begin = b.let("begin", begin)
         constants = Channel(*(

@@ -1,4 +1,5 @@
-"""Vector forms of float layers are as near to the truth as the plain forms, wherever they run."""
+"""Forms of float layers for some processor are as near to the truth as the plain forms, wherever
+they run."""
 
 from __future__ import annotations
 
@@ -13,11 +14,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import crtexport
+from crtexport.firmware.board import load_board
 from crtexport.importers import load
 from crtexport.kernels import families
 from crtexport.kernels.registry import Context
 from crtexport.mlf.reader import open_package
-from crtexport.schedules import mve, mve_rows
+from crtexport.schedules import candidates, lower, mve, mve_rows
 from tests.differential.network import interpret
 from tests.lowered import run, usual
 from tests.support import require
@@ -31,9 +33,13 @@ TOLERANCE = 2e-6
 
 
 class Layers:
-    """float32 layers of drawn geometry, with float32 or int8 weights."""
+    """float32 layers of drawn geometry, with float32 or int8 weights; depthwise ones have
+    ``multiplier`` outputs of each channel."""
 
-    def __init__(self, integer: Callable[[int, int], int], seed: int) -> None:
+    def __init__(
+        self, integer: Callable[[int, int], int], seed: int, multiplier: int = 1
+    ) -> None:
+        self.multiplier = multiplier
         self.integer, self.rng, self.m = integer, np.random.default_rng(seed), ModelBuilder()
         self.count = 0
 
@@ -71,15 +77,24 @@ class Layers:
         x = self.tensor(shape)
         most = 1 if kind == "pointwise" else 3
         kernel, stride = (integer(1, most), integer(1, most)), (integer(1, 2), integer(1, 2))
-        out = tuple(-(-size // s) for size, s in zip(shape[1:3], stride, strict=True))
-        units = shape[3] if kind == "depthwise" else integer(1, 20)
-        y = self.tensor((shape[0], *out, units))
+        dilation = (integer(1, 2), 1)
+        span = (kernel[0] - 1) * dilation[0] + 1, kernel[1]
+        fits = span[0] <= shape[1] and span[1] <= shape[2]
+        padding = ("SAME", "VALID")[integer(0, 1)] if fits else "SAME"
+        out = tuple(
+            -(-size // s) if padding == "SAME" else -(-(size - k + 1) // s)
+            for size, k, s in zip(shape[1:3], span, stride, strict=True)
+        )
         depthwise = kind == "depthwise"
+        multiplier = self.multiplier if depthwise else 1
+        units = shape[3] * multiplier if depthwise else integer(1, 20)
+        y = self.tensor((shape[0], *out, units))
         w_shape = (1, *kernel, units) if depthwise else (units, *kernel, shape[3])
         self.m.op(
             "DEPTHWISE_CONV_2D" if depthwise else "CONV_2D",
             [x, *self.weights(w_shape, 3 if depthwise else 0)], [y],
-            padding="SAME", stride=stride, activation=activation,
+            padding=padding, stride=stride, activation=activation, dilation=dilation,
+            **({"depth_multiplier": multiplier} if depthwise else {}),
         )
         return shape, x, y
 
@@ -114,9 +129,45 @@ def test_a_vector_form_is_near_the_plain_form(
     assert_near(run(graph, vectors, value), run(graph, families.lower(context), value))
 
 
+@pytest.mark.parametrize("kind", KINDS)
+@settings(
+    max_examples=25, deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
+@given(data=st.data())
+def test_sums_in_registers_are_near_the_plain_form(
+    kind: str, tmp_path: Path, data: st.DataObject
+) -> None:
+    """On Cortex-M with a floating-point unit, for several outputs of a channel, too."""
+    n = Layers(
+        lambda low, high: data.draw(st.integers(low, high)), data.draw(st.integers(0, 99)),
+        data.draw(st.integers(1, 3)),
+    )
+    shape, x, y = n.add(kind)
+    (tmp_path / "m.tflite").write_bytes(n.m.build([x], [y]))
+    graph = load(tmp_path / "m.tflite")
+    context = Context(graph, graph.nodes[0])
+    forms = candidates(context, load_board("mps2_an386").target, "balanced")
+    lowered = forms[data.draw(st.integers(0, len(forms) - 1))].make()
+    assert "fma_f32" in repr(lowered.kernel)
+    value = n.rng.standard_normal(shape).astype(np.float32)
+    assert_near(run(graph, lowered, value), run(graph, families.lower(context), value))
+
+
+def test_processors_without_floats_keep_the_plain_form(tmp_path: Path) -> None:
+    n = Layers(lambda low, high: high, 1)
+    _, x, y = n.add("dense")
+    (tmp_path / "m.tflite").write_bytes(n.m.build([x], [y]))
+    graph = load(tmp_path / "m.tflite")
+    for board, fused in (("mps2_an386", True), ("mps2_an500", True), ("mps2_an385", False)):
+        lowered = lower(Context(graph, graph.nodes[0]), load_board(board).target, "balanced")
+        assert ("fma_f32" in repr(lowered.kernel)) == fused
+
+
 @pytest.mark.parametrize("where", ["c here", pytest.param("c", marks=pytest.mark.qemu),
                                    pytest.param("llvm", marks=pytest.mark.qemu)])
-def test_odd_layers_agree_as_code(where: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("board", ["mps3_an547", "mps2_an386"])
+def test_odd_layers_agree_as_code(board: str, where: str, tmp_path: Path) -> None:
     rng = np.random.default_rng(8)
     n = Layers(lambda low, high: int(rng.integers(low, high + 1)), 8)
     layers = [n.add(KINDS[i % len(KINDS)]) for i in range(8 if where == "c here" else 24)]
@@ -125,7 +176,7 @@ def test_odd_layers_agree_as_code(where: str, tmp_path: Path) -> None:
     values = [rng.standard_normal((1, *shape)).astype(np.float32) for shape, _, _ in layers]
     with patch.object(mve_rows, "SCRATCH", 600):
         crtexport.export(
-            path, board="mps3_an547", emit="llvm" if where == "llvm" else "c", output=package
+            path, board=board, emit="llvm" if where == "llvm" else "c", output=package
         )
     given_ = {t.field: v for t, v in zip(open_package(package).inputs, values, strict=True)}
     if where == "c here":
