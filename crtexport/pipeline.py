@@ -18,7 +18,6 @@ from crtexport.artifact.model import Artifact
 from crtexport.artifact.symbols import sanitize_module
 from crtexport.artifact.undefined import UNDEFINED_ALLOWED
 from crtexport.backends.c_header import emit_header
-from crtexport.backends.c_source import MAX_CONSTANTS, emit_c
 from crtexport.backends.constants import (
     LargeData,
     Placement,
@@ -46,7 +45,6 @@ from crtexport.mlf.writer import Progress as Written
 from crtexport.mlf.writer import write_package
 from crtexport.passes.channels import LayerChannels
 from crtexport.plan import check as plan_check
-from crtexport.plan import svg
 from crtexport.plan import text as plan_text
 from crtexport.plan.model import Plan
 from crtexport.resources import templates_dir
@@ -248,10 +246,13 @@ def _emit(
 ) -> tuple[dict[str, str], dict[Module, Blob]]:
     """Sources and objects. Constants are an object, but for those that are C text."""
     large = is_large(artifact, board.target, large_data, board.large_data_threshold)
-    linked = compiler is not None or large or artifact.constants_size > MAX_CONSTANTS
+    linked = True
     sources: dict[str, str] = {}
     objects: dict[Module, Blob] = {}
     if compiler is None:
+        from crtexport.backends.c_source import MAX_CONSTANTS, emit_c  # noqa: PLC0415
+
+        linked = large or artifact.constants_size > MAX_CONSTANTS
         sources = emit_c(artifact, linked=linked)
     else:
         symbols = {constant.symbol for constant in artifact.reached_constants} if large else {}
@@ -386,10 +387,14 @@ def stage(
         case "plan":
             return plan_text.dump(prepared.graph, prepared.plan)
         case "picture":
+            from crtexport.plan import svg  # noqa: PLC0415
+
             return svg.draw(prepared.graph, prepared.plan)
         case "kernels":
             return "\n\n".join(kernel_text.dump(f.kernel) for f in prepared.artifact.functions)
         case "c":
+            from crtexport.backends.c_source import emit_c  # noqa: PLC0415
+
             return "\n".join(emit_c(prepared.artifact).values())
         case "llvm":
             from crtexport.backends.llvm_module import emit_llvm  # noqa: PLC0415

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-
-import jinja2
+from typing import TYPE_CHECKING
 
 from crtexport.errors import CrtExportError
+
+if TYPE_CHECKING:
+    import jinja2
 
 _PACKAGE = Path(__file__).resolve().parent
 
@@ -59,6 +61,8 @@ def environment() -> jinja2.Environment:
     Undefined names are errors, nothing is escaped (the output is C, not HTML), a block tag takes
     its own line with it, and the final newline stays.
     """
+    import jinja2  # noqa: PLC0415  (exports render nothing)
+
     return jinja2.Environment(
         loader=jinja2.FileSystemLoader(templates_dir()),
         undefined=jinja2.StrictUndefined,

@@ -98,7 +98,8 @@ class Calls:
 
     def __init__(self, prefix: str, lower: LowerNode, stock: Stock) -> None:
         self.prefix = prefix
-        self.kernels: list[Kernel] = []
+        self.kernels: list[Kernel] = []  # all of them proven
+        self.texts: list[str] = []  # of the kernels, without their docs
         self._lower = lower
         self._verified: set[str] = set()
         self._by_tensor: dict[tuple[int, int], str] = {}
@@ -203,6 +204,7 @@ class Calls:
             verify(kernel)
             self._verified.add(text)
         self.kernels.append(kernel)
+        self.texts.append(text)
         return Call(str(len(self.kernels) - 1), args, line)
 
     def _bind(self, scope: Scope, step: Step, buffer: Buffer, arg: KernelArg, line: str) -> Arg:
@@ -278,6 +280,10 @@ def finished(
     names every layer that does.
     """
     shared = share([kernel for calls, _ in models for kernel in calls.kernels], optimize)
+    proven = {
+        id(kernel): text
+        for calls, _ in models for kernel, text in zip(calls.kernels, calls.texts, strict=True)
+    }
     functions: dict[str, tuple[str, Kernel]] = {}
     docs: dict[str, list[str]] = {}
 
@@ -287,10 +293,11 @@ def finished(
         sharing = sharings[int(call.symbol)]
         params = sharing.kernel.params
         # Told apart by their text: as values, 0.0 and -0.0 are equal.
-        text = dump(replace(sharing.kernel, doc=()))
+        text = proven.get(id(sharing.kernel)) or dump(replace(sharing.kernel, doc=()))
         if text not in functions:
-            numbers = zip((param.name for param in params), sharing.values, strict=True)
-            verify(sharing.kernel, dict(numbers))
+            if id(sharing.kernel) not in proven:
+                numbers = zip((param.name for param in params), sharing.values, strict=True)
+                verify(sharing.kernel, dict(numbers))
             symbol = namer.name(f"{prefix}_{sharing.kernel.name}")
             functions[text] = (symbol, sharing.kernel)
         symbol = functions[text][0]

@@ -1,4 +1,7 @@
-"""``crtexport export`` (or just a model): from a network to a package."""
+"""``crtexport export`` (or just a model): from a network to a package.
+
+What only some options need is imported for those: most exports are over before it would be.
+"""
 
 from __future__ import annotations
 
@@ -8,11 +11,11 @@ from typing import Literal
 
 import click
 
-from crtexport import actions, pipeline
+import crtexport
+from crtexport import pipeline
 from crtexport.backends.modules import SPLITS, Split
 from crtexport.cli.accelerators import show_decisions
 from crtexport.cli.channels import show_channels
-from crtexport.cli.depfile import write_depfile
 from crtexport.cli.options import (
     FILE,
     accelerator_option,
@@ -27,10 +30,6 @@ from crtexport.cli.options import (
     with_output,
 )
 from crtexport.cli.output import Output
-from crtexport.cli.run import run_and_show
-from crtexport.firmware.zephyr.runner import find_tree
-from crtexport.mlf.reader import open_package
-from crtexport.mlf.unpack import unpack_for_build
 
 
 @click.command("export", short_help="Export a model as a package for a board.")
@@ -117,6 +116,8 @@ def command(
     if given is not None and not run_it:
         raise click.UsageError("--input goes with --run")
     if application is not None:
+        from crtexport.firmware.zephyr.runner import find_tree  # noqa: PLC0415
+
         find_tree()  # before anything is written
     with out.steps() as step:
         step(f"read {model}")
@@ -129,12 +130,19 @@ def command(
             accelerators=accelerators, progress=step, written=step.written,
         )
     if folder is not None:
+        from crtexport.mlf.reader import open_package  # noqa: PLC0415
+        from crtexport.mlf.unpack import unpack_for_build  # noqa: PLC0415
+
         unpack_for_build(open_package(exported.path, verify=False), folder)
     if depfile is not None:
+        from crtexport.cli.depfile import write_depfile  # noqa: PLC0415
+
         write_depfile(depfile, exported.path, model, graph)
     _show(out, exported)
     data = _data(exported)
     if run_it:
+        from crtexport.cli.run import run_and_show  # noqa: PLC0415
+
         data["run"] = run_and_show(
             out, exported.path, given=given, out_dir=application,
             runner="zephyr" if application is not None else "bare-metal",
@@ -147,7 +155,7 @@ def command(
 def _build_application(out: Output, package: Path, folder: Path) -> dict[str, object]:
     with out.steps() as step:
         step("build the application")
-        built = actions.build(package, folder, runner="zephyr")
+        built = crtexport.build(package, folder, runner="zephyr")
     out.line(f"{built.elf}: {built.sections.flash_size} bytes of flash, "
              f"{built.sections.ram_size} of RAM")
     return {"folder": str(folder), "image": str(built.elf),

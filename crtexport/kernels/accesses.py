@@ -8,8 +8,9 @@ followed (loaded values, parameters) may be anything, so that sets of addresses 
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -94,16 +95,22 @@ class _Listing:
             last: Access | None = None
             for expr in expressions(stmt):
                 for load in loads(expr):
-                    last = self._access(load.buffer, loops, conditional)
-                    yield replace(last, width=width_of(load))
+                    last = Access(
+                        self._number(), load.buffer, False, loops, conditional,
+                        width=width_of(load),
+                    )
+                    yield last
             match stmt:
                 case Store():
                     plain = isinstance(stmt.value, Load) and last is not None
-                    found = self._access(stmt.buffer, loops, conditional, stores=True)
-                    yield replace(found, copies=last.number) if plain and last else found
+                    yield Access(
+                        self._number(), stmt.buffer, True, loops, conditional,
+                        copies=last.number if plain and last else None,
+                    )
                 case StoreVector():
-                    found = self._access(stmt.buffer, loops, conditional, stores=True)
-                    yield replace(found, width=stmt.count)
+                    yield Access(
+                        self._number(), stmt.buffer, True, loops, conditional, width=stmt.count
+                    )
                 case For():
                     extent = stmt.extent.value if isinstance(stmt.extent, Const) else None
                     inner = (*loops, (stmt.var.name, None if extent is None else int(extent)))
@@ -114,12 +121,9 @@ class _Listing:
                 case _:
                     pass
 
-    def _access(
-        self, buffer: Buffer, loops: tuple[tuple[str, int | None], ...], conditional: bool,
-        stores: bool = False,
-    ) -> Access:
+    def _number(self) -> int:
         self.count += 1
-        return Access(self.count - 1, buffer, stores, loops, conditional)
+        return self.count - 1
 
 
 def expressions(stmt: Stmt) -> tuple[Expr, ...]:
@@ -151,25 +155,31 @@ def width_of(load: Reading) -> int:
             return count
 
 
-def loads(expr: Expr) -> Iterator[Reading]:
+def loads(expr: Expr) -> list[Reading]:
     """The loads in an expression, inner ones first."""
+    found: list[Reading] = []
+    _gather(expr, found)
+    return found
+
+
+def _gather(expr: Expr, found: list[Reading]) -> None:
     match expr:
-        case Load(index=index) | LoadWord(index=index) | LoadVector(index=index):
-            yield from loads(index)
-            yield expr
-        case Binary(a=a, b=b) | Compare(a=a, b=b):
-            yield from loads(a)
-            yield from loads(b)
-        case Select(condition=condition, then=then, other=other):
-            for part in (condition, then, other):
-                yield from loads(part)
-        case Cast(value=value):
-            yield from loads(value)
-        case Call(args=args):
-            for part in args:
-                yield from loads(part)
         case Const() | Var():
             pass
+        case Binary(a=a, b=b) | Compare(a=a, b=b):
+            _gather(a, found)
+            _gather(b, found)
+        case Load(index=index) | LoadWord(index=index) | LoadVector(index=index):
+            _gather(index, found)
+            found.append(expr)
+        case Select(condition=condition, then=then, other=other):
+            for part in (condition, then, other):
+                _gather(part, found)
+        case Cast(value=value):
+            _gather(value, found)
+        case Call(args=args):
+            for part in args:
+                _gather(part, found)
 
 
 def addresses(kernel: Kernel, grid: tuple[tuple[str, int], ...]) -> dict[int, Bounds]:
@@ -230,18 +240,24 @@ class _Walk:
         high = high + (width - 1)
         low, high = np.maximum(low, 0.0), np.minimum(high, buffer.size - 1.0)
         never = ~reached | (low > high)
-        flat = [
-            np.broadcast_to(np.where(never, empty, bound), self.shape).reshape(-1)
-            for bound, empty in ((low, np.inf), (high, -np.inf))
-        ]
-        self.found[len(self.found)] = flat[0], flat[1]
+        if never.any():
+            low, high = np.where(never, np.inf, low), np.where(never, -np.inf, high)
+        self.found[len(self.found)] = self._flat(low), self._flat(high)
+
+    def _flat(self, values: Floats) -> Floats:
+        """One value for each point of the grid."""
+        if values.shape != self.shape:
+            whole = np.empty(self.shape)
+            whole[...] = values
+            values = whole
+        return values.reshape(-1)
 
     # -- expressions
 
     def bounds(self, expr: Expr, known: dict[str, Bounds]) -> Bounds:
         match expr:
             case Const(value=value):
-                return np.array(float(value)), np.array(float(value))
+                return _point(value)
             case Var(name=name):
                 return known.get(name, _ANY)
             case Binary() if expr.type in _FOLLOWED:
@@ -328,6 +344,13 @@ class _Walk:
         if isinstance(a, Var) and a.name in known:
             known = {**known, a.name: (low, high)}
         return known, reached & (low <= high)
+
+
+@functools.lru_cache(1024)
+def _point(value: float) -> Bounds:
+    point = np.array(float(value))
+    point.flags.writeable = False
+    return point, point
 
 
 def _hull(corners: tuple[Floats, ...]) -> Bounds:

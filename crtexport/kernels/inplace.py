@@ -32,6 +32,7 @@ COPY_LIMIT = 1 << 22
 """Most elements of a node whose copies are followed one by one."""
 
 Grid = tuple[tuple[str, int], ...]
+Listed = tuple[Access, ...]
 
 
 class InPlaceFacts:
@@ -58,21 +59,21 @@ class InPlaceFacts:
 
 def kernel_facts(lowered: Lowered) -> Facts:
     """What ``lowered`` allows its outputs and inputs."""
+    listed = accesses(lowered.kernel)
     return Facts(
-        forward=_freedoms(lowered, lowered.kernel),
+        forward=_freedoms(lowered, lowered.kernel, listed),
         reversed=lambda: _reversed(lowered),
-        moves=_moves(lowered),
-        reads=_traffic(lowered, InputTensor),
-        writes=_traffic(lowered, OutputTensor),
+        moves=_moves(lowered, listed),
+        reads=_traffic(lowered, listed, InputTensor),
+        writes=_traffic(lowered, listed, OutputTensor),
         scratch=lowered.scratch,
     )
 
 
 def _traffic(
-    lowered: Lowered, kind: type[InputTensor] | type[OutputTensor]
+    lowered: Lowered, listed: Listed, kind: type[InputTensor] | type[OutputTensor]
 ) -> dict[int, int]:
     """How often the tensors of one side are accessed; what may not happen counts, too."""
-    listed = accesses(lowered.kernel)
     return {
         position: sum(
             math.prod(extent or 1 for _, extent in access.loops)
@@ -84,7 +85,7 @@ def _traffic(
 
 def _reversed(lowered: Lowered) -> dict[tuple[int, int], Freedom] | None:
     reverse = reversed_kernel(lowered)
-    return None if reverse is None else _freedoms(lowered, reverse)
+    return None if reverse is None else _freedoms(lowered, reverse, accesses(reverse))
 
 
 @dataclass(frozen=True)
@@ -107,8 +108,11 @@ def _sides(
     return found
 
 
-def _freedoms(lowered: Lowered, kernel: Kernel) -> dict[tuple[int, int], Freedom]:
-    timing = _Timing(kernel)
+def _freedoms(
+    lowered: Lowered, kernel: Kernel, listed: Listed
+) -> dict[tuple[int, int], Freedom]:
+    """``listed``: the accesses of ``kernel``, which is that of ``lowered`` in one direction."""
+    timing = _Timing(kernel, listed)
     inputs, outputs = _sides(lowered, InputTensor), _sides(lowered, OutputTensor)
     found = {}
     for o, output in outputs.items():
@@ -128,7 +132,8 @@ def _interleaved(
     sizes = {b.dtype.itemsize for b in kernel.buffers if b.name in output.names | source.names}
     if found is None or len(sizes) != 1:
         return ()
-    alone = _Timing(found.alone(kernel)).freedom(output, source)
+    other = found.alone(kernel)
+    alone = _Timing(other, accesses(other)).freedom(output, source)
     unit = math.lcm(found.count * sizes.pop(), ALIGNMENT)
     closest = (alone.before // unit * unit, -(-alone.after // unit) * unit)
     return tuple(d for d in closest if freedom.before < d < freedom.after)
@@ -137,9 +142,9 @@ def _interleaved(
 class _Timing:
     """The accesses of one kernel, evaluated over as many grids as its pairs of them need."""
 
-    def __init__(self, kernel: Kernel) -> None:
+    def __init__(self, kernel: Kernel, listed: Listed) -> None:
         self.kernel = kernel
-        self.accesses = accesses(kernel)
+        self.accesses = listed
         self._addresses: dict[Grid, dict[int, Bounds]] = {}
 
     def _bounds(self, grid: Grid, access: Access) -> Bounds:
@@ -230,9 +235,8 @@ def _suffix(
 # ---- copies
 
 
-def _moves(lowered: Lowered) -> tuple[Move, ...] | None:
+def _moves(lowered: Lowered, listed: Listed) -> tuple[Move, ...] | None:
     """The node as stretches of bytes that are copied, if it is nothing else."""
-    listed = accesses(lowered.kernel)
     outputs, inputs = _sides(lowered, OutputTensor), _sides(lowered, InputTensor)
     stores = [a for a in listed if a.stores]
     if not stores or any(s.copies is None or s.conditional for s in stores):

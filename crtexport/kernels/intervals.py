@@ -6,8 +6,9 @@ Intervals are closed pairs; floats have none. ``index`` counts as 64 bits unless
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from crtexport.kernels.ir import (
     Assign,
@@ -53,6 +54,7 @@ def bits(type_: Scalar, index_bits: int = 64) -> int:
     return index_bits if type_ is Scalar.INDEX else _BITS[type_]
 
 
+@functools.cache
 def type_range(type_: Scalar, index_bits: int = 64) -> Interval:
     """Smallest and largest value of an integer type."""
     width = bits(type_, index_bits)
@@ -182,7 +184,7 @@ class Ranges:
         """With one more variable in scope."""
         if interval is None or var.name in self.mutable:
             return self
-        return replace(self, known={**self.known, var.name: interval})
+        return Ranges({**self.known, var.name: interval}, self.mutable, self.index_bits)
 
     def of(self, expr: Expr) -> Interval | None:
         """The interval of an integer or i1 expression; None for a float or a vector."""

@@ -43,11 +43,11 @@ class Scalar(enum.Enum):
     I32X8 = "i32x8"
     F32X8 = "f32x8"
 
+    __hash__ = object.__hash__  # Enum's own asks for the name's, in Python, at each look-up
+
     @property
     def is_float(self) -> bool:
-        return self in (
-            Scalar.F16, Scalar.F32, Scalar.F64, Scalar.F32X4, Scalar.F32X8
-        )
+        return self in _FLOATS
 
     @property
     def is_vector(self) -> bool:
@@ -65,7 +65,7 @@ class Scalar(enum.Enum):
 
     @property
     def is_signed(self) -> bool:
-        return self not in (Scalar.U8, Scalar.U16, Scalar.U32, Scalar.I1)
+        return self not in _UNSIGNED
 
     @property
     def itemsize(self) -> int:
@@ -73,6 +73,8 @@ class Scalar(enum.Enum):
         return _ITEMSIZE[self]
 
 
+_FLOATS = frozenset({Scalar.F16, Scalar.F32, Scalar.F64, Scalar.F32X4, Scalar.F32X8})
+_UNSIGNED = frozenset({Scalar.U8, Scalar.U16, Scalar.U32, Scalar.I1})
 _LANES = {
     Scalar.I8X16: (Scalar.I8, 16), Scalar.I16X8: (Scalar.I16, 8), Scalar.I32X4: (Scalar.I32, 4),
     Scalar.F32X4: (Scalar.F32, 4), Scalar.I16X16: (Scalar.I16, 16), Scalar.I32X8: (Scalar.I32, 8),
@@ -118,6 +120,8 @@ class BinaryOp(enum.Enum):
     MIN = "min"
     MAX = "max"
 
+    __hash__ = object.__hash__
+
 
 class CompareOp(enum.Enum):
     EQ = "eq"
@@ -126,6 +130,8 @@ class CompareOp(enum.Enum):
     LE = "le"
     GT = "gt"
     GE = "ge"
+
+    __hash__ = object.__hash__
 
 
 @dataclass(frozen=True)

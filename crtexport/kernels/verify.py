@@ -229,32 +229,37 @@ class _Verifier:
 
     # -- expressions
 
+    # Called for each part of each kernel: words are made only where something is wrong.
+
     def same(self, expected: Scalar, found: Scalar, what: str) -> None:
-        self.check(
-            expected is found, f"{what} needs {expected.value}, got {found.value}"
-        )
+        if expected is not found:
+            self.fail(f"{what} needs {expected.value}, got {found.value}")
 
     def known(self, buffer: Buffer) -> None:
-        self.check(
-            self.buffers.get(buffer.name) == buffer, f"buffer {buffer.name} is no argument"
-        )
+        found = self.buffers.get(buffer.name)
+        if found is not buffer and found != buffer:
+            self.fail(f"buffer {buffer.name} is no argument")
 
     def variable(self, var: Var, scope: _Scope) -> None:
-        self.check(var.name in scope.types, f"{var.name} is not in scope")
+        if var.name not in scope.types:
+            self.fail(f"{var.name} is not in scope")
         self.same(scope.types[var.name], var.type, var.name)
 
     def index(
         self, buffer: Buffer, index: Expr, scope: _Scope, ranges: Ranges | None, *, write: bool
     ) -> None:
         """An access, proven inside the buffer."""
-        self.same(Scalar.INDEX, self.expr(index, scope, ranges), f"index of {buffer.name}")
+        type_ = self.expr(index, scope, ranges)
+        if type_ is not Scalar.INDEX:
+            self.same(Scalar.INDEX, type_, f"index of {buffer.name}")
         found = ranges.of(index) if ranges is not None else None
         if found is None:
             return
-        self.check(
-            contains((0, buffer.size - 1), found),
-            f"index of {buffer.name}[{buffer.size}] may be anything from {found[0]} to {found[1]}",
-        )
+        if not contains((0, buffer.size - 1), found):
+            self.fail(
+                f"index of {buffer.name}[{buffer.size}] may be anything from {found[0]} to"
+                f" {found[1]}"
+            )
         before = self.accesses.get(buffer.name)
         if before is None:
             self.accesses[buffer.name] = Access(*found, not write, write)
@@ -269,7 +274,8 @@ class _Verifier:
     ) -> None:
         """Four bytes of small integers, whose last element lies in the buffer as well."""
         self.known(buffer)
-        self.check(buffer.dtype in WORD_PARTS, f"a word of {buffer.name}'s {buffer.dtype.value}")
+        if buffer.dtype not in WORD_PARTS:
+            self.fail(f"a word of {buffer.name}'s {buffer.dtype.value}")
         self.stretch(buffer, index, 4 // buffer.dtype.itemsize, scope, ranges, write=False)
 
     def stretch(
@@ -283,11 +289,10 @@ class _Verifier:
 
     def lanes(self, buffer: Buffer, type_: Scalar, count: int) -> None:
         """Elements of a buffer as lanes of a vector, or the other way round."""
-        self.check(
-            buffer.dtype in LANE_SOURCES.get(type_, ()),
-            f"{type_.value} of {buffer.name}'s {buffer.dtype.value}",
-        )
-        self.check(0 < count <= type_.lanes, f"{count} lanes of {type_.value}")
+        if buffer.dtype not in LANE_SOURCES.get(type_, ()):
+            self.fail(f"{type_.value} of {buffer.name}'s {buffer.dtype.value}")
+        if not 0 < count <= type_.lanes:
+            self.fail(f"{count} lanes of {type_.value}")
 
     def expr(self, expr: Expr, scope: _Scope, ranges: Ranges | None) -> Scalar:
         """Checks an expression; its type."""
@@ -321,30 +326,33 @@ class _Verifier:
         return expr.type
 
     def arithmetic(self, type_: Scalar, what: str) -> None:
-        self.check(type_ in ARITHMETIC, f"{what} of {type_.value}")
+        if type_ not in ARITHMETIC:
+            self.fail(f"{what} of {type_.value}")
 
     def constant(self, expr: Const) -> None:
         value, type_ = expr.value, expr.type
-        self.check(not type_.is_vector, f"a constant {type_.value}")
+        if type_.is_vector:
+            self.fail(f"a constant {type_.value}")
         if type_.is_float:
-            self.check(isinstance(value, float), f"constant {value!r} is no {type_.value}")
-            return
-        fits = isinstance(value, int) and not isinstance(value, bool)
-        self.check(
-            fits and contains(type_range(type_), (int(value), int(value))),
-            f"constant {value!r} is no {type_.value}",
-        )
+            fits = isinstance(value, float)
+        else:
+            low, high = type_range(type_)
+            fits = isinstance(value, int) and not isinstance(value, bool) and low <= value <= high
+        if not fits:
+            self.fail(f"constant {value!r} is no {type_.value}")
 
     def binary(self, expr: Binary, scope: _Scope, ranges: Ranges | None) -> None:
         type_ = self.expr(expr.a, scope, ranges)
-        self.same(type_, self.expr(expr.b, scope, ranges), expr.op.value)
+        other = self.expr(expr.b, scope, ranges)
+        if type_ is Scalar.INDEX is other:
+            return
+        self.same(type_, other, expr.op.value)
         if type_ is Scalar.I1:
             self.check(expr.op in _LOGIC, f"{expr.op.value} of i1")
             return
         self.arithmetic(type_, expr.op.value)
-        self.check(
-            not type_.is_float or expr.op in _ON_FLOATS, f"{expr.op.value} of {type_.value}"
-        )
+        if type_.is_float and expr.op not in _ON_FLOATS:
+            self.fail(f"{expr.op.value} of {type_.value}")
 
     def cast(self, source: Scalar, target: Scalar) -> None:
         """f16 only meets f32, so that nothing is rounded twice on the way."""
@@ -360,10 +368,10 @@ class _Verifier:
         if intrinsic is None:
             self.fail(f"no intrinsic {expr.name!r}")
         found = tuple(self.expr(arg, scope, ranges) for arg in expr.args)
-        self.check(
-            found == intrinsic.params and expr.type is intrinsic.result,
-            f"{expr.name} is called with {[t.value for t in found]} for {expr.type.value}",
-        )
+        if found != intrinsic.params or expr.type is not intrinsic.result:
+            self.fail(
+                f"{expr.name} is called with {[t.value for t in found]} for {expr.type.value}"
+            )
 
 
 class _Scope:

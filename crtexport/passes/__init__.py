@@ -64,10 +64,13 @@ def simplify(graph: Graph) -> Simplified:
     verify(graph)
     channels: tuple[LayerChannels, ...] = ()
     for step in PIPELINE:
+        before = graph
         if step is remove_channels:
             graph, channels = with_report(graph)
         else:
             graph = step(graph)
+        if graph == before:  # which is valid
+            continue
         try:
             verify(graph)
         except CrtExportError as error:
