@@ -1,8 +1,9 @@
 """crtexport: trained networks as static C and LLVM objects for microcontrollers.
 
 The public verbs are functions of this package: :func:`load`, :func:`export`, :func:`stage`,
-:func:`simulate`, :func:`build`, :func:`run`, :func:`verify` and :func:`verify_layers`. They are
-imported when first used, so that ``import crtexport`` costs nothing and needs no optional package.
+:func:`simulate`, :func:`simulate_all`, :func:`build`, :func:`run`, :func:`verify`
+and :func:`verify_layers`. They are imported when first used, so that ``import crtexport`` costs
+nothing and needs no optional package.
 """
 
 from __future__ import annotations
@@ -11,12 +12,15 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from crtexport.actions import build, run, simulate
+    from crtexport.actions import build, run, simulate, simulate_all
     from crtexport.compare import verify, verify_layers
     from crtexport.pipeline import export, load, stage
 
 __version__ = "0.1.0"
-__all__ = ["build", "export", "load", "run", "simulate", "stage", "verify", "verify_layers"]
+__all__ = [
+    "build", "export", "load", "run", "simulate", "simulate_all", "stage", "verify",
+    "verify_layers",
+]
 
 _HOME = {
     "build": "crtexport.actions",
@@ -24,6 +28,7 @@ _HOME = {
     "load": "crtexport.pipeline",
     "run": "crtexport.actions",
     "simulate": "crtexport.actions",
+    "simulate_all": "crtexport.actions",
     "stage": "crtexport.pipeline",
     "verify": "crtexport.compare",
     "verify_layers": "crtexport.compare",

@@ -10,22 +10,35 @@ from crtexport.firmware import run as firmware_run
 from crtexport.firmware.package import board_from_package, parts_from_package
 from crtexport.firmware.run import DEFAULT_TIMEOUT, BuildResult, RunResult
 from crtexport.firmware.zephyr import runner as zephyr_runner
-from crtexport.mlf.arrays import Array, samples_for
+from crtexport.mlf.arrays import Array, samples_for, samples_of_models
 from crtexport.mlf.reader import open_package
-from crtexport.simulation.package import simulate_package
+from crtexport.simulation.package import simulate_models, simulate_package
 
 
 def simulate(
-    package: Path | str, inputs: Mapping[str, Array] | None = None
+    package: Path | str, inputs: Mapping[str, Array] | None = None, *, model: str | None = None
 ) -> list[dict[str, Array]]:
     """Runs a package's code on this computer.
 
     ``inputs`` maps names of inputs to arrays of their shapes, or with one axis more in front for
-    several samples; without them a fixed pattern is used. Returns one dict of outputs (by their C
-    names) per sample. Raises CrtExportError for inputs that don't fit.
+    several samples; without them a fixed pattern is used. ``model`` chooses one of several models.
+    Returns one dict of outputs (by their C names) per sample. Raises CrtExportError for inputs
+    that don't fit.
+    """
+    opened = open_package(Path(package)).select(model)
+    return simulate_package(opened, samples_for(opened.inputs, inputs).rows)
+
+
+def simulate_all(
+    package: Path | str, inputs: Mapping[str, Array] | None = None
+) -> dict[str, list[dict[str, Array]]]:
+    """:func:`simulate` for all models of a package, by name: they run in turns.
+
+    ``inputs`` are called ``MODEL/INPUT``, with as many samples for each model.
     """
     opened = open_package(Path(package))
-    return simulate_package(opened, samples_for(opened.inputs, inputs).rows)
+    given = samples_of_models({m.module: m.inputs for m in opened.each}, inputs)
+    return simulate_models(opened, {name: samples.rows for name, samples in given.items()})
 
 
 Runner = Literal["bare-metal", "zephyr"]

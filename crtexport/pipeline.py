@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 import crtexport
 from crtexport import importers, passes, plan, schedules
-from crtexport.accelerators import Decision, hand_over
-from crtexport.artifact.assemble import Options, assemble
+from crtexport.accelerators import hand_over
+from crtexport.artifact.assemble import Options, Planned, assemble_package
 from crtexport.artifact.blobs import Blob
+from crtexport.artifact.common import package_constants
 from crtexport.artifact.contents import least_bytes
 from crtexport.artifact.contexts import needed_symbols
 from crtexport.artifact.model import Artifact
@@ -21,6 +22,7 @@ from crtexport.backends.c_header import emit_header
 from crtexport.backends.constants import (
     LargeData,
     Placement,
+    all_constants,
     constants_module,
     constants_object,
     is_large,
@@ -28,10 +30,12 @@ from crtexport.backends.constants import (
 from crtexport.backends.llvm_elf import reach_through_slots
 from crtexport.backends.modules import Module, Split
 from crtexport.errors import CrtExportError
+from crtexport.exported import Emit, Exported, Prepared
 from crtexport.firmware.board import Board, Usage, check_budget, list_boards, load_board
 from crtexport.firmware.budget import check_pools, room, with_pools
 from crtexport.firmware.elf_abi import read_abi
-from crtexport.firmware.external import ExternalFiles, external_files
+from crtexport.firmware.external import ExternalFiles
+from crtexport.firmware.joined import joined_files
 from crtexport.ir import text as graph_text
 from crtexport.ir.graph import Graph
 from crtexport.ir.types import Rounding
@@ -39,20 +43,29 @@ from crtexport.kernels import text as kernel_text
 from crtexport.kernels.inplace import InPlaceFacts
 from crtexport.kernels.proof import ReplayProof
 from crtexport.kernels.step import Remembered
-from crtexport.mlf.contents import PackageContents, PackageInfo, plan_data
+from crtexport.mlf.contents import (
+    ModelContents,
+    ModelInfo,
+    PackageContents,
+    PackageInfo,
+    plan_data,
+)
 from crtexport.mlf.objects import ObjectFacts, object_facts
 from crtexport.mlf.writer import Progress as Written
 from crtexport.mlf.writer import write_package
-from crtexport.passes.channels import LayerChannels
 from crtexport.plan import check as plan_check
 from crtexport.plan import text as plan_text
-from crtexport.plan.model import Plan
 from crtexport.resources import templates_dir
 
 if TYPE_CHECKING:
     from crtexport.backends.llvm_compile import Compiler
 
-Emit = Literal["c", "llvm"]
+__all__ = [
+    "STAGES", "Emit", "Exported", "Io", "Model", "Optimize", "Pools", "Prepared", "Progress",
+    "Stage", "export", "load", "prepare", "prepare_package", "resolve_board", "runtime_headers",
+    "stage",
+]
+
 Optimize = Literal["size", "balanced", "speed"]
 Io = Literal["caller", "workspace"]
 Pools = Sequence[tuple[str, int]]
@@ -60,47 +73,10 @@ Pools = Sequence[tuple[str, int]]
 Stage = Literal["graph", "plan", "picture", "kernels", "c", "llvm"]
 Progress = Callable[[str], None]
 
+Model = Path | str | Graph
+_LONGEST_NAME = 200
+
 STAGES: tuple[Stage, ...] = ("graph", "plan", "picture", "kernels", "c", "llvm")
-
-
-@dataclass(frozen=True)
-class Exported:
-    """What an export made: the package's path, what is in it, and the plan behind it.
-
-    ``channels``: what became of layers, where channels were removed; ``decisions``: what
-    accelerators did with those that they looked at.
-    """
-
-    path: Path
-    board: str
-    emit: Emit
-    artifact: Artifact
-    graph: Graph
-    plan: Plan
-    channels: tuple[LayerChannels, ...] = ()
-    decisions: tuple[Decision, ...] = ()
-
-    @property
-    def sizes(self) -> dict[str, int]:
-        """Bytes: constants in flash, workspace, inputs and outputs."""
-        return {
-            "constants": self.artifact.constants_size,
-            "workspace": self.artifact.workspace_total,
-            "state": self.artifact.state_size,
-            "inputs": sum(i.type.nbytes for i in self.artifact.inputs),
-            "outputs": sum(o.type.nbytes for o in self.artifact.outputs),
-        }
-
-
-@dataclass(frozen=True)
-class Prepared:
-    """A model on its way: simplified, planned and lowered for a board."""
-
-    graph: Graph
-    plan: Plan
-    artifact: Artifact
-    channels: tuple[LayerChannels, ...] = ()
-    decisions: tuple[Decision, ...] = ()
 
 
 def load(path: Path | str, *, rounding: str = "double") -> Graph:
@@ -125,54 +101,91 @@ def prepare(
     ``accelerators`` are the names of plugins that may take nodes; None: those of the board.
     ``must_fit`` refuses constants that are too large for the board before any work on them.
     """
-    say = progress or (lambda _: None)
-    say("simplify")
-    result = passes.simplify(graph)
-    module = sanitize_module(module_name if module_name is not None else graph.name)
-    simplified, decisions = hand_over(
-        result.graph, board.accelerators if accelerators is None else accelerators, board.target,
-        f"tvmgen_{module}",
-    )
-    if must_fit:
-        check_budget(board, Usage(constants=least_bytes(simplified)), _known_boards())
-    level = optimize or board.optimize
+    return prepare_package(
+        [graph], board, module_names=None if module_name is None else [module_name],
+        optimize=optimize, workspace=workspace, io=io, pools=pools, system_lib=system_lib,
+        accelerators=accelerators, progress=progress, must_fit=must_fit,
+    )[0]
 
-    kernel_of = Remembered(lambda context: schedules.lower(context, board.target, level))
-    say("plan memory")
-    planned = plan.plan(
-        simplified, facts=InPlaceFacts(kernel_of), io_in_workspace=io == "workspace",
-        pools=_room(simplified, board, io, pools),
-    )
-    check_pools(board, planned.pools, pools)
-    plan_check.check(simplified, planned, ReplayProof(kernel_of))
+
+def prepare_package(
+    graphs: Sequence[Graph], board: Board, *, module_names: Sequence[str] | None = None,
+    optimize: Optimize | None = None, workspace: Literal["static", "caller"] = "static",
+    io: Io = "caller", pools: Pools = (), system_lib: bool = True,
+    accelerators: Sequence[str] | None = None, progress: Progress | None = None,
+    must_fit: bool = False,
+) -> tuple[Prepared, ...]:
+    """:func:`prepare` for models that share a package: what is equal is there once.
+
+    ``module_names``: one for each, in their order.
+    """
+    if module_names is not None and len(module_names) != len(graphs):
+        raise CrtExportError(
+            f"there are {len(graphs)} models, but {len(module_names)} module names",
+            location="--module-name", hint="give one for each model, in their order, or none",
+        )
+    say = progress or (lambda _: None)
+    names = module_names if module_names is not None else [graph.name for graph in graphs]
+    level = optimize or board.optimize
+    plugins = board.accelerators if accelerators is None else accelerators
+    planned: list[Planned] = []
+    looked_at = []
+    for graph, name in zip(graphs, names, strict=True):
+        say("simplify")
+        result, module = passes.simplify(graph), sanitize_module(name)
+        simplified, decisions = hand_over(result.graph, plugins, board.target, f"tvmgen_{module}")
+        looked_at.append((result.channels, decisions))
+        if must_fit:
+            check_budget(board, Usage(constants=least_bytes(simplified)), _known_boards())
+        kernel_of = Remembered(lambda context: schedules.lower(context, board.target, level))
+        say("plan memory")
+        made = plan.plan(
+            simplified, facts=InPlaceFacts(kernel_of), io_in_workspace=io == "workspace",
+            pools=_room(simplified, board, io, pools),
+        )
+        check_pools(board, made.pools, pools)
+        plan_check.check(simplified, made, ReplayProof(kernel_of))
+        options = Options(
+            module, workspace == "caller", system_lib, _comment(graph, board), level,
+            board.placement.workspaces,
+        )
+        planned.append(Planned(simplified, made, options, kernel_of))
     say("lower")
-    comment = (
+    return tuple(
+        Prepared(model.graph, model.plan, artifact, *facts)
+        for model, artifact, facts in zip(
+            planned, assemble_package(planned), looked_at, strict=True
+        )
+    )
+
+
+def _comment(graph: Graph, board: Board) -> tuple[str, ...]:
+    """What opens every generated file."""
+    return (
         f"Generated by crtexport {crtexport.__version__} for {board.name}.",
         f"Model: {graph.source} (SHA-256 {graph.sha256})",
         f"Rounding: {graph.rounding.value}",
     )
-    options = Options(
-        module, workspace == "caller", system_lib, comment, level, board.placement.workspaces
-    )
-    artifact = assemble(simplified, planned, options, kernel_of)
-    return Prepared(simplified, planned, artifact, result.channels, decisions)
 
 
 def export(
-    model: Path | str | Graph, *, board: Board | Path | str = "host",
+    model: Model | Sequence[Model], *, board: Board | Path | str = "host",
     output: Path | str | None = None, emit: Emit | None = None, optimize: Optimize | None = None,
     workspace: Literal["static", "caller"] = "static", io: Io = "caller", pools: Pools = (),
-    large_data: LargeData = "auto", rounding: str = "double", module_name: str | None = None,
+    large_data: LargeData = "auto", rounding: str = "double",
+    module_name: str | Sequence[str] | None = None,
     system_lib: bool = True, split: Split | None = None, llvm_options: Sequence[str] = (),
     llvm_timeout: float | None = None, keep_failed: Path | str | None = None,
     jobs: int | None = None, accelerators: Sequence[str] | None = None,
     progress: Progress | None = None, written: Written | None = None,
 ) -> Exported:
-    """Exports a model for a board as a Model Library Format package.
+    """Exports a model, or several together, for a board as a Model Library Format package.
 
-    ``output`` defaults to ``<module>-<board>.tar`` in the current folder. ``pools``: memories for
-    the workspace instead of the board's choice. ``large_data``: whether
-    constants go where their distance from code doesn't count; "auto" asks the board's threshold.
+    Several models, each with a ``module_name`` if any is given, have one function registry, and
+    what is equal in them is there once. ``output`` defaults to ``<modules>-<board>.tar`` in the
+    current folder. ``pools``: memories for the workspace instead of the board's choice.
+    ``large_data``: whether constants go where their distance from code doesn't count; "auto" asks
+    the board's threshold.
     For objects, ``split`` says which kernels get one of their own (none, operator, auto);
     ``llvm_options`` are LLVM's own, beside the board's; ``llvm_timeout`` is how many seconds it may
     take for one object, ``jobs`` how many are made at once, and ``keep_failed`` the folder for the
@@ -189,44 +202,58 @@ def export(
         target_board, chosen, level, split, llvm_options, llvm_timeout, keep_failed, jobs
     )
     say("load")
-    graph = model if isinstance(model, Graph) else load(model, rounding=rounding)
-    prepared = prepare(
-        graph, target_board, module_name=module_name, optimize=optimize, workspace=workspace,
-        io=io, pools=pools, system_lib=system_lib, accelerators=accelerators, progress=progress,
-        must_fit=True,
+    prepared = prepare_package(
+        _graphs(model, rounding), target_board,
+        module_names=[module_name] if isinstance(module_name, str) else module_name,
+        optimize=optimize, workspace=workspace, io=io, pools=pools, system_lib=system_lib,
+        accelerators=accelerators, progress=progress, must_fit=True,
     )
-    artifact = prepared.artifact
-    check_budget(target_board, _usage(artifact, 0), _known_boards())
+    artifacts = [one.artifact for one in prepared]
+    check_budget(target_board, _usage(artifacts, 0), _known_boards())
     say(f"generate {chosen}")
-    sources, made = _emit(artifact, target_board, compiler, large_data)
+    sources, made = _emit(artifacts, target_board, compiler, large_data)
     objects = {f"{module.name}.o": data for module, data in made.items()}
-    foreign = _foreign(prepared.graph, target_board, {*sources, *objects})
+    foreign = _foreign(prepared, target_board, {*sources, *objects})
     facts = [object_facts(name, data) for name, data in objects.items()]
     if objects:
-        check_budget(target_board, _usage(artifact, _code_size(facts)), _known_boards())
-    path = Path(output or f"{artifact.module}-{target_board.name}.tar")
+        check_budget(target_board, _usage(artifacts, _code_size(facts)), _known_boards())
+    path = Path(output or _default_name(artifacts, target_board))
     say("package")
     write_package(path, PackageContents(
-        artifact=artifact, target=target_board.target, board=target_board.to_data(),
-        info=_info(prepared, chosen, level, facts, foreign, compiler, tuple(made)),
-        header=emit_header(artifact), graph_text=graph_text.dump(prepared.graph),
+        models=tuple(_contents(one, level, compiler) for one in prepared),
+        target=target_board.target, board=target_board.to_data(),
+        info=_info(chosen, _undefined(chosen, facts, foreign, artifacts), compiler, tuple(made)),
         sources=sources | foreign.sources, objects=objects | foreign.objects,
-        runtime_headers=runtime_headers(), externals=prepared.graph.modules,
+        runtime_headers=runtime_headers(),
     ), written)
-    return Exported(
-        path, target_board.name, chosen, artifact, prepared.graph, prepared.plan,
-        prepared.channels, prepared.decisions,
-    )
+    return Exported(path, target_board.name, chosen, prepared)
 
 
-def _foreign(graph: Graph, board: Board, taken: set[str]) -> ExternalFiles:
-    """The files of the graph's modules, none of them called as one that is ``taken``."""
+def _graphs(model: Model | Sequence[Model], rounding: str) -> list[Graph]:
+    models = [model] if isinstance(model, str | Path | Graph) else list(model)
+    if not models:
+        raise CrtExportError("there is no model to export")
+    return [one if isinstance(one, Graph) else load(one, rounding=rounding) for one in models]
+
+
+def _default_name(artifacts: Sequence[Artifact], board: Board) -> str:
+    name = f"{'-'.join(artifact.module for artifact in artifacts)}-{board.name}.tar"
+    if len(name) > _LONGEST_NAME:
+        raise CrtExportError(
+            "the names of all models together are too long for a file's name", location=name,
+            hint="name the package with -o",
+        )
+    return name
+
+
+def _foreign(prepared: Sequence[Prepared], board: Board, taken: set[str]) -> ExternalFiles:
+    """The files of the graphs' modules, none of them called as one that is ``taken``."""
     ours = None
-    if any(module.kind == "object" for module in graph.modules):
+    if any(module.kind == "object" for one in prepared for module in one.graph.modules):
         from crtexport.backends.llvm_compile import empty_object  # noqa: PLC0415
 
         ours = read_abi(empty_object(board.target), board.name)
-    files = external_files(graph.modules, ours)
+    files = joined_files({one.artifact.module: one.graph.modules for one in prepared}, ours)
     for name in (*files.sources, *files.objects):
         if name in taken:
             raise CrtExportError(
@@ -242,31 +269,33 @@ def _known_boards() -> Iterator[Board]:
 
 
 def _emit(
-    artifact: Artifact, board: Board, compiler: Compiler | None, large_data: LargeData
+    artifacts: Sequence[Artifact], board: Board, compiler: Compiler | None, large_data: LargeData
 ) -> tuple[dict[str, str], dict[Module, Blob]]:
     """Sources and objects. Constants are an object, but for those that are C text."""
-    large = is_large(artifact, board.target, large_data, board.large_data_threshold)
+    first, *others = artifacts
+    large = is_large(first, board.target, large_data, board.large_data_threshold, others)
     linked = True
     sources: dict[str, str] = {}
     objects: dict[Module, Blob] = {}
     if compiler is None:
         from crtexport.backends.c_source import MAX_CONSTANTS, emit_c  # noqa: PLC0415
 
-        linked = large or artifact.constants_size > MAX_CONSTANTS
-        sources = emit_c(artifact, linked=linked)
+        linked = large or package_constants(artifacts) > MAX_CONSTANTS
+        for artifact in artifacts:
+            sources |= emit_c(artifact, linked=linked)
     else:
-        symbols = {constant.symbol for constant in artifact.reached_constants} if large else {}
+        symbols = {constant.symbol for constant in all_constants(artifacts)} if large else {}
         objects |= {
             module: reach_through_slots(data, symbols) if symbols else data
-            for module, data in compiler.compile(artifact).items()
+            for module, data in compiler.compile(*artifacts).items()
         }
     if linked:
         placement = Placement(
             large, table=compiler is None, slots=large and compiler is not None
         )
-        constants = constants_object(artifact, board.target, placement)
+        constants = constants_object(first, board.target, placement, others)
         if constants is not None:
-            objects[constants_module(artifact)] = constants
+            objects[constants_module(first)] = constants
     return sources, objects
 
 
@@ -308,49 +337,53 @@ def _room(graph: Graph, board: Board, io: Io, pools: Pools) -> tuple[int | None,
     return room(board, Usage(workspace=kept, io=given if io == "caller" else 0), pools)
 
 
-def _usage(artifact: Artifact, code: int) -> Usage:
+def _usage(artifacts: Sequence[Artifact], code: int) -> Usage:
+    owning = [artifact for artifact in artifacts if not artifact.workspace_caller]
     return Usage(
-        code=code, constants=artifact.constants_size,
-        spilled=() if artifact.workspace_caller else tuple(
-            (pool.memory, pool.size) for pool in artifact.spilled
+        code=code, constants=package_constants(artifacts),
+        spilled=tuple((pool.memory, pool.size) for a in owning for pool in a.spilled),
+        workspace=sum(a.workspace_size + a.state_size for a in owning),
+        io=sum(
+            i.type.nbytes
+            for a in artifacts if not a.io_in_workspace for i in (*a.inputs, *a.outputs)
         ),
-        workspace=(
-            0 if artifact.workspace_caller else artifact.workspace_size + artifact.state_size
+    )
+
+
+def _contents(prepared: Prepared, optimize: Optimize, compiler: Compiler | None) -> ModelContents:
+    graph = prepared.graph
+    return ModelContents(
+        prepared.artifact, emit_header(prepared.artifact), graph_text.dump(graph),
+        ModelInfo(
+            optimize=optimize, rounding=graph.rounding.value, source=graph.source,
+            source_sha256=graph.sha256, plan=plan_data(graph, prepared.plan),
+            llvm_options=compiler.options if compiler else (),
+            channels=tuple(asdict(layer) for layer in prepared.channels),
+            decisions=tuple(asdict(decision) for decision in prepared.decisions),
         ),
-        io=0 if artifact.io_in_workspace else sum(
-            i.type.nbytes for i in (*artifact.inputs, *artifact.outputs)
-        ),
+        graph.modules,
     )
 
 
 def _info(
-    prepared: Prepared, emit: Emit, optimize: Optimize, objects: Sequence[ObjectFacts],
-    foreign: ExternalFiles, compiler: Compiler | None, modules: tuple[Module, ...],
+    emit: Emit, undefined: tuple[str, ...], compiler: Compiler | None, modules: tuple[Module, ...]
 ) -> PackageInfo:
-    graph = prepared.graph
     tools = {"crtexport": crtexport.__version__}
     if compiler:
         tools["llvm"] = compiler.version()
-    return PackageInfo(
-        emit=emit, undefined=_undefined(emit, objects, foreign, prepared.artifact),
-        optimize=optimize, rounding=graph.rounding.value, source=graph.source,
-        source_sha256=graph.sha256,
-        plan=plan_data(graph, prepared.plan), tools=tools,
-        llvm_options=compiler.options if compiler else (), modules=modules,
-        channels=tuple(asdict(layer) for layer in prepared.channels),
-        decisions=tuple(asdict(decision) for decision in prepared.decisions),
-    )
+    return PackageInfo(emit=emit, undefined=undefined, tools=tools, modules=modules)
 
 
 def _undefined(
-    emit: Emit, objects: Sequence[ObjectFacts], foreign: ExternalFiles, artifact: Artifact
+    emit: Emit, objects: Sequence[ObjectFacts], foreign: ExternalFiles,
+    artifacts: Sequence[Artifact],
 ) -> tuple[str, ...]:
     """What the code leaves to the firmware: exactly, for objects; at most, for C sources. What
     modules of others need besides is theirs to know."""
     facts = [object_facts(name, blob) for name, blob in foreign.objects.items()]
     theirs = {symbol for fact in facts for symbol in fact.undefined}
     theirs -= {symbol for fact in facts for symbol in fact.defined}
-    announced = {*theirs, *needed_symbols(artifact)}
+    announced = {*theirs, *(s for artifact in artifacts for s in needed_symbols(artifact))}
     if emit == "c":
         return tuple(sorted({*UNDEFINED_ALLOWED, *announced}))
     defined = {symbol for facts in objects for symbol in (*facts.defined, *facts.hidden)}

@@ -41,6 +41,7 @@ LAYERS: tuple[set[str], ...] = (
     {"accelerators"},
     {"mlf"},
     {"firmware", "simulation"},
+    {"exported"},
     {"pipeline"},
     {"actions"},
     {"compare", "report"},

@@ -58,6 +58,12 @@ def with_common(artifacts: Sequence[Artifact]) -> tuple[Artifact, ...]:
     )
 
 
+def package_constants(artifacts: Sequence[Artifact]) -> int:
+    """Bytes of the constants of all ``artifacts``, those that they share once."""
+    sizes = {c.symbol: c.data.nbytes for artifact in artifacts for c in artifact.constants}
+    return sum(sizes.values())
+
+
 def _symbols(artifact: Artifact) -> tuple[str, ...]:
     return (
         *(function.symbol for function in artifact.functions),

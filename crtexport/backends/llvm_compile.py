@@ -46,10 +46,12 @@ class Compiler:
         self._jobs, self._timeout, self._keep_failed = jobs, timeout, keep_failed
         POOL.warm(self.options)
 
-    def compile(self, artifact: Artifact) -> dict[Module, bytes]:
-        """The objects of ``artifact``; errors as of :func:`.llvm_module.llvm_modules` and of
-        :func:`compile_modules`."""
-        modules = llvm_modules(artifact, self._target, self._optimize, self._split)
+    def compile(self, *artifacts: Artifact) -> dict[Module, bytes]:
+        """The objects of the models of a package; errors as of :func:`.llvm_module.llvm_modules`
+        and of :func:`compile_modules`."""
+        modules: dict[Module, str] = {}
+        for artifact in artifacts:
+            modules |= llvm_modules(artifact, self._target, self._optimize, self._split)
         made = compile_modules(
             {f"{module.name}.ll": text for module, text in modules.items()}, self._target,
             self._optimize, llvm_options=self.options, jobs=self._jobs, timeout=self._timeout,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from crtexport import resources
@@ -11,13 +11,15 @@ from crtexport.errors import CrtExportError
 from crtexport.ir.graph import Graph
 
 
-def write_depfile(path: Path, target: Path, model: Path, graph: Graph) -> None:
-    """Say in ``path`` that ``target`` was made from ``model``, its data files and this program."""
-    constants = [tensor.constant for tensor in graph.tensors] + [
-        tensor.variable.initial for tensor in graph.tensors if tensor.variable
+def write_depfile(path: Path, target: Path, models: Mapping[Path, Graph]) -> None:
+    """Say in ``path`` that ``target`` was made from ``models``, the data files of their graphs,
+    and this program."""
+    tensors = [tensor for graph in models.values() for tensor in graph.tensors]
+    constants = [tensor.constant for tensor in tensors] + [
+        tensor.variable.initial for tensor in tensors if tensor.variable
     ]
     data = {constant.path for constant in constants if constant and constant.path}
-    files = [*sorted({model, *data} | set(resources.own_files()))]
+    files = [*sorted({*models, *data} | set(resources.own_files()))]
     try:
         path.write_text(depfile_text(target, files), encoding="utf-8")
     except OSError as error:

@@ -23,17 +23,17 @@ from crtexport.cli.options import (
     emit_option,
     given_option,
     io_option,
-    model_argument,
+    models_argument,
     optimize_option,
     pool_option,
     rounding_option,
     with_output,
 )
-from crtexport.cli.output import Output
+from crtexport.cli.output import Output, named
 
 
 @click.command("export", short_help="Export a model as a package for a board.")
-@model_argument
+@models_argument
 @board_option("host")
 @click.option(
     "-o", "--output", type=FILE, metavar="FILE.tar",
@@ -56,8 +56,9 @@ from crtexport.cli.output import Output
 @rounding_option
 @accelerator_option
 @click.option(
-    "--module-name", metavar="NAME",
-    help="NAME in tvmgen_NAME_run and all other names; by default the model's.",
+    "--module-name", "names", metavar="NAME", multiple=True,
+    help="NAME in tvmgen_NAME_run and all other names; by default the model's. With several models "
+    "once for each, in their order.",
 )
 @click.option(
     "--no-system-lib", is_flag=True,
@@ -100,19 +101,22 @@ from crtexport.cli.output import Output
 @given_option("With --run")
 @with_output
 def command(
-    out: Output, model: Path, board: str, output: Path | None,
+    out: Output, models: tuple[Path, ...], board: str, output: Path | None,
     emit: Literal["c", "llvm"] | None,
     optimize: Literal["size", "balanced", "speed"] | None,
     workspace: Literal["static", "caller"], io: pipeline.Io, pools: tuple[tuple[str, int], ...],
     large_data: Literal["auto", "always", "never"], rounding: str,
     accelerators: tuple[str, ...] | None,
-    module_name: str | None, no_system_lib: bool, split: Split | None,
+    names: tuple[str, ...], no_system_lib: bool, split: Split | None,
     llvm_options: tuple[str, ...],
     llvm_timeout: float | None, keep_failed: Path | None, jobs: int | None,
     folder: Path | None, depfile: Path | None, application: Path | None, run_it: bool,
     given: Path | None,
 ) -> None:
-    """Export MODEL (model.json or .tflite) as a package for a board."""
+    """Export MODEL (model.json or .tflite) as a package for a board.
+
+    Several models share a package, its function registry, and whatever is equal in them.
+    """
     if given is not None and not run_it:
         raise click.UsageError("--input goes with --run")
     if application is not None:
@@ -120,11 +124,13 @@ def command(
 
         find_tree()  # before anything is written
     with out.steps() as step:
-        step(f"read {model}")
-        graph = pipeline.load(model, rounding=rounding)
+        graphs = []
+        for model in models:
+            step(f"read {model}")
+            graphs.append(pipeline.load(model, rounding=rounding))
         exported = pipeline.export(
-            graph, board=board, output=output, emit=emit, optimize=optimize, workspace=workspace,
-            io=io, pools=pools, large_data=large_data, module_name=module_name,
+            graphs, board=board, output=output, emit=emit, optimize=optimize, workspace=workspace,
+            io=io, pools=pools, large_data=large_data, module_name=names or None,
             system_lib=not no_system_lib, split=split, llvm_options=llvm_options,
             llvm_timeout=llvm_timeout, keep_failed=keep_failed, jobs=jobs,
             accelerators=accelerators, progress=step, written=step.written,
@@ -137,7 +143,7 @@ def command(
     if depfile is not None:
         from crtexport.cli.depfile import write_depfile  # noqa: PLC0415
 
-        write_depfile(depfile, exported.path, model, graph)
+        write_depfile(depfile, exported.path, dict(zip(models, graphs, strict=True)))
     _show(out, exported)
     data = _data(exported)
     if run_it:
@@ -166,17 +172,24 @@ def _data(exported: pipeline.Exported) -> dict[str, object]:
     return {
         "package": str(exported.path),
         "board": exported.board,
-        "module": exported.artifact.module,
+        **named(model.artifact.module for model in exported.models),
         "emit": exported.emit,
         "bytes": exported.sizes,
-        "channels": [dataclasses.asdict(layer) for layer in exported.channels],
-        "decisions": [dataclasses.asdict(decision) for decision in exported.decisions],
+        "channels": [
+            dataclasses.asdict(layer) for model in exported.models for layer in model.channels
+        ],
+        "decisions": [
+            dataclasses.asdict(decision)
+            for model in exported.models for decision in model.decisions
+        ],
     }
 
 
 def _show(out: Output, exported: pipeline.Exported) -> None:
     what = "objects" if exported.emit == "llvm" else "C sources"
-    out.line(f"{exported.path}: {exported.artifact.module} for {exported.board}, {what}")
+    names = ", ".join(model.artifact.module for model in exported.models)
+    out.line(f"{exported.path}: {names} for {exported.board}, {what}")
     out.table("Memory", ("what", "bytes"), exported.sizes.items())
-    show_channels(out, exported.channels, each=out.verbosity > 0)
-    show_decisions(out, exported.decisions)
+    for model in exported.models:
+        show_channels(out, model.channels, each=out.verbosity > 0)
+        show_decisions(out, model.decisions)

@@ -76,10 +76,11 @@ def _summary(out: Output, package: Package) -> None:
             show_channels(out, section.modules[name].channels, each=True)
             show_decisions(out, section.modules[name].decisions)
             _show_externals(out, section.modules[name])
-    if len(package.modules) == 1:
-        tensors = [("input", t) for t in package.inputs] + [("output", t) for t in package.outputs]
+    for model in package.each:
+        tensors = [("input", t) for t in model.inputs] + [("output", t) for t in model.outputs]
+        whose = f" of {model.module}" if len(package.modules) > 1 else ""
         out.table(
-            "Inputs and outputs", ("", "name", "in C", "type", "bytes", "quantization"),
+            f"Inputs and outputs{whose}", ("", "name", "in C", "type", "bytes", "quantization"),
             ((kind, t.name, t.field or "-", _type(t), t.nbytes, _quant(t)) for kind, t in tensors),
         )
     out.table("Files", ("name", "bytes"), ((name, package.size(name)) for name in package.names))

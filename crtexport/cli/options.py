@@ -55,9 +55,22 @@ def model_argument(command: Command) -> Command:
     return click.argument("model", type=FILE)(command)
 
 
+def models_argument(command: Command) -> Command:
+    """The arguments MODEL, one or more."""
+    return click.argument("models", type=FILE, metavar="MODEL...", nargs=-1, required=True)(command)
+
+
 def package_argument(command: Command) -> Command:
     """The argument PACKAGE."""
     return click.argument("package", type=FILE)(command)
+
+
+def chosen_option(command: Command) -> Command:
+    """``--model``"""
+    return click.option(
+        "--model", "chosen", metavar="NAME",
+        help="Of a package of several models: this one. Without it, all run in turns.",
+    )(command)
 
 
 def board_option(default: str | None) -> Callable[[Command], Command]:

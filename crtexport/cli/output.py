@@ -127,6 +127,12 @@ class _LongBar(ProgressColumn):
         return Columns([part.render(task) for part in parts])
 
 
+def named(modules: Iterable[str]) -> dict[str, Any]:
+    """The models of a package for JSON: ``modules`` and, where it is one, ``module``."""
+    names = list(modules)
+    return {"modules": names, **({"module": names[0]} if len(names) == 1 else {})}
+
+
 def _cell(value: object) -> str:
     if isinstance(value, int):
         return f"{value:,}"

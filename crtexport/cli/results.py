@@ -46,6 +46,15 @@ def outputs_data(samples: Sequence[Arrays], given: Path | None) -> dict[str, Any
     }
 
 
+def keep_all(path: Path | None, models: Mapping[str, Sequence[Arrays]]) -> None:
+    """:func:`keep` for several models: arrays are called ``MODEL/OUTPUT``."""
+    count = max(map(len, models.values()), default=0)
+    keep(path, [
+        {f"{name}/{key}": array for name, rows in models.items() for key, array in rows[i].items()}
+        for i in range(count)
+    ])
+
+
 def _plain(value: Any) -> Any:
     if isinstance(value, list):
         return [_plain(item) for item in value]

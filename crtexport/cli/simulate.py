@@ -7,25 +7,41 @@ from pathlib import Path
 import click
 
 from crtexport import actions
-from crtexport.cli.options import array_options, package_argument, with_output
+from crtexport.cli.options import array_options, chosen_option, package_argument, with_output
 from crtexport.cli.output import Output
-from crtexport.cli.results import keep, outputs_data, read_arrays, show_outputs
+from crtexport.cli.results import keep, keep_all, outputs_data, read_arrays, show_outputs
 from crtexport.mlf.reader import open_package
 
 
 @click.command("simulate", short_help="Run a package's code on this computer.")
 @package_argument
 @array_options
+@chosen_option
 @with_output
-def command(out: Output, package: Path, given: Path | None, save: Path | None) -> None:
+def command(
+    out: Output, package: Path, given: Path | None, save: Path | None, chosen: str | None
+) -> None:
     """Run PACKAGE's code on this computer and print its outputs.
 
     Objects must be for the board `host`; C sources may be for any board.
     """
     arrays = read_arrays(given)
+    opened = open_package(package, verify=False).select(chosen)
+    if len(opened.each) > 1:
+        with out.steps() as step:
+            step("load and run the code")
+            all_samples = actions.simulate_all(package, arrays)
+        keep_all(save, all_samples)
+        out.result({"package": str(package), "models": {
+            name: outputs_data(rows, given) for name, rows in all_samples.items()
+        }})
+        for model in opened.each:
+            out.line(f"model {model.module}")
+            show_outputs(out, model.outputs, all_samples[model.module], given)
+        return
     with out.steps() as step:
         step("load and run the code")
-        samples = actions.simulate(package, arrays)
+        samples = actions.simulate(package, arrays, model=chosen)
     keep(save, samples)
     out.result({"package": str(package), **outputs_data(samples, given)})
-    show_outputs(out, open_package(package, verify=False).outputs, samples, given)
+    show_outputs(out, opened.outputs, samples, given)

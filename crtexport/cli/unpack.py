@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from crtexport.cli.options import FILE, package_argument, with_output
-from crtexport.cli.output import Output
+from crtexport.cli.output import Output, named
 from crtexport.mlf.reader import open_package
 from crtexport.mlf.unpack import unpack_for_build
 
@@ -20,6 +20,8 @@ def command(out: Output, package: Path, folder: Path) -> None:
     """Write PACKAGE's include/, src/ and lib/ into FOLDER, touching only what changes."""
     opened = open_package(package)
     files = unpack_for_build(opened, folder)
-    out.result({"package": str(package), "module": opened.module, "files": [*map(str, files)]})
+    out.result(
+        {"package": str(package), **named(opened.modules), "files": [*map(str, files)]}
+    )
     for path in files:
         out.line(str(path))

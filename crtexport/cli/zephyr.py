@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from crtexport.cli.options import FILE, Command, package_argument, with_output
-from crtexport.cli.output import Output
+from crtexport.cli.output import Output, named
 from crtexport.firmware.board import board_from_keys, list_boards
 from crtexport.firmware.compat import check_linkable
 from crtexport.firmware.zephyr.build import ZephyrBuild, read_build
@@ -77,7 +77,7 @@ def check(out: Output, package: Path, build: Path, compiler: str | None, flags: 
     opened = open_package(package)
     derived = board_from_keys(derive_board(found), str(build))
     check_linkable(opened, derived, found.compiler.abi)
-    out.result({"package": str(package), "build": str(build), "module": opened.module})
+    out.result({"package": str(package), "build": str(build), **named(opened.modules)})
     out.line(f"{package} fits {build}")
 
 

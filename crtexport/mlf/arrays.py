@@ -138,6 +138,39 @@ def samples_for(
     return pattern_inputs(tensors) if given is None else bind_inputs(tensors, given)
 
 
+def samples_of_models(
+    models: Mapping[str, Sequence[PackageTensor]], given: Mapping[str, Array] | None
+) -> dict[str, Samples]:
+    """:func:`samples_for` the inputs of several models, as many samples for each. An array is
+    called ``MODEL/INPUT``.
+
+    Raises CrtExportError for an array of no model and for different numbers of samples too.
+    """
+    sorted_out: dict[str, dict[str, Array]] = {name: {} for name in models}
+    for key, array in (given or {}).items():
+        model, slash, tensor = key.partition("/")
+        if not slash or model not in models:
+            raise CrtExportError(
+                f"no model has an input {key!r}",
+                hint=f"write MODEL/INPUT; the models are {', '.join(models)}",
+            )
+        sorted_out[model][tensor] = array
+    found: dict[str, Samples] = {}
+    for name, tensors in models.items():
+        try:
+            found[name] = samples_for(tensors, None if given is None else sorted_out[name])
+        except CrtExportError as error:
+            raise error.within(name) from error
+    counts = {name: len(s.rows) for name, s in found.items() if models[name]}
+    if len(set(counts.values())) > 1:
+        told = ", ".join(f"{name}: {count}" for name, count in counts.items())
+        raise CrtExportError(f"the models have different numbers of samples ({told})")
+    rows = max(counts.values(), default=1)
+    return {
+        name: s if models[name] else Samples(s.rows * rows, rows > 1) for name, s in found.items()
+    }
+
+
 def pattern_inputs(tensors: Sequence[PackageTensor]) -> Samples:
     """One sample of a fixed pattern: p(i) = (37 i + 11) mod 256 - 128.
 

@@ -28,46 +28,64 @@ _GRAPH_FIRST_LINE = "# The network as crtexport understood it; this isn't Relay 
 class PackageInfo(TypedDict):
     """Facts about the export that only its caller knows.
 
-    ``undefined`` lists every symbol that the code may leave to the firmware. ``plan`` is
-    :func:`plan_data` of the model; ``modules`` says what the objects are for; ``tools`` maps the
-    tools that made the code to their versions; ``devices`` describes device images; ``channels``
-    has the fields of metadata's LayerChannels, ``decisions`` those of its Decision.
+    ``undefined`` lists every symbol that the code may leave to the firmware. ``modules`` says what
+    the objects are for; ``tools`` maps the tools that made the code to their versions; ``devices``
+    describes device images.
     """
 
     emit: Literal["c", "llvm"]
     undefined: tuple[str, ...]
-    optimize: NotRequired[str]
-    llvm_options: NotRequired[tuple[str, ...]]
     modules: NotRequired[tuple[Module, ...]]
-    rounding: NotRequired[str]
-    source: NotRequired[str]
-    source_sha256: NotRequired[str]
-    plan: NotRequired[Mapping[str, Any]]
     tools: NotRequired[Mapping[str, str]]
     devices: NotRequired[tuple[dict[str, Any], ...]]
-    channels: NotRequired[tuple[dict[str, Any], ...]]
-    decisions: NotRequired[tuple[dict[str, Any], ...]]
+
+
+class ModelInfo(TypedDict, total=False):
+    """Facts about one of the models. ``plan`` is :func:`plan_data`; ``channels`` has the fields of
+    metadata's LayerChannels, ``decisions`` those of its Decision."""
+
+    optimize: str
+    llvm_options: tuple[str, ...]
+    rounding: str
+    source: str
+    source_sha256: str
+    plan: Mapping[str, Any]
+    channels: tuple[dict[str, Any], ...]
+    decisions: tuple[dict[str, Any], ...]
+
+
+@dataclass(frozen=True)
+class ModelContents:
+    """One exported model; ``header`` is the text of ``tvmgen_<module>.h``."""
+
+    artifact: Artifact
+    header: str
+    graph_text: str
+    info: ModelInfo = field(default_factory=ModelInfo)
+    externals: tuple[ExternalModule, ...] = ()
 
 
 @dataclass(frozen=True)
 class PackageContents:
-    """One exported model.
+    """One or several exported models.
 
     ``sources`` and ``objects`` map basenames (``default_lib0.c``, ``default_lib1.o``) to contents;
-    ``header`` is the text of ``tvmgen_<module>.h``; ``runtime_headers`` maps paths relative to
-    ``runtime/include`` to bytes; ``board`` is the resolved board as JSON data with its ``name``.
+    ``runtime_headers`` maps paths relative to ``runtime/include`` to bytes; ``board`` is the
+    resolved board as JSON data with its ``name``.
     """
 
-    artifact: Artifact
+    models: tuple[ModelContents, ...]
     target: Target
     board: Mapping[str, Any]
     info: PackageInfo
-    header: str
-    graph_text: str
     sources: Mapping[str, str] = field(default_factory=dict)
     objects: Mapping[str, Blob] = field(default_factory=dict)
     runtime_headers: Mapping[str, bytes] = field(default_factory=dict)
-    externals: tuple[ExternalModule, ...] = ()
+
+    def plan_file(self, model: ModelContents) -> str | None:
+        """Where the package has the memory plan of ``model``, None without one."""
+        alone = len(self.models) == 1
+        return layout.plan(model.artifact.module, alone=alone) if "plan" in model.info else None
 
 
 def plan_data(graph: Graph, plan: Plan) -> dict[str, Any]:
@@ -124,7 +142,8 @@ def check(contents: PackageContents) -> dict[str, ObjectFacts]:
     Raises CrtExportError for bad or clashing file names, for a symbol that two objects define and,
     where there are only objects, for a symbol that one needs but nobody promised.
     """
-    layout.check_module(contents.artifact.module)
+    for model in contents.models:
+        layout.check_module(model.artifact.module)
     _check_basenames(contents)
     facts = {name: object_facts(name, contents.objects[name]) for name in sorted(contents.objects)}
     owner: dict[str, str] = {}
@@ -169,16 +188,16 @@ def _check_basenames(contents: PackageContents) -> None:
 
 def member_files(contents: PackageContents) -> dict[str, Blob]:
     """Every file of the package but the metadata, by path."""
-    module = contents.artifact.module
-    graph_text = _GRAPH_FIRST_LINE + contents.graph_text
-    files: dict[str, Blob] = {
-        layout.header(module): contents.header.encode("utf-8"),
-        layout.parameters(module): EMPTY_PARAMETERS,
-        layout.graph(module): graph_text.encode("utf-8", "backslashreplace"),
-        layout.BOARD: json_bytes(dict(contents.board)),
-    }
-    if "plan" in contents.info:
-        files[layout.PLAN] = json_bytes(dict(contents.info["plan"]))
+    files: dict[str, Blob] = {layout.BOARD: json_bytes(dict(contents.board))}
+    for model in contents.models:
+        module = model.artifact.module
+        graph_text = _GRAPH_FIRST_LINE + model.graph_text
+        files[layout.header(module)] = model.header.encode("utf-8")
+        files[layout.parameters(module)] = EMPTY_PARAMETERS
+        files[layout.graph(module)] = graph_text.encode("utf-8", "backslashreplace")
+        plan = contents.plan_file(model)
+        if plan is not None:
+            files[plan] = json_bytes(dict(model.info["plan"]))
     for name, text in contents.sources.items():
         files[layout.source(name)] = text.encode("utf-8")
     for name, blob in contents.objects.items():

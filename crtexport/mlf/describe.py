@@ -12,7 +12,7 @@ from crtexport.artifact.model import Artifact, Interface, every_call
 from crtexport.backends.constants import constants_module
 from crtexport.errors import CrtExportError
 from crtexport.mlf import layout, metadata
-from crtexport.mlf.contents import PackageContents
+from crtexport.mlf.contents import ModelContents, PackageContents
 from crtexport.mlf.objects import ObjectFacts
 from crtexport.target import Target
 
@@ -24,15 +24,17 @@ def describe(
     epoch: int,
 ) -> metadata.Metadata:
     """The metadata of ``contents``; ``epoch`` is the export's date in seconds since 1970."""
-    artifact = contents.artifact
     return metadata.Metadata(
-        modules={artifact.module: _module(contents, epoch)},
+        modules={
+            model.artifact.module: _module(model, contents, epoch)
+            for model in contents.models
+        },
         crtexport=_section(contents, facts, members),
     )
 
 
-def _module(contents: PackageContents, epoch: int) -> metadata.Module:
-    artifact = contents.artifact
+def _module(model: ModelContents, contents: PackageContents, epoch: int) -> metadata.Module:
+    artifact = model.artifact
     date = datetime.datetime.fromtimestamp(epoch, datetime.UTC)
     io_size = sum(tensor.type.nbytes for tensor in (*artifact.inputs, *artifact.outputs))
     main = metadata.MainEntry(
@@ -51,14 +53,14 @@ def _module(contents: PackageContents, epoch: int) -> metadata.Module:
         external_dependencies=tuple(
             {"short_name": library.name, "url": library.url, "url_type": "web",
              "version_spec": library.version}
-            for library in _libraries(contents)
+            for library in _libraries(model)
         ),
     )
 
 
-def _libraries(contents: PackageContents) -> tuple[metadata.Library, ...]:
+def _libraries(model: ModelContents) -> tuple[metadata.Library, ...]:
     """What the modules' sources are built with, each once."""
-    libraries = dict.fromkeys(module.library for module in contents.externals if module.library)
+    libraries = dict.fromkeys(module.library for module in model.externals if module.library)
     return tuple(metadata.Library(**dataclasses.asdict(library)) for library in libraries)
 
 
@@ -95,7 +97,7 @@ def _section(
     facts: Mapping[str, ObjectFacts],
     members: Mapping[str, metadata.Member],
 ) -> metadata.Section:
-    artifact, info, target = contents.artifact, contents.info, contents.target
+    info, target = contents.info, contents.target
     name = contents.board.get("name")
     if not isinstance(name, str) or not name:
         raise CrtExportError("the board's data has no name", location="board")
@@ -104,7 +106,7 @@ def _section(
     return metadata.Section(
         version=crtexport.__version__,
         emit=info["emit"],
-        system_lib=artifact.system_lib,
+        system_lib=any(model.artifact.system_lib for model in contents.models),
         board=metadata.Board(name=name, file=layout.BOARD),
         abi=metadata.Abi(
             triple=target.triple, cpu=target.cpu, features=target.features,
@@ -112,7 +114,9 @@ def _section(
             little_endian=target.little_endian, stack_align=target.stack_align,
             reloc=target.reloc, cflags=target.cflags,
         ),
-        modules={artifact.module: _module_section(contents)},
+        modules={
+            model.artifact.module: _module_section(model, contents) for model in contents.models
+        },
         objects=_objects(contents, facts),
         undefined=metadata.Undefined(
             allowed=tuple(sorted(info["undefined"])),
@@ -129,8 +133,10 @@ def _objects(
 ) -> dict[str, metadata.Object]:
     modules = {f"{module.name}.o": module for module in contents.info.get("modules", ())}
     layers: dict[str, list[str]] = {}
-    for call in every_call(contents.artifact.calls):
-        layers.setdefault(call.symbol, []).append(_text(call.comment))
+    for model in contents.models:
+        whose = f"{model.artifact.module}: " if len(contents.models) > 1 else ""
+        for call in every_call(model.artifact.calls):
+            layers.setdefault(call.symbol, []).append(whose + _text(call.comment))
     return {
         name: metadata.Object(
             machine=fact.machine, bits=fact.bits, sections=fact.sections,
@@ -145,8 +151,8 @@ def _objects(
     }
 
 
-def _module_section(contents: PackageContents) -> metadata.ModuleSection:
-    artifact, info = contents.artifact, contents.info
+def _module_section(model: ModelContents, contents: PackageContents) -> metadata.ModuleSection:
+    artifact, info = model.artifact, model.info
     return metadata.ModuleSection(
         source=info.get("source", ""),
         source_sha256=info.get("source_sha256", ""),
@@ -160,12 +166,12 @@ def _module_section(contents: PackageContents) -> metadata.ModuleSection:
         state=_state(artifact),
         constants_bytes=artifact.constants_size,
         constants_object=_constants_object(contents),
-        externals=_externals(contents),
+        externals=_externals(model),
         devices=_devices(artifact),
         registry=tuple(
             metadata.Registered(name=entry.name, symbol=entry.symbol) for entry in artifact.registry
         ),
-        plan=layout.PLAN if "plan" in info else None,
+        plan=contents.plan_file(model),
         channels=tuple(
             metadata.LayerChannels(**{**layer, "layer": _text(layer["layer"])})
             for layer in info.get("channels", ())
@@ -174,19 +180,19 @@ def _module_section(contents: PackageContents) -> metadata.ModuleSection:
             metadata.Decision(**{key: _text(value) for key, value in decision.items()})
             for decision in info.get("decisions", ())
         ),
-        libraries=_libraries(contents),
+        libraries=_libraries(model),
     )
 
 
 def _constants_object(contents: PackageContents) -> str | None:
-    name = f"{constants_module(contents.artifact).name}.o"
+    name = f"{constants_module(contents.models[0].artifact).name}.o"
     return name if name in contents.objects else None
 
 
-def _externals(contents: PackageContents) -> tuple[metadata.External, ...]:
-    artifact = contents.artifact
+def _externals(model: ModelContents) -> tuple[metadata.External, ...]:
+    artifact = model.artifact
     fields = context_fields(artifact.devices)
-    owners = {f.symbol: module for module in contents.externals for f in module.functions}
+    owners = {f.symbol: module for module in model.externals for f in module.functions}
     return tuple(
         metadata.External(
             symbol=function.symbol, module=_text(owners[function.symbol].name),

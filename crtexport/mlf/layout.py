@@ -52,6 +52,11 @@ def graph(module: str) -> str:
     return f"{GRAPH_DIR}/{module}.relay"
 
 
+def plan(module: str, *, alone: bool) -> str:
+    """Where the memory plan of a model is, which may be ``alone`` in the package."""
+    return PLAN if alone else f"{OWN_DIR}/{module}/plan.json"
+
+
 def runtime_header(relative: str) -> str:
     """``runtime/include/<relative>``"""
     return f"{RUNTIME_INCLUDE_DIR}/{relative}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 
 from crtexport.artifact.blobs import FileRange
@@ -41,12 +41,31 @@ class Package:
     """An open package. Its files are read when asked for, so the tar must stay where it is.
 
     ``metadata`` is in the form of version 7 whatever the file's version is; ``raw_metadata`` is the
-    JSON object as it stands.
+    JSON object as it stands. ``chosen`` is the model that :attr:`module` and all that speaks of one
+    model mean; without it, that is the only one.
     """
 
     archive: Archive
     metadata: Metadata
     raw_metadata: Json
+    chosen: str | None = None
+
+    def select(self, name: str | None) -> Package:
+        """The same package, speaking of the model called ``name``; of the only one for None.
+
+        Raises CrtExportError for a model that it doesn't have.
+        """
+        if name is not None and name not in self.modules:
+            raise self._error(f"there is no model {name!r}; there is {self._models()}")
+        return replace(self, chosen=name)
+
+    @property
+    def each(self) -> tuple[Package, ...]:
+        """The package once for each of its models, speaking of that; of the chosen one alone."""
+        return tuple(self.select(name) for name in ([self.chosen] if self.chosen else self.modules))
+
+    def _models(self) -> str:
+        return ", ".join(self.modules) or "none"
 
     @property
     def path(self) -> Path:
@@ -84,11 +103,14 @@ class Package:
 
     @property
     def module(self) -> str:
-        """The name of the one model. Raises CrtExportError when there are several or none."""
-        names = list(self.modules)
+        """The name of the chosen or only model. Raises CrtExportError when none is chosen of
+        several, and where there is none."""
+        names = [self.chosen] if self.chosen else list(self.modules)
         if len(names) != 1:
-            found = ", ".join(names) or "none"
-            raise self._error(f"this works on a package of one model; it has {found}")
+            raise CrtExportError(
+                f"this works on one model; the package has {self._models()}",
+                location=str(self.path), hint="choose one with --model" if names else None,
+            )
         return names[0]
 
     @property

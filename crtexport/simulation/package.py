@@ -29,22 +29,42 @@ def simulate_package(
     for inputs that don't fit, ToolMissingError for a missing compiler or llvmlite, RunFailedError
     when the model fails.
     """
-    simulation = load_package(package)
-    keys = [key_of(tensor) for tensor in package.inputs]
-    results = []
-    for sample in samples:
-        missing = [key for key in keys if key not in sample]
-        if missing:
-            raise CrtExportError("there is no array for this input", location=missing[0])
-        outputs = simulation.run([sample[key] for key in keys])
-        results.append({
-            key_of(tensor): array for tensor, array in zip(package.outputs, outputs, strict=True)
-        })
+    return simulate_models(package, {package.module: samples})[package.module]
+
+
+def simulate_models(
+    package: Package, samples: Mapping[str, Sequence[Mapping[str, Array]]]
+) -> dict[str, list[dict[str, Array]]]:
+    """The same for several models of a package, by name: they run in turns, sample by sample."""
+    models = [package.select(name) for name in samples]
+    library = _library(package)
+    simulations = [_simulation(model, library) for model in models]
+    results: dict[str, list[dict[str, Array]]] = {name: [] for name in samples}
+    for number in range(max(map(len, samples.values()), default=0)):
+        for model, simulation in zip(models, simulations, strict=True):
+            if number < len(samples[model.module]):
+                given = samples[model.module][number]
+                results[model.module].append(_run(model, simulation, given))
     return results
+
+
+def _run(
+    package: Package, simulation: Simulation, sample: Mapping[str, Array]
+) -> dict[str, Array]:
+    keys = [key_of(tensor) for tensor in package.inputs]
+    missing = [key for key in keys if key not in sample]
+    if missing:
+        raise CrtExportError("there is no array for this input", location=missing[0])
+    outputs = simulation.run([sample[key] for key in keys])
+    return {key_of(tensor): array for tensor, array in zip(package.outputs, outputs, strict=True)}
 
 
 def load_package(package: Package) -> Simulation:
     """The one model in ``package``, ready to run. Raises as :func:`simulate_package`."""
+    return _simulation(package, _library(package))
+
+
+def _simulation(package: Package, library: Library) -> Simulation:
     section = package.module_section
     if section is None:
         raise CrtExportError(
@@ -56,7 +76,7 @@ def load_package(package: Package) -> Simulation:
         module=package.module,
         inputs=tuple(_interface(package, tensor) for tensor in package.inputs),
         outputs=tuple(_interface(package, tensor) for tensor in package.outputs),
-        library=_library(package),
+        library=library,
         workspace_size=section.workspace.bytes,
         workspace_align=section.workspace.align,
         workspace_caller=section.workspace.owner == "caller",
@@ -82,7 +102,7 @@ def _interface(package: Package, tensor: PackageTensor) -> Interface:
     return Interface(tensor.name, tensor.field, TensorType(dtype, tensor.shape))
 
 
-def _linked(package: Package, section: ModuleSection) -> Library:
+def _linked(package: Package, sections: Sequence[ModuleSection]) -> Library:
     """The package with functions of others, linked by the host's compiler; a simulated device
     stands in for each kind of device."""
     with tempfile.TemporaryDirectory(prefix="crtexport-") as name:
@@ -91,7 +111,9 @@ def _linked(package: Package, section: ModuleSection) -> Library:
         hooks = folder / "hooks"
         hooks.mkdir()
         (hooks / simulated.HEADER).write_text(simulated.header(), encoding="utf-8")
-        texts = simulated.sources(context.hooks[0] for context in section.devices)
+        texts = simulated.sources(
+            context.hooks[0] for section in sections for context in section.devices
+        )
         for file, text in texts.items():
             (hooks / file).write_text(text, encoding="utf-8")
         return build_shared(
@@ -111,10 +133,10 @@ def _library(package: Package) -> Library:
         raise CrtExportError(
             "the package has neither C sources nor objects", location=str(package.path)
         )
-    section = package.module_section
+    sections = list(package.section.modules.values()) if package.section else []
     try:
-        if section is not None and section.externals:
-            return _linked(package, section)
+        if any(section.externals for section in sections):
+            return _linked(package, sections)
         if not sources:
             return load_objects(objects.values())
         with tempfile.TemporaryDirectory(prefix="crtexport-") as name:

@@ -21,7 +21,9 @@ def test_headers_and_sources_are_laid_out(
     assert main(["unpack", str(package), str(folder), "--json"]) == 0
     said = json.loads(capsys.readouterr().out)
     found = sorted(str(path) for path in folder.rglob("*") if path.is_file())
-    assert said == {"package": str(package), "module": "digits", "files": found}
+    assert said == {
+        "package": str(package), "module": "digits", "modules": ["digits"], "files": found
+    }
     assert (folder / "include" / "tvmgen_digits.h").is_file()
     assert (folder / "include" / "tvm" / "runtime" / "c_runtime_api.h").is_file()
     assert (folder / "src" / "digits_lib0.c").is_file()

@@ -13,7 +13,7 @@ import llvmlite.binding as llvm
 from crtexport.artifact.model import Artifact, Constant, Interface, RegistryEntry
 from crtexport.ir.types import ConstantRef, DType, Quantization, TensorType
 from crtexport.kernels.ir import Scalar
-from crtexport.mlf.contents import PackageContents, PackageInfo
+from crtexport.mlf.contents import ModelContents, ModelInfo, PackageContents, PackageInfo
 from crtexport.target import Target
 
 QUANTIZED = TensorType(DType.INT8, (1, 8, 8, 1), Quantization((0.5,), (-3,)))
@@ -45,16 +45,24 @@ def info(**changes: Any) -> PackageInfo:
     return base
 
 
-def contents(**changes: Any) -> PackageContents:
-    """A package of C sources; ``changes`` replace fields."""
+def described(module: Artifact, graph_text: str = "graph digits\n") -> ModelContents:
+    """A model as packages have it."""
+    return ModelContents(
+        module, "#ifndef TVMGEN_DIGITS_H_\n#define TVMGEN_DIGITS_H_\n#endif\n", graph_text,
+        ModelInfo(optimize="balanced", rounding="double", source="digits.tflite",
+                  source_sha256="0" * 64, plan={"workspace_bytes": 192}),
+    )
+
+
+def contents(
+    model: Artifact | None = None, graph_text: str = "graph digits\n", **changes: Any
+) -> PackageContents:
+    """A package of C sources with one model; ``changes`` replace fields."""
     made = PackageContents(
-        artifact=artifact(),
+        models=(described(model or artifact(), graph_text),),
         target=TARGET,
         board={"name": "mps2_an386", "memory": {"flash": {"origin": 0, "size": 4194304}}},
-        info=info(optimize="balanced", rounding="double", source="digits.tflite",
-                  source_sha256="0" * 64, plan={"workspace_bytes": 192}),
-        header="#ifndef TVMGEN_DIGITS_H_\n#define TVMGEN_DIGITS_H_\n#endif\n",
-        graph_text="graph digits\n",
+        info=info(),
         sources={"digits_lib0.c": "/* é */\n", "digits_lib1.c": "int digits_one;\n"},
         runtime_headers={"tvm/runtime/crt/module.h": b"/* */\n"},
     )

@@ -128,21 +128,21 @@ def test_every_file_but_the_metadata_has_a_hash(package: Path) -> None:
 
 def test_a_caller_owns_the_workspace(tmp_path: Path) -> None:
     made = replace(artifact(), workspace_caller=True)
-    write_package(tmp_path / "p.tar", contents(artifact=made))
+    write_package(tmp_path / "p.tar", contents(model=made))
     module = metadata(tmp_path / "p.tar")["crtexport"]["modules"]["digits"]
     assert module["workspace"]["owner"] == "caller"
 
 
 def test_tensors_of_one_name_are_told_apart_by_their_fields(tmp_path: Path) -> None:
     twins = (Interface("x", "x", QUANTIZED), Interface("x", "x_1", QUANTIZED))
-    write_package(tmp_path / "p.tar", contents(artifact=replace(artifact(), inputs=twins)))
+    write_package(tmp_path / "p.tar", contents(model=replace(artifact(), inputs=twins)))
     main = metadata(tmp_path / "p.tar")["modules"]["digits"]["memory"]["functions"]["main"][0]
     assert list(main["inputs"]) == ["x", "x_1"]
 
 
 def test_names_of_tensors_are_data(tmp_path: Path) -> None:
     odd = (Interface('a"\n*/é\ud800', "a", QUANTIZED),)
-    made = contents(artifact=replace(artifact(), inputs=odd), graph_text=odd[0].name)
+    made = contents(model=replace(artifact(), inputs=odd), graph_text=odd[0].name)
     write_package(tmp_path / "p.tar", made)
     opened = open_package(tmp_path / "p.tar")
     assert opened.inputs[0].name == 'a"\n*/é\\ud800'

@@ -67,7 +67,7 @@ def test_what_was_written_is_read(package: Path) -> None:
     assert opened.module == "digits"
     assert opened.sources == dict(contents().sources)
     assert opened.objects == {}
-    assert opened.header == contents().header
+    assert opened.header == contents().models[0].header
     assert opened.board_data == contents().board
     assert opened.plan_data == {"workspace_bytes": 192}
     assert opened.runtime_headers == {"tvm/runtime/crt/module.h": b"/* */\n"}
@@ -159,7 +159,7 @@ def test_several_models_are_listed_but_not_one_of_them_taken(tmp_path: Path) -> 
     two = {"version": 7, "modules": {"a": {**TVM_MODULE, "model_name": "a"}, "b": TVM_MODULE}}
     opened = open_package(foreign(tmp_path / "two.tar", two))
     assert list(opened.modules) == ["a", "b"]
-    with pytest.raises(CrtExportError, match="one model; it has a, b"):
+    with pytest.raises(CrtExportError, match="one model; the package has a, b"):
         _ = opened.inputs
 
 

@@ -49,7 +49,7 @@ def test_short_names_need_no_pax_headers(tmp_path: Path) -> None:
 
 def test_a_long_module_name_survives(tmp_path: Path) -> None:
     module = "m" * 150
-    write_package(tmp_path / "p.tar", contents(artifact=artifact(module)))
+    write_package(tmp_path / "p.tar", contents(model=artifact(module)))
     assert open_package(tmp_path / "p.tar").module == module
 
 
@@ -222,7 +222,7 @@ def test_what_is_no_object_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize("module", ["Digits", "a-b", "", "ü"])
 def test_a_module_name_that_is_none_is_refused(tmp_path: Path, module: str) -> None:
     with pytest.raises(CrtExportError, match="must consist of a-z"):
-        write_package(tmp_path / "p.tar", contents(artifact=artifact(module)))
+        write_package(tmp_path / "p.tar", contents(model=artifact(module)))
 
 
 def test_a_runtime_header_stays_in_its_folder(tmp_path: Path) -> None:

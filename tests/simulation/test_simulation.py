@@ -14,7 +14,7 @@ from crtexport.artifact.undefined import UNDEFINED_ALLOWED
 from crtexport.backends.c_header import emit_header
 from crtexport.backends.c_source import emit_c
 from crtexport.errors import CrtExportError, RunFailedError, ToolMissingError
-from crtexport.mlf.contents import PackageContents, PackageInfo
+from crtexport.mlf.contents import ModelContents, PackageContents, PackageInfo
 from crtexport.mlf.reader import Package, open_package
 from crtexport.mlf.writer import write_package
 from crtexport.resources import templates_dir
@@ -43,8 +43,8 @@ def _package(
     made = {} if emit == "c" else objects_of(artifact, target)
     info: PackageInfo = {"emit": "c" if emit == "c" else "llvm", "undefined": UNDEFINED_ALLOWED}
     write_package(path, PackageContents(
-        artifact=artifact, target=target, board={"name": "host"}, info=info,
-        header=emit_header(artifact), graph_text="graph", objects=made,
+        models=(ModelContents(artifact, emit_header(artifact), "graph"),), target=target,
+        board={"name": "host"}, info=info, objects=made,
         sources=emit_c(artifact) if emit == "c" else {},
         runtime_headers={
             str(p.relative_to(RUNTIME)): p.read_bytes() for p in RUNTIME.rglob("*.h")

@@ -1,0 +1,89 @@
+"""What becomes of models on their way into a package, and what an export hands back."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from crtexport.accelerators import Decision
+from crtexport.artifact.common import package_constants
+from crtexport.artifact.model import Artifact
+from crtexport.errors import CrtExportError
+from crtexport.ir.graph import Graph
+from crtexport.passes.channels import LayerChannels
+from crtexport.plan.model import Plan
+
+Emit = Literal["c", "llvm"]
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A model on its way: simplified, planned and lowered for a board.
+
+    ``channels``: what became of layers, where channels were removed; ``decisions``: what
+    accelerators did with those that they looked at.
+    """
+
+    graph: Graph
+    plan: Plan
+    artifact: Artifact
+    channels: tuple[LayerChannels, ...] = ()
+    decisions: tuple[Decision, ...] = ()
+
+
+@dataclass(frozen=True)
+class Exported:
+    """What an export made: the package's path, and the models in it, in their order."""
+
+    path: Path
+    board: str
+    emit: Emit
+    models: tuple[Prepared, ...]
+
+    @property
+    def artifact(self) -> Artifact:
+        """That of the one model. Raises CrtExportError where there are several."""
+        return self._only.artifact
+
+    @property
+    def graph(self) -> Graph:
+        """As :attr:`artifact`."""
+        return self._only.graph
+
+    @property
+    def plan(self) -> Plan:
+        """As :attr:`artifact`."""
+        return self._only.plan
+
+    @property
+    def channels(self) -> tuple[LayerChannels, ...]:
+        """As :attr:`artifact`."""
+        return self._only.channels
+
+    @property
+    def decisions(self) -> tuple[Decision, ...]:
+        """As :attr:`artifact`."""
+        return self._only.decisions
+
+    @property
+    def _only(self) -> Prepared:
+        if len(self.models) != 1:
+            names = ", ".join(model.artifact.module for model in self.models)
+            raise CrtExportError(
+                f"this asks for the one model of a package, which has {names}",
+                location=str(self.path), hint="Exported.models has all of them",
+            )
+        return self.models[0]
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """Bytes of all models: constants in flash, workspace, inputs and outputs."""
+        artifacts = [model.artifact for model in self.models]
+        return {
+            "constants": package_constants(artifacts),
+            "workspace": sum(a.workspace_total for a in artifacts),
+            "state": sum(a.state_size for a in artifacts),
+            "inputs": sum(i.type.nbytes for a in artifacts for i in a.inputs),
+            "outputs": sum(o.type.nbytes for a in artifacts for o in a.outputs),
+        }

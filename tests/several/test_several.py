@@ -1,0 +1,252 @@
+"""Several models in one package: one registry, what is equal once, each with its own interface."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import crtexport
+from crtexport.cli.main import main
+from crtexport.errors import CrtExportError
+from crtexport.mlf.reader import Package, open_package
+from tests.mlf.consumers import complaints
+from tests.several.networks import OTHERS, WEIGHTS, expected, inputs, network, program
+from tests.support import require
+
+BACKENDS = ("c", "llvm")
+STRICT = (
+    "-std=c99", "-pedantic", "-Wall", "-Wextra", "-Wconversion", "-Wshadow", "-Wundef",
+    "-Wmissing-prototypes", "-Werror", "-O1",
+)
+
+
+@pytest.fixture
+def three(tmp_path: Path) -> list[Path]:
+    """Two networks with the same weights, and one with others and another scale."""
+    return [
+        network(tmp_path, "first", WEIGHTS), network(tmp_path, "second", WEIGHTS),
+        network(tmp_path, "third", OTHERS, 0.03),
+    ]
+
+
+def exported(models: list[Path], folder: Path, **options: object) -> Package:
+    path = folder / "several.tar"
+    crtexport.export(models, output=path, **options)  # type: ignore[arg-type]
+    return open_package(path)
+
+
+def linked(package: Package, folder: Path, *flags: str) -> Path:
+    """The program of all models, linked by this computer's compiler."""
+    package.extract(folder / "model")
+    (folder / "main.c").write_text(program(package))
+    code = [folder / "model/codegen/host/src" / name for name in package.sources]
+    code += [folder / "model/codegen/host/lib" / name for name in package.objects]
+    subprocess.run(
+        [
+            require("gcc"), *STRICT, "-ffp-contract=off", *flags,
+            f"-I{folder / 'model/codegen/host/include'}", f"-I{folder / 'model/runtime/include'}",
+            str(folder / "main.c"), *map(str, code), "-o", str(folder / "program"),
+        ],
+        check=True,
+    )
+    return folder / "program"
+
+
+@pytest.mark.parametrize("emit", BACKENDS)
+def test_all_are_called_in_turns_through_their_headers_and_by_name(
+    emit: str, three: list[Path], tmp_path: Path
+) -> None:
+    package = exported(three, tmp_path, emit=emit)
+    # TVM's command line for micro targets takes packages of one model only.
+    assert complaints(package.path) == ["there isn't exactly one module"]
+    given = inputs(package)
+    outputs = crtexport.simulate_all(package.path, given)
+    for number, path in enumerate(three):  # alone, each gives the same
+        alone = crtexport.export(path, emit=emit, output=tmp_path / f"{number}.tar").path
+        name = path.stem
+        assert all(
+            (row["y"] == together["y"]).all()
+            for row, together in zip(
+                crtexport.simulate(alone, {"x": given[f"{name}/x"]}), outputs[name], strict=True
+            )
+        )
+    done = subprocess.run(
+        [str(linked(package, tmp_path))], check=True, capture_output=True,
+        input=b"".join(array[0].tobytes() for array in given.values()),
+    )
+    assert done.stdout == expected(outputs)
+
+
+@pytest.mark.parametrize("emit", BACKENDS)
+def test_equal_constants_and_kernels_are_there_once(
+    emit: str, three: list[Path], tmp_path: Path
+) -> None:
+    exporting = crtexport.export(three, emit=emit, output=tmp_path / "p.tar", optimize="speed")
+    first, second, third = (model.artifact for model in exporting.models)
+    assert first.common.borrowed == frozenset()
+    assert second.own_functions == ()
+    assert {c.symbol for c in second.constants} == {c.symbol for c in first.constants}
+    assert second.common.borrowed == first.common.lent | {
+        f.symbol for f in first.functions if f.symbol in second.common.borrowed
+    }
+    assert third.own_functions  # its scale is another
+    package = open_package(tmp_path / "p.tar")
+    if emit == "c":
+        (weights,) = (c for c in first.constants if c.data.nbytes == WEIGHTS.nbytes)
+        defined = [
+            name for name, text in package.sources.items()
+            if f" {weights.symbol}[{weights.count}] = {{" in text
+        ]
+        assert defined == ["first_lib0.c"]
+    else:
+        assert package.section is not None
+        sizes = [facts.sections for facts in package.section.objects.values()]
+        assert sum(s[".rodata"] for s in sizes) < 2 * WEIGHTS.nbytes + 2 * 1024 + 2048
+
+
+@pytest.mark.parametrize("emit", BACKENDS)
+def test_one_registry_knows_the_functions_of_all(
+    emit: str, three: list[Path], tmp_path: Path
+) -> None:
+    package = exported(three, tmp_path, emit=emit)
+    files = package.sources if emit == "c" else package.objects
+    registries = [name for name in files if "lib2" in name]
+    assert registries == [f"first_lib2.{'c' if emit == 'c' else 'o'}"]
+    assert package.section is not None
+    names = [
+        entry.name for module in package.section.modules.values() for entry in module.registry
+    ]
+    assert names == [
+        f"tvmgen_{name}_{function}" for name in ("first", "second", "third")
+        for function in ("run", "get_c_metadata")
+    ]
+
+
+@pytest.mark.parametrize("split", ["operator", "auto"])
+def test_kernels_in_objects_of_their_own_are_shared_too(
+    split: str, three: list[Path], tmp_path: Path
+) -> None:
+    package = exported(three, tmp_path, emit="llvm", split=split)
+    given = inputs(package, 1)
+    plain = crtexport.simulate_all(exported(three, tmp_path, emit="c").path, given)
+    crtexport.export(three, emit="llvm", split=split, output=tmp_path / "s.tar")  # type: ignore[arg-type]
+    again = crtexport.simulate_all(tmp_path / "s.tar", given)
+    assert all((plain[name][0]["y"] == again[name][0]["y"]).all() for name in plain)
+
+
+def test_constants_too_many_for_text_are_one_object_with_a_table_for_each(
+    three: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("crtexport.backends.c_source.MAX_CONSTANTS", 100)
+    package = exported(three, tmp_path, emit="c")
+    assert list(package.objects) == ["first_constants.o"]
+    given = inputs(package)
+    outputs = crtexport.simulate_all(package.path, given)
+    done = subprocess.run(
+        [str(linked(package, tmp_path))], check=True, capture_output=True,
+        input=b"".join(array[0].tobytes() for array in given.values()),
+    )
+    assert done.stdout == expected(outputs)
+
+
+def test_metadata_describes_each_model(three: list[Path], tmp_path: Path) -> None:
+    package = exported(three, tmp_path, emit="llvm")
+    assert list(package.modules) == ["first", "second", "third"]
+    for model in package.each:
+        assert model.header is not None
+        assert f"tvmgen_{model.module}_run" in model.header
+        assert f"parameters/{model.module}.params" in package.names
+        assert model.plan_data is not None
+        assert model.module_section is not None
+        assert model.module_section.source == f"{model.module}.json"
+    with pytest.raises(CrtExportError, match="works on one model; the package has first, second"):
+        _ = package.inputs
+
+
+def test_arrays_are_called_by_model_and_input(three: list[Path], tmp_path: Path) -> None:
+    package = exported(three, tmp_path, emit="c")
+    given = inputs(package)
+    with pytest.raises(CrtExportError, match="no model has an input 'x'"):
+        crtexport.simulate_all(package.path, {**given, "x": given["first/x"]})
+    with pytest.raises(CrtExportError, match="no model has an input 'fourth/x'"):
+        crtexport.simulate_all(package.path, {**given, "fourth/x": given["first/x"]})
+    with pytest.raises(CrtExportError, match=r"second.*there is no array for this input"):
+        crtexport.simulate_all(package.path, {"first/x": given["first/x"]})
+    with pytest.raises(CrtExportError, match="different numbers of samples"):
+        crtexport.simulate_all(package.path, {**given, "first/x": given["first/x"][:1]})
+    (row, _) = crtexport.simulate(package.path, {"x": given["third/x"]}, model="third")
+    assert (row["y"] == crtexport.simulate_all(package.path, given)["third"][0]["y"]).all()
+    with pytest.raises(CrtExportError, match="no model 'fourth'; there is first, second, third"):
+        crtexport.simulate(package.path, model="fourth")
+
+
+def test_the_command_line_takes_several(
+    three: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    models = [str(path) for path in three]
+    names = ["--module-name", "a", "--module-name", "b", "--module-name", "c"]
+    assert main([*models, *names, "--emit", "c", "--unpack", "out", "--json"]) == 0
+    data = json.loads(capsys.readouterr().out)
+    assert data["package"] == "a-b-c-host.tar"
+    assert data["modules"] == ["a", "b", "c"]
+    assert (tmp_path / "out/include/tvmgen_b.h").is_file()
+    np.savez("x.npz", **inputs(open_package(Path("a-b-c-host.tar"))))
+    assert main(["simulate", "a-b-c-host.tar", "--input", "x.npz", "--output", "y.npz"]) == 0
+    assert "model b" in capsys.readouterr().out
+    with np.load("y.npz") as saved:
+        assert sorted(saved.files) == ["a/y", "b/y", "c/y"]
+    assert main(["simulate", "a-b-c-host.tar", "--model", "c", "--json"]) == 0
+    assert list(json.loads(capsys.readouterr().out)["outputs"][0]) == ["y"]
+    assert main(["inspect", "a-b-c-host.tar"]) == 0
+    assert "Inputs and outputs of b" in capsys.readouterr().out
+    assert main([*models, "--module-name", "a"]) == 2
+    assert "3 models, but 1 module names" in capsys.readouterr().err
+
+
+def test_two_models_of_one_name_are_refused(three: list[Path], tmp_path: Path) -> None:
+    with pytest.raises(CrtExportError, match=r"first.*models 1 and 3 of the package have"):
+        crtexport.export([three[0], three[1], three[0]], output=tmp_path / "p.tar")
+    assert not (tmp_path / "p.tar").exists()
+
+
+def test_the_same_models_give_the_same_bytes(three: list[Path], tmp_path: Path) -> None:
+    packages = []
+    for jobs in (1, 2):
+        path = tmp_path / f"{jobs}.tar"
+        crtexport.export(three, board="mps2_an386", emit="llvm", jobs=jobs, output=path)
+        packages.append(path.read_bytes())
+    assert packages[0] == packages[1]
+
+
+def test_a_library_of_several_shows_no_more_than_their_interfaces(
+    three: list[Path], tmp_path: Path
+) -> None:
+    for emit in BACKENDS:
+        folder = tmp_path / emit
+        folder.mkdir()
+        package = exported(three, folder, emit=emit)
+        package.extract(folder / "model")
+        code = [folder / "model/codegen/host/src" / name for name in package.sources]
+        code += [folder / "model/codegen/host/lib" / name for name in package.objects]
+        subprocess.run(
+            [
+                require("gcc"), "-shared", "-fPIC", f"-I{folder / 'model/codegen/host/include'}",
+                f"-I{folder / 'model/runtime/include'}", *map(str, code),
+                "-o", str(folder / "all.so"),
+            ],
+            check=True,
+        )
+        symbols = subprocess.run(
+            [require("nm"), "-D", "--defined-only", str(folder / "all.so")],
+            check=True, capture_output=True, text=True,
+        ).stdout.split()[2::3]
+        assert all(
+            name.endswith(("_run", "_run_packed", "_get_c_metadata", "TVMSystemLibEntryPoint"))
+            for name in symbols if name.startswith(("tvmgen", "TVM"))
+        )
