@@ -52,7 +52,7 @@ def candidates(context: Context, target: Target, optimize: str) -> list[Candidat
     with refusing_extremes(context):
         if generic.vectorizes(target):
             return _vectors(context, target) or [plain]
-        found = _arm(context, target, optimize)
+        found = _registers(context, target, optimize)
         copies = _USUAL_COPIES[optimize]
         if found:
             return _unrolled(found, copies)
@@ -88,8 +88,13 @@ def _vectors(context: Context, target: Target) -> list[Candidate]:
     return []
 
 
-def _arm(context: Context, target: Target, optimize: str) -> list[Candidate]:
-    """The forms for Cortex-M from M3 on."""
+def _registers(context: Context, target: Target, optimize: str) -> list[Candidate]:
+    """The forms that keep sums in registers, for RISC-V and for Cortex-M from M3 on."""
+    if target.triple.startswith("riscv32"):
+        return (
+            quads.candidates(context, optimize, quads.RISCV)
+            or planes.candidates(context, planes.BYTES)
+        )
     if not target.triple.startswith(_ARM):
         return []
     if fpu.has_floats(target) and (layer := layer_of(context)) is not None:
@@ -98,7 +103,7 @@ def _arm(context: Context, target: Target, optimize: str) -> list[Candidate]:
         return fpu.candidates(context, layer)
     dsp = step_for(target) is ARM_DSP
     sums = paired.candidates(context, optimize) if dsp else quads.candidates(context, optimize)
-    return sums or planes.candidates(context, dsp=dsp)
+    return sums or planes.candidates(context, planes.PAIRS if dsp else planes.WORDS)
 
 
 def _unrolled(forms: Iterable[Candidate], copies: int) -> list[Candidate]:

@@ -305,8 +305,8 @@ class _Products:
         """Scales and stores a pair of channels of all pixels."""
         constants = self.scaling.channel(channel)
         for row, one in zip(rows, sums, strict=True):
-            doubled = self.scaling.doubled(one.first, constants)
-            self._store(row, channel, doubled, constants)
+            whole = self.scaling.whole(one.first, constants)
+            self._store(row, channel, whole, constants)
         if sums[0].both is None:
             return
         constants = self.scaling.channel(add(channel, const(1)))
@@ -317,8 +317,8 @@ class _Products:
                     row, add(channel, const(1)), add(apart, constants.bias), constants
                 )
 
-    def _store(self, row: Expr, channel: Expr, doubled: Expr, constants: Channel) -> None:
-        value = self.scaling.result(self.b.let("doubled", doubled), constants)
+    def _store(self, row: Expr, channel: Expr, whole: Expr, constants: Channel) -> None:
+        value = self.scaling.result(self.b.let("whole", whole), constants)
         self.b.store(self.output, add(row, channel), value)
 
 

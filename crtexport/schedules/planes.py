@@ -1,11 +1,12 @@
-"""Depthwise convolutions on Cortex-M: one channel at a time, as a plane of words.
+"""Depthwise convolutions: one channel at a time, as a plane.
 
 In NHWC the neighbours of a value belong to other channels, so nothing meets in one word. Here a
-band of rows of one channel is spread into scratch, padding filled in. With DSP instructions each
-word holds two columns, so that SMLAD multiplies two taps of a row at once; without, LDRD loads two
-words. Either way they serve neighbouring outputs. int8 weights are doubled, as scaling wants sums,
-and kept in scratch, too, with what scales the channel: there aren't enough registers for all of it,
-and compilers that try use the stack for more.
+band of rows of one channel is spread into scratch, padding filled in. On Cortex-M with DSP
+instructions each word holds two columns, so that SMLAD multiplies two taps of a row at once;
+without, LDRD loads two words. RISC-V loads bytes as words. Either way they serve neighbouring
+outputs. int8 weights are multiplied by what scaling wants sums times. RISC-V keeps them in
+registers; Cortex-M, which doesn't have enough, in scratch, with what scales the channel: compilers
+that try registers use the stack for more.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ from crtexport.kernels.ir import Buffer, Expr, Scalar
 from crtexport.kernels.registry import Context, Lowered, Lowering
 from crtexport.kernels.sums import IntegerSums
 from crtexport.schedules.candidates import Candidate
-from crtexport.schedules.scaling import Channel, Scaling
+from crtexport.schedules.scaling import Channel, Means, Scaling
 
 _SHORT = 8
 """Words of a row up to which each is spread by instructions of its own."""
@@ -52,11 +53,29 @@ _TALL = 6
 """Most rows of outputs in a band: where the input dies, the output trails it by a band."""
 
 
-def candidates(context: Context, *, dsp: bool = True) -> list[Candidate]:
-    """Forms of a node that keeps its operator's rules, by planes; none where it can't be.
+@dataclass(frozen=True)
+class Form:
+    """Planes of int8 values for a machine.
 
-    ``dsp``: with two columns in a word.
+    ``columns``: of a ``value`` of the plane. ``together``: how many neighbouring outputs are made
+    at once, by preference: the first that divides a row. ``held``: most weights of a window that
+    are kept in registers.
     """
+
+    columns: int
+    value: Scalar
+    together: tuple[int, ...]
+    held: int
+    means: Means
+
+
+PAIRS = Form(2, Scalar.I32, (2,), 0, Means.DSP)
+WORDS = Form(1, Scalar.I32, (2,), 0, Means.PRODUCTS)
+BYTES = Form(1, Scalar.I8, (4, 5, 3), 12, Means.SHIFTS)
+
+
+def candidates(context: Context, form: Form = PAIRS) -> list[Candidate]:
+    """Forms of a node that keeps its operator's rules, by planes; none where it can't be."""
     op = context.node.op
     if not isinstance(op, DepthwiseConv2D) or op.dilation[1] != 1:
         return []
@@ -66,14 +85,16 @@ def candidates(context: Context, *, dsp: bool = True) -> list[Candidate]:
     if height * width > MOST_TAPS or 0 in context.output().shape:
         return []
     sums = IntegerSums.of(context, 3)
-    scaling = Scaling.of(context, sums, op.activation, dsp=dsp)
+    scaling = Scaling.of(context, sums, op.activation, form.means)
     if scaling is None:
         return []
-    usual = Shape.of(context, op, 2 if dsp else 1)
+    columns = context.output().shape[2]
+    most = next((n for n in form.together if columns % n == 0), form.together[0])
+    usual = Shape.of(context, op, form.columns, most)
     return [
         Candidate(
             f"planes, {band} rows",
-            functools.partial(_lower, context, sums, scaling, replace(usual, band=band)),
+            functools.partial(_lower, context, form, sums, scaling, replace(usual, band=band)),
             rare=band != usual.band,
         )
         for band in sorted(
@@ -82,19 +103,22 @@ def candidates(context: Context, *, dsp: bool = True) -> list[Candidate]:
     ]
 
 
-def _lower(context: Context, sums: IntegerSums, scaling: Scaling, shape: Shape) -> Lowered:
+def _lower(
+    context: Context, form: Form, sums: IntegerSums, scaling: Scaling, shape: Shape
+) -> Lowered:
     lowering = Lowering("depthwise_conv2d", context)
     x, weights = lowering.input(0, "input"), lowering.input(1, "weights")
     scaling.begin(lowering)
     output = lowering.output(noalias=False)
-    plane = lowering.scratch("plane", Scalar.I32, shape.rows * shape.words)
+    plane = lowering.scratch("plane", form.value, shape.rows * shape.words)
     pairs = weight_pairs(shape)
     # What may be overwritten by a store to the output is loaded anew, not held in registers.
-    taps = lowering.scratch(
-        "taps", Scalar.I32, shape.kernel[0] * len(pairs) + CONSTANTS, noalias=False
+    count = shape.kernel[0] * len(pairs)
+    taps = None if count <= form.held else lowering.scratch(
+        "taps", Scalar.I32, count + CONSTANTS, noalias=False
     )
     _IntegerPlanes(
-        lowering.b, shape, pairs, (x, weights, output, plane, taps), scaling, sums.zero_point
+        lowering.b, shape, pairs, (x, weights, output, plane), taps, scaling, sums.zero_point
     ).emit()
     return lowering.finish()
 
@@ -339,52 +363,61 @@ class _IntegerPlanes(Planes):
 
     def __init__(
         self, b: KernelBuilder, shape: Shape, pairs: list[tuple[int, int]],
-        buffers: tuple[Buffer, Buffer, Buffer, Buffer, Buffer], scaling: Scaling, zero_point: int,
+        buffers: tuple[Buffer, Buffer, Buffer, Buffer], taps: Buffer | None, scaling: Scaling,
+        zero_point: int,
     ) -> None:
-        x, self.weights, self.output, plane, self.taps = buffers
+        """``taps``: where weights and constants are kept, None for registers."""
+        x, self.weights, self.output, plane = buffers
         super().__init__(b, shape, x, plane, zero_point)
-        self.pairs, self.scaling = pairs, scaling
+        self.pairs, self.taps, self.scaling = pairs, taps, scaling
         self.products = [row_products(shape, start, pairs) for start in shape.starts]
+        self.kept: list[Expr] = []
 
     def prepare(self, channel: Expr) -> None:
-        """Keeps the weights of a channel, doubled, in pairs, and what scales it."""
-        b, shape = self.b, self.shape
+        """Keeps the weights of a channel as sums want them, in pairs, and what scales it."""
+        shape = self.shape
+        doubling = self.scaling.means.factor == 2
 
-        def twice(tap: int) -> Expr:
+        def weight(tap: int) -> Expr:
             at = add(const(tap * shape.y[3]), channel)
-            return shl(cast(load(self.weights, at), Scalar.I32), i32(1))
+            value = cast(load(self.weights, at), Scalar.I32)
+            return shl(value, i32(1)) if doubling else value
 
+        self.kept = []
         for ky in range(shape.kernel[0]):
             row = ky * shape.kernel[1]
-            for number, (first, second) in enumerate(self.pairs):
-                word = twice(row + first)
+            for first, second in self.pairs:
+                word = weight(row + first)
                 if second >= 0:
-                    word = _i32("arm_pkhbt", word, twice(row + second))
-                b.store(self.taps, const(ky * len(self.pairs) + number), word)
-        for number, value in enumerate(self.scaling.channel(channel).values):
-            b.store(self.taps, const(self._constants + number), value)
+                    word = _i32("arm_pkhbt", word, weight(row + second))
+                self._keep(word)
+        for value in self.scaling.channel(channel).values:
+            self._keep(value)
 
-    @property
-    def _constants(self) -> int:
-        """Where in ``taps`` the constants begin."""
-        return self.shape.kernel[0] * len(self.pairs)
+    def _keep(self, value: Expr) -> None:
+        if self.taps is None:
+            self.kept.append(self.b.let("kept", value))
+            return
+        place = const(len(self.kept))
+        self.b.store(self.taps, place, value)
+        self.kept.append(load(self.taps, place))
 
     def some(self, begin: Expr, to: Expr, count: int) -> None:
         b, shape, pairs = self.b, self.shape, len(self.pairs)
         begin = b.let("begin", begin)
-        constants = Channel(*(
-            b.let("constant", load(self.taps, const(self._constants + i)))
-            for i in range(CONSTANTS)
-        ))
+        constants = Channel(*(b.let("constant", value) for value in self.kept[-CONSTANTS:]))
         totals = [constants.bias] * count
         for ky in range(shape.kernel[0]):
             line = ky * shape.dilation * shape.words
             used = sorted({p.word for products in self.products[:count] for p in products})
             words = {
-                w: b.let("values", load(self.plane, add(begin, const(line + w)))) for w in used
+                w: b.let(
+                    "values", cast(load(self.plane, add(begin, const(line + w))), Scalar.I32)
+                )
+                for w in used
             }
             weights = [
-                b.let("weights", load(self.taps, const(ky * pairs + i))) for i in range(pairs)
+                b.let("weights", value) for value in self.kept[ky * pairs : (ky + 1) * pairs]
             ]
             for i, products in enumerate(self.products[:count]):
                 for p in products:

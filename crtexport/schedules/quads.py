@@ -1,13 +1,18 @@
-"""int8 sums on Armv7-M and Armv8-M Mainline without DSP instructions: two pixels by two channels.
+"""int8 sums on machines without DSP instructions: blocks of pixels by channels in registers.
 
-MLA takes words, so input values are widened to words once for all channels, those of two pixels
-side by side (:mod:`crtexport.schedules.patches`): LDRD loads both. With two channels, that makes a
-load and two loads of weights for four MLA.
+Each value of the input is loaded once for all channels of a block, each weight once for all its
+pixels. What windows see is gathered into lines first, those of a block's pixels side by side
+(:mod:`crtexport.schedules.patches`).
+
+Armv7-M has few registers, and MLA takes words: input values are widened to words while gathering,
+of two pixels, so that LDRD loads both; with two channels, that and two loads of weights feed four
+MLA. RISC-V loads bytes as words and has registers for blocks of four by four.
 """
 
 from __future__ import annotations
 
 import functools
+from dataclasses import dataclass
 
 from crtexport.ir.ops import Conv2D, FullyConnected
 from crtexport.ir.types import DType
@@ -17,20 +22,48 @@ from crtexport.kernels.registry import Context, Lowered, Lowering
 from crtexport.kernels.sums import IntegerSums
 from crtexport.schedules.candidates import Candidate
 from crtexport.schedules.patches import Gather, Windows, windows_of
-from crtexport.schedules.scaling import Scaling
+from crtexport.schedules.scaling import Means, Scaling
 
-TOGETHER = 2
-"""Pixels whose lines lie interleaved."""
-WIDE = 2
-"""Channels of a block."""
-STEPS = (4, 8, 16)
-"""How many words of a line may be multiplied in one go."""
-_USUAL = {"balanced": 8, "speed": 16}
 _FEW_CHANNELS = 4
 """Fewer channels don't pay for gathering."""
 
 
-def candidates(context: Context, optimize: str) -> list[Candidate]:
+@dataclass(frozen=True)
+class Form:
+    """Blocks for a machine.
+
+    ``pixels``: how many may go together, ``wide``: channels of a block then, ``alone``: channels of
+    a block of one pixel, which is multiplied where it lies; 0 where that isn't done. ``value``: of
+    lines. ``steps``: how many values of a line may be multiplied in one go; ``usual``: for balanced
+    and for speed.
+    """
+
+    pixels: tuple[int, ...]
+    wide: int
+    alone: int
+    value: Scalar
+    means: Means
+    steps: tuple[int, ...]
+    usual: dict[str, int]
+
+    def together(self, pixels: int) -> int:
+        """How many of ``pixels`` go together, for the fewest instructions by rough count; 0 where
+        they are too few."""
+        if pixels == 1 and self.alone:
+            return 1
+
+        def cost(count: int) -> int:
+            return -(-pixels // count) * (2 * count * self.wide + self.wide + count)
+
+        fits = [count for count in self.pixels if count <= pixels]
+        return min(fits, key=cost, default=0)
+
+
+ARMV7M = Form((2,), 2, 0, Scalar.I32, Means.PRODUCTS, (4, 8, 16), {"balanced": 8, "speed": 16})
+RISCV = Form((4, 3, 2), 4, 8, Scalar.I8, Means.SHIFTS, (2, 4, 8), {"balanced": 4, "speed": 8})
+
+
+def candidates(context: Context, optimize: str, form: Form = ARMV7M) -> list[Candidate]:
     """Forms of a node that keeps its operator's rules, in such blocks; none where it can't be or
     isn't worth it. ``optimize`` is balanced or speed."""
     op = context.node.op
@@ -39,24 +72,25 @@ def candidates(context: Context, optimize: str) -> list[Candidate]:
     if context.input(0).dtype is not DType.INT8 or context.input(1).dtype is not DType.INT8:
         return []
     windows = windows_of(context, group=1)
-    if windows is None or windows.pixels < TOGETHER or not windows.taps:
+    if windows is None or not form.together(windows.pixels) or not windows.taps:
         return []
     sums = IntegerSums.of(context, 0, fully_connected=isinstance(op, FullyConnected))
-    scaling = Scaling.of(context, sums, op.activation, dsp=False)
+    scaling = Scaling.of(context, sums, op.activation, form.means)
     if sums.weight_zero or scaling is None or len(sums.folded) < _FEW_CHANNELS:
         return []
-    usual = _USUAL[optimize]
+    usual = form.usual[optimize]
     return [
         Candidate(
             f"quads, {step} words",
-            functools.partial(_lower, context, windows, sums, scaling, step), rare=step != usual,
+            functools.partial(_lower, context, form, windows, sums, scaling, step),
+            rare=step != usual,
         )
-        for step in sorted(STEPS, key=lambda step: step != usual)
+        for step in sorted(form.steps, key=lambda step: step != usual)
     ]
 
 
 def _lower(
-    context: Context, windows: Windows, sums: IntegerSums, scaling: Scaling, step: int
+    context: Context, form: Form, windows: Windows, sums: IntegerSums, scaling: Scaling, step: int
 ) -> Lowered:
     dense = isinstance(context.node.op, FullyConnected)
     lowering = Lowering("fully_connected" if dense else "conv2d", context)
@@ -65,9 +99,15 @@ def _lower(
     # Lines that a store to the output might change are loaded anew for each block of channels;
     # compilers would keep them on the stack instead.
     output = lowering.output(noalias=False)
-    lines = lowering.scratch("lines", Scalar.I32, windows.words * TOGETHER, noalias=False)
-    gather = Gather(lowering.b, windows, x, lines, TOGETHER, sums.zero_point)
-    products = _Products(lowering.b, windows, (weights, lines, output), scaling, step)
+    together = form.together(windows.pixels)
+    gather, lines = None, x
+    if together > 1 or not windows.pointwise:
+        lines = lowering.scratch("lines", form.value, windows.words * together, noalias=False)
+        gather = Gather(lowering.b, windows, x, lines, together, sums.zero_point)
+    products = _Products(
+        lowering.b, windows, (weights, lines, output), scaling, together,
+        form.alone if together == 1 else form.wide, step,
+    )
     products.emit(gather, len(sums.folded))
     return lowering.finish()
 
@@ -77,29 +117,31 @@ class _Products:
 
     def __init__(
         self, b: KernelBuilder, windows: Windows, buffers: tuple[Buffer, Buffer, Buffer],
-        scaling: Scaling, step: int,
+        scaling: Scaling, together: int, wide: int, step: int,
     ) -> None:
         self.b, self.windows, self.scaling, self.step = b, windows, scaling, step
+        self.together, self.wide = together, wide
         self.weights, self.lines, self.output = buffers
 
-    def emit(self, gather: Gather, channels: int) -> None:
-        """All pixels, two at a time; where one is left over, it is done twice."""
-        b, count = self.b, self.windows.pixels
-        with b.loop("pixels", -(-count // TOGETHER)) as number:
-            first = mul(number, const(TOGETHER))
+    def emit(self, gather: Gather | None, channels: int) -> None:
+        """All pixels, some at a time; those that are left over are done with others again."""
+        b, count, together = self.b, self.windows.pixels, self.together
+        with b.loop("pixels", -(-count // together)) as number:
+            first = mul(number, const(together))
 
             def pixel(line: Expr) -> Expr:
                 at = add(first, line)
-                return min_(at, const(count - 1)) if count % TOGETHER else at
+                return min_(at, const(count - 1)) if count % together else at
 
-            gather.emit(pixel)
+            if gather is not None:
+                gather.emit(pixel)
             rows = [
-                b.let("row", mul(pixel(const(i)), const(channels))) for i in range(TOGETHER)
+                b.let("row", mul(pixel(const(i)), const(channels))) for i in range(together)
             ]
-            with b.loop("block", channels // WIDE) as block:
-                self._block(rows, mul(block, const(WIDE)), WIDE)
-            for left in range(channels - channels % WIDE, channels):
-                self._block(rows, const(left), 1)
+            with b.loop("block", channels // self.wide) as block:
+                self._block(rows, mul(block, const(self.wide)), self.wide)
+            if channels % self.wide:
+                self._block(rows, const(channels - channels % self.wide), channels % self.wide)
 
     def _block(self, rows: list[Expr], channel: Expr, wide: int) -> None:
         """``wide`` channels from ``channel`` on, of all pixels."""
@@ -115,15 +157,18 @@ class _Products:
             at = add(channel, const(i))
             constants = self.scaling.channel(at)
             for row, total in zip(rows, line, strict=True):
-                doubled = b.let("doubled", self.scaling.doubled(total, constants))
-                b.store(self.output, add(row, at), self.scaling.result(doubled, constants))
+                whole = b.let("whole", self.scaling.whole(total, constants))
+                b.store(self.output, add(row, at), self.scaling.result(whole, constants))
 
     def _words(self, sums: list[list[Var]], start: Expr, word: Expr, count: int) -> None:
         """``count`` words of the lines from ``word`` on, times those of all channels."""
-        b, words = self.b, self.windows.words
+        b, words, together = self.b, self.windows.words, self.together
         for place in range(count):
-            first = add(mul(word, const(TOGETHER)), const(place * TOGETHER))
-            xs = [b.let("value", load(self.lines, add(first, const(i)))) for i in range(TOGETHER)]
+            first = add(mul(word, const(together)), const(place * together))
+            xs = [
+                b.let("value", cast(load(self.lines, add(first, const(i))), Scalar.I32))
+                for i in range(together)
+            ]
             for i, line in enumerate(sums):
                 at = add(start, word, const(i * words + place))
                 w = b.let("weight", cast(load(self.weights, at), Scalar.I32))

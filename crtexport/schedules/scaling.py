@@ -1,14 +1,15 @@
-"""Scaling sums to int8 in the fewest instructions of Armv7E-M that round as TFLite does.
+"""Scaling sums to int8 in the fewest instructions that round as TFLite does.
 
 TFLite's ``MultiplyByQuantizedMultiplier`` rounds twice: ``high = (sum * m + 2**30) >> 31``, then
-high / 2**s to nearest, halves away from zero. SMMULR of the doubled sum is the first. SMMLAR by
-2**(32-s) is the second with halves up, and adds the output's zero point; less 1 from negative
-numbers, halves go away from zero. Where the result is clamped from the zero point up, as after a
-ReLU, all negative numbers end there, however they were rounded.
+high / 2**s to nearest, halves away from zero. The rounded upper word of the doubled sum's product
+is the first. The second with halves up is the upper word of a product, too, by 2**(32-s), or a
+shift; less 1 from negative numbers, halves go away from zero. Where the result is clamped from the
+zero point up, as after a ReLU, all negative numbers end there, however they were rounded.
 """
 
 from __future__ import annotations
 
+import enum
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,7 +19,7 @@ from crtexport.fixedpoint import multiply_by_quantized_multiplier, wrap32
 from crtexport.ir.ops import Activation
 from crtexport.ir.scaling import activation_range
 from crtexport.ir.types import Rounding
-from crtexport.kernels.build import add, call, cast, clamp, const, i32, load, mul, shl, shr
+from crtexport.kernels.build import add, call, cast, clamp, const, i32, load, mul, shl, shr, sub
 from crtexport.kernels.ir import Buffer, Expr, Scalar
 from crtexport.kernels.registry import Context, Lowering
 from crtexport.kernels.sums import IntegerSums
@@ -26,11 +27,23 @@ from crtexport.kernels.sums import IntegerSums
 _LEAST, _MOST = 2, 31
 """Right shifts that SMMLAR can do."""
 
-
 _LIMIT = 1 << 30
 """Sums below it can be doubled."""
 _REACH = 128
 """Largest magnitude of an input value."""
+
+
+class Means(enum.Enum):
+    """What a machine scales with."""
+
+    DSP = "SMMULR and SMMLAR, which adds the zero point, of Armv7E-M"
+    PRODUCTS = "two 64-bit products, where one is an instruction"
+    SHIFTS = "a 64-bit product of a signed and an unsigned factor, and a shift"
+
+    @property
+    def factor(self) -> int:
+        """What sums are scaled times: twice, where multipliers are signed."""
+        return 1 if self is Means.SHIFTS else 2
 
 
 def constants_of(
@@ -66,7 +79,8 @@ def constants_of(
 
 @dataclass(frozen=True)
 class Channel:
-    """What belongs to one output channel: twice its bias, its multiplier, its power of two."""
+    """What belongs to one output channel: twice its bias, its multiplier, its power of two. With
+    SHIFTS: its bias, twice its multiplier, its right shift."""
 
     bias: Expr
     mantissa: Expr
@@ -79,30 +93,27 @@ class Channel:
 
 
 class Scaling:
-    """Emits int8 results of sums.
-
-    ``dsp``: with SMMULR and SMMLAR; else the same is computed with 64-bit products.
-    """
+    """Emits int8 results of sums."""
 
     def __init__(
         self, context: Context, constants: npt.NDArray[np.int32], activation: Activation,
-        dsp: bool,
+        means: Means,
     ) -> None:
-        self._dsp = dsp
+        self.means = means
         self._zero = context.quant(context.output()).zero_point[0]
         self._range = activation_range(activation, context.output())
-        self._constants = constants
+        self._constants = constants if means is not Means.SHIFTS else _shifts(constants)
         self._alike = bool((constants[:, 1:] == constants[:1, 1:]).all())
 
     @staticmethod
     def of(
-        context: Context, sums: IntegerSums, activation: Activation, *, dsp: bool = True
+        context: Context, sums: IntegerSums, activation: Activation, means: Means = Means.DSP
     ) -> Scaling | None:
         """None if these instructions can't scale the sums."""
         zero_point = context.quant(context.output()).zero_point[0]
         limits = activation_range(activation, context.output())
         constants = constants_of(sums, zero_point, limits)
-        return None if constants is None else Scaling(context, constants, activation, dsp)
+        return None if constants is None else Scaling(context, constants, activation, means)
 
     def begin(self, lowering: Lowering) -> None:
         """Adds the table of what differs between channels to a kernel."""
@@ -126,29 +137,54 @@ class Scaling:
             for name, place in zip(("bias", "multiplier", "power"), places, strict=True)
         ))
 
-    def result(self, doubled: Expr, channel: Channel) -> Expr:
-        """The i8 of twice a sum (i32, with the bias)."""
-        high = self.b.let("high", self._product(doubled, channel.mantissa))
+    def result(self, whole: Expr, channel: Channel) -> Expr:
+        """The i8 of what :meth:`whole` gives."""
+        high = self.b.let("high", self._product(whole, channel.mantissa))
         low, top = self._range
         if low < self._zero:
             high = add(high, shr(high, i32(31)))
-        scaled = (
-            _i32("arm_smmlar", high, channel.power, i32(self._zero)) if self._dsp
-            else add(self._product(high, channel.power), i32(self._zero))
-        )
-        return cast(clamp(self.b.let("scaled", scaled), low, top), Scalar.I8)
+        scaled = self.b.let("scaled", self._divided(high, channel.power))
+        return cast(clamp(scaled, low, top), Scalar.I8)
+
+    def _divided(self, high: Expr, power: Expr) -> Expr:
+        """The second rounding, and the zero point."""
+        zero = i32(self._zero)
+        match self.means:
+            case Means.DSP:
+                return _i32("arm_smmlar", high, power, zero)
+            case Means.PRODUCTS:
+                return add(self._product(high, power), zero)
+            case Means.SHIFTS:
+                half = shl(i32(1), sub(power, i32(1)))
+                return add(shr(add(high, half), power), zero)
 
     def _product(self, a: Expr, b: Expr) -> Expr:
         """The upper word of a product, rounded."""
-        if self._dsp:
+        if self.means is Means.DSP:
             return _i32("arm_smmulr", a, b)
+        if self.means is Means.SHIFTS:
+            product = self.b.let(
+                "product", mul(cast(a, Scalar.I64), cast(cast(b, Scalar.U32), Scalar.I64))
+            )
+            upper = cast(shr(product, const(32, Scalar.I64)), Scalar.I32)
+            rounding = shr(cast(product, Scalar.U32), const(31, Scalar.U32))
+            return add(upper, cast(rounding, Scalar.I32))
         product = mul(cast(a, Scalar.I64), cast(b, Scalar.I64))
         nudged = add(product, const(1 << 31, Scalar.I64))
         return cast(shr(nudged, const(32, Scalar.I64)), Scalar.I32)
 
-    def doubled(self, total: Expr, channel: Channel) -> Expr:
-        """Twice a sum (i32, without the bias) plus its bias."""
-        return add(shl(total, i32(1)), channel.bias)
+    def whole(self, total: Expr, channel: Channel) -> Expr:
+        """A sum (i32, without the bias) with its bias, times the means' factor."""
+        return add(shl(total, i32(1)) if self.means.factor == 2 else total, channel.bias)
+
+
+def _shifts(constants: npt.NDArray[np.int32]) -> npt.NDArray[np.int32]:
+    """``constants`` for SHIFTS; where there is no multiplier any shift will do."""
+    twice, mantissas, powers = constants.astype(np.int64).T
+    shifts = [32 - int(power).bit_length() + 1 if power else _LEAST for power in powers]
+    return np.column_stack([
+        twice // 2, (2 * mantissas).astype(np.uint32).view(np.int32), np.array(shifts),
+    ]).astype(np.int32)
 
 
 def _i32(name: str, *args: Expr) -> Expr:

@@ -58,7 +58,11 @@ FORMS: dict[str, Forms] = {
         paired.candidates(context, "balanced") or planes.candidates(context)
     ),
     "quads": lambda context: (
-        quads.candidates(context, "balanced") or planes.candidates(context, dsp=False)
+        quads.candidates(context, "balanced") or planes.candidates(context, planes.WORDS)
+    ),
+    "riscv": lambda context: (
+        quads.candidates(context, "balanced", quads.RISCV)
+        or planes.candidates(context, planes.BYTES)
     ),
     "sse": vector_form(Machine(4, fma=False)), "avx2": vector_form(Machine(8, fma=True)),
 }

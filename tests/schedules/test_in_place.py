@@ -37,7 +37,11 @@ FORMS: dict[str, Forms] = {
     "paired": lambda context: paired.candidates(context, "balanced"),
     "planes": planes.candidates,
     "quads": lambda context: (
-        quads.candidates(context, "balanced") or planes.candidates(context, dsp=False)
+        quads.candidates(context, "balanced") or planes.candidates(context, planes.WORDS)
+    ),
+    "riscv": lambda context: (
+        quads.candidates(context, "balanced", quads.RISCV)
+        or planes.candidates(context, planes.BYTES)
     ),
 }
 

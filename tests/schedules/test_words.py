@@ -27,7 +27,7 @@ from crtexport.kernels.sums import IntegerSums
 from crtexport.mlf.reader import open_package
 from crtexport.schedules import paired, planes
 from crtexport.schedules.patches import Windows
-from crtexport.schedules.scaling import Scaling, constants_of
+from crtexport.schedules.scaling import Means, Scaling, constants_of
 from tests.differential.network import interpret
 from tests.lowered import usual
 from tests.schedules.test_blocks import run
@@ -62,13 +62,13 @@ def sums_of(shifts: list[int], mantissas: list[int], biases: list[int], bound: i
     )
 
 
-@pytest.mark.parametrize("dsp", [True, False])
+@pytest.mark.parametrize("means", Means)
 @pytest.mark.parametrize("activation", [Activation.NONE, Activation.RELU])
 @pytest.mark.parametrize("zero_point", [-128, -3, 127])
 @settings(max_examples=40, deadline=None)
 @given(data=st.data())
 def test_sums_are_scaled_as_tflite_does(
-    dsp: bool, activation: Activation, zero_point: int, tmp_path_factory: pytest.TempPathFactory,
+    means: Means, activation: Activation, zero_point: int, tmp_path_factory: pytest.TempPathFactory,
     data: st.DataObject,
 ) -> None:
     """Every shift, multipliers and sums at their ends and where halves are rounded."""
@@ -98,14 +98,14 @@ def test_sums_are_scaled_as_tflite_does(
     b = lowering.b
     given_ = b.buffer("sums", Scalar.I32, len(totals))
     result = b.buffer("results", Scalar.I8, 2 * len(totals), writable=True)
-    scaling = Scaling(context, constants, activation, dsp)
+    scaling = Scaling(context, constants, activation, means)
     scaling.begin(lowering)
     for channel in range(2):
         with b.loop("i", len(totals)) as i:
             of_channel = scaling.channel(const(channel))
-            doubled = scaling.doubled(load_element(given_, i), of_channel)
+            whole = scaling.whole(load_element(given_, i), of_channel)
             at = add(i, const(channel * len(totals)))
-            b.store(result, at, scaling.result(b.let("doubled", doubled), of_channel))
+            b.store(result, at, scaling.result(b.let("whole", whole), of_channel))
     found = np.zeros(2 * len(totals), np.int8)
     (table,) = (arg.values for arg in lowering.finish().args if isinstance(arg, Derived))
     interp.run(b.finish(), [np.array(totals, np.int32), found, table.reshape(-1)])
@@ -198,11 +198,11 @@ def test_lines_hold_every_tap_once(
 # ---- planes
 
 
-@pytest.mark.parametrize("form", ["pairs", "words"])
+@pytest.mark.parametrize("form", [planes.PAIRS, planes.WORDS, planes.BYTES])
 @settings(max_examples=25, deadline=None)
 @given(data=st.data())
 def test_planes_take_any_window(
-    form: str, tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
+    form: planes.Form, tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
 ) -> None:
     """Also several outputs of a channel, strides beyond the window, and rows further apart."""
     draw = data.draw
@@ -231,7 +231,7 @@ def test_planes_take_any_window(
     (folder / "m.tflite").write_bytes(m.build([x], [y]))
     graph = load(folder / "m.tflite")
     context = Context(graph, graph.nodes[0])
-    lowered = usual(planes.candidates(context, dsp=form == "pairs"))
+    lowered = usual(planes.candidates(context, form))
     assert lowered is not None
     value = rng.choice(np.array([-128, 127, 3]), (1, height, width, channels)).astype(np.int8)
     np.testing.assert_array_equal(
@@ -244,9 +244,9 @@ def test_planes_take_any_window(
 
 @pytest.mark.qemu
 @pytest.mark.parametrize("emit", ["c", "llvm"])
-@pytest.mark.parametrize("board", ["mps2_an386", "mps2_an385"])
+@pytest.mark.parametrize("board", ["mps2_an386", "mps2_an385", "qemu_riscv32"])
 def test_extreme_values_agree_on_the_machine(board: str, emit: str, tmp_path: Path) -> None:
-    require("qemu-system-arm")
+    require("qemu-system-riscv32" if board == "qemu_riscv32" else "qemu-system-arm")
     rng = np.random.default_rng(3)
     weights = rng.choice(np.array([-127, 127, 0, 64]), (7, 131))
     graph = dense(tmp_path, weights, zero_point=-5, bias=-77)
