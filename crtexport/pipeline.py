@@ -29,6 +29,7 @@ from crtexport.backends.constants import (
 )
 from crtexport.backends.llvm_elf import reach_through_slots
 from crtexport.backends.modules import Module, Split
+from crtexport.devices.runtime import DECODER_SOURCE, DEVICE_HEADERS, device_file
 from crtexport.errors import CrtExportError
 from crtexport.exported import Emit, Exported, Prepared
 from crtexport.firmware.board import Board, Usage, check_budget, list_boards, load_board
@@ -224,7 +225,7 @@ def export(
         target=target_board.target, board=target_board.to_data(),
         info=_info(chosen, _undefined(chosen, facts, foreign, artifacts), compiler, tuple(made)),
         sources=sources | foreign.sources, objects=objects | foreign.objects,
-        runtime_headers=runtime_headers(),
+        runtime_headers=runtime_headers(artifacts),
     ), written)
     return Exported(path, target_board.name, chosen, prepared)
 
@@ -247,19 +248,22 @@ def _default_name(artifacts: Sequence[Artifact], board: Board) -> str:
 
 
 def _foreign(prepared: Sequence[Prepared], board: Board, taken: set[str]) -> ExternalFiles:
-    """The files of the graphs' modules, none of them called as one that is ``taken``."""
+    """The files of the graphs' modules, none of them called as one that is ``taken``, and the
+    decoder of devices' programs, if there are such."""
     ours = None
     if any(module.kind == "object" for one in prepared for module in one.graph.modules):
         from crtexport.backends.llvm_compile import empty_object  # noqa: PLC0415
 
         ours = read_abi(empty_object(board.target), board.name)
     files = joined_files({one.artifact.module: one.graph.modules for one in prepared}, ours)
+    decoder = (DECODER_SOURCE,) if any(one.artifact.images for one in prepared) else ()
     for name in (*files.sources, *files.objects):
-        if name in taken:
+        if name in taken or name in decoder:
             raise CrtExportError(
                 "generated code has a file of this name", location=("modules", name),
                 hint="rename the file",
             )
+    files.sources.update((name, device_file(name).decode()) for name in decoder)
     return files
 
 
@@ -342,7 +346,7 @@ def _usage(artifacts: Sequence[Artifact], code: int) -> Usage:
     return Usage(
         code=code, constants=package_constants(artifacts),
         spilled=tuple((pool.memory, pool.size) for a in owning for pool in a.spilled),
-        workspace=sum(a.workspace_size + a.state_size for a in owning),
+        workspace=sum(a.workspace_size + a.state_size + a.inflated_size for a in owning),
         io=sum(
             i.type.nbytes
             for a in artifacts if not a.io_in_workspace for i in (*a.inputs, *a.outputs)
@@ -397,10 +401,12 @@ def _undefined(
     return tuple(sorted(needed | theirs))
 
 
-def runtime_headers() -> dict[str, bytes]:
-    """The runtime headers that go into every package, by path below ``runtime/include``."""
+def runtime_headers(artifacts: Sequence[Artifact] = ()) -> dict[str, bytes]:
+    """The runtime headers that go into a package of these models, by path below
+    ``runtime/include``."""
+    more = DEVICE_HEADERS if any(artifact.images for artifact in artifacts) else ()
     root = templates_dir() / "runtime" / "include"
-    return {
+    return {name: device_file(name) for name in more} | {
         path.relative_to(root).as_posix(): path.read_bytes()
         for path in sorted(root.rglob("*.h"))
     }

@@ -38,6 +38,9 @@ MAX_PACKED_ARGS = 10
 WORKSPACE_POOL = "workspace"
 """Field of ``struct tvmgen_<m>_workspace_pools``, and the name of the pool in the metadata."""
 
+IMAGE_POOL = "device_image"
+"""The same for the buffer that programs of devices are inflated into."""
+
 STATE_POOL = "state"
 """The same for what the model keeps between runs."""
 
@@ -79,11 +82,18 @@ def takes_state(artifact: Artifact) -> bool:
     return artifact.workspace_caller and artifact.state_size > 0
 
 
+def takes_buffer(artifact: Artifact) -> bool:
+    """Whether ``run`` is given the buffer for programs: the caller owns it, and there is one."""
+    return artifact.workspace_caller and artifact.inflated_size > 0
+
+
 def caller_pools(artifact: Artifact) -> tuple[tuple[str, int], ...]:
     """The memory that the caller hands in: name and bytes of each pool, in order."""
     pools = []
     if takes_workspace(artifact):
         pools += [(WORKSPACE_POOL + end, size) for _, end, size in workspaces(artifact)]
+    if takes_buffer(artifact):
+        pools.append((IMAGE_POOL, artifact.inflated_size))
     if takes_state(artifact):
         pools.append((STATE_POOL, artifact.state_size))
     return tuple(pools)

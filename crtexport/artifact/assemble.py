@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from crtexport.artifact.calls import Calls, Scope, Stock, finished
 from crtexport.artifact.common import check_names, entry_symbols, with_common
 from crtexport.artifact.model import (
     Artifact,
     Constant,
+    DeviceImage,
     ExternalFunction,
     Function,
     Interface,
@@ -20,12 +22,15 @@ from crtexport.artifact.model import (
     WorkspaceArg,
 )
 from crtexport.artifact.symbols import interface_fields
+from crtexport.devices.image import Stored, stored_image
 from crtexport.errors import CrtExportError
-from crtexport.ir.external import functions_of
+from crtexport.ir.external import functions_of, programs_of
 from crtexport.ir.graph import Graph
 from crtexport.ir.modules import Device
 from crtexport.ir.ops import Foreign
+from crtexport.ir.types import ConstantRef
 from crtexport.kernels.families import check
+from crtexport.kernels.ir import Scalar
 from crtexport.kernels.registry import Context
 from crtexport.kernels.step import LowerNode
 from crtexport.plan.model import Plan, Space
@@ -73,7 +78,9 @@ def assemble_package(models: Sequence[Planned]) -> tuple[Artifact, ...]:
     started = []
     for model in models:
         check_supported(model.graph, model.plan)
-        calls = Calls(f"tvmgen_{model.options.module}", model.lower, stock)
+        calls = Calls(
+            f"tvmgen_{model.options.module}", model.lower, stock, functions_of(model.graph)
+        )
         started.append((calls, calls.statements(Scope(model.graph, model.plan))))
     done = finished(started, stock.namer, models[0].options.optimize)
     return with_common([
@@ -108,6 +115,7 @@ def _artifact(
         externals=externals,
         devices=devices,
         spilled=tuple(map(Pool, options.memories[1:], plan.spilled)),
+        images=_images(graph, f"tvmgen_{options.module}", devices),
     )
 
 
@@ -130,15 +138,45 @@ def _externals(graph: Graph) -> tuple[tuple[ExternalFunction, ...], tuple[Device
         node.op.function: (len(node.inputs), len(node.outputs))
         for node in graph.nodes if isinstance(node.op, Foreign)
     }
+    entries = {
+        function.symbol: function.entry or function.symbol
+        for module in graph.modules if module.kind == "device-image"
+        for function in module.functions
+    }
     called = [function for symbol, function in functions.items() if symbol in arities]
     devices = tuple(dict.fromkeys(f.device for f in called if f.device is not None))
     return tuple(
         ExternalFunction(
-            function.symbol, *arities[function.symbol],
+            function.symbol, *arities[function.symbol], constants=len(function.const_vars),
             device=None if function.device is None else devices.index(function.device),
+            entry=entries.get(function.symbol),
         )
         for function in called
     ), devices
+
+
+def _images(
+    graph: Graph, prefix: str, devices: tuple[Device, ...]
+) -> tuple[DeviceImage, ...]:
+    """The programs of ``devices``; what is stored alike is there once."""
+    known: dict[tuple[Path, str, int], Stored] = {}
+    images = []
+    programs = programs_of(graph)
+    for number, device in enumerate(devices):
+        program = programs.get(device)
+        if program is None:
+            continue
+        key = program.file, program.compression, program.align
+        if key not in known:
+            known[key] = stored_image(*key)
+        stored, symbol = known[key], f"{prefix}_device_image_{list(known).index(key)}"
+        constant = Constant(
+            symbol, Scalar.U8, stored.data.nbytes, stored.data, max(program.align, 16),
+            f"The program {device.program!r} of {device.kind!r} {device.id}, from {key[0].name}",
+        )
+        source = ConstantRef(stored.header.original_size, path=program.file)
+        images.append(DeviceImage(number, constant, stored.offset, stored.header, source))
+    return tuple(images)
 
 
 def check_supported(graph: Graph, plan: Plan) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import assert_never
@@ -25,9 +25,10 @@ from crtexport.artifact.model import (
     every_call,
     with_calls,
 )
-from crtexport.artifact.symbols import Namer
+from crtexport.artifact.symbols import Namer, c_identifier
 from crtexport.errors import CrtExportError
 from crtexport.ir.graph import Graph, Node
+from crtexport.ir.modules import ModuleFunction
 from crtexport.ir.ops import Foreign, Reshape, While
 from crtexport.ir.types import ConstantRef
 from crtexport.kernels.ir import Buffer, Kernel
@@ -94,10 +95,16 @@ class Stock:
 
 
 class Calls:
-    """Makes the statements of a model; gathers the kernels and constants that they use."""
+    """Makes the statements of a model; gathers the kernels and constants that they use.
 
-    def __init__(self, prefix: str, lower: LowerNode, stock: Stock) -> None:
+    ``functions`` are those of others that nodes call.
+    """
+
+    def __init__(
+        self, prefix: str, lower: LowerNode, stock: Stock, functions: Mapping[str, ModuleFunction]
+    ) -> None:
         self.prefix = prefix
+        self._functions = functions
         self.kernels: list[Kernel] = []  # all of them proven
         self.texts: list[str] = []  # of the kernels, without their docs
         self._lower = lower
@@ -129,7 +136,9 @@ class Calls:
         if isinstance(node.op, Foreign):
             given = [self._given(scope, tensor, line) for tensor in node.inputs]
             made = [self._place(scope, tensor) for tensor in node.outputs]
-            return [Call(node.op.function, (*given, *made), line)]
+            return [Call(
+                node.op.function, (*given, *made, *self._const_vars(node.op.function, line)), line
+            )]
         lowered = lower_step(scope.graph, step, self._lower)
         args = tuple(
             self._bind(scope, step, buffer, arg, line)
@@ -161,6 +170,17 @@ class Calls:
         type_ = scope.graph.type(tensor)
         return self._tensor(scope, tensor, Buffer("given", SCALAR_OF[type_.dtype], type_.elements),
                             line)
+
+    def _const_vars(self, symbol: str, line: str) -> list[Arg]:
+        """The constants that a function of others is given."""
+        found: list[Arg] = []
+        for variable in self._functions[symbol].const_vars:
+            buffer = Buffer(
+                "const_var", SCALAR_OF[variable.type.dtype], variable.type.elements, align=16
+            )
+            name = f"{self.prefix}_{c_identifier(variable.name)}"
+            found.append(ConstantArg(self._constant(name, buffer, variable.data, line)))
+        return found
 
     def _loop(self, scope: Scope, step: Step, line: str) -> list[Statement]:
         """Copies of what the loop begins with, and the loop, whose body ends with copies of what it

@@ -10,7 +10,7 @@ from crtexport.errors import CrtExportError
 
 _ENTRIES = (
     "run", "run_packed", "get_c_metadata", "reset", "reset_packed", "map_inputs", "map_outputs",
-    "workspace", "state", "constant_table",
+    "workspace", "state", "constant_table", "device_image", "device_images", "device_functions",
 )
 
 
@@ -60,7 +60,10 @@ def with_common(artifacts: Sequence[Artifact]) -> tuple[Artifact, ...]:
 
 def package_constants(artifacts: Sequence[Artifact]) -> int:
     """Bytes of the constants of all ``artifacts``, those that they share once."""
-    sizes = {c.symbol: c.data.nbytes for artifact in artifacts for c in artifact.constants}
+    sizes = {
+        c.symbol: c.data.nbytes
+        for artifact in artifacts for c in (*artifact.constants, *artifact.image_constants)
+    }
     return sum(sizes.values())
 
 

@@ -2,7 +2,12 @@
 
 The hooks are those of TVM's C device API: ``int32_t TVMDevice<Kind><Verb>(void *context)``, 0 for
 success. ``run`` activates every device in the order of the contexts, opens a device before each
-function that runs on it, closes it afterwards, and deactivates all in reverse. Where a hook or a
+function that runs on it, closes it afterwards, and deactivates all in reverse.
+
+A device whose program is in an image has two hooks more: Load, which gets the program once the
+device is open, ``(void *context, const struct crt_device_image *image, const void *program)``, and
+Launch, which runs a function of the program, ``(void *context, const struct crt_device_function
+*function, const void *const *inputs, void *const *outputs)``. Where a hook or a
 function returns another code, what is open is closed, what is active is deactivated, and that code
 is what ``run`` returns; codes of hooks that fail while this happens are lost to it.
 """
@@ -14,13 +19,14 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Literal
 
-from crtexport.artifact.model import Artifact, ExternalFunction, every_call
+from crtexport.artifact.model import Artifact, DeviceImage, ExternalFunction, every_call
 from crtexport.artifact.symbols import c_identifier
 from crtexport.errors import CrtExportError
 from crtexport.ir.modules import Device
 
-Verb = Literal["Activate", "Open", "Close", "Deactivate"]
+Verb = Literal["Activate", "Open", "Load", "Launch", "Close", "Deactivate"]
 VERBS: tuple[Verb, ...] = ("Activate", "Open", "Close", "Deactivate")
+"""The hooks of every device."""
 
 
 def hook(device: Device, verb: Verb) -> str:
@@ -32,6 +38,44 @@ def hook(device: Device, verb: Verb) -> str:
     if not words:
         raise CrtExportError("a device's kind needs letters or digits", location=device.kind)
     return f"TVMDevice{''.join(word[0].upper() + word[1:] for word in words)}{verb}"
+
+
+def verbs(artifact: Artifact, device: int) -> tuple[Verb, ...]:
+    """The hooks that the code calls for a device, in their order."""
+    more: list[Verb] = []
+    if image_of(artifact, device) is not None:
+        more.append("Load")
+    if any(f.device == device for f in launched(artifact)):
+        more.append("Launch")
+    return (*VERBS[:2], *more, *VERBS[2:])
+
+
+def all_hooks(artifact: Artifact) -> dict[str, Verb]:
+    """Every hook that the code calls, by its symbol, in the order of devices and verbs."""
+    return {
+        hook(device, verb): verb
+        for number, device in enumerate(artifact.devices) for verb in verbs(artifact, number)
+    }
+
+
+def image_of(artifact: Artifact, device: int) -> int | None:
+    """Which of the images is for a device, if one is."""
+    return next((n for n, i in enumerate(artifact.images) if i.device == device), None)
+
+
+def launched(artifact: Artifact) -> tuple[ExternalFunction, ...]:
+    """The functions of programs that the calls reach: the rows of the table of functions."""
+    return tuple(f for f in called_externals(artifact) if f.entry is not None)
+
+
+def images_symbol(artifact: Artifact) -> str:
+    """The table of programs of devices."""
+    return f"{artifact.prefix}_device_images"
+
+
+def launched_symbol(artifact: Artifact) -> str:
+    """The table of functions of these programs."""
+    return f"{artifact.prefix}_device_functions"
 
 
 def context_fields(devices: Sequence[Device]) -> tuple[str, ...]:
@@ -60,6 +104,18 @@ def context_fields(devices: Sequence[Device]) -> tuple[str, ...]:
     return tuple(fields)
 
 
+def context_text(device: Device) -> str:
+    """A device context for people."""
+    return f'"{device.kind}" {device.id}, program "{device.program}"'
+
+
+def image_text(artifact: Artifact, image: DeviceImage) -> str:
+    """A program and its sizes for people."""
+    header = image.header
+    sizes = f"{header.original_size} bytes, {header.stored_size} stored"
+    return f"{context_text(artifact.devices[image.device])}: {sizes}"
+
+
 def check_externals(artifact: Artifact) -> dict[str, ExternalFunction]:
     """The external functions by symbol.
 
@@ -78,6 +134,10 @@ def check_externals(artifact: Artifact) -> dict[str, ExternalFunction]:
             raise CrtExportError("two functions have this symbol", location=function.symbol)
         if function.device is not None and not 0 <= function.device < len(artifact.devices):
             raise CrtExportError("the function's device is not there", location=function.symbol)
+        if function.entry is not None and (
+            function.device is None or image_of(artifact, function.device) is None
+        ):
+            raise CrtExportError("no program has the function", location=function.symbol)
         found[function.symbol] = function
     used = {function.device for function in called_externals(artifact)}
     for number, device in enumerate(artifact.devices):
@@ -88,10 +148,15 @@ def check_externals(artifact: Artifact) -> dict[str, ExternalFunction]:
     return found
 
 
+DECODER = "crt_image_open"
+"""What makes a program available; its source goes into the package."""
+
+
 def needed_symbols(artifact: Artifact) -> tuple[str, ...]:
     """The external functions and hooks that a model's code calls."""
-    hooks = dict.fromkeys(hook(d, verb) for d in artifact.devices for verb in VERBS)
-    return (*(f.symbol for f in called_externals(artifact)), *hooks)
+    functions = (f.symbol for f in called_externals(artifact) if f.entry is None)
+    decoder = (DECODER,) if artifact.images else ()
+    return (*functions, *all_hooks(artifact), *decoder)
 
 
 def called_externals(artifact: Artifact) -> tuple[ExternalFunction, ...]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 
+from crtexport.devices.image import ImageHeader, Method
 from crtexport.ir.modules import Device
 from crtexport.ir.types import ConstantRef, TensorType
 from crtexport.kernels.ir import Kernel, Scalar
@@ -96,7 +97,8 @@ class ExternalFunction:
     """A function that something else compiled: ``int32_t symbol(inputs, outputs, constants)``, a
     pointer for each, and last the context of its device if it has one; it returns 0 or a code.
 
-    ``device`` is an index into the artifact's.
+    ``device`` is an index into the artifact's. With an ``entry`` it is no C function, but one that
+    the program of the device has under this name, and that the device's hook launches.
     """
 
     symbol: str
@@ -104,6 +106,19 @@ class ExternalFunction:
     outputs: int
     constants: int = 0
     device: int | None = None
+    entry: str | None = None
+
+
+@dataclass(frozen=True)
+class DeviceImage:
+    """The program of device ``device`` in read-only memory: an image from byte ``offset`` of
+    ``constant`` on. ``source`` is the program as it was given."""
+
+    device: int
+    constant: Constant
+    offset: int
+    header: ImageHeader
+    source: ConstantRef
 
 
 @dataclass(frozen=True)
@@ -234,7 +249,7 @@ class Artifact:
     state with it: ``state_size`` bytes that the model keeps between runs, in which zeros stand for
     the initial values; ``states`` says what is where. Both are aligned to ``workspace_align``.
     ``externals`` are functions of others that the calls may use, ``devices`` their contexts, which
-    ``run`` gets from its caller.
+    ``run`` gets from its caller, ``images`` the programs of some of them.
     ``spilled``: what of the workspace lies in other memories, pools 1 and on.
     With ``io_in_workspace`` every input and output lies in the workspace, and ``run`` takes none.
     ``header_comment`` lines (tool version, model, SHA-256, options) open each generated file.
@@ -260,6 +275,7 @@ class Artifact:
     externals: tuple[ExternalFunction, ...] = ()
     devices: tuple[Device, ...] = ()
     spilled: tuple[Pool, ...] = ()
+    images: tuple[DeviceImage, ...] = ()
     common: Common = Common()
 
     @property
@@ -284,7 +300,27 @@ class Artifact:
 
     @property
     def constants_size(self) -> int:
-        return sum(c.data.nbytes for c in self.constants)
+        """Bytes of constants and of programs of devices."""
+        return sum(c.data.nbytes for c in (*self.constants, *self.image_constants))
+
+    @property
+    def image_constants(self) -> tuple[Constant, ...]:
+        """The constants that hold programs of devices, each once."""
+        return tuple({i.constant.symbol: i.constant for i in self.images}.values())
+
+    @property
+    def inflated_size(self) -> int:
+        """Bytes of the buffer that compressed programs are inflated into, one at a time."""
+        return max((i.header.original_size for i in self._inflated), default=0)
+
+    @property
+    def inflated_align(self) -> int:
+        """What the buffer's address is a multiple of."""
+        return max((i.header.align for i in self._inflated), default=1)
+
+    @property
+    def _inflated(self) -> tuple[DeviceImage, ...]:
+        return tuple(i for i in self.images if i.header.method is not Method.STORED)
 
     @property
     def reached_constants(self) -> tuple[Constant, ...]:

@@ -4,27 +4,46 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from crtexport.artifact.contexts import VERBS, Verb, context_fields, hook
+from crtexport.artifact import abi
+from crtexport.artifact.contexts import (
+    DECODER,
+    Verb,
+    all_hooks,
+    context_fields,
+    hook,
+    image_of,
+    images_symbol,
+    launched,
+    launched_symbol,
+)
 from crtexport.artifact.model import Artifact, ExternalFunction
-from crtexport.backends.c_literals import LINE
+from crtexport.backends.c_literals import LINE, c_string
 
 _INDENT = "    "
+_PARAMETERS: dict[Verb, str] = {
+    "Load": "void *context, const struct crt_device_image *image, const void *program",
+    "Launch": "void *context, const struct crt_device_function *function, "
+    "const void *const *inputs, void *const *outputs",
+}
 
 
 class Contexts:
     """The devices of a model as its run function sees them."""
 
     def __init__(self, artifact: Artifact) -> None:
+        self._artifact = artifact
         self._devices = artifact.devices
         self._fields = context_fields(artifact.devices)
+        self._rows = {f.symbol: row for row, f in enumerate(launched(artifact))}
 
     def prototypes(self, externals: Sequence[ExternalFunction]) -> list[str]:
         """Declarations of hooks and external functions, each once."""
         hooks = [
-            f"int32_t {hook(device, verb)}(void *context);"
-            for device in self._devices for verb in VERBS
+            _declaration(symbol, _PARAMETERS.get(verb, "void *context").split(", "))
+            for symbol, verb in all_hooks(self._artifact).items()
         ]
-        return [*dict.fromkeys(hooks), *map(_prototype, externals)]
+        functions = (f for f in externals if f.entry is None)
+        return [*hooks, *map(_prototype, functions)]
 
     def activate(self) -> list[str]:
         """Statements at the begin of ``run``."""
@@ -37,18 +56,100 @@ class Contexts:
         return lines
 
     def call(self, function: ExternalFunction, args: Sequence[str], indent: str) -> list[str]:
-        """Statements that call ``function``, with its device open."""
+        """Statements that call ``function``, with its device open and its program loaded."""
         device = function.device
         active = len(self._devices)
         if device is None:
             return [*_assigned(function.symbol, args, indent), *self._leave(indent, active)]
+        lines = [
+            f"{indent}status = {self._hook(device, 'Open')};", *self._leave(indent, active),
+        ]
+        inner = indent
+        if image_of(self._artifact, device) is not None:
+            lines += self._load(device, indent)
+            lines.append(f"{indent}if (status == 0) {{")
+            inner += _INDENT
+        if function.entry is not None:
+            lines += self._launch(function, device, args, inner)
+        else:
+            lines += _assigned(function.symbol, [*args, self._context(device)], inner)
         return [
-            f"{indent}status = {self._hook(device, 'Open')};",
-            *self._leave(indent, active),
-            *_assigned(function.symbol, [*args, self._context(device)], indent),
+            *lines,
+            *([f"{indent}}}"] if inner != indent else []),
             f"{indent}status = crt_first({self._closing(device, 'Close')});",
             *self._leave(indent, active),
         ]
+
+    def _load(self, device: int, indent: str) -> list[str]:
+        """Makes the program available and hands it to the device, which is open."""
+        number = image_of(self._artifact, device)
+        row = f"{images_symbol(self._artifact)}[{number}]"
+        further = indent + _INDENT
+        load = f"{hook(self._devices[device], 'Load')}"
+        return [
+            f"{indent}status = {DECODER}(",
+            f"{further}{row}.image,",
+            f"{further}CRT_IMAGE_HEADER_SIZE + (size_t){row}.stored_size,",
+            f"{further}{', '.join(self._buffer())}, &program);",
+            f"{indent}if (status == 0) {{",
+            *_assigned(load, [self._context(device), f"&{row}", "program"], further),
+            f"{indent}}}",
+        ]
+
+    def _buffer(self) -> tuple[str, str]:
+        """What programs are inflated into, and its size."""
+        artifact = self._artifact
+        if not artifact.inflated_size:
+            return "NULL", "0"
+        place = (
+            f"workspace_pools->{abi.IMAGE_POOL}" if abi.takes_buffer(artifact)
+            else f"{artifact.prefix}_{abi.IMAGE_POOL}"
+        )
+        return place, f"{artifact.prefix.upper()}_{abi.IMAGE_POOL.upper()}_SIZE"
+
+    def _launch(
+        self, function: ExternalFunction, device: int, args: Sequence[str], indent: str
+    ) -> list[str]:
+        """Lets the device run a function of its program."""
+        given, made = args[: function.inputs], args[function.inputs :]
+        further = indent + _INDENT
+        row = f"&{launched_symbol(self._artifact)}[{self._rows[function.symbol]}]"
+        return [
+            f"{indent}{{",
+            *_array("const void *const given[]", given, further),
+            *_array("void *const made[]", made, further),
+            "",
+            *_assigned(
+                hook(self._devices[device], "Launch"),
+                [self._context(device), row, "given" if given else "NULL", "made"], further,
+            ),
+            f"{indent}}}",
+        ]
+
+    def tables(self) -> list[str]:
+        """The definitions of the tables of programs and their functions."""
+        artifact = self._artifact
+        rows = []
+        for image in artifact.images:
+            device, header = self._devices[image.device], image.header
+            rows.append(
+                f"{_INDENT}{{\n{_INDENT}{_INDENT}{c_string(device.kind)}, "
+                f"{c_string(device.program)},\n{_INDENT}{_INDENT}"
+                f"&{image.constant.symbol}[{image.offset}],\n{_INDENT}{_INDENT}"
+                f"{device.id}u, {header.method.value}u, {header.stored_size}u, "
+                f"{header.original_size}u, 0x{header.original_crc:08X}u, {header.align}u,\n"
+                f"{_INDENT}}},"
+            )
+        tables = [_table("crt_device_image", images_symbol(artifact), rows)] if rows else []
+        functions = [
+            f"{_INDENT}{{ {c_string(f.entry or '')}, "
+            f"&{images_symbol(artifact)}[{image_of(artifact, f.device or 0)}], "
+            f"{f.inputs}u, {f.outputs}u }},"
+            for f in launched(artifact)
+        ]
+        if functions:
+            tables.append(_table("crt_device_function", launched_symbol(artifact), functions))
+        return tables
 
     def deactivate(self) -> list[str]:
         """Statements at the end of ``run``, with the labels that failures go to."""
@@ -81,10 +182,26 @@ def _prototype(function: ExternalFunction) -> str:
     parameters += ["const void *"] * function.constants
     if function.device is not None:
         parameters.append("void *context")
-    line = f"int32_t {function.symbol}({', '.join(parameters) or 'void'});"
+    return _declaration(function.symbol, parameters)
+
+
+def _declaration(symbol: str, parameters: Sequence[str]) -> str:
+    line = f"int32_t {symbol}({', '.join(parameters) or 'void'});"
     if len(line) <= LINE:
         return line
-    return f"int32_t {function.symbol}(\n{_INDENT}" + f",\n{_INDENT}".join(parameters) + ");"
+    return f"int32_t {symbol}(\n{_INDENT}" + f",\n{_INDENT}".join(parameters) + ");"
+
+
+def _table(struct: str, symbol: str, rows: Sequence[str]) -> str:
+    return "\n".join([f"const struct {struct} {symbol}[{len(rows)}] = {{", *rows, "};"])
+
+
+def _array(declared: str, values: Sequence[str], indent: str) -> list[str]:
+    """An array of pointers; none where there are no values, which C has no arrays of."""
+    if not values:
+        return []
+    further = indent + _INDENT
+    return [f"{indent}{declared} = {{", *(f"{further}{value}," for value in values), f"{indent}}};"]
 
 
 def _assigned(symbol: str, args: Sequence[str], indent: str) -> list[str]:

@@ -12,7 +12,15 @@ from dataclasses import dataclass
 import numpy as np
 
 from crtexport.artifact import abi
-from crtexport.artifact.contexts import called_externals, context_fields
+from crtexport.artifact.contexts import (
+    called_externals,
+    context_fields,
+    context_text,
+    image_text,
+    images_symbol,
+    launched,
+    launched_symbol,
+)
 from crtexport.artifact.model import Artifact, Interface
 from crtexport.artifact.symbols import macro_stems
 from crtexport.backends.c_literals import block_comment, c_string, literal
@@ -96,11 +104,19 @@ def emit_header(artifact: Artifact) -> str:
         pools=abi.caller_pools(artifact),
         externals=called_externals(artifact),
         devices=[
-            (field, block_comment([f'"{d.kind}" {d.id}, program "{d.program}"']))
+            (field, block_comment([context_text(d)]))
             for field, d in zip(
                 context_fields(artifact.devices), artifact.devices, strict=True
             )
         ],
+        images=[block_comment([image_text(artifact, image)]) for image in artifact.images],
+        images_table=images_symbol(artifact),
+        launched=launched(artifact),
+        launched_table=launched_symbol(artifact),
+        image_pool=abi.IMAGE_POOL,
+        inflated_size=artifact.inflated_size,
+        inflated_align=artifact.inflated_align,
+        takes_buffer=abi.takes_buffer(artifact),
         takes_workspace=abi.takes_workspace(artifact),
         takes_state=abi.takes_state(artifact),
         io_in_workspace=artifact.io_in_workspace,

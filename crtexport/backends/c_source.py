@@ -13,7 +13,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from crtexport.artifact import abi
-from crtexport.artifact.contexts import VERBS, called_externals, context_fields, hook
+from crtexport.artifact.contexts import (
+    DECODER,
+    all_hooks,
+    called_externals,
+    context_fields,
+    images_symbol,
+    launched_symbol,
+)
 from crtexport.artifact.model import (
     Artifact,
     Constant,
@@ -150,7 +157,10 @@ def _emit_model(artifact: Artifact, linked: bool) -> str:
         banner=banner(artifact, f"{artifact.module}_lib0.c: constants, kernels and run function"),
         prefix=artifact.prefix,
         PREFIX=artifact.prefix.upper(),
-        **_definitions(artifact, constants if table is None else (), taken),
+        **_definitions(
+            artifact, () if linked else (*constants, *artifact.image_constants), taken
+        ),
+        linked_images=artifact.image_constants if linked else (),
         table=table,
         table_size=len(constants),
         table_comment=_table_comment(constants),
@@ -225,6 +235,9 @@ def _externals(artifact: Artifact) -> dict[str, object]:
         "prototypes": contexts.prototypes(externals),
         "activate": contexts.activate(),
         "deactivate": contexts.deactivate(),
+        "device_tables": contexts.tables(),
+        "inflated": artifact.inflated_size and not abi.takes_buffer(artifact),
+        "image_pool": abi.IMAGE_POOL,
         "contexts": context_fields(artifact.devices),
     }
 
@@ -245,8 +258,12 @@ def _file_scope(artifact: Artifact, memory: tuple[str, ...]) -> frozenset[str]:
     names += [*memory, f"{artifact.prefix}_run", abi.packed_symbol(artifact)]
     names += [f"{artifact.prefix}_reset", abi.reset_symbol(artifact)]
     names += [function.symbol for function in artifact.externals]
-    names += dict.fromkeys(hook(d, verb) for d in artifact.devices for verb in VERBS)
+    names += all_hooks(artifact)
     names += ["devices", "status", "crt_first"] if artifact.externals else []
+    names += [constant.symbol for constant in artifact.image_constants]
+    if artifact.images:
+        names += [images_symbol(artifact), launched_symbol(artifact), DECODER, "program"]
+        names += [f"{artifact.prefix}_{abi.IMAGE_POOL}"]
     names += ["inputs", "outputs", "workspace_pools"]  # parameters of run, which calls kernels
     names += [symbol for symbol, _, _ in abi.io_maps(artifact)]
     for name in names:

@@ -71,6 +71,12 @@ def all_constants(artifacts: Sequence[Artifact]) -> tuple[Constant, ...]:
     return tuple(found.values())
 
 
+def _programs(artifacts: Sequence[Artifact]) -> tuple[Constant, ...]:
+    """The constants that hold programs of devices. Only tables refer to them, by their own
+    addresses, however far they are."""
+    return tuple(c for artifact in artifacts for c in artifact.image_constants)
+
+
 def is_large(
     artifact: Artifact, target: Target, mode: LargeData, threshold: int | None = None,
     others: Sequence[Artifact] = (),
@@ -82,7 +88,9 @@ def is_large(
     Raises CrtExportError where that is asked for and the processor has no such section, and where
     a 64-bit processor without it couldn't reach them.
     """
-    size = sum(constant.data.nbytes for constant in all_constants((artifact, *others)))
+    models = (artifact, *others)
+    held = (*all_constants(models), *_programs(models))
+    size = sum(constant.data.nbytes for constant in held)
     large = target.triple.startswith("x86_64-")
     if large:
         limit = LARGE_THRESHOLD if threshold is None else threshold
@@ -111,14 +119,15 @@ def constants_object(
     aren't as many as they say.
     """
     models = (artifact, *others)
-    constants = all_constants(models)
-    if not constants:
+    constants, images = all_constants(models), _programs(models)
+    if not constants and not images:
         return None
     abi = elf_abi(target)
     name, flags = (
         (".lrodata", SHF_ALLOC | abi.large) if placement.large else (".rodata", SHF_ALLOC)
     )
     data = [_data(c, abi, placement) for c in sorted(constants, key=lambda c: c.symbol)]
+    data += [_data(image, abi, _NEAR) for image in images]
     sections = [Section(f"{name}.{d.symbol}", flags, (d,)) for d in data]
     if len(sections) * (3 if placement.slots else 1) >= MAX_SECTIONS:
         sections = [Section(f"{name}.{artifact.prefix}", flags, tuple(data))]

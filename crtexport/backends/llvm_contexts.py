@@ -3,9 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Literal
 
-from crtexport.artifact.contexts import Verb, called_externals, check_externals, hook
+from crtexport.artifact.contexts import (
+    Verb,
+    called_externals,
+    check_externals,
+    hook,
+    image_of,
+    launched,
+)
 from crtexport.artifact.model import Artifact, ExternalFunction
+from crtexport.backends.llvm_devices import function_row, print_decoding, row_of
 from crtexport.backends.llvm_types import ModuleText
 
 
@@ -19,7 +28,9 @@ class Contexts:
     in it can fail."""
 
     def __init__(self, artifact: Artifact, module: ModuleText) -> None:
+        self._artifact = artifact
         self._devices = artifact.devices
+        self._rows = {f.symbol: row for row, f in enumerate(launched(artifact))}
         self._module = module
         self._count = 0
         self._all = check_externals(artifact)
@@ -31,6 +42,11 @@ class Contexts:
     def activate(self) -> list[str]:
         """Instructions at the begin."""
         lines = ["  %status = alloca i32", "  store i32 0, ptr %status"] if self.fails else []
+        if self._artifact.images:
+            lines.append("  %program = alloca ptr")
+        for name, size in (("given", self._most("inputs")), ("made", self._most("outputs"))):
+            if size:
+                lines.append(f"  %{name} = alloca [{size} x ptr]")
         for number in range(len(self._devices)):
             lines += self._hook(number, "Activate", number)
         return lines
@@ -46,13 +62,74 @@ class Contexts:
                 f"  {code} = call i32 @{function.symbol}({', '.join(operands)})",
                 *self._leave(code, active),
             ]
-        self._module.declare(f"declare i32 @{function.symbol}({', '.join([*types, 'ptr'])})")
         lines = self._hook(device, "Open", active)
         code = self._fresh()
-        given = ", ".join([*operands, f"ptr %d{device}"])
-        lines.append(f"  {code} = call i32 @{function.symbol}({given})")
+        if image_of(self._artifact, device) is None:
+            lines += self._run(function, operands, code)
+        else:
+            lines += self._loaded(function, operands, code)
         both, closing = self._first(code, device, "Close")
         return [*lines, *closing, *self._leave(both, active)]
+
+    def _loaded(
+        self, function: ExternalFunction, operands: Sequence[str], code: str
+    ) -> list[str]:
+        """Loads the program of the function's device and calls the function, which gives ``code``
+        as much as a failure before does."""
+        device = function.device or 0
+        names = self._fresh(), self._fresh()
+        opened, loading, loaded = names[1], self._fresh(), self._fresh()
+        program, ran, label = self._fresh(), self._fresh(), f"close{self._count}"
+        symbol = hook(self._devices[device], "Load")
+        self._module.declare(f"declare i32 @{symbol}(ptr, ptr, ptr)")
+        given = f"ptr %d{device}, {row_of(self._artifact, device)}, ptr {program}"
+        return [
+            *print_decoding(self._artifact, self._module, device, names),
+            *self._on(opened, loading, label),
+            f"  {program} = load ptr, ptr %program",
+            f"  {loaded} = call i32 @{symbol}({given})",
+            *self._on(loaded, loaded, label),
+            *self._run(function, operands, ran),
+            f"  store i32 {ran}, ptr %status",
+            f"  br label %{label}", f"{label}:",
+            f"  {code} = load i32, ptr %status",
+        ]
+
+    def _on(self, code: str, name: str, otherwise: str) -> list[str]:
+        """Goes on with a ``code`` of 0, else elsewhere; either way the code is the status."""
+        good, label = self._fresh(), f"on.{name.removeprefix('%')}"
+        return [
+            f"  store i32 {code}, ptr %status",
+            f"  {good} = icmp eq i32 {code}, 0",
+            f"  br i1 {good}, label %{label}, label %{otherwise}", f"{label}:",
+        ]
+
+    def _run(self, function: ExternalFunction, operands: Sequence[str], code: str) -> list[str]:
+        """Calls a function on its device, which is open."""
+        context = f"ptr %d{function.device}"
+        if function.entry is None:
+            types = ", ".join(["ptr"] * (len(operands) + 1))
+            self._module.declare(f"declare i32 @{function.symbol}({types})")
+            given = ", ".join([*operands, context])
+            return [f"  {code} = call i32 @{function.symbol}({given})"]
+        lines = []
+        sides = (("given", operands[: function.inputs]), ("made", operands[function.inputs :]))
+        for name, values in sides:
+            for number, value in enumerate(values):
+                place = self._fresh()
+                lines += [
+                    f"  {place} = getelementptr inbounds ptr, ptr %{name}, i32 {number}",
+                    f"  store {value}, ptr {place}",
+                ]
+        symbol = hook(self._devices[function.device or 0], "Launch")
+        self._module.declare(f"declare i32 @{symbol}(ptr, ptr, ptr, ptr)")
+        arrays = [f"ptr %{name}" if values else "ptr null" for name, values in sides]
+        row = function_row(self._artifact, self._rows[function.symbol])
+        return [*lines, f"  {code} = call i32 @{symbol}({context}, {row}, {', '.join(arrays)})"]
+
+    def _most(self, side: Literal["inputs", "outputs"]) -> int:
+        """How many pointers a hook is given at most."""
+        return max((getattr(f, side) for f in launched(self._artifact)), default=0)
 
     def finish(self) -> list[str]:
         """Instructions at the end, with the blocks that failures go to."""

@@ -31,6 +31,7 @@ from crtexport.artifact.model import (
 )
 from crtexport.backends.constants import stored_chunks
 from crtexport.backends.llvm_contexts import Contexts, context_parameters
+from crtexport.backends.llvm_devices import print_device_tables
 from crtexport.backends.llvm_entry import (
     main_arity,
     main_symbol,
@@ -129,6 +130,8 @@ def _code(
             f'section ".bss.{symbol}", align {artifact.workspace_align}'
             for symbol, size in memory if size
         ]
+    if artifact.images:
+        body += print_device_tables(artifact, module)
     body.append("")
     for function in artifact.functions:
         if function in staying:

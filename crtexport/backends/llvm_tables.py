@@ -18,21 +18,24 @@ and mod_name."""
 _PACKED_TYPES = "ptr, ptr, i32, ptr, ptr, ptr"
 
 
-class _Tables:
+class Tables:
     """Constant globals of one module, in the order in which they are needed."""
 
     def __init__(self, module: ModuleText) -> None:
         self.lines: list[str] = []
         self._static = module.target.reloc == "static"
 
-    def constant(self, symbol: str, type_: str, value: str, *, addresses: bool = False) -> str:
-        """A constant; ``addresses``: it holds some, and so needs relocations.
+    def constant(
+        self, symbol: str, type_: str, value: str, *, addresses: bool = False, public: bool = False
+    ) -> str:
+        """A constant; ``addresses``: it holds some, and so needs relocations; ``public``: everybody
+        sees it.
 
         In position-independent code, such a table is where the loader may relocate it.
         """
         place = ".rodata" if self._static or not addresses else ".data.rel.ro"
         self.lines.append(
-            f"@{symbol} = internal unnamed_addr constant {type_} {value}, "
+            f"@{symbol} = {'' if public else 'internal unnamed_addr '}constant {type_} {value}, "
             f'section "{place}.{symbol}"'
         )
         return f"@{symbol}"
@@ -67,7 +70,7 @@ class _Tables:
 
 def print_metadata(artifact: Artifact, module: ModuleText, name: str) -> str:
     """The module with ``TVMMetadata`` and the packed function that returns its address."""
-    tables = _Tables(module)
+    tables = Tables(module)
     own = f"{artifact.prefix}.metadata"
     sides = {
         side: tables.tensors(
@@ -103,7 +106,7 @@ def print_metadata(artifact: Artifact, module: ModuleText, name: str) -> str:
 
 def print_registry(artifact: Artifact, module: ModuleText, name: str) -> str:
     """The module with ``TVMFuncRegistry``, ``TVMModule`` and ``TVMSystemLibEntryPoint``."""
-    tables = _Tables(module)
+    tables = Tables(module)
     own = f"{artifact.prefix}.registry"
     entries = artifact.registered
     blob = abi.registry_names(entries, little_endian=module.target.little_endian)

@@ -19,14 +19,18 @@ import google_crc32c
 import lz4.block
 
 from crtexport.errors import CrtExportError
+from crtexport.ir.modules import Compression
+from crtexport.ir.types import ConstantRef, Made
 
 _HEADER = struct.Struct("<4sHHIIIIII")
 HEADER_SIZE = _HEADER.size
 _MAGIC = b"CRTI"
 _VERSION = 1
 _CHUNK = 1 << 20
-MAX_SIZE = (1 << 31) - 1
-"""Bytes of a program: more is in no microcontroller."""
+MAX_SIZE = (1 << 32) - 1 - 8192
+"""Bytes of a program: header and alignment come on top of it, in 32 bits."""
+MAX_COMPRESSED = 256 << 20
+"""Bytes of a program that may be compressed: it is inflated into RAM."""
 
 Bytes = bytes | memoryview | mmap.mmap
 
@@ -101,15 +105,72 @@ def mapped(path: Path) -> Iterator[memoryview]:
         ) from error
 
 
-def encode(program: Bytes, method: Method, *, align: int = 16, where: str = "") -> bytes:
-    """A device image of ``program``.
+@dataclass(frozen=True)
+class Behind:
+    """A rule of constants: ``head``, and behind it what they are made from."""
 
-    ``align`` is what the device asks of the program's address, a power of two up to 4096; ``where``
-    is for errors. Raises CrtExportError for programs that no image can hold.
+    head: bytes
+
+    def __call__(self, at: int, piece: bytes) -> bytes:
+        return piece if at else self.head + piece
+
+
+@dataclass(frozen=True)
+class Stored:
+    """An image as a constant: ``data`` is to lie at a multiple of ``header.align`` and of 16; the
+    image begins ``offset`` bytes into it, so that a program that is used in place is aligned."""
+
+    header: ImageHeader
+    data: ConstantRef
+    offset: int
+
+
+def stored_image(path: Path, compression: Compression, align: int) -> Stored:
+    """The image of the program in the file ``path``, whose bytes are read when they are written.
+
+    Only compressed programs are in memory, in compressed form. Raises CrtExportError for a file
+    that can't be read, and for a program that no image, or no compressed one, can hold.
     """
-    if len(program) > MAX_SIZE:
+    where = path.name
+    with mapped(path) as program:
+        size = len(program)
+        if size == 0:
+            raise CrtExportError("the program is empty", location=where)
+        if compression != "none":
+            image = _compressed(program, compression, align, where)
+    if compression == "none":
+        stored = ConstantRef(size, path=path)
+        _check(size, align, where)
+        crc = 0
+        for piece in stored.chunks():
+            crc = google_crc32c.extend(crc, piece)
+        header = ImageHeader(Method.STORED, size, size, crc, crc, align)
+    else:
+        header = ImageHeader.unpack(image, where)
+        held = image[HEADER_SIZE:]
+        stored = ConstantRef(len(held), data=held)
+    offset = -HEADER_SIZE % max(align, 16) if header.method is Method.STORED else 0
+    head = bytes(offset) + header.pack()
+    data = ConstantRef(len(head) + stored.nbytes, made=Made(stored, Behind(head)))
+    return Stored(header, data, offset)
+
+
+def _compressed(program: memoryview, how: Compression, align: int, where: str) -> bytes:
+    if len(program) > MAX_COMPRESSED:
         raise CrtExportError(
-            f"a program of {len(program)} bytes is too large for an image, which takes {MAX_SIZE}",
+            f"a program of {len(program):,} bytes is too large to be inflated into RAM; "
+            f"{MAX_COMPRESSED:,} is the most",
+            location=where, hint='use it where it lies: "compression": "none"',
+        )
+    if how == "smallest":
+        return smallest(program, align=align, where=where)
+    return encode(program, Method[how.upper()], align=align, where=where)
+
+
+def _check(size: int, align: int, where: str) -> None:
+    if size > MAX_SIZE:
+        raise CrtExportError(
+            f"a program of {size} bytes is too large for an image, which takes {MAX_SIZE}",
             location=where,
         )
     if align < 1 or align > 4096 or align & (align - 1):
@@ -117,6 +178,15 @@ def encode(program: Bytes, method: Method, *, align: int = 16, where: str = "") 
             f"{align} is no alignment: it must be a power of two up to 4096",
             location=where,
         )
+
+
+def encode(program: Bytes, method: Method, *, align: int = 16, where: str = "") -> bytes:
+    """A device image of ``program``.
+
+    ``align`` is what the device asks of the program's address, a power of two up to 4096; ``where``
+    is for errors. Raises CrtExportError for programs that no image can hold.
+    """
+    _check(len(program), align, where)
     stored = _compress(program, method)
     header = ImageHeader(
         method, len(program), len(stored), _crc(program), _crc(stored), align

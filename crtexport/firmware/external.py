@@ -45,6 +45,8 @@ def external_files(modules: Sequence[ExternalModule], ours: ElfAbi | None) -> Ex
 
 
 def _add(module: ExternalModule, found: ExternalFiles, ours: ElfAbi | None) -> None:
+    if module.kind == "device-image":
+        return  # programs are constants of the model's
     suffix = ".c" if module.kind == "c-source" else ".o"
     defined: set[str] = set()
     for path in module.files:

@@ -32,7 +32,7 @@ def parts_from_package(package: Package) -> FirmwareParts:
         sources=package.sources | simulated.sources(d.hooks[0] for d in section.devices),
         objects=package.objects,
         runtime_headers=package.runtime_headers | (
-            {simulated.HEADER: simulated.header().encode()} if section.externals else {}
+            simulated.headers() if section.externals else {}
         ),
         io_in_workspace=section.io == "workspace",
         workspace_caller=section.workspace.owner == "caller",
@@ -41,6 +41,7 @@ def parts_from_package(package: Package) -> FirmwareParts:
         state_size=section.state.bytes,
         workspace_align=section.workspace.align,
         optimize=section.optimize or "balanced",
+        image_buffer=section.caller_buffer,
         devices=tuple(d.field for d in section.devices),
     )
 

@@ -38,7 +38,8 @@ class FirmwareParts:
     the text of ``tvmgen_<module>.h``; ``runtime_headers`` maps paths relative to the include folder
     to contents. With ``workspace_caller`` the firmware hands in ``workspace_size`` bytes, aligned
     to ``workspace_align``. With ``io_in_workspace`` inputs and outputs lie in the workspace.
-    ``devices`` are the members of the struct of device contexts.
+    ``devices`` are the members of the struct of device contexts, ``image_buffer`` is bytes and
+    alignment of what the firmware hands in for their programs.
     ``optimize`` is for sources: size, balanced or speed. Raises
     CrtExportError for names that no file or C text may hold.
     """
@@ -58,6 +59,7 @@ class FirmwareParts:
     spilled: tuple[tuple[str, int], ...] = ()
     optimize: str = "balanced"
     devices: tuple[str, ...] = ()
+    image_buffer: tuple[int, int] = (0, 1)
 
     def __post_init__(self) -> None:
         layout.check_module(self.module)

@@ -85,7 +85,7 @@ def main_context(parts: FirmwareParts) -> dict[str, object]:
         "arguments": _arguments(parts),
         "devices": parts.devices,
         "io_in_workspace": parts.io_in_workspace,
-        "workspace_align": parts.workspace_align,
+        "workspace_align": max(parts.workspace_align, parts.image_buffer[1]),
     }
 
 
@@ -115,6 +115,7 @@ def _pools(parts: FirmwareParts) -> list[tuple[str, int]]:
     pools = [
         ("workspace", parts.workspace_size),
         *((f"workspace_{memory}", size) for memory, size in parts.spilled),
+        ("device_image", parts.image_buffer[0]),
         ("state", parts.state_size),
     ]
     return [(name, size) for name, size in pools if size]

@@ -6,7 +6,7 @@ import re
 
 from crtexport.errors import CrtExportError
 from crtexport.ir.graph import Graph, Node
-from crtexport.ir.modules import ExternalModule, ModuleFunction
+from crtexport.ir.modules import Device, DeviceProgram, ExternalModule, ModuleFunction
 from crtexport.ir.ops import Foreign
 
 
@@ -30,9 +30,41 @@ def functions_of(graph: Graph) -> dict[str, ModuleFunction]:
     return found
 
 
+def programs_of(graph: Graph) -> dict[Device, DeviceProgram]:
+    """The programs of all device images. Raises CrtExportError when a device has two of one name,
+    and for functions of images that no program of theirs can have."""
+    found: dict[Device, DeviceProgram] = {}
+    for module in graph.modules:
+        where = f"module {module.name!r}"
+        own = {program.device for program in module.programs}
+        for program in module.programs:
+            if program.device in found:
+                device = program.device
+                raise CrtExportError(
+                    "another image is for this program of this device",
+                    location=(where, device.kind, str(device.id), device.program),
+                    hint="give each program of a device a name of its own",
+                )
+            found[program.device] = program
+        for function in module.functions if module.kind == "device-image" else ():
+            if function.device not in own:
+                raise CrtExportError(
+                    "no image of the module is for this function's device",
+                    location=(where, function.symbol),
+                )
+            if function.const_vars or "\0" in function.entry:
+                raise CrtExportError(
+                    "a function of an image has neither const_vars nor a NUL in its name",
+                    location=(where, function.symbol),
+                    hint="what is constant can be an input of the node, or part of the image",
+                )
+    return found
+
+
 def check_external(graph: Graph) -> None:
     """Raises CrtExportError, naming the node, where a call doesn't fit."""
     functions = functions_of(graph)
+    programs_of(graph)
     arities: dict[str, tuple[int, int]] = {}
     for node in graph.nodes:
         if not isinstance(node.op, Foreign):

@@ -6,7 +6,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-ModuleKind = Literal["c-source", "object"]
+from crtexport.ir.types import ConstantRef, TensorType
+
+ModuleKind = Literal["c-source", "object", "device-image"]
+Compression = Literal["none", "lz4", "zlib", "smallest"]
 
 
 @dataclass(frozen=True)
@@ -19,11 +22,36 @@ class Device:
 
 
 @dataclass(frozen=True)
+class ConstantVariable:
+    """A constant that a function is given the address of; ``name`` serves messages."""
+
+    name: str
+    type: TensorType
+    data: ConstantRef
+
+
+@dataclass(frozen=True)
 class ModuleFunction:
-    """A C function that returns 0 or a code; with a ``device``, which is open while it runs."""
+    """A C function that returns 0 or a code; with a ``device``, which is open while it runs.
+
+    ``const_vars``: its last arguments before the context. In a device image, ``symbol`` only has to
+    be unique, and ``entry`` is what the program calls the function (default: the same).
+    """
 
     symbol: str
     device: Device | None = None
+    const_vars: tuple[ConstantVariable, ...] = ()
+    entry: str = ""
+
+
+@dataclass(frozen=True)
+class DeviceProgram:
+    """The bytes in ``file``, which ``device`` runs; at a multiple of ``align`` when it does."""
+
+    device: Device
+    file: Path
+    compression: Compression = "none"
+    align: int = 16
 
 
 @dataclass(frozen=True)
@@ -53,7 +81,8 @@ class Library:
 
 @dataclass(frozen=True)
 class ExternalModule:
-    """Files that are compiled or linked into the firmware as they are, and what they define.
+    """Files that are compiled or linked into the firmware as they are, and what they define; or
+    ``programs`` of devices (a device image), which ``files`` are then.
 
     ``name`` is unique in the network. Nothing may have to run before the functions are called.
     """
@@ -63,3 +92,4 @@ class ExternalModule:
     files: tuple[Path | SourceText, ...]
     functions: tuple[ModuleFunction, ...]
     library: Library | None = None
+    programs: tuple[DeviceProgram, ...] = ()

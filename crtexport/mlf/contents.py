@@ -29,15 +29,13 @@ class PackageInfo(TypedDict):
     """Facts about the export that only its caller knows.
 
     ``undefined`` lists every symbol that the code may leave to the firmware. ``modules`` says what
-    the objects are for; ``tools`` maps the tools that made the code to their versions; ``devices``
-    describes device images.
+    the objects are for; ``tools`` maps the tools that made the code to their versions.
     """
 
     emit: Literal["c", "llvm"]
     undefined: tuple[str, ...]
     modules: NotRequired[tuple[Module, ...]]
     tools: NotRequired[Mapping[str, str]]
-    devices: NotRequired[tuple[dict[str, Any], ...]]
 
 
 class ModelInfo(TypedDict, total=False):

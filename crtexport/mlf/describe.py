@@ -7,7 +7,7 @@ import datetime
 from collections.abc import Mapping
 
 import crtexport
-from crtexport.artifact.contexts import VERBS, called_externals, context_fields, hook
+from crtexport.artifact.contexts import called_externals, context_fields, hook, launched, verbs
 from crtexport.artifact.model import Artifact, Interface, every_call
 from crtexport.backends.constants import constants_module
 from crtexport.errors import CrtExportError
@@ -122,7 +122,7 @@ def _section(
             allowed=tuple(sorted(info["undefined"])),
             used=None if contents.sources else tuple(sorted(used)),
         ),
-        devices=tuple(info.get("devices", ())),
+        devices=tuple(i for model in contents.models for i in _images(model.artifact)),
         tools=dict(sorted(info.get("tools", {}).items())),
         members=dict(sorted(members.items())),
     )
@@ -164,6 +164,9 @@ def _module_section(model: ModelContents, contents: PackageContents) -> metadata
         io="workspace" if artifact.io_in_workspace else "caller",
         workspace=_workspace(artifact),
         state=_state(artifact),
+        image_buffer=metadata.ImageBuffer(
+            bytes=artifact.inflated_size, align=artifact.inflated_align
+        ) if artifact.inflated_size else None,
         constants_bytes=artifact.constants_size,
         constants_object=_constants_object(contents),
         externals=_externals(model),
@@ -208,12 +211,31 @@ def _devices(artifact: Artifact) -> tuple[metadata.DeviceContext, ...]:
     return tuple(
         metadata.DeviceContext(
             field=field, kind=_text(device.kind), id=device.id, program=_text(device.program),
-            hooks=tuple(hook(device, verb) for verb in VERBS),
+            hooks=tuple(hook(device, verb) for verb in verbs(artifact, number)),
             functions=tuple(f.symbol for f in called_externals(artifact) if f.device == number),
         )
         for number, (field, device) in enumerate(
             zip(context_fields(artifact.devices), artifact.devices, strict=True)
         )
+    )
+
+
+def _images(artifact: Artifact) -> tuple[metadata.DeviceImage, ...]:
+    """The programs of devices, as the table in the code has them."""
+    devices = artifact.devices
+    return tuple(
+        metadata.DeviceImage(
+            module=artifact.module, kind=_text(devices[image.device].kind),
+            id=devices[image.device].id, program=_text(devices[image.device].program),
+            functions=tuple(
+                _text(f.entry or "") for f in launched(artifact) if f.device == image.device
+            ),
+            symbol=image.constant.symbol, offset=image.offset,
+            compression=image.header.method.name.lower(),
+            stored_size=image.header.stored_size, original_size=image.header.original_size,
+            crc32c=f"{image.header.original_crc:08x}", align=image.header.align,
+        )
+        for image in artifact.images
     )
 
 

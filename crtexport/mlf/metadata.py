@@ -136,6 +136,13 @@ class Workspace(_Model):
         return self.owner == "caller"
 
 
+class ImageBuffer(_Model):
+    """What programs of devices are inflated into; its owner is that of the workspace."""
+
+    bytes: NonNegativeInt
+    align: int
+
+
 class Variable(_Model):
     """What a model keeps from run to run, ``offset`` bytes into its state."""
 
@@ -236,6 +243,7 @@ class ModuleSection(_Model):
     io: Literal["caller", "workspace"] = "caller"
     workspace: Workspace
     state: State = State()
+    image_buffer: ImageBuffer | None = None
     constants_bytes: NonNegativeInt
     constants_object: str | None = None
     externals: tuple[External, ...] = ()
@@ -245,7 +253,14 @@ class ModuleSection(_Model):
     channels: tuple[LayerChannels, ...] = ()
     decisions: tuple[Decision, ...] = ()
     libraries: tuple[Library, ...] = ()
-    _brief: ClassVar[tuple[str, ...]] = ("decisions", "libraries")
+    _brief: ClassVar[tuple[str, ...]] = ("decisions", "libraries", "image_buffer")
+
+    @property
+    def caller_buffer(self) -> tuple[int, int]:
+        """Bytes and alignment of the buffer for programs that the caller hands in; 0: none."""
+        if self.image_buffer is None or not self.workspace.by_caller:
+            return 0, 1
+        return self.image_buffer.bytes, self.image_buffer.align
 
 
 class Abi(_Model):
@@ -304,6 +319,24 @@ class Member(_Model):
     bytes: NonNegativeInt
 
 
+class DeviceImage(_Model):
+    """A program of a device: ``symbol`` plus ``offset`` bytes is its image, stored, lz4 or zlib;
+    ``crc32c`` is of the program, in hexadecimal digits."""
+
+    module: str
+    kind: str
+    id: int
+    program: str
+    functions: tuple[str, ...]
+    symbol: str
+    offset: NonNegativeInt
+    compression: str
+    stored_size: NonNegativeInt
+    original_size: NonNegativeInt
+    crc32c: str
+    align: int
+
+
 class Section(_Model):
     """The key ``crtexport``. ``devices`` lists device images; ``members`` every file but this."""
 
@@ -316,7 +349,7 @@ class Section(_Model):
     modules: dict[str, ModuleSection]
     objects: dict[str, Object] = {}
     undefined: Undefined
-    devices: tuple[Json, ...] = ()
+    devices: tuple[DeviceImage, ...] = ()
     tools: dict[str, str] = {}
     members: dict[str, Member] = {}
 

@@ -84,6 +84,7 @@ def _simulation(package: Package, library: Library) -> Simulation:
         spilled=tuple((pool.memory, pool.bytes) for pool in section.workspace.spilled),
         io_in_workspace=section.io == "workspace",
         devices=len(section.devices),
+        image_buffer=section.caller_buffer,
     )
 
 
@@ -110,7 +111,8 @@ def _linked(package: Package, sections: Sequence[ModuleSection]) -> Library:
         package.extract(folder)
         hooks = folder / "hooks"
         hooks.mkdir()
-        (hooks / simulated.HEADER).write_text(simulated.header(), encoding="utf-8")
+        for file, content in simulated.headers().items():
+            (hooks / file).write_bytes(content)
         texts = simulated.sources(
             context.hooks[0] for section in sections for context in section.devices
         )

@@ -46,7 +46,8 @@ class Simulation:
     ``workspace_size`` and ``state_size`` in bytes count when ``workspace_caller``: each run then
     brings a workspace of its own, and all runs the same state, which is what a model keeps from
     run to run. Where the model owns it, all simulations of one library share it.
-    ``devices`` is how many contexts the model takes; they are zeroed memory.
+    ``devices`` is how many contexts the model takes; they are zeroed memory. ``image_buffer``:
+    bytes and alignment of what the caller hands in for programs of devices.
     """
 
     module: str
@@ -60,6 +61,7 @@ class Simulation:
     io_in_workspace: bool = False
     devices: int = 0
     spilled: tuple[tuple[str, int], ...] = ()
+    image_buffer: tuple[int, int] = (0, 1)
     _state: list[_Memory] = field(default_factory=list, repr=False, compare=False)
     _contexts_held: list[ctypes.Array[ctypes.c_char]] = field(
         default_factory=list, repr=False, compare=False
@@ -84,6 +86,8 @@ class Simulation:
             artifact.workspace_align, artifact.workspace_caller, artifact.state_size,
             artifact.io_in_workspace, len(artifact.devices),
             tuple((p.memory, p.size) for p in artifact.spilled),
+            (artifact.inflated_size, artifact.inflated_align) if artifact.workspace_caller
+            else (0, 1),
         )
 
     def reset(self) -> None:
@@ -188,9 +192,12 @@ class Simulation:
             self._state.append(_Memory("state", self.state_size, self.workspace_align))
             self._state[0].bytes[:] = 0
         pools = (("workspace", self.workspace_size), *self.spilled)
+        size, align = self.image_buffer
         return [
-            _Memory(name, size, self.workspace_align) for name, size in pools if size
-        ] + self._state
+            *(_Memory(name, size, self.workspace_align) for name, size in pools if size),
+            *([_Memory("device_image", size, align)] if size else []),
+            *self._state,
+        ]
 
     def _function(
         self, symbol: str, arity: int, returned: type[ctypes._CDataType] = ctypes.c_int32

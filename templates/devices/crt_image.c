@@ -427,12 +427,18 @@ int32_t crt_image_open(const void *image, size_t limit, void *buffer, size_t buf
     }
     in.at = bytes + CRT_IMAGE_HEADER_SIZE;
     in.end = in.at + info.stored_size;
+#ifdef CRT_IMAGE_TRUSTED
+    if (info.method != CRT_IMAGE_STORED)
+#endif
     if (crt_image_crc32c(in.at, info.stored_size) != read_u32(bytes + 20)) {
         return CRT_IMAGE_DAMAGED;
     }
     if (info.method == CRT_IMAGE_STORED) {
         if (info.stored_size != info.original_size) {
             return CRT_IMAGE_DAMAGED;
+        }
+        if (info.align == 0 || ((uintptr_t)in.at & (info.align - 1u)) != 0) {
+            return CRT_IMAGE_BUFFER;
         }
         *program = in.at;
         return CRT_IMAGE_OK;

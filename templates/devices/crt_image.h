@@ -31,11 +31,11 @@ enum crt_image_method { CRT_IMAGE_STORED = 0, CRT_IMAGE_LZ4 = 1, CRT_IMAGE_ZLIB 
 
 enum crt_image_status {
     CRT_IMAGE_OK = 0,
-    CRT_IMAGE_NULL = -1,      /* an argument is NULL */
-    CRT_IMAGE_NO_IMAGE = -2,  /* no header, or a damaged one */
-    CRT_IMAGE_METHOD = -3,    /* a method or version that this decoder does not know */
-    CRT_IMAGE_BUFFER = -4,    /* the buffer is too small, or not aligned as the program needs */
-    CRT_IMAGE_DAMAGED = -5    /* the bytes are not what was stored */
+    CRT_IMAGE_NULL = -101,      /* an argument is NULL */
+    CRT_IMAGE_NO_IMAGE = -102,  /* no header, or a damaged one */
+    CRT_IMAGE_METHOD = -103,    /* a method or version that this decoder does not know */
+    CRT_IMAGE_BUFFER = -104,    /* the buffer is too small, or not aligned as the program needs */
+    CRT_IMAGE_DAMAGED = -105    /* the bytes are not what was stored */
 };
 
 /* What the header says. */
@@ -51,7 +51,9 @@ struct crt_image_info {
 int32_t crt_image_info(const void *image, size_t limit, struct crt_image_info *info);
 
 /* Makes the program of an image available at *program. A stored one is used where it is; another is
- * inflated into buffer, which has room for its original size and is not touched otherwise. */
+ * inflated into buffer, which has room for its original size and is not touched otherwise.
+ * Checksums are compared each time; compiled with CRT_IMAGE_TRUSTED, that of a stored one is not,
+ * and a program of any size is there at once. */
 int32_t crt_image_open(const void *image, size_t limit, void *buffer, size_t buffer_size,
                        const void **program);
 

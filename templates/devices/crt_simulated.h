@@ -10,6 +10,8 @@
 
 #include <stdint.h>
 
+#include "crt_device.h"
+
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -27,7 +29,8 @@ enum crt_simulated_verb {
     CRT_SIMULATED_OPEN = 2,
     CRT_SIMULATED_CLOSE = 3,
     CRT_SIMULATED_DEACTIVATE = 4,
-    CRT_SIMULATED_RUN = 5 /* a function on the device: see crt_simulated_run */
+    CRT_SIMULATED_RUN = 5, /* a function on the device: see crt_simulated_run */
+    CRT_SIMULATED_LOAD = 6
 };
 
 /* A context; all zero is a device that is neither active nor open. */
@@ -62,11 +65,43 @@ int32_t crt_simulated_hook(void *context, int32_t verb);
 /* What functions of the device call first: records, fails where told to, or if it isn't open. */
 int32_t crt_simulated_run(void *context);
 
+/* Programs of the simulated device: "CRTS", a number of functions (u32), for each a name (24 bytes,
+ * zeros at its end), a number of bytes and where in the program a table of 256 bytes begins (u32
+ * both); numbers are little-endian. A function looks up so many bytes of its input in its table.
+ * Another program, or none, is this: */
+#define CRT_SIMULATED_NO_PROGRAM (-1001)
+
+/* What the hook Load does: the program is there until the device is closed. */
+int32_t crt_simulated_load(void *context, const struct crt_device_image *image,
+                           const void *program);
+
+/* What the hook Launch does. */
+int32_t crt_simulated_launch(void *context, const struct crt_device_function *function,
+                             const void *const *inputs, void *const *outputs);
+
 #define CRT_SIMULATED_DEVICE(Kind)                                          \
     int32_t TVMDevice##Kind##Activate(void *context);                       \
     int32_t TVMDevice##Kind##Open(void *context);                           \
     int32_t TVMDevice##Kind##Close(void *context);                          \
     int32_t TVMDevice##Kind##Deactivate(void *context);                     \
+    int32_t TVMDevice##Kind##Load(                                          \
+        void *context, const struct crt_device_image *image,                \
+        const void *program);                                               \
+    int32_t TVMDevice##Kind##Launch(                                        \
+        void *context, const struct crt_device_function *function,          \
+        const void *const *inputs, void *const *outputs);                   \
+    int32_t TVMDevice##Kind##Load(                                          \
+        void *context, const struct crt_device_image *image,                \
+        const void *program)                                                \
+    {                                                                       \
+        return crt_simulated_load(context, image, program);                 \
+    }                                                                       \
+    int32_t TVMDevice##Kind##Launch(                                        \
+        void *context, const struct crt_device_function *function,          \
+        const void *const *inputs, void *const *outputs)                    \
+    {                                                                       \
+        return crt_simulated_launch(context, function, inputs, outputs);    \
+    }                                                                       \
     int32_t TVMDevice##Kind##Activate(void *context)                        \
     {                                                                       \
         return crt_simulated_hook(context, CRT_SIMULATED_ACTIVATE);         \

@@ -81,10 +81,10 @@ int main(int argc, char **argv)
             put(mutated + 28, crt_image_crc32c(mutated, 28));
         }
         status = open_one(mutated, size);
-        counts[-status]++;
+        counts[status ? -100 - status : 0]++;
     }
     for (int i = 0; i < 6; i++) {
-        printf("%d %lu\n", -i, counts[i]);
+        printf("%d %lu\n", i ? -100 - i : 0, counts[i]);
     }
     return 0;
 }

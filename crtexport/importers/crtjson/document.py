@@ -157,22 +157,49 @@ class DeviceModel(BaseModel):
 
 
 class FunctionModel(BaseModel):
-    """A C function ``int32_t name(inputs, outputs[, context])`` that returns 0 or a code."""
+    """A C function ``int32_t name(inputs, outputs[, const_vars][, context])`` that returns 0 or a
+    code.
+
+    ``const_vars`` name constant tensors; it gets the address of each.
+    """
 
     model_config = STRICT
     name: str
     device: DeviceModel | None = None
+    const_vars: list[str] = []
 
 
-class ModuleModel(BaseModel):
-    """What something else compiled, or C compilers will: files beside the model, and functions in
-    them that nodes of the operator External call."""
+class EntryModel(BaseModel):
+    """A function of a device's program, which calls it ``entry`` (default: ``name``)."""
 
     model_config = STRICT
     name: str
-    kind: Literal["c-source", "object"]
-    files: Annotated[list[str], Field(min_length=1)]
-    functions: Annotated[list[FunctionModel], Field(min_length=1)]
+    entry: str = ""
+
+
+class ProgramModel(BaseModel):
+    """A file whose bytes a device runs, at an address that is a multiple of ``align``; stored as it
+    is or compressed, and its functions."""
+
+    model_config = STRICT
+    file: str
+    device: DeviceModel
+    compression: Literal["none", "lz4", "zlib", "smallest"] = "none"
+    align: Annotated[int, Field(ge=1, le=4096)] = 16
+    functions: list[EntryModel] = []
+
+
+class ModuleModel(BaseModel):
+    """What something else compiled, or C compilers will, and functions that nodes of the operator
+    External call: ``files`` beside the model with ``functions`` in them or, for the kind
+    device-image, ``programs`` of devices."""
+
+    model_config = STRICT
+    name: str
+    kind: Literal["c-source", "object", "device-image"]
+    files: list[str] = []
+    functions: list[FunctionModel] = []
+    programs: list[ProgramModel] = []
 
 
 class Document(GraphModel):

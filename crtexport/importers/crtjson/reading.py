@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -21,10 +22,11 @@ from crtexport.importers.crtjson.document import (
     TensorModel,
     graphs_of,
 )
+from crtexport.importers.crtjson.modules import read_modules
 from crtexport.importers.crtjson.problems import did_you_mean, explain
 from crtexport.importers.files import head, regular_size
 from crtexport.ir.graph import Graph, Node, Tensor, Variable
-from crtexport.ir.modules import Device, ExternalModule, ModuleFunction
+from crtexport.ir.modules import ConstantVariable
 from crtexport.ir.types import ConstantRef, Quantization, Rounding, TensorType
 from crtexport.ir.variables import lend
 from crtexport.ir.verify import check_type
@@ -53,36 +55,12 @@ def load_json(path: Path, rounding: Rounding, *, allow_outside: bool = False) ->
         raise explain(error).within(path.name) from None
     try:
         sidecars = Sidecars(path.parent, allow_outside)
-        graph = _Reading(document, sidecars).graph(
-            document.name if document.name is not None else path.stem
-        )
-        graph = replace(graph, modules=_modules(document, sidecars))
+        reading = _Reading(document, sidecars)
+        graph = reading.graph(document.name if document.name is not None else path.stem)
+        graph = replace(graph, modules=read_modules(document, sidecars, reading.constant_of(graph)))
     except CrtExportError as error:
         raise error.within(path.name) from error.__cause__
     return lend(graph).from_file(path.name, hashlib.sha256(content).hexdigest(), rounding)
-
-
-def _modules(document: Document, sidecars: Sidecars) -> tuple[ExternalModule, ...]:
-    def file(module: int, number: int, name: str) -> Path:
-        try:
-            return sidecars.file(name)
-        except CrtExportError as error:
-            raise error.within(f"modules[{module}].files[{number}]") from error.__cause__
-
-    return tuple(
-        ExternalModule(
-            module.name, module.kind,
-            tuple(file(m, i, name) for i, name in enumerate(module.files)),
-            tuple(
-                ModuleFunction(
-                    function.name,
-                    None if function.device is None else Device(**function.device.model_dump()),
-                )
-                for function in module.functions
-            ),
-        )
-        for m, module in enumerate(document.modules)
-    )
 
 
 class _Reading:
@@ -111,6 +89,17 @@ class _Reading:
             inputs=self._all(document.inputs, f"{within}inputs"),
             outputs=self._all(document.outputs, f"{within}outputs"),
         )
+
+    def constant_of(self, graph: Graph) -> Callable[[str], ConstantVariable]:
+        """Finds constants of ``graph``, which was read here, by the names of their tensors."""
+
+        def find(name: str) -> ConstantVariable:
+            tensor = graph.tensors[self._number(name, "")]
+            if tensor.constant is None:
+                raise CrtExportError(f"the tensor {name!r} is no constant")
+            return ConstantVariable(name, tensor.type, tensor.constant)
+
+        return find
 
     def _tensor(self, index: int, tensor: TensorModel) -> Tensor:
         quant = tensor.quantization

@@ -1,0 +1,13 @@
+"""What firmware compiles to use programs of devices: a decoder of images, and declarations."""
+
+from __future__ import annotations
+
+from crtexport.resources import templates_dir
+
+DEVICE_HEADERS = ("crt_device.h", "crt_image.h")
+DECODER_SOURCE = "crt_image.c"
+
+
+def device_file(name: str) -> bytes:
+    """A file of ``templates/devices``."""
+    return (templates_dir() / "devices" / name).read_bytes()
