@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from crtexport.fixedpoint import wrap32
+from crtexport.fixedpoint import wrap, wrap32
 from crtexport.kernels.intrinsic import Intrinsic
 from crtexport.kernels.ir import Scalar
 
@@ -216,4 +216,31 @@ static inline int32_t crt_smmlar(int32_t a, int32_t b, int32_t total)
     ),
 )
 
-ARM_DSP = (*_DSP, *_SMLAS, _PKHBT, _SMMULR, _SMMLAR)
+_SMLALD = Intrinsic(
+    name="arm_smlald",
+    params=(Scalar.I32, Scalar.I32, Scalar.I64),
+    result=Scalar.I64,
+    evaluate=lambda a, b, total: wrap(
+        total + _half(a, 0) * _half(b, 0) + _half(a, 1) * _half(b, 1), 64
+    ),
+    c_expression="crt_smlald({0}, {1}, {2})",
+    c_helper="""\
+/* total + the products of the two halves of a and b. */
+static inline int64_t crt_smlald(int32_t a, int32_t b, int64_t total)
+{
+#if defined(__GNUC__) && defined(__ARM_FEATURE_SIMD32)
+    int64_t result = total;
+    __asm__("smlald %Q0, %R0, %1, %2" : "+r"(result) : "r"(a), "r"(b));
+    return result;
+#else
+    const int32_t low = (int16_t)(a & 65535) * (int16_t)(b & 65535);
+    const int32_t high = (a >> 16) * (b >> 16);
+    return (int64_t)((uint64_t)total + (uint64_t)low + (uint64_t)high);
+#endif
+}
+""",
+    llvm="call i64 @llvm.arm.smlald(i32 {0}, i32 {1}, i64 {2})",
+    llvm_declare="declare i64 @llvm.arm.smlald(i32, i32, i64)",
+)
+
+ARM_DSP = (*_DSP, *_SMLAS, _PKHBT, _SMMULR, _SMMLAR, _SMLALD)

@@ -19,6 +19,7 @@ from crtexport.schedules import (
     fpu,
     fpu_depthwise,
     generic,
+    halves,
     mve,
     paired,
     planes,
@@ -102,7 +103,10 @@ def _registers(context: Context, target: Target, optimize: str) -> list[Candidat
             return single("planes", fpu_depthwise.lower(context, layer))
         return fpu.candidates(context, layer)
     dsp = step_for(target) is ARM_DSP
-    sums = paired.candidates(context, optimize) if dsp else quads.candidates(context, optimize)
+    sums = (
+        paired.candidates(context, optimize) or halves.candidates(context, optimize) if dsp
+        else quads.candidates(context, optimize)
+    )
     return sums or planes.candidates(context, planes.PAIRS if dsp else planes.WORDS)
 
 

@@ -3,7 +3,8 @@
 A line serves all output channels, which then run through it from end to end without asking where
 they are. With DSP instructions, four neighbouring bytes become two words by SXTB16 (bytes 0 and 2,
 bytes 1 and 3); what is left of a run of neighbours goes behind, in pairs; weights are packed in the
-same order. Without, and of floats, each value is a word, in the order of the weights.
+same order. int16 values stay in pairs. Without DSP instructions, and of floats, each value is a
+word, in the order of the weights.
 """
 
 from __future__ import annotations
@@ -45,7 +46,8 @@ FEW = 4
 class Windows:
     """Windows of ``kernel`` cells over an NHWC image ``x``, one for each pixel of ``y``.
 
-    ``group``: values that are gathered at once, 4 in pairs, or 1 in a word of its own.
+    ``group``: values that are gathered at once: 4 bytes in pairs, 2 halves in a word, or 1 in a
+    word of its own.
     """
 
     x: tuple[int, int, int, int]
@@ -120,10 +122,11 @@ class Windows:
     def pairs(self) -> npt.NDArray[np.int64]:
         """words x 2: which tap each half of a line's words is, -1 for none."""
         found: list[tuple[int, int]] = []
+        group = self.group
         for ky, kx in self.runs:
             first = (ky * self.kernel[1] + kx) * self.x[3]
-            for k in range(first, first + self.run - self.run % 4, 4):
-                found += [(k, k + 2), (k + 1, k + 3)]
+            for k in range(first, first + self.run - self.run % group, group):
+                found += [(k + i, k + i + group // 2) for i in range(group // 2)]
         left = [(ky * self.kernel[1] + kx) * self.x[3] + ic for ky, kx, ic in self.left]
         left += [-1] * (len(left) % 2)
         found += zip(left[::2], left[1::2], strict=True)
@@ -236,6 +239,11 @@ class Gather:
                 value = cast(load(self.x, add(start, one)), self.lines.dtype)
                 self._store(add(first, one), 0, line, value)
             return
+        if self.windows.group == 2:
+            with b.loop("pair", count // 2) as pair:
+                two = load_word(self.x, add(start, mul(pair, const(2))))
+                self._store(add(first, pair), 0, line, two)
+            return
         with b.loop("group", count // 4) as group:
             word = b.let("bytes", load_word(self.x, add(start, mul(group, const(4)))))
             at = add(first, mul(group, const(2)))
@@ -298,9 +306,10 @@ class Gather:
         return value
 
     def _cut_rows(self, n: Expr, y0: Expr, x0: Expr, line: Expr) -> None:
-        """Groups of four out of rows of cells with few channels."""
+        """Whole groups out of rows of cells with few channels."""
         b, windows = self.b, self.windows
-        channels, groups = windows.x[3], windows.run // 4
+        channels, size = windows.x[3], windows.group
+        groups, words = windows.run // size, size // 2
         if not groups:
             return
         with b.loop("cut_ky", windows.kernel[0]) as ky:
@@ -308,11 +317,13 @@ class Gather:
             for group in range(groups):
                 values = [
                     self._padded(n, iy, add(x0, const(j // channels)), j % channels)
-                    for j in range(4 * group, 4 * group + 4)
+                    for j in range(size * group, size * group + size)
                 ]
-                at = add(mul(ky, const(2 * groups)), const(2 * group))
-                for odd in range(2):
-                    word = call("arm_pkhbt", values[odd], values[odd + 2], type_=Scalar.I32)
+                at = add(mul(ky, const(words * groups)), const(words * group))
+                for odd in range(words):
+                    word = call(
+                        "arm_pkhbt", values[odd], values[odd + words], type_=Scalar.I32
+                    )
                     self._store(at, odd, line, word)
 
 

@@ -39,7 +39,8 @@ from crtexport.kernels.ir import Buffer, Expr, Scalar
 from crtexport.kernels.registry import Context, Lowered, Lowering
 from crtexport.kernels.sums import IntegerSums
 from crtexport.schedules.candidates import Candidate
-from crtexport.schedules.scaling import Channel, Means, Scaling
+from crtexport.schedules.scaling import Means, Scales, Scaling
+from crtexport.schedules.scaling16 import Scaling16
 
 _SHORT = 8
 """Words of a row up to which each is spread by instructions of its own."""
@@ -47,19 +48,17 @@ _FEW = 2
 """Steps along a row up to which each has instructions of its own."""
 MOST_TAPS = 32
 """Windows up to which each tap has an instruction of its own."""
-CONSTANTS = 3
-"""Words that scale a channel."""
 _TALL = 6
 """Most rows of outputs in a band: where the input dies, the output trails it by a band."""
 
 
 @dataclass(frozen=True)
 class Form:
-    """Planes of int8 values for a machine.
+    """Planes of integers for a machine.
 
-    ``columns``: of a ``value`` of the plane. ``together``: how many neighbouring outputs are made
-    at once, by preference: the first that divides a row. ``held``: most weights of a window that
-    are kept in registers.
+    ``columns``: of a ``value`` of the plane, where the input is int8. ``together``: how many
+    neighbouring outputs are made at once, by preference: the first that divides a row. ``held``:
+    most weights of a window that are kept in registers.
     """
 
     columns: int
@@ -79,13 +78,16 @@ def candidates(context: Context, form: Form = PAIRS) -> list[Candidate]:
     op = context.node.op
     if not isinstance(op, DepthwiseConv2D) or op.dilation[1] != 1:
         return []
-    if context.input(0).dtype is not DType.INT8 or context.input(1).dtype is not DType.INT8:
+    dtype = context.input(0).dtype
+    if dtype not in (DType.INT8, DType.INT16) or context.input(1).dtype is not DType.INT8:
         return []
     _, height, width, _ = context.input(1).shape
     if height * width > MOST_TAPS or 0 in context.output().shape:
         return []
     sums = IntegerSums.of(context, 3)
-    scaling = Scaling.of(context, sums, op.activation, form.means)
+    scaling = (Scaling if dtype is DType.INT8 else Scaling16).of(
+        context, sums, op.activation, form.means
+    )
     if scaling is None:
         return []
     columns = context.output().shape[2]
@@ -104,18 +106,19 @@ def candidates(context: Context, form: Form = PAIRS) -> list[Candidate]:
 
 
 def _lower(
-    context: Context, form: Form, sums: IntegerSums, scaling: Scaling, shape: Shape
+    context: Context, form: Form, sums: IntegerSums, scaling: Scales, shape: Shape
 ) -> Lowered:
     lowering = Lowering("depthwise_conv2d", context)
     x, weights = lowering.input(0, "input"), lowering.input(1, "weights")
     scaling.begin(lowering)
     output = lowering.output(noalias=False)
-    plane = lowering.scratch("plane", form.value, shape.rows * shape.words)
+    value = Scalar.I16 if (form.value, x.dtype) == (Scalar.I8, Scalar.I16) else form.value
+    plane = lowering.scratch("plane", value, shape.rows * shape.words)
     pairs = weight_pairs(shape)
     # What may be overwritten by a store to the output is loaded anew, not held in registers.
     count = shape.kernel[0] * len(pairs)
     taps = None if count <= form.held else lowering.scratch(
-        "taps", Scalar.I32, count + CONSTANTS, noalias=False
+        "taps", Scalar.I32, count + scaling.count, noalias=False
     )
     _IntegerPlanes(
         lowering.b, shape, pairs, (x, weights, output, plane), taps, scaling, sums.zero_point
@@ -359,11 +362,11 @@ class Planes(abc.ABC):
 
 
 class _IntegerPlanes(Planes):
-    """int8 times int8, scaled."""
+    """int8 or int16 times int8, scaled."""
 
     def __init__(
         self, b: KernelBuilder, shape: Shape, pairs: list[tuple[int, int]],
-        buffers: tuple[Buffer, Buffer, Buffer, Buffer], taps: Buffer | None, scaling: Scaling,
+        buffers: tuple[Buffer, Buffer, Buffer, Buffer], taps: Buffer | None, scaling: Scales,
         zero_point: int,
     ) -> None:
         """``taps``: where weights and constants are kept, None for registers."""
@@ -376,7 +379,7 @@ class _IntegerPlanes(Planes):
     def prepare(self, channel: Expr) -> None:
         """Keeps the weights of a channel as sums want them, in pairs, and what scales it."""
         shape = self.shape
-        doubling = self.scaling.means.factor == 2
+        doubling = self.scaling.factor == 2
 
         def weight(tap: int) -> Expr:
             at = add(const(tap * shape.y[3]), channel)
@@ -391,7 +394,7 @@ class _IntegerPlanes(Planes):
                 if second >= 0:
                     word = _i32("arm_pkhbt", word, weight(row + second))
                 self._keep(word)
-        for value in self.scaling.channel(channel).values:
+        for value in self.scaling.values(channel):
             self._keep(value)
 
     def _keep(self, value: Expr) -> None:
@@ -405,8 +408,10 @@ class _IntegerPlanes(Planes):
     def some(self, begin: Expr, to: Expr, count: int) -> None:
         b, shape, pairs = self.b, self.shape, len(self.pairs)
         begin = b.let("begin", begin)
-        constants = Channel(*(b.let("constant", value) for value in self.kept[-CONSTANTS:]))
-        totals = [constants.bias] * count
+        constants = [
+            b.let("constant", value) for value in self.kept[-self.scaling.count :]
+        ]
+        totals = [constants[0]] * count
         for ky in range(shape.kernel[0]):
             line = ky * shape.dilation * shape.words
             used = sorted({p.word for products in self.products[:count] for p in products})
@@ -425,7 +430,7 @@ class _IntegerPlanes(Planes):
                         p, words[p.word], weights[p.weights], totals[i]
                     )
                 totals[i] = b.let("total", totals[i])
-        results = [b.let("result", self.scaling.result(t, constants)) for t in totals]
+        results = [b.let("result", self.scaling.made(t, constants)) for t in totals]
         for i, result in enumerate(results):
             b.store(self.output, add(to, const(i * shape.y[3])), result)
 

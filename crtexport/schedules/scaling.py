@@ -9,7 +9,9 @@ zero point up, as after a ReLU, all negative numbers end there, however they wer
 
 from __future__ import annotations
 
+import abc
 import enum
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -86,24 +88,78 @@ class Channel:
     mantissa: Expr
     power: Expr
 
+
+class Scales(abc.ABC):
+    """Emits results of sums, with a table of what belongs to each output channel, its bias first.
+
+    ``factor``: what sums and biases are scaled times.
+    """
+
+    def __init__(
+        self, constants: npt.NDArray[np.int32], means: Means, factor: int
+    ) -> None:
+        """``constants``: channels x words."""
+        self.means, self.factor = means, factor
+        self._constants = constants
+        self._alike = bool((constants[:, 1:] == constants[:1, 1:]).all())
+
     @property
-    def values(self) -> tuple[Expr, Expr, Expr]:
-        """All of them, in order."""
-        return self.bias, self.mantissa, self.power
+    def count(self) -> int:
+        """Words of a channel."""
+        return int(self._constants.shape[1])
+
+    def begin(self, lowering: Lowering) -> None:
+        """Adds the table of what differs between channels to a kernel."""
+        self.b = lowering.b
+        values = self._constants
+        if self._alike:
+            # Behind the biases, so that layers of one shape can have one kernel.
+            values = np.concatenate([values[:, 0], values[0, 1:]])
+        self._table: Buffer = lowering.derived("scaling", Scalar.I32, values)
+
+    def value(self, number: Expr, word: int) -> Expr:
+        """A constant of an output channel (index), loaded."""
+        place = add(mul(number, const(self.count)), const(word))
+        if self._alike:
+            place = const(len(self._constants) + word - 1) if word else number
+        return self.b.let(("bias", "multiplier", "power")[word], load(self._table, place))
+
+    def values(self, number: Expr) -> tuple[Expr, ...]:
+        """All constants of an output channel (index), loaded."""
+        return tuple(self.value(number, word) for word in range(self.count))
+
+    @abc.abstractmethod
+    def made(self, whole: Expr, values: Sequence[Expr]) -> Expr:
+        """The result of a sum with its bias (i32), times the factor, of a channel with these
+        constants."""
+
+    def _product(self, a: Expr, b: Expr) -> Expr:
+        """The upper word of a product, rounded."""
+        if self.means is Means.DSP:
+            return _i32("arm_smmulr", a, b)
+        if self.means is Means.SHIFTS:
+            product = self.b.let(
+                "product", mul(cast(a, Scalar.I64), cast(cast(b, Scalar.U32), Scalar.I64))
+            )
+            upper = cast(shr(product, const(32, Scalar.I64)), Scalar.I32)
+            rounding = shr(cast(product, Scalar.U32), const(31, Scalar.U32))
+            return add(upper, cast(rounding, Scalar.I32))
+        product = mul(cast(a, Scalar.I64), cast(b, Scalar.I64))
+        nudged = add(product, const(1 << 31, Scalar.I64))
+        return cast(shr(nudged, const(32, Scalar.I64)), Scalar.I32)
 
 
-class Scaling:
-    """Emits int8 results of sums."""
+class Scaling(Scales):
+    """int8 results."""
 
     def __init__(
         self, context: Context, constants: npt.NDArray[np.int32], activation: Activation,
         means: Means,
     ) -> None:
-        self.means = means
+        stored = constants if means is not Means.SHIFTS else _shifts(constants)
+        super().__init__(stored, means, means.factor)
         self._zero = context.quant(context.output()).zero_point[0]
         self._range = activation_range(activation, context.output())
-        self._constants = constants if means is not Means.SHIFTS else _shifts(constants)
-        self._alike = bool((constants[:, 1:] == constants[:1, 1:]).all())
 
     @staticmethod
     def of(
@@ -115,27 +171,12 @@ class Scaling:
         constants = constants_of(sums, zero_point, limits)
         return None if constants is None else Scaling(context, constants, activation, means)
 
-    def begin(self, lowering: Lowering) -> None:
-        """Adds the table of what differs between channels to a kernel."""
-        self.b = lowering.b
-        values = self._constants
-        if self._alike:
-            # Behind the biases, so that layers of one shape can have one kernel.
-            values = np.concatenate([values[:, 0], values[0, 1:]])
-        self._table: Buffer = lowering.derived("scaling", Scalar.I32, values)
-
     def channel(self, number: Expr) -> Channel:
         """The constants of an output channel (index), loaded."""
-        b = self.b
-        count = len(self._constants)
-        places = (
-            (number, const(count), const(count + 1)) if self._alike
-            else tuple(add(mul(number, const(3)), const(i)) for i in range(3))
-        )
-        return Channel(*(
-            b.let(name, load(self._table, place))
-            for name, place in zip(("bias", "multiplier", "power"), places, strict=True)
-        ))
+        return Channel(*self.values(number))
+
+    def made(self, whole: Expr, values: Sequence[Expr]) -> Expr:
+        return self.result(whole, Channel(*values))
 
     def result(self, whole: Expr, channel: Channel) -> Expr:
         """The i8 of what :meth:`whole` gives."""
@@ -158,24 +199,9 @@ class Scaling:
                 half = shl(i32(1), sub(power, i32(1)))
                 return add(shr(add(high, half), power), zero)
 
-    def _product(self, a: Expr, b: Expr) -> Expr:
-        """The upper word of a product, rounded."""
-        if self.means is Means.DSP:
-            return _i32("arm_smmulr", a, b)
-        if self.means is Means.SHIFTS:
-            product = self.b.let(
-                "product", mul(cast(a, Scalar.I64), cast(cast(b, Scalar.U32), Scalar.I64))
-            )
-            upper = cast(shr(product, const(32, Scalar.I64)), Scalar.I32)
-            rounding = shr(cast(product, Scalar.U32), const(31, Scalar.U32))
-            return add(upper, cast(rounding, Scalar.I32))
-        product = mul(cast(a, Scalar.I64), cast(b, Scalar.I64))
-        nudged = add(product, const(1 << 31, Scalar.I64))
-        return cast(shr(nudged, const(32, Scalar.I64)), Scalar.I32)
-
     def whole(self, total: Expr, channel: Channel) -> Expr:
         """A sum (i32, without the bias) with its bias, times the means' factor."""
-        return add(shl(total, i32(1)) if self.means.factor == 2 else total, channel.bias)
+        return add(shl(total, i32(1)) if self.factor == 2 else total, channel.bias)
 
 
 def _shifts(constants: npt.NDArray[np.int32]) -> npt.NDArray[np.int32]:

@@ -1,0 +1,257 @@
+"""int16 layers on Armv7E-M: two values in a word meet two weights, which SMLAD multiplies at once.
+
+Weights stay one byte each: a word holds those of two channels for two values, which SXTB16 takes
+apart. What the windows of a few pixels see is gathered once, as words, for all channels. Sums have
+32 bits where the weights don't allow more, which is known, or where TFLite's have; else 64, with
+SMLALD.
+"""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from crtexport.ir.ops import Conv2D, FullyConnected
+from crtexport.ir.scaling import activation_range
+from crtexport.ir.types import DType, Rounding
+from crtexport.kernels.build import add, call, const, load, min_, mul
+from crtexport.kernels.ir import Expr, Scalar, Var
+from crtexport.kernels.registry import Context, Lowered, Lowering
+from crtexport.kernels.requantize import (
+    WIDE_LIMIT,
+    Requantizer,
+    WideRequantizer,
+    quantized_result,
+)
+from crtexport.kernels.sums import IntegerSums, stored_weights
+from crtexport.schedules.candidates import Candidate
+from crtexport.schedules.patches import MOST_LEFT, Gather, Windows, windows_of
+from crtexport.schedules.scaling16 import Scaling16
+
+_SHAPES = ((1, 4), (2, 2), (1, 2), (3, 2), (2, 4))
+"""Pixels and channels whose sums may stay in registers."""
+_STEPS = {"balanced": (2, 4, 8), "speed": (8, 4, 2)}
+"""Most words of a line that are multiplied in one go, the usual number first."""
+
+
+@dataclass(frozen=True)
+class Block:
+    """``pixels`` times ``channels`` (an even number), ``step`` words at a time."""
+
+    pixels: int
+    channels: int
+    step: int
+
+    @property
+    def name(self) -> str:
+        """What it is called among the candidates of a node."""
+        return f"{self.pixels} pixels, {self.channels} channels, {self.step} words"
+
+
+def candidates(context: Context, optimize: str) -> list[Candidate]:
+    """Forms of an int16 layer that keeps its operator's rules; none where this is no way.
+
+    ``optimize`` is balanced or speed.
+    """
+    op = context.node.op
+    if not isinstance(op, Conv2D | FullyConnected):
+        return []
+    if context.input(0).dtype is not DType.INT16 or context.input(1).dtype is not DType.INT8:
+        return []
+    windows = windows_of(context, group=2)
+    if windows is None or not windows.pixels or not windows.taps:
+        return []
+    sums = IntegerSums.of(context, 0, fully_connected=isinstance(op, FullyConnected))
+    if sums.weight_zero or len(windows.left) > MOST_LEFT or not _scales(sums):
+        return []
+    blocks = _blocks(windows, optimize)
+    return [
+        Candidate(
+            block.name, functools.partial(_lower, context, windows, sums, block),
+            rare=block != blocks[0],
+        )
+        for block in blocks
+    ]
+
+
+def _blocks(windows: Windows, optimize: str) -> list[Block]:
+    """The usual one first."""
+    usual = (2, 2) if windows.pixels > 1 else (1, 4)
+    shapes = sorted(
+        (shape for shape in _SHAPES if shape[0] <= windows.pixels), key=lambda s: s != usual
+    )
+    steps = [
+        next(n for n in range(most, 0, -1) if windows.words % n == 0)
+        for most in _STEPS[optimize]
+    ]
+    return [Block(*shape, step) for shape in shapes for step in dict.fromkeys(steps)]
+
+
+def _scales(sums: IntegerSums) -> bool:
+    """Whether the plain form would scale the sums without complaint, and these as well."""
+    if not sums.wide:
+        return True
+    return sums.rounding is Rounding.DOUBLE and sums.bound < WIDE_LIMIT
+
+
+def _lower(
+    context: Context, windows: Windows, sums: IntegerSums, block: Block
+) -> Lowered:
+    dense = isinstance(context.node.op, FullyConnected)
+    lowering = Lowering("fully_connected" if dense else "conv2d", context)
+    _Products(lowering, windows, sums, block).emit()
+    return lowering.finish()
+
+
+def pack(
+    weights: npt.NDArray[np.int64], places: npt.NDArray[np.int64], wide: int
+) -> npt.NDArray[np.int32]:
+    """channels x taps in the order of ``places`` (words x 2 taps, -1 for none), as words: blocks of
+    ``wide`` channels, in each word by word of a line, for each of these the pairs of channels: from
+    the lowest byte on a weight of the first, one of the second, and so again. A channel of zeros
+    fills the last pair; the last block has the pairs that are left."""
+    channels, words = len(weights), len(places)
+    padded = np.zeros((channels + channels % 2, weights.shape[1] + 1), np.int64)
+    padded[:channels, :-1] = weights
+    pairs = padded[:, places].reshape(-1, 2, words, 2).transpose(0, 2, 3, 1)
+    wide //= 2
+    parts = [
+        pairs[first : first + wide].swapaxes(0, 1).reshape(-1)
+        for first in range(0, len(pairs), wide)
+    ]
+    octets = np.concatenate(parts).astype(np.int8).view(np.uint8).reshape(-1, 4).astype(np.uint32)
+    whole: npt.NDArray[np.uint32] = (octets << np.arange(0, 32, 8, dtype=np.uint32)).sum(
+        axis=1, dtype=np.uint32
+    )
+    return whole.view(np.int32)
+
+
+class _Finish:
+    """What sums of a channel begin with, and what becomes of them."""
+
+    def __init__(self, lowering: Lowering, sums: IntegerSums, op: Conv2D | FullyConnected) -> None:
+        context = self.context = lowering.context
+        self.b, self.sum = lowering.b, Scalar.I32
+        self._range = activation_range(op.activation, context.output())
+        self._scaling = Scaling16.of(context, sums, op.activation)
+        self._requantizer: Requantizer | WideRequantizer | None = None
+        if self._scaling is not None:
+            self._scaling.begin(lowering)
+            return
+        if sums.wide:
+            self._requantizer = WideRequantizer(lowering, sums.multiplier, sums.bound)
+            self.sum = Scalar.I32 if sums.bound < 1 << 31 else Scalar.I64
+        else:
+            self._requantizer = Requantizer(
+                lowering, sums.multiplier, sums.rounding, sums.bound
+            )
+        bias = sums.folded
+        if self.sum is Scalar.I32:  # sums that TFLite has in 32 bits wrap there
+            bias = (bias & 0xFFFFFFFF).astype(np.uint32).view(np.int32)
+        self._bias = lowering.derived("bias", self.sum, bias)
+
+    def start(self, channel: Expr) -> Expr:
+        """The sum of ``channel`` (index) before the first product."""
+        if self._scaling is not None:
+            return self._scaling.value(channel, 0)
+        return self.b.let("start", load(self._bias, channel))
+
+    def factor(self, channel: Expr) -> Expr | None:
+        """What results of ``channel`` are made with, if it can be loaded once for several."""
+        return None if self._scaling is None else self._scaling.value(channel, 1)
+
+    def result(self, total: Expr, channel: Expr, factor: Expr | None) -> Expr:
+        """The i16 of a sum."""
+        if self._scaling is not None and factor is not None:
+            return self._scaling.made(total, (total, factor))
+        if self._requantizer is None:
+            raise TypeError("a sum without a way to scale it")
+        scaled = self._requantizer(total, channel)
+        return quantized_result(scaled, 0, self._range, Scalar.I16)
+
+
+class _Products:
+    """Covers pixels x channels with blocks."""
+
+    def __init__(
+        self, lowering: Lowering, windows: Windows, sums: IntegerSums, block: Block
+    ) -> None:
+        op = lowering.context.node.op
+        if not isinstance(op, Conv2D | FullyConnected):
+            raise TypeError(op)
+        self.b, self.windows, self.block = lowering.b, windows, block
+        self.channels = len(sums.folded)
+        x = lowering.input(0, "input")
+        weights = stored_weights(lowering.context, 0).astype(np.int64)
+        self.weights = lowering.derived(
+            "weights", Scalar.I32, pack(weights, windows.pairs(), block.channels)
+        )
+        self.finish = _Finish(lowering, sums, op)
+        # Lines that a store to the output might change are loaded anew for each block of
+        # channels; compilers would keep them on the stack instead.
+        self.output = lowering.output(noalias=False)
+        self.lines = lowering.scratch(
+            "lines", Scalar.I32, windows.words * block.pixels, noalias=False
+        )
+        self.gather = Gather(self.b, windows, x, self.lines, block.pixels, 0)
+
+    def emit(self) -> None:
+        """All pixels, some at a time; where some are left over, others are done twice."""
+        b, count, together = self.b, self.windows.pixels, self.block.pixels
+        with b.loop("pixels", -(-count // together)) as number:
+            first = mul(number, const(together))
+            if count % together:
+                first = b.let("first", min_(first, const(count - together)))
+            self.gather.emit(lambda line: add(first, line))
+            rows = [
+                b.let("row", mul(add(first, const(i)), const(self.channels)))
+                for i in range(together)
+            ]
+            wide = self.block.channels
+            whole, rest = divmod(self.channels, wide)
+            size = wide // 2 * self.windows.words
+            with b.loop("block", whole) as block:
+                at = b.let("w", mul(block, const(size)))
+                self._block(rows, mul(block, const(wide)), at, wide)
+            if rest:
+                at = const(whole * size)
+                self._block(rows, const(whole * wide), at, rest)
+
+    def _block(self, rows: list[Expr], channel: Expr, start: Expr, wide: int) -> None:
+        """``wide`` channels from ``channel`` on, whose weights begin at ``start``, of all
+        pixels."""
+        b, finish = self.b, self.finish
+        channels = [add(channel, const(i)) for i in range(wide)]
+        first = [finish.start(one) for one in channels]
+        sums = [[b.local("sum", one) for one in first] for _ in rows]
+        words, step = self.windows.words, self.block.step
+        with b.loop("step", words // step, unroll=1) as number:
+            for place in range(step):
+                self._word(sums, start, add(mul(number, const(step)), const(place)))
+        for i, one in enumerate(channels):
+            factor = finish.factor(one)
+            for row, line in zip(rows, sums, strict=True):
+                b.store(self.output, add(row, one), finish.result(line[i], one, factor))
+
+    def _word(self, sums: list[list[Var]], start: Expr, word: Expr) -> None:
+        """A word of each line times those of all channels."""
+        b, together = self.b, self.block.pixels
+        wide = len(sums[0])
+        pairs = -(-wide // 2)
+        xs = [
+            b.let("values", load(self.lines, add(mul(word, const(together)), const(i))))
+            for i in range(together)
+        ]
+        for pair in range(pairs):
+            at = add(start, mul(word, const(pairs)), const(pair))
+            both = b.let("weights", load(self.weights, at))
+            for half in range(min(2, wide - 2 * pair)):
+                name = "arm_sxtb16" if half == 0 else "arm_sxtb16_ror8"
+                w = b.let("weight", call(name, both, type_=Scalar.I32))
+                for x, line in zip(xs, sums, strict=True):
+                    total = line[2 * pair + half]
+                    product = "arm_smlad" if total.type is Scalar.I32 else "arm_smlald"
+                    b.assign(total, call(product, w, x, total, type_=total.type))

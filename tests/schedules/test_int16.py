@@ -1,0 +1,222 @@
+"""Forms of int16 layers compute what the plain forms do, for any shape, weights and bias."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import crtexport
+from crtexport.firmware.board import load_board
+from crtexport.fixedpoint import multiply_wide_by_quantized_multiplier
+from crtexport.importers import load
+from crtexport.ir.types import Rounding
+from crtexport.kernels import families
+from crtexport.kernels.registry import Context
+from crtexport.kernels.requantize import Multiplier
+from crtexport.kernels.sums import IntegerSums
+from crtexport.mlf.reader import open_package
+from crtexport.schedules import candidates, halves, scaling16
+from tests.differential.network import interpret
+from tests.lowered import run
+from tests.support import require
+from tests.tflite_builder import ModelBuilder
+
+Array = np.ndarray[Any, Any]
+KINDS = ("conv", "depthwise", "pointwise", "dense")
+ACTIVATIONS = ("NONE", "RELU", "RELU6", "RELU_N1_TO_1")
+BOARDS = ("mps2_an386", "mps2_an385", "qemu_riscv32")
+
+
+class Layers:
+    """int16 layers of drawn geometry."""
+
+    def __init__(self, integer: Callable[[int, int], int], seed: int) -> None:
+        self.integer, self.rng, self.m = integer, np.random.default_rng(seed), ModelBuilder()
+        self.count = 0
+
+    def tensor(self, shape: tuple[int, ...], scale: float = 1 / 8192) -> int:
+        self.count += 1
+        return self.m.tensor(f"t{self.count}", shape, "int16", scale=scale)
+
+    def weights(self, shape: tuple[int, ...], axis: int) -> list[int | None]:
+        """Weights of one scale or one a channel, some of them tiny, and perhaps a bias."""
+        units, integer = shape[axis], self.integer
+        each = integer(0, 1)
+        sizes = self.rng.choice([1.0, 0.3, 1e-4], units if each else 1, p=[0.6, 0.3, 0.1])
+        fan = int(np.prod(shape)) // units
+        scales = (sizes / (70 * np.sqrt(fan))).astype(np.float32)
+        largest = integer(0, 3) == 0
+        data = (
+            self.rng.choice([-127, 127], shape) if largest
+            else self.rng.integers(-127, 128, shape)
+        )
+        along: dict[str, Any] = {"axis": axis} if each else {}
+        self.count += 1
+        w = self.m.tensor(
+            f"t{self.count}", shape, "int8", scale=scales.tolist() if each else float(scales[0]),
+            data=data, **along,
+        )
+        kind = (None, "int64", "int64", "int32")[integer(0, 3)]
+        if kind is None or (kind == "int32" and axis == 3):
+            return [w, None]
+        self.count += 1
+        bias = [float(s) / 8192 for s in scales]
+        b = self.m.tensor(
+            f"t{self.count}", (units,), kind, scale=bias if each else bias[0],
+            data=self.rng.integers(-200_000, 200_000, units), **({"axis": 0} if each else {}),
+        )
+        return [w, b]
+
+    def add(self, kind: str) -> tuple[tuple[int, ...], int, int]:
+        """(shape of the input, input, output) of one more layer."""
+        integer = self.integer
+        activation = ACTIVATIONS[integer(0, 3)]
+        if kind == "dense":
+            depth = (integer(1, 40), integer(500, 700))[integer(0, 4) == 0]
+            shape: tuple[int, ...] = (integer(1, 5), depth)
+            x, units = self.tensor(shape), integer(1, 13)
+            y = self.tensor((shape[0], units))
+            self.m.op(
+                "FULLY_CONNECTED", [x, *self.weights((units, depth), 0)], [y],
+                activation=activation,
+            )
+            return shape, x, y
+        shape = (integer(1, 2), integer(1, 6), integer(1, 6), integer(1, 11))
+        x = self.tensor(shape)
+        most = 1 if kind == "pointwise" else 4
+        kernel = integer(1, most), integer(1, most)
+        stride, dilation = (integer(1, 2), integer(1, 2)), (integer(1, 2), integer(1, 2))
+        span = tuple((k - 1) * d + 1 for k, d in zip(kernel, dilation, strict=True))
+        fits = span[0] <= shape[1] and span[1] <= shape[2]
+        padding = ("SAME", "VALID")[integer(0, 1)] if fits else "SAME"
+        out = tuple(
+            -(-size // s) if padding == "SAME" else -(-(size - k + 1) // s)
+            for size, k, s in zip(shape[1:3], span, stride, strict=True)
+        )
+        depthwise = kind == "depthwise"
+        multiplier = integer(1, 2) if depthwise else 1
+        units = shape[3] * multiplier if depthwise else integer(1, 13)
+        y = self.tensor((shape[0], *out, units))
+        w_shape = (1, *kernel, units) if depthwise else (units, *kernel, shape[3])
+        self.m.op(
+            "DEPTHWISE_CONV_2D" if depthwise else "CONV_2D",
+            [x, *self.weights(w_shape, 3 if depthwise else 0)], [y],
+            padding=padding, stride=stride, dilation=dilation, activation=activation,
+            **({"depth_multiplier": multiplier} if depthwise else {}),
+        )
+        return shape, x, y
+
+    def values(self, shape: tuple[int, ...]) -> Array:
+        """Any numbers, or the largest."""
+        if self.integer(0, 2) == 0:
+            return self.rng.choice([-32768, 32767], shape).astype(np.int16)
+        return self.rng.integers(-32768, 32768, shape).astype(np.int16)
+
+
+@pytest.mark.parametrize("board", BOARDS)
+@pytest.mark.parametrize("kind", KINDS)
+@settings(
+    max_examples=25, deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
+@given(data=st.data())
+def test_every_form_equals_the_plain_form(
+    kind: str, board: str, tmp_path: Path, data: st.DataObject
+) -> None:
+    n = Layers(lambda low, high: data.draw(st.integers(low, high)), data.draw(st.integers(0, 99)))
+    shape, x, y = n.add(kind)
+    (tmp_path / "m.tflite").write_bytes(n.m.build([x], [y]))
+    graph = load(tmp_path / "m.tflite")
+    context = Context(graph, graph.nodes[0])
+    forms = candidates(context, load_board(board).target, "balanced")
+    lowered = forms[data.draw(st.integers(0, len(forms) - 1))].make()
+    value = n.values(shape)
+    np.testing.assert_array_equal(
+        run(graph, lowered, value), run(graph, families.lower(context), value)
+    )
+
+
+def dense(folder: Path, weights: Array, bias: int, kind: str = "int64") -> Context:
+    m = ModelBuilder()
+    units, depth = weights.shape
+    x = m.tensor("x", (1, depth), "int16", scale=1 / 8192)
+    w = m.tensor("w", weights.shape, "int8", scale=0.003, data=weights)
+    b = m.tensor("b", (units,), kind, scale=0.003 / 8192, data=np.full(units, bias))
+    y = m.tensor("y", (1, units), "int16", scale=1 / 1024)
+    m.op("FULLY_CONNECTED", [x, w, b], [y])
+    (folder / "m.tflite").write_bytes(m.build([x], [y]))
+    graph = load(folder / "m.tflite")
+    return Context(graph, graph.nodes[0])
+
+
+@pytest.mark.parametrize(("depth", "bias", "kind", "instruction"), [
+    (515, 0, "int64", "arm_smlad"), (517, 0, "int64", "arm_smlald"),
+    (8, 1 << 31, "int64", "arm_smlald"), (8, -(1 << 30), "int64", "arm_smlad"),
+    (517, 1 << 30, "int32", "arm_smlad"),
+])
+def test_sums_have_64_bits_where_they_may_need_them(
+    depth: int, bias: int, kind: str, instruction: str, tmp_path: Path
+) -> None:
+    """Sums that TFLite has in 32 bits wrap as there."""
+    context = dense(tmp_path, np.full((3, depth), 127), bias, kind)
+    lowered = halves.candidates(context, "balanced")[0].make()
+    used = {name for name in ("arm_smlad", "arm_smlald") if f"'{name}'" in repr(lowered.kernel)}
+    assert used == {instruction}
+    for fill in (-32768, 32767):
+        value = np.full((1, depth), fill, np.int16)
+        np.testing.assert_array_equal(
+            run(context.graph, lowered, value),
+            run(context.graph, families.lower(context), value),
+        )
+
+
+@pytest.mark.parametrize(("real", "magnitude", "possible"), [
+    (0.9, 1, False), (0.499, 60_000, True), (2**-8.3, 65_535, True), (2**-17.9, 65_535, True),
+    (2**-18.1, 65_535, False), (2**-18.1, 3, True), (2**-33.3, 60_000, True),
+])
+def test_sums_are_scaled_as_tflite_does(real: float, magnitude: int, possible: bool) -> None:
+    """Halves included; multipliers that are too small for a factor serve where they make 0."""
+    multiplier = Multiplier.of([real])
+    zeros, bound = np.zeros(1, np.int64), magnitude << 15
+    constants = scaling16.constants_of(IntegerSums(
+        0, 0, zeros + magnitude, zeros, zeros, bound, multiplier, Rounding.DOUBLE, True
+    ))
+    assert (constants is not None) == possible
+    if constants is None:
+        return
+    halves_ = [round((i + 0.5) / real) + j for i in range(-40, 40) for j in (-1, 0, 1)]
+    for total in (0, 1, -1, bound, -bound, *halves_):
+        if abs(total) <= bound:
+            wanted = multiply_wide_by_quantized_multiplier(
+                total, multiplier.mantissas[0], multiplier.shifts[0]
+            )
+            assert (total * int(constants[0, 1]) + (1 << 31)) >> 32 == wanted
+
+
+@pytest.mark.parametrize("where", ["c here", pytest.param("c", marks=pytest.mark.qemu),
+                                   pytest.param("llvm", marks=pytest.mark.qemu)])
+@pytest.mark.parametrize("board", BOARDS)
+def test_odd_layers_agree_as_code(board: str, where: str, tmp_path: Path) -> None:
+    rng = np.random.default_rng(4)
+    n = Layers(lambda low, high: int(rng.integers(low, high + 1)), 9)
+    layers = [n.add(KINDS[i % len(KINDS)]) for i in range(8 if where == "c here" else 24)]
+    path, package = tmp_path / "m.tflite", tmp_path / "m.tar"
+    path.write_bytes(n.m.build([x for _, x, _ in layers], [y for _, _, y in layers]))
+    values = [n.values((1, *shape)) for shape, _, _ in layers]
+    emit = "llvm" if where == "llvm" else "c"
+    crtexport.export(path, board=board, emit=emit, output=package)
+    given_ = {t.field: v for t, v in zip(open_package(package).inputs, values, strict=True)}
+    if where == "c here":
+        rows = [list(row.values()) for row in crtexport.simulate(package, given_)]
+    else:
+        require("qemu-system-riscv32" if board == "qemu_riscv32" else "qemu-system-arm")
+        rows = [list(row) for row in crtexport.run(package, given_).outputs]
+    (row,) = rows
+    for got, wanted in zip(row, interpret(load(path), [v[0] for v in values]), strict=True):
+        np.testing.assert_array_equal(got, wanted)
