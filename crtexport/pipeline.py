@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 import crtexport
-from crtexport import importers, passes, plan, schedules
+from crtexport import importers, passes, plan
 from crtexport.accelerators import hand_over
 from crtexport.artifact.assemble import Options, Planned, assemble_package
 from crtexport.artifact.blobs import Blob
@@ -57,14 +57,16 @@ from crtexport.mlf.writer import write_package
 from crtexport.plan import check as plan_check
 from crtexport.plan import text as plan_text
 from crtexport.resources import templates_dir
+from crtexport.schedules.choice import Choose, Kernels
 
 if TYPE_CHECKING:
     from crtexport.backends.llvm_compile import Compiler
+    from crtexport.schedules.records import ByRecord, Configuration
 
 __all__ = [
     "STAGES", "Emit", "Exported", "Io", "Model", "Optimize", "Pools", "Prepared", "Progress",
-    "Stage", "export", "load", "prepare", "prepare_package", "resolve_board", "runtime_headers",
-    "stage",
+    "Stage", "configuration_of", "export", "load", "prepare", "prepare_package", "resolve_board",
+    "runtime_headers", "stage",
 ]
 
 Optimize = Literal["size", "balanced", "speed"]
@@ -95,17 +97,18 @@ def prepare(
     optimize: Optimize | None = None, workspace: Literal["static", "caller"] = "static",
     io: Io = "caller", pools: Pools = (), system_lib: bool = True,
     accelerators: Sequence[str] | None = None, progress: Progress | None = None,
-    must_fit: bool = False,
+    must_fit: bool = False, choose: Choose | None = None,
 ) -> Prepared:
     """Simplifies, plans and lowers; what the plan claims is proven before it is used.
 
     ``accelerators`` are the names of plugins that may take nodes; None: those of the board.
     ``must_fit`` refuses constants that are too large for the board before any work on them.
+    ``choose`` picks the forms of kernels; by default they are the usual ones.
     """
     return prepare_package(
         [graph], board, module_names=None if module_name is None else [module_name],
         optimize=optimize, workspace=workspace, io=io, pools=pools, system_lib=system_lib,
-        accelerators=accelerators, progress=progress, must_fit=must_fit,
+        accelerators=accelerators, progress=progress, must_fit=must_fit, choose=choose,
     )[0]
 
 
@@ -114,7 +117,7 @@ def prepare_package(
     optimize: Optimize | None = None, workspace: Literal["static", "caller"] = "static",
     io: Io = "caller", pools: Pools = (), system_lib: bool = True,
     accelerators: Sequence[str] | None = None, progress: Progress | None = None,
-    must_fit: bool = False,
+    must_fit: bool = False, choose: Choose | None = None,
 ) -> tuple[Prepared, ...]:
     """:func:`prepare` for models that share a package: what is equal is there once.
 
@@ -138,7 +141,7 @@ def prepare_package(
         looked_at.append((result.channels, decisions))
         if must_fit:
             check_budget(board, Usage(constants=least_bytes(simplified)), _known_boards())
-        kernel_of = Remembered(lambda context: schedules.lower(context, board.target, level))
+        kernel_of = Remembered(Kernels(board.target, level, choose))
         say("plan memory")
         made = plan.plan(
             simplified, facts=InPlaceFacts(kernel_of), io_in_workspace=io == "workspace",
@@ -178,6 +181,7 @@ def export(
     system_lib: bool = True, split: Split | None = None, llvm_options: Sequence[str] = (),
     llvm_timeout: float | None = None, keep_failed: Path | str | None = None,
     jobs: int | None = None, accelerators: Sequence[str] | None = None,
+    tuning: Path | str | None = None, choose: Choose | None = None,
     progress: Progress | None = None, written: Written | None = None,
 ) -> Exported:
     """Exports a model, or several together, for a board as a Model Library Format package.
@@ -186,13 +190,13 @@ def export(
     what is equal in them is there once. ``output`` defaults to ``<modules>-<board>.tar`` in the
     current folder. ``pools``: memories for the workspace instead of the board's choice.
     ``large_data``: whether constants go where their distance from code doesn't count; "auto" asks
-    the board's threshold.
-    For objects, ``split`` says which kernels get one of their own (none, operator, auto);
-    ``llvm_options`` are LLVM's own, beside the board's; ``llvm_timeout`` is how many seconds it may
-    take for one object, ``jobs`` how many are made at once, and ``keep_failed`` the folder for the
-    text of those on which LLVM fails. ``accelerators`` are the names of plugins that may take
-    nodes instead of those that the board names. ``progress`` is told each step, ``written`` the
-    bytes of the package so far and in all. Raises CrtExportError for anything that can't be
+    the board's threshold. For objects, ``split`` says which kernels get one of their own (none,
+    operator, auto); ``llvm_options`` are LLVM's own, beside the board's; ``llvm_timeout`` is how
+    many seconds it may take for one object, ``jobs`` how many are made at once, ``keep_failed`` the
+    folder for the text of those on which LLVM fails. ``accelerators`` are the names of plugins that
+    may take nodes instead of those that the board names. ``tuning`` is a file of what was measured
+    of kernels, which decides about their forms; else ``choose`` does. ``progress`` is told each
+    step, ``written`` the package's bytes so far and in all. Raises CrtExportError for what can't be
     exported; there is no half-written package.
     """
     say = progress or (lambda _: None)
@@ -202,12 +206,13 @@ def export(
     compiler = _compiler(
         target_board, chosen, level, split, llvm_options, llvm_timeout, keep_failed, jobs
     )
+    tuned = _tuned(tuning, target_board, chosen, level, compiler)
     say("load")
     prepared = prepare_package(
         _graphs(model, rounding), target_board,
         module_names=[module_name] if isinstance(module_name, str) else module_name,
         optimize=optimize, workspace=workspace, io=io, pools=pools, system_lib=system_lib,
-        accelerators=accelerators, progress=progress, must_fit=True,
+        accelerators=accelerators, progress=progress, must_fit=True, choose=tuned or choose,
     )
     artifacts = [one.artifact for one in prepared]
     check_budget(target_board, _usage(artifacts, 0), _known_boards())
@@ -216,18 +221,51 @@ def export(
     objects = {f"{module.name}.o": data for module, data in made.items()}
     foreign = _foreign(prepared, target_board, {*sources, *objects})
     facts = [object_facts(name, data) for name, data in objects.items()]
-    if objects:
-        check_budget(target_board, _usage(artifacts, _code_size(facts)), _known_boards())
+    check_budget(target_board, _usage(artifacts, _code_size(facts)), _known_boards())
     path = Path(output or _default_name(artifacts, target_board))
     say("package")
     write_package(path, PackageContents(
-        models=tuple(_contents(one, level, compiler) for one in prepared),
+        models=tuple(_contents(one, level, compiler, tuned) for one in prepared),
         target=target_board.target, board=target_board.to_data(),
         info=_info(chosen, _undefined(chosen, facts, foreign, artifacts), compiler, tuple(made)),
         sources=sources | foreign.sources, objects=objects | foreign.objects,
         runtime_headers=runtime_headers(artifacts),
     ), written)
     return Exported(path, target_board.name, chosen, prepared)
+
+
+def configuration_of(
+    board: Board | Path | str, emit: Emit | None = None, optimize: Optimize | None = None,
+    llvm_options: Sequence[str] = (),
+) -> Configuration:
+    """What the costs of kernels depend on besides their text in an export with these options."""
+    chosen = resolve_board(board)
+    kind, level = emit or chosen.backend, optimize or chosen.optimize
+    compiler = _compiler(chosen, kind, level, None, llvm_options, None, None, None)
+    return _configuration(chosen, kind, level, compiler)
+
+
+def _configuration(
+    board: Board, emit: Emit, optimize: Optimize, compiler: Compiler | None
+) -> Configuration:
+    from crtexport.schedules.records import Configuration  # noqa: PLC0415
+
+    options = compiler.options if compiler else ()
+    return Configuration.of(board.target, emit, optimize, _tools(compiler), options)
+
+
+def _tuned(
+    path: Path | str | None, board: Board, emit: Emit, optimize: Optimize,
+    compiler: Compiler | None,
+) -> ByRecord | None:
+    """What chooses by the measurements in a file, if there is one."""
+    if path is None:
+        return None
+    from crtexport.schedules import records  # noqa: PLC0415
+
+    known = records.read(Path(path))
+    wanted = _configuration(board, emit, optimize, compiler)
+    return records.ByRecord(known.required(wanted), optimize, known.sha256)
 
 
 def _graphs(model: Model | Sequence[Model], rounding: str) -> list[Graph]:
@@ -354,17 +392,21 @@ def _usage(artifacts: Sequence[Artifact], code: int) -> Usage:
     )
 
 
-def _contents(prepared: Prepared, optimize: Optimize, compiler: Compiler | None) -> ModelContents:
+def _contents(
+    prepared: Prepared, optimize: Optimize, compiler: Compiler | None, tuned: ByRecord | None
+) -> ModelContents:
     graph = prepared.graph
+    info = ModelInfo(
+        optimize=optimize, rounding=graph.rounding.value, source=graph.source,
+        source_sha256=graph.sha256, plan=plan_data(graph, prepared.plan),
+        llvm_options=compiler.options if compiler else (),
+        channels=tuple(asdict(layer) for layer in prepared.channels),
+        decisions=tuple(asdict(decision) for decision in prepared.decisions),
+    )
+    if tuned is not None:
+        info["tuning"] = {"sha256": tuned.sha256, "layers": tuned.layers(graph)}
     return ModelContents(
-        prepared.artifact, emit_header(prepared.artifact), graph_text.dump(graph),
-        ModelInfo(
-            optimize=optimize, rounding=graph.rounding.value, source=graph.source,
-            source_sha256=graph.sha256, plan=plan_data(graph, prepared.plan),
-            llvm_options=compiler.options if compiler else (),
-            channels=tuple(asdict(layer) for layer in prepared.channels),
-            decisions=tuple(asdict(decision) for decision in prepared.decisions),
-        ),
+        prepared.artifact, emit_header(prepared.artifact), graph_text.dump(graph), info,
         graph.modules,
     )
 
@@ -372,10 +414,13 @@ def _contents(prepared: Prepared, optimize: Optimize, compiler: Compiler | None)
 def _info(
     emit: Emit, undefined: tuple[str, ...], compiler: Compiler | None, modules: tuple[Module, ...]
 ) -> PackageInfo:
+    return PackageInfo(emit=emit, undefined=undefined, tools=_tools(compiler), modules=modules)
+
+
+def _tools(compiler: Compiler | None) -> dict[str, str]:
+    """The versions of what makes code."""
     tools = {"crtexport": crtexport.__version__}
-    if compiler:
-        tools["llvm"] = compiler.version()
-    return PackageInfo(emit=emit, undefined=undefined, tools=tools, modules=modules)
+    return {**tools, "llvm": compiler.version()} if compiler else tools
 
 
 def _undefined(

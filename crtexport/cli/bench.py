@@ -21,11 +21,14 @@ from crtexport.cli.options import (
 from crtexport.cli.output import Output
 from crtexport.cli.results import read_arrays
 from crtexport.cli.run import timeout_option
+from crtexport.cli.tuning import cache_for, show_tuned, tune_all, tuning_options
 from crtexport.pipeline import resolve_board
 from crtexport.report import chart
 from crtexport.report.bench import Bench, bench
 from crtexport.report.host import HostBench, bench_host
+from crtexport.report.measure import Setting
 from crtexport.report.peers import provenance
+from crtexport.report.tune import Tuned
 
 _LONGEST_NAME = 36
 
@@ -39,6 +42,7 @@ _LONGEST_NAME = 36
 @emit_option
 @optimize_option
 @given_option()
+@tuning_options
 @click.option(
     "--chart", "picture", type=FILE, metavar="FILE.svg|png",
     help="Draw the instructions of layers, and those of others, into this file.",
@@ -52,7 +56,8 @@ _LONGEST_NAME = 36
 def command(
     out: Output, models: tuple[Path, ...], boards: tuple[str, ...],
     emit: Literal["c", "llvm"] | None, optimize: Literal["size", "balanced", "speed"] | None,
-    given: Path | None, picture: Path | None, onnx: Path | None, timeout: float,
+    given: Path | None, tuning: Path | None, tune_it: bool, picture: Path | None,
+    onnx: Path | None, timeout: float,
 ) -> None:
     """Export each MODEL for each board, run its firmware in QEMU and measure it.
 
@@ -64,7 +69,11 @@ def command(
         chart.check(picture)
     if onnx is not None and len(models) > 1:
         raise click.UsageError("--onnx goes with one model")
+    hosted = [name for name in boards if resolve_board(name).hosted]
+    if hosted and (tune_it or tuning is not None):
+        raise click.UsageError(f"--tune and --tuning are for boards in QEMU, not {hosted[0]}")
     inputs = read_arrays(given)
+    tunings: list[Tuned] = []
     results: list[Bench] = []
     timed: list[HostBench] = []
     with out.steps() as step:
@@ -75,12 +84,17 @@ def command(
                     model, board=board, emit=emit, optimize=optimize, inputs=inputs, onnx=onnx
                 ))
             else:
-                results.append(bench(
-                    model, board=board, emit=emit, optimize=optimize, inputs=inputs,
-                    timeout=timeout,
-                ))
+                setting = Setting(
+                    model, board, emit, optimize, tuning=tuning, inputs=inputs, timeout=timeout
+                )
+                if tune_it:
+                    cache = cache_for([model], tuning)
+                    tunings += tune_all([setting], cache, step)
+                    setting = dataclasses.replace(setting, tuning=cache)
+                results.append(bench(setting))
     for host_result in timed:
         bench_host_cli.show(out, host_result)
+    tuned = show_tuned(out, tunings)
     for result in results:
         _show(out, result)
     if len(results) > 1:
@@ -92,6 +106,7 @@ def command(
     out.result({
         "benches": [_data(result) for result in results],
         "timings": [bench_host_cli.data(result) for result in timed],
+        **tuned,
     })
 
 

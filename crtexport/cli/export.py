@@ -6,8 +6,9 @@ What only some options need is imported for those: most exports are over before 
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import click
 
@@ -30,6 +31,10 @@ from crtexport.cli.options import (
     with_output,
 )
 from crtexport.cli.output import Output, named
+from crtexport.cli.tuning import show_tuned, tune_first, tuning_options
+
+if TYPE_CHECKING:
+    from crtexport.report.tune import Tuned
 
 
 @click.command("export", short_help="Export a model as a package for a board.")
@@ -97,6 +102,7 @@ from crtexport.cli.output import Output, named
     "--zephyr", "application", type=FILE, metavar="DIR",
     help="Then write a Zephyr application around it into DIR and build that; see ZEPHYR_BASE.",
 )
+@tuning_options
 @click.option("--run", "run_it", is_flag=True, help="Then build and run the board's firmware.")
 @given_option("With --run")
 @with_output
@@ -106,11 +112,10 @@ def command(
     optimize: Literal["size", "balanced", "speed"] | None,
     workspace: Literal["static", "caller"], io: pipeline.Io, pools: tuple[tuple[str, int], ...],
     large_data: Literal["auto", "always", "never"], rounding: str,
-    accelerators: tuple[str, ...] | None,
-    names: tuple[str, ...], no_system_lib: bool, split: Split | None,
-    llvm_options: tuple[str, ...],
-    llvm_timeout: float | None, keep_failed: Path | None, jobs: int | None,
-    folder: Path | None, depfile: Path | None, application: Path | None, run_it: bool,
+    accelerators: tuple[str, ...] | None, names: tuple[str, ...], no_system_lib: bool,
+    split: Split | None, llvm_options: tuple[str, ...], llvm_timeout: float | None,
+    keep_failed: Path | None, jobs: int | None, folder: Path | None, depfile: Path | None,
+    application: Path | None, tuning: Path | None, tune_it: bool, run_it: bool,
     given: Path | None,
 ) -> None:
     """Export MODEL (model.json or .tflite) as a package for a board.
@@ -128,12 +133,16 @@ def command(
         for model in models:
             step(f"read {model}")
             graphs.append(pipeline.load(model, rounding=rounding))
+        tuned: Sequence[Tuned] = ()
+        if tune_it:
+            facts = (board, emit, optimize, llvm_options, accelerators)
+            tuning, tuned = tune_first(models, graphs, facts, tuning, step)
         exported = pipeline.export(
             graphs, board=board, output=output, emit=emit, optimize=optimize, workspace=workspace,
             io=io, pools=pools, large_data=large_data, module_name=names or None,
             system_lib=not no_system_lib, split=split, llvm_options=llvm_options,
             llvm_timeout=llvm_timeout, keep_failed=keep_failed, jobs=jobs,
-            accelerators=accelerators, progress=step, written=step.written,
+            accelerators=accelerators, tuning=tuning, progress=step, written=step.written,
         )
     if folder is not None:
         from crtexport.mlf.reader import open_package  # noqa: PLC0415
@@ -143,9 +152,10 @@ def command(
     if depfile is not None:
         from crtexport.cli.depfile import write_depfile  # noqa: PLC0415
 
-        write_depfile(depfile, exported.path, dict(zip(models, graphs, strict=True)))
+        others = [tuning] if tuning else []
+        write_depfile(depfile, exported.path, dict(zip(models, graphs, strict=True)), others)
     _show(out, exported)
-    data = _data(exported)
+    data = {**_data(exported), **show_tuned(out, tuned)}
     if run_it:
         from crtexport.cli.run import run_and_show  # noqa: PLC0415
 

@@ -40,7 +40,7 @@ class PackageInfo(TypedDict):
 
 class ModelInfo(TypedDict, total=False):
     """Facts about one of the models. ``plan`` is :func:`plan_data`; ``channels`` has the fields of
-    metadata's LayerChannels, ``decisions`` those of its Decision."""
+    metadata's LayerChannels, ``decisions`` those of its Decision, ``tuning`` those of Tuning."""
 
     optimize: str
     llvm_options: tuple[str, ...]
@@ -50,6 +50,7 @@ class ModelInfo(TypedDict, total=False):
     plan: Mapping[str, Any]
     channels: tuple[dict[str, Any], ...]
     decisions: tuple[dict[str, Any], ...]
+    tuning: Mapping[str, Any]
 
 
 @dataclass(frozen=True)

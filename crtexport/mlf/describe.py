@@ -184,6 +184,7 @@ def _module_section(model: ModelContents, contents: PackageContents) -> metadata
             for decision in info.get("decisions", ())
         ),
         libraries=_libraries(model),
+        tuning=metadata.Tuning(**info["tuning"]) if "tuning" in info else None,
     )
 
 

@@ -205,6 +205,13 @@ class Library(_Model):
     sources: tuple[str, ...]
 
 
+class Tuning(_Model):
+    """The file of measurements that decided about kernels, and for how many layers it could."""
+
+    sha256: str
+    layers: NonNegativeInt
+
+
 class DeviceContext(_Model):
     """A member of ``struct tvmgen_<m>_devices``, and the functions that run with it."""
 
@@ -253,7 +260,8 @@ class ModuleSection(_Model):
     channels: tuple[LayerChannels, ...] = ()
     decisions: tuple[Decision, ...] = ()
     libraries: tuple[Library, ...] = ()
-    _brief: ClassVar[tuple[str, ...]] = ("decisions", "libraries", "image_buffer")
+    tuning: Tuning | None = None
+    _brief: ClassVar[tuple[str, ...]] = ("decisions", "libraries", "tuning", "image_buffer")
 
     @property
     def caller_buffer(self) -> tuple[int, int]:

@@ -8,24 +8,16 @@ own counter is left, and layers have no figures.
 
 from __future__ import annotations
 
-import tempfile
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 
 from crtexport import pipeline
 from crtexport.artifact.model import Call, ConstantArg
-from crtexport.errors import CrtExportError
-from crtexport.firmware import run as firmware_run
-from crtexport.firmware.board_schema import Board
-from crtexport.firmware.package import board_from_package, parts_from_package
-from crtexport.firmware.run import DEFAULT_TIMEOUT, RunResult, WatchedCall
 from crtexport.firmware.sections import TEST_INPUTS
 from crtexport.ir.graph import Graph, Node
 from crtexport.ir.macs import macs
-from crtexport.mlf.arrays import Array, samples_for
-from crtexport.mlf.reader import open_package
-from crtexport.pipeline import Emit, Exported, Optimize
+from crtexport.pipeline import Emit, Optimize
+from crtexport.report.measure import Measured, Setting, measure
 from crtexport.report.peers import PeerFigure, figures_for
 
 
@@ -92,69 +84,37 @@ class Bench:
         return None if self.first is None or self.second is None else self.first - self.second
 
 
-def bench(
-    model: Path | str, *, board: Board | Path | str, emit: Emit | None = None,
-    optimize: Optimize | None = None, inputs: Mapping[str, Array] | None = None,
-    timeout: float = DEFAULT_TIMEOUT,
-) -> Bench:
-    """Exports ``model`` for ``board``, runs its firmware and measures it.
+def bench(setting: Setting) -> Bench:
+    """Exports a model for a board, runs its firmware and measures it; the first sample counts.
 
-    ``inputs`` as for :func:`crtexport.run`; the first sample counts. Raises what exporting and
-    running raise.
+    Raises what exporting and running raise.
     """
-    chosen = pipeline.resolve_board(board)
-    with tempfile.TemporaryDirectory(prefix="crtexport-") as folder:
-        exported = pipeline.export(
-            model, board=chosen, emit=emit, optimize=optimize, output=Path(folder) / "bench.tar"
-        )
-        package = open_package(exported.path)
-        samples = samples_for(package.inputs, inputs)
-        result = firmware_run.run(
-            parts_from_package(package), board_from_package(package), samples.rows[:1],
-            timeout=timeout, watch=[f.symbol for f in exported.artifact.functions],
-        )
+    board = pipeline.resolve_board(setting.board)
+    measured = measure(replace(setting, board=board))
+    exported, result = measured.exported, measured.result
     graph = exported.graph
     return Bench(
-        model=graph.source, sha256=graph.sha256, board=chosen.name, emit=exported.emit,
-        optimize=optimize or chosen.optimize, first=result.instructions_first,
-        second=result.instructions_second, exact=result.exact, layers=_layers(exported, result),
+        model=graph.source, sha256=graph.sha256, board=board.name, emit=exported.emit,
+        optimize=setting.optimize or board.optimize, first=result.instructions_first,
+        second=result.instructions_second, exact=result.exact, layers=_layers(measured),
         flash=result.flash, ram=result.ram, workspace=exported.artifact.workspace_total,
         state=exported.artifact.state_size, stack=result.stack,
-        peers=figures_for(graph.sha256, chosen.name),
+        peers=figures_for(graph.sha256, board.name),
     )
 
 
-def _layers(exported: Exported, result: RunResult) -> tuple[LayerCost, ...]:
-    graph, artifact = exported.graph, exported.artifact
-    nodes = [graph.nodes[step.node] for step in exported.plan.steps]
-    calls = [call for call in artifact.calls if isinstance(call, Call)]
-    if len(calls) < len(artifact.calls):
-        return ()  # which layers run, and how often, depends on the input
-    if len(nodes) != len(calls):
-        raise CrtExportError("the layers of this network can't be told apart", location=graph.name)
-    instructions = _by_call(calls, result.calls)
-    # As linked: a compiler may have taken small tables into the code.
-    sizes = {symbol.name: symbol.size for symbol in result.symbols}
-    code = _first_uses([(call.symbol,) for call in calls], sizes)
-    constants = _first_uses([_constants(call) for call in calls], sizes)
+def _layers(measured: Measured) -> tuple[LayerCost, ...]:
+    graph, steps, sizes = measured.exported.graph, measured.steps(), measured.sizes
+    code = _first_uses([(step.call.symbol,) for step in steps], sizes)
+    constants = _first_uses([_constants(step.call) for step in steps], sizes)
     return tuple(
         LayerCost(
-            name=str(node), operator=type(node.op).__name__, output=_output(graph, node),
-            macs=macs(graph, node), instructions=count, code=code_size, constants=constant_size,
+            name=str(step.node), operator=type(step.node.op).__name__,
+            output=_output(graph, step.node), macs=macs(graph, step.node),
+            instructions=step.instructions, code=code_size, constants=constant_size,
         )
-        for node, count, code_size, constant_size in zip(
-            nodes, instructions, code, constants, strict=True
-        )
+        for step, code_size, constant_size in zip(steps, code, constants, strict=True)
     )
-
-
-def _by_call(
-    calls: Sequence[Call], watched: Sequence[WatchedCall] | None
-) -> list[int | None]:
-    """The count of each call; None for all where the program did not make exactly these calls."""
-    if watched is None or [c.symbol for c in calls] != [w.symbol for w in watched]:
-        return [None] * len(calls)
-    return [w.instructions for w in watched]
 
 
 def _constants(call: Call) -> tuple[str, ...]:

@@ -1,7 +1,7 @@
 """How kernels are shaped for an instruction set. Meaning never changes here, only speed and size.
 
-:func:`candidates` has the forms that a node's kernel can have on a target: those written for its
-instructions where there are such, else the operator's plain form. :func:`lower` makes one of them.
+:func:`forms` has what a node's kernel can look like on a target: the forms that are written for
+its instructions where there are such, else the operator's plain form. :func:`lower` makes one.
 A faster form of an operator on some machine is one more module of this package.
 """
 
@@ -41,7 +41,7 @@ _COPIES = (4, 8, 1)
 _USUAL_COPIES = {"balanced": 4, "speed": 8}
 
 
-def candidates(context: Context, target: Target, optimize: str) -> list[Candidate]:
+def forms(context: Context, target: Target, optimize: str) -> list[Candidate]:
     """The forms of a node's kernel, at least one, the usual one first.
 
     ``optimize`` is size, balanced or speed. Raises CrtExportError, naming the rules that are
@@ -62,20 +62,20 @@ def candidates(context: Context, target: Target, optimize: str) -> list[Candidat
             single("blocks", dot_products.lower(context, step))
             or single("windows", windows.lower(context, step))
         )
-        forms = _unrolled(blocked or [plain], copies)
+        found = _unrolled(blocked or [plain], copies)
         for other in _COPIES:
             if other != copies:
-                forms += [
+                found += [
                     replace(form, name=f"{form.name}, {other} copies", rare=True)
                     for form in _unrolled(blocked or [plain], other)
                 ]
-        return forms
+        return found
 
 
 def lower(context: Context, target: Target, optimize: str) -> Lowered:
     """The kernel of a node in its usual form."""
     with refusing_extremes(context):
-        return candidates(context, target, optimize)[0].make()
+        return forms(context, target, optimize)[0].make()
 
 
 def _vectors(context: Context, target: Target) -> list[Candidate]:
@@ -110,8 +110,8 @@ def _registers(context: Context, target: Target, optimize: str) -> list[Candidat
     return sums or planes.candidates(context, planes.PAIRS if dsp else planes.WORDS)
 
 
-def _unrolled(forms: Iterable[Candidate], copies: int) -> list[Candidate]:
+def _unrolled(found: Iterable[Candidate], copies: int) -> list[Candidate]:
     def change(lowered: Lowered) -> Lowered:
         return replace(lowered, kernel=generic.unroll_inner_loops(lowered.kernel, copies))
 
-    return changed(forms, change)
+    return changed(found, change)

@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.table import Table
 
 from crtexport.report.bench import Bench, bench
+from crtexport.report.measure import Setting
 from tests.support import INT8_NETWORKS, shared_model
 
 AIMS = {
@@ -37,9 +38,9 @@ def main() -> None:
             "workspace", "stack", title=f"{board}, {options.emit or 'llvm'}, {options.optimize}",
         )
         for index, name in enumerate(INT8_NETWORKS):
-            result = bench(
-                shared_model(name), board=board, emit=options.emit, optimize=options.optimize
-            )
+            result = bench(Setting(
+                shared_model(name), board, options.emit, options.optimize
+            ))
             table.add_row(name, *_cells(result, board, index))
         console.print(table)
 

@@ -12,6 +12,7 @@ from crtexport.firmware.run import WatchedCall
 from crtexport.report import bench as bench_module
 from crtexport.report import chart
 from crtexport.report.bench import bench
+from crtexport.report.measure import Setting, by_call
 from crtexport.report.peers import PeerFigure, figures_for, provenance
 from tests.cli.support import DIGITS
 from tests.report.benches import layer, result
@@ -27,7 +28,7 @@ from tests.support import INT8_NETWORKS, require, require_module, shared_model
 def test_layers_add_up_to_the_inference(board: str, tools: tuple[str, ...]) -> None:
     for tool in tools:
         require(tool)
-    result = bench(DIGITS, board=board)
+    result = bench(Setting(DIGITS, board))
     counts = [layer.instructions for layer in result.layers]
     assert result.exact
     assert result.startup == 0
@@ -43,10 +44,10 @@ def test_layers_add_up_to_the_inference(board: str, tools: tuple[str, ...]) -> N
 def test_a_call_that_did_not_happen_leaves_no_figures() -> None:
     calls = [Call("a", ()), Call("b", ())]
     watched = [WatchedCall("a", 3), WatchedCall("b", 5)]
-    assert bench_module._by_call(calls, watched) == [3, 5]
-    assert bench_module._by_call(calls, watched[:1]) == [None, None]
-    assert bench_module._by_call(calls, watched[::-1]) == [None, None]
-    assert bench_module._by_call(calls, None) == [None, None]
+    assert by_call(calls, watched) == [3, 5]
+    assert by_call(calls, watched[:1]) == [None, None]
+    assert by_call(calls, watched[::-1]) == [None, None]
+    assert by_call(calls, None) == [None, None]
 
 
 def test_what_layers_share_counts_for_the_first() -> None:

@@ -1,0 +1,100 @@
+"""Exports a model, runs its firmware and counts what each kernel's call executes."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from crtexport import pipeline
+from crtexport.artifact.model import Call
+from crtexport.errors import CrtExportError
+from crtexport.firmware import run as firmware_run
+from crtexport.firmware.board import Board
+from crtexport.firmware.package import board_from_package, parts_from_package
+from crtexport.firmware.run import DEFAULT_TIMEOUT, RunResult, WatchedCall
+from crtexport.ir.graph import Graph, Node
+from crtexport.mlf.arrays import Array, samples_for
+from crtexport.mlf.reader import open_package
+from crtexport.pipeline import Emit, Exported, Optimize
+from crtexport.schedules.choice import Choose
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What is exported for what, and run on which inputs; as for :func:`crtexport.export` and
+    :func:`crtexport.run`."""
+
+    model: Path | str | Graph
+    board: Board | Path | str
+    emit: Emit | None = None
+    optimize: Optimize | None = None
+    llvm_options: tuple[str, ...] = ()
+    accelerators: tuple[str, ...] | None = None
+    tuning: Path | str | None = None
+    inputs: Mapping[str, Array] | None = None
+    timeout: float = DEFAULT_TIMEOUT
+
+
+@dataclass(frozen=True)
+class Step:
+    """A step of the plan: its node, the call of its kernel, and the instructions that it executed
+    in the second inference, None where they weren't counted."""
+
+    node: Node
+    call: Call
+    instructions: int | None
+
+
+@dataclass(frozen=True)
+class Measured:
+    """An export and what its program did."""
+
+    exported: Exported
+    result: RunResult
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """Bytes by symbol, as linked: a compiler may have taken small tables into the code."""
+        return {symbol.name: symbol.size for symbol in self.result.symbols}
+
+    def steps(self) -> list[Step]:
+        """The steps in their order; none where it depends on the input which of them run."""
+        graph, artifact = self.exported.graph, self.exported.artifact
+        nodes = [graph.nodes[step.node] for step in self.exported.plan.steps]
+        calls = [call for call in artifact.calls if isinstance(call, Call)]
+        if len(calls) < len(artifact.calls):
+            return []
+        if len(nodes) != len(calls):
+            raise CrtExportError(
+                "the layers of this network can't be told apart", location=graph.name
+            )
+        counts = by_call(calls, self.result.calls)
+        return [Step(*step) for step in zip(nodes, calls, counts, strict=True)]
+
+
+def measure(setting: Setting, choose: Choose | None = None) -> Measured:
+    """Raises what exporting and running raise. ``choose`` picks the forms of kernels."""
+    with tempfile.TemporaryDirectory(prefix="crtexport-") as folder:
+        exported = pipeline.export(
+            setting.model, board=setting.board, emit=setting.emit, optimize=setting.optimize,
+            llvm_options=setting.llvm_options, accelerators=setting.accelerators,
+            tuning=setting.tuning, choose=choose, output=Path(folder) / "measured.tar",
+        )
+        package = open_package(exported.path)
+        samples = samples_for(package.inputs, setting.inputs)
+        result = firmware_run.run(
+            parts_from_package(package), board_from_package(package), samples.rows[:1],
+            timeout=setting.timeout, watch=[f.symbol for f in exported.artifact.functions],
+        )
+    return Measured(exported, result)
+
+
+def by_call(
+    calls: Sequence[Call], watched: Sequence[WatchedCall] | None
+) -> list[int | None]:
+    """The count of each call; None for all where the program did not make exactly these calls."""
+    if watched is None or [c.symbol for c in calls] != [w.symbol for w in watched]:
+        return [None] * len(calls)
+    return [w.instructions for w in watched]

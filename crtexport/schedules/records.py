@@ -1,0 +1,203 @@
+"""What was measured of kernels, as a file that exports read: the result of tuning.
+
+A kernel is known by the digest of its text, so a record holds for whatever network has it, and for
+none whose kernel an exporter makes differently. Records belong to a configuration: target, backend,
+optimization, and the versions of what makes code.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import secrets
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    NonNegativeInt,
+    StringConstraints,
+    ValidationError,
+)
+
+from crtexport.errors import CrtExportError
+from crtexport.ir.graph import Graph
+from crtexport.kernels.registry import Context
+from crtexport.schedules.candidates import Candidate
+from crtexport.schedules.choice import Choose, Cost, digest, preferred
+from crtexport.target import Target
+
+MOST_BYTES = 64 << 20
+"""Larger files are no records of ours."""
+
+Digest = Annotated[str, StringConstraints(pattern="^[0-9a-f]{64}$")]
+
+
+class _Model(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
+
+
+class Measured(_Model):
+    """Of a kernel: instructions of a run, bytes of code; ``form`` and ``layer`` are for readers."""
+
+    instructions: NonNegativeInt
+    code: NonNegativeInt
+    form: str = ""
+    layer: str = ""
+
+
+class Configuration(_Model):
+    """What the figures of kernels depend on besides their text."""
+
+    triple: str
+    cpu: str
+    features: tuple[str, ...] = ()
+    float_abi: str = ""
+    emit: Literal["c", "llvm"]
+    optimize: Literal["size", "balanced", "speed"]
+    tools: dict[str, str]
+    llvm_options: tuple[str, ...] = ()
+
+    @staticmethod
+    def of(
+        target: Target, emit: Literal["c", "llvm"],
+        optimize: Literal["size", "balanced", "speed"], tools: Mapping[str, str],
+        llvm_options: Sequence[str] = (),
+    ) -> Configuration:
+        return Configuration(
+            triple=target.triple, cpu=target.cpu, features=target.features,
+            float_abi=target.float_abi, emit=emit, optimize=optimize, tools=dict(tools),
+            llvm_options=tuple(llvm_options),
+        )
+
+    def __str__(self) -> str:
+        tools = ", ".join(f"{name} {version}" for name, version in sorted(self.tools.items()))
+        return f"{self.cpu}, {self.emit}, {self.optimize} ({tools})"
+
+
+class _Section(_Model):
+    configuration: Configuration
+    kernels: dict[Digest, Measured] = Field(default_factory=dict)
+
+
+class _Document(_Model):
+    format: Literal["crtexport-tuning-1"] = "crtexport-tuning-1"
+    sections: tuple[_Section, ...] = ()
+
+
+@dataclass(frozen=True)
+class Records:
+    """All that a file holds, by configuration and digest; ``sha256`` is the file's."""
+
+    path: Path
+    sections: tuple[tuple[Configuration, Mapping[str, Measured]], ...] = ()
+    sha256: str = ""
+
+    def of(self, configuration: Configuration) -> Mapping[str, Measured]:
+        """What was measured in a configuration; empty if nothing was."""
+        return next((m for known, m in self.sections if known == configuration), {})
+
+    def required(self, configuration: Configuration) -> Mapping[str, Measured]:
+        """As :meth:`of`. Raises CrtExportError that lists what there is if nothing was measured."""
+        found = self.of(configuration)
+        if not found:
+            known = "; ".join(str(known) for known, _ in self.sections) or "nothing"
+            raise CrtExportError(
+                f"nothing was measured for {configuration}", location=str(self.path),
+                hint=f"it has measurements for: {known}; tune for this configuration first",
+            )
+        return found
+
+    def added(self, configuration: Configuration, more: Mapping[str, Measured]) -> Records:
+        """With the measurements of ``more``, which replace older ones."""
+        kept = tuple(section for section in self.sections if section[0] != configuration)
+        together = {**self.of(configuration), **more}
+        return Records(self.path, (*kept, (configuration, together)))
+
+    def write(self) -> None:
+        """Puts the file in place, in one step, the same bytes for the same records."""
+        sections = sorted(self.sections, key=lambda section: section[0].model_dump_json())
+        document = _Document(sections=tuple(
+            _Section(configuration=known, kernels=dict(sorted(measured.items())))
+            for known, measured in sections
+        ))
+        _write(self.path, document.model_dump_json(indent=1).encode() + b"\n")
+
+
+def read(path: Path) -> Records:
+    """The records in a file. Raises CrtExportError for one that isn't ours or can't be read."""
+    try:
+        with path.open("rb") as stream:
+            content = stream.read(MOST_BYTES + 1)
+    except OSError as error:
+        raise CrtExportError(
+            f"the measurements can't be read: {error.strerror}", location=str(path)
+        ) from error
+    if len(content) > MOST_BYTES:
+        raise CrtExportError("this is too large for measurements of kernels", location=str(path))
+    try:
+        document = _Document.model_validate_json(content)
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = tuple(str(part) for part in first["loc"])
+        raise CrtExportError(
+            f"this isn't a file of measurements: {first['msg']}", location=(str(path), *place),
+            hint="tuning writes such files; remove it to measure anew",
+        ) from error
+    return Records(
+        path, tuple((s.configuration, s.kernels) for s in document.sections),
+        hashlib.sha256(content).hexdigest(),
+    )
+
+
+class ByRecord:
+    """Chooses by what was measured: among the candidates that were, if the one that would be chosen
+    otherwise is one of them."""
+
+    def __init__(
+        self, measured: Mapping[str, Measured], optimize: str, sha256: str = "",
+        otherwise: Choose | None = None,
+    ) -> None:
+        """``sha256``: of the file; ``otherwise``: by default what schedules name first."""
+        self._measured, self._optimize, self._otherwise = measured, optimize, otherwise
+        self.sha256 = sha256
+        self._decided: list[Graph] = []
+
+    def __call__(
+        self, context: Context, found: Sequence[Candidate], part: float
+    ) -> Candidate:
+        first = self._otherwise(context, found, part) if self._otherwise else found[0]
+        ordered = [first, *(form for form in found if form.name != first.name)]
+        known = [
+            (form, record) for form in ordered
+            for record in [self._measured.get(digest(form.make().kernel))] if record is not None
+        ]
+        if not known or known[0][0] is not first:
+            return first
+        self._decided.append(context.graph)
+        costs = [Cost(record.instructions, record.code) for _, record in known]
+        return known[preferred(costs, self._optimize, part)][0]
+
+    def layers(self, graph: Graph) -> int:
+        """For how many nodes of a graph, and of those in it, measurements decided."""
+        return sum(decided is one for one in graph.nested() for decided in self._decided)
+
+
+def _write(path: Path, content: bytes) -> None:
+    temporary = path.with_name(f".{secrets.token_hex(8)}.tmp")
+    try:
+        try:
+            with temporary.open("xb") as stream:
+                stream.write(content)
+            temporary.replace(path)
+        finally:
+            with contextlib.suppress(OSError):
+                temporary.unlink()
+    except OSError as error:
+        raise CrtExportError(
+            f"the measurements can't be written: {error.strerror}", location=str(path)
+        ) from error

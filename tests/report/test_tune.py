@@ -1,0 +1,131 @@
+"""Tuning: every form is measured once, nothing is lost, and exports follow what was measured."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from crtexport import pipeline
+from crtexport.cli.main import main
+from crtexport.errors import CrtExportError, RunFailedError
+from crtexport.mlf.reader import open_package
+from crtexport.report import measure as measure_module
+from crtexport.report.measure import Measured, Setting
+from crtexport.report.tune import tune
+from crtexport.schedules import records
+from tests.schedules.test_words import dense
+from tests.support import require
+
+BOARD = "mps2_an385"
+
+
+def network(folder: Path) -> Path:
+    """A layer whose kernel has a few forms on Cortex-M3."""
+    dense(folder, np.arange(5 * 40).reshape(5, 40) % 127)
+    return folder / "m.tflite"
+
+
+def section(cache: Path) -> dict[str, records.Measured]:
+    (found,) = records.read(cache).sections
+    return dict(found[1])
+
+
+@pytest.mark.qemu
+def test_what_was_measured_decides_about_exports(tmp_path: Path) -> None:
+    require("qemu-system-arm")
+    model, cache = network(tmp_path), tmp_path / "t.json"
+    told: list[str] = []
+    result = tune(Setting(model, BOARD), cache, progress=told.append)
+    assert result.measured == len(section(cache)) > 1
+    assert any(text.startswith("round 1") for text in told)
+    (layer,) = result.layers
+    assert layer.after.instructions == min(m.instructions for m in section(cache).values())
+    assert result.after.instructions < result.before.instructions
+    # Nothing is measured twice, and the file stays as it is.
+    content = cache.read_bytes()
+    again = tune(Setting(model, BOARD), cache)
+    assert (again.measured, again.rounds, cache.read_bytes()) == (0, 0, content)
+    packages = [
+        pipeline.export(model, board=BOARD, tuning=cache, output=tmp_path / f"{name}.tar").path
+        for name in "ab"
+    ]
+    assert packages[0].read_bytes() == packages[1].read_bytes()
+    (module,) = open_package(packages[0]).metadata.crtexport.modules.values()
+    assert module.tuning is not None
+    assert (module.tuning.sha256, module.tuning.layers) == (records.read(cache).sha256, 1)
+    usual = pipeline.export(model, board=BOARD, output=tmp_path / "usual.tar")
+    assert usual.path.read_bytes() != packages[0].read_bytes()
+    with pytest.raises(CrtExportError, match="nothing was measured for cortex-m3, c, balanced"):
+        pipeline.export(model, board=BOARD, emit="c", tuning=cache, output=tmp_path / "c.tar")
+
+
+@pytest.mark.qemu
+@pytest.mark.parametrize("wrong", [False, True], ids=["interrupted", "other outputs"])
+def test_what_was_measured_before_it_ended_is_kept(
+    wrong: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    require("qemu-system-arm")
+    model, cache = network(tmp_path), tmp_path / "t.json"
+    runs: list[Measured] = []
+    real = measure_module.measure
+
+    def measure(*args: Any, **kwargs: Any) -> Measured:
+        if runs and not wrong:
+            raise KeyboardInterrupt
+        runs.append(real(*args, **kwargs))
+        if len(runs) > 1:
+            runs[-1].result.outputs[0][0][:] += 1
+        return runs[-1]
+
+    monkeypatch.setattr(measure_module, "measure", measure)
+    with pytest.raises(
+        RunFailedError if wrong else KeyboardInterrupt,
+        match="different outputs" if wrong else None,
+    ):
+        tune(Setting(model, BOARD), cache)
+    assert len(section(cache)) == 1
+
+
+def test_boards_without_qemu_are_not_tuned_for(tmp_path: Path) -> None:
+    model = network(tmp_path)
+    for board in ("host", "nrf52840dk"):
+        with pytest.raises(CrtExportError, match="tuning counts instructions in QEMU"):
+            tune(Setting(model, board), tmp_path / "t.json")
+    assert not (tmp_path / "t.json").exists()
+
+
+def test_other_files_are_not_written_over(tmp_path: Path) -> None:
+    model = network(tmp_path)
+    with pytest.raises(CrtExportError, match="isn't a file of measurements"):
+        tune(Setting(model, BOARD), model)
+
+
+@pytest.mark.qemu
+def test_the_command_line_tunes_beside_the_model(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    require("qemu-system-arm")
+    model = network(tmp_path)
+    package, depfile = tmp_path / "p.tar", tmp_path / "p.d"
+    options = ["--tune", "-o", str(package), "--json", "--depfile", str(depfile)]
+    assert main([str(model), "--board", BOARD, *options]) == 0
+    cache = tmp_path / "m.tflite.tune.json"
+    (data,) = json.loads(capsys.readouterr().out)["tuned"]
+    assert data["file"] == str(cache)
+    assert data["after"]["instructions"] < data["before"]["instructions"]
+    assert str(cache) in depfile.read_text(encoding="utf-8")
+    assert main(["bench", str(model), "--board", BOARD, "--tuning", str(cache), "--json"]) == 0
+    (result,) = json.loads(capsys.readouterr().out)["benches"]
+    assert result["second"] == data["after"]["instructions"]
+
+
+def test_the_command_line_says_where_tuning_is_possible(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model = network(tmp_path)
+    assert main(["bench", str(model), "--board", "host", "--tune"]) == 2
+    assert "boards in QEMU" in capsys.readouterr().err

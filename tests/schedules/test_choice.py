@@ -1,0 +1,147 @@
+"""What forms of kernels are chosen by, and the file that measurements are kept in."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from crtexport.errors import CrtExportError
+from crtexport.firmware.board import load_board
+from crtexport.kernels.registry import Context
+from crtexport.schedules import forms, records
+from crtexport.schedules.candidates import Candidate
+from crtexport.schedules.choice import Cost, Kernels, digest, parts, preferred
+from crtexport.schedules.records import ByRecord, Configuration, Measured, Records
+from tests.schedules.test_words import dense
+
+COSTS = st.lists(
+    st.builds(Cost, st.integers(1, 10**7), st.integers(1, 10**5)), min_size=1, max_size=8
+)
+M3 = load_board("mps2_an385").target
+HERE = Configuration.of(M3, "llvm", "balanced", {"crtexport": "1", "llvm": "2"})
+
+
+def layer(folder: Path) -> Context:
+    graph = dense(folder, np.ones((3, 40), np.int64))
+    return Context(graph, graph.nodes[0])
+
+
+@given(COSTS, st.floats(0, 1))
+def test_speed_takes_the_fewest_instructions_and_size_the_least_code(
+    costs: list[Cost], part: float
+) -> None:
+    fast, small = (costs[preferred(costs, level, part)] for level in ("speed", "size"))
+    assert fast.instructions == min(cost.instructions for cost in costs)
+    assert small.code == min(cost.code for cost in costs)
+
+
+@given(COSTS, st.floats(0, 1))
+def test_balanced_takes_nothing_that_is_worse_in_both(costs: list[Cost], part: float) -> None:
+    chosen = costs[preferred(costs, "balanced", part)]
+    assert not any(
+        cost.instructions < chosen.instructions and cost.code < chosen.code for cost in costs
+    )
+
+
+def test_code_must_pay_for_itself_where_the_network_spends_its_time() -> None:
+    costs = [Cost(1000, 100), Cost(900, 500)]
+    assert preferred(costs, "balanced", 0.9) == 1
+    assert preferred(costs, "balanced", 0.1) == 0
+
+
+def test_the_parts_of_a_network_are_its_whole(tmp_path: Path) -> None:
+    assert sum(parts(layer(tmp_path).graph).values()) == pytest.approx(1)
+
+
+def test_a_node_keeps_its_form_whatever_it_shares(tmp_path: Path) -> None:
+    context = layer(tmp_path)
+    asked: list[Context] = []
+
+    def last(context: Context, found: Sequence[Candidate], part: float) -> Candidate:
+        asked.append(context)
+        assert part == 1
+        return found[-1]
+
+    kernels = Kernels(M3, "balanced", last)
+    shared = Context(context.graph, context.node, ((0, 0),))
+    for one in (shared, context, shared):
+        made, wanted = kernels(one).kernel, forms(one, M3, "balanced")[-1].make().kernel
+        assert digest(made) == digest(wanted)
+        assert digest(made) != digest(Kernels(M3, "balanced")(one).kernel)
+    assert asked == [context]
+
+
+# ---- records
+
+
+def measured_forms(context: Context, *instructions: int) -> dict[str, Measured]:
+    return {
+        digest(form.make().kernel): Measured(instructions=count, code=100)
+        for form, count in zip(forms(context, M3, "balanced"), instructions, strict=False)
+    }
+
+
+def test_the_best_of_what_was_measured_is_chosen(tmp_path: Path) -> None:
+    context = layer(tmp_path)
+    found = forms(context, M3, "balanced")
+    chooser = ByRecord(measured_forms(context, 900, 700, 800), "balanced")
+    assert chooser(context, found, 1.0) is found[1]
+    assert chooser.layers(context.graph) == 1
+
+
+def test_without_a_measurement_of_the_usual_form_it_stays(tmp_path: Path) -> None:
+    context = layer(tmp_path)
+    found = forms(context, M3, "balanced")
+    measured = measured_forms(context, 900, 700)
+    del measured[digest(found[0].make().kernel)]
+    chooser = ByRecord(measured, "balanced")
+    assert chooser(context, found, 1.0) is found[0]
+    assert chooser.layers(context.graph) == 0
+
+
+def test_records_come_back_from_their_file(tmp_path: Path) -> None:
+    path = tmp_path / "r.json"
+    other = HERE.model_copy(update={"emit": "c"})
+    one, two = ({character * 64: Measured(instructions=1, code=2)} for character in "ab")
+    Records(path).added(HERE, one).added(other, one).added(HERE, two).write()
+    first = path.read_bytes()
+    found = records.read(path)
+    assert found.of(HERE) == {**one, **two}
+    assert found.of(other) == one
+    Records(path).added(other, one).added(HERE, two).added(HERE, one).write()
+    assert path.read_bytes() == first
+
+
+def test_another_configuration_has_no_records(tmp_path: Path) -> None:
+    found = Records(tmp_path / "r.json").added(HERE, {"a" * 64: Measured(instructions=1, code=2)})
+    other = HERE.model_copy(update={"tools": {"crtexport": "2"}})
+    with pytest.raises(CrtExportError, match=r"nothing was measured for cortex-m3.*crtexport 2"):
+        found.required(other)
+
+
+@pytest.mark.parametrize(("content", "message"), [
+    (b"", "isn't a file of measurements"),
+    (b"{", "isn't a file of measurements"),
+    (b"[]", "isn't a file of measurements"),
+    (b"\xff\xfe", "isn't a file of measurements"),
+    (b'{"format": "crtexport-tuning-9"}', "crtexport-tuning-1"),
+    (b'{"format": "crtexport-tuning-1", "more": 1}', "Extra inputs"),
+    (b'{"sections": [{"kernels": {}}]}', "sections → 0 → configuration"),
+])
+def test_other_files_are_refused(content: bytes, message: str, tmp_path: Path) -> None:
+    path = tmp_path / "r.json"
+    path.write_bytes(content)
+    with pytest.raises(CrtExportError, match=message):
+        records.read(path)
+
+
+def test_a_file_that_cannot_be_read_or_written_is_named(tmp_path: Path) -> None:
+    with pytest.raises(CrtExportError, match=r"can't be read.*No such file"):
+        records.read(tmp_path / "none.json")
+    with pytest.raises(CrtExportError, match="can't be written"):
+        Records(tmp_path / "none" / "r.json").write()
