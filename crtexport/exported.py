@@ -78,12 +78,15 @@ class Exported:
 
     @property
     def sizes(self) -> dict[str, int]:
-        """Bytes of all models: constants in flash, workspace, inputs and outputs."""
+        """Bytes of all models: constants in flash, workspace, inputs and outputs, and the
+        buffers for compressed programs of devices, if there are any."""
         artifacts = [model.artifact for model in self.models]
+        inflated = sum(a.inflated_size for a in artifacts)
         return {
             "constants": package_constants(artifacts),
             "workspace": sum(a.workspace_total for a in artifacts),
             "state": sum(a.state_size for a in artifacts),
             "inputs": sum(i.type.nbytes for a in artifacts for i in a.inputs),
             "outputs": sum(o.type.nbytes for a in artifacts for o in a.outputs),
+            **({"device programs": inflated} if inflated else {}),
         }

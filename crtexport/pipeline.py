@@ -180,7 +180,7 @@ def export(
     module_name: str | Sequence[str] | None = None,
     system_lib: bool = True, split: Split | None = None, llvm_options: Sequence[str] = (),
     llvm_timeout: float | None = None, keep_failed: Path | str | None = None,
-    jobs: int | None = None, accelerators: Sequence[str] | None = None,
+    jobs: int | None = None, accelerators: Sequence[str] | None = None, device_bundle: bool = False,
     tuning: Path | str | None = None, choose: Choose | None = None,
     progress: Progress | None = None, written: Written | None = None,
 ) -> Exported:
@@ -194,9 +194,10 @@ def export(
     operator, auto); ``llvm_options`` are LLVM's own, beside the board's; ``llvm_timeout`` is how
     many seconds it may take for one object, ``jobs`` how many are made at once, ``keep_failed`` the
     folder for the text of those on which LLVM fails. ``accelerators`` are the names of plugins that
-    may take nodes instead of those that the board names. ``tuning`` is a file of what was measured
-    of kernels, which decides about their forms; else ``choose`` does. ``progress`` is told each
-    step, ``written`` the package's bytes so far and in all. Raises CrtExportError for what can't be
+    may take nodes instead of those that the board names. ``device_bundle`` adds bundles of devices'
+    programs for clang-offload-bundler. ``tuning`` is a file of what was measured of kernels, which
+    decides about their forms; else ``choose`` does. ``progress`` is told each step, ``written`` the
+    package's bytes so far and in all. Raises CrtExportError for what can't be
     exported; there is no half-written package.
     """
     say = progress or (lambda _: None)
@@ -229,7 +230,7 @@ def export(
         target=target_board.target, board=target_board.to_data(),
         info=_info(chosen, _undefined(chosen, facts, foreign, artifacts), compiler, tuple(made)),
         sources=sources | foreign.sources, objects=objects | foreign.objects,
-        runtime_headers=runtime_headers(artifacts),
+        runtime_headers=runtime_headers(artifacts), device_bundle=device_bundle,
     ), written)
     return Exported(path, target_board.name, chosen, prepared)
 

@@ -91,6 +91,10 @@ if TYPE_CHECKING:
     help="How many objects to make at once; the bytes don't depend on it.",
 )
 @click.option(
+    "--device-bundle", is_flag=True,
+    help="Also bundle programs of devices, compressed, as clang-offload-bundler reads them.",
+)
+@click.option(
     "--unpack", "folder", type=FILE, metavar="DIR",
     help="Also lay out headers, sources and objects in DIR, touching only what changes.",
 )
@@ -112,9 +116,10 @@ def command(
     optimize: Literal["size", "balanced", "speed"] | None,
     workspace: Literal["static", "caller"], io: pipeline.Io, pools: tuple[tuple[str, int], ...],
     large_data: Literal["auto", "always", "never"], rounding: str,
-    accelerators: tuple[str, ...] | None, names: tuple[str, ...], no_system_lib: bool,
-    split: Split | None, llvm_options: tuple[str, ...], llvm_timeout: float | None,
-    keep_failed: Path | None, jobs: int | None, folder: Path | None, depfile: Path | None,
+    accelerators: tuple[str, ...] | None, device_bundle: bool, names: tuple[str, ...],
+    no_system_lib: bool, split: Split | None, llvm_options: tuple[str, ...],
+    llvm_timeout: float | None, keep_failed: Path | None, jobs: int | None,
+    folder: Path | None, depfile: Path | None,
     application: Path | None, tuning: Path | None, tune_it: bool, run_it: bool,
     given: Path | None,
 ) -> None:
@@ -142,7 +147,8 @@ def command(
             io=io, pools=pools, large_data=large_data, module_name=names or None,
             system_lib=not no_system_lib, split=split, llvm_options=llvm_options,
             llvm_timeout=llvm_timeout, keep_failed=keep_failed, jobs=jobs,
-            accelerators=accelerators, tuning=tuning, progress=step, written=step.written,
+            accelerators=accelerators, device_bundle=device_bundle, tuning=tuning,
+            progress=step, written=step.written,
         )
     if folder is not None:
         from crtexport.mlf.reader import open_package  # noqa: PLC0415

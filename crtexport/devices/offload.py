@@ -10,19 +10,17 @@ from __future__ import annotations
 import hashlib
 import struct
 import zlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import BinaryIO
 
-from crtexport.devices.image import Bytes
 from crtexport.errors import CrtExportError
+from crtexport.ir.types import ConstantRef
 
 _MAGIC = b"\x10\xff\x10\xad"
 _HEADER = struct.Struct("<4sIQQQ")  # magic, version, size, entry offset, entry size
 _ENTRY = struct.Struct("<HHIQQQQ")  # image and offload kind, flags, strings, image
 _STRING = struct.Struct("<QQ")
 _IMAGE_OBJECT = 1
-_CHUNK = 1 << 20
 
 _BUNDLE_MAGIC = b"__CLANG_OFFLOAD_BUNDLE__"
 _COMPRESSED = struct.Struct("<4sHHIIQ")  # magic, version, method, sizes, hash
@@ -34,11 +32,24 @@ HOST_ENTRY = "host-x86_64-unknown-linux-gnu"
 
 
 @dataclass(frozen=True)
+class Container:
+    """``size`` bytes that ``chunks`` yields in pieces, anew with each call; images are read while
+    this happens, and never held as a whole."""
+
+    size: int
+    chunks: Callable[[], Iterator[bytes]]
+
+    def read(self) -> bytes:
+        """All bytes."""
+        return b"".join(self.chunks())
+
+
+@dataclass(frozen=True)
 class OffloadEntry:
     """A device's image: ``triple`` and ``arch`` say for what, ``strings`` whatever else there is
     to say, such as the device's name and the program's."""
 
-    image: Bytes
+    image: ConstantRef
     triple: str
     arch: str
     strings: Mapping[str, str] = field(default_factory=dict)
@@ -52,73 +63,98 @@ class OffloadEntry:
         return dict(sorted(merged.items()))
 
 
-def offload_binaries(entries: Iterable[OffloadEntry]) -> Iterator[Bytes]:
-    """The bytes of one container per entry, one after the other, in pieces."""
-    for entry in entries:
-        yield from _binary(entry)
+def offload_binaries(entries: Iterable[OffloadEntry]) -> Container:
+    """One ``OffloadBinary`` per entry, one after the other.
+
+    Raises CrtExportError for a name with a NUL in it.
+    """
+    listed = [(entry.image, *_around(entry)) for entry in entries]
+
+    def chunks() -> Iterator[bytes]:
+        for image, head, tail in listed:
+            yield head
+            yield from image.chunks()
+            yield tail
+
+    return Container(sum(len(h) + image.nbytes + len(t) for image, h, t in listed), chunks)
 
 
-def write_offload(stream: BinaryIO, entries: Iterable[OffloadEntry]) -> None:
-    """Writes what :func:`offload_binaries` gives; images are never copied whole."""
-    for piece in offload_binaries(entries):
-        view = memoryview(piece)
-        for at in range(0, len(view), _CHUNK):
-            stream.write(view[at : at + _CHUNK])
-
-
-def _binary(entry: OffloadEntry) -> Iterator[Bytes]:
+def _around(entry: OffloadEntry) -> tuple[bytes, bytes]:
+    """What stands before an image, and the bytes behind it."""
     strings = entry.all_strings()
     strings_at = _HEADER.size + _ENTRY.size
     table_at = strings_at + _STRING.size * len(strings)
     table, records = b"", b""
     for key, value in strings.items():
         key_at = table_at + len(table)
-        table += key.encode() + b"\0"
+        table += key.encode("utf-8", "backslashreplace") + b"\0"
         value_at = table_at + len(table)
-        table += value.encode() + b"\0"
+        table += value.encode("utf-8", "backslashreplace") + b"\0"
         records += _STRING.pack(key_at, value_at)
     image_at = _round(table_at + len(table))
-    size = _round(image_at + len(entry.image))
-    yield _HEADER.pack(_MAGIC, 1, size, _HEADER.size, _ENTRY.size)
-    yield _ENTRY.pack(
-        _IMAGE_OBJECT, 0, 0, strings_at, len(strings), image_at, len(entry.image)
+    size = _round(image_at + entry.image.nbytes)
+    head = _HEADER.pack(_MAGIC, 1, size, _HEADER.size, _ENTRY.size)
+    head += _ENTRY.pack(
+        _IMAGE_OBJECT, 0, 0, strings_at, len(strings), image_at, entry.image.nbytes
     )
-    yield records + table + bytes(image_at - table_at - len(table))
-    yield entry.image
-    yield bytes(size - image_at - len(entry.image))
+    head += records + table
+    return head.ljust(image_at, b"\0"), bytes(size - image_at - entry.image.nbytes)
 
 
 def _round(size: int) -> int:
     return -(-size // 8) * 8
 
 
-def bundle(images: Sequence[tuple[str, Bytes]]) -> bytes:
+def bundle(images: Sequence[tuple[str, ConstantRef]]) -> Container:
     """A plain bundle of images by target (``openmp-thumbv7em-none-none-eabi-cortex-m4``), a host
     without bytes first."""
-    whole = [(HOST_ENTRY, b""), *images]
+    whole = [(HOST_ENTRY, ConstantRef(0, data=b"")), *images]
     # As the tool itself writes them: LLVM 19 finds no others, newer ones take both.
     ids = [f"{name.rstrip('-')}-".encode() for name, _ in whole]
     at = len(_BUNDLE_MAGIC) + 8 + sum(24 + len(name) for name in ids)
     head = _BUNDLE_MAGIC + struct.pack("<Q", len(whole))
     for name, (_, image) in zip(ids, whole, strict=True):
-        head += struct.pack("<QQQ", at, len(image), len(name)) + name
-        at += len(image)
-    return b"".join([head, *(bytes(image) for _, image in whole)])
+        head += struct.pack("<QQQ", at, image.nbytes, len(name)) + name
+        at += image.nbytes
+
+    def chunks() -> Iterator[bytes]:
+        yield head
+        for _, image in whole:
+            yield from image.chunks()
+
+    return Container(at, chunks)
 
 
-def compressed_bundle(images: Sequence[tuple[str, Bytes]]) -> bytes:
+def compressed_bundle(images: Sequence[tuple[str, ConstantRef]]) -> Container:
     """The same, compressed by zlib behind a header with both sizes and a hash.
 
-    Raises CrtExportError beyond the 4 GiB that the header has room for.
+    The images are read twice: sizes and hash come first in the file. Raises CrtExportError beyond
+    the 4 GiB that the header has room for.
     """
     plain = bundle(images)
-    packed = zlib.compress(plain, 9)
-    if len(plain) >= _LIMIT:
+    if plain.size >= _LIMIT:
         raise CrtExportError(
-            f"images of {len(plain)} bytes are too large for a compressed bundle",
+            f"images of {plain.size} bytes are too large for a compressed bundle",
             hint="images below 4 GiB fit; the plain container takes more",
         )
-    digest = int.from_bytes(hashlib.md5(plain, usedforsecurity=False).digest()[:8], "little")
-    return _COMPRESSED.pack(
-        b"CCOB", _COMPRESSED_VERSION, _ZLIB, _COMPRESSED.size + len(packed), len(plain), digest
-    ) + packed
+    digest = hashlib.md5(usedforsecurity=False)
+    for piece in plain.chunks():
+        digest.update(piece)
+    size = _COMPRESSED.size + sum(map(len, _deflated(plain)))
+    head = _COMPRESSED.pack(
+        b"CCOB", _COMPRESSED_VERSION, _ZLIB, size, plain.size,
+        int.from_bytes(digest.digest()[:8], "little"),
+    )
+
+    def chunks() -> Iterator[bytes]:
+        yield head
+        yield from _deflated(plain)
+
+    return Container(size, chunks)
+
+
+def _deflated(plain: Container) -> Iterator[bytes]:
+    packer = zlib.compressobj(9)
+    for piece in plain.chunks():
+        yield packer.compress(piece)
+    yield packer.flush()

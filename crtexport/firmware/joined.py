@@ -35,7 +35,8 @@ def joined_files(
         found.sources |= own.sources
         found.objects |= own.objects
         for module in modules:
-            for function in module.functions:
+            # What programs of devices call their functions is no symbol.
+            for function in module.functions if module.kind != "device-image" else ():
                 whose, first = functions.setdefault(function.symbol, (model, module))
                 if _names(first) != _names(module):
                     raise CrtExportError(

@@ -14,6 +14,7 @@ from crtexport.errors import CrtExportError
 from crtexport.ir.graph import Graph, Node
 from crtexport.ir.modules import ExternalModule
 from crtexport.mlf import layout
+from crtexport.mlf.devices import containers
 from crtexport.mlf.metadata import json_bytes
 from crtexport.mlf.objects import ObjectFacts, object_facts
 from crtexport.plan.model import Plan, Space, Step
@@ -70,7 +71,8 @@ class PackageContents:
 
     ``sources`` and ``objects`` map basenames (``default_lib0.c``, ``default_lib1.o``) to contents;
     ``runtime_headers`` maps paths relative to ``runtime/include`` to bytes; ``board`` is the
-    resolved board as JSON data with its ``name``.
+    resolved board as JSON data with its ``name``. ``device_bundle``: with a compressed bundle of
+    devices' programs.
     """
 
     models: tuple[ModelContents, ...]
@@ -80,6 +82,7 @@ class PackageContents:
     sources: Mapping[str, str] = field(default_factory=dict)
     objects: Mapping[str, Blob] = field(default_factory=dict)
     runtime_headers: Mapping[str, bytes] = field(default_factory=dict)
+    device_bundle: bool = False
 
     def plan_file(self, model: ModelContents) -> str | None:
         """Where the package has the memory plan of ``model``, None without one."""
@@ -204,4 +207,7 @@ def member_files(contents: PackageContents) -> dict[str, Blob]:
     for name, content in contents.runtime_headers.items():
         layout.check_relative(name)
         files[layout.runtime_header(name)] = content
-    return files
+    return files | containers(
+        [model.artifact for model in contents.models], contents.target.triple,
+        bundled=contents.device_bundle,
+    )

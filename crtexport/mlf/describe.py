@@ -7,12 +7,14 @@ import datetime
 from collections.abc import Mapping
 
 import crtexport
-from crtexport.artifact.contexts import called_externals, context_fields, hook, launched, verbs
+from crtexport.artifact.contexts import called_externals, context_fields, hook, verbs
 from crtexport.artifact.model import Artifact, Interface, every_call
 from crtexport.backends.constants import constants_module
 from crtexport.errors import CrtExportError
 from crtexport.mlf import layout, metadata
 from crtexport.mlf.contents import ModelContents, PackageContents
+from crtexport.mlf.devices import described
+from crtexport.mlf.layout import text
 from crtexport.mlf.objects import ObjectFacts
 from crtexport.target import Target
 
@@ -66,7 +68,7 @@ def _libraries(model: ModelContents) -> tuple[metadata.Library, ...]:
 
 def _sizes(tensors: tuple[Interface, ...]) -> dict[str, metadata.TensorSize]:
     """By the model's names where they tell the tensors apart, else by their fields in C."""
-    names = [_text(tensor.name) for tensor in tensors]
+    names = [text(tensor.name) for tensor in tensors]
     unique = len(set(names)) == len(names)
     return {
         (name if unique else tensor.field): metadata.TensorSize(
@@ -74,11 +76,6 @@ def _sizes(tensors: tuple[Interface, ...]) -> dict[str, metadata.TensorSize]:
         )
         for name, tensor in zip(names, tensors, strict=True)
     }
-
-
-def _text(name: str) -> str:
-    """A name from a model as Unicode text; JSON can smuggle in halves of surrogate pairs."""
-    return name.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
 def _target_string(target: Target, emit: str) -> str:
@@ -122,7 +119,7 @@ def _section(
             allowed=tuple(sorted(info["undefined"])),
             used=None if contents.sources else tuple(sorted(used)),
         ),
-        devices=tuple(i for model in contents.models for i in _images(model.artifact)),
+        devices=described([model.artifact for model in contents.models], target.triple),
         tools=dict(sorted(info.get("tools", {}).items())),
         members=dict(sorted(members.items())),
     )
@@ -136,7 +133,7 @@ def _objects(
     for model in contents.models:
         whose = f"{model.artifact.module}: " if len(contents.models) > 1 else ""
         for call in every_call(model.artifact.calls):
-            layers.setdefault(call.symbol, []).append(whose + _text(call.comment))
+            layers.setdefault(call.symbol, []).append(whose + text(call.comment))
     return {
         name: metadata.Object(
             machine=fact.machine, bits=fact.bits, sections=fact.sections,
@@ -176,11 +173,11 @@ def _module_section(model: ModelContents, contents: PackageContents) -> metadata
         ),
         plan=contents.plan_file(model),
         channels=tuple(
-            metadata.LayerChannels(**{**layer, "layer": _text(layer["layer"])})
+            metadata.LayerChannels(**{**layer, "layer": text(layer["layer"])})
             for layer in info.get("channels", ())
         ),
         decisions=tuple(
-            metadata.Decision(**{key: _text(value) for key, value in decision.items()})
+            metadata.Decision(**{key: text(value) for key, value in decision.items()})
             for decision in info.get("decisions", ())
         ),
         libraries=_libraries(model),
@@ -199,7 +196,7 @@ def _externals(model: ModelContents) -> tuple[metadata.External, ...]:
     owners = {f.symbol: module for module in model.externals for f in module.functions}
     return tuple(
         metadata.External(
-            symbol=function.symbol, module=_text(owners[function.symbol].name),
+            symbol=function.symbol, module=text(owners[function.symbol].name),
             kind=owners[function.symbol].kind,
             files=tuple(path.name for path in owners[function.symbol].files),
             device=None if function.device is None else fields[function.device],
@@ -211,32 +208,13 @@ def _externals(model: ModelContents) -> tuple[metadata.External, ...]:
 def _devices(artifact: Artifact) -> tuple[metadata.DeviceContext, ...]:
     return tuple(
         metadata.DeviceContext(
-            field=field, kind=_text(device.kind), id=device.id, program=_text(device.program),
+            field=field, kind=text(device.kind), id=device.id, program=text(device.program),
             hooks=tuple(hook(device, verb) for verb in verbs(artifact, number)),
             functions=tuple(f.symbol for f in called_externals(artifact) if f.device == number),
         )
         for number, (field, device) in enumerate(
             zip(context_fields(artifact.devices), artifact.devices, strict=True)
         )
-    )
-
-
-def _images(artifact: Artifact) -> tuple[metadata.DeviceImage, ...]:
-    """The programs of devices, as the table in the code has them."""
-    devices = artifact.devices
-    return tuple(
-        metadata.DeviceImage(
-            module=artifact.module, kind=_text(devices[image.device].kind),
-            id=devices[image.device].id, program=_text(devices[image.device].program),
-            functions=tuple(
-                _text(f.entry or "") for f in launched(artifact) if f.device == image.device
-            ),
-            symbol=image.constant.symbol, offset=image.offset,
-            compression=image.header.method.name.lower(),
-            stored_size=image.header.stored_size, original_size=image.header.original_size,
-            crc32c=f"{image.header.original_crc:08x}", align=image.header.align,
-        )
-        for image in artifact.images
     )
 
 
@@ -256,7 +234,7 @@ def _state(artifact: Artifact) -> metadata.State:
         bytes=artifact.state_size,
         variables=tuple(
             metadata.Variable(
-                name=_text(kept.name), dtype=kept.type.dtype.value, shape=kept.type.shape,
+                name=text(kept.name), dtype=kept.type.dtype.value, shape=kept.type.shape,
                 offset=kept.offset,
             )
             for kept in artifact.states
@@ -267,7 +245,7 @@ def _state(artifact: Artifact) -> metadata.State:
 def _tensor(interface: Interface) -> metadata.Tensor:
     quant = interface.type.quant
     return metadata.Tensor(
-        name=_text(interface.name),
+        name=text(interface.name),
         field=interface.field,
         dtype=interface.type.dtype.value,
         shape=interface.type.shape,

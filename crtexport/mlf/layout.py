@@ -18,6 +18,7 @@ GRAPH_DIR = "src"
 RUNTIME_INCLUDE_DIR = "runtime/include"
 OWN_DIR = "crtexport"
 BOARD = "crtexport/board.json"
+OFFLOAD = "crtexport/devices.offload"
 PLAN = "crtexport/plan.json"
 
 SOURCE_SUFFIXES = (".c", ".cc", ".cpp")
@@ -52,6 +53,11 @@ def graph(module: str) -> str:
     return f"{GRAPH_DIR}/{module}.relay"
 
 
+def bundle(number: int) -> str:
+    """Where the bundle of a device's program is, by its place among all programs."""
+    return f"{OWN_DIR}/device_{number}.ccob"
+
+
 def plan(module: str, *, alone: bool) -> str:
     """Where the memory plan of a model is, which may be ``alone`` in the package."""
     return PLAN if alone else f"{OWN_DIR}/{module}/plan.json"
@@ -60,6 +66,11 @@ def plan(module: str, *, alone: bool) -> str:
 def runtime_header(relative: str) -> str:
     """``runtime/include/<relative>``"""
     return f"{RUNTIME_INCLUDE_DIR}/{relative}"
+
+
+def text(name: str) -> str:
+    """A name from a model as Unicode text; JSON can smuggle in halves of surrogate pairs."""
+    return name.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
 def check_module(name: str) -> None:

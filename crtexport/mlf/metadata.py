@@ -329,7 +329,7 @@ class Member(_Model):
 
 class DeviceImage(_Model):
     """A program of a device: ``symbol`` plus ``offset`` bytes is its image, stored, lz4 or zlib;
-    ``crc32c`` is of the program, in hexadecimal digits."""
+    ``crc32c`` is of the program, in hexadecimal digits; ``target`` is its name in a bundle."""
 
     module: str
     kind: str
@@ -343,6 +343,7 @@ class DeviceImage(_Model):
     original_size: NonNegativeInt
     crc32c: str
     align: int
+    target: str
 
 
 class Section(_Model):

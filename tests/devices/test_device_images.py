@@ -7,6 +7,7 @@ import hashlib
 import io
 import json
 import struct
+import subprocess
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -19,6 +20,7 @@ from elftools.elf.elffile import ELFFile
 
 import crtexport
 from crtexport.artifact.blobs import blob_bytes
+from crtexport.cli.main import main
 from crtexport.devices.image import decode
 from crtexport.devices.simulated import program
 from crtexport.errors import CrtExportError, RunFailedError
@@ -26,6 +28,7 @@ from crtexport.firmware.board import load_board
 from crtexport.mlf.reader import open_package
 from crtexport.simulation.package import load_package
 from tests.devices.programs import program as filler
+from tests.devices.test_offload import llvm_tool, unbundled
 from tests.mlf.consumers import complaints
 from tests.support import require
 
@@ -350,3 +353,39 @@ def test_equal_exports_of_images_are_equal(tmp_path: Path) -> None:
     path = write(tmp_path, "smallest")
     made = [crtexport.export(path, output=tmp_path / f"{i}.tar", emit="c").path for i in (0, 1)]
     assert made[0].read_bytes() == made[1].read_bytes()
+
+
+def test_llvms_tools_read_the_programs_of_a_package(tmp_path: Path) -> None:
+    objdump, bundler = llvm_tool("llvm-objdump"), llvm_tool("clang-offload-bundler")
+    package = tmp_path / "p.tar"
+    command = ["export", str(write(tmp_path, "zlib")), "--board", "mps2_an386", "--emit", "c"]
+    assert main([*command, "--device-bundle", "-o", str(package)]) == 0
+    open_package(package).extract(tmp_path / "all")
+    given = [(tmp_path / name).read_bytes() for name in ("first.bin", "second.bin")]
+    listed = subprocess.run(
+        [objdump, "--offloading", tmp_path / "all/crtexport/devices.offload"],
+        capture_output=True, text=True, check=True,
+    ).stdout
+    assert listed.count("OFFLOADING IMAGE") == 2
+    assert "test-acc-0" in listed
+    assert "test-acc-1" in listed
+    container = (tmp_path / "all/crtexport/devices.offload").read_bytes()
+    assert all(container.count(content) == 1 for content in given)
+    section = open_package(package).section
+    assert section is not None
+    for number, (device, content) in enumerate(zip(section.devices, given, strict=True)):
+        bundle = tmp_path / f"all/crtexport/device_{number}.ccob"
+        assert bundle.stat().st_size < len(content)
+        assert unbundled(bundler, bundle, [device.target], tmp_path) == [content]
+    crtexport.export(tmp_path / "model.json", output=package)
+    names = open_package(package).names
+    assert "crtexport/devices.offload" in names
+    assert "crtexport/device_0.ccob" not in names
+
+
+def test_a_bundle_of_nothing_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "plain.json"
+    path.write_text(json.dumps(network(False)))
+    with pytest.raises(CrtExportError, match="no program of a device that could be bundled"):
+        crtexport.export(path, output=tmp_path / "p.tar", device_bundle=True)
+    assert not (tmp_path / "p.tar").exists()
