@@ -151,10 +151,7 @@ def command(
             progress=step, written=step.written,
         )
     if folder is not None:
-        from crtexport.mlf.reader import open_package  # noqa: PLC0415
-        from crtexport.mlf.unpack import unpack_for_build  # noqa: PLC0415
-
-        unpack_for_build(open_package(exported.path, verify=False), folder)
+        _unpack(exported.path, folder)
     if depfile is not None:
         from crtexport.cli.depfile import write_depfile  # noqa: PLC0415
 
@@ -172,6 +169,13 @@ def command(
     elif application is not None:
         data["application"] = _build_application(out, exported.path, application)
     out.result(data)
+
+
+def _unpack(package: Path, folder: Path) -> None:
+    from crtexport.mlf.reader import open_package  # noqa: PLC0415
+    from crtexport.mlf.unpack import unpack_for_build  # noqa: PLC0415
+
+    unpack_for_build(open_package(package, verify=False), folder)
 
 
 def _build_application(out: Output, package: Path, folder: Path) -> dict[str, object]:
