@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from crtexport.cli.output import Output
+from crtexport.report.bench import Bench
 
 
 class Decision(Protocol):
@@ -29,3 +30,33 @@ def show_decisions(out: Output, decisions: Sequence[Decision]) -> None:
             ((d.layer, d.accelerator, d.function or "our own code", d.reason or "-")
              for d in decisions),
         )
+
+
+def show_beside(out: Output, results: Sequence[Bench]) -> None:
+    """Of each two results, the first without accelerators: the instructions of each layer."""
+    for plain, taken in zip(results[::2], results[1::2], strict=True):
+        _show_beside(out, plain, taken)
+
+
+def _show_beside(out: Output, plain: Bench, taken: Bench) -> None:
+    ours, theirs = (
+        {layer.name: layer.instructions for layer in bench.layers} for bench in (plain, taken)
+    )
+    macs = {layer.name: layer.macs for layer in plain.layers}
+    out.table(
+        f"{plain.model} on {plain.board}: instructions without and with "
+        + ", ".join(taken.accelerators),
+        ("layer", "MACs", "our own", "with", "ours is"),
+        [
+            *((name, macs.get(name, "-"), *_pair(ours.get(name), theirs.get(name)))
+              for name in dict.fromkeys((*ours, *theirs))),
+            ("together", plain.macs, *_pair(plain.second, taken.second)),
+            ("bytes of flash", "", *_pair(plain.flash_size, taken.flash_size)),
+            ("bytes of workspace", "", *_pair(plain.workspace, taken.workspace)),
+        ],
+    )
+
+
+def _pair(ours: int | None, theirs: int | None) -> tuple[int | str, int | str, str]:
+    ratio = f"{ours / theirs:.2f}×" if ours is not None and theirs else "-"
+    return "-" if ours is None else ours, "-" if theirs is None else theirs, ratio

@@ -11,8 +11,10 @@ from typing import Any, Literal
 import click
 
 from crtexport.cli import bench_host as bench_host_cli
+from crtexport.cli.accelerators import show_beside
 from crtexport.cli.options import (
     FILE,
+    accelerator_option,
     emit_option,
     given_option,
     optimize_option,
@@ -41,6 +43,7 @@ _LONGEST_NAME = 36
 )
 @emit_option
 @optimize_option
+@accelerator_option
 @given_option()
 @tuning_options
 @click.option(
@@ -56,22 +59,23 @@ _LONGEST_NAME = 36
 def command(
     out: Output, models: tuple[Path, ...], boards: tuple[str, ...],
     emit: Literal["c", "llvm"] | None, optimize: Literal["size", "balanced", "speed"] | None,
-    given: Path | None, tuning: Path | None, tune_it: bool, picture: Path | None,
-    onnx: Path | None, timeout: float,
+    accelerators: tuple[str, ...] | None, given: Path | None, tuning: Path | None, tune_it: bool,
+    picture: Path | None, onnx: Path | None, timeout: float,
 ) -> None:
     """Export each MODEL for each board, run its firmware in QEMU and measure it.
 
     Instructions are counted by QEMU, exactly: they are no cycles. Where others' figures are
     recorded for the very same file and board, they stand beside ours. For boards that are this
     computer, the CPU time is compared with that of LiteRT and, with --onnx, of ONNX Runtime.
+    With --accelerator everything is measured without and with it, and stands side by side.
     """
     if picture is not None:
         chart.check(picture)
     if onnx is not None and len(models) > 1:
         raise click.UsageError("--onnx goes with one model")
     hosted = [name for name in boards if resolve_board(name).hosted]
-    if hosted and (tune_it or tuning is not None):
-        raise click.UsageError(f"--tune and --tuning are for boards in QEMU, not {hosted[0]}")
+    if hosted and (tune_it or tuning is not None or accelerators):
+        raise click.UsageError(f"tuning and accelerators are for boards in QEMU, not {hosted[0]}")
     inputs = read_arrays(given)
     tunings: list[Tuned] = []
     results: list[Bench] = []
@@ -84,19 +88,22 @@ def command(
                     model, board=board, emit=emit, optimize=optimize, inputs=inputs, onnx=onnx
                 ))
             else:
-                setting = Setting(
-                    model, board, emit, optimize, tuning=tuning, inputs=inputs, timeout=timeout
-                )
+                each = [
+                    Setting(model, board, emit, optimize, (), chosen, tuning, inputs, timeout)
+                    for chosen in ([(), accelerators] if accelerators else [accelerators])
+                ]
                 if tune_it:
                     cache = cache_for([model], tuning)
-                    tunings += tune_all([setting], cache, step)
-                    setting = dataclasses.replace(setting, tuning=cache)
-                results.append(bench(setting))
+                    tunings += tune_all(each, cache, step)
+                    each = [dataclasses.replace(setting, tuning=cache) for setting in each]
+                results += map(bench, each)
     for host_result in timed:
         bench_host_cli.show(out, host_result)
     tuned = show_tuned(out, tunings)
     for result in results:
         _show(out, result)
+    if accelerators:
+        show_beside(out, results)
     if len(results) > 1:
         _summary(out, results)
     _peers_note(out, results)
@@ -123,7 +130,7 @@ def _data(result: Bench) -> dict[str, Any]:
 
 def _show(out: Output, result: Bench) -> None:
     out.table(
-        f"{result.model} on {result.board}, {result.emit}, {result.optimize}",
+        f"{_called(result)} on {result.board}, {result.emit}, {result.optimize}",
         ("layer", "output", "MACs", "instructions", "per MAC", "code", "constants"),
         [
             *(
@@ -169,13 +176,17 @@ def _summary(out: Output, results: Sequence[Bench]) -> None:
         ("model", "board", "instructions", "per MAC", "best other", "ours is", "flash",
          "workspace"),
         [
-            (r.model, r.board, _or_dash(r.second), _ratio(_per(r.second, r.macs)),
+            (_called(r), r.board, _or_dash(r.second), _ratio(_per(r.second, r.macs)),
              r.peers[0].peer if r.peers else "-",
              _times(r.second, r.peers[0].instructions if r.peers else None), r.flash_size,
              r.workspace)
             for r in results
         ],
     )
+
+
+def _called(result: Bench) -> str:
+    return " + ".join((result.model, *result.accelerators))
 
 
 def _peers_note(out: Output, results: Sequence[Bench]) -> None:

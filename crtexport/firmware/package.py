@@ -43,6 +43,7 @@ def parts_from_package(package: Package) -> FirmwareParts:
         optimize=section.optimize or "balanced",
         image_buffer=section.caller_buffer,
         devices=tuple(d.field for d in section.devices),
+        libraries=section.libraries,
     )
 
 

@@ -11,6 +11,7 @@ from crtexport.artifact.blobs import Blob
 from crtexport.errors import CrtExportError
 from crtexport.ir.types import DType
 from crtexport.mlf import layout
+from crtexport.mlf.metadata import Library
 
 _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 OPTIMIZE = ("size", "balanced", "speed")
@@ -39,7 +40,8 @@ class FirmwareParts:
     to contents. With ``workspace_caller`` the firmware hands in ``workspace_size`` bytes, aligned
     to ``workspace_align``. With ``io_in_workspace`` inputs and outputs lie in the workspace.
     ``devices`` are the members of the struct of device contexts, ``image_buffer`` is bytes and
-    alignment of what the firmware hands in for their programs.
+    alignment of what the firmware hands in for their programs; ``libraries`` are those that the
+    sources are built with.
     ``optimize`` is for sources: size, balanced or speed. Raises
     CrtExportError for names that no file or C text may hold.
     """
@@ -60,6 +62,7 @@ class FirmwareParts:
     optimize: str = "balanced"
     devices: tuple[str, ...] = ()
     image_buffer: tuple[int, int] = (0, 1)
+    libraries: tuple[Library, ...] = ()
 
     def __post_init__(self) -> None:
         layout.check_module(self.module)

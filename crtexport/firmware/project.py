@@ -174,7 +174,11 @@ def _makefile(parts: FirmwareParts, board: Board, count_by_timer: bool) -> str:
         "-nostdlib", "-static", "-Wl,--gc-sections", "-Wl,-T,link.ld", "-Wl,-Map,build/map.txt",
     ]
     cpu = [*board.cpu.cflags, *tools.cflags]
-    ldflags = [*cpu, *([] if hosted else bare), *tools.ldflags]
+    # Of libraries only what is called: hosted programs are linked whole without this.
+    ldflags = [
+        *cpu, *(bare if not hosted else ["-Wl,--gc-sections"] if parts.libraries else []),
+        *tools.ldflags,
+    ]
     files = [Path(name.removesuffix(".j2")) for name in _templates(board)]
     firmware = sorted(file.stem for file in files if file.suffix in (".c", ".S"))
     objects = [f"build/model/{Path(name).stem}.o" for name in sorted(parts.sources)]
@@ -192,6 +196,8 @@ def _makefile(parts: FirmwareParts, board: Board, count_by_timer: bool) -> str:
         libraries=_words(tools.libraries),
         firmware_objects=_words(f"build/firmware/{name}.o" for name in firmware),
         model_objects=_words(objects),
+        libraries_of_others=parts.libraries,
+        library_cflags=_words([*cpu, "-std=gnu99", _OPTIMIZE[parts.optimize], *_SECTIONS]),
     )
 
 

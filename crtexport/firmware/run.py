@@ -20,6 +20,7 @@ from crtexport.firmware.project import ELF, sample_layout, write_inputs, write_p
 from crtexport.firmware.qemu import Mark, QemuRun, build_plugin, run_program, run_qemu
 from crtexport.firmware.sections import Sections, Symbol, read_sections
 from crtexport.firmware.toolchain import find_tool, run_tool
+from crtexport.mlf.libraries import locate
 
 Array = npt.NDArray[Any]
 Sample = Mapping[str, Array] | Sequence[Array]
@@ -87,6 +88,7 @@ def build(
     """
     find_tool(board.toolchain.compiler[0], board.toolchain.package)
     find_tool("make", "make")
+    locate(parts.libraries)
     write_project(parts, board, out_dir, count_by_timer=count_by_timer)
     samples = pack_samples(parts, inputs) or [bytes(sample_layout(parts.inputs)[1])]
     return _make(board, out_dir, samples)

@@ -7,11 +7,12 @@ keys out or add some. Older versions (1 to 6) are brought to the form of version
 from __future__ import annotations
 
 import json
-from typing import Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import (
     BaseModel,
     ConfigDict,
+    Field,
     NonNegativeInt,
     SerializerFunctionWrapHandler,
     ValidationError,
@@ -184,6 +185,11 @@ class LayerChannels(_Model):
     unread: NonNegativeInt = 0
 
 
+# What goes into a Makefile: its comments and its patterns.
+_Plain = Annotated[str, Field(pattern=r"^[ -\[\]-~]*$")]
+_Pattern = Annotated[str, Field(pattern=r"^[A-Za-z0-9_*-][A-Za-z0-9_*/-]*(\.[A-Za-z0-9]+)?$")]
+
+
 class Decision(_Model):
     """What an accelerator did with a layer: one of its functions computes it, or it refused."""
 
@@ -197,12 +203,12 @@ class Library(_Model):
     """Code of others that sources of the package are built with: see
     :class:`crtexport.ir.modules.Library`."""
 
-    name: str
-    version: str
-    url: str
-    variable: str
-    include: tuple[str, ...]
-    sources: tuple[str, ...]
+    name: _Plain
+    version: _Plain
+    url: _Plain
+    variable: Annotated[str, Field(pattern=r"^[A-Z][A-Z0-9_]*$")]
+    include: tuple[_Pattern, ...]
+    sources: tuple[_Pattern, ...]
 
 
 class Tuning(_Model):

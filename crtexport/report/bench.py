@@ -51,6 +51,7 @@ class Bench:
     counts from a timer's estimates. ``flash`` and ``ram`` are bytes of the whole program by
     section, the test input in ``flash`` as TEST_INPUTS. ``workspace``, ``state`` and ``stack`` are
     bytes. ``peers``: what others were measured to take for this very file on this board.
+    ``accelerators`` are those that took layers, if they could.
     """
 
     model: str
@@ -68,6 +69,7 @@ class Bench:
     state: int
     stack: int | None
     peers: tuple[PeerFigure, ...]
+    accelerators: tuple[str, ...] = ()
 
     @property
     def macs(self) -> int:
@@ -100,6 +102,7 @@ def bench(setting: Setting) -> Bench:
         flash=result.flash, ram=result.ram, workspace=exported.artifact.workspace_total,
         state=exported.artifact.state_size, stack=result.stack,
         peers=figures_for(graph.sha256, board.name),
+        accelerators=board.accelerators if setting.accelerators is None else setting.accelerators,
     )
 
 

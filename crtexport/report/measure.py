@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from crtexport import pipeline
-from crtexport.artifact.model import Call
+from crtexport.artifact.contexts import called_externals
+from crtexport.artifact.model import Artifact, Call
 from crtexport.errors import CrtExportError
 from crtexport.firmware import run as firmware_run
 from crtexport.firmware.board import Board
@@ -86,9 +87,15 @@ def measure(setting: Setting, choose: Choose | None = None) -> Measured:
         samples = samples_for(package.inputs, setting.inputs)
         result = firmware_run.run(
             parts_from_package(package), board_from_package(package), samples.rows[:1],
-            timeout=setting.timeout, watch=[f.symbol for f in exported.artifact.functions],
+            timeout=setting.timeout, watch=_layers(exported.artifact),
         )
     return Measured(exported, result)
+
+
+def _layers(artifact: Artifact) -> list[str]:
+    """The functions that compute layers, of ours and of others."""
+    own = [function.symbol for function in artifact.functions]
+    return own + [function.symbol for function in called_externals(artifact)]
 
 
 def by_call(

@@ -15,12 +15,13 @@ from typing import Any, Protocol
 
 from crtexport.artifact.blobs import Blob, blob_bytes
 from crtexport.errors import CrtExportError, RunFailedError, ToolMissingError
+from crtexport.mlf.libraries import Located
 from crtexport.mlf.objects import object_facts
 from crtexport.simulation.mapped import Mapped, map_constants, pointers_object
 
 _COMPILERS = ("cc", "gcc", "clang")
 # Contraction would give other floats than the exported code has on its target.
-_CFLAGS = ("-std=c99", "-O2", "-ffp-contract=off", "-fPIC", "-shared")
+_CFLAGS = ("-std=c99", "-O2", "-ffp-contract=off", "-fPIC")
 _MACHINES = {"x86_64": "EM_X86_64", "AMD64": "EM_X86_64", "aarch64": "EM_AARCH64"}
 _POINTER_BITS = 8 * ctypes.sizeof(ctypes.c_void_p)
 _names = itertools.count()
@@ -125,9 +126,10 @@ def _symbols(blobs: Sequence[Blob]) -> list[str]:
 def build_shared(
     sources: Sequence[Path], include_dirs: Sequence[Path] = (), cflags: Sequence[str] = (),
     constants: Iterable[Blob] = (), objects: Sequence[Path] = (),
+    libraries: Sequence[Located] = (),
 ) -> SharedLibrary:
     """Compiles C ``sources`` with the host's compiler and loads them, with ``objects`` for this
-    computer linked in as they are.
+    computer linked in as they are, and what is called of ``libraries``.
 
     ``constants``: objects of any processor with constants that the sources find by tables of their
     addresses; they stay where they are. The compiler is ``$CC``, else cc, gcc or clang. Raises
@@ -142,18 +144,12 @@ def build_shared(
         stand_in.write_text("".join(
             f"const void *{name}[{len(symbols)}];\n" for name, symbols in tables.items()
         ))
-        command = [
-            compiler, *_CFLAGS, *cflags, *(f"-I{path}" for path in include_dirs),
+        _run([
+            compiler, *_CFLAGS, "-shared", *cflags, *(f"-I{path}" for path in include_dirs),
+            *(f"-isystem{path}" for library in libraries for path in library.include),
             *map(str, (*sources, *objects)), *([str(stand_in)] if tables else []),
-            "-o", str(result),
-        ]
-        done = subprocess.run(command, capture_output=True, check=False)
-        if done.returncode:
-            raise RunFailedError(
-                "the host's C compiler refused the exported sources:\n"
-                + done.stderr.decode("utf-8", "replace"),
-                location=compiler,
-            )
+            *_archives(compiler, libraries, Path(folder)), "-o", str(result),
+        ], "the exported sources")
         try:
             library = ctypes.CDLL(str(result))
         except OSError as error:
@@ -163,6 +159,32 @@ def build_shared(
         table = (ctypes.c_void_p * len(symbols)).in_dll(library, name)
         table[:] = [addresses[symbol] for symbol in symbols]
     return SharedLibrary(library, tuple(part.memory for part in mapped))
+
+
+def _run(command: Sequence[str], what: str) -> None:
+    done = subprocess.run(command, capture_output=True, check=False)
+    if done.returncode:
+        raise RunFailedError(
+            f"the host's C compiler refused {what}:\n" + done.stderr.decode("utf-8", "replace"),
+            location=command[0],
+        )
+
+
+def _archives(compiler: str, libraries: Sequence[Located], folder: Path) -> list[str]:
+    """Archives of the libraries, for this computer; linkers take what is called from them."""
+    archives = []
+    for number, library in enumerate(libraries):
+        place = folder / f"library{number}"
+        place.mkdir()
+        # Two sources may have one name, so each object gets a number.
+        objects = [place / f"{position}.o" for position in range(len(library.sources))]
+        flags = [*_CFLAGS, *(f"-isystem{path}" for path in library.include)]
+        for source, target in zip(library.sources, objects, strict=True):
+            _run([compiler, *flags, "-c", str(source), "-o", str(target)], library.library.name)
+        archive = folder / f"library{number}.a"
+        _run(["ar", "rcs", str(archive), *map(str, objects)], library.library.name)
+        archives.append(str(archive))
+    return archives
 
 
 def _constants_only(blob: Blob) -> Mapped:

@@ -12,6 +12,7 @@ from crtexport.errors import CrtExportError
 from crtexport.ir.types import DType, TensorType
 from crtexport.mlf import layout
 from crtexport.mlf.arrays import Array, key_of
+from crtexport.mlf.libraries import locate
 from crtexport.mlf.metadata import ModuleSection
 from crtexport.mlf.reader import Package, PackageTensor
 from crtexport.simulation.library import Library, build_shared, load_objects
@@ -116,6 +117,7 @@ def _linked(package: Package, sections: Sequence[ModuleSection]) -> Library:
         texts = simulated.sources(
             context.hooks[0] for section in sections for context in section.devices
         )
+        libraries = tuple(dict.fromkeys(lib for section in sections for lib in section.libraries))
         for file, text in texts.items():
             (hooks / file).write_text(text, encoding="utf-8")
         return build_shared(
@@ -126,6 +128,7 @@ def _linked(package: Package, sections: Sequence[ModuleSection]) -> Library:
             [folder / layout.INCLUDE_DIR, folder / layout.RUNTIME_INCLUDE_DIR, hooks],
             ["-Wl,-z,defs"],
             objects=[folder / layout.library(name) for name in package.objects],
+            libraries=locate(libraries, archives=False),
         )
 
 

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 
 from crtexport.cli.main import main
+from crtexport.report.bench import Bench
+from crtexport.report.measure import Setting
 from crtexport.report.peers import PeerFigure
 from tests.report.benches import layer, result
 
@@ -34,3 +37,23 @@ def test_the_table_names_layers_totals_and_others(
     assert "conv 1x2x2x4 50 100 2.00 10 20" in lines
     assert "Other 4,000 0.25× - 20 0.50× -" in lines
     assert "net.tflite mps2_an386 1,000 20.00 Other 0.25× 10 64" in lines
+
+
+def test_accelerators_stand_beside_our_own(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def measured(setting: Setting) -> Bench:
+        cost = 300 if setting.accelerators else 100
+        return replace(
+            result(layer("conv", cost)), second=cost, accelerators=setting.accelerators or ()
+        )
+
+    monkeypatch.setattr("crtexport.cli.bench.bench", measured)
+    arguments = ["bench", "net.tflite", "--accelerator", "cmsis-nn", "--board"]
+    assert main([*arguments, "mps2_an386"]) == 0
+    lines = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
+    assert "net.tflite on mps2_an386: instructions without and with cmsis-nn" in lines
+    assert "conv 50 100 300 0.33×" in lines
+    assert "together 50 100 300 0.33×" in lines
+    assert main([*arguments, "host"]) == 2
+    assert "are for boards in QEMU, not host" in capsys.readouterr().err

@@ -20,6 +20,7 @@ LIBRARY = Library(
         "Source/ConvolutionFunctions/*_s8*.c", "Source/FullyConnectedFunctions/*_s8.c",
         "Source/PoolingFunctions/*_s8.c", "Source/SoftmaxFunctions/*_s8.c",
         "Source/TransposeFunctions/*_s8.c", "Source/NNSupportFunctions/*s8*.c",
+        "Source/NNSupportFunctions/arm_q7_*.c",
     ),
 )
 """Where the library's headers and sources are below its folder."""
