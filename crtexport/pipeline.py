@@ -197,8 +197,7 @@ def export(
     may take nodes instead of those that the board names. ``device_bundle`` adds bundles of devices'
     programs for clang-offload-bundler. ``tuning`` is a file of what was measured of kernels, which
     decides about their forms; else ``choose`` does. ``progress`` is told each step, ``written`` the
-    package's bytes so far and in all. Raises CrtExportError for what can't be
-    exported; there is no half-written package.
+    package's bytes so far and in all. Raises CrtExportError; there is no half-written package then.
     """
     say = progress or (lambda _: None)
     target_board = with_pools(resolve_board(board), pools)
