@@ -1,7 +1,7 @@
 """crtexport: trained networks as static C and LLVM objects for microcontrollers.
 
 The public verbs are functions of this package: :func:`load`, :func:`export`, :func:`stage`,
-:func:`simulate`, :func:`simulate_all`, :func:`build`, :func:`run`, :func:`verify`
+:func:`simulate`, :func:`simulate_all`, :func:`build`, :func:`run`, :func:`run_all`, :func:`verify`
 and :func:`verify_layers`. They are imported when first used, so that ``import crtexport`` costs
 nothing and needs no optional package.
 """
@@ -12,13 +12,13 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from crtexport.actions import build, run, simulate, simulate_all
+    from crtexport.actions import build, run, run_all, simulate, simulate_all
     from crtexport.compare import verify, verify_layers
     from crtexport.pipeline import export, load, stage
 
 __version__ = "0.1.0"
 __all__ = [
-    "build", "export", "load", "run", "simulate", "simulate_all", "stage", "verify",
+    "build", "export", "load", "run", "run_all", "simulate", "simulate_all", "stage", "verify",
     "verify_layers",
 ]
 
@@ -27,6 +27,7 @@ _HOME = {
     "export": "crtexport.pipeline",
     "load": "crtexport.pipeline",
     "run": "crtexport.actions",
+    "run_all": "crtexport.actions",
     "simulate": "crtexport.actions",
     "simulate_all": "crtexport.actions",
     "stage": "crtexport.pipeline",

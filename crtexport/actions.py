@@ -10,8 +10,8 @@ from crtexport.firmware import run as firmware_run
 from crtexport.firmware.package import board_from_package, parts_from_package
 from crtexport.firmware.run import DEFAULT_TIMEOUT, BuildResult, RunResult
 from crtexport.firmware.zephyr import runner as zephyr_runner
-from crtexport.mlf.arrays import Array, samples_for, samples_of_models
-from crtexport.mlf.reader import open_package
+from crtexport.mlf.arrays import Array, key_of, samples_for, samples_of_models
+from crtexport.mlf.reader import Package, open_package
 from crtexport.simulation.package import simulate_models, simulate_package
 
 
@@ -47,39 +47,70 @@ RUNNERS: tuple[Runner, ...] = ("bare-metal", "zephyr")
 
 def build(
     package: Path | str, out_dir: Path | str, inputs: Mapping[str, Array] | None = None, *,
-    runner: Runner = "bare-metal",
+    runner: Runner = "bare-metal", model: str | None = None,
 ) -> BuildResult:
-    """Writes firmware for the package's board into ``out_dir`` and builds it.
+    """Writes firmware for the package's board into ``out_dir`` and builds it; ``model`` chooses one
+    of several models, else it runs all in turns.
 
     ``runner`` "zephyr": an application for the tree of Zephyr that ``ZEPHYR_BASE`` names.
     """
-    opened = open_package(Path(package))
+    opened = open_package(Path(package)).select(model)
     if runner == "zephyr":
         return zephyr_runner.build_application(
             parts_from_package(opened), board_from_package(opened), opened.path, Path(out_dir),
-            samples_for(opened.inputs, inputs).rows if inputs is not None else (),
+            _rows(opened, inputs) if inputs is not None else (),
         )
     return firmware_run.build(
         parts_from_package(opened), board_from_package(opened), Path(out_dir),
-        samples_for(opened.inputs, inputs).rows,
+        _rows(opened, inputs),
     )
 
 
 def run(
     package: Path | str, inputs: Mapping[str, Array] | None = None, *,
     timeout: float = DEFAULT_TIMEOUT, runner: Runner = "bare-metal",
-    out_dir: Path | None = None,
+    out_dir: Path | None = None, model: str | None = None,
 ) -> RunResult:
-    """Builds the firmware of the package's board, runs it and measures it; inputs as for
-    :func:`simulate`. ``out_dir`` keeps what was built. Raises RunFailedError when the firmware
+    """Builds the firmware of the package's board, runs it and measures it; inputs and ``model`` as
+    for :func:`simulate`. ``out_dir`` keeps what was built. Raises RunFailedError when the firmware
     fails."""
-    opened = open_package(Path(package))
-    if runner == "zephyr":
-        return zephyr_runner.run_application(
-            parts_from_package(opened), board_from_package(opened), opened.path,
-            samples_for(opened.inputs, inputs).rows, timeout=timeout, out_dir=out_dir,
-        )
-    return firmware_run.run(
-        parts_from_package(opened), board_from_package(opened),
-        samples_for(opened.inputs, inputs).rows, timeout=timeout, out_dir=out_dir,
+    chosen = open_package(Path(package)).select(model).module
+    return run_all(
+        package, inputs, timeout=timeout, runner=runner, out_dir=out_dir, model=chosen
+    )[chosen]
+
+
+def run_all(
+    package: Path | str, inputs: Mapping[str, Array] | None = None, *,
+    timeout: float = DEFAULT_TIMEOUT, runner: Runner = "bare-metal",
+    out_dir: Path | None = None, model: str | None = None,
+) -> dict[str, RunResult]:
+    """:func:`run` for all models of a package, by name, in one firmware: they run in turns.
+
+    Inputs are called ``MODEL/INPUT``, with as many samples for each model; with ``model`` as for
+    :func:`run`.
+    """
+    opened = open_package(Path(package)).select(model)
+    parts, board, rows = (
+        parts_from_package(opened), board_from_package(opened), _rows(opened, inputs)
     )
+    if runner == "zephyr":
+        results = zephyr_runner.run_application(
+            parts, board, opened.path, rows, timeout=timeout, out_dir=out_dir
+        )
+    else:
+        results = firmware_run.run_all(parts, board, rows, timeout=timeout, out_dir=out_dir)
+    return {one.module: result for one, result in zip(parts.models, results, strict=True)}
+
+
+def _rows(package: Package, given: Mapping[str, Array] | None) -> list[list[Array]]:
+    """The samples as firmware has them: the inputs of all models, in their order."""
+    if len(package.each) == 1:
+        samples = {package.module: samples_for(package.inputs, given)}
+    else:
+        samples = samples_of_models({m.module: m.inputs for m in package.each}, given)
+    return [
+        [row[key_of(tensor)] for model, row in zip(package.each, rows, strict=True)
+         for tensor in model.inputs]
+        for rows in zip(*(s.rows for s in samples.values()), strict=True)
+    ]

@@ -8,9 +8,9 @@ from typing import Any
 import click
 
 from crtexport import actions
-from crtexport.cli.options import array_options, package_argument, with_output
+from crtexport.cli.options import array_options, chosen_option, package_argument, with_output
 from crtexport.cli.output import Output
-from crtexport.cli.results import keep, outputs_data, read_arrays, show_outputs
+from crtexport.cli.results import keep, keep_all, outputs_data, read_arrays, show_outputs
 from crtexport.firmware.run import DEFAULT_TIMEOUT, RunResult
 from crtexport.mlf.arrays import key_of
 from crtexport.mlf.reader import open_package
@@ -29,34 +29,55 @@ timeout_option = click.option(
     "--runner", type=click.Choice(actions.RUNNERS), default="bare-metal", show_default=True,
     help="What runs it: nothing but the board's start-up code, or Zephyr, which ZEPHYR_BASE names.",
 )
+@chosen_option
 @with_output
 def command(
     out: Output, package: Path, given: Path | None, save: Path | None, timeout: float,
-    runner: actions.Runner,
+    runner: actions.Runner, chosen: str | None,
 ) -> None:
     """Build the firmware of PACKAGE's board, run it, print outputs and measurements."""
-    out.result(run_and_show(out, package, given=given, save=save, timeout=timeout, runner=runner))
+    out.result(run_and_show(
+        out, package, given=given, save=save, timeout=timeout, runner=runner, chosen=chosen
+    ))
 
 
 def run_and_show(
     out: Output, package: Path, *, given: Path | None, save: Path | None = None,
     timeout: float = DEFAULT_TIMEOUT, runner: actions.Runner = "bare-metal",
-    out_dir: Path | None = None,
+    out_dir: Path | None = None, chosen: str | None = None,
 ) -> dict[str, Any]:
-    """Run ``package`` and print the result; returns it for JSON."""
+    """Run ``package``, or the ``chosen`` one of its models, and print the result; returns it for
+    JSON."""
     arrays = read_arrays(given)
     with out.steps() as step:
         step("build and run the firmware")
-        result = actions.run(package, arrays, timeout=timeout, runner=runner, out_dir=out_dir)
-    tensors = open_package(package, verify=False).outputs
-    samples = [
-        {key_of(tensor): array for tensor, array in zip(tensors, row, strict=True)}
-        for row in result.outputs
-    ]
-    keep(save, samples)
-    show_outputs(out, tensors, samples, given)
-    _show(out, result)
-    return {"package": str(package), **outputs_data(samples, given), **_data(result)}
+        results = actions.run_all(
+            package, arrays, timeout=timeout, runner=runner, out_dir=out_dir, model=chosen
+        )
+    models = open_package(package, verify=False).select(chosen).each
+    outputs = {
+        model.module: [
+            {key_of(tensor): array for tensor, array in zip(model.outputs, row, strict=True)}
+            for row in results[model.module].outputs
+        ]
+        for model in models
+    }
+    if len(models) == 1:
+        keep(save, outputs[models[0].module])
+    else:
+        keep_all(save, outputs)
+    data = {}
+    for model in models:
+        samples, result = outputs[model.module], results[model.module]
+        if len(models) > 1:
+            out.line(f"model {model.module}")
+        show_outputs(out, model.outputs, samples, given)
+        _show(out, result)
+        data[model.module] = {**outputs_data(samples, given), **_data(result)}
+    _show_sections(out, results[models[0].module])
+    if len(models) == 1:
+        return {"package": str(package), **data[models[0].module]}
+    return {"package": str(package), "models": data}
 
 
 def _data(result: RunResult) -> dict[str, Any]:
@@ -79,6 +100,9 @@ def _show(out: Output, result: RunResult) -> None:
         (f"{how} of the second inference", _or(result.instructions_second, "not counted")),
         ("bytes of stack", _or(result.stack, "not measured")),
     ))
+
+
+def _show_sections(out: Output, result: RunResult) -> None:
     for title, sections in (("Flash", result.flash), ("RAM", result.ram)):
         rows = [(name, size) for name, size in sections.items() if size]
         if rows:

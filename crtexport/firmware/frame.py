@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import zlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from crtexport.errors import RunFailedError
@@ -12,6 +13,7 @@ from crtexport.firmware.toolchain import log_tail
 _BEGIN = "CRT:BEGIN"
 _END = "CRT:END"
 _FAULT = "CRT:FAULT"
+_MODEL = "CRT:MODEL"
 
 
 @dataclass(frozen=True)
@@ -29,7 +31,15 @@ class Frame:
 
 
 def parse_frame(console: str, sizes: tuple[int, ...], sections: Sections) -> Frame:
-    """The answer in what the firmware printed; ``sizes`` are the bytes of each output.
+    """The answer of the one model in what the firmware printed; as :func:`parse_frames`."""
+    return parse_frames(console, [sizes], sections)[0]
+
+
+def parse_frames(
+    console: str, sizes: Sequence[tuple[int, ...]], sections: Sections
+) -> tuple[Frame, ...]:
+    """The answers of all models in what the firmware printed; ``sizes`` are the bytes of each
+    output of each.
 
     Raises RunFailedError, with the end of the console, when the processor faulted, the answer is
     not complete or its checksum is wrong.
@@ -58,11 +68,25 @@ def parse_frame(console: str, sizes: tuple[int, ...], sections: Sections) -> Fra
             f"{log_tail(console)}"
         )
     try:
-        return _decode(body, sizes)
+        return tuple(
+            _decode(_lines_of(number, body), own) for number, own in enumerate(sizes)
+        )
     except (ValueError, IndexError, KeyError) as error:
         raise RunFailedError(
             f"the firmware's answer makes no sense ({error}); its console:\n{log_tail(console)}"
         ) from error
+
+
+def _lines_of(number: int, body: Sequence[str]) -> list[str]:
+    """The lines about a model, without those that say which it is."""
+    current, found = 0, []
+    for line in body:
+        kind, *words = line.split()
+        if kind == _MODEL:
+            current = int(words[0], 16)
+        elif current == number:
+            found.append(line)
+    return found
 
 
 def _fault(line: str, console: str, sections: Sections) -> RunFailedError:

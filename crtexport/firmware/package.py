@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from crtexport.devices import simulated
 from crtexport.errors import CrtExportError
 from crtexport.firmware.board_schema import Board
@@ -11,11 +13,36 @@ from crtexport.mlf.reader import Package, PackageTensor
 
 
 def parts_from_package(package: Package) -> FirmwareParts:
-    """The one model in ``package``, with a simulated device for each kind of device that it uses.
+    """The models in ``package``, or the chosen one, with a simulated device for each kind of device
+    that the package's code uses.
 
-    Raises CrtExportError for a package of several models, and for one of another exporter, which
-    does not say enough about its tensors.
+    Raises CrtExportError for a package of another exporter, which does not say enough about its
+    tensors.
     """
+    if not package.modules:
+        raise CrtExportError("there is no model in the package", location=str(package.path))
+    models = {name: _model(package.select(name)) for name in package.modules}
+    first, *others = (models[chosen.module] for chosen in package.each)
+    sections = list(package.section.modules.values()) if package.section else []
+    return replace(
+        first,
+        sources=package.sources | simulated.sources(
+            device.hooks[0] for section in sections for device in section.devices
+        ),
+        objects=package.objects,
+        runtime_headers=package.runtime_headers | (
+            simulated.headers() if any(section.externals for section in sections) else {}
+        ),
+        libraries=tuple(
+            dict.fromkeys(library for section in sections for library in section.libraries)
+        ),
+        others=tuple(others),
+        headers={f"tvmgen_{name}.h": model.header for name, model in models.items()},
+    )
+
+
+def _model(package: Package) -> FirmwareParts:
+    """The chosen model of ``package``, without files."""
     section = package.module_section
     header = package.header
     if section is None or header is None:
@@ -29,11 +56,6 @@ def parts_from_package(package: Package) -> FirmwareParts:
         inputs=tuple(_tensor(package, tensor) for tensor in package.inputs),
         outputs=tuple(_tensor(package, tensor) for tensor in package.outputs),
         header=header,
-        sources=package.sources | simulated.sources(d.hooks[0] for d in section.devices),
-        objects=package.objects,
-        runtime_headers=package.runtime_headers | (
-            simulated.headers() if section.externals else {}
-        ),
         io_in_workspace=section.io == "workspace",
         workspace_caller=section.workspace.owner == "caller",
         spilled=tuple((pool.memory, pool.bytes) for pool in section.workspace.spilled),
@@ -43,7 +65,6 @@ def parts_from_package(package: Package) -> FirmwareParts:
         optimize=section.optimize or "balanced",
         image_buffer=section.caller_buffer,
         devices=tuple(d.field for d in section.devices),
-        libraries=section.libraries,
     )
 
 

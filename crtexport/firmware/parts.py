@@ -33,7 +33,7 @@ class TensorPart:
 
 @dataclass(frozen=True)
 class FirmwareParts:
-    """A model to build firmware from.
+    """A model to build firmware from, or several.
 
     ``sources`` and ``objects`` map basenames to contents; ``header`` is
     the text of ``tvmgen_<module>.h``; ``runtime_headers`` maps paths relative to the include folder
@@ -42,7 +42,8 @@ class FirmwareParts:
     ``devices`` are the members of the struct of device contexts, ``image_buffer`` is bytes and
     alignment of what the firmware hands in for their programs; ``libraries`` are those that the
     sources are built with.
-    ``optimize`` is for sources: size, balanced or speed. Raises
+    ``optimize`` is for sources: size, balanced or speed. ``others`` are the further models, whose
+    files are here too; ``headers`` those of models that are linked but not called. Raises
     CrtExportError for names that no file or C text may hold.
     """
 
@@ -63,6 +64,18 @@ class FirmwareParts:
     devices: tuple[str, ...] = ()
     image_buffer: tuple[int, int] = (0, 1)
     libraries: tuple[Library, ...] = ()
+    others: tuple[FirmwareParts, ...] = ()
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def models(self) -> tuple[FirmwareParts, ...]:
+        """All models, in their order."""
+        return (self, *self.others)
+
+    @property
+    def all_inputs(self) -> tuple[TensorPart, ...]:
+        """The inputs of all models, in the order in which a sample has them."""
+        return tuple(part for model in self.models for part in model.inputs)
 
     def __post_init__(self) -> None:
         layout.check_module(self.module)
@@ -70,7 +83,7 @@ class FirmwareParts:
             if not _IDENTIFIER.fullmatch(part.field):
                 raise CrtExportError("this is no name for a member of a C struct",
                                      location=(part.name, part.field))
-        for name in (*self.sources, *self.objects, *self.runtime_headers):
+        for name in (*self.sources, *self.objects, *self.runtime_headers, *self.headers):
             layout.check_relative(name)
         for names, suffix in ((self.sources, ".c"), (self.objects, ".o")):
             for name in names:

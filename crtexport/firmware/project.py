@@ -69,23 +69,42 @@ def write_inputs(folder: Path, samples: Sequence[bytes]) -> None:
 
 
 def main_context(parts: FirmwareParts) -> dict[str, object]:
-    """What ``main.c.j2`` wants to know of the model."""
-    offsets, size = sample_layout(parts.inputs)
+    """What ``main.c.j2`` wants to know of the models."""
+    offsets, size = sample_layout(parts.all_inputs)
+    left = list(offsets)
+    models = []
+    for number, model in enumerate(parts.models):
+        own, left = left[: len(model.inputs)], left[len(model.inputs) :]
+        models.append(_model_context(model, own, f"_{number}" if parts.others else ""))
     return {
-        "module": parts.module,
+        "models": models,
+        "sample_size": size,
+        "spilled": [
+            *dict.fromkeys(
+                memory for model in parts.models for memory, size in model.spilled if size
+            )
+        ],
+    }
+
+
+def _model_context(
+    model: FirmwareParts, offsets: Sequence[int], suffix: str
+) -> dict[str, object]:
+    """What it wants to know of one; its names end in ``suffix``."""
+    return {
+        "module": model.module,
+        "suffix": suffix,
         "inputs": [
             {"field": part.field, "offset": offset, "nbytes": part.nbytes}
-            for part, offset in zip(parts.inputs, offsets, strict=True)
+            for part, offset in zip(model.inputs, offsets, strict=True)
         ],
-        "outputs": [{"field": part.field, "nbytes": part.nbytes} for part in parts.outputs],
-        "sample_size": size,
-        "state_size": parts.state_size,
-        "pools": _pools(parts),
-        "spilled": [memory for memory, size in parts.spilled if size],
-        "arguments": _arguments(parts),
-        "devices": parts.devices,
-        "io_in_workspace": parts.io_in_workspace,
-        "workspace_align": max(parts.workspace_align, parts.image_buffer[1]),
+        "outputs": [{"field": part.field, "nbytes": part.nbytes} for part in model.outputs],
+        "state_size": model.state_size,
+        "pools": _pools(model),
+        "arguments": _arguments(model),
+        "devices": model.devices,
+        "io_in_workspace": model.io_in_workspace,
+        "workspace_align": max(model.workspace_align, model.image_buffer[1]),
     }
 
 
@@ -142,7 +161,9 @@ def _templates(board: Board) -> list[str]:
 
 def _write_model(parts: FirmwareParts, board: Board, folder: Path) -> None:
     model = folder / "model"
-    (model / f"tvmgen_{parts.module}.h").write_text(parts.header, encoding="utf-8")
+    headers = {f"tvmgen_{one.module}.h": one.header for one in parts.models}
+    for name, text in (headers | dict(parts.headers)).items():
+        (model / name).write_text(text, encoding="utf-8")
     for name, text in parts.sources.items():
         (model / name).write_text(text, encoding="utf-8")
     for name, content in parts.objects.items():
@@ -185,7 +206,7 @@ def _makefile(parts: FirmwareParts, board: Board, count_by_timer: bool) -> str:
     objects += [f"model/{name}" for name in sorted(parts.objects)]
     return resources.environment().get_template("baremetal/common/Makefile.j2").render(
         elf=ELF,
-        module=parts.module,
+        module=", ".join(model.module for model in parts.models),
         board=board.name,
         hosted=hosted,
         compiler=_words(tools.compiler),

@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from crtexport.errors import CrtExportError, RunFailedError
 from crtexport.firmware.board_schema import Board, NativeRunner, NoRunner, QemuRunner
-from crtexport.firmware.frame import Frame, parse_frame
+from crtexport.firmware.frame import Frame, parse_frames
 from crtexport.firmware.parts import FirmwareParts, TensorPart
 from crtexport.firmware.project import ELF, sample_layout, write_inputs, write_project
 from crtexport.firmware.qemu import Mark, QemuRun, build_plugin, run_program, run_qemu
@@ -58,7 +58,8 @@ class RunResult:
     None where nothing counts them; ``exact`` tells counts from estimates by a timer. ``flash`` and
     ``ram`` are bytes by section: the model's are called ``.model_*``, ``.test_inputs`` is one
     sample. ``stack`` is bytes that an inference used below its call, None where unknown. ``calls``
-    are those of watched functions, None where QEMU can't watch. ``symbols``: the program's.
+    are those of watched functions, None where QEMU can't watch. ``symbols``: the program's. Of
+    several models in one program each has a result; sections and symbols are those of all.
     """
 
     outputs: tuple[tuple[Array, ...], ...]
@@ -90,7 +91,7 @@ def build(
     find_tool("make", "make")
     locate(parts.libraries)
     write_project(parts, board, out_dir, count_by_timer=count_by_timer)
-    samples = pack_samples(parts, inputs) or [bytes(sample_layout(parts.inputs)[1])]
+    samples = pack_samples(parts, inputs) or [bytes(sample_layout(parts.all_inputs)[1])]
     return _make(board, out_dir, samples)
 
 
@@ -103,8 +104,28 @@ def run(
     out_dir: Path | None = None,
     watch: Sequence[str] = (),
 ) -> RunResult:
-    """Build, boot and ask: the model's outputs for every sample of ``inputs``.
+    """:func:`run_all` for firmware of one model. Raises CrtExportError for several."""
+    if parts.others:
+        raise CrtExportError(
+            f"this runs one model, here are {', '.join(m.module for m in parts.models)}"
+        )
+    (result,) = run_all(parts, board, inputs, timeout=timeout, out_dir=out_dir, watch=watch)
+    return result
 
+
+def run_all(
+    parts: FirmwareParts,
+    board: Board,
+    inputs: Sequence[Sample],
+    *,
+    timeout: float = DEFAULT_TIMEOUT,
+    out_dir: Path | None = None,
+    watch: Sequence[str] = (),
+) -> tuple[RunResult, ...]:
+    """Build, boot and ask: every model's outputs for every sample of ``inputs``; several models run
+    in turns.
+
+    A sample has the inputs of all models, in their order, or by name if there is one model.
     ``watch`` names functions of the program whose calls are to be counted one by one, where QEMU
     can. Samples that do not fit the board's flash together take several boots of up to ``timeout``
     seconds each. The project stays in ``out_dir`` if that is given. Raises what :func:`build`
@@ -138,15 +159,15 @@ class _Job:
 
 @dataclass(frozen=True)
 class _Answers:
-    """Outputs of all samples, and what the first boot measured."""
+    """Outputs of all samples for each model, and what the first boot measured."""
 
-    outputs: tuple[tuple[bytes, ...], ...]
-    frame: Frame
+    outputs: tuple[list[tuple[bytes, ...]], ...]
+    frames: tuple[Frame, ...]
     marks: tuple[Mark, ...] | None
     sections: Sections
 
 
-def _run_in(job: _Job, inputs: Sequence[Sample]) -> RunResult:
+def _run_in(job: _Job, inputs: Sequence[Sample]) -> tuple[RunResult, ...]:
     parts, board = job.parts, job.board
     samples = pack_samples(parts, inputs)
     counts_itself = board.counter.kind != "systick"
@@ -161,18 +182,27 @@ def _run_in(job: _Job, inputs: Sequence[Sample]) -> RunResult:
         answers = _ask(job, samples, first, None)
     if answers is None:
         raise RunFailedError("the firmware never ran")
-    counted = _instructions(board, answers)
-    stack = answers.frame.stack
+    exact = counts_itself or answers.marks is not None
+    return tuple(
+        _result(job, answers, number, exact=exact) for number in range(len(parts.models))
+    )
+
+
+def _result(job: _Job, answers: _Answers, number: int, *, exact: bool) -> RunResult:
+    counted = _instructions(job.board, answers, number)
+    stack = answers.frames[number].stack
     return RunResult(
-        outputs=tuple(decode_outputs(parts.outputs, row) for row in answers.outputs),
+        outputs=tuple(
+            decode_outputs(job.parts.models[number].outputs, row) for row in answers.outputs[number]
+        ),
         instructions_first=counted[0] if counted else None,
         instructions_second=counted[1] if counted else None,
-        exact=counted is not None and (counts_itself or answers.marks is not None),
+        exact=counted is not None and exact,
         flash=answers.sections.flash,
         ram=answers.sections.ram,
         stack=stack[0] if stack else None,
         symbols=answers.sections.symbols,
-        calls=_watched(answers, job.watch),
+        calls=_watched(answers, number, job.watch),
     )
 
 
@@ -181,8 +211,8 @@ def _ask(
 ) -> _Answers | None:
     """Boot as often as the samples need; None if QEMU does not take the plugin."""
     parts, board = job.parts, job.board
-    outputs: list[tuple[bytes, ...]] = []
-    measured: tuple[Frame, tuple[Mark, ...] | None] | None = None
+    outputs: tuple[list[tuple[bytes, ...]], ...] = tuple([] for _ in parts.models)
+    measured: tuple[tuple[Frame, ...], tuple[Mark, ...] | None] | None = None
     batch = _samples_per_boot(board, first.sections, len(samples[0]))
     for start in range(0, len(samples), batch):
         chosen = samples[start : start + batch]
@@ -190,13 +220,17 @@ def _ask(
         ran = _boot(job, built, plugin)
         if plugin is not None and ran.marks is None:
             return None
-        frame = parse_frame(ran.console, tuple(p.nbytes for p in parts.outputs), built.sections)
-        check_frame(parts, frame, start, len(chosen))
-        outputs += frame.outputs[: len(chosen)]
-        measured = measured or (frame, ran.marks)
+        frames = parse_frames(
+            ran.console, [tuple(p.nbytes for p in model.outputs) for model in parts.models],
+            built.sections,
+        )
+        for model, frame, rows in zip(parts.models, frames, outputs, strict=True):
+            check_frame(model, frame, start, len(chosen))
+            rows.extend(frame.outputs[: len(chosen)])
+        measured = measured or (frames, ran.marks)
     if measured is None:
         return None
-    return _Answers(tuple(outputs), *measured, first.sections)
+    return _Answers(outputs, *measured, first.sections)
 
 
 def _make(board: Board, folder: Path, samples: Sequence[bytes]) -> BuildResult:
@@ -250,31 +284,34 @@ def check_frame(parts: FirmwareParts, frame: Frame, start: int, count: int) -> N
         )
 
 
-def _measurements(answers: _Answers) -> tuple[tuple[int, int], ...] | None:
-    """Positions in the marks of four measurements' ends: a rehearsal, nothing, and the first and
-    the second inference. None without marks.
+def _measurements(answers: _Answers, number: int) -> tuple[tuple[int, int], ...] | None:
+    """Positions in the marks of four measurements' ends of a model: a rehearsal, nothing, and the
+    first and the second inference. None without marks.
+
+    The firmware makes the first three model by model, and then the second inferences.
     """
     if answers.marks is None:
         return None
-    address = answers.sections.address(_MEASURED)
+    address, models = answers.sections.address(_MEASURED), len(answers.frames)
     ends = [i for i, mark in enumerate(answers.marks) if mark.address == address]
-    if len(ends) != 8:
-        raise RunFailedError(f"QEMU's plugin counted {len(ends)} marks instead of 8")
-    return tuple(zip(ends[::2], ends[1::2], strict=True))
+    if len(ends) != 8 * models:
+        raise RunFailedError(f"QEMU's plugin counted {len(ends)} marks instead of {8 * models}")
+    pairs = list(zip(ends[::2], ends[1::2], strict=True))
+    return (*pairs[3 * number : 3 * number + 3], pairs[3 * models + number])
 
 
-def _instructions(board: Board, answers: _Answers) -> tuple[int, int] | None:
+def _instructions(board: Board, answers: _Answers, number: int) -> tuple[int, int] | None:
     """Instructions of the first and the second inference, from call to return, both counted."""
     if board.counter.kind == "none":
         return None
-    measured = _measurements(answers)
+    measured = _measurements(answers, number)
     if answers.marks is not None and measured is not None:
         marks = answers.marks
         _, nothing, first, second = (
             marks[end].executed - marks[start].executed for start, end in measured
         )
     else:
-        nothing, first, second = answers.frame.ticks
+        nothing, first, second = answers.frames[number].ticks
         if board.counter.kind == "systick" and board.counter.hz is not None:
             scale = _NANOSECONDS / board.counter.hz
             return round((first - nothing) * scale), round((second - nothing) * scale)
@@ -282,9 +319,11 @@ def _instructions(board: Board, answers: _Answers) -> tuple[int, int] | None:
     return first - nothing + 1, second - nothing + 1
 
 
-def _watched(answers: _Answers, watch: Sequence[str]) -> tuple[WatchedCall, ...] | None:
-    """The watched functions' calls within the second inference."""
-    measured = _measurements(answers)
+def _watched(
+    answers: _Answers, number: int, watch: Sequence[str]
+) -> tuple[WatchedCall, ...] | None:
+    """The watched functions' calls within a model's second inference."""
+    measured = _measurements(answers, number)
     if answers.marks is None or measured is None:
         return None
     start, end = measured[-1]
@@ -298,12 +337,12 @@ def _watched(answers: _Answers, watch: Sequence[str]) -> tuple[WatchedCall, ...]
 
 def pack_samples(parts: FirmwareParts, inputs: Sequence[Sample]) -> list[bytes]:
     """The bytes of each sample. Raises CrtExportError unless names, types and shapes are right."""
-    offsets, size = sample_layout(parts.inputs)
+    offsets, size = sample_layout(parts.all_inputs)
     packed = []
     for index, sample in enumerate(inputs):
         block = bytearray(size)
         for part, offset, array in zip(
-            parts.inputs, offsets, _ordered(parts, sample, index), strict=True
+            parts.all_inputs, offsets, _ordered(parts, sample, index), strict=True
         ):
             value = np.asarray(array)
             if value.dtype != part.dtype.numpy or value.shape != part.shape:
@@ -318,7 +357,7 @@ def pack_samples(parts: FirmwareParts, inputs: Sequence[Sample]) -> list[bytes]:
 
 
 def _ordered(parts: FirmwareParts, sample: Sample, index: int) -> list[Array]:
-    names = [part.name for part in parts.inputs]
+    names = [part.name for part in parts.all_inputs]
     if isinstance(sample, Mapping):
         if sorted(sample) != sorted(names):
             raise CrtExportError(

@@ -53,7 +53,7 @@ def package(tmp_path: Path) -> Path:
 def test_the_table_for_people(
     package: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(actions, "run", lambda *_, **__: answer(123456))
+    monkeypatch.setattr(actions, "run_all", lambda *_, **__: {"digits": answer(123456)})
     assert main(["run", str(package)]) == 0
     lines = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
     assert "inputs: a fixed pattern (1 sample)" in lines
@@ -68,12 +68,12 @@ def test_the_table_for_people(
 def test_what_was_not_counted_is_not_invented(
     package: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(actions, "run", lambda *_, **__: answer(None))
+    monkeypatch.setattr(actions, "run_all", lambda *_, **__: {"digits": answer(None)})
     assert main(["run", str(package)]) == 0
     text = capsys.readouterr().out
     assert "not counted" in text
     assert "not measured" in text
-    monkeypatch.setattr(actions, "run", lambda *_, **__: answer(5, exact=False))
+    monkeypatch.setattr(actions, "run_all", lambda *_, **__: {"digits": answer(5, exact=False)})
     assert main(["run", str(package)]) == 0
     assert "estimated by a timer" in capsys.readouterr().out
 
@@ -81,11 +81,11 @@ def test_what_was_not_counted_is_not_invented(
 def test_deadline_and_runner_are_handed_on(package: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[object] = []
 
-    def run(*_: object, timeout: float, runner: str, **__: object) -> RunResult:
+    def run(*_: object, timeout: float, runner: str, **__: object) -> dict[str, RunResult]:
         seen.append((timeout, runner))
-        return answer(1)
+        return {"digits": answer(1)}
 
-    monkeypatch.setattr(actions, "run", run)
+    monkeypatch.setattr(actions, "run_all", run)
     assert main(["run", str(package), "-q", "--timeout", "2.5"]) == 0
     assert main(["run", str(package), "-q", "--timeout", "3", "--runner", "zephyr"]) == 0
     assert seen == [(2.5, "bare-metal"), (3, "zephyr")]
@@ -94,10 +94,10 @@ def test_deadline_and_runner_are_handed_on(package: Path, monkeypatch: pytest.Mo
 def test_a_failed_run_is_exit_code_1(
     package: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def run(*_: object, **__: object) -> RunResult:
+    def run(*_: object, **__: object) -> dict[str, RunResult]:
         raise RunFailedError("the firmware gave no answer within 1 s", location="qemu_x86")
 
-    monkeypatch.setattr(actions, "run", run)
+    monkeypatch.setattr(actions, "run_all", run)
     assert main(["run", str(package), "--json"]) == 1
     captured = capsys.readouterr()
     assert captured.out == ""

@@ -25,7 +25,7 @@ def write_application(parts: FirmwareParts, board: Board, package: Path, folder:
     CrtExportError for a model with devices, if a file can't be written, or if a path has characters
     that CMake can't quote.
     """
-    if parts.devices:
+    if any(model.devices for model in parts.models):
         raise CrtExportError(
             "an application for a model with devices needs their hooks, which are not ours",
             location=str(package),
@@ -37,7 +37,8 @@ def write_application(parts: FirmwareParts, board: Board, package: Path, folder:
                              hint="install crtexport into a folder of plain characters")
     templates, environment = resources.templates_dir(), resources.environment()
     context = {
-        **main_context(parts), "module_dir": module_dir, "settings": _settings(board),
+        **main_context(parts), "module": parts.module, "module_dir": module_dir,
+        "settings": _settings(board),
         "stack_size": max(board.stack_size, 4096),
     }
     texts = {
@@ -61,7 +62,7 @@ def write_application(parts: FirmwareParts, board: Board, package: Path, folder:
         raise CrtExportError(
             f"the application can't be written: {error.strerror}", location=str(folder)
         ) from error
-    write_inputs(folder / SOURCES, [bytes(sample_layout(parts.inputs)[1])])
+    write_inputs(folder / SOURCES, [bytes(sample_layout(parts.all_inputs)[1])])
 
 
 def _settings(board: Board) -> list[str]:

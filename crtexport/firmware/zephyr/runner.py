@@ -14,7 +14,7 @@ from pathlib import Path
 from crtexport.errors import CrtExportError, RunFailedError, ToolMissingError
 from crtexport.firmware.board import board_from_keys
 from crtexport.firmware.board_schema import Board, NoRunner
-from crtexport.firmware.frame import Frame, parse_frame
+from crtexport.firmware.frame import Frame, parse_frames
 from crtexport.firmware.parts import FirmwareParts
 from crtexport.firmware.project import write_inputs
 from crtexport.firmware.qemu import run_program
@@ -109,11 +109,11 @@ def build_application(
 def run_application(
     parts: FirmwareParts, board: Board, package: Path, inputs: Sequence[Sample], *,
     timeout: float = DEFAULT_TIMEOUT, out_dir: Path | None = None,
-) -> RunResult:
-    """Build the application and run it: the model's outputs for every sample of ``inputs``.
+) -> tuple[RunResult, ...]:
+    """Build the application and run it: every model's outputs for every sample of ``inputs``.
 
-    As :func:`crtexport.firmware.run.run`, but under Zephyr. Instructions are estimated by its clock
-    and never exact; ``flash`` and ``ram`` are of the whole image, with the kernel.
+    As :func:`crtexport.firmware.run.run_all`, but under Zephyr. Instructions are estimated by its
+    clock and never exact; ``flash`` and ``ram`` are of the whole image, with the kernel.
     """
     if isinstance(board.runner, NoRunner):
         raise CrtExportError(
@@ -131,30 +131,46 @@ def run_application(
 def _run_in(
     parts: FirmwareParts, board: Board, package: Path, inputs: Sequence[Sample], timeout: float,
     folder: Path,
-) -> RunResult:
+) -> tuple[RunResult, ...]:
     samples = pack_samples(parts, inputs)
     first = build_application(parts, board, package, folder, inputs[:1])
     batch = _samples_per_boot(folder / "build", first, len(samples[0]))
-    outputs: list[tuple[bytes, ...]] = []
-    measured: tuple[Frame, int] | None = None
+    outputs: tuple[list[tuple[bytes, ...]], ...] = tuple([] for _ in parts.models)
+    measured: tuple[tuple[Frame, ...], int] | None = None
     for start in range(0, len(samples), batch):
         chosen = samples[start : start + batch]
         if start or len(chosen) > 1:
             write_inputs(folder / SOURCES, chosen)
             _make(folder, zephyr_board(board, find_tree()), find_tree())
         console = _boot(folder / "build", timeout)
-        frame = parse_frame(console, tuple(p.nbytes for p in parts.outputs), first.sections)
-        check_frame(parts, frame, start, len(chosen))
-        outputs += frame.outputs[: len(chosen)]
+        frames = parse_frames(
+            console, [tuple(p.nbytes for p in model.outputs) for model in parts.models],
+            first.sections,
+        )
+        for model, frame, rows in zip(parts.models, frames, outputs, strict=True):
+            check_frame(model, frame, start, len(chosen))
+            rows.extend(frame.outputs[: len(chosen)])
         clock = _CLOCK.search(console)
-        measured = measured or (frame, int(clock[1], 16) if clock else 0)
-    counted = _instructions(*measured) if measured else None
+        measured = measured or (frames, int(clock[1], 16) if clock else 0)
+    if measured is None:
+        return ()
+    frames, hertz = measured
+    return tuple(
+        _result(model, rows, _instructions(frame, hertz), first)
+        for model, rows, frame in zip(parts.models, outputs, frames, strict=True)
+    )
+
+
+def _result(
+    model: FirmwareParts, rows: Sequence[tuple[bytes, ...]], counted: tuple[int, int] | None,
+    built: BuildResult,
+) -> RunResult:
     return RunResult(
-        outputs=tuple(decode_outputs(parts.outputs, row) for row in outputs),
+        outputs=tuple(decode_outputs(model.outputs, row) for row in rows),
         instructions_first=counted[0] if counted else None,
         instructions_second=counted[1] if counted else None,
-        exact=False, flash=first.sections.flash, ram=first.sections.ram, stack=None,
-        symbols=first.sections.symbols,
+        exact=False, flash=built.sections.flash, ram=built.sections.ram, stack=None,
+        symbols=built.sections.symbols,
     )
 
 

@@ -1,6 +1,7 @@
 /* The framed answer: lines that begin with CRT:, closed by a checksum over all of them.
  *
- *   CRT:BEGIN <module>
+ *   CRT:BEGIN <module> ...
+ *   CRT:MODEL <number of the module that the next lines are about, where there are several>
  *   CRT:STATUS <sample> <what run returned>
  *   CRT:OUT <sample> <output> <offset> <bytes>
  *   CRT:TICKS <nothing> <first inference> <second inference>
