@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Literal
 
@@ -16,21 +16,24 @@ from crtexport.simulation.package import simulate_models, simulate_package
 
 
 def simulate(
-    package: Path | str, inputs: Mapping[str, Array] | None = None, *, model: str | None = None
+    package: Path | str, inputs: Mapping[str, Array] | None = None, *, model: str | None = None,
+    device_code: Sequence[Path] = (),
 ) -> list[dict[str, Array]]:
     """Runs a package's code on this computer.
 
     ``inputs`` maps names of inputs to arrays of their shapes, or with one axis more in front for
     several samples; without them a fixed pattern is used. ``model`` chooses one of several models.
+    ``device_code`` are C sources with the hooks of devices that no simulated device stands in for.
     Returns one dict of outputs (by their C names) per sample. Raises CrtExportError for inputs
     that don't fit.
     """
     opened = open_package(Path(package)).select(model)
-    return simulate_package(opened, samples_for(opened.inputs, inputs).rows)
+    return simulate_package(opened, samples_for(opened.inputs, inputs).rows, device_code)
 
 
 def simulate_all(
-    package: Path | str, inputs: Mapping[str, Array] | None = None
+    package: Path | str, inputs: Mapping[str, Array] | None = None, *,
+    device_code: Sequence[Path] = (),
 ) -> dict[str, list[dict[str, Array]]]:
     """:func:`simulate` for all models of a package, by name: they run in turns.
 
@@ -38,7 +41,8 @@ def simulate_all(
     """
     opened = open_package(Path(package))
     given = samples_of_models({m.module: m.inputs for m in opened.each}, inputs)
-    return simulate_models(opened, {name: samples.rows for name, samples in given.items()})
+    rows = {name: samples.rows for name, samples in given.items()}
+    return simulate_models(opened, rows, device_code)
 
 
 Runner = Literal["bare-metal", "zephyr"]
@@ -69,21 +73,22 @@ def build(
 def run(
     package: Path | str, inputs: Mapping[str, Array] | None = None, *,
     timeout: float = DEFAULT_TIMEOUT, runner: Runner = "bare-metal",
-    out_dir: Path | None = None, model: str | None = None,
+    out_dir: Path | None = None, model: str | None = None, device_code: Sequence[Path] = (),
 ) -> RunResult:
-    """Builds the firmware of the package's board, runs it and measures it; inputs and ``model`` as
-    for :func:`simulate`. ``out_dir`` keeps what was built. Raises RunFailedError when the firmware
-    fails."""
+    """Builds the firmware of the package's board, runs it and measures it; inputs, ``model`` and
+    ``device_code`` as for :func:`simulate`. ``out_dir`` keeps what was built. Raises
+    RunFailedError when the firmware fails."""
     chosen = open_package(Path(package)).select(model).module
     return run_all(
-        package, inputs, timeout=timeout, runner=runner, out_dir=out_dir, model=chosen
+        package, inputs, timeout=timeout, runner=runner, out_dir=out_dir, model=chosen,
+        device_code=device_code,
     )[chosen]
 
 
 def run_all(
     package: Path | str, inputs: Mapping[str, Array] | None = None, *,
     timeout: float = DEFAULT_TIMEOUT, runner: Runner = "bare-metal",
-    out_dir: Path | None = None, model: str | None = None,
+    out_dir: Path | None = None, model: str | None = None, device_code: Sequence[Path] = (),
 ) -> dict[str, RunResult]:
     """:func:`run` for all models of a package, by name, in one firmware: they run in turns.
 
@@ -92,7 +97,7 @@ def run_all(
     """
     opened = open_package(Path(package)).select(model)
     parts, board, rows = (
-        parts_from_package(opened), board_from_package(opened), _rows(opened, inputs)
+        parts_from_package(opened, device_code), board_from_package(opened), _rows(opened, inputs)
     )
     if runner == "zephyr":
         results = zephyr_runner.run_application(

@@ -29,7 +29,7 @@ from crtexport.backends.constants import (
 )
 from crtexport.backends.llvm_elf import reach_through_slots
 from crtexport.backends.modules import Module, Split
-from crtexport.devices.runtime import DECODER_SOURCE, DEVICE_HEADERS, device_file
+from crtexport.devices.runtime import DECODER_SOURCE, DEVICE_HEADERS, ETHOS_U_HEADER, device_file
 from crtexport.errors import CrtExportError
 from crtexport.exported import Emit, Exported, Prepared
 from crtexport.firmware.board import Board, Usage, check_budget, list_boards, load_board
@@ -449,7 +449,9 @@ def _undefined(
 def runtime_headers(artifacts: Sequence[Artifact] = ()) -> dict[str, bytes]:
     """The runtime headers that go into a package of these models, by path below
     ``runtime/include``."""
-    more = DEVICE_HEADERS if any(artifact.images for artifact in artifacts) else ()
+    more = list(DEVICE_HEADERS) if any(artifact.images for artifact in artifacts) else []
+    if any(function.commands for artifact in artifacts for function in artifact.externals):
+        more.append(ETHOS_U_HEADER)
     root = templates_dir() / "runtime" / "include"
     return {name: device_file(name) for name in more} | {
         path.relative_to(root).as_posix(): path.read_bytes()

@@ -27,7 +27,7 @@ from crtexport.errors import CrtExportError
 from crtexport.ir.external import functions_of, programs_of
 from crtexport.ir.graph import Graph
 from crtexport.ir.modules import Device
-from crtexport.ir.ops import Foreign
+from crtexport.ir.ops import EthosU, Foreign
 from crtexport.ir.types import ConstantRef
 from crtexport.kernels.families import check
 from crtexport.kernels.ir import Scalar
@@ -143,6 +143,8 @@ def _externals(graph: Graph) -> tuple[tuple[ExternalFunction, ...], tuple[Device
         for module in graph.modules if module.kind == "device-image"
         for function in module.functions
     }
+    commands = {node.op.function for node in graph.nodes if isinstance(node.op, EthosU)}
+    arities |= dict.fromkeys(commands, (0, 0))
     called = [function for symbol, function in functions.items() if symbol in arities]
     devices = tuple(dict.fromkeys(f.device for f in called if f.device is not None))
     return tuple(
@@ -150,6 +152,7 @@ def _externals(graph: Graph) -> tuple[tuple[ExternalFunction, ...], tuple[Device
             function.symbol, *arities[function.symbol], constants=len(function.const_vars),
             device=None if function.device is None else devices.index(function.device),
             entry=entries.get(function.symbol),
+            commands=function.symbol in commands,
         )
         for function in called
     ), devices

@@ -9,6 +9,7 @@ from typing import assert_never
 
 from crtexport.artifact.contents import Contents
 from crtexport.artifact.model import (
+    MAX_ADDRESSES,
     Arg,
     Branch,
     Call,
@@ -29,9 +30,9 @@ from crtexport.artifact.symbols import Namer, c_identifier
 from crtexport.errors import CrtExportError
 from crtexport.ir.graph import Graph, Node
 from crtexport.ir.modules import ModuleFunction
-from crtexport.ir.ops import Foreign, Reshape, While
+from crtexport.ir.ops import ETHOS_U_ALIGN, EthosU, Foreign, Reshape, While
 from crtexport.ir.types import ConstantRef
-from crtexport.kernels.ir import Buffer, Kernel
+from crtexport.kernels.ir import Buffer, Kernel, Scalar
 from crtexport.kernels.registry import (
     SCALAR_OF,
     Context,
@@ -133,6 +134,8 @@ class Calls:
                 self.statements(self._inner(scope, step, number, line)) for number in (0, 1)
             )
             return [Branch(condition, then, other, line)]
+        if isinstance(node.op, EthosU):
+            return [self._commands(scope, step, node, node.op, line)]
         if isinstance(node.op, Foreign):
             given = [self._given(scope, tensor, line) for tensor in node.inputs]
             made = [self._place(scope, tensor) for tensor in node.outputs]
@@ -145,6 +148,30 @@ class Calls:
             for buffer, arg in zip(lowered.kernel.buffers, lowered.args, strict=True)
         )
         return [self._call(lowered.kernel, args, line)]
+
+    def _commands(self, scope: Scope, step: Step, node: Node, op: EthosU, line: str) -> Call:
+        """Addresses as TensorFlow Lite Micro gives them to Arm's driver (kernels/ethos_u in its
+        sources): constant data, arena, fast memory, then inputs and outputs, as far as they go."""
+        start = WorkspaceArg(_start(scope, step))
+        constants = [
+            self._tensor(scope, scope.graph.required(node, position), Buffer(
+                name, Scalar.U8, scope.graph.type(scope.graph.required(node, position)).nbytes,
+                align=ETHOS_U_ALIGN,
+            ), line)
+            for name, position in (("commands", op.commands), ("weights", op.constants))
+        ]
+        tensors = (*node.inputs[op.first :], *node.outputs)
+        places = [scope.graph.type(t).nbytes for t in tensors if t is not None]
+        args = (
+            *constants, start, _advanced(start, op.fast_start),
+            *(_advanced(start, at) for at in op.places),
+        )
+        sizes = (
+            *(scope.graph.type(scope.graph.required(node, i)).nbytes for i in range(op.first)),
+            op.arena, op.fast or op.arena, *places,
+        )
+        most = MAX_ADDRESSES + 1
+        return Call(op.function, args[:most], line, sizes[:most])
 
     # -- graphs that nodes run
 

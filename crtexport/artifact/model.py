@@ -98,7 +98,11 @@ class ExternalFunction:
     pointer for each, and last the context of its device if it has one; it returns 0 or a code.
 
     ``device`` is an index into the artifact's. With an ``entry`` it is no C function, but one that
-    the program of the device has under this name, and that the device's hook launches.
+    the program of the device has under this name, and that the device's hook launches. With
+    ``commands``, how many pointers there are is for each call to say, and the signature is that of
+    microTVM's hook for drivers of an Ethos-U: ``int32_t symbol(void *context, void *commands,
+    size_t commands_size, uint64_t *addresses, size_t *sizes, int count)``, with the addresses and
+    sizes of all pointers but the first.
     """
 
     symbol: str
@@ -107,6 +111,7 @@ class ExternalFunction:
     constants: int = 0
     device: int | None = None
     entry: str | None = None
+    commands: bool = False
 
 
 @dataclass(frozen=True)
@@ -124,11 +129,13 @@ class DeviceImage:
 @dataclass(frozen=True)
 class Call:
     """A call of ``symbol``; args: the kernel's buffers, then its params, or an external function's
-    inputs, outputs and constants. ``comment``: the layer."""
+    inputs, outputs and constants. ``comment``: the layer. ``sizes``: where commands
+    are run, the bytes behind each argument."""
 
     symbol: str
     args: tuple[Arg, ...]
     comment: str = ""
+    sizes: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -151,6 +158,9 @@ class Loop:
     body: tuple[Statement, ...]
     comment: str = ""
 
+
+MAX_ADDRESSES = 8
+"""Most addresses that commands have, as many as an Ethos-U has registers for."""
 
 Statement = Call | Branch | Loop
 

@@ -118,7 +118,23 @@ class _Caller:
             case OutputArg(index, offset):
                 return f"outputs->{self._artifact.outputs[index].field}", offset
 
+    def _commands(self, call: Call, function: ExternalFunction, indent: str) -> str:
+        """A block with the table of addresses, whatever memory they are in."""
+        pointer = Buffer("argument", Scalar.U8, 1)
+        commands, *others = [self._arg(call, pointer, arg) for arg in call.args]
+        further = indent + _INDENT
+        count = len(others)
+        lines = [f"{indent}{{", f"{further}uint64_t addresses[{count}] = {{"]
+        lines += [f"{further}{_INDENT}(uintptr_t){other}," for other in others]
+        sizes = ", ".join(f"{size}u" for size in call.sizes[1:])
+        lines += [f"{further}}};", f"{further}size_t sizes[{count}] = {{{sizes}}};"]
+        args = [f"(void *)(uintptr_t){commands}", f"{call.sizes[0]}u", "addresses", "sizes",
+                str(count)]
+        return "\n".join([*lines, *self._contexts.call(function, args, further), f"{indent}}}"])
+
     def _external(self, call: Call, function: ExternalFunction, indent: str) -> str:
+        if function.commands:
+            return self._commands(call, function, indent)
         first = function.inputs
         buffers = [
             Buffer(f"argument{i}", Scalar.U8, 1, writable=first <= i < first + function.outputs)

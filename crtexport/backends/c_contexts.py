@@ -60,7 +60,8 @@ class Contexts:
         device = function.device
         active = len(self._devices)
         if device is None:
-            return [*_assigned(function.symbol, args, indent), *self._leave(indent, active)]
+            given = ["NULL", *args] if function.commands else args
+            return [*_assigned(function.symbol, given, indent), *self._leave(indent, active)]
         lines = [
             f"{indent}status = {self._hook(device, 'Open')};", *self._leave(indent, active),
         ]
@@ -72,7 +73,7 @@ class Contexts:
         if function.entry is not None:
             lines += self._launch(function, device, args, inner)
         else:
-            lines += _assigned(function.symbol, [*args, self._context(device)], inner)
+            lines += _assigned(function.symbol, self._with_context(function, args, device), inner)
         return [
             *lines,
             *([f"{indent}}}"] if inner != indent else []),
@@ -167,6 +168,12 @@ class Contexts:
         how = f"goto deactivate_{active};" if active else "return status;"
         return [f"{indent}if (status != 0) {{", f"{indent}{_INDENT}{how}", f"{indent}}}"]
 
+    def _with_context(
+        self, function: ExternalFunction, args: Sequence[str], device: int
+    ) -> list[str]:
+        context = self._context(device)
+        return [context, *args] if function.commands else [*args, context]
+
     def _context(self, number: int) -> str:
         return f"devices->{self._fields[number]}"
 
@@ -177,7 +184,15 @@ class Contexts:
         return f"status, {self._hook(number, verb)}"
 
 
+_COMMANDS = (
+    "void *context", "void *commands", "size_t commands_size", "uint64_t *addresses",
+    "size_t *sizes", "int count",
+)
+
+
 def _prototype(function: ExternalFunction) -> str:
+    if function.commands:
+        return _declaration(function.symbol, _COMMANDS)
     parameters = ["const void *"] * function.inputs + ["void *"] * function.outputs
     parameters += ["const void *"] * function.constants
     if function.device is not None:

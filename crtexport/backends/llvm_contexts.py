@@ -13,9 +13,10 @@ from crtexport.artifact.contexts import (
     image_of,
     launched,
 )
-from crtexport.artifact.model import Artifact, ExternalFunction
+from crtexport.artifact.model import MAX_ADDRESSES, Artifact, ExternalFunction
 from crtexport.backends.llvm_devices import function_row, print_decoding, row_of
-from crtexport.backends.llvm_types import ModuleText
+from crtexport.backends.llvm_types import ModuleText, value_type
+from crtexport.kernels.ir import Scalar
 
 
 def context_parameters(artifact: Artifact) -> list[str]:
@@ -47,21 +48,21 @@ class Contexts:
         for name, size in (("given", self._most("inputs")), ("made", self._most("outputs"))):
             if size:
                 lines.append(f"  %{name} = alloca [{size} x ptr]")
+        if any(function.commands for function in self._all.values()):
+            lines += [
+                f"  %addresses = alloca [{MAX_ADDRESSES} x i64]",
+                f"  %sizes = alloca [{MAX_ADDRESSES} x {self._index}]",
+            ]
         for number in range(len(self._devices)):
             lines += self._hook(number, "Activate", number)
         return lines
 
     def call(self, function: ExternalFunction, operands: Sequence[str]) -> list[str]:
         """Instructions that call ``function``, with its device open."""
-        types = ["ptr"] * len(operands)
         active, device = len(self._devices), function.device
         if device is None:
-            self._module.declare(f"declare i32 @{function.symbol}({', '.join(types)})")
             code = self._fresh()
-            return [
-                f"  {code} = call i32 @{function.symbol}({', '.join(operands)})",
-                *self._leave(code, active),
-            ]
+            return [*self._called(function, operands, code), *self._leave(code, active)]
         lines = self._hook(device, "Open", active)
         code = self._fresh()
         if image_of(self._artifact, device) is None:
@@ -70,6 +71,31 @@ class Contexts:
             lines += self._loaded(function, operands, code)
         both, closing = self._first(code, device, "Close")
         return [*lines, *closing, *self._leave(both, active)]
+
+    def run_commands(
+        self, function: ExternalFunction, operands: Sequence[str], sizes: Sequence[int]
+    ) -> list[str]:
+        """Instructions that have ``function`` run commands; the operands are pointers, the
+        commands first, with so many bytes behind each."""
+        lines, index = [], self._index
+        for position, (operand, size) in enumerate(zip(operands[1:], sizes[1:], strict=True)):
+            address, place, room = self._fresh(), self._fresh(), self._fresh()
+            lines += [
+                f"  {address} = ptrtoint {operand} to i64",
+                f"  {place} = getelementptr inbounds i64, ptr %addresses, i32 {position}",
+                f"  store i64 {address}, ptr {place}",
+                f"  {room} = getelementptr inbounds {index}, ptr %sizes, i32 {position}",
+                f"  store {index} {size}, ptr {room}",
+            ]
+        given = [
+            operands[0], f"{index} {sizes[0]}", "ptr %addresses", "ptr %sizes",
+            f"i32 {len(operands) - 1}",
+        ]
+        return [*lines, *self.call(function, given)]
+
+    @property
+    def _index(self) -> str:
+        return value_type(Scalar.INDEX, self._module.target)
 
     def _loaded(
         self, function: ExternalFunction, operands: Sequence[str], code: str
@@ -106,12 +132,9 @@ class Contexts:
 
     def _run(self, function: ExternalFunction, operands: Sequence[str], code: str) -> list[str]:
         """Calls a function on its device, which is open."""
-        context = f"ptr %d{function.device}"
         if function.entry is None:
-            types = ", ".join(["ptr"] * (len(operands) + 1))
-            self._module.declare(f"declare i32 @{function.symbol}({types})")
-            given = ", ".join([*operands, context])
-            return [f"  {code} = call i32 @{function.symbol}({given})"]
+            return self._called(function, operands, code)
+        context = f"ptr %d{function.device}"
         lines = []
         sides = (("given", operands[: function.inputs]), ("made", operands[function.inputs :]))
         for name, values in sides:
@@ -126,6 +149,18 @@ class Contexts:
         arrays = [f"ptr %{name}" if values else "ptr null" for name, values in sides]
         row = function_row(self._artifact, self._rows[function.symbol])
         return [*lines, f"  {code} = call i32 @{symbol}({context}, {row}, {', '.join(arrays)})"]
+
+    def _called(
+        self, function: ExternalFunction, operands: Sequence[str], code: str
+    ) -> list[str]:
+        """Calls a function with the context of its device, if it has one."""
+        context = [] if function.device is None else [f"ptr %d{function.device}"]
+        given = [*operands, *context]
+        if function.commands:
+            given = [*(context or ["ptr null"]), *operands]
+        types = ", ".join(operand.split()[0] for operand in given)
+        self._module.declare(f"declare i32 @{function.symbol}({types})")
+        return [f"  {code} = call i32 @{function.symbol}({', '.join(given)})"]
 
     def _most(self, side: Literal["inputs", "outputs"]) -> int:
         """How many pointers a hook is given at most."""

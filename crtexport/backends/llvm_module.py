@@ -253,12 +253,16 @@ class _Main:
         ]
 
     def _external(self, call: Call, function: ExternalFunction) -> None:
-        if len(call.args) != function.inputs + function.outputs + function.constants:
+        expected = function.inputs + function.outputs + function.constants
+        if len(call.args) != (len(call.sizes) if function.commands else expected):
             raise CrtExportError("a call with the wrong number of arguments", location=call.symbol)
         operands = [self._operand(arg) for arg in call.args]
         if call.comment:
             self._lines.append(f"  {comment(call.comment)}")
-        self._lines += self._contexts.call(function, operands)
+        self._lines += (
+            self._contexts.run_commands(function, operands, call.sizes) if function.commands
+            else self._contexts.call(function, operands)
+        )
 
     def _call(self, call: Call) -> None:
         if (external := self._contexts.function(call.symbol)) is not None:

@@ -159,6 +159,14 @@ def given_option(when: str = "") -> Callable[[Command], Command]:
     )
 
 
+def device_code_option(command: Command) -> Command:
+    """``--device-code``, as often as there are files."""
+    return click.option(
+        "--device-code", type=FILE, multiple=True, metavar="FILE.c",
+        help="C source with the hooks of devices, in the place of simulated ones.",
+    )(command)
+
+
 def io_option(command: Command) -> Command:
     """``--io``"""
     return click.option(

@@ -8,7 +8,13 @@ from typing import Any
 import click
 
 from crtexport import actions
-from crtexport.cli.options import array_options, chosen_option, package_argument, with_output
+from crtexport.cli.options import (
+    array_options,
+    chosen_option,
+    device_code_option,
+    package_argument,
+    with_output,
+)
 from crtexport.cli.output import Output
 from crtexport.cli.results import keep, keep_all, outputs_data, read_arrays, show_outputs
 from crtexport.firmware.run import DEFAULT_TIMEOUT, RunResult
@@ -30,21 +36,23 @@ timeout_option = click.option(
     help="What runs it: nothing but the board's start-up code, or Zephyr, which ZEPHYR_BASE names.",
 )
 @chosen_option
+@device_code_option
 @with_output
 def command(
     out: Output, package: Path, given: Path | None, save: Path | None, timeout: float,
-    runner: actions.Runner, chosen: str | None,
+    runner: actions.Runner, chosen: str | None, device_code: tuple[Path, ...],
 ) -> None:
     """Build the firmware of PACKAGE's board, run it, print outputs and measurements."""
     out.result(run_and_show(
-        out, package, given=given, save=save, timeout=timeout, runner=runner, chosen=chosen
+        out, package, given=given, save=save, timeout=timeout, runner=runner, chosen=chosen,
+        device_code=device_code,
     ))
 
 
 def run_and_show(
     out: Output, package: Path, *, given: Path | None, save: Path | None = None,
     timeout: float = DEFAULT_TIMEOUT, runner: actions.Runner = "bare-metal",
-    out_dir: Path | None = None, chosen: str | None = None,
+    out_dir: Path | None = None, chosen: str | None = None, device_code: tuple[Path, ...] = (),
 ) -> dict[str, Any]:
     """Run ``package``, or the ``chosen`` one of its models, and print the result; returns it for
     JSON."""
@@ -52,7 +60,8 @@ def run_and_show(
     with out.steps() as step:
         step("build and run the firmware")
         results = actions.run_all(
-            package, arrays, timeout=timeout, runner=runner, out_dir=out_dir, model=chosen
+            package, arrays, timeout=timeout, runner=runner, out_dir=out_dir, model=chosen,
+            device_code=device_code,
         )
     models = open_package(package, verify=False).select(chosen).each
     outputs = {

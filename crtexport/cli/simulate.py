@@ -7,7 +7,13 @@ from pathlib import Path
 import click
 
 from crtexport import actions
-from crtexport.cli.options import array_options, chosen_option, package_argument, with_output
+from crtexport.cli.options import (
+    array_options,
+    chosen_option,
+    device_code_option,
+    package_argument,
+    with_output,
+)
 from crtexport.cli.output import Output
 from crtexport.cli.results import keep, keep_all, outputs_data, read_arrays, show_outputs
 from crtexport.mlf.reader import open_package
@@ -17,9 +23,11 @@ from crtexport.mlf.reader import open_package
 @package_argument
 @array_options
 @chosen_option
+@device_code_option
 @with_output
 def command(
-    out: Output, package: Path, given: Path | None, save: Path | None, chosen: str | None
+    out: Output, package: Path, given: Path | None, save: Path | None, chosen: str | None,
+    device_code: tuple[Path, ...],
 ) -> None:
     """Run PACKAGE's code on this computer and print its outputs.
 
@@ -41,7 +49,7 @@ def command(
         return
     with out.steps() as step:
         step("load and run the code")
-        samples = actions.simulate(package, arrays, model=chosen)
+        samples = actions.simulate(package, arrays, model=chosen, device_code=device_code)
     keep(save, samples)
     out.result({"package": str(package), **outputs_data(samples, given)})
     show_outputs(out, opened.outputs, samples, given)

@@ -6,6 +6,7 @@ from crtexport.resources import templates_dir
 
 DEVICE_HEADERS = ("crt_device.h", "crt_image.h")
 DECODER_SOURCE = "crt_image.c"
+ETHOS_U_HEADER = "crt_ethosu.h"
 
 
 def device_file(name: str) -> bytes:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import re
 import struct
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
+from pathlib import Path
 
 from crtexport.devices.runtime import DEVICE_HEADERS, device_file
 from crtexport.errors import CrtExportError
 
 HEADERS = ("crt_simulated.h", *DEVICE_HEADERS)
+_DRIVEN = "EthosU"
+"""The kind of device that is called by its driver's function, which no simulated device has."""
 _PROGRAM = struct.Struct("<4sI")
 _FUNCTION = struct.Struct("<24sII")
 
@@ -35,18 +39,46 @@ def program(functions: Mapping[str, tuple[int, bytes]], tail: bytes = b"") -> by
     return head + tables + tail
 
 
-def sources(activating: Iterable[str]) -> dict[str, str]:
+def sources(activating: Collection[str], device_code: Iterable[Path] = ()) -> dict[str, str]:
     """C sources, by name, with hooks for all kinds of devices whose Activate hooks are named.
 
-    They include the headers.
+    They include the headers. ``device_code`` are sources of the user's, which are added; where they
+    have the hooks of a kind, no simulated device does. Raises CrtExportError for one that can't be
+    read or is no C source, and where a kind has no simulated device but needs code.
     """
-    kinds = dict.fromkeys(
-        hook.removeprefix("TVMDevice").removesuffix("Activate") for hook in activating
-    )
+    texts = _texts(device_code)
+    kinds = [
+        hook.removeprefix("TVMDevice").removesuffix("Activate")
+        for hook in dict.fromkeys(activating)
+        if not any(re.search(rf"\b{hook}\b", text) for text in texts.values())
+    ]
+    if _DRIVEN in kinds:
+        raise CrtExportError(
+            "the model runs on an Ethos-U, which is not here",
+            hint="check results with the model from before Vela, or give C source that stands in "
+            "for the driver with --device-code",
+        )
     if not kinds:
-        return {}
+        return texts
     hooks = "".join(f"CRT_SIMULATED_DEVICE({kind})\n" for kind in kinds)
-    return {
+    return texts | {
         "crt_simulated.c": device_file("crt_simulated.c").decode(),
         "crt_simulated_devices.c": f'#include "{HEADERS[0]}"\n\n{hooks}',
     }
+
+
+def _texts(given: Iterable[Path]) -> dict[str, str]:
+    texts: dict[str, str] = {}
+    for path in given:
+        if path.suffix != ".c" or path.name in texts:
+            raise CrtExportError(
+                "code for devices is C source (*.c), each file of a name of its own",
+                location=str(path),
+            )
+        try:
+            texts[path.name] = path.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise CrtExportError(
+                f"the code for devices can't be read ({error})", location=str(path)
+            ) from error
+    return texts

@@ -45,8 +45,8 @@ def external_files(modules: Sequence[ExternalModule], ours: ElfAbi | None) -> Ex
 
 
 def _add(module: ExternalModule, found: ExternalFiles, ours: ElfAbi | None) -> None:
-    if module.kind == "device-image":
-        return  # programs are constants of the model's
+    if module.kind in ("device-image", "ethos-u"):
+        return  # programs are constants of the model's; what drives an Ethos-U is the firmware's
     suffix = ".c" if module.kind == "c-source" else ".o"
     defined: set[str] = set()
     for path in module.files:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 
 from crtexport.devices import simulated
 from crtexport.errors import CrtExportError
@@ -12,9 +14,9 @@ from crtexport.ir.types import DType
 from crtexport.mlf.reader import Package, PackageTensor
 
 
-def parts_from_package(package: Package) -> FirmwareParts:
+def parts_from_package(package: Package, device_code: Sequence[Path] = ()) -> FirmwareParts:
     """The models in ``package``, or the chosen one, with a simulated device for each kind of device
-    that the package's code uses.
+    that the package's code uses, but for those whose hooks are in the C sources ``device_code``.
 
     Raises CrtExportError for a package of another exporter, which does not say enough about its
     tensors.
@@ -27,7 +29,7 @@ def parts_from_package(package: Package) -> FirmwareParts:
     return replace(
         first,
         sources=package.sources | simulated.sources(
-            device.hooks[0] for section in sections for device in section.devices
+            [device.hooks[0] for section in sections for device in section.devices], device_code
         ),
         objects=package.objects,
         runtime_headers=package.runtime_headers | (

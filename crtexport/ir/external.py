@@ -7,7 +7,7 @@ import re
 from crtexport.errors import CrtExportError
 from crtexport.ir.graph import Graph, Node
 from crtexport.ir.modules import Device, DeviceProgram, ExternalModule, ModuleFunction
-from crtexport.ir.ops import Foreign
+from crtexport.ir.ops import EthosU, Foreign
 
 
 def functions_of(graph: Graph) -> dict[str, ModuleFunction]:
@@ -76,7 +76,40 @@ def check_external(graph: Graph) -> None:
                 f"no module has a function {symbol!r}", location=str(node),
                 hint=f"the functions of this graph's modules are: {known}",
             )
-        _check_arity(node, symbol, arities)
+        if isinstance(node.op, EthosU):
+            _check_ethos_u(graph, node, node.op)
+        else:
+            _check_arity(node, symbol, arities)
+
+
+def _check_ethos_u(graph: Graph, node: Node, op: EthosU) -> None:
+    """What the commands use is constant, or has a place of its own in the arena."""
+    for position, what in ((op.commands, "commands"), (op.constants, "constant data")):
+        if graph.constant(graph.required(node, position)) is None:
+            raise CrtExportError(f"the {what} must be a constant", location=str(node))
+    inputs = [graph.required(node, i) for i in range(op.first, len(node.inputs))]
+    if len(op.places) != len(inputs) + len(node.outputs):
+        raise CrtExportError(
+            f"{len(op.places)} places for {len(inputs)} inputs and {len(node.outputs)} outputs",
+            location=str(node),
+        )
+    if min(op.arena, op.fast) < 0:
+        raise CrtExportError("a memory of less than nothing", location=str(node))
+    for side, places in (
+        (inputs, op.places[: len(inputs)]), (node.outputs, op.places[len(inputs) :])
+    ):
+        end = 0
+        for place, tensor in sorted(zip(places, side, strict=True)):
+            type_, named = graph.type(tensor), repr(graph.tensors[tensor].name)
+            where = (str(node), named)
+            if graph.tensors[tensor].variable is not None:
+                raise CrtExportError("a variable can't lie in the arena", location=where)
+            if place < end or place + type_.nbytes > op.arena or place % type_.dtype.itemsize:
+                raise CrtExportError(
+                    f"the {type_.nbytes} bytes from {place} on overlap others, or aren't aligned"
+                    f" in the arena of {op.arena}", location=where,
+                )
+            end = place + type_.nbytes
 
 
 def _check_arity(node: Node, symbol: str, arities: dict[str, tuple[int, int]]) -> None:

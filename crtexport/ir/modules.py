@@ -8,7 +8,7 @@ from typing import Literal
 
 from crtexport.ir.types import ConstantRef, TensorType
 
-ModuleKind = Literal["c-source", "object", "device-image"]
+ModuleKind = Literal["c-source", "object", "device-image", "ethos-u"]
 Compression = Literal["none", "lz4", "zlib", "smallest"]
 
 
@@ -85,6 +85,7 @@ class ExternalModule:
     ``programs`` of devices (a device image), which ``files`` are then.
 
     ``name`` is unique in the network. Nothing may have to run before the functions are called.
+    A module of the kind "ethos-u" has no files: its function is that of the firmware's driver.
     """
 
     name: str

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import NoReturn, Protocol
 
 from crtexport.ir.graph import Graph, Node
-from crtexport.ir.ops import Foreign, Reshape, While
+from crtexport.ir.ops import EthosU, Foreign, Reshape, While
 from crtexport.ir.variables import accesses
 from crtexport.plan.model import Inner, Move, Placement, Plan, Space, Step
 
@@ -312,6 +312,8 @@ class _Simulation:
             if tensor is not None:
                 self._read(str(node), tensor)
         self._use_scratch(step)
+        if isinstance(node.op, EthosU):
+            self._check_arena(step, node, node.op)
         for tensor in self.graph.written(node):
             at = self.place(tensor)
             if at.space is not Space.STATE:
@@ -321,7 +323,8 @@ class _Simulation:
             at = self.place(tensor)
             if at.space not in (Space.WORKSPACE, Space.OUTPUT):
                 self.fail(f"{node} writes {self.name(tensor)} to {at}")
-            self._check_overlaps(step, position, at)
+            if not isinstance(node.op, EthosU):  # which orders its reads and writes itself
+                self._check_overlaps(step, position, at)
         for tensor in node.outputs:
             self.memory.write(self.place(tensor), tensor)
         for tensor in node.outputs:
@@ -332,6 +335,8 @@ class _Simulation:
         node = self.graph.nodes[step.node]
         if step.inner or node.graphs:
             needed = self._check_inner(step)
+        elif isinstance(node.op, EthosU):
+            needed = node.op.scratch
         elif isinstance(node.op, Foreign):
             needed = 0
         else:
@@ -350,9 +355,18 @@ class _Simulation:
         for tensor in (*node.inputs, *node.outputs):
             if tensor is None or self.plan.placements[tensor] is None:
                 continue
-            if self.place(tensor).overlaps(at):
+            if self.place(tensor).overlaps(at) and not isinstance(node.op, EthosU):
                 self.fail(f"the scratch of {node} takes {at}, where {self.name(tensor)} lies")
         self.memory.write(at, _NOTHING)
+
+    def _check_arena(self, step: Step, node: Node, op: EthosU) -> None:
+        """Tensors lie where the commands look for them."""
+        start = step.scratch.offset if step.scratch is not None else 0
+        for tensor, at in zip((*node.inputs[op.first :], *node.outputs), op.places, strict=True):
+            if tensor is None or self.plan.placements[tensor] != Placement(
+                Space.WORKSPACE, 0, start + at
+            ):
+                self.fail(f"{node} wants an input or output at byte {at} of its arena")
 
     def _check_inner(self, step: Step) -> int:
         """Proves the plans of the graphs that a node runs; the bytes of scratch that they need.

@@ -65,10 +65,13 @@ class Layout:
         self.lifetimes = lifetimes(self.graph, self.order)
         self.states, self.state_size = _states(self.graph, self.alignment)
         self._contents: dict[int, tuple[_Stretch, ...]] = {}
+        self._pinned: dict[int, int] = {}
         for tensor in self.lifetimes:
             self.block_of[tensor] = Block({tensor: 0}, self._anchor(tensor))
             size = self.graph.type(tensor).nbytes
             self._contents[tensor] = (_Stretch(0, size, tensor, 0),)
+        for position, number in enumerate(self.order):
+            self._pin(number, position)
         for number in self.order:
             self._try_view(number)
         for position, number in enumerate(self.order):
@@ -97,11 +100,33 @@ class Layout:
         node = tensor - len(self.graph.tensors)
         return self.facts[node].scratch if node >= 0 else self.graph.type(tensor).nbytes
 
+    def _item(self, tensor: int) -> int:
+        """What the offset of a tensor, or of a node's scratch, must be a multiple of."""
+        scratch = tensor >= len(self.graph.tensors)
+        return self.alignment if scratch else self.graph.type(tensor).dtype.itemsize
+
     def _add_scratch(self, number: int, position: int) -> None:
-        if self.facts.get(number, NO_FACTS).scratch:
-            scratch = len(self.graph.tensors) + number
+        scratch = len(self.graph.tensors) + number
+        if self.facts.get(number, NO_FACTS).scratch and scratch not in self.block_of:
             self.lifetimes[scratch] = Lifetime(position, position)
             self.block_of[scratch] = Block({scratch: 0})
+
+    def _pin(self, number: int, position: int) -> None:
+        """Makes one block of a node's scratch and the tensors that must lie in it."""
+        pins = self.facts.get(number, NO_FACTS).pins
+        if not pins:
+            return
+        scratch = len(self.graph.tensors) + number
+        whole = Block({scratch: 0, **pins})
+        for tensor in whole.starts:
+            if tensor in self.block_of and (
+                len(self.block_of[tensor].starts) > 1 or self.block_of[tensor].home is not None
+            ):
+                raise ValueError(f"tensor {tensor} can't lie in the scratch of node {number}")
+            self.block_of[tensor] = whole
+            self._pinned.setdefault(tensor, scratch)
+        self.lifetimes[scratch] = Lifetime(position, position)
+        self._contents[scratch] = (_Stretch(0, self.size(scratch), scratch, 0),)
 
     def scratch(self, number: int, offsets: Mapping[int, int]) -> Scratch | None:
         """The scratch of a node, given where tensors begin in the workspace."""
@@ -194,9 +219,8 @@ class Layout:
         """Whether tensors of one block that share bytes at one time have them in common."""
         if home is not None and not self._fits(starts, home, contents):
             return False
-        item = {t: self.graph.type(t).dtype.itemsize for t in starts}
         least = min(starts.values())
-        if any((start - least) % item[t] for t, start in starts.items()):
+        if any((start - least) % self._item(t) for t, start in starts.items()):
             return False
         parts = [
             (starts[t] + p.start, starts[t] + p.end, p.value, starts[t] + p.start - p.base, t)
@@ -208,6 +232,7 @@ class Layout:
                 if start >= end:
                     break
                 same = (value, base) == (other, other_base)
+                same = same or self._pinned.get(tensor, -1) == self._pinned.get(second, -2)
                 if not same and self.lifetimes[tensor].meets(self.lifetimes[second]):
                     return False
         return True
@@ -219,6 +244,8 @@ class Layout:
         """Whether a block may lie in a buffer of the caller or in a constant."""
         for tensor, start in starts.items():
             offset = home.offset + start
+            if tensor >= len(self.graph.tensors):
+                return False  # scratch is of the workspace
             if home.space is Space.STATE:
                 return False  # what is kept may change while a view is needed
             if home.space is Space.OUTPUT:
@@ -311,7 +338,7 @@ class Layout:
         for start in (first, (capacity - self.size(source)) // item * item):
             moved = Placement(Space.OUTPUT, home.index, start - block.starts[source])
             aligned = all(
-                (moved.offset + s) % self.graph.type(t).dtype.itemsize == 0
+                (moved.offset + s) % self._item(t) == 0
                 for t, s in block.starts.items()
             )
             inside = self._fits(block.starts, moved, self._contents)

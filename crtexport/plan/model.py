@@ -169,6 +169,8 @@ class Facts:
     None where it can't be. ``moves`` is all that the node does, if it does nothing but copying;
     None otherwise. ``scratch``: bytes of workspace that it needs while it runs, beside its tensors.
     ``reads`` and ``writes``: how many accesses it has to each input and output, by position.
+    ``pins``: tensors that must lie in the scratch, and at which byte of it; what it overwrites
+    there, and when, is the node's own affair.
     """
 
     forward: Freedoms = field(default_factory=dict)
@@ -177,6 +179,7 @@ class Facts:
     scratch: int = 0
     reads: Mapping[int, int] = field(default_factory=dict)
     writes: Mapping[int, int] = field(default_factory=dict)
+    pins: Mapping[int, int] = field(default_factory=dict)
 
     @cached_property
     def backward(self) -> Freedoms | None:

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from crtexport.ir.graph import Graph, Node
-from crtexport.ir.ops import Reshape, While
+from crtexport.ir.ops import EthosU, Reshape, While
 from crtexport.plan.arena import Arena, extent, place
 from crtexport.plan.bounds import peak
 from crtexport.plan.layout import NO_FACTS, Block, Layout
@@ -108,6 +108,11 @@ def _known(
         node = graph.nodes[number]
         scratch = max(map(_end, plans, node.graphs), default=0)
         known[number] = Facts(scratch=scratch)
+    for number, node in enumerate(graph.nodes):
+        if isinstance(node.op, EthosU):
+            tensors = (*node.inputs[node.op.first :], *node.outputs)
+            pins = {t: at for t, at in zip(tensors, node.op.places, strict=True) if t is not None}
+            known[number] = Facts(scratch=node.op.scratch, pins=pins)
     return known
 
 
@@ -252,6 +257,8 @@ def _heat(
 
 def _step(placed: _Offsets, number: int, facts: Facts) -> Step:
     """How a node runs: what shares bytes, and in which direction that is possible."""
+    if facts.pins:
+        return Step(number)
     node: Node = placed.layout.graph.nodes[number]
     distances = {
         (o, i): distance

@@ -20,25 +20,26 @@ from crtexport.simulation.simulation import Simulation
 
 
 def simulate_package(
-    package: Package, samples: Sequence[Mapping[str, Array]]
+    package: Package, samples: Sequence[Mapping[str, Array]], device_code: Sequence[Path] = ()
 ) -> list[dict[str, Array]]:
     """The outputs for each sample, one after the other from the initial state; arrays are called
     as :func:`crtexport.mlf.arrays.key_of` says.
 
     C sources of any board are compiled with the host's compiler; objects are loaded unmodified
-    and must be for this computer. Raises CrtExportError for packages that can't be run here and
-    for inputs that don't fit, ToolMissingError for a missing compiler or llvmlite, RunFailedError
-    when the model fails.
+    and must be for this computer. ``device_code``: C sources with hooks of devices. Raises
+    CrtExportError for packages that can't be run here and for inputs that don't fit,
+    ToolMissingError for a missing compiler or llvmlite, RunFailedError when the model fails.
     """
-    return simulate_models(package, {package.module: samples})[package.module]
+    return simulate_models(package, {package.module: samples}, device_code)[package.module]
 
 
 def simulate_models(
-    package: Package, samples: Mapping[str, Sequence[Mapping[str, Array]]]
+    package: Package, samples: Mapping[str, Sequence[Mapping[str, Array]]],
+    device_code: Sequence[Path] = (),
 ) -> dict[str, list[dict[str, Array]]]:
     """The same for several models of a package, by name: they run in turns, sample by sample."""
     models = [package.select(name) for name in samples]
-    library = _library(package)
+    library = _library(package, device_code)
     simulations = [_simulation(model, library) for model in models]
     results: dict[str, list[dict[str, Array]]] = {name: [] for name in samples}
     for number in range(max(map(len, samples.values()), default=0)):
@@ -62,7 +63,7 @@ def _run(
 
 def load_package(package: Package) -> Simulation:
     """The one model in ``package``, ready to run. Raises as :func:`simulate_package`."""
-    return _simulation(package, _library(package))
+    return _simulation(package, _library(package, ()))
 
 
 def _simulation(package: Package, library: Library) -> Simulation:
@@ -104,9 +105,14 @@ def _interface(package: Package, tensor: PackageTensor) -> Interface:
     return Interface(tensor.name, tensor.field, TensorType(dtype, tensor.shape))
 
 
-def _linked(package: Package, sections: Sequence[ModuleSection]) -> Library:
+def _linked(
+    package: Package, sections: Sequence[ModuleSection], device_code: Sequence[Path]
+) -> Library:
     """The package with functions of others, linked by the host's compiler; a simulated device
     stands in for each kind of device."""
+    texts = simulated.sources(
+        [context.hooks[0] for section in sections for context in section.devices], device_code
+    )
     with tempfile.TemporaryDirectory(prefix="crtexport-") as name:
         folder = Path(name)
         package.extract(folder)
@@ -114,9 +120,6 @@ def _linked(package: Package, sections: Sequence[ModuleSection]) -> Library:
         hooks.mkdir()
         for file, content in simulated.headers().items():
             (hooks / file).write_bytes(content)
-        texts = simulated.sources(
-            context.hooks[0] for section in sections for context in section.devices
-        )
         libraries = tuple(dict.fromkeys(lib for section in sections for lib in section.libraries))
         for file, text in texts.items():
             (hooks / file).write_text(text, encoding="utf-8")
@@ -132,7 +135,7 @@ def _linked(package: Package, sections: Sequence[ModuleSection]) -> Library:
         )
 
 
-def _library(package: Package) -> Library:
+def _library(package: Package, device_code: Sequence[Path]) -> Library:
     sources, objects = package.sources, package.objects
     if not sources and not objects:
         raise CrtExportError(
@@ -141,7 +144,7 @@ def _library(package: Package) -> Library:
     sections = list(package.section.modules.values()) if package.section else []
     try:
         if any(section.externals for section in sections):
-            return _linked(package, sections)
+            return _linked(package, sections, device_code)
         if not sources:
             return load_objects(objects.values())
         with tempfile.TemporaryDirectory(prefix="crtexport-") as name:

@@ -27,6 +27,7 @@ from crtexport.ir.ops import (
     DetectionPostProcess,
     Elu,
     EmbeddingLookup,
+    EthosU,
     Exp,
     External,
     Floor,
@@ -149,7 +150,7 @@ def test_every_operator_is_here() -> None:
     movers = {type(op) for op, _, _ in MOVERS}
     elsewhere = {
         ArgMax, ArgMin, AssignVariable, Cast, Dequantize, DetectionPostProcess, EmbeddingLookup,
-        External, If, Svdf, UnidirectionalSequenceLstm, While,
+        EthosU, External, If, Svdf, UnidirectionalSequenceLstm, While,
     }
     found = {type(op) for op, _, _ in GOOD} | elsewhere | elementwise | movers
     assert found == set(get_args(Op))

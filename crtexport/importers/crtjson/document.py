@@ -192,11 +192,12 @@ class ProgramModel(BaseModel):
 class ModuleModel(BaseModel):
     """What something else compiled, or C compilers will, and functions that nodes of the operator
     External call: ``files`` beside the model with ``functions`` in them or, for the kind
-    device-image, ``programs`` of devices."""
+    device-image, ``programs`` of devices. The kind ethos-u has the driver's function alone, which
+    nodes of the operator EthosU call."""
 
     model_config = STRICT
     name: str
-    kind: Literal["c-source", "object", "device-image"]
+    kind: Literal["c-source", "object", "device-image", "ethos-u"]
     files: list[str] = []
     functions: list[FunctionModel] = []
     programs: list[ProgramModel] = []

@@ -39,7 +39,7 @@ def read_modules(
 def _module(module: ModuleModel, where: str, sidecars: Sidecars, find: Find) -> ExternalModule:
     image = module.kind == "device-image"
     for key in ("files", "functions", "programs"):
-        wanted = (key == "programs") is image
+        wanted = (key == "programs") is image and (key, module.kind) != ("files", "ethos-u")
         if bool(getattr(module, key)) != wanted:
             raise CrtExportError(
                 f"a module of kind {module.kind} has {key if wanted else f'no {key}'}",

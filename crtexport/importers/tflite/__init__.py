@@ -13,6 +13,7 @@ import tflite
 
 from crtexport.errors import CrtExportError
 from crtexport.importers.files import regular_size, sha256
+from crtexport.importers.tflite import ethosu
 from crtexport.importers.tflite.flatbuffer import Reader
 from crtexport.importers.tflite.folded import FOLDED
 from crtexport.importers.tflite.operators import Decoder, constant_names
@@ -22,6 +23,7 @@ from crtexport.importers.tflite.tensors import TensorTable
 from crtexport.importers.tflite.tflite_ops import DECODERS
 from crtexport.importers.tflite.variables import STEERING, Key, Subgraph, initial_values
 from crtexport.ir.graph import Graph
+from crtexport.ir.ops import EthosU
 from crtexport.ir.types import Rounding
 from crtexport.ir.variables import lend
 from crtexport.ir.verify import MAX_DEPTH
@@ -71,7 +73,10 @@ def _custom_name(name: str) -> str:
     return f"custom {name!r}"
 
 
-_CUSTOM = {_custom_name(name): decoder for name, decoder in CUSTOM_DECODERS.items()}
+_CUSTOM = {
+    _custom_name(name): decoder
+    for name, decoder in (*CUSTOM_DECODERS.items(), (ethosu.CUSTOM_NAME, ethosu.ethos_u))
+}
 
 
 class _Importer:
@@ -92,6 +97,10 @@ class _Importer:
             raise CrtExportError("the file has no subgraph")
         self.reader.length(self._model.BuffersLength, 4)
         self._kinds = list(self._all_codes())
+        accelerated = any(name == _custom_name(ethosu.CUSTOM_NAME) for _, name in self._kinds)
+        self._planned = (
+            ethosu.planned_offsets(self.reader, self._model) if accelerated else ()
+        )
         self._loaded: dict[int, Subgraph] = {}
         self._nested: dict[tuple[int, tuple[tuple[int, Key], ...]], Imported] = {}
 
@@ -112,7 +121,9 @@ class _Importer:
         reader = self.reader
         known = self._loaded.get(number)
         table = known.table if known else reader.get(self._model.Subgraphs, number)
-        tensors = TensorTable(self._model, table, reader, self._path, self._size)
+        tensors = TensorTable(
+            self._model, table, reader, self._path, self._size, () if number else self._planned
+        )
         if known is not None:
             return replace(known, tensors=tensors)
         operators = tuple(reader.tables(table.OperatorsLength, table.Operators))
@@ -136,7 +147,9 @@ class _Importer:
             used = len(self._loaded)
             some = "only the first is" if used == 1 else f"{used} are"
             _log.warning("%s has %d subgraphs; %s used", self._path.name, self._count, some)
-        return replace(lend(graph), name=self._path.stem)
+        accelerated = any(isinstance(n.op, EthosU) for g in graph.nested() for n in g.nodes)
+        modules = (ethosu.MODULE,) if accelerated else ()
+        return replace(lend(graph), name=self._path.stem, modules=modules)
 
     def nested(self, number: int, given: Given) -> Imported:
         """A subgraph that an operator runs."""
@@ -184,7 +197,7 @@ class _Importer:
         count = sum(map(len, found.values()))
         what = "1 operator is" if count == 1 else f"{count} operators are"
         names = (_OPERATOR_NAMES[code] for code in {*DECODERS, *_WITHOUT_DECODER})
-        supported = sorted((*names, *CUSTOM_DECODERS))
+        supported = sorted((*names, *CUSTOM_DECODERS, ethosu.CUSTOM_NAME))
         raise CrtExportError(
             f"{what} not supported:{''.join(lines)}", hint=f"supported are {', '.join(supported)}"
         )

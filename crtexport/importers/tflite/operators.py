@@ -40,6 +40,7 @@ class Tensors(Protocol):
     """Where an operator's tensors come from."""
 
     def tensor(self, index: int) -> Tensor: ...
+    def place(self, index: int) -> int | None: ...
 
 
 @dataclass(frozen=True)

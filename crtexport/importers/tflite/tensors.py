@@ -40,9 +40,14 @@ _FIXED_SHAPES = "convert the model with a fixed input shape, e.g. a batch of 1"
 
 
 class TensorTable:
-    """The tensors of one subgraph, decoded when first asked for."""
+    """The tensors of one subgraph, decoded when first asked for. ``planned``: where the file's own
+    plan of memory has them, -1 for those that aren't in it."""
 
-    def __init__(self, model: Any, subgraph: Any, reader: Reader, path: Path, size: int) -> None:
+    def __init__(
+        self, model: Any, subgraph: Any, reader: Reader, path: Path, size: int,
+        planned: tuple[int, ...] = (),
+    ) -> None:
+        self._planned = planned
         self._model = model
         self._subgraph = subgraph
         self._reader = reader
@@ -57,6 +62,11 @@ class TensorTable:
         if index not in self._decoded:
             self._decoded[index] = self._decode(index)
         return self._decoded[index]
+
+    def place(self, index: int) -> int | None:
+        """The offset of a tensor in the file's own plan; None if it isn't in that."""
+        inside = 0 <= index < len(self._planned) and self._planned[index] >= 0
+        return self._planned[index] if inside else None
 
     def define(self, index: int, tensor: Tensor) -> None:
         """Put ``tensor`` in the place of what the file says of tensor ``index``."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from crtexport.errors import CrtExportError
 from crtexport.ir.infer.base import Given, infers
-from crtexport.ir.ops import External
+from crtexport.ir.ops import EthosU, External
 from crtexport.ir.types import TensorType
 
 
@@ -12,4 +12,11 @@ from crtexport.ir.types import TensorType
 def external(op: External, given: Given) -> tuple[TensorType, ...]:
     raise CrtExportError(
         f"what {op.function!r} gives for {len(given.all())} inputs is known to its module alone"
+    )
+
+
+@infers(EthosU, required=2, most=None)
+def ethos_u(op: EthosU, given: Given) -> tuple[TensorType, ...]:
+    raise CrtExportError(
+        f"what commands for {op.accelerator} give for {len(given.all())} inputs is known to them"
     )

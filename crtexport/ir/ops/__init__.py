@@ -49,7 +49,7 @@ from crtexport.ir.ops.compare import (
 )
 from crtexport.ir.ops.control import If, While
 from crtexport.ir.ops.detection import DetectionPostProcess
-from crtexport.ir.ops.external import External
+from crtexport.ir.ops.external import ETHOS_U_ALIGN, EthosU, External
 from crtexport.ir.ops.gather import DynamicUpdateSlice, Gather, GatherNd
 from crtexport.ir.ops.pool import AveragePool2D, L2Pool2D, MaxPool2D
 from crtexport.ir.ops.quantize import Cast, Dequantize, Quantize
@@ -127,11 +127,12 @@ Op = (
     | Abs | Neg | Square | Exp | Log | Sqrt | Rsqrt | Sin | Cos | Ceil | Floor | Round | ZerosLike
     | Quantize | Dequantize | Cast
     | ReadVariable | AssignVariable | Svdf | UnidirectionalSequenceLstm
-    | If | While | External
+    | If | While | External | EthosU
 )
 """Any operator."""
 
 __all__ = [
+    "ETHOS_U_ALIGN",
     "Abs",
     "Activation",
     "Add",
@@ -160,6 +161,7 @@ __all__ = [
     "Elu",
     "EmbeddingLookup",
     "Equal",
+    "EthosU",
     "Exp",
     "External",
     "Floor",

@@ -1,8 +1,9 @@
-"""The operator whose meaning is elsewhere."""
+"""The operators whose meaning is elsewhere."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from crtexport.ir.ops.base import Foreign
 
@@ -12,3 +13,36 @@ class External(Foreign):
     """Calls a function of a module: with a pointer to each input, then to each output."""
 
     function: str
+
+
+@dataclass(frozen=True)
+class EthosU(Foreign):
+    """Runs commands of an Arm Ethos-U: its inputs are these, constant data, then what they read."""
+
+    # What the commands read and write lies in a memory of `arena` bytes that they use as they like:
+    # each input and then each output from the byte in `places` on. `fast` bytes more are a memory
+    # apart; with 0, that is the arena, too. `accelerator` is what the commands were made for, such
+    # as ethos-u55-128.
+    function: str
+    arena: int
+    fast: int
+    places: tuple[int, ...]
+    accelerator: str
+
+    commands: ClassVar[int] = 0
+    constants: ClassVar[int] = 1
+    first: ClassVar[int] = 2
+
+    @property
+    def fast_start(self) -> int:
+        """Where the fast memory begins, in bytes from the arena's begin."""
+        return -(-self.arena // ETHOS_U_ALIGN) * ETHOS_U_ALIGN if self.fast else 0
+
+    @property
+    def scratch(self) -> int:
+        """Bytes of arena and fast memory together."""
+        return self.fast_start + self.fast if self.fast else self.arena
+
+
+ETHOS_U_ALIGN = 16
+"""What an Ethos-U's base addresses are multiples of."""
