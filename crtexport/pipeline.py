@@ -177,10 +177,10 @@ def export(
     output: Path | str | None = None, emit: Emit | None = None, optimize: Optimize | None = None,
     workspace: Literal["static", "caller"] = "static", io: Io = "caller", pools: Pools = (),
     large_data: LargeData = "auto", rounding: str = "double",
-    module_name: str | Sequence[str] | None = None,
-    system_lib: bool = True, split: Split | None = None, llvm_options: Sequence[str] = (),
+    module_name: str | Sequence[str] | None = None, system_lib: bool = True,
+    split: Split | None = None, llvm_options: Sequence[str] = (), jobs: int | None = None,
     llvm_timeout: float | None = None, keep_failed: Path | str | None = None,
-    jobs: int | None = None, accelerators: Sequence[str] | None = None, device_bundle: bool = False,
+    accelerators: Sequence[str] | None = None, device_bundle: bool = False,
     tuning: Path | str | None = None, choose: Choose | None = None,
     progress: Progress | None = None, written: Written | None = None,
 ) -> Exported:
