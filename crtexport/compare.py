@@ -108,7 +108,7 @@ class LayersResult:
 def verify(
     model: Path | str, *, board: Board | Path | str | None = None, samples: int = 10,
     seed: int = 0, rounding: str = "double", emit: pipeline.Emit | None = None,
-    io: pipeline.Io = "caller",
+    io: pipeline.Io = "caller", accelerators: Sequence[str] | None = None,
 ) -> VerifyResult:
     """Exports ``model``, runs it (on this computer, or on ``board``) and a reference runtime on
     ``samples`` random inputs, and compares.
@@ -116,8 +116,8 @@ def verify(
     The reference is tflite-runtime 2.14's reference kernels for double rounding (what TensorFlow
     Lite Micro computes), ai-edge-litert 2.x's for single. It runs the .tflite file as it is; a
     model.json, and a hybrid network (float activations, int8 weights), whose weights the kernels
-    scale in float arithmetic, are handed to it rewritten. Raises ToolMissingError without the
-    runtime.
+    scale in float arithmetic, are handed to it rewritten. ``accelerators`` as for
+    :func:`crtexport.export`. Raises ToolMissingError without the runtime.
     """
     _check_samples(samples)
     path = Path(model)
@@ -125,7 +125,9 @@ def verify(
     with tempfile.TemporaryDirectory(prefix="crtexport-") as name:
         file, rewritten = _reference_model(graph, path, Path(name))
         inputs = _random_inputs(graph, samples, seed)
-        answers = _answers(graph, file, inputs, board, emit, io)
+        answers = _answers(
+            graph, file, inputs, board, emit, io, accelerators=accelerators
+        )
     return VerifyResult(
         answers.reference, answers.ran_on, samples,
         tuple(
@@ -142,6 +144,7 @@ def verify(
 def verify_layers(
     model: Path | str, *, board: Board | Path | str | None = None, samples: int = 10,
     seed: int = 0, rounding: str = "double", emit: pipeline.Emit | None = None,
+    accelerators: Sequence[str] | None = None,
 ) -> LayersResult:
     """As :func:`verify`, of every operator's outputs and not only the network's.
 
@@ -159,7 +162,9 @@ def verify_layers(
         file = Path(name) / "reference.tflite"
         file.write_bytes(to_tflite(graph, dequantize_weights=hybrid))
         inputs = _random_inputs(graph, samples, seed)
-        answers = _answers(graph, file, inputs, board, emit)
+        answers = _answers(
+            graph, file, inputs, board, emit, accelerators=accelerators
+        )
     operators = [node for node in graph.nodes for _ in node.outputs]
     return LayersResult(
         answers.reference, answers.ran_on, samples,
@@ -192,7 +197,8 @@ class _Answers:
 
 def _answers(
     graph: Graph, file: Path, inputs: list[list[Array]], board: Board | Path | str | None,
-    emit: pipeline.Emit | None, io: pipeline.Io = "caller",
+    emit: pipeline.Emit | None, io: pipeline.Io = "caller", *,
+    accelerators: Sequence[str] | None,
 ) -> _Answers:
     """What the reference makes of ``file`` and the exported code of ``graph``."""
     target = pipeline.resolve_board("host" if board is None else board)
@@ -201,7 +207,8 @@ def _answers(
         description = reference.description
     with tempfile.TemporaryDirectory(prefix="crtexport-") as folder:
         exported = pipeline.export(
-            graph, board=target, output=Path(folder) / "model.tar", emit=emit, io=io
+            graph, board=target, output=Path(folder) / "model.tar", emit=emit, io=io,
+            accelerators=accelerators,
         )
         got = _run(exported, inputs, on_board=board is not None)
     return _Answers(description, f"{target.name} ({exported.emit})", expected, got)

@@ -10,6 +10,7 @@ import click
 
 from crtexport import compare
 from crtexport.cli.options import (
+    accelerator_option,
     board_option,
     emit_option,
     io_option,
@@ -38,10 +39,11 @@ _LONGEST_NAME = 40
 @click.option("--seed", type=int, default=0, show_default=True, help="Of the random inputs.")
 @io_option
 @rounding_option
+@accelerator_option
 @with_output
 def command(
     out: Output, model: Path, board: str | None, emit: Emit | None, samples: int, seed: int,
-    io: Io, rounding: str, per_layer: bool,
+    io: Io, rounding: str, accelerators: tuple[str, ...] | None, per_layer: bool,
 ) -> int:
     """Compare the exported MODEL with the reference runtime on random inputs.
 
@@ -55,11 +57,13 @@ def command(
         step("export, run, compare")
         if per_layer:
             layers = compare.verify_layers(
-                model, board=board, samples=samples, seed=seed, rounding=rounding, emit=emit
+                model, board=board, samples=samples, seed=seed, rounding=rounding, emit=emit,
+                accelerators=accelerators,
             )
             return _show_layers(out, model, layers, seed)
         result = compare.verify(
-            model, board=board, samples=samples, seed=seed, rounding=rounding, emit=emit, io=io
+            model, board=board, samples=samples, seed=seed, rounding=rounding, emit=emit, io=io,
+            accelerators=accelerators,
         )
     _show_outputs(out, model, result, seed)
     return 0 if result.agrees else 1

@@ -62,10 +62,11 @@ def test_options_are_handed_on(monkeypatch: pytest.MonkeyPatch) -> None:
         return VerifyResult("r", "b", 1, ())
 
     monkeypatch.setattr(compare, "verify", verify)
-    assert main(["verify", "m.tflite", "--board", "qemu_x86", "--rounding", "single", "-q"]) == 0
+    assert main(["verify", "m.tflite", "--board", "qemu_x86", "--rounding", "single", "-q",
+                 "--accelerator", "cmsis-nn"]) == 0
     assert seen == [
         {"board": "qemu_x86", "samples": 10, "seed": 0, "rounding": "single", "emit": None,
-         "io": "caller"}
+         "io": "caller", "accelerators": ("cmsis-nn",)}
     ]
 
 
