@@ -96,6 +96,11 @@ def _registers(context: Context, target: Target, optimize: str) -> list[Candidat
             quads.candidates(context, optimize, quads.RISCV)
             or planes.candidates(context, planes.BYTES)
         )
+    if target.triple.startswith("thumbv6m"):
+        return (
+            quads.candidates(context, optimize, quads.ARMV6M)
+            or planes.candidates(context, planes.LONE_WORDS)
+        )
     if not target.triple.startswith(_ARM):
         return []
     if fpu.has_floats(target) and (layer := layer_of(context)) is not None:

@@ -33,7 +33,7 @@ from crtexport.kernels.build import (
     mul,
     sub,
 )
-from crtexport.kernels.ir import Buffer, Expr, Scalar
+from crtexport.kernels.ir import Buffer, Expr, Scalar, Var
 from crtexport.kernels.registry import Context
 
 MOST_LEFT = 32
@@ -157,15 +157,24 @@ class Gather:
 
     def __init__(
         self, b: KernelBuilder, windows: Windows, x: Buffer, lines: Buffer, together: int,
-        zero_point: int,
+        zero_point: int, times: int | None = None,
     ) -> None:
+        """``times``: what the sum of each line's values is multiplied with and stored behind the
+        lines, where values are not in groups."""
         self.b, self.windows, self.x, self.lines = b, windows, x, lines
-        self.together, self.zero = together, zero_point
+        self.together, self.zero, self.times = together, zero_point, times
+        self._total: Var | None = None
 
     def emit(self, pixel: Callable[[Expr], Expr]) -> None:
         """Gathers all lines; ``pixel`` has the number of the pixel for each of them."""
         with self.b.loop("line", self.together) as line:
-            self._line(self.b.let("pixel", pixel(line)), line)
+            number = self.b.let("pixel", pixel(line))
+            if self.times is not None:
+                self._total = self.b.local("total", i32(0))
+            self._line(number, line)
+            if self.times is not None and self._total is not None:
+                behind = add(const(self.windows.words * self.together), line)
+                self.b.store(self.lines, behind, mul(self._total, i32(self.times)))
 
     def _line(self, pixel: Expr, line: Expr) -> None:
         b, windows = self.b, self.windows
@@ -252,6 +261,9 @@ class Gather:
 
     def _store(self, at: Expr, further: int, line: Expr, value: Expr) -> None:
         position = add(mul(at, const(self.together)), line, const(further * self.together))
+        if self._total is not None:
+            value = self.b.let("stored", value)
+            self.b.assign(self._total, add(self._total, value))
         self.b.store(self.lines, position, value)
 
     def _leftovers(

@@ -70,6 +70,7 @@ class Form:
 
 PAIRS = Form(2, Scalar.I32, (2,), 0, Means.DSP)
 WORDS = Form(1, Scalar.I32, (2,), 0, Means.PRODUCTS)
+LONE_WORDS = Form(1, Scalar.I32, (2,), 0, Means.PIECES)
 BYTES = Form(1, Scalar.I8, (4, 5, 3), 12, Means.SHIFTS)
 
 

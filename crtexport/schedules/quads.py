@@ -7,6 +7,10 @@ pixels. What windows see is gathered into lines first, those of a block's pixels
 Armv7-M has few registers, and MLA takes words: input values are widened to words while gathering,
 of two pixels, so that LDRD loads both; with two channels, that and two loads of weights feed four
 MLA. RISC-V loads bytes as words and has registers for blocks of four by four.
+
+Armv6-M has eight registers, and multiplying destroys a factor: there a block is three pixels of
+one channel, or one of four channels. It can't load a signed byte from an address that it needn't
+compute first, so weights are stored plus 128, and sums begin with what that is too much.
 """
 
 from __future__ import annotations
@@ -14,18 +18,25 @@ from __future__ import annotations
 import functools
 from dataclasses import dataclass
 
+import numpy as np
+import numpy.typing as npt
+
 from crtexport.ir.ops import Conv2D, FullyConnected
 from crtexport.ir.types import DType
 from crtexport.kernels.build import KernelBuilder, add, cast, const, i32, load, min_, mul
 from crtexport.kernels.ir import Buffer, Expr, Scalar, Var
 from crtexport.kernels.registry import Context, Lowered, Lowering
-from crtexport.kernels.sums import IntegerSums
+from crtexport.kernels.sums import IntegerSums, stored_weights
 from crtexport.schedules.candidates import Candidate
 from crtexport.schedules.patches import Gather, Windows, windows_of
 from crtexport.schedules.scaling import Means, Scaling
 
 _FEW_CHANNELS = 4
 """Fewer channels don't pay for gathering."""
+_LIFT = 128
+"""What makes int8 values uint8."""
+_MOST_TAPS = 1 << 14
+"""Sums of as many products of int8 and uint8, and what they begin with, fit 31 bits."""
 
 
 @dataclass(frozen=True)
@@ -33,9 +44,10 @@ class Form:
     """Blocks for a machine.
 
     ``pixels``: how many may go together, ``wide``: channels of a block then, ``alone``: channels of
-    a block of one pixel, which is multiplied where it lies; 0 where that isn't done. ``value``: of
-    lines. ``steps``: how many values of a line may be multiplied in one go; ``usual``: for balanced
-    and for speed.
+    a block of one pixel; 0 where that isn't done. ``value``: of lines; bytes of one pixel are
+    multiplied where they lie. ``steps``: how many values of a line may be multiplied in one go;
+    ``usual``: for balanced and for speed. ``lifted``: weights are stored plus 128, those of a
+    block's channels side by side.
     """
 
     pixels: tuple[int, ...]
@@ -45,6 +57,7 @@ class Form:
     means: Means
     steps: tuple[int, ...]
     usual: dict[str, int]
+    lifted: bool = False
 
     def together(self, pixels: int) -> int:
         """How many of ``pixels`` go together, for the fewest instructions by rough count; 0 where
@@ -61,6 +74,9 @@ class Form:
 
 ARMV7M = Form((2,), 2, 0, Scalar.I32, Means.PRODUCTS, (4, 8, 16), {"balanced": 8, "speed": 16})
 RISCV = Form((4, 3, 2), 4, 8, Scalar.I8, Means.SHIFTS, (2, 4, 8), {"balanced": 4, "speed": 8})
+ARMV6M = Form(
+    (3, 2), 1, 4, Scalar.I32, Means.PIECES, (4, 8), {"balanced": 8, "speed": 8}, lifted=True
+)
 
 
 def candidates(context: Context, optimize: str, form: Form = ARMV7M) -> list[Candidate]:
@@ -78,6 +94,8 @@ def candidates(context: Context, optimize: str, form: Form = ARMV7M) -> list[Can
     scaling = Scaling.of(context, sums, op.activation, form.means)
     if sums.weight_zero or scaling is None or len(sums.folded) < _FEW_CHANNELS:
         return []
+    if form.lifted and windows.taps > _MOST_TAPS:
+        return []
     usual = form.usual[optimize]
     return [
         Candidate(
@@ -94,22 +112,39 @@ def _lower(
 ) -> Lowered:
     dense = isinstance(context.node.op, FullyConnected)
     lowering = Lowering("fully_connected" if dense else "conv2d", context)
-    x, weights = lowering.input(0, "input"), lowering.input(1, "weights")
+    x = lowering.input(0, "input")
+    together = form.together(windows.pixels)
+    wide = form.alone if together == 1 else form.wide
+    weights = (
+        lowering.derived("weights", Scalar.U8, _lifted(stored_weights(context, 0), wide))
+        if form.lifted else lowering.input(1, "weights")
+    )
     scaling.begin(lowering)
     # Lines that a store to the output might change are loaded anew for each block of channels;
     # compilers would keep them on the stack instead.
     output = lowering.output(noalias=False)
-    together = form.together(windows.pixels)
     gather, lines = None, x
-    if together > 1 or not windows.pointwise:
-        lines = lowering.scratch("lines", form.value, windows.words * together, noalias=False)
-        gather = Gather(lowering.b, windows, x, lines, together, sums.zero_point)
+    if together > 1 or not windows.pointwise or form.value is not x.dtype:
+        count = (windows.words + form.lifted) * together
+        lines = lowering.scratch("lines", form.value, count, noalias=False)
+        gather = Gather(
+            lowering.b, windows, x, lines, together, sums.zero_point,
+            -_LIFT if form.lifted else None,
+        )
     products = _Products(
-        lowering.b, windows, (weights, lines, output), scaling, together,
-        form.alone if together == 1 else form.wide, step,
+        lowering.b, windows, (weights, lines, output), scaling, together, wide, step, form.lifted
     )
     products.emit(gather, len(sums.folded))
     return lowering.finish()
+
+
+def _lifted(weights: npt.NDArray[np.generic], wide: int) -> npt.NDArray[np.uint8]:
+    """channels x taps plus 128: blocks of ``wide`` channels, tap by tap, and one of those left."""
+    whole = len(weights) - len(weights) % wide
+    blocks = weights[:whole].reshape(-1, wide, weights.shape[1]).transpose(0, 2, 1)
+    values = np.concatenate([blocks.reshape(-1), weights[whole:].T.reshape(-1)])
+    lifted: npt.NDArray[np.uint8] = (values.astype(np.int16) + _LIFT).astype(np.uint8)
+    return lifted
 
 
 class _Products:
@@ -117,10 +152,10 @@ class _Products:
 
     def __init__(
         self, b: KernelBuilder, windows: Windows, buffers: tuple[Buffer, Buffer, Buffer],
-        scaling: Scaling, together: int, wide: int, step: int,
+        scaling: Scaling, together: int, wide: int, step: int, lifted: bool,
     ) -> None:
         self.b, self.windows, self.scaling, self.step = b, windows, scaling, step
-        self.together, self.wide = together, wide
+        self.together, self.wide, self.lifted = together, wide, lifted
         self.weights, self.lines, self.output = buffers
 
     def emit(self, gather: Gather | None, channels: int) -> None:
@@ -146,7 +181,9 @@ class _Products:
     def _block(self, rows: list[Expr], channel: Expr, wide: int) -> None:
         """``wide`` channels from ``channel`` on, of all pixels."""
         b, words = self.b, self.windows.words
-        sums = [[b.local("sum", i32(0)) for _ in rows] for _ in range(wide)]
+        sums = [
+            [b.local("sum", self._start(i)) for i in range(len(rows))] for _ in range(wide)
+        ]
         start = b.let("first", mul(channel, const(words)))
         if words >= self.step:
             with b.loop("step", words // self.step, unroll=1) as number:
@@ -160,17 +197,32 @@ class _Products:
                 whole = b.let("whole", self.scaling.whole(total, constants))
                 b.store(self.output, add(row, at), self.scaling.result(whole, constants))
 
+    def _start(self, line: int) -> Expr:
+        """What the sums of a line begin with."""
+        if not self.lifted:
+            return i32(0)
+        return load(self.lines, const(self.windows.words * self.together + line))
+
     def _words(self, sums: list[list[Var]], start: Expr, word: Expr, count: int) -> None:
         """``count`` words of the lines from ``word`` on, times those of all channels."""
-        b, words, together = self.b, self.windows.words, self.together
+        b, words, wide, together = self.b, self.windows.words, len(sums), self.together
+
+        def value(place: int, line: int) -> Expr:
+            at = add(mul(word, const(together)), const(place * together + line))
+            return b.let("value", cast(load(self.lines, at), Scalar.I32))
+
+        def weight(place: int, channel: int) -> Expr:
+            at = (
+                add(start, mul(word, const(wide)), const(place * wide + channel)) if self.lifted
+                else add(start, word, const(channel * words + place))
+            )
+            return b.let("weight", cast(load(self.weights, at), Scalar.I32))
+
         for place in range(count):
-            first = add(mul(word, const(together)), const(place * together))
-            xs = [
-                b.let("value", cast(load(self.lines, add(first, const(i))), Scalar.I32))
-                for i in range(together)
-            ]
-            for i, line in enumerate(sums):
-                at = add(start, word, const(i * words + place))
-                w = b.let("weight", cast(load(self.weights, at), Scalar.I32))
-                for x, total in zip(xs, line, strict=True):
+            # Where weights are for one channel each value is needed once.
+            xs = [value(place, i) for i in range(together)] if wide > 1 else []
+            for channel, line in enumerate(sums):
+                w = weight(place, channel)
+                for i, total in enumerate(line):
+                    x = xs[i] if xs else value(place, i)
                     b.assign(total, add(total, mul(x, w)))

@@ -21,7 +21,20 @@ from crtexport.fixedpoint import multiply_by_quantized_multiplier, wrap32
 from crtexport.ir.ops import Activation
 from crtexport.ir.scaling import activation_range
 from crtexport.ir.types import Rounding
-from crtexport.kernels.build import add, call, cast, clamp, const, i32, load, mul, shl, shr, sub
+from crtexport.kernels.build import (
+    add,
+    and_,
+    call,
+    cast,
+    clamp,
+    const,
+    i32,
+    load,
+    mul,
+    shl,
+    shr,
+    sub,
+)
 from crtexport.kernels.ir import Buffer, Expr, Scalar
 from crtexport.kernels.registry import Context, Lowering
 from crtexport.kernels.sums import IntegerSums
@@ -41,6 +54,7 @@ class Means(enum.Enum):
     DSP = "SMMULR and SMMLAR, which adds the zero point, of Armv7E-M"
     PRODUCTS = "two 64-bit products, where one is an instruction"
     SHIFTS = "a 64-bit product of a signed and an unsigned factor, and a shift"
+    PIECES = "products of 16 bits, where there are none of 64, and a shift"
 
     @property
     def factor(self) -> int:
@@ -81,8 +95,9 @@ def constants_of(
 
 @dataclass(frozen=True)
 class Channel:
-    """What belongs to one output channel: twice its bias, its multiplier, its power of two. With
-    SHIFTS: its bias, twice its multiplier, its right shift."""
+    """What belongs to one output channel: twice its bias, its multiplier, its power of two, instead
+    of which PIECES has its right shift. With SHIFTS: its bias, twice its multiplier, its right
+    shift."""
 
     bias: Expr
     mantissa: Expr
@@ -144,9 +159,32 @@ class Scales(abc.ABC):
             upper = cast(shr(product, const(32, Scalar.I64)), Scalar.I32)
             rounding = shr(cast(product, Scalar.U32), const(31, Scalar.U32))
             return add(upper, cast(rounding, Scalar.I32))
+        if self.means is Means.PIECES:
+            return self._product_of_pieces(a, b)
         product = mul(cast(a, Scalar.I64), cast(b, Scalar.I64))
         nudged = add(product, const(1 << 31, Scalar.I64))
         return cast(shr(nudged, const(32, Scalar.I64)), Scalar.I32)
+
+    def _product_of_pieces(self, a: Expr, b: Expr) -> Expr:
+        """The same for b >= 0. With a = A * 2**16 + c and b = B * 2**16 + d it is
+        A*B + (A*d + c*B + (c*d >> 16) + 2**15 >> 16), of which the sum in brackets may have 33
+        bits; so the upper half of A*d stays out of it."""
+
+        def halves(value: Expr) -> tuple[Expr, Expr]:
+            low = and_(cast(value, Scalar.U32), const(0xFFFF, Scalar.U32))
+            return let("upper", shr(value, i32(16))), let("lower", low)
+
+        let = self.b.let
+        half = const(16, Scalar.U32)
+        (a_high, a_low), (b_high, b_low) = halves(a), halves(b)
+        cross = let("cross", mul(a_high, cast(b_low, Scalar.I32)))
+        rest = add(
+            mul(a_low, cast(b_high, Scalar.U32)), shr(mul(a_low, b_low), half),
+            and_(cast(cross, Scalar.U32), const(0xFFFF, Scalar.U32)), const(1 << 15, Scalar.U32),
+        )
+        return add(
+            mul(a_high, b_high), shr(cross, i32(16)), cast(shr(rest, half), Scalar.I32)
+        )
 
 
 class Scaling(Scales):
@@ -156,8 +194,7 @@ class Scaling(Scales):
         self, context: Context, constants: npt.NDArray[np.int32], activation: Activation,
         means: Means,
     ) -> None:
-        stored = constants if means is not Means.SHIFTS else _shifts(constants)
-        super().__init__(stored, means, means.factor)
+        super().__init__(_constants(constants, means), means, means.factor)
         self._zero = context.quant(context.output()).zero_point[0]
         self._range = activation_range(activation, context.output())
 
@@ -195,7 +232,7 @@ class Scaling(Scales):
                 return _i32("arm_smmlar", high, power, zero)
             case Means.PRODUCTS:
                 return add(self._product(high, power), zero)
-            case Means.SHIFTS:
+            case Means.SHIFTS | Means.PIECES:
                 half = shl(i32(1), sub(power, i32(1)))
                 return add(shr(add(high, half), power), zero)
 
@@ -204,13 +241,17 @@ class Scaling(Scales):
         return add(shl(total, i32(1)) if self.factor == 2 else total, channel.bias)
 
 
-def _shifts(constants: npt.NDArray[np.int32]) -> npt.NDArray[np.int32]:
-    """``constants`` for SHIFTS; where there is no multiplier any shift will do."""
-    twice, mantissas, powers = constants.astype(np.int64).T
-    shifts = [32 - int(power).bit_length() + 1 if power else _LEAST for power in powers]
-    return np.column_stack([
-        twice // 2, (2 * mantissas).astype(np.uint32).view(np.int32), np.array(shifts),
-    ]).astype(np.int32)
+def _constants(constants: npt.NDArray[np.int32], means: Means) -> npt.NDArray[np.int32]:
+    """``constants`` as ``means`` need them; where there is no multiplier any shift will do."""
+    if means in (Means.DSP, Means.PRODUCTS):
+        return constants
+    doubled, mantissas, powers = constants.astype(np.int64).T
+    shifts = np.array(
+        [32 - int(power).bit_length() + 1 if power else _LEAST for power in powers], np.int64
+    )
+    if means is Means.SHIFTS:
+        doubled, mantissas = doubled // 2, 2 * mantissas
+    return np.column_stack([doubled, mantissas, shifts]).astype(np.uint32).view(np.int32)
 
 
 def _i32(name: str, *args: Expr) -> Expr:

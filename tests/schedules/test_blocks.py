@@ -60,6 +60,10 @@ FORMS: dict[str, Forms] = {
     "quads": lambda context: (
         quads.candidates(context, "balanced") or planes.candidates(context, planes.WORDS)
     ),
+    "armv6m": lambda context: (
+        quads.candidates(context, "balanced", quads.ARMV6M)
+        or planes.candidates(context, planes.LONE_WORDS)
+    ),
     "riscv": lambda context: (
         quads.candidates(context, "balanced", quads.RISCV)
         or planes.candidates(context, planes.BYTES)
@@ -200,7 +204,9 @@ def test_targets_get_the_instructions_that_they_have(
 
 @pytest.mark.qemu
 @pytest.mark.parametrize("emit", ["c", "llvm"])
-@pytest.mark.parametrize("board", ["mps2_an386", "mps2_an500", "mps2_an385", "qemu_riscv32"])
+@pytest.mark.parametrize("board", [
+    "mps2_an386", "mps2_an500", "mps2_an385", "qemu_cortex_m0", "qemu_riscv32",
+])
 def test_odd_layers_agree_on_the_machine(board: str, emit: str, tmp_path: Path) -> None:
     require("qemu-system-riscv32" if board == "qemu_riscv32" else "qemu-system-arm")
     rng = np.random.default_rng(5)

@@ -39,6 +39,10 @@ FORMS: dict[str, Forms] = {
     "quads": lambda context: (
         quads.candidates(context, "balanced") or planes.candidates(context, planes.WORDS)
     ),
+    "armv6m": lambda context: (
+        quads.candidates(context, "balanced", quads.ARMV6M)
+        or planes.candidates(context, planes.LONE_WORDS)
+    ),
     "riscv": lambda context: (
         quads.candidates(context, "balanced", quads.RISCV)
         or planes.candidates(context, planes.BYTES)

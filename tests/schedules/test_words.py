@@ -198,7 +198,9 @@ def test_lines_hold_every_tap_once(
 # ---- planes
 
 
-@pytest.mark.parametrize("form", [planes.PAIRS, planes.WORDS, planes.BYTES])
+@pytest.mark.parametrize("form", [
+    planes.PAIRS, planes.WORDS, planes.LONE_WORDS, planes.BYTES,
+])
 @settings(max_examples=25, deadline=None)
 @given(data=st.data())
 def test_planes_take_any_window(
@@ -244,7 +246,9 @@ def test_planes_take_any_window(
 
 @pytest.mark.qemu
 @pytest.mark.parametrize("emit", ["c", "llvm"])
-@pytest.mark.parametrize("board", ["mps2_an386", "mps2_an385", "qemu_riscv32"])
+@pytest.mark.parametrize("board", [
+    "mps2_an386", "mps2_an385", "qemu_cortex_m0", "qemu_riscv32",
+])
 def test_extreme_values_agree_on_the_machine(board: str, emit: str, tmp_path: Path) -> None:
     require("qemu-system-riscv32" if board == "qemu_riscv32" else "qemu-system-arm")
     rng = np.random.default_rng(3)
