@@ -429,9 +429,8 @@ def _undefined(
 ) -> tuple[str, ...]:
     """What the code leaves to the firmware: exactly, for objects; at most, for C sources. What
     modules of others need besides is theirs to know."""
-    facts = [object_facts(name, blob) for name, blob in foreign.objects.items()]
-    theirs = {symbol for fact in facts for symbol in fact.undefined}
-    theirs -= {symbol for fact in facts for symbol in fact.defined}
+    theirs = {symbol for fact in foreign.facts.values() for symbol in fact.undefined}
+    theirs -= {symbol for fact in foreign.facts.values() for symbol in fact.defined}
     announced = {*theirs, *(s for artifact in artifacts for s in needed_symbols(artifact))}
     if emit == "c":
         return tuple(sorted({*UNDEFINED_ALLOWED, *announced}))

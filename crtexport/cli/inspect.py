@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from tarfile import is_tarfile
 from typing import Any
 
 import click
@@ -10,6 +11,7 @@ import click
 from crtexport import pipeline
 from crtexport.cli.accelerators import show_decisions
 from crtexport.cli.channels import show_channels
+from crtexport.cli.functions import show_externals, show_model
 from crtexport.cli.options import (
     FILE,
     accelerator_option,
@@ -19,7 +21,7 @@ from crtexport.cli.options import (
     with_output,
 )
 from crtexport.cli.output import Output
-from crtexport.mlf.metadata import Module, ModuleSection, Section
+from crtexport.mlf.metadata import Module, Section
 from crtexport.mlf.reader import Package, PackageTensor, open_package
 
 
@@ -38,7 +40,8 @@ def command(
     out: Output, path: Path, stage: pipeline.Stage | None, board: str, io: pipeline.Io,
     rounding: str, accelerators: tuple[str, ...] | None,
 ) -> None:
-    """Show what PACKAGE holds, whoever wrote it, or one --stage of exporting MODEL."""
+    """Show what PACKAGE holds, whoever wrote it, which functions of others MODEL can be exported
+    with, or one --stage of exporting MODEL."""
     if stage is not None:
         text = pipeline.stage(
             path, stage, board=board, rounding=rounding, io=io, accelerators=accelerators
@@ -47,6 +50,9 @@ def command(
             out.result({"stage": stage, "text": text})
         else:
             out.raw(text)
+        return
+    if path.is_file() and not is_tarfile(path):
+        show_model(out, path, board, rounding)
         return
     package = open_package(path)
     out.result(_data(package))
@@ -75,7 +81,9 @@ def _summary(out: Output, package: Package) -> None:
         if section and name in section.modules:
             show_channels(out, section.modules[name].channels, each=True)
             show_decisions(out, section.modules[name].decisions)
-            _show_externals(out, section.modules[name])
+            show_externals(
+                out, section.modules[name], [i for i in section.devices if i.module == name]
+            )
     for model in package.each:
         tensors = [("input", t) for t in model.inputs] + [("output", t) for t in model.outputs]
         whose = f" of {model.module}" if len(package.modules) > 1 else ""
@@ -84,28 +92,6 @@ def _summary(out: Output, package: Package) -> None:
             ((kind, t.name, t.field or "-", _type(t), t.nbytes, _quant(t)) for kind, t in tensors),
         )
     out.table("Files", ("name", "bytes"), ((name, package.size(name)) for name in package.names))
-
-
-def _show_externals(out: Output, module: ModuleSection) -> None:
-    """Functions of others by module and device; nothing for a model without."""
-    if module.externals:
-        out.table(
-            "Functions of others", ("function", "module", "kind", "files", "device context"),
-            ((e.symbol, e.module, e.kind, ", ".join(e.files), e.device or "-")
-             for e in module.externals),
-        )
-    if module.libraries:
-        out.table(
-            "Libraries to build with", ("library", "version", "from", "its folder in"),
-            ((each.name, each.version, each.url, f"{each.variable}_PATH")
-             for each in module.libraries),
-        )
-    if module.devices:
-        out.table(
-            "Device contexts", ("context", "kind", "id", "program", "hooks"),
-            ((d.field, d.kind, d.id, d.program or "-", ", ".join(d.hooks))
-             for d in module.devices),
-        )
 
 
 def _show_section(out: Output, section: Section) -> None:

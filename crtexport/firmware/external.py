@@ -14,18 +14,34 @@ from crtexport.errors import CrtExportError
 from crtexport.firmware.compat import conflicts
 from crtexport.firmware.elf_abi import ElfAbi, read_abi
 from crtexport.ir.modules import ExternalModule, SourceText
-from crtexport.mlf.objects import object_facts
+from crtexport.mlf.objects import ObjectFacts, object_facts
 
 _AT_START_UP = (".init_array", ".preinit_array", ".ctors", ".init")
+_BY_LOADERS = {
+    "__tvm_dev_mblob": "modules in a blob, which would have to be unpacked",
+    "__tvm_ffi__library_bin": "modules in a blob, which would have to be unpacked",
+    "__tvm_module_ctx": "a table of functions, which a loader would have to fill in",
+    "__tvm_ffi__library_ctx": "a table of functions, which a loader would have to fill in",
+    "__tvm_main__": "an entry point for a loader, which would have to look it up",
+}
+"""Symbols of modules for TVM's C++ runtime, and what they say."""
+_REGISTERING = "TVMBackendRegisterSystemLibSymbol"
+_COMMENTS = re.compile(
+    r"/\*.*?\*/|//[^\n]*|(\"(?:\\.|[^\"\\\n])*\"|'(?:\\.|[^'\\\n])*')", re.DOTALL
+)
+_CONSTRUCTOR = re.compile(
+    r"\b(?:__constructor__|constructor)\s*(?:\)|\(|,|\])|\"\.(?:init_array|preinit_array|ctors)\b"
+)
 _MAX_SOURCE = 64 << 20
 
 
 @dataclass
 class ExternalFiles:
-    """Files of modules by base name."""
+    """Files of modules by base name; ``facts`` are those of the objects."""
 
     sources: dict[str, str] = field(default_factory=dict)
     objects: dict[str, Blob] = field(default_factory=dict)
+    facts: dict[str, ObjectFacts] = field(default_factory=dict)
 
 
 def external_files(modules: Sequence[ExternalModule], ours: ElfAbi | None) -> ExternalFiles:
@@ -58,12 +74,14 @@ def _add(module: ExternalModule, found: ExternalFiles, ours: ElfAbi | None) -> N
             raise CrtExportError("another file has this name", location=path.name)
         if module.kind == "c-source":
             found.sources[path.name] = text = _text(path)
+            _check_source(text, path.name)
             defined |= set(re.findall(r"[A-Za-z_][A-Za-z0-9_]*(?=\s*\()", text))
         elif isinstance(path, SourceText):
             raise CrtExportError("text is no object", location=path.name)
         else:
             found.objects[path.name] = path
-            defined |= _promised(path, ours)
+            found.facts[path.name] = facts = _checked(path, ours)
+            defined |= set(facts.defined)
     for function in module.functions:
         if function.symbol not in defined:
             raise CrtExportError(
@@ -71,8 +89,9 @@ def _add(module: ExternalModule, found: ExternalFiles, ours: ElfAbi | None) -> N
             )
 
 
-def _promised(path: Path, ours: ElfAbi | None) -> set[str]:
-    """What an object defines, if it can be linked with ours and nothing of it runs by itself."""
+def _checked(path: Path, ours: ElfAbi | None) -> ObjectFacts:
+    """The facts of an object, if it can be linked with ours and nothing of it runs, or has to be
+    loaded, before it is called."""
     facts = object_facts(path.name, path)
     if ours is not None:
         for what, theirs, own in conflicts(read_abi(path, path.name), ours):
@@ -81,15 +100,40 @@ def _promised(path: Path, ours: ElfAbi | None) -> set[str]:
                 location=path.name,
             )
     with opened(path) as stream:
-        names = [section.name for section in ELFFile(stream).iter_sections()]
+        names = [s.name for s in ELFFile(stream).iter_sections() if s["sh_size"]]
     for name in names:
         if name.startswith(_AT_START_UP):
+            raise _at_start_up(f"the object has code that must run at start-up (section {name})",
+                               path.name)
+    if _REGISTERING in facts.undefined:
+        raise _at_start_up(
+            f"the object registers its functions at start-up (it needs {_REGISTERING})", path.name
+        )
+    for symbol in facts.defined:
+        if symbol in _BY_LOADERS:
             raise CrtExportError(
-                f"the object has code that must run at start-up (section {name})",
+                f"the object is a module for TVM's C++ runtime: it has {_BY_LOADERS[symbol]} "
+                f"({symbol})",
                 location=path.name,
-                hint="nothing runs before the model does: leave constructors out of the module",
+                hint="compile the functions for TVM's C runtime, or bring them as C sources",
             )
-    return set(facts.defined)
+    return facts
+
+
+def _check_source(text: str, name: str) -> None:
+    """Raises CrtExportError where C code says that something has to run before it is called."""
+    found = _CONSTRUCTOR.search(_COMMENTS.sub(lambda match: match[1] or " ", text))
+    if found:
+        raise _at_start_up(
+            f"the source has code that must run at start-up ({found[0].strip(' (),]')})", name
+        )
+
+
+def _at_start_up(problem: str, name: str) -> CrtExportError:
+    return CrtExportError(
+        problem, location=name,
+        hint="nothing runs before the model does: leave constructors out of the module",
+    )
 
 
 def _text(path: Path | SourceText) -> str:

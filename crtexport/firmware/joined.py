@@ -34,6 +34,7 @@ def joined_files(
                 )
         found.sources |= own.sources
         found.objects |= own.objects
+        found.facts |= own.facts
         for module in modules:
             # What programs of devices call their functions is no symbol.
             for function in module.functions if module.kind != "device-image" else ():

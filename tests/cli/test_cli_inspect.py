@@ -64,7 +64,16 @@ def test_a_model_on_its_way_to_code(
     assert json.loads(capsys.readouterr().out)["text"].strip() == text.strip()
 
 
-def test_a_model_without_a_stage_is_no_package(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["inspect", str(DIGITS)]) == 2
-    error = capsys.readouterr().err
-    assert "no readable tar file" in error
+def test_a_model_without_a_stage_shows_functions_of_others(
+    capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["inspect", str(DIGITS)]) == 0
+    assert "all operators are the exporter's own" in capsys.readouterr().out
+
+
+def test_what_is_neither_package_nor_model_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "x").write_bytes(b"neither")
+    assert main(["inspect", str(tmp_path / "x")]) == 2
+    assert "x: " in capsys.readouterr().err

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -21,6 +22,7 @@ from crtexport.firmware.package import parts_from_package
 from crtexport.firmware.zephyr.application import write_application
 from crtexport.importers import load
 from crtexport.importers.crtjson import save
+from crtexport.mlf.objects import object_facts
 from crtexport.mlf.reader import open_package
 from tests.backends.llvm_support import GCC
 from tests.mlf.consumers import complaints
@@ -310,3 +312,124 @@ def test_networks_with_modules_are_not_converted(tmp_path: Path) -> None:
     with pytest.raises(CrtExportError, match="modules of others can't be written"):
         save(graph, tmp_path / "again.json")
     assert not (tmp_path / "again.json").exists()
+
+
+START_UP = [
+    "__attribute__((constructor)) static void g(void) {}",
+    "__attribute__ ((unused, __constructor__(101))) static void g(void) {}",
+    "static void (*const g)(void) __attribute__((section(\".init_array\"), used)) = 0;",
+]
+
+
+@pytest.mark.parametrize("line", START_UP)
+def test_sources_with_constructors_are_refused(line: str, tmp_path: Path) -> None:
+    path = write(tmp_path, document(), f"{SOURCE}\n{line}\n")
+    with pytest.raises(CrtExportError, match="must run at start-up") as caught:
+        crtexport.export(path, output=tmp_path / "p.tar")
+    assert caught.value.location == ("module 'acc'", "accelerator.c")
+
+
+def test_constructors_in_comments_and_names_are_none(tmp_path: Path) -> None:
+    source = SOURCE + (
+        "/* no __attribute__((constructor)) here */ // constructor)\n"
+        "static const char text[] = \"// constructor is a word\"; int constructor_of = 0;\n"
+    )
+    crtexport.export(write(tmp_path, document(), source), emit="c", output=tmp_path / "p.tar")
+
+
+LOADERS = {
+    "const char __tvm_dev_mblob[1] = {0};": "modules in a blob.*unpacked",
+    "void *__tvm_module_ctx = 0;": "a loader would have to fill in",
+    "const char __tvm_main__[2] = \"f\";": "an entry point for a loader",
+    "int TVMBackendRegisterSystemLibSymbol(const char *, void *);"
+    "int g(void); int g(void) { return TVMBackendRegisterSystemLibSymbol(0, 0); }":
+        "registers its functions at start-up",
+}
+
+
+@pytest.mark.parametrize("line", LOADERS)
+def test_objects_that_must_be_loaded_are_refused(line: str, tmp_path: Path) -> None:
+    path = write(tmp_path, object_document())
+    compiled(tmp_path, f"{PLAIN}\n{line}\n", "gcc")
+    with pytest.raises(CrtExportError, match=LOADERS[line]) as caught:
+        crtexport.export(path, output=tmp_path / "p.tar")
+    assert caught.value.location == ("module 'blob'", "blob.o")
+
+
+def with_const_vars() -> dict[str, Any]:
+    """The table is a constant of the function instead of an input of its node."""
+    made = document()
+    made["modules"][0]["functions"][1]["const_vars"] = ["table"]
+    made["nodes"][3]["inputs"] = ["c"]
+    return made
+
+
+CONST_SOURCE = SOURCE.replace(
+    "look_up(const void *x, const void *table, void *y, ",
+    "look_up(const void *x, void *y, const void *table, ",
+)
+
+
+@pytest.mark.parametrize("emit", BACKENDS)
+def test_functions_are_given_their_constants(emit: Any, tmp_path: Path) -> None:
+    require("gcc")
+    path = write(tmp_path, with_const_vars(), CONST_SOURCE)
+    package = crtexport.export(path, emit=emit, output=tmp_path / "p.tar").path
+    (outputs,) = crtexport.simulate(package, {"x": X})
+    np.testing.assert_array_equal(outputs["y"][0], expected())
+    opened = open_package(package)
+    if emit == "c":
+        text = " ".join(opened.sources["two_parts_lib0.c"].split())
+        assert re.search(r"static const int8_t tvmgen_two_parts_table\w*\[256\]", text)
+        assert re.search(r"look_up\([^;]*tvmgen_two_parts_table\w*, devices->test_acc_1\);", text)
+    else:
+        blob = opened.objects["two_parts_constants.o"]
+        assert TABLE.tobytes() in blob_bytes(blob)
+        assert object_facts("c", blob).sections[".data"] == 0
+
+
+@pytest.mark.parametrize(
+    ("name", "problem"),
+    [("tabel", "there is no tensor 'tabel'"), ("a", "the tensor 'a' is no constant")],
+)
+def test_const_vars_are_constants(name: str, problem: str, tmp_path: Path) -> None:
+    made = with_const_vars()
+    made["modules"][0]["functions"][1]["const_vars"] = [name]
+    where = r"modules\[0\]\.functions\[1\]\.const_vars\[0\]"
+    with pytest.raises(CrtExportError, match=f"{where}: {problem}"):
+        load(write(tmp_path, made, CONST_SOURCE))
+
+
+def test_inspect_tells_which_functions_can_be_exported(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made = with_const_vars()
+    (tmp_path / "ok.bin").write_bytes(bytes(1000))
+    (tmp_path / "empty.bin").write_bytes(b"")
+    made["modules"] += [
+        object_document()["modules"][0],
+        {"name": "npu", "kind": "device-image", "programs": [
+            {"file": "ok.bin", "device": {"kind": "npu"}, "compression": "zlib",
+             "functions": [{"name": "good"}]},
+            {"file": "empty.bin", "device": {"kind": "npu", "id": 1},
+             "functions": [{"name": "bad"}]},
+        ]},
+    ]
+    compiled(tmp_path, PLAIN + "__attribute__((constructor)) static void g(void) {}\n", "gcc")
+    path = write(tmp_path, made, CONST_SOURCE)
+    assert main(["inspect", str(path), "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)["functions"]
+    assert [(f["function"], f["exportable"], f["kind"]) for f in found] == [
+        ("host_reverse", True, "c-source"), ("f", False, "object"),
+        ("good", True, "device-image"), ("bad", False, "device-image"),
+        ("acc_flip", True, "c-source"), ("look_up", True, "c-source"),
+    ]
+    reasons = {f["function"]: f["reason"] for f in found}
+    assert "must run at start-up (section .init_array" in reasons["f"]
+    assert reasons["bad"] == "empty.bin: the program is empty"
+    assert "inflated to 1,000 when it is opened" in reasons["good"]
+    assert reasons["look_up"] == "compiled with the code; given static constants: table"
+    assert main(["inspect", str(path), "--board", "mps2_an386"]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert "host_reverse" in said
+    assert "made for another processor" in said

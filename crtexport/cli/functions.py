@@ -1,0 +1,76 @@
+"""How commands show functions of others: in a model, which can be exported; in a package, all."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from pathlib import Path
+
+from crtexport import pipeline
+from crtexport.cli.output import Output
+from crtexport.ir.modules import Device
+from crtexport.mlf.metadata import DeviceImage, ModuleSection
+
+
+def show_model(out: Output, path: Path, board: str, rounding: str) -> None:
+    """Each function of a model's modules, by device: whether it can be exported, and why."""
+    from crtexport.firmware.classify import classify  # noqa: PLC0415
+
+    graph = pipeline.load(path, rounding=rounding)
+    chosen = pipeline.resolve_board(board)
+    verdicts = classify(graph, chosen)
+    out.line(
+        f"{path}: a model of {len(graph.nodes)} operators; --stage shows it on its way to code, "
+        "and exports can be inspected as packages"
+    )
+    out.table(
+        f"Functions of others, in the C runtime on {chosen.name}",
+        ("function", "module", "kind", "device", "exportable", "why"),
+        [
+            (v.function, v.module, v.kind, _device(v.device), "yes" if v.exportable else "no",
+             v.reason)
+            for v in verdicts
+        ] or [("none", "-", "-", "-", "-", "all operators are the exporter's own")],
+    )
+    out.result({
+        "model": str(path), "board": chosen.name, "operators": len(graph.nodes),
+        "functions": [dataclasses.asdict(verdict) for verdict in verdicts],
+    })
+
+
+def _device(device: Device | None) -> str:
+    if device is None:
+        return "-"
+    return f"{device.kind} {device.id}" + (f" ({device.program})" if device.program else "")
+
+
+def show_externals(
+    out: Output, module: ModuleSection, images: Sequence[DeviceImage]
+) -> None:
+    """Functions of others by module and device, and programs of devices; nothing for a model
+    without."""
+    if module.externals:
+        out.table(
+            "Functions of others", ("function", "module", "kind", "files", "device context"),
+            ((e.symbol, e.module, e.kind, ", ".join(e.files), e.device or "-")
+             for e in module.externals),
+        )
+    if module.libraries:
+        out.table(
+            "Libraries to build with", ("library", "version", "from", "its folder in"),
+            ((each.name, each.version, each.url, f"{each.variable}_PATH")
+             for each in module.libraries),
+        )
+    if module.devices:
+        out.table(
+            "Device contexts", ("context", "kind", "id", "program", "hooks"),
+            ((d.field, d.kind, d.id, d.program or "-", ", ".join(d.hooks))
+             for d in module.devices),
+        )
+    if images:
+        out.table(
+            "Programs of devices",
+            ("kind", "id", "program", "functions", "compression", "bytes", "stored", "CRC-32C"),
+            ((i.kind, i.id, i.program or "-", ", ".join(i.functions) or "-", i.compression,
+              i.original_size, i.stored_size, i.crc32c) for i in images),
+        )

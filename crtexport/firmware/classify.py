@@ -1,0 +1,86 @@
+"""Which functions of others can be exported to the C runtime, and why: by module and device."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from crtexport.devices.image import Method, stored_image
+from crtexport.errors import CrtExportError
+from crtexport.firmware.board_schema import Board
+from crtexport.firmware.elf_abi import ElfAbi, read_abi
+from crtexport.firmware.external import external_files
+from crtexport.ir.external import functions_of
+from crtexport.ir.graph import Graph
+from crtexport.ir.modules import Device, DeviceProgram, ExternalModule
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """A function of a module; ``reason`` says how it is exported, or why it can't be."""
+
+    function: str
+    module: str
+    kind: str
+    device: Device | None
+    exportable: bool
+    reason: str
+
+
+def classify(graph: Graph, board: Board) -> tuple[Verdict, ...]:
+    """A verdict on each function of the graph's modules, ordered by device, those without one
+    first. Raises CrtExportError only where modules contradict each other."""
+    functions_of(graph)
+    ours = None
+    if any(module.kind == "object" for module in graph.modules):
+        # Imported here so that LLVM is only asked for what objects have to fit.
+        from crtexport.backends.llvm_compile import empty_object  # noqa: PLC0415
+
+        ours = read_abi(empty_object(board.target), board.name)
+    found = [verdict for module in graph.modules for verdict in _of_module(module, ours)]
+    return tuple(sorted(found, key=lambda v: _order(v.device)))
+
+
+def _order(device: Device | None) -> tuple[str, int, str]:
+    return ("", -1, "") if device is None else (device.kind, device.id, device.program)
+
+
+def _of_module(module: ExternalModule, ours: ElfAbi | None) -> Iterator[Verdict]:
+    problem = ""
+    try:
+        external_files([module], ours)
+    except CrtExportError as error:
+        problem = _words(error)
+    reasons = {program.device: _of_program(program) for program in module.programs}
+    for function in module.functions:
+        exportable, reason = not problem, problem
+        if not problem and function.device in reasons:
+            exportable, reason = reasons[function.device]
+        elif not problem:
+            reason = "compiled with the code" if module.kind == "c-source" else "linked as it is"
+            if function.const_vars:
+                names = ", ".join(variable.name for variable in function.const_vars)
+                reason += f"; given static constants: {names}"
+        yield Verdict(
+            function.symbol, module.name, module.kind, function.device, exportable, reason
+        )
+
+
+def _of_program(program: DeviceProgram) -> tuple[bool, str]:
+    """Whether a program can be exported, and how or why not."""
+    try:
+        header = stored_image(program.file, program.compression, program.align).header
+    except CrtExportError as error:
+        return False, _words(error)
+    if header.method is Method.STORED:
+        return True, f"launched by the device; {header.original_size:,} bytes used in place"
+    return True, (
+        f"launched by the device; {header.stored_size:,} bytes ({header.method.name.lower()}), "
+        f"inflated to {header.original_size:,} when it is opened"
+    )
+
+
+def _words(error: CrtExportError) -> str:
+    """File and problem; that it is this module goes without saying."""
+    where = [part for part in error.location if not part.startswith("module ")]
+    return ": ".join([*where, error.problem])
