@@ -125,36 +125,35 @@ def _mladav(a: Lanes, b: Lanes) -> int:
     return wrap(sum(x * y for x, y in zip(a, b, strict=True)), 32)
 
 
-def _dot_body(result: str) -> str:
+def _dot_body(type_: Scalar, start: str, x: str, y: str) -> str:
     return (
-        f"    uint32_t sum = {result};\n"
-        "    for (int i = 0; i < 16; ++i) {\n"
-        "        sum += (uint32_t)(x[i] * y[i]);\n"
+        f"    uint32_t sum = {start};\n"
+        f"    for (int i = 0; i < {type_.lanes}; ++i) {{\n"
+        f"        sum += (uint32_t)({x}[i] * {y}[i]);\n"
         "    }\n"
         "    return (int32_t)sum;\n"
     )
 
 
-_DOT = (
-    "call i32 @llvm.arm.mve.vmldava.v16i8(i32 0, i32 0, i32 0, i32 {}, <16 x i8> {}, <16 x i8> {})"
-)
-_DOT_DECLARE = (
-    "declare i32 @llvm.arm.mve.vmldava.v16i8(i32, i32, i32, i32, <16 x i8>, <16 x i8>)"
-)
-_DOTS = (
-    _intrinsic(
-        "mladav_s8", "The sum of the products of all lanes.", (_V8, _V8), Scalar.I32, _mladav,
-        "vmladavq_s8(a, b)", _dot_body("0u").replace("x[", "a[").replace("y[", "b["),
-        _DOT.format("0", "{0}", "{1}"), _DOT_DECLARE,
-    ),
-    _intrinsic(
-        "mladava_s8", "a + the sum of the products of all lanes.", (Scalar.I32, _V8, _V8),
-        Scalar.I32, lambda total, a, b: wrap(total + _mladav(a, b), 32),
-        "vmladavaq_s8(a, b, c)",
-        _dot_body("(uint32_t)a").replace("x[", "b[").replace("y[", "c["),
-        _DOT.format("{0}", "{1}", "{2}"), _DOT_DECLARE,
-    ),
-)
+def _dots(type_: Scalar) -> tuple[Intrinsic, Intrinsic]:
+    suffix, vector = _NAMES[type_], _LLVM[type_]
+    name = f"@llvm.arm.mve.vmldava.{_MANGLED[type_]}"
+    dot = f"call i32 {name}(i32 0, i32 0, i32 0, i32 {{}}, {vector} {{}}, {vector} {{}})"
+    declare = f"declare i32 {name}(i32, i32, i32, i32, {vector}, {vector})"
+    return (
+        _intrinsic(
+            f"mladav_{suffix}", "The sum of the products of all lanes.", (type_, type_),
+            Scalar.I32, _mladav, f"vmladavq_{suffix}(a, b)", _dot_body(type_, "0u", "a", "b"),
+            dot.format("0", "{0}", "{1}"), declare,
+        ),
+        _intrinsic(
+            f"mladava_{suffix}", "a + the sum of the products of all lanes.",
+            (Scalar.I32, type_, type_), Scalar.I32,
+            lambda total, a, b: wrap(total + _mladav(a, b), 32), f"vmladavaq_{suffix}(a, b, c)",
+            _dot_body(type_, "(uint32_t)a", "b", "c"),
+            dot.format("{0}", "{1}", "{2}"), declare,
+        ),
+    )
 
 
 def _qrdmulh(a: int, b: int) -> int:
@@ -184,6 +183,13 @@ _SCALING = (
         "call {0} @llvm.arm.mve.vshl.vector.{1}.{1}({0} {2}, {0} {3}, i32 0, i32 1, i32 0)",
         "declare {0} @llvm.arm.mve.vshl.vector.{1}.{1}({0}, {0}, i32, i32, i32)",
         arm="vrshlq_s32(a, b)",
+    ),
+    _lanewise(
+        "rmulh", _V32, "The upper halves of products, rounded, halves up.",
+        lambda a, b: wrap((a * b + (1 << 31)) >> 32, 32),
+        "(int32_t)(((int64_t)a[i] * b[i] + 0x80000000) >> 32)",
+        "call {0} @llvm.arm.mve.vrmulh.{1}({0} {2}, {0} {3}, i32 0)",
+        "declare {0} @llvm.arm.mve.vrmulh.{1}({0}, {0}, i32)",
     ),
     _intrinsic(
         "sign_s32", "-1 in negative lanes, else 0.", (_V32,), _V32,
@@ -235,18 +241,20 @@ def _half_of(letter: str) -> int:
     return "bt".index(letter)
 
 
-def _mull(letter: str) -> Intrinsic:
-    first = _half_of(letter)
+def _mull(letter: str, source: Scalar, result: Scalar) -> Intrinsic:
+    first, suffix = _half_of(letter), _NAMES[source]
     which = "even" if letter == "b" else "odd"
     index = f"2 * i + {first}" if first else "2 * i"
+    narrow, wide = _LLVM[source], _LLVM[result]
+    name = f"@llvm.arm.mve.vmull.{_MANGLED[result]}.{_MANGLED[source]}"
     return _intrinsic(
-        f"mull{letter}_s8", f"The products of the {which} lanes, twice as wide.", (_V8, _V8), _V16,
+        f"mull{letter}_{suffix}", f"The products of the {which} lanes, twice as wide.",
+        (source, source), result,
         lambda a, b: tuple(x * y for x, y in zip(a[first::2], b[first::2], strict=True)),
-        f"vmull{letter}q_int_s8(a, b)",
-        _each_lane(_V16, f"(int16_t)(a[{index}] * b[{index}])"),
-        "call <8 x i16> @llvm.arm.mve.vmull.v8i16.v16i8(<16 x i8> {0}, <16 x i8> {1}, i32 0, "
-        f"i32 {first})",
-        "declare <8 x i16> @llvm.arm.mve.vmull.v8i16.v16i8(<16 x i8>, <16 x i8>, i32, i32)",
+        f"vmull{letter}q_int_{suffix}(a, b)",
+        _each_lane(result, f"(int{_bits(result)}_t)(a[{index}] * b[{index}])"),
+        f"call {wide} {name}({narrow} {{0}}, {narrow} {{1}}, i32 0, i32 {first})",
+        f"declare {wide} {name}({narrow}, {narrow}, i32, i32)",
     )
 
 
@@ -403,7 +411,7 @@ _FLOATS = (
 
 MVE = (
     *_FLOATS,
-    *_DOTS,
+    *(intrinsic for t in (_V8, _V16) for intrinsic in _dots(t)),
     *_SCALING,
     *(_wrapping("add", t, "The sums of the lanes, which wrap.", lambda a, b: a + b, "+", "add")
       for t in (_V8, _V16, _V32)),
@@ -416,7 +424,7 @@ MVE = (
     *(_extreme("max", t, max, ">") for t in (_V8, _V16, _V32)),
     *(_dup(t) for t in (_V8, _V16, _V32)),
     _set_lanes(),
-    *(_mull(letter) for letter in "bt"),
+    *(_mull(letter, s, r) for s, r in ((_V8, _V16), (_V16, _V32)) for letter in "bt"),
     *(_movl(letter, s, r) for s, r in ((_V8, _V16), (_V16, _V32)) for letter in "bt"),
     _narrow(_V32, _V16),
     _narrow(_V16, _V8),

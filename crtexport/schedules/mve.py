@@ -91,7 +91,7 @@ def _products(context: Context, sums: Sums, rows: Rows) -> list[Candidate]:
         Candidate(
             block.name, functools.partial(_product, context, sums, rows, block), rare=number > 0
         )
-        for number, block in enumerate(blocks(rows.counts[1], [depth]))
+        for number, block in enumerate(blocks(rows.counts[1], [depth], sums.vector.lanes))
     ]
 
 

@@ -1,4 +1,4 @@
-"""int8 convolutions on MVE: products of what the window sees with all filters.
+"""Convolutions of integers on MVE: products of what the window sees with all filters.
 
 A line of the window is contiguous in memory, so it is multiplied where it lies. Where such lines
 would leave most of a vector empty they are first put one after the other.
@@ -13,12 +13,12 @@ import numpy as np
 
 from crtexport.ir.ops import Conv2D
 from crtexport.kernels.build import add, const, load_vector, mul
-from crtexport.kernels.ir import Buffer, Expr, Scalar
+from crtexport.kernels.ir import Buffer, Expr
 from crtexport.kernels.registry import Context, Lowered, Lowering
 from crtexport.schedules.candidates import Candidate
 from crtexport.schedules.mve_dense import Block, Product, Segment, blocks, cover
 from crtexport.schedules.mve_rows import Ring, Window
-from crtexport.schedules.mve_scale import BYTES, Sums
+from crtexport.schedules.mve_scale import Sums
 
 
 def candidates(context: Context, op: Conv2D) -> list[Candidate]:
@@ -29,10 +29,10 @@ def candidates(context: Context, op: Conv2D) -> list[Candidate]:
     sums = Sums.of(context, 0)
     if sums is None:
         return []
-    runs = _Runs.of(Window.of(context, op))
+    runs = _Runs.of(Window.of(context, op), sums.vector.lanes)
     return [
         Candidate(block.name, functools.partial(_lower, context, sums, runs, block), number > 0)
-        for number, block in enumerate(blocks(y[2], runs.depths))
+        for number, block in enumerate(blocks(y[2], runs.depths, sums.vector.lanes))
     ]
 
 
@@ -52,7 +52,7 @@ class _Runs:
     gathered: bool
 
     @staticmethod
-    def of(window: Window) -> _Runs:
+    def of(window: Window, lanes: int) -> _Runs:
         rows, columns = window.kernel
         close = window.dilation[1] == 1
         parts = tuple(
@@ -60,8 +60,8 @@ class _Runs:
             for ky in range(rows) for kx in (range(1) if close else range(columns))
         )
         run = parts[0][2] * window.x[3]
-        apart = len(parts) * -(-run // BYTES)
-        return _Runs(window, parts, apart > -(-rows * columns * window.x[3] // BYTES) + 1)
+        apart = len(parts) * -(-run // lanes)
+        return _Runs(window, parts, apart > -(-rows * columns * window.x[3] // lanes) + 1)
 
     @property
     def run(self) -> int:
@@ -86,8 +86,9 @@ class _Conv:
         weights = lowering.context.values(1).astype(np.int8).reshape(sums.channels, -1)
         self.patch: Buffer | None = None
         if runs.gathered:
-            self.patch_size = -(-sum(runs.depths) // BYTES) * BYTES + BYTES
-            self.patch = lowering.scratch("patch", Scalar.I8, self.high * self.patch_size)
+            lanes = sums.vector.lanes
+            self.patch_size = (-(-sum(runs.depths) // lanes) + 1) * lanes
+            self.patch = lowering.scratch("patch", source.dtype, self.high * self.patch_size)
             parts = [(weights, True)]
         else:
             parts = [(part, True) for part in np.split(weights, len(runs.parts), axis=1)]
@@ -134,7 +135,8 @@ class _Conv:
             for number, (ky, kx, _) in enumerate(runs.parts):
                 source = begin(ky, kx, column)
                 # What a chunk has too much, the next run overwrites.
-                for chunk in range(0, run, BYTES):
-                    value = load_vector(self.ring.rows, add(source, const(chunk)), Scalar.I8X16)
+                vector = self.ring.vector
+                for chunk in range(0, run, vector.lanes):
+                    value = load_vector(self.ring.rows, add(source, const(chunk)), vector)
                     b.store_vector(self.patch, add(place, const(number * run + chunk)), value)
         return [Segment(self.patch, places, sum(runs.depths), padded=True)]

@@ -1,6 +1,7 @@
-"""int8 matrix products on MVE: VMLADAVA over 16 values, several units for each of a few rows.
+"""Matrix products of integers on MVE: VMLADAVA over 16 values, or 8 of int16, for several units and
+each of a few rows.
 
-Weights are packed while exporting in the order in which they are read: sixteen values of each unit
+Weights are packed while exporting in the order in which they are read: as many values of each unit
 of a block, so that one pointer walks over all. Accumulators are general registers, of which
 VMLADAVA takes even ones only: six at most, beside the counter of a loop.
 """
@@ -25,7 +26,7 @@ from crtexport.kernels.build import (
 )
 from crtexport.kernels.ir import Buffer, Expr, Scalar, Var
 from crtexport.kernels.registry import Lowering
-from crtexport.schedules.mve_scale import BYTES, LANES, Scaler, Sums, vector
+from crtexport.schedules.mve_scale import LANES, Scaler, Sums, vector
 
 LONE_CHUNKS = (3, 4)
 """Chunks of a row, if it is of one piece, with which rows are better alone: they are all written
@@ -80,8 +81,12 @@ class Product:
         self.unroll = block.chunks
         self.units = sums.channels
         self.together = LANES if high == 1 else 2
-        self._sizes = [-(-part.shape[1] // BYTES) for part, _ in weights]
-        packed = np.concatenate([pack(*part, self.together) for part in weights], axis=2)
+        self._vector, self._lanes = sums.vector, sums.vector.lanes
+        self._dot = {Scalar.I8X16: "mve_mladava_s8", Scalar.I16X8: "mve_mladava_s16"}[sums.vector]
+        self._sizes = [-(-part.shape[1] // self._lanes) for part, _ in weights]
+        packed = np.concatenate(
+            [pack(*part, self.together, self._lanes) for part in weights], axis=2
+        )
         self._packed = lowering.derived("packed", Scalar.I8, packed)
         order = [u if u < self.units else -1 for u in range(-(-self.units // LANES) * LANES)]
         self._scaler = Scaler(lowering, sums, order)
@@ -100,7 +105,7 @@ class Product:
     ) -> None:
         """Four units, of which ``count`` are stored."""
         b = self.b
-        step = sum(self._sizes) * BYTES * self.together
+        step = sum(self._sizes) * self._lanes * self.together
         start = b.let("w", mul(block, const(LANES // self.together * step)))
         sums: list[list[Var]] = [[] for _ in targets]
         for part in range(LANES // self.together):
@@ -116,47 +121,49 @@ class Product:
 
     def _dots(self, segments: Sequence[Segment], rows: int, weights: Expr) -> list[list[Var]]:
         """The sums of each row with each of the units that are multiplied together."""
-        b, step = self.b, BYTES * self.together
+        b, lanes = self.b, self._lanes
+        step = lanes * self.together
         accs = [[b.local("acc", i32(0)) for _ in range(self.together)] for _ in range(rows)]
         done = 0
         for segment, chunks in zip(segments, self._sizes, strict=True):
-            rest = 0 if segment.padded else segment.depth % BYTES
+            rest = 0 if segment.padded else segment.depth % lanes
             whole = chunks - 1 if rest else chunks
             unroll = max(n for n in range(1, self.unroll + 1) if whole % n == 0)
             first = add(weights, const(done * step))
             with b.loop("chunk", whole, unroll=unroll) as d:
-                self._chunk(accs, segment, add(first, mul(d, const(step))), mul(d, const(BYTES)))
+                self._chunk(accs, segment, add(first, mul(d, const(step))), mul(d, const(lanes)))
             if rest:
-                # The last sixteen values, of which those multiplied before have weights of 0.
-                last = const(max(segment.depth - BYTES, 0))
+                # The last values, of which those multiplied before have weights of 0.
+                last = const(max(segment.depth - lanes, 0))
                 at = add(first, const(whole * step))
-                self._chunk(accs, segment, at, last, min(segment.depth, BYTES))
+                self._chunk(accs, segment, at, last, min(segment.depth, lanes))
             done += chunks
         return accs
 
     def _chunk(
         self, accs: list[list[Var]], segment: Segment, at: Expr, position: Expr,
-        count: int = BYTES,
+        count: int | None = None,
     ) -> None:
-        """Sixteen values of each row times those of each unit."""
+        """A vector of values of each row times those of each unit."""
         b = self.b
         xs = [
-            b.let("values", load_vector(segment.buffer, add(x, position), Scalar.I8X16, count))
+            b.let("values", load_vector(segment.buffer, add(x, position), self._vector, count))
             for x in segment.starts
         ]
         for unit in range(self.together):
-            index = add(at, const(unit * BYTES))
-            w = b.let("weight", load_vector(self._packed, index, Scalar.I8X16))
+            index = add(at, const(unit * self._lanes))
+            w = b.let("weight", load_vector(self._packed, index, self._vector))
             for x, line in zip(xs, accs, strict=True):
                 acc = line[unit]
-                b.assign(acc, call("mve_mladava_s8", acc, x, w, type_=Scalar.I32))
+                b.assign(acc, call(self._dot, acc, x, w, type_=Scalar.I32))
 
 
-def blocks(rows: int, depths: Sequence[int]) -> list[Block]:
-    """How ``rows`` of segments of ``depths`` may be multiplied, the usual way first."""
-    lone = len(depths) == 1 and -(-depths[0] // BYTES) in LONE_CHUNKS
+def blocks(rows: int, depths: Sequence[int], lanes: int) -> list[Block]:
+    """How ``rows`` of segments of ``depths`` may be multiplied in vectors of ``lanes``, the usual
+    way first."""
+    lone = len(depths) == 1 and -(-depths[0] // lanes) in LONE_CHUNKS
     usual = Block(1 if lone or rows == 1 else 2, UNROLL)
-    most = max(-(-depth // BYTES) for depth in depths)
+    most = max(-(-depth // lanes) for depth in depths)
     others = [
         Block(high, chunks) for high in range(1, min(rows, MOST_ROWS) + 1) for chunks in UNROLLS
         if chunks <= max(most, 1) or chunks == UNROLL
@@ -164,25 +171,26 @@ def blocks(rows: int, depths: Sequence[int]) -> list[Block]:
     return [usual, *(block for block in others if block != usual)]
 
 
-def pack(weights: Int8s, padded: bool, together: int) -> Int8s:
-    """int8[units, depth] as [block of 4 units][part][chunk][unit of the part][16 values].
+def pack(weights: Int8s, padded: bool, together: int, lanes: int) -> Int8s:
+    """int8[units, depth] as [block of 4 units][part][chunk][unit of the part][value]: ``lanes``
+    values each.
 
     Units with zeros are added to fill a block. The last chunk holds what is left, then zeros;
-    unless ``padded`` it is the last sixteen values, with 0 for those of the chunk before it. Parts
-    take units 0 and 2, then 1 and 3, when two are multiplied ``together``.
+    unless ``padded`` it is the last ``lanes`` values, with 0 for those of the chunk before it.
+    Parts take units 0 and 2, then 1 and 3, when two are multiplied ``together``.
     """
     units, depth = weights.shape
-    blocks, chunks = -(-units // LANES), -(-depth // BYTES)
-    full = np.zeros((blocks * LANES, chunks * BYTES), np.int8)
-    rest = depth % BYTES
-    if rest and depth > BYTES and not padded:
+    blocks, chunks = -(-units // LANES), -(-depth // lanes)
+    full = np.zeros((blocks * LANES, chunks * lanes), np.int8)
+    rest = depth % lanes
+    if rest and depth > lanes and not padded:
         full[:units, : depth - rest] = weights[:, : depth - rest]
         full[:units, -rest:] = weights[:, -rest:]
     else:
         full[:units, :depth] = weights
-    cells = full.reshape(blocks, LANES // together, together, chunks, BYTES)
+    cells = full.reshape(blocks, LANES // together, together, chunks, lanes)
     if together == 2:  # units 0 2 | 1 3
-        cells = full.reshape(blocks, 2, 2, chunks, BYTES).swapaxes(1, 2)
+        cells = full.reshape(blocks, 2, 2, chunks, lanes).swapaxes(1, 2)
     return np.ascontiguousarray(cells.swapaxes(2, 3))
 
 

@@ -21,6 +21,7 @@ from crtexport.kernels.build import (
 )
 from crtexport.kernels.ir import Expr, Scalar
 from crtexport.kernels.registry import Context, Lowered, Lowering
+from crtexport.schedules import mve_depthwise16
 from crtexport.schedules.mve_rows import Ring, Window
 from crtexport.schedules.mve_scale import BYTES, LANES, Scaler, Sums, vector
 
@@ -42,6 +43,8 @@ def lower(context: Context, op: DepthwiseConv2D) -> Lowered | None:
     sums = Sums.of(context, 3)
     if sums is None:
         return None
+    if sums.vector is Scalar.I16X8:
+        return mve_depthwise16.lower(context, op, sums)
     lowering = Lowering("depthwise_conv2d", context)
     _Depthwise(lowering, sums, Window.of(context, op), context.values(1).astype(np.int8)).emit()
     return lowering.finish()

@@ -34,6 +34,8 @@ from crtexport.kernels.registry import Context, Lowering
 
 SCRATCH = 2048
 """Bytes that a ring may always have."""
+_VECTORS = {Scalar.I8: Scalar.I8X16, Scalar.I16: Scalar.I16X8, Scalar.F32: Scalar.F32X4}
+"""Of values."""
 
 
 @dataclass(frozen=True)
@@ -101,8 +103,8 @@ class Ring:
     def __init__(
         self, lowering: Lowering, source: Buffer, window: Window, cell: int, zero: int = 0
     ) -> None:
-        """``source``: int8 or float32; ``zero``: what stands for 0 in it."""
-        self.vector = Scalar.F32X4 if source.dtype.is_float else Scalar.I8X16
+        """``source``: int8, int16 or float32; ``zero``: what stands for 0 in it."""
+        self.vector = _VECTORS[source.dtype]
         self.b: KernelBuilder = lowering.b
         self.source, self.window, self.cell, self.zero = source, window, cell, zero
         self.channels = window.x[3]
@@ -215,7 +217,8 @@ class Ring:
     def _zeros(self) -> Expr:
         if self.vector.is_float:
             return call("mve_dup_f32", f32(0.0), type_=self.vector)
-        return call("mve_dup_s8", i32(self.zero), type_=self.vector)
+        name = "mve_dup_s8" if self.vector is Scalar.I8X16 else "mve_dup_s16"
+        return call(name, i32(self.zero), type_=self.vector)
 
     def _fill_columns(self) -> None:
         """The columns before and behind the image, which stay as they are."""

@@ -1,4 +1,4 @@
-"""Sums of four output channels at once become int8 results, with TFLite's two roundings.
+"""Sums of four output channels at once become results: of int8 with TFLite's two roundings.
 
 What a vector of channels needs lies side by side: its biases, multipliers and shifts, so that one
 pointer finds all.
@@ -19,6 +19,7 @@ from crtexport.kernels.ir import Expr, Scalar
 from crtexport.kernels.registry import Context, Lowering
 from crtexport.kernels.requantize import Multiplier
 from crtexport.kernels.sums import IntegerSums
+from crtexport.schedules import scaling16
 
 LANES = 4
 """Sums in a vector."""
@@ -50,15 +51,22 @@ def scaled(
 
 def clamped(b: KernelBuilder, value: Expr, zero: int, bounds: tuple[int, int]) -> Expr:
     """``value`` plus the zero point, clamped."""
-    value = vector("add_s32", value, vector("dup_s32", i32(zero)))
+    if zero:
+        value = vector("add_s32", value, vector("dup_s32", i32(zero)))
     value = vector("max_s32", value, vector("dup_s32", i32(bounds[0])))
     return b.let("result", vector("min_s32", value, vector("dup_s32", i32(bounds[1]))))
 
 
 class Sums:
-    """What is known of an int8 layer before any code is written."""
+    """What is known of a layer of integers before any code is written.
+
+    ``vector``: of its values. ``factors``: what has the results in the upper halves of its products
+    with sums, where TFLite scales them so; else they are scaled by the multiplier.
+    """
 
     def __init__(self, context: Context, sums: IntegerSums, activation: Activation) -> None:
+        self.vector = Scalar.I16X8 if context.input(0).dtype is DType.INT16 else Scalar.I8X16
+        self.factors: npt.NDArray[np.int64] | None = None
         self.folded, self.multiplier, self.zero_in = sums.folded, sums.multiplier, sums.zero_point
         out = context.output()
         self.zero = context.quant(out).zero_point[0]
@@ -70,17 +78,24 @@ class Sums:
 
     @staticmethod
     def of(context: Context, channel_axis: int, *, fully_connected: bool = False) -> Sums | None:
-        """None where sums aren't of int8 products in 32 bits, or are scaled in another way."""
-        op, types = context.node.op, (context.input(0), context.input(1), context.output())
-        if not isinstance(op, Conv2D | DepthwiseConv2D | FullyConnected) or any(
-            t.dtype is not DType.INT8 for t in types
+        """None where sums aren't of int8 or int16 values times int8 weights in 32 bits, or are
+        scaled in another way."""
+        op, types = context.node.op, (context.input(0).dtype, context.input(1).dtype)
+        if not isinstance(op, Conv2D | DepthwiseConv2D | FullyConnected) or types not in (
+            (DType.INT8, DType.INT8), (DType.INT16, DType.INT8)
         ):
             return None
         sums = IntegerSums.of(context, channel_axis, fully_connected=fully_connected)
-        plain = sums.weight_zero == 0 and sums.bound < 1 << 31 and not sums.wide
+        plain = sums.weight_zero == 0 and sums.bound < 1 << 31
         if not plain or sums.rounding is not Rounding.DOUBLE:
             return None
-        return Sums(context, sums, op.activation)
+        found = Sums(context, sums, op.activation)
+        if sums.wide:
+            constants = scaling16.constants_of(sums)
+            if constants is None:
+                return None
+            found.folded, found.factors = constants.astype(np.int64).T
+        return found
 
 
 class Scaler:
@@ -94,7 +109,9 @@ class Scaler:
         self._some_right = min(shifts) < 0
         self._single = len(sums.multiplier.mantissas) == 1
         parts = [_lanes(sums.folded, order)]
-        if not self._single:
+        if sums.factors is not None:
+            parts.append(_lanes(sums.factors, order))
+        elif not self._single:
             parts.append(_lanes(np.array(sums.multiplier.mantissas), order))
             right = np.minimum(np.array(shifts), 0)
             if self._some_right:
@@ -109,6 +126,18 @@ class Scaler:
         """The i32x4 of results for the sums ``acc`` of vector ``number`` (index)."""
         sums = self.sums
         return clamped(self.b, self._scaled(acc, number), sums.zero, (sums.low, sums.high))
+
+    def eight(self, even: Expr, odd: Expr, first: Expr) -> Expr:
+        """The i16x8 of results for the sums of two vectors from ``first`` on, which has the even
+        lanes, of a layer of int16."""
+        b, sums = self.b, self.sums
+        wide = [self._scaled(acc, add(first, const(i))) for i, acc in enumerate((even, odd))]
+        value = call("mve_narrow_s32", *wide, type_=Scalar.I16X8)
+        for name, bound, widest in (("max", sums.low, -32768), ("min", sums.high, 32767)):
+            if bound != widest:
+                limit = call("mve_dup_s16", i32(bound), type_=Scalar.I16X8)
+                value = call(f"mve_{name}_s16", value, limit, type_=Scalar.I16X8)
+        return b.let("result", value)
 
     def sixteen(self, accs: Sequence[Expr], first: Expr) -> Expr:
         """The i8x16 of results for the sums ``accs`` of four vectors from ``first`` on, whose lane
@@ -142,6 +171,8 @@ class Scaler:
 
         mantissa, shift = sums.multiplier.mantissas[0], sums.multiplier.shifts[0]
         value = vector("add_s32", acc, entry(None))
+        if sums.factors is not None:
+            return b.let("scaled", vector("rmulh_s32", value, entry(None)))
         factor = entry(mantissa if self._single else None)
         right = entry(min(shift, 0) if self._single else None) if self._some_right else None
         if self._left:

@@ -19,7 +19,7 @@ from crtexport.importers import load
 from crtexport.kernels import families
 from crtexport.kernels.registry import Context
 from crtexport.mlf.reader import open_package
-from crtexport.schedules import candidates, lower, mve, mve_rows
+from crtexport.schedules import forms, lower, mve, mve_rows
 from tests.differential.network import interpret
 from tests.lowered import run, usual
 from tests.support import require
@@ -147,8 +147,8 @@ def test_sums_in_registers_are_near_the_plain_form(
     (tmp_path / "m.tflite").write_bytes(n.m.build([x], [y]))
     graph = load(tmp_path / "m.tflite")
     context = Context(graph, graph.nodes[0])
-    forms = candidates(context, load_board("mps2_an386").target, "balanced")
-    lowered = forms[data.draw(st.integers(0, len(forms) - 1))].make()
+    found = forms(context, load_board("mps2_an386").target, "balanced")
+    lowered = found[data.draw(st.integers(0, len(found) - 1))].make()
     assert "fma_f32" in repr(lowered.kernel)
     value = n.rng.standard_normal(shape).astype(np.float32)
     assert_near(run(graph, lowered, value), run(graph, families.lower(context), value))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -21,7 +22,7 @@ from crtexport.kernels.registry import Context
 from crtexport.kernels.requantize import Multiplier
 from crtexport.kernels.sums import IntegerSums
 from crtexport.mlf.reader import open_package
-from crtexport.schedules import candidates, halves, scaling16
+from crtexport.schedules import forms, halves, mve_rows, scaling16
 from tests.differential.network import interpret
 from tests.lowered import run
 from tests.support import require
@@ -30,7 +31,7 @@ from tests.tflite_builder import ModelBuilder
 Array = np.ndarray[Any, Any]
 KINDS = ("conv", "depthwise", "pointwise", "dense")
 ACTIVATIONS = ("NONE", "RELU", "RELU6", "RELU_N1_TO_1")
-BOARDS = ("mps2_an386", "mps2_an385", "qemu_riscv32")
+BOARDS = ("mps2_an386", "mps2_an385", "qemu_riscv32", "mps3_an547")
 
 
 class Layers:
@@ -134,8 +135,9 @@ def test_every_form_equals_the_plain_form(
     (tmp_path / "m.tflite").write_bytes(n.m.build([x], [y]))
     graph = load(tmp_path / "m.tflite")
     context = Context(graph, graph.nodes[0])
-    forms = candidates(context, load_board(board).target, "balanced")
-    lowered = forms[data.draw(st.integers(0, len(forms) - 1))].make()
+    with patch.object(mve_rows, "SCRATCH", data.draw(st.sampled_from([2048, 600, 1]))):
+        found = forms(context, load_board(board).target, "balanced")
+        lowered = found[data.draw(st.integers(0, len(found) - 1))].make()
     value = n.values(shape)
     np.testing.assert_array_equal(
         run(graph, lowered, value), run(graph, families.lower(context), value)
@@ -210,7 +212,8 @@ def test_odd_layers_agree_as_code(board: str, where: str, tmp_path: Path) -> Non
     path.write_bytes(n.m.build([x for _, x, _ in layers], [y for _, _, y in layers]))
     values = [n.values((1, *shape)) for shape, _, _ in layers]
     emit = "llvm" if where == "llvm" else "c"
-    crtexport.export(path, board=board, emit=emit, output=package)
+    with patch.object(mve_rows, "SCRATCH", 700):
+        crtexport.export(path, board=board, emit=emit, output=package)
     given_ = {t.field: v for t, v in zip(open_package(package).inputs, values, strict=True)}
     if where == "c here":
         rows = [list(row.values()) for row in crtexport.simulate(package, given_)]
