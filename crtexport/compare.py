@@ -208,7 +208,7 @@ def _answers(
     with tempfile.TemporaryDirectory(prefix="crtexport-") as folder:
         exported = pipeline.export(
             graph, board=target, output=Path(folder) / "model.tar", emit=emit, io=io,
-            accelerators=accelerators,
+            accelerators=accelerators, system_lib=False,
         )
         got = _run(exported, inputs, on_board=board is not None)
     return _Answers(description, f"{target.name} ({exported.emit})", expected, got)

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 from crtexport.accelerators import Decision
-from crtexport.artifact.common import package_constants
+from crtexport.artifact.common import package_constants, package_workspaces
 from crtexport.artifact.model import Artifact
 from crtexport.errors import CrtExportError
+from crtexport.firmware.budget import Usage
 from crtexport.ir.graph import Graph
 from crtexport.passes.channels import LayerChannels
 from crtexport.plan.model import Plan
@@ -84,9 +86,27 @@ class Exported:
         inflated = sum(a.inflated_size for a in artifacts)
         return {
             "constants": package_constants(artifacts),
-            "workspace": sum(a.workspace_total for a in artifacts),
+            "workspace": (
+                sum(package_workspaces(artifacts).values()) if artifacts[0].common.workspace
+                else sum(a.workspace_total for a in artifacts)
+            ),
             "state": sum(a.state_size for a in artifacts),
             "inputs": sum(i.type.nbytes for a in artifacts for i in a.inputs),
             "outputs": sum(o.type.nbytes for a in artifacts for o in a.outputs),
             **({"device programs": inflated} if inflated else {}),
         }
+
+
+def usage_of(artifacts: Sequence[Artifact], code: int) -> Usage:
+    """What models with ``code`` bytes of code take of a board, together."""
+    owning = [artifact for artifact in artifacts if not artifact.workspace_caller]
+    spaces = package_workspaces(artifacts)
+    return Usage(
+        code=code, constants=package_constants(artifacts),
+        spilled=tuple((end.removeprefix("_"), size) for end, size in spaces.items() if end),
+        workspace=spaces.get("", 0) + sum(a.state_size + a.inflated_size for a in owning),
+        io=sum(
+            i.type.nbytes
+            for a in artifacts if not a.io_in_workspace for i in (*a.inputs, *a.outputs)
+        ),
+    )

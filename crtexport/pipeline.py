@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Literal
 import crtexport
 from crtexport import importers, passes, plan
 from crtexport.accelerators import hand_over
+from crtexport.artifact.abi import check_arguments
 from crtexport.artifact.assemble import Options, Planned, assemble_package
 from crtexport.artifact.blobs import Blob
 from crtexport.artifact.common import package_constants
@@ -31,7 +32,7 @@ from crtexport.backends.llvm_elf import reach_through_slots
 from crtexport.backends.modules import Module, Split
 from crtexport.devices.runtime import DECODER_SOURCE, DEVICE_HEADERS, ETHOS_U_HEADER, device_file
 from crtexport.errors import CrtExportError
-from crtexport.exported import Emit, Exported, Prepared
+from crtexport.exported import Emit, Exported, Prepared, usage_of
 from crtexport.firmware.board import Board, Usage, check_budget, list_boards, load_board
 from crtexport.firmware.budget import check_pools, room, with_pools
 from crtexport.firmware.elf_abi import read_abi
@@ -64,13 +65,15 @@ if TYPE_CHECKING:
     from crtexport.schedules.records import ByRecord, Configuration
 
 __all__ = [
-    "STAGES", "Emit", "Exported", "Io", "Model", "Optimize", "Pools", "Prepared", "Progress",
-    "Stage", "configuration_of", "export", "load", "prepare", "prepare_package", "resolve_board",
-    "runtime_headers", "stage",
+    "STAGES", "Emit", "Exported", "Io", "Model", "Optimize", "Owner", "Pools", "Prepared",
+    "Progress", "Stage", "configuration_of", "export", "load", "prepare", "prepare_package",
+    "resolve_board", "runtime_headers", "stage",
 ]
 
 Optimize = Literal["size", "balanced", "speed"]
 Io = Literal["caller", "workspace"]
+Owner = Literal["static", "shared", "caller"]
+"""Whose the workspace is: each model's own, one for all models of a package, or the caller's."""
 Pools = Sequence[tuple[str, int]]
 """Memories for the workspace, fastest first, and how many bytes it may take of each."""
 Stage = Literal["graph", "plan", "picture", "kernels", "c", "llvm"]
@@ -94,7 +97,7 @@ def resolve_board(board: Board | Path | str) -> Board:
 
 def prepare(
     graph: Graph, board: Board, *, module_name: str | None = None,
-    optimize: Optimize | None = None, workspace: Literal["static", "caller"] = "static",
+    optimize: Optimize | None = None, workspace: Owner = "static",
     io: Io = "caller", pools: Pools = (), system_lib: bool = True,
     accelerators: Sequence[str] | None = None, progress: Progress | None = None,
     must_fit: bool = False, choose: Choose | None = None,
@@ -114,7 +117,7 @@ def prepare(
 
 def prepare_package(
     graphs: Sequence[Graph], board: Board, *, module_names: Sequence[str] | None = None,
-    optimize: Optimize | None = None, workspace: Literal["static", "caller"] = "static",
+    optimize: Optimize | None = None, workspace: Owner = "static",
     io: Io = "caller", pools: Pools = (), system_lib: bool = True,
     accelerators: Sequence[str] | None = None, progress: Progress | None = None,
     must_fit: bool = False, choose: Choose | None = None,
@@ -151,7 +154,7 @@ def prepare_package(
         plan_check.check(simplified, made, ReplayProof(kernel_of))
         options = Options(
             module, workspace == "caller", system_lib, _comment(graph, board), level,
-            board.placement.workspaces,
+            board.placement.workspaces, workspace == "shared",
         )
         planned.append(Planned(simplified, made, options, kernel_of))
     say("lower")
@@ -175,7 +178,7 @@ def _comment(graph: Graph, board: Board) -> tuple[str, ...]:
 def export(
     model: Model | Sequence[Model], *, board: Board | Path | str = "host",
     output: Path | str | None = None, emit: Emit | None = None, optimize: Optimize | None = None,
-    workspace: Literal["static", "caller"] = "static", io: Io = "caller", pools: Pools = (),
+    workspace: Owner = "static", io: Io = "caller", pools: Pools = (),
     large_data: LargeData = "auto", rounding: str = "double",
     module_name: str | Sequence[str] | None = None, system_lib: bool = True,
     split: Split | None = None, llvm_options: Sequence[str] = (), jobs: int | None = None,
@@ -214,14 +217,14 @@ def export(
         optimize=optimize, workspace=workspace, io=io, pools=pools, system_lib=system_lib,
         accelerators=accelerators, progress=progress, must_fit=True, choose=tuned or choose,
     )
-    artifacts = [one.artifact for one in prepared]
-    check_budget(target_board, _usage(artifacts, 0), _known_boards())
+    artifacts = _artifacts(prepared, system_lib)
+    check_budget(target_board, usage_of(artifacts, 0), _known_boards())
     say(f"generate {chosen}")
     sources, made = _emit(artifacts, target_board, compiler, large_data)
     objects = {f"{module.name}.o": data for module, data in made.items()}
     foreign = _foreign(prepared, target_board, {*sources, *objects})
     facts = [object_facts(name, data) for name, data in objects.items()]
-    check_budget(target_board, _usage(artifacts, _code_size(facts)), _known_boards())
+    check_budget(target_board, usage_of(artifacts, _code_size(facts)), _known_boards())
     path = Path(output or _default_name(artifacts, target_board))
     say("package")
     write_package(path, PackageContents(
@@ -266,6 +269,14 @@ def _tuned(
     known = records.read(Path(path))
     wanted = _configuration(board, emit, optimize, compiler)
     return records.ByRecord(known.required(wanted), optimize, known.sha256)
+
+
+def _artifacts(prepared: Sequence[Prepared], registered: bool) -> list[Artifact]:
+    """Those that fit into a function registry, where they are registered."""
+    artifacts = [one.artifact for one in prepared]
+    for artifact in artifacts if registered else ():
+        check_arguments(artifact)
+    return artifacts
 
 
 def _graphs(model: Model | Sequence[Model], rounding: str) -> list[Graph]:
@@ -377,19 +388,6 @@ def _room(graph: Graph, board: Board, io: Io, pools: Pools) -> tuple[int | None,
     given = sum(graph.type(t).nbytes for t in (*graph.inputs, *graph.outputs))
     kept = sum(graph.type(t).nbytes for t in graph.variables)
     return room(board, Usage(workspace=kept, io=given if io == "caller" else 0), pools)
-
-
-def _usage(artifacts: Sequence[Artifact], code: int) -> Usage:
-    owning = [artifact for artifact in artifacts if not artifact.workspace_caller]
-    return Usage(
-        code=code, constants=package_constants(artifacts),
-        spilled=tuple((pool.memory, pool.size) for a in owning for pool in a.spilled),
-        workspace=sum(a.workspace_size + a.state_size + a.inflated_size for a in owning),
-        io=sum(
-            i.type.nbytes
-            for a in artifacts if not a.io_in_workspace for i in (*a.inputs, *a.outputs)
-        ),
-    )
 
 
 def _contents(

@@ -33,7 +33,10 @@ METADATA_VERSION = 1
 MAX_NAME = 119
 """Longest name that the C runtime's buffers hold (TVM_CRT_MAX_STRLEN_FUNCTION_NAME - 1)."""
 MAX_PACKED_ARGS = 10
-"""Most arguments that the C runtime passes (TVM_CRT_MAX_ARGS)."""
+"""Most arguments that the C runtime passes (TVM_CRT_MAX_ARGS); it aborts at more."""
+MAX_FUNCTIONS = 0x7FFF
+"""Most functions that it tells apart: of 16 bits of a function's handle one says that it is valid.
+"""
 
 WORKSPACE_POOL = "workspace"
 """Field of ``struct tvmgen_<m>_workspace_pools``, and the name of the pool in the metadata."""
@@ -139,12 +142,37 @@ def reset_symbol(artifact: Artifact) -> str:
     return f"{artifact.prefix}_reset_packed"
 
 
+def check_arguments(artifact: Artifact) -> None:
+    """Raises CrtExportError when the packed function takes more than callers by name can pass."""
+    count = packed_arity(artifact)
+    if count > MAX_PACKED_ARGS:
+        parts = (
+            ("inputs", len(artifact.inputs)), ("outputs", len(artifact.outputs)),
+            ("workspaces and state", len(caller_pools(artifact))),
+            ("device contexts", count - packed_tensors(artifact)),
+        )
+        told = ", ".join(f"{number} {what}" for what, number in parts if number)
+        raise CrtExportError(
+            f"{artifact.prefix}_run has {count} arguments ({told}); TVM's C runtime passes at most "
+            f"{MAX_PACKED_ARGS} to a function of the registry, and aborts at more",
+            location=artifact.module,
+            hint="leave the registry out with --no-system-lib and call the model through its "
+            "header, which has no such limit",
+        )
+
+
 def registry_names(entries: Iterable[RegistryEntry], *, little_endian: bool) -> bytes:
     """``TVMFuncRegistry.names``: a 16-bit count, NUL-terminated names, and a NUL that ends them.
 
     Raises CrtExportError for names that a lookup could never find or that don't fit.
     """
     entries = tuple(entries)
+    if len(entries) > MAX_FUNCTIONS:
+        raise CrtExportError(
+            f"the function registry would have {len(entries):,} functions, at most "
+            f"{MAX_FUNCTIONS:,} are possible",
+            hint="export the models in several packages, all but one with --no-system-lib",
+        )
     blob = len(entries).to_bytes(2, "little" if little_endian else "big")
     seen: set[bytes] = set()
     for entry in entries:

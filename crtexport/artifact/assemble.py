@@ -46,6 +46,7 @@ class Options:
     header_comment: tuple[str, ...] = ()
     optimize: str = "balanced"
     memories: tuple[str, ...] = ()
+    workspace_shared: bool = False
 
 
 @dataclass(frozen=True)
@@ -86,7 +87,7 @@ def assemble_package(models: Sequence[Planned]) -> tuple[Artifact, ...]:
     return with_common([
         _artifact(model, calls.constants, *code)
         for model, (calls, _), code in zip(models, started, done, strict=True)
-    ])
+    ], one_workspace=models[0].options.workspace_shared)
 
 
 def _artifact(

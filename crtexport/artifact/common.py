@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from crtexport.artifact.model import Artifact, Common
+from crtexport.artifact.abi import workspaces
+from crtexport.artifact.model import Artifact, Common, SharedWorkspace
 from crtexport.errors import CrtExportError
 
 _ENTRIES = (
     "run", "run_packed", "get_c_metadata", "reset", "reset_packed", "map_inputs", "map_outputs",
-    "workspace", "state", "constant_table", "device_image", "device_images", "device_functions",
+    "workspace", "shared_workspace", "state", "constant_table", "system_lib", "device_image",
+    "device_images", "device_functions",
 )
 
 
@@ -31,15 +33,20 @@ def check_names(modules: Sequence[str]) -> None:
             )
 
 
-def with_common(artifacts: Sequence[Artifact]) -> tuple[Artifact, ...]:
+def with_common(
+    artifacts: Sequence[Artifact], *, one_workspace: bool = False
+) -> tuple[Artifact, ...]:
     """``artifacts``, each told what it shares: the first that uses a function or a constant
-    defines it, and the first has the registry of all."""
+    defines it, and the first has the registry of all and, if wanted, the one workspace."""
+    workspace = _workspace(artifacts) if one_workspace else None
     owners: dict[str, int] = {}
     users: dict[str, set[int]] = {}
     for number, artifact in enumerate(artifacts):
         for symbol in _symbols(artifact):
             owners.setdefault(symbol, number)
             users.setdefault(symbol, set()).add(number)
+    for number, artifact in enumerate(artifacts):
+        _check_externals(artifact, number, artifacts, owners)
     return tuple(
         replace(
             artifact,
@@ -52,10 +59,52 @@ def with_common(artifacts: Sequence[Artifact]) -> tuple[Artifact, ...]:
                 registry=() if number else tuple(
                     entry for other in artifacts[1:] for entry in other.registry
                 ),
+                workspace=workspace,
+                system_lib=(
+                    f"{artifacts[0].prefix}_system_lib" if artifacts[0].system_lib else ""
+                ),
             ),
         )
         for number, artifact in enumerate(artifacts)
     )
+
+
+def _workspace(artifacts: Sequence[Artifact]) -> SharedWorkspace:
+    """What is enough for each of ``artifacts``."""
+    sizes: dict[str, int] = {}
+    for artifact in artifacts:
+        for _, end, size in workspaces(artifact):
+            sizes[end] = max(size, sizes.get(end, 0))
+    return SharedWorkspace(
+        artifacts[0].prefix, tuple(sizes.items()), max(a.workspace_align for a in artifacts)
+    )
+
+
+def package_workspaces(artifacts: Sequence[Artifact]) -> dict[str, int]:
+    """The bytes of all workspaces that the models own, by what their names end in: "" in the first
+    memory, "_<memory>" in another."""
+    owning = [artifact for artifact in artifacts if not artifact.workspace_caller]
+    if owning and owning[0].common.workspace is not None:
+        return dict(owning[0].common.workspace.pools)
+    sizes: dict[str, int] = {}
+    for artifact in owning:
+        for _, end, size in workspaces(artifact):
+            sizes[end] = sizes.get(end, 0) + size
+    return sizes
+
+
+def _check_externals(
+    artifact: Artifact, number: int, artifacts: Sequence[Artifact], owners: dict[str, int]
+) -> None:
+    """Raises CrtExportError for a function of others that is called as one of another model."""
+    taken = {s: n for n, other in enumerate(artifacts) for s in entry_symbols(other.module)}
+    for function in artifact.externals:
+        whose = owners.get(function.symbol, taken.get(function.symbol, number))
+        if whose != number:
+            raise CrtExportError(
+                f"the model {artifacts[whose].module!r} has a function of this name",
+                location=(artifact.module, function.symbol), hint="rename the module's function",
+            )
 
 
 def package_constants(artifacts: Sequence[Artifact]) -> int:

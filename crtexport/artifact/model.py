@@ -237,17 +237,31 @@ class RegistryEntry:
 
 
 @dataclass(frozen=True)
+class SharedWorkspace:
+    """The workspace that all models of a package use: ``prefix`` is that of the model that has it,
+    ``pools`` are what the names of its pools end in, and their bytes."""
+
+    prefix: str
+    pools: tuple[tuple[str, int], ...]
+    align: int
+
+
+@dataclass(frozen=True)
 class Common:
     """What a model has in common with the others of its package.
 
     ``lent``: symbols of functions and constants that it defines and others use as well;
     ``borrowed``: of those that another defines. ``registry``: the others' entries in the function
-    registry, if that is with this model.
+    registry, if that is with this model. ``workspace``: the one of all, if they share one.
+    ``system_lib``: the symbol of the ``TVMModule`` behind the registry, wherever that is; the files
+    of all models name it, so that linkers, who take from libraries what is named, find two.
     """
 
     lent: frozenset[str] = frozenset()
     borrowed: frozenset[str] = frozenset()
     registry: tuple[RegistryEntry, ...] = ()
+    workspace: SharedWorkspace | None = None
+    system_lib: str = ""
 
 
 @dataclass(frozen=True)

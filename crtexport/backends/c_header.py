@@ -118,6 +118,7 @@ def emit_header(artifact: Artifact) -> str:
         inflated_align=artifact.inflated_align,
         takes_buffer=abi.takes_buffer(artifact),
         takes_workspace=abi.takes_workspace(artifact),
+        shared_workspace=artifact.common.workspace is not None,
         takes_state=abi.takes_state(artifact),
         io_in_workspace=artifact.io_in_workspace,
         maps=[

@@ -67,7 +67,9 @@ def emit_c(artifact: Artifact, *, linked: bool = False) -> dict[str, str]:
     }
     if artifact.system_lib:
         files[f"{module}_lib2.c"] = emit_registry(
-            artifact.registered, banner(artifact, f"{module}_lib2.c: {_registry_purpose(artifact)}")
+            artifact.registered,
+            banner(artifact, f"{module}_lib2.c: {_registry_purpose(artifact)}"),
+            artifact.common.system_lib,
         )
     return files
 
@@ -86,10 +88,13 @@ def packed_prototype(symbol: str) -> str:
     )
 
 
-def emit_registry(entries: Sequence[RegistryEntry], opening: str) -> str:
+def emit_registry(
+    entries: Sequence[RegistryEntry], opening: str, system_lib: str = ""
+) -> str:
     """A file with the function registry of one or of several models.
 
-    ``opening`` is the comment at its head. Raises CrtExportError for names that can't be
+    ``opening`` is the comment at its head, ``system_lib`` what its ``TVMModule`` is called for the
+    models' files, if they name it. Raises CrtExportError for names that can't be
     registered.
     """
     abi.registry_names(entries, little_endian=True)  # refuses what can't be looked up
@@ -103,6 +108,7 @@ def emit_registry(entries: Sequence[RegistryEntry], opening: str) -> str:
         prototypes=[packed_prototype(symbol) for symbol in dict.fromkeys(symbols)],
         symbols=symbols,
         names=names,
+        system_lib=system_lib,
     )
 
 
@@ -147,7 +153,7 @@ def _used(artifact: Artifact) -> list[Function]:
 def _emit_model(artifact: Artifact, linked: bool) -> str:
     constants = artifact.reached_constants
     table = table_symbol(artifact) if linked and constants else None
-    workspace = "workspace" if abi.takes_workspace(artifact) else f"{artifact.prefix}_workspace"
+    workspace = _workspace_name(artifact)
     state = "state" if abi.takes_state(artifact) else f"{artifact.prefix}_state"
     ends = [end for _, end, _ in abi.workspaces(artifact)] or [""]
     memory = (*(workspace + end for end in ends), state, table_symbol(artifact))
@@ -166,9 +172,11 @@ def _emit_model(artifact: Artifact, linked: bool) -> str:
         table_comment=_table_comment(constants),
         used_pools=[pool for pool in pools if pool["used"]],
         mapped_pools=[pool for pool in pools if pool["mapped"]],
-        owned_pools=[] if abi.takes_workspace(artifact) else [
+        owned_pools=[] if abi.takes_workspace(artifact) or artifact.common.workspace else [
             pool for pool in pools if pool["used"] or pool["mapped"]
         ],
+        shared_workspace=_shared_workspace(artifact, workspace),
+        system_lib=artifact.common.system_lib,
         maps=_maps(artifact, workspace),
         takes_workspace=abi.takes_workspace(artifact),
         pools=abi.caller_pools(artifact),
@@ -221,7 +229,7 @@ def _definitions(
         ),
         "helpers": list(dict.fromkeys(h.text for h in helpers if h.text)),
         "constants": texts,
-        "shares": bool(lent or borrowed),
+        "shares": bool(lent or borrowed or artifact.common.workspace),
         "borrowed": [_declared(c) for c in constants if c.symbol in borrowed],
         "kernels": [kernel.text for kernel in kernels],
     }
@@ -310,6 +318,30 @@ def _workspaces(artifact: Artifact, workspace: str) -> list[dict[str, object]]:
         }
         for number, end, _ in abi.workspaces(artifact)
     ]
+
+
+def _workspace_name(artifact: Artifact) -> str:
+    """The array of the workspace, or the pointer to it; names of further pools begin so."""
+    shared = artifact.common.workspace
+    if shared is not None:
+        return f"{shared.prefix}_shared_workspace"
+    return "workspace" if abi.takes_workspace(artifact) else f"{artifact.prefix}_workspace"
+
+
+def _shared_workspace(artifact: Artifact, workspace: str) -> dict[str, object] | None:
+    """The one workspace of a package, as the template wants it; whether it is ``here``."""
+    shared = artifact.common.workspace
+    if shared is None:
+        return None
+    return {
+        "here": shared.prefix == artifact.prefix,
+        "align": shared.align,
+        "pools": [
+            {"name": workspace + end, "size": size, "memory": end.removeprefix("_"),
+             "stem": (abi.WORKSPACE_POOL + end).upper()}
+            for end, size in shared.pools
+        ],
+    }
 
 
 def _maps(artifact: Artifact, workspace: str) -> list[dict[str, object]]:

@@ -60,7 +60,7 @@ def print_device_tables(artifact: Artifact, module: ModuleText) -> list[str]:
         if values:
             tables.constant(
                 symbol, f"[{len(values)} x {type_}]", f"[{', '.join(values)}]", addresses=True,
-                public=True,
+                linkage="",
             )
     if artifact.inflated_size and not abi.takes_buffer(artifact):
         symbol = _owned(artifact)

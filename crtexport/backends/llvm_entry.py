@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from crtexport.artifact import abi
 from crtexport.artifact.contexts import called_externals
-from crtexport.artifact.model import Artifact, Interface, WorkspaceArg
+from crtexport.artifact.model import Artifact, Interface, SharedWorkspace, WorkspaceArg
 from crtexport.backends.llvm_types import ModuleText, value_type
 from crtexport.kernels.ir import Scalar
 
@@ -32,9 +32,16 @@ def main_arity(artifact: Artifact) -> int:
 
 
 def workspace_symbol(artifact: Artifact, pool: int = 0) -> str:
-    """A pool of the workspace that the module owns."""
+    """A pool of the workspace that the module owns, or that all of its package have."""
     ends = {number: end for number, end, _ in abi.workspaces(artifact)}
+    if artifact.common.workspace is not None:
+        return shared_workspace_symbol(artifact.common.workspace, ends.get(pool, ""))
     return f"{artifact.prefix}.workspace{ends.get(pool, '')}"
+
+
+def shared_workspace_symbol(workspace: SharedWorkspace, end: str) -> str:
+    """A pool of the workspace of a package."""
+    return f"{workspace.prefix}.shared_workspace{end}"
 
 
 def pool_position(artifact: Artifact, pool: int) -> int:

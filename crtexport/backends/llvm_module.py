@@ -40,6 +40,7 @@ from crtexport.backends.llvm_entry import (
     print_packed_reset,
     print_reset,
     print_run,
+    shared_workspace_symbol,
     state_symbol,
     workspace_symbol,
 )
@@ -118,18 +119,10 @@ def _symbols(functions: Sequence[Function]) -> tuple[str, ...]:
 def _code(
     artifact: Artifact, module: ModuleText, name: str, staying: Sequence[Function]
 ) -> str:
-    body = [_constant(c, module.target) for c in artifact.reached_constants]
+    body = _named_registry(artifact)
+    body += [_constant(c, module.target) for c in artifact.reached_constants]
     if not artifact.workspace_caller:
-        memory = [
-            (workspace_symbol(artifact, number), size)
-            for number, _, size in abi.workspaces(artifact)
-        ]
-        memory.append((state_symbol(artifact), artifact.state_size))
-        body += [
-            f"@{symbol} = internal global [{size} x i8] zeroinitializer, "
-            f'section ".bss.{symbol}", align {artifact.workspace_align}'
-            for symbol, size in memory if size
-        ]
+        body += _memory(artifact)
     if artifact.images:
         body += print_device_tables(artifact, module)
     body.append("")
@@ -145,6 +138,48 @@ def _code(
     if artifact.state_size:
         body += [print_reset(artifact, module), print_packed_reset(artifact, module)]
     return module.text(name, artifact.header_comment, body)
+
+
+def _named_registry(artifact: Artifact) -> list[str]:
+    """What makes linkers take the object with the function registry wherever they take this one, so
+    that two registries in one program are an error of theirs: its name, in a section that they read
+    and leave out."""
+    system_lib = artifact.common.system_lib
+    if not system_lib:
+        return []
+    own = f"{artifact.prefix}.registry_needed"
+    return [
+        f"@{system_lib} = external hidden constant {{ ptr }}",
+        f'@{own} = internal constant ptr @{system_lib}, section ".crt_registry", !exclude !{{}}',
+        f'@llvm.compiler.used = appending global [1 x ptr] [ptr @{own}], section "llvm.metadata"',
+    ]
+
+
+def _memory(artifact: Artifact) -> list[str]:
+    """What the model owns of workspace and state."""
+    shared = artifact.common.workspace
+    own = [(state_symbol(artifact), artifact.state_size)]
+    if shared is None:
+        own[:0] = [
+            (workspace_symbol(artifact, number), size)
+            for number, _, size in abi.workspaces(artifact)
+        ]
+    lines = [
+        f"@{symbol} = internal global [{size} x i8] zeroinitializer, "
+        f'section ".bss.{symbol}", align {artifact.workspace_align}'
+        for symbol, size in own if size
+    ]
+    if shared is None:
+        return lines
+    for end, size in shared.pools:
+        symbol = shared_workspace_symbol(shared, end)
+        here = shared.prefix == artifact.prefix
+        lines.append(
+            f"@{symbol} = {'' if here else 'external '}hidden global [{size} x i8]"
+            + (f' zeroinitializer, section ".bss.{symbol}"' if here else "")
+            + f", align {shared.align}"
+        )
+    return lines
 
 
 def _kernels(

@@ -26,16 +26,16 @@ class Tables:
         self._static = module.target.reloc == "static"
 
     def constant(
-        self, symbol: str, type_: str, value: str, *, addresses: bool = False, public: bool = False
+        self, symbol: str, type_: str, value: str, *, addresses: bool = False,
+        linkage: str = "internal unnamed_addr",
     ) -> str:
-        """A constant; ``addresses``: it holds some, and so needs relocations; ``public``: everybody
-        sees it.
+        """A constant; ``addresses``: it holds some, and so needs relocations.
 
         In position-independent code, such a table is where the loader may relocate it.
         """
         place = ".rodata" if self._static or not addresses else ".data.rel.ro"
         self.lines.append(
-            f"@{symbol} = {'' if public else 'internal unnamed_addr '}constant {type_} {value}, "
+            f"@{symbol} = {linkage} constant {type_} {value}, "
             f'section "{place}.{symbol}"'
         )
         return f"@{symbol}"
@@ -125,7 +125,9 @@ def print_registry(artifact: Artifact, module: ModuleText, name: str) -> str:
         own, "{ ptr, ptr }", f"{{ ptr {names}, ptr {table} }}", addresses=True
     )
     system = tables.constant(
-        f"{artifact.prefix}.module", "{ ptr }", f"{{ ptr {registry} }}", addresses=True
+        artifact.common.system_lib or f"{artifact.prefix}.module", "{ ptr }",
+        f"{{ ptr {registry} }}", addresses=True,
+        linkage="hidden" if artifact.common.system_lib else "internal unnamed_addr",
     )
     symbol = "TVMSystemLibEntryPoint"
     return module.text(name, artifact.header_comment, [

@@ -47,8 +47,10 @@ if TYPE_CHECKING:
 @emit_option
 @optimize_option
 @click.option(
-    "--workspace", type=click.Choice(["static", "caller"]), default="static", show_default=True,
-    help="Memory for intermediate results: the module's own, or handed in with each call.",
+    "--workspace", type=click.Choice(["static", "shared", "caller"]), default="static",
+    show_default=True,
+    help="Memory for intermediate results: the module's own, one that several models of a package "
+    "share, or handed in with each call.",
 )
 @io_option
 @pool_option
@@ -114,7 +116,7 @@ def command(
     out: Output, models: tuple[Path, ...], board: str, output: Path | None,
     emit: Literal["c", "llvm"] | None,
     optimize: Literal["size", "balanced", "speed"] | None,
-    workspace: Literal["static", "caller"], io: pipeline.Io, pools: tuple[tuple[str, int], ...],
+    workspace: pipeline.Owner, io: pipeline.Io, pools: tuple[tuple[str, int], ...],
     large_data: Literal["auto", "always", "never"], rounding: str,
     accelerators: tuple[str, ...] | None, device_bundle: bool, names: tuple[str, ...],
     no_system_lib: bool, split: Split | None, llvm_options: tuple[str, ...],

@@ -222,7 +222,8 @@ def _workspace(artifact: Artifact) -> metadata.Workspace:
     return metadata.Workspace(
         bytes=artifact.workspace_size,
         align=artifact.workspace_align,
-        owner="caller" if artifact.workspace_caller else "module",
+        owner="caller" if artifact.workspace_caller
+        else "module" if artifact.common.workspace is None else "package",
         spilled=tuple(
             metadata.Spilled(memory=pool.memory, bytes=pool.size) for pool in artifact.spilled
         ),

@@ -123,12 +123,13 @@ class Spilled(_Model):
 
 
 class Workspace(_Model):
-    """``owner``: "module" (static memory of its own) or "caller" (handed to ``run``). ``spilled``
+    """``owner``: "module" (static memory of its own), "package" (static memory of all its models)
+    or "caller" (handed to ``run``). ``spilled``
     is what comes to ``bytes`` in other memories."""
 
     bytes: NonNegativeInt
     align: int
-    owner: Literal["module", "caller"]
+    owner: Literal["module", "package", "caller"]
     spilled: tuple[Spilled, ...] = ()
     _brief: ClassVar[tuple[str, ...]] = ("spilled",)
 

@@ -81,7 +81,8 @@ def bench_host(
     with tempfile.TemporaryDirectory(prefix="crtexport-") as name:
         folder = Path(name)
         exported = pipeline.export(
-            model, board=chosen, emit=emit, optimize=optimize, output=folder / "bench.tar"
+            model, board=chosen, emit=emit, optimize=optimize, output=folder / "bench.tar",
+            system_lib=False,
         )
         package = open_package(exported.path)
         row = samples_for(package.inputs, inputs).rows[0]

@@ -82,6 +82,7 @@ def measure(setting: Setting, choose: Choose | None = None) -> Measured:
             setting.model, board=setting.board, emit=setting.emit, optimize=setting.optimize,
             llvm_options=setting.llvm_options, accelerators=setting.accelerators,
             tuning=setting.tuning, choose=choose, output=Path(folder) / "measured.tar",
+            system_lib=False,
         )
         package = open_package(exported.path)
         samples = samples_for(package.inputs, setting.inputs)

@@ -10,10 +10,16 @@ import numpy as np
 import pytest
 
 import crtexport
+from crtexport.artifact import abi
+from crtexport.artifact.model import RegistryEntry
 from crtexport.cli.main import main
 from crtexport.errors import CrtExportError
+from crtexport.ir.graph import Graph, Node, Tensor
+from crtexport.ir.ops import Softmax
+from crtexport.ir.types import DType, TensorType
 from crtexport.mlf.reader import Package, open_package
 from tests.mlf.consumers import complaints
+from tests.models.test_streaming import accumulator
 from tests.several.networks import OTHERS, WEIGHTS, expected, inputs, network, program
 from tests.support import require
 
@@ -250,3 +256,72 @@ def test_a_library_of_several_shows_no_more_than_their_interfaces(
             name.endswith(("_run", "_run_packed", "_get_c_metadata", "TVMSystemLibEntryPoint"))
             for name in symbols if name.startswith(("tvmgen", "TVM"))
         )
+
+
+@pytest.mark.parametrize("emit", BACKENDS)
+def test_one_workspace_for_all_is_as_large_as_the_largest(
+    emit: str, three: list[Path], tmp_path: Path
+) -> None:
+    made = crtexport.export(
+        three, emit=emit, workspace="shared", output=tmp_path / "several.tar"  # type: ignore[arg-type]
+    )
+    assert made.sizes["workspace"] == max(m.artifact.workspace_total for m in made.models) > 0
+    package = open_package(made.path)
+    given = inputs(package)
+    wanted = crtexport.simulate_all(exported(three, tmp_path, emit="c").path, given)
+    crtexport.export(three, emit=emit, workspace="shared", output=made.path)  # type: ignore[arg-type]
+    package = open_package(made.path)
+    owners = {m.workspace.owner for m in package.section.modules.values()}  # type: ignore[union-attr]
+    assert owners == {"package"}
+    done = subprocess.run(
+        [str(linked(package, tmp_path, "-Wl,-Map," + str(tmp_path / "map")))], check=True,
+        capture_output=True, input=b"".join(array[0].tobytes() for array in given.values()),
+    )
+    assert done.stdout == expected(wanted)
+    if emit == "llvm":
+        assert package.section is not None
+        taken = sum(facts.sections[".bss"] for facts in package.section.objects.values())
+        assert taken == made.sizes["workspace"]
+
+
+@pytest.mark.parametrize("emit", BACKENDS)
+def test_state_is_never_shared(emit: str, tmp_path: Path) -> None:
+    made = crtexport.export(
+        [accumulator(), accumulator()], module_name=["one", "two"], workspace="shared",
+        emit=emit, output=tmp_path / "p.tar",  # type: ignore[arg-type]
+    )
+    package = open_package(made.path)
+    one = np.full((3, 1, 3), 1, np.float32)
+    outputs = crtexport.simulate_all(package.path, {"one/x": one, "two/x": 10 * one})
+    start = np.array([[1.5, -2.0, 0.0]], np.float32)
+    for step in range(3):
+        assert (outputs["one"][step]["y"] == start + step + 1).all()
+        assert (outputs["two"][step]["y"] == start + 10 * (step + 1)).all()
+
+
+def _wide(outputs: int) -> Graph:
+    type_ = TensorType(DType.FLOAT32, (4,))
+    tensors = [Tensor(f"t{i}", type_) for i in range(outputs + 1)]
+    nodes = tuple(Node(Softmax(float(i)), (0,), (i,)) for i in range(1, outputs + 1))
+    return Graph("wide", tuple(tensors), nodes, (0,), tuple(range(1, outputs + 1)))
+
+
+def test_more_arguments_than_runtimes_pass_are_refused(tmp_path: Path) -> None:
+    assert crtexport.export(_wide(9), emit="c", output=tmp_path / "nine.tar")
+    match = r"wide: tvmgen_wide_run has 11 arguments \(1 inputs, 10 outputs\); .* at most 10"
+    with pytest.raises(CrtExportError, match=match) as refused:
+        crtexport.export(_wide(10), emit="c", output=tmp_path / "ten.tar")
+    assert "--no-system-lib" in (refused.value.hint or "")
+    assert not (tmp_path / "ten.tar").exists()
+    with pytest.raises(CrtExportError, match="b: tvmgen_b_run has 11 arguments"):
+        crtexport.export(
+            [_wide(3), _wide(10)], module_name=["a", "b"], emit="c", output=tmp_path / "ten.tar"
+        )
+    assert crtexport.export(_wide(10), emit="c", system_lib=False, output=tmp_path / "ten.tar")
+
+
+def test_more_functions_than_handles_tell_apart_are_refused() -> None:
+    entries = [RegistryEntry(f"f{i}", "f") for i in range(abi.MAX_FUNCTIONS)]
+    assert abi.registry_names(entries, little_endian=True)[:2] == b"\xff\x7f"
+    with pytest.raises(CrtExportError, match="would have 32,768 functions, at most 32,767"):
+        abi.registry_names([*entries, RegistryEntry("one_more", "f")], little_endian=True)
