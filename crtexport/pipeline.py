@@ -58,7 +58,7 @@ from crtexport.mlf.writer import write_package
 from crtexport.plan import check as plan_check
 from crtexport.plan import text as plan_text
 from crtexport.resources import templates_dir
-from crtexport.schedules.choice import Choose, Kernels
+from crtexport.schedules.choice import Choose, Kernels, by_estimate
 
 if TYPE_CHECKING:
     from crtexport.backends.llvm_compile import Compiler
@@ -106,7 +106,7 @@ def prepare(
 
     ``accelerators`` are the names of plugins that may take nodes; None: those of the board.
     ``must_fit`` refuses constants that are too large for the board before any work on them.
-    ``choose`` picks the forms of kernels; by default they are the usual ones.
+    ``choose`` picks the forms of kernels; by default the cost model does.
     """
     return prepare_package(
         [graph], board, module_names=None if module_name is None else [module_name],
@@ -268,7 +268,8 @@ def _tuned(
 
     known = records.read(Path(path))
     wanted = _configuration(board, emit, optimize, compiler)
-    return records.ByRecord(known.required(wanted), optimize, known.sha256)
+    otherwise = by_estimate(board.target, optimize)
+    return records.ByRecord(known.required(wanted), optimize, otherwise, known.sha256)
 
 
 def _artifacts(prepared: Sequence[Prepared], registered: bool) -> list[Artifact]:

@@ -22,7 +22,8 @@ from crtexport.mlf.arrays import Array
 from crtexport.report import measure
 from crtexport.schedules import records
 from crtexport.schedules.candidates import Candidate
-from crtexport.schedules.choice import Choose, Cost, digest
+from crtexport.schedules.choice import Choose, by_estimate, digest
+from crtexport.schedules.cost import Cost
 from crtexport.schedules.records import ByRecord, Configuration, Records
 
 Progress = Callable[[str], None]
@@ -84,21 +85,24 @@ def tune(
 
 @dataclass
 class _Trial:
-    """Picks the first form that is ``wanted`` for up to ``most`` kernels, the usual one for others.
+    """Picks a form that is ``wanted`` for up to ``most`` kernels, the ``usual`` one for others.
 
     ``picked``: by the id of a node, the form's name and its kernel's digest; ``fresh`` are those
     that were wanted.
     """
 
+    usual: Choose
     wanted: Callable[[str], bool]
     most: int = _ALL
     picked: dict[int, tuple[str, str]] = field(default_factory=dict)
     fresh: set[str] = field(default_factory=set)
 
     def __call__(
-        self, context: Context, found: Sequence[Candidate], part: float  # noqa: ARG002
+        self, context: Context, found: Sequence[Candidate], part: float
     ) -> Candidate:
-        named = [(form, digest(form.make().kernel)) for form in found]
+        first = self.usual(context, found, part)
+        ordered = [first, *(form for form in found if form.name != first.name)]
+        named = [(form, digest(form.make().kernel)) for form in ordered]
         form, known_as = next((pair for pair in named if self.wanted(pair[1])), named[0])
         if self.wanted(known_as):
             if known_as in self.fresh or len(self.fresh) < self.most:
@@ -117,6 +121,7 @@ class _Tuning:
         self.configuration = pipeline.configuration_of(
             board, setting.emit, setting.optimize, setting.llvm_options
         )
+        self.usual = by_estimate(board.target, self.configuration.optimize)
         self.skipped: set[str] = set()
         self.outputs: list[Array] | None = None
 
@@ -126,17 +131,13 @@ class _Tuning:
         for trial in self._trials():
             rounds += 1
             self.say(f"round {rounds}: {len(trial.fresh)} kernels, {len(self._measured)} known")
-        usual = _Trial(lambda _: False)
+        usual = _Trial(self.usual, lambda _: False)
         self.say("measure the usual forms")
         before = self._run(usual)
-        chosen = ByRecord(self._measured, self.configuration.optimize)
-        tuned = _Trial(lambda _: False)
-
-        def choose(context: Context, found: Sequence[Candidate], part: float) -> Candidate:
-            return tuned(context, [chosen(context, found, part)], part)
-
+        chosen = ByRecord(self._measured, self.configuration.optimize, self.usual)
+        tuned = _Trial(chosen, lambda _: False)
         self.say("measure the chosen forms")
-        after = self._run(choose)
+        after = self._run(tuned)
         return Tuned(
             self.known.path, self.configuration, tuple(self._layers(before, usual, after, tuned)),
             len(self._measured) - at_first, rounds, _total(before), _total(after),
@@ -151,7 +152,7 @@ class _Tuning:
         most = _ALL
         while True:
             trial = _Trial(
-                lambda one: one not in self._measured and one not in self.skipped, most
+                self.usual, lambda one: one not in self._measured and one not in self.skipped, most
             )
             try:
                 ran = self._run(trial)

@@ -66,7 +66,7 @@ def forms(context: Context, target: Target, optimize: str) -> list[Candidate]:
         for other in _COPIES:
             if other != copies:
                 found += [
-                    replace(form, name=f"{form.name}, {other} copies", rare=True)
+                    replace(form, name=f"{form.name}, {other} copies")
                     for form in _unrolled(blocked or [plain], other)
                 ]
         return found
@@ -109,7 +109,7 @@ def _registers(context: Context, target: Target, optimize: str) -> list[Candidat
         return fpu.candidates(context, layer)
     dsp = step_for(target) is ARM_DSP
     sums = (
-        paired.candidates(context, optimize) or halves.candidates(context, optimize) if dsp
+        paired.candidates(context) or halves.candidates(context, optimize) if dsp
         else quads.candidates(context, optimize)
     )
     return sums or planes.candidates(context, planes.PAIRS if dsp else planes.WORDS)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from crtexport.ir.graph import Graph, Node
 from crtexport.ir.macs import macs
@@ -18,9 +18,14 @@ from crtexport.kernels.registry import Context, Lowered, refusing_extremes
 from crtexport.kernels.text import dump
 from crtexport.schedules import forms
 from crtexport.schedules.candidates import Candidate
+from crtexport.schedules.cost import Cost, estimate, machine_for
 from crtexport.target import Target
 
-BALANCE = 128
+LEAST = 0.001
+"""The part of a network from which on a node's forms are compared."""
+ELEMENT = 16
+"""Multiply-accumulates in whose time an element is computed without any."""
+BALANCE = 2048
 """Bytes of code that one percent of a network's instructions is worth."""
 
 Choose = Callable[[Context, Sequence[Candidate], float], Candidate]
@@ -28,20 +33,30 @@ Choose = Callable[[Context, Sequence[Candidate], float], Candidate]
 the network's work the node is, with those that are like it and so get the same kernel."""
 
 
-@dataclass(frozen=True)
-class Cost:
-    """Of a kernel: instructions that a run executes, bytes of code."""
+def by_estimate(target: Target, optimize: str) -> Choose:
+    """What chooses by the cost model among the forms that aren't rare: where the target's machine
+    was measured and the node is worth it, else the usual form."""
+    machine = machine_for(target)
 
-    instructions: int
-    code: int
+    def choose(context: Context, found: Sequence[Candidate], part: float) -> Candidate:
+        del context
+        likely = [form for form in found if not form.rare]
+        if machine is None or len(likely) < 2 or part < LEAST:
+            return found[0]
+        first, *others = (estimate(form.make().kernel, machine) for form in likely)
+        favoured = Cost(round(first.instructions * (1 - machine.doubt)), first.code)
+        return likely[preferred([favoured, *others], optimize, part)]
+
+    return choose
 
 
 class Kernels:
     """Makes the kernels of nodes for a target, each in one form, whatever shares its bytes."""
 
     def __init__(self, target: Target, optimize: str, choose: Choose | None = None) -> None:
-        """Without ``choose``, the usual forms are taken."""
-        self._target, self._optimize, self._choose = target, optimize, choose
+        """Without ``choose``, the cost model decides."""
+        self._target, self._optimize = target, optimize
+        self._choose = choose or by_estimate(target, optimize)
         # Kept with their graphs and nodes, so that nothing else gets the same ids.
         self._names: dict[tuple[int, int], tuple[Graph, Node, str]] = {}
         self._parts: dict[int, tuple[Graph, dict[str, float]]] = {}
@@ -49,12 +64,12 @@ class Kernels:
     def __call__(self, context: Context) -> Lowered:
         with refusing_extremes(context):
             found = forms(context, self._target, self._optimize)
-            if len(found) == 1 or self._choose is None:
+            if len(found) == 1:
                 return found[0].make()
-            name = self._name(context, found, self._choose)
+            name = self._name(context, found)
             return next((form for form in found if form.name == name), found[0]).make()
 
-    def _name(self, context: Context, found: Sequence[Candidate], choose: Choose) -> str:
+    def _name(self, context: Context, found: Sequence[Candidate]) -> str:
         """The name of the form that is chosen, with memory of its own for all tensors."""
         key = id(context.graph), id(context.node)
         if key not in self._names:
@@ -62,7 +77,7 @@ class Kernels:
             if context.in_place:
                 alone = replace(context, in_place=())
                 found = forms(alone, self._target, self._optimize)
-            chosen = choose(alone, found, self._part(context))
+            chosen = self._choose(alone, found, self._part(context))
             self._names[key] = context.graph, context.node, chosen.name
         return self._names[key][2]
 
@@ -74,11 +89,12 @@ class Kernels:
 
 
 def parts(graph: Graph) -> dict[str, float]:
-    """Which part of a graph's work each kind of node is: multiply-accumulates, or elements of the
-    output where there are none."""
+    """Which part of a graph's work each kind of node is: multiply-accumulates, or where there are
+    none elements of the output, each of which takes as long as some of those."""
     work: Counter[str] = Counter()
     for node in graph.nodes:
-        count = macs(graph, node) or sum(graph.type(t).elements for t in node.outputs)
+        elements = sum(graph.type(tensor).elements for tensor in node.outputs)
+        count = macs(graph, node) or ELEMENT * elements
         work[_kind(graph, node)] += count
     total = max(work.total(), 1)
     return {kind: count / total for kind, count in work.items()}

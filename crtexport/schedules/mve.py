@@ -86,12 +86,13 @@ class Rows:
 
 def _products(context: Context, sums: Sums, rows: Rows) -> list[Candidate]:
     """Rows times all units."""
-    depth = context.input(1).shape[-1]
+    found = blocks(rows.counts[1], [context.input(1).shape[-1]], sums.vector.lanes)
     return [
         Candidate(
-            block.name, functools.partial(_product, context, sums, rows, block), rare=number > 0
+            block.name, functools.partial(_product, context, sums, rows, block),
+            rare=block.rows != found[0].rows,
         )
-        for number, block in enumerate(blocks(rows.counts[1], [depth], sums.vector.lanes))
+        for block in found
     ]
 
 

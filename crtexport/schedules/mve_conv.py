@@ -30,9 +30,13 @@ def candidates(context: Context, op: Conv2D) -> list[Candidate]:
     if sums is None:
         return []
     runs = _Runs.of(Window.of(context, op), sums.vector.lanes)
+    found = blocks(y[2], runs.depths, sums.vector.lanes)
     return [
-        Candidate(block.name, functools.partial(_lower, context, sums, runs, block), number > 0)
-        for number, block in enumerate(blocks(y[2], runs.depths, sums.vector.lanes))
+        Candidate(
+            block.name, functools.partial(_lower, context, sums, runs, block),
+            rare=block.rows != found[0].rows,
+        )
+        for block in found
     ]
 
 

@@ -41,10 +41,9 @@ from crtexport.schedules.scaling import Channel, Scaling
 
 STEPS = (2, 4, 8, 16)
 """How many words of a line may be multiplied in one go; all of them are another choice."""
-_USUAL = {"balanced": {1: 2, 2: 4}, "speed": {1: 8, 2: 16}}
-WHOLE = range(17, 33)
-"""Words of lines of two pixels that are multiplied without a loop: with more it is too much code,
-with fewer the loop costs next to nothing (both were measured)."""
+LIKELY = {(1, 1): 4, (1, 2): 2, (2, 1): 64}
+"""Pixels and pairs of channels whose sums leave registers for what they are made of, and the most
+words for which that is so: compilers load all weights of one pixel's words before they use them."""
 MOST_WHOLE = 64
 """Longer lines are never multiplied in one go."""
 _REACH = 128
@@ -66,11 +65,8 @@ class Block:
         return f"paired {self.pixels}x{2 * self.pairs}, {self.step} words"
 
 
-def candidates(context: Context, optimize: str) -> list[Candidate]:
-    """Forms of a node that keeps its operator's rules, in pairs of channels, if it can be.
-
-    ``optimize`` is balanced or speed.
-    """
+def candidates(context: Context) -> list[Candidate]:
+    """Forms of a node that keeps its operator's rules, in pairs of channels, if it can be."""
     op = context.node.op
     if not isinstance(op, Conv2D | FullyConnected):
         return []
@@ -86,33 +82,28 @@ def candidates(context: Context, optimize: str) -> list[Candidate]:
     halves = halves_of(stored_weights(context, 0).astype(np.int64), windows.pairs())
     if halves is None:
         return []
-    blocks = _blocks(windows, halves.channels, optimize)
     return [
         Candidate(
             block.name,
             functools.partial(_lower, context, windows, sums, scaling, halves, block),
-            rare=block != blocks[0],
+            rare=block.step > LIKELY.get((block.pixels, block.pairs), 0),
         )
-        for block in blocks
+        for block in _blocks(windows, halves.channels)
     ]
 
 
-def _blocks(windows: Windows, channels: int, optimize: str) -> list[Block]:
-    """The usual one first."""
-    together = 1 if windows.pixels == 1 else 2
-    step = _USUAL[optimize][together]
-    if together == 2 and windows.words in WHOLE:
-        step = windows.words
-    usual = Block(together, 2 // together, step)
-    steps = {min(step, windows.words) for step in STEPS}
-    if windows.words <= MOST_WHOLE:
+def _blocks(windows: Windows, channels: int) -> list[Block]:
+    """Those that there is work for, the usual one first."""
+    steps = {step for step in STEPS if 2 * step <= windows.words}
+    if windows.words <= MOST_WHOLE or not steps:
         steps.add(windows.words)
-    sizes = [(1, 1), (1, 2), (1, 4)] if together == 1 else [(1, 2), (2, 1), (2, 2), (4, 1)]
-    others = [
-        Block(pixels, pairs, step) for pixels, pairs in sizes for step in sorted(steps)
-        if pixels <= windows.pixels and 2 * pairs <= max(channels, 2)
+    sizes = [(1, 2), (1, 1), (1, 4)] if windows.pixels == 1 else [(2, 1), (1, 2), (2, 2), (4, 1)]
+    usual = 2 if windows.pixels == 1 else 4
+    return [
+        Block(pixels, pairs, step) for pixels, pairs in sizes
+        for step in sorted(steps, key=lambda step: (step != usual, step))
+        if pixels <= windows.pixels and (pairs == 1 or 2 * pairs <= channels)
     ]
-    return [usual, *(block for block in others if block != usual)]
 
 
 def _lower(

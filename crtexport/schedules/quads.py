@@ -101,7 +101,6 @@ def candidates(context: Context, optimize: str, form: Form = ARMV7M) -> list[Can
         Candidate(
             f"quads, {step} words",
             functools.partial(_lower, context, form, windows, sums, scaling, step),
-            rare=step != usual,
         )
         for step in sorted(form.steps, key=lambda step: step != usual)
     ]

@@ -28,7 +28,8 @@ from crtexport.errors import CrtExportError
 from crtexport.ir.graph import Graph
 from crtexport.kernels.registry import Context
 from crtexport.schedules.candidates import Candidate
-from crtexport.schedules.choice import Choose, Cost, digest, preferred
+from crtexport.schedules.choice import Choose, digest, preferred
+from crtexport.schedules.cost import Cost
 from crtexport.target import Target
 
 MOST_BYTES = 64 << 20
@@ -159,10 +160,10 @@ class ByRecord:
     otherwise is one of them."""
 
     def __init__(
-        self, measured: Mapping[str, Measured], optimize: str, sha256: str = "",
-        otherwise: Choose | None = None,
+        self, measured: Mapping[str, Measured], optimize: str, otherwise: Choose,
+        sha256: str = "",
     ) -> None:
-        """``sha256``: of the file; ``otherwise``: by default what schedules name first."""
+        """``otherwise`` chooses where too little was measured; ``sha256``: of the file."""
         self._measured, self._optimize, self._otherwise = measured, optimize, otherwise
         self.sha256 = sha256
         self._decided: list[Graph] = []
@@ -170,7 +171,7 @@ class ByRecord:
     def __call__(
         self, context: Context, found: Sequence[Candidate], part: float
     ) -> Candidate:
-        first = self._otherwise(context, found, part) if self._otherwise else found[0]
+        first = self._otherwise(context, found, part)
         ordered = [first, *(form for form in found if form.name != first.name)]
         known = [
             (form, record) for form in ordered

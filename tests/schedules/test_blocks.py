@@ -55,7 +55,7 @@ def vector_form(machine: Machine) -> Forms:
 FORMS: dict[str, Forms] = {
     "scalar": blocked_form(SCALAR), "arm_dsp": blocked_form(ARM_DSP),
     "words": lambda context: (
-        paired.candidates(context, "balanced") or planes.candidates(context)
+        paired.candidates(context) or planes.candidates(context)
     ),
     "quads": lambda context: (
         quads.candidates(context, "balanced") or planes.candidates(context, planes.WORDS)

@@ -15,7 +15,8 @@ from crtexport.firmware.board import load_board
 from crtexport.kernels.registry import Context
 from crtexport.schedules import forms, records
 from crtexport.schedules.candidates import Candidate
-from crtexport.schedules.choice import Cost, Kernels, digest, parts, preferred
+from crtexport.schedules.choice import Kernels, digest, parts, preferred
+from crtexport.schedules.cost import Cost
 from crtexport.schedules.records import ByRecord, Configuration, Measured, Records
 from tests.schedules.test_words import dense
 
@@ -24,6 +25,10 @@ COSTS = st.lists(
 )
 M3 = load_board("mps2_an385").target
 HERE = Configuration.of(M3, "llvm", "balanced", {"crtexport": "1", "llvm": "2"})
+
+
+def first(context: Context, found: Sequence[Candidate], part: float) -> Candidate:
+    return found[0]
 
 
 def layer(folder: Path) -> Context:
@@ -50,8 +55,8 @@ def test_balanced_takes_nothing_that_is_worse_in_both(costs: list[Cost], part: f
 
 def test_code_must_pay_for_itself_where_the_network_spends_its_time() -> None:
     costs = [Cost(1000, 100), Cost(900, 500)]
-    assert preferred(costs, "balanced", 0.9) == 1
-    assert preferred(costs, "balanced", 0.1) == 0
+    assert preferred(costs, "balanced", 0.5) == 1
+    assert preferred(costs, "balanced", 0.01) == 0
 
 
 def test_the_parts_of_a_network_are_its_whole(tmp_path: Path) -> None:
@@ -89,7 +94,7 @@ def measured_forms(context: Context, *instructions: int) -> dict[str, Measured]:
 def test_the_best_of_what_was_measured_is_chosen(tmp_path: Path) -> None:
     context = layer(tmp_path)
     found = forms(context, M3, "balanced")
-    chooser = ByRecord(measured_forms(context, 900, 700, 800), "balanced")
+    chooser = ByRecord(measured_forms(context, 900, 700, 800), "balanced", first)
     assert chooser(context, found, 1.0) is found[1]
     assert chooser.layers(context.graph) == 1
 
@@ -99,7 +104,7 @@ def test_without_a_measurement_of_the_usual_form_it_stays(tmp_path: Path) -> Non
     found = forms(context, M3, "balanced")
     measured = measured_forms(context, 900, 700)
     del measured[digest(found[0].make().kernel)]
-    chooser = ByRecord(measured, "balanced")
+    chooser = ByRecord(measured, "balanced", first)
     assert chooser(context, found, 1.0) is found[0]
     assert chooser.layers(context.graph) == 0
 

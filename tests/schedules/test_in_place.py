@@ -34,7 +34,7 @@ Array = np.ndarray[Any, Any]
 FORMS: dict[str, Forms] = {
     "scalar": lambda context: single("blocked", windows.lower(context, SCALAR)),
     "arm_dsp": lambda context: single("blocked", windows.lower(context, ARM_DSP)),
-    "paired": lambda context: paired.candidates(context, "balanced"),
+    "paired": paired.candidates,
     "planes": planes.candidates,
     "quads": lambda context: (
         quads.candidates(context, "balanced") or planes.candidates(context, planes.WORDS)

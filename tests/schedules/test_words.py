@@ -148,7 +148,7 @@ def test_pairs_are_exact_up_to_24_bits_and_refused_beyond(tmp_path: Path) -> Non
         weights = np.full((2, depth), 127)
         weights[0] = -127
         graph = dense(tmp_path, weights)
-        lowered = usual(paired.candidates(Context(graph, graph.nodes[0]), "balanced"))
+        lowered = usual(paired.candidates(Context(graph, graph.nodes[0])))
         assert (lowered is not None) == possible
         if lowered is None:
             continue
@@ -165,7 +165,7 @@ def test_pairs_take_minus_128_where_it_fits(weights: list[list[int]], tmp_path: 
     """-128 above a negative weight doesn't fit 16 bits."""
     graph = dense(tmp_path, np.array(weights))
     context = Context(graph, graph.nodes[0])
-    lowered = usual(paired.candidates(context, "balanced"))
+    lowered = usual(paired.candidates(context))
     first, second = weights
     fits = all(256 * b + a >= -(1 << 15) for a, b in zip(first, second, strict=True))
     assert (lowered is not None) == fits
@@ -255,7 +255,7 @@ def test_extreme_values_agree_on_the_machine(board: str, emit: str, tmp_path: Pa
     weights = rng.choice(np.array([-127, 127, 0, 64]), (7, 131))
     graph = dense(tmp_path, weights, zero_point=-5, bias=-77)
     if board == "mps2_an386":
-        assert paired.candidates(Context(graph, graph.nodes[0]), "balanced")
+        assert paired.candidates(Context(graph, graph.nodes[0]))
     value = rng.choice(np.array([-128, 127, 0]), (3, 1, 131)).astype(np.int8)
     package = tmp_path / "m.tar"
     crtexport.export(tmp_path / "m.tflite", board=board, emit=emit, output=package)

@@ -1,0 +1,289 @@
+"""What a kernel costs on a machine, estimated from its Kernel IR: instructions of a run, and code.
+
+The walk counts what compilers leave of a kernel: addresses are pointers that advance once for each
+turn of a loop, whatever is added to them for one access is part of that; what doesn't change in a
+loop is computed before it; an addition of a product is one instruction; a value that is cast when
+it is loaded or stored costs nothing more. Each kind of work has a weight for each machine, found by
+least squares over measured counts: ``python -m tests.bench.costs`` measures, compares and finds
+them again.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections import Counter
+from dataclasses import dataclass
+
+from crtexport.kernels.ir import (
+    Assign,
+    Binary,
+    BinaryOp,
+    Body,
+    Call,
+    Cast,
+    Comment,
+    Compare,
+    Const,
+    Expr,
+    For,
+    If,
+    Kernel,
+    Let,
+    Load,
+    LoadVector,
+    LoadWord,
+    Local,
+    Scalar,
+    Select,
+    Store,
+    StoreVector,
+    Var,
+)
+from crtexport.target import Target
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Of a kernel: instructions that a run executes, bytes of code."""
+
+    instructions: int
+    code: int
+
+
+class Work(enum.Enum):
+    """Kinds of work that are counted."""
+
+    SIMPLE = "simple"  # additions, shifts, products, intrinsics of one instruction
+    WIDE = "wide"  # the same of 64 bits
+    LOAD = "load"
+    STORE = "store"
+    POINTER = "pointer"  # one that advances with a loop
+    CHOICE = "choice"  # minimum, maximum, select
+    DIVIDE = "divide"
+    BRANCH = "branch"
+    TURN = "turn"  # of a loop
+    LOOP = "loop"  # that is begun
+    SPILL = "spill"  # a value of a loop's turn for which there is no register
+
+
+@dataclass(frozen=True)
+class Machine:
+    """``registers``: those that a loop's sums, pointers and counter can have; ``weights``:
+    instructions for each kind of work; ``width``: bytes of an instruction, on average; ``doubt``:
+    the part by which a form must be better than the usual one to be taken instead."""
+
+    registers: int
+    weights: dict[Work, float]
+    width: float
+    doubt: float
+
+    def instructions(self, work: Counter[Work]) -> float:
+        return sum(self.weights[kind] * count for kind, count in work.items())
+
+
+@dataclass
+class Counted:
+    """Work of a run, and as it stands in the code."""
+
+    run: Counter[Work]
+    code: Counter[Work]
+
+
+def counted(kernel: Kernel, registers: int) -> Counted:
+    """The work of a kernel, whose parameters count as 1."""
+    walk = _Walk(registers)
+    walk.body(kernel.body)
+    return Counted(walk.run, walk.code)
+
+
+def estimate(kernel: Kernel, machine: Machine) -> Cost:
+    """What a run of a kernel takes."""
+    work = counted(kernel, machine.registers)
+    return Cost(
+        round(machine.instructions(work.run)),
+        round(machine.width * machine.instructions(work.code)),
+    )
+
+
+_LIKELY = 0.75
+"""How often a condition holds: they ask whether something lies in an image."""
+_WORDS = (Scalar.I32, Scalar.U32, Scalar.INDEX, Scalar.I1)
+
+
+class _Walk:
+    def __init__(self, registers: int) -> None:
+        self.registers = registers
+        self.run: Counter[Work] = Counter()
+        self.code: Counter[Work] = Counter()
+        # By depth of loops: how often what stands there runs, and how often it is written.
+        self.times = [1.0]
+        self.copies = [1.0]
+        self.pointers: list[set[object]] = [set()]
+        self.depth_of: dict[str, int] = {}
+
+    def _count(self, kind: Work, depth: int, amount: float = 1) -> None:
+        self.run[kind] += amount * self.times[depth]  # type: ignore[assignment]
+        self.code[kind] += amount * self.copies[depth]  # type: ignore[assignment]
+
+    # -- statements
+
+    def body(self, body: Body) -> None:
+        for stmt in body:
+            match stmt:
+                case Let(var, value) | Local(var, value):
+                    depth = self._value(value)
+                    here = len(self.times) - 1
+                    self.depth_of[var.name] = here if isinstance(stmt, Local) else depth
+                case Assign(_, value):
+                    self._value(value)
+                case Store(buffer, index, value) | StoreVector(buffer, index, value):
+                    self._address(buffer.name, index)
+                    self._value(value)
+                    self._count(Work.STORE, len(self.times) - 1)
+                case For():
+                    self._loop(stmt)
+                case If():
+                    self._branch(stmt)
+                case Comment():
+                    pass
+
+    def _branch(self, stmt: If) -> None:
+        self._value(stmt.condition)
+        self._count(Work.BRANCH, len(self.times) - 1)
+        times = self.times[-1]
+        for body, part in ((stmt.then, _LIKELY), (stmt.other, 1 - _LIKELY)):
+            self.times[-1] = times * part
+            self.body(body)
+        self.times[-1] = times
+
+    def _loop(self, stmt: For) -> None:
+        extent = int(stmt.extent.value) if isinstance(stmt.extent, Const) else 1
+        if extent <= 0:
+            return
+        here = len(self.times) - 1
+        copies = min(stmt.unroll or 1, extent)
+        whole = copies == extent
+        if not whole:
+            self._count(Work.LOOP, here)
+        self.times.append(self.times[here] * extent)
+        self.copies.append(self.copies[here] * copies)
+        self.pointers.append(set())
+        self.depth_of[stmt.var.name] = here + 1
+        self.body(stmt.body)
+        own = self.pointers.pop()
+        times = self.times.pop() / copies
+        self.copies.pop()
+        if whole:
+            return
+        self.run[Work.TURN] += times  # type: ignore[assignment]
+        self.code[Work.TURN] += self.copies[here]  # type: ignore[assignment]
+        self.run[Work.POINTER] += times * len(own)  # type: ignore[assignment]
+        self.code[Work.POINTER] += self.copies[here] * len(own)  # type: ignore[assignment]
+        sums = {s.var.name for s in stmt.body if isinstance(s, Assign)}
+        spilt = max(len(sums) + len(own) + 1 - self.registers, 0)
+        self.run[Work.SPILL] += times * spilt  # type: ignore[assignment]
+        self.code[Work.SPILL] += self.copies[here] * spilt  # type: ignore[assignment]
+
+    # -- expressions: each returns the depth of loops at which its value changes
+
+    def _value(self, expr: Expr) -> int:
+        here = len(self.times) - 1
+        match expr:
+            case Const():
+                return 0
+            case Var(name):
+                return self.depth_of.get(name, 0)
+            case Load(buffer, index) | LoadWord(buffer, index) | LoadVector(buffer, index):
+                self._address(buffer.name, index)
+                self._count(Work.LOAD, here)
+                return here
+            case Cast(value, type_):
+                depth = self._value(value)
+                if (value.type in _WORDS) != (type_ in _WORDS) and Scalar.I64 in (
+                    value.type, type_
+                ):
+                    self._count(Work.SIMPLE, depth, 0.5)
+                return depth
+            case Binary():
+                return self._binary(expr)
+            case Compare(_, a, b):
+                depth = max(self._value(a), self._value(b))
+                self._count(Work.SIMPLE, depth)
+                return depth
+            case Select(condition, then, other):
+                depth = max(map(self._value, (condition, then, other)))
+                self._count(Work.CHOICE, depth)
+                return depth
+            case Call(_, args):
+                depth = max(map(self._value, args), default=0)
+                self._count(Work.SIMPLE, depth)
+                return depth
+
+    def _binary(self, expr: Binary) -> int:
+        a, b = expr.a, expr.b
+        fused = expr.op in (BinaryOp.ADD, BinaryOp.SUB) and isinstance(b, Binary) and (
+            b.op is BinaryOp.MUL
+        )
+        if fused and isinstance(b, Binary):
+            depth = max(self._value(a), self._value(b.a), self._value(b.b))
+        else:
+            depth = max(self._value(a), self._value(b))
+        match expr.op:
+            case BinaryOp.DIV:
+                kind = Work.DIVIDE
+            case BinaryOp.MIN | BinaryOp.MAX:
+                kind = Work.CHOICE
+            case _:
+                kind = Work.WIDE if expr.type is Scalar.I64 else Work.SIMPLE
+        self._count(kind, depth)
+        return depth
+
+    def _address(self, buffer: str, index: Expr) -> None:
+        """A pointer for each sum of variables with factors that is met for the first time."""
+        terms: dict[str, int] = {}
+        depth = self._terms(index, 1, terms)
+        key = buffer, frozenset(terms.items())
+        if depth < len(self.pointers) and key not in self.pointers[depth]:
+            self.pointers[depth].add(key)
+            if depth < len(self.times) - 1 or len(terms) > 1:
+                self._count(Work.SIMPLE, max(depth - 1, 0), len(terms))
+
+    def _terms(self, index: Expr, factor: int, terms: dict[str, int]) -> int:
+        """Adds the terms of an index to ``terms``; returns the depth at which it changes."""
+        match index:
+            case Const():
+                return 0
+            case Var(name):
+                terms[name] = terms.get(name, 0) + factor
+                return self.depth_of.get(name, 0)
+            case Binary(BinaryOp.ADD, a, b):
+                return max(self._terms(a, factor, terms), self._terms(b, factor, terms))
+            case Binary(BinaryOp.SUB, a, b):
+                return max(self._terms(a, factor, terms), self._terms(b, -factor, terms))
+            case Binary(BinaryOp.MUL, a, Const(value)):
+                return self._terms(a, factor * int(value), terms)
+            case _:
+                name = f"value {len(terms)}"
+                terms[name] = factor
+                return self._value(index)
+
+
+def _weights(*weights: float) -> dict[Work, float]:
+    return dict(zip(Work, weights, strict=True))
+
+
+CORTEX_M4 = Machine(
+    8, _weights(0.89, 2.0, 1.31, 0.0, 0.0, 1.27, 3.03, 1.65, 1.56, 5.76, 4.75), 3.84, 0.0
+)
+CORTEX_M55 = Machine(
+    8, _weights(0.8, 2.0, 1.25, 0.09, 0.02, 2.51, 3.11, 2.07, 2.41, 7.03, 0.52), 4.0, 0.03
+)
+
+
+def machine_for(target: Target) -> Machine | None:
+    """The machine that is most like a target; None where nothing like it was measured."""
+    if not target.triple.startswith("thumb"):
+        return None
+    if any(feature.startswith("+mve") for feature in target.features):
+        return CORTEX_M55
+    return CORTEX_M4 if "+dsp" in target.features else None

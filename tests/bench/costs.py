@@ -1,0 +1,140 @@
+"""``python -m tests.bench.costs``: estimates of kernels' costs beside what was measured of them.
+
+Tunes the MLPerf Tiny networks for a board, all into one file, and compares the cost model with
+every measured form: errors, and what choosing by it loses. Then it prints the weights that fit the
+measurements best, to be copied into :mod:`crtexport.schedules.cost` where they are better.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from rich.console import Console
+from rich.table import Table
+
+from crtexport import passes, pipeline
+from crtexport.errors import CrtExportError
+from crtexport.kernels.registry import Context
+from crtexport.report.measure import Setting
+from crtexport.report.tune import tune
+from crtexport.schedules import forms, records
+from crtexport.schedules.choice import digest
+from crtexport.schedules.cost import Counted, Machine, Work, counted, machine_for
+from crtexport.schedules.records import Measured
+from tests.support import INT8_NETWORKS, shared_model
+
+Array = npt.NDArray[np.float64]
+_USUAL = np.array([1, 2, 1.5, 0.5, 0.2, 2, 3, 2, 2, 6, 2], np.float64)
+_TRUST = 2e-4
+"""How much the usual weights count beside a measurement."""
+
+
+@dataclass(frozen=True)
+class Point:
+    """A form of a layer: its work and what was measured; ``rare`` as of the candidate."""
+
+    layer: tuple[str, int]
+    kind: str
+    name: str
+    rare: bool
+    work: Counted
+    measured: Measured
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m tests.bench.costs")
+    parser.add_argument("--board", default="mps2_an386")
+    parser.add_argument("--tuning", type=Path, required=True, help="what is measured, new or old")
+    parser.add_argument("--known", action="store_true", help="measure nothing more")
+    parser.add_argument("--network", action="append", help="by default all int8 ones")
+    options = parser.parse_args()
+    console = Console(width=120)
+    networks = options.network or list(INT8_NETWORKS)
+    if not options.known:
+        for name in networks:
+            tune(
+                Setting(shared_model(name), options.board), options.tuning,
+                progress=lambda text, name=name: console.print(name, text),  # type: ignore[misc]
+            )
+    machine = machine_for(pipeline.resolve_board(options.board).target)
+    points = [p for name in networks for p in measured_forms(name, options, machine)]
+    if machine is not None:
+        _compare(console, points, machine)
+    weights, width = fit(points)
+    listed = ", ".join(f"{weight:.2f}" for weight in weights)
+    console.print(f"weights: {listed}; width: {width:.2f}")
+
+
+def measured_forms(name: str, options: Any, machine: Machine | None) -> list[Point]:
+    """The forms of a network's layers that were measured."""
+    board = pipeline.resolve_board(options.board)
+    known = records.read(options.tuning).of(pipeline.configuration_of(board))
+    graph = passes.simplify(pipeline.load(shared_model(name))).graph
+    found = []
+    for number, node in enumerate(graph.nodes):
+        try:
+            candidates = forms(Context(graph, node), board.target, board.optimize)
+        except CrtExportError:
+            continue
+        for form in candidates:
+            kernel = form.make().kernel
+            if (record := known.get(digest(kernel))) is not None:
+                work = counted(kernel, machine.registers if machine else 8)
+                found.append(Point(
+                    (name, number), type(node.op).__name__, form.name, form.rare, work, record
+                ))
+    return found
+
+
+def _compare(console: Console, points: list[Point], machine: Machine) -> None:
+    table = Table("operator", "forms", "median error", "worst", title="Estimates")
+    for kind in sorted({p.kind for p in points}):
+        errors = [abs(_error(p, machine)) for p in points if p.kind == kind]
+        table.add_row(
+            kind, str(len(errors)), f"{statistics.median(errors):.1%}", f"{max(errors):.1%}"
+        )
+    errors = [abs(_error(p, machine)) for p in points]
+    table.add_row("all", str(len(errors)), f"{statistics.median(errors):.1%}", f"{max(errors):.1%}")
+    console.print(table)
+    losses = []
+    for layer in {p.layer for p in points}:
+        likely = [p for p in points if p.layer == layer and not p.rare]
+        if len(likely) > 1:
+            pick = min(likely, key=lambda p: machine.instructions(p.work.run))
+            best = min(p.measured.instructions for p in likely)
+            losses.append(pick.measured.instructions / best - 1)
+    if losses:
+        console.print(
+            f"What is estimated to be the fastest of the likely forms takes in the median "
+            f"{statistics.median(losses):.1%}, at worst {max(losses):.1%} more than the fastest."
+        )
+
+
+def _error(point: Point, machine: Machine) -> float:
+    return machine.instructions(point.work.run) / point.measured.instructions - 1
+
+
+def fit(points: list[Point]) -> tuple[list[float], float]:
+    """Weights of at least 0 with the least squares of relative errors; bytes per instruction."""
+    runs = np.array([[p.work.run[kind] for kind in Work] for p in points], np.float64)
+    runs /= np.array([[p.measured.instructions] for p in points])
+    gram = runs.T @ runs + _TRUST * len(points) * np.eye(len(_USUAL))
+    target = runs.T @ np.ones(len(points)) + _TRUST * len(points) * _USUAL
+    weights = _USUAL.copy()
+    for _ in range(2000):
+        for i in range(len(weights)):
+            rest = target[i] - gram[i] @ weights + gram[i, i] * weights[i]
+            weights[i] = max(0.0, rest / gram[i, i])
+    machine = Machine(0, dict(zip(Work, weights.tolist(), strict=True)), 1, 0)
+    widths = [p.measured.code / max(machine.instructions(p.work.code), 1) for p in points]
+    return weights.tolist(), statistics.median(widths)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,132 @@
+"""The cost model: what it counts, and how near that is to what machines execute."""
+
+from __future__ import annotations
+
+import statistics
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from crtexport import pipeline
+from crtexport.firmware.board import load_board
+from crtexport.kernels.build import KernelBuilder, add, cast, const, i32, load, mul
+from crtexport.kernels.ir import Kernel, Scalar
+from crtexport.kernels.registry import Context
+from crtexport.report.measure import Setting, measure
+from crtexport.schedules import forms
+from crtexport.schedules.choice import by_estimate
+from crtexport.schedules.cost import CORTEX_M4, Work, counted, estimate, machine_for
+from tests.schedules.test_blocks import Network
+from tests.support import require
+
+
+def dot(count: int, unroll: int | None = None, offset: int = 0) -> Kernel:
+    """The dot product of ``count`` bytes, those of ``x`` from ``offset`` on."""
+    b = KernelBuilder("dot")
+    x, w = b.buffer("x", Scalar.I8, count + offset), b.buffer("w", Scalar.I8, count)
+    y = b.buffer("y", Scalar.I32, 1, writable=True)
+    total = b.local("total", i32(0))
+    with b.loop("i", count, unroll=unroll) as i:
+        left = cast(load(x, add(i, const(offset))), Scalar.I32)
+        b.assign(total, add(total, mul(left, cast(load(w, i), Scalar.I32))))
+    b.store(y, const(0), total)
+    return b.finish()
+
+
+def test_a_turn_of_a_dot_product_is_two_loads_and_a_product() -> None:
+    work = counted(dot(10), 8).run
+    assert (work[Work.LOAD], work[Work.SIMPLE], work[Work.POINTER]) == (20, 10, 20)
+    assert (work[Work.TURN], work[Work.LOOP], work[Work.STORE], work[Work.SPILL]) == (10, 1, 1, 0)
+
+
+def test_what_is_added_to_an_address_costs_nothing() -> None:
+    assert counted(dot(10, offset=3), 8).run == counted(dot(10), 8).run
+
+
+def test_copies_of_a_turn_save_turns_and_cost_code() -> None:
+    rolled, copied, whole = (counted(dot(16, unroll), 8) for unroll in (1, 4, 16))
+    assert [w.run[Work.TURN] for w in (rolled, copied, whole)] == [16, 4, 0]
+    assert [w.code[Work.LOAD] for w in (rolled, copied, whole)] == [2, 8, 32]
+    assert len({w.run[Work.LOAD] for w in (rolled, copied, whole)}) == 1
+    costs = [estimate(dot(16, unroll), CORTEX_M4) for unroll in (1, 4, 16)]
+    assert [c.instructions for c in costs] == sorted((c.instructions for c in costs), reverse=True)
+    assert [c.code for c in costs] == sorted(c.code for c in costs)
+
+
+def test_sums_beyond_the_registers_are_spilt() -> None:
+    b = KernelBuilder("sums")
+    x = b.buffer("x", Scalar.I32, 8)
+    sums = [b.local("sum", i32(0)) for _ in range(8)]
+    with b.loop("i", 8) as i:
+        for one in sums:
+            b.assign(one, add(one, load(x, i)))
+    kernel = b.finish()
+    # Eight sums, a pointer and a counter.
+    assert counted(kernel, 10).run[Work.SPILL] == 0
+    assert counted(kernel, 8).run[Work.SPILL] == 2 * 8
+
+
+def test_what_a_loop_does_not_change_is_computed_before_it() -> None:
+    b = KernelBuilder("outside")
+    x, y = b.buffer("x", Scalar.I32, 1), b.buffer("y", Scalar.I32, 9, writable=True)
+    value = b.let("value", load(x, const(0)))
+    with b.loop("i", 9) as i:
+        b.store(y, i, add(mul(value, value), i32(7)))
+    assert counted(b.finish(), 8).run[Work.SIMPLE] == 2
+
+
+def test_machines_are_known_by_their_instructions() -> None:
+    known = {name: machine_for(load_board(name).target) for name in (
+        "mps2_an386", "nrf52840dk", "mps3_an547", "mps2_an385", "host", "qemu_riscv32",
+    )}
+    assert known["mps2_an386"] is known["nrf52840dk"] is CORTEX_M4
+    assert known["mps3_an547"] not in (None, CORTEX_M4)
+    assert known["host"] is None
+    assert known["qemu_riscv32"] is None
+
+
+@pytest.mark.qemu
+@pytest.mark.parametrize("board", ["mps2_an386", "mps3_an547"])
+def test_estimates_are_near_what_machines_execute(board: str, tmp_path: Path) -> None:
+    require("qemu-system-arm")
+    rng = np.random.default_rng(3)
+    n = Network(lambda low, high: int(rng.integers(low, high + 1)), 7)
+    inner = (1, 12, 12, 8)
+    x = n.tensor(inner)
+    y, shape = n.window(x, inner[1:], depthwise=False)
+    for depthwise in (True, False, False):
+        y, shape = n.window(y, shape, depthwise=depthwise)
+    y, _ = n.dense(y, int(np.prod(shape)))
+    (tmp_path / "m.tflite").write_bytes(n.m.build([x], [y]))
+    target = load_board(board).target
+    machine = machine_for(target)
+    assert machine is not None
+    measured = measure(Setting(tmp_path / "m.tflite", board))
+    choose = by_estimate(target, "balanced")
+    errors = []
+    for step in measured.steps():
+        context = Context(measured.exported.graph, step.node)
+        form = choose(context, forms(context, target, "balanced"), 1.0)
+        assert step.instructions
+        errors.append(abs(
+            estimate(form.make().kernel, machine).instructions / step.instructions - 1
+        ))
+    assert len(errors) >= 4
+    assert statistics.median(errors) < 0.25
+    assert max(errors) < 0.6
+
+
+def test_nodes_of_no_weight_keep_their_usual_form(tmp_path: Path) -> None:
+    n = Network(lambda low, high: high, 1)
+    x = n.tensor((1, 128))
+    y, _ = n.dense(x, 128)
+    (tmp_path / "m.tflite").write_bytes(n.m.build([x], [y]))
+    graph = pipeline.load(tmp_path / "m.tflite")
+    context = Context(graph, graph.nodes[0])
+    for board, differs in (("mps3_an547", True), ("host", False)):
+        target = load_board(board).target
+        found = forms(context, target, "balanced")
+        choose = by_estimate(target, "balanced")
+        assert choose(context, found, 0.0) is found[0]
+        assert (choose(context, found, 1.0) is not found[0]) == differs
