@@ -212,7 +212,7 @@ def export(
     tuned = _tuned(tuning, target_board, chosen, level, compiler)
     say("load")
     prepared = prepare_package(
-        _graphs(model, rounding), target_board,
+        _graphs(model, rounding, compiler), target_board,
         module_names=[module_name] if isinstance(module_name, str) else module_name,
         optimize=optimize, workspace=workspace, io=io, pools=pools, system_lib=system_lib,
         accelerators=accelerators, progress=progress, must_fit=True, choose=tuned or choose,
@@ -280,11 +280,17 @@ def _artifacts(prepared: Sequence[Prepared], registered: bool) -> list[Artifact]
     return artifacts
 
 
-def _graphs(model: Model | Sequence[Model], rounding: str) -> list[Graph]:
+def _graphs(
+    model: Model | Sequence[Model], rounding: str, compiler: Compiler | None
+) -> list[Graph]:
+    """The networks of a package; ``compiler`` is told what will come."""
     models = [model] if isinstance(model, str | Path | Graph) else list(model)
     if not models:
         raise CrtExportError("there is no model to export")
-    return [one if isinstance(one, Graph) else load(one, rounding=rounding) for one in models]
+    graphs = [one if isinstance(one, Graph) else load(one, rounding=rounding) for one in models]
+    if compiler is not None:
+        compiler.expect(sum(len(graph.nodes) for graph in graphs))
+    return graphs
 
 
 def _default_name(artifacts: Sequence[Artifact], board: Board) -> str:
@@ -370,7 +376,7 @@ def _compiler(
     from crtexport.backends import llvm_compile  # noqa: PLC0415
 
     return llvm_compile.Compiler(
-        board.target, optimize, split=split or "none",
+        board.target, optimize, split=split or "auto",
         options=((f"board {board.name}: llvm_options", board.llvm_options),
                  ("--llvm-option", options)),
         timeout=llvm_compile.TIMEOUT if timeout is None else timeout,

@@ -22,7 +22,9 @@ TIMEOUT = 600.0
 _DEFINITION = re.compile(
     r"^(?P<head>define [^\n]*@(?P<name>[\w.$]+)\([^\n]*\{)\n.*?^\}$", re.DOTALL | re.MULTILINE
 )
-_SMALL = 1 << 16
+_MANY = 12
+"""Nodes of networks whose kernels are likely to be several modules."""
+_SMALL = 1 << 15
 """Text of modules that isn't worth a process of its own, which costs a quarter of a second."""
 
 
@@ -45,6 +47,11 @@ class Compiler:
         self._target, self._optimize, self._split = target, optimize, split
         self._jobs, self._timeout, self._keep_failed = jobs, timeout, keep_failed
         POOL.warm(self.options)
+
+    def expect(self, nodes: int) -> None:
+        """A network of so many nodes will be compiled: starts what helps then."""
+        if nodes >= _MANY and self._jobs != 1:
+            POOL.warm(self.options, min(os.cpu_count() or 1, 2))
 
     def compile(self, *artifacts: Artifact) -> dict[Module, bytes]:
         """The objects of the models of a package; errors as of :func:`.llvm_module.llvm_modules`

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Literal, assert_never
 
+from crtexport.backends.llvm_calling import Calling, bound_operand
 from crtexport.backends.llvm_cast import cast
 from crtexport.backends.llvm_types import ModuleText, comment, literal, storage_type, value_type
 from crtexport.backends.llvm_vectors import load_vector, store_vector
@@ -62,24 +63,27 @@ _WITHOUT_CALLS = '"no-builtin-memcpy" "no-builtin-memmove" "no-builtin-memset"'
 
 
 def print_kernel(
-    symbol: str, kernel: Kernel, module: ModuleText, linkage: Linkage = "internal"
+    symbol: str, kernel: Kernel, module: ModuleText, linkage: Linkage = "internal",
+    calling: Calling | None = None,
 ) -> str:
     """The definition of ``kernel`` as ``@symbol``; what it needs besides goes into ``module``.
 
-    ``linkage`` is hidden where other modules of the model call it. Raises CrtExportError, naming
-    the kernel, when it uses what the language doesn't have.
+    ``linkage`` is hidden where other modules of the model call it; ``calling`` says how it is
+    called, by default plainly. Raises CrtExportError, naming the kernel, when it uses what the
+    language doesn't have.
     """
     try:
-        return _KernelPrinter(module).function(symbol, kernel, linkage)
+        return _KernelPrinter(module).function(symbol, kernel, linkage, calling or Calling())
     except CrtExportError as error:
         raise error.within(kernel.name) from None
 
 
-def declare_kernel(symbol: str, kernel: Kernel, module: ModuleText) -> str:
+def declare_kernel(symbol: str, kernel: Kernel, module: ModuleText, calling: Calling) -> str:
     """The declaration of a kernel that another module defines, hidden."""
     types = ["ptr"] * len(kernel.buffers)
     types += [value_type(param.type, module.target) for param in kernel.params]
-    return f"declare hidden void @{symbol}({', '.join(types)}) nounwind"
+    types = [type_ for position, type_ in enumerate(types) if position not in calling.bound]
+    return f"declare hidden {calling.convention}void @{symbol}({', '.join(types)}) nounwind"
 
 
 class _KernelPrinter:
@@ -91,6 +95,7 @@ class _KernelPrinter:
         self._lines: list[str] = []
         self._slots: list[str] = []
         self._values: dict[str, str] = {}
+        self._bases: dict[str, str] = {}
         self._locals: set[str] = set()
         self._vectors = False
         self._label = "entry"
@@ -99,14 +104,21 @@ class _KernelPrinter:
 
     # ---- functions -----------------------------------------------------------------------------
 
-    def function(self, symbol: str, kernel: Kernel, linkage: Linkage) -> str:
-        params = [self._buffer_param(b) for b in kernel.buffers]
-        for param in kernel.params:
-            params.append(f"{self._type(param.type)} noundef %{param.name}")
-            self._values[param.name] = f"%{param.name}"
+    def function(self, symbol: str, kernel: Kernel, linkage: Linkage, calling: Calling) -> str:
+        given = {p: bound_operand(arg, self._target) for p, arg in calling.bound.items()}
+        params = []
+        for position, buffer in enumerate(kernel.buffers):
+            self._bases[buffer.name] = given.get(position, f"%{buffer.name}")
+            if position not in given:
+                params.append(self._buffer_param(buffer))
+        for position, param in enumerate(kernel.params, len(kernel.buffers)):
+            self._values[param.name] = given.get(position, f"%{param.name}")
+            if position not in given:
+                params.append(f"{self._type(param.type)} noundef %{param.name}")
         self._body(kernel.body)
         words = [_KERNEL_ATTRIBUTES, *([_WITHOUT_CALLS] if self._vectors else []), "#0"]
-        head = f"define {linkage} void @{symbol}({', '.join(params)}) {' '.join(words)}"
+        returns = f"{linkage} {calling.convention}void"
+        head = f"define {returns} @{symbol}({', '.join(params)}) {' '.join(words)}"
         return "\n".join([
             *(comment(line) for line in kernel.doc),
             f'{head} section ".text.{symbol}" {{',
@@ -322,7 +334,7 @@ class _KernelPrinter:
         position = self._expr(index)
         return self._assign(
             f"getelementptr inbounds {storage_type(buffer.dtype, self._target)}, "
-            f"ptr %{buffer.name}, {self._type(index.type)} {position}"
+            f"ptr {self._bases[buffer.name]}, {self._type(index.type)} {position}"
         )
 
     def _load(self, scalar: Scalar, address: str) -> str:

@@ -30,6 +30,7 @@ from crtexport.artifact.model import (
     WorkspaceArg,
 )
 from crtexport.backends.constants import stored_chunks
+from crtexport.backends.llvm_calling import Callings, bound_operand
 from crtexport.backends.llvm_contexts import Contexts, context_parameters
 from crtexport.backends.llvm_devices import print_device_tables
 from crtexport.backends.llvm_entry import (
@@ -52,12 +53,11 @@ from crtexport.backends.llvm_types import (
     ModuleText,
     bytes_literal,
     comment,
-    literal,
     value_type,
 )
 from crtexport.backends.modules import SPLITS, Module, Split
 from crtexport.errors import CrtExportError
-from crtexport.kernels.ir import Const, Scalar
+from crtexport.kernels.ir import Scalar
 from crtexport.target import Target
 
 _FIRST_OF_KERNELS = 3  # also where there is no registry
@@ -91,14 +91,12 @@ def llvm_modules(
     def fresh() -> ModuleText:
         return ModuleText(target, optimize)
 
-    def weigh(function: Function) -> int:
-        return len(print_kernel(function.symbol, function.kernel, fresh()))
-
-    staying, *leaving = partition(artifact, split, weigh)
+    callings = Callings(artifact)
+    staying, *leaving = partition(artifact, split, callings.alone)
     name = artifact.module
     modules = {
         Module(f"{name}_lib0", "model", _symbols(staying)):
-            _code(artifact, fresh(), f"{name}_lib0.ll", staying),
+            _code(artifact, fresh(), f"{name}_lib0.ll", staying, callings),
         Module(f"{name}_lib1", "metadata"):
             print_metadata(artifact, fresh(), f"{name}_lib1.ll"),
     }
@@ -108,7 +106,7 @@ def llvm_modules(
         )
     for number, group in enumerate(leaving, _FIRST_OF_KERNELS):
         own = Module(f"{name}_lib{number}", "kernels", _symbols(group))
-        modules[own] = _kernels(artifact, fresh(), f"{own.name}.ll", group)
+        modules[own] = _kernels(artifact, fresh(), f"{own.name}.ll", group, callings)
     return modules
 
 
@@ -117,7 +115,8 @@ def _symbols(functions: Sequence[Function]) -> tuple[str, ...]:
 
 
 def _code(
-    artifact: Artifact, module: ModuleText, name: str, staying: Sequence[Function]
+    artifact: Artifact, module: ModuleText, name: str, staying: Sequence[Function],
+    callings: Callings,
 ) -> str:
     body = _named_registry(artifact)
     body += [_constant(c, module.target) for c in artifact.reached_constants]
@@ -127,13 +126,14 @@ def _code(
         body += print_device_tables(artifact, module)
     body.append("")
     for function in artifact.functions:
+        symbol, kernel, own = function.symbol, function.kernel, callings.of(function.symbol)
         if function in staying:
-            lent = function.symbol in artifact.common.lent
-            linkage: Linkage = "hidden" if lent else "internal"
-            body.append(print_kernel(function.symbol, function.kernel, module, linkage))
+            linkage: Linkage = "hidden" if symbol in artifact.common.lent else "internal"
+            body.append(print_kernel(symbol, kernel, module, linkage, own))
         else:
-            module.declare(declare_kernel(function.symbol, function.kernel, module))
-    body += [_Main(artifact, module).text(), print_run(artifact), print_packed(artifact, module)]
+            module.declare(declare_kernel(symbol, kernel, module, own))
+    body += [_Main(artifact, module, callings).text(), print_run(artifact)]
+    body.append(print_packed(artifact, module))
     body += print_maps(artifact, module)
     if artifact.state_size:
         body += [print_reset(artifact, module), print_packed_reset(artifact, module)]
@@ -183,10 +183,15 @@ def _memory(artifact: Artifact) -> list[str]:
 
 
 def _kernels(
-    artifact: Artifact, module: ModuleText, name: str, functions: Sequence[Function]
+    artifact: Artifact, module: ModuleText, name: str, functions: Sequence[Function],
+    callings: Callings,
 ) -> str:
     """A module of kernels alone; the linker keeps them out of a library's interface."""
-    body = [print_kernel(f.symbol, f.kernel, module, "hidden") for f in functions]
+    reached = callings.constants(f.symbol for f in functions)
+    body = [_constant(c, module.target) for c in artifact.constants if c.symbol in reached]
+    body += [
+        print_kernel(f.symbol, f.kernel, module, "hidden", callings.of(f.symbol)) for f in functions
+    ]
     return module.text(name, artifact.header_comment, body)
 
 
@@ -214,8 +219,9 @@ def _constant(constant: Constant, target: Target) -> str:
 class _Main:
     """The internal function that calls every kernel; its parameters are checked pointers."""
 
-    def __init__(self, artifact: Artifact, module: ModuleText) -> None:
+    def __init__(self, artifact: Artifact, module: ModuleText, callings: Callings) -> None:
         self._artifact = artifact
+        self._callings = callings
         self._module = module
         self._functions = {f.symbol: f for f in artifact.functions}
         self._contexts = Contexts(artifact, module)
@@ -309,10 +315,14 @@ class _Main:
         kernel = function.kernel
         if len(call.args) != len(kernel.buffers) + len(kernel.params):
             raise CrtExportError("a call with the wrong number of arguments", location=call.symbol)
-        operands = ", ".join(self._operand(arg) for arg in call.args)
+        calling = self._callings.of(call.symbol)
+        operands = ", ".join(
+            self._operand(arg) for position, arg in enumerate(call.args)
+            if position not in calling.bound
+        )
         if call.comment:
             self._lines.append(f"  {comment(call.comment)}")
-        self._lines.append(f"  call void @{call.symbol}({operands})")
+        self._lines.append(f"  call {calling.convention}void @{call.symbol}({operands})")
 
     def _operand(self, arg: Arg) -> str:
         inputs = len(self._artifact.inputs)
@@ -335,10 +345,10 @@ class _Main:
                     return self._pointer(f"%a{last}", arg.offset)
                 return self._pointer(f"@{state_symbol(self._artifact)}", arg.offset)
             case ConstantArg():
-                return self._pointer(f"@{arg.symbol}", arg.offset)
+                return f"ptr {bound_operand(arg, self._module.target)}"
             case ScalarArg():
                 type_ = value_type(arg.type, self._module.target)
-                return f"{type_} {literal(Const(arg.value, arg.type))}"
+                return f"{type_} {bound_operand(arg, self._module.target)}"
             case _:
                 assert_never(arg)
 

@@ -159,9 +159,10 @@ class WorkerPool:
             raise
         self._put(worker)
 
-    def warm(self, options: tuple[str, ...] = ()) -> None:
-        """Starts a worker, unless one is idle, without waiting for it."""
-        self._put(self._take(options) or Worker(options))
+    def warm(self, options: tuple[str, ...] = (), count: int = 1) -> None:
+        """Starts workers, unless ``count`` are idle, without waiting for them."""
+        for worker in [self._take(options) or Worker(options) for _ in range(count)]:
+            self._put(worker)
 
     def close(self) -> None:
         """Ends all idle workers."""

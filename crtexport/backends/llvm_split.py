@@ -7,21 +7,24 @@ from typing import assert_never
 
 from crtexport.artifact.model import Artifact, Function
 from crtexport.backends.modules import Split
+from crtexport.kernels.ir import Body, For, If
 
-_WORTH = 1 << 16
-"""Characters of LLVM IR from which on ``auto`` makes another object: then a second process earns
-more than it costs to start. Computers differ in processors; what they export must not."""
+_WORTH = 300
+"""Statements from which on ``auto`` makes another object, some 64 KiB of LLVM IR: then a second
+process earns more than it costs to start. Computers differ in processors; what they export must
+not."""
 
 
 def partition(
-    artifact: Artifact, split: Split, weigh: Callable[[Function], int]
+    artifact: Artifact, split: Split, alone: Callable[[str], bool]
 ) -> tuple[tuple[Function, ...], ...]:
     """The kernels that ``artifact`` defines in groups, all in their order: first those that stay
-    with the entry points, then those of each further object. ``weigh`` tells the size of a
-    kernel's text.
+    with the entry points, then those of each further object. ``alone`` tells whether a kernel is
+    the same code without its calls.
 
     ``none``: all stay. ``operator``: each gets an object of its own, but kernels that several
-    layers share are there once. ``auto``: as few objects as hold about 64 KiB of text each.
+    layers share are there once. ``auto``: those that are the same code alone are in as few objects
+    as hold about 300 statements each; small models are one object.
     """
     match split:
         case "none":
@@ -29,19 +32,29 @@ def partition(
         case "operator":
             return ((), *((function,) for function in artifact.own_functions))
         case "auto":
-            groups = _groups(artifact.own_functions, weigh)
-            return tuple(groups) if len(groups) == 1 else ((), *groups)
+            if len(_groups(artifact.own_functions)) == 1:
+                return (artifact.own_functions,)
+            staying = tuple(f for f in artifact.own_functions if not alone(f.symbol))
+            leaving = [f for f in artifact.own_functions if f not in staying]
+            return (staying, *filter(None, _groups(leaving)))
         case _:
             assert_never(split)
 
 
-def _groups(
-    functions: Sequence[Function], weigh: Callable[[Function], int]
-) -> list[tuple[Function, ...]]:
+def _statements(body: Body) -> int:
+    inner = sum(
+        _statements(part)
+        for stmt in body if isinstance(stmt, For | If)
+        for part in ((stmt.body,) if isinstance(stmt, For) else (stmt.then, stmt.other))
+    )
+    return len(body) + inner
+
+
+def _groups(functions: Sequence[Function]) -> list[tuple[Function, ...]]:
     groups: list[tuple[Function, ...]] = [()]
     weight = 0
     for function in functions:
-        own = weigh(function)
+        own = _statements(function.kernel.body)
         if groups[-1] and weight + own > _WORTH:
             groups.append(())
             weight = 0

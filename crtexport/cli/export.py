@@ -74,7 +74,7 @@ if TYPE_CHECKING:
 @click.option(
     "--split", type=click.Choice(SPLITS),
     help="Objects: all kernels in one (none), one for each kernel (operator), or as many as help "
-    "to make them in parallel (auto); by default none.",
+    "to make them in parallel (auto, the default).",
 )
 @click.option(
     "--llvm-option", "llvm_options", multiple=True, metavar="-NAME[=VALUE]",

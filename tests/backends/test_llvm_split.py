@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import itertools
+import re
 import subprocess
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -12,12 +14,20 @@ import numpy as np
 import pytest
 from elftools.elf.elffile import ELFFile
 
-from crtexport.artifact.model import Artifact, ConstantArg, Function
+from crtexport.artifact.model import (
+    Artifact,
+    Call,
+    ConstantArg,
+    Function,
+    OutputArg,
+    ScalarArg,
+)
 from crtexport.backends.llvm_compile import Compiler, compile_modules
 from crtexport.backends.llvm_module import llvm_modules
 from crtexport.backends.llvm_split import partition
 from crtexport.backends.modules import SPLITS, Module, Split
 from crtexport.errors import CrtExportError
+from crtexport.kernels.ir import Comment, Const, For, If, Kernel, Let, Scalar, Var
 from crtexport.simulation.library import load_objects
 from crtexport.simulation.simulation import Simulation
 from tests.backends.llvm_support import (
@@ -25,7 +35,6 @@ from tests.backends.llvm_support import (
     HOST,
     TARGETS,
     constants_of,
-    dense,
     elf,
     model,
     model_input,
@@ -86,20 +95,31 @@ def test_modules_say_what_they_are_for(split: Split) -> None:
 
 
 @pytest.mark.parametrize(
-    ("weights", "groups"),
+    ("statements", "groups"),
     [
-        ([], [0]), ([10], [1]), ([65536], [1]), ([70000], [1]), ([30000, 30000], [2]),
-        ([40000, 40000], [0, 1, 1]), ([70000, 1, 1], [0, 1, 2]),
-        ([30000, 30000, 30000, 30000, 1], [0, 2, 3]),
+        ([], [0]), ([10], [1]), ([300], [1]), ([400], [1]), ([140, 140], [2]),
+        ([200, 200], [0, 1, 1]), ([400, 1, 1], [0, 1, 2]),
+        ([140, 140, 140, 140, 1], [0, 2, 3]),
     ],
 )
-def test_auto_fills_objects_in_order(weights: list[int], groups: list[int]) -> None:
-    kernel = dense(2, 2)
-    functions = tuple(Function(f"f{n}", kernel) for n in range(len(weights)))
-    weight = dict(zip(functions, weights, strict=True))
-    parts = partition(model(functions=functions), "auto", weight.__getitem__)
+def test_auto_fills_objects_in_order(statements: list[int], groups: list[int]) -> None:
+    functions = tuple(
+        Function(f"f{n}", Kernel("k", (), (Comment("word"),) * count))
+        for n, count in enumerate(statements)
+    )
+    parts = partition(model(functions=functions), "auto", lambda _: True)
     assert [len(part) for part in parts] == groups
     assert tuple(itertools.chain.from_iterable(parts)) == functions
+
+
+def test_auto_leaves_kernels_beside_their_calls_that_need_them() -> None:
+    half = (Let(Var("x", Scalar.INDEX), Const(0, Scalar.INDEX)),) * 80
+    branch = If(Const(1, Scalar.I1), half, half)
+    loop = For(Var("i", Scalar.INDEX), Const(2, Scalar.INDEX), (branch,))
+    functions = tuple(Function(f"f{n}", Kernel("k", (), (loop,))) for n in range(3))
+    staying, *leaving = partition(model(functions=functions), "auto", lambda name: name != "f1")
+    assert staying == functions[1:2]
+    assert leaving == [functions[:1], functions[2:]]
 
 
 def test_small_models_stay_in_one_object_with_auto() -> None:
@@ -217,3 +237,51 @@ def link(target: str, objects: list[Path], folder: Path, name: str) -> ELFFile:
         check=True,
     )
     return elf((folder / name).read_bytes())
+
+
+def sections(made: Mapping[Module, bytes]) -> dict[str, bytes]:
+    """The code of each function."""
+    return {
+        section.name: section.data()
+        for content in made.values() for section in elf(content).iter_sections()
+        if section.name.startswith(".text.")
+    }
+
+
+@pytest.mark.parametrize("target", ["m0", "m4", "rv32", "i386", "host"])
+def test_functions_are_the_same_code_in_objects_of_their_own(target: str) -> None:
+    assert sections(split_objects(target, "operator")) == sections(split_objects(target, "none"))
+
+
+def calling_twice(first: float, second: float) -> Artifact:
+    """The floats of both outputs of a layer, each with a scale of its own."""
+    artifact = model()
+    outputs = (*artifact.outputs, replace(artifact.outputs[1], name="more", field="more"))
+    calls = (
+        *artifact.calls[:2],
+        *(
+            Call("m_floating", (OutputArg(0), OutputArg(number), ScalarArg(scale, Scalar.F32)))
+            for number, scale in ((1, first), (2, second))
+        ),
+    )
+    return replace(artifact, outputs=outputs, calls=calls)
+
+
+@pytest.mark.parametrize("split", ["none", "operator"])
+def test_arguments_that_differ_between_calls_stay_arguments(split: Split) -> None:
+    artifact = calling_twice(0.5, -0.25)
+    made = Compiler(HOST, "balanced", split=split).compile(artifact)
+    library = load_objects((made | constants_of(artifact, HOST)).values())
+    found = Simulation.of_artifact(artifact, library).run([model_input()])
+    values = found[0].astype(np.float32).reshape(-1)
+    for result, scale in zip(found[1:], (0.5, -0.25), strict=True):
+        np.testing.assert_array_equal(
+            result, (values * np.float32(scale) + np.float32(0.5)).astype(np.float16)
+        )
+
+
+def test_equal_arguments_of_all_calls_are_in_the_kernel() -> None:
+    for first, second, given in ((0.5, 0.5, 2), (0.5, 0.25, 3), (0.0, -0.0, 3)):
+        texts = llvm_modules(calling_twice(first, second), HOST, "balanced").values()
+        calls = re.findall(r"call fastcc void @m_floating\((.*)\)", "".join(texts))
+        assert [len(call.split(",")) for call in calls] == [given, given]
