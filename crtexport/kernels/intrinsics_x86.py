@@ -1,12 +1,14 @@
 """Vector operations that x86-64 does well: 4 lanes of 32 bits with SSE, 8 with AVX2.
 
-But for PMADDWD they are plain LLVM, which picks the instructions; names end in the number of lanes.
-In C they are expressions over gcc's and clang's vectors, which compilers turn into the same ones.
+But for PMADDWD and VPDPBUSD they are plain LLVM, which picks the instructions; names end in the
+number of lanes. In C they are expressions over gcc's and clang's vectors, which compilers turn into
+the same ones.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 
@@ -23,8 +25,8 @@ FLOATS = {4: Scalar.F32X4, 8: Scalar.F32X8}
 PAIRS = {4: Scalar.I16X8, 8: Scalar.I16X16}
 """Vectors of as many pairs of 16 bits."""
 
-_C = {Scalar.I32: "int32_t", Scalar.F32: "float"}
-_LLVM = {Scalar.I32: "i32", Scalar.F32: "float", Scalar.I16: "i16"}
+_C = {Scalar.I32: "int32_t", Scalar.F32: "float", Scalar.I8: "int8_t"}
+_LLVM = {Scalar.I32: "i32", Scalar.F32: "float", Scalar.I16: "i16", Scalar.I8: "i8"}
 _MADD = {4: "llvm.x86.sse2.pmadd.wd", 8: "llvm.x86.avx2.pmadd.wd"}
 
 
@@ -147,6 +149,54 @@ def _madd_intrinsics(width: int) -> tuple[Intrinsic, ...]:
         _intrinsic(
             f"dup_{width}", "a in every lane.", (Scalar.I32,), ints, lambda a: (a,) * width,
             _gives(_everywhere(ints, "a")), f"{first} %r = {spread}",
+        ),
+    )
+
+
+def _bytes(word: int) -> tuple[int, ...]:
+    return tuple(word >> shift & 0xFF for shift in (0, 8, 16, 24))
+
+
+def _dot(total: Lanes, a: Lanes, b: Lanes) -> Lanes:
+    return tuple(
+        wrap32(t + sum(i * wrap(j, 8) for i, j in zip(_bytes(x), _bytes(y), strict=True)))
+        for t, x, y in zip(total, a, b, strict=True)
+    )
+
+
+def _dots() -> tuple[Intrinsic, ...]:
+    """VPDPBUSD of AVX-VNNI, and what turns int8 values into its uint8 ones."""
+    ints, octets, name = _llvm(INTS[8]), "<32 x i8>", "llvm.x86.avx512.vpdpbusd.256"
+    flip = Scalar.I8X16
+    return (
+        replace(_intrinsic(
+            "dot_8", "a + the products of the bytes of b, unsigned, and of c, signed.",
+            (INTS[8],) * 3, INTS[8], _dot,
+            "#if defined(__AVXVNNI__)\n"
+            f"    return ({_c(INTS[8])})_mm256_dpbusd_avx_epi32(\n"
+            "        (__m256i)a, (__m256i)b, (__m256i)c);\n"
+            "#elif defined(__AVX512VNNI__) && defined(__AVX512VL__)\n"
+            f"    return ({_c(INTS[8])})_mm256_dpbusd_epi32((__m256i)a, (__m256i)b, (__m256i)c);\n"
+            "#else\n"
+            "    for (int i = 0; i < 8; ++i) {\n"
+            "        uint32_t sum = (uint32_t)a[i];\n"
+            "        for (unsigned shift = 0; shift < 32U; shift += 8U) {\n"
+            "            sum += (((uint32_t)b[i] >> shift) & 0xFFU)\n"
+            "                * (uint32_t)(int32_t)(int8_t)(uint8_t)((uint32_t)c[i] >> shift);\n"
+            "        }\n"
+            "        a[i] = (int32_t)sum;\n"
+            "    }\n"
+            "    return a;\n"
+            "#endif\n",
+            f"%x = bitcast {ints} %b to {octets} %y = bitcast {ints} %c to {octets} "
+            f"%r = call {ints} @{name}({ints} %a, {octets} %x, {octets} %y)",
+            f"declare {ints} @{name}({ints}, {octets}, {octets})",
+        ), c_include="<immintrin.h>"),
+        _intrinsic(
+            "lift", "a plus 128 in each lane, as the bytes of uint8 values.",
+            (flip,), flip, lambda a: tuple(x - 128 if x >= 0 else x + 128 for x in a),
+            _gives(f"a ^ {_everywhere(flip, 'INT8_MIN')}"),
+            "%r = xor <16 x i8> %a, splat (i8 -128)",
         ),
     )
 
@@ -283,4 +333,4 @@ def _floats(width: int) -> tuple[Intrinsic, ...]:
 X86 = tuple(
     intrinsic for width in WIDTHS
     for make in (_madd_intrinsics, _lanewise, _floats) for intrinsic in make(width)
-)
+) + _dots()

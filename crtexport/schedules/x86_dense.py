@@ -2,15 +2,15 @@
 
 What the windows of a few pixels see is gathered once. Every block of output channels then runs
 through these lines: each step broadcasts a value of each pixel (of int8: a pair, which PMADDWD
-multiplies at once) and meets as many weights as there are lanes, all sums in registers. Channels
-are filled up to whole vectors with zero weights.
+multiplies at once, or four, lifted to uint8 for VPDPBUSD) and meets as many weights as there are
+lanes, all sums in registers. Channels are filled up to whole vectors with zero weights.
 """
 
 from __future__ import annotations
 
 import abc
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -30,7 +30,7 @@ from crtexport.schedules.x86_finish import (
     packs,
     scales,
 )
-from crtexport.schedules.x86_gather import Gather
+from crtexport.schedules.x86_gather import LIFT, Gather
 from crtexport.schedules.x86_machine import Machine
 
 Array = npt.NDArray[np.generic]
@@ -102,15 +102,25 @@ def _integers(context: Context, machine: Machine, windows: Windows) -> Lowered |
     lowering = Lowering(_name(context, windows), context)
     x = lowering.input(0, "input")
     block = block_for(windows.pixels, 4)
-    weights = lowering.derived(
-        "weights", Scalar.I8, pack(stored_weights(context, 0), block, machine.lanes, 2)
-    )
+    step = 4 if machine.dots else 2
+    packed = pack(stored_weights(context, 0), block, machine.lanes, step)
+    if machine.dots:
+        # In whole words; and sums of lifted values are that many times the weights too large.
+        weights = lowering.derived("weights", Scalar.I32, packed.astype(np.int8).view(np.int32))
+        lifted = sums.folded - LIFT * context.sums(1, 0, 0)[0]
+        sums = replace(sums, folded=lifted)
+    else:
+        weights = lowering.derived("weights", Scalar.I8, packed)
     finish = IntegerFinish(lowering, machine, sums)
     output = lowering.output()
-    pitch = windows.taps + windows.taps % 2
-    lines = lowering.scratch("lines", Scalar.I16, block.pixels * pitch)
-    gather = Gather(lowering.b, machine, windows, x, lines, pitch, sums.zero_point)
-    _IntegerBlocks(lowering, machine, windows, block, weights, finish, output).emit(gather)
+    pitch = -(-windows.taps // step) * step
+    line = Scalar.I8 if machine.dots else Scalar.I16
+    lines = lowering.scratch("lines", line, block.pixels * pitch)
+    gather = Gather(
+        lowering.b, machine, windows, x, lines, pitch, sums.zero_point, lifts=machine.dots
+    )
+    blocks = _DotBlocks if machine.dots else _IntegerBlocks
+    blocks(lowering, machine, windows, block, weights, finish, output).emit(gather)
     return lowering.finish()
 
 
@@ -139,6 +149,8 @@ class _Blocks(abc.ABC):
 
     step = 1
     """Taps that a step takes."""
+    stored = 1
+    """Elements of the weights that these are for a channel."""
 
     def __init__(
         self, lowering: Lowering, machine: Machine, windows: Windows, block: Block,
@@ -189,12 +201,12 @@ class _Blocks(abc.ABC):
         wide = lanes * vectors
         whole = self.channels // wide
         with self.b.loop("block", whole) as block:
-            first = mul(block, const(wide * self.steps * self.step))
+            first = mul(block, const(wide * self.steps * self.stored))
             self._block(rows, starts, mul(block, const(wide)), [lanes] * vectors, first)
         left = self.channels - whole * wide
         if left:
             counts = [min(lanes, left - at) for at in range(0, left, lanes)]
-            first = const(whole * wide * self.steps * self.step)
+            first = const(whole * wide * self.steps * self.stored)
             self._block(rows, starts, const(whole * wide), counts, first)
 
     def _block(
@@ -207,7 +219,7 @@ class _Blocks(abc.ABC):
         sums = [[b.local("sum", self.finish.start(c)) for c in channels] for _ in rows]
         with b.loop("step", self.steps) as step:
             self._step(step, starts, sums, add(first, mul(
-                step, const(len(counts) * lanes * self.step)
+                step, const(len(counts) * lanes * self.stored)
             )))
         for vector, (at, count) in enumerate(zip(channels, counts, strict=True)):
             for row, line in zip(rows, sums, strict=True):
@@ -221,7 +233,7 @@ class _Blocks(abc.ABC):
 
 
 class _IntegerBlocks(_Blocks):
-    step = 2
+    step = stored = 2
 
     def _step(
         self, step: Expr, starts: Sequence[Expr], sums: list[list[Var]], first: Expr
@@ -237,6 +249,26 @@ class _IntegerBlocks(_Blocks):
             x = b.let("x", machine.spread_pair(word))
             for total, w in zip(line, weights, strict=True):
                 b.assign(total, machine.of_ints("add", total, machine.of_ints("madd", x, w)))
+
+
+class _DotBlocks(_Blocks):
+    step = 4
+
+    def _step(
+        self, step: Expr, starts: Sequence[Expr], sums: list[list[Var]], first: Expr
+    ) -> None:
+        b, machine = self.b, self.machine
+        weights = [
+            b.let("w", load_vector(
+                self.weights, add(first, const(i * machine.lanes)), machine.ints
+            ))
+            for i in range(len(sums[0]))
+        ]
+        for start, line in zip(starts, sums, strict=True):
+            word = load_word(self.x, add(start, mul(step, const(4))))
+            x = b.let("x", machine.of_ints("dup", word))
+            for total, w in zip(line, weights, strict=True):
+                b.assign(total, machine.of_ints("dot", total, x, w))
 
 
 class _RealBlocks(_Blocks):

@@ -7,16 +7,19 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from crtexport.fixedpoint import wrap
 from crtexport.kernels.build import (
     KernelBuilder,
     add,
     and_,
+    call,
     cast,
     clamp,
     const,
     div,
     flat_index,
     ge,
+    i32,
     load,
     load_vector,
     lt,
@@ -27,18 +30,25 @@ from crtexport.kernels.ir import Buffer, Expr, Scalar
 from crtexport.schedules.patches import Windows
 from crtexport.schedules.x86_machine import Machine
 
+LIFT = 128
+"""What makes int8 values uint8."""
+
 
 class Gather:
     """Emits lines of ``pitch`` elements of ``lines`` each; ``zero`` stands for the padding."""
 
     def __init__(
         self, b: KernelBuilder, machine: Machine, windows: Windows, x: Buffer, lines: Buffer,
-        pitch: int, zero: int,
+        pitch: int, zero: int, *, lifts: bool = False,
     ) -> None:
+        """``lifts``: int8 values become the bytes of uint8 ones."""
         self.b, self.windows, self.x, self.lines, self.pitch = b, windows, x, lines, pitch
         self._vector = {
             Scalar.F32: machine.reals, Scalar.I16: machine.pairs, Scalar.I8: Scalar.I8X16,
         }[lines.dtype]
+        self._lifts = lifts
+        if lifts:
+            zero = wrap(zero + LIFT, 8)
         self._zero = const(float(zero) if lines.dtype is Scalar.F32 else zero, lines.dtype)
 
     def emit(self, together: int, pixel: Callable[[Expr], Expr]) -> None:
@@ -128,10 +138,15 @@ class Gather:
         if count >= lanes:
             with b.loop("chunk", count // lanes) as chunk:
                 at = mul(chunk, const(lanes))
-                whole = load_vector(self.x, add(source, at), self._vector)
+                whole: Expr = load_vector(self.x, add(source, at), self._vector)
+                if self._lifts:
+                    whole = call("x86_lift", whole, type_=self._vector)
                 b.store_vector(self.lines, add(target, at), whole)
         done = count - count % lanes
         with b.loop("single", count % lanes) as single:
             at = add(const(done), single)
-            value = cast(load(self.x, add(source, at)), self.lines.dtype)
+            value: Expr = load(self.x, add(source, at))
+            if self._lifts:
+                value = add(cast(value, Scalar.I32), i32(LIFT))
+            value = cast(value, self.lines.dtype)
             b.store(self.lines, add(target, at), value)

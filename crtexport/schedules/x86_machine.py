@@ -14,10 +14,12 @@ _AVX2 = ("x86-64-v3", "x86-64-v4")
 
 @dataclass(frozen=True)
 class Machine:
-    """``lanes`` of 32 bits in a vector; ``fma``: products are added with one rounding."""
+    """``lanes`` of 32 bits in a vector; ``fma``: products are added with one rounding; ``dots``:
+    four products of bytes at once, by VPDPBUSD."""
 
     lanes: int
     fma: bool
+    dots: bool = False
 
     @property
     def ints(self) -> Scalar:
@@ -60,4 +62,6 @@ def machine_of(target: Target) -> Machine | None:
         return None
     modern = target.cpu in _AVX2
     avx2 = modern or "+avx2" in target.features
-    return Machine(8 if avx2 else 4, avx2 and (modern or "+fma" in target.features))
+    features = set(target.features)
+    dots = avx2 and ("+avxvnni" in features or {"+avx512vnni", "+avx512vl"} <= features)
+    return Machine(8 if avx2 else 4, avx2 and (modern or "+fma" in features), dots)

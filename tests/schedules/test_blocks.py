@@ -69,6 +69,7 @@ FORMS: dict[str, Forms] = {
         or planes.candidates(context, planes.BYTES)
     ),
     "sse": vector_form(Machine(4, fma=False)), "avx2": vector_form(Machine(8, fma=True)),
+    "vnni": vector_form(Machine(8, fma=True, dots=True)),
 }
 
 

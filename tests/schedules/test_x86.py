@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import subprocess
+import tarfile
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -133,6 +135,9 @@ def test_vectors_follow_the_processor() -> None:
     assert small is not None
     assert large is not None
     assert (small.lanes, small.fma, large.lanes, large.fma) == (4, False, 8, True)
+    newest = machine_of(load_board("host_vnni").target)
+    assert newest is not None
+    assert (newest.lanes, newest.dots, large.dots) == (8, True, False)
     assert machine_of(load_board("mps2_an386").target) is None
 
 
@@ -160,3 +165,76 @@ def test_products_are_added_with_one_rounding(a: float, b: float, c: float) -> N
     lanes: Any = INTRINSICS["x86_fma_4"].evaluate((a,) * 4, (b,) * 4, (c,) * 4)
     (result,) = set(lanes)
     assert result == nearest(Fraction(a) * Fraction(b) + Fraction(c))
+
+
+# ---- four products of bytes at once
+
+
+@given(st.integers(-(2**31), 2**31 - 1), st.binary(min_size=4, max_size=4), st.binary(
+    min_size=4, max_size=4
+))
+def test_bytes_are_multiplied_unsigned_by_signed(total: int, a: bytes, b: bytes) -> None:
+    """As Intel defines VPDPBUSD: sums wrap, nothing saturates."""
+    words = [int.from_bytes(value, "little", signed=True) for value in (a, b)]
+    dot = np.frombuffer(a, np.uint8).astype(np.int64) @ np.frombuffer(b, np.int8).astype(np.int64)
+    lanes: Any = INTRINSICS["x86_dot_8"].evaluate((total,) * 8, *((word,) * 8 for word in words))
+    wanted = np.array([total + int(dot)]).astype(np.int32)
+    np.testing.assert_array_equal(lanes, np.repeat(wanted, 8))
+
+
+def integer_layer() -> bytes:
+    """A convolution with values at both ends, and channels and taps that fill no vector."""
+    rng = np.random.default_rng(8)
+    m = ModelBuilder()
+    x = m.tensor("x", (1, 7, 6, 19), "int8", scale=0.05, zero_point=-9)
+    w = m.tensor(
+        "w", (21, 3, 2, 19), "int8", axis=0,
+        scale=rng.uniform(0.0005, 0.02, 21).astype(np.float32).tolist(),
+        data=rng.choice(np.array([-127, 127, 0, 3, -60]), (21, 3, 2, 19)),
+    )
+    y = m.tensor("y", (1, 7, 6, 21), "int8", scale=0.9, zero_point=5)
+    m.op("CONV_2D", [x, w], [y], padding="SAME", stride=(1, 1))
+    return m.build([x], [y])
+
+
+@pytest.mark.parametrize("features", ["+avxvnni", "+avx512vnni, +avx512vl"])
+def test_objects_hold_the_instruction(features: str, tmp_path: Path) -> None:
+    """Few computers can run it."""
+    require("objdump")
+    (tmp_path / "m.tflite").write_bytes(integer_layer())
+    board = tmp_path / "vnni.yaml"
+    board.write_text(
+        f"name: vnni\ndescription: d\nextends: host_avx2\ncpu: {{features: [{features}]}}\n"
+    )
+    package = tmp_path / "m.tar"
+    crtexport.export(tmp_path / "m.tflite", board=board, emit="llvm", output=package)
+    with tarfile.open(package) as archive:
+        archive.extractall(tmp_path / "p", filter="data")
+    code = "".join(
+        subprocess.run(["objdump", "-d", path], capture_output=True, text=True, check=True).stdout
+        for path in (tmp_path / "p").rglob("*.o")
+    )
+    assert "vpdpbusd" in code
+    assert "vpmaddwd" not in code
+
+
+def test_sources_do_without_the_instruction(tmp_path: Path) -> None:
+    """What the compiler isn't allowed to use is computed otherwise, with the same results."""
+    require("gcc")
+    needs("host_avx2")
+    (tmp_path / "m.tflite").write_bytes(integer_layer())
+    board = tmp_path / "vnni.yaml"
+    board.write_text(
+        "name: vnni\ndescription: d\nextends: host_avx2\ncpu: {features: [+avxvnni]}\n"
+    )
+    package = tmp_path / "m.tar"
+    crtexport.export(tmp_path / "m.tflite", board=board, emit="c", output=package)
+    graph = load(tmp_path / "m.tflite")
+    context = Context(graph, graph.nodes[0])
+    assert "x86_dot_8" in repr(lower(context, load_board(board).target, "balanced").kernel)
+    value = np.random.default_rng(2).choice(np.array([-128, 127, 0, -9]), (1, 7, 6, 19))
+    value = value.astype(np.int8)
+    (given_,) = open_package(package).inputs
+    (result,) = crtexport.simulate(package, {str(given_.field): value})
+    (output,) = result.values()
+    np.testing.assert_array_equal(output, run(graph, families.lower(context), value))
