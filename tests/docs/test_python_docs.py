@@ -20,11 +20,12 @@ def test_the_examples_run(
     monkeypatch.chdir(tmp_path)
     text = (ROOT / "docs" / "python.md").read_text(encoding="utf-8")
     examples = re.findall(r"^```python\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)
-    assert len(examples) == 3
+    assert len(examples) == 4
     scope: dict[str, object] = {}
     for example in examples:
         exec(compile(example, "docs/python.md", "exec"), scope)  # noqa: S102
     said = capsys.readouterr().out
     assert said.startswith("digits.tar {")
+    assert "again dict_keys(['probabilities'])" in said
     assert "digits_lib0 model (" in said
     assert said.endswith("b'\\x7fELF'\n")

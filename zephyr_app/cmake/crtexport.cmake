@@ -311,8 +311,13 @@ macro(crtexport_add_sources)
   # Not fused: sums of products must round as on every other machine.
   target_compile_options(crtexport_${arg_NAME} PRIVATE ${level} -ffp-contract=off)
   if(arg_SECTION)
-    string(TOUPPER TVMGEN_${arg_NAME}_WORKSPACE_ATTR attribute)
-    target_compile_definitions(crtexport_${arg_NAME} PRIVATE
-      "${attribute}=__attribute__((section(\"${arg_SECTION}\")))")
+    # Of all models of the package, where it has several.
+    file(GLOB headers RELATIVE ${folder}/include ${folder}/include/tvmgen_*.h)
+    foreach(header IN LISTS headers ITEMS tvmgen_${arg_NAME}.h)
+      string(REGEX REPLACE "\\.h$" "_WORKSPACE_ATTR" attribute ${header})
+      string(TOUPPER ${attribute} attribute)
+      target_compile_definitions(crtexport_${arg_NAME} PRIVATE
+        "${attribute}=__attribute__((section(\"${arg_SECTION}\")))")
+    endforeach()
   endif()
 endmacro()

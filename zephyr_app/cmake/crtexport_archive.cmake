@@ -1,15 +1,24 @@
 # cmake -DAR= -DOBJCOPY= -DNAME= -DFOLDER= -DARCHIVE= -DSECTION= -P crtexport_archive.cmake
-# Archives FOLDER/lib/*.o. With SECTION, a static workspace goes there.
+# Archives FOLDER/lib/*.o. With SECTION, static workspaces go there: of NAME, and of the other models
+# with a header in FOLDER/include.
 file(GLOB objects ${FOLDER}/lib/*.o)
 list(SORT objects)
 if(SECTION)
   file(MAKE_DIRECTORY ${FOLDER}/placed)
+  file(GLOB headers RELATIVE ${FOLDER}/include ${FOLDER}/include/tvmgen_*.h)
+  set(renamed)
+  foreach(header IN LISTS headers ITEMS tvmgen_${NAME}.h)
+    string(REGEX REPLACE "\\.h$" "" model ${header})
+    foreach(own workspace shared_workspace)
+      list(APPEND renamed --rename-section=.bss.${model}.${own}=${SECTION})
+    endforeach()
+  endforeach()
+  list(REMOVE_DUPLICATES renamed)
   set(placed)
   foreach(object IN LISTS objects)
     get_filename_component(name ${object} NAME)
     execute_process(
-      COMMAND ${OBJCOPY} --rename-section .bss.tvmgen_${NAME}.workspace=${SECTION}
-        ${object} ${FOLDER}/placed/${name}
+      COMMAND ${OBJCOPY} ${renamed} ${object} ${FOLDER}/placed/${name}
       RESULT_VARIABLE status)
     if(NOT status EQUAL 0)
       message(FATAL_ERROR "the workspace of ${NAME} can't be moved to ${SECTION}")
