@@ -284,6 +284,49 @@ def test_linked_with_compilers_objects_on_this_computer(
         subprocess.run([tmp_path / "p"], check=True)
 
 
+_EXITS = {  # the system call that ends a program, and what runs it here
+    "aarch64": ("qemu-aarch64", """
+        register long number __asm__("x8") = 93, code __asm__("x0") = failed;
+        __asm__ volatile("svc 0" :: "r"(number), "r"(code));"""),
+    "rv64": ("qemu-riscv64", """
+        register long number __asm__("a7") = 93, code __asm__("a0") = failed;
+        __asm__ volatile("ecall" :: "r"(number), "r"(code));"""),
+}
+
+
+@pytest.mark.parametrize("table", [False, True])
+@pytest.mark.parametrize("linker", ["lld", "mold"])
+@pytest.mark.parametrize("target", _EXITS)
+def test_code_of_other_64_bit_processors_sees_the_values(
+    target: str, linker: str, table: bool, tmp_path: Path
+) -> None:
+    emulator, leave = _EXITS[target]
+    (tmp_path / "c.o").write_bytes(made(target, Placement(table=table)))
+    probe = _PROBE
+    start = f"void _start(void) {{ long failed = sum() != {_sum()}; {leave} for (;;); }}\n"
+    if not table:
+        probe = probe.replace("tvmgen_m_constant_table[2]", "weights_1")
+        probe = probe.replace("tvmgen_m_constant_table[3]", "bias_1")
+    (tmp_path / "p.c").write_text(probe + start)
+    subprocess.run(
+        [
+            require("clang"), f"--target={OTHERS[target].triple}", "-O2", "-ffreestanding",
+            "-fno-pic", "-mcmodel=medium" if target == "rv64" else "-mcmodel=small",
+            "-c", tmp_path / "p.c", "-o", tmp_path / "p.o",
+        ],
+        check=True,
+    )
+    done = subprocess.run(
+        [
+            require(_LINKERS[linker]), "-static", "--gc-sections", "--fatal-warnings",
+            tmp_path / "p.o", tmp_path / "c.o", "-o", tmp_path / "p",
+        ],
+        capture_output=True, text=True, check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    subprocess.run([require(emulator), tmp_path / "p"], check=True, timeout=60)
+
+
 @pytest.mark.parametrize("linker", ["bfd", "lld", "mold"])
 @pytest.mark.parametrize("target", GCC)
 def test_linked_for_other_processors_what_is_unused_is_left_out(
