@@ -1,5 +1,17 @@
 #include "crt_image.h"
 
+/* Compilers copy small functions into their callers also where code shall be small. */
+#if defined(__GNUC__)
+#define CRT_ONCE __attribute__((noinline))
+#else
+#define CRT_ONCE
+#endif
+
+/* Clang's -Os still unrolls: less than 2 KiB of flash is what this file is for. */
+#if defined(__clang__)
+#pragma clang attribute push(__attribute__((minsize)), apply_to = function)
+#endif
+
 /* A place in the bytes that are read, and one in those that are written. */
 struct source {
     const uint8_t *at;
@@ -17,12 +29,12 @@ static uint32_t read_u16(const uint8_t *bytes)
     return (uint32_t)bytes[0] | (uint32_t)bytes[1] << 8;
 }
 
-static uint32_t read_u32(const uint8_t *bytes)
+CRT_ONCE static uint32_t read_u32(const uint8_t *bytes)
 {
     return read_u16(bytes) | read_u16(bytes + 2) << 16;
 }
 
-uint32_t crt_image_crc32c(const void *bytes, size_t size)
+CRT_ONCE uint32_t crt_image_crc32c(const void *bytes, size_t size)
 {
     static const uint32_t table[16] = {
         0x00000000u, 0x105EC76Fu, 0x20BD8EDEu, 0x30E349B1u, 0x417B1DBCu, 0x5125DAD3u,
@@ -40,6 +52,8 @@ uint32_t crt_image_crc32c(const void *bytes, size_t size)
     return ~crc;
 }
 
+#define MAGIC 0x49545243u /* "CRTI" */
+
 int32_t crt_image_info(const void *image, size_t limit, struct crt_image_info *info)
 {
     const uint8_t *header = image;
@@ -48,8 +62,8 @@ int32_t crt_image_info(const void *image, size_t limit, struct crt_image_info *i
     if (image == NULL || info == NULL) {
         return CRT_IMAGE_NULL;
     }
-    if (limit < CRT_IMAGE_HEADER_SIZE || header[0] != 'C' || header[1] != 'R' || header[2] != 'T'
-        || header[3] != 'I' || read_u32(header + 28) != crt_image_crc32c(header, 28)) {
+    if (limit < CRT_IMAGE_HEADER_SIZE || read_u32(header) != MAGIC
+        || read_u32(header + 28) != crt_image_crc32c(header, 28)) {
         return CRT_IMAGE_NO_IMAGE;
     }
     method = read_u16(header + 6);
@@ -64,7 +78,7 @@ int32_t crt_image_info(const void *image, size_t limit, struct crt_image_info *i
 }
 
 /* Copies length bytes that were written distance bytes ago; they may overlap what they become. */
-static int repeat(struct sink *out, size_t distance, size_t length)
+CRT_ONCE static int repeat(struct sink *out, size_t distance, size_t length)
 {
     if (distance == 0 || distance > (size_t)(out->at - out->begin)
         || length > (size_t)(out->end - out->at)) {
@@ -77,7 +91,7 @@ static int repeat(struct sink *out, size_t distance, size_t length)
     return 1;
 }
 
-static int take(struct source *in, struct sink *out, size_t length)
+CRT_ONCE static int take(struct source *in, struct sink *out, size_t length)
 {
     if (length > (size_t)(in->end - in->at) || length > (size_t)(out->end - out->at)) {
         return 0;
@@ -91,7 +105,7 @@ static int take(struct source *in, struct sink *out, size_t length)
 /* ---- LZ4 block format ---- */
 
 /* A length of 15 goes on in further bytes, until one is not 255. */
-static int lz4_length(struct source *in, size_t *length)
+CRT_ONCE static int lz4_length(struct source *in, size_t *length)
 {
     uint8_t more = 255;
 
@@ -154,7 +168,7 @@ struct code {
     uint16_t symbol[LITERALS];
 };
 
-static uint32_t get(struct bits *bits, uint32_t count)
+CRT_ONCE static uint32_t get(struct bits *bits, uint32_t count)
 {
     uint32_t value;
 
@@ -173,7 +187,7 @@ static uint32_t get(struct bits *bits, uint32_t count)
 }
 
 /* Makes a code from the lengths of its symbols; 0 if they need more codes than there are. */
-static int construct(struct code *code, const uint8_t *lengths, uint32_t symbols)
+CRT_ONCE static int construct(struct code *code, const uint8_t *lengths, uint32_t symbols)
 {
     uint16_t offset[LONGEST + 1u];
     int32_t left = 1;
@@ -203,17 +217,30 @@ static int construct(struct code *code, const uint8_t *lengths, uint32_t symbols
 }
 
 /* The next symbol; one that no code has where the bits run out or mean nothing. */
-static uint32_t decode(struct bits *bits, const struct code *code)
+CRT_ONCE static uint32_t decode(struct bits *bits, const struct code *code)
 {
     uint32_t value = 0;
     uint32_t first = 0;
     uint32_t index = 0;
+    uint32_t held = bits->held;
+    uint32_t left = bits->count;
 
-    for (uint32_t length = 1; length <= LONGEST && !bits->failed; length++) {
+    for (uint32_t length = 1; length <= LONGEST; length++) {
         uint32_t count = code->count[length];
 
-        value |= get(bits, 1);
+        if (left == 0) {
+            if (bits->in.at == bits->in.end) {
+                break;
+            }
+            held = *bits->in.at++;
+            left = 8;
+        }
+        value |= held & 1u;
+        held >>= 1;
+        left--;
         if (value < first + count) {
+            bits->held = held;
+            bits->count = left;
             return code->symbol[index + value - first];
         }
         index += count;
@@ -461,3 +488,7 @@ int32_t crt_image_open(const void *image, size_t limit, void *buffer, size_t buf
     *program = buffer;
     return CRT_IMAGE_OK;
 }
+
+#if defined(__clang__)
+#pragma clang attribute pop
+#endif

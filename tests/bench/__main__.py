@@ -14,6 +14,7 @@ from rich.table import Table
 
 from crtexport.report.bench import Bench, bench
 from crtexport.report.measure import Setting
+from tests.bench.images import tables
 from tests.support import INT8_NETWORKS, shared_model
 
 AIMS = {
@@ -30,8 +31,16 @@ def main() -> None:
     parser.add_argument("--board", action="append", help="by default all that have aims")
     parser.add_argument("--emit", choices=("llvm", "c"))
     parser.add_argument("--optimize", choices=("size", "balanced", "speed"), default="balanced")
+    parser.add_argument(
+        "--images", action="store_true", help="compressed programs of devices instead"
+    )
     options = parser.parse_args()
     console = Console(width=120)
+    if options.images:
+        for board in options.board or ("mps2_an386",):
+            for table in tables(board):
+                console.print(table)
+        return
     for board in options.board or AIMS:
         table = Table(
             "network", "instructions", "per MAC", "part", "aim", "flash", "part", "aim",
