@@ -24,7 +24,7 @@ from crtexport.kernels.build import (
     sub,
 )
 from crtexport.kernels.conv import image_axes, window_taps
-from crtexport.kernels.ir import Buffer, Expr, Scalar, Var
+from crtexport.kernels.ir import Buffer, Expr, Scalar
 from crtexport.kernels.registry import Context, Lowered, Lowering, lowers
 from crtexport.kernels.requantize import float_range
 from crtexport.kernels.rules import rank, same_types
@@ -69,25 +69,25 @@ def _pool(context: Context, op: AveragePool2D | MaxPool2D | L2Pool2D, name: str)
         cells: Expr = count if count is not None else i32(op.window[0] * op.window[1])
         result: Expr = acc
         if average:
-            result = div(acc, cast(cells, work)) if is_float else _rounded_mean(acc, cells)
+            result = div(acc, cast(cells, work)) if is_float else rounded_mean(acc, cells)
             result = b.let("mean", result)
         if squared:
             result = mathf_exact.sqrt(b, result)
-        _store(context, op.activation, target, flat_index([n, oy, ox, c], y), result, lowering)
+        store_result(lowering, op.activation, target, flat_index([n, oy, ox, c], y), result)
     return lowering.finish()
 
 
-def _rounded_mean(acc: Var, cells: Expr) -> Expr:
+def rounded_mean(acc: Expr, cells: Expr) -> Expr:
     """acc / cells to nearest, halves away from zero, as TFLite's integer average pool."""
     half = shr(cells, i32(1))
     return div(select(gt(acc, i32(0)), add(acc, half), sub(acc, half)), cells)
 
 
-def _store(
-    context: Context, activation: Activation, target: Buffer, index: Expr, value: Expr,
-    lowering: Lowering,
+def store_result(
+    lowering: Lowering, activation: Activation, target: Buffer, index: Expr, value: Expr
 ) -> None:
-    output = context.output()
+    """Stores a value of the output within what the activation allows."""
+    output = lowering.context.output()
     bounds: tuple[float, float] = (
         float_range(activation) if output.dtype is DType.FLOAT32
         else activation_range(activation, output)

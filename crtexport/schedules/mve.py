@@ -7,11 +7,20 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from crtexport.ir.ops import Add, Conv2D, DepthwiseConv2D, FullyConnected, Mul, Sub
+from crtexport.ir.ops import (
+    Add,
+    AveragePool2D,
+    Conv2D,
+    DepthwiseConv2D,
+    FullyConnected,
+    MaxPool2D,
+    Mul,
+    Sub,
+)
 from crtexport.kernels.build import add, const, mul
 from crtexport.kernels.ir import Expr
 from crtexport.kernels.registry import Context, Lowered, Lowering
-from crtexport.schedules import mve_conv, mve_depthwise, mve_elementwise, mve_float
+from crtexport.schedules import mve_conv, mve_depthwise, mve_elementwise, mve_float, mve_pool
 from crtexport.schedules.candidates import Candidate, single
 from crtexport.schedules.mve_dense import Block, Product, Segment, blocks, cover
 from crtexport.schedules.mve_scale import Sums
@@ -43,6 +52,8 @@ def candidates(context: Context, *, floats: bool = False) -> list[Candidate]:
             return _pointwise(context, op) or mve_conv.candidates(context, op)
         case Add() | Sub() | Mul():
             return single("elements", mve_elementwise.lower(context, op))
+        case AveragePool2D() | MaxPool2D():
+            return single("channels", mve_pool.lower(context, op, floats=floats))
         case _:
             return []
 
