@@ -143,7 +143,9 @@ def test_odd_layers_agree_as_code(where: str, tmp_path: Path) -> None:
     package = tmp_path / "m.tar"
     emit = "llvm" if where == "llvm" else "c"
     with patch.object(mve_rows, "SCRATCH", 400):
-        crtexport.export(path, board="mps3_an547", emit=emit, output=package)
+        crtexport.export(
+            path, board="mps3_an547", emit=emit, output=package, system_lib=False
+        )
     given_ = {t.field: v for t, v in zip(open_package(package).inputs, values, strict=True)}
     if where == "c here":
         rows = [list(row.values()) for row in crtexport.simulate(package, given_)]
@@ -160,7 +162,9 @@ def test_odd_layers_agree_as_code(where: str, tmp_path: Path) -> None:
 def test_vectors_are_copied_without_calls(tmp_path: Path) -> None:
     path, _ = many_layers(tmp_path, 11, 10)
     package = tmp_path / "m.tar"
-    crtexport.export(path, board="mps3_an547", emit="llvm", output=package)
+    crtexport.export(
+        path, board="mps3_an547", emit="llvm", output=package, system_lib=False
+    )
     section = open_package(package).metadata.crtexport
     assert section is not None
     assert not {"memcpy", "memmove", "memset"} & set(section.undefined.used or ())
