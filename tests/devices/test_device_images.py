@@ -27,6 +27,7 @@ from crtexport.errors import CrtExportError, RunFailedError
 from crtexport.firmware.board import load_board
 from crtexport.mlf.reader import open_package
 from crtexport.simulation.package import load_package
+from tests.backends.c_support import COMPILERS, compile_object
 from tests.devices.programs import program as filler
 from tests.devices.test_offload import llvm_tool, unbundled
 from tests.mlf.consumers import complaints
@@ -389,3 +390,34 @@ def test_a_bundle_of_nothing_is_refused(tmp_path: Path) -> None:
     with pytest.raises(CrtExportError, match="no program of a device that could be bundled"):
         crtexport.export(path, output=tmp_path / "p.tar", device_bundle=True)
     assert not (tmp_path / "p.tar").exists()
+
+
+@pytest.mark.parametrize("compiler", COMPILERS)
+def test_sources_with_programs_compile_without_a_warning(compiler: str, tmp_path: Path) -> None:
+    path = write(tmp_path, "smallest")
+    for workspace in ("static", "caller"):
+        package = crtexport.export(
+            path, board="qemu_x86", emit="c", output=tmp_path / "p.tar",
+            workspace=workspace,  # type: ignore[arg-type]
+        ).path
+        folder = tmp_path / workspace
+        open_package(package).extract(folder)
+        flags = [f"-I{folder / part}" for part in ("codegen/host/include", "runtime/include")]
+        for source in sorted((folder / "codegen/host/src").iterdir()):
+            compile_object(source, compiler, *flags)
+
+
+def test_the_header_with_programs_is_c_plus_plus_too(tmp_path: Path) -> None:
+    require("g++")
+    package = crtexport.export(write(tmp_path, "lz4"), output=tmp_path / "p.tar").path
+    open_package(package).extract(tmp_path / "all")
+    source = tmp_path / "app.cpp"
+    source.write_text(
+        '#include "tvmgen_mixed.h"\n'
+        "int main() { return static_cast<int>(tvmgen_mixed_device_functions[0].image->id); }\n"
+    )
+    subprocess.run(
+        ["g++", "-std=c++11", "-Wall", "-Wextra", "-Werror", "-fsyntax-only", source,
+         f"-I{tmp_path / 'all/codegen/host/include'}", f"-I{tmp_path / 'all/runtime/include'}"],
+        check=True,
+    )

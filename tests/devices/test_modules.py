@@ -211,6 +211,8 @@ def test_objects_are_linked_as_they_are(emit: Any, tmp_path: Path) -> None:
         ("mps2_an386", GCC["m4soft"], "another float ABI: soft; the board has hard"),
         ("mps2_an386", GCC["m55"], "another CPU architecture: ARMv8.1-M"),
         ("host", (*GCC["i386"],), "another processor: i386; the board has x86-64"),
+        ("qemu_riscv32", (GCC["rv32"][0], "-march=rv32imafc", "-mabi=ilp32f"),
+         "another float ABI: single; the board has soft"),
     ],
 )
 def test_objects_for_other_boards_are_refused(
