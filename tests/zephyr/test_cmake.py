@@ -5,10 +5,17 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
+from crtexport import pipeline
+from crtexport.accelerators import Built, Match, registry
+from crtexport.ir.graph import Graph
+from crtexport.ir.modules import ExternalModule, ModuleFunction, SourceText
+from crtexport.ir.ops import Reshape
+from crtexport.target import Target
 from tests.cli.support import DIGITS, exported
 from tests.support import ROOT, require, require_module
 
@@ -186,6 +193,56 @@ def test_a_package_that_fits_is_linked_and_another_is_refused_while_configuring(
     done = project.configure(f"TARGET app NAME digits PACKAGE {other}")
     assert done.returncode != 0
     assert "another processor: Arm; this build has x86-64" in " ".join(done.stderr.split())
+
+
+class Copying:
+    """A plugin that takes Reshape, and copies by a function of a library."""
+
+    def match(self, graph: Graph, node: int, target: Target) -> Match | None:
+        reshape = graph.nodes[node]
+        if not isinstance(reshape.op, Reshape):
+            return None
+        size = graph.type(reshape.outputs[0]).nbytes
+        return Match((node,), (graph.required(reshape, 0),), reshape.outputs, data=size)
+
+    def build(self, matches: Sequence[Match], prefix: str) -> Built:
+        (match,) = matches
+        code = (
+            '#include "vendor.h"\n'
+            f"int {prefix}_copy(const void *input, void *output)\n"
+            f"{{ vendor_copy(output, input, {match.data}); return 0; }}\n"
+        )
+        module = ExternalModule(
+            "copying", "c-source", (SourceText(f"{prefix}.c", code),),
+            (ModuleFunction(f"{prefix}_copy"),),
+        )
+        return Built((f"{prefix}_copy",), (module,))
+
+
+VENDOR = """
+file(WRITE ${CMAKE_BINARY_DIR}/v/vendor.h "void vendor_copy(void *, const void *, unsigned long);")
+file(WRITE ${CMAKE_BINARY_DIR}/v/vendor.c "#include <string.h>
+void vendor_copy(void *to, const void *from, unsigned long size) { memcpy(to, from, size); }")
+add_library(vendor STATIC ${CMAKE_BINARY_DIR}/v/vendor.c)
+target_include_directories(vendor PUBLIC ${CMAKE_BINARY_DIR}/v)
+"""
+
+
+@pytest.mark.parametrize("emit", ["c", "llvm"])
+def test_sources_of_others_are_compiled_and_linked_with_their_library(
+    tmp_path: Path, emit: pipeline.Emit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    require_module("llvmlite")
+    monkeypatch.setitem(registry.BUILT_IN, "copying", Copying)
+    made = pipeline.export(DIGITS, emit=emit, output=tmp_path / "d.tar", accelerators=["copying"])
+    assert [bool(decision.function) for decision in made.decisions] == [True]
+    project = Project(tmp_path)
+    done = project.configure(
+        f"TARGET app NAME digits PACKAGE {made.path} LIBRARIES vendor", settings=VENDOR
+    )
+    assert done.returncode == 0, done.stderr
+    project.make()
+    assert project.answer() == "12 right\n"
 
 
 MISTAKES = [

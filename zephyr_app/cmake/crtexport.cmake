@@ -14,6 +14,7 @@
 #   SECTION name              linker section for a static workspace; by default as Kconfig says
 #   SYSTEM_LIB                with the registry TVMSystemLibEntryPoint(); once in an image
 #   OPTIONS ...               further options of `crtexport export`
+#   LIBRARIES ...             targets that C sources in PACKAGE are compiled with and linked to
 #
 # How the exporter is found: -DCRTEXPORT=<program>; else the checkout that this file is part of, if
 # the build's Python can run it; else the program crtexport in the search path.
@@ -146,7 +147,7 @@ endfunction()
 
 function(crtexport_model)
   cmake_parse_arguments(PARSE_ARGV 0 arg "SYSTEM_LIB"
-    "TARGET;NAME;MODEL;PACKAGE;BACKEND;WORKSPACE;OPTIMIZE;SECTION" "OPTIONS")
+    "TARGET;NAME;MODEL;PACKAGE;BACKEND;WORKSPACE;OPTIMIZE;SECTION" "OPTIONS;LIBRARIES")
   crtexport_check_arguments()
   set(folder ${CMAKE_BINARY_DIR}/crtexport/${arg_NAME})
   # Folders of imported targets must be there before anything is built.
@@ -229,6 +230,8 @@ macro(crtexport_add_export)
     list(APPEND export --no-system-lib)
   endif()
   set(header ${folder}/include/tvmgen_${arg_NAME}.h)
+  set(wanted)
+  set(archive)
   if(arg_BACKEND STREQUAL "llvm")
     set(made ${folder}/lib${arg_NAME}.a)
     crtexport_archive_command(archive)
@@ -239,12 +242,13 @@ macro(crtexport_add_export)
       list(APPEND made ${folder}/src/${arg_NAME}_lib2.c)
     endif()
     list(JOIN made "|" wanted)
-    set(archive COMMAND ${CMAKE_COMMAND} -DFOLDER=${folder}/src -DWANTED=${wanted}
-      -P ${CMAKE_CURRENT_FUNCTION_LIST_DIR}/crtexport_sources.cmake)
   endif()
+  set(sources ${CMAKE_COMMAND} -DFOLDER=${folder}/src -DWANTED=${wanted}
+    -P ${CMAKE_CURRENT_FUNCTION_LIST_DIR}/crtexport_sources.cmake)
   add_custom_command(
     OUTPUT ${package} BYPRODUCTS ${header} ${made}
     COMMAND ${export}
+    COMMAND ${sources}
     ${archive}
     DEPENDS ${arg_MODEL} ${board} ${CMAKE_CURRENT_FUNCTION_LIST_DIR}/crtexport_archive.cmake
     DEPFILE ${folder}.d
@@ -255,7 +259,7 @@ macro(crtexport_add_export)
     crtexport_add_archive()
     add_dependencies(crtexport_${arg_NAME} crtexport_${arg_NAME}_export)
   else()
-    crtexport_add_sources(${made})
+    crtexport_add_sources(crtexport_${arg_NAME} ${made})
     add_dependencies(crtexport_${arg_NAME} crtexport_${arg_NAME}_export)
   endif()
   add_dependencies(${arg_TARGET} crtexport_${arg_NAME}_export)
@@ -272,6 +276,7 @@ macro(crtexport_add_package)
     message(FATAL_ERROR "crtexport_model(): ${arg_PACKAGE} has no model ${arg_NAME}; it has ${names}")
   endif()
   file(GLOB objects ${folder}/lib/*.o)
+  file(GLOB sources ${folder}/src/*.c)
   if(objects)
     set(made ${folder}/lib${arg_NAME}.a)
     crtexport_archive_command(archive)
@@ -280,9 +285,15 @@ macro(crtexport_add_package)
       message(FATAL_ERROR "crtexport: the objects of ${arg_PACKAGE} can't be archived")
     endif()
     crtexport_add_archive()
+    if(sources)
+      # Both: functions of others are C, and large constants of C code are objects.
+      crtexport_add_sources(crtexport_${arg_NAME}_sources ${sources})
+      set_property(TARGET crtexport_${arg_NAME} PROPERTY
+        INTERFACE_LINK_LIBRARIES crtexport_${arg_NAME}_sources)
+      target_link_libraries(crtexport_${arg_NAME}_sources INTERFACE ${folder}/lib${arg_NAME}.a)
+    endif()
   else()
-    file(GLOB sources ${folder}/src/*.c)
-    crtexport_add_sources(${sources})
+    crtexport_add_sources(crtexport_${arg_NAME} ${sources})
   endif()
 endmacro()
 
@@ -300,23 +311,24 @@ macro(crtexport_add_archive)
     INTERFACE_INCLUDE_DIRECTORIES ${folder}/include)
 endmacro()
 
-macro(crtexport_add_sources)
-  add_library(crtexport_${arg_NAME} STATIC EXCLUDE_FROM_ALL ${ARGN})
-  target_link_libraries(crtexport_${arg_NAME} PRIVATE zephyr_interface)
-  target_include_directories(crtexport_${arg_NAME} PUBLIC ${folder}/include)
+# The library `target` of C sources.
+macro(crtexport_add_sources target)
+  add_library(${target} STATIC EXCLUDE_FROM_ALL ${ARGN})
+  target_link_libraries(${target} PRIVATE zephyr_interface PUBLIC ${arg_LIBRARIES})
+  target_include_directories(${target} PUBLIC ${folder}/include)
   set(levels size -Os balanced -O2 speed -O3)
   list(FIND levels "${arg_OPTIMIZE}" index)
   math(EXPR index "${index} + 1")
   list(GET levels ${index} level)
   # Not fused: sums of products must round as on every other machine.
-  target_compile_options(crtexport_${arg_NAME} PRIVATE ${level} -ffp-contract=off)
+  target_compile_options(${target} PRIVATE ${level} -ffp-contract=off)
   if(arg_SECTION)
     # Of all models of the package, where it has several.
     file(GLOB headers RELATIVE ${folder}/include ${folder}/include/tvmgen_*.h)
     foreach(header IN LISTS headers ITEMS tvmgen_${arg_NAME}.h)
       string(REGEX REPLACE "\\.h$" "_WORKSPACE_ATTR" attribute ${header})
       string(TOUPPER ${attribute} attribute)
-      target_compile_definitions(crtexport_${arg_NAME} PRIVATE
+      target_compile_definitions(${target} PRIVATE
         "${attribute}=__attribute__((section(\"${arg_SECTION}\")))")
     endforeach()
   endif()

@@ -10,6 +10,7 @@ from crtexport.errors import CrtExportError
 from crtexport.firmware.board_schema import Board
 from crtexport.firmware.parts import FirmwareParts
 from crtexport.firmware.project import main_context, sample_layout, write_inputs
+from crtexport.mlf.libraries import locate
 
 SOURCES = "src"
 _COPIED = (
@@ -31,6 +32,7 @@ def write_application(parts: FirmwareParts, board: Board, package: Path, folder:
             location=str(package),
             hint="write the application; the documentation of the C interface has the hooks",
         )
+    locate(parts.libraries, archives=False)
     module_dir = str(resources.zephyr_dir())
     if set(module_dir) & set('"\\$;'):
         raise CrtExportError("CMake can't name this folder", location=module_dir,
@@ -39,7 +41,7 @@ def write_application(parts: FirmwareParts, board: Board, package: Path, folder:
     context = {
         **main_context(parts), "module": parts.module, "module_dir": module_dir,
         "settings": _settings(board),
-        "stack_size": max(board.stack_size, 4096),
+        "stack_size": max(board.stack_size, 4096), "libraries": parts.libraries,
     }
     texts = {
         f"{SOURCES}/main.c": environment.get_template("baremetal/common/main.c.j2").render(context),
