@@ -273,7 +273,10 @@ def _weights(*weights: float) -> dict[Work, float]:
 
 
 CORTEX_M4 = Machine(
-    8, _weights(0.89, 2.0, 1.31, 0.0, 0.0, 1.27, 3.03, 1.65, 1.56, 5.76, 4.75), 3.84, 0.0
+    8, _weights(1.07, 0.0, 0.95, 0.0, 0.01, 1.16, 2.99, 1.82, 1.49, 6.05, 3.93), 3.74, 0.0
+)
+CORTEX_M3 = Machine(
+    8, _weights(0.60, 0.17, 1.35, 0.18, 0.43, 2.36, 3.01, 2.50, 1.27, 6.02, 1.95), 3.71, 0.0
 )
 CORTEX_M55 = Machine(
     8, _weights(0.8, 2.0, 1.25, 0.09, 0.02, 2.51, 3.11, 2.07, 2.41, 7.03, 0.52), 4.0, 0.03
@@ -286,4 +289,6 @@ def machine_for(target: Target) -> Machine | None:
         return None
     if any(feature.startswith("+mve") for feature in target.features):
         return CORTEX_M55
-    return CORTEX_M4 if "+dsp" in target.features else None
+    if "+dsp" in target.features:
+        return CORTEX_M4
+    return CORTEX_M3 if target.triple.startswith("thumbv7m") else None

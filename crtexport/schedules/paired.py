@@ -86,7 +86,8 @@ def candidates(context: Context) -> list[Candidate]:
         Candidate(
             block.name,
             functools.partial(_lower, context, windows, sums, scaling, halves, block),
-            rare=block.step > LIKELY.get((block.pixels, block.pairs), 0),
+            rare=block.pixels < min(windows.pixels, 2)
+            or block.step > LIKELY.get((block.pixels, block.pairs), 0),
         )
         for block in _blocks(windows, halves.channels)
     ]
