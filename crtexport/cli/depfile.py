@@ -14,14 +14,18 @@ from crtexport.ir.graph import Graph
 def write_depfile(
     path: Path, target: Path, models: Mapping[Path, Graph], others: Iterable[Path] = ()
 ) -> None:
-    """Say in ``path`` that ``target`` was made from ``models``, the data files of their graphs,
-    ``others``, and this program."""
+    """Say in ``path`` that ``target`` was made from ``models``, the data files and modules of their
+    graphs, ``others``, and this program."""
     tensors = [tensor for graph in models.values() for tensor in graph.tensors]
     constants = [tensor.constant for tensor in tensors] + [
         tensor.variable.initial for tensor in tensors if tensor.variable
     ]
     data = {constant.path for constant in constants if constant and constant.path}
-    files = [*sorted({*models, *data, *others} | set(resources.own_files()))]
+    theirs = {
+        file for graph in models.values() for module in graph.modules for file in module.files
+        if isinstance(file, Path)
+    }
+    files = sorted({*models, *data, *theirs, *others} | set(resources.own_files()))
     try:
         path.write_text(depfile_text(target, files), encoding="utf-8")
     except OSError as error:

@@ -421,3 +421,9 @@ def test_the_header_with_programs_is_c_plus_plus_too(tmp_path: Path) -> None:
          f"-I{tmp_path / 'all/codegen/host/include'}", f"-I{tmp_path / 'all/runtime/include'}"],
         check=True,
     )
+
+
+def test_build_systems_hear_of_programs(tmp_path: Path) -> None:
+    path, rule = write(tmp_path), tmp_path / "p.d"
+    assert main(["export", str(path), "-o", str(tmp_path / "p.tar"), "--depfile", str(rule)]) == 0
+    assert {"first.bin", "second.bin"} <= {Path(word).name for word in rule.read_text().split()}
