@@ -58,6 +58,18 @@ def require_module(module: str) -> None:
         unavailable(module, f"the Python module {module} is not installed")
 
 
+_INSTRUCTIONS = {"host_avx2": ("avx2", "fma"), "host_vnni": ("avx2", "fma", "avx_vnni")}
+
+
+def require_processor(board: str) -> None:
+    """Skip (or fail, see unavailable()) where this computer can't run the board's code."""
+    flags = Path("/proc/cpuinfo")
+    known = set(flags.read_text(encoding="ascii").split()) if flags.exists() else set()
+    for needed in _INSTRUCTIONS.get(board, ()):
+        if needed not in known:
+            unavailable(needed, f"this computer's processor has no {needed}")
+
+
 def shared_model(name: str) -> Path:
     """The path of one reference network, e.g. ``"kws_int8"``; without it see unavailable()."""
     path = SHARED_MODELS / f"{name}.tflite"

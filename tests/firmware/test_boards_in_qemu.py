@@ -15,7 +15,7 @@ from crtexport.firmware.board import Board, list_boards, load_board
 from crtexport.firmware.board_schema import NoRunner, QemuRunner
 from crtexport.firmware.run import RunResult, run
 from tests.firmware.handmade import SOURCE, toy_expected, toy_inputs, toy_parts
-from tests.support import require
+from tests.support import require, require_processor
 
 BOARDS = [board for board in list_boards() if not isinstance(board.runner, NoRunner)]
 EMULATED = [board for board in BOARDS if isinstance(board.runner, QemuRunner)]
@@ -39,6 +39,7 @@ int32_t tvmgen_toy_run(struct tvmgen_toy_inputs *inputs, struct tvmgen_toy_outpu
 def tools_of(board: Board) -> None:
     require(board.toolchain.compiler[0])
     require("make")
+    require_processor(board.name)
     if isinstance(board.runner, QemuRunner):
         require(board.runner.command[0])
 

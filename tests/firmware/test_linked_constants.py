@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 import crtexport
-from crtexport import pipeline
 from crtexport.firmware import run as firmware_run
 from crtexport.firmware.board import Board
 from crtexport.firmware.package import board_from_package, parts_from_package
@@ -25,7 +24,7 @@ def test_code_of_compilers_reads_them(
     board: Board, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tools_of(board)
-    monkeypatch.setattr(pipeline, "MAX_CONSTANTS", 0)
+    monkeypatch.setattr("crtexport.backends.c_source.MAX_CONSTANTS", 0)
     package = crtexport.export(
         DIGITS, board=board, emit="c", output=tmp_path / "digits.tar"
     ).path
@@ -69,7 +68,7 @@ def test_mixed_with_objects_of_clang(
     """The model's sources compiled by clang, the firmware by gcc, and the constants by nobody."""
     (board,) = (b for b in BOARDS if b.name == name)
     tools_of(board)
-    monkeypatch.setattr(pipeline, "MAX_CONSTANTS", 0)
+    monkeypatch.setattr("crtexport.backends.c_source.MAX_CONSTANTS", 0)
     package = open_package(
         crtexport.export(DIGITS, board=board, emit="c", output=tmp_path / "digits.tar").path
     )

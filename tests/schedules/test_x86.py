@@ -24,19 +24,11 @@ from crtexport.mlf.reader import open_package
 from crtexport.schedules import lower
 from crtexport.schedules.x86_machine import machine_of
 from tests.lowered import run
-from tests.support import require, unavailable
+from tests.support import require, require_processor
 from tests.tflite_builder import ModelBuilder
 
 Array = np.ndarray[Any, Any]
 BOARDS = ("host", "host_avx2")
-
-
-def needs(board: str) -> None:
-    """Skips where this computer can't run the board's code."""
-    flags = Path("/proc/cpuinfo")
-    text = flags.read_text(encoding="ascii") if flags.exists() else ""
-    if board == "host_avx2" and not {"avx2", "fma"} <= set(text.split()):
-        unavailable("avx2", "this computer has no AVX2")
 
 
 def float_layer(kind: str, weights: str, draw: Any, rng: np.random.Generator) -> bytes:
@@ -111,7 +103,7 @@ def test_both_backends_give_the_interpreters_floats(
     kind: str, weights: str, board: str, emit: str, tmp_path: Path
 ) -> None:
     require("gcc")
-    needs(board)
+    require_processor(board)
     for seed in range(3):
         rng = np.random.default_rng(seed)
         path = tmp_path / "m.tflite"
@@ -221,7 +213,7 @@ def test_objects_hold_the_instruction(features: str, tmp_path: Path) -> None:
 def test_sources_do_without_the_instruction(tmp_path: Path) -> None:
     """What the compiler isn't allowed to use is computed otherwise, with the same results."""
     require("gcc")
-    needs("host_avx2")
+    require_processor("host_avx2")
     (tmp_path / "m.tflite").write_bytes(integer_layer())
     board = tmp_path / "vnni.yaml"
     board.write_text(
