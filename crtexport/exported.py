@@ -17,6 +17,7 @@ from crtexport.passes.channels import LayerChannels
 from crtexport.plan.model import Plan
 
 Emit = Literal["c", "llvm"]
+_LONGEST_NAME = 200
 
 
 @dataclass(frozen=True)
@@ -110,3 +111,15 @@ def usage_of(artifacts: Sequence[Artifact], code: int) -> Usage:
             for a in artifacts if not a.io_in_workspace for i in (*a.inputs, *a.outputs)
         ),
     )
+
+
+def default_name(artifacts: Sequence[Artifact], board: str) -> str:
+    """What a package of models for ``board`` is called unless the user says. Raises CrtExportError
+    where that is too long."""
+    name = f"{'-'.join(artifact.module for artifact in artifacts)}-{board}.tar"
+    if len(name) > _LONGEST_NAME:
+        raise CrtExportError(
+            "the names of all models together are too long for a file's name", location=name,
+            hint="name the package with -o",
+        )
+    return name

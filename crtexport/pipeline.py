@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 import crtexport
-from crtexport import importers, passes, plan
+from crtexport import passes, plan
 from crtexport.accelerators import hand_over
 from crtexport.artifact.abi import check_arguments
 from crtexport.artifact.assemble import Options, Planned, assemble_package
@@ -32,7 +33,8 @@ from crtexport.backends.llvm_elf import reach_through_slots
 from crtexport.backends.modules import Module, Split
 from crtexport.devices.runtime import DECODER_SOURCE, DEVICE_HEADERS, ETHOS_U_HEADER, device_file
 from crtexport.errors import CrtExportError
-from crtexport.exported import Emit, Exported, Prepared, usage_of
+from crtexport.exported import Emit, Exported, Prepared, default_name, usage_of
+from crtexport.firmware import npu
 from crtexport.firmware.board import Board, Usage, check_budget, list_boards, load_board
 from crtexport.firmware.budget import check_pools, room, with_pools
 from crtexport.firmware.elf_abi import read_abi
@@ -80,14 +82,17 @@ Stage = Literal["graph", "plan", "picture", "kernels", "c", "llvm"]
 Progress = Callable[[str], None]
 
 Model = Path | str | Graph
-_LONGEST_NAME = 200
 
 STAGES: tuple[Stage, ...] = ("graph", "plan", "picture", "kernels", "c", "llvm")
 
 
-def load(path: Path | str, *, rounding: str = "double") -> Graph:
-    """The network in a file (model.json or .tflite, told apart by content), verified."""
-    return importers.load(Path(path), rounding=Rounding(rounding))
+def load(
+    path: Path | str, *, rounding: str = "double", accelerators: Sequence[str] | None = None,
+    board: Board | Path | str = "host",
+) -> Graph:
+    """The network in a file (model.json or .tflite, told apart by content), verified; compiled by
+    Vela where ``accelerators`` name an Ethos-U ("ethos-u": that of the board)."""
+    return npu.load_for(Path(path), Rounding(rounding), accelerators, lambda: resolve_board(board))
 
 
 def resolve_board(board: Board | Path | str) -> Board:
@@ -134,7 +139,7 @@ def prepare_package(
     say = progress or (lambda _: None)
     names = module_names if module_names is not None else [graph.name for graph in graphs]
     level = optimize or board.optimize
-    plugins = board.accelerators if accelerators is None else accelerators
+    plugins = npu.plugins(board.accelerators if accelerators is None else accelerators)
     planned: list[Planned] = []
     looked_at = []
     for graph, name in zip(graphs, names, strict=True):
@@ -192,15 +197,14 @@ def export(
     Several models, each with a ``module_name`` if any is given, have one function registry, and
     what is equal in them is there once. ``output`` defaults to ``<modules>-<board>.tar`` in the
     current folder. ``pools``: memories for the workspace instead of the board's choice.
-    ``large_data``: whether constants go where their distance from code doesn't count; "auto" asks
-    the board's threshold. For objects, ``split`` says which kernels get one of their own (none,
-    operator, auto); ``llvm_options`` are LLVM's own, beside the board's; ``llvm_timeout`` is how
-    many seconds it may take for one object, ``jobs`` how many are made at once, ``keep_failed`` the
-    folder for the text of those on which LLVM fails. ``accelerators`` are the names of plugins that
-    may take nodes instead of those that the board names. ``device_bundle`` adds bundles of devices'
-    programs for clang-offload-bundler. ``tuning`` is a file of what was measured of kernels, which
-    decides about their forms; else ``choose`` does. ``progress`` is told each step, ``written`` the
-    package's bytes so far and in all. Raises CrtExportError; there is no half-written package then.
+    ``large_data``: whether constants may be any distance from code; "auto" asks the board. For
+    objects, ``split`` says which kernels get one of their own (none, operator, auto);
+    ``llvm_options`` are LLVM's own, beside the board's; ``llvm_timeout`` is how many seconds it may
+    take for one object, ``jobs`` how many are made at once, ``keep_failed`` the folder for the text
+    of those on which LLVM fails. ``accelerators``: who may take nodes instead of those that the
+    board names. ``device_bundle`` adds bundles of devices' programs for clang-offload-bundler.
+    ``tuning`` is a file of what was measured of kernels, which decides about their forms; else
+    ``choose`` does. ``progress`` is told steps, ``written`` bytes. Raises CrtExportError.
     """
     say = progress or (lambda _: None)
     target_board = with_pools(resolve_board(board), pools)
@@ -211,8 +215,9 @@ def export(
     )
     tuned = _tuned(tuning, target_board, chosen, level, compiler)
     say("load")
+    graphs, target_board = _read(model, rounding, accelerators, target_board, pools, compiler)
     prepared = prepare_package(
-        _graphs(model, rounding, compiler), target_board,
+        graphs, target_board,
         module_names=[module_name] if isinstance(module_name, str) else module_name,
         optimize=optimize, workspace=workspace, io=io, pools=pools, system_lib=system_lib,
         accelerators=accelerators, progress=progress, must_fit=True, choose=tuned or choose,
@@ -225,7 +230,7 @@ def export(
     foreign = _foreign(prepared, target_board, {*sources, *objects})
     facts = [object_facts(name, data) for name, data in objects.items()]
     check_budget(target_board, usage_of(artifacts, _code_size(facts)), _known_boards())
-    path = Path(output or _default_name(artifacts, target_board))
+    path = Path(output or default_name(artifacts, target_board.name))
     say("package")
     write_package(path, PackageContents(
         models=tuple(_contents(one, level, compiler, tuned) for one in prepared),
@@ -280,27 +285,19 @@ def _artifacts(prepared: Sequence[Prepared], registered: bool) -> list[Artifact]
     return artifacts
 
 
-def _graphs(
-    model: Model | Sequence[Model], rounding: str, compiler: Compiler | None
-) -> list[Graph]:
-    """The networks of a package; ``compiler`` is told what will come."""
+def _read(
+    model: Model | Sequence[Model], rounding: str, accelerators: Sequence[str] | None,
+    board: Board, pools: Pools = (), compiler: Compiler | None = None,
+) -> tuple[list[Graph], Board]:
+    """The networks, and the board as they need it; ``compiler`` is told what will come."""
     models = [model] if isinstance(model, str | Path | Graph) else list(model)
     if not models:
         raise CrtExportError("there is no model to export")
-    graphs = [one if isinstance(one, Graph) else load(one, rounding=rounding) for one in models]
+    read = partial(load, rounding=rounding, accelerators=accelerators, board=board)
+    graphs = [one if isinstance(one, Graph) else read(one) for one in models]
     if compiler is not None:
         compiler.expect(sum(len(graph.nodes) for graph in graphs))
-    return graphs
-
-
-def _default_name(artifacts: Sequence[Artifact], board: Board) -> str:
-    name = f"{'-'.join(artifact.module for artifact in artifacts)}-{board.name}.tar"
-    if len(name) > _LONGEST_NAME:
-        raise CrtExportError(
-            "the names of all models together are too long for a file's name", location=name,
-            hint="name the package with -o",
-        )
-    return name
+    return graphs, npu.for_networks(board, graphs, accelerators, fixed=bool(pools))
 
 
 def _foreign(prepared: Sequence[Prepared], board: Board, taken: set[str]) -> ExternalFiles:
@@ -468,8 +465,7 @@ def stage(
     rounding: str = "double", io: Io = "caller", accelerators: Sequence[str] | None = None,
 ) -> str:
     """The text of one stage of the way from model to code, for people to read."""
-    target_board = resolve_board(board)
-    graph = model if isinstance(model, Graph) else load(model, rounding=rounding)
+    (graph,), target_board = _read(model, rounding, accelerators, resolve_board(board))
     prepared = prepare(graph, target_board, io=io, accelerators=accelerators)
     match stage:
         case "graph":

@@ -153,23 +153,22 @@ class Calls:
         """Addresses as TensorFlow Lite Micro gives them to Arm's driver (kernels/ethos_u in its
         sources): constant data, arena, fast memory, then inputs and outputs, as far as they go."""
         start = WorkspaceArg(_start(scope, step))
-        constants = [
-            self._tensor(scope, scope.graph.required(node, position), Buffer(
-                name, Scalar.U8, scope.graph.type(scope.graph.required(node, position)).nbytes,
-                align=ETHOS_U_ALIGN,
-            ), line)
-            for name, position in (("commands", op.commands), ("weights", op.constants))
-        ]
+        constants: list[Arg] = []
+        read: list[int] = []
+        for name, tensor in zip(("commands", "weights"), node.inputs[: op.first], strict=True):
+            read.append(0 if tensor is None else scope.graph.type(tensor).nbytes)
+            buffer = Buffer(name, Scalar.U8, read[-1], align=ETHOS_U_ALIGN)
+            # Where there is no constant data, any address will do.
+            constants.append(
+                start if tensor is None else self._tensor(scope, tensor, buffer, line)
+            )
         tensors = (*node.inputs[op.first :], *node.outputs)
         places = [scope.graph.type(t).nbytes for t in tensors if t is not None]
         args = (
             *constants, start, _advanced(start, op.fast_start),
             *(_advanced(start, at) for at in op.places),
         )
-        sizes = (
-            *(scope.graph.type(scope.graph.required(node, i)).nbytes for i in range(op.first)),
-            op.arena, op.fast or op.arena, *places,
-        )
+        sizes = (*read, op.arena, op.fast or op.arena, *places)
         most = MAX_ADDRESSES + 1
         return Call(op.function, args[:most], line, sizes[:most])
 

@@ -6,7 +6,7 @@ What only some options need is imported for those: most exports are over before 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -34,6 +34,7 @@ from crtexport.cli.output import Output, named
 from crtexport.cli.tuning import show_tuned, tune_first, tuning_options
 
 if TYPE_CHECKING:
+    from crtexport.ir.graph import Graph
     from crtexport.report.tune import Tuned
 
 
@@ -136,10 +137,7 @@ def command(
 
         find_tree()  # before anything is written
     with out.steps() as step:
-        graphs = []
-        for model in models:
-            step(f"read {model}")
-            graphs.append(pipeline.load(model, rounding=rounding))
+        graphs = [_read(model, rounding, accelerators, board, step) for model in models]
         tuned: Sequence[Tuned] = ()
         if tune_it:
             facts = (board, emit, optimize, llvm_options, accelerators)
@@ -171,6 +169,14 @@ def command(
     elif application is not None:
         data["application"] = _build_application(out, exported.path, application)
     out.result(data)
+
+
+def _read(
+    model: Path, rounding: str, accelerators: tuple[str, ...] | None, board: str,
+    step: Callable[[str], None],
+) -> Graph:
+    step(f"read {model}")
+    return pipeline.load(model, rounding=rounding, accelerators=accelerators, board=board)
 
 
 def _unpack(package: Path, folder: Path) -> None:

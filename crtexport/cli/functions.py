@@ -55,6 +55,13 @@ def show_externals(
             ((e.symbol, e.module, e.kind, ", ".join(e.files), e.device or "-")
              for e in module.externals),
         )
+    for external in module.externals:
+        if external.commands:
+            out.table(
+                f"Commands for {external.symbol}",
+                ("layer", "bytes of commands", "constant data", "arena", "fast memory"),
+                ((c.layer, c.commands, c.constants, c.arena, c.fast) for c in external.commands),
+            )
     if module.libraries:
         out.table(
             "Libraries to build with", ("library", "version", "from", "its folder in"),

@@ -186,6 +186,20 @@ class Zephyr(_Section):
     legacy: Text | None = None
 
 
+class Npu(_Section):
+    """An Arm Ethos-U beside the processor.
+
+    ``system_config`` and ``memory_mode`` are names in Vela's own configuration file, Arm/vela.ini;
+    empty: Vela's choice. ``memories``: those that it reaches under the processor's addresses;
+    none: all of them.
+    """
+
+    accelerator: Annotated[str, Field(pattern=r"^ethos-u(55|65|85)-[0-9]+$")]
+    system_config: str = ""
+    memory_mode: str = ""
+    memories: tuple[Identifier, ...] = ()
+
+
 class Board(_Section):
     """A board, resolved: no parents, no files, nothing optional left open."""
 
@@ -205,6 +219,7 @@ class Board(_Section):
     large_data_threshold: Size | None = None
     llvm_options: tuple[Annotated[str, Field(pattern=r"^-")], ...] = ()
     accelerators: tuple[Text, ...] = ()
+    npu: Npu | None = None
     zephyr: Zephyr | None = None
 
     @model_validator(mode="after")
@@ -219,6 +234,7 @@ class Board(_Section):
                     )
         if len(set(self.placement.workspaces)) != len(self.placement.workspaces):
             raise ValueError("placement names a memory twice for the workspace")
+        self._check_npu()
         regions = sorted(self.memory.items(), key=lambda item: item[1].origin)
         for (first, low), (second, high) in itertools.pairwise(regions):
             if low.origin + low.size > high.origin:
@@ -229,6 +245,17 @@ class Board(_Section):
         if self.stack_size >= self.memory[self.placement.stack].size:
             raise ValueError(f"the stack is larger than memory {self.placement.stack}")
         return self
+
+    def _check_npu(self) -> None:
+        """Raises ValueError where the Ethos-U couldn't read constants or use a workspace."""
+        reached = self.npu.memories if self.npu is not None else ()
+        for name in reached:
+            if name not in self.memory:
+                raise ValueError(f"npu reaches memory {name!r}, which is not under memory")
+        if reached and self.placement.constants not in reached:
+            raise ValueError(f"npu doesn't reach the constants in {self.placement.constants}")
+        if reached and not set(reached) & set(self.placement.workspaces):
+            raise ValueError("npu reaches no memory of the workspace")
 
     @property
     def hosted(self) -> bool:
@@ -273,6 +300,8 @@ class Board(_Section):
             del data["placement"]["spill"]  # as it was before there were any
         if not self.accelerators:
             del data["accelerators"]
+        if self.npu is None:
+            del data["npu"]
         return data
 
     @classmethod

@@ -10,9 +10,15 @@ from crtexport.errors import CrtExportError
 from crtexport.firmware.board_schema import Board
 from crtexport.firmware.elf_abi import ElfAbi, read_abi
 from crtexport.firmware.external import external_files
+from crtexport.firmware.npu import for_networks
 from crtexport.ir.external import functions_of
 from crtexport.ir.graph import Graph
 from crtexport.ir.modules import Device, DeviceProgram, ExternalModule
+
+_HOW = {
+    "c-source": "compiled with the code", "object": "linked as it is",
+    "device-image": "a program of a device", "ethos-u": "the firmware's driver runs its commands",
+}
 
 
 @dataclass(frozen=True)
@@ -37,7 +43,10 @@ def classify(graph: Graph, board: Board) -> tuple[Verdict, ...]:
         from crtexport.backends.llvm_compile import empty_object  # noqa: PLC0415
 
         ours = read_abi(empty_object(board.target), board.name)
-    found = [verdict for module in graph.modules for verdict in _of_module(module, ours)]
+    found = [
+        verdict for module in graph.modules
+        for verdict in _of_module(module, ours, _of_commands(module, graph, board))
+    ]
     return tuple(sorted(found, key=lambda v: _order(v.device)))
 
 
@@ -45,8 +54,17 @@ def _order(device: Device | None) -> tuple[str, int, str]:
     return ("", -1, "") if device is None else (device.kind, device.id, device.program)
 
 
-def _of_module(module: ExternalModule, ours: ElfAbi | None) -> Iterator[Verdict]:
-    problem = ""
+def _of_commands(module: ExternalModule, graph: Graph, board: Board) -> str:
+    """What is wrong with an Ethos-U's commands on this board."""
+    if module.kind == "ethos-u":
+        try:
+            for_networks(board, [graph], None, fixed=False)
+        except CrtExportError as error:
+            return _words(error)
+    return ""
+
+
+def _of_module(module: ExternalModule, ours: ElfAbi | None, problem: str) -> Iterator[Verdict]:
     try:
         external_files([module], ours)
     except CrtExportError as error:
@@ -57,7 +75,7 @@ def _of_module(module: ExternalModule, ours: ElfAbi | None) -> Iterator[Verdict]
         if not problem and function.device in reasons:
             exportable, reason = reasons[function.device]
         elif not problem:
-            reason = "compiled with the code" if module.kind == "c-source" else "linked as it is"
+            reason = _HOW[module.kind]
             if function.const_vars:
                 names = ", ".join(variable.name for variable in function.const_vars)
                 reason += f"; given static constants: {names}"

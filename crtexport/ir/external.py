@@ -85,7 +85,10 @@ def check_external(graph: Graph) -> None:
 def _check_ethos_u(graph: Graph, node: Node, op: EthosU) -> None:
     """What the commands use is constant, or has a place of its own in the arena."""
     for position, what in ((op.commands, "commands"), (op.constants, "constant data")):
-        if graph.constant(graph.required(node, position)) is None:
+        tensor = graph.optional(node, position)
+        if tensor is None and position == op.constants:
+            continue
+        if tensor is None or graph.constant(tensor) is None:
             raise CrtExportError(f"the {what} must be a constant", location=str(node))
     inputs = [graph.required(node, i) for i in range(op.first, len(node.inputs))]
     if len(op.places) != len(inputs) + len(node.outputs):

@@ -200,6 +200,14 @@ def _externals(model: ModelContents) -> tuple[metadata.External, ...]:
             kind=owners[function.symbol].kind,
             files=tuple(path.name for path in owners[function.symbol].files),
             device=None if function.device is None else fields[function.device],
+            commands=tuple(
+                metadata.Commands(
+                    layer=text(call.comment), commands=call.sizes[0], constants=call.sizes[1],
+                    arena=call.sizes[2], fast=call.sizes[3],
+                )
+                for call in every_call(artifact.calls)
+                if function.commands and call.symbol == function.symbol
+            ),
         )
         for function in called_externals(artifact)
     )

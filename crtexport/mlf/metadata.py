@@ -230,6 +230,17 @@ class DeviceContext(_Model):
     functions: tuple[str, ...]
 
 
+class Commands(_Model):
+    """What an Ethos-U runs in one call: the layer, and bytes of commands and constant data in
+    flash, of the arena and of a fast memory (the arena, where there is none apart)."""
+
+    layer: str
+    commands: NonNegativeInt
+    constants: NonNegativeInt
+    arena: NonNegativeInt
+    fast: NonNegativeInt
+
+
 class External(_Model):
     """A function of others that the model calls, and where it comes from."""
 
@@ -238,6 +249,8 @@ class External(_Model):
     kind: str
     files: tuple[str, ...]
     device: str | None = None
+    commands: tuple[Commands, ...] = ()
+    _brief: ClassVar[tuple[str, ...]] = ("commands",)
 
 
 class ModuleSection(_Model):

@@ -25,6 +25,7 @@ from tests.support import fnv1a, require, shared_model, standard_input, tflm_out
 from tests.tflite_builder import ModelBuilder, run_reference
 
 BACKENDS = ("c", "llvm")
+U55 = "ethos-u55-128"
 RNG = np.random.default_rng(11)
 KERNELS = [RNG.integers(-90, 90, (8, 3, 3, 8), np.int8) for _ in range(2)]
 BIASES = RNG.integers(-900, 900, (2, 8), np.int32)
@@ -95,7 +96,9 @@ def test_parts_for_the_npu_run_between_operators_of_the_processor(
     path, parts = mixed
     model = compiled(path)
     assert len(launches(model)) == 2
-    package = crtexport.export(model, emit=emit, output=tmp_path / "p.tar", **options).path
+    package = crtexport.export(
+        model, emit=emit, output=tmp_path / "p.tar", accelerators=[U55], **options
+    ).path
     (outputs,) = crtexport.simulate(
         package, {"x": IMAGE}, device_code=stand_in(model, parts, tmp_path)
     )
@@ -104,7 +107,7 @@ def test_parts_for_the_npu_run_between_operators_of_the_processor(
 
 
 def _accelerated(name: str, *options: str) -> Path:
-    return compiled(shared_model(name), "ethos-u55-128", *options)
+    return compiled(shared_model(name), U55, *options)
 
 
 @pytest.mark.qemu
@@ -148,7 +151,9 @@ def test_a_fast_memory_is_apart_where_commands_use_one(
     model = compiled(source, accelerator, *options)
     (launch,) = launches(model)
     assert launch.apart, "tensors of their own in the file"
-    exported = crtexport.export(model, emit="c", output=tmp_path / "p.tar")
+    exported = crtexport.export(
+        model, emit="c", output=tmp_path / "p.tar", accelerators=[accelerator]
+    )
     together = fast + launch.sizes[2] if fast else launch.sizes[1]
     assert exported.sizes["workspace"] == together
     (outputs,) = crtexport.simulate(
@@ -163,7 +168,9 @@ def test_nothing_is_copied_that_can_lie_in_the_arena(
 ) -> None:
     """With inputs and outputs in the workspace all copies become views."""
     model = compiled(mixed[0])
-    exported = crtexport.export(model, emit="c", io="workspace", output=tmp_path / "p.tar")
+    exported = crtexport.export(
+        model, emit="c", io="workspace", output=tmp_path / "p.tar", accelerators=[U55]
+    )
     calls = [call.symbol for call in exported.artifact.calls]  # type: ignore[union-attr]
     assert len(calls) == 3, calls
 
@@ -186,7 +193,7 @@ def test_the_header_for_arms_driver_has_the_functions_that_generated_code_calls(
     compiler: str, tmp_path: Path
 ) -> None:
     package = crtexport.export(
-        _accelerated("kws_int8"), emit="c", output=tmp_path / "p.tar"
+        _accelerated("kws_int8"), emit="c", output=tmp_path / "p.tar", accelerators=[U55]
     ).path
     opened = open_package(package)
     opened.extract(tmp_path)
@@ -205,7 +212,9 @@ def test_the_header_for_arms_driver_has_the_functions_that_generated_code_calls(
 
 
 def test_nothing_runs_without_an_npu(tmp_path: Path) -> None:
-    package = crtexport.export(_accelerated("kws_int8"), emit="c", output=tmp_path / "p.tar").path
+    package = crtexport.export(
+        _accelerated("kws_int8"), emit="c", output=tmp_path / "p.tar", accelerators=[U55]
+    ).path
     for act in (crtexport.simulate, crtexport.run):
         with pytest.raises(CrtExportError, match="runs on an Ethos-U, which is not here") as caught:
             act(package)

@@ -12,7 +12,7 @@ from typing import Any
 import tflite
 
 from crtexport.errors import CrtExportError
-from crtexport.importers.files import regular_size, sha256
+from crtexport.importers.files import head, regular_size, sha256
 from crtexport.importers.tflite import ethosu
 from crtexport.importers.tflite.flatbuffer import Reader
 from crtexport.importers.tflite.folded import FOLDED
@@ -68,6 +68,22 @@ def load_tflite(path: Path, rounding: Rounding) -> Graph:
     return graph.from_file(path.name, digest, rounding)
 
 
+def is_tflite(path: Path) -> bool:
+    """Whether a file begins as such files do."""
+    return head(path, 8)[4:] == IDENTIFIER
+
+
+def has_commands(path: Path) -> bool:
+    """Whether the file has operators that Vela made for an Ethos-U. Raises CrtExportError for one
+    that can't be read."""
+    try:
+        with path.open("rb") as stream:
+            data = mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ)
+        return _Importer(data, regular_size(path), path).has_commands
+    except CrtExportError as error:
+        raise error.within(path.name) from error.__cause__
+
+
 def _custom_name(name: str) -> str:
     """How messages call a custom operator."""
     return f"custom {name!r}"
@@ -97,9 +113,11 @@ class _Importer:
             raise CrtExportError("the file has no subgraph")
         self.reader.length(self._model.BuffersLength, 4)
         self._kinds = list(self._all_codes())
-        accelerated = any(name == _custom_name(ethosu.CUSTOM_NAME) for _, name in self._kinds)
+        self.has_commands = any(
+            name == _custom_name(ethosu.CUSTOM_NAME) for _, name in self._kinds
+        )
         self._planned = (
-            ethosu.planned_offsets(self.reader, self._model) if accelerated else ()
+            ethosu.planned_offsets(self.reader, self._model) if self.has_commands else ()
         )
         self._loaded: dict[int, Subgraph] = {}
         self._nested: dict[tuple[int, tuple[tuple[int, Key], ...]], Imported] = {}
@@ -147,8 +165,9 @@ class _Importer:
             used = len(self._loaded)
             some = "only the first is" if used == 1 else f"{used} are"
             _log.warning("%s has %d subgraphs; %s used", self._path.name, self._count, some)
-        accelerated = any(isinstance(n.op, EthosU) for g in graph.nested() for n in g.nodes)
-        modules = (ethosu.MODULE,) if accelerated else ()
+        operators = (node.op for inner in graph.nested() for node in inner.nodes)
+        made_for = {op.accelerator for op in operators if isinstance(op, EthosU)}
+        modules = (ethosu.module(made_for),) if made_for else ()
         return replace(lend(graph), name=self._path.stem, modules=modules)
 
     def nested(self, number: int, given: Given) -> Imported:

@@ -14,7 +14,7 @@ ethosu_driver.c of Arm's core driver): the NPU that the commands are for, and th
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Any
 
 from crtexport.errors import CrtExportError
@@ -28,10 +28,6 @@ from crtexport.ir.types import DType
 CUSTOM_NAME = "ethos-u"
 FUNCTION = "TVMEthosULaunch"
 """The hook: as microTVM's, so that firmware that has it needs no other."""
-MODULE = ExternalModule(
-    "ethos-u", "ethos-u", (), (ModuleFunction(FUNCTION, Device("ethos-u")),)
-)
-
 _ALLOCATION = "OfflineMemoryAllocation"
 _METADATA_NAME = 4  # slot of Metadata.name
 _MOST = 1 << 24
@@ -46,6 +42,17 @@ _TWO_WORDS = 1 << 14
 # weights, scales, and both ends of a copy.
 _REGIONS = frozenset({0x10F, 0x11F, 0x18F, 0x128, 0x129, 0x130, 0x131})
 _FAST_REGION = 2
+
+
+def module(accelerators: Collection[str]) -> ExternalModule:
+    """What has the function; its device runs commands for ``accelerators``, which is one.
+
+    Raises CrtExportError where these are several: no board has all of them.
+    """
+    if len(accelerators) != 1:
+        raise CrtExportError(f"the operators are for {' and '.join(sorted(accelerators))}")
+    device = Device("ethos-u", program=next(iter(accelerators)))
+    return ExternalModule("ethos-u", "ethos-u", (), (ModuleFunction(FUNCTION, device),))
 
 
 def planned_offsets(reader: Reader, model: Any) -> tuple[int, ...]:
@@ -78,7 +85,8 @@ def ethos_u(source: Operator) -> Decoded:
             "Vela gives the operator"
         )
     commands = source.given(_COMMANDS, "commands")
-    source.given(_CONSTANTS, "constant data")
+    constants = source.given(_CONSTANTS, "constant data")
+    nothing = constants.constant is None and not constants.type.nbytes
     arena, fast = source.given(_ARENA, "arena"), source.given(_FAST, "fast memory")
     for what, tensor in (("arena", arena), ("fast memory", fast)):
         if tensor.constant is not None or tensor.type.dtype not in (DType.UINT8, DType.INT8):
@@ -90,7 +98,10 @@ def ethos_u(source: Operator) -> Decoded:
     return EthosU(
         FUNCTION, arena.type.nbytes, fast.type.nbytes if apart else 0,
         tuple(_place(source, tensor, arena.type.nbytes) for tensor in tensors), accelerator,
-    ), (*source.inputs[:_ARENA], *source.inputs[_FIRST:])
+    ), (
+        source.inputs[_COMMANDS], None if nothing else source.inputs[_CONSTANTS],
+        *source.inputs[_FIRST:],
+    )
 
 
 def _place(source: Operator, tensor: int | None, arena: int) -> int:

@@ -1,0 +1,85 @@
+"""Runs Vela, Arm's compiler for Ethos-U, where it is installed."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+from crtexport.errors import CrtExportError, ToolMissingError
+
+PROGRAM = "CRTEXPORT_VELA"
+"""Environment variable: the program, where it is neither beside Python nor along PATH."""
+
+CONFIGURATIONS = (
+    "ethos-u55-32", "ethos-u55-64", "ethos-u55-128", "ethos-u55-256", "ethos-u65-256",
+    "ethos-u65-512", "ethos-u85-128", "ethos-u85-256", "ethos-u85-512", "ethos-u85-1024",
+    "ethos-u85-2048",
+)
+"""What Vela calls each Ethos-U: product and multiply-accumulates per cycle."""
+
+ARMS_CONFIG = "Arm/vela.ini"
+"""The configuration file that comes with Vela."""
+
+_SECONDS = 1800
+_QUOTED = 12
+
+
+def compile_model(
+    model: Path, accelerator: str, folder: Path, *, system_config: str = "", memory_mode: str = ""
+) -> Path:
+    """What Vela makes of a .tflite file, in ``folder``: the same for the same bytes, wherever they
+    lie.
+
+    ``system_config`` and ``memory_mode`` are names in Vela's configuration file; empty: Vela's own
+    choice. Raises ToolMissingError where Vela isn't installed, CrtExportError with its last words
+    where it fails.
+    """
+    program = _program()
+    given = folder / "model.tflite"
+    shutil.copyfile(model, given)
+    options = ["--accelerator-config", accelerator, "--output-dir", str(folder)]
+    if system_config or memory_mode:
+        options += ["--config", ARMS_CONFIG]
+    options += ["--system-config", system_config] if system_config else []
+    options += ["--memory-mode", memory_mode] if memory_mode else []
+    try:
+        done = subprocess.run(
+            [program, given.name, *options], cwd=folder, capture_output=True, text=True,
+            errors="backslashreplace", timeout=_SECONDS, check=False, stdin=subprocess.DEVNULL,
+        )
+    except OSError as error:
+        raise ToolMissingError(
+            f"Vela can't be started: {error.strerror}", location=program
+        ) from error
+    except subprocess.TimeoutExpired as error:
+        raise CrtExportError(
+            f"Vela has not finished within {_SECONDS} seconds", location=model.name
+        ) from error
+    made = folder / "model_vela.tflite"
+    if done.returncode or not made.is_file():
+        raise CrtExportError(
+            f"Vela fails with the exit code {done.returncode}:\n{_last_words(done)}",
+            location=(model.name, accelerator),
+        )
+    return made
+
+
+def _program() -> str:
+    named = os.environ.get(PROGRAM)
+    beside = str(Path(sys.executable).parent)
+    path = os.pathsep.join([beside, os.environ.get("PATH", os.defpath)])
+    found = named or shutil.which("vela", path=path)
+    if not found:
+        raise ToolMissingError(
+            "Vela, which compiles for Ethos-U, is not installed",
+            hint=f"pip install ethos-u-vela, or name the program in {PROGRAM}",
+        )
+    return found
+
+
+def _last_words(done: subprocess.CompletedProcess[str]) -> str:
+    lines = [line for line in (done.stdout + done.stderr).splitlines() if line.strip()]
+    return "\n".join(f"  {line}" for line in lines[-_QUOTED:]) or "  (it says nothing)"
