@@ -427,3 +427,23 @@ def test_build_systems_hear_of_programs(tmp_path: Path) -> None:
     path, rule = write(tmp_path), tmp_path / "p.d"
     assert main(["export", str(path), "-o", str(tmp_path / "p.tar"), "--depfile", str(rule)]) == 0
     assert {"first.bin", "second.bin"} <= {Path(word).name for word in rule.read_text().split()}
+
+
+@pytest.mark.parametrize("emit", BACKENDS)
+def test_models_of_a_package_have_programs_of_their_own(emit: Any, tmp_path: Path) -> None:
+    require("gcc")
+    paths = []
+    for name, compression in (("a", "lz4"), ("b", "none")):
+        (tmp_path / name).mkdir()
+        paths.append(write(tmp_path / name, compression))
+    package = crtexport.export(
+        paths, emit=emit, module_name=["one", "two"], output=tmp_path / "p.tar"
+    ).path
+    for model in ("one", "two"):
+        (outputs,) = crtexport.simulate(package, {"x": X}, model=model)
+        np.testing.assert_array_equal(outputs["y"], plain_result())
+    section = open_package(package).section
+    assert section is not None
+    assert [(d.module, d.compression) for d in section.devices] == [
+        ("one", "lz4"), ("one", "lz4"), ("two", "stored"), ("two", "stored"),
+    ]
