@@ -9,11 +9,12 @@ import numpy as np
 import pytest
 
 import crtexport
-from crtexport import schedules
 from crtexport.compare import LayersResult
 from crtexport.ir.ops import Activation, Conv2D
-from crtexport.kernels.registry import Context, Lowered
+from crtexport.kernels.registry import Context
 from crtexport.passes.all_outputs import with_all_outputs
+from crtexport.schedules import choice
+from crtexport.schedules.candidates import Candidate
 from crtexport.target import Target
 from tests.support import ROOT, require_module
 from tests.tflite_builder import ModelBuilder
@@ -30,15 +31,15 @@ def compared(model: Path, emit: str) -> LayersResult:
 def test_a_broken_kernel_is_found_at_its_operator(
     emit: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    right = schedules.lower
+    right = choice.forms
 
-    def broken(context: Context, target: Target, optimize: str) -> Lowered:
+    def broken(context: Context, target: Target, optimize: str) -> list[Candidate]:
         if context.node.name == "conv2" and isinstance(context.node.op, Conv2D):
             op = replace(context.node.op, activation=Activation.RELU_N1_TO_1)
             context = replace(context, node=replace(context.node, op=op))
         return right(context, target, optimize)
 
-    monkeypatch.setattr(schedules, "lower", broken)
+    monkeypatch.setattr(choice, "forms", broken)
     result = compared(DIGITS, emit)
     assert [layer.output.name for layer in result.layers if layer.agrees][:2] == ["conv1", "pool"]
     layer = result.first_difference
