@@ -20,11 +20,18 @@ from crtexport.kernels.registry import (
 )
 from crtexport.kernels.verify import verify
 from crtexport.schedules.candidates import Candidate
+from crtexport.schedules.choice import Kernels
+from crtexport.target import Target
 
 Array = npt.NDArray[Any]
 Forms = Callable[[Context], list[Candidate]]
 """The forms that a schedule has of a node's kernel."""
 _RUBBISH = 0x5A
+
+
+def lower(context: Context, target: Target, optimize: str) -> Lowered:
+    """The kernel that an export makes of a node."""
+    return Kernels(target, optimize)(context)
 
 
 def usual(forms: list[Candidate]) -> Lowered | None:

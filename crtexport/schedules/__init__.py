@@ -1,7 +1,8 @@
 """How kernels are shaped for an instruction set. Meaning never changes here, only speed and size.
 
 :func:`forms` has what a node's kernel can look like on a target: the forms that are written for
-its instructions where there are such, else the operator's plain form. :func:`lower` makes one.
+its instructions where there are such, else the operator's plain form;
+:mod:`crtexport.schedules.choice` picks one of them.
 A faster form of an operator on some machine is one more module of this package.
 """
 
@@ -70,12 +71,6 @@ def forms(context: Context, target: Target, optimize: str) -> list[Candidate]:
                     for form in _unrolled(blocked or [plain], other)
                 ]
         return found
-
-
-def lower(context: Context, target: Target, optimize: str) -> Lowered:
-    """The kernel of a node in its usual form."""
-    with refusing_extremes(context):
-        return forms(context, target, optimize)[0].make()
 
 
 def _vectors(context: Context, target: Target) -> list[Candidate]:

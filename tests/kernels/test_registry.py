@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from crtexport import schedules
 from crtexport.errors import CrtExportError
 from crtexport.firmware.board import load_board
 from crtexport.importers import load
 from crtexport.ir.graph import Graph
 from crtexport.kernels.families import lower
 from crtexport.kernels.registry import Context
+from tests import lowered
 from tests.tflite_builder import ModelBuilder
 
 
@@ -45,7 +45,7 @@ def test_fast_forms_refuse_such_scales_alike(board: str, tmp_path: Path) -> None
     (tmp_path / "m.tflite").write_bytes(model.build([x], [y]))
     graph = load(tmp_path / "m.tflite")
     with pytest.raises(CrtExportError, match="scales are too large"):
-        schedules.lower(Context(graph, graph.nodes[0]), load_board(board).target, "balanced")
+        lowered.lower(Context(graph, graph.nodes[0]), load_board(board).target, "balanced")
 
 
 @pytest.mark.parametrize("code", ["MUL", "RELU", "RELU6", "LEAKY_RELU"])

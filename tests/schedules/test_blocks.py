@@ -21,7 +21,6 @@ from crtexport.kernels.reverse import backwards
 from crtexport.mlf.reader import open_package
 from crtexport.schedules import (
     dot_products,
-    lower,
     paired,
     planes,
     quads,
@@ -33,7 +32,7 @@ from crtexport.schedules.candidates import single
 from crtexport.schedules.steps import ARM_DSP, SCALAR, Step
 from crtexport.schedules.x86_machine import Machine
 from tests.differential.network import interpret
-from tests.lowered import Forms, run, usual
+from tests.lowered import Forms, lower, run, usual
 from tests.support import require
 from tests.tflite_builder import ModelBuilder
 

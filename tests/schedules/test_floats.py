@@ -19,9 +19,9 @@ from crtexport.importers import load
 from crtexport.kernels import families
 from crtexport.kernels.registry import Context
 from crtexport.mlf.reader import open_package
-from crtexport.schedules import forms, lower, mve, mve_rows
+from crtexport.schedules import forms, mve, mve_rows
 from tests.differential.network import interpret
-from tests.lowered import run, usual
+from tests.lowered import lower, run, usual
 from tests.support import require
 from tests.tflite_builder import ModelBuilder
 

@@ -18,8 +18,9 @@ from crtexport.importers import load
 from crtexport.kernels import families
 from crtexport.kernels.registry import Context
 from crtexport.mlf.reader import open_package
-from crtexport.schedules import lower, mve, mve_rows
+from crtexport.schedules import mve, mve_rows
 from tests.differential.network import interpret
+from tests.lowered import lower
 from tests.schedules.test_blocks import Network, run
 from tests.support import require
 

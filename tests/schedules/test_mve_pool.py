@@ -17,9 +17,8 @@ from crtexport.importers import load
 from crtexport.kernels import families
 from crtexport.kernels.registry import Context
 from crtexport.mlf.reader import open_package
-from crtexport.schedules import lower
 from tests.differential.network import interpret
-from tests.lowered import run
+from tests.lowered import lower, run
 from tests.support import require
 from tests.tflite_builder import ModelBuilder
 

@@ -21,9 +21,8 @@ from crtexport.kernels import families
 from crtexport.kernels.intrinsics import INTRINSICS
 from crtexport.kernels.registry import Context
 from crtexport.mlf.reader import open_package
-from crtexport.schedules import lower
 from crtexport.schedules.x86_machine import machine_of
-from tests.lowered import run
+from tests.lowered import lower, run
 from tests.support import require, require_processor
 from tests.tflite_builder import ModelBuilder
 
