@@ -2,7 +2,7 @@
 
 Prints one table per board: instructions and flash as parts of TensorFlow Lite Micro's with
 CMSIS-NN, beside the most that we want them to be. It asserts nothing: tests that time or count
-would fail for reasons of their own.
+would fail for reasons of their own. ``--exports`` measures exporting instead: time and memory.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from rich.table import Table
 
 from crtexport.report.bench import Bench, bench
 from crtexport.report.measure import Setting
+from tests.bench.exports import print_exports
 from tests.bench.images import tables
 from tests.support import INT8_NETWORKS, shared_model
 
@@ -34,8 +35,14 @@ def main() -> None:
     parser.add_argument(
         "--images", action="store_true", help="compressed programs of devices instead"
     )
+    parser.add_argument("--exports", action="store_true", help="time and memory of exports instead")
     options = parser.parse_args()
     console = Console(width=120)
+    if options.exports:
+        names = [name.replace("int8", kind) for kind in ("int8", "fp32") for name in INT8_NETWORKS]
+        models = [shared_model(name) for name in names]
+        print_exports(console, models, options.board or ("host", "mps2_an386"))
+        return
     if options.images:
         for board in options.board or ("mps2_an386",):
             for table in tables(board):
