@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from crtexport.cli.output import Output
-from crtexport.report.bench import Bench
+
+if TYPE_CHECKING:
+    from crtexport.report.bench import Bench
 
 
 class Decision(Protocol):
