@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from crtexport.accelerators.packed import adapted
 from crtexport.accelerators.plugin import Accelerator, Built, Constant, Match, Refusal
 from crtexport.accelerators.registry import find
 from crtexport.artifact.symbols import c_identifier
@@ -36,7 +37,8 @@ def hand_over(
     graph: Graph, names: Sequence[str], target: Target, prefix: str
 ) -> tuple[Graph, tuple[Decision, ...]]:
     """``graph`` with calls in place of the nodes that the accelerators take, each of what those
-    before it left, and what became of the nodes that they looked at.
+    before it left, and what became of the nodes that they looked at. Packed functions are called
+    through adapters.
 
     ``prefix`` begins all names in C. Raises CrtExportError, naming the accelerator and the node,
     for a plugin that fails or answers what can't be.
@@ -49,7 +51,7 @@ def hand_over(
         except CrtExportError as error:
             raise error.within(f"accelerator {name!r}") from error.__cause__
         decisions += made
-    return graph, tuple(decisions)
+    return adapted(graph, prefix), tuple(decisions)
 
 
 def _hand_over(

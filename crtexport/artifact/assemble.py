@@ -108,7 +108,7 @@ def _artifact(
         workspace_align=plan.alignment,
         workspace_caller=options.workspace_caller,
         system_lib=options.system_lib,
-        registry=_registry(options.module, plan),
+        registry=_registry(options.module, plan, graph),
         header_comment=options.header_comment,
         state_size=plan.state_size,
         states=_states(graph, plan),
@@ -120,7 +120,7 @@ def _artifact(
     )
 
 
-def _registry(module: str, plan: Plan) -> tuple[RegistryEntry, ...]:
+def _registry(module: str, plan: Plan, graph: Graph) -> tuple[RegistryEntry, ...]:
     prefix = f"tvmgen_{module}"
     entries = [
         RegistryEntry(f"{prefix}_run", f"{prefix}_run_packed"),
@@ -128,6 +128,10 @@ def _registry(module: str, plan: Plan) -> tuple[RegistryEntry, ...]:
     ]
     if plan.state_size:
         entries.append(RegistryEntry(f"{prefix}_reset", f"{prefix}_reset_packed"))
+    entries += (
+        RegistryEntry(function.symbol, function.symbol, external=True)
+        for function in functions_of(graph).values() if function.signature == "packed"
+    )
     return tuple(entries)
 
 

@@ -153,10 +153,11 @@ DECODER = "crt_image_open"
 
 
 def needed_symbols(artifact: Artifact) -> tuple[str, ...]:
-    """The external functions and hooks that a model's code calls."""
+    """The external functions and hooks that a model's code calls or registers."""
     functions = (f.symbol for f in called_externals(artifact) if f.entry is None)
     decoder = (DECODER,) if artifact.images else ()
-    return (*functions, *all_hooks(artifact), *decoder)
+    registered = (entry.symbol for entry in artifact.registry if entry.external)
+    return (*functions, *all_hooks(artifact), *decoder, *registered)
 
 
 def called_externals(artifact: Artifact) -> tuple[ExternalFunction, ...]:

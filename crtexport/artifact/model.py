@@ -230,10 +230,14 @@ class State:
 
 @dataclass(frozen=True)
 class RegistryEntry:
-    """A name that the function registry knows and the packed function behind it."""
+    """A name that the function registry knows and the packed function behind it.
+
+    ``external``: something else compiled that.
+    """
 
     name: str
     symbol: str
+    external: bool = False
 
 
 @dataclass(frozen=True)
@@ -304,8 +308,9 @@ class Artifact:
 
     @property
     def registered(self) -> tuple[RegistryEntry, ...]:
-        """What the function registry has: the model's own entries and those of the others."""
-        return (*self.registry, *self.common.registry)
+        """What the function registry has: the model's own entries and those of the others. A
+        function of others is there once, whichever models bring it."""
+        return tuple(dict.fromkeys((*self.registry, *self.common.registry)))
 
     @property
     def own_functions(self) -> tuple[Function, ...]:

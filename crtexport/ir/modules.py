@@ -9,6 +9,7 @@ from typing import Literal
 from crtexport.ir.types import ConstantRef, TensorType
 
 ModuleKind = Literal["c-source", "object", "device-image", "ethos-u"]
+Signature = Literal["c", "packed"]
 Compression = Literal["none", "lz4", "zlib", "smallest"]
 
 
@@ -34,14 +35,17 @@ class ConstantVariable:
 class ModuleFunction:
     """A C function that returns 0 or a code; with a ``device``, which is open while it runs.
 
-    ``const_vars``: its last arguments before the context. In a device image, ``symbol`` only has to
-    be unique, and ``entry`` is what the program calls the function (default: the same).
+    ``const_vars``: its last arguments before the context. With the ``signature`` "packed" it is a
+    ``TVMBackendPackedCFunc``, whose arguments are DLTensors and whose resource handle the context.
+    In a device image, ``symbol`` only has to be unique, and ``entry`` is what the program calls the
+    function (default: the same).
     """
 
     symbol: str
     device: Device | None = None
     const_vars: tuple[ConstantVariable, ...] = ()
     entry: str = ""
+    signature: Signature = "c"
 
 
 @dataclass(frozen=True)

@@ -160,13 +160,15 @@ class FunctionModel(BaseModel):
     """A C function ``int32_t name(inputs, outputs[, const_vars][, context])`` that returns 0 or a
     code.
 
-    ``const_vars`` name constant tensors; it gets the address of each.
+    ``const_vars`` name constant tensors; it gets the address of each. With the ``signature`` packed
+    it is a ``TVMBackendPackedCFunc``, which is given the same as DLTensors.
     """
 
     model_config = STRICT
     name: str
     device: DeviceModel | None = None
     const_vars: list[str] = []
+    signature: Literal["c", "packed"] = "c"
 
 
 class EntryModel(BaseModel):

@@ -97,4 +97,6 @@ def _function(function: FunctionModel, where: str, find: Find) -> ModuleFunction
             raise CrtExportError(
                 error.problem, location=f"{where}.const_vars[{i}]", hint=error.hint
             ) from error
-    return ModuleFunction(function.name, device, tuple(variables))
+    return ModuleFunction(
+        function.name, device, tuple(variables), signature=function.signature
+    )
