@@ -60,7 +60,7 @@ from crtexport.mlf.writer import write_package
 from crtexport.plan import check as plan_check
 from crtexport.plan import text as plan_text
 from crtexport.resources import templates_dir
-from crtexport.schedules.choice import Choose, Kernels, by_estimate
+from crtexport.schedules.choice import Choose, Kernels, by_estimate, usual
 
 if TYPE_CHECKING:
     from crtexport.backends.llvm_compile import Compiler
@@ -217,10 +217,10 @@ def export(
     say("load")
     graphs, target_board = _read(model, rounding, accelerators, target_board, pools, compiler)
     prepared = prepare_package(
-        graphs, target_board,
-        module_names=[module_name] if isinstance(module_name, str) else module_name,
+        graphs, target_board, module_names=_listed(module_name),
         optimize=optimize, workspace=workspace, io=io, pools=pools, system_lib=system_lib,
-        accelerators=accelerators, progress=progress, must_fit=True, choose=tuned or choose,
+        accelerators=accelerators, progress=progress, must_fit=True,
+        choose=tuned or choose or (None if compiler else usual),
     )
     artifacts = _artifacts(prepared, system_lib)
     check_budget(target_board, usage_of(artifacts, 0), _known_boards())
@@ -240,6 +240,10 @@ def export(
         runtime_headers=runtime_headers(artifacts), device_bundle=device_bundle,
     ), written)
     return Exported(path, target_board.name, chosen, prepared)
+
+
+def _listed(names: str | Sequence[str] | None) -> Sequence[str] | None:
+    return [names] if isinstance(names, str) else names
 
 
 def configuration_of(

@@ -33,6 +33,12 @@ Choose = Callable[[Context, Sequence[Candidate], float], Candidate]
 the network's work the node is, with those that are like it and so get the same kernel."""
 
 
+def usual(context: Context, found: Sequence[Candidate], part: float) -> Candidate:
+    """The form that schedules name first: for C, whose compilers the cost model doesn't know."""
+    del context, part
+    return found[0]
+
+
 def by_estimate(target: Target, optimize: str) -> Choose:
     """What chooses by the cost model among the forms that aren't rare: where the target's machine
     was measured and the node is worth it, else the usual form."""
