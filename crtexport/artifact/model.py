@@ -310,7 +310,11 @@ class Artifact:
     def registered(self) -> tuple[RegistryEntry, ...]:
         """What the function registry has: the model's own entries and those of the others. A
         function of others is there once, whichever models bring it."""
-        return tuple(dict.fromkeys((*self.registry, *self.common.registry)))
+        found: list[RegistryEntry] = []
+        for entry in (*self.registry, *self.common.registry):
+            if not entry.external or entry not in found:
+                found.append(entry)
+        return tuple(found)
 
     @property
     def own_functions(self) -> tuple[Function, ...]:
