@@ -60,7 +60,7 @@ from crtexport.mlf.writer import write_package
 from crtexport.plan import check as plan_check
 from crtexport.plan import text as plan_text
 from crtexport.resources import templates_dir
-from crtexport.schedules.choice import Choose, Kernels, by_estimate, usual
+from crtexport.schedules.choice import Choose, Kernels, by_default
 
 if TYPE_CHECKING:
     from crtexport.backends.llvm_compile import Compiler
@@ -220,7 +220,7 @@ def export(
         graphs, target_board, module_names=_listed(module_name),
         optimize=optimize, workspace=workspace, io=io, pools=pools, system_lib=system_lib,
         accelerators=accelerators, progress=progress, must_fit=True,
-        choose=tuned or choose or (None if compiler else usual),
+        choose=tuned or choose or by_default(target_board.target, level, chosen),
     )
     artifacts = _artifacts(prepared, system_lib)
     check_budget(target_board, usage_of(artifacts, 0), _known_boards())
@@ -277,7 +277,7 @@ def _tuned(
 
     known = records.read(Path(path))
     wanted = _configuration(board, emit, optimize, compiler)
-    otherwise = by_estimate(board.target, optimize)
+    otherwise = by_default(board.target, optimize, emit)
     return records.ByRecord(known.required(wanted), optimize, otherwise, known.sha256)
 
 
@@ -470,7 +470,11 @@ def stage(
 ) -> str:
     """The text of one stage of the way from model to code, for people to read."""
     (graph,), target_board = _read(model, rounding, accelerators, resolve_board(board))
-    prepared = prepare(graph, target_board, io=io, accelerators=accelerators)
+    emit: Emit = "c" if stage == "c" else "llvm" if stage == "llvm" else target_board.backend
+    prepared = prepare(
+        graph, target_board, io=io, accelerators=accelerators,
+        choose=by_default(target_board.target, target_board.optimize, emit),
+    )
     match stage:
         case "graph":
             return graph_text.dump(prepared.graph)

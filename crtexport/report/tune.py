@@ -22,7 +22,7 @@ from crtexport.mlf.arrays import Array
 from crtexport.report import measure
 from crtexport.schedules import records
 from crtexport.schedules.candidates import Candidate
-from crtexport.schedules.choice import Choose, by_estimate, digest
+from crtexport.schedules.choice import Choose, by_default, digest
 from crtexport.schedules.cost import Cost
 from crtexport.schedules.records import ByRecord, Configuration, Records
 
@@ -121,7 +121,9 @@ class _Tuning:
         self.configuration = pipeline.configuration_of(
             board, setting.emit, setting.optimize, setting.llvm_options
         )
-        self.usual = by_estimate(board.target, self.configuration.optimize)
+        self.usual = by_default(
+            board.target, self.configuration.optimize, self.configuration.emit
+        )
         self.skipped: set[str] = set()
         self.outputs: list[Array] | None = None
 

@@ -6,6 +6,7 @@ A schedule with a choice (how many pixels or channels go together, what is unrol
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
@@ -23,6 +24,10 @@ class Candidate:
     name: str
     make: Callable[[], Lowered]
     rare: bool = False
+
+    def __post_init__(self) -> None:
+        # What chooses looks at kernels, one of which is then taken.
+        object.__setattr__(self, "make", functools.cache(self.make))
 
 
 def single(name: str, lowered: Lowered | None) -> list[Candidate]:

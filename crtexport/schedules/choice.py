@@ -33,8 +33,13 @@ Choose = Callable[[Context, Sequence[Candidate], float], Candidate]
 the network's work the node is, with those that are like it and so get the same kernel."""
 
 
-def usual(context: Context, found: Sequence[Candidate], part: float) -> Candidate:
-    """The form that schedules name first: for C, whose compilers the cost model doesn't know."""
+def by_default(target: Target, optimize: str, emit: str) -> Choose:
+    """What chooses where nothing else is said: the cost model, or for C, whose compilers that
+    doesn't know, the order of the schedules."""
+    return by_estimate(target, optimize) if emit == "llvm" else _first
+
+
+def _first(context: Context, found: Sequence[Candidate], part: float) -> Candidate:
     del context, part
     return found[0]
 
