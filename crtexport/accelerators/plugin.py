@@ -11,18 +11,11 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from crtexport.ir.graph import Graph
+from crtexport.ir.modules import ConstantVariable as Constant
 from crtexport.ir.modules import ExternalModule
-from crtexport.ir.types import ConstantRef, TensorType
 from crtexport.target import Target
 
-
-@dataclass(frozen=True)
-class Constant:
-    """A constant that a plugin made: a static array, whose address its function is given."""
-
-    name: str
-    type: TensorType
-    data: ConstantRef
+__all__ = ["Accelerator", "Built", "Constant", "Match", "Refusal"]
 
 
 @dataclass(frozen=True)

@@ -56,11 +56,11 @@ def load_for(
     path: Path, rounding: Rounding, accelerators: Sequence[str] | None, board: Callable[[], Board]
 ) -> Graph:
     """The network in a file; where ``accelerators`` name an Ethos-U, as Vela compiles it."""
-    if any(name.startswith(_FAMILY) for name in accelerators or ()):
-        wanted = asked(accelerators, board())
-        if wanted is not None:
-            return load_compiled(path, rounding, wanted, board())
-    return load(path, rounding=rounding)
+    chosen = board() if any(name.startswith(_FAMILY) for name in accelerators or ()) else None
+    wanted = asked(accelerators, chosen) if chosen else None
+    if chosen is None or wanted is None:
+        return load(path, rounding=rounding)
+    return load_compiled(path, rounding, wanted, chosen)
 
 
 def load_compiled(path: Path, rounding: Rounding, accelerator: str, board: Board) -> Graph:
