@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
-import secrets
 import tarfile
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -13,6 +12,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from crtexport.artifact.blobs import WINDOW, Blob, blob_chunks, blob_size
+from crtexport.atomic import replacing
 from crtexport.errors import CrtExportError
 from crtexport.mlf import layout
 from crtexport.mlf.contents import PackageContents, check, member_files
@@ -73,25 +73,16 @@ def _member(blob: Blob) -> Member:
 
 
 def _write_atomically(path: Path, tar: _Tar) -> None:
-    # The name is of no consequence: the file is renamed or removed before this function ends.
-    temporary = path.with_name(f".{secrets.token_hex(8)}.tmp")
     try:
-        try:
-            if path.exists() and not path.is_file():
-                raise CrtExportError("the output is no regular file", location=str(path))
-            # Not tempfile: its files are private to the user, a package is as readable as any.
-            descriptor = os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666)
-            with os.fdopen(descriptor, "wb") as stream:
-                tar.write(stream)
-                stream.flush()
-                os.fsync(stream.fileno())
-            temporary.replace(path)
-            _sync_folder(path.parent)
-        except OSError as error:
-            raise _failed(error, path) from error
-    finally:
-        with contextlib.suppress(OSError):
-            temporary.unlink()
+        if path.exists() and not path.is_file():
+            raise CrtExportError("the output is no regular file", location=str(path))
+        with replacing(path) as stream:
+            tar.write(stream)
+            stream.flush()
+            os.fsync(stream.fileno())
+        _sync_folder(path.parent)
+    except OSError as error:
+        raise _failed(error, path) from error
 
 
 def _sync_folder(folder: Path) -> None:

@@ -7,9 +7,7 @@ optimization, and the versions of what makes code.
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
-import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +22,7 @@ from pydantic import (
     ValidationError,
 )
 
+from crtexport.atomic import replacing
 from crtexport.errors import CrtExportError
 from crtexport.ir.graph import Graph
 from crtexport.kernels.registry import Context
@@ -126,7 +125,13 @@ class Records:
             _Section(configuration=known, kernels=dict(sorted(measured.items())))
             for known, measured in sections
         ))
-        _write(self.path, document.model_dump_json(indent=1).encode() + b"\n")
+        try:
+            with replacing(self.path) as stream:
+                stream.write(document.model_dump_json(indent=1).encode() + b"\n")
+        except OSError as error:
+            raise CrtExportError(
+                f"the measurements can't be written: {error.strerror}", location=str(self.path)
+            ) from error
 
 
 def read(path: Path) -> Records:
@@ -186,19 +191,3 @@ class ByRecord:
     def layers(self, graph: Graph) -> int:
         """For how many nodes of a graph, and of those in it, measurements decided."""
         return sum(decided is one for one in graph.nested() for decided in self._decided)
-
-
-def _write(path: Path, content: bytes) -> None:
-    temporary = path.with_name(f".{secrets.token_hex(8)}.tmp")
-    try:
-        try:
-            with temporary.open("xb") as stream:
-                stream.write(content)
-            temporary.replace(path)
-        finally:
-            with contextlib.suppress(OSError):
-                temporary.unlink()
-    except OSError as error:
-        raise CrtExportError(
-            f"the measurements can't be written: {error.strerror}", location=str(path)
-        ) from error

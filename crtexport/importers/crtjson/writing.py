@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from crtexport.atomic import replacing
 from crtexport.errors import CrtExportError
 from crtexport.importers.crtjson.attributes import encode
 from crtexport.importers.crtjson.constants import to_inline
@@ -49,15 +49,9 @@ def save(graph: Graph, path: Path) -> None:
 
 
 def _write(path: Path, fill: Callable[[BinaryIO], object]) -> None:
-    """Fill a temporary file in the same folder and put it in place."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
-        try:
-            with temporary.open("xb") as stream:
-                fill(stream)
-            temporary.replace(path)
-        finally:
-            temporary.unlink(missing_ok=True)
+        with replacing(path) as stream:
+            fill(stream)
     except OSError as error:
         reason = error.strerror or str(error)
         raise CrtExportError(f"the file can't be written: {reason}", location=str(path)) from error
