@@ -22,7 +22,7 @@ from crtexport.kernels.ir import Expr
 from crtexport.kernels.registry import Context, Lowered, Lowering
 from crtexport.schedules import mve_conv, mve_depthwise, mve_elementwise, mve_float, mve_pool
 from crtexport.schedules.candidates import Candidate, single
-from crtexport.schedules.mve_dense import Block, Product, Segment, blocks, cover
+from crtexport.schedules.mve_dense import Block, Product, Segment, block_candidates, blocks, cover
 from crtexport.schedules.mve_scale import Sums
 from crtexport.target import Target
 
@@ -98,13 +98,7 @@ class Rows:
 def _products(context: Context, sums: Sums, rows: Rows) -> list[Candidate]:
     """Rows times all units."""
     found = blocks(rows.counts[1], [context.input(1).shape[-1]], sums.vector.lanes)
-    return [
-        Candidate(
-            block.name, functools.partial(_product, context, sums, rows, block),
-            rare=block.rows != found[0].rows,
-        )
-        for block in found
-    ]
+    return block_candidates(found, functools.partial(_product, context, sums, rows))
 
 
 def _product(context: Context, sums: Sums, rows: Rows, shape: Block) -> Lowered:

@@ -16,7 +16,7 @@ from crtexport.kernels.build import add, const, load_vector, mul
 from crtexport.kernels.ir import Buffer, Expr
 from crtexport.kernels.registry import Context, Lowered, Lowering
 from crtexport.schedules.candidates import Candidate
-from crtexport.schedules.mve_dense import Block, Product, Segment, blocks, cover
+from crtexport.schedules.mve_dense import Block, Product, Segment, block_candidates, blocks, cover
 from crtexport.schedules.mve_rows import Ring, Window
 from crtexport.schedules.mve_scale import Sums
 
@@ -31,13 +31,7 @@ def candidates(context: Context, op: Conv2D) -> list[Candidate]:
         return []
     runs = _Runs.of(Window.of(context, op), sums.vector.lanes)
     found = blocks(y[2], runs.depths, sums.vector.lanes)
-    return [
-        Candidate(
-            block.name, functools.partial(_lower, context, sums, runs, block),
-            rare=block.rows != found[0].rows,
-        )
-        for block in found
-    ]
+    return block_candidates(found, functools.partial(_lower, context, sums, runs))
 
 
 def _lower(context: Context, sums: Sums, runs: _Runs, block: Block) -> Lowered:

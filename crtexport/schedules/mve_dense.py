@@ -8,6 +8,7 @@ VMLADAVA takes even ones only: six at most, beside the counter of a loop.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -25,7 +26,8 @@ from crtexport.kernels.build import (
     mul,
 )
 from crtexport.kernels.ir import Buffer, Expr, Scalar, Var
-from crtexport.kernels.registry import Lowering
+from crtexport.kernels.registry import Lowered, Lowering
+from crtexport.schedules.candidates import Candidate
 from crtexport.schedules.mve_scale import LANES, Scaler, Sums, vector
 
 LONE_CHUNKS = (3, 4)
@@ -54,6 +56,18 @@ class Block:
     def name(self) -> str:
         """What it is called among the candidates of a node."""
         return f"{self.rows} rows, {self.chunks} chunks"
+
+
+def block_candidates(
+    found: Sequence[Block], make: Callable[[Block], Lowered]
+) -> list[Candidate]:
+    """A form for each of ``found``, those with other rows than the first for tuning only."""
+    return [
+        Candidate(
+            block.name, functools.partial(make, block), rare=block.rows != found[0].rows
+        )
+        for block in found
+    ]
 
 
 @dataclass(frozen=True)

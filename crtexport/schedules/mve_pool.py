@@ -5,6 +5,8 @@ Means of integers are sums first, in vectors, and then divided one by one.
 
 from __future__ import annotations
 
+import math
+
 from crtexport.ir.ops import AveragePool2D, MaxPool2D
 from crtexport.ir.scaling import activation_range
 from crtexport.ir.types import DType
@@ -15,11 +17,9 @@ from crtexport.kernels.ir import Expr, Scalar
 from crtexport.kernels.pool import LOWEST, rounded_mean, store_result
 from crtexport.kernels.registry import Context, Lowered, Lowering
 from crtexport.kernels.requantize import float_range
+from crtexport.schedules.mve_scale import SUFFIXES, limited
 
 _VECTORS = {DType.INT8: Scalar.I8X16, DType.INT16: Scalar.I16X8, DType.FLOAT32: Scalar.F32X4}
-_SUFFIXES = {
-    Scalar.I8X16: "s8", Scalar.I16X8: "s16", Scalar.I32X4: "s32", Scalar.F32X4: "f32",
-}
 _SMALL = 32767 // 128
 """Most int8 values whose sum always has 16 bits."""
 
@@ -89,20 +89,15 @@ class _Pool:
         b.store_vector(self.target, index, self._clamped(acc), count)
 
     def _call(self, name: str, *args: Expr) -> Expr:
-        return call(f"mve_{name}_{_SUFFIXES[self.vector]}", *args, type_=self.vector)
+        return call(f"mve_{name}_{SUFFIXES[self.vector]}", *args, type_=self.vector)
 
     def _clamped(self, value: Expr) -> Expr:
         """``value`` within what the activation allows."""
         if self.vector.is_float:
-            bounds: tuple[float, float] = float_range(self.op.activation)
-            widest: tuple[float, float] = float("-inf"), float("inf")
+            value = limited(value, float_range(self.op.activation), (-math.inf, math.inf))
         else:
             bounds = activation_range(self.op.activation, self.y)
-            widest = self.y.dtype.limits
-        for name, bound, limit in zip(("max", "min"), bounds, widest, strict=True):
-            if bound != limit:
-                number = const(bound, Scalar.F32 if self.vector.is_float else Scalar.I32)
-                value = self._call(name, value, self._call("dup", number))
+            value = limited(value, bounds, self.y.dtype.limits)
         return self.b.let("result", value)
 
     def _means(self, at: tuple[Expr, Expr, Expr]) -> None:

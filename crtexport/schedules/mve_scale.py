@@ -23,6 +23,10 @@ from crtexport.schedules import scaling16
 
 LANES = 4
 """Sums in a vector."""
+SUFFIXES = {
+    Scalar.I8X16: "s8", Scalar.I16X8: "s16", Scalar.I32X4: "s32", Scalar.F32X4: "f32",
+}
+"""What instructions for a kind of vector end in."""
 BYTES = 16
 """int8 values in a vector."""
 
@@ -55,6 +59,16 @@ def clamped(b: KernelBuilder, value: Expr, zero: int, bounds: tuple[int, int]) -
         value = vector("add_s32", value, vector("dup_s32", i32(zero)))
     value = vector("max_s32", value, vector("dup_s32", i32(bounds[0])))
     return b.let("result", vector("min_s32", value, vector("dup_s32", i32(bounds[1]))))
+
+
+def limited(value: Expr, bounds: tuple[float, float], widest: tuple[float, float]) -> Expr:
+    """The lanes of ``value`` within ``bounds``; ``widest`` are those that no lane leaves."""
+    suffix, lane = SUFFIXES[value.type], Scalar.F32 if value.type.is_float else Scalar.I32
+    for name, bound, most in zip(("max", "min"), bounds, widest, strict=True):
+        if bound != most:
+            limit = call(f"mve_dup_{suffix}", const(bound, lane), type_=value.type)
+            value = call(f"mve_{name}_{suffix}", value, limit, type_=value.type)
+    return value
 
 
 class Sums:
@@ -133,11 +147,7 @@ class Scaler:
         b, sums = self.b, self.sums
         wide = [self._scaled(acc, add(first, const(i))) for i, acc in enumerate((even, odd))]
         value = call("mve_narrow_s32", *wide, type_=Scalar.I16X8)
-        for name, bound, widest in (("max", sums.low, -32768), ("min", sums.high, 32767)):
-            if bound != widest:
-                limit = call("mve_dup_s16", i32(bound), type_=Scalar.I16X8)
-                value = call(f"mve_{name}_s16", value, limit, type_=Scalar.I16X8)
-        return b.let("result", value)
+        return b.let("result", limited(value, (sums.low, sums.high), DType.INT16.limits))
 
     def sixteen(self, accs: Sequence[Expr], first: Expr) -> Expr:
         """The i8x16 of results for the sums ``accs`` of four vectors from ``first`` on, whose lane
@@ -150,11 +160,7 @@ class Scaler:
             zero = call("mve_dup_s16", i32(sums.zero), type_=Scalar.I16X8)
             halves.append(b.let("half", call("mve_qadd_s16", half, zero, type_=Scalar.I16X8)))
         value = call("mve_narrow_s16", *halves, type_=Scalar.I8X16)
-        for name, bound, widest in (("max", sums.low, -128), ("min", sums.high, 127)):
-            if bound != widest:
-                limit = call("mve_dup_s8", i32(bound), type_=Scalar.I8X16)
-                value = call(f"mve_{name}_s8", value, limit, type_=Scalar.I8X16)
-        return b.let("result", value)
+        return b.let("result", limited(value, (sums.low, sums.high), DType.INT8.limits))
 
     def _scaled(self, acc: Expr, number: Expr) -> Expr:
         """The multiples of the sums, before the zero point."""
