@@ -18,7 +18,8 @@ from crtexport.ir.types import DType
 from tests.firmware.handmade import toy_inputs, toy_parts
 from tests.support import require
 
-EMULATED = ("qemu_x86", "mps2_an386", "mps3_an547", "qemu_cortex_m0", "qemu_riscv32")
+EMULATED = ("qemu_x86", "mps2_an386", "mps3_an547", "qemu_cortex_m0", "qemu_riscv32",
+            "qemu_riscv32_v")
 
 SHELL = """\
 #include "tvmgen_toy.h"

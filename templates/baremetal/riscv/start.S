@@ -15,6 +15,11 @@ crt_reset:
     li t0, 0x2000
     csrs mstatus, t0
 #endif
+#ifdef __riscv_vector
+    /* mstatus.VS: the same for vectors. */
+    li t0, 0x200
+    csrs mstatus, t0
+#endif
     la t0, crt_data_load
     la t1, crt_data_start
     la t2, crt_data_end
