@@ -20,7 +20,8 @@ from crtexport.kernels.ir import Buffer, Expr, Scalar
 from crtexport.kernels.registry import SCALAR_OF, Context, Lowered, Lowering
 from crtexport.kernels.requantize import float_range
 from crtexport.schedules.candidates import Candidate
-from crtexport.schedules.patches import Gather, Windows, windows_of
+from crtexport.schedules.geometry import Windows, windows_of
+from crtexport.schedules.patches import Gather
 from crtexport.schedules.reals import Numbers
 from crtexport.target import Target
 

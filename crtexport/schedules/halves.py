@@ -14,7 +14,6 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from crtexport.ir.ops import Conv2D, FullyConnected
 from crtexport.ir.scaling import activation_range
 from crtexport.ir.types import DType, Rounding
 from crtexport.kernels.build import add, call, const, load, min_, mul
@@ -28,7 +27,8 @@ from crtexport.kernels.requantize import (
 )
 from crtexport.kernels.sums import IntegerSums, stored_weights
 from crtexport.schedules.candidates import Candidate
-from crtexport.schedules.patches import MOST_LEFT, Gather, Windows, windows_of
+from crtexport.schedules.geometry import Layer, Windows
+from crtexport.schedules.patches import MOST_LEFT, Gather
 from crtexport.schedules.scaling16 import Scaling16
 
 _SHAPES = ((1, 4), (2, 2), (1, 2), (3, 2), (2, 4))
@@ -56,23 +56,12 @@ def candidates(context: Context, optimize: str) -> list[Candidate]:
 
     ``optimize`` is balanced or speed.
     """
-    op = context.node.op
-    if not isinstance(op, Conv2D | FullyConnected):
+    layer = Layer.of(context, DType.INT16, group=2)
+    if layer is None or len(layer.windows.left) > MOST_LEFT or not _scales(layer.sums):
         return []
-    if context.input(0).dtype is not DType.INT16 or context.input(1).dtype is not DType.INT8:
-        return []
-    windows = windows_of(context, group=2)
-    if windows is None or not windows.pixels or not windows.taps:
-        return []
-    sums = IntegerSums.of(context, 0, fully_connected=isinstance(op, FullyConnected))
-    if sums.weight_zero or len(windows.left) > MOST_LEFT or not _scales(sums):
-        return []
-    blocks = _blocks(windows, optimize)
+    blocks = _blocks(layer.windows, optimize)
     return [
-        Candidate(
-            block.name, functools.partial(_lower, context, windows, sums, block),
-            rare=block != blocks[0],
-        )
+        Candidate(block.name, functools.partial(_lower, layer, block), rare=block != blocks[0])
         for block in blocks
     ]
 
@@ -97,12 +86,9 @@ def _scales(sums: IntegerSums) -> bool:
     return sums.rounding is Rounding.DOUBLE and sums.bound < WIDE_LIMIT
 
 
-def _lower(
-    context: Context, windows: Windows, sums: IntegerSums, block: Block
-) -> Lowered:
-    dense = isinstance(context.node.op, FullyConnected)
-    lowering = Lowering("fully_connected" if dense else "conv2d", context)
-    _Products(lowering, windows, sums, block).emit()
+def _lower(layer: Layer, block: Block) -> Lowered:
+    lowering = layer.begin()
+    _Products(lowering, layer, block).emit()
     return lowering.finish()
 
 
@@ -132,8 +118,8 @@ def pack(
 class _Finish:
     """What sums of a channel begin with, and what becomes of them."""
 
-    def __init__(self, lowering: Lowering, sums: IntegerSums, op: Conv2D | FullyConnected) -> None:
-        context = self.context = lowering.context
+    def __init__(self, lowering: Lowering, layer: Layer) -> None:
+        context, sums, op = layer.context, layer.sums, layer.op
         self.b, self.sum = lowering.b, Scalar.I32
         self._range = activation_range(op.activation, context.output())
         self._scaling = Scaling16.of(context, sums, op.activation)
@@ -176,20 +162,15 @@ class _Finish:
 class _Products:
     """Covers pixels x channels with blocks."""
 
-    def __init__(
-        self, lowering: Lowering, windows: Windows, sums: IntegerSums, block: Block
-    ) -> None:
-        op = lowering.context.node.op
-        if not isinstance(op, Conv2D | FullyConnected):
-            raise TypeError(op)
-        self.b, self.windows, self.block = lowering.b, windows, block
-        self.channels = len(sums.folded)
+    def __init__(self, lowering: Lowering, layer: Layer, block: Block) -> None:
+        windows = self.windows = layer.windows
+        self.b, self.block, self.channels = lowering.b, block, layer.channels
         x = lowering.input(0, "input")
-        weights = stored_weights(lowering.context, 0).astype(np.int64)
+        weights = stored_weights(layer.context, 0).astype(np.int64)
         self.weights = lowering.derived(
             "weights", Scalar.I32, pack(weights, windows.pairs(), block.channels)
         )
-        self.finish = _Finish(lowering, sums, op)
+        self.finish = _Finish(lowering, layer)
         # Lines that a store to the output might change are loaded anew for each block of
         # channels; compilers would keep them on the stack instead.
         self.output = lowering.output(noalias=False)

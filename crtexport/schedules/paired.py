@@ -18,7 +18,6 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from crtexport.ir.ops import Conv2D, FullyConnected
 from crtexport.ir.types import DType
 from crtexport.kernels.build import (
     KernelBuilder,
@@ -33,10 +32,11 @@ from crtexport.kernels.build import (
     wrap_sub,
 )
 from crtexport.kernels.ir import Buffer, Expr, Scalar, Var
-from crtexport.kernels.registry import Context, Lowered, Lowering
-from crtexport.kernels.sums import IntegerSums, stored_weights
+from crtexport.kernels.registry import Context, Lowered
+from crtexport.kernels.sums import stored_weights
 from crtexport.schedules.candidates import Candidate
-from crtexport.schedules.patches import MOST_LEFT, Gather, Windows, windows_of
+from crtexport.schedules.geometry import Layer, Windows
+from crtexport.schedules.patches import MOST_LEFT, Gather
 from crtexport.schedules.scaling import Channel, Scaling
 
 STEPS = (2, 4, 8, 16)
@@ -67,17 +67,12 @@ class Block:
 
 def candidates(context: Context) -> list[Candidate]:
     """Forms of a node that keeps its operator's rules, in pairs of channels, if it can be."""
-    op = context.node.op
-    if not isinstance(op, Conv2D | FullyConnected):
+    layer = Layer.of(context, DType.INT8, group=4)
+    if layer is None:
         return []
-    if context.input(0).dtype is not DType.INT8 or context.input(1).dtype is not DType.INT8:
-        return []
-    windows = windows_of(context)
-    if windows is None or not windows.pixels or not windows.taps:
-        return []
-    sums = IntegerSums.of(context, 0, fully_connected=isinstance(op, FullyConnected))
-    scaling = Scaling.of(context, sums, op.activation)
-    if sums.weight_zero or scaling is None or len(windows.left) > MOST_LEFT:
+    windows = layer.windows
+    scaling = Scaling.of(context, layer.sums, layer.op.activation)
+    if scaling is None or len(windows.left) > MOST_LEFT:
         return []
     halves = halves_of(stored_weights(context, 0).astype(np.int64), windows.pairs())
     if halves is None:
@@ -85,7 +80,7 @@ def candidates(context: Context) -> list[Candidate]:
     return [
         Candidate(
             block.name,
-            functools.partial(_lower, context, windows, sums, scaling, halves, block),
+            functools.partial(_lower, layer, scaling, halves, block),
             rare=block.pixels < min(windows.pixels, 2)
             or block.step > LIKELY.get((block.pixels, block.pairs), 0),
         )
@@ -107,13 +102,8 @@ def _blocks(windows: Windows, channels: int) -> list[Block]:
     ]
 
 
-def _lower(
-    context: Context, windows: Windows, sums: IntegerSums, scaling: Scaling, halves: Halves,
-    block: Block,
-) -> Lowered:
-    packed = pack(halves, block.pairs)
-    dense = isinstance(context.node.op, FullyConnected)
-    lowering = Lowering("fully_connected" if dense else "conv2d", context)
+def _lower(layer: Layer, scaling: Scaling, halves: Halves, block: Block) -> Lowered:
+    packed, windows, lowering = pack(halves, block.pairs), layer.windows, layer.begin()
     x = lowering.input(0, "input")
     weights = lowering.derived("weights", Scalar.I32, packed.words)
     scaling.begin(lowering)
@@ -121,7 +111,7 @@ def _lower(
     # compilers would keep them on the stack instead.
     output = lowering.output(noalias=False)
     lines = lowering.scratch("lines", Scalar.I32, windows.words * block.pixels, noalias=False)
-    gather = Gather(lowering.b, windows, x, lines, block.pixels, sums.zero_point)
+    gather = Gather(lowering.b, windows, x, lines, block.pixels, layer.sums.zero_point)
     _Products(
         lowering.b, windows, (weights, lines, output), scaling, packed, block
     ).emit(gather)

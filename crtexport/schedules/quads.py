@@ -21,14 +21,14 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from crtexport.ir.ops import Conv2D, FullyConnected
 from crtexport.ir.types import DType
 from crtexport.kernels.build import KernelBuilder, add, cast, const, i32, load, min_, mul
 from crtexport.kernels.ir import Buffer, Expr, Scalar, Var
-from crtexport.kernels.registry import Context, Lowered, Lowering
-from crtexport.kernels.sums import IntegerSums, stored_weights
+from crtexport.kernels.registry import Context, Lowered
+from crtexport.kernels.sums import stored_weights
 from crtexport.schedules.candidates import Candidate
-from crtexport.schedules.patches import Gather, Windows, windows_of
+from crtexport.schedules.geometry import Layer, Windows
+from crtexport.schedules.patches import Gather
 from crtexport.schedules.scaling import Means, Scaling
 
 _FEW_CHANNELS = 4
@@ -82,40 +82,28 @@ ARMV6M = Form(
 def candidates(context: Context, optimize: str, form: Form = ARMV7M) -> list[Candidate]:
     """Forms of a node that keeps its operator's rules, in such blocks; none where it can't be or
     isn't worth it. ``optimize`` is balanced or speed."""
-    op = context.node.op
-    if not isinstance(op, Conv2D | FullyConnected):
+    layer = Layer.of(context, DType.INT8, group=1)
+    if layer is None or not form.together(layer.windows.pixels):
         return []
-    if context.input(0).dtype is not DType.INT8 or context.input(1).dtype is not DType.INT8:
+    scaling = Scaling.of(context, layer.sums, layer.op.activation, form.means)
+    if scaling is None or layer.channels < _FEW_CHANNELS:
         return []
-    windows = windows_of(context, group=1)
-    if windows is None or not form.together(windows.pixels) or not windows.taps:
-        return []
-    sums = IntegerSums.of(context, 0, fully_connected=isinstance(op, FullyConnected))
-    scaling = Scaling.of(context, sums, op.activation, form.means)
-    if sums.weight_zero or scaling is None or len(sums.folded) < _FEW_CHANNELS:
-        return []
-    if form.lifted and windows.taps > _MOST_TAPS:
+    if form.lifted and layer.windows.taps > _MOST_TAPS:
         return []
     usual = form.usual[optimize]
     return [
-        Candidate(
-            f"quads, {step} words",
-            functools.partial(_lower, context, form, windows, sums, scaling, step),
-        )
+        Candidate(f"quads, {step} words", functools.partial(_lower, form, layer, scaling, step))
         for step in sorted(form.steps, key=lambda step: step != usual)
     ]
 
 
-def _lower(
-    context: Context, form: Form, windows: Windows, sums: IntegerSums, scaling: Scaling, step: int
-) -> Lowered:
-    dense = isinstance(context.node.op, FullyConnected)
-    lowering = Lowering("fully_connected" if dense else "conv2d", context)
+def _lower(form: Form, layer: Layer, scaling: Scaling, step: int) -> Lowered:
+    windows, lowering = layer.windows, layer.begin()
     x = lowering.input(0, "input")
     together = form.together(windows.pixels)
     wide = form.alone if together == 1 else form.wide
     weights = (
-        lowering.derived("weights", Scalar.U8, _lifted(stored_weights(context, 0), wide))
+        lowering.derived("weights", Scalar.U8, _lifted(stored_weights(layer.context, 0), wide))
         if form.lifted else lowering.input(1, "weights")
     )
     scaling.begin(lowering)
@@ -127,13 +115,13 @@ def _lower(
         count = (windows.words + form.lifted) * together
         lines = lowering.scratch("lines", form.value, count, noalias=False)
         gather = Gather(
-            lowering.b, windows, x, lines, together, sums.zero_point,
+            lowering.b, windows, x, lines, together, layer.sums.zero_point,
             -_LIFT if form.lifted else None,
         )
     products = _Products(
         lowering.b, windows, (weights, lines, output), scaling, together, wide, step, form.lifted
     )
-    products.emit(gather, len(sums.folded))
+    products.emit(gather, layer.channels)
     return lowering.finish()
 
 

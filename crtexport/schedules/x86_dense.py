@@ -21,7 +21,7 @@ from crtexport.kernels.build import add, const, load, load_vector, load_word, mi
 from crtexport.kernels.ir import Buffer, Expr, Scalar, Var
 from crtexport.kernels.registry import SCALAR_OF, Context, Lowered, Lowering
 from crtexport.kernels.sums import IntegerSums, stored_weights
-from crtexport.schedules.patches import Windows, windows_of
+from crtexport.schedules.geometry import Windows, windows_of
 from crtexport.schedules.x86_finish import (
     Finish,
     IntegerFinish,

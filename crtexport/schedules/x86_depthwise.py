@@ -18,7 +18,7 @@ from crtexport.kernels.build import add, const, flat_index, load_vector, mul
 from crtexport.kernels.ir import Buffer, Expr, Scalar
 from crtexport.kernels.registry import Context, Lowered, Lowering
 from crtexport.kernels.sums import IntegerSums, stored_weights
-from crtexport.schedules.patches import Windows
+from crtexport.schedules.geometry import Walk, Windows
 from crtexport.schedules.x86_finish import (
     Finish,
     IntegerFinish,
@@ -91,14 +91,15 @@ def _reals(context: Context, machine: Machine, windows: Windows) -> Lowered | No
     return lowering.finish()
 
 
-class _Work:
+class _Work(Walk):
     """Goes through all pixels and channels."""
 
     def __init__(
         self, lowering: Lowering, machine: Machine, windows: Windows, x: Buffer,
         weights: Buffer, finish: Finish, zero: int,
     ) -> None:
-        self.b, self.machine, self.windows, self.x = lowering.b, machine, windows, x
+        super().__init__(lowering.b, windows)
+        self.machine, self.x = machine, x
         self.weights, self.finish = weights, finish
         self.channels = windows.x[3]
         self.output = lowering.output()
@@ -120,20 +121,15 @@ class _Work:
                 b.let(name, add(mul(at, const(windows.stride[i])), const(-windows.before[i])))
                 for i, (name, at) in enumerate((("first_y", oy), ("first_x", ox)))
             )
-            limits = self.gather.limits(y0, x0) if self.gather is not None else None
+            limits = self.limits(y0, x0)
             with b.if_(limits):
-                self._channels(row, self.x, lambda ky, kx: self._cell(n, y0, x0, ky, kx))
+                self._channels(row, self.x, lambda ky, kx: self.cell(n, y0, x0, ky, kx))
             if self.gather is not None:
                 with b.else_():
                     self.gather.cut(n, y0, x0, const(0))
                     self._channels(row, self.gather.lines, lambda ky, kx: mul(
                         add(mul(ky, const(windows.kernel[1])), kx), const(self.channels)
                     ))
-
-    def _cell(self, n: Expr, y0: Expr, x0: Expr, ky: Expr, kx: Expr) -> Expr:
-        dilation = self.windows.dilation
-        iy, ix = add(y0, mul(ky, const(dilation[0]))), add(x0, mul(kx, const(dilation[1])))
-        return flat_index([n, iy, ix, const(0)], self.windows.x)
 
     def _channels(self, row: Expr, x: Buffer, source: Source) -> None:
         lanes = self.machine.lanes

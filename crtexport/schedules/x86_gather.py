@@ -11,30 +11,26 @@ from crtexport.fixedpoint import wrap
 from crtexport.kernels.build import (
     KernelBuilder,
     add,
-    and_,
     call,
     cast,
     clamp,
     const,
     div,
-    flat_index,
-    ge,
     i32,
     load,
     load_vector,
-    lt,
     mul,
     sub,
 )
 from crtexport.kernels.ir import Buffer, Expr, Scalar
-from crtexport.schedules.patches import Windows
+from crtexport.schedules.geometry import Walk, Windows
 from crtexport.schedules.x86_machine import Machine
 
 LIFT = 128
 """What makes int8 values uint8."""
 
 
-class Gather:
+class Gather(Walk):
     """Emits lines of ``pitch`` elements of ``lines`` each; ``zero`` stands for the padding."""
 
     def __init__(
@@ -42,7 +38,8 @@ class Gather:
         pitch: int, zero: int, *, lifts: bool = False,
     ) -> None:
         """``lifts``: int8 values become the bytes of uint8 ones."""
-        self.b, self.windows, self.x, self.lines, self.pitch = b, windows, x, lines, pitch
+        super().__init__(b, windows)
+        self.x, self.lines, self.pitch = x, lines, pitch
         self._vector = {
             Scalar.F32: machine.reals, Scalar.I16: machine.pairs, Scalar.I8: Scalar.I8X16,
         }[lines.dtype]
@@ -69,15 +66,6 @@ class Gather:
             with b.else_():
                 self.cut(n, y0, x0, start)
 
-    def limits(self, y0: Expr, x0: Expr) -> Expr | None:
-        """Whether the window from a cell on lies in the image; None where all do."""
-        windows = self.windows
-        found = [
-            self._within(at, axis, (windows.kernel[axis] - 1) * windows.dilation[axis])
-            for axis, at in enumerate((y0, x0)) if not windows.inside(axis)
-        ]
-        return and_(*found) if found else None
-
     def corner(self, pixel: Expr) -> tuple[Expr, Expr, Expr]:
         """(image, row, column) of the first cell of a pixel's window, maybe outside."""
         b, windows = self.b, self.windows
@@ -95,10 +83,6 @@ class Gather:
         remainder = sub(value, mul(quotient, const(by)))
         return quotient, self.b.let("remainder", clamp(remainder, 0, by - 1))
 
-    def _within(self, at: Expr, axis: int, reach: int) -> Expr:
-        """Whether the cells from ``at`` to ``reach`` further on lie in the image."""
-        return and_(ge(at, const(0)), lt(at, const(self.windows.x[1 + axis] - reach)))
-
     def _whole(self, n: Expr, y0: Expr, x0: Expr, start: Expr) -> None:
         b, windows = self.b, self.windows
         joined = windows.dilation[1] == 1
@@ -110,24 +94,17 @@ class Gather:
             unit = mul(add(mul(ky, const(columns)), kx), const(run))
             self._copy(source, add(start, unit), run)
 
-    def cell(self, n: Expr, y0: Expr, x0: Expr, ky: Expr, kx: Expr) -> Expr:
-        """The index of a cell's first channel."""
-        dilation = self.windows.dilation
-        iy = add(y0, mul(ky, const(dilation[0])))
-        ix = add(x0, mul(kx, const(dilation[1])))
-        return flat_index([n, iy, ix, const(0)], self.windows.x)
-
     def cut(self, n: Expr, y0: Expr, x0: Expr, start: Expr) -> None:
         """A line of a window that sticks out of the image."""
         b, windows = self.b, self.windows
         channels = windows.x[3]
         with b.loop("cut_ky", windows.kernel[0]) as ky, b.loop("cut_kx", windows.kernel[1]) as kx:
-            iy = b.let("iy", add(y0, mul(ky, const(windows.dilation[0]))))
-            ix = b.let("ix", add(x0, mul(kx, const(windows.dilation[1]))))
+            iy = b.let("iy", self.tap(y0, ky, 0))
+            ix = b.let("ix", self.tap(x0, kx, 1))
             unit = mul(add(mul(ky, const(windows.kernel[1])), kx), const(channels))
             target = b.let("target", add(start, unit))
-            with b.if_(and_(self._within(iy, 0, 0), self._within(ix, 1, 0))):
-                source = b.let("source", flat_index([n, iy, ix, const(0)], windows.x))
+            with b.if_(self.in_image(iy, ix)):
+                source = b.let("source", self.index(n, iy, ix))
                 self._copy(source, target, channels)
             with b.else_(), b.loop("fill", channels) as fill:
                 b.store(self.lines, add(target, fill), self._zero)

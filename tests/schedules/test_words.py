@@ -26,7 +26,7 @@ from crtexport.kernels.requantize import Multiplier
 from crtexport.kernels.sums import IntegerSums
 from crtexport.mlf.reader import open_package
 from crtexport.schedules import paired, planes
-from crtexport.schedules.patches import Windows
+from crtexport.schedules.geometry import Windows
 from crtexport.schedules.scaling import Means, Scaling, constants_of
 from tests.differential.network import interpret
 from tests.lowered import usual
