@@ -129,20 +129,7 @@ def _data(result: Bench) -> dict[str, Any]:
 
 
 def _show(out: Output, result: Bench) -> None:
-    out.table(
-        f"{_called(result)} on {result.board}, {result.emit}, {result.optimize}",
-        ("layer", "output", "MACs", "instructions", "per MAC", "code", "constants"),
-        [
-            *(
-                (_shorten(layer.name), layer.output, layer.macs,
-                 _or_dash(layer.instructions), _ratio(layer.per_mac), layer.code, layer.constants)
-                for layer in result.layers
-            ),
-            ("together", "", result.macs, _or_dash(result.second),
-             _ratio(_per(result.second, result.macs)), sum(x.code for x in result.layers),
-             sum(x.constants for x in result.layers)),
-        ],
-    )
+    _show_layers(out, result)
     how = "exact" if result.exact else "estimated by a timer"
     out.table("Measured", ("what", "value"), (
         (f"instructions of the first inference ({how})", _or_dash(result.first)),
@@ -168,6 +155,26 @@ def _show(out: Output, result: Bench) -> None:
                 for figure in result.peers
             ],
         )
+
+
+def _show_layers(out: Output, result: Bench) -> None:
+    decided = any(layer.runs not in (1, None) for layer in result.layers)
+    rows = [
+        *(
+            (_shorten(x.name), _or_dash(x.runs), x.output, x.macs, _or_dash(x.instructions),
+             _ratio(x.per_mac), x.code, x.constants)
+            for x in result.layers
+        ),
+        ("together", "", "", result.macs, _or_dash(result.second),
+         _ratio(_per(result.second, result.macs)), sum(x.code for x in result.layers),
+         sum(x.constants for x in result.layers)),
+    ]
+    columns = ("layer", "runs", "output", "MACs", "instructions", "per MAC", "code", "constants")
+    shown = [n for n, column in enumerate(columns) if decided or column != "runs"]
+    out.table(
+        f"{_called(result)} on {result.board}, {result.emit}, {result.optimize}",
+        tuple(columns[n] for n in shown), [tuple(row[n] for n in shown) for row in rows],
+    )
 
 
 def _summary(out: Output, results: Sequence[Bench]) -> None:
@@ -196,7 +203,11 @@ def _peers_note(out: Output, results: Sequence[Bench]) -> None:
 
 
 def _shorten(name: str) -> str:
-    return name if len(name) <= _LONGEST_NAME else name[: _LONGEST_NAME - 1] + "…"
+    """Both ends: where a layer is, and which one it is there."""
+    if len(name) <= _LONGEST_NAME:
+        return name
+    start = _LONGEST_NAME // 3
+    return f"{name[:start]}…{name[start + 1 - _LONGEST_NAME :]}"
 
 
 def _or_dash(value: int | None) -> int | str:

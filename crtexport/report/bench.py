@@ -2,8 +2,9 @@
 
 Instructions are those that QEMU executed in the second inference on one input. A plugin notes the
 instructions executed before each call of a kernel, so that a layer's are those from its kernel's
-entry to the next one's; they are counts, not cycles. Where QEMU can't be watched, only the board's
-own counter is left, and layers have no figures.
+entry to the next one's; they are counts, not cycles. Where branches and loops decide, a layer has
+the instructions of all times that it ran. Where QEMU can't be watched, only the board's own counter
+is left, and layers have no figures.
 """
 
 from __future__ import annotations
@@ -14,17 +15,19 @@ from dataclasses import dataclass, replace
 from crtexport import pipeline
 from crtexport.artifact.model import Call, ConstantArg
 from crtexport.firmware.sections import TEST_INPUTS
-from crtexport.ir.graph import Graph, Node
 from crtexport.ir.macs import macs
 from crtexport.pipeline import Emit, Optimize
-from crtexport.report.measure import Measured, Setting, measure
+from crtexport.report.measure import Measured, Setting, Step, measure
 from crtexport.report.peers import PeerFigure, figures_for
+from crtexport.report.trace import Place
 
 
 @dataclass(frozen=True)
 class LayerCost:
-    """A step of the plan. ``code`` and ``constants`` are bytes, counted at the first layer that
-    uses them: 0 for a layer that shares all of its own. ``instructions`` is None where not counted.
+    """A call of a kernel. ``code`` and ``constants`` are bytes, counted at the first layer that
+    uses them: 0 for a layer that shares all of its own. It ran ``runs`` times, to which
+    ``instructions`` and ``macs`` belong; where that wasn't counted, these are None, and the
+    multiply-accumulates of one time.
     """
 
     name: str
@@ -34,6 +37,7 @@ class LayerCost:
     instructions: int | None
     code: int
     constants: int
+    runs: int | None = 1
 
     @property
     def per_mac(self) -> float | None:
@@ -107,16 +111,21 @@ def bench(setting: Setting) -> Bench:
 
 
 def _layers(measured: Measured) -> tuple[LayerCost, ...]:
-    graph, steps, sizes = measured.exported.graph, measured.steps(), measured.sizes
-    code = _first_uses([(step.call.symbol,) for step in steps], sizes)
-    constants = _first_uses([_constants(step.call) for step in steps], sizes)
-    return tuple(
-        LayerCost(
-            name=str(step.node), operator=type(step.node.op).__name__,
-            output=_output(graph, step.node), macs=macs(graph, step.node),
-            instructions=step.instructions, code=code_size, constants=constant_size,
-        )
-        for step, code_size, constant_size in zip(steps, code, constants, strict=True)
+    steps, sizes = measured.steps(), measured.sizes
+    code = _first_uses([(step.place.call.symbol,) for step in steps], sizes)
+    constants = _first_uses([_constants(step.place.call) for step in steps], sizes)
+    return tuple(map(_layer, steps, code, constants))
+
+
+def _layer(step: Step, code: int, constants: int) -> LayerCost:
+    place, done = step.place, step.executed
+    each = 0 if place.copies else macs(place.graph, place.node)
+    return LayerCost(
+        name=place.name, operator=type(place.node.op).__name__,
+        output="" if place.copies else _output(place),
+        macs=each * (1 if done is None else done.runs),
+        instructions=None if done is None else done.instructions, code=code, constants=constants,
+        runs=None if done is None else done.runs,
     )
 
 
@@ -135,5 +144,6 @@ def _first_uses(uses: Iterable[Iterable[str]], sizes: Mapping[str, int]) -> list
     return totals
 
 
-def _output(graph: Graph, node: Node) -> str:
-    return "x".join(str(n) for tensor in node.outputs[:1] for n in graph.type(tensor).shape)
+def _output(place: Place) -> str:
+    shapes = [place.graph.type(tensor).shape for tensor in place.node.outputs[:1]]
+    return "x".join(str(n) for shape in shapes for n in shape)

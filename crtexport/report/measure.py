@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from crtexport import pipeline
 from crtexport.artifact.contexts import called_externals
-from crtexport.artifact.model import Artifact, Call
-from crtexport.errors import CrtExportError
+from crtexport.artifact.model import Artifact
 from crtexport.firmware import run as firmware_run
 from crtexport.firmware.board import Board
 from crtexport.firmware.package import board_from_package, parts_from_package
-from crtexport.firmware.run import DEFAULT_TIMEOUT, RunResult, WatchedCall
-from crtexport.ir.graph import Graph, Node
+from crtexport.firmware.run import DEFAULT_TIMEOUT, RunResult
+from crtexport.ir.graph import Graph
 from crtexport.mlf.arrays import Array, samples_for
 from crtexport.mlf.reader import open_package
 from crtexport.pipeline import Emit, Exported, Optimize
+from crtexport.report.trace import Executed, Place, executed, places
 from crtexport.schedules.choice import Choose
 
 
@@ -40,12 +40,11 @@ class Setting:
 
 @dataclass(frozen=True)
 class Step:
-    """A step of the plan: its node, the call of its kernel, and the instructions that it executed
-    in the second inference, None where they weren't counted."""
+    """A call of a kernel, and what it executed in the second inference, which may have made it any
+    number of times; None where that wasn't counted."""
 
-    node: Node
-    call: Call
-    instructions: int | None
+    place: Place
+    executed: Executed | None
 
 
 @dataclass(frozen=True)
@@ -61,18 +60,15 @@ class Measured:
         return {symbol.name: symbol.size for symbol in self.result.symbols}
 
     def steps(self) -> list[Step]:
-        """The steps in their order; none where it depends on the input which of them run."""
-        graph, artifact = self.exported.graph, self.exported.artifact
-        nodes = [graph.nodes[step.node] for step in self.exported.plan.steps]
-        calls = [call for call in artifact.calls if isinstance(call, Call)]
-        if len(calls) < len(artifact.calls):
-            return []
-        if len(nodes) != len(calls):
-            raise CrtExportError(
-                "the layers of this network can't be told apart", location=graph.name
+        """The calls in their order, those in branches and loops once each."""
+        made = self.exported
+        calls = made.artifact.calls
+        return [
+            Step(*step) for step in zip(
+                places(made.graph, made.plan, calls), executed(calls, self.result.calls),
+                strict=True,
             )
-        counts = by_call(calls, self.result.calls)
-        return [Step(*step) for step in zip(nodes, calls, counts, strict=True)]
+        ]
 
 
 def measure(setting: Setting, choose: Choose | None = None) -> Measured:
@@ -97,12 +93,3 @@ def _layers(artifact: Artifact) -> list[str]:
     """The functions that compute layers, of ours and of others."""
     own = [function.symbol for function in artifact.functions]
     return own + [function.symbol for function in called_externals(artifact)]
-
-
-def by_call(
-    calls: Sequence[Call], watched: Sequence[WatchedCall] | None
-) -> list[int | None]:
-    """The count of each call; None for all where the program did not make exactly these calls."""
-    if watched is None or [c.symbol for c in calls] != [w.symbol for w in watched]:
-        return [None] * len(calls)
-    return [w.instructions for w in watched]

@@ -193,13 +193,14 @@ class _Tuning:
     def _keep(self, trial: _Trial, ran: measure.Measured) -> None:
         sizes, found = ran.sizes, {}
         for step in ran.steps():
-            form, known_as = trial.picked.get(id(step.node), ("", ""))
-            if step.instructions is not None and known_as:
+            node, done = step.place.node, step.executed
+            form, known_as = trial.picked.get(id(node), ("", ""))
+            if done is not None and done.runs and known_as and not step.place.copies:
                 found[known_as] = records.Measured(
-                    instructions=step.instructions, code=sizes.get(step.call.symbol, 0),
-                    form=form, layer=str(step.node),
+                    instructions=done.instructions // done.runs,
+                    code=sizes.get(step.place.call.symbol, 0), form=form, layer=str(node),
                 )
-        # Nodes that run inside others aren't counted one by one.
+        # Some are in branches that weren't taken.
         self.skipped |= trial.fresh - found.keys()
         self.known = self.known.added(self.configuration, found)
         self.known.write()
@@ -208,15 +209,18 @@ class _Tuning:
         self, before: measure.Measured, usual: _Trial, after: measure.Measured, tuned: _Trial
     ) -> Iterator[TunedLayer]:
         for first, second in zip(before.steps(), after.steps(), strict=True):
-            if id(first.node) in usual.picked:
+            node = id(first.place.node)
+            if node in usual.picked and not first.place.copies:
                 yield TunedLayer(
-                    str(first.node), usual.picked[id(first.node)][0],
-                    tuned.picked[id(second.node)][0], _cost(before, first), _cost(after, second),
+                    first.place.name, usual.picked[node][0],
+                    tuned.picked[id(second.place.node)][0], _cost(before, first),
+                    _cost(after, second),
                 )
 
 
 def _cost(ran: measure.Measured, step: measure.Step) -> Cost:
-    return Cost(step.instructions or 0, ran.sizes.get(step.call.symbol, 0))
+    instructions = step.executed.instructions if step.executed is not None else 0
+    return Cost(instructions, ran.sizes.get(step.place.call.symbol, 0))
 
 
 def _total(ran: measure.Measured) -> Cost:

@@ -4,27 +4,29 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from crtexport.artifact.model import Call
 from crtexport.errors import CrtExportError
-from crtexport.firmware.run import WatchedCall
 from crtexport.report import bench as bench_module
 from crtexport.report import chart
 from crtexport.report.bench import bench
-from crtexport.report.measure import Setting, by_call
+from crtexport.report.measure import Setting
 from crtexport.report.peers import PeerFigure, figures_for, provenance
 from tests.cli.support import DIGITS
+from tests.control.networks import collatz
 from tests.report.benches import layer, result
 from tests.support import INT8_NETWORKS, require, require_module, shared_model
 
-
-@pytest.mark.qemu
-@pytest.mark.parametrize(("board", "tools"), [
+BOARDS = [
     ("mps2_an386", ("arm-none-eabi-gcc", "qemu-system-arm")),
     ("qemu_x86", ("gcc", "qemu-system-i386")),
     ("qemu_riscv32", ("riscv64-unknown-elf-gcc", "qemu-system-riscv32")),
-])
+]
+
+
+@pytest.mark.qemu
+@pytest.mark.parametrize(("board", "tools"), BOARDS)
 def test_layers_add_up_to_the_inference(board: str, tools: tuple[str, ...]) -> None:
     for tool in tools:
         require(tool)
@@ -41,13 +43,25 @@ def test_layers_add_up_to_the_inference(board: str, tools: tuple[str, ...]) -> N
     assert sum(layer.constants for layer in result.layers) <= result.flash[".model_rodata"]
 
 
-def test_a_call_that_did_not_happen_leaves_no_figures() -> None:
-    calls = [Call("a", ()), Call("b", ())]
-    watched = [WatchedCall("a", 3), WatchedCall("b", 5)]
-    assert by_call(calls, watched) == [3, 5]
-    assert by_call(calls, watched[:1]) == [None, None]
-    assert by_call(calls, watched[::-1]) == [None, None]
-    assert by_call(calls, None) == [None, None]
+@pytest.mark.qemu
+@pytest.mark.parametrize(("board", "tools"), BOARDS)
+def test_layers_in_branches_and_loops_add_up_to_the_inference(
+    board: str, tools: tuple[str, ...]
+) -> None:
+    for tool in tools:
+        require(tool)
+    result = bench(Setting(
+        collatz().graph, board, inputs={"t0": np.array([[7]], np.int32)}
+    ))
+    # 7 22 11 34 17 52 26 13 40 20 10 5 16 8 4 2 1
+    runs = {layer.operator: layer.runs for layer in result.layers if layer.operator != "Add"}
+    assert runs == {
+        "While": 16, "NotEqual": 17, "FloorMod": 16, "Equal": 16, "FloorDiv": 11, "Mul": 5,
+    }
+    assert any("While), body: " in x.name and "If), else: " in x.name for x in result.layers)
+    assert result.second is not None
+    assert 0 < result.second - sum(layer.instructions or 0 for layer in result.layers) < 100
+    assert all(layer.instructions for layer in result.layers)
 
 
 def test_what_layers_share_counts_for_the_first() -> None:

@@ -12,11 +12,13 @@ import pytest
 from crtexport import pipeline
 from crtexport.cli.main import main
 from crtexport.errors import CrtExportError, RunFailedError
+from crtexport.ir.ops import FullyConnected
 from crtexport.mlf.reader import open_package
 from crtexport.report import measure as measure_module
 from crtexport.report.measure import Measured, Setting
 from crtexport.report.tune import tune
 from crtexport.schedules import records
+from tests.control.networks import layers
 from tests.schedules.test_words import dense
 from tests.support import require
 
@@ -96,6 +98,23 @@ def test_what_was_measured_before_it_ended_is_kept(
     ):
         tune(Setting(model, BOARD), cache)
     assert len(section(cache)) == 1
+
+
+@pytest.mark.qemu
+def test_layers_in_loops_are_tuned(tmp_path: Path) -> None:
+    require("qemu-system-arm")
+    net, cache = layers(), tmp_path / "t.json"
+    inputs = {
+        net.graph.tensors[t].name: value[None]
+        for t, value in zip(net.graph.inputs, net.runs[2], strict=True)
+    }
+    result = tune(Setting(net.graph, BOARD, inputs=inputs), cache)
+    assert {m.layer for m in section(cache).values()} >= {
+        str(node) for node in net.graph.nodes[0].graphs[1].nodes
+        if isinstance(node.op, FullyConnected)
+    }
+    assert any(", body: " in layer.name for layer in result.layers)
+    assert result.after.instructions <= result.before.instructions
 
 
 def test_boards_without_qemu_are_not_tuned_for(tmp_path: Path) -> None:

@@ -1,0 +1,220 @@
+"""Which statement of a network made which call that was watched.
+
+Where IF and WHILE decide, the calls are one of many sequences that the statements allow: a walk
+through them, from the first to the last. Of a call that several statements could have made, in
+walks that all fit, nobody knows whose it is.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+from crtexport.artifact.model import Branch, Call, Loop, Statement
+from crtexport.errors import CrtExportError
+from crtexport.firmware.run import WatchedCall
+from crtexport.ir.graph import Graph, Node
+from crtexport.ir.ops import While
+from crtexport.plan.model import Plan
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a call stands: it computes ``node`` of ``graph``. ``name`` says for nodes within others
+    in which of their graphs they are. ``copies``: it only moves what a loop works on."""
+
+    call: Call
+    graph: Graph
+    node: Node
+    name: str
+    copies: bool = False
+
+
+@dataclass(frozen=True)
+class Executed:
+    """How often a call was made, and the instructions of all times together."""
+
+    runs: int
+    instructions: int
+
+
+def places(graph: Graph, plan: Plan, statements: Sequence[Statement]) -> list[Place]:
+    """The calls of a graph's statements, as :func:`crtexport.artifact.model.every_call` has them.
+
+    Raises CrtExportError where statements are others than the plan's.
+    """
+    left = list(statements)
+    found = list(_placed(graph, plan, left, ""))
+    if left:
+        raise _unlike(graph)
+    return found
+
+
+def _unlike(graph: Graph) -> CrtExportError:
+    return CrtExportError("the layers of this network can't be told apart", location=graph.name)
+
+
+def _placed(graph: Graph, plan: Plan, left: list[Statement], within: str) -> Iterator[Place]:
+    """Takes the statements of a plan's steps from ``left``."""
+    for step in plan.steps:
+        node = graph.nodes[step.node]
+        name = f"{within}{node}"
+        if isinstance(node.op, While):
+            yield from _copies(graph, node, left, within)
+        inner = list(zip(node.graphs, (inner.plan for inner in step.inner), strict=True))
+        match left.pop(0) if left else None:
+            case Call() as call if not inner:
+                yield Place(call, graph, node, name)
+            case Branch(then=then, other=other) if inner:
+                for role, body, nested in zip(("then", "else"), (then, other), inner, strict=True):
+                    yield from _whole(*nested, list(body), f"{name}, {role}: ")
+            case Loop(before=before, body=body) if inner:
+                yield from _whole(*inner[0], list(before), f"{name}, condition: ")
+                rest = list(body)
+                yield from _placed(*inner[1], rest, f"{name}, body: ")
+                yield from _copies(graph, node, rest, within)
+                if rest:
+                    raise _unlike(graph)
+            case _:
+                raise _unlike(graph)
+
+
+def _whole(graph: Graph, plan: Plan, left: list[Statement], within: str) -> Iterator[Place]:
+    yield from _placed(graph, plan, left, within)
+    if left:
+        raise _unlike(graph)
+
+
+def _copies(graph: Graph, node: Node, left: list[Statement], within: str) -> Iterator[Place]:
+    """Takes the calls that ``left`` begins with."""
+    while left and isinstance(left[0], Call):
+        call = left[0]
+        del left[0]
+        yield Place(call, graph, node, f"{within}{call.comment}", copies=True)
+
+
+def executed(
+    statements: Sequence[Statement], watched: Sequence[WatchedCall] | None
+) -> list[Executed | None]:
+    """For each call of ``statements``, in the order of every_call, what was executed of it; None
+    where that isn't known. ``watched`` are all calls in the order in which they were made."""
+    walks = _Walks(statements)
+    unknown: list[Executed | None] = [None] * len(walks.calls)
+    if watched is None:
+        return unknown
+    names = [call.symbol for call in watched]
+    # What can have been reached before each call, and from where after it the end can be.
+    before = list(_through(frozenset({0}), names, walks.forward))
+    after = list(_through(frozenset({walks.end}), names[::-1], walks.backward))[::-1]
+    runs, totals = [0] * len(walks.calls), [0] * len(walks.calls)
+    unclear: set[int] = set()
+    for call, sources, targets in zip(watched, before, after[1:], strict=False):
+        makers = walks.between(sources, call.symbol, targets)
+        if not makers:
+            return unknown
+        if len(makers) > 1:
+            unclear |= makers
+        for maker in makers:
+            runs[maker] += 1
+            totals[maker] += call.instructions
+    if not watched and walks.end not in walks.rest(before[0]):
+        return unknown
+    return [
+        None if number in unclear else Executed(runs[number], totals[number])
+        for number in range(len(walks.calls))
+    ]
+
+
+_States = frozenset[int]
+
+
+def _through(
+    states: _States, names: Sequence[str], step: Callable[[_States, str], _States]
+) -> Iterator[_States]:
+    yield states
+    for name in names:
+        states = step(states, name)
+        yield states
+
+
+class _Walks:
+    """The walks through statements, as a graph of states: calls lead from one to the next, and so
+    do, without a call, branches and loops."""
+
+    def __init__(self, statements: Sequence[Statement]) -> None:
+        self.calls: list[str] = []
+        self._ends: list[tuple[int, int]] = []  # of each call
+        self._free: list[tuple[int, int]] = []
+        self._states = 1
+        self.end = self._through(statements, 0)
+        self.forward = functools.cache(self._forward)
+        self.backward = functools.cache(self._backward)
+        self.between = functools.cache(self._between)
+        self.rest = functools.cache(self._rest)
+
+    def _new(self) -> int:
+        self._states += 1
+        return self._states - 1
+
+    def _through(self, statements: Sequence[Statement], at: int) -> int:
+        """The state after ``statements`` from ``at`` on."""
+        for statement in statements:
+            match statement:
+                case Call(symbol=symbol):
+                    made = self._new()
+                    self.calls.append(symbol)
+                    self._ends.append((at, made))
+                    at = made
+                case Branch(then=then, other=other):
+                    ends = [self._through(body, at) for body in (then, other)]
+                    at = self._new()
+                    self._free += ((end, at) for end in ends)
+                case Loop(before=before, body=body):
+                    # Not what was there: calls before the loop aren't made again.
+                    head = self._new()
+                    self._free.append((at, head))
+                    decided = self._through(before, head)
+                    self._free.append((self._through(body, decided), head))
+                    at = self._new()
+                    self._free.append((decided, at))
+        return at
+
+    def _rest(self, states: _States) -> _States:
+        """With those that are reached without a call."""
+        return _closed(states, self._free)
+
+    def _forward(self, states: _States, name: str) -> _States:
+        from_here = self.rest(states)
+        return frozenset(
+            made for (at, made), called in zip(self._ends, self.calls, strict=True)
+            if called == name and at in from_here
+        )
+
+    def _backward(self, states: _States, name: str) -> _States:
+        until_here = _closed(states, [(b, a) for a, b in self._free])
+        return frozenset(
+            at for (at, made), called in zip(self._ends, self.calls, strict=True)
+            if called == name and made in until_here
+        )
+
+    def _between(self, sources: _States, name: str, targets: _States) -> frozenset[int]:
+        """The calls of ``name`` that lead from one of ``sources`` to one from which ``targets``,
+        or without any call left the end, are reached."""
+        from_here = self.rest(sources)
+        until_here = _closed(targets, [(b, a) for a, b in self._free])
+        return frozenset(
+            number for number, ((at, made), called) in enumerate(
+                zip(self._ends, self.calls, strict=True)
+            ) if called == name and at in from_here and made in until_here
+        )
+
+
+def _closed(states: _States, edges: Sequence[tuple[int, int]]) -> _States:
+    found, left = set(states), list(states)
+    while left:
+        at = left.pop()
+        fresh = {target for source, target in edges if source == at} - found
+        found |= fresh
+        left += fresh
+    return frozenset(found)
