@@ -60,14 +60,18 @@ def describe(graph: Graph, node: Node) -> str:
     return f"{node}: {inputs} -> {outputs}"
 
 
+_WORKSPACE = WorkspaceArg(0)
+
+
 @dataclass(frozen=True)
 class Scope:
-    """A graph with its plan, and where that lies: ``workspace`` is the offset of the plan's in the
-    module's, ``inputs`` and ``outputs`` are the graph's buffers; None: those of the caller."""
+    """A graph with its plan, and where that lies: ``workspace`` is where the plan's first pool
+    begins in the module's, ``inputs`` and ``outputs`` are the graph's buffers; None: those of the
+    caller."""
 
     graph: Graph
     plan: Plan
-    workspace: int = 0
+    workspace: WorkspaceArg = _WORKSPACE
     inputs: tuple[Arg, ...] | None = None
     outputs: tuple[Arg, ...] | None = None
 
@@ -152,7 +156,7 @@ class Calls:
     def _commands(self, scope: Scope, step: Step, node: Node, op: EthosU, line: str) -> Call:
         """Addresses as TensorFlow Lite Micro gives them to Arm's driver (kernels/ethos_u in its
         sources): constant data, arena, fast memory, then inputs and outputs, as far as they go."""
-        start = WorkspaceArg(_start(scope, step))
+        start = _start(scope, step)
         constants: list[Arg] = []
         read: list[int] = []
         for name, tensor in zip(("commands", "weights"), node.inputs[: op.first], strict=True):
@@ -183,12 +187,11 @@ class Calls:
             given[: len(results)] = results
         start = _start(scope, step)
         outputs = tuple(
-            results[i] if offset is None else WorkspaceArg(start + offset)
+            results[i] if offset is None else _advanced(start, offset)
             for i, offset in enumerate(inner.outputs)
         )
-        return Scope(
-            node.graphs[number], inner.plan, start + inner.workspace, tuple(given), outputs
-        )
+        workspace = replace(start, offset=start.offset + inner.workspace)
+        return Scope(node.graphs[number], inner.plan, workspace, tuple(given), outputs)
 
     def _given(self, scope: Scope, tensor: int | None, line: str) -> Arg:
         if tensor is None:
@@ -268,7 +271,7 @@ class Calls:
             case Scratch(offset):
                 if step.scratch is None:
                     raise CrtExportError(f"the plan has no scratch for {node}")
-                return WorkspaceArg(_start(scope, step) + offset)
+                return _advanced(_start(scope, step), offset)
 
     def _tensor(self, scope: Scope, tensor: int, buffer: Buffer, line: str) -> Arg:
         constant = scope.graph.constant(tensor)
@@ -304,7 +307,7 @@ class Calls:
             case Space.WORKSPACE:
                 if home.index:
                     return WorkspaceArg(home.offset, home.index)
-                return WorkspaceArg(scope.workspace + home.offset)
+                return _advanced(scope.workspace, home.offset)
             case Space.STATE:
                 return StateArg(home.offset)
             case Space.CONSTANT:
@@ -369,9 +372,13 @@ def finished(
     ]
 
 
-def _start(scope: Scope, step: Step) -> int:
+def _start(scope: Scope, step: Step) -> WorkspaceArg:
     """Where the scratch of a step begins in the module's workspace."""
-    return scope.workspace + (step.scratch.offset if step.scratch is not None else 0)
+    if step.scratch is None:
+        return scope.workspace
+    if step.scratch.pool:
+        return WorkspaceArg(step.scratch.offset, step.scratch.pool)
+    return replace(scope.workspace, offset=scope.workspace.offset + step.scratch.offset)
 
 
 def _advanced(arg: Arg, offset: int) -> Arg:

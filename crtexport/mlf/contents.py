@@ -123,7 +123,8 @@ def _step_data(node: Node, step: Step) -> dict[str, Any]:
         "node": str(node),
         "in_place": [list(pair) for pair in step.in_place],
         "scratch": None if step.scratch is None else {
-            "offset": step.scratch.offset, "bytes": step.scratch.nbytes
+            **({"index": step.scratch.pool} if step.scratch.pool else {}),
+            "offset": step.scratch.offset, "bytes": step.scratch.nbytes,
         },
     }
     if step.inner:

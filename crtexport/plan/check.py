@@ -14,7 +14,7 @@ from typing import NoReturn, Protocol
 from crtexport.ir.graph import Graph, Node
 from crtexport.ir.ops import EthosU, Foreign, Reshape, While
 from crtexport.ir.variables import accesses
-from crtexport.plan.model import Inner, Move, Placement, Plan, Space, Step
+from crtexport.plan.model import Inner, Move, Placement, Plan, Scratch, Space, Step
 
 
 class PlanError(Exception):
@@ -346,10 +346,13 @@ class _Simulation:
             self.fail(f"{node} needs {needed} bytes of scratch, but has {given}")
         if step.scratch is None:
             return
-        first = step.scratch.offset
-        at = _Range(Space.WORKSPACE, 0, first, first + given)
-        if not 0 <= at.start <= at.end <= self.plan.workspace_size:
-            self.fail(f"the scratch of {node} takes {at}, which has {self.plan.workspace_size}")
+        first, pool = step.scratch.offset, step.scratch.pool
+        at = _Range(Space.WORKSPACE, pool, first, first + given)
+        capacity = self._capacity(Placement(Space.WORKSPACE, pool))
+        if capacity is None:
+            self.fail(f"the scratch of {node} takes {at}, which doesn't exist")
+        if not 0 <= at.start <= at.end <= capacity:
+            self.fail(f"the scratch of {node} takes {at}, which has {capacity}")
         if first % self.plan.alignment:
             self.fail(f"the scratch of {node} takes {at}, not aligned to {self.plan.alignment}")
         for tensor in (*node.inputs, *node.outputs):
@@ -361,10 +364,10 @@ class _Simulation:
 
     def _check_arena(self, step: Step, node: Node, op: EthosU) -> None:
         """Tensors lie where the commands look for them."""
-        start = step.scratch.offset if step.scratch is not None else 0
+        scratch = step.scratch or Scratch(0, 0)
         for tensor, at in zip((*node.inputs[op.first :], *node.outputs), op.places, strict=True):
             if tensor is None or self.plan.placements[tensor] != Placement(
-                Space.WORKSPACE, 0, start + at
+                Space.WORKSPACE, scratch.pool, scratch.offset + at
             ):
                 self.fail(f"{node} wants an input or output at byte {at} of its arena")
 

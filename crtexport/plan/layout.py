@@ -128,10 +128,13 @@ class Layout:
         self.lifetimes[scratch] = Lifetime(position, position)
         self._contents[scratch] = (_Stretch(0, self.size(scratch), scratch, 0),)
 
-    def scratch(self, number: int, offsets: Mapping[int, int]) -> Scratch | None:
-        """The scratch of a node, given where tensors begin in the workspace."""
+    def scratch(self, number: int, places: Mapping[int, tuple[int, int]]) -> Scratch | None:
+        """The scratch of a node, given the pools and offsets of tensors in the workspace."""
         tensor = len(self.graph.tensors) + number
-        return Scratch(offsets[tensor], self.size(tensor)) if tensor in offsets else None
+        if tensor not in places:
+            return None
+        pool, offset = places[tensor]
+        return Scratch(offset, self.size(tensor), pool)
 
     @property
     def blocks(self) -> list[Block]:

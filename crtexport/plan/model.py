@@ -32,10 +32,12 @@ class Placement:
 
 @dataclass(frozen=True)
 class Scratch:
-    """``nbytes`` of the workspace from byte ``offset`` on that a node uses only while it runs."""
+    """``nbytes`` from byte ``offset`` of pool ``pool`` of the workspace on that a node uses only
+    while it runs."""
 
     offset: int
     nbytes: int
+    pool: int = 0
 
 
 @dataclass(frozen=True)

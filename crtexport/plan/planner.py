@@ -214,10 +214,10 @@ def _planned(
         if block.home is not None:
             for tensor, start in block.starts.items():
                 placements[tensor] = replace(block.home, offset=block.home.offset + start)
-    begins: dict[int, int] = {}
+    begins: dict[int, tuple[int, int]] = {}
     for block, (pool, offset) in zip(blocks, found.places, strict=True):
         for tensor, start in block.starts.items():
-            begins[tensor] = offset + start
+            begins[tensor] = pool, offset + start
             if tensor < len(placements):
                 placements[tensor] = Placement(Space.WORKSPACE, pool, offset + start)
     placed = _Offsets(layout, tuple(placements))
@@ -238,7 +238,7 @@ def _planned(
 def _heat(
     layout: Layout, blocks: list[Block], arena: Arena, facts: dict[int, Facts]
 ) -> list[float]:
-    """Accesses per byte of each block; scratch always comes first."""
+    """Accesses per byte of each block; scratch comes before all else."""
     accesses: dict[int, int] = {}
     for number, known in facts.items():
         node = layout.graph.nodes[number]

@@ -1,4 +1,5 @@
-"""A plan as a picture: time from left to right, the bytes of the workspace from top to bottom.
+"""A plan as a picture: time from left to right, the bytes of the workspace from top to bottom, one
+memory of it below the other.
 
 Each tensor is a box as long as it is needed and as high as it is large; where an output lies over
 the input of the same operator, the boxes meet in that operator's column.
@@ -33,7 +34,7 @@ def draw(graph: Graph, plan: Plan) -> str:
         (f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" '
         f'viewBox="0 0 {width} {height}" font-family="sans-serif" font-size="11">'),
         f'<rect width="{width}" height="{height}" fill="white"/>',
-        (f'<text x="8" y="18" font-size="14">{_text(graph.name)}: {plan.workspace_size} bytes of '
+        (f'<text x="8" y="18" font-size="14">{_text(graph.name)}: {plan.total} bytes of '
         "workspace</text>"),
         f'<text x="8" y="34">peak: {_text(peak_text(graph, plan))}</text>',
         *_grid(plan, len(order)),
@@ -56,14 +57,14 @@ def _x(position: int) -> int:
 
 
 def _y(plan: Plan, offset: int) -> float:
-    return round(_TOP + _HEIGHT * offset / max(plan.workspace_size, 1), 2)
+    return round(_TOP + _HEIGHT * offset / max(plan.total, 1), 2)
 
 
 def _grid(plan: Plan, count: int) -> list[str]:
     """A scale of bytes at the left, with lines."""
     lines = []
     for part in range(5):
-        offset = plan.workspace_size * part // 4
+        offset = plan.total * part // 4
         y = _y(plan, offset)
         lines.append(
             f'<line x1="{_LEFT}" y1="{y}" x2="{_x(count + 1)}" y2="{y}" stroke="#dddddd"/>'
@@ -87,9 +88,10 @@ def _box(graph: Graph, plan: Plan, tensor: int, life: Lifetime, count: int) -> l
     home, size = plan.placements[tensor], graph.type(tensor).nbytes
     if home is None or home.space is not Space.WORKSPACE or not size:
         return []
-    x, y = _x(life.first), _y(plan, home.offset)
+    start = sum(plan.pools[: home.index]) + home.offset
+    x, y = _x(life.first), _y(plan, start)
     end = _x(min(life.last, count) + 1)
-    height = max(round(_y(plan, home.offset + size) - y, 2), 1)
+    height = max(round(_y(plan, start + size) - y, 2), 1)
     name = graph.tensors[tensor].name
     title = f"{name} {graph.type(tensor)}: bytes {home.offset} to {home.offset + size}"
     label = f"{size}"

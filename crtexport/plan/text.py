@@ -14,7 +14,8 @@ def dump(graph: Graph, plan: Plan) -> str:
     Nodes come in their order of execution, by their numbers in the graph.
     """
     bound = plan.peak.lower_bound
-    sizes = f"{plan.workspace_size} bytes of workspace (lower bound {bound})"
+    further = "".join(f", {size} in memory {n}" for n, size in enumerate(plan.spilled, 1))
+    sizes = f"{plan.workspace_size} bytes of workspace{further} (lower bound {bound})"
     lines = [f"plan of {graph.name!r}: {sizes}, aligned to {plan.alignment}"]
     lines.append(f"  peak: {peak_text(graph, plan)}")
     steps = {step.node: step for step in plan.steps}
@@ -51,7 +52,7 @@ def _how(step: Step | None) -> str:
     words += ["backwards"] if step.backward else []
     if step.scratch is not None:
         end = step.scratch.offset + step.scratch.nbytes
-        words.append(f"scratch {step.scratch.offset} to {end}")
+        words.append(f"scratch {step.scratch.offset} to {end}{_memory(step.scratch.pool)}")
     return f" ({', '.join(words)})" if words else ""
 
 
@@ -74,9 +75,14 @@ def _place(graph: Graph, plan: Plan, tensor: int) -> str:
     match home:
         case None:
             return "nowhere"
-        case Placement(space=Space.WORKSPACE, offset=offset):
-            return f"workspace {offset} to {offset + graph.type(tensor).nbytes}"
+        case Placement(space=Space.WORKSPACE, index=pool, offset=offset):
+            return f"workspace {offset} to {offset + graph.type(tensor).nbytes}{_memory(pool)}"
         case Placement(space=Space.STATE, offset=offset):
             return f"state {offset} to {offset + graph.type(tensor).nbytes}"
         case Placement(space=space, index=index):
             return f"{space.value} {index}"
+
+
+def _memory(pool: int) -> str:
+    """Which memory of the workspace it is, where that is not the first."""
+    return f" of memory {pool}" if pool else ""

@@ -66,6 +66,22 @@ def test_the_caller_may_own_the_workspace(name: str, emit: Emit, tmp_path: Path)
         same(simulation.run(given), wanted)
 
 
+FEW = (("ram", 16), ("flash", 1 << 20))
+"""The emulated boards' flash can be written."""
+
+
+@pytest.mark.parametrize("name", ["collatz", "collected", "sums", "counting"])
+def test_graphs_may_lie_in_a_further_memory(name: str, tmp_path: Path) -> None:
+    path = tmp_path / "net.tar"
+    made = crtexport.export(
+        network(name).graph, board="mps2_an386", emit="c", output=path, pools=FEW
+    )
+    assert any(step.scratch is not None and step.scratch.pool for step in made.plan.steps)
+    simulation = load_package(open_package(path))
+    for given, wanted in zip(network(name).runs, expected(name), strict=True):
+        same(simulation.run(given), wanted)
+
+
 def test_bodies_may_exchange_what_goes_round(tmp_path: Path) -> None:
     """As its inputs say, which the runtime, copying one result after the other, gets wrong."""
     net, path = swapped(), tmp_path / "net.tar"

@@ -106,6 +106,24 @@ def test_parts_for_the_npu_run_between_operators_of_the_processor(
     np.testing.assert_array_equal(outputs["y"], wanted)
 
 
+def test_an_arena_too_large_for_the_first_memory_lies_in_the_next(
+    mixed: tuple[Path, list[Path]], tmp_path: Path
+) -> None:
+    require("gcc")
+    path, parts = mixed
+    model = compiled(path)
+    exported = crtexport.export(
+        model, board="mps2_an386", emit="c", output=tmp_path / "p.tar", accelerators=[U55],
+        pools=(("ram", 400), ("flash", 1 << 20)),
+    )
+    assert exported.plan.pools[0] <= 400 < min(launch.sizes[1] for launch in launches(model))
+    (outputs,) = crtexport.simulate(
+        exported.path, {"x": IMAGE}, device_code=stand_in(model, parts, tmp_path)
+    )
+    (wanted,) = run_reference(path.read_bytes(), IMAGE)
+    np.testing.assert_array_equal(outputs["y"], wanted)
+
+
 def _accelerated(name: str, *options: str) -> Path:
     return compiled(shared_model(name), U55, *options)
 

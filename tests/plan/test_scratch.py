@@ -46,8 +46,10 @@ def chain() -> Graph:
     return b.finish(x)
 
 
-def planned(graph: Graph) -> Plan:
-    return plan(graph, facts=InPlaceFacts(by_way_of_scratch), io_in_workspace=True)
+def planned(graph: Graph, *pools: int | None) -> Plan:
+    return plan(
+        graph, facts=InPlaceFacts(by_way_of_scratch), io_in_workspace=True, pools=pools or (None,)
+    )
 
 
 def test_scratch_is_planned_for_the_time_of_its_node_alone() -> None:
@@ -63,6 +65,19 @@ def test_scratch_is_planned_for_the_time_of_its_node_alone() -> None:
     # Were each scratch kept for itself, it would be more.
     assert result.workspace_size < 2 * scratch.nbytes + 40
     assert f"scratch {scratch.offset} to {scratch.offset + 56}" in plan_text.dump(graph, result)
+
+
+def test_scratch_too_large_for_the_first_memory_lies_in_the_next() -> None:
+    graph = chain()
+    result = planned(graph, 48, None)
+    check(graph, result, ReplayProof(by_way_of_scratch))
+    assert result.pools[0] <= 48
+    scratch = result.steps[1].scratch
+    assert scratch is not None
+    assert scratch.pool == 1
+    text = plan_text.dump(graph, result)
+    assert f"scratch {scratch.offset} to {scratch.offset + 56} of memory 1" in text
+    assert f"{result.pools[0]} bytes of workspace, {result.pools[1]} in memory 1 " in text
 
 
 def test_the_checker_finds_what_scratch_would_spoil() -> None:
@@ -82,6 +97,7 @@ def test_the_checker_finds_what_scratch_would_spoil() -> None:
         (Scratch(good.workspace_size, 56), "which has"),
         (Scratch(-16, 56), "which has"),
         (Scratch(8, 56), "not aligned to 16"),
+        (Scratch(0, 56, pool=1), "of workspace 1, which doesn't exist"),
         (Scratch(home.offset, 56), r"scratch of .* where tensor 1 't1' lies"),
     ):
         wider = replace(with_scratch(scratch))
