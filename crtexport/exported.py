@@ -113,6 +113,13 @@ def usage_of(artifacts: Sequence[Artifact], code: int) -> Usage:
     )
 
 
+def usage_beside(graphs: Sequence[Graph], io: Literal["caller", "workspace"]) -> Usage:
+    """What networks, together, take of memories beside their workspaces."""
+    given = sum(g.type(t).nbytes for g in graphs for t in (*g.inputs, *g.outputs))
+    kept = sum(g.type(t).nbytes for g in graphs for t in g.variables)
+    return Usage(workspace=kept, io=given if io == "caller" else 0)
+
+
 def default_name(artifacts: Sequence[Artifact], board: str) -> str:
     """What a package of models for ``board`` is called unless the user says. Raises CrtExportError
     where that is too long."""

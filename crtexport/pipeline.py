@@ -33,7 +33,7 @@ from crtexport.backends.llvm_elf import reach_through_slots
 from crtexport.backends.modules import Module, Split
 from crtexport.devices.runtime import DECODER_SOURCE, DEVICE_HEADERS, ETHOS_U_HEADER, device_file
 from crtexport.errors import CrtExportError
-from crtexport.exported import Emit, Exported, Prepared, default_name, usage_of
+from crtexport.exported import Emit, Exported, Prepared, default_name, usage_beside, usage_of
 from crtexport.firmware import npu
 from crtexport.firmware.board import Board, Usage, check_budget, list_boards, load_board
 from crtexport.firmware.budget import check_pools, room, with_pools
@@ -150,12 +150,13 @@ def prepare_package(
         if must_fit:
             check_budget(board, Usage(constants=least_bytes(simplified)), _known_boards())
         kernel_of = Remembered(Kernels(board.target, level, choose))
+        others = (*(model.graph for model in planned), *graphs[len(planned) + 1 :])
+        before = [model.plan.pools for model in planned] if workspace == "static" else []
         say("plan memory")
-        made = plan.plan(
-            simplified, facts=InPlaceFacts(kernel_of), io_in_workspace=io == "workspace",
-            pools=_room(simplified, board, io, pools),
-        )
-        check_pools(board, made.pools, pools)
+        left = room(board, usage_beside((simplified, *others), io), pools, before)
+        may = InPlaceFacts(kernel_of)
+        made = plan.plan(simplified, facts=may, io_in_workspace=io == "workspace", pools=left)
+        check_pools(board, (*before, made.pools), pools)
         plan_check.check(simplified, made, ReplayProof(kernel_of))
         options = Options(
             module, workspace == "caller", system_lib, _comment(graph, board), level,
@@ -389,13 +390,6 @@ def _code_size(objects: Sequence[ObjectFacts]) -> int:
     return sum(
         size for facts in objects for section, size in facts.sections.items() if ".text" in section
     )
-
-
-def _room(graph: Graph, board: Board, io: Io, pools: Pools) -> tuple[int | None, ...]:
-    """The bytes that the workspace may take of each of its memories."""
-    given = sum(graph.type(t).nbytes for t in (*graph.inputs, *graph.outputs))
-    kept = sum(graph.type(t).nbytes for t in graph.variables)
-    return room(board, Usage(workspace=kept, io=given if io == "caller" else 0), pools)
 
 
 def _contents(

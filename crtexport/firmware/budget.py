@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -84,30 +85,43 @@ def with_pools(board: Board, pools: Sequence[tuple[str, int]]) -> Board:
 
 
 def room(
-    board: Board, usage: Usage, pools: Sequence[tuple[str, int]] = ()
+    board: Board, usage: Usage, pools: Sequence[tuple[str, int]] = (),
+    before: Sequence[Sequence[int]] = (),
 ) -> tuple[int | None, ...]:
-    """Bytes for the workspace in each of its memories, beside ``usage`` and the stack there; None
-    for a single one, which the budget checks. ``pools`` has the user's limits."""
+    """Bytes for a workspace in each of its memories, beside ``usage`` and the stack there; None
+    for a single one, which the budget checks. ``pools`` has the user's limits, for all workspaces
+    together; ``before`` the sizes of the parts of those that are there already."""
     if board.hosted or (not board.placement.spill and not pools):
         return (None,)
     used = dict.fromkeys(board.memory, 0)
     for _, memory, size in usage.items(board):
         used[memory] += size
     limits = dict(pools)
+    names = board.placement.workspaces
+    taken = dict(zip(names, _together(before), strict=False))
+    sizes = {name: board.memory[name].size for name in names}
     return tuple(
-        max(0, min(limits.get(name, board.memory[name].size), board.memory[name].size - used[name]))
-        for name in board.placement.workspaces
+        max(0, min(limits.get(name, size), size - used[name]) - taken.get(name, 0))
+        for name, size in sizes.items()
     )
 
 
+def _together(workspaces: Sequence[Sequence[int]]) -> list[int]:
+    """What workspaces take of each memory, given what each of them does."""
+    return [sum(sizes) for sizes in itertools.zip_longest(*workspaces, fillvalue=0)]
+
+
 def check_pools(
-    board: Board, sizes: Sequence[int], pools: Sequence[tuple[str, int]]
+    board: Board, workspaces: Sequence[Sequence[int]], pools: Sequence[tuple[str, int]]
 ) -> None:
-    """Raises CrtExportError if the parts of a workspace are larger than the user allows."""
-    for (name, limit), size in zip(pools, sizes, strict=False):
+    """Raises CrtExportError if the parts of workspaces are larger than the user allows."""
+    for (name, limit), size in zip(pools, _together(workspaces), strict=False):
         if size > limit:
             raise CrtExportError(
-                f"the workspace needs {size:,} bytes of {name}, it may take {limit:,}",
+                f"the workspace needs {size:,} bytes of {name}, it may take {limit:,}"
+                if len(workspaces) == 1 else
+                f"the workspaces of {len(workspaces)} models need {size:,} bytes of {name}, they "
+                f"may take {limit:,} together",
                 location=board.name, hint="allow more, or name one more memory for the rest",
             )
 

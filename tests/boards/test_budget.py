@@ -70,5 +70,9 @@ def test_pools_leave_room_for_all_else() -> None:
     chosen = with_pools(board, (("ram", 5000), ("dtcm", 1 << 30)))
     assert chosen.placement.workspaces == ("ram", "dtcm")
     assert room(chosen, kept, (("ram", 5000), ("dtcm", 1 << 30)))[0] == 5000
+    assert room(chosen, kept, (("ram", 5000), ("dtcm", 1 << 30)), ((700,), (300, 64))) == (
+        4000, dtcm - board.stack_size - 64
+    )
+    assert room(chosen, kept, (("ram", 5000), ("dtcm", 1 << 30)), ((6000,),))[0] == 0
     assert room(load_board("mps2_an386"), kept) == (None,)
     assert room(load_board("host"), kept) == (None,)

@@ -325,3 +325,36 @@ def test_more_functions_than_handles_tell_apart_are_refused() -> None:
     assert abi.registry_names(entries, little_endian=True)[:2] == b"\xff\x7f"
     with pytest.raises(CrtExportError, match="would have 32,768 functions, at most 32,767"):
         abi.registry_names([*entries, RegistryEntry("one_more", "f")], little_endian=True)
+
+
+# ---- workspaces in several memories
+
+
+@pytest.mark.parametrize("workspace", ["static", "shared"])
+def test_models_share_a_fast_memory(workspace: str, three: list[Path], tmp_path: Path) -> None:
+    package = exported(
+        three, tmp_path, board="mps2_an386", emit="c", workspace=workspace, io="workspace",
+        pools=(("ram", 100), ("flash", 4096)),
+    )
+    taken = {"ram": 0, "flash": 0}
+    for section in package.metadata.crtexport.modules.values():
+        parts = {"ram": section.workspace.bytes}
+        parts |= {pool.memory: pool.bytes for pool in section.workspace.spilled}
+        for memory, size in parts.items():
+            together = taken[memory] + size if workspace == "static" else max(taken[memory], size)
+            taken[memory] = together
+    assert 0 < taken["ram"] <= 100
+    assert bool(taken["flash"]) is (workspace == "static")
+
+
+def test_workspaces_that_find_no_room_together_are_refused(
+    three: list[Path], tmp_path: Path
+) -> None:
+    options = {"board": "mps2_an386", "emit": "c", "io": "workspace"}
+    exported(three[:1], tmp_path, pools=(("ram", 100),), **options)
+    (tmp_path / "several.tar").unlink()
+    with pytest.raises(CrtExportError, match=(
+        r"the workspaces of 2 models need \d+ bytes of ram, they may take 100 together"
+    )):
+        exported(three, tmp_path, pools=(("ram", 100),), **options)
+    assert not (tmp_path / "several.tar").exists()
