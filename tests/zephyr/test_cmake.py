@@ -163,6 +163,21 @@ def test_a_model_is_exported_while_building_and_again_only_when_it_changes(
     assert project.answer() == "12 right\n"
 
 
+@pytest.mark.parametrize("settings", ["", "set(CONFIG_RISCV y)"])
+def test_gcc_leaves_the_order_of_instructions_alone_on_riscv(tmp_path: Path, settings: str) -> None:
+    require("gcc")
+    project = Project(tmp_path)
+    arguments = "TARGET app NAME digits MODEL model.json BACKEND c"
+    done = project.configure(arguments, settings=f"{settings}\nset(CMAKE_C_COMPILER_ID GNU)")
+    assert done.returncode == 0, done.stderr
+    flags = [
+        line for line in (project.build / "build.ninja").read_text().splitlines()
+        if "FLAGS = " in line and "-ffp-contract=off" in line
+    ]
+    assert len(flags) >= 2
+    assert all(("-fno-schedule-insns" in line) is bool(settings) for line in flags)
+
+
 def test_a_workspace_goes_into_the_section_that_is_asked_for(tmp_path: Path) -> None:
     require_module("llvmlite")
     require("objdump")

@@ -322,6 +322,10 @@ macro(crtexport_add_sources target)
   list(GET levels ${index} level)
   # Not fused: sums of products must round as on every other machine.
   target_compile_options(${target} PRIVATE ${level} -ffp-contract=off)
+  # Loads and multiplications that GCC moves ahead would drive sums out of registers there.
+  if(CONFIG_RISCV AND CMAKE_C_COMPILER_ID STREQUAL "GNU")
+    target_compile_options(${target} PRIVATE -fno-schedule-insns)
+  endif()
   if(arg_SECTION)
     # Of all models of the package, where it has several.
     file(GLOB headers RELATIVE ${folder}/include ${folder}/include/tvmgen_*.h)
