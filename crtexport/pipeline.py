@@ -229,16 +229,18 @@ def export(
     sources, made = _emit(artifacts, target_board, compiler, large_data)
     objects = {f"{module.name}.o": data for module, data in made.items()}
     foreign = _foreign(prepared, target_board, {*sources, *objects})
-    facts = [object_facts(name, data) for name, data in objects.items()]
-    check_budget(target_board, usage_of(artifacts, _code_size(facts)), _known_boards())
+    facts = {name: object_facts(name, data) for name, data in objects.items()}
+    ours = tuple(facts.values())
+    check_budget(target_board, usage_of(artifacts, _code_size(ours)), _known_boards())
     path = Path(output or default_name(artifacts, target_board.name))
     say("package")
     write_package(path, PackageContents(
         models=tuple(_contents(one, level, compiler, tuned) for one in prepared),
         target=target_board.target, board=target_board.to_data(),
-        info=_info(chosen, _undefined(chosen, facts, foreign, artifacts), compiler, tuple(made)),
+        info=_info(chosen, _undefined(chosen, ours, foreign, artifacts), compiler, tuple(made)),
         sources=sources | foreign.sources, objects=objects | foreign.objects,
-        runtime_headers=runtime_headers(artifacts), device_bundle=device_bundle,
+        runtime_headers=runtime_headers(artifacts), facts=facts | foreign.facts,
+        device_bundle=device_bundle,
     ), written)
     return Exported(path, target_board.name, chosen, prepared)
 

@@ -7,9 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from elftools.elf.elffile import ELFFile
-
-from crtexport.artifact.blobs import Blob, opened
+from crtexport.artifact.blobs import Blob
 from crtexport.errors import CrtExportError
 from crtexport.firmware.compat import conflicts
 from crtexport.firmware.elf_abi import ElfAbi, read_abi
@@ -99,10 +97,8 @@ def _checked(path: Path, ours: ElfAbi | None) -> ObjectFacts:
                 f"the object was made for another {what}: {theirs}; the board has {own}",
                 location=path.name,
             )
-    with opened(path) as stream:
-        names = [s.name for s in ELFFile(stream).iter_sections() if s["sh_size"]]
-    for name in names:
-        if name.startswith(_AT_START_UP):
+    for name, size in facts.sections.items():
+        if size and name.startswith(_AT_START_UP):
             raise _at_start_up(f"the object has code that must run at start-up (section {name})",
                                path.name)
     if _REGISTERING in facts.undefined:

@@ -71,8 +71,8 @@ class PackageContents:
 
     ``sources`` and ``objects`` map basenames (``default_lib0.c``, ``default_lib1.o``) to contents;
     ``runtime_headers`` maps paths relative to ``runtime/include`` to bytes; ``board`` is the
-    resolved board as JSON data with its ``name``. ``device_bundle``: with a compressed bundle of
-    devices' programs.
+    resolved board as JSON data with its ``name``. ``facts`` are those of objects that somebody has
+    examined before. ``device_bundle``: with a compressed bundle of devices' programs.
     """
 
     models: tuple[ModelContents, ...]
@@ -82,6 +82,7 @@ class PackageContents:
     sources: Mapping[str, str] = field(default_factory=dict)
     objects: Mapping[str, Blob] = field(default_factory=dict)
     runtime_headers: Mapping[str, bytes] = field(default_factory=dict)
+    facts: Mapping[str, ObjectFacts] = field(default_factory=dict)
     device_bundle: bool = False
 
     def plan_file(self, model: ModelContents) -> str | None:
@@ -148,7 +149,10 @@ def check(contents: PackageContents) -> dict[str, ObjectFacts]:
     for model in contents.models:
         layout.check_module(model.artifact.module)
     _check_basenames(contents)
-    facts = {name: object_facts(name, contents.objects[name]) for name in sorted(contents.objects)}
+    facts = {
+        name: contents.facts.get(name) or object_facts(name, contents.objects[name])
+        for name in sorted(contents.objects)
+    }
     owner: dict[str, str] = {}
     for name, fact in facts.items():
         for symbol in (*fact.defined, *fact.hidden):

@@ -22,6 +22,7 @@ from crtexport.firmware.package import parts_from_package
 from crtexport.firmware.zephyr.application import write_application
 from crtexport.importers import load
 from crtexport.importers.crtjson import save
+from crtexport.mlf import objects
 from crtexport.mlf.objects import object_facts
 from crtexport.mlf.reader import open_package
 from tests.backends.llvm_support import GCC
@@ -202,6 +203,20 @@ def test_objects_are_linked_as_they_are(emit: Any, tmp_path: Path) -> None:
     assert blob_bytes(open_package(package).objects["blob.o"]) == (tmp_path / "blob.o").read_bytes()
     (outputs,) = crtexport.simulate(package, {"x": X})
     assert outputs["y"][0, 3] == 7
+
+
+def test_symbols_of_each_object_are_read_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = write(tmp_path, object_document())
+    compiled(tmp_path, PLAIN, "gcc", "-fPIC")
+    examined = []
+    facts = objects._facts
+    monkeypatch.setattr(
+        objects, "_facts", lambda stream, name: (examined.append(name), facts(stream, name))[1]
+    )
+    package = crtexport.export(path, emit="llvm", output=tmp_path / "p.tar").path
+    assert sorted(examined) == sorted(open_package(package).objects)
 
 
 @pytest.mark.parametrize(
