@@ -15,11 +15,12 @@ import numpy as np
 import numpy.typing as npt
 
 from crtexport.ir.ops import Conv2D, FullyConnected
-from crtexport.kernels.build import add, call, cast, clamp, const, f32, load, min_, mul
+from crtexport.kernels.build import add, call, cast, clamp, const, f32, load, mul
 from crtexport.kernels.ir import Buffer, Expr, Scalar
 from crtexport.kernels.registry import SCALAR_OF, Context, Lowered, Lowering
 from crtexport.kernels.requantize import float_range
 from crtexport.schedules.candidates import Candidate
+from crtexport.schedules.covering import packed_channels, pixels_overlapping
 from crtexport.schedules.geometry import Windows, windows_of
 from crtexport.schedules.patches import Gather
 from crtexport.schedules.reals import Numbers
@@ -135,25 +136,18 @@ class _Products:
             self.gather = Gather(self.b, windows, self.x, lines, self.together, 0)
 
     def emit(self) -> None:
-        """All pixels, ``together`` at a time; the last ones may be done twice."""
-        b, count = self.b, self.windows.pixels
-        with b.loop("pixels", -(-count // self.together)) as number:
-            first = mul(number, const(self.together))
-            if count % self.together:
-                first = b.let("first", min_(first, const(count - self.together)))
+        """All pixels, ``together`` at a time."""
+        b, taps = self.b, self.windows.taps
+        with pixels_overlapping(b, self.windows.pixels, self.together) as first:
             if self.gather is not None:
                 self.gather.emit(lambda line: add(first, line))
             pixels = [add(first, const(i)) for i in range(self.together)]
-            starts = [b.let("line", mul(pixel, const(self.windows.taps))) for pixel in pixels]
+            starts = [b.let("line", mul(pixel, const(taps))) for pixel in pixels]
             rows = [b.let("row", mul(pixel, const(self.channels))) for pixel in pixels]
-            whole, rest = divmod(self.channels, self.wide)
-            with b.loop("block", whole) as block:
-                at = b.let("w", mul(block, const(self.wide * self.windows.taps)))
-                self._block(starts, rows, mul(block, const(self.wide)), at, self.wide)
-            if rest:
-                done = whole * self.wide
-                at = const(done * self.windows.taps)
-                self._block(starts, rows, const(done), at, rest)
+            packed_channels(
+                b, self.channels, self.wide, self.wide * taps,
+                functools.partial(self._block, starts, rows),
+            )
 
     def _block(
         self, starts: list[Expr], rows: list[Expr], channel: Expr, at: Expr, wide: int

@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from crtexport.ir.scaling import activation_range
 from crtexport.ir.types import DType, Rounding
-from crtexport.kernels.build import add, call, const, load, min_, mul
+from crtexport.kernels.build import add, call, const, load, mul
 from crtexport.kernels.ir import Expr, Scalar, Var
 from crtexport.kernels.registry import Context, Lowered, Lowering
 from crtexport.kernels.requantize import (
@@ -27,6 +27,7 @@ from crtexport.kernels.requantize import (
 )
 from crtexport.kernels.sums import IntegerSums, stored_weights
 from crtexport.schedules.candidates import Candidate
+from crtexport.schedules.covering import packed_channels, pixels_overlapping
 from crtexport.schedules.geometry import Layer, Windows
 from crtexport.schedules.patches import MOST_LEFT, Gather
 from crtexport.schedules.scaling16 import Scaling16
@@ -180,26 +181,18 @@ class _Products:
         self.gather = Gather(self.b, windows, x, self.lines, block.pixels, 0)
 
     def emit(self) -> None:
-        """All pixels, some at a time; where some are left over, others are done twice."""
-        b, count, together = self.b, self.windows.pixels, self.block.pixels
-        with b.loop("pixels", -(-count // together)) as number:
-            first = mul(number, const(together))
-            if count % together:
-                first = b.let("first", min_(first, const(count - together)))
+        """All pixels, some at a time."""
+        b, together, words = self.b, self.block.pixels, self.windows.words
+        with pixels_overlapping(b, self.windows.pixels, together) as first:
             self.gather.emit(lambda line: add(first, line))
             rows = [
                 b.let("row", mul(add(first, const(i)), const(self.channels)))
                 for i in range(together)
             ]
-            wide = self.block.channels
-            whole, rest = divmod(self.channels, wide)
-            size = wide // 2 * self.windows.words
-            with b.loop("block", whole) as block:
-                at = b.let("w", mul(block, const(size)))
-                self._block(rows, mul(block, const(wide)), at, wide)
-            if rest:
-                at = const(whole * size)
-                self._block(rows, const(whole * wide), at, rest)
+            packed_channels(
+                b, self.channels, self.block.channels, self.block.channels // 2 * words,
+                functools.partial(self._block, rows),
+            )
 
     def _block(self, rows: list[Expr], channel: Expr, start: Expr, wide: int) -> None:
         """``wide`` channels from ``channel`` on, whose weights begin at ``start``, of all

@@ -26,7 +26,6 @@ from crtexport.kernels.build import (
     const,
     i32,
     load,
-    min_,
     mul,
     shr,
     wrap_sub,
@@ -35,6 +34,7 @@ from crtexport.kernels.ir import Buffer, Expr, Scalar, Var
 from crtexport.kernels.registry import Context, Lowered
 from crtexport.kernels.sums import stored_weights
 from crtexport.schedules.candidates import Candidate
+from crtexport.schedules.covering import pixels_with_last_again
 from crtexport.schedules.geometry import Layer, Windows
 from crtexport.schedules.patches import MOST_LEFT, Gather
 from crtexport.schedules.scaling import Channel, Scaling
@@ -208,15 +208,9 @@ class _Products:
         self.channels = 2 * (packed.pairs * packed.blocks + packed.single) + packed.lone
 
     def emit(self, gather: Gather) -> None:
-        """All pixels, ``together`` at a time; where one is left over, it is done twice."""
-        b, count = self.b, self.windows.pixels
-        with b.loop("pixels", -(-count // self.together)) as number:
-            first = mul(number, const(self.together))
-
-            def pixel(line: Expr) -> Expr:
-                at = add(first, line)
-                return min_(at, const(count - 1)) if count % self.together else at
-
+        """All pixels, ``together`` at a time."""
+        b = self.b
+        with pixels_with_last_again(b, self.windows.pixels, self.together) as pixel:
             gather.emit(pixel)
             rows = [
                 b.let("row", mul(pixel(const(i)), const(self.channels)))

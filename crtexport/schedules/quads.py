@@ -22,11 +22,12 @@ import numpy as np
 import numpy.typing as npt
 
 from crtexport.ir.types import DType
-from crtexport.kernels.build import KernelBuilder, add, cast, const, i32, load, min_, mul
+from crtexport.kernels.build import KernelBuilder, add, cast, const, i32, load, mul
 from crtexport.kernels.ir import Buffer, Expr, Scalar, Var
 from crtexport.kernels.registry import Context, Lowered
 from crtexport.kernels.sums import stored_weights
 from crtexport.schedules.candidates import Candidate
+from crtexport.schedules.covering import pixels_with_last_again
 from crtexport.schedules.geometry import Layer, Windows
 from crtexport.schedules.patches import Gather
 from crtexport.schedules.scaling import Means, Scaling
@@ -146,15 +147,9 @@ class _Products:
         self.weights, self.lines, self.output = buffers
 
     def emit(self, gather: Gather | None, channels: int) -> None:
-        """All pixels, some at a time; those that are left over are done with others again."""
-        b, count, together = self.b, self.windows.pixels, self.together
-        with b.loop("pixels", -(-count // together)) as number:
-            first = mul(number, const(together))
-
-            def pixel(line: Expr) -> Expr:
-                at = add(first, line)
-                return min_(at, const(count - 1)) if count % together else at
-
+        """All pixels, some at a time."""
+        b, together = self.b, self.together
+        with pixels_with_last_again(b, self.windows.pixels, together) as pixel:
             if gather is not None:
                 gather.emit(pixel)
             rows = [
