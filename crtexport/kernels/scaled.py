@@ -11,8 +11,9 @@ from crtexport.fixedpoint import quantize_multiplier, shifts_between
 from crtexport.ir.ops import Activation, Add, Mul, Sub
 from crtexport.ir.scaling import activation_range
 from crtexport.ir.types import DType, Rounding
-from crtexport.kernels.build import cast, const, i32, mul, shl, sub
+from crtexport.kernels.build import add, cast, clamp, const, i32, mul, shl, shr, sub
 from crtexport.kernels.ir import Expr, Scalar
+from crtexport.kernels.linear import Terms, linear
 from crtexport.kernels.registry import SCALAR_OF, Context, Lowering
 from crtexport.kernels.requantize import (
     Multiplier,
@@ -133,7 +134,8 @@ class _OnOneScale(Scaled):
 
 
 class Sum(_OnOneScale):
-    """ADD and SUB: ``combine`` is addition or subtraction."""
+    """ADD and SUB: ``combine`` is addition or subtraction. ``linear``: what is the same, of bytes
+    for which there is such a function."""
 
     def __init__(
         self, lowering: Lowering, activation: Activation, combine: Callable[[Expr, Expr], Expr]
@@ -143,8 +145,21 @@ class Sum(_OnOneScale):
         self.combine = combine
         real = self.twice / ((1 << self.shift) * self.scale_out)
         self.result = self.requantizer(real, reach(dtype) + 1 << self.shift)
+        self.linear = None
+        if dtype is not DType.INT16:
+            self.linear = linear(Terms(
+                dtype.limits[0], (self.scales[0], self.scales[1]), (self.zeros[0], self.zeros[1]),
+                self.scale_out, self.zero_out, self.bounds, 1 if combine is add else -1,
+                self.shift,
+            ))
 
     def __call__(self, a: Expr, c: Expr) -> Expr:
+        if self.linear is not None:
+            first = mul(cast(a, Scalar.I32), i32(self.linear.first))
+            second = mul(cast(c, Scalar.I32), i32(self.linear.second))
+            total = self.b.let("total", add(add(first, i32(self.linear.start)), second))
+            value = self.b.let("value", shr(total, i32(self.linear.places)))
+            return cast(clamp(value, *self.bounds), SCALAR_OF[self.dtype])
         raw = self.b.let("raw", self.combine(*self.operands(a, c)))
         return self.stored(self.result(raw, const(0)))
 

@@ -7,6 +7,7 @@ from crtexport.ir.types import DType
 from crtexport.kernels.build import KernelBuilder, add, const, i32, load_vector, mul
 from crtexport.kernels.build import sub as minus
 from crtexport.kernels.ir import Buffer, Expr, Scalar
+from crtexport.kernels.linear import Linear
 from crtexport.kernels.registry import Context, Lowered, Lowering
 from crtexport.kernels.requantize import Multiplier
 from crtexport.kernels.scaled import Product, Sum
@@ -66,6 +67,8 @@ class _Plus:
 
     def __call__(self, first: Expr, second: Expr) -> Expr:
         numbers = self.numbers
+        if numbers.linear is not None:
+            return self._linear(first, second, numbers.linear)
         operands = [
             self._operand(value, zero, requantizer.multiplier)
             for value, zero, requantizer in zip(
@@ -76,6 +79,15 @@ class _Plus:
         result = numbers.result.multiplier
         value = scaled(self.b, raw, result, signed=numbers.bounds[0] < numbers.zero_out)
         return clamped(self.b, value, numbers.zero_out, numbers.bounds)
+
+    def _linear(self, first: Expr, second: Expr, terms: Linear) -> Expr:
+        """See :mod:`crtexport.kernels.linear`; shifts of vectors round."""
+        half = 1 << terms.places - 1
+        total = vector("mul_s32", first, _constant(terms.first))
+        total = vector("add_s32", total, _constant(terms.start - half))
+        total = vector("add_s32", total, vector("mul_s32", second, _constant(terms.second)))
+        value = vector("rshl_s32", self.b.let("total", total), _constant(-terms.places))
+        return clamped(self.b, value, 0, self.numbers.bounds)
 
     def _operand(self, value: Expr, zero: int, multiplier: Multiplier) -> Expr:
         """One operand on the common scale."""
