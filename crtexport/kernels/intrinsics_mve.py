@@ -18,7 +18,7 @@ from crtexport.kernels.ir import Scalar
 
 Lanes = tuple[int, ...]
 
-_C = {Scalar.I32: "int32_t", Scalar.F32: "float"}
+_C = {Scalar.I32: "int32_t", Scalar.I64: "int64_t", Scalar.F32: "float"}
 _LLVM = {
     Scalar.I8X16: "<16 x i8>", Scalar.I16X8: "<8 x i16>", Scalar.I32X4: "<4 x i32>",
     Scalar.F32X4: "<4 x float>", Scalar.I32: "i32", Scalar.F32: "float",
@@ -156,6 +156,32 @@ def _dots(type_: Scalar) -> tuple[Intrinsic, Intrinsic]:
     )
 
 
+def _long_dot() -> Intrinsic:
+    """VMLALDAVA, whose sum is a pair of registers."""
+    name = "@crt.mve.mlaldava.s16"
+    step = "@llvm.arm.mve.vmlldava.v8i16"
+    return _intrinsic(
+        "mlaldava_s16", "a + the sum of the products of all lanes, in 64 bits.",
+        (Scalar.I64, _V16, _V16), Scalar.I64,
+        lambda total, a, b: wrap(total + sum(x * y for x, y in zip(a, b, strict=True)), 64),
+        "vmlaldavaq_s16(a, b, c)",
+        "    uint64_t sum = (uint64_t)a;\n"
+        f"    for (int i = 0; i < {_V16.lanes}; ++i) {{\n"
+        "        sum += (uint64_t)(b[i] * c[i]);\n"
+        "    }\n"
+        "    return (int64_t)sum;\n",
+        f"call i64 {name}(i64 {{0}}, <8 x i16> {{1}}, <8 x i16> {{2}})",
+        f"declare {{ i32, i32 }} {step}(i32, i32, i32, i32, i32, <8 x i16>, <8 x i16>)\n"
+        f"define internal i64 {name}(i64 %a, <8 x i16> %b, <8 x i16> %c) alwaysinline nounwind {{"
+        " %l = trunc i64 %a to i32 %s = lshr i64 %a, 32 %h = trunc i64 %s to i32"
+        f" %d = call {{ i32, i32 }} {step}"
+        "(i32 0, i32 0, i32 0, i32 %l, i32 %h, <8 x i16> %b, <8 x i16> %c)"
+        " %x = extractvalue { i32, i32 } %d, 0 %y = extractvalue { i32, i32 } %d, 1"
+        " %u = zext i32 %x to i64 %v = zext i32 %y to i64 %w = shl i64 %v, 32"
+        " %r = or i64 %w, %u ret i64 %r }",
+    )
+
+
 def _qrdmulh(a: int, b: int) -> int:
     return _saturate((2 * a * b + (1 << 31)) >> 32, 32)
 
@@ -183,6 +209,12 @@ _SCALING = (
         "call {0} @llvm.arm.mve.vshl.vector.{1}.{1}({0} {2}, {0} {3}, i32 0, i32 1, i32 0)",
         "declare {0} @llvm.arm.mve.vshl.vector.{1}.{1}({0}, {0}, i32, i32, i32)",
         arm="vrshlq_s32(a, b)",
+    ),
+    _lanewise(
+        "mulh", _V32, "The upper halves of products, rounded down.", lambda a, b: (a * b) >> 32,
+        "(int32_t)(((int64_t)a[i] * b[i]) >> 32)",
+        "call {0} @llvm.arm.mve.vmulh.{1}({0} {2}, {0} {3}, i32 0)",
+        "declare {0} @llvm.arm.mve.vmulh.{1}({0}, {0}, i32)",
     ),
     _lanewise(
         "rmulh", _V32, "The upper halves of products, rounded, halves up.",
@@ -412,6 +444,7 @@ _FLOATS = (
 MVE = (
     *_FLOATS,
     *(intrinsic for t in (_V8, _V16) for intrinsic in _dots(t)),
+    _long_dot(),
     *_SCALING,
     *(_wrapping("add", t, "The sums of the lanes, which wrap.", lambda a, b: a + b, "+", "add")
       for t in (_V8, _V16, _V32)),

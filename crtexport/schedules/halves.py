@@ -9,6 +9,7 @@ SMLALD.
 from __future__ import annotations
 
 import functools
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -146,14 +147,16 @@ class _Finish:
             return self._scaling.value(channel, 0)
         return self.b.let("start", load(self._bias, channel))
 
-    def factor(self, channel: Expr) -> Expr | None:
-        """What results of ``channel`` are made with, if it can be loaded once for several."""
-        return None if self._scaling is None else self._scaling.value(channel, 1)
+    def factors(self, channel: Expr) -> list[Expr]:
+        """What results of ``channel`` are made with that can be loaded once for several."""
+        if self._scaling is None:
+            return []
+        return [self._scaling.value(channel, word) for word in range(1, self._scaling.count)]
 
-    def result(self, total: Expr, channel: Expr, factor: Expr | None) -> Expr:
+    def result(self, total: Expr, channel: Expr, factors: Sequence[Expr]) -> Expr:
         """The i16 of a sum."""
-        if self._scaling is not None and factor is not None:
-            return self._scaling.made(total, (total, factor))
+        if self._scaling is not None:
+            return self._scaling.made(total, (total, *factors))
         if self._requantizer is None:
             raise TypeError("a sum without a way to scale it")
         scaled = self._requantizer(total, channel)
@@ -206,9 +209,9 @@ class _Products:
             for place in range(step):
                 self._word(sums, start, add(mul(number, const(step)), const(place)))
         for i, one in enumerate(channels):
-            factor = finish.factor(one)
+            factors = finish.factors(one)
             for row, line in zip(rows, sums, strict=True):
-                b.store(self.output, add(row, one), finish.result(line[i], one, factor))
+                b.store(self.output, add(row, one), finish.result(line[i], one, factors))
 
     def _word(self, sums: list[list[Var]], start: Expr, word: Expr) -> None:
         """A word of each line times those of all channels."""

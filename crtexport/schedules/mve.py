@@ -97,7 +97,7 @@ class Rows:
 
 def _products(context: Context, sums: Sums, rows: Rows) -> list[Candidate]:
     """Rows times all units."""
-    found = blocks(rows.counts[1], [context.input(1).shape[-1]], sums.vector.lanes)
+    found = blocks(rows.counts[1], [context.input(1).shape[-1]], sums)
     return block_candidates(found, functools.partial(_product, context, sums, rows))
 
 

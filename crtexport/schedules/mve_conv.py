@@ -30,7 +30,7 @@ def candidates(context: Context, op: Conv2D) -> list[Candidate]:
     if sums is None:
         return []
     runs = _Runs.of(Window.of(context, op), sums.vector.lanes)
-    found = blocks(y[2], runs.depths, sums.vector.lanes)
+    found = blocks(y[2], runs.depths, sums)
     return block_candidates(found, functools.partial(_lower, context, sums, runs))
 
 

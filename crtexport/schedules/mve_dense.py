@@ -3,7 +3,8 @@ each of a few rows.
 
 Weights are packed while exporting in the order in which they are read: as many values of each unit
 of a block, so that one pointer walks over all. Accumulators are general registers, of which
-VMLADAVA takes even ones only: six at most, beside the counter of a loop.
+VMLADAVA takes even ones only: six at most, beside the counter of a loop. Where sums need 64 bits
+VMLALDAVA has them in pairs, and each is scaled alone.
 """
 
 from __future__ import annotations
@@ -20,7 +21,6 @@ from crtexport.kernels.build import (
     add,
     call,
     const,
-    i32,
     load_vector,
     min_,
     mul,
@@ -28,7 +28,7 @@ from crtexport.kernels.build import (
 from crtexport.kernels.ir import Buffer, Expr, Scalar, Var
 from crtexport.kernels.registry import Lowered, Lowering
 from crtexport.schedules.candidates import Candidate
-from crtexport.schedules.mve_scale import LANES, Scaler, Sums, vector
+from crtexport.schedules.mve_scale import LANES, LongScaler, Scaler, Sums, vector
 
 LONE_CHUNKS = (3, 4)
 """Chunks of a row, if it is of one piece, with which rows are better alone: they are all written
@@ -39,6 +39,8 @@ UNROLLS = (1, 2, 4, 8)
 """Other such numbers."""
 MOST_ROWS = 3
 """Rows for which, times two units, there are accumulators."""
+MOST_LONG_ROWS = 2
+"""The same of 64 bits."""
 
 
 Int8s = npt.NDArray[np.int8]
@@ -96,14 +98,21 @@ class Product:
         self.units = sums.channels
         self.together = LANES if high == 1 else 2
         self._vector, self._lanes = sums.vector, sums.vector.lanes
-        self._dot = {Scalar.I8X16: "mve_mladava_s8", Scalar.I16X8: "mve_mladava_s16"}[sums.vector]
+        self._sum, self._dot = Scalar.I32, {
+            Scalar.I8X16: "mve_mladava_s8", Scalar.I16X8: "mve_mladava_s16"
+        }[sums.vector]
         self._sizes = [-(-part.shape[1] // self._lanes) for part, _ in weights]
         packed = np.concatenate(
             [pack(*part, self.together, self._lanes) for part in weights], axis=2
         )
         self._packed = lowering.derived("packed", Scalar.I8, packed)
-        order = [u if u < self.units else -1 for u in range(-(-self.units // LANES) * LANES)]
-        self._scaler = Scaler(lowering, sums, order)
+        self._finish: Scaler | LongScaler
+        if sums.long:
+            self._sum, self._dot = Scalar.I64, "mve_mlaldava_s16"
+            self._finish = LongScaler(lowering, sums)
+        else:
+            order = [u if u < self.units else -1 for u in range(-(-self.units // LANES) * LANES)]
+            self._finish = Scaler(lowering, sums, order)
 
     def emit(self, segments: Sequence[Segment], output: Buffer, targets: Sequence[Expr]) -> None:
         """``targets``: the index of the first unit's result of each row."""
@@ -129,15 +138,21 @@ class Product:
         for line, target in zip(sums, targets, strict=True):
             # Two units at a time: the first pair is lanes 0 and 2, which one instruction sets.
             lanes = [line[i] for i in ((0, 2, 1, 3) if self.together == 2 else range(LANES))]
-            acc = b.let("sums", vector("lanes_s32", *lanes))
-            result = self._scaler(acc, block)
+            if isinstance(self._finish, LongScaler):
+                for i, acc in enumerate(lanes[:count]):
+                    unit = add(mul(block, const(LANES)), const(i))
+                    b.store(output, add(target, unit), self._finish(acc, unit))
+                continue
+            sums_ = b.let("sums", vector("lanes_s32", *lanes))
+            result = self._finish(sums_, block)
             b.store_vector(output, add(target, mul(block, const(LANES))), result, count)
 
     def _dots(self, segments: Sequence[Segment], rows: int, weights: Expr) -> list[list[Var]]:
         """The sums of each row with each of the units that are multiplied together."""
         b, lanes = self.b, self._lanes
         step = lanes * self.together
-        accs = [[b.local("acc", i32(0)) for _ in range(self.together)] for _ in range(rows)]
+        zero = const(0, self._sum)
+        accs = [[b.local("acc", zero) for _ in range(self.together)] for _ in range(rows)]
         done = 0
         for segment, chunks in zip(segments, self._sizes, strict=True):
             rest = 0 if segment.padded else segment.depth % lanes
@@ -169,17 +184,18 @@ class Product:
             w = b.let("weight", load_vector(self._packed, index, self._vector))
             for x, line in zip(xs, accs, strict=True):
                 acc = line[unit]
-                b.assign(acc, call(self._dot, acc, x, w, type_=Scalar.I32))
+                b.assign(acc, call(self._dot, acc, x, w, type_=self._sum))
 
 
-def blocks(rows: int, depths: Sequence[int], lanes: int) -> list[Block]:
-    """How ``rows`` of segments of ``depths`` may be multiplied in vectors of ``lanes``, the usual
-    way first."""
+def blocks(rows: int, depths: Sequence[int], sums: Sums) -> list[Block]:
+    """How ``rows`` of segments of ``depths`` may be multiplied, the usual way first."""
+    lanes = sums.vector.lanes
     lone = len(depths) == 1 and -(-depths[0] // lanes) in LONE_CHUNKS
     usual = Block(1 if lone or rows == 1 else 2, UNROLL)
     most = max(-(-depth // lanes) for depth in depths)
+    high_most = min(rows, MOST_LONG_ROWS if sums.long else MOST_ROWS)
     others = [
-        Block(high, chunks) for high in range(1, min(rows, MOST_ROWS) + 1) for chunks in UNROLLS
+        Block(high, chunks) for high in range(1, high_most + 1) for chunks in UNROLLS
         if chunks <= max(most, 1) or chunks == UNROLL
     ]
     return [usual, *(block for block in others if block != usual)]

@@ -41,7 +41,7 @@ def lower(context: Context, op: DepthwiseConv2D) -> Lowered | None:
     ):
         return None
     sums = Sums.of(context, 3)
-    if sums is None:
+    if sums is None or sums.long:
         return None
     if sums.vector is Scalar.I16X8:
         return mve_depthwise16.lower(context, op, sums)

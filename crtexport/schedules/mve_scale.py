@@ -14,10 +14,15 @@ import numpy.typing as npt
 from crtexport.ir.ops import Activation, Conv2D, DepthwiseConv2D, FullyConnected
 from crtexport.ir.scaling import activation_range
 from crtexport.ir.types import DType, Rounding
-from crtexport.kernels.build import KernelBuilder, add, call, const, i32, load_vector, mul
+from crtexport.kernels.build import KernelBuilder, add, call, const, i32, load, load_vector, mul
 from crtexport.kernels.ir import Expr, Scalar
 from crtexport.kernels.registry import Context, Lowering
-from crtexport.kernels.requantize import Multiplier
+from crtexport.kernels.requantize import (
+    WIDE_LIMIT,
+    Multiplier,
+    WideRequantizer,
+    quantized_result,
+)
 from crtexport.kernels.sums import IntegerSums
 from crtexport.schedules import scaling16
 
@@ -74,13 +79,15 @@ def limited(value: Expr, bounds: tuple[float, float], widest: tuple[float, float
 class Sums:
     """What is known of a layer of integers before any code is written.
 
-    ``vector``: of its values. ``factors``: what has the results in the upper halves of its products
-    with sums, where TFLite scales them so; else they are scaled by the multiplier.
+    ``vector``: of its values. ``steps``: operations with a number for each channel that scale
+    sums which TFLite has in 64 bits; without any the multiplier does. ``long``: they have 64 bits
+    here, too, and are scaled one by one.
     """
 
     def __init__(self, context: Context, sums: IntegerSums, activation: Activation) -> None:
         self.vector = Scalar.I16X8 if context.input(0).dtype is DType.INT16 else Scalar.I8X16
-        self.factors: npt.NDArray[np.int64] | None = None
+        self.steps: list[tuple[str, npt.NDArray[np.int64]]] = []
+        self.long, self.bound = False, sums.bound
         self.folded, self.multiplier, self.zero_in = sums.folded, sums.multiplier, sums.zero_point
         out = context.output()
         self.zero = context.quant(out).zero_point[0]
@@ -92,24 +99,37 @@ class Sums:
 
     @staticmethod
     def of(context: Context, channel_axis: int, *, fully_connected: bool = False) -> Sums | None:
-        """None where sums aren't of int8 or int16 values times int8 weights in 32 bits, or are
-        scaled in another way."""
+        """None where sums aren't of int8 or int16 values times int8 weights, or are scaled in
+        another way."""
         op, types = context.node.op, (context.input(0).dtype, context.input(1).dtype)
         if not isinstance(op, Conv2D | DepthwiseConv2D | FullyConnected) or types not in (
             (DType.INT8, DType.INT8), (DType.INT16, DType.INT8)
         ):
             return None
         sums = IntegerSums.of(context, channel_axis, fully_connected=fully_connected)
-        plain = sums.weight_zero == 0 and sums.bound < 1 << 31
-        if not plain or sums.rounding is not Rounding.DOUBLE:
+        if sums.weight_zero or sums.rounding is not Rounding.DOUBLE:
             return None
         found = Sums(context, sums, op.activation)
         if sums.wide:
-            constants = scaling16.constants_of(sums)
-            if constants is None:
-                return None
-            found.folded, found.factors = constants.astype(np.int64).T
-        return found
+            return found if found._scale(sums) else None
+        return found if sums.bound < 1 << 31 else None
+
+    def _scale(self, sums: IntegerSums) -> bool:
+        """Decides how sums are scaled that TFLite has in 64 bits; whether they can be."""
+        if (constants := scaling16.constants_of(sums)) is not None:
+            names = ["add", "rmulh"]
+        elif (constants := scaling16.parts_of(sums)) is not None:
+            names = ["add", "mulh", "add", "rshl", "add"]
+            constants[:, 3] *= -1
+        else:
+            self.long = True
+            return sums.bound < WIDE_LIMIT
+        columns = constants.astype(np.int64).T
+        self.steps = [
+            (name, column) for name, column in zip(names, columns, strict=True)
+            if name != "add" or column.any()
+        ]
+        return True
 
 
 class Scaler:
@@ -122,10 +142,11 @@ class Scaler:
         self._left = max(shifts) > 0
         self._some_right = min(shifts) < 0
         self._single = len(sums.multiplier.mantissas) == 1
-        parts = [_lanes(sums.folded, order)]
-        if sums.factors is not None:
-            parts.append(_lanes(sums.factors, order))
-        elif not self._single:
+        if sums.steps:
+            parts = [_lanes(column, order) for _, column in sums.steps]
+        else:
+            parts = [_lanes(sums.folded, order)]
+        if not sums.steps and not self._single:
             parts.append(_lanes(np.array(sums.multiplier.mantissas), order))
             right = np.minimum(np.array(shifts), 0)
             if self._some_right:
@@ -175,10 +196,12 @@ class Scaler:
                 self._table, add(start, const(LANES * next(column))), Scalar.I32X4
             )
 
+        if sums.steps:
+            for name, _ in sums.steps:
+                acc = vector(f"{name}_s32", acc, entry(None))
+            return b.let("scaled", acc)
         mantissa, shift = sums.multiplier.mantissas[0], sums.multiplier.shifts[0]
         value = vector("add_s32", acc, entry(None))
-        if sums.factors is not None:
-            return b.let("scaled", vector("rmulh_s32", value, entry(None)))
         factor = entry(mantissa if self._single else None)
         right = entry(min(shift, 0) if self._single else None) if self._some_right else None
         if self._left:
@@ -201,6 +224,21 @@ class Scaler:
             return vector("add_s32", value, vector("sign_s32", value))
         shifted = vector("and_s32", value, self.b.let("right", right))
         return vector("add_s32", value, vector("sign_s32", shifted))
+
+
+class LongScaler:
+    """Emits the way from a sum of 64 bits to its int16 value."""
+
+    def __init__(self, lowering: Lowering, sums: Sums) -> None:
+        self.sums, self.b = sums, lowering.b
+        self._requantizer = WideRequantizer(lowering, sums.multiplier, sums.bound)
+        self._bias = lowering.derived("bias", Scalar.I64, sums.folded)
+
+    def __call__(self, acc: Expr, unit: Expr) -> Expr:
+        """The result for the sum ``acc`` of the products of a unit (index)."""
+        total = self.b.let("sum", add(acc, load(self._bias, unit)))
+        value = self._requantizer(total, unit)
+        return quantized_result(value, 0, (self.sums.low, self.sums.high), Scalar.I16)
 
 
 def _lanes(values: npt.NDArray[np.int64], order: Sequence[int]) -> npt.NDArray[np.int64]:

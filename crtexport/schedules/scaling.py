@@ -104,6 +104,10 @@ class Channel:
     power: Expr
 
 
+_WORDS = ("bias", "multiplier", "power", "shift", "addend")
+"""What the constants of a channel are called."""
+
+
 class Scales(abc.ABC):
     """Emits results of sums, with a table of what belongs to each output channel, its bias first.
 
@@ -137,7 +141,7 @@ class Scales(abc.ABC):
         place = add(mul(number, const(self.count)), const(word))
         if self._alike:
             place = const(len(self._constants) + word - 1) if word else number
-        return self.b.let(("bias", "multiplier", "power")[word], load(self._table, place))
+        return self.b.let(_WORDS[word], load(self._table, place))
 
     def values(self, number: Expr) -> tuple[Expr, ...]:
         """All constants of an output channel (index), loaded."""

@@ -3,6 +3,13 @@
 TFLite takes 15 bits m of the multiplier and rounds once: (sum * m + 2**(t-1)) >> t. Where the sum
 has 32 bits, that is the upper word of its product with m * 2**(32-t), rounded, halves up: SMMULR,
 or VRMULH. Small multipliers, t > 32, are left out unless all that they make is 0.
+
+Where only the products of a window have 32 bits, the bias b is taken apart: b = c + d * 2**16, with
+a c that may be added to them. Then the result is (high + d * m + 2**(t-17)) >> (t - 16), where
+high = floor((sum + c) * m / 2**16), since nothing else has bits that floor drops. What of d * m
+doesn't fit into 32 bits either is a multiple of 2**(t-16), which is added after the shift, where
+it may wrap as TFLite's results do. That takes any multiplier below 1/4: channels without a use have
+tiny ones and enormous biases.
 """
 
 from __future__ import annotations
@@ -12,13 +19,14 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from crtexport.fixedpoint import reduced_multiplier
+from crtexport.fixedpoint import reduced_multiplier, wrap32
 from crtexport.ir.ops import Activation
 from crtexport.ir.scaling import activation_range
 from crtexport.ir.types import Rounding
-from crtexport.kernels.build import cast, clamp
+from crtexport.kernels.build import add, cast, clamp, const, mul, shr
 from crtexport.kernels.ir import Expr, Scalar
 from crtexport.kernels.registry import Context
+from crtexport.kernels.requantize import WIDE_LIMIT
 from crtexport.kernels.sums import IntegerSums
 from crtexport.schedules.scaling import Means, Scales
 
@@ -26,6 +34,8 @@ _REACH = 1 << 15
 """Largest magnitude of an input value."""
 _BITS = 15
 """Of a multiplier."""
+_LOW = 16
+"""Bits of a product that are dropped first, where the bias is taken apart."""
 
 
 def constants_of(sums: IntegerSums) -> npt.NDArray[np.int32] | None:
@@ -50,6 +60,32 @@ def constants_of(sums: IntegerSums) -> npt.NDArray[np.int32] | None:
     return np.array(rows, np.int32).reshape(-1, 2)
 
 
+def parts_of(sums: IntegerSums) -> npt.NDArray[np.int32] | None:
+    """channels x (bias, factor, addend, right shift, addend): (sum + bias) * factor >> 32, plus the
+    first addend, shifted and rounded, halves up, plus the second one. None if sums are scaled in
+    another way, or products of windows need more than 32 bits."""
+    if not sums.wide or sums.rounding is not Rounding.DOUBLE or sums.bound >= WIDE_LIMIT:
+        return None
+    rows: list[tuple[int, int, int, int, int]] = []
+    for channel, (bias, magnitude) in enumerate(
+        zip(sums.folded.tolist(), sums.magnitudes.tolist(), strict=True)
+    ):
+        one = min(channel, len(sums.multiplier.mantissas) - 1)
+        reduced = reduced_multiplier(sums.multiplier.mantissas[one])
+        right = _BITS - sums.multiplier.shifts[one] - _LOW
+        reach = _REACH * magnitude
+        bound = (abs(bias) + reach) * reduced
+        if bound == 0 or (right > 0 and bound < 1 << _LOW + right - 1):
+            rows.append((0, 0, 0, 1, 0))
+            continue
+        low = bias if abs(bias) + reach < 1 << 31 else (bias + (1 << 15)) % (1 << 16) - (1 << 15)
+        if not 1 <= right <= 30 or abs(low) + reach >= 1 << 31:
+            return None
+        after, before = divmod((bias - low >> _LOW) * reduced, 1 << right)
+        rows.append((low, reduced << _LOW, before, right, wrap32(after)))
+    return np.array(rows, np.int32).reshape(-1, 5)
+
+
 class Scaling16(Scales):
     """int16 results."""
 
@@ -66,8 +102,18 @@ class Scaling16(Scales):
     ) -> Scaling16 | None:
         """None if the sums can't be scaled so."""
         constants = constants_of(sums)
+        if constants is None and means is not Means.PIECES:
+            constants = parts_of(sums)
+            if constants is not None:  # rounding is part of the first addend
+                constants[:, 2] += 1 << constants[:, 3] - 1
         return None if constants is None else Scaling16(context, constants, activation, means)
 
     def made(self, whole: Expr, values: Sequence[Expr]) -> Expr:
-        scaled = self.b.let("scaled", self._product(whole, values[1]))
-        return cast(clamp(scaled, *self._range), Scalar.I16)
+        _, factor, *parts = values
+        scaled = self._apart(whole, factor, *parts) if parts else self._product(whole, factor)
+        return cast(clamp(self.b.let("scaled", scaled), *self._range), Scalar.I16)
+
+    def _apart(self, whole: Expr, factor: Expr, before: Expr, right: Expr, after: Expr) -> Expr:
+        product = mul(cast(whole, Scalar.I64), cast(factor, Scalar.I64))
+        high = cast(shr(product, const(32, Scalar.I64)), Scalar.I32)
+        return add(shr(add(high, before), right), after)

@@ -34,9 +34,10 @@ Array = npt.NDArray[Any]
 COUNT = 24
 """Vectors of each type that every instruction is tried on."""
 INPUTS = (
-    DType.INT8, DType.UINT8, DType.INT16, DType.UINT16, DType.INT32, DType.INT32, DType.FLOAT32
+    DType.INT8, DType.UINT8, DType.INT16, DType.UINT16, DType.INT32, DType.INT32, DType.INT64,
+    DType.FLOAT32,
 )
-OUTPUTS = (DType.INT8, DType.INT16, DType.INT32, DType.FLOAT32)
+OUTPUTS = (DType.INT8, DType.INT16, DType.INT32, DType.INT64, DType.FLOAT32)
 SHIFTS = 5  # the input whose numbers are counts of places
 
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 import crtexport
 from crtexport.firmware.board import load_board
-from crtexport.fixedpoint import multiply_wide_by_quantized_multiplier
+from crtexport.fixedpoint import multiply_wide_by_quantized_multiplier, wrap32
 from crtexport.importers import load
 from crtexport.ir.types import Rounding
 from crtexport.kernels import families
@@ -22,11 +22,11 @@ from crtexport.kernels.registry import Context
 from crtexport.kernels.requantize import Multiplier
 from crtexport.kernels.sums import IntegerSums
 from crtexport.mlf.reader import open_package
-from crtexport.schedules import forms, halves, mve_rows, scaling16
+from crtexport.schedules import forms, halves, mve, mve_rows, scaling16
 from tests.differential.network import interpret
 from tests.lowered import run
 from tests.support import require
-from tests.tflite_builder import ModelBuilder
+from tests.tflite_builder import ModelBuilder, run_reference
 
 Array = np.ndarray[Any, Any]
 KINDS = ("conv", "depthwise", "pointwise", "dense")
@@ -40,6 +40,7 @@ class Layers:
     def __init__(self, integer: Callable[[int, int], int], seed: int) -> None:
         self.integer, self.rng, self.m = integer, np.random.default_rng(seed), ModelBuilder()
         self.count = 0
+        self.biases = (None, "int64", "int64", "int32")
 
     def tensor(self, shape: tuple[int, ...], scale: float = 1 / 8192) -> int:
         self.count += 1
@@ -49,7 +50,9 @@ class Layers:
         """Weights of one scale or one a channel, some of them tiny, and perhaps a bias."""
         units, integer = shape[axis], self.integer
         each = integer(0, 1)
-        sizes = self.rng.choice([1.0, 0.3, 1e-4], units if each else 1, p=[0.6, 0.3, 0.1])
+        sizes = self.rng.choice(
+            [1.0, 0.3, 1e-4, 1e-7], units if each else 1, p=[0.6, 0.2, 0.1, 0.1]
+        ) * (1, 1, 1, 25)[integer(0, 3)]
         fan = int(np.prod(shape)) // units
         scales = (sizes / (70 * np.sqrt(fan))).astype(np.float32)
         largest = integer(0, 3) == 0
@@ -63,14 +66,18 @@ class Layers:
             f"t{self.count}", shape, "int8", scale=scales.tolist() if each else float(scales[0]),
             data=data, **along,
         )
-        kind = (None, "int64", "int64", "int32")[integer(0, 3)]
+        kind = self.biases[integer(0, 3)]
         if kind is None or (kind == "int32" and axis == 3):
             return [w, None]
         self.count += 1
         bias = [float(s) / 8192 for s in scales]
+        numbers = self.rng.integers(-200_000, 200_000, units)
+        if kind == "int64" and integer(0, 1):  # as far as an int16 of the result, or 2**46
+            most = np.minimum(2 * 32768 / scales.astype(float), 2.0**46)
+            numbers = (self.rng.uniform(-1, 1, units) * most).astype(np.int64)
         b = self.m.tensor(
             f"t{self.count}", (units,), kind, scale=bias if each else bias[0],
-            data=self.rng.integers(-200_000, 200_000, units), **({"axis": 0} if each else {}),
+            data=numbers, **({"axis": 0} if each else {}),
         )
         return [w, b]
 
@@ -88,7 +95,9 @@ class Layers:
                 activation=activation,
             )
             return shape, x, y
-        shape = (integer(1, 2), integer(1, 6), integer(1, 6), integer(1, 11))
+        deep = kind != "depthwise" and integer(0, 5) == 0
+        channels = integer(60, 90) * (1 if kind == "conv" else 8) if deep else integer(1, 11)
+        shape = (integer(1, 2), integer(1, 6), integer(1, 6), channels)
         x = self.tensor(shape)
         most = 1 if kind == "pointwise" else 4
         kernel = integer(1, most), integer(1, most)
@@ -144,12 +153,14 @@ def test_every_form_equals_the_plain_form(
     )
 
 
-def dense(folder: Path, weights: Array, bias: int, kind: str = "int64") -> Context:
+def dense(
+    folder: Path, weights: Array, bias: int, kind: str = "int64", scale: float = 0.003
+) -> Context:
     m = ModelBuilder()
     units, depth = weights.shape
     x = m.tensor("x", (1, depth), "int16", scale=1 / 8192)
-    w = m.tensor("w", weights.shape, "int8", scale=0.003, data=weights)
-    b = m.tensor("b", (units,), kind, scale=0.003 / 8192, data=np.full(units, bias))
+    w = m.tensor("w", weights.shape, "int8", scale=scale, data=weights)
+    b = m.tensor("b", (units,), kind, scale=scale / 8192, data=np.full(units, bias))
     y = m.tensor("y", (1, units), "int16", scale=1 / 1024)
     m.op("FULLY_CONNECTED", [x, w, b], [y])
     (folder / "m.tflite").write_bytes(m.build([x], [y]))
@@ -159,7 +170,7 @@ def dense(folder: Path, weights: Array, bias: int, kind: str = "int64") -> Conte
 
 @pytest.mark.parametrize(("depth", "bias", "kind", "instruction"), [
     (515, 0, "int64", "arm_smlad"), (517, 0, "int64", "arm_smlald"),
-    (8, 1 << 31, "int64", "arm_smlald"), (8, -(1 << 30), "int64", "arm_smlad"),
+    (8, 1 << 31, "int64", "arm_smlad"), (8, -(1 << 30), "int64", "arm_smlad"),
     (517, 1 << 30, "int32", "arm_smlad"),
 ])
 def test_sums_have_64_bits_where_they_may_need_them(
@@ -176,6 +187,58 @@ def test_sums_have_64_bits_where_they_may_need_them(
             run(context.graph, lowered, value),
             run(context.graph, families.lower(context), value),
         )
+
+
+@pytest.mark.parametrize(("depth", "bias", "scale", "instruction"), [
+    (515, 0, 0.003, "mladava"), (517, 0, 0.003, "mlaldava"), (8, 1 << 40, 0.003, "mladava"),
+    (8, -(1 << 33), 3.0, "mlaldava"), (500, 1 << 44, 1e-9, "mladava"),
+])
+def test_vectors_have_sums_of_64_bits_where_products_need_them(
+    depth: int, bias: int, scale: float, instruction: str, tmp_path: Path
+) -> None:
+    """Not for the bias alone, unless the multiplier is too large for the other way."""
+    context = dense(tmp_path, np.full((3, depth), 127), bias, scale=scale)
+    lowered = mve.candidates(context)[0].make()
+    assert f"'mve_{instruction}_s16'" in repr(lowered.kernel)
+    for fill in (-32768, 32767):
+        value = np.full((1, depth), fill, np.int16)
+        np.testing.assert_array_equal(
+            run(context.graph, lowered, value),
+            run(context.graph, families.lower(context), value),
+        )
+
+
+@pytest.mark.parametrize(("real", "magnitude", "bias", "possible"), [
+    (0.26, 60_000, 1 << 33, False), (0.24, 65_000, -(1 << 35) + 12_345, True),
+    (2**-8.3, 65_534, (1 << 40) + 77, True), (2**-17.2, 50_000, -(1 << 46), True),
+    (2**-24.9, 65_534, -(1 << 39) - 1, True), (2**-31.5, 3, (1 << 46) - 3, True),
+    (2**-18.1, 65_535, 0, True), (2**-8.3, 65_536, 0, False), (2**-33.3, 60_000, 0, True),
+])
+def test_biases_are_taken_apart_as_if_they_were_whole(
+    real: float, magnitude: int, bias: int, possible: bool
+) -> None:
+    multiplier, units = Multiplier.of([real]), np.ones(1, np.int64)
+    bound = abs(bias) + (magnitude << 15)
+    constants = scaling16.parts_of(IntegerSums(
+        0, 0, units * magnitude, units * bias, units * bias, bound, multiplier, Rounding.DOUBLE,
+        True,
+    ))
+    assert (constants is not None) == possible
+    if constants is None:
+        return
+    low, factor, before, right, after = map(int, constants[0])
+    rng, reach = np.random.default_rng(2), magnitude << 15
+    halves_ = [round((i + 0.5) / real) - bias + j for i in range(-40, 40) for j in (-1, 0, 1)]
+    for total in (0, reach, -reach, *halves_, *rng.integers(-reach, reach, 500).tolist()):
+        if abs(total) > reach:
+            continue
+        wanted = multiply_wide_by_quantized_multiplier(
+            total + bias, multiplier.mantissas[0], multiplier.shifts[0]
+        )
+        first = ((total + low) * factor >> 32) + before
+        got = (first + (1 << right - 1) >> right) + after
+        assert all(-(1 << 31) <= step < 1 << 31 for step in (total + low, first))
+        assert wrap32(got) == wrap32(wanted)
 
 
 @pytest.mark.parametrize(("real", "magnitude", "possible"), [
@@ -199,6 +262,20 @@ def test_sums_are_scaled_as_tflite_does(real: float, magnitude: int, possible: b
                 total, multiplier.mantissas[0], multiplier.shifts[0]
             )
             assert (total * int(constants[0, 1]) + (1 << 31)) >> 32 == wanted
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_odd_layers_are_tflites(kind: str, tmp_path: Path) -> None:
+    rng = np.random.default_rng(5)
+    n = Layers(lambda low, high: int(rng.integers(low, high + 1)), 7)
+    n.biases = ("int64",) * 4  # the reference refuses convolutions without
+    layers = [n.add(kind) for _ in range(12)]
+    content = n.m.build([x for _, x, _ in layers], [y for _, _, y in layers])
+    (tmp_path / "m.tflite").write_bytes(content)
+    values = [n.values(shape) for shape, _, _ in layers]
+    found = interpret(load(tmp_path / "m.tflite"), values)
+    for got, wanted in zip(found, run_reference(content, *values), strict=True):
+        np.testing.assert_array_equal(got, wanted)
 
 
 @pytest.mark.parametrize("where", ["c here", pytest.param("c", marks=pytest.mark.qemu),
