@@ -8,8 +8,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from crtexport.devices import vela
 from crtexport.errors import CrtExportError
+from crtexport.firmware import vela
 from crtexport.firmware.board_schema import Board
 from crtexport.importers import load
 from crtexport.importers.files import sha256

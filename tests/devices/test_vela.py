@@ -12,8 +12,8 @@ import pytest
 
 import crtexport
 from crtexport.cli.main import main
-from crtexport.devices import vela
 from crtexport.errors import CrtExportError, ToolMissingError
+from crtexport.firmware import vela
 from crtexport.firmware.board import Board, board_from_keys, list_boards, load_board
 from crtexport.mlf.reader import open_package
 from tests.devices.vela_support import compiled, stand_in, vela_program

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 from crtexport.errors import CrtExportError, ToolMissingError
+from crtexport.firmware.toolchain import log_tail
 
 PROGRAM = "CRTEXPORT_VELA"
 """Environment variable: the program, where it is neither beside Python nor along PATH."""
@@ -39,7 +40,12 @@ def compile_model(
     """
     program = _program()
     given = folder / "model.tflite"
-    shutil.copyfile(model, given)
+    try:
+        shutil.copyfile(model, given)
+    except OSError as error:
+        raise CrtExportError(
+            f"the model can't be copied for Vela: {error.strerror}", location=model.name
+        ) from error
     options = ["--accelerator-config", accelerator, "--output-dir", str(folder)]
     if system_config or memory_mode:
         options += ["--config", ARMS_CONFIG]
@@ -61,7 +67,8 @@ def compile_model(
     made = folder / "model_vela.tflite"
     if done.returncode or not made.is_file():
         raise CrtExportError(
-            f"Vela fails with the exit code {done.returncode}:\n{_last_words(done)}",
+            f"Vela fails with the exit code {done.returncode}:\n"
+            f"{log_tail(done.stdout + done.stderr, _QUOTED)}",
             location=(model.name, accelerator),
         )
     return made
@@ -78,8 +85,3 @@ def _program() -> str:
             hint=f"pip install ethos-u-vela, or name the program in {PROGRAM}",
         )
     return found
-
-
-def _last_words(done: subprocess.CompletedProcess[str]) -> str:
-    lines = [line for line in (done.stdout + done.stderr).splitlines() if line.strip()]
-    return "\n".join(f"  {line}" for line in lines[-_QUOTED:]) or "  (it says nothing)"
