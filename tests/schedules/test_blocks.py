@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import crtexport
@@ -33,6 +33,7 @@ from crtexport.schedules.steps import ARM_DSP, SCALAR, Step
 from crtexport.schedules.x86_machine import Machine
 from tests.differential.network import interpret
 from tests.lowered import Forms, lower, run, usual
+from tests.schedules.layers import drawing, search
 from tests.support import require
 from tests.tflite_builder import ModelBuilder
 
@@ -147,17 +148,12 @@ def layer(kind: str, integer: Any, seed: int) -> tuple[bytes, Array]:
 
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("kind", ["conv", "depthwise", "dense"])
-@settings(
-    max_examples=25, deadline=None,
-    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
-)
+@search(25)
 @given(data=st.data())
 def test_a_blocked_form_equals_the_plain_form(
     kind: str, form: str, tmp_path: Path, data: st.DataObject
 ) -> None:
-    content, value = layer(
-        kind, lambda low, high: data.draw(st.integers(low, high)), data.draw(st.integers(0, 99))
-    )
+    content, value = layer(kind, drawing(data), data.draw(st.integers(0, 99)))
     (tmp_path / "m.tflite").write_bytes(content)
     graph = load(tmp_path / "m.tflite")
     context = Context(graph, graph.nodes[0])

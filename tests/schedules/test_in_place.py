@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from crtexport.importers import load
@@ -23,30 +23,16 @@ from crtexport.kernels.proof import ReplayProof
 from crtexport.kernels.registry import Context, InputTensor, Lowered, OutputTensor
 from crtexport.kernels.step import LowerNode, lower_step
 from crtexport.plan.model import Step
-from crtexport.schedules import paired, planes, quads, windows
-from crtexport.schedules.candidates import single
-from crtexport.schedules.steps import ARM_DSP, SCALAR
-from tests.lowered import Forms, bound
+from tests.lowered import bound
+from tests.schedules.layers import drawing, search
+from tests.schedules.test_blocks import FORMS as BLOCKED
 from tests.schedules.test_blocks import Network
 
 Array = np.ndarray[Any, Any]
 
-FORMS: dict[str, Forms] = {
-    "scalar": lambda context: single("blocked", windows.lower(context, SCALAR)),
-    "arm_dsp": lambda context: single("blocked", windows.lower(context, ARM_DSP)),
-    "paired": paired.candidates,
-    "planes": planes.candidates,
-    "quads": lambda context: (
-        quads.candidates(context, "balanced") or planes.candidates(context, planes.WORDS)
-    ),
-    "armv6m": lambda context: (
-        quads.candidates(context, "balanced", quads.ARMV6M)
-        or planes.candidates(context, planes.LONE_WORDS)
-    ),
-    "riscv": lambda context: (
-        quads.candidates(context, "balanced", quads.RISCV)
-        or planes.candidates(context, planes.BYTES)
-    ),
+FORMS = {
+    name: form for name, form in BLOCKED.items()
+    if name in ("scalar", "arm_dsp", "words", "quads", "armv6m", "riscv")
 }
 
 
@@ -92,18 +78,12 @@ def computed(graph: Graph, step: Step, lower: LowerNode, value: Array, distance:
 
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("depthwise", [False, True])
-@settings(
-    max_examples=12, deadline=None,
-    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
-)
+@search(12)
 @given(data=st.data())
 def test_outputs_may_lie_where_facts_say(
     depthwise: bool, form: str, tmp_path: Path, data: st.DataObject
 ) -> None:
-    graph = convolution(
-        tmp_path, lambda low, high: data.draw(st.integers(low, high)), depthwise,
-        data.draw(st.integers(0, 99)),
-    )
+    graph = convolution(tmp_path, drawing(data), depthwise, data.draw(st.integers(0, 99)))
     lower = in_form(form, data.draw(st.integers(0, 9)))
     proof = ReplayProof(lower)
     facts = InPlaceFacts(lower)(graph, 0)
@@ -139,11 +119,11 @@ def test_channel_by_channel_an_image_stays_where_it_is(tmp_path: Path) -> None:
         graphs[rows] = load(tmp_path / "m.tflite")
     row = 8 * 16
     for rows, allowed in ((6, 0), (40, -row)):
-        facts = InPlaceFacts(in_form("planes"))(graphs[rows], 0)
+        facts = InPlaceFacts(in_form("words"))(graphs[rows], 0)
         assert allowed in facts.forward[0, 0].exact
         assert facts.backward is not None
         assert -allowed in facts.backward[0, 0].exact
-        proof = ReplayProof(in_form("planes"))
+        proof = ReplayProof(in_form("words"))
         # With the whole image in a plane, any number of pixels is right.
         for distance, harmless in ((allowed, True), (row, not allowed), (allowed - 1, False)):
             assert proof.harmless(graphs[rows], Step(0, ((0, 0),)), 0, 0, distance) == harmless

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import crtexport
@@ -21,12 +20,17 @@ from crtexport.mlf.reader import open_package
 from crtexport.schedules import mve, mve_rows
 from tests.differential.network import interpret
 from tests.lowered import lower
+from tests.schedules.layers import (
+    ACTIVATIONS,
+    AS_CODE,
+    drawing,
+    outputs_as_code,
+    positions,
+    search,
+)
 from tests.schedules.test_blocks import Network, run
-from tests.support import require
 
 Array = np.ndarray[Any, Any]
-Integer = Callable[[int, int], int]
-ACTIVATIONS = ("NONE", "RELU", "RELU6", "RELU_N1_TO_1")
 
 
 def window(n: Network, x: int, shape: tuple[int, ...], *, depthwise: bool) -> int:
@@ -35,13 +39,7 @@ def window(n: Network, x: int, shape: tuple[int, ...], *, depthwise: bool) -> in
     _, height, width, channels = shape
     kernel, dilation = (integer(1, 4), integer(1, 4)), (integer(1, 2), integer(1, 2))
     stride = (integer(1, 3), integer(1, 3))
-    span = tuple((k - 1) * d + 1 for k, d in zip(kernel, dilation, strict=True))
-    fits = span[0] <= height and span[1] <= width
-    padding = ("SAME", "VALID")[integer(0, 1)] if fits else "SAME"
-    out = tuple(
-        -(-size // s) if padding == "SAME" else -(-(size - k + 1) // s)
-        for size, k, s in zip((height, width), span, stride, strict=True)
-    )
+    padding, out = positions(integer, (height, width), kernel, stride, dilation)
     units = channels if depthwise else integer(1, 21)
     y = n.tensor((shape[0], *out, units))
     w_shape = (1, *kernel, units) if depthwise else (units, *kernel, channels)
@@ -98,15 +96,12 @@ def add_layer(n: Network, kind: str) -> tuple[tuple[int, ...], list[int], int]:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@settings(
-    max_examples=40, deadline=None,
-    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
-)
+@search(40)
 @given(data=st.data())
 def test_a_vector_form_equals_the_plain_form(
     kind: str, tmp_path: Path, data: st.DataObject
 ) -> None:
-    n = Network(lambda low, high: data.draw(st.integers(low, high)), data.draw(st.integers(0, 99)))
+    n = Network(drawing(data), data.draw(st.integers(0, 99)))
     shape, inputs, y = add_layer(n, kind)
     (tmp_path / "m.tflite").write_bytes(n.m.build(inputs, [y]))
     graph = load(tmp_path / "m.tflite")
@@ -135,24 +130,13 @@ def many_layers(folder: Path, seed: int, count: int) -> tuple[Path, list[tuple[i
     return path, [shape for shape, xs, _ in layers for _ in xs]
 
 
-@pytest.mark.parametrize("where", ["c here", pytest.param("c", marks=pytest.mark.qemu),
-                                   pytest.param("llvm", marks=pytest.mark.qemu)])
+@AS_CODE
 def test_odd_layers_agree_as_code(where: str, tmp_path: Path) -> None:
     path, shapes = many_layers(tmp_path, 11, 10 if where == "c here" else 35)
     rng = np.random.default_rng(3)
     values = [rng.integers(-128, 128, (2, *shape)).astype(np.int8) for shape in shapes]
-    package = tmp_path / "m.tar"
-    emit = "llvm" if where == "llvm" else "c"
     with patch.object(mve_rows, "SCRATCH", 400):
-        crtexport.export(
-            path, board="mps3_an547", emit=emit, output=package, system_lib=False
-        )
-    given_ = {t.field: v for t, v in zip(open_package(package).inputs, values, strict=True)}
-    if where == "c here":
-        rows = [list(row.values()) for row in crtexport.simulate(package, given_)]
-    else:
-        require("qemu-system-arm")
-        rows = crtexport.run(package, given_).outputs
+        rows = outputs_as_code(path, values, "mps3_an547", where)
     graph = load(path)
     for sample, row in enumerate(rows):
         expected = interpret(graph, [v[sample] for v in values])
