@@ -8,6 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+_LONGEST = 500  # characters of a place that errors quote
+_KEPT = 100
+
 
 class CrtExportError(Exception):
     """Bad input or a request that can't be met.
@@ -34,7 +37,7 @@ class CrtExportError(Exception):
         return self
 
     def __str__(self) -> str:
-        where = " → ".join(printable(part) for part in self.location)
+        where = " → ".join(_shortened(printable(part)) for part in self.location if part)
         text = f"{where}: {printable(self.problem, keep_newlines=True)}" if where else printable(
             self.problem, keep_newlines=True
         )
@@ -61,3 +64,10 @@ def printable(text: str, *, keep_newlines: bool = False) -> str:
         ).decode("ascii")
         for ch in text
     )
+
+
+def _shortened(text: str) -> str:
+    """``text`` without its middle if it is so long that nobody would find the problem behind it."""
+    if len(text) <= _LONGEST:
+        return text
+    return f"{text[:_KEPT]} … {text[-_KEPT:]} ({len(text):,} characters)"
