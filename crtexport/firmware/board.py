@@ -31,6 +31,7 @@ _SUFFIXES = (".yaml", ".yml")
 _FILE_KEYS = ("abstract", "extends")
 _MAX_BYTES = 1 << 20
 _MAX_DEPTH = 16
+_MAX_VALUES = 10_000
 
 
 class _Loader(yaml.SafeLoader):
@@ -137,7 +138,7 @@ def _shown(path: Path) -> str:
 def _read(path: Path, children: tuple[Path, ...]) -> _Merged:
     """``path`` with its parents' keys beneath its own."""
     shown = _shown(path)
-    if path.resolve() in [child.resolve() for child in children]:
+    if os.path.realpath(path) in [os.path.realpath(child) for child in children]:
         chain = " → ".join(_shown(p) for p in (*children, path))
         raise CrtExportError(f"boards extend each other in a circle: {chain}", location=shown)
     if len(children) >= _MAX_DEPTH:
@@ -193,7 +194,21 @@ def _parse(path: Path) -> dict[str, Any]:
         raise CrtExportError(f"this is no YAML: {error}", location=shown) from error
     if not isinstance(data, dict):
         raise CrtExportError("a board file holds keys and values", location=shown)
+    _check_size(data, shown)
     return data
+
+
+def _check_size(data: dict[str, Any], shown: str) -> None:
+    """Raises CrtExportError for data that aliases make endless, or larger than any file."""
+    left: list[object] = [data]
+    for _ in range(_MAX_VALUES):
+        if not left:
+            return
+        value = left.pop()
+        if isinstance(value, dict | list):
+            left += value.values() if isinstance(value, dict) else value
+    raise CrtExportError("these are more values than a board has", location=shown,
+                         hint="aliases (*name) may not stand inside of what they name")
 
 
 def _merge(

@@ -180,6 +180,22 @@ def test_what_is_no_board_at_all_is_refused(tmp_path: Path, text: str) -> None:
     assert "sensor.yaml" in mistake(write(tmp_path, text))
 
 
+@pytest.mark.parametrize("text", [
+    "name: &name [*name]", "memory: &all {ram: *all}",
+    "\n".join(f"k{i}: &k{i} [{', '.join([f'*k{i - 1}' if i else 'x'] * 9)}]" for i in range(9)),
+])
+def test_values_without_end_are_refused(tmp_path: Path, text: str) -> None:
+    (tmp_path / "x.yaml").write_text(text)
+    with pytest.raises(CrtExportError, match="more values than a board has"):
+        load_board(tmp_path / "x.yaml")
+
+
+def test_a_link_to_itself_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "x.yaml").symlink_to("x.yaml")
+    with pytest.raises(CrtExportError, match="can't be read"):
+        load_board(tmp_path / "x.yaml")
+
+
 def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
     assert "can't be read" in mistake(tmp_path / "gone.yaml")
 
