@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import threading
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -88,7 +89,7 @@ def compile_modules(
     folder ``keep_failed``, if one is given. Raises ToolMissingError when llvmlite can't be
     imported.
     """
-    if timeout <= 0:
+    if not 0 < timeout <= threading.TIMEOUT_MAX:
         raise CrtExportError(f"{timeout:g} seconds are no time to wait for LLVM")
     if jobs is not None and jobs < 1:
         raise CrtExportError(f"{jobs} processes can't compile anything")

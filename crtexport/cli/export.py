@@ -19,6 +19,7 @@ from crtexport.cli.accelerators import show_decisions
 from crtexport.cli.channels import show_channels
 from crtexport.cli.options import (
     FILE,
+    SecondsType,
     accelerator_option,
     board_option,
     emit_option,
@@ -82,7 +83,7 @@ if TYPE_CHECKING:
     help="An option of LLVM's own, as in --llvm-option=-unroll-threshold=100; may come repeatedly.",
 )
 @click.option(
-    "--llvm-timeout", type=click.FloatRange(min=0, min_open=True), metavar="SECONDS",
+    "--llvm-timeout", type=SecondsType(),
     help="How long LLVM may take for one object.",
 )
 @click.option(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -87,6 +88,23 @@ def rounding_option(command: Command) -> Command:
         "--rounding", type=click.Choice(["double", "single"]), default="double", show_default=True,
         help="Round integers twice, as TensorFlow Lite Micro does, or once, as LiteRT 2.x does.",
     )(command)
+
+
+class SecondsType(click.FloatRange):
+    """A time to wait, more than none and less than a year."""
+
+    name = "SECONDS"
+
+    def __init__(self) -> None:
+        super().__init__(min=0, min_open=True, max=365 * 24 * 3600)
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        seconds = super().convert(value, param, ctx)
+        if math.isnan(seconds):
+            self.fail(f"{value!r} is no number of seconds", param, ctx)
+        return float(seconds)
 
 
 class PoolType(click.ParamType[tuple[str, int]]):

@@ -9,6 +9,7 @@ import click
 
 from crtexport import actions
 from crtexport.cli.options import (
+    SecondsType,
     array_options,
     chosen_option,
     device_code_option,
@@ -22,8 +23,8 @@ from crtexport.mlf.arrays import key_of
 from crtexport.mlf.reader import open_package
 
 timeout_option = click.option(
-    "--timeout", type=click.FloatRange(min=0, min_open=True), default=DEFAULT_TIMEOUT,
-    show_default=True, metavar="SECONDS", help="How long one boot may take.",
+    "--timeout", type=SecondsType(), default=DEFAULT_TIMEOUT, show_default=True,
+    help="How long one boot may take.",
 )
 
 

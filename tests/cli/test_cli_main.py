@@ -111,6 +111,9 @@ def test_a_mistyped_command_is_corrected(capsys: pytest.CaptureFixture[str]) -> 
         (["export", "m.json", "--emit", "java"], "'java' is not one of 'llvm', 'c'"),
         (["boards", "-v", "-q"], "-v and -q exclude each other"),
         (["run", "p.tar", "--timeout", "0"], "0"),
+        (["run", "p.tar", "--timeout", "nan"], "'nan' is no number of seconds"),
+        (["run", "p.tar", "--timeout", "inf"], "inf is not in the range"),
+        (["export", "m.json", "--llvm-timeout", "1e300"], "is not in the range"),
     ],
 )
 def test_wrong_usage_says_what_is_wrong_and_where_help_is(
