@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -209,8 +209,7 @@ def export(
     """
     say = progress or (lambda _: None)
     target_board = with_pools(resolve_board(board), pools)
-    chosen: Emit = emit or target_board.backend
-    level: Optimize = optimize or target_board.optimize
+    chosen, level = emit or target_board.backend, optimize or target_board.optimize
     compiler = _compiler(
         target_board, chosen, level, split, llvm_options, llvm_timeout, keep_failed, jobs
     )
@@ -218,9 +217,9 @@ def export(
     say("load")
     graphs, target_board = _read(model, rounding, accelerators, target_board, pools, compiler)
     prepared = prepare_package(
-        graphs, target_board, module_names=_listed(module_name),
-        optimize=optimize, workspace=workspace, io=io, pools=pools, system_lib=system_lib,
-        accelerators=accelerators, progress=progress, must_fit=True,
+        graphs, target_board, module_names=_listed(module_name), optimize=optimize,
+        workspace=workspace, io=io, pools=pools, system_lib=system_lib, must_fit=True,
+        accelerators=accelerators, progress=progress,
         choose=tuned or choose or by_default(target_board.target, level, chosen),
     )
     artifacts = _artifacts(prepared, system_lib)
@@ -230,17 +229,16 @@ def export(
     objects = {f"{module.name}.o": data for module, data in made.items()}
     foreign = _foreign(prepared, target_board, {*sources, *objects})
     facts = {name: object_facts(name, data) for name, data in objects.items()}
-    ours = tuple(facts.values())
-    check_budget(target_board, usage_of(artifacts, _code_size(ours)), _known_boards())
+    check_budget(target_board, usage_of(artifacts, _code_size(facts)), _known_boards())
     path = Path(output or default_name(artifacts, target_board.name))
     say("package")
     write_package(path, PackageContents(
         models=tuple(_contents(one, level, compiler, tuned) for one in prepared),
         target=target_board.target, board=target_board.to_data(),
-        info=_info(chosen, _undefined(chosen, ours, foreign, artifacts), compiler, tuple(made)),
+        info=_info(chosen, _undefined(chosen, facts, foreign, artifacts), compiler, tuple(made)),
         sources=sources | foreign.sources, objects=objects | foreign.objects,
-        runtime_headers=runtime_headers(artifacts), facts=facts | foreign.facts,
-        device_bundle=device_bundle,
+        runtime_headers=runtime_headers(artifacts), device_bundle=device_bundle,
+        facts=facts | foreign.facts,
     ), written)
     return Exported(path, target_board.name, chosen, prepared)
 
@@ -388,9 +386,10 @@ def _compiler(
     )
 
 
-def _code_size(objects: Sequence[ObjectFacts]) -> int:
+def _code_size(objects: Mapping[str, ObjectFacts]) -> int:
     return sum(
-        size for facts in objects for section, size in facts.sections.items() if ".text" in section
+        size for facts in objects.values() for section, size in facts.sections.items()
+        if ".text" in section
     )
 
 
@@ -426,7 +425,7 @@ def _tools(compiler: Compiler | None) -> dict[str, str]:
 
 
 def _undefined(
-    emit: Emit, objects: Sequence[ObjectFacts], foreign: ExternalFiles,
+    emit: Emit, objects: Mapping[str, ObjectFacts], foreign: ExternalFiles,
     artifacts: Sequence[Artifact],
 ) -> tuple[str, ...]:
     """What the code leaves to the firmware: exactly, for objects; at most, for C sources. What
@@ -436,8 +435,9 @@ def _undefined(
     announced = {*theirs, *(s for artifact in artifacts for s in needed_symbols(artifact))}
     if emit == "c":
         return tuple(sorted({*UNDEFINED_ALLOWED, *announced}))
-    defined = {symbol for facts in objects for symbol in (*facts.defined, *facts.hidden)}
-    needed = {symbol for facts in objects for symbol in facts.undefined} - defined
+    made = objects.values()
+    defined = {symbol for facts in made for symbol in (*facts.defined, *facts.hidden)}
+    needed = {symbol for facts in made for symbol in facts.undefined} - defined
     strange = sorted(needed - announced - set(UNDEFINED_ALLOWED))
     if strange:
         raise CrtExportError(
