@@ -38,7 +38,7 @@ def command(
     if len(opened.each) > 1:
         with out.steps() as step:
             step("load and run the code")
-            all_samples = actions.simulate_all(package, arrays)
+            all_samples = actions.simulate_all(package, arrays, device_code=device_code)
         keep_all(save, all_samples)
         out.result({"package": str(package), "models": {
             name: outputs_data(rows, given) for name, rows in all_samples.items()

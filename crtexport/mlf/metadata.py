@@ -28,6 +28,13 @@ CPU_DEVICE = 1  # kDLCPU
 Json = dict[str, Any]
 
 
+# Names in generated C, and what goes into a Makefile: its comments and its patterns.
+_CName = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
+_Plain = Annotated[str, Field(pattern=r"^[ -\[\]-~]*$")]
+_Pattern = Annotated[str, Field(pattern=r"^[A-Za-z0-9_*-][A-Za-z0-9_*/-]*(\.[A-Za-z0-9]+)?$")]
+_Align = Annotated[int, Field(ge=1, le=1 << 16)]
+
+
 class _Model(BaseModel):
     """``_brief`` names fields that aren't written while they have their defaults."""
 
@@ -105,9 +112,9 @@ class Tensor(_Model):
     """
 
     name: str
-    field: str
+    field: _CName
     dtype: str
-    shape: tuple[int, ...]
+    shape: tuple[NonNegativeInt, ...]
     bytes: NonNegativeInt
     offset: NonNegativeInt | None = None
     pool: NonNegativeInt = 0
@@ -118,7 +125,7 @@ class Tensor(_Model):
 class Spilled(_Model):
     """A part of the workspace for another memory of the board."""
 
-    memory: str
+    memory: _CName
     bytes: NonNegativeInt
 
 
@@ -128,7 +135,7 @@ class Workspace(_Model):
     is what comes to ``bytes`` in other memories."""
 
     bytes: NonNegativeInt
-    align: int
+    align: _Align
     owner: Literal["module", "package", "caller"]
     spilled: tuple[Spilled, ...] = ()
     _brief: ClassVar[tuple[str, ...]] = ("spilled",)
@@ -142,7 +149,7 @@ class ImageBuffer(_Model):
     """What programs of devices are inflated into; its owner is that of the workspace."""
 
     bytes: NonNegativeInt
-    align: int
+    align: _Align
 
 
 class Variable(_Model):
@@ -186,11 +193,6 @@ class LayerChannels(_Model):
     unread: NonNegativeInt = 0
 
 
-# What goes into a Makefile: its comments and its patterns.
-_Plain = Annotated[str, Field(pattern=r"^[ -\[\]-~]*$")]
-_Pattern = Annotated[str, Field(pattern=r"^[A-Za-z0-9_*-][A-Za-z0-9_*/-]*(\.[A-Za-z0-9]+)?$")]
-
-
 class Decision(_Model):
     """What an accelerator did with a layer: one of its functions computes it, or it refused."""
 
@@ -222,11 +224,11 @@ class Tuning(_Model):
 class DeviceContext(_Model):
     """A member of ``struct tvmgen_<m>_devices``, and the functions that run with it."""
 
-    field: str
+    field: _CName
     kind: str
     id: int
     program: str
-    hooks: tuple[str, ...]
+    hooks: Annotated[tuple[_CName, ...], Field(min_length=1)]
     functions: tuple[str, ...]
 
 
@@ -263,7 +265,7 @@ class ModuleSection(_Model):
     source: str = ""
     source_sha256: str = ""
     rounding: str = ""
-    optimize: str = ""
+    optimize: Literal["", "size", "balanced", "speed"] = ""
     llvm_options: tuple[str, ...] = ()
     inputs: tuple[Tensor, ...]
     outputs: tuple[Tensor, ...]

@@ -143,7 +143,7 @@ def _library(package: Package, device_code: Sequence[Path]) -> Library:
         )
     sections = list(package.section.modules.values()) if package.section else []
     try:
-        if any(section.externals for section in sections):
+        if device_code or any(section.externals for section in sections):
             return _linked(package, sections, device_code)
         if not sources:
             return load_objects(objects.values())

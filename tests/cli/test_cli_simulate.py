@@ -8,8 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import crtexport
 from crtexport.cli.main import main
-from tests.cli.support import DIGITS_IMAGES, exported, hits
+from tests.cli.support import DIGITS, DIGITS_IMAGES, exported, hits
 from tests.support import require
 
 
@@ -75,3 +76,16 @@ def test_objects_for_another_machine_are_refused(
     captured = capsys.readouterr()
     assert captured.out == ""
     assert captured.err.startswith("error: ")
+
+
+@pytest.mark.parametrize("models", [1, 2])
+def test_code_for_devices_is_read_whatever_the_package_calls(
+    models: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    crtexport.export(
+        [DIGITS] * models, emit="c", output=tmp_path / "p.tar",
+        module_name=["first", "second"][:models],
+    )
+    words = ["simulate", str(tmp_path / "p.tar"), "--device-code", str(tmp_path / "gone.c")]
+    assert main(words) == 2
+    assert "gone.c: the code for devices can't be read" in capsys.readouterr().err

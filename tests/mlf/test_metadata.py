@@ -12,10 +12,12 @@ from typing import Any
 import pytest
 
 from crtexport.artifact.model import Interface
+from crtexport.errors import CrtExportError
 from crtexport.ir import ops
 from crtexport.ir.graph import Graph, Node, Tensor
 from crtexport.ir.types import ConstantRef, DType, TensorType
 from crtexport.mlf.contents import plan_data
+from crtexport.mlf.metadata import parse
 from crtexport.mlf.reader import open_package
 from crtexport.mlf.writer import write_package
 from crtexport.plan.model import Placement, Plan, Scratch, Space, Step
@@ -150,6 +152,32 @@ def test_names_of_tensors_are_data(tmp_path: Path) -> None:
     assert list(main.inputs) == [opened.inputs[0].name]
     assert opened.graph_text is not None
     assert opened.graph_text.endswith('a"\n*/é\\ud800')
+
+
+@pytest.mark.parametrize(
+    ("keys", "value"),
+    [
+        (("inputs", 0, "field"), "x; }"),
+        (("inputs", 0, "shape"), [-1, -4]),
+        (("workspace", "align"), 0),
+        (("workspace", "spilled"), [{"memory": "a b", "bytes": 4}]),
+        (("devices",), [{"field": "npu", "kind": "npu", "id": 0, "program": "", "hooks": [],
+                         "functions": []}]),
+        (("optimize",), "most"),
+    ],
+)
+def test_what_would_be_no_c_is_refused(
+    keys: tuple[str | int, ...], value: object, package: Path
+) -> None:
+    """Firmware is written with these names and numbers of a package."""
+    data = metadata(package)
+    inner: Any = data["crtexport"]["modules"]["digits"]
+    for key in keys[:-1]:
+        inner = inner[key]
+    inner[keys[-1]] = value
+    where = r"\.".join(map(str, keys))
+    with pytest.raises(CrtExportError, match=rf"crtexport\.modules\.digits\.{where}"):
+        parse(json.dumps(data).encode(), "p.tar")
 
 
 def test_the_target_of_objects_tells_triple_and_features(tmp_path: Path) -> None:
