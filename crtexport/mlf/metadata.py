@@ -265,7 +265,7 @@ class ModuleSection(_Model):
     source: str = ""
     source_sha256: str = ""
     rounding: str = ""
-    optimize: Literal["", "size", "balanced", "speed"] = ""
+    optimize: Annotated[str, Field(pattern=r"^(size|balanced|speed)?$")] = ""
     llvm_options: tuple[str, ...] = ()
     inputs: tuple[Tensor, ...]
     outputs: tuple[Tensor, ...]
