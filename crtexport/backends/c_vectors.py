@@ -9,13 +9,14 @@ from __future__ import annotations
 from crtexport.backends.c_literals import STORAGE
 from crtexport.kernels.ir import LANE_SOURCES, Scalar
 
-TYPES, WIDE_TYPES = "vectors", "wide_vectors"
-"""The keys of the types: those that MVE has, and wider ones."""
+TYPES, WIDE_TYPES, WIDEST_TYPES = "vectors", "wide_vectors", "widest_vectors"
+"""The keys of the types: those that MVE has, wider ones, and what takes several registers."""
 
 _BITS = {1: "b", 2: "h", 4: "w"}
 _INTEGERS = "defined(__ARM_FEATURE_MVE)"
 _FLOATS = f"{_INTEGERS} && (__ARM_FEATURE_MVE & 2)"
 _MVE_BYTES = 16
+_REGISTER_BYTES = 32
 
 
 def vector_type(type_: Scalar) -> str:
@@ -35,7 +36,9 @@ def condition(type_: Scalar) -> str:
 
 def types_key(type_: Scalar) -> str:
     """The key of the text that has a vector type."""
-    return TYPES if type_.itemsize == _MVE_BYTES else WIDE_TYPES
+    if type_.itemsize == _MVE_BYTES:
+        return TYPES
+    return WIDE_TYPES if type_.itemsize == _REGISTER_BYTES else WIDEST_TYPES
 
 
 def types_text() -> dict[str, str]:
@@ -56,14 +59,17 @@ def types_text() -> dict[str, str]:
     lines += ["#endif", f"#if {_FLOATS}"]
     lines += [f"typedef float32x{v.lanes}_t {vector_type(v)};" for v in floats]
     lines += ["#else", *(_portable(v) for v in floats), "#endif"]
-    wide = [
-        "/* How vectors are passed differs between processors; these never leave the file. */",
-        "#if defined(__GNUC__)",
-        '#pragma GCC diagnostic ignored "-Wpsabi"',
-        "#endif",
-        *(_portable(v) for v in LANE_SOURCES if types_key(v) == WIDE_TYPES),
-    ]
-    return {TYPES: "\n".join(lines) + "\n", WIDE_TYPES: "\n".join(wide) + "\n"}
+    found = {TYPES: "\n".join(lines) + "\n"}
+    for key in (WIDE_TYPES, WIDEST_TYPES):
+        wide = [
+            "/* How vectors are passed differs between processors; these never leave the file. */",
+            "#if defined(__GNUC__)",
+            '#pragma GCC diagnostic ignored "-Wpsabi"',
+            "#endif",
+            *(_portable(v) for v in LANE_SOURCES if types_key(v) == key),
+        ]
+        found[key] = "\n".join(wide) + "\n"
+    return found
 
 
 def _portable(type_: Scalar) -> str:

@@ -44,6 +44,8 @@ def value_type(scalar: Scalar, target: Target) -> str:
         case (
             Scalar.I8X16 | Scalar.I16X8 | Scalar.I32X4 | Scalar.F32X4
             | Scalar.I16X16 | Scalar.I32X8 | Scalar.F32X8
+            | Scalar.I8X32 | Scalar.I32X16 | Scalar.F32X16
+            | Scalar.I16X32 | Scalar.I32X32 | Scalar.F32X32
         ):
             return f"<{scalar.lanes} x {value_type(scalar.lane, target)}>"
         case _:

@@ -13,6 +13,7 @@ from crtexport.kernels.intrinsic import Intrinsic
 from crtexport.kernels.intrinsics_arm import ARM_DSP
 from crtexport.kernels.intrinsics_fused import FMA
 from crtexport.kernels.intrinsics_mve import MVE
+from crtexport.kernels.intrinsics_rvv import RVV
 from crtexport.kernels.intrinsics_x86 import X86
 from crtexport.kernels.ir import Scalar
 
@@ -62,6 +63,6 @@ _BITS_FROM_F32 = Intrinsic(
 )
 
 INTRINSICS: dict[str, Intrinsic] = {
-    i.name: i for i in (_F32_FROM_BITS, _BITS_FROM_F32, FMA, *ARM_DSP, *MVE, *X86)
+    i.name: i for i in (_F32_FROM_BITS, _BITS_FROM_F32, FMA, *ARM_DSP, *MVE, *X86, *RVV)
 }
 """All intrinsics by name."""

@@ -10,7 +10,7 @@ for signed types. MIN/MAX on floats are ``b < a ? b : a`` and ``a < b ? b : a``.
 integers wraps; float to integer truncates toward zero and promises to be in range. Floats are
 IEEE, never contracted or reassociated.
 
-Vectors of 128 or 256 bits are loaded, stored, named, and computed with by intrinsics alone: a
+Vectors of 128 to 1024 bits are loaded, stored, named, and computed with by intrinsics alone: a
 schedule writes them for machines that have them.
 """
 
@@ -42,6 +42,12 @@ class Scalar(enum.Enum):
     I16X16 = "i16x16"
     I32X8 = "i32x8"
     F32X8 = "f32x8"
+    I8X32 = "i8x32"
+    I32X16 = "i32x16"
+    F32X16 = "f32x16"
+    I16X32 = "i16x32"
+    I32X32 = "i32x32"
+    F32X32 = "f32x32"
 
     __hash__ = object.__hash__  # Enum's own asks for the name's, in Python, at each look-up
 
@@ -73,12 +79,16 @@ class Scalar(enum.Enum):
         return _ITEMSIZE[self]
 
 
-_FLOATS = frozenset({Scalar.F16, Scalar.F32, Scalar.F64, Scalar.F32X4, Scalar.F32X8})
+_FLOATS = frozenset({
+    Scalar.F16, Scalar.F32, Scalar.F64, Scalar.F32X4, Scalar.F32X8, Scalar.F32X16, Scalar.F32X32,
+})
 _UNSIGNED = frozenset({Scalar.U8, Scalar.U16, Scalar.U32, Scalar.I1})
 _LANES = {
     Scalar.I8X16: (Scalar.I8, 16), Scalar.I16X8: (Scalar.I16, 8), Scalar.I32X4: (Scalar.I32, 4),
     Scalar.F32X4: (Scalar.F32, 4), Scalar.I16X16: (Scalar.I16, 16), Scalar.I32X8: (Scalar.I32, 8),
-    Scalar.F32X8: (Scalar.F32, 8),
+    Scalar.F32X8: (Scalar.F32, 8), Scalar.I8X32: (Scalar.I8, 32), Scalar.I32X16: (Scalar.I32, 16),
+    Scalar.F32X16: (Scalar.F32, 16), Scalar.I16X32: (Scalar.I16, 32),
+    Scalar.I32X32: (Scalar.I32, 32), Scalar.F32X32: (Scalar.F32, 32),
 }
 
 _ITEMSIZE = {
@@ -97,6 +107,9 @@ LANE_SOURCES = {
     Scalar.I32X4: (Scalar.I8, Scalar.U8, Scalar.I16, Scalar.U16, Scalar.I32),
     Scalar.F32X4: (Scalar.F32,), Scalar.I16X16: (Scalar.I8, Scalar.I16),
     Scalar.I32X8: (Scalar.I8, Scalar.U16, Scalar.I32), Scalar.F32X8: (Scalar.F32,),
+    Scalar.I8X32: (Scalar.I8,), Scalar.I32X16: (Scalar.I8, Scalar.I32),
+    Scalar.F32X16: (Scalar.F32,), Scalar.I16X32: (Scalar.I8, Scalar.I16),
+    Scalar.I32X32: (Scalar.I8, Scalar.I32), Scalar.F32X32: (Scalar.F32,),
 }
 """What the lanes of a vector can be loaded from and stored to."""
 

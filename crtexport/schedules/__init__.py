@@ -25,6 +25,8 @@ from crtexport.schedules import (
     paired,
     planes,
     quads,
+    rvv,
+    rvv_machine,
     windows,
     x86_dense,
     x86_depthwise,
@@ -52,25 +54,40 @@ def forms(context: Context, target: Target, optimize: str) -> list[Candidate]:
     if optimize == "size" or families.check(context):
         return [plain]
     with refusing_extremes(context):
-        if generic.vectorizes(target):
-            return _vectors(context, target) or [plain]
-        found = _registers(context, target, optimize)
-        copies = _USUAL_COPIES[optimize]
-        if found:
-            return _unrolled(found, copies)
-        step = step_for(target)
-        blocked = (
-            single("blocks", dot_products.lower(context, step))
-            or single("windows", windows.lower(context, step))
-        )
-        found = _unrolled(blocked or [plain], copies)
-        for other in _COPIES:
-            if other != copies:
-                found += [
-                    replace(form, name=f"{form.name}, {other} copies")
-                    for form in _unrolled(blocked or [plain], other)
-                ]
-        return found
+        if not generic.vectorizes(target):
+            return _scalars(context, target, optimize, plain)
+        found = _vectors(context, target) or [plain]
+        if not rvv_machine.has_vectors(target):
+            return found
+        # Compilers of C take such vectors apart, lane by lane, before gcc 14 and clang 16.
+        scalars = _scalars(context, target, optimize, plain)
+        return [
+            *(replace(form, objects=True) for form in found),
+            *(replace(form, name=f"scalar, {form.name}", rare=True) for form in scalars),
+        ]
+
+
+def _scalars(
+    context: Context, target: Target, optimize: str, plain: Candidate
+) -> list[Candidate]:
+    """The forms for machines without vectors."""
+    found = _registers(context, target, optimize)
+    copies = _USUAL_COPIES[optimize]
+    if found:
+        return _unrolled(found, copies)
+    step = step_for(target)
+    blocked = (
+        single("blocks", dot_products.lower(context, step))
+        or single("windows", windows.lower(context, step))
+    )
+    found = _unrolled(blocked or [plain], copies)
+    for other in _COPIES:
+        if other != copies:
+            found += [
+                replace(form, name=f"{form.name}, {other} copies")
+                for form in _unrolled(blocked or [plain], other)
+            ]
+    return found
 
 
 def _vectors(context: Context, target: Target) -> list[Candidate]:
@@ -81,6 +98,8 @@ def _vectors(context: Context, target: Target) -> list[Candidate]:
         ))
     if mve.has_mve(target):
         return mve.candidates(context, floats=mve.has_floats(target))
+    if rvv_machine.has_vectors(target):
+        return rvv.candidates(context, floats=rvv_machine.has_floats(target))
     return []
 
 

@@ -18,12 +18,13 @@ class Candidate:
     """One form of a node's kernel, made when somebody looks.
 
     ``name`` tells it from the node's other candidates. ``rare``: seldom the best one, so that only
-    tuning tries it.
+    tuning tries it. ``objects``: what compilers of C make of it is usually slow.
     """
 
     name: str
     make: Callable[[], Lowered]
     rare: bool = False
+    objects: bool = False
 
     def __post_init__(self) -> None:
         # What chooses looks at kernels, one of which is then taken.

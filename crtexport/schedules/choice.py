@@ -35,13 +35,13 @@ the network's work the node is, with those that are like it and so get the same 
 
 def by_default(target: Target, optimize: str, emit: str) -> Choose:
     """What chooses where nothing else is said: the cost model, or for C, whose compilers that
-    doesn't know, the order of the schedules."""
+    doesn't know, the order of the schedules that are meant for them."""
     return by_estimate(target, optimize) if emit == "llvm" else _first
 
 
 def _first(context: Context, found: Sequence[Candidate], part: float) -> Candidate:
     del context, part
-    return found[0]
+    return next((form for form in found if not form.objects), found[0])
 
 
 def by_estimate(target: Target, optimize: str) -> Choose:

@@ -12,7 +12,7 @@ from crtexport.kernels.ir import Body, Const, For, If, Kernel, Stmt
 from crtexport.kernels.rebuild import has_loop
 from crtexport.target import Target
 
-_VECTOR_FEATURES = ("+mve", "+mve.fp", "+v", "+sse2", "+avx2")
+_VECTOR_FEATURES = ("+mve", "+mve.fp", "+v", "+zve32x", "+zve32f", "+sse2", "+avx2")
 
 
 STATEMENTS = 48

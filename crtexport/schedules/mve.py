@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -23,6 +22,7 @@ from crtexport.kernels.registry import Context, Lowered, Lowering
 from crtexport.schedules import mve_conv, mve_depthwise, mve_elementwise, mve_float, mve_pool
 from crtexport.schedules.candidates import Candidate, single
 from crtexport.schedules.mve_dense import Block, Product, Segment, block_candidates, blocks, cover
+from crtexport.schedules.mve_rows import Rows
 from crtexport.schedules.mve_scale import Sums
 from crtexport.target import Target
 
@@ -45,11 +45,11 @@ def candidates(context: Context, *, floats: bool = False) -> list[Candidate]:
     op = context.node.op
     match op:
         case FullyConnected():
-            return _fully_connected(context)
+            return _rows(context)
         case DepthwiseConv2D():
             return single("channels", mve_depthwise.lower(context, op))
         case Conv2D():
-            return _pointwise(context, op) or mve_conv.candidates(context, op)
+            return _rows(context) or mve_conv.candidates(context, op)
         case Add() | Sub() | Mul():
             return single("elements", mve_elementwise.lower(context, op))
         case AveragePool2D() | MaxPool2D():
@@ -58,41 +58,12 @@ def candidates(context: Context, *, floats: bool = False) -> list[Candidate]:
             return []
 
 
-def _fully_connected(context: Context) -> list[Candidate]:
-    sums = Sums.of(context, 0, fully_connected=True)
-    units, depth = context.input(1).shape
-    if sums is None or not units or not depth:
-        return []
-    rows = context.input(0).elements // depth
-    return _products(context, sums, Rows("fully_connected", (1, rows), (0, depth)))
-
-
-def _pointwise(context: Context, op: Conv2D) -> list[Candidate]:
-    """1x1 windows: each pixel that is looked at is a row."""
-    x, w, y = context.input(0).shape, context.input(1).shape, context.output().shape
-    if w[1:3] != (1, 1) or op.padding.any or w[3] != x[3] or 0 in (*x, *w, *y):
-        return []
-    sums = Sums.of(context, 0)
-    if sums is None:
-        return []
-    if op.stride == (1, 1):
-        rows = Rows("pointwise_conv2d", (1, y[0] * y[1] * y[2]), (0, x[3]))
-        return _products(context, sums, rows)
-    if x[0] > 1:
-        return []
-    line = op.stride[0] * x[2] * x[3]
-    rows = Rows("pointwise_conv2d", (y[1], y[2]), (line, op.stride[1] * x[3]))
-    return _products(context, sums, rows)
-
-
-@dataclass(frozen=True)
-class Rows:
-    """Lines of rows: ``counts`` of lines, and of rows in each; ``steps`` from one to the next in
-    the input. ``name`` is the kernel's."""
-
-    name: str
-    counts: tuple[int, int]
-    steps: tuple[int, int]
+def _rows(context: Context) -> list[Candidate]:
+    """Of what is rows times units without further ado."""
+    rows = Rows.of(context)
+    dense = isinstance(context.node.op, FullyConnected)
+    sums = Sums.of(context, 0, fully_connected=dense) if rows is not None else None
+    return [] if rows is None or sums is None else _products(context, sums, rows)
 
 
 def _products(context: Context, sums: Sums, rows: Rows) -> list[Candidate]:

@@ -7,11 +7,11 @@ whether it lies in the image, and the output may overwrite what has been copied.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from crtexport.ir.ops import Conv2D, DepthwiseConv2D
+from crtexport.ir.ops import Conv2D, DepthwiseConv2D, FullyConnected
 from crtexport.kernels.build import (
     KernelBuilder,
     add,
@@ -34,8 +34,12 @@ from crtexport.kernels.registry import Context, Lowering
 
 SCRATCH = 2048
 """Bytes that a ring may always have."""
-_VECTORS = {Scalar.I8: Scalar.I8X16, Scalar.I16: Scalar.I16X8, Scalar.F32: Scalar.F32X4}
-"""Of values."""
+Copies = Mapping[Scalar, tuple[Scalar, str]]
+"""By types of values: the vectors that they are copied in, and what makes one of a number."""
+MVE: Copies = {
+    Scalar.I8: (Scalar.I8X16, "mve_dup_s8"), Scalar.I16: (Scalar.I16X8, "mve_dup_s16"),
+    Scalar.F32: (Scalar.F32X4, "mve_dup_f32"),
+}
 
 
 @dataclass(frozen=True)
@@ -71,6 +75,36 @@ class Window:
 
 
 @dataclass(frozen=True)
+class Rows:
+    """Lines of rows that are multiplied as they are: ``counts`` of lines, and of rows in each;
+    ``steps`` from one to the next in the input. ``name`` is the kernel's."""
+
+    name: str
+    counts: tuple[int, int]
+    steps: tuple[int, int]
+
+    @staticmethod
+    def of(context: Context) -> Rows | None:
+        """Of a fully connected layer, or the pixels that windows of 1x1 look at; None where this is
+        neither, or there is nothing to multiply."""
+        op, x, w, y = (
+            context.node.op, context.input(0).shape, context.input(1).shape, context.output().shape
+        )
+        if 0 in (*x, *w, *y):
+            return None
+        if isinstance(op, FullyConnected):
+            return Rows("fully_connected", (1, context.input(0).elements // w[1]), (0, w[1]))
+        if not isinstance(op, Conv2D) or w[1:3] != (1, 1) or op.padding.any or w[3] != x[3]:
+            return None
+        if op.stride == (1, 1):
+            return Rows("pointwise_conv2d", (1, y[0] * y[1] * y[2]), (0, x[3]))
+        if x[0] > 1:
+            return None
+        line = op.stride[0] * x[2] * x[3]
+        return Rows("pointwise_conv2d", (y[1], y[2]), (line, op.stride[1] * x[3]))
+
+
+@dataclass(frozen=True)
 class Clip:
     """Columns of padding, of the image, and of padding."""
 
@@ -101,10 +135,11 @@ class Ring:
     """
 
     def __init__(
-        self, lowering: Lowering, source: Buffer, window: Window, cell: int, zero: int = 0
+        self, lowering: Lowering, source: Buffer, window: Window, cell: int, zero: int = 0,
+        copies: Copies = MVE,
     ) -> None:
-        """``source``: int8, int16 or float32; ``zero``: what stands for 0 in it."""
-        self.vector = _VECTORS[source.dtype]
+        """``source``: one of the types of ``copies``; ``zero``: what stands for 0 in it."""
+        self.vector, self._everywhere = copies[source.dtype]
         self.b: KernelBuilder = lowering.b
         self.source, self.window, self.cell, self.zero = source, window, cell, zero
         self.channels = window.x[3]
@@ -215,10 +250,8 @@ class Ring:
         return Clip(left, width, self.columns - left - width)
 
     def _zeros(self) -> Expr:
-        if self.vector.is_float:
-            return call("mve_dup_f32", f32(0.0), type_=self.vector)
-        name = "mve_dup_s8" if self.vector is Scalar.I8X16 else "mve_dup_s16"
-        return call(name, i32(self.zero), type_=self.vector)
+        zero = f32(0.0) if self.vector.is_float else i32(self.zero)
+        return call(self._everywhere, zero, type_=self.vector)
 
     def _fill_columns(self) -> None:
         """The columns before and behind the image, which stay as they are."""

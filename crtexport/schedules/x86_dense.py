@@ -22,7 +22,7 @@ from crtexport.kernels.ir import Buffer, Expr, Scalar, Var
 from crtexport.kernels.registry import SCALAR_OF, Context, Lowered, Lowering
 from crtexport.kernels.sums import IntegerSums, stored_weights
 from crtexport.schedules.geometry import Windows, windows_of
-from crtexport.schedules.x86_finish import (
+from crtexport.schedules.lanes_finish import (
     Finish,
     IntegerFinish,
     RealFinish,
@@ -97,7 +97,7 @@ def _name(context: Context, windows: Windows) -> str:
 def _integers(context: Context, machine: Machine, windows: Windows) -> Lowered | None:
     dense = isinstance(context.node.op, FullyConnected)
     sums = IntegerSums.of(context, 0, fully_connected=dense)
-    if sums.weight_zero or not scales(sums):
+    if sums.weight_zero or not scales(sums, machine):
         return None
     lowering = Lowering(_name(context, windows), context)
     x = lowering.input(0, "input")

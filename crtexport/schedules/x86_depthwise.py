@@ -19,7 +19,7 @@ from crtexport.kernels.ir import Buffer, Expr, Scalar
 from crtexport.kernels.registry import Context, Lowered, Lowering
 from crtexport.kernels.sums import IntegerSums, stored_weights
 from crtexport.schedules.geometry import Walk, Windows
-from crtexport.schedules.x86_finish import (
+from crtexport.schedules.lanes_finish import (
     Finish,
     IntegerFinish,
     RealFinish,
@@ -68,7 +68,7 @@ def _by_tap(weights: npt.NDArray[np.generic], lanes: int) -> npt.NDArray[np.gene
 
 def _integers(context: Context, machine: Machine, windows: Windows) -> Lowered | None:
     sums = IntegerSums.of(context, 3)
-    if sums.weight_zero or not scales(sums):
+    if sums.weight_zero or not scales(sums, machine):
         return None
     lowering = Lowering("depthwise_conv2d", context)
     x = lowering.input(0, "input")

@@ -3,57 +3,46 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
-from crtexport.kernels.build import call, f32, i32
-from crtexport.kernels.intrinsics_x86 import FLOATS, INTS, PAIRS
+from crtexport.kernels.build import call
+from crtexport.kernels.intrinsics_x86 import PAIRS
 from crtexport.kernels.ir import Expr, Scalar
+from crtexport.schedules import lanes
 from crtexport.target import Target
 
 _AVX2 = ("x86-64-v3", "x86-64-v4")
 
 
 @dataclass(frozen=True)
-class Machine:
-    """``lanes`` of 32 bits in a vector; ``fma``: products are added with one rounding; ``dots``:
-    four products of bytes at once, by VPDPBUSD."""
+class Machine(lanes.Machine):
+    """``fma``: products are added with one rounding; ``dots``: four products of bytes at once, by
+    VPDPBUSD."""
 
-    lanes: int
     fma: bool
     dots: bool = False
-
-    @property
-    def ints(self) -> Scalar:
-        return INTS[self.lanes]
-
-    @property
-    def reals(self) -> Scalar:
-        return FLOATS[self.lanes]
+    family: ClassVar[str] = "x86"
+    shifts: ClassVar[tuple[int, int]] = (2, 31)  # which a product of 32 bits can do
 
     @property
     def pairs(self) -> Scalar:
         return PAIRS[self.lanes]
 
-    def of_ints(self, operation: str, *args: Expr) -> Expr:
-        """An operation that makes 32-bit integers."""
-        return call(f"x86_{operation}_{self.lanes}", *args, type_=self.ints)
-
-    def of_reals(self, operation: str, *args: Expr) -> Expr:
-        """An operation that makes floats."""
-        return call(f"x86_{operation}_{self.lanes}", *args, type_=self.reals)
-
     def spread_pair(self, word: Expr) -> Expr:
         """Two 16-bit integers in one i32, over and over."""
         return call(f"x86_pairs_{self.lanes}", word, type_=self.pairs)
 
-    def int_everywhere(self, value: int) -> Expr:
-        return self.of_ints("dup", i32(value))
-
-    def real_everywhere(self, value: float) -> Expr:
-        return self.of_reals("fdup", f32(value))
-
     def plus_product(self, total: Expr, a: Expr, b: Expr) -> Expr:
-        """total + a * b, of floats."""
         return self.of_reals("fma" if self.fma else "muladd", a, b, total)
+
+    def places(self, shifts: lanes.Ints) -> lanes.Ints:
+        return 1 << (32 + shifts)
+
+    def scaled(self, total: Expr, mantissas: Expr, places: Expr, *, signed: bool) -> Expr:
+        high = self.of_ints("mulr31", total, mantissas)
+        if signed:
+            high = self.of_ints("toward", high)
+        return self.of_ints("mulr32", high, places)
 
 
 def machine_of(target: Target) -> Machine | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -18,6 +19,7 @@ from crtexport.kernels import families
 from crtexport.kernels.registry import Context
 from crtexport.mlf.reader import open_package
 from crtexport.schedules import mve, mve_rows
+from crtexport.schedules.candidates import Candidate
 from tests.differential.network import interpret
 from tests.lowered import lower
 from tests.schedules.layers import (
@@ -31,6 +33,7 @@ from tests.schedules.layers import (
 from tests.schedules.test_blocks import Network, run
 
 Array = np.ndarray[Any, Any]
+MOST_UNITS = 21
 
 
 def window(n: Network, x: int, shape: tuple[int, ...], *, depthwise: bool) -> int:
@@ -40,7 +43,7 @@ def window(n: Network, x: int, shape: tuple[int, ...], *, depthwise: bool) -> in
     kernel, dilation = (integer(1, 4), integer(1, 4)), (integer(1, 2), integer(1, 2))
     stride = (integer(1, 3), integer(1, 3))
     padding, out = positions(integer, (height, width), kernel, stride, dilation)
-    units = channels if depthwise else integer(1, 21)
+    units = channels if depthwise else integer(1, MOST_UNITS)
     y = n.tensor((shape[0], *out, units))
     w_shape = (1, *kernel, units) if depthwise else (units, *kernel, channels)
     n.m.op(
@@ -54,7 +57,7 @@ def window(n: Network, x: int, shape: tuple[int, ...], *, depthwise: bool) -> in
 
 def pointwise(n: Network, x: int, shape: tuple[int, ...]) -> int:
     """A convolution with windows of one pixel."""
-    stride, units = (n.integer(1, 2), n.integer(1, 2)), n.integer(1, 21)
+    stride, units = (n.integer(1, 2), n.integer(1, 2)), n.integer(1, MOST_UNITS)
     out = tuple(-(-size // s) for size, s in zip(shape[1:3], stride, strict=True))
     y = n.tensor((shape[0], *out, units))
     n.m.op(
@@ -83,7 +86,7 @@ def add_layer(n: Network, kind: str) -> tuple[tuple[int, ...], list[int], int]:
         return shape, inputs, y
     if kind == "dense":
         shape = (integer(1, 3), integer(1, 70))
-        x, units = n.tensor(shape), integer(1, 21)
+        x, units = n.tensor(shape), integer(1, MOST_UNITS)
         y = n.tensor((shape[0], units))
         n.m.op("FULLY_CONNECTED", [x, *n.weights((units, shape[1]), 0)[:1]], [y])
         return shape, [x], y
@@ -95,21 +98,19 @@ def add_layer(n: Network, kind: str) -> tuple[tuple[int, ...], list[int], int]:
     return shape, [x], window(n, x, shape, depthwise=kind == "depthwise")
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@search(40)
-@given(data=st.data())
-def test_a_vector_form_equals_the_plain_form(
-    kind: str, tmp_path: Path, data: st.DataObject
+def check_form(
+    kind: str, folder: Path, data: st.DataObject,
+    candidates: Callable[[Context], Sequence[Candidate]],
 ) -> None:
+    """Any of a layer's ``candidates`` computes what its plain form does."""
     n = Network(drawing(data), data.draw(st.integers(0, 99)))
     shape, inputs, y = add_layer(n, kind)
-    (tmp_path / "m.tflite").write_bytes(n.m.build(inputs, [y]))
-    graph = load(tmp_path / "m.tflite")
+    (folder / "m.tflite").write_bytes(n.m.build(inputs, [y]))
+    graph = load(folder / "m.tflite")
     context = Context(graph, graph.nodes[0])
     # Little scratch makes convolutions copy parts of rows.
     with patch.object(mve_rows, "SCRATCH", data.draw(st.sampled_from([2048, 200, 1]))):
-        forms = mve.candidates(context)
-        vectors = data.draw(st.sampled_from(forms)).make()
+        vectors = data.draw(st.sampled_from(candidates(context))).make()
     extreme = data.draw(st.booleans())
     size = (len(inputs), *shape)
     values = n.rng.choice([-128, 127], size) if extreme else n.rng.integers(-128, 128, size)
@@ -117,6 +118,15 @@ def test_a_vector_form_equals_the_plain_form(
     np.testing.assert_array_equal(
         run(graph, vectors, *values), run(graph, families.lower(context), *values)
     )
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@search(40)
+@given(data=st.data())
+def test_a_vector_form_equals_the_plain_form(
+    kind: str, tmp_path: Path, data: st.DataObject
+) -> None:
+    check_form(kind, tmp_path, data, mve.candidates)
 
 
 def many_layers(folder: Path, seed: int, count: int) -> tuple[Path, list[tuple[int, ...]]]:
@@ -130,18 +140,23 @@ def many_layers(folder: Path, seed: int, count: int) -> tuple[Path, list[tuple[i
     return path, [shape for shape, xs, _ in layers for _ in xs]
 
 
-@AS_CODE
-def test_odd_layers_agree_as_code(where: str, tmp_path: Path) -> None:
-    path, shapes = many_layers(tmp_path, 11, 10 if where == "c here" else 35)
+def check_code(folder: Path, board: str, where: str) -> None:
+    """Layers as code for a board compute what the interpreter does."""
+    path, shapes = many_layers(folder, 11, 10 if where == "c here" else 35)
     rng = np.random.default_rng(3)
     values = [rng.integers(-128, 128, (2, *shape)).astype(np.int8) for shape in shapes]
     with patch.object(mve_rows, "SCRATCH", 400):
-        rows = outputs_as_code(path, values, "mps3_an547", where)
+        rows = outputs_as_code(path, values, board, where)
     graph = load(path)
     for sample, row in enumerate(rows):
         expected = interpret(graph, [v[sample] for v in values])
         for got, wanted in zip(row, expected, strict=True):
             np.testing.assert_array_equal(got, wanted)
+
+
+@AS_CODE
+def test_odd_layers_agree_as_code(where: str, tmp_path: Path) -> None:
+    check_code(tmp_path, "mps3_an547", where)
 
 
 def test_vectors_are_copied_without_calls(tmp_path: Path) -> None:

@@ -1,8 +1,9 @@
-"""Every vector instruction: its meaning, its C anywhere and on a Cortex-M55, its LLVM there."""
+"""Every vector instruction: its meaning, its C anywhere and on its processor, its LLVM there."""
 
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,9 @@ from crtexport.firmware.run import run
 from crtexport.ir.types import DType, TensorType
 from crtexport.kernels import interp
 from crtexport.kernels.build import KernelBuilder, add, call, const, load, load_vector, mul, sub
+from crtexport.kernels.intrinsic import Intrinsic
 from crtexport.kernels.intrinsics_mve import MVE
+from crtexport.kernels.intrinsics_rvv import RVV
 from crtexport.kernels.ir import LANE_SOURCES, Buffer, Expr, Kernel, Scalar
 from crtexport.kernels.registry import SCALAR_OF
 from crtexport.kernels.verify import verify
@@ -33,25 +36,40 @@ Array = npt.NDArray[Any]
 
 COUNT = 24
 """Vectors of each type that every instruction is tried on."""
+SIZE, STORED = COUNT * 32, 1 << 15
+"""Elements of each input, and of each output."""
 INPUTS = (
-    DType.INT8, DType.UINT8, DType.INT16, DType.UINT16, DType.INT32, DType.INT32, DType.INT64,
-    DType.FLOAT32,
+    DType.INT8, DType.UINT8, DType.INT16, DType.UINT16, DType.INT32, DType.INT32, DType.FLOAT32,
+    DType.INT32, DType.INT32, DType.INT64,
 )
 OUTPUTS = (DType.INT8, DType.INT16, DType.INT32, DType.INT64, DType.FLOAT32)
-SHIFTS = 5  # the input whose numbers are counts of places
+SHIFTS, PLACES, FACTORS = 5, 7, 8
+"""The inputs whose numbers are counts of places, such to the right, and multipliers."""
+SECOND = {"mve_rshl_s32": SHIFTS} | {
+    f"rvv_{name}_{lanes}": source
+    for name, source in (("vssra", PLACES), ("vsmul", FACTORS)) for lanes in (16, 32)
+}
+"""The inputs that second operands come from, where they may not be anything."""
+MACHINES = {
+    "mps3_an547": (MVE, [v for v in LANE_SOURCES if v.itemsize <= 32]),
+    "qemu_riscv32_v": (RVV, [v for v in LANE_SOURCES if v.lanes in (16, 32)]),
+}
+"""By boards: instructions, and vectors that are loaded and stored."""
 
 
 class Everything:
     """A kernel that does everything there is to do with vectors, once a vector."""
 
-    def __init__(self) -> None:
+    def __init__(self, board: str) -> None:
+        self.intrinsics: Sequence[Intrinsic]
+        self.intrinsics, self.vectors = MACHINES[board]
         self.b = KernelBuilder("everything")
         self.inputs = [
-            self.b.buffer(f"x{i}", SCALAR_OF[dtype], COUNT * 16) for i, dtype in enumerate(INPUTS)
+            self.b.buffer(f"x{i}", SCALAR_OF[dtype], SIZE) for i, dtype in enumerate(INPUTS)
         ]
         self.outputs = {
             SCALAR_OF[dtype]: self.b.buffer(
-                f"y_{dtype.value}", SCALAR_OF[dtype], 1 << 14, writable=True
+                f"y_{dtype.value}", SCALAR_OF[dtype], STORED, writable=True
             )
             for dtype in OUTPUTS
         }
@@ -73,7 +91,7 @@ class Everything:
         self.used[element] += count * COUNT
 
     def instructions(self) -> None:
-        for intrinsic in MVE:
+        for intrinsic in self.intrinsics:
             result = intrinsic.result
             lanes = result.lanes if result.is_vector else 1
             lane = result.lane if result.is_vector else result
@@ -90,14 +108,14 @@ class Everything:
         if not type_.is_vector:
             return load(self.source(type_), add(mul(at, const(4)), const(number)))
         buffer = self.source(type_.lane)
-        if name == "mve_rshl_s32" and number == 1:
-            buffer = self.inputs[SHIFTS]
+        if number == 1 and name in SECOND:
+            buffer = self.inputs[SECOND[name]]
         return load_vector(buffer, mul(at, const(type_.lanes)), type_)
 
     def accesses(self) -> None:
         """Loads and stores of all widths, whole and in part, from any element on."""
-        for type_, elements in LANE_SOURCES.items():
-            for element in elements:
+        for type_ in self.vectors:
+            for element in LANE_SOURCES[type_]:
                 for count in (1, type_.lanes - 1, type_.lanes):
                     with self.b.loop("v", COUNT) as v:
                         at = add(mul(v, const(3)), const(1))
@@ -124,33 +142,37 @@ def numbers() -> list[Array]:
     """What the kernel reads: half of it the largest and smallest numbers."""
     rng = np.random.default_rng(9)
     found: list[Array] = []
-    for dtype in INPUTS[:-1]:
+    for dtype in INPUTS:
+        if dtype is DType.FLOAT32:
+            # No subnormal numbers: the processor's vectors take them for 0.
+            real = rng.standard_normal(SIZE) * 10 ** rng.uniform(-4, 4, SIZE)
+            found.append(real.astype(np.float32))
+            continue
         low, high = dtype.limits
-        values = rng.integers(low, high + 1, COUNT * 16)
+        values = rng.integers(low, high + 1, SIZE)
         edges = [low, low + 1, 0, 1, high - 1, high, high // 2, low // 2]
         extremes = rng.choice(edges, len(values))
         mixed = np.where(rng.random(len(values)) < 0.5, extremes, values)
         found.append(mixed.astype(dtype.numpy))
-    # No subnormal numbers: the processor's vectors take them for 0.
-    real = rng.standard_normal(COUNT * 16) * 10 ** rng.uniform(-4, 4, COUNT * 16)
-    found.append(real.astype(np.float32))
-    found[SHIFTS] = rng.integers(-31, 32, COUNT * 16).astype(np.int32)
+    found[SHIFTS] = rng.integers(-31, 32, SIZE).astype(np.int32)
+    found[PLACES] = rng.integers(0, 32, SIZE).astype(np.int32)
+    found[FACTORS] = np.maximum(found[FACTORS], -(2**31 - 1))
     return found
 
 
 def expected(kernel: Kernel, inputs: list[Array]) -> list[Array]:
-    outputs: list[Array] = [np.zeros(1 << 14, dtype.numpy) for dtype in OUTPUTS]
+    outputs: list[Array] = [np.zeros(STORED, dtype.numpy) for dtype in OUTPUTS]
     interp.run(kernel, [*inputs, *outputs])
     return outputs
 
 
 def artifact(kernel: Kernel) -> Artifact:
     inputs = tuple(
-        Interface(f"x{i}", f"x{i}", TensorType(dtype, (COUNT * 16,)))
+        Interface(f"x{i}", f"x{i}", TensorType(dtype, (SIZE,)))
         for i, dtype in enumerate(INPUTS)
     )
     outputs = tuple(
-        Interface(f"y{i}", f"y{i}", TensorType(dtype, (1 << 14,)))
+        Interface(f"y{i}", f"y{i}", TensorType(dtype, (STORED,)))
         for i, dtype in enumerate(OUTPUTS)
     )
     args = (*map(InputArg, range(len(inputs))), *map(OutputArg, range(len(outputs))))
@@ -162,11 +184,12 @@ def artifact(kernel: Kernel) -> Artifact:
     )
 
 
-def test_c_without_vectors_does_what_the_interpreter_does(tmp_path: Path) -> None:
-    kernel = Everything().finish()
+@pytest.mark.parametrize("board", MACHINES)
+def test_c_without_vectors_does_what_the_interpreter_does(board: str, tmp_path: Path) -> None:
+    kernel = Everything(board).finish()
     sources = write(artifact(kernel), tmp_path)
     library = shared_library(sources, "-O1", "-fsanitize=undefined", "-fno-sanitize-recover=all")
-    inputs, outputs = numbers(), [np.zeros(1 << 14, dtype.numpy) for dtype in OUTPUTS]
+    inputs, outputs = numbers(), [np.zeros(STORED, dtype.numpy) for dtype in OUTPUTS]
     pointers = [
         (ctypes.c_void_p * len(group))(*(a.ctypes.data for a in group))
         for group in (inputs, outputs)
@@ -176,14 +199,17 @@ def test_c_without_vectors_does_what_the_interpreter_does(tmp_path: Path) -> Non
         np.testing.assert_array_equal(got, wanted)
 
 
+@pytest.mark.parametrize("board", MACHINES)
 @pytest.mark.parametrize("compiler", [
     ("gcc",), ("clang",), ("arm-none-eabi-gcc", "-mcpu=cortex-m55", "-mthumb", "-mfloat-abi=hard"),
     ("arm-none-eabi-gcc", "-mcpu=cortex-m4", "-mthumb", "-mfloat-abi=hard"),
     ("clang", "--target=thumbv8.1m.main-none-eabihf", "-mcpu=cortex-m55", "-ffreestanding"),
 ])
-def test_c_compiles_without_a_warning(compiler: tuple[str, ...], tmp_path: Path) -> None:
+def test_c_compiles_without_a_warning(
+    compiler: tuple[str, ...], board: str, tmp_path: Path
+) -> None:
     require(compiler[0])
-    sources = write(artifact(Everything().finish()), tmp_path)
+    sources = write(artifact(Everything(board).finish()), tmp_path)
     for source in sources:
         run_tool(
             *compiler, *STRICT, "-O1", f"-I{runtime_include()}", f"-I{tmp_path}", "-c", source,
@@ -193,9 +219,11 @@ def test_c_compiles_without_a_warning(compiler: tuple[str, ...], tmp_path: Path)
 
 @pytest.mark.qemu
 @pytest.mark.parametrize("emit", ["c", "llvm"])
-def test_the_processor_does_what_the_interpreter_does(emit: str) -> None:
-    require("qemu-system-arm")
-    kernel, board = Everything().finish(), load_board("mps3_an547")
+@pytest.mark.parametrize("name", MACHINES)
+def test_the_processor_does_what_the_interpreter_does(name: str, emit: str) -> None:
+    kernel, board = Everything(name).finish(), load_board(name)
+    require(board.toolchain.compiler[0])
+    require("qemu-system-arm" if name == "mps3_an547" else "qemu-system-riscv32")
     made = artifact(kernel)
     modules = emit_llvm(made, board.target, "balanced") if emit == "llvm" else {}
     parts = FirmwareParts(

@@ -1,9 +1,10 @@
-"""From vectors of sums to results on x86-64: bias, scaling, activation, storing.
+"""From vectors of sums to results: bias, scaling, activation, storing.
 
 TFLite's ``MultiplyByQuantizedMultiplier`` rounds twice: ``high = (sum * m + 2**30) >> 31``, then
 high / 2**s to nearest, halves away from zero. The second is ``(high * 2**(32-s) + 2**31) >> 32``,
-which rounds halves up; less 1 from negative numbers, they go away from zero. Where the result is
-clamped from the zero point up, as after a ReLU, all negative numbers end there, however rounded.
+or a shift that rounds; both round halves up: less 1 from negative numbers, they go away from zero.
+Where the result is clamped from the zero point up, as after a ReLU, all negative numbers end there,
+however rounded.
 """
 
 from __future__ import annotations
@@ -22,10 +23,7 @@ from crtexport.kernels.ir import Buffer, Expr, Scalar
 from crtexport.kernels.registry import Context, Lowering
 from crtexport.kernels.requantize import float_range
 from crtexport.kernels.sums import IntegerSums, weight_scales
-from crtexport.schedules.x86_machine import Machine
-
-_LEAST, _MOST = 2, 31
-"""Right shifts that a product of 32 bits can do."""
+from crtexport.schedules.lanes import Ints, Machine
 
 MOST_TOGETHER = 64 << 20
 """Bytes of all constants of a network whose weights are packed."""
@@ -33,14 +31,13 @@ MOST_TOGETHER = 64 << 20
 MOST_WEIGHTS = 8 << 20
 """Bytes of weights that are packed while exporting."""
 
-Ints = npt.NDArray[np.int64]
 
-
-def scales(sums: IntegerSums) -> bool:
+def scales(sums: IntegerSums, machine: Machine) -> bool:
     """Whether sums are scaled in a way that these vectors can do."""
+    least, most = machine.shifts
     return (
         sums.rounding is Rounding.DOUBLE and sums.bound < 1 << 31
-        and all(_LEAST <= -shift <= _MOST for shift in sums.multiplier.shifts)
+        and all(least <= -shift <= most for shift in sums.multiplier.shifts)
     )
 
 
@@ -112,14 +109,14 @@ class IntegerFinish:
         self.b, self.machine = lowering.b, machine
         context, channels = lowering.context, len(sums.folded)
         mantissas = np.array(sums.multiplier.mantissas, np.int64)
-        powers = np.array([1 << (32 + s) for s in sums.multiplier.shifts], np.int64)
+        places = machine.places(np.array(sums.multiplier.shifts, np.int64))
 
         def table(name: str, values: Ints) -> _Table:
             values32 = np.broadcast_to(values, channels).astype(np.int32)
             return _Table(lowering, machine, name, Scalar.I32, values32, channels)
 
         self._bias = table("bias", sums.folded)
-        self._mantissas, self._powers = table("multipliers", mantissas), table("powers", powers)
+        self._mantissas, self._places = table("multipliers", mantissas), table("places", places)
         self._zero = context.quant(context.output()).zero_point[0]
         self._range = activation_range(_activation(context), context.output())
 
@@ -128,11 +125,10 @@ class IntegerFinish:
 
     def store(self, output: Buffer, index: Expr, total: Expr, channel: Expr, count: int) -> None:
         b, machine = self.b, self.machine
-        high = machine.of_ints("mulr31", total, self._mantissas.at(channel))
         low, top = self._range
-        if low < self._zero:
-            high = machine.of_ints("toward", high)
-        value = machine.of_ints("mulr32", high, self._powers.at(channel))
+        value = machine.scaled(
+            total, self._mantissas.at(channel), self._places.at(channel), signed=low < self._zero
+        )
         value = machine.of_ints("add", value, machine.int_everywhere(self._zero))
         value = machine.of_ints("max", value, machine.int_everywhere(low))
         value = machine.of_ints("min", value, machine.int_everywhere(top))
@@ -166,8 +162,8 @@ class RealFinish:
         low, high = self._range
         value = total
         if self._scales is not None:
-            value = self.machine.of_reals(
-                "muladd", total, self._scales.at(channel), self._bias.at(channel)
+            value = self.machine.plus_product(
+                self._bias.at(channel), total, self._scales.at(channel)
             )
         if math.isfinite(low):
             value = self.machine.of_reals("fmax", value, self.machine.real_everywhere(low))

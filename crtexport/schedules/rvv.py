@@ -1,0 +1,13 @@
+"""Kernels for RISC-V processors with vectors (V, Zve32x, Zve32f) of at least 128 bits."""
+
+from __future__ import annotations
+
+from crtexport.kernels.registry import Context
+from crtexport.schedules import rvv_dense
+from crtexport.schedules.candidates import Candidate
+
+
+def candidates(context: Context, *, floats: bool) -> list[Candidate]:
+    """Forms of a node that keeps its operator's rules in vectors, of ``floats`` too if the
+    processor has such; none where there is no such form."""
+    return rvv_dense.candidates(context, floats=floats)

@@ -1,0 +1,282 @@
+"""Convolutions and fully connected layers on RISC-V's vectors: lanes are output channels.
+
+A step multiplies one value of each of a few pixels, from a general register, with the weights of as
+many channels as a vector has lanes; all sums stay in registers. Windows are read where they lie: in
+the input, or in padded rows that are copied once. Weights are packed in the order in which they are
+read; those of the last channels take no more room than they need.
+"""
+
+from __future__ import annotations
+
+import abc
+import functools
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from crtexport.ir.ops import Conv2D, FullyConnected
+from crtexport.ir.types import DType
+from crtexport.kernels.build import add, cast, const, load, load_vector, mul
+from crtexport.kernels.ir import Buffer, Expr, Scalar
+from crtexport.kernels.registry import SCALAR_OF, Context, Lowered, Lowering
+from crtexport.kernels.sums import IntegerSums, stored_weights
+from crtexport.schedules.candidates import Candidate
+from crtexport.schedules.lanes_finish import (
+    Finish,
+    IntegerFinish,
+    RealFinish,
+    known,
+    packs,
+    scales,
+)
+from crtexport.schedules.mve_dense import Segment, cover
+from crtexport.schedules.mve_rows import Copies, Ring, Rows, Window
+from crtexport.schedules.rvv_machine import Machine
+
+COPIES: Copies = {
+    Scalar.I8: (Scalar.I8X32, "rvv_bytes_32"), Scalar.F32: (Scalar.F32X16, "rvv_fdup_16"),
+}
+"""What padded rows are copied with."""
+
+UNROLLS = (4, 3, 5, 2)
+"""Steps that are written one after the other in a loop, the best first."""
+_REGISTERS = 30
+"""Of 128 bits, for sums and weights."""
+_STEP, _RESULT = 3, 14
+"""Instructions of a step but for those of its pixels, of which each has two; and of a result."""
+
+Array = npt.NDArray[np.generic]
+
+
+@dataclass(frozen=True)
+class Block:
+    """``pixels`` times a vector of ``lanes`` channels are summed at once."""
+
+    pixels: int
+    lanes: int
+
+    @property
+    def name(self) -> str:
+        """What it is called among the candidates of a node."""
+        return f"{self.pixels} pixels, {self.lanes} lanes"
+
+    def work(self, pixels: int, channels: int, depth: int) -> int:
+        """About how many instructions it takes."""
+        rounds = -(-pixels // self.pixels) * -(-channels // self.lanes)
+        return rounds * (depth * (_STEP + 2 * self.pixels) + _RESULT * self.pixels)
+
+
+def blocks(pixels: int, channels: int, depth: int, *, floats: bool) -> list[Block]:
+    """Blocks whose sums and weights are in registers, the best first."""
+    found = []
+    for lanes in (16, 32):
+        size = lanes // 4
+        weights = size if floats else size // 2 + size // 4
+        most = min((_REGISTERS - weights) // size, pixels)
+        found += [Block(count, lanes) for count in range(1, most + 1)]
+    return sorted(found, key=lambda block: (block.work(pixels, channels, depth), block.lanes))
+
+
+def candidates(context: Context, *, floats: bool) -> list[Candidate]:
+    """Forms of a node that keeps its operator's rules, of ``floats`` too if the processor has
+    vectors of such; none where this is no way."""
+    op = context.node.op
+    if not isinstance(op, Conv2D | FullyConnected) or not packs(context):
+        return []
+    x, w, y = context.input(0), context.input(1), context.output()
+    if 0 in (*x.shape, *w.shape):
+        return []
+    rows = Rows.of(context)
+    sums: IntegerSums | None = None
+    if rows is None and not (isinstance(op, Conv2D) and w.shape[3] == x.shape[3]):
+        return []
+    match x.dtype, w.dtype:
+        case DType.INT8, DType.INT8:
+            sums = IntegerSums.of(context, 0, fully_connected=isinstance(op, FullyConnected))
+            if sums.weight_zero or not scales(sums, Machine(16)):
+                return []
+        case DType.FLOAT32, DType.FLOAT32 | DType.INT8 if floats and known(context):
+            pass
+        case _:
+            return []
+    width = rows.counts[1] if rows is not None else y.shape[2]
+    depth = w.elements // w.shape[0]
+    found = blocks(width, w.shape[0], depth, floats=sums is None)
+    return [
+        Candidate(block.name, functools.partial(_lower, context, rows, sums, block), rare=bool(i))
+        for i, block in enumerate(found)
+    ]
+
+
+def _lower(
+    context: Context, rows: Rows | None, sums: IntegerSums | None, block: Block
+) -> Lowered:
+    if rows is None:
+        return _Convolution(context, sums, block).emit()
+    lowering = Lowering(rows.name, context)
+    b = lowering.b
+    x = lowering.input(0, "input")
+    product = Product.of(lowering, sums, [stored_weights(context, 0)], block)
+    output = lowering.output()
+    (lines, count), steps = rows.counts, rows.steps
+    units, depth = context.input(1).shape[0], context.input(1).shape[-1]
+    with b.loop("line", lines) as line:
+
+        def part(first: Expr) -> None:
+            pixels = [add(first, const(i)) for i in range(block.pixels)]
+            begin = mul(line, const(steps[0]))
+            starts = tuple(b.let("x", add(begin, mul(row, const(steps[1])))) for row in pixels)
+            done = mul(line, const(count))
+            targets = [b.let("y", mul(add(done, row), const(units))) for row in pixels]
+            product.emit([Segment(x, starts, depth)], output, targets)
+
+        cover(b, count, block.pixels, part)
+    return lowering.finish()
+
+
+class _Convolution:
+    """A convolution whose windows are seen in padded rows."""
+
+    def __init__(self, context: Context, sums: IntegerSums | None, block: Block) -> None:
+        op = context.node.op
+        if not isinstance(op, Conv2D):
+            raise TypeError(op)
+        self.window = Window.of(context, op)
+        self.lowering = lowering = Lowering("conv2d", context)
+        zero = 0 if sums is None else sums.zero_point
+        source = lowering.input(0, "input")
+        self.channels = self.window.x[3]
+        self.ring = Ring(lowering, source, self.window, self.channels, zero, COPIES)
+        self.block = Block(min(block.pixels, self.ring.width), block.lanes)
+        rows, columns = self.window.kernel
+        self.taps = columns if self.window.dilation[1] == 1 else 1
+        self.parts = [(ky, kx) for ky in range(rows) for kx in range(0, columns, self.taps)]
+        weights = np.split(stored_weights(context, 0), len(self.parts), axis=1)
+        self.product = Product.of(lowering, sums, weights, self.block)
+        self.output = lowering.output()
+
+    def emit(self) -> Lowered:
+        """All pixels."""
+        b, y = self.lowering.b, self.window.y
+        with self.ring.walk() as part:
+            line = add(mul(add(mul(part.n, const(y[1])), part.oy), const(y[2])), part.first)
+            line = b.let("line", line)
+            starts = [b.let("row_start", self.ring.start(const(0), slot)) for slot in part.slots]
+
+            def block(first: Expr) -> None:
+                pixels = [add(first, const(i)) for i in range(self.block.pixels)]
+                targets = [b.let("y", mul(add(line, pixel), const(y[3]))) for pixel in pixels]
+                self.product.emit(self._segments(starts, pixels), self.output, targets)
+
+            cover(b, self.ring.width, self.block.pixels, block)
+        return self.lowering.finish()
+
+    def _segments(self, starts: Sequence[Expr], pixels: Sequence[Expr]) -> list[Segment]:
+        """What is multiplied for some pixels of a row."""
+        b, window, channels = self.lowering.b, self.window, self.channels
+        columns = [mul(pixel, const(window.stride[1] * channels)) for pixel in pixels]
+        return [
+            Segment(
+                self.ring.rows,
+                tuple(
+                    b.let("x", add(
+                        starts[ky], column, const(kx * window.dilation[1] * channels)
+                    )) for column in columns
+                ),
+                self.taps * channels,
+            )
+            for ky, kx in self.parts
+        ]
+
+
+def pack(weights: Array, lanes: int) -> Array:
+    """Weights (channels x taps) in the order in which they are met: blocks of channels, taps,
+    channels of the block; and what fills the last vector that is read."""
+    parts = [
+        weights[first : first + lanes].T.reshape(-1) for first in range(0, len(weights), lanes)
+    ]
+    return np.concatenate([*parts, np.zeros(-len(weights) % lanes, weights.dtype)])
+
+
+class Product(abc.ABC):
+    """``pixels`` times all channels at a time."""
+
+    def __init__(
+        self, lowering: Lowering, machine: Machine, weights: Sequence[Array], finish: Finish
+    ) -> None:
+        """``weights``: channels x taps of each segment."""
+        whole = np.concatenate(weights, axis=1)
+        self.b, self.machine, self.finish = lowering.b, machine, finish
+        self.channels, self.depth = whole.shape
+        self.weights = lowering.derived(
+            "weights", SCALAR_OF[lowering.context.input(1).dtype], pack(whole, machine.lanes)
+        )
+
+    @staticmethod
+    def of(
+        lowering: Lowering, sums: IntegerSums | None, weights: Sequence[Array], block: Block
+    ) -> Product:
+        """Of integers with ``sums``, else of floats."""
+        machine = Machine(block.lanes)
+        if sums is None:
+            return _Reals(lowering, machine, weights, RealFinish(lowering, machine))
+        return _Integers(lowering, machine, weights, IntegerFinish(lowering, machine, sums))
+
+    def emit(self, segments: Sequence[Segment], output: Buffer, targets: Sequence[Expr]) -> None:
+        """``targets``: the index of the first channel's result of each pixel."""
+        lanes = self.machine.lanes
+        whole, rest = divmod(self.channels, lanes)
+        with self.b.loop("channels", whole) as number:
+            self._block(segments, output, targets, number, lanes)
+        if rest:
+            self._block(segments, output, targets, const(whole), rest)
+
+    def _block(
+        self, segments: Sequence[Segment], output: Buffer, targets: Sequence[Expr], number: Expr,
+        count: int,
+    ) -> None:
+        """A vector of channels, of which ``count`` are there."""
+        b, lanes = self.b, self.machine.lanes
+        channel = b.let("channel", mul(number, const(lanes)))
+        start = b.let("first", mul(channel, const(self.depth)))
+        sums = [b.local("sum", self.finish.start(channel)) for _ in targets]
+        done = 0
+        for segment in segments:
+            unroll = next((n for n in UNROLLS if segment.depth % n == 0), None)
+            with b.loop("tap", segment.depth, unroll=unroll) as tap:
+                at = add(start, mul(add(tap, const(done)), const(count)))
+                weights = b.let("w", self._weights(at))
+                for total, first in zip(sums, segment.starts, strict=True):
+                    value = load(segment.buffer, add(first, tap))
+                    b.assign(total, self._plus_product(total, value, weights))
+            done += segment.depth
+        for total, target in zip(sums, targets, strict=True):
+            self.finish.store(output, add(target, channel), total, channel, count)
+
+    @abc.abstractmethod
+    def _weights(self, at: Expr) -> Expr:
+        """Those of a vector of channels."""
+
+    @abc.abstractmethod
+    def _plus_product(self, total: Expr, value: Expr, weights: Expr) -> Expr:
+        """Sums and one value times all weights."""
+
+
+class _Integers(Product):
+    def _weights(self, at: Expr) -> Expr:
+        return load_vector(self.weights, at, self.machine.halves)
+
+    def _plus_product(self, total: Expr, value: Expr, weights: Expr) -> Expr:
+        return self.machine.of_ints("mac", total, cast(value, Scalar.I32), weights)
+
+
+class _Reals(Product):
+    def _weights(self, at: Expr) -> Expr:
+        if self.weights.dtype is Scalar.F32:
+            return load_vector(self.weights, at, self.machine.reals)
+        return self.machine.of_reals("real", load_vector(self.weights, at, self.machine.ints))
+
+    def _plus_product(self, total: Expr, value: Expr, weights: Expr) -> Expr:
+        return self.machine.plus_product(total, self.machine.of_reals("fdup", value), weights)

@@ -1,0 +1,73 @@
+"""What vectors a RISC-V processor has: those of V, or of Zve32x and Zve32f."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from crtexport.kernels.build import call
+from crtexport.kernels.intrinsics_rvv import BYTES, HALVES
+from crtexport.kernels.ir import Expr, Scalar
+from crtexport.schedules import lanes
+from crtexport.target import Target
+
+_INTEGERS = {"+v", "+zve32x", "+zve32f", "+zve64x", "+zve64f", "+zve64d"}
+_FLOATS = _INTEGERS - {"+zve32x", "+zve64x"}
+_LEAST_BITS = 128
+"""Bits of a register for which forms are written; in longer ones they work, too."""
+
+
+@dataclass(frozen=True)
+class Machine(lanes.Machine):
+    """16 lanes are four registers of 128 bits, 32 lanes eight of them."""
+
+    family: ClassVar[str] = "rvv"
+    shifts: ClassVar[tuple[int, int]] = (1, 31)
+
+    @property
+    def halves(self) -> Scalar:
+        """As many 16-bit integers."""
+        return HALVES[self.lanes]
+
+    @property
+    def bytes(self) -> Scalar:
+        """As many 8-bit integers."""
+        return BYTES[self.lanes]
+
+    def of_halves(self, operation: str, *args: Expr) -> Expr:
+        """An operation that makes 16-bit integers."""
+        return call(f"rvv_{operation}_{self.lanes}", *args, type_=self.halves)
+
+    def of_bytes(self, operation: str, *args: Expr) -> Expr:
+        """An operation that makes 8-bit integers."""
+        return call(f"rvv_{operation}_{self.lanes}", *args, type_=self.bytes)
+
+    def plus_product(self, total: Expr, a: Expr, b: Expr) -> Expr:
+        return self.of_reals("fma", a, b, total)
+
+    def places(self, shifts: lanes.Ints) -> lanes.Ints:
+        return -shifts
+
+    def scaled(self, total: Expr, mantissas: Expr, places: Expr, *, signed: bool) -> Expr:
+        # VSSRA rounds halves up; less 1 from negative numbers, they go away from zero.
+        high = self.of_ints("vsmul", total, mantissas)
+        if signed:
+            high = self.of_ints("toward", high)
+        return self.of_ints("vssra", high, places)
+
+
+def has_vectors(target: Target) -> bool:
+    """Whether the processor has registers of at least 128 bits for vectors of integers."""
+    features = set(target.features)
+    longest = max(
+        (int(name[4:-1]) for name in features if name.startswith("+zvl") and name[4:-1].isdigit()),
+        default=128 if "+v" in features else 0,
+    )
+    return (
+        target.triple.startswith("riscv") and bool(features & _INTEGERS) and longest >= _LEAST_BITS
+    )
+
+
+def has_floats(target: Target) -> bool:
+    """Whether it has such vectors of floats."""
+    return has_vectors(target) and bool(set(target.features) & _FLOATS)

@@ -1,0 +1,78 @@
+"""Forms for RISC-V's vectors compute what the plain forms do: interpreted, as C anywhere, on a
+processor that has them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from unittest.mock import patch
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from crtexport.firmware.board import load_board
+from crtexport.importers import load
+from crtexport.kernels.registry import Context
+from crtexport.schedules import forms, rvv, rvv_machine
+from crtexport.schedules.candidates import Candidate
+from crtexport.schedules.choice import by_default
+from tests.schedules import test_mve
+from tests.schedules.layers import search
+from tests.schedules.test_blocks import Network
+
+BOARD = "qemu_riscv32_v"
+KINDS = ("conv", "pointwise", "dense")
+
+
+def candidates(context: Context) -> list[Candidate]:
+    return rvv.candidates(context, floats=False)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@search(25)
+@given(data=st.data())
+def test_a_vector_form_equals_the_plain_form(
+    kind: str, tmp_path: Path, data: st.DataObject
+) -> None:
+    with patch.object(test_mve, "MOST_UNITS", data.draw(st.sampled_from([9, 21, 70]))):
+        test_mve.check_form(kind, tmp_path, data, candidates)
+
+
+@pytest.mark.parametrize("where", ["c here", pytest.param("llvm", marks=pytest.mark.qemu)])
+def test_odd_layers_agree_as_code(
+    where: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # In C, too, although that gets other forms by default.
+    monkeypatch.setattr("crtexport.schedules.choice._first", lambda _, found, _part: found[0])
+    with patch.object(test_mve, "MOST_UNITS", 50):
+        test_mve.check_code(tmp_path, BOARD, where)
+
+
+def test_registers_must_be_long_enough() -> None:
+    target = load_board(BOARD).target
+    assert rvv_machine.has_vectors(target)
+    assert rvv_machine.has_floats(target)
+    for features, vectors, floats in (
+        (("+v",), True, True), (("+zve32x", "+zvl128b"), True, False),
+        (("+zve32f", "+zvl256b"), True, True), (("+zve32x",), False, False),
+        (("+zve64x", "+zvl64b"), False, False), (("+zvl128b",), False, False), ((), False, False),
+    ):
+        other = replace(target, features=features)
+        assert rvv_machine.has_vectors(other) is vectors
+        assert rvv_machine.has_floats(other) is floats
+
+
+def test_processors_without_vectors_get_none(tmp_path: Path) -> None:
+    n = Network(lambda low, high: high, 1)
+    _, inputs, y = test_mve.add_layer(n, "dense")
+    (tmp_path / "m.tflite").write_bytes(n.m.build(inputs, [y]))
+    graph = load(tmp_path / "m.tflite")
+    context = Context(graph, graph.nodes[0])
+    for board, vectors in ((BOARD, True), ("qemu_riscv32", False), ("mps3_an547", False)):
+        target = load_board(board).target
+        found = forms(context, target, "balanced")
+        assert ("rvv_mac" in repr(found[0].make().kernel)) is vectors
+        # Compilers of C get what they make good code of.
+        chosen = by_default(target, "balanced", "c")(context, found, 1.0)
+        assert "rvv_" not in repr(chosen.make().kernel)
