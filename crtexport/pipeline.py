@@ -61,6 +61,7 @@ from crtexport.plan import check as plan_check
 from crtexport.plan import text as plan_text
 from crtexport.resources import templates_dir
 from crtexport.schedules.choice import Choose, Kernels, by_default
+from crtexport.schedules.sharing import weighing
 
 if TYPE_CHECKING:
     from crtexport.backends.llvm_compile import Compiler
@@ -159,10 +160,12 @@ def prepare_package(
         check_pools(board, (*before, made.pools), pools)
         plan_check.check(simplified, made, ReplayProof(kernel_of))
         options = Options(
-            module, workspace == "caller", system_lib, _comment(graph, board), level,
+            module, workspace == "caller", system_lib, _comment(graph, board),
             board.placement.workspaces, workspace == "shared",
         )
-        planned.append(Planned(simplified, made, options, kernel_of))
+        planned.append(Planned(
+            simplified, made, options, kernel_of, weighing(board.target, level)
+        ))
     say("lower")
     return tuple(
         Prepared(model.graph, model.plan, artifact, *facts)

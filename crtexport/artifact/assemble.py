@@ -32,6 +32,7 @@ from crtexport.ir.types import ConstantRef
 from crtexport.kernels.families import check
 from crtexport.kernels.ir import Scalar
 from crtexport.kernels.registry import Context
+from crtexport.kernels.share import Weigh
 from crtexport.kernels.step import LowerNode
 from crtexport.plan.model import Plan, Space
 
@@ -44,27 +45,20 @@ class Options:
     workspace_caller: bool = False
     system_lib: bool = True
     header_comment: tuple[str, ...] = ()
-    optimize: str = "balanced"
     memories: tuple[str, ...] = ()
     workspace_shared: bool = False
 
 
 @dataclass(frozen=True)
 class Planned:
-    """A planned graph on its way to an artifact; ``lower`` makes the kernel of a node."""
+    """A planned graph on its way to an artifact; ``lower`` makes the kernel of a node, ``weigh``
+    says which of them become one; without it, those that are equal."""
 
     graph: Graph
     plan: Plan
     options: Options
     lower: LowerNode
-
-
-def assemble(graph: Graph, plan: Plan, options: Options, lower: LowerNode) -> Artifact:
-    """The artifact of a planned graph; ``lower`` makes the kernel of a node.
-
-    Raises CrtExportError that lists every node that no kernel takes.
-    """
-    return assemble_package([Planned(graph, plan, options, lower)])[0]
+    weigh: Weigh | None = None
 
 
 def assemble_package(models: Sequence[Planned]) -> tuple[Artifact, ...]:
@@ -72,7 +66,8 @@ def assemble_package(models: Sequence[Planned]) -> tuple[Artifact, ...]:
 
     Kernels and constants that are equal are there once, with the first model that uses them; so is
     the function registry of all, if it is wanted. All are made for what the first is made for.
-    Raises as :func:`assemble`, and where two models have one name.
+    Raises CrtExportError that lists every node that no kernel takes, and where two models have one
+    name.
     """
     check_names([model.options.module for model in models])
     stock = Stock(name for m in models for name in entry_symbols(m.options.module))
@@ -83,7 +78,7 @@ def assemble_package(models: Sequence[Planned]) -> tuple[Artifact, ...]:
             f"tvmgen_{model.options.module}", model.lower, stock, functions_of(model.graph)
         )
         started.append((calls, calls.statements(Scope(model.graph, model.plan))))
-    done = finished(started, stock.namer, models[0].options.optimize)
+    done = finished(started, stock.namer, models[0].weigh)
     return with_common([
         _artifact(model, calls.constants, *code)
         for model, (calls, _), code in zip(models, started, done, strict=True)

@@ -42,7 +42,7 @@ from crtexport.kernels.registry import (
     OutputTensor,
     Scratch,
 )
-from crtexport.kernels.share import Sharing, share
+from crtexport.kernels.share import Sharing, Weigh, share
 from crtexport.kernels.step import LowerNode, lower_step
 from crtexport.kernels.text import dump
 from crtexport.kernels.verify import verify
@@ -320,15 +320,15 @@ class Calls:
 
 
 def finished(
-    models: Sequence[tuple[Calls, tuple[Statement, ...]]], namer: Namer, optimize: str
+    models: Sequence[tuple[Calls, tuple[Statement, ...]]], namer: Namer, weigh: Weigh | None
 ) -> list[tuple[tuple[Function, ...], tuple[Statement, ...]]]:
     """For each model the functions that it calls, and its statements with their symbols and the
     numbers that they are given.
 
     Each distinct kernel of all models is there once, called as the first that uses it; its doc
-    names every layer that does.
+    names every layer that does. ``weigh``: what decides which are made one.
     """
-    shared = share([kernel for calls, _ in models for kernel in calls.kernels], optimize)
+    shared = share([kernel for calls, _ in models for kernel in calls.kernels], weigh)
     proven = {
         id(kernel): text
         for calls, _ in models for kernel, text in zip(calls.kernels, calls.texts, strict=True)

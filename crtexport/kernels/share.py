@@ -1,22 +1,30 @@
 """One function for layers whose kernels are alike but for numbers: the numbers become parameters.
 
-Whatever differs between them, a multiplier, a zero point, the extent of a loop, is passed by each
-call. What that costs in instructions depends on where a number stands, so ``optimize`` decides
-which may differ: none for speed; for size any but divisors; balanced, numbers that are computed
-with and the extents of outer loops, but nothing that addresses or innermost loops are made of.
+Whatever differs between them, a multiplier, a zero point, the extent of a loop, the width of an
+image, is passed by each call. That saves code and costs instructions: how many depends on where the
+number stands. So each way to share is weighed, and each kernel takes part that gains by it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import enum
+from collections import Counter
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from crtexport.kernels.ir import Buffer, Const, Expr, For, If, Kernel, Let, Local, Scalar, Var
+from crtexport.kernels.ir import Buffer, Cast, Const, Expr, For, If, Kernel, Let, Local, Scalar, Var
 from crtexport.kernels.rebuild import Place, rebuild
 from crtexport.kernels.text import dump
 
 _NUMBERS = (Scalar.I32, Scalar.U32, Scalar.I64, Scalar.INDEX)
-MOST_PARAMETERS = {"speed": 0, "balanced": 8, "size": 64}
+MOST_PARAMETERS = 64
+
+
+class Freedom(enum.Enum):
+    """Which numbers of a kernel may be others in another one."""
+
+    COMPUTED = "computed"  # with, but no addresses; and extents of loops around others
+    ANY = "any"  # but divisors
 
 
 @dataclass(frozen=True)
@@ -27,39 +35,127 @@ class Sharing:
     values: tuple[int, ...] = ()
 
 
-def share(kernels: Sequence[Kernel], optimize: str) -> list[Sharing]:
+@dataclass(frozen=True)
+class Worth:
+    """What kernels are weighed by, in bytes of code. ``call``: what a call takes, its instructions
+    counted as what they are worth; ``code``: what a kernel takes, however often it is called."""
+
+    call: Callable[[Sharing], float]
+    code: Callable[[Kernel], float]
+    freedoms: tuple[Freedom, ...]
+
+
+Weigh = Callable[[Sequence[Kernel]], Worth]
+"""What the kernels of a package are weighed by."""
+
+
+@dataclass(frozen=True)
+class _Member:
+    """One of the different kernels; ``calls`` are as many as use it."""
+
+    kernel: Kernel
+    text: str
+    calls: int
+
+
+@dataclass(frozen=True)
+class _Together:
+    """Kernels that are one, each as what it is called, and the bytes that this gains."""
+
+    members: tuple[tuple[_Member, Sharing], ...]
+    gain: float
+
+
+def share(kernels: Sequence[Kernel], weigh: Weigh | None) -> list[Sharing]:
     """What each of ``kernels``, which have no parameters, is called as.
 
-    Those that are equal in text but for numbers that may differ get one kernel; with the values
-    in the places of its parameters it is the one given, but for larger buffers and fewer promises.
+    Those that are equal in text but for numbers that may differ get one kernel where that is worth
+    it; with the values in the places of its parameters it is the one given, but for larger buffers
+    and fewer promises. Without ``weigh`` each stays what it is.
     """
-    shared = [Sharing(kernel) for kernel in kernels]
-    if not MOST_PARAMETERS[optimize]:
-        return shared
-    groups: dict[str, list[int]] = {}
-    for number, kernel in enumerate(kernels):
-        groups.setdefault(_skeleton(kernel, optimize), []).append(number)
-    for members in groups.values():
-        together = _merged([kernels[number] for number in members], optimize)
-        if together is not None:
-            for number, sharing in zip(members, together, strict=True):
-                shared[number] = sharing
-    return shared
+    texts = [dump(replace(kernel, doc=())) for kernel in kernels]
+    shared: dict[str, Sharing] = {}
+    if weigh is not None and len(set(texts)) > 1:
+        counts = Counter(texts)
+        first = dict(zip(reversed(texts), reversed(kernels), strict=True))
+        members = [_Member(first[text], text, calls) for text, calls in counts.items()]
+        worth = weigh(kernels)
+        for group in _alike(members, worth.freedoms[-1]):
+            for together in _best(group, worth):
+                shared |= {member.text: sharing for member, sharing in together.members}
+    return [
+        shared.get(text) or Sharing(kernel) for text, kernel in zip(texts, kernels, strict=True)
+    ]
 
 
-def _may_differ(constant: Const, place: Place, optimize: str) -> bool:
+def _alike(members: Sequence[_Member], freedom: Freedom) -> list[list[_Member]]:
+    """Groups of at least two that differ only in numbers that may."""
+    groups: dict[str, list[_Member]] = {}
+    for member in members:
+        groups.setdefault(_skeleton(member.kernel, freedom), []).append(member)
+    return [group for group in groups.values() if len(group) > 1]
+
+
+def _best(group: Sequence[_Member], worth: Worth) -> list[_Together]:
+    """The way to share that gains most, of one for each freedom."""
+    ways = [
+        [one for alike in _alike(group, freedom) for one in _joined(alike, freedom, worth)]
+        for freedom in worth.freedoms
+    ]
+    return max(ways, key=lambda way: sum(together.gain for together in way))
+
+
+def _joined(
+    members: Sequence[_Member], freedom: Freedom, worth: Worth
+) -> list[_Together]:
+    """First as many as gain by it together; then so those that are left."""
+    found: list[_Together] = []
+    left = list(members)
+    while len(left) > 1:
+        together = _together(left, freedom, worth)
+        if together is None:
+            break
+        found.append(together)
+        taken = {member.text for member, _ in together.members}
+        left = [member for member in left if member.text not in taken]
+    return found
+
+
+def _together(
+    members: Sequence[_Member], freedom: Freedom, worth: Worth
+) -> _Together | None:
+    """Those of ``members`` that gain by being one kernel; None where it isn't worth it."""
+    chosen = list(members)
+    while len(chosen) > 1:
+        merged = _merged([member.kernel for member in chosen], freedom)
+        if merged is None:
+            return None
+        gains = [
+            worth.code(m.kernel) + m.calls * (worth.call(Sharing(m.kernel)) - worth.call(sharing))
+            for m, sharing in zip(chosen, merged, strict=True)
+        ]
+        staying = [m for m, gain in zip(chosen, gains, strict=True) if gain > 0]
+        if len(staying) == len(chosen):
+            gain = sum(gains) - worth.code(merged[0].kernel)
+            both = tuple(zip(chosen, merged, strict=True))
+            return _Together(both, gain) if gain > 0 else None
+        chosen = staying
+    return None
+
+
+def _may_differ(constant: Const, place: Place, freedom: Freedom) -> bool:
     if constant.type not in _NUMBERS or place is Place.DIVISOR:
         return False
-    if optimize == "size":
+    if freedom is Freedom.ANY:
         return True
     return place is Place.EXTENT or constant.type is not Scalar.INDEX
 
 
-def _skeleton(kernel: Kernel, optimize: str) -> str:
+def _skeleton(kernel: Kernel, freedom: Freedom) -> str:
     """The text of a kernel without the numbers that may differ, and without sizes of buffers."""
 
     def hidden(constant: Const, place: Place) -> Expr:
-        if not _may_differ(constant, place, optimize):
+        if not _may_differ(constant, place, freedom):
             return constant
         return Var("number", constant.type)
 
@@ -67,29 +163,31 @@ def _skeleton(kernel: Kernel, optimize: str) -> str:
     return dump(replace(rebuild(kernel, hidden, bare), doc=()))
 
 
-def _merged(kernels: list[Kernel], optimize: str) -> list[Sharing] | None:
-    """One kernel for all, with a parameter for each number that they differ in; None where they
-    don't differ, or in too many."""
-    if len({dump(replace(kernel, doc=())) for kernel in kernels}) < 2:
-        return None
-    columns = list(zip(*(_numbers(kernel, optimize) for kernel in kernels), strict=True))
+def _merged(kernels: list[Kernel], freedom: Freedom) -> list[Sharing] | None:
+    """One kernel for all, with a parameter for each number that they differ in; None where those
+    are too many."""
+    columns = list(zip(*(_numbers(kernel, freedom) for kernel in kernels), strict=True))
     taken = _names(kernels[0])
     parameters: dict[tuple[Scalar, tuple[int, ...]], Var] = {}
     for column in columns:
         values = tuple(int(constant.value) for constant in column)
         if len(set(values)) > 1:
-            key = column[0].type, values
+            key = _passed_as(column[0].type, values), values
             parameters.setdefault(key, Var(_name(len(parameters), taken), key[0]))
-    if len(parameters) > MOST_PARAMETERS[optimize]:
+    if len(parameters) > MOST_PARAMETERS:
         return None
     places = iter(columns)
 
     def replaced(constant: Const, place: Place) -> Expr:
-        if not _may_differ(constant, place, optimize):
+        if not _may_differ(constant, place, freedom):
             return constant
         column = next(places)
         values = tuple(int(other.value) for other in column)
-        return parameters.get((constant.type, values), constant)
+        passed = _passed_as(constant.type, values)
+        parameter = parameters.get((passed, values))
+        if parameter is None or passed is constant.type:
+            return parameter or constant
+        return Cast(parameter, constant.type)
 
     buffers = {
         own.name: _common([kernel.buffers[i] for kernel in kernels])
@@ -105,12 +203,18 @@ def _merged(kernels: list[Kernel], optimize: str) -> list[Sharing] | None:
     ]
 
 
-def _numbers(kernel: Kernel, optimize: str) -> list[Const]:
+def _passed_as(type_: Scalar, values: Sequence[int]) -> Scalar:
+    """Words where they are enough: products of two words widened take one instruction."""
+    narrow = type_ is Scalar.I64 and all(-(1 << 31) <= value < 1 << 31 for value in values)
+    return Scalar.I32 if narrow else type_
+
+
+def _numbers(kernel: Kernel, freedom: Freedom) -> list[Const]:
     """The constants that may differ, in the order of the text."""
     found: list[Const] = []
 
     def listed(constant: Const, place: Place) -> Expr:
-        if _may_differ(constant, place, optimize):
+        if _may_differ(constant, place, freedom):
             found.append(constant)
         return constant
 

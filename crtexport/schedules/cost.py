@@ -12,7 +12,9 @@ from __future__ import annotations
 
 import enum
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from crtexport.kernels.ir import (
     Assign,
@@ -89,36 +91,43 @@ class Counted:
     code: Counter[Work]
 
 
-def counted(kernel: Kernel, registers: int) -> Counted:
-    """The work of a kernel, whose parameters count as 1."""
-    walk = _Walk(registers)
+def counted(
+    kernel: Kernel, registers: int, values: Mapping[str, int] = MappingProxyType({})
+) -> Counted:
+    """The work of a kernel, whose parameters have ``values``; as 1 count those without."""
+    walk = _Walk(registers, {param.name: values.get(param.name, 1) for param in kernel.params})
     walk.body(kernel.body)
     return Counted(walk.run, walk.code)
 
 
-def estimate(kernel: Kernel, machine: Machine) -> Cost:
-    """What a run of a kernel takes."""
-    work = counted(kernel, machine.registers)
+def estimate(
+    kernel: Kernel, machine: Machine, values: Mapping[str, int] = MappingProxyType({})
+) -> Cost:
+    """What a run of a kernel takes; ``values`` are those of its parameters."""
+    work = counted(kernel, machine.registers, values)
     return Cost(
         round(machine.instructions(work.run)),
         round(machine.width * machine.instructions(work.code)),
     )
 
 
+_UNKNOWN_EXTENT = 3
+"""What a turn of a loop takes more whose extent is a parameter."""
 _LIKELY = 0.75
 """How often a condition holds: they ask whether something lies in an image."""
 _WORDS = (Scalar.I32, Scalar.U32, Scalar.INDEX, Scalar.I1)
 
 
 class _Walk:
-    def __init__(self, registers: int) -> None:
-        self.registers = registers
+    def __init__(self, registers: int, params: Mapping[str, int]) -> None:
+        self.registers, self.params = registers, params
         self.run: Counter[Work] = Counter()
         self.code: Counter[Work] = Counter()
         # By depth of loops: how often what stands there runs, and how often it is written.
         self.times = [1.0]
         self.copies = [1.0]
         self.pointers: list[set[object]] = [set()]
+        self.kept: list[set[str]] = [set()]  # parameters, which want a register
         self.depth_of: dict[str, int] = {}
 
     def _count(self, kind: Work, depth: int, amount: float = 1) -> None:
@@ -157,32 +166,48 @@ class _Walk:
         self.times[-1] = times
 
     def _loop(self, stmt: For) -> None:
-        extent = int(stmt.extent.value) if isinstance(stmt.extent, Const) else 1
+        fixed = isinstance(stmt.extent, Const)
+        extent = self._extent(stmt.extent)
         if extent <= 0:
             return
         here = len(self.times) - 1
-        copies = min(stmt.unroll or 1, extent)
-        whole = copies == extent
+        copies = min(stmt.unroll or 1, extent) if fixed else stmt.unroll or 1
+        whole = fixed and copies == extent
         if not whole:
             self._count(Work.LOOP, here)
         self.times.append(self.times[here] * extent)
-        self.copies.append(self.copies[here] * copies)
+        # Where the extent isn't fixed, a loop without copies does what is left.
+        self.copies.append(self.copies[here] * (copies if fixed or copies == 1 else copies + 1))
         self.pointers.append(set())
+        self.kept.append(set())
         self.depth_of[stmt.var.name] = here + 1
         self.body(stmt.body)
         own = self.pointers.pop()
+        kept = self.kept.pop()
         times = self.times.pop() / copies
         self.copies.pop()
         if whole:
             return
+        if not fixed:
+            # Counting down, addressing and repeating without counting want to know how often.
+            self.run[Work.SIMPLE] += _UNKNOWN_EXTENT * times  # type: ignore[assignment]
         self.run[Work.TURN] += times  # type: ignore[assignment]
         self.code[Work.TURN] += self.copies[here]  # type: ignore[assignment]
         self.run[Work.POINTER] += times * len(own)  # type: ignore[assignment]
         self.code[Work.POINTER] += self.copies[here] * len(own)  # type: ignore[assignment]
         sums = {s.var.name for s in stmt.body if isinstance(s, Assign)}
-        spilt = max(len(sums) + len(own) + 1 - self.registers, 0)
+        spilt = max(len(sums) + len(own) + len(kept) + 1 - self.registers, 0)
         self.run[Work.SPILL] += times * spilt  # type: ignore[assignment]
         self.code[Work.SPILL] += self.copies[here] * spilt  # type: ignore[assignment]
+
+    def _extent(self, extent: Expr) -> int:
+        match extent:
+            case Const(value):
+                return int(value)
+            case Var(name):
+                return self.params.get(name, 1)
+            case _:
+                return 1
 
     # -- expressions: each returns the depth of loops at which its value changes
 
@@ -192,6 +217,8 @@ class _Walk:
             case Const():
                 return 0
             case Var(name):
+                if name in self.params:
+                    self.kept[-1].add(name)
                 return self.depth_of.get(name, 0)
             case Load(buffer, index) | LoadWord(buffer, index) | LoadVector(buffer, index):
                 self._address(buffer.name, index)
@@ -242,6 +269,8 @@ class _Walk:
         """A pointer for each sum of variables with factors that is met for the first time."""
         terms: dict[str, int] = {}
         depth = self._terms(index, 1, terms)
+        if any(part in self.params for term in terms for part in term.split()):
+            self._count(Work.SIMPLE, len(self.times) - 1)  # no instruction's offset can hold it
         key = buffer, frozenset(terms.items())
         if depth < len(self.pointers) and key not in self.pointers[depth]:
             self.pointers[depth].add(key)
@@ -262,6 +291,12 @@ class _Walk:
                 return max(self._terms(a, factor, terms), self._terms(b, -factor, terms))
             case Binary(BinaryOp.MUL, a, Const(value)):
                 return self._terms(a, factor * int(value), terms)
+            case Binary(BinaryOp.MUL, a, Var(name)) if name in self.params:
+                # The pointer advances by as much.
+                own: dict[str, int] = {}
+                depth = self._terms(a, factor, own)
+                terms |= {f"{term} {name}": count for term, count in own.items()}
+                return depth
             case _:
                 name = f"value {len(terms)}"
                 terms[name] = factor

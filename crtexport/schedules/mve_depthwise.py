@@ -133,8 +133,16 @@ class _Depthwise:
 
 def _groups(taps: Int8s) -> list[list[int]]:
     """Taps (int8[taps, channels]) whose products can be summed in 16 bits, as few groups as a
-    first fit finds."""
+    first fit finds. Where those are as many as pairs, these are pairs of neighbours, so that layers
+    with other weights have the same code."""
     sizes = np.abs(taps.astype(np.int64))
+    pairs = [list(range(first, min(first + 2, len(taps)))) for first in range(0, len(taps), 2)]
+    fitting = _first_fit(sizes)
+    fit = all(sizes[pair].sum(axis=0).max() <= _SMALL_SUM for pair in pairs)
+    return pairs if fit and len(fitting) == len(pairs) else fitting
+
+
+def _first_fit(sizes: npt.NDArray[np.int64]) -> list[list[int]]:
     groups: list[list[int]] = []
     totals: list[npt.NDArray[np.int64]] = []
     for tap in np.argsort(-sizes.sum(axis=1), kind="stable").tolist():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,13 +15,13 @@ from crtexport.importers import load
 from crtexport.ir.ops import FullyConnected
 from crtexport.ir.types import DType, Quantization
 from crtexport.kernels import interp
-from crtexport.kernels.build import KernelBuilder, add, const, div, i32, mul
+from crtexport.kernels.build import KernelBuilder, add, cast, const, div, i32, mul
 from crtexport.kernels.build import load as element
 from crtexport.kernels.families import lower
-from crtexport.kernels.ir import For, Kernel, Scalar
+from crtexport.kernels.ir import Const, For, Kernel, Scalar
 from crtexport.kernels.rebuild import rebuild
 from crtexport.kernels.registry import Context
-from crtexport.kernels.share import Sharing, share
+from crtexport.kernels.share import Freedom, Sharing, Weigh, Worth, share
 from crtexport.kernels.text import dump
 from crtexport.kernels.verify import verify
 from crtexport.mlf.reader import open_package
@@ -41,6 +42,7 @@ def with_numbers(sharing: Sharing) -> str:
     text = dump(replace(sharing.kernel, doc=(), params=()))
     for param, value in zip(sharing.kernel.params, sharing.values, strict=True):
         number = str(value) if param.type is Scalar.INDEX else f"{value}:{param.type.value}"
+        text = re.sub(rf"\bi64\({param.name}\)", f"{value}:i64", text)
         text = re.sub(rf"\b{param.name}\b", number, text)
     return body_of(text)
 
@@ -58,9 +60,9 @@ def test_a_shared_kernel_with_its_numbers_is_the_one_that_was_given(
         path = tmp_path / f"{seed}.tflite"
         path.write_bytes(CASES[name](SeededDraw(seed), dtype).content)
         kernels += kernels_of(path)
-    assert share(kernels, "speed") == [Sharing(kernel) for kernel in kernels]
-    for optimize in ("balanced", "size"):
-        for kernel, sharing in zip(kernels, share(kernels, optimize), strict=True):
+    assert share(kernels, None) == [Sharing(kernel) for kernel in kernels]
+    for freedom in Freedom:
+        for kernel, sharing in zip(kernels, share(kernels, always(freedom)), strict=True):
             check(kernel, sharing)
 
 
@@ -86,37 +88,95 @@ def scaled(factor: int, extent: int, step: int = 1, by: int = 3) -> Kernel:
     return b.finish()
 
 
-def functions(kernels: list[Kernel], optimize: str) -> int:
-    return len({dump(sharing.kernel) for sharing in share(kernels, optimize)})
+def always(freedom: Freedom) -> Weigh:
+    """Code is all that counts."""
+    return lambda kernels: Worth(lambda sharing: 0.0, lambda kernel: 1.0, (freedom,))
 
 
-def test_balanced_code_shares_what_computes_and_what_counts_outside() -> None:
+COMPUTED, ANY = always(Freedom.COMPUTED), always(Freedom.ANY)
+
+
+def functions(kernels: list[Kernel], weigh: Weigh) -> int:
+    return len({dump(sharing.kernel) for sharing in share(kernels, weigh)})
+
+
+def test_what_computes_and_what_counts_outside_may_differ() -> None:
     kernels = [scaled(5, 4), scaled(7, 4), scaled(7, 9)]
-    assert functions(kernels, "balanced") == 1
-    assert {sharing.values for sharing in share(kernels, "balanced")} == {(4, 5), (4, 7), (9, 7)}
+    assert functions(kernels, COMPUTED) == 1
+    assert {sharing.values for sharing in share(kernels, COMPUTED)} == {(4, 5), (4, 7), (9, 7)}
 
 
-def test_addresses_of_balanced_code_stay_constants() -> None:
+def test_addresses_differ_only_where_anything_may() -> None:
     kernels = [scaled(5, 4, step=2), scaled(5, 4, step=3)]
-    assert functions(kernels, "balanced") == 2
-    assert functions(kernels, "size") == 1
+    assert functions(kernels, COMPUTED) == 2
+    assert functions(kernels, ANY) == 1
 
 
 def test_divisors_stay_constants() -> None:
-    assert functions([scaled(5, 4, by=3), scaled(5, 4, by=10)], "size") == 2
+    assert functions([scaled(5, 4, by=3), scaled(5, 4, by=10)], ANY) == 2
+
+
+def test_kernels_take_part_that_gain_by_it() -> None:
+    """Parameters cost the second kernel, which is called often, more than its code."""
+    kernels = [scaled(5, 4), scaled(7, 4), scaled(7, 4), scaled(9, 4), scaled(11, 4)]
+
+    def weigh(limit: float) -> Weigh:
+        return lambda kernels: Worth(
+            lambda sharing: limit * len(sharing.values), lambda kernel: 100.0, (Freedom.ANY,)
+        )
+
+    assert functions(kernels, weigh(30)) == 1
+    found = share(kernels, weigh(60))
+    assert [bool(sharing.values) for sharing in found] == [True, False, False, True, True]
+    assert found[1] == found[2] == Sharing(kernels[1])
+    assert {sharing.values for sharing in found if sharing.values} == {(5,), (9,), (11,)}
+    # Three that gain 30 each don't pay for the function of all.
+    assert share(kernels, weigh(70)) == [Sharing(kernel) for kernel in kernels]
+
+
+def test_those_that_do_not_fit_the_others_share_among_themselves() -> None:
+    slow = [scaled(factor, 4, step=3) for factor in (5, 7, 9)]
+    fast = [scaled(factor, 4, step=2) for factor in (5, 7, 9)]
+
+    def weigh(kernels: Sequence[Kernel]) -> Worth:
+        # Where the step is a number that is given, nobody gains.
+        return Worth(
+            lambda sharing: 200.0 * (len(sharing.values) > 1), lambda kernel: 100.0, tuple(Freedom)
+        )
+
+    assert functions([*slow, *fast], weigh) == 2
+
+
+def test_wide_numbers_that_words_can_hold_are_given_as_words() -> None:
+    def product(factor: int) -> Kernel:
+        b = KernelBuilder("wide")
+        x = b.buffer("x", Scalar.I32, 1)
+        y = b.buffer("y", Scalar.I64, 1, writable=True)
+        value = cast(element(x, const(0)), Scalar.I64)
+        b.store(y, const(0), mul(value, Const(factor, Scalar.I64)))
+        return b.finish()
+
+    for factors, type_ in (((3, -(1 << 31)), Scalar.I32), ((3, 1 << 31), Scalar.I64)):
+        kernels = [product(factor) for factor in factors]
+        for factor, sharing in zip(factors, share(kernels, ANY), strict=True):
+            assert [param.type for param in sharing.kernel.params] == [type_]
+            verify(sharing.kernel)
+            y = np.zeros(1, np.int64)
+            interp.run(sharing.kernel, [np.array([-5], np.int32), y], sharing.values)
+            assert y[0] == -5 * factor
 
 
 def test_equal_numbers_are_one_parameter() -> None:
-    (first, _) = share([scaled(6, 6), scaled(8, 8)], "size")
+    (first, _) = share([scaled(6, 6), scaled(8, 8)], ANY)
     assert first.kernel.params[0].type is Scalar.INDEX
     assert len(first.kernel.params) == 2  # one of each type
-    (first, _) = share([scaled(5, 6, step=6), scaled(5, 8, step=8)], "size")
+    (first, _) = share([scaled(5, 6, step=6), scaled(5, 8, step=8)], ANY)
     assert first.values == (6,)
 
 
 def test_a_shared_kernel_computes_what_each_did() -> None:
     kernels = [scaled(5, 4, 2), scaled(-7, 6, 3)]
-    for kernel, sharing in zip(kernels, share(kernels, "size"), strict=True):
+    for kernel, sharing in zip(kernels, share(kernels, ANY), strict=True):
         x = np.array([100, -3], np.int32)
         ours, theirs = (np.zeros(b.size, np.int32) for b in (kernel.buffers[1],) * 2)
         interp.run(kernel, [x, theirs])
@@ -130,7 +190,7 @@ def test_other_structure_is_another_function() -> None:
     unrolled = scaled(5, 4)
     (loop,) = (s for s in unrolled.body if isinstance(s, For))
     unrolled = replace(unrolled, body=(replace(loop, unroll=2),))
-    assert functions([scaled(7, 4), unrolled], "size") == 2
+    assert functions([scaled(7, 4), unrolled], ANY) == 2
 
 
 def test_names_of_parameters_are_new() -> None:
@@ -140,7 +200,7 @@ def test_names_of_parameters_are_new() -> None:
         source = replace(kernel.buffers[0], name="number_0")
         buffers = {"input": source, "output": kernel.buffers[1]}
         kernels.append(rebuild(kernel, lambda constant, _: constant, buffers))
-    (first, _) = share(kernels, "size")
+    (first, _) = share(kernels, ANY)
     verify(first.kernel)
     assert first.kernel.params[0].name != "number_0"
 

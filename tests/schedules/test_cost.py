@@ -108,11 +108,11 @@ def test_estimates_are_near_what_machines_execute(board: str, tmp_path: Path) ->
     choose = by_estimate(target, "balanced")
     errors = []
     for step in measured.steps():
-        context = Context(measured.exported.graph, step.node)
+        context = Context(step.place.graph, step.place.node)
         form = choose(context, forms(context, target, "balanced"), 1.0)
-        assert step.instructions
+        assert step.executed
         errors.append(abs(
-            estimate(form.make().kernel, machine).instructions / step.instructions - 1
+            estimate(form.make().kernel, machine).instructions / step.executed.instructions - 1
         ))
     assert len(errors) >= 4
     assert statistics.median(errors) < 0.25
