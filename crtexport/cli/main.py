@@ -7,6 +7,7 @@ Exit codes: 0 success, 1 a run or a comparison failed, 2 bad input or usage, 3 a
 from __future__ import annotations
 
 import difflib
+import errno
 import importlib
 import os
 import sys
@@ -95,13 +96,24 @@ def main(arguments: Sequence[str] | None = None) -> int:
         # Whoever read our output has enough; Python must not fail again while closing it.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
-    except Exception as error:  # the last resort, so that users see words instead of a traceback
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EIO):
+            return _defect(error, settings)
+        # Files are looked after where they are written: this is standard output.
         _show_trace(settings)
-        _say_error(
-            f"internal error ({type(error).__name__}: {printable(str(error))})\n"
-            "  hint: this is a defect of crtexport, please report it; --debug shows where it is"
-        )
-        return _INTERNAL
+        _say_error(f"the output can't be written: {error.strerror}")
+        return CrtExportError.exit_code
+    except Exception as error:  # the last resort, so that users see words instead of a traceback
+        return _defect(error, settings)
+
+
+def _defect(error: Exception, settings: Settings) -> int:
+    _show_trace(settings)
+    _say_error(
+        f"internal error ({type(error).__name__}: {printable(str(error))})\n"
+        "  hint: this is a defect of crtexport, please report it; --debug shows where it is"
+    )
+    return _INTERNAL
 
 
 def _say_error(text: str) -> None:

@@ -34,3 +34,14 @@ def test_a_missing_folder_is_an_error(tmp_path: Path, capsys: pytest.CaptureFixt
     assert main(["convert", str(DIGITS), "-o", str(tmp_path / "no" / "m.json")]) == 2
     assert capsys.readouterr().err.startswith("error: ")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_neither_of_two_files_is_left_alone(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "folder.json").mkdir()
+    # Of the second, only the constants' file has too long a name.
+    for name, problem in (("folder.json", "this is a folder"), ("m" * 250 + ".json", "too long")):
+        assert main(["convert", str(DIGITS), "-o", str(tmp_path / name)]) == 2
+        assert problem in capsys.readouterr().err
+        assert [path.name for path in tmp_path.iterdir()] == ["folder.json"]

@@ -8,12 +8,14 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from types import ModuleType
 
 import click
 import pytest
 from click.testing import CliRunner
 
 import crtexport
+from crtexport import __main__
 from crtexport.cli.main import cli, main
 from crtexport.errors import CrtExportError, RunFailedError, ToolMissingError
 from tests.support import ROOT
@@ -169,6 +171,34 @@ def test_interruption_has_its_own_code(
     fails_with(monkeypatch, KeyboardInterrupt())
     assert main(["boards"]) == 130
     assert capsys.readouterr().err.strip() == "interrupted"
+
+
+def test_so_has_one_before_the_program_is_there(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    interrupted = ModuleType("crtexport.cli.main")
+
+    def ask(name: str) -> object:
+        raise KeyboardInterrupt(name)
+
+    interrupted.__getattr__ = ask  # type: ignore[method-assign]
+    monkeypatch.setitem(sys.modules, "crtexport.cli.main", interrupted)
+    with pytest.raises(SystemExit) as left:
+        __main__.run()
+    assert left.value.code == 130
+    assert capsys.readouterr().err == "interrupted\n"
+
+
+def test_output_that_finds_no_room_is_no_defect() -> None:
+    if not Path("/dev/full").exists():
+        pytest.skip("this computer has no /dev/full")
+    with Path("/dev/full").open("w") as full:
+        process = subprocess.run(
+            [sys.executable, "-m", "crtexport", "schema"], stdout=full, stderr=subprocess.PIPE,
+            env={**os.environ, "PYTHONPATH": str(ROOT)}, text=True, check=False,
+        )
+    assert process.returncode == 2
+    assert process.stderr == "error: the output can't be written: No space left on device\n"
 
 
 def test_a_reader_that_leaves_is_no_defect() -> None:

@@ -43,9 +43,16 @@ def save(graph: Graph, path: Path) -> None:
         raise CrtExportError(
             f"a name can't be written as UTF-8: {error.reason}", location=str(path)
         ) from error
-    if writing.stored:
-        _write(sidecar, lambda stream: write_entries(stream, writing.stored))
-    _write(path, lambda stream: stream.write(content))
+    if path.is_dir():
+        raise CrtExportError("the file can't be written: this is a folder", location=str(path))
+
+    def fill(stream: BinaryIO) -> None:
+        stream.write(content)
+        stream.flush()  # with this file on disk, only names are missing once the other is there
+        if writing.stored:
+            _write(sidecar, lambda stream: write_entries(stream, writing.stored))
+
+    _write(path, fill)
 
 
 def _write(path: Path, fill: Callable[[BinaryIO], object]) -> None:
