@@ -39,6 +39,12 @@ def usual(forms: list[Candidate]) -> Lowered | None:
     return forms[0].make() if forms else None
 
 
+def values_of(arg: Derived) -> Array:
+    """The elements of an array that a lowering made."""
+    kind = "f" if arg.dtype.is_float else "i" if arg.dtype.is_signed else "u"
+    return np.frombuffer(arg.data.read(), f"<{kind}{arg.dtype.itemsize}")
+
+
 def bound(
     lowered: Lowered, tensor: Callable[[InputTensor | OutputTensor], Array]
 ) -> list[Array]:
@@ -50,7 +56,7 @@ def bound(
             case InputTensor() | OutputTensor():
                 arrays.append(tensor(arg))
             case Derived():
-                arrays.append(arg.values)
+                arrays.append(values_of(arg))
             case Scratch():
                 rubbish = np.full(buffer.size * buffer.dtype.itemsize, _RUBBISH, np.uint8)
                 kind = "f" if buffer.dtype.is_float else "i"

@@ -76,17 +76,26 @@ class Scope:
     outputs: tuple[Arg, ...] | None = None
 
 
+KEPT = 16 << 20
+"""Bytes of constants that are made from others once, and kept in memory; further ones are made
+whenever they are read."""
+
+
 class Stock:
     """What the models of a package have in common: names that are given once, and constants by
     symbol, of which equal ones are there once, aligned for all that read them."""
 
     def __init__(self, taken: Iterable[str] = ()) -> None:
+        self._left = KEPT
         self.namer = Namer(taken)
         self.constants: dict[str, Constant] = {}
         self._contents = Contents()
 
     def constant(self, name: str, buffer: Buffer, data: ConstantRef, line: str) -> str:
         """The symbol of a constant of these bytes; of a new one that is called like ``name``."""
+        if data.made is not None and data.nbytes <= self._left:
+            self._left -= data.nbytes
+            data = ConstantRef(data.nbytes, data.read())
         kind = buffer.dtype.value, buffer.size
         align = max(buffer.align, 16 if data.nbytes >= 64 else 4)
         symbol = self._contents.symbol(data, kind)
@@ -265,9 +274,7 @@ class Calls:
                 return self._tensor(scope, node.outputs[position], buffer, line)
             case Derived():
                 name = f"{self.prefix}_{arg.purpose}"
-                return ConstantArg(
-                    self._constant(name, buffer, ConstantRef.of(arg.values), line)
-                )
+                return ConstantArg(self._constant(name, buffer, arg.data, line))
             case Scratch(offset):
                 if step.scratch is None:
                     raise CrtExportError(f"the plan has no scratch for {node}")

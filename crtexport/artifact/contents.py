@@ -12,7 +12,6 @@ Kind = tuple[str, int]
 """Element type and number of elements."""
 
 _PIECES, _PIECE = 8, 1 << 12
-_MADE = b"made"
 _LARGE = 1 << 20
 
 
@@ -46,7 +45,7 @@ class Contents:
         own, digest = _samples(data), b""
         for known in rivals:
             known.samples = known.samples or _samples(known.data)
-            if own != known.samples and _MADE not in (own, known.samples):
+            if own != known.samples:
                 continue
             digest = digest or _digest(data)
             known.digest = known.digest or _digest(known.data)
@@ -78,10 +77,7 @@ def _digest(data: ConstantRef) -> bytes:
 
 
 def _samples(data: ConstantRef) -> bytes:
-    """The digest of some pieces all over ``data``; of all of it where it is small. Constants that
-    are made have none: they only go from end to end."""
-    if data.made is not None:
-        return _MADE
+    """The digest of some pieces all over ``data``; of all of it where it is small."""
     if data.nbytes <= _PIECES * _PIECE:
         return _digest(data)
     digest = hashlib.sha256()

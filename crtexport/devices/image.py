@@ -12,7 +12,7 @@ import struct
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import google_crc32c
@@ -20,7 +20,7 @@ import lz4.block
 
 from crtexport.errors import CrtExportError
 from crtexport.ir.modules import Compression
-from crtexport.ir.types import ConstantRef, Made
+from crtexport.ir.types import ConstantRef
 
 _HEADER = struct.Struct("<4sHHIIIIII")
 HEADER_SIZE = _HEADER.size
@@ -107,12 +107,21 @@ def mapped(path: Path) -> Iterator[memoryview]:
 
 @dataclass(frozen=True)
 class Behind:
-    """A rule of constants: ``head``, and behind it what they are made from."""
+    """Makes constants: ``head``, and behind it ``source``."""
 
     head: bytes
+    source: ConstantRef
 
-    def __call__(self, at: int, piece: bytes) -> bytes:
-        return piece if at else self.head + piece
+    def chunks(self, nbytes: int) -> Iterator[bytes]:
+        """The first ``nbytes`` bytes, in pieces."""
+        yield self.head[:nbytes]
+        yield from replace(self.source, nbytes=max(nbytes - len(self.head), 0)).chunks()
+
+    def part(self, start: int, nbytes: int) -> bytes:
+        """``nbytes`` bytes from ``start`` on."""
+        first = self.head[start : start + nbytes]
+        behind = max(start - len(self.head), 0)
+        return first + self.source.part(behind, nbytes - len(first))
 
 
 @dataclass(frozen=True)
@@ -151,7 +160,7 @@ def stored_image(path: Path, compression: Compression, align: int) -> Stored:
         stored = ConstantRef(len(held), data=held)
     offset = -HEADER_SIZE % max(align, 16) if header.method is Method.STORED else 0
     head = bytes(offset) + header.pack()
-    data = ConstantRef(len(head) + stored.nbytes, made=Made(stored, Behind(head)))
+    data = ConstantRef(len(head) + stored.nbytes, made=Behind(head, stored))
     return Stored(header, data, offset)
 
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import enum
 import math
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import BinaryIO, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -100,16 +101,28 @@ class TensorType:
         return f"{self.dtype.value}[{'x'.join(map(str, self.shape))}]"
 
 
+class Making(Protocol):
+    """How the bytes of a constant come from those of another one while they are written. Equal
+    ones make the same bytes."""
+
+    def chunks(self, nbytes: int) -> Iterator[bytes]:
+        """The first ``nbytes`` bytes that are made, in pieces."""
+
+    def part(self, start: int, nbytes: int) -> bytes:
+        """``nbytes`` bytes from ``start`` on."""
+
+
 @dataclass(frozen=True)
 class Made:
-    """What ``rule`` makes of the pieces of another constant, one after the other.
+    """What ``rule`` makes of the elements of another constant, one after the other.
 
-    ``rule`` is given the position of the piece in bytes, and the piece; it must be equal to rules
-    that do the same.
+    ``rule`` is given the position of a piece in bytes, and the piece; it must be equal to rules
+    that do the same. ``sizes``: the bytes of an element, and those that it becomes.
     """
 
     source: ConstantRef
     rule: Callable[[int, bytes], bytes]
+    sizes: tuple[int, int]
 
     def chunks(self, nbytes: int) -> Iterator[bytes]:
         """At most ``nbytes`` bytes of what is made."""
@@ -119,6 +132,14 @@ class Made:
             at, left = at + len(piece), left - len(result)
             if result:
                 yield result
+
+    def part(self, start: int, nbytes: int) -> bytes:
+        """``nbytes`` bytes from ``start`` on."""
+        given, made = self.sizes
+        first, end = start // made, -(-(start + nbytes) // made)
+        piece = self.source.part(first * given, (end - first) * given)
+        begin = start - first * made
+        return self.rule(first * given, piece)[begin : begin + nbytes]
 
 
 @dataclass(frozen=True)
@@ -134,7 +155,7 @@ class ConstantRef:
     data: bytes | None = field(default=None, repr=False)
     path: Path | None = None
     offset: int = 0
-    made: Made | None = None
+    made: Making | None = None
 
     @staticmethod
     def of(array: npt.NDArray[np.generic]) -> ConstantRef:
@@ -155,26 +176,47 @@ class ConstantRef:
         if self.made is not None:
             yield from self.made.chunks(self.nbytes)
             return
-        if self.path is None:
-            raise CrtExportError("a constant has neither bytes nor a file")
-        with self.path.open("rb") as stream:
+        with self._opened() as stream:
             stream.seek(self.offset)
             left = self.nbytes
             while left:
                 piece = stream.read(min(window, left))
                 if not piece:
-                    raise CrtExportError(
-                        f"the file ends {left} bytes before the end of a constant",
-                        location=str(self.path),
-                    )
+                    raise self._cut(left)
                 left -= len(piece)
                 yield piece
 
+    def _opened(self) -> BinaryIO:
+        if self.path is None:
+            raise CrtExportError("a constant has neither bytes nor a file")
+        return self.path.open("rb")
+
+    def _cut(self, left: int) -> CrtExportError:
+        return CrtExportError(
+            f"the file ends {left} bytes before the end of a constant", location=str(self.path)
+        )
+
     def part(self, start: int, nbytes: int) -> bytes:
-        """Some of the bytes; not of a constant that is made, which only goes from end to end."""
+        """Some of the bytes."""
+        (piece,) = self.parts((start,), nbytes)
+        return piece
+
+    def parts(self, starts: Iterable[int], nbytes: int) -> Iterator[bytes]:
+        """``nbytes`` bytes from each of ``starts`` on."""
         if self.data is not None:
-            return self.data[start : start + nbytes]
-        return replace(self, offset=self.offset + start, nbytes=nbytes).read()
+            for start in starts:
+                yield self.data[start : start + nbytes]
+        elif self.made is not None:
+            for start in starts:
+                yield self.made.part(start, nbytes)
+        else:
+            with self._opened() as stream:
+                for start in starts:
+                    stream.seek(self.offset + start)
+                    piece = stream.read(nbytes)
+                    if len(piece) < nbytes:
+                        raise self._cut(self.nbytes - start - len(piece))
+                    yield piece
 
     def read(self) -> bytes:
         """All bytes."""

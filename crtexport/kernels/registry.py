@@ -16,6 +16,7 @@ from crtexport.ir.ops import Op, Stateful
 from crtexport.ir.types import ConstantRef, DType, Quantization, Rounding, TensorType
 from crtexport.kernels.build import KernelBuilder
 from crtexport.kernels.ir import Buffer, Kernel, Scalar
+from crtexport.kernels.packing import Matrix, Packing, packed
 
 SCALAR_OF: dict[DType, Scalar] = {
     DType.BOOL: Scalar.U8, DType.INT8: Scalar.I8, DType.UINT8: Scalar.U8, DType.INT16: Scalar.I16,
@@ -41,11 +42,12 @@ class OutputTensor:
 
 @dataclass(frozen=True, eq=False)
 class Derived:
-    """A read-only array that the lowering computed (folded bias, multipliers, a table)."""
+    """A read-only array that the lowering computed (folded bias, multipliers, a table), or packed
+    weights."""
 
     purpose: str
     dtype: Scalar
-    values: npt.NDArray[np.generic]
+    data: ConstantRef
 
 
 @dataclass(frozen=True)
@@ -110,6 +112,12 @@ class Context:
         """Of a constant input less ``zero``, and of its magnitudes: sums over each slice of
         ``axis``. The input may be of any size."""
         return channel_sums(self.constant(position), self.input(position), axis, zero)
+
+    def matrix(self, rows: int) -> Matrix:
+        """Constant weights, input 1, as a matrix of ``rows``; of any size."""
+        type_ = self.input(1)
+        columns = type_.elements // rows if rows else 0
+        return Matrix(self.constant(1), type_.dtype, rows, columns)
 
     def constant(self, position: int) -> ConstantRef:
         """A constant input."""
@@ -177,9 +185,16 @@ class Lowering:
 
     def derived(self, name: str, dtype: Scalar, values: npt.ArrayLike) -> Buffer:
         """A pointer to a constant array computed here."""
-        array = np.asarray(values)
-        self._args.append(Derived(name, dtype, array))
-        return self.b.buffer(name, dtype, array.size)
+        return self._stored(name, dtype, ConstantRef.of(np.asarray(values)))
+
+    def packed(self, name: str, dtype: Scalar, packing: Packing, rows: int) -> Buffer:
+        """A pointer to the node's weights, its constant input 1 as ``rows`` of a matrix, in the
+        order of ``packing``, which becomes elements of ``dtype``. They may be of any size."""
+        return self._stored(name, dtype, packed(self.context.matrix(rows), packing))
+
+    def _stored(self, name: str, dtype: Scalar, data: ConstantRef) -> Buffer:
+        self._args.append(Derived(name, dtype, data))
+        return self.b.buffer(name, dtype, data.nbytes // dtype.itemsize)
 
     def scratch(
         self, name: str, dtype: Scalar, count: int, *, noalias: bool = True

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from crtexport.ir.channel_sums import Ints
 from crtexport.ir.scaling import layer_scales, wide_sums
@@ -83,9 +82,3 @@ class IntegerSums:
             zero_point, weight_zero, magnitudes, raw, folded, bound,
             Multiplier.of(scales), rounding, wide_sums(context.graph, context.node),
         )
-
-
-def stored_weights(context: Context, channel_axis: int) -> npt.NDArray[np.generic]:
-    """The weights as they are stored, as channels x taps, all in memory."""
-    values = np.moveaxis(context.values(1), channel_axis, 0)
-    return values.reshape(values.shape[0], -1)

@@ -115,7 +115,8 @@ def _folded(op: Op, source: Tensor, output: Tensor) -> Tensor:
         raise ValueError(f"{source.name!r} is no constant")
     if isinstance(op, Reshape):
         return replace(output, constant=source.constant)
-    made = Made(source.constant, _Real(source.type))
+    sizes = source.type.dtype.itemsize, output.type.dtype.itemsize
+    made = Made(source.constant, _Real(source.type), sizes)
     return replace(output, constant=ConstantRef(nbytes=output.type.nbytes, made=made))
 
 

@@ -10,13 +10,14 @@ scale comes last.
 from __future__ import annotations
 
 import functools
+from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from crtexport.ir.ops import Conv2D, FullyConnected
 from crtexport.kernels.build import add, call, cast, clamp, const, f32, load, mul
 from crtexport.kernels.ir import Buffer, Expr, Scalar
+from crtexport.kernels.packing import Array, Packing
 from crtexport.kernels.registry import SCALAR_OF, Context, Lowered, Lowering
 from crtexport.kernels.requantize import float_range
 from crtexport.schedules.candidates import Candidate
@@ -120,9 +121,9 @@ class _Products:
         numbers = Numbers.of(lowering.context, op, 0)
         self.channels = numbers.channels
         self.x = lowering.input(0, "input")
-        self.weights = lowering.derived(
-            "weights", SCALAR_OF[lowering.context.input(1).dtype],
-            pack(numbers.weights.reshape(self.channels, -1), self.wide),
+        stored = lowering.context.input(1).dtype
+        self.weights = lowering.packed(
+            "weights", SCALAR_OF[stored], Blocks(self.wide, stored.itemsize), self.channels
         )
         self.finish = Finish(lowering, numbers)
         # Values that a store to the output might change are loaded anew for each block of
@@ -184,9 +185,27 @@ class _Products:
         return load(self.gather.lines, add(mul(tap, const(self.together)), const(line)))
 
 
-def pack(weights: npt.NDArray[np.generic], wide: int) -> npt.NDArray[np.generic]:
-    """channels x taps as blocks of ``wide`` channels, in each tap by tap; the last block has the
-    channels that are left."""
-    return np.concatenate([
-        weights[first : first + wide].T.reshape(-1) for first in range(0, len(weights), wide)
-    ])
+@dataclass(frozen=True)
+class Blocks(Packing):
+    """channels x taps of ``itemsize`` bytes as blocks of ``wide`` channels, in each tap by tap; the
+    last block has the channels that are left."""
+
+    wide: int
+    itemsize: int
+
+    @property
+    def block(self) -> int:
+        return self.wide
+
+    @property
+    def step(self) -> int:
+        return 1
+
+    def nbytes(self, rows: int, columns: int) -> int:
+        return rows * columns * self.itemsize
+
+    def __call__(self, weights: Array) -> Array:
+        return np.concatenate([
+            weights[first : first + self.wide].T.reshape(-1)
+            for first in range(0, len(weights), self.wide)
+        ])

@@ -13,12 +13,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from crtexport.ir.scaling import activation_range
 from crtexport.ir.types import DType, Rounding
 from crtexport.kernels.build import add, call, const, load, mul
 from crtexport.kernels.ir import Expr, Scalar, Var
+from crtexport.kernels.packing import Array, Packing
 from crtexport.kernels.registry import Context, Lowered, Lowering
 from crtexport.kernels.requantize import (
     WIDE_LIMIT,
@@ -26,7 +26,7 @@ from crtexport.kernels.requantize import (
     WideRequantizer,
     quantized_result,
 )
-from crtexport.kernels.sums import IntegerSums, stored_weights
+from crtexport.kernels.sums import IntegerSums
 from crtexport.schedules.candidates import Candidate
 from crtexport.schedules.covering import packed_channels, pixels_overlapping
 from crtexport.schedules.geometry import Layer, Windows
@@ -94,27 +94,34 @@ def _lower(layer: Layer, block: Block) -> Lowered:
     return lowering.finish()
 
 
-def pack(
-    weights: npt.NDArray[np.int64], places: npt.NDArray[np.int64], wide: int
-) -> npt.NDArray[np.int32]:
-    """channels x taps in the order of ``places`` (words x 2 taps, -1 for none), as words: blocks of
-    ``wide`` channels, in each word by word of a line, for each of these the pairs of channels: from
-    the lowest byte on a weight of the first, one of the second, and so again. A channel of zeros
-    fills the last pair; the last block has the pairs that are left."""
-    channels, words = len(weights), len(places)
-    padded = np.zeros((channels + channels % 2, weights.shape[1] + 1), np.int64)
-    padded[:channels, :-1] = weights
-    pairs = padded[:, places].reshape(-1, 2, words, 2).transpose(0, 2, 3, 1)
-    wide //= 2
-    parts = [
-        pairs[first : first + wide].swapaxes(0, 1).reshape(-1)
-        for first in range(0, len(pairs), wide)
-    ]
-    octets = np.concatenate(parts).astype(np.int8).view(np.uint8).reshape(-1, 4).astype(np.uint32)
-    whole: npt.NDArray[np.uint32] = (octets << np.arange(0, 32, 8, dtype=np.uint32)).sum(
-        axis=1, dtype=np.uint32
-    )
-    return whole.view(np.int32)
+@dataclass(frozen=True)
+class Words(Packing):
+    """channels x taps as words, of windows' lines: blocks of ``wide`` channels, in each word by
+    word of a line, for each of these the pairs of channels: from the lowest byte on a weight of the
+    first, one of the second, and so again. A channel of zeros fills the last pair; the last block
+    has the pairs that are left."""
+
+    windows: Windows
+    wide: int
+
+    @property
+    def block(self) -> int:
+        return self.wide
+
+    def nbytes(self, rows: int, columns: int) -> int:
+        del columns
+        return -(-rows // 2) * self.windows.words * 4
+
+    def __call__(self, weights: Array) -> Array:
+        channels, words = len(weights), self.windows.words
+        padded = np.zeros((channels + channels % 2, weights.shape[1] + 1), np.int8)
+        padded[:channels, :-1] = weights
+        ordered = padded[:, self.windows.pairs()].reshape(-1, 2, words, 2).transpose(0, 2, 3, 1)
+        pairs = ordered.reshape(-1, 4 * words).view("<i4")
+        wide = self.wide // 2
+        return np.concatenate([
+            pairs[first : first + wide].T.reshape(-1) for first in range(0, len(pairs), wide)
+        ])
 
 
 class _Finish:
@@ -170,10 +177,8 @@ class _Products:
         windows = self.windows = layer.windows
         self.b, self.block, self.channels = lowering.b, block, layer.channels
         x = lowering.input(0, "input")
-        weights = stored_weights(layer.context, 0).astype(np.int64)
-        self.weights = lowering.derived(
-            "weights", Scalar.I32, pack(weights, windows.pairs(), block.channels)
-        )
+        packing = Words(windows, block.channels)
+        self.weights = lowering.packed("weights", Scalar.I32, packing, self.channels)
         self.finish = _Finish(lowering, layer)
         # Lines that a store to the output might change are loaded anew for each block of
         # channels; compilers would keep them on the stack instead.

@@ -25,12 +25,6 @@ from crtexport.kernels.requantize import float_range
 from crtexport.kernels.sums import IntegerSums, weight_scales
 from crtexport.schedules.lanes import Ints, Machine
 
-MOST_TOGETHER = 64 << 20
-"""Bytes of all constants of a network whose weights are packed."""
-
-MOST_WEIGHTS = 8 << 20
-"""Bytes of weights that are packed while exporting."""
-
 
 def scales(sums: IntegerSums, machine: Machine) -> bool:
     """Whether sums are scaled in a way that these vectors can do."""
@@ -39,16 +33,6 @@ def scales(sums: IntegerSums, machine: Machine) -> bool:
         sums.rounding is Rounding.DOUBLE and sums.bound < 1 << 31
         and all(least <= -shift <= most for shift in sums.multiplier.shifts)
     )
-
-
-def packs(context: Context) -> bool:
-    """Whether there is anything to compute, with weights that may be packed in memory. Larger ones
-    stay where they are: they come from memory more slowly than they are multiplied. So do those of
-    networks with more constants than an export may hold at once."""
-    constants = (tensor.constant for tensor in context.graph.tensors)
-    together = sum(constant.nbytes for constant in constants if constant is not None)
-    small = 0 < context.input(1).nbytes <= MOST_WEIGHTS and together <= MOST_TOGETHER
-    return small and context.output().elements > 0
 
 
 def known(context: Context) -> bool:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import functools
 
-import numpy as np
-
 from crtexport.ir.ops import (
     Add,
     AveragePool2D,
@@ -76,10 +74,10 @@ def _product(context: Context, sums: Sums, rows: Rows, shape: Block) -> Lowered:
     lowering = Lowering(rows.name, context)
     b = lowering.b
     x = lowering.input(0, "input")
-    weights = context.values(1).astype(np.int8).reshape(sums.channels, -1)
-    units, depth = weights.shape
+    units = sums.channels
+    depth = context.input(1).elements // units
     (lines, count), steps = rows.counts, rows.steps
-    product = Product(lowering, sums, [(weights, False)], shape)
+    product = Product(lowering, sums, [(depth, False)], shape)
     output = lowering.output()
     with b.loop("line", lines) as line:
 

@@ -9,8 +9,6 @@ from __future__ import annotations
 import functools
 from dataclasses import dataclass, replace
 
-import numpy as np
-
 from crtexport.ir.ops import Conv2D
 from crtexport.kernels.build import add, const, load_vector, mul
 from crtexport.kernels.ir import Buffer, Expr
@@ -81,16 +79,13 @@ class _Conv:
         self.ring = Ring(lowering, source, self.window, self.channels, sums.zero_in)
         block = replace(block, rows=min(block.rows, self.ring.width))
         self.high = block.rows
-        weights = lowering.context.values(1).astype(np.int8).reshape(sums.channels, -1)
         self.patch: Buffer | None = None
         if runs.gathered:
             lanes = sums.vector.lanes
             self.patch_size = (-(-sum(runs.depths) // lanes) + 1) * lanes
             self.patch = lowering.scratch("patch", source.dtype, self.high * self.patch_size)
-            parts = [(weights, True)]
-        else:
-            parts = [(part, True) for part in np.split(weights, len(runs.parts), axis=1)]
-        self.product = Product(lowering, sums, parts, block)
+        segments = [(depth, True) for depth in runs.depths]
+        self.product = Product(lowering, sums, segments, block)
         self.output = lowering.output()
 
     def emit(self) -> None:

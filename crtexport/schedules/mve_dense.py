@@ -14,7 +14,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from crtexport.kernels.build import (
     KernelBuilder,
@@ -26,6 +25,7 @@ from crtexport.kernels.build import (
     mul,
 )
 from crtexport.kernels.ir import Buffer, Expr, Scalar, Var
+from crtexport.kernels.packing import Array, Packing
 from crtexport.kernels.registry import Lowered, Lowering
 from crtexport.schedules.candidates import Candidate
 from crtexport.schedules.mve_scale import LANES, LongScaler, Scaler, Sums, vector
@@ -41,9 +41,6 @@ MOST_ROWS = 3
 """Rows for which, times two units, there are accumulators."""
 MOST_LONG_ROWS = 2
 """The same of 64 bits."""
-
-
-Int8s = npt.NDArray[np.int8]
 
 
 @dataclass(frozen=True)
@@ -89,9 +86,9 @@ class Product:
     """``high`` rows times all units at a time, scaled and stored."""
 
     def __init__(
-        self, lowering: Lowering, sums: Sums, weights: Sequence[tuple[Int8s, bool]], block: Block
+        self, lowering: Lowering, sums: Sums, segments: Sequence[tuple[int, bool]], block: Block
     ) -> None:
-        """``weights``: int8[units, depth] of each segment, and whether it is padded."""
+        """``segments``: the depth of each, and whether it is padded."""
         self.b: KernelBuilder = lowering.b
         high = self.high = block.rows
         self.unroll = block.chunks
@@ -101,11 +98,9 @@ class Product:
         self._sum, self._dot = Scalar.I32, {
             Scalar.I8X16: "mve_mladava_s8", Scalar.I16X8: "mve_mladava_s16"
         }[sums.vector]
-        self._sizes = [-(-part.shape[1] // self._lanes) for part, _ in weights]
-        packed = np.concatenate(
-            [pack(*part, self.together, self._lanes) for part in weights], axis=2
-        )
-        self._packed = lowering.derived("packed", Scalar.I8, packed)
+        packing = Chunks(tuple(segments), self.together, self._lanes)
+        self._sizes = packing.sizes
+        self._packed = lowering.packed("packed", Scalar.I8, packing, self.units)
         self._finish: Scaler | LongScaler
         if sums.long:
             self._sum, self._dot = Scalar.I64, "mve_mlaldava_s16"
@@ -201,27 +196,55 @@ def blocks(rows: int, depths: Sequence[int], sums: Sums) -> list[Block]:
     return [usual, *(block for block in others if block != usual)]
 
 
-def pack(weights: Int8s, padded: bool, together: int, lanes: int) -> Int8s:
+@dataclass(frozen=True)
+class Chunks(Packing):
     """int8[units, depth] as [block of 4 units][part][chunk][unit of the part][value]: ``lanes``
     values each.
 
-    Units with zeros are added to fill a block. The last chunk holds what is left, then zeros;
-    unless ``padded`` it is the last ``lanes`` values, with 0 for those of the chunk before it.
-    Parts take units 0 and 2, then 1 and 3, when two are multiplied ``together``.
+    ``segments``: the depth of each, one behind the other, and whether it is padded. Units of zeros
+    fill a block. The last chunk of a segment holds what is left, then zeros; unless padded it is
+    the last ``lanes`` values, with 0 for those of the chunk before it. Parts take units 0 and 2,
+    then 1 and 3, when two are multiplied ``together``.
     """
-    units, depth = weights.shape
-    blocks, chunks = -(-units // LANES), -(-depth // lanes)
-    full = np.zeros((blocks * LANES, chunks * lanes), np.int8)
-    rest = depth % lanes
-    if rest and depth > lanes and not padded:
-        full[:units, : depth - rest] = weights[:, : depth - rest]
-        full[:units, -rest:] = weights[:, -rest:]
-    else:
-        full[:units, :depth] = weights
-    cells = full.reshape(blocks, LANES // together, together, chunks, lanes)
-    if together == 2:  # units 0 2 | 1 3
-        cells = full.reshape(blocks, 2, 2, chunks, lanes).swapaxes(1, 2)
-    return np.ascontiguousarray(cells.swapaxes(2, 3))
+
+    segments: tuple[tuple[int, bool], ...]
+    together: int
+    lanes: int
+
+    @property
+    def block(self) -> int:
+        return LANES
+
+    @property
+    def sizes(self) -> list[int]:
+        """Chunks of each segment."""
+        return [-(-depth // self.lanes) for depth, _ in self.segments]
+
+    def nbytes(self, rows: int, columns: int) -> int:
+        del columns
+        return -(-rows // LANES) * LANES * sum(self.sizes) * self.lanes
+
+    def __call__(self, weights: Array) -> Array:
+        found, first = [], 0
+        for depth, padded in self.segments:
+            found.append(self._segment(weights[:, first : first + depth], padded))
+            first += depth
+        return np.concatenate(found, axis=2)
+
+    def _segment(self, weights: Array, padded: bool) -> Array:
+        (units, depth), lanes = weights.shape, self.lanes
+        blocks, chunks = -(-units // LANES), -(-depth // lanes)
+        full = np.zeros((blocks * LANES, chunks * lanes), np.int8)
+        rest = depth % lanes
+        if rest and depth > lanes and not padded:
+            full[:units, : depth - rest] = weights[:, : depth - rest]
+            full[:units, -rest:] = weights[:, -rest:]
+        else:
+            full[:units, :depth] = weights
+        cells = full.reshape(blocks, LANES // self.together, self.together, chunks, lanes)
+        if self.together == 2:  # units 0 2 | 1 3
+            cells = full.reshape(blocks, 2, 2, chunks, lanes).swapaxes(1, 2)
+        return cells.swapaxes(2, 3)
 
 
 def cover(b: KernelBuilder, rows: int, high: int, emit: Callable[[Expr], None]) -> None:

@@ -4,6 +4,7 @@ once, each product added with one rounding. Weights of int8 stay that: their sca
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -11,7 +12,8 @@ import numpy.typing as npt
 from crtexport.ir.ops import Activation, Conv2D, DepthwiseConv2D, FullyConnected
 from crtexport.kernels.build import KernelBuilder, add, call, const, f32, load, load_vector, mul
 from crtexport.kernels.ir import Buffer, Expr, Scalar, Var
-from crtexport.kernels.registry import Context, Lowered, Lowering
+from crtexport.kernels.packing import Array, Packing
+from crtexport.kernels.registry import SCALAR_OF, Context, Lowered, Lowering
 from crtexport.kernels.requantize import float_range
 from crtexport.schedules.mve_dense import Segment, cover
 from crtexport.schedules.mve_rows import Ring, Window
@@ -45,16 +47,12 @@ class _Table:
     """Vectors of weights in the order in which they are read, and what is done to sums of them."""
 
     def __init__(
-        self, lowering: Lowering, numbers: Numbers, packed: npt.NDArray[np.generic],
-        lanes: npt.NDArray[np.int64],
+        self, lowering: Lowering, numbers: Numbers, packed: Buffer, lanes: npt.NDArray[np.int64]
     ) -> None:
         """``lanes``: the channel of each lane of all vectors of sums; -1 is none."""
         self.b, self.activation = lowering.b, numbers.activation
         self.whole = numbers.scales is not None
-        kind = (Scalar.I8, np.int8) if self.whole else (Scalar.F32, np.float32)
-        self._packed = lowering.derived(
-            "packed", kind[0], np.ascontiguousarray(packed.astype(kind[1]))
-        )
+        self._packed = packed
 
         def spread(values: Floats) -> Floats:
             return np.where(lanes < 0, 0, values[np.maximum(lanes, 0)]).astype(np.float32)
@@ -103,6 +101,30 @@ def _unroll(extent: int) -> int | None:
     return next((n for n in (4, 3, 2) if extent % n == 0), None)
 
 
+@dataclass(frozen=True)
+class Vectors(Packing):
+    """units x depth of ``itemsize`` bytes as blocks of ``wide`` units, in each value by value;
+    units of zeros fill the last block."""
+
+    wide: int
+    itemsize: int
+
+    @property
+    def block(self) -> int:
+        return self.wide
+
+    @property
+    def step(self) -> int:
+        return 1
+
+    def nbytes(self, rows: int, columns: int) -> int:
+        return -(-rows // self.wide) * self.wide * columns * self.itemsize
+
+    def __call__(self, weights: Array) -> Array:
+        full = np.pad(weights, ((0, -len(weights) % self.wide), (0, 0)))
+        return full.reshape(-1, self.wide, weights.shape[1]).swapaxes(1, 2)
+
+
 class _Product:
     """Some rows times all units: a vector of units times a value of each row."""
 
@@ -110,8 +132,8 @@ class _Product:
         self, lowering: Lowering, numbers: Numbers, most_rows: int
     ) -> None:
         self.b, self.units = lowering.b, numbers.channels
-        weights = numbers.weights.reshape(self.units, -1)
-        self.depth = weights.shape[1]
+        stored = lowering.context.input(1)
+        self.depth = stored.elements // self.units
         vectors = -(-self.units // LANES)
         shapes = [
             (rows, wide) for rows in range(1, min(SUMS, most_rows) + 1)
@@ -119,13 +141,12 @@ class _Product:
         ]
         # The fewest instructions for a product: what is loaded serves several sums.
         self.high, self.wide = min(shapes, key=lambda s: 1 / s[0] + 1 / s[1])
-        full = np.zeros((vectors * LANES, self.depth), weights.dtype)
-        full[: self.units] = weights
         self.blocks = vectors // self.wide
-        cells = full.reshape(self.blocks, self.wide, LANES, self.depth).transpose(0, 3, 1, 2)
+        packing = Vectors(self.wide * LANES, stored.dtype.itemsize)
+        packed = lowering.packed("packed", SCALAR_OF[stored.dtype], packing, self.units)
         lanes = np.arange(vectors * LANES)
         lanes[self.units :] = -1
-        self._table = _Table(lowering, numbers, cells, lanes)
+        self._table = _Table(lowering, numbers, packed, lanes)
 
     def emit(self, segments: Sequence[Segment], output: Buffer, targets: Sequence[Expr]) -> None:
         """``targets``: the index of the first unit's result of each row."""
@@ -245,10 +266,11 @@ def _depthwise(context: Context, op: DepthwiseConv2D) -> Lowered | None:
     first = np.minimum(np.arange(ring.blocks) * LANES, x[3] - LANES)
     lanes = first[:, None] + np.arange(LANES)
     numbers = Numbers.of(context, op, 3)
-    taps = numbers.weights.reshape(-1, x[3])
-    table = _Table(
-        lowering, numbers, taps[:, lanes].swapaxes(0, 1), lanes.reshape(-1)
+    taps = context.values(1).reshape(-1, x[3])
+    packed = lowering.derived(
+        "packed", SCALAR_OF[context.input(1).dtype], taps[:, lanes].swapaxes(0, 1)
     )
+    table = _Table(lowering, numbers, packed, lanes.reshape(-1))
     output = lowering.output()
     high = min(PIXELS, ring.width)
     step = window.stride[1] * LANES

@@ -16,7 +16,6 @@ import functools
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from crtexport.ir.types import DType
 from crtexport.kernels.build import (
@@ -31,8 +30,8 @@ from crtexport.kernels.build import (
     wrap_sub,
 )
 from crtexport.kernels.ir import Buffer, Expr, Scalar, Var
+from crtexport.kernels.packing import Array, Matrix, Packing
 from crtexport.kernels.registry import Context, Lowered
-from crtexport.kernels.sums import stored_weights
 from crtexport.schedules.candidates import Candidate
 from crtexport.schedules.covering import pixels_with_last_again
 from crtexport.schedules.geometry import Layer, Windows
@@ -74,17 +73,18 @@ def candidates(context: Context) -> list[Candidate]:
     scaling = Scaling.of(context, layer.sums, layer.op.activation)
     if scaling is None or len(windows.left) > MOST_LEFT:
         return []
-    halves = halves_of(stored_weights(context, 0).astype(np.int64), windows.pairs())
-    if halves is None:
+    if layer.sums.magnitudes[1::2].max(initial=0) * _REACH >= 1 << 23:
+        return []
+    if not joinable(context.matrix(layer.channels)):
         return []
     return [
         Candidate(
             block.name,
-            functools.partial(_lower, layer, scaling, halves, block),
+            functools.partial(_lower, layer, scaling, block),
             rare=block.pixels < min(windows.pixels, 2)
             or block.step > LIKELY.get((block.pixels, block.pairs), 0),
         )
-        for block in _blocks(windows, halves.channels)
+        for block in _blocks(windows, layer.channels)
     ]
 
 
@@ -102,10 +102,10 @@ def _blocks(windows: Windows, channels: int) -> list[Block]:
     ]
 
 
-def _lower(layer: Layer, scaling: Scaling, halves: Halves, block: Block) -> Lowered:
-    packed, windows, lowering = pack(halves, block.pairs), layer.windows, layer.begin()
+def _lower(layer: Layer, scaling: Scaling, block: Block) -> Lowered:
+    channels, windows, lowering = layer.channels, layer.windows, layer.begin()
     x = lowering.input(0, "input")
-    weights = lowering.derived("weights", Scalar.I32, packed.words)
+    weights = lowering.packed("weights", Scalar.I32, Words(windows, block.pairs), channels)
     scaling.begin(lowering)
     # Lines that a store to the output might change are loaded anew for each block of channels;
     # compilers would keep them on the stack instead.
@@ -113,7 +113,7 @@ def _lower(layer: Layer, scaling: Scaling, halves: Halves, block: Block) -> Lowe
     lines = lowering.scratch("lines", Scalar.I32, windows.words * block.pixels, noalias=False)
     gather = Gather(lowering.b, windows, x, lines, block.pixels, layer.sums.zero_point)
     _Products(
-        lowering.b, windows, (weights, lines, output), scaling, packed, block
+        lowering.b, windows, (weights, lines, output), scaling, channels, block
     ).emit(gather)
     return lowering.finish()
 
@@ -121,67 +121,45 @@ def _lower(layer: Layer, scaling: Scaling, halves: Halves, block: Block) -> Lowe
 # ---- weights
 
 
-@dataclass(frozen=True, eq=False)
-class Packed:
-    """Weights as words, in blocks of channels one after the other.
-
-    Each block has its words of the first place of a line, then those of the second, and so on.
-    ``pairs``: pairs of channels of a block, for ``blocks`` of them; then ``single`` pairs, and at
-    last, if ``lone``, one channel in halves of its own.
-    """
-
-    words: npt.NDArray[np.int32]
-    pairs: int
-    blocks: int
-    single: int
-    lone: bool
-
-
-@dataclass(frozen=True, eq=False)
-class Halves:
-    """Weights as words: ``joined`` of pairs of channels, [pairs][words of a line]; ``lone`` of the
-    last channel, where it is left over."""
-
-    joined: npt.NDArray[np.int32]
-    lone: npt.NDArray[np.int32] | None
-
-    @property
-    def channels(self) -> int:
-        return 2 * len(self.joined) + (self.lone is not None)
-
-
-def halves_of(weights: npt.NDArray[np.int64], places: npt.NDArray[np.int64]) -> Halves | None:
-    """channels x taps in the order of ``places`` (words x 2 taps, -1 for none); None if two
-    channels don't fit one word, or their sums 24 bits."""
-    channels = len(weights)
-    padded = np.concatenate([weights, np.zeros((channels, 1), np.int64)], axis=1)
-    line = padded[:, places]
-    even, odd = line[: channels - channels % 2 : 2], line[1::2]
-    halves = 256 * odd + even
-    if np.abs(odd).sum(axis=(1, 2)).max(initial=0) * _REACH >= 1 << 23:
-        return None
-    if halves.min(initial=0) < -(1 << 15) or halves.max(initial=0) >= 1 << 15:
-        return None
-    return Halves(_words(halves), _words(line[-1]) if channels % 2 else None)
-
-
-def pack(halves: Halves, pairs: int) -> Packed:
-    """In blocks of ``pairs`` pairs of channels."""
-    joined = halves.joined
-    blocks = len(joined) // pairs
-    inner = joined[: blocks * pairs].reshape(blocks, pairs, joined.shape[1]).transpose(0, 2, 1)
-    parts = [inner.reshape(-1), joined[blocks * pairs :].reshape(-1)]
-    if halves.lone is not None:
-        parts.append(halves.lone)
-    return Packed(
-        np.concatenate(parts), pairs, blocks, len(joined) - blocks * pairs,
-        halves.lone is not None,
+def joinable(weights: Matrix) -> bool:
+    """Whether the weights of two channels always fit a half word: 256 * odd + even has 16 bits but
+    for odd = -128 and even < 0."""
+    return not any(
+        ((rows[1::2] == -128) & (rows[: len(rows) - len(rows) % 2 : 2] < 0)).any()
+        for rows in weights.blocks(2)
     )
 
 
-def _words(halves: npt.NDArray[np.int64]) -> npt.NDArray[np.int32]:
-    low, high = halves[..., 0] & 0xFFFF, halves[..., 1] & 0xFFFF
-    return (low | high << 16).astype(np.uint32).view(np.int32)
+@dataclass(frozen=True)
+class Words(Packing):
+    """channels x taps as words, of windows' lines, in blocks of ``pairs`` pairs of channels.
+
+    Each block has its words of the first place of a line, then those of the second, and so on.
+    Behind the blocks lie the pairs that are left, one after the other, and at last, if there is
+    one, a lone channel in halves of its own.
+    """
+
+    windows: Windows
+    pairs: int
+
+    @property
+    def block(self) -> int:
+        return 2 * self.pairs
+
+    def nbytes(self, rows: int, columns: int) -> int:
+        del columns
+        return -(-rows // 2) * self.windows.words * 4
+
+    def __call__(self, weights: Array) -> Array:
+        words, whole = self.windows.words, len(weights) - len(weights) % 2
+        padded = np.zeros((len(weights), weights.shape[1] + 1), np.int16)
+        padded[:, :-1] = weights
+        lines = padded.take(self.windows.pairs().reshape(-1), axis=1)
+        joined = (256 * lines[1::2] + lines[:whole:2]).view("<i4")
+        blocks = len(joined) - len(joined) % self.pairs
+        inner = joined[:blocks].reshape(-1, self.pairs, words).swapaxes(1, 2)
+        lone = lines[whole:].view("<i4")
+        return np.concatenate([inner.reshape(-1), joined[blocks:].reshape(-1), lone.reshape(-1)])
 
 
 # ---- products
@@ -200,12 +178,11 @@ class _Products:
 
     def __init__(
         self, b: KernelBuilder, windows: Windows, buffers: tuple[Buffer, Buffer, Buffer],
-        scaling: Scaling, packed: Packed, block: Block,
+        scaling: Scaling, channels: int, block: Block,
     ) -> None:
-        self.b, self.windows, self.scaling, self.packed = b, windows, scaling, packed
+        self.b, self.windows, self.scaling, self.channels = b, windows, scaling, channels
         self.weights, self.lines, self.output = buffers
-        self.together, self.step = block.pixels, block.step
-        self.channels = 2 * (packed.pairs * packed.blocks + packed.single) + packed.lone
+        self.together, self.pairs, self.step = block.pixels, block.pairs, block.step
 
     def emit(self, gather: Gather) -> None:
         """All pixels, ``together`` at a time."""
@@ -219,19 +196,19 @@ class _Products:
             self._all_channels(rows)
 
     def _all_channels(self, rows: list[Expr]) -> None:
-        b, packed, words = self.b, self.packed, self.windows.words
-        wide = 2 * packed.pairs
-        if packed.blocks:
-            with b.loop("block", packed.blocks) as block:
-                start = b.let("first", mul(block, const(packed.pairs * words)))
-                self._block(rows, mul(block, const(wide)), packed.pairs, start)
-        done = packed.blocks * packed.pairs
-        if packed.single:
-            with b.loop("pair", packed.single) as pair:
+        b, pairs, words = self.b, self.pairs, self.windows.words
+        blocks, single = divmod(self.channels // 2, pairs)
+        if blocks:
+            with b.loop("block", blocks) as block:
+                start = b.let("first", mul(block, const(pairs * words)))
+                self._block(rows, mul(block, const(2 * pairs)), pairs, start)
+        done = blocks * pairs
+        if single:
+            with b.loop("pair", single) as pair:
                 number = add(const(done), pair)
                 self._block(rows, mul(number, const(2)), 1, mul(number, const(words)))
-        if packed.lone:
-            done += packed.single
+        if self.channels % 2:
+            done += single
             self._block(rows, const(2 * done), 0, const(done * words))
 
     def _block(self, rows: list[Expr], channel: Expr, pairs: int, start: Expr) -> None:

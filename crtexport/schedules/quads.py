@@ -19,13 +19,12 @@ import functools
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from crtexport.ir.types import DType
 from crtexport.kernels.build import KernelBuilder, add, cast, const, i32, load, mul
 from crtexport.kernels.ir import Buffer, Expr, Scalar, Var
+from crtexport.kernels.packing import Array, Packing
 from crtexport.kernels.registry import Context, Lowered
-from crtexport.kernels.sums import stored_weights
 from crtexport.schedules.candidates import Candidate
 from crtexport.schedules.covering import pixels_with_last_again
 from crtexport.schedules.geometry import Layer, Windows
@@ -104,7 +103,7 @@ def _lower(form: Form, layer: Layer, scaling: Scaling, step: int) -> Lowered:
     together = form.together(windows.pixels)
     wide = form.alone if together == 1 else form.wide
     weights = (
-        lowering.derived("weights", Scalar.U8, _lifted(stored_weights(layer.context, 0), wide))
+        lowering.packed("weights", Scalar.U8, Lifted(wide), layer.channels)
         if form.lifted else lowering.input(1, "weights")
     )
     scaling.begin(lowering)
@@ -126,13 +125,25 @@ def _lower(form: Form, layer: Layer, scaling: Scaling, step: int) -> Lowered:
     return lowering.finish()
 
 
-def _lifted(weights: npt.NDArray[np.generic], wide: int) -> npt.NDArray[np.uint8]:
+@dataclass(frozen=True)
+class Lifted(Packing):
     """channels x taps plus 128: blocks of ``wide`` channels, tap by tap, and one of those left."""
-    whole = len(weights) - len(weights) % wide
-    blocks = weights[:whole].reshape(-1, wide, weights.shape[1]).transpose(0, 2, 1)
-    values = np.concatenate([blocks.reshape(-1), weights[whole:].T.reshape(-1)])
-    lifted: npt.NDArray[np.uint8] = (values.astype(np.int16) + _LIFT).astype(np.uint8)
-    return lifted
+
+    wide: int
+
+    @property
+    def block(self) -> int:
+        return self.wide
+
+    def nbytes(self, rows: int, columns: int) -> int:
+        return rows * columns
+
+    def __call__(self, weights: Array) -> Array:
+        whole = len(weights) - len(weights) % self.wide
+        blocks = weights[:whole].reshape(-1, self.wide, weights.shape[1]).swapaxes(1, 2)
+        values = np.concatenate([blocks.reshape(-1), weights[whole:].T.reshape(-1)])
+        lifted: Array = values.view(np.uint8) ^ np.uint8(_LIFT)
+        return lifted
 
 
 class _Products:

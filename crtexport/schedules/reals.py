@@ -36,11 +36,10 @@ def layer_of(context: Context) -> Layer | None:
 
 @dataclass(frozen=True, eq=False)
 class Numbers:
-    """The constants of a layer of ``channels``: float32 or int8 weights, what sums of products are
+    """The constants of a layer of ``channels`` besides its weights: what sums of products are
     multiplied by (None: by nothing), what is added, what comes last."""
 
     channels: int
-    weights: npt.NDArray[np.generic]
     scales: Floats | None
     bias: Floats
     activation: Activation
@@ -55,4 +54,4 @@ class Numbers:
         bias = np.zeros(channels, np.float32)
         if context.has(2):
             bias = context.values(2).astype(np.float32).reshape(-1)
-        return Numbers(channels, context.values(1), scales, bias, op.activation)
+        return Numbers(channels, scales, bias, op.activation)

@@ -14,21 +14,20 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from crtexport.ir.ops import Conv2D, FullyConnected
 from crtexport.ir.types import DType
 from crtexport.kernels.build import add, cast, const, load, load_vector, mul
 from crtexport.kernels.ir import Buffer, Expr, Scalar
+from crtexport.kernels.packing import Array, Packing
 from crtexport.kernels.registry import SCALAR_OF, Context, Lowered, Lowering
-from crtexport.kernels.sums import IntegerSums, stored_weights
+from crtexport.kernels.sums import IntegerSums
 from crtexport.schedules.candidates import Candidate
 from crtexport.schedules.lanes_finish import (
     Finish,
     IntegerFinish,
     RealFinish,
     known,
-    packs,
     scales,
 )
 from crtexport.schedules.mve_dense import Segment, cover
@@ -46,8 +45,6 @@ _REGISTERS = 30
 """Of 128 bits, for sums and weights."""
 _STEP, _RESULT = 3, 14
 """Instructions of a step but for those of its pixels, of which each has two; and of a result."""
-
-Array = npt.NDArray[np.generic]
 
 
 @dataclass(frozen=True)
@@ -83,10 +80,10 @@ def candidates(context: Context, *, floats: bool) -> list[Candidate]:
     """Forms of a node that keeps its operator's rules, of ``floats`` too if the processor has
     vectors of such; none where this is no way."""
     op = context.node.op
-    if not isinstance(op, Conv2D | FullyConnected) or not packs(context):
+    if not isinstance(op, Conv2D | FullyConnected):
         return []
     x, w, y = context.input(0), context.input(1), context.output()
-    if 0 in (*x.shape, *w.shape):
+    if 0 in (*x.shape, *w.shape, *y.shape):
         return []
     rows = Rows.of(context)
     sums: IntegerSums | None = None
@@ -118,7 +115,7 @@ def _lower(
     lowering = Lowering(rows.name, context)
     b = lowering.b
     x = lowering.input(0, "input")
-    product = Product.of(lowering, sums, [stored_weights(context, 0)], block)
+    product = Product.of(lowering, sums, block)
     output = lowering.output()
     (lines, count), steps = rows.counts, rows.steps
     units, depth = context.input(1).shape[0], context.input(1).shape[-1]
@@ -153,8 +150,7 @@ class _Convolution:
         rows, columns = self.window.kernel
         self.taps = columns if self.window.dilation[1] == 1 else 1
         self.parts = [(ky, kx) for ky in range(rows) for kx in range(0, columns, self.taps)]
-        weights = np.split(stored_weights(context, 0), len(self.parts), axis=1)
-        self.product = Product.of(lowering, sums, weights, self.block)
+        self.product = Product.of(lowering, sums, self.block)
         self.output = lowering.output()
 
     def emit(self) -> Lowered:
@@ -191,38 +187,49 @@ class _Convolution:
         ]
 
 
-def pack(weights: Array, lanes: int) -> Array:
-    """Weights (channels x taps) in the order in which they are met: blocks of channels, taps,
-    channels of the block; and what fills the last vector that is read."""
-    parts = [
-        weights[first : first + lanes].T.reshape(-1) for first in range(0, len(weights), lanes)
-    ]
-    return np.concatenate([*parts, np.zeros(-len(weights) % lanes, weights.dtype)])
+@dataclass(frozen=True)
+class Vectors(Packing):
+    """Weights (channels x taps) of ``itemsize`` bytes in the order in which they are met: blocks of
+    channels, taps, channels of the block; and what fills the last vector that is read."""
+
+    lanes: int
+    itemsize: int
+
+    @property
+    def block(self) -> int:
+        return self.lanes
+
+    def nbytes(self, rows: int, columns: int) -> int:
+        return (rows * columns + -rows % self.lanes) * self.itemsize
+
+    def __call__(self, weights: Array) -> Array:
+        parts = [
+            weights[first : first + self.lanes].T.reshape(-1)
+            for first in range(0, len(weights), self.lanes)
+        ]
+        return np.concatenate([*parts, np.zeros(-len(weights) % self.lanes, weights.dtype)])
 
 
 class Product(abc.ABC):
     """``pixels`` times all channels at a time."""
 
-    def __init__(
-        self, lowering: Lowering, machine: Machine, weights: Sequence[Array], finish: Finish
-    ) -> None:
-        """``weights``: channels x taps of each segment."""
-        whole = np.concatenate(weights, axis=1)
+    def __init__(self, lowering: Lowering, machine: Machine, finish: Finish) -> None:
+        weights = lowering.context.input(1)
         self.b, self.machine, self.finish = lowering.b, machine, finish
-        self.channels, self.depth = whole.shape
-        self.weights = lowering.derived(
-            "weights", SCALAR_OF[lowering.context.input(1).dtype], pack(whole, machine.lanes)
+        self.channels = weights.shape[0]
+        self.depth = weights.elements // self.channels
+        packing = Vectors(machine.lanes, weights.dtype.itemsize)
+        self.weights = lowering.packed(
+            "weights", SCALAR_OF[weights.dtype], packing, self.channels
         )
 
     @staticmethod
-    def of(
-        lowering: Lowering, sums: IntegerSums | None, weights: Sequence[Array], block: Block
-    ) -> Product:
+    def of(lowering: Lowering, sums: IntegerSums | None, block: Block) -> Product:
         """Of integers with ``sums``, else of floats."""
         machine = Machine(block.lanes)
         if sums is None:
-            return _Reals(lowering, machine, weights, RealFinish(lowering, machine))
-        return _Integers(lowering, machine, weights, IntegerFinish(lowering, machine, sums))
+            return _Reals(lowering, machine, RealFinish(lowering, machine))
+        return _Integers(lowering, machine, IntegerFinish(lowering, machine, sums))
 
     def emit(self, segments: Sequence[Segment], output: Buffer, targets: Sequence[Expr]) -> None:
         """``targets``: the index of the first channel's result of each pixel."""

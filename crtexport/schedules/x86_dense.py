@@ -13,27 +13,24 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-import numpy.typing as npt
 
 from crtexport.ir.ops import Conv2D, FullyConnected
 from crtexport.ir.types import DType
 from crtexport.kernels.build import add, const, load, load_vector, load_word, min_, mul
 from crtexport.kernels.ir import Buffer, Expr, Scalar, Var
+from crtexport.kernels.packing import Array, Packing
 from crtexport.kernels.registry import SCALAR_OF, Context, Lowered, Lowering
-from crtexport.kernels.sums import IntegerSums, stored_weights
+from crtexport.kernels.sums import IntegerSums
 from crtexport.schedules.geometry import Windows, windows_of
 from crtexport.schedules.lanes_finish import (
     Finish,
     IntegerFinish,
     RealFinish,
     known,
-    packs,
     scales,
 )
 from crtexport.schedules.x86_gather import LIFT, Gather
 from crtexport.schedules.x86_machine import Machine
-
-Array = npt.NDArray[np.generic]
 
 
 def lower(context: Context, machine: Machine) -> Lowered | None:
@@ -42,7 +39,7 @@ def lower(context: Context, machine: Machine) -> Lowered | None:
     if not isinstance(op, Conv2D | FullyConnected):
         return None
     windows = windows_of(context)
-    if windows is None or not windows.taps or not packs(context):
+    if windows is None or not windows.taps or not context.output().elements:
         return None
     match context.input(0).dtype, context.input(1).dtype:
         case DType.INT8, DType.INT8:
@@ -70,22 +67,39 @@ def block_for(pixels: int, most: int) -> Block:
     return Block(best, 2)
 
 
-def pack(weights: Array, block: Block, lanes: int, step: int) -> Array:
-    """Weights (channels x taps) in the order that they are met: blocks of channels, steps of
-    ``step`` taps, vectors, lanes, taps of the step. The last block has only the vectors it needs.
-    """
-    channels, taps = weights.shape
-    vectors = -(-channels // lanes)
-    steps = -(-taps // step)
-    padded = np.zeros((vectors * lanes, steps * step), weights.dtype)
-    padded[:channels, :taps] = weights
-    parts = []
-    for first in range(0, vectors, block.vectors):
-        count = min(block.vectors, vectors - first)
-        part = padded[first * lanes : (first + count) * lanes]
-        ordered = part.reshape(count, lanes, steps, step).transpose(2, 0, 1, 3)
-        parts.append(ordered.reshape(-1))
-    return np.concatenate(parts)
+@dataclass(frozen=True)
+class Panels(Packing):
+    """Weights (channels x taps) of ``itemsize`` bytes in the order that they are met: blocks of
+    channels, steps of ``together`` taps, vectors, lanes, taps of the step. The last block has only
+    the vectors it needs, channels of zeros in the last one."""
+
+    vectors: int
+    lanes: int
+    together: int
+    itemsize: int
+
+    @property
+    def block(self) -> int:
+        return self.vectors * self.lanes
+
+    @property
+    def step(self) -> int:
+        return self.together
+
+    def nbytes(self, rows: int, columns: int) -> int:
+        lanes, taps = -(-rows // self.lanes) * self.lanes, -(-columns // self.together)
+        return lanes * taps * self.together * self.itemsize
+
+    def __call__(self, weights: Array) -> Array:
+        channels, taps = weights.shape
+        lanes, steps = -(-channels // self.lanes) * self.lanes, -(-taps // self.together)
+        padded = np.zeros((lanes, steps * self.together), weights.dtype)
+        padded[:channels, :taps] = weights
+        # What is met in one step moves as one number.
+        units = padded.view(f"u{self.together * self.itemsize}")
+        whole = lanes - lanes % self.block
+        blocks = units[:whole].reshape(-1, self.block, steps).swapaxes(1, 2)
+        return np.concatenate([blocks.reshape(-1), units[whole:].T.reshape(-1)])
 
 
 def _name(context: Context, windows: Windows) -> str:
@@ -103,14 +117,12 @@ def _integers(context: Context, machine: Machine, windows: Windows) -> Lowered |
     x = lowering.input(0, "input")
     block = block_for(windows.pixels, 4)
     step = 4 if machine.dots else 2
-    packed = pack(stored_weights(context, 0), block, machine.lanes, step)
-    if machine.dots:
-        # In whole words; and sums of lifted values are that many times the weights too large.
-        weights = lowering.derived("weights", Scalar.I32, packed.astype(np.int8).view(np.int32))
-        lifted = sums.folded - LIFT * context.sums(1, 0, 0)[0]
-        sums = replace(sums, folded=lifted)
-    else:
-        weights = lowering.derived("weights", Scalar.I8, packed)
+    packing = Panels(block.vectors, machine.lanes, step, 1)
+    # In whole words for dots.
+    stored = Scalar.I32 if machine.dots else Scalar.I8
+    weights = lowering.packed("weights", stored, packing, len(sums.folded))
+    if machine.dots:  # sums of lifted values are that many times the weights too large
+        sums = replace(sums, folded=sums.folded - LIFT * context.sums(1, 0, 0)[0])
     finish = IntegerFinish(lowering, machine, sums)
     output = lowering.output()
     pitch = -(-windows.taps // step) * step
@@ -128,9 +140,10 @@ def _reals(context: Context, machine: Machine, windows: Windows) -> Lowered | No
     lowering = Lowering(_name(context, windows), context)
     x = lowering.input(0, "input")
     block = block_for(windows.pixels, 6 if machine.lanes == 8 else 4)
-    weights = lowering.derived(
-        "weights", SCALAR_OF[context.input(1).dtype],
-        pack(stored_weights(context, 0), block, machine.lanes, 1),
+    stored = context.input(1).dtype
+    packing = Panels(block.vectors, machine.lanes, 1, stored.itemsize)
+    weights = lowering.packed(
+        "weights", SCALAR_OF[stored], packing, context.input(1).shape[0]
     )
     finish = RealFinish(lowering, machine)
     output = lowering.output()

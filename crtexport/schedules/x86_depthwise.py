@@ -7,24 +7,25 @@ A window that sticks out of the image is gathered first; the others are read whe
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from crtexport.ir.ops import DepthwiseConv2D
 from crtexport.ir.types import DType
 from crtexport.kernels.build import add, const, flat_index, load_vector, mul
 from crtexport.kernels.ir import Buffer, Expr, Scalar
+from crtexport.kernels.packing import Array, Packing
 from crtexport.kernels.registry import Context, Lowered, Lowering
-from crtexport.kernels.sums import IntegerSums, stored_weights
+from crtexport.kernels.sums import IntegerSums
 from crtexport.schedules.geometry import Walk, Windows
 from crtexport.schedules.lanes_finish import (
     Finish,
     IntegerFinish,
     RealFinish,
     known,
-    packs,
     scales,
 )
 from crtexport.schedules.x86_gather import Gather
@@ -40,7 +41,7 @@ Source = Callable[[Expr, Expr], Expr]
 def lower(context: Context, machine: Machine) -> Lowered | None:
     """A node that keeps its operator's rules in vectors; None where it can't be."""
     op = context.node.op
-    if not isinstance(op, DepthwiseConv2D) or not packs(context):
+    if not isinstance(op, DepthwiseConv2D) or not context.output().elements:
         return None
     x, y, w = context.input(0).shape, context.output().shape, context.input(1).shape
     if len(x) != 4 or w[3] != x[3] or not w[1] * w[2]:
@@ -58,12 +59,28 @@ def lower(context: Context, machine: Machine) -> Lowered | None:
             return None
 
 
-def _by_tap(weights: npt.NDArray[np.generic], lanes: int) -> npt.NDArray[np.generic]:
-    """channels x taps as taps x channels, filled up to whole vectors."""
-    channels, taps = weights.shape
-    whole = np.zeros((taps, -(-channels // lanes) * lanes), weights.dtype)
-    whole[:, :channels] = weights.T
-    return whole
+@dataclass(frozen=True)
+class Lines(Packing):
+    """taps x channels, filled up to whole vectors of ``lanes`` numbers of ``itemsize`` bytes."""
+
+    lanes: int
+    itemsize: int
+
+    @property
+    def block(self) -> int:
+        return 1
+
+    @property
+    def step(self) -> int:
+        return self.lanes
+
+    def nbytes(self, rows: int, columns: int) -> int:
+        return rows * -(-columns // self.lanes) * self.lanes * self.itemsize
+
+    def __call__(self, weights: Array) -> Array:
+        channels = weights.shape[1]
+        wide = weights.astype(f"{weights.dtype.kind}{self.itemsize}")
+        return np.pad(wide, ((0, 0), (0, -channels % self.lanes)))
 
 
 def _integers(context: Context, machine: Machine, windows: Windows) -> Lowered | None:
@@ -72,9 +89,8 @@ def _integers(context: Context, machine: Machine, windows: Windows) -> Lowered |
         return None
     lowering = Lowering("depthwise_conv2d", context)
     x = lowering.input(0, "input")
-    halves = stored_weights(context, 3).astype(np.int16).view(np.uint16)
-    packed = _by_tap(halves, machine.lanes)
-    weights = lowering.derived("weights", Scalar.U16, packed)
+    taps = math.prod(windows.kernel)
+    weights = lowering.packed("weights", Scalar.U16, Lines(machine.lanes, 2), taps)
     finish = IntegerFinish(lowering, machine, sums)
     work = _Work(lowering, machine, windows, x, weights, finish, sums.zero_point)
     work.emit()
@@ -84,8 +100,8 @@ def _integers(context: Context, machine: Machine, windows: Windows) -> Lowered |
 def _reals(context: Context, machine: Machine, windows: Windows) -> Lowered | None:
     lowering = Lowering("depthwise_conv2d", context)
     x = lowering.input(0, "input")
-    packed = _by_tap(stored_weights(context, 3), machine.lanes)
-    weights = lowering.derived("weights", Scalar.F32, packed)
+    taps = math.prod(windows.kernel)
+    weights = lowering.packed("weights", Scalar.F32, Lines(machine.lanes, 4), taps)
     work = _Work(lowering, machine, windows, x, weights, RealFinish(lowering, machine), 0)
     work.emit()
     return lowering.finish()

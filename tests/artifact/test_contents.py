@@ -47,7 +47,7 @@ class _Counting:
 def test_what_has_no_rival_is_not_read() -> None:
     rule = _Counting()
     source = ConstantRef(100000, bytes(100000))
-    made = ConstantRef(100000, made=Made(source, rule))
+    made = ConstantRef(100000, made=Made(source, rule, (1, 1)))
     contents = Contents()
     assert _named(contents, made, "a") == "a"
     assert _named(contents, made, "b") == "a"

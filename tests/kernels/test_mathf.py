@@ -22,6 +22,7 @@ from crtexport.kernels.ir import Kernel
 from crtexport.kernels.registry import Context, Derived
 from crtexport.kernels.verify import verify
 from tests.backends import c_support, llvm_support
+from tests.lowered import values_of
 
 Array = npt.NDArray[Any]
 
@@ -56,7 +57,7 @@ def compiled(op: Op, x: Array) -> Compiled:
     )
     lowered = lower(Context(graph, graph.nodes[0]))
     verify(lowered.kernel)
-    derived = [arg.values for arg in lowered.args if isinstance(arg, Derived)]
+    derived = [values_of(arg) for arg in lowered.args if isinstance(arg, Derived)]
     return Compiled(lowered.kernel, [x, *derived, np.zeros_like(x)])
 
 

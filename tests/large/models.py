@@ -28,27 +28,38 @@ def words(seed: int, start: int, count: int) -> npt.NDArray[np.uint64]:
 
 @dataclass(frozen=True)
 class Table:
-    """A constant of ``rows`` times ``width`` int8 elements; ``width`` is a multiple of 8."""
+    """A constant of ``rows`` times ``width`` elements, int8 or, if ``floats``, so many 128ths;
+    ``width`` is a multiple of 8."""
 
     name: str
     seed: int
     rows: int
     width: int
+    floats: bool = False
 
     @property
     def nbytes(self) -> int:
-        return self.rows * self.width
+        return self.rows * self.width * (4 if self.floats else 1)
+
+    @property
+    def dtype(self) -> str:
+        return "float32" if self.floats else "int8"
 
     def chunks(self) -> Iterator[bytes]:
-        left, at = self.nbytes // 8, 0
+        left, at = self.rows * self.width // 8, 0
         while left:
             count = min(left, WINDOW // 8)
-            yield words(self.seed, at, count).tobytes()
+            yield self._elements(at, count).tobytes()
             at, left = at + count, left - count
 
-    def row(self, index: int) -> npt.NDArray[np.int8]:
+    def row(self, index: int) -> npt.NDArray[np.int8 | np.float32]:
         """What the file holds of one row."""
-        return words(self.seed, index * self.width // 8, self.width // 8).view(np.int8)
+        return self._elements(index * self.width // 8, self.width // 8)
+
+    def _elements(self, at: int, count: int) -> npt.NDArray[np.int8 | np.float32]:
+        """8 * ``count`` of them."""
+        bytes_ = words(self.seed, at, count).view(np.int8)
+        return bytes_.astype(np.float32) / np.float32(128) if self.floats else bytes_
 
 
 def write_tables(path: Path, tables: list[Table]) -> None:
@@ -56,7 +67,7 @@ def write_tables(path: Path, tables: list[Table]) -> None:
     header, end = {}, 0
     for table in tables:
         header[table.name] = {
-            "dtype": "I8", "shape": [table.rows, table.width],
+            "dtype": "F32" if table.floats else "I8", "shape": [table.rows, table.width],
             "data_offsets": [end, end + table.nbytes],
         }
         end += table.nbytes
@@ -112,17 +123,16 @@ class Large:
         inputs = [f"x{number}" for number in range(len(self.tables))]
         outputs = [f"y{number}" for number in range(len(self.tables))]
         if self.dense is not None:
+            dtype = self.dense.dtype
+            given: dict[str, object] = {"scale": 0.5, "zero_point": 3}
+            sums: dict[str, object] = {"scale": 4096.0}
             tensors += [
-                {
-                    "name": "given", "dtype": "int8", "shape": [1, self.dense.width],
-                    "quantization": {"scale": 0.5, "zero_point": 3},
-                },
+                {"name": "given", "dtype": dtype, "shape": [1, self.dense.width]},
                 self._constant(self.dense),
-                {
-                    "name": "sums", "dtype": "int8", "shape": [1, self.dense.rows],
-                    "quantization": {"scale": 4096.0},
-                },
+                {"name": "sums", "dtype": dtype, "shape": [1, self.dense.rows]},
             ]
+            if not self.dense.floats:
+                tensors[-3]["quantization"], tensors[-1]["quantization"] = given, sums
             nodes.append({
                 "op": "FullyConnected", "inputs": ["given", self.dense.name],
                 "outputs": ["sums"], "attributes": {},
@@ -135,8 +145,8 @@ class Large:
         }
 
     def _constant(self, table: Table) -> dict[str, object]:
-        return {
-            "name": table.name, "dtype": "int8", "shape": [table.rows, table.width],
-            "quantization": {"scale": 0.5},
+        constant: dict[str, object] = {
+            "name": table.name, "dtype": table.dtype, "shape": [table.rows, table.width],
             "data": {"file": "weights.safetensors", "tensor": table.name},
         }
+        return constant if table.floats else {**constant, "quantization": {"scale": 0.5}}

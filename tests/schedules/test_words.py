@@ -29,7 +29,7 @@ from crtexport.schedules import paired, planes
 from crtexport.schedules.geometry import Windows
 from crtexport.schedules.scaling import Means, Scaling, constants_of
 from tests.differential.network import interpret
-from tests.lowered import usual
+from tests.lowered import usual, values_of
 from tests.schedules.test_blocks import run
 from tests.support import require
 from tests.tflite_builder import ModelBuilder
@@ -107,7 +107,7 @@ def test_sums_are_scaled_as_tflite_does(
             at = add(i, const(channel * len(totals)))
             b.store(result, at, scaling.result(b.let("whole", whole), of_channel))
     found = np.zeros(2 * len(totals), np.int8)
-    (table,) = (arg.values for arg in lowering.finish().args if isinstance(arg, Derived))
+    (table,) = (values_of(arg) for arg in lowering.finish().args if isinstance(arg, Derived))
     interp.run(b.finish(), [np.array(totals, np.int32), found, table.reshape(-1)])
     wanted = [
         min(max(zero_point + multiply_by_quantized_multiplier(t + c, m, s), limits[0]), limits[1])

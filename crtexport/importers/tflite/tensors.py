@@ -173,7 +173,7 @@ def _unpacked(type_: TensorType, constant: ConstantRef) -> ConstantRef:
             f"{type_.elements} int4 elements are in {constant.nbytes} bytes,"
             f" not {(type_.elements + 1) // 2}"
         )
-    return ConstantRef(nbytes=type_.elements, made=Made(constant, _halves))
+    return ConstantRef(nbytes=type_.elements, made=Made(constant, _halves, (1, 2)))
 
 
 def _halves(_: int, piece: bytes) -> bytes:

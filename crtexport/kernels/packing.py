@@ -1,0 +1,126 @@
+"""Weights in the order in which a kernel reads them, made while they are written.
+
+A packing says what becomes of a few rows of a matrix of weights; :class:`Packed` goes through all
+of them and holds no more than a window at a time, whatever their size, wherever they come from.
+"""
+
+from __future__ import annotations
+
+import abc
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from crtexport.ir.types import ConstantRef, DType
+
+Array = npt.NDArray[Any]
+
+WINDOW = 1 << 20
+"""Bytes of weights that are packed at once, or a block of rows where that has more."""
+
+
+class Packing(abc.ABC):
+    """An order of weights. A frozen dataclass: equal ones make the same of the same weights."""
+
+    @property
+    @abc.abstractmethod
+    def block(self) -> int:
+        """Rows that are packed with each other: what blocks become lies one behind the other, and
+        the last block may have fewer rows."""
+
+    @property
+    def step(self) -> int:
+        """Columns of a block that are packed with each other, and what such steps become lies one
+        behind the other; 0 where that isn't so and blocks are packed as a whole."""
+        return 0
+
+    @abc.abstractmethod
+    def nbytes(self, rows: int, columns: int) -> int:
+        """The size of what becomes of so many weights."""
+
+    @abc.abstractmethod
+    def __call__(self, weights: Array) -> Array:
+        """What becomes of rows x columns of weights: of whole blocks, or the last ones."""
+
+
+@dataclass(frozen=True)
+class Matrix:
+    """A constant as ``rows`` x ``columns`` elements of ``dtype``, in C order."""
+
+    constant: ConstantRef
+    dtype: DType
+    rows: int
+    columns: int
+
+    def part(self, rows: range, columns: range) -> Array:
+        """Some of the elements."""
+        size, line = self.dtype.itemsize, self.columns * self.dtype.itemsize
+        shape = len(rows), len(columns)
+        if len(columns) == self.columns:
+            whole = self.constant.part(rows.start * line, math.prod(shape) * size)
+            return np.frombuffer(whole, self.dtype.numpy).reshape(shape)
+        starts = (row * line + columns.start * size for row in rows)
+        found = np.empty(shape, self.dtype.numpy)
+        for row, piece in zip(found, self.constant.parts(starts, shape[1] * size), strict=True):
+            row[:] = np.frombuffer(piece, self.dtype.numpy)
+        return found
+
+    def blocks(self, block: int) -> Iterator[Array]:
+        """All rows, as many multiples of ``block`` at once as a window holds."""
+        some = block * max(1, WINDOW // max(block * self.columns * self.dtype.itemsize, 1))
+        for first in range(0, self.rows, some):
+            yield self.part(range(first, min(first + some, self.rows)), range(self.columns))
+
+
+@dataclass(frozen=True)
+class Packed:
+    """Makes a constant: ``weights`` in the order of ``packing``."""
+
+    weights: Matrix
+    packing: Packing
+
+    def chunks(self, nbytes: int) -> Iterator[bytes]:
+        """The first ``nbytes`` bytes, in pieces."""
+        return self._pieces(0, nbytes)
+
+    def part(self, start: int, nbytes: int) -> bytes:
+        """``nbytes`` bytes from ``start`` on."""
+        return b"".join(self._pieces(start, start + nbytes))
+
+    def _tile(self) -> tuple[int, int]:
+        """Rows and columns that are packed at once."""
+        block, step, weights = self.packing.block, self.packing.step, self.weights
+        line = block * weights.dtype.itemsize
+        if step and line * weights.columns > WINDOW:
+            return block, step * max(1, WINDOW // (line * step))
+        return block * max(1, WINDOW // (line * weights.columns)), weights.columns
+
+    def _pieces(self, start: int, end: int) -> Iterator[bytes]:
+        matrix, nbytes = self.weights, self.packing.nbytes
+        rows, columns = self._tile()
+        whole = nbytes(rows, matrix.columns)
+        for first in range(start // whole * rows, matrix.rows, rows):
+            down = range(first, min(first + rows, matrix.rows))
+            at = first // rows * whole
+            for left in range(0, matrix.columns, columns):
+                across = range(left, min(left + columns, matrix.columns))
+                size = nbytes(len(down), len(across))
+                if at < end and at + size > start:
+                    made = self.packing(matrix.part(down, across))
+                    data = made.astype(made.dtype.newbyteorder("<"), copy=False).tobytes()
+                    yield data[max(start - at, 0) : end - at]
+                at += size
+            if at >= end:
+                return
+
+
+def packed(weights: Matrix, packing: Packing) -> ConstantRef:
+    """A constant of ``weights`` in the order of ``packing``."""
+    nbytes = packing.nbytes(weights.rows, weights.columns)
+    if not nbytes or not weights.columns:
+        return ConstantRef(0, data=b"")
+    return ConstantRef(nbytes, made=Packed(weights, packing))
