@@ -41,6 +41,7 @@ from crtexport.kernels.sums import IntegerSums
 from crtexport.schedules.candidates import Candidate
 from crtexport.schedules.scaling import Means, Scales, Scaling
 from crtexport.schedules.scaling16 import Scaling16
+from crtexport.schedules.scaling_short import ScalingShort
 
 _SHORT = 8
 """Words of a row up to which each is spread by instructions of its own."""
@@ -86,9 +87,13 @@ def candidates(context: Context, form: Form = PAIRS) -> list[Candidate]:
     if height * width > MOST_TAPS or 0 in context.output().shape:
         return []
     sums = IntegerSums.of(context, 3)
-    scaling = (Scaling if dtype is DType.INT8 else Scaling16).of(
-        context, sums, op.activation, form.means
-    )
+    scaling: Scales | None = None
+    if form.means is Means.PIECES and dtype is DType.INT8:
+        scaling = ScalingShort.of(context, sums, op.activation)
+    if scaling is None:
+        scaling = (Scaling if dtype is DType.INT8 else Scaling16).of(
+            context, sums, op.activation, form.means
+        )
     if scaling is None:
         return []
     columns = context.output().shape[2]
@@ -114,9 +119,11 @@ def _lower(
     scaling.begin(lowering)
     output = lowering.output(noalias=False)
     value = Scalar.I16 if (form.value, x.dtype) == (Scalar.I8, Scalar.I16) else form.value
-    plane = lowering.scratch("plane", value, shape.rows * shape.words)
-    pairs = weight_pairs(shape)
     # What may be overwritten by a store to the output is loaded anew, not held in registers.
+    plane = lowering.scratch(
+        "plane", value, shape.rows * shape.words, noalias=form.means is not Means.PIECES
+    )
+    pairs = weight_pairs(shape)
     count = shape.kernel[0] * len(pairs)
     taps = None if count <= form.held else lowering.scratch(
         "taps", Scalar.I32, count + scaling.count, noalias=False
@@ -409,10 +416,13 @@ class _IntegerPlanes(Planes):
     def some(self, begin: Expr, to: Expr, count: int) -> None:
         b, shape, pairs = self.b, self.shape, len(self.pairs)
         begin = b.let("begin", begin)
+        if self.scaling.means is Means.PIECES:
+            self._few_registers(begin, to, count)
+            return
         constants = [
             b.let("constant", value) for value in self.kept[-self.scaling.count :]
         ]
-        totals = [constants[0]] * count
+        totals = [self.scaling.start(constants)] * count
         for ky in range(shape.kernel[0]):
             line = ky * shape.dilation * shape.words
             used = sorted({p.word for products in self.products[:count] for p in products})
@@ -433,6 +443,29 @@ class _IntegerPlanes(Planes):
                 totals[i] = b.let("total", totals[i])
         results = [b.let("result", self.scaling.made(t, constants)) for t in totals]
         for i, result in enumerate(results):
+            b.store(self.output, add(to, const(i * shape.y[3])), result)
+
+    def _few_registers(self, begin: Expr, to: Expr, count: int) -> None:
+        """The same, word by word of a row: a value is used up before the next one is loaded."""
+        b, shape, width = self.b, self.shape, self.shape.kernel[1]
+        constants = self.kept[-self.scaling.count :]
+        totals = [self.scaling.start(constants)] * count
+        for ky in range(shape.kernel[0]):
+            line = ky * shape.dilation * shape.words
+            weights: dict[int, Expr] = {}
+            for word in range(shape.starts[count - 1] + width):
+                met = [i for i in range(count) if 0 <= word - shape.starts[i] < width]
+                if not met:
+                    continue
+                value = b.let("value", load(self.plane, add(begin, const(line + word))))
+                for i in met:
+                    tap = word - shape.starts[i]
+                    if tap not in weights:
+                        weights[tap] = b.let("weight", self.kept[ky * width + tap])
+                    totals[i] = b.let("total", add(totals[i], mul(value, weights[tap])))
+        constants = [b.let("constant", value) for value in constants]
+        for i, total in enumerate(totals):
+            result = b.let("result", self.scaling.made(total, constants))
             b.store(self.output, add(to, const(i * shape.y[3])), result)
 
     def _accumulate(self, product: Product, word: Expr, weights: Expr, total: Expr) -> Expr:

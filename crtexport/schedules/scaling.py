@@ -147,6 +147,10 @@ class Scales(abc.ABC):
         """All constants of an output channel (index), loaded."""
         return tuple(self.value(number, word) for word in range(self.count))
 
+    def start(self, values: Sequence[Expr]) -> Expr:
+        """What sums of a channel with these constants begin with."""
+        return values[0]
+
     @abc.abstractmethod
     def made(self, whole: Expr, values: Sequence[Expr]) -> Expr:
         """The result of a sum with its bias (i32), times the factor, of a channel with these

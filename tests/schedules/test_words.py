@@ -227,7 +227,7 @@ def test_planes_take_any_window(
     y = m.tensor("y", (1, *out, units), "int8", scale=0.3, zero_point=4)
     m.op(
         "DEPTHWISE_CONV_2D", [x, w], [y], padding=padding, stride=(stride, stride),
-        depth_multiplier=multiplier,
+        depth_multiplier=multiplier, activation=draw(st.sampled_from(["NONE", "RELU"])),
     )
     folder = tmp_path_factory.mktemp("planes")
     (folder / "m.tflite").write_bytes(m.build([x], [y]))
