@@ -12,6 +12,8 @@ from crtexport.ir.types import ConstantRef, TensorType
 Ints = npt.NDArray[np.int64]
 
 _NARROW = 1 << 15
+_BYTES = 1 << 22
+"""As many bytes, less a zero point, have a sum of 32 bits."""
 
 
 def channel_sums(
@@ -25,15 +27,20 @@ def channel_sums(
     sums, magnitudes = np.zeros(channels, np.int64), np.zeros(channels, np.int64)
     at = 0
     for chunk in constant.chunks():
-        values = np.frombuffer(chunk, type_.dtype.numpy).astype(np.int32) - np.int32(zero)
+        values = np.frombuffer(chunk, type_.dtype.numpy).astype(np.int32)
+        values -= np.int32(zero)
         if inner * channels <= _NARROW:
             which = np.arange(at, at + len(values)) // inner % channels
             sums += _by_channel(which, values, channels)
             magnitudes += _by_channel(which, np.abs(values), channels)
         else:
             starts, which = _runs(at, len(values), inner, channels)
-            np.add.at(sums, which, np.add.reduceat(values, starts, dtype=np.int64))
-            np.add.at(magnitudes, which, np.add.reduceat(np.abs(values), starts, dtype=np.int64))
+            # Additions that needn't be widened take a tenth of the time.
+            small = type_.dtype.itemsize == 1 and len(values) <= _BYTES
+            total = np.int32 if small else np.int64
+            np.add.at(sums, which, np.add.reduceat(values, starts, dtype=total))
+            np.abs(values, out=values)
+            np.add.at(magnitudes, which, np.add.reduceat(values, starts, dtype=total))
         at += len(values)
     return sums, magnitudes
 
