@@ -51,23 +51,21 @@ RUNNERS: tuple[Runner, ...] = ("bare-metal", "zephyr")
 
 def build(
     package: Path | str, out_dir: Path | str, inputs: Mapping[str, Array] | None = None, *,
-    runner: Runner = "bare-metal", model: str | None = None,
+    runner: Runner = "bare-metal", model: str | None = None, device_code: Sequence[Path] = (),
 ) -> BuildResult:
     """Writes firmware for the package's board into ``out_dir`` and builds it; ``model`` chooses one
-    of several models, else it runs all in turns.
+    of several models, else it runs all in turns. ``device_code`` as for :func:`simulate`.
 
     ``runner`` "zephyr": an application for the tree of Zephyr that ``ZEPHYR_BASE`` names.
     """
     opened = open_package(Path(package)).select(model)
+    parts, board = parts_from_package(opened, device_code), board_from_package(opened)
     if runner == "zephyr":
         return zephyr_runner.build_application(
-            parts_from_package(opened), board_from_package(opened), opened.path, Path(out_dir),
+            parts, board, opened.path, Path(out_dir),
             _rows(opened, inputs) if inputs is not None else (),
         )
-    return firmware_run.build(
-        parts_from_package(opened), board_from_package(opened), Path(out_dir),
-        _rows(opened, inputs),
-    )
+    return firmware_run.build(parts, board, Path(out_dir), _rows(opened, inputs))
 
 
 def run(

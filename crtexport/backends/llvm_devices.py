@@ -21,7 +21,6 @@ _IMAGE = "{ ptr, ptr, ptr, i32, i32, i32, i32, i32, i32 }"
 _FUNCTION = "{ ptr, ptr, i32, i32 }"
 """``crt_device_function``: name, image, number of inputs and outputs."""
 _IMAGE_FIELD = 2
-_HEADER_SIZE = 32
 
 
 def print_device_tables(artifact: Artifact, module: ModuleText) -> list[str]:
@@ -84,7 +83,7 @@ def print_decoding(
         f"getelementptr inbounds ({_IMAGE}, ptr {_row(artifact, device)}, i32 0, "
         f"i32 {_IMAGE_FIELD})"
     )
-    limit = _HEADER_SIZE + artifact.images[number].header.stored_size
+    limit = artifact.images[number].header.image_size
     buffer = f"ptr {_buffer(artifact)}, {index} {artifact.inflated_size}"
     given = f"ptr {fresh[0]}, {index} {limit}, {buffer}, ptr %program"
     return [

@@ -54,6 +54,11 @@ class ImageHeader:
     stored_crc: int
     align: int = 16
 
+    @property
+    def image_size(self) -> int:
+        """Bytes of the header and what follows it."""
+        return HEADER_SIZE + self.stored_size
+
     def pack(self) -> bytes:
         """The 32 bytes before the stored bytes."""
         head = _HEADER.pack(

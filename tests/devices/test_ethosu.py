@@ -143,11 +143,24 @@ def test_whole_networks_run_on_a_board_with_an_npu(name: str, emit: Any, tmp_pat
     assert exported.sizes["workspace"] == arena, "Vela's arena is all that the network needs"
     (given,) = open_package(exported.path).inputs
     assert given.shape is not None
+    driver = stand_in(model, [shared_model(name)], tmp_path)
     ((output,),) = crtexport.run(
-        exported.path, {given.name: standard_input(given.shape)},
-        device_code=stand_in(model, [shared_model(name)], tmp_path),
+        exported.path, {given.name: standard_input(given.shape)}, device_code=driver
     ).outputs
     assert fnv1a(output.tobytes()) == tflm_outputs()[name]["fnv1a"]
+
+
+def test_firmware_is_built_with_a_driver(tmp_path: Path) -> None:
+    require(load_board("mps3_an547").toolchain.compiler[0])
+    model = _accelerated("kws_int8")
+    package = crtexport.export(
+        model, board="mps3_an547", emit="c", output=tmp_path / "p.tar"
+    ).path
+    with pytest.raises(CrtExportError, match="an Ethos-U, which is not here"):
+        crtexport.build(package, tmp_path / "without")
+    driver = stand_in(model, [shared_model("kws_int8")], tmp_path)
+    built = crtexport.build(package, tmp_path / "with", device_code=driver)
+    assert "TVMEthosULaunch" in {symbol.name for symbol in built.sections.symbols}
 
 
 @pytest.mark.parametrize(
