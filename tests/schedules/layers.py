@@ -66,7 +66,6 @@ class Layers(ABC):
     """
 
     sides: int  # most rows and columns of an image
-    channels: int  # most channels
     units: int  # most outputs of a channel's place
     taps: int  # most rows and columns of a window
     dilations: tuple[int, int]  # of rows and columns, the largest
@@ -92,6 +91,10 @@ class Layers(ABC):
     def values(self, shape: tuple[int, ...]) -> Array:
         """What an input may hold."""
 
+    @abstractmethod
+    def channels(self, kind: str) -> int:
+        """Of the image that a layer reads."""
+
     def depth(self) -> int:
         """How many inputs each output of a fully connected layer has."""
         return self.integer(1, 40)
@@ -115,7 +118,7 @@ class Layers(ABC):
             )
             return shape, x, y
         shape = (
-            integer(1, 2), integer(1, self.sides), integer(1, self.sides), integer(1, self.channels)
+            integer(1, 2), integer(1, self.sides), integer(1, self.sides), self.channels(kind)
         )
         x = self.tensor(shape)
         most = 1 if kind == "pointwise" else self.taps

@@ -39,11 +39,14 @@ class Floats(Layers):
     """float32 layers with float32 or int8 weights; depthwise ones have ``multiplier`` outputs of
     each channel."""
 
-    sides, channels, units, taps, dilations = 7, 14, 30, 3, (2, 1)
+    sides, units, taps, dilations = 7, 30, 3, (2, 1)
 
     def __init__(self, integer: Integer, seed: int, multiplier: int = 1) -> None:
         super().__init__(integer, seed)
         self._multiplier = multiplier
+
+    def channels(self, kind: str) -> int:
+        return self.integer(1, 14)
 
     def multiplier(self) -> int:
         return self._multiplier

@@ -2,49 +2,52 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
-import crtexport
 from crtexport.firmware.board import load_board
 from crtexport.fixedpoint import multiply_wide_by_quantized_multiplier, wrap32
 from crtexport.importers import load
 from crtexport.ir.types import Rounding
 from crtexport.kernels import families
-from crtexport.kernels.registry import Context
+from crtexport.kernels.registry import Context, Lowered
 from crtexport.kernels.requantize import Multiplier
 from crtexport.kernels.sums import IntegerSums
-from crtexport.mlf.reader import open_package
 from crtexport.schedules import forms, halves, mve, mve_rows, scaling16
 from tests.differential.network import interpret
 from tests.lowered import run
-from tests.support import require
+from tests.schedules.layers import AS_CODE, KINDS, Layers, drawing, outputs_as_code, search
 from tests.tflite_builder import ModelBuilder, run_reference
 
 Array = np.ndarray[Any, Any]
-KINDS = ("conv", "depthwise", "pointwise", "dense")
-ACTIVATIONS = ("NONE", "RELU", "RELU6", "RELU_N1_TO_1")
 BOARDS = ("mps2_an386", "mps2_an385", "qemu_riscv32", "mps3_an547")
 
 
-class Layers:
-    """int16 layers of drawn geometry."""
+class Halves(Layers):
+    """int16 layers; ``biases`` are the element types that those may have, None for no bias."""
 
-    def __init__(self, integer: Callable[[int, int], int], seed: int) -> None:
-        self.integer, self.rng, self.m = integer, np.random.default_rng(seed), ModelBuilder()
-        self.count = 0
-        self.biases = (None, "int64", "int64", "int32")
+    sides, units, taps, dilations = 6, 13, 4, (2, 2)
+    biases: tuple[str | None, ...] = (None, "int64", "int64", "int32")
 
-    def tensor(self, shape: tuple[int, ...], scale: float = 1 / 8192) -> int:
-        self.count += 1
-        return self.m.tensor(f"t{self.count}", shape, "int16", scale=scale)
+    def channels(self, kind: str) -> int:
+        if kind == "depthwise" or self.integer(0, 5):
+            return self.integer(1, 11)
+        return self.integer(60, 90) * (1 if kind == "conv" else 8)
+
+    def depth(self) -> int:
+        return (self.integer(1, 40), self.integer(500, 700))[self.integer(0, 4) == 0]
+
+    def multiplier(self) -> int:
+        return self.integer(1, 2)
+
+    def tensor(self, shape: tuple[int, ...]) -> int:
+        return self.m.tensor(self.name(), shape, "int16", scale=1 / 8192)
 
     def weights(self, shape: tuple[int, ...], axis: int) -> list[int | None]:
         """Weights of one scale or one a channel, some of them tiny, and perhaps a bias."""
@@ -61,66 +64,23 @@ class Layers:
             else self.rng.integers(-127, 128, shape)
         )
         along: dict[str, Any] = {"axis": axis} if each else {}
-        self.count += 1
         w = self.m.tensor(
-            f"t{self.count}", shape, "int8", scale=scales.tolist() if each else float(scales[0]),
+            self.name(), shape, "int8", scale=scales.tolist() if each else float(scales[0]),
             data=data, **along,
         )
         kind = self.biases[integer(0, 3)]
         if kind is None or (kind == "int32" and axis == 3):
             return [w, None]
-        self.count += 1
         bias = [float(s) / 8192 for s in scales]
         numbers = self.rng.integers(-200_000, 200_000, units)
         if kind == "int64" and integer(0, 1):  # as far as an int16 of the result, or 2**46
             most = np.minimum(2 * 32768 / scales.astype(float), 2.0**46)
             numbers = (self.rng.uniform(-1, 1, units) * most).astype(np.int64)
         b = self.m.tensor(
-            f"t{self.count}", (units,), kind, scale=bias if each else bias[0],
+            self.name(), (units,), kind, scale=bias if each else bias[0],
             data=numbers, **({"axis": 0} if each else {}),
         )
         return [w, b]
-
-    def add(self, kind: str) -> tuple[tuple[int, ...], int, int]:
-        """(shape of the input, input, output) of one more layer."""
-        integer = self.integer
-        activation = ACTIVATIONS[integer(0, 3)]
-        if kind == "dense":
-            depth = (integer(1, 40), integer(500, 700))[integer(0, 4) == 0]
-            shape: tuple[int, ...] = (integer(1, 5), depth)
-            x, units = self.tensor(shape), integer(1, 13)
-            y = self.tensor((shape[0], units))
-            self.m.op(
-                "FULLY_CONNECTED", [x, *self.weights((units, depth), 0)], [y],
-                activation=activation,
-            )
-            return shape, x, y
-        deep = kind != "depthwise" and integer(0, 5) == 0
-        channels = integer(60, 90) * (1 if kind == "conv" else 8) if deep else integer(1, 11)
-        shape = (integer(1, 2), integer(1, 6), integer(1, 6), channels)
-        x = self.tensor(shape)
-        most = 1 if kind == "pointwise" else 4
-        kernel = integer(1, most), integer(1, most)
-        stride, dilation = (integer(1, 2), integer(1, 2)), (integer(1, 2), integer(1, 2))
-        span = tuple((k - 1) * d + 1 for k, d in zip(kernel, dilation, strict=True))
-        fits = span[0] <= shape[1] and span[1] <= shape[2]
-        padding = ("SAME", "VALID")[integer(0, 1)] if fits else "SAME"
-        out = tuple(
-            -(-size // s) if padding == "SAME" else -(-(size - k + 1) // s)
-            for size, k, s in zip(shape[1:3], span, stride, strict=True)
-        )
-        depthwise = kind == "depthwise"
-        multiplier = integer(1, 2) if depthwise else 1
-        units = shape[3] * multiplier if depthwise else integer(1, 13)
-        y = self.tensor((shape[0], *out, units))
-        w_shape = (1, *kernel, units) if depthwise else (units, *kernel, shape[3])
-        self.m.op(
-            "DEPTHWISE_CONV_2D" if depthwise else "CONV_2D",
-            [x, *self.weights(w_shape, 3 if depthwise else 0)], [y],
-            padding=padding, stride=stride, dilation=dilation, activation=activation,
-            **({"depth_multiplier": multiplier} if depthwise else {}),
-        )
-        return shape, x, y
 
     def values(self, shape: tuple[int, ...]) -> Array:
         """Any numbers, or the largest."""
@@ -131,18 +91,14 @@ class Layers:
 
 @pytest.mark.parametrize("board", BOARDS)
 @pytest.mark.parametrize("kind", KINDS)
-@settings(
-    max_examples=25, deadline=None,
-    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
-)
+@search(25)
 @given(data=st.data())
 def test_every_form_equals_the_plain_form(
     kind: str, board: str, tmp_path: Path, data: st.DataObject
 ) -> None:
-    n = Layers(lambda low, high: data.draw(st.integers(low, high)), data.draw(st.integers(0, 99)))
-    shape, x, y = n.add(kind)
-    (tmp_path / "m.tflite").write_bytes(n.m.build([x], [y]))
-    graph = load(tmp_path / "m.tflite")
+    n = Halves(drawing(data), data.draw(st.integers(0, 99)))
+    shape, *_ = layer = n.add(kind)
+    graph = load(n.write(tmp_path, [layer]))
     context = Context(graph, graph.nodes[0])
     with patch.object(mve_rows, "SCRATCH", data.draw(st.sampled_from([2048, 600, 1]))):
         found = forms(context, load_board(board).target, "balanced")
@@ -168,6 +124,16 @@ def dense(
     return Context(graph, graph.nodes[0])
 
 
+def assert_extremes_agree(context: Context, lowered: Lowered, depth: int) -> None:
+    """A form gives what the plain one does for the numbers that make the largest sums."""
+    for fill in (-32768, 32767):
+        value = np.full((1, depth), fill, np.int16)
+        np.testing.assert_array_equal(
+            run(context.graph, lowered, value),
+            run(context.graph, families.lower(context), value),
+        )
+
+
 @pytest.mark.parametrize(("depth", "bias", "kind", "instruction"), [
     (515, 0, "int64", "arm_smlad"), (517, 0, "int64", "arm_smlald"),
     (8, 1 << 31, "int64", "arm_smlad"), (8, -(1 << 30), "int64", "arm_smlad"),
@@ -181,12 +147,7 @@ def test_sums_have_64_bits_where_they_may_need_them(
     lowered = halves.candidates(context, "balanced")[0].make()
     used = {name for name in ("arm_smlad", "arm_smlald") if f"'{name}'" in repr(lowered.kernel)}
     assert used == {instruction}
-    for fill in (-32768, 32767):
-        value = np.full((1, depth), fill, np.int16)
-        np.testing.assert_array_equal(
-            run(context.graph, lowered, value),
-            run(context.graph, families.lower(context), value),
-        )
+    assert_extremes_agree(context, lowered, depth)
 
 
 @pytest.mark.parametrize(("depth", "bias", "scale", "instruction"), [
@@ -200,12 +161,7 @@ def test_vectors_have_sums_of_64_bits_where_products_need_them(
     context = dense(tmp_path, np.full((3, depth), 127), bias, scale=scale)
     lowered = mve.candidates(context)[0].make()
     assert f"'mve_{instruction}_s16'" in repr(lowered.kernel)
-    for fill in (-32768, 32767):
-        value = np.full((1, depth), fill, np.int16)
-        np.testing.assert_array_equal(
-            run(context.graph, lowered, value),
-            run(context.graph, families.lower(context), value),
-        )
+    assert_extremes_agree(context, lowered, depth)
 
 
 @pytest.mark.parametrize(("real", "magnitude", "bias", "possible"), [
@@ -267,38 +223,25 @@ def test_sums_are_scaled_as_tflite_does(real: float, magnitude: int, possible: b
 @pytest.mark.parametrize("kind", KINDS)
 def test_odd_layers_are_tflites(kind: str, tmp_path: Path) -> None:
     rng = np.random.default_rng(5)
-    n = Layers(lambda low, high: int(rng.integers(low, high + 1)), 7)
+    n = Halves(lambda low, high: int(rng.integers(low, high + 1)), 7)
     n.biases = ("int64",) * 4  # the reference refuses convolutions without
     layers = [n.add(kind) for _ in range(12)]
-    content = n.m.build([x for _, x, _ in layers], [y for _, _, y in layers])
-    (tmp_path / "m.tflite").write_bytes(content)
+    path = n.write(tmp_path, layers)
     values = [n.values(shape) for shape, _, _ in layers]
-    found = interpret(load(tmp_path / "m.tflite"), values)
-    for got, wanted in zip(found, run_reference(content, *values), strict=True):
+    found = interpret(load(path), values)
+    for got, wanted in zip(found, run_reference(path.read_bytes(), *values), strict=True):
         np.testing.assert_array_equal(got, wanted)
 
 
-@pytest.mark.parametrize("where", ["c here", pytest.param("c", marks=pytest.mark.qemu),
-                                   pytest.param("llvm", marks=pytest.mark.qemu)])
+@AS_CODE
 @pytest.mark.parametrize("board", BOARDS)
 def test_odd_layers_agree_as_code(board: str, where: str, tmp_path: Path) -> None:
     rng = np.random.default_rng(4)
-    n = Layers(lambda low, high: int(rng.integers(low, high + 1)), 9)
+    n = Halves(lambda low, high: int(rng.integers(low, high + 1)), 9)
     layers = [n.add(KINDS[i % len(KINDS)]) for i in range(8 if where == "c here" else 24)]
-    path, package = tmp_path / "m.tflite", tmp_path / "m.tar"
-    path.write_bytes(n.m.build([x for _, x, _ in layers], [y for _, _, y in layers]))
-    values = [n.values((1, *shape)) for shape, _, _ in layers]
-    emit = "llvm" if where == "llvm" else "c"
+    path = n.write(tmp_path, layers)
+    values = [n.values(shape) for shape, _, _ in layers]
     with patch.object(mve_rows, "SCRATCH", 700):
-        crtexport.export(
-            path, board=board, emit=emit, output=package, system_lib=False
-        )
-    given_ = {t.field: v for t, v in zip(open_package(package).inputs, values, strict=True)}
-    if where == "c here":
-        rows = [list(row.values()) for row in crtexport.simulate(package, given_)]
-    else:
-        require("qemu-system-riscv32" if board == "qemu_riscv32" else "qemu-system-arm")
-        rows = [list(row) for row in crtexport.run(package, given_).outputs]
-    (row,) = rows
-    for got, wanted in zip(row, interpret(load(path), [v[0] for v in values]), strict=True):
+        (row,) = outputs_as_code(path, [v[None] for v in values], board, where)
+    for got, wanted in zip(row, interpret(load(path), values), strict=True):
         np.testing.assert_array_equal(got, wanted)
