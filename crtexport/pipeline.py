@@ -486,9 +486,8 @@ def stage(
         case "kernels":
             return "\n\n".join(kernel_text.dump(f.kernel) for f in prepared.artifact.functions)
         case "c":
-            from crtexport.backends.c_source import emit_c  # noqa: PLC0415
-
-            return "\n".join(emit_c(prepared.artifact).values())
+            sources, _ = _emit((prepared.artifact,), target_board, None, "auto")
+            return "\n".join(sources.values())
         case "llvm":
             from crtexport.backends.llvm_module import emit_llvm  # noqa: PLC0415
 

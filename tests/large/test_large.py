@@ -40,7 +40,7 @@ GIB = 1 << 30
 SIZE = int(4.5 * GIB) if FULL else 160 << 20
 NEEDED_DISK, NEEDED_MEMORY = (35 * GIB, 16 * GIB) if FULL else (3 * GIB, 2 * GIB)
 THRESHOLD = "1GiB" if FULL else "64MiB"
-MOST_MEMORY = 200  # MB
+MOST_MEMORY, INSPECTING = 200, 120  # MB
 WIDTH = 4096
 PLACES = (0.0, 0.2, 2 / 4.5, 3.1 / 4.5, 4 / 4.5, 1.0)
 """What is looked up, in parts of all constants: before and past 2, 3.1 and 4 GiB."""
@@ -266,6 +266,30 @@ def test_simulation_reads_what_it_uses_only(case: Case) -> None:
         case.check(dict(outputs))
     dense = case.model.dense.nbytes >> 20 if case.model.dense is not None else 0
     assert int(done.stdout) - dense < 250
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "shown"),
+    [
+        ("large.tar", (), "large_constants.o"),
+        ("large.json", ("--stage", "c"), "tvmgen_large_constant_table"),
+        ("large.json", ("--stage", "llvm"), "define "),
+    ],
+)
+def test_inspecting_holds_no_constants(
+    case: Case, name: str, options: tuple[str, ...], shown: str
+) -> None:
+    code = (
+        "import re, sys; from pathlib import Path; from crtexport.cli.main import main\n"
+        "assert main(['inspect', *sys.argv[1:]]) == 0\n"
+        f"{PRINT_PEAK}"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, case.folder / name, *options], check=True,
+        capture_output=True, text=True, env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )
+    assert shown in done.stdout
+    assert int(done.stdout.split()[-1]) < INSPECTING
 
 
 def test_two_exports_are_the_same_bytes(case: Case) -> None:
