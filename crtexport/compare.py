@@ -13,6 +13,7 @@ import numpy.typing as npt
 from crtexport import actions, pipeline
 from crtexport.errors import CrtExportError
 from crtexport.firmware.board import Board
+from crtexport.importers.files import is_tflite
 from crtexport.ir.graph import Graph
 from crtexport.ir.types import TensorType
 from crtexport.mlf.arrays import Array
@@ -217,9 +218,7 @@ def _answers(
 def _reference_model(graph: Graph, path: Path, folder: Path) -> tuple[Path, str]:
     """What the reference runs, and why it is another file than the model."""
     hybrid = is_hybrid(graph)
-    with path.open("rb") as stream:
-        is_tflite = stream.read(8)[4:] == b"TFL3"
-    if is_tflite and not hybrid:
+    if is_tflite(path) and not hybrid:
         return path, ""
     rewritten = folder / "reference.tflite"
     rewritten.write_bytes(to_tflite(graph, dequantize_weights=hybrid))

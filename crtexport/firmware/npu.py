@@ -12,7 +12,7 @@ from crtexport.errors import CrtExportError
 from crtexport.firmware import vela
 from crtexport.firmware.board_schema import Board
 from crtexport.importers import load
-from crtexport.importers.files import sha256
+from crtexport.importers.files import is_tflite, sha256
 from crtexport.ir.graph import Graph, Tensor
 from crtexport.ir.ops import EthosU
 from crtexport.ir.types import ConstantRef, Rounding
@@ -70,7 +70,7 @@ def load_compiled(path: Path, rounding: Rounding, accelerator: str, board: Board
     memory, the name and the checksum those of the file. Raises CrtExportError for a model of which
     Vela leaves everything to the processor.
     """
-    from crtexport.importers.tflite import has_commands, is_tflite  # noqa: PLC0415
+    from crtexport.importers.tflite import has_commands  # noqa: PLC0415
 
     if not is_tflite(path):
         raise CrtExportError(

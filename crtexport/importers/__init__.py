@@ -5,12 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 from crtexport.errors import CrtExportError
-from crtexport.importers.files import head, regular_size
+from crtexport.importers.files import head, is_tflite, regular_size
 from crtexport.ir.graph import Graph
 from crtexport.ir.types import Rounding
 from crtexport.ir.verify import verify
 
-_TFLITE_IDENTIFIER = b"TFL3"
 _CONVERTERS = "convert it to .tflite (e.g. with tf.lite.TFLiteConverter), or write a model.json"
 _KNOWN_MAGIC = (
     (b"PK\x03\x04", "a ZIP archive, as .keras and PyTorch files are"),
@@ -36,7 +35,7 @@ def load(path: Path, *, rounding: Rounding = Rounding.DOUBLE, allow_outside: boo
     if size == 0:
         raise CrtExportError("the file is empty", location=str(path))
     start = head(path, 64)
-    if start[4:8] == _TFLITE_IDENTIFIER:
+    if is_tflite(path):
         # Imported when needed: the generated accessors are many modules.
         from crtexport.importers.tflite import load_tflite  # noqa: PLC0415
 

@@ -8,6 +8,8 @@ from pathlib import Path
 
 from crtexport.errors import CrtExportError
 
+_TFLITE_IDENTIFIER = b"TFL3"
+
 
 def regular_size(path: Path) -> int:
     """The size in bytes of a regular file that must exist; CrtExportError says what is there."""
@@ -33,6 +35,11 @@ def head(path: Path, count: int) -> bytes:
             return stream.read(count)
     except OSError as error:
         raise _unreadable(path, error) from error
+
+
+def is_tflite(path: Path) -> bool:
+    """Whether a file begins as .tflite files do."""
+    return head(path, 8)[4:] == _TFLITE_IDENTIFIER
 
 
 def sha256(path: Path) -> str:

@@ -22,6 +22,7 @@ from crtexport import pipeline
 from crtexport.errors import CrtExportError, RunFailedError, ToolMissingError
 from crtexport.firmware.board_schema import Board
 from crtexport.firmware.toolchain import log_tail, run_tool
+from crtexport.importers.files import is_tflite
 from crtexport.mlf import layout
 from crtexport.mlf.arrays import Array, key_of, samples_for
 from crtexport.mlf.reader import Package, open_package
@@ -93,7 +94,7 @@ def bench_host(
             "run": f"tvmgen_{package.module}_run",
             "outputs": [tensor.nbytes for tensor in package.outputs],
             "inputs": str(folder / "inputs.npz"),
-            "tflite": str(Path(model).resolve()) if _is_tflite(Path(model)) else None,
+            "tflite": str(Path(model).resolve()) if is_tflite(Path(model)) else None,
             "onnx": None if onnx is None else str(onnx.resolve()),
             "rounds": rounds,
             "batch_ns": _BATCH_NS,
@@ -105,11 +106,6 @@ def bench_host(
         timings=tuple(_timing(name, values, times[OURS]) for name, values in times.items()),
         missing=tuple(f"{what}: {why}" for what, why in answer["missing"].items()),
     )
-
-
-def _is_tflite(path: Path) -> bool:
-    with path.open("rb") as stream:
-        return stream.read(8)[4:] == b"TFL3"
 
 
 def _link(package: Package, board: Board, folder: Path) -> Path:

@@ -145,7 +145,7 @@ def build_shared(
             f"const void *{name}[{len(symbols)}];\n" for name, symbols in tables.items()
         ))
         _run([
-            compiler, *_CFLAGS, "-shared", *cflags, *(f"-I{path}" for path in include_dirs),
+            *compiler, *_CFLAGS, "-shared", *cflags, *(f"-I{path}" for path in include_dirs),
             *(f"-isystem{path}" for library in libraries for path in library.include),
             *map(str, (*sources, *objects)), *([str(stand_in)] if tables else []),
             *_archives(compiler, libraries, Path(folder)), "-o", str(result),
@@ -170,7 +170,7 @@ def _run(command: Sequence[str], what: str) -> None:
         )
 
 
-def _archives(compiler: str, libraries: Sequence[Located], folder: Path) -> list[str]:
+def _archives(compiler: Sequence[str], libraries: Sequence[Located], folder: Path) -> list[str]:
     """Archives of the libraries, for this computer; linkers take what is called from them."""
     archives = []
     for number, library in enumerate(libraries):
@@ -180,7 +180,7 @@ def _archives(compiler: str, libraries: Sequence[Located], folder: Path) -> list
         objects = [place / f"{position}.o" for position in range(len(library.sources))]
         flags = [*_CFLAGS, *(f"-isystem{path}" for path in library.include)]
         for source, target in zip(library.sources, objects, strict=True):
-            _run([compiler, *flags, "-c", str(source), "-o", str(target)], library.library.name)
+            _run([*compiler, *flags, "-c", str(source), "-o", str(target)], library.library.name)
         archive = folder / f"library{number}.a"
         _run(["ar", "rcs", str(archive), *map(str, objects)], library.library.name)
         archives.append(str(archive))
@@ -194,12 +194,14 @@ def _constants_only(blob: Blob) -> Mapped:
     return mapped
 
 
-def _compiler() -> str:
-    wanted = os.environ.get("CC")
-    for name in (wanted,) if wanted else _COMPILERS:
+def _compiler() -> list[str]:
+    """The command of the host's C compiler; ``$CC`` may have options, as make takes it."""
+    wanted = os.environ.get("CC", "").strip()
+    commands = [[wanted], wanted.split()] if wanted else [[known] for known in _COMPILERS]
+    for name, *options in commands:
         found = shutil.which(name)
         if found:
-            return found
+            return [found, *options]
     raise ToolMissingError(
         f"there is no C compiler ({wanted or ', '.join(_COMPILERS)})",
         hint="install one, on Debian with: apt-get install gcc",

@@ -33,6 +33,7 @@ from tests.backends.llvm_support import (
     objects,
     objects_of,
 )
+from tests.support import require
 
 RUNTIME = templates_dir() / "runtime" / "include"
 
@@ -187,6 +188,15 @@ def test_a_missing_compiler_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ToolMissingError, match="cc, gcc, clang") as caught:
         build_shared([])
     assert "apt-get install gcc" in str(caught.value)
+
+
+def test_the_compiler_may_be_named_with_options(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    source = tmp_path / "answer.c"
+    source.write_text("int answer(void) { return ANSWER; }\n")
+    monkeypatch.setenv("CC", f"{require('gcc')} -DANSWER=42")
+    assert build_shared([source]).handle.answer() == 42
 
 
 def test_a_missing_llvmlite_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import tflite
 
 from crtexport.errors import CrtExportError
-from crtexport.importers.files import head, regular_size, sha256
+from crtexport.importers.files import regular_size, sha256
 from crtexport.importers.tflite import ethosu
 from crtexport.importers.tflite.flatbuffer import Reader
 from crtexport.importers.tflite.folded import FOLDED
@@ -28,7 +28,6 @@ from crtexport.ir.types import Rounding
 from crtexport.ir.variables import lend
 from crtexport.ir.verify import MAX_DEPTH
 
-IDENTIFIER = b"TFL3"
 """Bytes 4 to 7 of every such file."""
 
 _SCHEMA_VERSION = 3
@@ -66,11 +65,6 @@ def load_tflite(path: Path, rounding: Rounding) -> Graph:
             f"the file can't be read: {error.strerror}", location=str(path)
         ) from error
     return graph.from_file(path.name, digest, rounding)
-
-
-def is_tflite(path: Path) -> bool:
-    """Whether a file begins as such files do."""
-    return head(path, 8)[4:] == IDENTIFIER
 
 
 def has_commands(path: Path) -> bool:
