@@ -58,6 +58,8 @@ class RunFailedError(CrtExportError):
 
 def printable(text: str, *, keep_newlines: bool = False) -> str:
     """``text`` with control characters escaped: a model's names can't drive a terminal."""
+    if text.isprintable():
+        return text
     return "".join(
         ch if ch.isprintable() or (keep_newlines and ch == "\n") else ch.encode(
             "unicode_escape", "backslashreplace"

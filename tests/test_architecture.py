@@ -42,6 +42,8 @@ LAYERS: tuple[set[str], ...] = (
     {"mlf"},
     {"firmware", "simulation"},
     {"exported"},
+    {"generation"},
+    {"packing"},
     {"pipeline"},
     {"actions"},
     {"compare", "report"},

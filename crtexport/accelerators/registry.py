@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Callable
-from importlib.metadata import EntryPoint, entry_points
+from typing import TYPE_CHECKING
 
 from crtexport.accelerators.cmsis_nn import CmsisNN
 from crtexport.accelerators.plugin import Accelerator
 from crtexport.errors import CrtExportError
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint, EntryPoints
 
 GROUP = "crtexport.accelerators"
 BUILT_IN: dict[str, Callable[[], Accelerator]] = {"cmsis-nn": CmsisNN}
@@ -16,7 +19,7 @@ BUILT_IN: dict[str, Callable[[], Accelerator]] = {"cmsis-nn": CmsisNN}
 
 def names() -> tuple[str, ...]:
     """What can be asked for, sorted."""
-    return tuple(sorted({*BUILT_IN, *(entry.name for entry in entry_points(group=GROUP))}))
+    return tuple(sorted({*BUILT_IN, *(entry.name for entry in _offered())}))
 
 
 def find(name: str) -> Accelerator:
@@ -45,9 +48,16 @@ def find(name: str) -> Accelerator:
     return _loaded(entries[0])
 
 
+def _offered() -> EntryPoints:
+    """The entry points of all packages."""
+    from importlib.metadata import entry_points  # noqa: PLC0415  (most exports ask nobody)
+
+    return entry_points(group=GROUP)
+
+
 def _entries(name: str) -> list[EntryPoint]:
     """The entry points of that name, each once though a package may be found twice."""
-    found = {(e.value, _owner(e)): e for e in entry_points(group=GROUP, name=name)}
+    found = {(e.value, _owner(e)): e for e in _offered().select(name=name)}
     return [found[key] for key in sorted(found)]
 
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from crtexport.artifact.calls import Calls, Scope, Stock, finished
+from crtexport.artifact.calls import Calls, Proof, Scope, Stock, finished
 from crtexport.artifact.common import check_names, entry_symbols, with_common
 from crtexport.artifact.model import (
     Artifact,
@@ -61,11 +61,14 @@ class Planned:
     weigh: Weigh | None = None
 
 
-def assemble_package(models: Sequence[Planned]) -> tuple[Artifact, ...]:
+def assemble_package(
+    models: Sequence[Planned], prove: Callable[[Proof], None] = lambda proof: proof()
+) -> tuple[Artifact, ...]:
     """The artifacts of the models of one package, in their order.
 
     Kernels and constants that are equal are there once, with the first model that uses them; so is
     the function registry of all, if it is wanted. All are made for what the first is made for.
+    ``prove`` is given the proofs that kernels are sound, which it may make later.
     Raises CrtExportError that lists every node that no kernel takes, and where two models have one
     name.
     """
@@ -75,10 +78,10 @@ def assemble_package(models: Sequence[Planned]) -> tuple[Artifact, ...]:
     for model in models:
         check_supported(model.graph, model.plan)
         calls = Calls(
-            f"tvmgen_{model.options.module}", model.lower, stock, functions_of(model.graph)
+            f"tvmgen_{model.options.module}", model.lower, stock, functions_of(model.graph), prove
         )
         started.append((calls, calls.statements(Scope(model.graph, model.plan))))
-    done = finished(started, stock.namer, models[0].weigh)
+    done = finished(started, stock.namer, models[0].weigh, prove)
     return with_common([
         _artifact(model, calls.constants, *code)
         for model, (calls, _), code in zip(models, started, done, strict=True)

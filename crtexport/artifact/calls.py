@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import assert_never
@@ -47,6 +47,9 @@ from crtexport.kernels.step import LowerNode, lower_step
 from crtexport.kernels.text import dump
 from crtexport.kernels.verify import verify
 from crtexport.plan.model import Plan, Space, Step
+
+Proof = Callable[[], None]
+"""Raises CrtExportError where something isn't as it must be."""
 
 
 def describe(graph: Graph, node: Node) -> str:
@@ -111,18 +114,20 @@ class Stock:
 class Calls:
     """Makes the statements of a model; gathers the kernels and constants that they use.
 
-    ``functions`` are those of others that nodes call.
+    ``functions`` are those of others that nodes call; ``prove`` is given the proofs of kernels.
     """
 
     def __init__(
-        self, prefix: str, lower: LowerNode, stock: Stock, functions: Mapping[str, ModuleFunction]
+        self, prefix: str, lower: LowerNode, stock: Stock,
+        functions: Mapping[str, ModuleFunction], prove: Callable[[Proof], None],
     ) -> None:
         self.prefix = prefix
         self._functions = functions
-        self.kernels: list[Kernel] = []  # all of them proven
+        self._prove = prove
+        self.kernels: list[Kernel] = []
         self.texts: list[str] = []  # of the kernels, without their docs
         self._lower = lower
-        self._verified: set[str] = set()
+        self._known: set[str] = set()
         self._by_tensor: dict[tuple[int, int], str] = {}
         self._stock = stock
         self._constants: dict[str, None] = {}
@@ -258,9 +263,9 @@ class Calls:
     def _call(self, kernel: Kernel, args: tuple[Arg, ...], line: str) -> Call:
         """A call of a kernel by its number; functions are known when all kernels are."""
         text = dump(replace(kernel, doc=()))
-        if text not in self._verified:
-            verify(kernel)
-            self._verified.add(text)
+        if text not in self._known:
+            self._prove(partial(verify, kernel))
+            self._known.add(text)
         self.kernels.append(kernel)
         self.texts.append(text)
         return Call(str(len(self.kernels) - 1), args, line)
@@ -327,16 +332,21 @@ class Calls:
 
 
 def finished(
-    models: Sequence[tuple[Calls, tuple[Statement, ...]]], namer: Namer, weigh: Weigh | None
+    models: Sequence[tuple[Calls, tuple[Statement, ...]]], namer: Namer, weigh: Weigh | None,
+    prove: Callable[[Proof], None],
 ) -> list[tuple[tuple[Function, ...], tuple[Statement, ...]]]:
     """For each model the functions that it calls, and its statements with their symbols and the
     numbers that they are given.
 
     Each distinct kernel of all models is there once, called as the first that uses it; its doc
-    names every layer that does. ``weigh``: what decides which are made one.
+    names every layer that does. ``weigh``: what decides which are made one; ``prove`` is given the
+    proofs of kernels that are new.
     """
-    shared = share([kernel for calls, _ in models for kernel in calls.kernels], weigh)
-    proven = {
+    shared = share(
+        [kernel for calls, _ in models for kernel in calls.kernels], weigh,
+        [text for calls, _ in models for text in calls.texts],
+    )
+    texts = {
         id(kernel): text
         for calls, _ in models for kernel, text in zip(calls.kernels, calls.texts, strict=True)
     }
@@ -349,11 +359,11 @@ def finished(
         sharing = sharings[int(call.symbol)]
         params = sharing.kernel.params
         # Told apart by their text: as values, 0.0 and -0.0 are equal.
-        text = proven.get(id(sharing.kernel)) or dump(replace(sharing.kernel, doc=()))
+        text = texts.get(id(sharing.kernel)) or dump(replace(sharing.kernel, doc=()))
         if text not in functions:
-            if id(sharing.kernel) not in proven:
+            if id(sharing.kernel) not in texts:
                 numbers = zip((param.name for param in params), sharing.values, strict=True)
-                verify(sharing.kernel, dict(numbers))
+                prove(partial(verify, sharing.kernel, dict(numbers)))
             symbol = namer.name(f"{prefix}_{sharing.kernel.name}")
             functions[text] = (symbol, sharing.kernel)
         symbol = functions[text][0]

@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import re
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 
 from crtexport.artifact.model import Artifact
@@ -57,15 +58,27 @@ class Compiler:
     def compile(self, *artifacts: Artifact) -> dict[Module, bytes]:
         """The objects of the models of a package; errors as of :func:`.llvm_module.llvm_modules`
         and of :func:`compile_modules`."""
+        with self.started(*artifacts) as finish:
+            return finish()
+
+    @contextmanager
+    def started(self, *artifacts: Artifact) -> Iterator[Callable[[], dict[Module, bytes]]]:
+        """LLVM works on the models of a package while the context lasts; what that yields waits
+        for the objects. Errors as of :meth:`compile`."""
         modules: dict[Module, str] = {}
         for artifact in artifacts:
             modules |= llvm_modules(artifact, self._target, self._optimize, self._split)
-        made = compile_modules(
+        with compilation(
             {f"{module.name}.ll": text for module, text in modules.items()}, self._target,
             self._optimize, llvm_options=self.options, jobs=self._jobs, timeout=self._timeout,
             keep_failed=self._keep_failed,
-        )
-        return {module: made[f"{module.name}.o"] for module in modules}
+        ) as finish:
+
+            def finished() -> dict[Module, bytes]:
+                made = finish()
+                return {module: made[f"{module.name}.o"] for module in modules}
+
+            yield finished
 
     def version(self) -> str:
         """LLVM's version."""
@@ -89,6 +102,21 @@ def compile_modules(
     folder ``keep_failed``, if one is given. Raises ToolMissingError when llvmlite can't be
     imported.
     """
+    with compilation(
+        modules, target, optimize, llvm_options=llvm_options, jobs=jobs, timeout=timeout,
+        keep_failed=keep_failed,
+    ) as finish:
+        return finish()
+
+
+@contextmanager
+def compilation(
+    modules: Mapping[str, str], target: Target, optimize: str, *,
+    llvm_options: Sequence[str] = (), jobs: int | None = None, timeout: float = TIMEOUT,
+    keep_failed: Path | None = None,
+) -> Iterator[Callable[[], dict[str, bytes]]]:
+    """:func:`compile_modules` while the caller does something else: yields what waits for the
+    objects, and raises its errors. Modules that aren't begun when the context ends are dropped."""
     if not 0 < timeout <= threading.TIMEOUT_MAX:
         raise CrtExportError(f"{timeout:g} seconds are no time to wait for LLVM")
     if jobs is not None and jobs < 1:
@@ -99,17 +127,26 @@ def compile_modules(
     if jobs is None:
         worth = sum(len(text) > _SMALL for text in modules.values())
         jobs = min(os.cpu_count() or 1, max(worth, 1))
-    with ThreadPoolExecutor(max(min(jobs, len(modules)), 1)) as threads:
-        tried = threads.map(lambda name: job.run(name, modules[name]), largest_first)
-        results = dict(zip(largest_first, tried, strict=True))
-    failures = [error for name in modules if isinstance(error := results[name], CrtExportError)]
-    if failures:
-        raise _failure(failures, modules, job, keep_failed)
-    return {
-        f"{Path(name).stem}.o": data
-        for name in modules
-        if isinstance(data := results[name], bytes)
-    }
+    threads = ThreadPoolExecutor(max(min(jobs, len(modules)), 1))
+    try:
+        tried = {name: threads.submit(job.run, name, modules[name]) for name in largest_first}
+
+        def finish() -> dict[str, bytes]:
+            results = {name: future.result() for name, future in tried.items()}
+            failures = [
+                error for name in modules if isinstance(error := results[name], CrtExportError)
+            ]
+            if failures:
+                raise _failure(failures, modules, job, keep_failed)
+            return {
+                f"{Path(name).stem}.o": data
+                for name in modules
+                if isinstance(data := results[name], bytes)
+            }
+
+        yield finish
+    finally:
+        threads.shutdown(cancel_futures=True)
 
 
 def empty_object(target: Target) -> bytes:

@@ -16,11 +16,9 @@ import os
 import signal
 import struct
 import sys
-import tempfile
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from functools import partial
-from typing import IO, Any
+from typing import IO, Any, NamedTuple
 
 from crtexport.backends.llvm_elf import deactivate_sections
 
@@ -54,8 +52,7 @@ def receive(stream: IO[bytes]) -> tuple[bytes, bytes]:
     return (data[:1], data[1:]) if len(data) == length else (b"", b"")
 
 
-@dataclass(frozen=True)
-class _Level:
+class _Level(NamedTuple):
     """How hard LLVM tries. ``unroll``: for each run of its passes, whether they unroll loops.
 
     Unrolling where no hint asks for it costs flash, so only speed does it, and only after a run
@@ -107,6 +104,8 @@ def _set_options(llvm: Any, options: list[str]) -> dict[str, str]:
 
 def _said_by(call: Callable[[], object]) -> str:
     """What ``call`` writes to file descriptor 2."""
+    import tempfile  # noqa: PLC0415
+
     with tempfile.TemporaryFile() as file:
         kept = os.dup(2)
         os.dup2(file.fileno(), 2)

@@ -7,7 +7,7 @@ import click
 from crtexport.cli.options import with_output
 from crtexport.cli.output import Output
 from crtexport.firmware.board import Board, list_boards, load_board
-from crtexport.firmware.board_schema import format_size
+from crtexport.firmware.sizes import format_size
 
 
 @click.command("boards", short_help="List the boards, or explain one.")

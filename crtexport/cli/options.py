@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from crtexport.cli.output import Output
-from crtexport.firmware.board_schema import parse_size
+from crtexport.firmware.sizes import parse_size
 
 Command = Callable[..., Any]
 

@@ -7,7 +7,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from crtexport.errors import CrtExportError
-from crtexport.firmware.board_schema import Board, format_size
+from crtexport.firmware.board_schema import Board
+from crtexport.firmware.sizes import format_size
 
 
 @dataclass(frozen=True)

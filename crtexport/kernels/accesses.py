@@ -141,6 +141,7 @@ def expressions(stmt: Stmt) -> tuple[Expr, ...]:
             return ()
 
 
+_LEAVES = (Const, Var)
 Reading = Load | LoadWord | LoadVector
 
 
@@ -167,8 +168,11 @@ def _gather(expr: Expr, found: list[Reading]) -> None:
         case Const() | Var():
             pass
         case Binary(a=a, b=b) | Compare(a=a, b=b):
-            _gather(a, found)
-            _gather(b, found)
+            # Most expressions are sums of products of leaves.
+            if not isinstance(a, _LEAVES):
+                _gather(a, found)
+            if not isinstance(b, _LEAVES):
+                _gather(b, found)
         case Load(index=index) | LoadWord(index=index) | LoadVector(index=index):
             _gather(index, found)
             found.append(expr)

@@ -8,6 +8,7 @@ number stands. So each way to share is weighed, and each kernel takes part that 
 from __future__ import annotations
 
 import enum
+import re
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -18,6 +19,10 @@ from crtexport.kernels.text import dump
 
 _NUMBERS = (Scalar.I32, Scalar.U32, Scalar.I64, Scalar.INDEX)
 MOST_PARAMETERS = 64
+
+_ANY_NUMBER = re.compile(r"-?\d+| noalias")
+_COMPUTED_NUMBER = re.compile(r"-?\d+(?=:)| < [^{\n]* \{|\[\d+\] align \d+| noalias")
+"""Numbers with a type, which those that address lack, and extents of loops."""
 
 
 class Freedom(enum.Enum):
@@ -66,14 +71,18 @@ class _Together:
     gain: float
 
 
-def share(kernels: Sequence[Kernel], weigh: Weigh | None) -> list[Sharing]:
+def share(
+    kernels: Sequence[Kernel], weigh: Weigh | None, texts: Sequence[str] | None = None
+) -> list[Sharing]:
     """What each of ``kernels``, which have no parameters, is called as.
 
     Those that are equal in text but for numbers that may differ get one kernel where that is worth
     it; with the values in the places of its parameters it is the one given, but for larger buffers
-    and fewer promises. Without ``weigh`` each stays what it is.
+    and fewer promises. Without ``weigh`` each stays what it is. ``texts`` are those of the kernels
+    without their docs, where they are known.
     """
-    texts = [dump(replace(kernel, doc=())) for kernel in kernels]
+    if texts is None:
+        texts = [dump(replace(kernel, doc=())) for kernel in kernels]
     shared: dict[str, Sharing] = {}
     if weigh is not None and len(set(texts)) > 1:
         counts = Counter(texts)
@@ -90,10 +99,27 @@ def share(kernels: Sequence[Kernel], weigh: Weigh | None) -> list[Sharing]:
 
 def _alike(members: Sequence[_Member], freedom: Freedom) -> list[list[_Member]]:
     """Groups of at least two that differ only in numbers that may."""
+    return [
+        group
+        for rough in _groups(members, lambda member: _rough(member.text, freedom))
+        for group in _groups(rough, lambda member: _skeleton(member.kernel, freedom))
+    ]
+
+
+def _groups(
+    members: Sequence[_Member], key: Callable[[_Member], str]
+) -> list[list[_Member]]:
+    """Groups of at least two with one key."""
     groups: dict[str, list[_Member]] = {}
     for member in members:
-        groups.setdefault(_skeleton(member.kernel, freedom), []).append(member)
+        groups.setdefault(key(member), []).append(member)
     return [group for group in groups.values() if len(group) > 1]
+
+
+def _rough(text: str, freedom: Freedom) -> str:
+    """A kernel's text without what kernels of one skeleton may differ in, and then some: found
+    faster than skeletons, it tells most kernels apart."""
+    return (_ANY_NUMBER if freedom is Freedom.ANY else _COMPUTED_NUMBER).sub("", text)
 
 
 def _best(group: Sequence[_Member], worth: Worth) -> list[_Together]:

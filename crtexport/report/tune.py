@@ -16,6 +16,7 @@ from pathlib import Path
 from crtexport import pipeline
 from crtexport.errors import CrtExportError, RunFailedError
 from crtexport.firmware.board_schema import Board, QemuRunner
+from crtexport.generation import Generator
 from crtexport.ir.graph import Graph
 from crtexport.kernels.registry import Context
 from crtexport.mlf.arrays import Array
@@ -118,9 +119,9 @@ class _Tuning:
         self, setting: measure.Setting, board: Board, known: Records, say: Progress
     ) -> None:
         self.setting, self.board, self.known, self.say = setting, board, known, say
-        self.configuration = pipeline.configuration_of(
-            board, setting.emit, setting.optimize, setting.llvm_options
-        )
+        self.configuration = Generator(
+            board, setting.emit, setting.optimize, llvm_options=setting.llvm_options
+        ).configuration()
         self.usual = by_default(
             board.target, self.configuration.optimize, self.configuration.emit
         )

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from crtexport.backends import llvm_pool, llvm_worker
-from crtexport.backends.llvm_compile import compile_modules
+from crtexport.backends.llvm_compile import compilation, compile_modules
 from crtexport.backends.llvm_elf import deactivate_sections
 from crtexport.backends.llvm_module import emit_llvm
 from crtexport.backends.llvm_pool import POOL
@@ -187,3 +187,22 @@ def test_arm_objects_have_neither_unwind_tables_nor_stack_notes() -> None:
 def test_only_elf_objects_can_lose_sections() -> None:
     with pytest.raises(CrtExportError, match="not an ELF object"):
         deactivate_sections(b"MZ" + bytes(100), (".x",))
+
+
+def test_leaving_early_drops_modules_that_are_not_begun(fresh: pytest.MonkeyPatch) -> None:
+    begun: list[str] = []
+    run = llvm_pool.Worker.compile
+
+    def noted(self: llvm_pool.Worker, request: dict[str, str], text: str, limit: float) -> bytes:
+        begun.append(text)
+        return run(self, request, text, limit)
+
+    fresh.setattr(llvm_pool.Worker, "compile", noted)
+    modules = {f"m{number}.ll": f"{GOOD}; {number}\n" for number in range(40)}
+    with (
+        pytest.raises(RuntimeError, match="enough"),
+        compilation(modules, TARGETS["m4"], "size", jobs=1),
+    ):
+        raise RuntimeError("enough")
+    assert len(begun) < len(modules)
+    assert compile_modules({"x.ll": GOOD}, TARGETS["m4"], "size")["x.o"][:4] == b"\x7fELF"

@@ -20,6 +20,7 @@ from rich.table import Table
 
 from crtexport import passes, pipeline
 from crtexport.errors import CrtExportError
+from crtexport.generation import Generator
 from crtexport.kernels.registry import Context
 from crtexport.report.measure import Setting
 from crtexport.report.tune import tune
@@ -74,7 +75,7 @@ def main() -> None:
 def measured_forms(name: str, options: Any, machine: Machine | None) -> list[Point]:
     """The forms of a network's layers that were measured."""
     board = pipeline.resolve_board(options.board)
-    known = records.read(options.tuning).of(pipeline.configuration_of(board))
+    known = records.read(options.tuning).of(Generator(board).configuration())
     graph = passes.simplify(pipeline.load(shared_model(name))).graph
     found = []
     for number, node in enumerate(graph.nodes):

@@ -8,7 +8,8 @@ import pytest
 
 from crtexport.errors import CrtExportError
 from crtexport.firmware.board import SEARCH_PATH, Board, list_boards, load_board
-from crtexport.firmware.board_schema import QemuRunner, format_size, parse_size
+from crtexport.firmware.board_schema import QemuRunner
+from crtexport.firmware.sizes import format_size, parse_size
 
 SENSOR = """\
 name: sensor

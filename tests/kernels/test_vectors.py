@@ -28,7 +28,7 @@ from crtexport.kernels.intrinsics_rvv import RVV
 from crtexport.kernels.ir import LANE_SOURCES, Buffer, Expr, Kernel, Scalar
 from crtexport.kernels.registry import SCALAR_OF
 from crtexport.kernels.verify import verify
-from crtexport.pipeline import runtime_headers
+from crtexport.packing import runtime_headers
 from tests.backends.c_support import STRICT, run_tool, runtime_include, shared_library, write
 from tests.support import require
 

@@ -60,6 +60,28 @@ class Scaling:
         low, high = self.bounds
         return min(max(scaled + self.zero_point, low), high)
 
+    def all_stored(self, accs: Array) -> tuple[Array, Array]:
+        """:meth:`stored` of the accumulator of each channel, int64, and where that is no None."""
+        low, _ = self.bounds
+        if self.wide or self.rounding is not Rounding.DOUBLE:
+            found = [self.stored(channel, acc) for channel, acc in enumerate(accs.tolist())]
+            known = np.array([value is not None for value in found], bool)
+            return np.array([low if v is None else v for v in found], np.int64), known
+        multipliers, shifts = np.array(self.pairs, np.int64).reshape(-1, 2).T
+        left, right = np.clip(shifts, 0, 30), np.clip(-shifts, 0, 31)
+        known = (
+            (shifts <= 30) & (accs > INT32_MIN >> left) & (accs <= INT32_MAX >> left)
+        )
+        accs = np.where(known, accs, 0)
+        # Products are below 2**62 from here on, as are the limits that count.
+        limits = np.int64(INT32_MAX - (1 << 16)) << np.clip(31 - shifts, 0, 31)
+        known &= (shifts < 0) | (np.abs(accs) * multipliers < limits)
+        doubled = ((accs << left) * multipliers + (1 << 30)) >> 31
+        mask = (np.int64(1) << right) - 1
+        halves = (mask >> 1) + (doubled < 0)
+        scaled = (doubled >> right) + ((doubled & mask) > halves)
+        return np.clip(scaled + self.zero_point, *self.bounds), known
+
 
 @dataclass(frozen=True, eq=False)
 class Layer:

@@ -87,14 +87,12 @@ def _given(graph: Graph, tensor: int) -> Range | None:
 
 def _of_layer(layer: Layer, given: Range) -> Range:
     """Scaling is monotonic: the ends of an accumulator's range give those of the output's."""
-    low, high = np.empty(layer.outputs, np.int64), np.empty(layer.outputs, np.int64)
-    ends = layer.accumulators(given.low, given.high)
-    for channel, (least, most) in enumerate(zip(*(e.tolist() for e in ends), strict=True)):
-        stored = [layer.scaling.stored(channel, acc) for acc in (least, most)]
-        low[channel], high[channel] = layer.scaling.bounds
-        if stored[0] is not None and stored[1] is not None:
-            low[channel], high[channel] = stored[0], stored[1]
-    return Range(low, high)
+    (low, one), (high, other) = map(
+        layer.scaling.all_stored, layer.accumulators(given.low, given.high)
+    )
+    least, most = layer.scaling.bounds
+    known = one & other
+    return Range(np.where(known, low, least), np.where(known, high, most))
 
 
 def _of_node(graph: Graph, node: Node, ranges: Mapping[int, Range]) -> Range | None:

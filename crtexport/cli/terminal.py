@@ -1,0 +1,88 @@
+"""What is drawn with Rich: lines, tables and bars of progress."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Callable, Iterator, Sequence
+
+from rich.columns import Columns
+from rich.console import Console, RenderableType
+from rich.progress import (
+    BarColumn,
+    DownloadColumn,
+    Progress,
+    ProgressColumn,
+    SpinnerColumn,
+    Task,
+    TextColumn,
+    TimeRemainingColumn,
+)
+from rich.table import Table
+from rich.text import Text
+
+from crtexport.errors import printable
+
+_PIPED_WIDTH = 200  # wide enough that tables keep their lines whole in files and logs
+
+
+class Terminal:
+    """Stdout and stderr. Text from models can't drive them."""
+
+    def __init__(self) -> None:
+        width = None if sys.stdout.isatty() else _PIPED_WIDTH
+        self._out = Console(markup=False, highlight=False, emoji=False, width=width)
+        self._err = Console(stderr=True, markup=False, highlight=False, emoji=False)
+
+    def line(self, text: str) -> None:
+        """One line on stdout."""
+        self._out.print(Text(printable(text, keep_newlines=True)), soft_wrap=True)
+
+    def step(self, text: str) -> None:
+        """One line on stderr."""
+        self._err.print(Text(printable(text)))
+
+    def table(
+        self, title: str, columns: Sequence[str], rows: Sequence[Sequence[object]]
+    ) -> None:
+        """A table on stdout; integers stand to the right with their thousands grouped."""
+        table = Table(
+            title=Text(printable(title)), title_justify="left", box=None, pad_edge=False,
+            title_style="bold", header_style="bold",
+        )
+        for index, column in enumerate(columns):
+            numeric = any(isinstance(row[index], int) for row in rows)
+            table.add_column(column, justify="right" if numeric else "left", overflow="fold")
+        for row in rows:
+            table.add_row(*(Text(_cell(value)) for value in row))
+        self._out.print(table)
+        self._out.print()
+
+    @contextlib.contextmanager
+    def progress(self) -> Iterator[tuple[Callable[[str], None], Callable[[int, int], None]]]:
+        """What shows a step on stderr while it lasts, and what shows how far it is."""
+        with Progress(
+            SpinnerColumn(), TextColumn("{task.description}", markup=False), _LongBar(),
+            console=self._err, transient=True,
+        ) as bars:
+            task = bars.add_task("", total=None)
+            yield (
+                lambda step: bars.update(task, description=printable(step), total=None),
+                lambda done, total: bars.update(task, completed=done, total=total),
+            )
+
+
+class _LongBar(ProgressColumn):
+    """A bar with bytes and remaining time, where it is known how much there is to do."""
+
+    def render(self, task: Task) -> RenderableType:
+        if task.total is None:
+            return Text()
+        parts = (BarColumn(), DownloadColumn(binary_units=True), TimeRemainingColumn())
+        return Columns([part.render(task) for part in parts])
+
+
+def _cell(value: object) -> str:
+    if isinstance(value, int):
+        return f"{value:,}"
+    return printable(str(value))
