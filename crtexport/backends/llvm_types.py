@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import struct
 from dataclasses import dataclass, field
 from typing import assert_never
@@ -24,6 +25,12 @@ _ESCAPED = tuple(
 
 def value_type(scalar: Scalar, target: Target) -> str:
     """The LLVM type of a value in a register."""
+    return f"i{target.pointer_bits}" if scalar is Scalar.INDEX else _fixed_type(scalar)
+
+
+@functools.cache
+def _fixed_type(scalar: Scalar) -> str:
+    """The type of what is as wide on all targets."""
     match scalar:
         case Scalar.I1:
             return "i1"
@@ -39,15 +46,15 @@ def value_type(scalar: Scalar, target: Target) -> str:
             return "float"
         case Scalar.F64:
             return "double"
-        case Scalar.INDEX:
-            return f"i{target.pointer_bits}"
         case (
             Scalar.I8X16 | Scalar.I16X8 | Scalar.I32X4 | Scalar.F32X4
             | Scalar.I16X16 | Scalar.I32X8 | Scalar.F32X8
             | Scalar.I8X32 | Scalar.I32X16 | Scalar.F32X16
             | Scalar.I16X32 | Scalar.I32X32 | Scalar.F32X32
         ):
-            return f"<{scalar.lanes} x {value_type(scalar.lane, target)}>"
+            return f"<{scalar.lanes} x {_fixed_type(scalar.lane)}>"
+        case Scalar.INDEX:
+            raise CrtExportError("an index is as wide as the target's pointers")
         case _:
             assert_never(scalar)
 

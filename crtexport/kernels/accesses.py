@@ -285,6 +285,9 @@ class _Walk:
                 rest = _remainder(expr, a, b)
                 return rest if rest is not None else (a - d, b - c)
             case BinaryOp.MUL:
+                if isinstance(expr.b, Const) and expr.b.value >= 0:
+                    finite = np.isfinite(a).all() and np.isfinite(b).all()
+                    return (a * c, b * c) if finite else _ANY
                 if not all(np.isfinite(x).all() for x in (a, b, c, d)):
                     return _ANY
                 corners = a * c, a * d, b * c, b * d

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 
 from crtexport.kernels.ir import Kernel
@@ -34,15 +35,17 @@ def weighing(target: Target, optimize: str) -> Weigh:
     freedoms = (Freedom.COMPUTED, Freedom.ANY) if anything else (Freedom.COMPUTED,)
 
     def weigh(kernels: Sequence[Kernel]) -> Worth:
-        total = sum(estimate(kernel, machine).instructions for kernel in kernels)
-        rate = 100 * RATES[optimize] / max(total, 1)
+        @functools.cache
+        def rate() -> float:
+            total = sum(estimate(kernel, machine).instructions for kernel in kernels)
+            return 100 * RATES[optimize] / max(total, 1)
 
         def call(sharing: Sharing) -> float:
             names = [param.name for param in sharing.kernel.params]
             values = dict(zip(names, sharing.values, strict=True))
             passed = PASSING * len(names)
             instructions = estimate(sharing.kernel, machine, values).instructions + passed
-            return rate * instructions + PASSED * len(names)
+            return rate() * instructions + PASSED * len(names)
 
         def code(kernel: Kernel) -> float:
             return estimate(kernel, machine).code + TAKEN * len(kernel.params)
