@@ -266,7 +266,8 @@ def stage(
         case "kernels":
             return "\n\n".join(kernel_text.dump(f.kernel) for f in prepared.artifact.functions)
         case "c":
-            sources, _ = _emit((prepared.artifact,), target_board, None, "auto")
+            with Generator(target_board, "c").started((prepared.artifact,)) as finish:
+                sources, _ = finish()
             return "\n".join(sources.values())
         case "llvm":
             from crtexport.backends.llvm_module import emit_llvm  # noqa: PLC0415
