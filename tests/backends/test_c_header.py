@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from crtexport.artifact.model import Artifact, Interface
+from crtexport.artifact.model import Artifact, Interface, Pool
 from crtexport.backends.c_header import emit_header
 from crtexport.errors import CrtExportError
 from crtexport.ir.types import DType, Quantization, TensorType
@@ -135,6 +136,21 @@ def test_an_input_called_workspace_and_one_called_like_an_output_are_told_apart(
     assert found["INPUT_WORKSPACE_SIZE"] == "5"
     assert found["WORKSPACE_SIZE"] == "32"
     assert (found["INPUT_DATA_SIZE"], found["OUTPUT_DATA_SIZE"]) == ("3", "4")
+
+
+@pytest.mark.parametrize(("changed", "said"), [
+    ({}, "static: one call at a time"),
+    ({"workspace_size": 0, "spilled": (Pool("ram", 64),)}, "static: one call at a time"),
+    ({"workspace_size": 0, "state_size": 16}, "static: one call at a time"),
+    ({"workspace_size": 0}, "calls may run at the same time"),
+    ({"workspace_caller": True}, "Calls with different memory may run at the same time"),
+])
+def test_the_header_says_whether_calls_may_run_at_the_same_time(
+    changed: dict[str, Any], said: str
+) -> None:
+    text = emit_header(network(**changed))
+    assert said in text
+    assert text.count("at the same time") + text.count("one call at a time") == 1
 
 
 def test_macros_that_still_clash_are_refused() -> None:
