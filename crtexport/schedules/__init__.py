@@ -39,6 +39,8 @@ from crtexport.target import Target
 
 _ARM = ("thumbv7m", "thumbv7em", "thumbv8m.main")
 """Instruction sets with MLA, SMULL and LDRD."""
+_FEW_REGISTERS = ("thumbv6m", "thumbv8m.base")
+"""Those whose instructions take eight registers, and whose products have 32 bits."""
 _COPIES = (4, 8, 1)
 """How often innermost loops may be copied on scalar machines."""
 _USUAL_COPIES = {"balanced": 4, "speed": 8}
@@ -110,7 +112,7 @@ def _registers(context: Context, target: Target, optimize: str) -> list[Candidat
             quads.candidates(context, optimize, quads.RISCV)
             or planes.candidates(context, planes.BYTES)
         )
-    if target.triple.startswith("thumbv6m"):
+    if target.triple.startswith(_FEW_REGISTERS):
         return (
             quads.candidates(context, optimize, quads.ARMV6M)
             or planes.candidates(context, planes.LONE_WORDS)

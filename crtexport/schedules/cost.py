@@ -326,4 +326,5 @@ def machine_for(target: Target) -> Machine | None:
         return CORTEX_M55
     if "+dsp" in target.features:
         return CORTEX_M4
-    return CORTEX_M3 if target.triple.startswith("thumbv7m") else None
+    words = target.triple.startswith(("thumbv7m", "thumbv8m.main"))
+    return CORTEX_M3 if words else None

@@ -20,9 +20,9 @@ from tests.support import require, require_module
 BOARDS = list_boards()
 NAMES = [board.name for board in BOARDS]
 WANTED = {
-    "host", "qemu_x86", "mps2_an385", "mps2_an386", "mps2_an500", "mps2_an521", "mps3_an547",
-    "qemu_cortex_m0", "qemu_riscv32", "qemu_riscv32_v", "nrf52840dk", "nucleo_f746zg", "rpi_pico",
-    "alif_e7_hp",
+    "host", "qemu_x86", "mps2_an385", "mps2_an386", "mps2_an500", "mps2_an505", "mps2_an521",
+    "mps3_an547", "qemu_cortex_m0", "qemu_riscv32", "qemu_riscv32_v", "nrf52840dk",
+    "nucleo_f746zg", "rpi_pico", "alif_e7_hp",
 }
 
 # Build attributes that tell a linker whether objects may be mixed; the rest is bookkeeping.
