@@ -82,7 +82,8 @@ def load_board(name_or_path: str | Path) -> Board:
         raise CrtExportError(
             f"there is no board {text!r}",
             location=(),
-            hint=f"{did_you_mean(text, known)}the boards are: {', '.join(known) or 'none'}",
+            hint=f"a board's file is named with its folder: ./{text}" if Path(text).is_file()
+            else f"{did_you_mean(text, known)}the boards are: {', '.join(known) or 'none'}",
         )
     merged = _read(path, ())
     if merged.abstract:

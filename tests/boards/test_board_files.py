@@ -89,6 +89,17 @@ def test_an_unknown_board_lists_the_known_ones() -> None:
     assert "mps2_an386" in text
 
 
+def test_a_file_in_this_folder_is_named_with_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine.txt").write_text(SENSOR)
+    with pytest.raises(CrtExportError) as caught:
+        load_board("mine.txt")
+    assert caught.value.hint == "a board's file is named with its folder: ./mine.txt"
+    assert load_board("./mine.txt").name == "sensor"
+
+
 def test_an_unknown_key_names_file_and_key(tmp_path: Path) -> None:
     text = changed(tmp_path, "counter:", "memmory: 1\ncounter:")
     assert "sensor.yaml → memmory: unknown key" in text
