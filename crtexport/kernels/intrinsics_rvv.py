@@ -33,6 +33,8 @@ WIDTHS = (16, 32)
 BYTES = {16: Scalar.I8X16, 32: Scalar.I8X32}
 HALVES = {16: Scalar.I16X16, 32: Scalar.I16X32}
 
+_AGNOSTIC = 3
+"""A policy: lanes beyond a vector's may be anything."""
 _NEAREST_UP = 0
 """vxrm: results are rounded to nearest, halves up."""
 
@@ -72,19 +74,76 @@ def _multiply(width: int) -> tuple[Intrinsic, ...]:
             _lanes(lambda x, y: wrap32(x + y)), unsigned.format(wide("b")),
             f"%x = sext {half} %b to {vector} %r = add {vector} %a, %x",
         ),
+    )
+
+
+class _Scalable:
+    """LLVM of one of RISC-V's instructions, which takes vectors of a processor's own length."""
+
+    def __init__(self, params: tuple[Scalar, ...], result: Scalar) -> None:
+        self._params, self._result = params, result
+
+    @staticmethod
+    def _names(type_: Scalar) -> tuple[str, str]:
+        """(type of the processor's vector, as names of intrinsics have it)"""
+        lane = llvm_type(type_.lane)
+        return f"<vscale x {type_.lanes // 2} x {lane}>", f"nxv{type_.lanes // 2}{lane}"
+
+    def instruction(
+        self, name: str, types: tuple[Scalar, ...], before: str, after: str
+    ) -> tuple[str, str]:
+        """(body, declarations): ``types`` are in the intrinsic's name, ``before`` and ``after`` are
+        arguments beside those of the function."""
+        body, declared, values = "", [], []
+        for letter, type_ in zip("abc", self._params, strict=False):
+            whole, short = self._names(type_)
+            fixed = llvm_type(type_)
+            insert = f"@llvm.vector.insert.{short}.v{type_.lanes}{llvm_type(type_.lane)}"
+            declared.append(f"declare {whole} {insert}({whole}, {fixed}, i64)")
+            body += f"%{letter}s = call {whole} {insert}({whole} poison, {fixed} %{letter}, i64 0) "
+            values.append(f"{whole} %{letter}s")
+        whole, short = self._names(self._result)
+        fixed = llvm_type(self._result)
+        called = f"@llvm.riscv.{name}.{'.'.join(self._names(t)[1] for t in types)}.i32"
+        extra = [f"{whole} {before}"] if before else []
+        values = [*extra, *values, *(f"i32 {value}" for value in after.split())]
+        formal = ", ".join(value.rsplit(" ", 1)[0] for value in values)
+        lanes = f"v{self._result.lanes}{llvm_type(self._result.lane)}"
+        extract = f"@llvm.vector.extract.{lanes}.{short}"
+        declared += [
+            f"declare {whole} {called}({formal})", f"declare {fixed} {extract}({whole}, i64)"
+        ]
+        body += (
+            f"%p = call {whole} {called}({', '.join(values)}) "
+            f"%r = call {fixed} {extract}({whole} %p, i64 0)"
+        )
+        return body, "\n".join(dict.fromkeys(declared))
+
+
+def _short(width: int) -> tuple[Intrinsic, ...]:
+    """Sums of products of bytes in 16 bits."""
+    halves, octets = HALVES[width], BYTES[width]
+    words, pair = c_type(halves), (octets, octets)
+    product = "(crt_wrapped)__builtin_convertvector({}, {})".format
+    return (
         intrinsic(
-            f"rvv_short_mac_{width}", "a + b * c, which wraps to 16 bits.", (halves,) * 3, halves,
-            _lanes(lambda x, y, z: wrap(x + y * z, 16)),
-            _wrapped(halves) + gives(
-                f"({c_type(halves)})((crt_wrapped)a + (crt_wrapped)b * (crt_wrapped)c)"
+            f"rvv_short_mul_{width}", "a * b in 16 bits.", pair, halves,
+            _lanes(lambda x, y: x * y),
+            gives(f"__builtin_convertvector(a, {words}) * __builtin_convertvector(b, {words})"),
+            *_Scalable(pair, halves).instruction(
+                "vwmul", (halves, octets, octets), "poison", str(width)
             ),
-            f"%p = mul {half} %b, %c %r = add {half} %a, %p",
         ),
         intrinsic(
-            f"rvv_short_mul_{width}", "a * b, which wraps to 16 bits.", (halves,) * 2, halves,
-            _lanes(lambda x, y: wrap(x * y, 16)),
-            _wrapped(halves) + gives(f"({c_type(halves)})((crt_wrapped)a * (crt_wrapped)b)"),
-            f"%r = mul {half} %a, %b",
+            f"rvv_short_mac_{width}", "a + b * c, which wraps to 16 bits.", (halves, *pair), halves,
+            _lanes(lambda x, y, z: wrap(x + y * z, 16)),
+            _wrapped(halves) + gives(
+                f"({words})((crt_wrapped)a\n"
+                f"        + {product('b', words)} * {product('c', words)})"
+            ),
+            *_Scalable((halves, *pair), halves).instruction(
+                "vwmacc", (halves, octets, octets), "", f"{width} {_AGNOSTIC}"
+            ),
         ),
     )
 
@@ -94,24 +153,15 @@ def _rounding(
 ) -> Intrinsic:
     """``product``: the wide result in C of wide operands ``x`` and ``y``."""
     ints = INTS[width]
-    vector, scalable = llvm_type(ints), f"nxv{width // 2}i32"
-    whole = f"<vscale x {width // 2} x i32>"
-    insert = f"{whole} @llvm.vector.insert.{scalable}.v{width}i32({whole}"
-    call = f"{whole} @llvm.riscv.{name}.{scalable}.{scalable}.i32({whole}"
-    extract = f"{vector} @llvm.vector.extract.v{width}i32.{scalable}({whole}"
     return intrinsic(
         f"rvv_{name}_{width}", meaning, (ints, ints), ints, _lanes(evaluate),
         local_type("crt_long", "int64_t", width, 8)
         + "    const crt_long x = __builtin_convertvector(a, crt_long);\n"
         "    const crt_long y = __builtin_convertvector(b, crt_long);\n"
         + gives(f"__builtin_convertvector({product}, {c_type(ints)})"),
-        f"%x = call {insert} poison, {vector} %a, i64 0) "
-        f"%y = call {insert} poison, {vector} %b, i64 0) "
-        f"%p = call {call} poison, {whole} %x, {whole} %y, i32 {_NEAREST_UP}, i32 {width}) "
-        f"%r = call {extract} %p, i64 0)",
-        f"declare {insert}, {vector}, i64)\n"
-        f"declare {call}, {whole}, {whole}, i32, i32)\n"
-        f"declare {extract}, i64)",
+        *_Scalable((ints, ints), ints).instruction(
+            name, (ints, ints), "poison", f"{_NEAREST_UP} {width}"
+        ),
     )
 
 
@@ -207,7 +257,7 @@ def _fused(width: int) -> Intrinsic:
 RVV = tuple(
     operation for width in WIDTHS
     for operation in (
-        *lanewise("rvv", width), *_multiply(width), *_scaling(width), *_others(width),
-        *reals("rvv", width), _fused(width),
+        *lanewise("rvv", width), *_multiply(width), *_short(width), *_scaling(width),
+        *_others(width), *reals("rvv", width), _fused(width),
     )
 )

@@ -122,7 +122,8 @@ class IntegerFinish:
 class RealFinish:
     """Floats: bias and activation; sums of int8 weights are scaled first."""
 
-    def __init__(self, lowering: Lowering, machine: Machine) -> None:
+    def __init__(self, lowering: Lowering, machine: Machine, pixels: int = 1) -> None:
+        """``pixels``: how often all channels are repeated in a vector."""
         self.b, self.machine = lowering.b, machine
         context = lowering.context
         channels = context.output().shape[-1]
@@ -130,7 +131,8 @@ class RealFinish:
             context.values(2).astype(np.float32).reshape(-1) if context.has(2)
             else np.zeros(channels, np.float32)
         )
-        self._bias = _Table(lowering, machine, "bias", Scalar.F32, bias, channels)
+        repeated = np.tile(bias, pixels)
+        self._bias = _Table(lowering, machine, "bias", Scalar.F32, repeated, len(repeated))
         self._scales: _Table | None = None
         if context.input(1).dtype is DType.INT8:
             scales = np.array(weight_scales(context, channels).scale, np.float32)

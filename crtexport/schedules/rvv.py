@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+from crtexport.ir.ops import Conv2D, DepthwiseConv2D, FullyConnected
 from crtexport.kernels.registry import Context
-from crtexport.schedules import rvv_dense
+from crtexport.schedules import rvv_dense, rvv_depthwise
 from crtexport.schedules.candidates import Candidate
 
 
 def candidates(context: Context, *, floats: bool) -> list[Candidate]:
     """Forms of a node that keeps its operator's rules in vectors, of ``floats`` too if the
     processor has such; none where there is no such form."""
-    return rvv_dense.candidates(context, floats=floats)
+    op = context.node.op
+    match op:
+        case FullyConnected() | Conv2D():
+            return rvv_dense.candidates(context, op, floats=floats)
+        case DepthwiseConv2D():
+            return rvv_depthwise.candidates(context, op, floats=floats)
+        case _:
+            return []

@@ -31,13 +31,8 @@ from crtexport.schedules.lanes_finish import (
     scales,
 )
 from crtexport.schedules.mve_dense import Segment, cover
-from crtexport.schedules.mve_rows import Copies, Ring, Rows, Window
+from crtexport.schedules.mve_rows import Ring, Rows, Window
 from crtexport.schedules.rvv_machine import Machine
-
-COPIES: Copies = {
-    Scalar.I8: (Scalar.I8X32, "rvv_bytes_32"), Scalar.F32: (Scalar.F32X16, "rvv_fdup_16"),
-}
-"""What padded rows are copied with."""
 
 UNROLLS = (4, 3, 5, 2)
 """Steps that are written one after the other in a loop, the best first."""
@@ -76,12 +71,11 @@ def blocks(pixels: int, channels: int, depth: int, *, floats: bool) -> list[Bloc
     return sorted(found, key=lambda block: (block.work(pixels, channels, depth), block.lanes))
 
 
-def candidates(context: Context, *, floats: bool) -> list[Candidate]:
+def candidates(
+    context: Context, op: Conv2D | FullyConnected, *, floats: bool
+) -> list[Candidate]:
     """Forms of a node that keeps its operator's rules, of ``floats`` too if the processor has
     vectors of such; none where this is no way."""
-    op = context.node.op
-    if not isinstance(op, Conv2D | FullyConnected):
-        return []
     x, w, y = context.input(0), context.input(1), context.output()
     if 0 in (*x.shape, *w.shape, *y.shape):
         return []
@@ -145,7 +139,7 @@ class _Convolution:
         zero = 0 if sums is None else sums.zero_point
         source = lowering.input(0, "input")
         self.channels = self.window.x[3]
-        self.ring = Ring(lowering, source, self.window, self.channels, zero, COPIES)
+        self.ring = Ring(lowering, source, self.window, self.channels, zero, Machine(32).copies)
         self.block = Block(min(block.pixels, self.ring.width), block.lanes)
         rows, columns = self.window.kernel
         self.taps = columns if self.window.dilation[1] == 1 else 1
@@ -251,7 +245,8 @@ class Product(abc.ABC):
         sums = [b.local("sum", self.finish.start(channel)) for _ in targets]
         done = 0
         for segment in segments:
-            unroll = next((n for n in UNROLLS if segment.depth % n == 0), None)
+            # Not as a whole: what doesn't change would be computed before, for want of registers.
+            unroll = next((n for n in UNROLLS if segment.depth % n == 0 and n < segment.depth), 1)
             with b.loop("tap", segment.depth, unroll=unroll) as tap:
                 at = add(start, mul(add(tap, const(done)), const(count)))
                 weights = b.let("w", self._weights(at))

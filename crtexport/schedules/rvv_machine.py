@@ -9,6 +9,7 @@ from crtexport.kernels.build import call
 from crtexport.kernels.intrinsics_rvv import BYTES, HALVES
 from crtexport.kernels.ir import Expr, Scalar
 from crtexport.schedules import lanes
+from crtexport.schedules.mve_rows import Copies
 from crtexport.target import Target
 
 _INTEGERS = {"+v", "+zve32x", "+zve32f", "+zve64x", "+zve64f", "+zve64d"}
@@ -41,6 +42,14 @@ class Machine(lanes.Machine):
     def of_bytes(self, operation: str, *args: Expr) -> Expr:
         """An operation that makes 8-bit integers."""
         return call(f"rvv_{operation}_{self.lanes}", *args, type_=self.bytes)
+
+    @property
+    def copies(self) -> Copies:
+        """What padded rows are copied with; as many values may be read from each of their cells."""
+        return {
+            Scalar.I8: (self.bytes, f"rvv_bytes_{self.lanes}"),
+            Scalar.F32: (self.reals, f"rvv_fdup_{self.lanes}"),
+        }
 
     def plus_product(self, total: Expr, a: Expr, b: Expr) -> Expr:
         return self.of_reals("fma", a, b, total)

@@ -7,22 +7,27 @@ from dataclasses import replace
 from pathlib import Path
 from unittest.mock import patch
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from crtexport.firmware.board import load_board
 from crtexport.importers import load
+from crtexport.kernels import families
 from crtexport.kernels.registry import Context
-from crtexport.schedules import forms, rvv, rvv_machine
+from crtexport.schedules import forms, mve_rows, rvv, rvv_machine
 from crtexport.schedules.candidates import Candidate
 from crtexport.schedules.choice import by_default
+from tests.differential.network import interpret
+from tests.lowered import run
 from tests.schedules import test_mve
-from tests.schedules.layers import search
+from tests.schedules.layers import drawing, outputs_as_code, search
 from tests.schedules.test_blocks import Network
+from tests.schedules.test_floats import Floats, assert_near
 
 BOARD = "qemu_riscv32_v"
-KINDS = ("conv", "pointwise", "dense")
+KINDS = ("conv", "depthwise", "pointwise", "dense")
 
 
 def candidates(context: Context) -> list[Candidate]:
@@ -47,6 +52,38 @@ def test_odd_layers_agree_as_code(
     monkeypatch.setattr("crtexport.schedules.choice._first", lambda _, found, _part: found[0])
     with patch.object(test_mve, "MOST_UNITS", 50):
         test_mve.check_code(tmp_path, BOARD, where)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@search(12)
+@given(data=st.data())
+def test_a_form_of_floats_is_near_the_plain_form(
+    kind: str, tmp_path: Path, data: st.DataObject
+) -> None:
+    n = Floats(drawing(data), data.draw(st.integers(0, 99)))
+    shape, *_ = layer = n.add(kind)
+    graph = load(n.write(tmp_path, [layer]))
+    context = Context(graph, graph.nodes[0])
+    with patch.object(mve_rows, "SCRATCH", data.draw(st.sampled_from([2048, 400, 1]))):
+        found = rvv.candidates(context, floats=True)
+        if not found:  # of int8 weights
+            assert kind == "depthwise"
+            return
+        vectors = data.draw(st.sampled_from(found)).make()
+    value = n.values(shape)
+    assert_near(run(graph, vectors, value), run(graph, families.lower(context), value))
+
+
+@pytest.mark.qemu
+def test_floats_are_near_on_the_machine(tmp_path: Path) -> None:
+    rng = np.random.default_rng(8)
+    n = Floats(lambda low, high: int(rng.integers(low, high + 1)), 8)
+    layers = [n.add(KINDS[i % len(KINDS)]) for i in range(16)]
+    path = n.write(tmp_path, layers)
+    values = [rng.standard_normal(shape).astype(np.float32) for shape, _, _ in layers]
+    (row,) = outputs_as_code(path, [v[None] for v in values], BOARD, "llvm")
+    for got, wanted in zip(row, interpret(load(path), values), strict=True):
+        assert_near(got, wanted)
 
 
 def test_registers_must_be_long_enough() -> None:

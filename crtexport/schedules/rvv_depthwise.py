@@ -1,0 +1,243 @@
+"""Depthwise convolutions on RISC-V's vectors: lanes are channels, or pixels times few channels.
+
+Products of bytes have 16 bits. Taps follow each other as long as the weights, which are known, let
+sums of their products stay in 16 bits; then these are added to sums of 32. Windows are seen in
+padded rows, which are copied once; a few vectors of a row share the weights that are loaded.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from crtexport.ir.ops import DepthwiseConv2D
+from crtexport.ir.types import DType
+from crtexport.kernels.build import KernelBuilder, add, const, load_vector, min_, mul
+from crtexport.kernels.ir import Expr, Scalar, Var
+from crtexport.kernels.packing import Array
+from crtexport.kernels.registry import SCALAR_OF, Context, Lowered, Lowering
+from crtexport.kernels.requantize import Multiplier
+from crtexport.kernels.sums import IntegerSums
+from crtexport.schedules.candidates import Candidate
+from crtexport.schedules.lanes_finish import IntegerFinish, RealFinish, known, scales
+from crtexport.schedules.mve_rows import Ring, Window
+from crtexport.schedules.rvv_machine import Machine
+
+MOST_TAPS = 32
+"""Windows up to this size are written out tap by tap."""
+_SMALL_SUM = 32767 // 128
+"""The largest sum of magnitudes of weights whose products with int8 values fit 16 bits."""
+_TOGETHER = {16: 4, 32: 2}
+"""Vectors whose sums are in registers at once, by lanes, where weights are read anew for each
+pixel. Where a vector has all channels, compilers keep the weights and all else in registers."""
+_RESULT = 14
+"""Instructions for a vector of results."""
+
+
+@dataclass(frozen=True)
+class Block:
+    """``vectors`` of ``lanes`` side by side, each of ``pixels`` with all channels or of a part of
+    the channels of one."""
+
+    lanes: int
+    pixels: int
+    vectors: int
+
+    @property
+    def name(self) -> str:
+        """What it is called among the candidates of a node."""
+        return f"{self.vectors} vectors, {self.lanes} lanes"
+
+    @property
+    def width(self) -> int:
+        """Pixels of all vectors."""
+        return self.pixels * self.vectors
+
+    def work(self, width: int, channels: int, taps: int) -> int:
+        """About how many instructions a row takes."""
+        rounds = -(-width // self.width) * -(-channels // self.lanes)
+        return rounds * (2 * taps + self.vectors * (3 * taps + _RESULT))
+
+
+def blocks(window: Window) -> list[Block]:
+    """Blocks for a window, the best first."""
+    width, channels = window.y[2], window.x[3]
+    taps = window.kernel[0] * window.kernel[1]
+    found: list[Block] = []
+    for lanes, together in _TOGETHER.items():
+        alone = channels <= lanes
+        if alone and found:
+            continue
+        # Few channels: windows of neighbouring pixels are neighbours as well.
+        fits = 2 * channels <= lanes and window.stride[1] == 1
+        pixels = min(lanes // channels, width) if fits else 1
+        most = 1 if alone else min(together, width // pixels)
+        found += [Block(lanes, pixels, count) for count in range(1, most + 1)]
+    return sorted(found, key=lambda block: block.work(width, channels, taps))
+
+
+def candidates(context: Context, op: DepthwiseConv2D, *, floats: bool) -> list[Candidate]:
+    """Forms of a depthwise convolution that keeps its operator's rules, of ``floats`` too if the
+    processor has vectors of such; none where this is no way."""
+    x, w = context.input(0), context.input(1)
+    if (
+        op.depth_multiplier != 1 or w.shape[1] * w.shape[2] > MOST_TAPS
+        or 0 in (*x.shape, *w.shape, *context.output().shape)
+    ):
+        return []
+    sums: IntegerSums | None = None
+    match x.dtype, w.dtype:
+        case DType.INT8, DType.INT8:
+            sums = IntegerSums.of(context, 3)
+            if sums.weight_zero or not scales(sums, Machine(16)):
+                return []
+        case DType.FLOAT32, DType.FLOAT32 if floats and known(context):
+            pass
+        case _:
+            return []
+    window = Window.of(context, op)
+    return [
+        Candidate(block.name, functools.partial(_lower, context, window, sums, block), rare=bool(i))
+        for i, block in enumerate(blocks(window))
+    ]
+
+
+def _lower(context: Context, window: Window, sums: IntegerSums | None, block: Block) -> Lowered:
+    lowering = Lowering("depthwise_conv2d", context)
+    _Depthwise(lowering, window, sums, block).emit()
+    return lowering.finish()
+
+
+class _Depthwise:
+    def __init__(
+        self, lowering: Lowering, window: Window, sums: IntegerSums | None, block: Block
+    ) -> None:
+        self.b: KernelBuilder = lowering.b
+        self.window, self.channels = window, window.x[3]
+        self.machine = Machine(block.lanes)
+        source = lowering.input(0, "input")
+        self.cell = min(self.channels, block.lanes)
+        zero = 0 if sums is None else sums.zero_point
+        copies = (Machine(32) if self.channels == self.cell else self.machine).copies
+        self.ring = Ring(lowering, source, window, self.cell, zero, copies)
+        # A part of a row may be too narrow for all vectors.
+        pixels = min(block.pixels, self.ring.width)
+        self.block = Block(block.lanes, pixels, min(block.vectors, self.ring.width // pixels))
+        weights = lowering.context.values(1).reshape(-1, self.channels).T
+        self.groups = _groups(weights) if sums is not None else []
+        self.weights = lowering.derived(
+            "weights", SCALAR_OF[lowering.context.input(1).dtype], self._packed(weights)
+        )
+        self.finish = (
+            RealFinish(lowering, self.machine, pixels) if sums is None
+            else IntegerFinish(lowering, self.machine, _repeated(sums, pixels))
+        )
+        self.output = lowering.output()
+
+    def _packed(self, weights: Array) -> Array:
+        """Weights (channels x taps) as blocks x taps x lanes."""
+        lanes, pixels = self.block.lanes, self.block.pixels
+        starts = [
+            min(first, self.channels - self.cell) for first in range(0, self.channels, self.cell)
+        ]
+        packed = np.zeros((len(starts), weights.shape[1], lanes), weights.dtype)
+        for number, first in enumerate(starts):
+            part = np.tile(weights[first : first + self.cell].T, pixels)
+            packed[number, :, : part.shape[1]] = part
+        return packed
+
+    def emit(self) -> None:
+        """All pixels."""
+        b, y, block = self.b, self.window.y, self.block
+        width = self.ring.width
+        with self.ring.walk() as part:
+            line = add(mul(add(mul(part.n, const(y[1])), part.oy), const(y[2])), part.first)
+            line = b.let("line", mul(line, const(y[3])))
+            with b.loop("column", -(-width // block.width)) as column:
+                ox = mul(column, const(block.width))
+                if width % block.width:
+                    ox = b.let("ox", min_(ox, const(width - block.width)))
+                # Weights that are read anew for each pixel need no registers for long.
+                with b.loop("channels", self.ring.blocks, unroll=1) as number:
+                    starts = [b.let("row", self.ring.start(number, slot)) for slot in part.slots]
+                    first = b.let("first", self.ring.channel(number))
+                    self._block(starts, number, ox, first, line)
+
+    def _block(
+        self, starts: Sequence[Expr], number: Expr, ox: Expr, first: Expr, line: Expr
+    ) -> None:
+        """Some vectors of results, from column ``ox`` on."""
+        b, block = self.b, self.block
+        sums = [b.local("sum", self.finish.start(first)) for _ in range(block.vectors)]
+        taps = self.window.kernel[0] * self.window.kernel[1]
+        weights = b.let("w", mul(number, const(taps * block.lanes)))
+        columns = mul(ox, const(self.window.stride[1] * self.cell))
+        rows = [b.let("start", add(start, columns)) for start in starts]
+        if self.groups:
+            self._integers(sums, rows, weights)
+        else:
+            self._reals(sums, rows, weights)
+        for vector, total in enumerate(sums):
+            pixel = add(ox, const(vector * block.pixels))
+            at = add(line, mul(pixel, const(self.channels)), first)
+            self.finish.store(self.output, at, total, first, block.pixels * self.cell)
+
+    def _value(self, rows: Sequence[Expr], tap: int, vector: int, type_: Scalar) -> Expr:
+        """What a tap sees of the pixels of a vector."""
+        ky, kx = divmod(tap, self.window.kernel[1])
+        column = vector * self.block.pixels * self.window.stride[1] + kx * self.window.dilation[1]
+        at = add(rows[ky], const(column * self.cell))
+        return self.b.let("value", load_vector(self.ring.rows, at, type_))
+
+    def _weights(self, first: Expr, tap: int, type_: Scalar) -> Expr:
+        at = add(first, const(tap * self.block.lanes))
+        return self.b.let("weights", load_vector(self.weights, at, type_))
+
+    def _integers(self, sums: Sequence[Var], rows: Sequence[Expr], weights: Expr) -> None:
+        b, machine = self.b, self.machine
+        for group in self.groups:
+            short: list[Expr | None] = [None] * len(sums)
+            for tap in group:
+                w = self._weights(weights, tap, machine.bytes)
+                for vector, total in enumerate(short):
+                    x = self._value(rows, tap, vector, machine.bytes)
+                    short[vector] = b.let("products", (
+                        machine.of_halves("short_mul", x, w) if total is None
+                        else machine.of_halves("short_mac", total, x, w)
+                    ))
+            for total, products in zip(sums, short, strict=True):
+                if products is not None:
+                    b.assign(total, machine.of_ints("widen", total, products))
+
+    def _reals(self, sums: Sequence[Var], rows: Sequence[Expr], weights: Expr) -> None:
+        reals = self.machine.reals
+        for tap in range(self.window.kernel[0] * self.window.kernel[1]):
+            w = self._weights(weights, tap, reals)
+            for vector, total in enumerate(sums):
+                x = self._value(rows, tap, vector, reals)
+                self.b.assign(total, self.machine.plus_product(total, x, w))
+
+
+def _groups(weights: Array) -> list[list[int]]:
+    """Taps (channels x taps) that follow each other, whose products can be summed in 16 bits."""
+    groups: list[list[int]] = []
+    total = np.zeros(len(weights), np.int64)
+    for tap, size in enumerate(np.abs(weights.astype(np.int64)).T):
+        if groups and (total + size).max() <= _SMALL_SUM:
+            groups[-1].append(tap)
+            total = total + size
+        else:
+            groups.append([tap])
+            total = size
+    return groups
+
+
+def _repeated(sums: IntegerSums, pixels: int) -> IntegerSums:
+    """The sums of some pixels with all channels each."""
+    multiplier = sums.multiplier
+    if len(multiplier.mantissas) > 1:
+        multiplier = Multiplier(multiplier.mantissas * pixels, multiplier.shifts * pixels)
+    return replace(sums, folded=np.tile(sums.folded, pixels), multiplier=multiplier)
