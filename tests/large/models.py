@@ -28,18 +28,24 @@ def words(seed: int, start: int, count: int) -> npt.NDArray[np.uint64]:
 
 @dataclass(frozen=True)
 class Table:
-    """A constant of ``rows`` times ``width`` elements, int8 or, if ``floats``, so many 128ths;
-    ``width`` is a multiple of 8."""
+    """A constant of ``rows`` times ``width`` elements, int8 without the lowest ``less`` bits or, if
+    ``floats``, so many 128ths; ``width`` is a multiple of 8."""
 
     name: str
     seed: int
     rows: int
     width: int
     floats: bool = False
+    less: int = 0
 
     @property
     def nbytes(self) -> int:
         return self.rows * self.width * (4 if self.floats else 1)
+
+    @property
+    def sums(self) -> float:
+        """A scale with which sums of products with rows fit int8."""
+        return 4096.0 / (1 << self.less)
 
     @property
     def dtype(self) -> str:
@@ -58,7 +64,7 @@ class Table:
 
     def _elements(self, at: int, count: int) -> npt.NDArray[np.int8 | np.float32]:
         """8 * ``count`` of them."""
-        bytes_ = words(self.seed, at, count).view(np.int8)
+        bytes_ = words(self.seed, at, count).view(np.int8) >> self.less
         return bytes_.astype(np.float32) / np.float32(128) if self.floats else bytes_
 
 
@@ -125,7 +131,7 @@ class Large:
         if self.dense is not None:
             dtype = self.dense.dtype
             given: dict[str, object] = {"scale": 0.5, "zero_point": 3}
-            sums: dict[str, object] = {"scale": 4096.0}
+            sums: dict[str, object] = {"scale": self.dense.sums}
             tensors += [
                 {"name": "given", "dtype": dtype, "shape": [1, self.dense.width]},
                 self._constant(self.dense),
