@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Sequence
 from dataclasses import replace
@@ -18,10 +19,19 @@ from crtexport.kernels import interp
 from crtexport.kernels.build import KernelBuilder, add, cast, const, div, i32, mul
 from crtexport.kernels.build import load as element
 from crtexport.kernels.families import lower
-from crtexport.kernels.ir import Const, For, Kernel, Scalar
-from crtexport.kernels.rebuild import rebuild
+from crtexport.kernels.ir import Const, Expr, For, Kernel, Scalar
+from crtexport.kernels.rebuild import Place, rebuild
 from crtexport.kernels.registry import Context
-from crtexport.kernels.share import Freedom, Sharing, Weigh, Worth, share
+from crtexport.kernels.share import (
+    Freedom,
+    Sharing,
+    Weigh,
+    Worth,
+    _may_differ,
+    _rough,
+    _skeleton,
+    share,
+)
 from crtexport.kernels.text import dump
 from crtexport.kernels.verify import verify
 from crtexport.mlf.reader import open_package
@@ -64,6 +74,31 @@ def test_a_shared_kernel_with_its_numbers_is_the_one_that_was_given(
     for freedom in Freedom:
         for kernel, sharing in zip(kernels, share(kernels, always(freedom)), strict=True):
             check(kernel, sharing)
+
+
+@pytest.mark.parametrize(("name", "dtype"), PAIRS)
+def test_what_is_looked_at_first_never_parts_kernels_that_may_share(
+    name: str, dtype: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "model.tflite"
+    path.write_bytes(CASES[name](SeededDraw(0), dtype).content)
+    for kernel, freedom in itertools.product(kernels_of(path), Freedom):
+        for number in (-3, 1234567):
+            other = with_other_numbers(kernel, freedom, number)
+            assert _skeleton(other, freedom) == _skeleton(kernel, freedom)
+            texts = [dump(replace(one, doc=())) for one in (kernel, other)]
+            assert _rough(texts[0], freedom) == _rough(texts[1], freedom)
+
+
+def with_other_numbers(kernel: Kernel, freedom: Freedom, number: int) -> Kernel:
+    """The kernel, which makes no sense any more, with ``number`` wherever one may differ."""
+
+    def changed(constant: Const, place: Place) -> Expr:
+        free = _may_differ(constant, place, freedom)
+        return replace(constant, value=number) if free else constant
+
+    buffers = {b.name: replace(b, size=b.size + 7, align=64, noalias=False) for b in kernel.buffers}
+    return rebuild(kernel, changed, buffers)
 
 
 def check(kernel: Kernel, sharing: Sharing) -> None:
