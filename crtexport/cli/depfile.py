@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from crtexport import resources
+from crtexport.atomic import replacing
 from crtexport.errors import CrtExportError
 from crtexport.ir.graph import Graph
 
@@ -27,7 +29,8 @@ def write_depfile(
     }
     files = sorted({*models, *data, *theirs, *others} | set(resources.own_files()))
     try:
-        path.write_text(depfile_text(target, files), encoding="utf-8")
+        with replacing(path) as stream:
+            stream.write(os.fsencode(depfile_text(target, files)))  # as the file system has them
     except OSError as error:
         raise CrtExportError(
             f"the dependency file can't be written: {error.strerror}", location=str(path)

@@ -43,8 +43,6 @@ def save(graph: Graph, path: Path) -> None:
         raise CrtExportError(
             f"a name can't be written as UTF-8: {error.reason}", location=str(path)
         ) from error
-    if path.is_dir():
-        raise CrtExportError("the file can't be written: this is a folder", location=str(path))
 
     def fill(stream: BinaryIO) -> None:
         stream.write(content)
