@@ -316,10 +316,17 @@ CORTEX_M3 = Machine(
 CORTEX_M55 = Machine(
     8, _weights(0.8, 2.0, 1.25, 0.09, 0.02, 2.51, 3.11, 2.07, 2.41, 7.03, 0.52), 4.0, 0.03
 )
+RV32 = Machine(
+    24, _weights(1.47, 1.16, 1.49, 0.0, 0.81, 1.37, 2.99, 1.56, 0.34, 5.37, 2.0), 3.23, 0.0
+)
 
 
 def machine_for(target: Target) -> Machine | None:
     """The machine that is most like a target; None where nothing like it was measured."""
+    if target.triple.startswith("riscv32") and not any(
+        feature.startswith(("+v", "+zve")) for feature in target.features
+    ):
+        return RV32
     if not target.triple.startswith("thumb"):
         return None
     if any(feature.startswith("+mve") for feature in target.features):

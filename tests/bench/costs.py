@@ -1,8 +1,10 @@
 """``python -m tests.bench.costs``: estimates of kernels' costs beside what was measured of them.
 
-Tunes the MLPerf Tiny networks for a board, all into one file, and compares the cost model with
-every measured form: errors, and what choosing by it loses. Then it prints the weights that fit the
-measurements best, to be copied into :mod:`crtexport.schedules.cost` where they are better.
+Tunes the MLPerf Tiny networks for a board, all into one file, or with ``--drawn`` networks of drawn
+shapes, and compares the cost model with every measured form: errors, and what choosing by it loses.
+Then it prints the weights that fit the measurements best, to be copied into
+:mod:`crtexport.schedules.cost` where they are better; but those of drawn networks with seeds below
+100 are what fits are checked with.
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ from rich.table import Table
 from crtexport import passes, pipeline
 from crtexport.errors import CrtExportError
 from crtexport.generation import Generator
+from crtexport.ir.graph import Graph, Node
 from crtexport.kernels.registry import Context
 from crtexport.report.measure import Setting
 from crtexport.report.tune import tune
@@ -28,6 +31,7 @@ from crtexport.schedules import forms, records
 from crtexport.schedules.choice import digest
 from crtexport.schedules.cost import Counted, Machine, Work, counted, machine_for
 from crtexport.schedules.records import Measured
+from tests.bench.drawn import KINDS, drawn
 from tests.support import INT8_NETWORKS, shared_model
 
 Array = npt.NDArray[np.float64]
@@ -54,13 +58,21 @@ def main() -> None:
     parser.add_argument("--tuning", type=Path, required=True, help="what is measured, new or old")
     parser.add_argument("--known", action="store_true", help="measure nothing more")
     parser.add_argument("--network", action="append", help="by default all int8 ones")
+    parser.add_argument(
+        "--drawn", type=int, default=0, help="as many networks of each type instead"
+    )
+    parser.add_argument("--first", type=int, default=0, help="the first one's seed")
+    parser.add_argument("--type", choices=KINDS, action="append", help="by default all")
     options = parser.parse_args()
     console = Console(width=120)
     networks = options.network or list(INT8_NETWORKS)
+    if options.drawn:
+        seeds = range(options.first, options.first + options.drawn)
+        networks = [f"{kind} {seed}" for kind in options.type or KINDS for seed in seeds]
     if not options.known:
         for name in networks:
             tune(
-                Setting(shared_model(name), options.board), options.tuning,
+                Setting(network(name), options.board), options.tuning,
                 progress=lambda text, name=name: console.print(name, text),  # type: ignore[misc]
             )
     machine = machine_for(pipeline.resolve_board(options.board).target)
@@ -72,11 +84,19 @@ def main() -> None:
     console.print(f"weights: {listed}; width: {width:.2f}")
 
 
+def network(name: str) -> Graph:
+    """A drawn one by its type and seed, or one that is called so."""
+    kind, _, seed = name.partition(" ")
+    if seed:
+        return drawn(next(known for known in KINDS if known == kind), int(seed))
+    return pipeline.load(shared_model(name))
+
+
 def measured_forms(name: str, options: Any, machine: Machine | None) -> list[Point]:
     """The forms of a network's layers that were measured."""
     board = pipeline.resolve_board(options.board)
     known = records.read(options.tuning).of(Generator(board).configuration())
-    graph = passes.simplify(pipeline.load(shared_model(name))).graph
+    graph = passes.simplify(network(name)).graph
     found = []
     for number, node in enumerate(graph.nodes):
         try:
@@ -88,9 +108,14 @@ def measured_forms(name: str, options: Any, machine: Machine | None) -> list[Poi
             if (record := known.get(digest(kernel))) is not None:
                 work = counted(kernel, machine.registers if machine else 8)
                 found.append(Point(
-                    (name, number), type(node.op).__name__, form.name, form.rare, work, record
+                    (name, number), f"{type(node.op).__name__} {_dtype(graph, node)}",
+                    form.name, form.rare, work, record,
                 ))
     return found
+
+
+def _dtype(graph: Graph, node: Node) -> str:
+    return graph.type(node.outputs[0]).dtype.value
 
 
 def _compare(console: Console, points: list[Point], machine: Machine) -> None:

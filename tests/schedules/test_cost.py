@@ -16,7 +16,7 @@ from crtexport.kernels.registry import Context
 from crtexport.report.measure import Setting, measure
 from crtexport.schedules import forms
 from crtexport.schedules.choice import by_estimate
-from crtexport.schedules.cost import CORTEX_M4, Work, counted, estimate, machine_for
+from crtexport.schedules.cost import CORTEX_M4, RV32, Work, counted, estimate, machine_for
 from tests.schedules.test_blocks import Network
 from tests.support import require
 
@@ -85,13 +85,18 @@ def test_machines_are_known_by_their_instructions() -> None:
     assert known["mps3_an547"] is not None
     assert known["mps2_an385"] is not None
     assert known["host"] is None
-    assert known["qemu_riscv32"] is None
+    assert known["qemu_riscv32"] is RV32
 
 
 @pytest.mark.qemu
-@pytest.mark.parametrize("board", ["mps2_an386", "mps2_an385", "mps3_an547"])
-def test_estimates_are_near_what_machines_execute(board: str, tmp_path: Path) -> None:
-    require("qemu-system-arm")
+@pytest.mark.parametrize(("board", "tool"), [
+    ("mps2_an386", "qemu-system-arm"), ("mps2_an385", "qemu-system-arm"),
+    ("mps3_an547", "qemu-system-arm"), ("qemu_riscv32", "qemu-system-riscv32"),
+])
+def test_estimates_are_near_what_machines_execute(
+    board: str, tool: str, tmp_path: Path
+) -> None:
+    require(tool)
     rng = np.random.default_rng(3)
     n = Network(lambda low, high: int(rng.integers(low, high + 1)), 7)
     inner = (1, 12, 12, 8)
