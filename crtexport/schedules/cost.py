@@ -316,6 +316,9 @@ CORTEX_M3 = Machine(
 CORTEX_M55 = Machine(
     8, _weights(0.8, 2.0, 1.25, 0.09, 0.02, 2.51, 3.11, 2.07, 2.41, 7.03, 0.52), 4.0, 0.03
 )
+CORTEX_M0 = Machine(
+    8, _weights(1.69, 6.53, 1.58, 1.02, 0.52, 3.32, 3.14, 2.73, 1.93, 6.40, 1.93), 1.96, 0.0
+)
 RV32 = Machine(
     24, _weights(1.47, 1.16, 1.49, 0.0, 0.81, 1.37, 2.99, 1.56, 0.34, 5.37, 2.0), 3.23, 0.0
 )
@@ -333,5 +336,7 @@ def machine_for(target: Target) -> Machine | None:
         return CORTEX_M55
     if "+dsp" in target.features:
         return CORTEX_M4
+    if target.triple.startswith("thumbv6m"):
+        return CORTEX_M0
     words = target.triple.startswith(("thumbv7m", "thumbv8m.main"))
     return CORTEX_M3 if words else None
