@@ -61,7 +61,7 @@ def forms(context: Context, target: Target, optimize: str) -> list[Candidate]:
         found = _vectors(context, target) or [plain]
         if not rvv_machine.has_vectors(target):
             return found
-        # Compilers of C take such vectors apart, lane by lane, before gcc 14 and clang 16.
+        # Compilers of C, gcc 12 for one, take such vectors apart, lane by lane.
         scalars = _scalars(context, target, optimize, plain)
         return [
             *(replace(form, objects=True) for form in found),

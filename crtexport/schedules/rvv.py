@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from crtexport.ir.ops import Conv2D, DepthwiseConv2D, FullyConnected
+from crtexport.ir.ops import Add, Conv2D, DepthwiseConv2D, FullyConnected, Sub
 from crtexport.kernels.registry import Context
-from crtexport.schedules import rvv_dense, rvv_depthwise
-from crtexport.schedules.candidates import Candidate
+from crtexport.schedules import rvv_dense, rvv_depthwise, rvv_elementwise
+from crtexport.schedules.candidates import Candidate, single
 
 
 def candidates(context: Context, *, floats: bool) -> list[Candidate]:
@@ -17,5 +17,7 @@ def candidates(context: Context, *, floats: bool) -> list[Candidate]:
             return rvv_dense.candidates(context, op, floats=floats)
         case DepthwiseConv2D():
             return rvv_depthwise.candidates(context, op, floats=floats)
+        case Add() | Sub():
+            return single("elements", rvv_elementwise.lower(context, op))
         case _:
             return []

@@ -44,6 +44,36 @@ def test_a_vector_form_equals_the_plain_form(
         test_mve.check_form(kind, tmp_path, data, candidates)
 
 
+@pytest.mark.parametrize("size", [1, 31, 32, 97, 1 << 16])
+@pytest.mark.parametrize("op", ["ADD", "SUB"])
+def test_a_sum_equals_the_plain_form(op: str, size: int, tmp_path: Path) -> None:
+    n = Network(lambda low, high: high, 1)
+    inputs = [n.tensor((1, size), scale) for scale in (0.04, 0.1)]
+    y = n.tensor((1, size), 0.11)
+    n.m.op(op, inputs, [y], activation="RELU" if size % 2 else "NONE")
+    (tmp_path / "m.tflite").write_bytes(n.m.build(inputs, [y]))
+    graph = load(tmp_path / "m.tflite")
+    context = Context(graph, graph.nodes[0])
+    (form,) = candidates(context)
+    pairs = np.stack(np.divmod(np.arange(1 << 16), 256)) - 128
+    if size < 1 << 16:
+        pairs = n.rng.permuted(pairs, axis=1)[:, :size]
+    first, second = pairs.astype(np.int8)
+    np.testing.assert_array_equal(
+        run(graph, form.make(), first, second), run(graph, families.lower(context), first, second)
+    )
+
+
+def test_a_sum_that_no_linear_function_equals_keeps_its_plain_form(tmp_path: Path) -> None:
+    n = Network(lambda low, high: high, 1)
+    inputs = [n.tensor((1, 40), scale) for scale in (0.02, 0.09)]
+    y = n.tensor((1, 40), 0.1)
+    n.m.op("ADD", inputs, [y])
+    (tmp_path / "m.tflite").write_bytes(n.m.build(inputs, [y]))
+    graph = load(tmp_path / "m.tflite")
+    assert not candidates(Context(graph, graph.nodes[0]))
+
+
 @pytest.mark.parametrize("where", ["c here", pytest.param("llvm", marks=pytest.mark.qemu)])
 def test_odd_layers_agree_as_code(
     where: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
