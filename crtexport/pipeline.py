@@ -33,6 +33,7 @@ from crtexport.kernels.proof import ReplayProof
 from crtexport.kernels.step import Remembered
 from crtexport.plan import check as plan_check
 from crtexport.plan import text as plan_text
+from crtexport.schedules import fusion
 from crtexport.schedules.choice import Choose, Kernels, by_default
 from crtexport.schedules.sharing import weighing
 
@@ -122,7 +123,9 @@ def prepare_package(
         say("plan memory")
         left = room(board, usage_beside((simplified, *others), io), pools, before)
         may = InPlaceFacts(kernel_of)
-        made = plan.plan(simplified, facts=may, io_in_workspace=io == "workspace", pools=left)
+        simplified, made = fusion.smallest(simplified, board.target, level, partial(
+            plan.plan, facts=may, io_in_workspace=io == "workspace", pools=left
+        ))
         check_pools(board, (*before, made.pools), pools)
         prove(partial(plan_check.check, simplified, made, ReplayProof(kernel_of)))
         options = Options(

@@ -221,4 +221,7 @@ def _show(out: Output, exported: pipeline.Exported) -> None:
     out.table("Memory", ("what", "bytes"), exported.sizes.items())
     for model in exported.models:
         show_channels(out, model.channels, each=out.verbosity > 0)
+        for node in model.graph.nodes if out.verbosity > 0 else ():
+            if node.parts:
+                out.line(f"fused, which leaves out a result: {node}")
         show_decisions(out, model.decisions)

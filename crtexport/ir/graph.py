@@ -42,7 +42,8 @@ class Node:
 
     ``origin`` says where it came from, for errors and comments (``"operator 3 (CONV_2D)"``).
     ``graphs`` are what an operator marked ``Control`` runs. Each has tensors of its own; those of
-    its inputs that are variables are the node's, not copies of them.
+    its inputs that are variables are the node's, not copies of them. ``parts`` are the nodes that a
+    Fused node stands for, in their order: the tensors between them are nobody else's, and nowhere.
     """
 
     op: Op
@@ -51,9 +52,15 @@ class Node:
     name: str = ""
     origin: str = ""
     graphs: tuple[Graph, ...] = ()
+    parts: tuple[Node, ...] = ()
 
     def __str__(self) -> str:
         return self.origin or f"{type(self.op).__name__} {self.name!r}"
+
+    @property
+    def operator(self) -> str:
+        """The name of its operator, or the names of those of its parts."""
+        return " + ".join(type(node.op).__name__ for node in self.parts or (self,))
 
     @property
     def given(self) -> tuple[int | None, ...]:

@@ -15,6 +15,8 @@ def macs(graph: Graph, node: Node) -> int:
     each takes.
     """
     match node.op:
+        case ops.Fused():
+            return sum(macs(graph, part) for part in node.parts)
         case ops.Conv2D() | ops.DepthwiseConv2D() | ops.FullyConnected():
             return _cells(graph, node.outputs[0]) * _products(graph, node)
         case ops.TransposeConv2D():

@@ -35,6 +35,7 @@ def _lines(graph: Graph, head: str) -> list[str]:
     ]
     for node in graph.nodes:
         lines.append(f"  {_node(graph, node)}")
+        lines += [f"    {_node(graph, part)}" for part in node.parts]
         for number, nested in enumerate(node.graphs):
             lines += [f"    {line}" for line in _lines(nested, f"graph {number} {nested.name!r}")]
     lines.append(f"  output {', '.join(f'%{tensor}' for tensor in graph.outputs)}")
@@ -54,7 +55,7 @@ def _node(graph: Graph, node: Node) -> str:
     known = {graph.tensors[tensor].name for tensor in node.outputs}
     named = f" {node.name!r}" if node.name and node.name not in known else ""
     results += " = " if results else ""
-    return f"{results}{type(node.op).__name__}({operands}){_attributes(node.op)}{named}{origin}"
+    return f"{results}{node.operator}({operands}){_attributes(node.op)}{named}{origin}"
 
 
 def _attributes(op: object) -> str:

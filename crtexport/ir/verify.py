@@ -25,6 +25,7 @@ from crtexport.ir.ops import (
     Div,
     Foreign,
     FullyConnected,
+    Fused,
     Logistic,
     Mean,
     Mul,
@@ -222,7 +223,9 @@ def _check_node(graph: Graph, node: Node) -> None:
         declared = tuple(graph.type(i) for i in node.outputs)
         if node.graphs and not isinstance(node.op, Control):
             raise CrtExportError("the operator runs no graphs of its own")
-        if isinstance(node.op, Foreign):
+        if isinstance(node.op, Fused):
+            _check_parts(graph, node)
+        if isinstance(node.op, Foreign | Fused):
             return
         element_types = tuple(type_.dtype for type_ in declared)
         inferred = infer(node.op, types, declared=element_types, graphs=node.graphs)
@@ -236,6 +239,18 @@ def _check_node(graph: Graph, node: Node) -> None:
         _check_scaled(node.op, types, declared)
     except CrtExportError as error:
         raise error.within(str(node)) from None
+
+
+def _check_parts(graph: Graph, node: Node) -> None:
+    """Each part fits its tensors, and reads what the node reads or the part before it gives."""
+    given = set(node.inputs)
+    for part in node.parts:
+        _check_node(graph, part)
+        if not given.issuperset(part.inputs):
+            raise CrtExportError(f"{part} reads what neither the node nor a part of it has")
+        given = {*node.inputs, *part.outputs}
+    if not node.parts or node.parts[-1].outputs != node.outputs:
+        raise CrtExportError("what it gives is not what its last part gives")
 
 
 def _check_scaled(

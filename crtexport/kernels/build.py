@@ -5,7 +5,7 @@ Folding (0, 1, constants, ``x - -3``) happens here, once, so that the printers s
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
 from crtexport.kernels.ir import (
@@ -274,6 +274,18 @@ class KernelBuilder:
             candidate = f"{name}_{count}"
         self._names.add(candidate)
         return candidate
+
+    def reserve(self, names: Iterable[str]) -> None:
+        """Keeps names for others."""
+        self._names |= set(names)
+
+    @contextmanager
+    def apart(self) -> Iterator[list[Stmt]]:
+        """Yields the list that statements go to meanwhile, which are no part of the kernel."""
+        found: list[Stmt] = []
+        self._stack.append(found)
+        yield found
+        found[:] = self._close()
 
     def _emit(self, stmt: Stmt) -> None:
         self._stack[-1].append(stmt)

@@ -5,7 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import ExitStack
 
-from crtexport.ir.ops import Activation, Add, AddN, Maximum, Minimum, Mul, SquaredDifference, Sub
+from crtexport.ir.ops import (
+    Activation,
+    Add,
+    AddN,
+    Maximum,
+    Minimum,
+    Mul,
+    Op,
+    SquaredDifference,
+    Sub,
+)
 from crtexport.ir.types import DType
 from crtexport.kernels.build import (
     KernelBuilder,
@@ -114,18 +124,26 @@ def directly(
     return prepare
 
 
-def _arithmetic(
-    context: Context, name: str, activation: Activation,
-    functions: tuple[Callable[[Expr, Expr], Expr], Callable[[Expr, Expr], Expr]],
-    scaled: Callable[[Lowering], Compute],
-) -> Lowered:
-    """``functions``: for floats, and for whole numbers, which wrap."""
-    dtype = context.input(0).dtype
-    if dtype in SCALED:
-        return binary(context, name, scaled)
-    return binary(
-        context, name, directly(functions[0 if dtype is DType.FLOAT32 else 1], activation)
-    )
+Function = Callable[[Expr, Expr], Expr]
+_FUNCTIONS: dict[type[Op], tuple[Function, Function]] = {
+    Add: (add, wrap_add), Sub: (sub, wrap_sub), Mul: (mul, wrap_mul),
+}
+"""Of floats, and of whole numbers."""
+
+
+def arithmetic(lowering: Lowering, op: Add | Sub | Mul) -> Compute:
+    """Sums, differences and products; those of whole numbers wrap."""
+    quantized = lowering.context.input(0).dtype in SCALED
+    real = lowering.context.input(0).dtype is DType.FLOAT32
+    plain, wrapping = _FUNCTIONS[type(op)]
+    match op:
+        case Mul() if quantized:
+            return Product(lowering, op.activation)
+        case Add() | Sub() if quantized:
+            kind = ShiftedSum if op.power_of_two_scales else Sum
+            return kind(lowering, op.activation, plain)
+        case _:
+            return directly(plain if real else wrapping, op.activation)(lowering)
 
 
 ARITHMETIC_RULES = (same_types(*ANY_NUMBER), one_scale_each)
@@ -137,10 +155,7 @@ def add_(context: Context) -> Lowered:
     op = context.node.op
     if not isinstance(op, Add):
         raise TypeError(op)
-    kind = ShiftedSum if op.power_of_two_scales else Sum
-    return _arithmetic(
-        context, "add", op.activation, (add, wrap_add), lambda lo: kind(lo, op.activation, add)
-    )
+    return binary(context, "add", lambda lowering: arithmetic(lowering, op))
 
 
 @lowers(Sub, *ARITHMETIC_RULES, shiftable)
@@ -149,10 +164,7 @@ def sub_(context: Context) -> Lowered:
     op = context.node.op
     if not isinstance(op, Sub):
         raise TypeError(op)
-    kind = ShiftedSum if op.power_of_two_scales else Sum
-    return _arithmetic(
-        context, "sub", op.activation, (sub, wrap_sub), lambda lo: kind(lo, op.activation, sub)
-    )
+    return binary(context, "sub", lambda lowering: arithmetic(lowering, op))
 
 
 @lowers(Mul, same_types(*ANY_NUMBER, DType.UINT32), one_scale_each, positive_clamp)
@@ -161,9 +173,7 @@ def mul_(context: Context) -> Lowered:
     op = context.node.op
     if not isinstance(op, Mul):
         raise TypeError(op)
-    return _arithmetic(
-        context, "mul", op.activation, (mul, wrap_mul), lambda lo: Product(lo, op.activation)
-    )
+    return binary(context, "mul", lambda lowering: arithmetic(lowering, op))
 
 
 @lowers(Maximum, same_types(*ANY_NUMBER))

@@ -11,6 +11,7 @@ from crtexport.kernels import (
     detection,
     divide,
     elementwise,
+    fused,
     gather,
     log_softmax,
     lstm,
@@ -34,9 +35,9 @@ from crtexport.kernels import (
 from crtexport.kernels.registry import LOWERINGS, check, lower
 
 FAMILIES = (
-    activation, arg, cast, compare, conv, detection, divide, elementwise, gather, log_softmax,
-    lstm, matmul, normalize, pad, pool, prelu, product, quantize, reduce, resize, shape, softmax,
-    split, state, svdf, transpose_conv, unary,
+    activation, arg, cast, compare, conv, detection, divide, elementwise, fused, gather,
+    log_softmax, lstm, matmul, normalize, pad, pool, prelu, product, quantize, reduce, resize,
+    shape, softmax, split, state, svdf, transpose_conv, unary,
 )
 
 __all__ = ["FAMILIES", "LOWERINGS", "check", "lower"]

@@ -24,7 +24,7 @@ from crtexport.kernels.build import (
     sub,
 )
 from crtexport.kernels.conv import image_axes, window_taps
-from crtexport.kernels.ir import Buffer, Expr, Scalar
+from crtexport.kernels.ir import Buffer, Const, Expr, Scalar
 from crtexport.kernels.registry import Context, Lowered, Lowering, lowers
 from crtexport.kernels.requantize import float_range
 from crtexport.kernels.rules import rank, same_types
@@ -44,9 +44,7 @@ def _pool(context: Context, op: AveragePool2D | MaxPool2D | L2Pool2D, name: str)
     target = lowering.output()
     is_float = context.input(0).dtype is DType.FLOAT32
     work = Scalar.F32 if is_float else Scalar.I32
-    start: Expr = const(0, work) if average else (
-        f32(LOWEST) if is_float else i32(context.input(0).dtype.limits[0])
-    )
+    start = const(0, work) if average else lowest(context.input(0).dtype)
     axes = image_axes(x, op.stride, (1, 1), op.padding)
     with (
         b.loop("n", y[0]) as n, b.loop("oy", y[1]) as oy, b.loop("ox", y[2]) as ox,
@@ -75,6 +73,11 @@ def _pool(context: Context, op: AveragePool2D | MaxPool2D | L2Pool2D, name: str)
             result = mathf_exact.sqrt(b, result)
         store_result(lowering, op.activation, target, flat_index([n, oy, ox, c], y), result)
     return lowering.finish()
+
+
+def lowest(dtype: DType) -> Const:
+    """What a maximum of numbers of a type starts from."""
+    return f32(LOWEST) if dtype is DType.FLOAT32 else i32(dtype.limits[0])
 
 
 def rounded_mean(acc: Expr, cells: Expr) -> Expr:

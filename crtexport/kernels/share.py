@@ -193,7 +193,7 @@ def _merged(kernels: list[Kernel], freedom: Freedom) -> list[Sharing] | None:
     """One kernel for all, with a parameter for each number that they differ in; None where those
     are too many."""
     columns = list(zip(*(_numbers(kernel, freedom) for kernel in kernels), strict=True))
-    taken = _names(kernels[0])
+    taken = names_in(kernels[0])
     parameters: dict[tuple[Scalar, tuple[int, ...]], Var] = {}
     for column in columns:
         values = tuple(int(constant.value) for constant in column)
@@ -256,7 +256,7 @@ def _common(buffers: list[Buffer]) -> Buffer:
     )
 
 
-def _names(kernel: Kernel) -> set[str]:
+def names_in(kernel: Kernel) -> set[str]:
     """Every name that ``kernel`` uses."""
     names = {buffer.name for buffer in kernel.buffers}
     bodies = [kernel.body]

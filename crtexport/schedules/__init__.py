@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from crtexport.ir.ops import DepthwiseConv2D
-from crtexport.kernels import families
+from crtexport.kernels import families, fused
 from crtexport.kernels.registry import Context, Lowered, refusing_extremes
 from crtexport.schedules import (
     dot_products,
@@ -22,6 +22,7 @@ from crtexport.schedules import (
     generic,
     halves,
     mve,
+    mve_elementwise,
     paired,
     planes,
     quads,
@@ -53,6 +54,8 @@ def forms(context: Context, target: Target, optimize: str) -> list[Candidate]:
     broken, where no kernel takes the node.
     """
     plain = Candidate("plain", functools.partial(families.lower, context))
+    if context.node.parts:
+        return fused_forms(context, target, optimize) or [plain]
     if optimize == "size" or families.check(context):
         return [plain]
     with refusing_extremes(context):
@@ -90,6 +93,21 @@ def _scalars(
                 for form in _unrolled(blocked or [plain], other)
             ]
     return found
+
+
+def fused_forms(context: Context, target: Target, optimize: str) -> list[Candidate]:
+    """The forms of a fused node: those of its first part, if the results of its usual form can be
+    handed on; else none."""
+    vectors = mve_elementwise.Handed() if mve.has_mve(target) else None
+    found = forms(fused.layer_of(context), target, optimize)
+    usual = fused.joined(context, found[0].make(), vectors)
+    if usual is None:
+        return []
+
+    def change(lowered: Lowered) -> Lowered:
+        return fused.joined(context, lowered, vectors) or usual
+
+    return changed(found, change)
 
 
 def _vectors(context: Context, target: Target) -> list[Candidate]:

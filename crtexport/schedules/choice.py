@@ -96,7 +96,10 @@ class Kernels:
         graph = context.graph
         if id(graph) not in self._parts:
             self._parts[id(graph)] = graph, parts(graph)
-        return self._parts[id(graph)][1][_kind(graph, context.node)]
+        known = self._parts[id(graph)][1]
+        kinds = [_kind(graph, node) for node in (context.node, *context.node.parts)]
+        # A node that is only looked at is no part of its graph's work, but its parts are.
+        return known[kinds[0]] if kinds[0] in known else sum(known[kind] for kind in kinds[1:])
 
 
 def parts(graph: Graph) -> dict[str, float]:
@@ -113,6 +116,8 @@ def parts(graph: Graph) -> dict[str, float]:
 
 def _kind(graph: Graph, node: Node) -> str:
     """Alike for nodes whose kernels are so: operator and shapes."""
+    if node.parts:
+        return " + ".join(_kind(graph, part) for part in node.parts)
     tensors = [t for t in (*node.inputs, *node.outputs) if t is not None]
     return f"{node.op} {[(graph.type(t).dtype.value, graph.type(t).shape) for t in tensors]}"
 

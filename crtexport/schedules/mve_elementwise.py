@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from crtexport.ir.ops import Add, Mul, Sub
 from crtexport.ir.types import DType
-from crtexport.kernels.build import KernelBuilder, add, const, i32, load_vector, mul
+from crtexport.kernels.build import KernelBuilder, add, call, const, f32, i32, load_vector, mul
 from crtexport.kernels.build import sub as minus
+from crtexport.kernels.elementwise import Compute
 from crtexport.kernels.ir import Buffer, Expr, Scalar
 from crtexport.kernels.linear import Linear
 from crtexport.kernels.registry import Context, Lowered, Lowering
 from crtexport.kernels.requantize import Multiplier
 from crtexport.kernels.scaled import Product, Sum
+from crtexport.schedules.mve_float import finished
 from crtexport.schedules.mve_scale import LANES, clamped, scaled, vector
 
 UNROLL = 2
@@ -30,14 +32,7 @@ def lower(context: Context, op: Add | Sub | Mul) -> Lowered | None:
     first, second = lowering.input(0, "input1"), lowering.input(1, "input2")
     output = lowering.output()
     b, count = lowering.b, output.size
-    compute: _Times | _Plus
-    match op:
-        case Mul():
-            compute = _Times(b, Product(lowering, op.activation))
-        case Add():
-            compute = _Plus(b, Sum(lowering, op.activation, add), "add_s32")
-        case Sub():
-            compute = _Plus(b, Sum(lowering, op.activation, minus), "sub_s32")
+    compute = _bytes(lowering, op)
 
     def part(at: Expr, lanes: int) -> None:
         values = [_load(b, buffer, at, lanes) for buffer in (first, second)]
@@ -49,6 +44,46 @@ def lower(context: Context, op: Add | Sub | Mul) -> Lowered | None:
     if count % LANES:
         part(const(count - count % LANES), count % LANES)
     return lowering.finish()
+
+
+class Handed:
+    """Computes with the results of layers: see :class:`crtexport.kernels.fused.Vectors`."""
+
+    def elements(
+        self, lowering: Lowering, op: Add | Sub | Mul, type_: Scalar
+    ) -> Compute | None:
+        """Of four lanes of int8 or float32."""
+        if type_ is Scalar.I32X4 and lowering.context.output().dtype is DType.INT8:
+            return _bytes(lowering, op)
+        if type_ is Scalar.F32X4 and isinstance(op, Add):
+            b = lowering.b
+
+            def plus(first: Expr, second: Expr) -> Expr:
+                one = call("mve_dup_f32", f32(1.0), type_=type_)
+                total = call("mve_fma_f32", first, second, one, type_=type_)
+                return finished(b, b.let("total", total), op.activation)
+
+            return plus
+        return None
+
+    def largest(self, type_: Scalar) -> Compute | None:
+        """Of any lanes."""
+        suffix = {
+            Scalar.I32X4: "s32", Scalar.I16X8: "s16", Scalar.I8X16: "s8", Scalar.F32X4: "f32"
+        }.get(type_)
+        if suffix is None:
+            return None
+        return lambda first, second: call(f"mve_max_{suffix}", first, second, type_=type_)
+
+
+def _bytes(lowering: Lowering, op: Add | Sub | Mul) -> Compute:
+    match op:
+        case Mul():
+            return _Times(lowering.b, Product(lowering, op.activation))
+        case Add():
+            return _Plus(lowering.b, Sum(lowering, op.activation, add), "add_s32")
+        case Sub():
+            return _Plus(lowering.b, Sum(lowering, op.activation, minus), "sub_s32")
 
 
 def _load(b: KernelBuilder, buffer: Buffer, at: Expr, lanes: int) -> Expr:

@@ -81,14 +81,15 @@ class _Table:
         if self._scales is not None:
             bias = load_vector(self._bias, at, Scalar.F32X4)
             acc = _vector("fma", bias, acc, load_vector(self._scales, at, Scalar.F32X4))
-        return _finished(self.b, acc, self.activation)
+        return finished(self.b, acc, self.activation)
 
 
 def _vector(name: str, *args: Expr) -> Expr:
     return call(f"mve_{name}_f32", *args, type_=Scalar.F32X4)
 
 
-def _finished(b: KernelBuilder, value: Expr, activation: Activation) -> Expr:
+def finished(b: KernelBuilder, value: Expr, activation: Activation) -> Expr:
+    """``value`` (f32x4), clamped."""
     low, high = float_range(activation)
     if low != float("-inf"):
         value = _vector("max", value, _vector("dup", f32(low)))

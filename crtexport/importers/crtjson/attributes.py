@@ -13,13 +13,15 @@ from typing import Annotated, Any, TypeVar, get_args, get_origin, get_type_hints
 
 from pydantic import BaseModel, ConfigDict, Field, create_model
 
-from crtexport.ir.ops import Op
+from crtexport.ir.ops import Fused, Op
 
 STRICT = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False)
 """No unknown keys and no conversions: a typo or a string for a number is an error."""
 
-OPERATORS: dict[str, type] = {kind.__name__: kind for kind in get_args(Op)}
-"""Every operator by its name in model.json."""
+OPERATORS: dict[str, type] = {
+    kind.__name__: kind for kind in get_args(Op) if kind is not Fused
+}
+"""Every operator by its name in model.json; what is fused is an affair of exports."""
 
 # Wide enough for any size, narrow enough that sums and products stay printable.
 _Integer = Annotated[int, Field(ge=-(2**31), lt=2**31)]

@@ -50,6 +50,7 @@ from crtexport.ir.ops.compare import (
 from crtexport.ir.ops.control import If, While
 from crtexport.ir.ops.detection import DetectionPostProcess
 from crtexport.ir.ops.external import ETHOS_U_ALIGN, EthosU, External
+from crtexport.ir.ops.fused import Fused
 from crtexport.ir.ops.gather import DynamicUpdateSlice, Gather, GatherNd
 from crtexport.ir.ops.pool import AveragePool2D, L2Pool2D, MaxPool2D
 from crtexport.ir.ops.quantize import Cast, Dequantize, Quantize
@@ -127,7 +128,7 @@ Op = (
     | Abs | Neg | Square | Exp | Log | Sqrt | Rsqrt | Sin | Cos | Ceil | Floor | Round | ZerosLike
     | Quantize | Dequantize | Cast
     | ReadVariable | AssignVariable | Svdf | UnidirectionalSequenceLstm
-    | If | While | External | EthosU
+    | If | While | External | EthosU | Fused
 )
 """Any operator."""
 
@@ -169,6 +170,7 @@ __all__ = [
     "FloorMod",
     "Foreign",
     "FullyConnected",
+    "Fused",
     "Gather",
     "GatherNd",
     "Gelu",

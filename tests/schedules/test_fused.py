@@ -1,0 +1,309 @@
+"""Fused nodes compute what their parts do one after the other, in every form of the layer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from unittest.mock import patch
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+
+import crtexport
+from crtexport.exported import Prepared
+from crtexport.firmware.board import load_board
+from crtexport.importers import load
+from crtexport.ir.graph import Graph
+from crtexport.ir.verify import verify
+from crtexport.kernels import families
+from crtexport.kernels.registry import Context
+from crtexport.mlf.reader import open_package
+from crtexport.passes import run as simplify
+from crtexport.pipeline import prepare
+from crtexport.schedules import fused_forms, fusion
+from tests.differential.network import interpret
+from tests.lowered import run
+from tests.schedules.test_blocks import Network
+from tests.support import require
+from tests.tflite_builder import ModelBuilder
+
+Array = npt.NDArray[np.generic]
+Integer = Callable[[int, int], int]
+BOARDS = (
+    "mps2_an386", "mps2_an385", "mps3_an547", "mps2_an500", "qemu_cortex_m0", "qemu_riscv32",
+    "host",
+)
+ACTIVATIONS = ("NONE", "RELU", "RELU6", "RELU_N1_TO_1")
+KINDS = ("conv", "depthwise", "dense")
+SETTINGS = settings(
+    max_examples=25, deadline=None, phases=[Phase.explicit, Phase.generate],
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
+
+
+class Layers(Network):
+    """Knows the scales of its tensors."""
+
+    def __init__(self, integer: Integer, seed: int) -> None:
+        super().__init__(integer, seed)
+        self.quant: dict[int, tuple[float, int]] = {}
+
+    def tensor(self, shape: Sequence[int], scale: float = 0.05) -> int:
+        zero = int(self.rng.integers(-128, 128))
+        return self.alike(shape, (scale, zero))
+
+    def alike(self, shape: Sequence[int], quant: tuple[float, int]) -> int:
+        self.count += 1
+        number = self.m.tensor(
+            f"t{self.count}", shape, "int8", scale=quant[0], zero_point=quant[1]
+        )
+        self.quant[number] = quant
+        return number
+
+    def largest(self, y: int, shape: tuple[int, ...], window: tuple[int, int]) -> int:
+        """Behind tensor ``y`` a maximum over windows, those that are whole."""
+        size = (1, shape[1] // window[0], shape[2] // window[1], shape[3])
+        z = self.alike(size, self.quant[y])
+        self.m.op(
+            "MAX_POOL_2D", [y], [z], filter_width=window[1], filter_height=window[0],
+            stride=window, activation=ACTIVATIONS[self.integer(0, 3)],
+        )
+        return z
+
+
+def layer(
+    n: Network, kind: str, most: int = 7
+) -> tuple[tuple[int, ...], int, int, tuple[int, ...]]:
+    """(shape of the input, input, output, shape of the output) of a drawn layer."""
+    if kind == "dense":
+        shape: tuple[int, ...] = (1, n.integer(1, 40))
+        x = n.tensor(shape)
+        y, units = n.dense(x, shape[1])
+        return shape, x, y, (1, units)
+    shape = (1, n.integer(1, most), n.integer(1, most), n.integer(1, 21))
+    x = n.tensor(shape)
+    y, inner = n.window(x, shape[1:], kind == "depthwise")  # type: ignore[arg-type]
+    return shape, x, y, (1, *inner)
+
+
+def fused(graph: Graph, board: str) -> Graph | None:
+    """The graph with all that can be fused for a board; None if that is nothing."""
+    target = load_board(board).target
+    found = fusion.fuse(graph, fusion.pairs(graph, target, "balanced"))
+    verify(found)
+    return found if len(found.nodes) < len(graph.nodes) else None
+
+
+def check_forms(graph: Graph, board: str, data: st.DataObject, *values: Array) -> None:
+    joint = fused(graph, board)
+    if joint is None:
+        assert board in ("host", "mps3_an547", "mps2_an500")  # whose vectors nothing may fit
+        return
+    context = Context(joint, joint.nodes[0])
+    forms = fused_forms(context, load_board(board).target, "balanced")
+    (expected,) = interpret(graph, values)
+    form = data.draw(st.sampled_from(forms)).make()
+    np.testing.assert_array_equal(run(joint, form, *values), expected)
+    np.testing.assert_array_equal(run(joint, families.lower(context), *values), expected)
+
+
+@pytest.mark.parametrize("board", BOARDS)
+@pytest.mark.parametrize("kind", KINDS)
+@SETTINGS
+@given(data=st.data())
+def test_a_sum_with_a_layers_result(
+    kind: str, board: str, tmp_path: Path, data: st.DataObject
+) -> None:
+    n = Layers(lambda low, high: data.draw(st.integers(low, high)), data.draw(st.integers(0, 99)))
+    shape, x, y, inner = layer(n, kind)
+    other = n.tensor(inner, 0.01 * n.integer(1, 20))
+    z = n.tensor(inner, 0.01 * n.integer(1, 20))
+    operands = [y, other] if n.integer(0, 1) else [other, y]
+    code, activation = ("ADD", "SUB", "MUL")[n.integer(0, 2)], ACTIVATIONS[n.integer(0, 3)]
+    n.m.op(code, operands, [z], activation=activation)
+    (tmp_path / "m.tflite").write_bytes(n.m.build([x, other], [z]))
+    values = [n.rng.integers(-128, 128, s).astype(np.int8) for s in (shape, inner)]
+    check_forms(load(tmp_path / "m.tflite"), board, data, *values)
+
+
+@pytest.mark.parametrize("board", BOARDS)
+@pytest.mark.parametrize("kind", ["conv", "depthwise"])
+@SETTINGS
+@given(data=st.data())
+def test_the_largest_of_a_layers_results(
+    kind: str, board: str, tmp_path: Path, data: st.DataObject
+) -> None:
+    n = Layers(lambda low, high: data.draw(st.integers(low, high)), data.draw(st.integers(0, 99)))
+    shape, x, y, inner = layer(n, kind, 12)
+    z = n.largest(y, inner, (n.integer(1, min(3, inner[1])), n.integer(1, min(3, inner[2]))))
+    (tmp_path / "m.tflite").write_bytes(n.m.build([x], [z]))
+    value = n.rng.integers(-128, 128, shape).astype(np.int8)
+    check_forms(load(tmp_path / "m.tflite"), board, data, value)
+
+
+@pytest.mark.parametrize("code", ["ADD", "MAX_POOL_2D"])
+@pytest.mark.parametrize("dtype", ["int16", "float32"])
+@pytest.mark.parametrize("board", BOARDS)
+def test_other_types(board: str, dtype: str, code: str, tmp_path: Path) -> None:
+    rng = np.random.default_rng(2)
+    real = dtype == "float32"
+    m, out = ModelBuilder(), (1, 7, 5, 6)
+    scales = {} if real else {"scale": 0.001}
+    x = m.tensor("x", (1, 7, 5, 9), dtype, **scales)
+    weights = rng.integers(-100, 100, (6, 3, 3, 9))
+    w = m.tensor(
+        "w", weights.shape, "float32" if real else "int8", data=weights / 100 if real else weights,
+        **({} if real else {"scale": 0.002}),
+    )
+    b = m.tensor(
+        "b", (6,), "float32" if real else "int64", data=np.arange(6),
+        **({} if real else {"scale": 2e-6}),
+    )
+    y = m.tensor("y", out, dtype, **scales)
+    m.op("CONV_2D", [x, w, b], [y], padding="SAME", activation="RELU")
+    inputs = [x]
+    if code == "ADD":
+        inputs.append(m.tensor("other", out, dtype, **scales))
+        z = m.tensor("z", out, dtype, **({} if real else {"scale": 0.0015}))
+        m.op("ADD", [inputs[1], y], [z])
+    else:
+        z = m.tensor("z", (1, 3, 2, 6), dtype, **scales)
+        m.op("MAX_POOL_2D", [y], [z], filter_width=2, filter_height=2, stride=(2, 2))
+    (tmp_path / "m.tflite").write_bytes(m.build(inputs, [z]))
+    graph = load(tmp_path / "m.tflite")
+    values = [
+        (rng.normal(size=shape) if real else rng.integers(-9000, 9000, shape)).astype(dtype)
+        for shape in ((1, 7, 5, 9), out)[: len(inputs)]
+    ]
+    joint = fused(graph, board)
+    assert joint is not None or board in ("host", "mps3_an547", "mps2_an500")
+    for form in fused_forms(
+        Context(joint, joint.nodes[0]), load_board(board).target, "balanced"
+    ) if joint else ():
+        found, expected = run(joint, form.make(), *values), interpret(graph, values)[0]
+        if real:
+            np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
+        else:
+            np.testing.assert_array_equal(found, expected)
+
+
+def pyramid(folder: Path) -> Path:
+    """Two layers with maxima behind them, and a sum with what the layer before it reads."""
+    n = Layers(lambda low, high: low, 4)
+    x = n.tensor((1, 21, 18, 3))
+    y, shape = window(n, x, (21, 18, 3), 10)
+    y = n.largest(y, (1, *shape), (2, 2))
+    y, shape = window(n, y, (10, 9, 10), 7)
+    y = n.largest(y, (1, *shape), (3, 2))
+    again, shape = window(n, y, (3, 4, 7), 7)
+    z = n.tensor((1, *shape))
+    n.m.op("ADD", [y, again], [z], activation="RELU")
+    path = folder / "m.tflite"
+    path.write_bytes(n.m.build([x], [z]))
+    return path
+
+
+def window(
+    n: Layers, x: int, shape: tuple[int, int, int], units: int
+) -> tuple[int, tuple[int, int, int]]:
+    """A convolution with windows of 3 x 3: its output, and the shape of that."""
+    y = n.tensor((1, *shape[:2], units))
+    n.m.op("CONV_2D", [x, *n.weights((units, 3, 3, shape[2]), 0)], [y], padding="SAME")
+    return y, (*shape[:2], units)
+
+
+def parts(models: Sequence[Prepared]) -> list[str]:
+    return [node.operator for node in models[0].graph.nodes]
+
+
+def chain(folder: Path) -> Path:
+    """Sums of what a layer reads and what it gives, again and again."""
+    n = Layers(lambda low, high: low, 4)
+    x = n.tensor((1, 16, 16, 8))
+    y, shape = window(n, x, (16, 16, 8), 8)
+    for _ in range(3):
+        again, _ = window(n, y, shape, 8)
+        z = n.tensor((1, *shape))
+        n.m.op("ADD", [y, again], [z], activation="RELU")
+        y = z
+    z, _ = window(n, y, shape, 8)
+    path = folder / "m.tflite"
+    path.write_bytes(n.m.build([x], [z]))
+    return path
+
+
+@pytest.mark.qemu
+@pytest.mark.parametrize("emit", ["c", "llvm"])
+@pytest.mark.parametrize(("board", "network"), [
+    ("mps2_an386", pyramid), ("mps2_an386", chain), ("mps2_an385", pyramid),
+    ("mps3_an547", pyramid), ("qemu_riscv32", pyramid),
+])
+def test_fused_layers_agree_on_the_machine(
+    board: str, network: Callable[[Path], Path], emit: str, tmp_path: Path
+) -> None:
+    require("qemu-system-riscv32" if board == "qemu_riscv32" else "qemu-system-arm")
+    path = network(tmp_path)
+    models = crtexport.export(path, board=board, emit=emit, output=tmp_path / "m.tar").models
+    assert {"Conv2D + MaxPool2D", "Conv2D + Add"} & set(parts(models))
+    rng = np.random.default_rng(8)
+    (given_,) = open_package(tmp_path / "m.tar").inputs
+    value = rng.integers(-128, 128, (3, *given_.shape)).astype(np.int8)
+    result = crtexport.run(tmp_path / "m.tar", {given_.field: value})
+    graph = load(path)
+    for sample, row in zip(value, result.outputs, strict=True):
+        np.testing.assert_array_equal(row[0], interpret(graph, [sample])[0])
+
+
+def prepared(path: Path, board: str) -> Prepared:
+    return prepare(load(path), load_board(board))
+
+
+def test_layers_whose_maximum_is_all_that_is_wanted_need_no_memory_for_results(
+    tmp_path: Path,
+) -> None:
+    path = pyramid(tmp_path)
+    assert parts([prepared(path, "mps2_an386")])[0] == "Conv2D + MaxPool2D"
+    with patch.object(fusion, "WORTH", 2.0):
+        plain = prepared(path, "mps2_an386")
+    assert "Conv2D + MaxPool2D" not in parts([plain])
+    assert prepared(path, "mps2_an386").plan.total < 0.6 * plain.plan.total
+
+
+@pytest.mark.parametrize("where", ["output", "reader"])
+def test_results_that_others_want_are_stored(where: str, tmp_path: Path) -> None:
+    n = Layers(lambda low, high: low, 4)
+    x = n.tensor((1, 12, 12, 3))
+    y, shape = window(n, x, (12, 12, 3), 8)
+    z = n.largest(y, (1, *shape), (2, 2))
+    outputs = [z, y]
+    if where == "reader":
+        outputs = [z, n.alike((1, *shape), n.quant[y])]
+        n.m.op("RELU", [y], [outputs[1]])
+    path = tmp_path / "m.tflite"
+    path.write_bytes(n.m.build([x], outputs))
+    graph = simplify(load(path))
+    assert fusion.pairs(graph, load_board("mps2_an386").target, "balanced") == []
+
+
+def test_sums_that_repeat_an_operand_are_not_fused(tmp_path: Path) -> None:
+    n = Layers(lambda low, high: low, 4)
+    x, other = n.tensor((1, 6, 6, 3)), n.tensor((1, 1, 1, 8))
+    y, shape = window(n, x, (6, 6, 3), 8)
+    z = n.tensor((1, *shape))
+    n.m.op("ADD", [y, other], [z])
+    path = tmp_path / "m.tflite"
+    path.write_bytes(n.m.build([x, other], [z]))
+    assert fusion.pairs(load(path), load_board("mps2_an386").target, "balanced") == []
+
+
+def test_a_sum_with_what_the_layer_reads_takes_its_place(tmp_path: Path) -> None:
+    """Its input, which the sum reads once more, needs no second piece of memory beside it."""
+    path = chain(tmp_path)
+    made = prepared(path, "mps2_an386")
+    assert parts([made]).count("Conv2D + Add") == 3
+    with patch.object(fusion, "WORTH", 2.0):
+        plain = prepared(path, "mps2_an386")
+    assert made.plan.total < 0.7 * plain.plan.total
