@@ -107,8 +107,8 @@ def command(
     if len(results) > 1:
         _summary(out, results)
     _peers_note(out, results)
-    if picture is not None and results:
-        chart.draw(results, picture)
+    if picture is not None:
+        chart.draw(results, picture, timed)
         out.line(f"chart: {picture}")
     out.result({
         "benches": [_data(result) for result in results],

@@ -19,13 +19,20 @@ def show(out: Output, result: HostBench) -> None:
     out.table(
         f"{result.model} on {result.board}, {result.emit}, {result.optimize}: CPU time of one "
         f"thread, medians of {result.rounds} rounds with quartiles",
-        ("", "µs per inference", "from", "to", "ours takes", "from", "to"),
+        ("", "µs per inference", "from", "to", "ns per MAC", "ours takes", "from", "to"),
         [
-            (t.name, _us(t.median), _us(t.low), _us(t.high), f"{t.ratio:.2f}×",
+            (t.name, _us(t.median), _us(t.low), _us(t.high),
+             f"{t.median / result.macs:.3f}" if result.macs else "-", f"{t.ratio:.2f}×",
              f"{t.ratio_low:.2f}", f"{t.ratio_high:.2f}")
             for t in result.timings
         ],
     )
+    out.table("Ours", ("what", "value"), (
+        ("multiply-accumulates", result.macs),
+        ("bytes of workspace", result.workspace),
+        ("bytes of state", result.state),
+        ("bytes of constants", result.constants),
+    ))
     for text in result.missing:
         out.line(f"not there: {text}")
 

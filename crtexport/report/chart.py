@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from crtexport.errors import CrtExportError, ToolMissingError, printable
 from crtexport.report.bench import Bench
+from crtexport.report.host import OURS, HostBench
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -37,8 +38,9 @@ def check(path: Path) -> None:
         )
 
 
-def draw(results: Sequence[Bench], path: Path) -> None:
-    """Writes one row of two pictures per result to ``path``, SVG or PNG by its suffix."""
+def draw(results: Sequence[Bench], path: Path, timed: Sequence[HostBench] = ()) -> None:
+    """Writes one row of two pictures per result to ``path``, SVG or PNG by its suffix; then one of
+    times for each of those that were ``timed`` on this computer."""
     check(path)
     import matplotlib  # noqa: PLC0415
 
@@ -48,11 +50,15 @@ def draw(results: Sequence[Bench], path: Path) -> None:
     # Without a salt of our own, and with a date, no SVG would be like another.
     with matplotlib.rc_context({"svg.hashsalt": "crtexport"}):
         heights = [0.22 * max(len(r.layers), 6) + 0.9 for r in results]
+        heights += [0.22 * 6 + 0.9] * len(timed)
         figure = Figure(figsize=(11, sum(heights)), layout="constrained")
-        axes = figure.subplots(len(results), 2, squeeze=False, height_ratios=heights)
-        for row, result in zip(axes, results, strict=True):
+        axes = figure.subplots(len(heights), 2, squeeze=False, height_ratios=heights)
+        for row, result in zip(axes, results, strict=False):
             _layers(row[0], result)
             _totals(row[1], result)
+        for row, host in zip(axes[len(results) :], timed, strict=True):
+            _times(row[0], host)
+            row[1].set_axis_off()
         metadata = {"Date": None} if path.suffix.lower() == ".svg" else None
         figure.savefig(path, metadata=metadata)
 
@@ -71,6 +77,14 @@ def _totals(axes: Axes, result: Bench) -> None:
         colors.insert(0, _OURS)
     axes.set_title("instructions per inference", fontsize=9)
     _bars(axes, bars, colors)
+
+
+def _times(axes: Axes, result: HostBench) -> None:
+    axes.set_title(printable(
+        f"{result.model} on {result.board}, {result.emit}: ns of CPU time per inference"
+    ), fontsize=9)
+    bars = [(timing.name, round(timing.median)) for timing in result.timings]
+    _bars(axes, bars, [_OURS if name == OURS else _THEIRS for name, _ in bars])
 
 
 def _bars(axes: Axes, bars: Sequence[tuple[str, int]], colors: Sequence[str]) -> None:

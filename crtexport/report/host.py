@@ -23,6 +23,7 @@ from crtexport.errors import CrtExportError, RunFailedError, ToolMissingError
 from crtexport.firmware.board_schema import Board
 from crtexport.firmware.toolchain import log_tail, run_tool
 from crtexport.importers.files import is_tflite
+from crtexport.ir.macs import macs
 from crtexport.mlf import layout
 from crtexport.mlf.arrays import Array, key_of, samples_for
 from crtexport.mlf.reader import Package, open_package
@@ -55,7 +56,10 @@ class Timing:
 
 @dataclass(frozen=True)
 class HostBench:
-    """One network on this computer; ``missing`` says why a runtime could not be asked."""
+    """One network on this computer; ``missing`` says why a runtime could not be asked.
+
+    ``workspace``, ``state`` and ``constants`` are bytes.
+    """
 
     model: str
     board: str
@@ -64,6 +68,11 @@ class HostBench:
     rounds: int
     timings: tuple[Timing, ...]
     missing: tuple[str, ...]
+    sha256: str
+    macs: int
+    workspace: int
+    state: int
+    constants: int
 
 
 def bench_host(
@@ -100,11 +109,15 @@ def bench_host(
             "batch_ns": _BATCH_NS,
         })
     times: dict[str, list[float]] = answer["times"]
+    graph, artifact = exported.graph, exported.artifact
     return HostBench(
-        model=exported.graph.source, board=chosen.name, emit=exported.emit,
+        model=graph.source, board=chosen.name, emit=exported.emit,
         optimize=optimize or chosen.optimize, rounds=rounds,
         timings=tuple(_timing(name, values, times[OURS]) for name, values in times.items()),
         missing=tuple(f"{what}: {why}" for what, why in answer["missing"].items()),
+        sha256=graph.sha256, macs=sum(macs(graph, node) for node in graph.nodes),
+        workspace=artifact.workspace_total, state=artifact.state_size,
+        constants=artifact.constants_size,
     )
 
 

@@ -13,7 +13,7 @@ from crtexport.report import host
 from crtexport.report.host import bench_host
 from crtexport.simulation.reference import find_runtime
 from tests.cli.support import DIGITS
-from tests.support import require, shared_model, unavailable
+from tests.support import require, require_module, shared_model, unavailable
 
 
 def needs_a_runtime() -> None:
@@ -31,6 +31,9 @@ def test_a_network_is_timed_beside_the_runtime(emit: str) -> None:
     assert result.timings[0].name == "crtexport"
     assert len(result.timings) == 2
     assert result.timings[0].ratio == 1.0
+    assert result.macs == 264192
+    assert result.constants > result.macs
+    assert result.workspace > 0
     assert all(0 < t.low <= t.median <= t.high for t in result.timings)
     assert result.missing == ()
 
@@ -70,15 +73,30 @@ def test_ratios_are_of_the_same_round() -> None:
     assert (timing.ratio, timing.ratio_low, timing.ratio_high) == (0.5, 0.5, 0.5)
 
 
+def timed() -> host.HostBench:
+    timings = (host._timing("crtexport", [1e3], [1e3]), host._timing("LiteRT", [2e3], [1e3]))
+    return host.HostBench(
+        "net", "host", "c", "speed", 1, timings, ("onnx: no module",), "0" * 64, 1000, 64, 0, 77
+    )
+
+
+def test_times_alone_make_a_chart(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    require_module("matplotlib")
+    monkeypatch.setattr("crtexport.cli.bench.bench_host", lambda *_, **__: timed())
+    picture = tmp_path / "chart.svg"
+    assert main(["bench", "net.tflite", "--board", "host", "--chart", str(picture)]) == 0
+    assert "LiteRT" in picture.read_text(encoding="utf-8")
+
+
 def test_the_command_prints_the_table_and_one_object(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    timings = (host._timing("crtexport", [1e3], [1e3]), host._timing("LiteRT", [2e3], [1e3]))
-    result = host.HostBench("net", "host", "c", "speed", 1, timings, ("onnx: no module",))
+    result = timed()
     monkeypatch.setattr("crtexport.cli.bench.bench_host", lambda *_, **__: result)
     assert main(["bench", "net.tflite", "--board", "host"]) == 0
     lines = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
-    assert "LiteRT 2.0 2.0 2.0 0.50× 0.50 0.50" in lines
+    assert "LiteRT 2.0 2.0 2.0 2.000 0.50× 0.50 0.50" in lines
+    assert "bytes of constants 77" in lines
     assert "not there: onnx: no module" in lines
     assert main(["bench", "net.tflite", "--board", "host", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["timings"][0]["timings"][1]["median"] == 2000.0
