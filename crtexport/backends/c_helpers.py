@@ -18,6 +18,8 @@ UNROLL, FLOATS, SPECIAL, F32_FROM_F16, F16_FROM_F32, WORD = (
     "unroll", "floats", "special", "f32_from_f16", "f16_from_f32", "word"
 )
 _INTRINSIC = "intrinsic "
+SATURATED = {Scalar.I8: (-128, 127), Scalar.I16: (-32768, 32767)}
+"""Types to whose numbers words are clamped by a function."""
 
 
 @dataclass(frozen=True)
@@ -45,6 +47,29 @@ def _extremum(op: BinaryOp, type_: Scalar) -> Helper:
         f"static inline {c} crt_{extremum_key(op, type_)}({c} a, {c} b)\n"
         "{\n"
         f"    return ({test}) ? b : a;\n"
+        "}\n"
+    )
+
+
+def saturation_key(type_: Scalar) -> str:
+    """The key of the function that clamps a word to the numbers of ``type_``."""
+    return f"saturate_{type_.value}"
+
+
+def _saturation(type_: Scalar) -> Helper:
+    low, high = SATURATED[type_]
+    bits = 8 * type_.itemsize
+    return Helper(
+        f"/* {low} to {high}; GCC doesn't find the instruction by itself. */\n"
+        f"static inline int32_t crt_{saturation_key(type_)}(int32_t x)\n"
+        "{\n"
+        "#if defined(__GNUC__) && !defined(__clang__) && defined(__ARM_FEATURE_SAT)\n"
+        "    int32_t result;\n"
+        f'    __asm__("ssat %0, #{bits}, %1" : "=r"(result) : "r"(x));\n'
+        "    return result;\n"
+        "#else\n"
+        f"    return (x < {low}) ? {low} : (x > {high}) ? {high} : x;\n"
+        "#endif\n"
         "}\n"
     )
 
@@ -168,6 +193,7 @@ def _catalogue() -> dict[str, Helper]:
     for op in (BinaryOp.MIN, BinaryOp.MAX):
         for type_ in sorted(ARITHMETIC, key=lambda t: t.value):
             helpers[extremum_key(op, type_)] = _extremum(op, type_)
+    helpers |= {saturation_key(type_): _saturation(type_) for type_ in SATURATED}
     return helpers
 
 

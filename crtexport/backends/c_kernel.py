@@ -332,6 +332,10 @@ class _Printer:
         return f"{side(a)} {_LOGIC[op]} {side(b)}"
 
     def _extremum(self, op: BinaryOp, a: Expr, b: Expr) -> _Text:
+        if op is BinaryOp.MIN and (type_ := _saturated(a, b)) is not None and isinstance(a, Binary):
+            key = c_helpers.saturation_key(type_)
+            self.needs.add(key)
+            return f"crt_{key}({self._text(a.a)})", _Level.PRIMARY
         left, right = self._operand(a), self._operand(b)
         if isinstance(a, Const | Var) and isinstance(b, Const | Var):
             first, second = (right, left) if op is BinaryOp.MIN else (left, right)
@@ -377,3 +381,13 @@ class _Printer:
 
     def _error(self, what: str) -> CrtExportError:
         return CrtExportError(f"C has no spelling for {what}", location=("kernel", self.symbol))
+
+
+def _saturated(lower: Expr, high: Expr) -> Scalar | None:
+    """The type to whose numbers MIN of these two clamps a word."""
+    match lower, high:
+        case Binary(BinaryOp.MAX, value, Const(low)), Const(most) if value.type is Scalar.I32:
+            found = (t for t, limits in c_helpers.SATURATED.items() if limits == (low, most))
+            return next(found, None)
+        case _:
+            return None

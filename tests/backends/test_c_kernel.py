@@ -26,7 +26,7 @@ from crtexport.backends.c_kernel import print_kernel
 from crtexport.backends.c_literals import STORAGE
 from crtexport.errors import CrtExportError
 from crtexport.kernels import interp
-from crtexport.kernels.build import KernelBuilder, const
+from crtexport.kernels.build import KernelBuilder, clamp, const
 from crtexport.kernels.ir import (
     Assign,
     Binary,
@@ -127,6 +127,9 @@ LESS = Compare(CompareOp.LT, X, Y)
         (binary(BinaryOp.MIN, X, Y), "(y < x) ? y : x"),
         (binary(BinaryOp.MAX, X, Const(-128, Scalar.I32)), "(x < -128) ? -128 : x"),
         (binary(BinaryOp.MAX, binary(ADD, X, Y), ONE), "crt_max_i32(x + y, 1)"),
+        (clamp(binary(ADD, X, Y), -128, 127), "crt_saturate_i8(x + y)"),
+        (clamp(X, -32768, 32767), "crt_saturate_i16(x)"),
+        (clamp(X, -127, 127), "crt_min_i32((x < -127) ? -127 : x, 127)"),
         (binary(BinaryOp.MIN, F, G), "(g < f) ? g : f"),
         (Select(LESS, X, binary(ADD, X, Y)), "(x < y) ? x : (x + y)"),
         (binary(BinaryOp.AND, binary(BinaryOp.AND, LESS, LESS), LESS),

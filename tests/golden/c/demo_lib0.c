@@ -48,19 +48,21 @@
 #define CRT_UNROLL(count)
 #endif
 
-static inline int32_t crt_min_i32(int32_t a, int32_t b)
-{
-    return (b < a) ? b : a;
-}
-
 static inline float crt_max_f32(float a, float b)
 {
     return (a < b) ? b : a;
 }
 
-static inline int32_t crt_max_i32(int32_t a, int32_t b)
+/* -128 to 127; GCC doesn't find the instruction by itself. */
+static inline int32_t crt_saturate_i8(int32_t x)
 {
-    return (a < b) ? b : a;
+#if defined(__GNUC__) && !defined(__clang__) && defined(__ARM_FEATURE_SAT)
+    int32_t result;
+    __asm__("ssat %0, #8, %1" : "=r"(result) : "r"(x));
+    return result;
+#else
+    return (x < -128) ? -128 : (x > 127) ? 127 : x;
+#endif
 }
 
 /* Define this to put the constants elsewhere, e.g. as __attribute__((section(".qspi"))). */
@@ -109,7 +111,7 @@ static CRT_KERNEL void tvmgen_demo_dense(
         for (ptrdiff_t column = 0; column < 6; ++column) {
             acc += ((int32_t)input[column] + offset) * (int32_t)weights[row * 6 + column];
         }
-        output[row] = (int8_t)crt_min_i32(crt_max_i32(acc >> 3, -128), 127);
+        output[row] = (int8_t)crt_saturate_i8(acc >> 3);
     }
 }
 
