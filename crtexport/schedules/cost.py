@@ -336,7 +336,7 @@ def machine_for(target: Target) -> Machine | None:
         return CORTEX_M55
     if "+dsp" in target.features:
         return CORTEX_M4
-    if target.triple.startswith("thumbv6m"):
+    if target.triple.startswith(("thumbv6m", "thumbv8m.base")):
         return CORTEX_M0
     words = target.triple.startswith(("thumbv7m", "thumbv8m.main"))
     return CORTEX_M3 if words else None
