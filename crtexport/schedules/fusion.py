@@ -44,9 +44,14 @@ class Pair:
     reader: int
 
 
-def pairs(graph: Graph, target: Target, optimize: str) -> list[Pair]:
+def pairs(
+    graph: Graph, target: Target, optimize: str, wanted: Callable[[Pair], bool] = lambda _: True
+) -> list[Pair]:
     """What can be fused: a layer whose result only one node reads with that node, where it is a
-    sum, difference or product of two tensors of one shape, or a maximum of whole windows."""
+    sum, difference or product of two tensors of one shape, or a maximum of whole windows.
+
+    No form is made for those that aren't ``wanted``.
+    """
     computed_by = {t: number for number, node in enumerate(graph.nodes) for t in node.outputs}
     read = Counter(t for node in graph.nodes for t in node.inputs)
     read.update(graph.outputs)
@@ -57,9 +62,8 @@ def pairs(graph: Graph, target: Target, optimize: str) -> list[Pair]:
             if layer is None or read[tensor] > 1:
                 continue
             pair = Pair(layer, number)
-            if isinstance(graph.nodes[layer].op, _LAYERS) and _possible(
-                graph, pair, target, optimize
-            ):
+            candidate = isinstance(graph.nodes[layer].op, _LAYERS) and wanted(pair)
+            if candidate and _possible(graph, pair, target, optimize):
                 found.append(pair)
     return found
 
@@ -126,10 +130,9 @@ def smallest(
     plan = planned(graph)
     if not any(_fusable(graph, node) for node in graph.nodes):
         return graph, plan
-    chosen = [
-        pair for pair in pairs(graph, target, optimize)
-        if _promises(graph, plan, pair) and (optimize != "speed" or _is_maximum(graph, pair))
-    ]
+    chosen = pairs(graph, target, optimize, lambda pair: (
+        optimize != "speed" or _is_maximum(graph, pair)
+    ) and _promises(graph, plan, pair))
     if not chosen:
         return graph, plan
     best = fuse(graph, chosen)
