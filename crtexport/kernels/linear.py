@@ -27,11 +27,11 @@ _MOST_BITS = 30
 
 @dataclass(frozen=True)
 class Terms:
-    """What is summed: two bytes, brought from their ``scales`` to twice the larger one, raised by
-    ``raised`` bits, the second times ``sign``; and the result: ``zero_out`` more, within
-    ``bounds``."""
+    """What is summed: two bytes (int8 or uint8, which begin with ``lowest``), brought from their
+    ``scales`` to twice the larger one, raised by ``raised`` bits, the second times ``sign``; and
+    the result: ``zero_out`` more, within ``bounds``."""
 
-    lowest: int # of a byte
+    lowest: int
     scales: tuple[float, float]
     zeros: tuple[int, int]
     scale_out: float
