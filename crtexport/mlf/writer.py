@@ -6,12 +6,12 @@ import contextlib
 import hashlib
 import os
 import tarfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import BinaryIO
 
-from crtexport.artifact.blobs import WINDOW, Blob, blob_chunks, blob_size
+from crtexport.artifact.blobs import Blob, blob_chunks, blob_size
 from crtexport.atomic import replacing
 from crtexport.errors import CrtExportError
 from crtexport.mlf import layout
@@ -119,7 +119,7 @@ class _Tar:
         folders = layout.folders(list(self._files)) | {layout.SOURCE_DIR}
         # PAX headers appear only for what USTAR can't say: names over 100 bytes, members over 8 GiB
         with tarfile.TarFile(
-            fileobj=stream, mode="w", format=tarfile.PAX_FORMAT, copybufsize=WINDOW
+            fileobj=stream, mode="w", format=tarfile.PAX_FORMAT
         ) as tar:
             tar.addfile(_entry(".", self._epoch, folder=True))
             for name in sorted({*self._files, *folders, layout.METADATA}):
@@ -135,14 +135,26 @@ class _Tar:
                     self._members.setdefault(name, Member(sha256=digest, bytes=size))
 
     def _add(self, tar: tarfile.TarFile, entry: tarfile.TarInfo, blob: Blob, size: int) -> str:
-        """Adds a file; returns its SHA-256."""
+        """Adds a file; returns its SHA-256. Its pieces go to the archive as they come: what tarfile
+        reads from must give as much as it asks for, which takes a copy of every byte."""
         entry.size = size
+        tar.addfile(entry)
+        stream, left = tar.fileobj, size
         with ThreadPoolExecutor(1) as hashing:  # while the last piece is written
-            source = _Source(blob_chunks(blob), self._tell, hashing)
-            tar.addfile(entry, source)  # type: ignore[arg-type]
-            if source.read(1):
-                raise CrtExportError("the file grew while it was written", location=entry.name)
-            return source.sha256()
+            digest = _Digest(hashing)
+            for piece in blob_chunks(blob):
+                left -= len(piece)
+                if left < 0:
+                    raise CrtExportError("the file grew while it was written", location=entry.name)
+                digest.add(piece)
+                stream.write(piece)
+                self._tell(len(piece))
+            if left:
+                raise CrtExportError("the file shrank while it was written", location=entry.name)
+            filling = -size % tarfile.BLOCKSIZE
+            stream.write(bytes(filling))
+            tar.offset += size + filling
+            return digest.hexadecimal()
 
     def _tell(self, count: int) -> None:
         self._done += count
@@ -150,45 +162,24 @@ class _Tar:
             self._progress(min(self._done, self._all), self._all)
 
 
-class _Source:
-    """Pieces of bytes as what tarfile reads from, hashed on the way."""
+class _Digest:
+    """The SHA-256 of pieces, made beside what else is done with them."""
 
-    def __init__(
-        self, chunks: Iterator[bytes], tell: Callable[[int], None], hashing: ThreadPoolExecutor
-    ) -> None:
-        self._chunks, self._tell, self._hashing = chunks, tell, hashing
-        self._rest = memoryview(b"")
-        self._digest = hashlib.sha256()
+    def __init__(self, hashing: ThreadPoolExecutor) -> None:
+        self._hashing, self._digest = hashing, hashlib.sha256()
         self._hashed: Future[None] | None = None
 
-    def sha256(self) -> str:
-        """Of all that was read, in hexadecimal digits."""
-        if self._hashed is not None:
-            self._hashed.result()
-        return self._digest.hexdigest()
-
-    def _hash(self, piece: bytes) -> None:
+    def add(self, piece: bytes) -> None:
         """One piece after the other: at most one waits."""
         if self._hashed is not None:
             self._hashed.result()
         self._hashed = self._hashing.submit(self._digest.update, piece)
 
-    def read(self, size: int) -> bytes | memoryview:
-        """At most ``size`` bytes, fewer only at the end."""
-        parts: list[memoryview] = []
-        wanted = size
-        while wanted:
-            if not self._rest:
-                piece = next((chunk for chunk in self._chunks if chunk), b"")
-                if not piece:
-                    break
-                self._hash(piece)
-                self._tell(len(piece))
-                self._rest = memoryview(piece)
-            parts.append(self._rest[:wanted])
-            self._rest = self._rest[wanted:]
-            wanted -= len(parts[-1])
-        return parts[0] if len(parts) == 1 else b"".join(parts)
+    def hexadecimal(self) -> str:
+        """Of all pieces."""
+        if self._hashed is not None:
+            self._hashed.result()
+        return self._digest.hexdigest()
 
 
 def _entry(name: str, epoch: int, *, folder: bool) -> tarfile.TarInfo:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from crtexport.artifact.blobs import Streamed
 from crtexport.errors import CrtExportError
 from crtexport.mlf.reader import open_package
 from crtexport.mlf.writer import write_package
@@ -120,6 +121,18 @@ def test_a_failure_half_way_leaves_the_old_package_and_no_other_file(
         write_package(target, contents())
     assert target.read_bytes() == b"old"
     assert [path.name for path in tmp_path.iterdir()] == ["p.tar"]
+
+
+@pytest.mark.parametrize(("size", "problem"), [(1, "grew"), (3, "shrank")])
+def test_a_file_that_changes_while_it_is_written_leaves_nothing(
+    size: int, problem: str, tmp_path: Path
+) -> None:
+    header = Streamed(b"a", size, lambda: iter([b"b"]))
+    with pytest.raises(CrtExportError, match=problem):
+        write_package(
+            tmp_path / "p.tar", contents(runtime_headers={"tvm/runtime/crt/module.h": header})
+        )
+    assert not list(tmp_path.iterdir())
 
 
 def test_interruption_leaves_nothing_behind(
