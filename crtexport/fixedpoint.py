@@ -10,7 +10,12 @@ from __future__ import annotations
 import math
 import struct
 
+import numpy as np
+import numpy.typing as npt
+
 from crtexport.ir.types import Rounding
+
+Ints = npt.NDArray[np.int64]
 
 INT32_MIN, INT32_MAX = -(1 << 31), (1 << 31) - 1
 
@@ -97,6 +102,17 @@ def multiply_by_quantized_multiplier(
     return rounding_divide_by_pot(
         rounding_doubling_high_mul(wrap32(value << left), multiplier), right
     )
+
+
+def multiply_all_by_quantized_multiplier(
+    values: Ints, multipliers: Ints | int, rights: Ints | int
+) -> Ints:
+    """:func:`multiply_by_quantized_multiplier` (DOUBLE) of many values, whose products with
+    multipliers fit 64 bits, and their halves 32; ``rights`` are shifts to the right."""
+    high = (values * multipliers + (1 << 30)) >> 31
+    mask = (np.int64(1) << rights) - 1
+    scaled: Ints = (high >> rights) + ((high & mask) > (mask >> 1) + (high < 0))
+    return scaled
 
 
 def reduced_multiplier(mantissa: int) -> int:

@@ -13,11 +13,13 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
-from crtexport.fixedpoint import multiply_by_quantized_multiplier, quantize_multiplier
-
-Ints = npt.NDArray[np.int64]
+from crtexport.fixedpoint import (
+    Ints,
+    multiply_all_by_quantized_multiplier,
+    multiply_by_quantized_multiplier,
+    quantize_multiplier,
+)
 
 _AROUND = 4
 """How far from the rounded coefficients others are tried."""
@@ -61,14 +63,8 @@ class Terms:
             for scale, zero in zip(self.scales, self.zeros, strict=True)
         )
         raw = first[:, None] + self.sign * second[None, :]
-        return np.clip(_scaled(raw, mantissa, -shift) + self.zero_out, *self.bounds)
-
-
-def _scaled(values: Ints, mantissa: int, right: int) -> Ints:
-    """:func:`crtexport.fixedpoint.multiply_by_quantized_multiplier` of many, to the right."""
-    high = (values * mantissa + (1 << 30)) >> 31
-    mask = (1 << right) - 1
-    return (high >> right) + ((high & mask) > (mask >> 1) + (high < 0))
+        scaled = multiply_all_by_quantized_multiplier(raw, mantissa, -shift)
+        return np.clip(scaled + self.zero_out, *self.bounds)
 
 
 @dataclass(frozen=True)

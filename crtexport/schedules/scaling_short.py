@@ -20,6 +20,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
+from crtexport.fixedpoint import Ints, multiply_all_by_quantized_multiplier
 from crtexport.ir.ops import Activation
 from crtexport.ir.scaling import activation_range
 from crtexport.ir.types import Rounding
@@ -37,8 +38,6 @@ _MOST_RIGHT = 30
 """Right shift."""
 _NEAR = 3
 """Multipliers up to so far from TFLite's are tried."""
-
-Ints = npt.NDArray[np.int64]
 
 
 def constants_of(
@@ -96,11 +95,10 @@ class _Steps:
 
     def results(self, totals: Ints) -> Ints:
         """What TFLite makes of sums, in products that fit 64 bits."""
-        high = ((totals + self.bias) * self.mantissa + (1 << 30)) >> 31
-        right = -self.shift
-        mask = (1 << right) - 1
-        up = (high & mask) > (mask >> 1) + (high < 0)
-        clamped: Ints = np.clip((high >> right) + up + self.zero, *self.limits)
+        scaled = multiply_all_by_quantized_multiplier(
+            totals + self.bias, self.mantissa, -self.shift
+        )
+        clamped: Ints = np.clip(scaled + self.zero, *self.limits)
         return clamped
 
     def _least(self, results: Ints) -> Ints:

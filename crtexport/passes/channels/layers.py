@@ -11,6 +11,7 @@ import numpy.typing as npt
 from crtexport.fixedpoint import (
     INT32_MAX,
     INT32_MIN,
+    multiply_all_by_quantized_multiplier,
     multiply_by_quantized_multiplier,
     multiply_wide_by_quantized_multiplier,
     quantize_multiplier,
@@ -76,10 +77,7 @@ class Scaling:
         # Products are below 2**62 from here on, as are the limits that count.
         limits = np.int64(INT32_MAX - (1 << 16)) << np.clip(31 - shifts, 0, 31)
         known &= (shifts < 0) | (np.abs(accs) * multipliers < limits)
-        doubled = ((accs << left) * multipliers + (1 << 30)) >> 31
-        mask = (np.int64(1) << right) - 1
-        halves = (mask >> 1) + (doubled < 0)
-        scaled = (doubled >> right) + ((doubled & mask) > halves)
+        scaled = multiply_all_by_quantized_multiplier(accs << left, multipliers, right)
         return np.clip(scaled + self.zero_point, *self.bounds), known
 
 
