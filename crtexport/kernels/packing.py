@@ -47,6 +47,36 @@ class Packing(abc.ABC):
         """What becomes of rows x columns of weights: of whole blocks, or the last ones."""
 
 
+def by_blocks(weights: Array, wide: int) -> Array:
+    """Rows x columns as blocks of ``wide`` rows, in each column by column; the last block has the
+    rows that are left."""
+    whole = len(weights) - len(weights) % wide
+    blocks = weights[:whole].reshape(-1, wide, weights.shape[1]).swapaxes(1, 2)
+    return np.concatenate([blocks.reshape(-1), weights[whole:].T.reshape(-1)])
+
+
+@dataclass(frozen=True)
+class Blocks(Packing):
+    """Elements of ``itemsize`` bytes, as :func:`by_blocks` has them."""
+
+    wide: int
+    itemsize: int
+
+    @property
+    def block(self) -> int:
+        return self.wide
+
+    @property
+    def step(self) -> int:
+        return 1
+
+    def nbytes(self, rows: int, columns: int) -> int:
+        return rows * columns * self.itemsize
+
+    def __call__(self, weights: Array) -> Array:
+        return by_blocks(weights, self.wide)
+
+
 @dataclass(frozen=True)
 class Matrix:
     """A constant as ``rows`` x ``columns`` elements of ``dtype``, in C order."""

@@ -10,14 +10,11 @@ scale comes last.
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass
-
-import numpy as np
 
 from crtexport.ir.ops import Conv2D, FullyConnected
 from crtexport.kernels.build import add, call, cast, clamp, const, f32, load, mul
 from crtexport.kernels.ir import Buffer, Expr, Scalar
-from crtexport.kernels.packing import Array, Packing
+from crtexport.kernels.packing import Blocks
 from crtexport.kernels.registry import SCALAR_OF, Context, Lowered, Lowering
 from crtexport.kernels.requantize import float_range
 from crtexport.schedules.candidates import Candidate
@@ -183,29 +180,3 @@ class _Products:
         if self.gather is None:
             return load(self.x, add(start, tap))
         return load(self.gather.lines, add(mul(tap, const(self.together)), const(line)))
-
-
-@dataclass(frozen=True)
-class Blocks(Packing):
-    """channels x taps of ``itemsize`` bytes as blocks of ``wide`` channels, in each tap by tap; the
-    last block has the channels that are left."""
-
-    wide: int
-    itemsize: int
-
-    @property
-    def block(self) -> int:
-        return self.wide
-
-    @property
-    def step(self) -> int:
-        return 1
-
-    def nbytes(self, rows: int, columns: int) -> int:
-        return rows * columns * self.itemsize
-
-    def __call__(self, weights: Array) -> Array:
-        return np.concatenate([
-            weights[first : first + self.wide].T.reshape(-1)
-            for first in range(0, len(weights), self.wide)
-        ])

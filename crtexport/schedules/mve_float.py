@@ -12,7 +12,7 @@ import numpy.typing as npt
 from crtexport.ir.ops import Activation, Conv2D, DepthwiseConv2D, FullyConnected
 from crtexport.kernels.build import KernelBuilder, add, call, const, f32, load, load_vector, mul
 from crtexport.kernels.ir import Buffer, Expr, Scalar, Var
-from crtexport.kernels.packing import Array, Packing
+from crtexport.kernels.packing import Array, Blocks
 from crtexport.kernels.registry import SCALAR_OF, Context, Lowered, Lowering
 from crtexport.kernels.requantize import float_range
 from crtexport.schedules.mve_dense import Segment, cover
@@ -103,27 +103,14 @@ def _unroll(extent: int) -> int | None:
 
 
 @dataclass(frozen=True)
-class Vectors(Packing):
-    """units x depth of ``itemsize`` bytes as blocks of ``wide`` units, in each value by value;
-    units of zeros fill the last block."""
-
-    wide: int
-    itemsize: int
-
-    @property
-    def block(self) -> int:
-        return self.wide
-
-    @property
-    def step(self) -> int:
-        return 1
+class Vectors(Blocks):
+    """Blocks of units, of which those of zeros fill the last one."""
 
     def nbytes(self, rows: int, columns: int) -> int:
-        return -(-rows // self.wide) * self.wide * columns * self.itemsize
+        return super().nbytes(rows + -rows % self.wide, columns)
 
     def __call__(self, weights: Array) -> Array:
-        full = np.pad(weights, ((0, -len(weights) % self.wide), (0, 0)))
-        return full.reshape(-1, self.wide, weights.shape[1]).swapaxes(1, 2)
+        return super().__call__(np.pad(weights, ((0, -len(weights) % self.wide), (0, 0))))
 
 
 class _Product:

@@ -23,7 +23,7 @@ import numpy as np
 from crtexport.ir.types import DType
 from crtexport.kernels.build import KernelBuilder, add, cast, const, i32, load, mul
 from crtexport.kernels.ir import Buffer, Expr, Scalar, Var
-from crtexport.kernels.packing import Array, Packing
+from crtexport.kernels.packing import Array, Packing, by_blocks
 from crtexport.kernels.registry import Context, Lowered
 from crtexport.schedules.candidates import Candidate
 from crtexport.schedules.covering import pixels_with_last_again
@@ -139,10 +139,7 @@ class Lifted(Packing):
         return rows * columns
 
     def __call__(self, weights: Array) -> Array:
-        whole = len(weights) - len(weights) % self.wide
-        blocks = weights[:whole].reshape(-1, self.wide, weights.shape[1]).swapaxes(1, 2)
-        values = np.concatenate([blocks.reshape(-1), weights[whole:].T.reshape(-1)])
-        lifted: Array = values.view(np.uint8) ^ np.uint8(_LIFT)
+        lifted: Array = by_blocks(weights, self.wide).view(np.uint8) ^ np.uint8(_LIFT)
         return lifted
 
 

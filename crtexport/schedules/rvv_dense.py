@@ -19,7 +19,7 @@ from crtexport.ir.ops import Conv2D, FullyConnected
 from crtexport.ir.types import DType
 from crtexport.kernels.build import add, cast, const, load, load_vector, mul
 from crtexport.kernels.ir import Buffer, Expr, Scalar
-from crtexport.kernels.packing import Array, Packing
+from crtexport.kernels.packing import Array, Blocks
 from crtexport.kernels.registry import SCALAR_OF, Context, Lowered, Lowering
 from crtexport.kernels.sums import IntegerSums
 from crtexport.schedules.candidates import Candidate
@@ -182,26 +182,19 @@ class _Convolution:
 
 
 @dataclass(frozen=True)
-class Vectors(Packing):
-    """Weights (channels x taps) of ``itemsize`` bytes in the order in which they are met: blocks of
-    channels, taps, channels of the block; and what fills the last vector that is read."""
-
-    lanes: int
-    itemsize: int
+class Vectors(Blocks):
+    """Blocks of channels, and what fills the last vector that is read."""
 
     @property
-    def block(self) -> int:
-        return self.lanes
+    def step(self) -> int:
+        return 0
 
     def nbytes(self, rows: int, columns: int) -> int:
-        return (rows * columns + -rows % self.lanes) * self.itemsize
+        return super().nbytes(rows, columns) + -rows % self.wide * self.itemsize
 
     def __call__(self, weights: Array) -> Array:
-        parts = [
-            weights[first : first + self.lanes].T.reshape(-1)
-            for first in range(0, len(weights), self.lanes)
-        ]
-        return np.concatenate([*parts, np.zeros(-len(weights) % self.lanes, weights.dtype)])
+        filling = np.zeros(-len(weights) % self.wide, weights.dtype)
+        return np.concatenate([super().__call__(weights), filling])
 
 
 class Product(abc.ABC):

@@ -18,7 +18,7 @@ from crtexport.ir.ops import Conv2D, FullyConnected
 from crtexport.ir.types import DType
 from crtexport.kernels.build import add, const, load, load_vector, load_word, min_, mul
 from crtexport.kernels.ir import Buffer, Expr, Scalar, Var
-from crtexport.kernels.packing import Array, Packing
+from crtexport.kernels.packing import Array, Packing, by_blocks
 from crtexport.kernels.registry import SCALAR_OF, Context, Lowered, Lowering
 from crtexport.kernels.sums import IntegerSums
 from crtexport.schedules.geometry import Windows, windows_of
@@ -96,10 +96,7 @@ class Panels(Packing):
         padded = np.zeros((lanes, steps * self.together), weights.dtype)
         padded[:channels, :taps] = weights
         # What is met in one step moves as one number.
-        units = padded.view(f"u{self.together * self.itemsize}")
-        whole = lanes - lanes % self.block
-        blocks = units[:whole].reshape(-1, self.block, steps).swapaxes(1, 2)
-        return np.concatenate([blocks.reshape(-1), units[whole:].T.reshape(-1)])
+        return by_blocks(padded.view(f"u{self.together * self.itemsize}"), self.block)
 
 
 def _name(context: Context, windows: Windows) -> str:

@@ -17,7 +17,6 @@ from crtexport.ir.types import ConstantRef, DType, Made
 from crtexport.kernels import packing
 from crtexport.kernels.packing import Matrix, Packing, packed
 from crtexport.schedules import (
-    fpu,
     halves,
     mve_dense,
     mve_float,
@@ -53,7 +52,7 @@ BYTES: dict[str, Packing] = {
 REALS: dict[str, Packing] = {
     "panels": x86_dense.Panels(8, 4, 1, 4),
     "lines of floats": x86_depthwise.Lines(8, 4),
-    "blocks": fpu.Blocks(6, 4),
+    "blocks": packing.Blocks(6, 4),
     "vectors": mve_float.Vectors(8, 4),
 }
 EVERY = {**BYTES, **REALS}
