@@ -14,12 +14,10 @@ from crtexport.ir.ops import (
     Mul,
     Sub,
 )
-from crtexport.kernels.build import add, const, mul
-from crtexport.kernels.ir import Expr
 from crtexport.kernels.registry import Context, Lowered, Lowering
 from crtexport.schedules import mve_conv, mve_depthwise, mve_elementwise, mve_float, mve_pool
 from crtexport.schedules.candidates import Candidate, single
-from crtexport.schedules.mve_dense import Block, Product, Segment, block_candidates, blocks, cover
+from crtexport.schedules.mve_dense import Block, Product, block_candidates, blocks, multiply_rows
 from crtexport.schedules.mve_rows import Rows
 from crtexport.schedules.mve_scale import Sums
 from crtexport.target import Target
@@ -72,22 +70,13 @@ def _products(context: Context, sums: Sums, rows: Rows) -> list[Candidate]:
 
 def _product(context: Context, sums: Sums, rows: Rows, shape: Block) -> Lowered:
     lowering = Lowering(rows.name, context)
-    b = lowering.b
     x = lowering.input(0, "input")
     units = sums.channels
     depth = context.input(1).elements // units
-    (lines, count), steps = rows.counts, rows.steps
     product = Product(lowering, sums, [(depth, False)], shape)
     output = lowering.output()
-    with b.loop("line", lines) as line:
-
-        def block(first: Expr) -> None:
-            pixels = [add(first, const(i)) for i in range(product.high)]
-            begin = mul(line, const(steps[0]))
-            starts = tuple(b.let("x", add(begin, mul(row, const(steps[1])))) for row in pixels)
-            done = mul(line, const(count))
-            targets = [b.let("y", mul(add(done, row), const(units))) for row in pixels]
-            product.emit([Segment(x, starts, depth)], output, targets)
-
-        cover(b, count, product.high, block)
+    multiply_rows(
+        lowering.b, rows, x, (units, depth), product.high,
+        lambda segments, targets: product.emit(segments, output, targets),
+    )
     return lowering.finish()

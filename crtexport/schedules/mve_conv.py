@@ -91,7 +91,7 @@ class _Conv:
     def emit(self) -> None:
         b, y = self.b, self.window.y
         with self.ring.walk() as part:
-            line = add(mul(add(mul(part.n, const(y[1])), part.oy), const(y[2])), part.first)
+            line = self.window.pixel(part)
             line = b.let("line", line)
             starts = [b.let("row_start", self.ring.start(const(0), slot)) for slot in part.slots]
 

@@ -28,6 +28,7 @@ from crtexport.kernels.ir import Buffer, Expr, Scalar, Var
 from crtexport.kernels.packing import Array, Packing
 from crtexport.kernels.registry import Lowered, Lowering
 from crtexport.schedules.candidates import Candidate
+from crtexport.schedules.mve_rows import Rows
 from crtexport.schedules.mve_scale import LANES, LongScaler, Scaler, Sums, vector
 
 LONE_CHUNKS = (3, 4)
@@ -245,6 +246,29 @@ class Chunks(Packing):
         if self.together == 2:  # units 0 2 | 1 3
             cells = full.reshape(blocks, 2, 2, chunks, lanes).swapaxes(1, 2)
         return cells.swapaxes(2, 3)
+
+
+def multiply_rows(
+    b: KernelBuilder, rows: Rows, x: Buffer, shape: tuple[int, int], high: int,
+    emit: Callable[[list[Segment], list[Expr]], None],
+) -> None:
+    """Goes through all ``rows`` of ``x``, ``high`` at a time; ``shape``: units and depth.
+
+    ``emit`` is given what is multiplied, and the indices of the first unit's results.
+    """
+    units, depth = shape
+    (lines, count), steps = rows.counts, rows.steps
+    with b.loop("line", lines) as line:
+
+        def part(first: Expr) -> None:
+            pixels = [add(first, const(i)) for i in range(high)]
+            begin = mul(line, const(steps[0]))
+            starts = tuple(b.let("x", add(begin, mul(row, const(steps[1])))) for row in pixels)
+            done = mul(line, const(count))
+            targets = [b.let("y", mul(add(done, row), const(units))) for row in pixels]
+            emit([Segment(x, starts, depth)], targets)
+
+        cover(b, count, high, part)
 
 
 def cover(b: KernelBuilder, rows: int, high: int, emit: Callable[[Expr], None]) -> None:

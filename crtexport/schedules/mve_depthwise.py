@@ -83,7 +83,7 @@ class _Depthwise:
         b, y = self.b, self.window.y
         width = self.ring.width
         with self.ring.walk() as part:
-            line = add(mul(add(mul(part.n, const(y[1])), part.oy), const(y[2])), part.first)
+            line = self.window.pixel(part)
             line = b.let("line", mul(line, const(y[3])))
             with b.loop("channels", self.ring.blocks) as block:
                 starts = [b.let("row", self.ring.start(block, slot)) for slot in part.slots]

@@ -44,7 +44,7 @@ class _Depthwise:
         b, y, ring = self.b, self.window.y, self.ring
         high = min(PIXELS, ring.width)
         with ring.walk() as part:
-            line = add(mul(add(mul(part.n, const(y[1])), part.oy), const(y[2])), part.first)
+            line = self.window.pixel(part)
             line = b.let("line", mul(line, const(y[3])))
             with b.loop("channels", ring.blocks) as block:
                 starts = [b.let("row", ring.start(block, slot)) for slot in part.slots]

@@ -13,7 +13,7 @@ from crtexport.kernels.registry import Context, Lowered, Lowering
 from crtexport.kernels.requantize import Multiplier
 from crtexport.kernels.scaled import Product, Sum
 from crtexport.schedules.mve_float import finished
-from crtexport.schedules.mve_scale import LANES, clamped, scaled, vector
+from crtexport.schedules.mve_scale import LANES, SUFFIXES, clamped, scaled, vector
 
 UNROLL = 2
 _HALF = (1 << 30, 0)
@@ -68,9 +68,7 @@ class Handed:
 
     def largest(self, type_: Scalar) -> Compute | None:
         """Of any lanes."""
-        suffix = {
-            Scalar.I32X4: "s32", Scalar.I16X8: "s16", Scalar.I8X16: "s8", Scalar.F32X4: "f32"
-        }.get(type_)
+        suffix = SUFFIXES.get(type_)
         if suffix is None:
             return None
         return lambda first, second: call(f"mve_max_{suffix}", first, second, type_=type_)

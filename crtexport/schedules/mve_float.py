@@ -3,6 +3,7 @@ once, each product added with one rounding. Weights of int8 stay that: their sca
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -17,7 +18,7 @@ from crtexport.kernels.registry import SCALAR_OF, Context, Lowered, Lowering
 from crtexport.kernels.requantize import float_range
 from crtexport.schedules.mve_dense import Segment, cover
 from crtexport.schedules.mve_rows import Ring, Window
-from crtexport.schedules.mve_scale import LANES
+from crtexport.schedules.mve_scale import LANES, limited
 from crtexport.schedules.reals import Floats, Numbers, layer_of
 
 SUMS = 6
@@ -90,12 +91,7 @@ def _vector(name: str, *args: Expr) -> Expr:
 
 def finished(b: KernelBuilder, value: Expr, activation: Activation) -> Expr:
     """``value`` (f32x4), clamped."""
-    low, high = float_range(activation)
-    if low != float("-inf"):
-        value = _vector("max", value, _vector("dup", f32(low)))
-    if high != float("inf"):
-        value = _vector("min", value, _vector("dup", f32(high)))
-    return b.let("result", value)
+    return b.let("result", limited(value, float_range(activation), (-math.inf, math.inf)))
 
 
 def _unroll(extent: int) -> int | None:
@@ -223,7 +219,7 @@ def _convolution(context: Context, op: Conv2D) -> Lowered | None:
     product = _Product(lowering, Numbers.of(context, op, 0), ring.width)
     output = lowering.output()
     with ring.walk() as part:
-        line = add(mul(add(mul(part.n, const(y[1])), part.oy), const(y[2])), part.first)
+        line = window.pixel(part)
         line = b.let("line", line)
         rows = [b.let("row_start", ring.start(const(0), slot)) for slot in part.slots]
 
@@ -263,7 +259,7 @@ def _depthwise(context: Context, op: DepthwiseConv2D) -> Lowered | None:
     high = min(PIXELS, ring.width)
     step = window.stride[1] * LANES
     with ring.walk() as part:
-        line = add(mul(add(mul(part.n, const(y[1])), part.oy), const(y[2])), part.first)
+        line = window.pixel(part)
         line = b.let("line", line)
         with b.loop("channels", ring.blocks) as block:
             rows = [b.let("row", ring.start(block, slot)) for slot in part.slots]

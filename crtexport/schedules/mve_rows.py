@@ -69,6 +69,11 @@ class Window:
         """Rows or columns of the padded image that some window looks at."""
         return (self.y[1 + axis] - 1) * self.stride[axis] + self.span(axis)
 
+    def pixel(self, line: Line) -> Expr:
+        """The number of the first pixel of a line among those of the output."""
+        row = add(mul(line.n, const(self.y[1])), line.oy)
+        return add(mul(row, const(self.y[2])), line.first)
+
     def columns(self, width: int) -> int:
         """Columns that ``width`` neighbours in a row of the output look at."""
         return (width - 1) * self.stride[1] + self.span(1)

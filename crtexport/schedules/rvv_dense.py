@@ -30,7 +30,7 @@ from crtexport.schedules.lanes_finish import (
     known,
     scales,
 )
-from crtexport.schedules.mve_dense import Segment, cover
+from crtexport.schedules.mve_dense import Segment, cover, multiply_rows
 from crtexport.schedules.mve_rows import Ring, Rows, Window
 from crtexport.schedules.rvv_machine import Machine
 
@@ -107,23 +107,13 @@ def _lower(
     if rows is None:
         return _Convolution(context, sums, block).emit()
     lowering = Lowering(rows.name, context)
-    b = lowering.b
     x = lowering.input(0, "input")
     product = Product.of(lowering, sums, block)
     output = lowering.output()
-    (lines, count), steps = rows.counts, rows.steps
-    units, depth = context.input(1).shape[0], context.input(1).shape[-1]
-    with b.loop("line", lines) as line:
-
-        def part(first: Expr) -> None:
-            pixels = [add(first, const(i)) for i in range(block.pixels)]
-            begin = mul(line, const(steps[0]))
-            starts = tuple(b.let("x", add(begin, mul(row, const(steps[1])))) for row in pixels)
-            done = mul(line, const(count))
-            targets = [b.let("y", mul(add(done, row), const(units))) for row in pixels]
-            product.emit([Segment(x, starts, depth)], output, targets)
-
-        cover(b, count, block.pixels, part)
+    multiply_rows(
+        lowering.b, rows, x, (product.channels, product.depth), block.pixels,
+        lambda segments, targets: product.emit(segments, output, targets),
+    )
     return lowering.finish()
 
 
@@ -151,7 +141,7 @@ class _Convolution:
         """All pixels."""
         b, y = self.lowering.b, self.window.y
         with self.ring.walk() as part:
-            line = add(mul(add(mul(part.n, const(y[1])), part.oy), const(y[2])), part.first)
+            line = self.window.pixel(part)
             line = b.let("line", line)
             starts = [b.let("row_start", self.ring.start(const(0), slot)) for slot in part.slots]
 

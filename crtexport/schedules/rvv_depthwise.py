@@ -154,7 +154,7 @@ class _Depthwise:
         b, y, block = self.b, self.window.y, self.block
         width = self.ring.width
         with self.ring.walk() as part:
-            line = add(mul(add(mul(part.n, const(y[1])), part.oy), const(y[2])), part.first)
+            line = self.window.pixel(part)
             line = b.let("line", mul(line, const(y[3])))
             with b.loop("column", -(-width // block.width)) as column:
                 ox = mul(column, const(block.width))
