@@ -69,7 +69,7 @@ def evaluate(
         return None
     if isinstance(op, _ARITHMETIC):
         results = _computed(op, given, declared[0])
-    elif isinstance(op, _MOVING) and _alike(op, given):
+    elif isinstance(op, _MOVING) and alike(op, given):
         results = _moved(op, [_values(tensor) for tensor in given])
     else:
         return None
@@ -105,7 +105,7 @@ def _grows(op: Op, given: Sequence[Tensor]) -> int:
             return 0
 
 
-def _alike(op: Op, given: Sequence[Tensor]) -> bool:
+def alike(op: Op, given: Sequence[Tensor]) -> bool:
     """Whether what is joined has one scale."""
     if not isinstance(op, Concatenation | Pack):
         return True

@@ -6,10 +6,10 @@ from dataclasses import dataclass, replace
 from math import prod
 
 import numpy as np
-import numpy.typing as npt
 
 from crtexport.ir.evaluate import evaluate
 from crtexport.ir.graph import Graph, Node, Tensor
+from crtexport.ir.moved import moved
 from crtexport.ir.ops import (
     Conv2D,
     DepthwiseConv2D,
@@ -22,6 +22,8 @@ from crtexport.ir.ops import (
 from crtexport.ir.types import ConstantRef, DType, Made, TensorType
 
 _WEIGHTS = 1
+_LARGE = 1 << 20
+"""Bytes of constants that are moved in memory, and computed with; others while they are written."""
 _CHANNEL_AXIS: dict[type[Op], int] = {
     Conv2D: 0, FullyConnected: 0, TransposeConv2D: 0, DepthwiseConv2D: 3,
 }
@@ -35,7 +37,8 @@ def fold_constants(graph: Graph) -> Graph:
     int8 and are read as they are: the kernels scale them, and flash holds a quarter of the bytes.
 
     Requires: nothing. Ensures: no Reshape or Dequantize reads a constant, but for a Reshape that
-    copies one to a graph output; nothing grows to more than a few kilobytes.
+    copies one to a graph output; nothing grows to more than a few kilobytes. What is large is moved
+    while it is written, and not computed with.
     """
     tensors = list(graph.tensors)
     stored: dict[int, int] = {}  # what Dequantize made of int8 constants: the constants
@@ -43,12 +46,12 @@ def fold_constants(graph: Graph) -> Graph:
     for node in graph.nodes:
         source = _foldable_input(graph, node)
         if source is None or tensors[source].constant is None:
-            values = _evaluated(graph, node, tensors)
-            if values is None:
+            constants = _evaluated(graph, node, tensors)
+            if constants is None:
                 nodes.append(_with_stored_weights(node, tensors, stored))
             else:
-                for output, value in zip(node.outputs, values, strict=True):
-                    tensors[output] = replace(tensors[output], constant=ConstantRef.of(value))
+                for output, constant in zip(node.outputs, constants, strict=True):
+                    tensors[output] = replace(tensors[output], constant=constant)
             continue
         output = node.outputs[0]
         if isinstance(node.op, Dequantize) and tensors[source].type.dtype is DType.INT8:
@@ -69,14 +72,17 @@ def _foldable_input(graph: Graph, node: Node) -> int | None:
             return None
 
 
-def _evaluated(
-    graph: Graph, node: Node, tensors: list[Tensor]
-) -> list[npt.NDArray[np.generic]] | None:
+def _evaluated(graph: Graph, node: Node, tensors: list[Tensor]) -> list[ConstantRef] | None:
     """The outputs of a node that only moves constants or computes shapes and indices with them."""
     if not set(graph.outputs).isdisjoint(node.outputs):
         return None
-    given = [None if t is None else tensors[t] for t in node.inputs]
-    return evaluate(node.op, given, [graph.type(t).dtype for t in node.outputs])
+    given = [tensors[t] for t in node.inputs if t is not None]
+    if len(given) < len(node.inputs):
+        return None
+    if sum(tensor.type.nbytes for tensor in given) > _LARGE:
+        return moved(node.op, given)
+    arrays = evaluate(node.op, given, [graph.type(t).dtype for t in node.outputs])
+    return None if arrays is None else list(map(ConstantRef.of, arrays))
 
 
 def _with_stored_weights(
