@@ -311,9 +311,11 @@ class Artifact:
         """What the function registry has: the model's own entries and those of the others. A
         function of others is there once, whichever models bring it."""
         found: list[RegistryEntry] = []
+        known: set[RegistryEntry] = set()
         for entry in (*self.registry, *self.common.registry):
-            if not entry.external or entry not in found:
+            if not entry.external or entry not in known:
                 found.append(entry)
+                known.add(entry)
         return tuple(found)
 
     @property

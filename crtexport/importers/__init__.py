@@ -22,6 +22,7 @@ _KNOWN_MAGIC = (
 # ir_version (field 1, a small varint), then the tag of any other field of ONNX's ModelProto.
 _ONNX_NEXT_TAGS = frozenset({0x12, 0x1A, 0x22, 0x28, 0x32, 0x3A, 0x42, 0x72, 0xA2})
 _ONNX_MAX_IR_VERSION = 0x20
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
 def load(path: Path, *, rounding: Rounding = Rounding.DOUBLE, allow_outside: bool = False) -> Graph:
@@ -34,13 +35,12 @@ def load(path: Path, *, rounding: Rounding = Rounding.DOUBLE, allow_outside: boo
     size = regular_size(path)
     if size == 0:
         raise CrtExportError("the file is empty", location=str(path))
-    start = head(path, 64)
     if is_tflite(path):
         # Imported when needed: the generated accessors are many modules.
         from crtexport.importers.tflite import load_tflite  # noqa: PLC0415
 
         graph = load_tflite(path, rounding)
-    elif start.removeprefix(b"\xef\xbb\xbf").lstrip().startswith(b"{"):
+    elif (start := head(path, 64)).removeprefix(_BYTE_ORDER_MARK).lstrip().startswith(b"{"):
         from crtexport.importers.crtjson import load_json  # noqa: PLC0415
 
         graph = load_json(path, rounding, allow_outside=allow_outside)

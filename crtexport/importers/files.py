@@ -9,6 +9,7 @@ from pathlib import Path
 from crtexport.errors import CrtExportError
 
 _TFLITE_IDENTIFIER = b"TFL3"
+"""Bytes 4 to 7 of every such file."""
 
 
 def regular_size(path: Path) -> int:

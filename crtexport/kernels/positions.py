@@ -122,5 +122,7 @@ def _split(expr: Expr, size: int, lets: Mapping[str, Expr]) -> tuple[Expr, Expr]
 
 def divided(index: Expr, size: int) -> tuple[Expr, Expr]:
     """Quotient and remainder of an index that isn't negative, by a division."""
+    if size == 1:
+        return index, const(0)
     quotient = div(index, const(size))
     return quotient, sub(index, mul(quotient, const(size)))

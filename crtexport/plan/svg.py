@@ -110,7 +110,7 @@ def _label(graph: Graph, number: int, position: int) -> list[str]:
     """The operator's name under its column, slanted."""
     node = graph.nodes[number]
     x, y = _x(position) + _COLUMN // 2, _TOP + _HEIGHT + 14
-    words = f"{number} {type(node.op).__name__}"
+    words = f"{number} {node.operator}"
     return [
         (f'<g><title>{_text(str(node))}</title>'
         f'<text transform="translate({x},{y}) rotate(50)">{_text(words)}</text></g>')

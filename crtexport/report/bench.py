@@ -121,7 +121,7 @@ def _layer(step: Step, code: int, constants: int) -> LayerCost:
     place, done = step.place, step.executed
     each = 0 if place.copies else macs(place.graph, place.node)
     return LayerCost(
-        name=place.name, operator=type(place.node.op).__name__,
+        name=place.name, operator=place.node.operator,
         output="" if place.copies else _output(place),
         macs=each * (1 if done is None else done.runs),
         instructions=None if done is None else done.instructions, code=code, constants=constants,

@@ -17,7 +17,6 @@ from crtexport.kernels.build import (
     call,
     cast,
     const,
-    div,
     i32,
     load,
     load_word,
@@ -25,6 +24,7 @@ from crtexport.kernels.build import (
     sub,
 )
 from crtexport.kernels.ir import Buffer, Expr, Scalar, Var
+from crtexport.kernels.positions import divided
 from crtexport.schedules.geometry import FEW, Walk, Windows
 
 MOST_LEFT = 32
@@ -74,11 +74,11 @@ class Gather(Walk):
     def _corner(self, pixel: Expr) -> tuple[Expr, Expr, Expr]:
         """(image, row, column) of the first cell of a pixel's window, maybe outside."""
         b, windows = self.b, self.windows
-        row, column = _split(pixel, windows.y[2])
+        row, column = divided(pixel, windows.y[2])
         row = b.let("row", row)
         n: Expr = const(0)
         if windows.y[0] > 1:
-            n, row = _split(row, windows.y[1])
+            n, row = divided(row, windows.y[1])
         starts = [
             b.let(name, sub(mul(at, const(windows.stride[i])), const(windows.before[i])))
             for i, (name, at) in enumerate((("first_y", row), ("first_x", column)))
@@ -196,11 +196,3 @@ class Gather(Walk):
                         "arm_pkhbt", values[odd], values[odd + words], type_=Scalar.I32
                     )
                     self._store(at, odd, line, word)
-
-
-def _split(value: Expr, divisor: int) -> tuple[Expr, Expr]:
-    """Quotient and remainder."""
-    if divisor == 1:
-        return value, const(0)
-    quotient = div(value, const(divisor))
-    return quotient, sub(value, mul(quotient, const(divisor)))

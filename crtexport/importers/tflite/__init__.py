@@ -28,8 +28,6 @@ from crtexport.ir.types import Rounding
 from crtexport.ir.variables import lend
 from crtexport.ir.verify import MAX_DEPTH
 
-"""Bytes 4 to 7 of every such file."""
-
 _SCHEMA_VERSION = 3
 _OPERATOR_NAMES = constant_names(tflite.BuiltinOperator)
 _CUSTOM_CODE = 6  # slot of OperatorCode.custom_code
