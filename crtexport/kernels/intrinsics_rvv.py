@@ -121,10 +121,10 @@ class _Scalable:
 
 
 def _short(width: int) -> tuple[Intrinsic, ...]:
-    """Sums of products of bytes in 16 bits."""
+    """Sums of bytes, and of products of bytes, in 16 bits."""
     halves, octets = HALVES[width], BYTES[width]
     words, pair = c_type(halves), (octets, octets)
-    product = "(crt_wrapped)__builtin_convertvector({}, {})".format
+    product = f"(crt_wrapped)__builtin_convertvector({{}}, {words})".format
     return (
         intrinsic(
             f"rvv_short_mul_{width}", "a * b in 16 bits.", pair, halves,
@@ -139,11 +139,18 @@ def _short(width: int) -> tuple[Intrinsic, ...]:
             _lanes(lambda x, y, z: wrap(x + y * z, 16)),
             _wrapped(halves) + gives(
                 f"({words})((crt_wrapped)a\n"
-                f"        + {product('b', words)} * {product('c', words)})"
+                f"        + {product('b')} * {product('c')})"
             ),
             *_Scalable((halves, *pair), halves).instruction(
                 "vwmacc", (halves, octets, octets), "", f"{width} {_AGNOSTIC}"
             ),
+        ),
+        intrinsic(
+            f"rvv_short_add_{width}", "a + the lanes of b, which wraps.", (halves, octets), halves,
+            _lanes(lambda x, y: wrap(x + y, 16)),
+            _wrapped(halves) + gives(f"({words})((crt_wrapped)a + {product('b')})"),
+            f"%x = sext {llvm_type(octets)} %b to {llvm_type(halves)} "
+            f"%r = add {llvm_type(halves)} %a, %x",
         ),
     )
 
@@ -188,42 +195,76 @@ def _scaling(width: int) -> tuple[Intrinsic, ...]:
     )
 
 
-def _others(width: int) -> tuple[Intrinsic, ...]:
-    """Of elements: differences and products; of bytes: copies, the smaller and larger ones."""
-    ints, octets = INTS[width], BYTES[width]
-    vector, bytes_ = llvm_type(ints), llvm_type(octets)
+def _elements(width: int) -> tuple[Intrinsic, ...]:
+    """Of elements: differences, products and quotients."""
+    ints, floats = INTS[width], FLOATS[width]
+    vector, real, words = llvm_type(ints), llvm_type(floats), c_type(ints)
 
     def wraps(name: str, meaning: str, sign: str, function: Callable[[int, int], int]) -> Intrinsic:
         return intrinsic(
             f"rvv_{name}_{width}", f"The {meaning} of the lanes, which wrap.", (ints, ints), ints,
             _lanes(lambda x, y: wrap32(function(x, y))),
-            _wrapped(ints) + gives(f"({c_type(ints)})((crt_wrapped)a {sign} (crt_wrapped)b)"),
+            _wrapped(ints) + gives(f"({words})((crt_wrapped)a {sign} (crt_wrapped)b)"),
             f"%r = {name} {vector} %a, %b",
         )
 
-    limit = f"@llvm.{{}}.v{width}i8".format
+    def of_reals(name: str, meaning: str, sign: str, evaluate: Callable[..., float]) -> Intrinsic:
+        return intrinsic(
+            f"rvv_{name}_{width}", f"The {meaning} of the lanes.", (floats, floats), floats,
+            lambda a, b: tuple(evaluate(x, y) for x, y in zip(a, b, strict=True)),
+            gives(f"a {sign} b"), f"%r = {name} {real} %a, %b",
+        )
+
     return (
         wraps("sub", "differences", "-", lambda x, y: x - y),
         wraps("mul", "products", "*", lambda x, y: x * y),
         intrinsic(
-            f"rvv_bytes_{width}", "The lower byte of a in every lane.", (Scalar.I32,), octets,
-            lambda a: (wrap(a, 8),) * width,
-            gives(everywhere(octets, "(int8_t)(uint8_t)a")),
-            f"%t = trunc i32 %a to i8 %v = insertelement {bytes_} poison, i8 %t, i32 0 "
-            f"%r = shufflevector {bytes_} %v, {bytes_} poison, <{width} x i32> zeroinitializer",
+            f"rvv_mean_{width}", "a / b to nearest, halves away from zero; b is positive.",
+            (ints, Scalar.I32), ints, lambda a, b: tuple(_mean(x, b) for x in a),
+            _wrapped(ints)
+            + f"    const {words} half = {everywhere(ints, 'b / 2')} ^ (a >> 31);\n"
+            + gives(f"({words})((crt_wrapped)a + (crt_wrapped)half - (crt_wrapped)(a >> 31)) / b"),
+            f"%v = insertelement {vector} poison, i32 %b, i32 0 "
+            f"%s = shufflevector {vector} %v, {vector} poison, <{width} x i32> zeroinitializer "
+            f"%h = ashr {vector} %s, splat (i32 1) %n = ashr {vector} %a, splat (i32 31) "
+            f"%x = xor {vector} %h, %n %y = sub {vector} %x, %n "
+            f"%t = add {vector} %a, %y %r = sdiv {vector} %t, %s",
+        ),
+        of_reals("fadd", "sums", "+", lambda x, y: f32(x + y)),
+        of_reals("fdiv", "quotients", "/", lambda x, y: f32(x / y)),
+    )
+
+
+def _mean(total: int, count: int) -> int:
+    half = count // 2
+    total = wrap32(total + (half if total >= 0 else -half))
+    return abs(total) // count * (1 if total >= 0 else -1)
+
+
+def _narrow(type_: Scalar, one: str, all_: str, part: str) -> tuple[Intrinsic, ...]:
+    """Of lanes narrower than a word: copies, the smaller and larger ones. Lanes are called
+    ``one`` or ``all_`` of them, a word has a ``part``."""
+    lane, width = llvm_type(type_.lane), type_.lanes
+    vector, words, bits = llvm_type(type_), c_type(type_), 8 * type_.lane.itemsize
+    limit = f"@llvm.{{}}.v{width}{lane}".format
+    extremes = (("min", "smaller", "<", min), ("max", "larger", ">", max))
+    return (
+        intrinsic(
+            f"rvv_{all_}_{width}", f"The lower {part} of a in every lane.", (Scalar.I32,), type_,
+            lambda a: (wrap(a, bits),) * width,
+            gives(everywhere(type_, f"(int{bits}_t)(uint{bits}_t)a")),
+            f"%t = trunc i32 %a to {lane} %v = insertelement {vector} poison, {lane} %t, i32 0 "
+            f"%r = shufflevector {vector} %v, {vector} poison, <{width} x i32> zeroinitializer",
         ),
         *(
             intrinsic(
-                f"rvv_byte_{name}_{width}", f"The {meaning} of two lanes.", (octets,) * 2, octets,
+                f"rvv_{one}_{name}_{width}", f"The {meaning} of two lanes.", (type_,) * 2, type_,
                 _lanes(function),
-                f"    const {c_type(octets)} first = a {sign} b;\n"
-                + gives("(a & first) | (b & ~first)"),
-                f"%r = call {bytes_} {limit('s' + name)}({bytes_} %a, {bytes_} %b)",
-                f"declare {bytes_} {limit('s' + name)}({bytes_}, {bytes_})",
+                f"    const {words} first = a {sign} b;\n" + gives("(a & first) | (b & ~first)"),
+                f"%r = call {vector} {limit('s' + name)}({vector} %a, {vector} %b)",
+                f"declare {vector} {limit('s' + name)}({vector}, {vector})",
             )
-            for name, meaning, sign, function in (
-                ("min", "smaller", "<", min), ("max", "larger", ">", max),
-            )
+            for name, meaning, sign, function in extremes
         ),
     )
 
@@ -258,6 +299,7 @@ RVV = tuple(
     operation for width in WIDTHS
     for operation in (
         *lanewise("rvv", width), *_multiply(width), *_short(width), *_scaling(width),
-        *_others(width), *reals("rvv", width), _fused(width),
+        *_elements(width), *_narrow(BYTES[width], "byte", "bytes", "byte"),
+        *_narrow(HALVES[width], "half", "halves", "half"), *reals("rvv", width), _fused(width),
     )
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import abc
+import math
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -12,6 +13,7 @@ import numpy.typing as npt
 from crtexport.kernels.build import call, f32, i32
 from crtexport.kernels.intrinsics_vectors import FLOATS, INTS
 from crtexport.kernels.ir import Expr, Scalar
+from crtexport.kernels.requantize import Multiplier
 
 Ints = npt.NDArray[np.int64]
 
@@ -46,6 +48,34 @@ class Machine(abc.ABC):
 
     def real_everywhere(self, value: float) -> Expr:
         return self.of_reals("fdup", f32(value))
+
+    def plus(self, value: Expr, number: int) -> Expr:
+        """Integers and one number."""
+        return self.of_ints("add", value, self.int_everywhere(number)) if number else value
+
+    def between(
+        self, value: Expr, bounds: tuple[float, float],
+        widest: tuple[float, float] = (-math.inf, math.inf),
+    ) -> Expr:
+        """Integers within ``bounds``; ``widest`` are those that no lane leaves."""
+        for name, bound, most in zip(("max", "min"), bounds, widest, strict=True):
+            if bound != most:
+                value = self.of_ints(name, value, self.int_everywhere(int(bound)))
+        return value
+
+    def scales(self, multiplier: Multiplier) -> bool:
+        """Whether vectors are shifted as far as the multiplier says."""
+        least, most = self.shifts
+        return all(least <= -shift <= most for shift in multiplier.shifts)
+
+    def multiplied(self, value: Expr, multiplier: Multiplier, *, signed: bool) -> Expr:
+        """Integers times the one number of ``multiplier``, which :meth:`scales`; for ``signed`` see
+        :meth:`scaled`."""
+        (mantissa,) = multiplier.mantissas
+        (place,) = self.places(np.array(multiplier.shifts, np.int64)).tolist()
+        return self.scaled(
+            value, self.int_everywhere(mantissa), self.int_everywhere(place), signed=signed
+        )
 
     @abc.abstractmethod
     def plus_product(self, total: Expr, a: Expr, b: Expr) -> Expr:

@@ -28,10 +28,9 @@ from crtexport.schedules.lanes import Ints, Machine
 
 def scales(sums: IntegerSums, machine: Machine) -> bool:
     """Whether sums are scaled in a way that these vectors can do."""
-    least, most = machine.shifts
     return (
         sums.rounding is Rounding.DOUBLE and sums.bound < 1 << 31
-        and all(least <= -shift <= most for shift in sums.multiplier.shifts)
+        and machine.scales(sums.multiplier)
     )
 
 
@@ -113,9 +112,7 @@ class IntegerFinish:
         value = machine.scaled(
             total, self._mantissas.at(channel), self._places.at(channel), signed=low < self._zero
         )
-        value = machine.of_ints("add", value, machine.int_everywhere(self._zero))
-        value = machine.of_ints("max", value, machine.int_everywhere(low))
-        value = machine.of_ints("min", value, machine.int_everywhere(top))
+        value = machine.between(machine.plus(value, self._zero), (low, top))
         b.store_vector(output, index, value, count)
 
 

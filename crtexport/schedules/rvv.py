@@ -2,9 +2,27 @@
 
 from __future__ import annotations
 
-from crtexport.ir.ops import Add, Conv2D, DepthwiseConv2D, FullyConnected, Sub
+from crtexport.ir.ops import (
+    Add,
+    AveragePool2D,
+    Conv2D,
+    DepthwiseConv2D,
+    FullyConnected,
+    MaxPool2D,
+    Mean,
+    ReduceMax,
+    ReduceMin,
+    Sub,
+    Sum,
+)
 from crtexport.kernels.registry import Context
-from crtexport.schedules import rvv_dense, rvv_depthwise, rvv_elementwise
+from crtexport.schedules import (
+    rvv_dense,
+    rvv_depthwise,
+    rvv_elementwise,
+    rvv_pool,
+    rvv_reduce,
+)
 from crtexport.schedules.candidates import Candidate, single
 
 
@@ -19,5 +37,9 @@ def candidates(context: Context, *, floats: bool) -> list[Candidate]:
             return rvv_depthwise.candidates(context, op, floats=floats)
         case Add() | Sub():
             return single("elements", rvv_elementwise.lower(context, op))
+        case AveragePool2D() | MaxPool2D():
+            return single("channels", rvv_pool.lower(context, op, floats=floats))
+        case Mean() | Sum() | ReduceMax() | ReduceMin():
+            return single("channels", rvv_reduce.lower(context, op, floats=floats))
         case _:
             return []

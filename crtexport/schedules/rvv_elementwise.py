@@ -41,9 +41,7 @@ def lower(context: Context, op: Add | Sub) -> Lowered | None:
         product = machine.of_ints("mul", second, machine.int_everywhere(terms.second))
         total = b.let("total", machine.of_ints("add", total, product))
         value = machine.of_ints("vssra", total, machine.int_everywhere(terms.places))
-        value = machine.of_ints("max", value, machine.int_everywhere(numbers.bounds[0]))
-        value = machine.of_ints("min", value, machine.int_everywhere(numbers.bounds[1]))
-        b.store_vector(output, at, value, count)
+        b.store_vector(output, at, machine.between(value, numbers.bounds), count)
 
     whole, rest = divmod(output.size, _LANES)
     with b.loop("i", whole) as i:

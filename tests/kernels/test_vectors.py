@@ -40,14 +40,15 @@ SIZE, STORED = COUNT * 32, 1 << 15
 """Elements of each input, and of each output."""
 INPUTS = (
     DType.INT8, DType.UINT8, DType.INT16, DType.UINT16, DType.INT32, DType.INT32, DType.FLOAT32,
-    DType.INT32, DType.INT32, DType.INT64,
+    DType.INT32, DType.INT32, DType.INT64, DType.INT32,
 )
 OUTPUTS = (DType.INT8, DType.INT16, DType.INT32, DType.INT64, DType.FLOAT32)
-SHIFTS, PLACES, FACTORS = 5, 7, 8
-"""The inputs whose numbers are counts of places, such to the right, and multipliers."""
+SHIFTS, PLACES, FACTORS, COUNTS = 5, 7, 8, 10
+"""The inputs whose numbers are counts of places, such to the right, multipliers, and counts."""
 SECOND = {"mve_rshl_s32": SHIFTS} | {
     f"rvv_{name}_{lanes}": source
-    for name, source in (("vssra", PLACES), ("vsmul", FACTORS)) for lanes in (16, 32)
+    for name, source in (("vssra", PLACES), ("vsmul", FACTORS), ("mean", COUNTS))
+    for lanes in (16, 32)
 }
 """The inputs that second operands come from, where they may not be anything."""
 MACHINES = {
@@ -105,11 +106,11 @@ class Everything:
 
     def argument(self, name: str, number: int, type_: Scalar, v: Expr) -> Expr:
         at = sub(const(COUNT - 1), v) if number == 1 else v
-        if not type_.is_vector:
-            return load(self.source(type_), add(mul(at, const(4)), const(number)))
-        buffer = self.source(type_.lane)
+        buffer = self.source(type_.lane if type_.is_vector else type_)
         if number == 1 and name in SECOND:
             buffer = self.inputs[SECOND[name]]
+        if not type_.is_vector:
+            return load(buffer, add(mul(at, const(4)), const(number)))
         return load_vector(buffer, mul(at, const(type_.lanes)), type_)
 
     def accesses(self) -> None:
@@ -156,6 +157,7 @@ def numbers() -> list[Array]:
         found.append(mixed.astype(dtype.numpy))
     found[SHIFTS] = rng.integers(-31, 32, SIZE).astype(np.int32)
     found[PLACES] = rng.integers(0, 32, SIZE).astype(np.int32)
+    found[COUNTS] = rng.integers(1, 600, SIZE).astype(np.int32)
     found[FACTORS] = np.maximum(found[FACTORS], -(2**31 - 1))
     return found
 
