@@ -27,6 +27,9 @@ from crtexport.errors import CrtExportError
 MAX_MODULE = MAX_NAME - len("tvmgen__get_c_metadata")
 """Longest module name whose registered functions the C runtime can look up."""
 
+MAX_TENSOR_NAME = 4095
+"""Bytes that every C99 compiler takes in a string (ISO C99, 5.2.4.1); the metadata has them."""
+
 _KEYWORDS = """
 auto break case char const continue default do double else enum extern float for goto if inline int
 long register restrict return short signed sizeof static struct switch typedef union unsigned void
@@ -106,10 +109,15 @@ def interface_fields(names: Sequence[str], kind: str) -> tuple[str, ...]:
     """Struct fields for the tensors ``names``; ``kind`` is ``"input"`` or ``"output"``.
 
     Raises CrtExportError, naming both, when two names become the same field or differ only in case
-    (their macros would be the same).
+    (their macros would be the same), and for a name that is too long for C.
     """
     fields: dict[str, tuple[str, str]] = {}
     for position, name in enumerate(names):
+        if (size := len(name.encode())) > MAX_TENSOR_NAME:
+            raise CrtExportError(
+                f"the name of this {kind} has {size} bytes, C allows for {MAX_TENSOR_NAME}",
+                location=f"{name[:40]}...", hint=f"rename the {kind} in the model",
+            )
         field = _field(name, kind, position)
         other, _ = fields.setdefault(field.upper(), (name, field))
         if len(fields) == position:

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from crtexport.artifact.symbols import (
     MAX_MODULE,
+    MAX_TENSOR_NAME,
     RESERVED,
     Namer,
     c_identifier,
@@ -106,6 +107,13 @@ def test_two_names_for_one_field_are_refused(names: tuple[str, str]) -> None:
         interface_fields(names, "input")
     for name in names:
         assert repr(name) in str(caught.value)
+
+
+def test_a_name_that_is_too_long_for_a_string_of_c_is_refused() -> None:
+    longest = "é" * (MAX_TENSOR_NAME // 2)
+    assert len(interface_fields([longest], "input")) == 1
+    with pytest.raises(CrtExportError, match="has 4096 bytes, C allows for 4095"):
+        interface_fields([longest + "ab"], "input")
 
 
 def test_macro_stems_are_microtvms_where_nothing_clashes() -> None:
