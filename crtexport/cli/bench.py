@@ -35,7 +35,7 @@ from crtexport.report.tune import Tuned
 _LONGEST_NAME = 36
 
 
-@click.command("bench", short_help="Measure what models cost on boards, layer by layer.")
+@click.command("bench")
 @click.argument("models", type=FILE, nargs=-1, required=True, metavar="MODEL...")
 @click.option(
     "--board", "boards", metavar="NAME|FILE", multiple=True, required=True,

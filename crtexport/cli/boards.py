@@ -10,7 +10,7 @@ from crtexport.firmware.board import Board, list_boards, load_board
 from crtexport.firmware.sizes import format_size
 
 
-@click.command("boards", short_help="List the boards, or explain one.")
+@click.command("boards")
 @click.argument("name", required=False)
 @with_output
 def command(out: Output, name: str | None) -> None:

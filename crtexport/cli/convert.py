@@ -12,7 +12,7 @@ from crtexport.cli.output import Output
 from crtexport.importers.crtjson import save
 
 
-@click.command("convert", short_help="Turn a model into model.json.")
+@click.command("convert")
 @model_argument
 @click.option(
     "-o", "--output", type=FILE, required=True, metavar="model.json",

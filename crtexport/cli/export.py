@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from crtexport.report.tune import Tuned
 
 
-@click.command("export", short_help="Export a model as a package for a board.")
+@click.command("export")
 @models_argument
 @board_option("host")
 @click.option(

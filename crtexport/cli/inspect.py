@@ -25,7 +25,7 @@ from crtexport.mlf.metadata import Module, Section
 from crtexport.mlf.reader import Package, PackageTensor, open_package
 
 
-@click.command("inspect", short_help="Show a package, or a stage of exporting a model.")
+@click.command("inspect")
 @click.argument("path", metavar="PACKAGE|MODEL", type=FILE)
 @click.option(
     "--stage", type=click.Choice(pipeline.STAGES),

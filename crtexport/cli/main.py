@@ -6,6 +6,7 @@ Exit codes: 0 success, 1 a run or a comparison failed, 2 bad input or usage, 3 a
 
 from __future__ import annotations
 
+import atexit
 import difflib
 import errno
 import gc
@@ -16,6 +17,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import click
+from click.shell_completion import CompletionItem
 
 import crtexport
 from crtexport.cli.options import Settings
@@ -25,11 +27,21 @@ _INTERNAL = 70  # EX_SOFTWARE
 _INTERRUPTED = 130
 _OBJECTS = 100_000  # made between two searches for unreachable ones; exports make about as many
 
-COMMANDS = (
-    "bench", "boards", "convert", "export", "inspect", "run", "schema", "simulate", "unpack",
-    "verify", "zephyr",
-)
-"""Each is a module beside this one, imported when it is used: no command waits for another's."""
+COMMANDS = {
+    "bench": "Measure what models cost on boards, layer by layer.",
+    "boards": "List the boards, or explain one.",
+    "convert": "Turn a model into model.json.",
+    "export": "Export a model as a package for a board.",
+    "inspect": "Show a package, or a stage of exporting a model.",
+    "run": "Build, run and measure a package's firmware.",
+    "schema": "Print the JSON Schema of model.json.",
+    "simulate": "Run a package's code on this computer.",
+    "unpack": "Lay out a package's headers, sources and objects.",
+    "verify": "Compare a model with the reference runtime.",
+    "zephyr": "Builds of Zephyr: their boards, and what models take in them.",
+}
+"""What each does, in short. Each is a module beside this one, imported when it is used: no command,
+and no list of them, waits for what others import."""
 
 
 class _ModelFirst(click.Group):
@@ -45,6 +57,17 @@ class _ModelFirst(click.Group):
             module = importlib.import_module(f"crtexport.cli.{cmd_name}")
             self.add_command(module.command, cmd_name)
         return super().get_command(ctx, cmd_name)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
+        with formatter.section("Commands"):
+            formatter.write_dl(list(COMMANDS.items()))
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        return [
+            *(CompletionItem(name, help=words) for name, words in COMMANDS.items()
+              if name.startswith(incomplete)),
+            *click.Command.shell_complete(self, ctx, incomplete),
+        ] or [CompletionItem(incomplete, type="file")]
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         if args and args[0] not in COMMANDS and args[0] not in ("-h", "--help", "--version"):
@@ -121,6 +144,7 @@ def _defect(error: Exception, settings: Settings) -> int:
 def _hurry() -> None:
     """Leaves out what takes a tenth of a short-lived process's time and is of no use in it."""
     gc.set_threshold(_OBJECTS)
+    atexit.register(gc.freeze)  # what is still there at the end needn't be searched once more
     # Plugins of pydantic are looked for among all installed packages.
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
 

@@ -28,7 +28,7 @@ timeout_option = click.option(
 )
 
 
-@click.command("run", short_help="Build, run and measure a package's firmware.")
+@click.command("run")
 @package_argument
 @array_options
 @timeout_option

@@ -11,7 +11,7 @@ from crtexport.cli.output import Output
 from crtexport.importers.crtjson import schema
 
 
-@click.command("schema", short_help="Print the JSON Schema of model.json.")
+@click.command("schema")
 @with_output
 def command(out: Output) -> None:
     """Print the JSON Schema of model.json, for editors and validators."""

@@ -19,7 +19,7 @@ from crtexport.cli.results import keep, keep_all, outputs_data, read_arrays, sho
 from crtexport.mlf.reader import open_package
 
 
-@click.command("simulate", short_help="Run a package's code on this computer.")
+@click.command("simulate")
 @package_argument
 @array_options
 @chosen_option

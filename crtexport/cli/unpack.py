@@ -12,7 +12,7 @@ from crtexport.mlf.reader import open_package
 from crtexport.mlf.unpack import unpack_for_build
 
 
-@click.command("unpack", short_help="Lay out a package's headers, sources and objects.")
+@click.command("unpack")
 @package_argument
 @click.argument("folder", type=FILE)
 @with_output

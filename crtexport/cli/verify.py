@@ -24,7 +24,7 @@ from crtexport.pipeline import Emit, Io
 _LONGEST_NAME = 40
 
 
-@click.command("verify", short_help="Compare a model with the reference runtime.")
+@click.command("verify")
 @model_argument
 @board_option(None)
 @emit_option

@@ -17,7 +17,7 @@ from crtexport.firmware.zephyr.report import REST, read_report
 from crtexport.mlf.reader import open_package
 
 
-@click.group("zephyr", short_help="Builds of Zephyr: their boards, and what models take in them.")
+@click.group("zephyr")
 def command() -> None:
     """Work with builds of Zephyr applications; `west crtexport` does the same inside a workspace.
 

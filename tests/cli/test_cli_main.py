@@ -16,6 +16,7 @@ from click.testing import CliRunner
 
 import crtexport
 from crtexport import __main__
+from crtexport.cli.main import COMMANDS as SHORT
 from crtexport.cli.main import cli, main
 from crtexport.errors import CrtExportError, RunFailedError, ToolMissingError
 from tests.support import ROOT
@@ -78,6 +79,48 @@ def test_help_and_version(capsys: pytest.CaptureFixture[str]) -> None:
     text = capsys.readouterr().out
     assert "MODEL|COMMAND" in text
     assert crtexport.__version__ in text
+
+
+def loaded_for(**variables: str) -> tuple[str, list[str]]:
+    """What the program writes, and which commands it imports for that."""
+    program = (
+        "import sys\nfrom crtexport.cli.main import COMMANDS, main\nsys.argv[0] = 'crtexport'\n"
+        "try:\n    main()\nfinally:\n    sys.stderr.write(' '.join("
+        "name for name in COMMANDS if f'crtexport.cli.{name}' in sys.modules))\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program, *([] if variables else ["--help"])],
+        env={**os.environ, **variables}, capture_output=True, text=True, check=False,
+    )
+    return done.stdout, done.stderr.split()
+
+
+def test_help_tells_of_every_command_and_imports_none() -> None:
+    text, loaded = loaded_for()
+    assert not loaded
+    for name, words in SHORT.items():
+        assert re.search(rf"^  {name} +{re.escape(words)}$", text, re.MULTILINE)
+
+
+@pytest.mark.parametrize(
+    ("words", "items", "imported"),
+    [
+        ("crtexport s", ["plain,schema", "plain,simulate"], []),
+        ("crtexport --v", ["plain,--version"], []),
+        ("crtexport model.tf", ["file,model.tf"], []),
+        ("crtexport model.tflite --modul", ["plain,--module-name"], ["export"]),
+        ("crtexport simulate --inp", ["plain,--input"], ["simulate"]),
+    ],
+)
+def test_shells_complete_commands_models_and_options(
+    words: str, items: list[str], imported: list[str]
+) -> None:
+    text, loaded = loaded_for(
+        _CRTEXPORT_COMPLETE="bash_complete", COMP_WORDS=words,
+        COMP_CWORD=str(len(words.split()) - 1),
+    )
+    assert text.split() == items
+    assert loaded == imported
 
 
 def test_without_arguments_the_help_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
