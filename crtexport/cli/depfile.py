@@ -18,7 +18,8 @@ def write_depfile(
 ) -> None:
     """Say in ``path`` that ``target`` was made from ``models``, the data files and modules of their
     graphs, ``others``, and this program."""
-    tensors = [tensor for graph in models.values() for tensor in graph.tensors]
+    inner = [part for graph in models.values() for part in graph.nested()]
+    tensors = [tensor for graph in inner for tensor in graph.tensors]
     constants = [tensor.constant for tensor in tensors] + [
         tensor.variable.initial for tensor in tensors if tensor.variable
     ]

@@ -155,8 +155,9 @@ def command(
         _unpack(exported.path, folder)
     if depfile is not None:
         from crtexport.cli.depfile import write_depfile  # noqa: PLC0415
+        from crtexport.firmware.board import board_files  # noqa: PLC0415
 
-        others = [tuning] if tuning else []
+        others = [*board_files(board), *([tuning] if tuning else [])]
         write_depfile(depfile, exported.path, dict(zip(models, graphs, strict=True)), others)
     _show(out, exported)
     data = {**_data(exported), **show_tuned(out, tuned)}

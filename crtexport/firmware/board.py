@@ -25,7 +25,8 @@ else:
     from yaml import SafeLoader as _SafeLoader  # type: ignore[assignment]
 
 __all__ = [
-    "SEARCH_PATH", "Board", "Usage", "board_from_keys", "check_budget", "list_boards", "load_board",
+    "SEARCH_PATH", "Board", "Usage", "board_files", "board_from_keys", "check_budget",
+    "list_boards", "load_board",
 ]
 
 SEARCH_PATH = "CRTEXPORT_BOARD_PATH"
@@ -60,11 +61,12 @@ class _Loader(_SafeLoader):
 
 @dataclass(frozen=True)
 class _Merged:
-    """Keys of a file and its parents, and the file that each came from."""
+    """Keys of a file and its parents, the file that each came from, and all these files."""
 
     data: dict[str, Any]
     origins: dict[KeyPath, str]
     abstract: bool
+    files: tuple[Path, ...] = ()
 
 
 def load_board(name_or_path: str | Path) -> Board:
@@ -74,17 +76,7 @@ def load_board(name_or_path: str | Path) -> Board:
     Raises CrtExportError for an unknown name (with what may have been meant) and for every flaw in
     the file or in one that it extends.
     """
-    text = str(name_or_path)
-    explicit = isinstance(name_or_path, Path) or "/" in text or text.endswith(_SUFFIXES)
-    path = Path(text) if explicit else _find(text, ())
-    if path is None:
-        known = [board.name for board in list_boards()]
-        raise CrtExportError(
-            f"there is no board {text!r}",
-            location=(),
-            hint=f"a board's file is named with its folder: ./{text}" if Path(text).is_file()
-            else f"{did_you_mean(text, known)}the boards are: {', '.join(known) or 'none'}",
-        )
+    path, explicit = _located(name_or_path)
     merged = _read(path, ())
     if merged.abstract:
         raise CrtExportError(
@@ -92,12 +84,36 @@ def load_board(name_or_path: str | Path) -> Board:
             hint="boards extend it; `crtexport boards` lists them",
         )
     board = _validate(merged, path)
-    if not explicit and board.name != text:
+    if not explicit and board.name != str(name_or_path):
         raise CrtExportError(
             f"the board calls itself {board.name!r}, but its file {path.name!r}",
             location=(_shown(path), "name"),
         )
     return board
+
+
+def board_files(name_or_path: str | Path) -> tuple[Path, ...]:
+    """The files that tell of a board: its own, and those that it extends. Raises CrtExportError as
+    :func:`load_board`."""
+    path, _ = _located(name_or_path)
+    return _read(path, ()).files
+
+
+def _located(name_or_path: str | Path) -> tuple[Path, bool]:
+    """The board's file, and whether it was named itself."""
+    text = str(name_or_path)
+    if isinstance(name_or_path, Path) or "/" in text or text.endswith(_SUFFIXES):
+        return Path(text), True
+    found = _find(text, ())
+    if found is None:
+        known = [board.name for board in list_boards()]
+        raise CrtExportError(
+            f"there is no board {text!r}",
+            location=(),
+            hint=f"a board's file is named with its folder: ./{text}" if Path(text).is_file()
+            else f"{did_you_mean(text, known)}the boards are: {', '.join(known) or 'none'}",
+        )
+    return found, False
 
 
 def board_from_keys(keys: Mapping[str, Any], origin: str) -> Board:
@@ -168,7 +184,7 @@ def _resolve(data: dict[str, Any], path: Path, children: tuple[Path, ...]) -> _M
         merged.pop(own, None)
         origins.pop((own,), None)
     _merge(merged, data, origins, (), shown)
-    return _Merged(merged, origins, abstract)
+    return _Merged(merged, origins, abstract, (*base.files, path))
 
 
 def _parent(parent: object, path: Path) -> Path:

@@ -72,6 +72,16 @@ def test_an_export_says_what_it_was_made_from(tmp_path: Path) -> None:
     assert (tmp_path / "out" / "src" / "digits_lib0.c").is_file()
 
 
+def test_an_export_depends_on_the_files_of_its_board(tmp_path: Path) -> None:
+    family, board = tmp_path / "family.yaml", tmp_path / "mine.yaml"
+    family.write_text("extends: host\nabstract: true\n")
+    board.write_text("extends: family\nname: mine\ndescription: ours\n")
+    rule = tmp_path / "a.d"
+    options = ["--emit", "c", "-o", str(tmp_path / "a.tar"), "--depfile", str(rule), "-q"]
+    assert main([str(DIGITS), "--board", str(board), *options]) == 0
+    assert {str(family), str(board)} <= set(rule.read_text().split())
+
+
 def test_names_are_escaped_for_make() -> None:
     assert depfile_text(Path("/a$b"), [Path("/c #d")]) == "/a$$b: \\\n  /c\\ \\#d\n"
     with pytest.raises(CrtExportError, match="can't name this path"):
