@@ -65,10 +65,7 @@ def _pool(context: Context, op: AveragePool2D | MaxPool2D | L2Pool2D, name: str)
 
         window_taps(b, axes, op.window, (oy, ox), inside, None)
         cells: Expr = count if count is not None else i32(op.window[0] * op.window[1])
-        result: Expr = acc
-        if average:
-            result = div(acc, cast(cells, work)) if is_float else rounded_mean(acc, cells)
-            result = b.let("mean", result)
+        result: Expr = b.let("mean", mean(acc, cells)) if average else acc
         if squared:
             result = mathf_exact.sqrt(b, result)
         store_result(lowering, op.activation, target, flat_index([n, oy, ox, c], y), result)
@@ -80,8 +77,10 @@ def lowest(dtype: DType) -> Const:
     return f32(LOWEST) if dtype is DType.FLOAT32 else i32(dtype.limits[0])
 
 
-def rounded_mean(acc: Expr, cells: Expr) -> Expr:
-    """acc / cells to nearest, halves away from zero, as TFLite's integer average pool."""
+def mean(acc: Expr, cells: Expr) -> Expr:
+    """acc / cells as TFLite's average pool: that of integers to nearest, halves away from zero."""
+    if acc.type.is_float:
+        return div(acc, cast(cells, acc.type))
     half = shr(cells, i32(1))
     return div(select(gt(acc, i32(0)), add(acc, half), sub(acc, half)), cells)
 

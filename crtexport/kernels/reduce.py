@@ -219,15 +219,24 @@ def mean(context: Context) -> Lowered:
     """Sum over the axes, divided by the number of elements: rounded for quantized types, towards
     zero for int32 and int64."""
     dtype, count = context.input(0).dtype, folded_count(context)
+    work = mean_type(dtype)
+    return fold(context, "mean", const(0, work), plus(dtype, work, count), mean_of)
+
+
+def mean_type(dtype: DType) -> Scalar:
+    """What elements are summed in for their mean."""
+    if dtype in (DType.INT32, DType.INT64):
+        return Scalar.I64
+    return working_type(dtype)
+
+
+def mean_of(lowering: Lowering) -> Callable[[Expr], Expr]:
+    """What makes the output of a Mean of the sum of its elements."""
+    dtype, count = lowering.context.input(0).dtype, folded_count(lowering.context)
     if dtype in SCALED:
-        return fold(context, "mean", i32(0), add, _rescaled(count, average=True))
-    work = Scalar.F32 if dtype is DType.FLOAT32 else Scalar.I64
-
-    def finish(_lowering: Lowering) -> Callable[[Expr], Expr]:
-        number = f32(float(count)) if work.is_float else const(count, work)
-        return lambda total: cast(div(total, number), SCALAR_OF[dtype])
-
-    return fold(context, "mean", const(0, work), plus(dtype, work, count), finish)
+        return _rescaled(count, average=True)(lowering)
+    number = const(count, mean_type(dtype))
+    return lambda total: cast(div(total, number), SCALAR_OF[dtype])
 
 
 @lowers(Sum, same_types(*NUMBERS, DType.BOOL), scaled_sums, symmetric_words, few_elements)

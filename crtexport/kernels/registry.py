@@ -141,7 +141,7 @@ def _elements(type_: TensorType, dtype: Scalar | None) -> tuple[Scalar, int]:
     return dtype, type_.nbytes // dtype.itemsize
 
 
-_SCRATCH_ALIGN = 16
+SCRATCH_ALIGN = 16
 
 
 class Lowering:
@@ -201,7 +201,7 @@ class Lowering:
     ) -> Buffer:
         """A pointer to memory of the node's own, with whatever values; aligned for any type."""
         self._args.append(Scratch(self._scratch))
-        self._scratch += -(-count * dtype.itemsize // _SCRATCH_ALIGN) * _SCRATCH_ALIGN
+        self._scratch += -(-count * dtype.itemsize // SCRATCH_ALIGN) * SCRATCH_ALIGN
         return self.b.buffer(name, dtype, count, writable=True, noalias=noalias)
 
     def finish(self) -> Lowered:

@@ -3,7 +3,8 @@
 A layer that hands its results on in registers needs no memory for them. Sums are not made faster by
 that: what computes with results between two blocks of products takes registers from these, while a
 kernel that stands alone has its constants in registers; and the layer shares no kernel with others
-of its shape. Maxima of windows are. So layers are fused where the workspace gets smaller.
+of its shape. Maxima of windows are, and means now and then: each result goes through a sum in
+memory. So layers are fused where the workspace gets smaller.
 """
 
 from __future__ import annotations
@@ -21,8 +22,10 @@ from crtexport.ir.ops import (
     Fused,
     MaxPool2D,
     Mul,
+    ReduceMax,
     Sub,
 )
+from crtexport.kernels.joint_windows import Folding, sides_of
 from crtexport.kernels.registry import Context, check
 from crtexport.kernels.verify import KernelError, verify
 from crtexport.plan.model import Plan, Space
@@ -48,7 +51,8 @@ def pairs(
     graph: Graph, target: Target, optimize: str, wanted: Callable[[Pair], bool] = lambda _: True
 ) -> list[Pair]:
     """What can be fused: a layer whose result only one node reads with that node, where it is a
-    sum, difference or product of two tensors of one shape, or a maximum of whole windows.
+    sum, difference or product of two tensors of one shape, or a maximum or mean of windows that
+    don't overlap.
 
     No form is made for those that aren't ``wanted``.
     """
@@ -72,10 +76,13 @@ def _fusable(graph: Graph, node: Node) -> bool:
     match node.op:
         case Add() | Sub() | Mul():
             return len(set(node.inputs)) == 2 and _alike(graph, node)
-        case MaxPool2D(window=window, stride=stride):
-            return window == stride and graph.type(node.outputs[0]).elements > 0
         case _:
-            return False
+            return _folds(graph, node)
+
+
+def _folds(graph: Graph, node: Node) -> bool:
+    """Whether a node makes maxima or means of windows that don't overlap."""
+    return isinstance(node.op, Folding) and sides_of(graph, node) is not None
 
 
 def _alike(graph: Graph, node: Node) -> bool:
@@ -152,7 +159,7 @@ def smallest(
 
 def _is_maximum(graph: Graph, pair: Pair) -> bool:
     """Maxima cost nothing: they are made with a result at hand instead of loading it."""
-    return isinstance(graph.nodes[pair.reader].op, MaxPool2D)
+    return isinstance(graph.nodes[pair.reader].op, MaxPool2D | ReduceMax)
 
 
 def _promises(graph: Graph, plan: Plan, pair: Pair) -> bool:
@@ -166,7 +173,7 @@ def _promises(graph: Graph, plan: Plan, pair: Pair) -> bool:
     dying = _in_workspace(plan, source) and not any(
         source in node.inputs for node in graph.nodes[pair.layer + 1 :]
     )
-    if _is_maximum(graph, pair) and dying:
+    if _folds(graph, graph.nodes[pair.reader]) and dying:
         return graph.type(reader.outputs[0]).nbytes + before < max(size, before)
     return not dying or size > before
 

@@ -59,9 +59,7 @@ class Handed:
             b = lowering.b
 
             def plus(first: Expr, second: Expr) -> Expr:
-                one = call("mve_dup_f32", f32(1.0), type_=type_)
-                total = call("mve_fma_f32", first, second, one, type_=type_)
-                return finished(b, b.let("total", total), op.activation)
+                return finished(b, b.let("total", _float_sum(first, second)), op.activation)
 
             return plus
         return None
@@ -72,6 +70,21 @@ class Handed:
         if suffix is None:
             return None
         return lambda first, second: call(f"mve_max_{suffix}", first, second, type_=type_)
+
+    def total(self, type_: Scalar) -> Compute | None:
+        """Of words, half-words or float32."""
+        if type_ is Scalar.F32X4:
+            return _float_sum
+        if type_ not in (Scalar.I32X4, Scalar.I16X8):
+            return None
+        name = f"mve_add_{SUFFIXES[type_]}"
+        return lambda first, second: call(name, first, second, type_=type_)
+
+
+def _float_sum(first: Expr, second: Expr) -> Expr:
+    """A product with 1 that is added: rounded once, so as sums are."""
+    one = call("mve_dup_f32", f32(1.0), type_=Scalar.F32X4)
+    return call("mve_fma_f32", first, second, one, type_=Scalar.F32X4)
 
 
 def _bytes(lowering: Lowering, op: Add | Sub | Mul) -> Compute:

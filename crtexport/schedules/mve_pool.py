@@ -12,7 +12,7 @@ from crtexport.ir.scaling import activation_range
 from crtexport.ir.types import DType
 from crtexport.kernels.build import call, cast, f32, flat_index, i32, load, load_vector
 from crtexport.kernels.ir import Expr, Scalar
-from crtexport.kernels.pool import LOWEST, rounded_mean, store_result
+from crtexport.kernels.pool import LOWEST, mean, store_result
 from crtexport.kernels.registry import Context, Lowered, Lowering
 from crtexport.kernels.requantize import float_range
 from crtexport.schedules.mve_scale import SUFFIXES, limited
@@ -89,6 +89,6 @@ class _Pool(Pool):
         b = self.b
         with b.loop("c", self.y.shape[3]) as c:
             total = b.let("total", cast(load(self.sums, c), Scalar.I32))
-            mean = b.let("mean", rounded_mean(total, cells))
+            result = b.let("mean", mean(total, cells))
             index = flat_index([*at, c], self.y.shape)
-            store_result(self.lowering, self.op.activation, self.target, index, mean)
+            store_result(self.lowering, self.op.activation, self.target, index, result)

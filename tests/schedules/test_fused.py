@@ -27,7 +27,7 @@ from crtexport.schedules import fused_forms, fusion
 from tests.differential.network import interpret
 from tests.lowered import run
 from tests.schedules.test_blocks import Network
-from tests.support import require
+from tests.support import require, require_module
 from tests.tflite_builder import ModelBuilder
 
 Array = npt.NDArray[np.generic]
@@ -38,6 +38,8 @@ BOARDS = (
 )
 ACTIVATIONS = ("NONE", "RELU", "RELU6", "RELU_N1_TO_1")
 KINDS = ("conv", "depthwise", "dense")
+POOLS = ("MAX_POOL_2D", "AVERAGE_POOL_2D")
+REDUCTIONS = ("REDUCE_MAX", "MEAN")
 SETTINGS = settings(
     max_examples=25, deadline=None, phases=[Phase.explicit, Phase.generate],
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
@@ -63,14 +65,36 @@ class Layers(Network):
         self.quant[number] = quant
         return number
 
-    def largest(self, y: int, shape: tuple[int, ...], window: tuple[int, int]) -> int:
-        """Behind tensor ``y`` a maximum over windows, those that are whole."""
-        size = (1, shape[1] // window[0], shape[2] // window[1], shape[3])
-        z = self.alike(size, self.quant[y])
-        self.m.op(
-            "MAX_POOL_2D", [y], [z], filter_width=window[1], filter_height=window[0],
-            stride=window, activation=ACTIVATIONS[self.integer(0, 3)],
+    def pool(
+        self, code: str, y: int, shape: tuple[int, ...], window: tuple[int, int],
+        padding: str = "VALID",
+    ) -> int:
+        """Behind tensor ``y`` what windows that don't overlap are folded to."""
+        round_up = padding == "SAME"
+        rows, columns = (
+            -(-size // step) if round_up else size // step
+            for size, step in zip(shape[1:3], window, strict=True)
         )
+        z = self.alike((1, rows, columns, shape[3]), self.quant[y])
+        self.m.op(
+            code, [y], [z], filter_width=window[1], filter_height=window[0], stride=window,
+            padding=padding, activation=ACTIVATIONS[self.integer(0, 3)],
+        )
+        return z
+
+    def reduction(
+        self, code: str, y: int, shape: tuple[int, ...], axes: tuple[int, ...]
+    ) -> int:
+        """Behind tensor ``y`` what whole rows, columns or images are folded to."""
+        keep = bool(self.integer(0, 1))
+        folded = [1 if axis in axes else size for axis, size in enumerate(shape)]
+        size = folded if keep else [n for axis, n in enumerate(folded) if axis not in axes]
+        own = code == "MEAN" and self.integer(0, 2)
+        z = self.tensor(size, 0.01 * self.integer(1, 20)) if own else self.alike(
+            size, self.quant[y]
+        )
+        a = self.m.tensor(f"a{self.count}", (len(axes),), "int32", data=axes)
+        self.m.op(code, [y, a], [z], keep_dims=keep)
         return z
 
 
@@ -130,21 +154,27 @@ def test_a_sum_with_a_layers_result(
 
 
 @pytest.mark.parametrize("board", BOARDS)
-@pytest.mark.parametrize("kind", ["conv", "depthwise"])
 @SETTINGS
 @given(data=st.data())
-def test_the_largest_of_a_layers_results(
-    kind: str, board: str, tmp_path: Path, data: st.DataObject
+def test_what_windows_of_a_layers_results_become(
+    board: str, tmp_path: Path, data: st.DataObject
 ) -> None:
+    code = data.draw(st.sampled_from((*POOLS, *REDUCTIONS)))
     n = Layers(lambda low, high: data.draw(st.integers(low, high)), data.draw(st.integers(0, 99)))
-    shape, x, y, inner = layer(n, kind, 12)
-    z = n.largest(y, inner, (n.integer(1, min(3, inner[1])), n.integer(1, min(3, inner[2]))))
+    shape, x, y, inner = layer(n, ("conv", "depthwise")[n.integer(0, 1)], 12)
+    if code in POOLS:
+        window = n.integer(1, min(4, inner[1])), n.integer(1, min(4, inner[2]))
+        if n.integer(0, 3) == 0:
+            window = inner[1:3]
+        z = n.pool(code, y, inner, window, ("VALID", "SAME")[n.integer(0, 1)])
+    else:
+        z = n.reduction(code, y, inner, ((1,), (2,), (1, 2))[n.integer(0, 2)])
     (tmp_path / "m.tflite").write_bytes(n.m.build([x], [z]))
     value = n.rng.integers(-128, 128, shape).astype(np.int8)
     check_forms(load(tmp_path / "m.tflite"), board, data, value)
 
 
-@pytest.mark.parametrize("code", ["ADD", "MAX_POOL_2D"])
+@pytest.mark.parametrize("code", ["ADD", *POOLS, *REDUCTIONS])
 @pytest.mark.parametrize("dtype", ["int16", "float32"])
 @pytest.mark.parametrize("board", BOARDS)
 def test_other_types(board: str, dtype: str, code: str, tmp_path: Path) -> None:
@@ -169,9 +199,12 @@ def test_other_types(board: str, dtype: str, code: str, tmp_path: Path) -> None:
         inputs.append(m.tensor("other", out, dtype, **scales))
         z = m.tensor("z", out, dtype, **({} if real else {"scale": 0.0015}))
         m.op("ADD", [inputs[1], y], [z])
-    else:
+    elif code in POOLS:
         z = m.tensor("z", (1, 3, 2, 6), dtype, **scales)
-        m.op("MAX_POOL_2D", [y], [z], filter_width=2, filter_height=2, stride=(2, 2))
+        m.op(code, [y], [z], filter_width=2, filter_height=2, stride=(2, 2))
+    else:
+        z = m.tensor("z", (1, 6), dtype, **scales)
+        m.op(code, [y, m.tensor("axes", (2,), "int32", data=[1, 2])], [z])
     (tmp_path / "m.tflite").write_bytes(m.build(inputs, [z]))
     graph = load(tmp_path / "m.tflite")
     values = [
@@ -195,9 +228,9 @@ def pyramid(folder: Path) -> Path:
     n = Layers(lambda low, high: low, 4)
     x = n.tensor((1, 21, 18, 3))
     y, shape = window(n, x, (21, 18, 3), 10)
-    y = n.largest(y, (1, *shape), (2, 2))
+    y = n.pool("MAX_POOL_2D", y, (1, *shape), (2, 2))
     y, shape = window(n, y, (10, 9, 10), 7)
-    y = n.largest(y, (1, *shape), (3, 2))
+    y = n.pool("MAX_POOL_2D", y, (1, *shape), (3, 2))
     again, shape = window(n, y, (3, 4, 7), 7)
     z = n.tensor((1, *shape))
     n.m.op("ADD", [y, again], [z], activation="RELU")
@@ -235,11 +268,31 @@ def chain(folder: Path) -> Path:
     return path
 
 
+def means(folder: Path) -> Path:
+    """Means of windows behind a layer, and behind another one those of a whole image."""
+    n = Layers(lambda low, high: high, 6)
+    x = n.tensor((1, 21, 18, 3))
+    y, shape = window(n, x, (21, 18, 3), 12)
+    y = n.pool("AVERAGE_POOL_2D", y, (1, *shape), (4, 3), "SAME")
+    y, shape = window(n, y, (6, 6, 12), 40)
+    z = n.reduction("MEAN", y, (1, *shape), (1, 2))
+    path = folder / "m.tflite"
+    path.write_bytes(n.m.build([x], [z]))
+    return path
+
+
+FUSED = {
+    pyramid: {"Conv2D + MaxPool2D"}, chain: {"Conv2D + Add"},
+    means: {"Conv2D + AveragePool2D", "Conv2D + Mean"},
+}
+
+
 @pytest.mark.qemu
 @pytest.mark.parametrize("emit", ["c", "llvm"])
 @pytest.mark.parametrize(("board", "network"), [
     ("mps2_an386", pyramid), ("mps2_an386", chain), ("mps2_an385", pyramid),
     ("mps3_an547", pyramid), ("qemu_riscv32", pyramid),
+    ("mps2_an386", means), ("mps2_an385", means), ("mps3_an547", means),
 ])
 def test_fused_layers_agree_on_the_machine(
     board: str, network: Callable[[Path], Path], emit: str, tmp_path: Path
@@ -247,7 +300,7 @@ def test_fused_layers_agree_on_the_machine(
     require("qemu-system-riscv32" if board == "qemu_riscv32" else "qemu-system-arm")
     path = network(tmp_path)
     models = crtexport.export(path, board=board, emit=emit, output=tmp_path / "m.tar").models
-    assert {"Conv2D + MaxPool2D", "Conv2D + Add"} & set(parts(models))
+    assert FUSED[network] <= set(parts(models))
     rng = np.random.default_rng(8)
     (given_,) = open_package(tmp_path / "m.tar").inputs
     value = rng.integers(-128, 128, (3, *given_.shape)).astype(np.int8)
@@ -255,6 +308,13 @@ def test_fused_layers_agree_on_the_machine(
     graph = load(path)
     for sample, row in zip(value, result.outputs, strict=True):
         np.testing.assert_array_equal(row[0], interpret(graph, [sample])[0])
+
+
+@pytest.mark.qemu
+def test_means_agree_with_the_reference(tmp_path: Path) -> None:
+    require("qemu-system-arm")
+    require_module("tflite_runtime")
+    assert crtexport.verify(means(tmp_path), board="mps2_an386", samples=3).agrees
 
 
 def prepared(path: Path, board: str) -> Prepared:
@@ -272,12 +332,39 @@ def test_layers_whose_maximum_is_all_that_is_wanted_need_no_memory_for_results(
     assert prepared(path, "mps2_an386").plan.total < 0.6 * plain.plan.total
 
 
+@pytest.mark.parametrize("code", ["AVERAGE_POOL_2D", "MEAN"])
+def test_means_of_an_image_need_no_image(code: str, tmp_path: Path) -> None:
+    n = Layers(lambda low, high: low, 4)
+    x = n.tensor((1, 16, 16, 3))
+    y, shape = window(n, x, (16, 16, 3), 24)
+    z = (
+        n.reduction(code, y, (1, *shape), (1, 2)) if code == "MEAN"
+        else n.pool(code, y, (1, *shape), shape[:2])
+    )
+    path = tmp_path / "m.tflite"
+    path.write_bytes(n.m.build([x], [z]))
+    made = prepared(path, "mps2_an386")
+    assert len(made.graph.nodes) == 1
+    with patch.object(fusion, "WORTH", 2.0):
+        plain = prepared(path, "mps2_an386")
+    assert plain.plan.total >= 16 * 16 * 24 > 16 * made.plan.total
+
+
+def test_only_maxima_are_fused_for_speed(tmp_path: Path) -> None:
+    def fused_in(path: Path) -> set[str]:
+        made = prepare(load(path), load_board("mps2_an386"), optimize="speed")
+        return {part for part in parts([made]) if "+" in part}
+
+    assert fused_in(pyramid(tmp_path)) == {"Conv2D + MaxPool2D"}
+    assert fused_in(means(tmp_path)) == set()
+
+
 @pytest.mark.parametrize("where", ["output", "reader"])
 def test_results_that_others_want_are_stored(where: str, tmp_path: Path) -> None:
     n = Layers(lambda low, high: low, 4)
     x = n.tensor((1, 12, 12, 3))
     y, shape = window(n, x, (12, 12, 3), 8)
-    z = n.largest(y, (1, *shape), (2, 2))
+    z = n.pool("MAX_POOL_2D", y, (1, *shape), (2, 2))
     outputs = [z, y]
     if where == "reader":
         outputs = [z, n.alike((1, *shape), n.quant[y])]

@@ -1,0 +1,316 @@
+"""What is done with results that are folded by windows which don't overlap.
+
+A maximum is the largest of the results so far, and begins with the lowest number: a result that a
+schedule stores twice does no harm. A mean is made of a running sum, which takes each result once:
+one sum for each channel and each window of a row of windows. Those of the only row become means at
+the end, others as soon as their window's last result is there; then they are 0 for the next row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from crtexport.ir.graph import Graph, Node
+from crtexport.ir.ops import Activation, AveragePool2D, MaxPool2D, Mean, ReduceMax
+from crtexport.ir.types import DType
+from crtexport.kernels.build import (
+    add,
+    and_,
+    cast,
+    const,
+    div,
+    eq,
+    load,
+    load_vector,
+    lt,
+    max_,
+    min_,
+    mul,
+    sub,
+)
+from crtexport.kernels.elementwise import work_type
+from crtexport.kernels.ir import Buffer, Expr, Scalar, Store, StoreVector
+from crtexport.kernels.joints import CantHandError, Joint, Vectors
+from crtexport.kernels.once import Results
+from crtexport.kernels.pool import lowest, mean, store_result
+from crtexport.kernels.positions import divided
+from crtexport.kernels.reduce import mean_of
+from crtexport.kernels.registry import Context, Lowered
+
+Folding = MaxPool2D | ReduceMax | AveragePool2D | Mean
+"""Operators that fold windows."""
+
+
+@dataclass(frozen=True)
+class Side:
+    """``cells`` windows along one side of an image of ``size`` pixels, the first of which begins
+    ``before`` the image."""
+
+    size: int
+    window: int
+    before: int
+    cells: int
+
+    @property
+    def filled(self) -> bool:
+        """Whether all windows have pixels."""
+        last = (self.cells - 1) * self.window - self.before
+        return self.before < self.window and last < self.size
+
+    @property
+    def whole(self) -> bool:
+        """Whether all windows lie in the image."""
+        return self.before == 0 and self.cells * self.window <= self.size
+
+    @property
+    def rest(self) -> bool:
+        """Whether there are pixels that belong to no window."""
+        return self.cells * self.window - self.before < self.size
+
+    def cell(self, pixel: Expr) -> Expr:
+        """The window that a pixel belongs to; behind the last one for pixels of none."""
+        if self.cells == 1 and not self.rest:
+            return const(0)
+        if self.window == 1:
+            return pixel
+        return div(add(pixel, const(self.before)), const(self.window))
+
+    def end(self, cell: Expr) -> Expr:
+        """The pixel behind a window's last one."""
+        end = add(mul(cell, const(self.window)), const(self.window - self.before))
+        return end if self.cells * self.window - self.before <= self.size else min_(
+            end, const(self.size)
+        )
+
+    def pixels(self, cell: Expr) -> Expr:
+        """How many pixels a window has."""
+        if self.whole:
+            return const(self.window)
+        first = sub(mul(cell, const(self.window)), const(self.before))
+        return sub(self.end(cell), max_(first, const(0)))
+
+
+def sides_of(graph: Graph, node: Node) -> tuple[Side, Side] | None:
+    """Height and width of the image that an operator folds, with its windows; None if it does
+    something else, or windows overlap or leave gaps."""
+    x, y = (graph.type(t).shape for t in (graph.required(node, 0), node.outputs[0]))
+    if len(x) != 4 or x[0] != 1 or 0 in (*x, *y):
+        return None
+    match node.op:
+        case MaxPool2D() | AveragePool2D() as op:
+            apart = any(
+                count > 1 and window != stride
+                for count, window, stride in zip(y[1:3], op.window, op.stride, strict=True)
+            )
+            before = op.padding.top, op.padding.left
+            windows, cells = op.window, (y[1], y[2])
+        case Mean(axes=axes) | ReduceMax(axes=axes):
+            apart, before = not axes or not set(axes) <= {1, 2}, (0, 0)
+            windows = x[1] if 1 in axes else 1, x[2] if 2 in axes else 1
+            cells = x[1] // windows[0], x[2] // windows[1]
+        case _:
+            return None
+    if apart:
+        return None
+    rows, columns = (
+        Side(x[1 + i], windows[i], before[i], cells[i]) for i in range(2)
+    )
+    return (rows, columns) if rows.filled and columns.filled else None
+
+
+class Windows(Joint):
+    """Finds the window that a result belongs to."""
+
+    def __init__(
+        self, context: Context, layer: Lowered, output: Buffer, vectors: Vectors | None
+    ) -> None:
+        super().__init__(context, layer, output, vectors)
+        sides = sides_of(context.graph, self.second)
+        if sides is None:
+            raise CantHandError
+        self.rows, self.columns = sides
+        self.y = context.output()
+        self.channels = context.graph.type(context.node.parts[0].outputs[0]).shape[3]
+        self.target = replace(output, size=self.y.elements)
+
+    def pixel(self, stmt: Store | StoreVector) -> tuple[tuple[Expr, Expr], Expr]:
+        """Row, column and channel of a result; those of the only window are all 0."""
+        neighbours = stmt.count - 1 if isinstance(stmt, StoreVector) else 0
+        found = self.known.divided(stmt.index, self.channels)
+        if found is None or not self.known.inside(found[1], self.channels - neighbours):
+            raise CantHandError
+        pixel, channel = found
+        if all(side.cells == 1 and not side.rest for side in (self.rows, self.columns)):
+            return (const(0), const(0)), channel
+        height, width = self.rows.size, self.columns.size
+        lines = self.known.divided(pixel, width)
+        if lines is None:
+            if not self.known.inside(pixel, height * width):
+                raise CantHandError
+            lines = divided(self.b.let("pixel", pixel), width)
+        elif not self.known.inside(lines[0], height):
+            raise CantHandError
+        return lines, channel
+
+    def cell(self, lines: tuple[Expr, Expr]) -> tuple[tuple[Expr, Expr], Expr | None]:
+        """Row and column of the window that a pixel belongs to, and when it belongs to any."""
+        sides = self.rows, self.columns
+        first, second = (
+            self.b.let(name, side.cell(at))
+            for name, side, at in zip(("cell_row", "cell_column"), sides, lines, strict=True)
+        )
+        limits = [
+            lt(cell, const(side.cells))
+            for cell, side in zip((first, second), sides, strict=True) if side.rest
+        ]
+        return (first, second), and_(*limits) if limits else None
+
+
+class Maxima(Windows):
+    """The largest result of each window."""
+
+    def __init__(
+        self, context: Context, layer: Lowered, output: Buffer, vectors: Vectors | None,
+        op: MaxPool2D | ReduceMax,
+    ) -> None:
+        super().__init__(context, layer, output, vectors)
+        self.activation = op.activation if isinstance(op, MaxPool2D) else Activation.NONE
+
+    def begin(self) -> None:
+        """All maxima begin with the lowest number."""
+        with self.b.loop("cell", self.y.elements) as cell:
+            self.b.store(self.target, cell, cast(lowest(self.y.dtype), self.target.dtype))
+
+    def store(self, stmt: Store | StoreVector) -> None:
+        b, type_ = self.b, stmt.value.type
+        lines, channel = self.pixel(stmt)
+        (row, column), limits = self.cell(lines)
+        handed = b.let("handed", stmt.value)
+        with b.if_(limits):
+            cell = add(mul(row, const(self.columns.cells)), column)
+            place = b.let("place", add(mul(cell, const(self.channels)), channel))
+            if isinstance(stmt, Store):
+                work = work_type(self.y.dtype)
+                before, after = cast(load(self.target, place), work), cast(handed, work)
+                value = max_(b.let("largest", before), b.let("result", after))
+                store_result(self.lowering, self.activation, self.target, place, value)
+                return
+            compute = self.vectors.largest(type_) if self.vectors else None
+            if compute is None or self.activation is not Activation.NONE:
+                raise CantHandError
+            largest = b.let("largest", load_vector(self.target, place, type_, stmt.count))
+            b.store_vector(self.target, place, compute(largest, handed), stmt.count)
+
+    def end(self) -> None:
+        """Nothing."""
+
+
+class Means(Windows):
+    """The mean of each window's results."""
+
+    def __init__(
+        self, context: Context, layer: Lowered, output: Buffer, vectors: Vectors | None,
+        op: AveragePool2D | Mean,
+    ) -> None:
+        super().__init__(context, layer, output, vectors)
+        dtype = self.y.dtype
+        self.at_end = self.rows.cells == 1
+        results = Results(
+            output, self.rows.size * self.columns.size, self.channels,
+            ordered=dtype is DType.FLOAT32 or not self.at_end,
+        )
+        kernel = results.stored_once(layer.kernel)
+        if kernel is None:
+            raise CantHandError
+        self.layer = replace(layer, kernel=kernel)
+        self.sums = self.lowering.scratch(
+            "sums", self._summed(dtype), self.columns.cells * self.channels
+        )
+        self.mean = self._means(op)
+
+    def _summed(self, dtype: DType) -> Scalar:
+        """What sums are kept in: as few bytes as they fit in."""
+        if dtype is DType.FLOAT32:
+            return Scalar.F32
+        most = self.rows.window * self.columns.window * max(map(abs, dtype.limits))
+        if most >= 1 << 31:
+            raise CantHandError
+        return Scalar.I16 if most < 1 << 15 else Scalar.I32
+
+    def _means(self, op: AveragePool2D | Mean) -> Callable[[Expr, Expr, tuple[Expr, Expr]], None]:
+        """What stores, at an index of the output, the mean made of the sum of a window."""
+        if isinstance(op, Mean):
+            finished = mean_of(self.lowering)
+            return lambda place, total, _: self.b.store(self.target, place, finished(total))
+
+        def store(place: Expr, total: Expr, cell: tuple[Expr, Expr]) -> None:
+            rows, columns = self.rows.pixels(cell[0]), self.columns.pixels(cell[1])
+            value = self.b.let("mean", mean(total, cast(mul(rows, columns), Scalar.I32)))
+            store_result(self.lowering, op.activation, self.target, place, value)
+
+        return store
+
+    def begin(self) -> None:
+        """All sums begin with 0."""
+        with self.b.loop("sum", self.sums.size) as place:
+            self._keep(place, const(0, self._work))
+
+    def store(self, stmt: Store | StoreVector) -> None:
+        b = self.b
+        lines, channel = self.pixel(stmt)
+        cell, limits = self.cell(lines)
+        with b.if_(limits):
+            place = b.let("place", add(mul(cell[1], const(self.channels)), channel))
+            self._add(stmt, place)
+            if self.at_end:
+                return
+            last = [
+                eq(line, sub(side.end(at), const(1)))
+                for line, side, at in zip(lines, (self.rows, self.columns), cell, strict=True)
+                if side.window > 1
+            ]
+            with b.if_(and_(*last) if last else None):
+                row = b.let("row", mul(cell[0], const(self.sums.size)))
+                count = stmt.count if isinstance(stmt, StoreVector) else 1
+                with b.loop("lane", count) as lane:
+                    at = add(place, lane)
+                    self._finish(at, add(row, at), cell)
+                    self._keep(at, const(0, self._work))
+
+    def _add(self, stmt: Store | StoreVector, place: Expr) -> None:
+        """Adds results to their sums."""
+        b, type_ = self.b, stmt.value.type
+        if isinstance(stmt, Store):
+            handed = cast(b.let("handed", stmt.value), self._work)
+            self._keep(place, add(self._sum(place), handed))
+            return
+        compute = self.vectors.total(type_) if self.vectors else None
+        if compute is None:
+            raise CantHandError
+        total = b.let("total", load_vector(self.sums, place, type_, stmt.count))
+        b.store_vector(
+            self.sums, place, compute(total, b.let("handed", stmt.value)), stmt.count
+        )
+
+    def end(self) -> None:
+        """Means of the only row of windows."""
+        if not self.at_end:
+            return
+        b = self.b
+        with b.loop("cell", self.columns.cells) as cell, b.loop("c", self.channels) as channel:
+            place = b.let("place", add(mul(cell, const(self.channels)), channel))
+            self._finish(place, place, (const(0), cell))
+
+    def _finish(self, place: Expr, target: Expr, cell: tuple[Expr, Expr]) -> None:
+        self.mean(target, self.b.let("total", self._sum(place)), cell)
+
+    @property
+    def _work(self) -> Scalar:
+        return Scalar.F32 if self.sums.dtype.is_float else Scalar.I32
+
+    def _sum(self, place: Expr) -> Expr:
+        return cast(load(self.sums, place), self._work)
+
+    def _keep(self, place: Expr, value: Expr) -> None:
+        self.b.store(self.sums, place, cast(value, self.sums.dtype))
