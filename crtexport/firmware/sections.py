@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 
 from elftools.common.exceptions import ELFError
@@ -12,6 +11,7 @@ from elftools.elf.sections import SymbolTableSection
 
 from crtexport.errors import CrtExportError, RunFailedError
 from crtexport.firmware.board_schema import Board
+from crtexport.frozen import dataclass
 
 TEST_INPUTS = ".test_inputs"
 """Section with the inputs that the firmware was built with; no part of the model."""

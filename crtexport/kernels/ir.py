@@ -17,7 +17,9 @@ schedule writes them for machines that have them.
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass, field
+from dataclasses import field
+
+from crtexport.frozen import dataclass
 
 
 class Scalar(enum.Enum):

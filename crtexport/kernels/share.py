@@ -11,8 +11,9 @@ import enum
 import re
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from crtexport.frozen import dataclass
 from crtexport.kernels.ir import Buffer, Cast, Const, Expr, For, If, Kernel, Let, Local, Scalar, Var
 from crtexport.kernels.rebuild import Place, rebuild
 from crtexport.kernels.text import dump

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from crtexport.frozen import dataclass
 from crtexport.kernels.registry import Lowered
 
 

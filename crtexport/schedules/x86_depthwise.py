@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import numpy as np
 
+from crtexport.frozen import dataclass
 from crtexport.ir.ops import DepthwiseConv2D
 from crtexport.ir.types import DType
 from crtexport.kernels.build import add, const, flat_index, load_vector, mul

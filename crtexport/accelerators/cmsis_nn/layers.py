@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -16,6 +15,7 @@ from crtexport.accelerators.cmsis_nn.buffers import (
 )
 from crtexport.accelerators.plugin import Constant, Match, Refusal
 from crtexport.fixedpoint import quantize_multiplier
+from crtexport.frozen import dataclass
 from crtexport.ir.ops import (
     AveragePool2D,
     Conv2D,

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from crtexport.frozen import dataclass
 from crtexport.ir.ops.base import Elementwise
 
 
