@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import heapq
 import os
 import re
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
 from crtexport.artifact.model import Artifact
-from crtexport.backends.llvm_module import llvm_modules
+from crtexport.backends.llvm_module import printed_modules
 from crtexport.backends.llvm_pool import POOL, CrashError, check_options, llvm_version
+from crtexport.backends.llvm_split import processes
 from crtexport.backends.llvm_types import ModuleText, normalized_triple
 from crtexport.backends.modules import Module, Split
 from crtexport.errors import CrtExportError, ToolMissingError
@@ -56,7 +58,7 @@ class Compiler:
             POOL.warm(self.options, min(os.cpu_count() or 1, 2))
 
     def compile(self, *artifacts: Artifact) -> dict[Module, bytes]:
-        """The objects of the models of a package; errors as of :func:`.llvm_module.llvm_modules`
+        """The objects of the models of a package; errors as of :func:`.llvm_module.printed_modules`
         and of :func:`compile_modules`."""
         with self.started(*artifacts) as finish:
             return finish()
@@ -65,13 +67,22 @@ class Compiler:
     def started(self, *artifacts: Artifact) -> Iterator[Callable[[], dict[Module, bytes]]]:
         """LLVM works on the models of a package while the context lasts; what that yields waits
         for the objects. Errors as of :meth:`compile`."""
-        modules: dict[Module, str] = {}
-        for artifact in artifacts:
-            modules |= llvm_modules(artifact, self._target, self._optimize, self._split)
+        modules: list[Module] = []
+
+        def printed() -> Iterator[tuple[str, str]]:
+            for artifact in artifacts:
+                for module, text in printed_modules(
+                    artifact, self._target, self._optimize, self._split
+                ):
+                    modules.append(module)
+                    yield f"{module.name}.ll", text
+
+        jobs = self._jobs
+        if jobs is None:
+            jobs = _processes(sum(processes(one, self._split) for one in artifacts))
         with compilation(
-            {f"{module.name}.ll": text for module, text in modules.items()}, self._target,
-            self._optimize, llvm_options=self.options, jobs=self._jobs, timeout=self._timeout,
-            keep_failed=self._keep_failed,
+            printed(), self._target, self._optimize, llvm_options=self.options, jobs=jobs,
+            timeout=self._timeout, keep_failed=self._keep_failed,
         ) as finish:
 
             def finished() -> dict[Module, bytes]:
@@ -102,45 +113,58 @@ def compile_modules(
     folder ``keep_failed``, if one is given. Raises ToolMissingError when llvmlite can't be
     imported.
     """
+    if jobs is None:
+        jobs = _processes(sum(len(text) > _SMALL for text in modules.values()))
     with compilation(
-        modules, target, optimize, llvm_options=llvm_options, jobs=jobs, timeout=timeout,
-        keep_failed=keep_failed,
+        modules.items(), target, optimize, llvm_options=llvm_options,
+        jobs=jobs, timeout=timeout, keep_failed=keep_failed,
     ) as finish:
         return finish()
 
 
+def _processes(worth: int) -> int:
+    return max(min(worth, os.cpu_count() or 1), 1)
+
+
 @contextmanager
 def compilation(
-    modules: Mapping[str, str], target: Target, optimize: str, *,
-    llvm_options: Sequence[str] = (), jobs: int | None = None, timeout: float = TIMEOUT,
-    keep_failed: Path | None = None,
+    modules: Iterable[tuple[str, str]], target: Target, optimize: str, *, jobs: int,
+    llvm_options: Sequence[str] = (), timeout: float = TIMEOUT, keep_failed: Path | None = None,
 ) -> Iterator[Callable[[], dict[str, bytes]]]:
     """:func:`compile_modules` while the caller does something else: yields what waits for the
-    objects, and raises its errors. Modules that aren't begun when the context ends are dropped."""
+    objects, and raises its errors. LLVM works on the first modules while others are still being
+    printed. Those that aren't begun when the context ends are dropped."""
     if not 0 < timeout <= threading.TIMEOUT_MAX:
         raise CrtExportError(f"{timeout:g} seconds are no time to wait for LLVM")
-    if jobs is not None and jobs < 1:
+    if jobs < 1:
         raise CrtExportError(f"{jobs} processes can't compile anything")
     options = check_options([("llvm_options", llvm_options)])
     job = _Job(options, _request(target, optimize), timeout)
-    largest_first = sorted(modules, key=lambda name: (-len(modules[name]), name))
-    if jobs is None:
-        worth = sum(len(text) > _SMALL for text in modules.values())
-        jobs = min(os.cpu_count() or 1, max(worth, 1))
-    threads = ThreadPoolExecutor(max(min(jobs, len(modules)), 1))
+    texts: dict[str, str] = {}
+    waiting: list[tuple[int, str]] = []  # a heap, the largest first
+    threads = ThreadPoolExecutor(jobs)
+
+    def largest() -> tuple[str, bytes | CrtExportError]:
+        _, name = heapq.heappop(waiting)
+        return name, job.run(name, texts[name])
+
     try:
-        tried = {name: threads.submit(job.run, name, modules[name]) for name in largest_first}
+        tried = []
+        for name, text in modules:
+            texts[name] = text
+            heapq.heappush(waiting, (-len(text), name))
+            tried.append(threads.submit(largest))
 
         def finish() -> dict[str, bytes]:
-            results = {name: future.result() for name, future in tried.items()}
+            results = dict(future.result() for future in tried)
             failures = [
-                error for name in modules if isinstance(error := results[name], CrtExportError)
+                error for name in texts if isinstance(error := results[name], CrtExportError)
             ]
             if failures:
-                raise _failure(failures, modules, job, keep_failed)
+                raise _failure(failures, texts, job, keep_failed)
             return {
                 f"{Path(name).stem}.o": data
-                for name in modules
+                for name in texts
                 if isinstance(data := results[name], bytes)
             }
 

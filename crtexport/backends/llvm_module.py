@@ -8,7 +8,7 @@ off. No table needs anything to happen before the first call. Constants are decl
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import assert_never
 
 from crtexport.artifact import abi
@@ -82,6 +82,13 @@ def llvm_modules(
     (:func:`.llvm_split.partition`). Raises CrtExportError for an unknown choice of either, and for
     a kernel or a registry name that can't be printed.
     """
+    return dict(printed_modules(artifact, target, optimize, split))
+
+
+def printed_modules(
+    artifact: Artifact, target: Target, optimize: str, split: Split = "none"
+) -> Iterator[tuple[Module, str]]:
+    """:func:`llvm_modules` one after the other, each as soon as it is printed."""
     if split not in SPLITS:
         raise CrtExportError(
             f"modules can't be split in a way called {split}",
@@ -94,20 +101,21 @@ def llvm_modules(
     callings = Callings(artifact)
     staying, *leaving = partition(artifact, split, callings.alone)
     name = artifact.module
-    modules = {
-        Module(f"{name}_lib0", "model", _symbols(staying)):
-            _code(artifact, fresh(), f"{name}_lib0.ll", staying, callings),
-        Module(f"{name}_lib1", "metadata"):
-            print_metadata(artifact, fresh(), f"{name}_lib1.ll"),
-    }
+    yield (
+        Module(f"{name}_lib0", "model", _symbols(staying)),
+        _code(artifact, fresh(), f"{name}_lib0.ll", staying, callings),
+    )
+    yield (
+        Module(f"{name}_lib1", "metadata"), print_metadata(artifact, fresh(), f"{name}_lib1.ll")
+    )
     if artifact.system_lib:
-        modules[Module(f"{name}_lib2", "registry")] = print_registry(
-            artifact, fresh(), f"{name}_lib2.ll"
+        yield (
+            Module(f"{name}_lib2", "registry"),
+            print_registry(artifact, fresh(), f"{name}_lib2.ll"),
         )
     for number, group in enumerate(leaving, _FIRST_OF_KERNELS):
         own = Module(f"{name}_lib{number}", "kernels", _symbols(group))
-        modules[own] = _kernels(artifact, fresh(), f"{own.name}.ll", group, callings)
-    return modules
+        yield own, _kernels(artifact, fresh(), f"{own.name}.ll", group, callings)
 
 
 def _symbols(functions: Sequence[Function]) -> tuple[str, ...]:

@@ -41,6 +41,11 @@ def partition(
             assert_never(split)
 
 
+def processes(artifact: Artifact, split: Split) -> int:
+    """How many processes the modules of ``artifact`` are worth."""
+    return 1 if split == "none" else len(_groups(artifact.own_functions))
+
+
 def _statements(body: Body) -> int:
     inner = sum(
         _statements(part)

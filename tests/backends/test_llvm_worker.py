@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -189,6 +190,24 @@ def test_only_elf_objects_can_lose_sections() -> None:
         deactivate_sections(b"MZ" + bytes(100), (".x",))
 
 
+def test_modules_are_compiled_while_others_are_printed(fresh: pytest.MonkeyPatch) -> None:
+    begun = threading.Event()
+    run = llvm_pool.Worker.compile
+
+    def noted(self: llvm_pool.Worker, request: dict[str, str], text: str, limit: float) -> bytes:
+        begun.set()
+        return run(self, request, text, limit)
+
+    def printed() -> Iterator[tuple[str, str]]:
+        yield "first.ll", GOOD
+        assert begun.wait(60), "nobody works on the first module"
+        yield "second.ll", GOOD
+
+    fresh.setattr(llvm_pool.Worker, "compile", noted)
+    with compilation(printed(), TARGETS["m4"], "size", jobs=1) as finish:
+        assert list(finish()) == ["first.o", "second.o"]
+
+
 def test_leaving_early_drops_modules_that_are_not_begun(fresh: pytest.MonkeyPatch) -> None:
     begun: list[str] = []
     run = llvm_pool.Worker.compile
@@ -201,7 +220,7 @@ def test_leaving_early_drops_modules_that_are_not_begun(fresh: pytest.MonkeyPatc
     modules = {f"m{number}.ll": f"{GOOD}; {number}\n" for number in range(40)}
     with (
         pytest.raises(RuntimeError, match="enough"),
-        compilation(modules, TARGETS["m4"], "size", jobs=1),
+        compilation(modules.items(), TARGETS["m4"], "size", jobs=1),
     ):
         raise RuntimeError("enough")
     assert len(begun) < len(modules)
