@@ -70,6 +70,13 @@ def _multiply(width: int) -> tuple[Intrinsic, ...]:
             f"%p = mul {vector} %x, %y %r = add {vector} %a, %p",
         ),
         intrinsic(
+            f"rvv_wide_mac_{width}", "a + the products of the lanes of b and c.",
+            (ints, halves, halves), ints, _lanes(lambda x, y, z: wrap32(x + y * z)),
+            unsigned.format(f"{wide('b')} * {wide('c')}"),
+            f"%x = sext {half} %b to {vector} %y = sext {half} %c to {vector} "
+            f"%p = mul {vector} %x, %y %r = add {vector} %a, %p",
+        ),
+        intrinsic(
             f"rvv_widen_{width}", "a + the lanes of b.", (ints, halves), ints,
             _lanes(lambda x, y: wrap32(x + y)), unsigned.format(wide("b")),
             f"%x = sext {half} %b to {vector} %r = add {vector} %a, %x",
@@ -155,10 +162,12 @@ def _short(width: int) -> tuple[Intrinsic, ...]:
     )
 
 
-def _rounding(
-    width: int, name: str, meaning: str, evaluate: Callable[[int, int], int], product: str
+def _wide(
+    width: int, name: str, meaning: str, evaluate: Callable[[int, int], int], product: str,
+    mode: str = f"{_NEAREST_UP} ",
 ) -> Intrinsic:
-    """``product``: the wide result in C of wide operands ``x`` and ``y``."""
+    """``product``: the wide result in C of wide operands ``x`` and ``y``; ``mode``: how the
+    instruction rounds, if it does."""
     ints = INTS[width]
     return intrinsic(
         f"rvv_{name}_{width}", meaning, (ints, ints), ints, _lanes(evaluate),
@@ -167,7 +176,7 @@ def _rounding(
         "    const crt_long y = __builtin_convertvector(b, crt_long);\n"
         + gives(f"__builtin_convertvector({product}, {c_type(ints)})"),
         *_Scalable((ints, ints), ints).instruction(
-            name, (ints, ints), "poison", f"{_NEAREST_UP} {width}"
+            name, (ints, ints), "poison", f"{mode}{width}"
         ),
     )
 
@@ -183,14 +192,18 @@ def _ssra(x: int, y: int) -> int:
 
 def _scaling(width: int) -> tuple[Intrinsic, ...]:
     return (
-        _rounding(
+        _wide(
             width, "vsmul",
             "a * b / 2^31 to nearest, halves up; no lane of both is the lowest number.",
             _smul, "(x * y + (1LL << 30)) >> 31",
         ),
-        _rounding(
+        _wide(
             width, "vssra", "a / 2^b to nearest, halves up; b is 0 to 31.",
             _ssra, "(x + ((1LL << y) >> 1)) >> y",
+        ),
+        _wide(
+            width, "vmulh", "The upper words of a * b.", lambda x, y: x * y >> 32,
+            "(x * y) >> 32", mode="",
         ),
     )
 

@@ -52,14 +52,15 @@ class Finish(Protocol):
         """Stores the results of the first ``count`` lanes."""
 
 
-def _activation(context: Context) -> Activation:
+def activation_of(context: Context) -> Activation:
+    """That of a layer with weights."""
     op = context.node.op
     if not isinstance(op, Conv2D | DepthwiseConv2D | FullyConnected):
         raise TypeError(op)
     return op.activation
 
 
-class _Table:
+class Table:
     """One number for each channel, or the same for all."""
 
     def __init__(
@@ -86,7 +87,7 @@ class _Table:
 
 
 class IntegerFinish:
-    """int8 results of integer sums for which :func:`scales` holds."""
+    """Results of integers, of integer sums for which :func:`scales` holds."""
 
     def __init__(self, lowering: Lowering, machine: Machine, sums: IntegerSums) -> None:
         self.b, self.machine = lowering.b, machine
@@ -94,14 +95,14 @@ class IntegerFinish:
         mantissas = np.array(sums.multiplier.mantissas, np.int64)
         places = machine.places(np.array(sums.multiplier.shifts, np.int64))
 
-        def table(name: str, values: Ints) -> _Table:
+        def table(name: str, values: Ints) -> Table:
             values32 = np.broadcast_to(values, channels).astype(np.int32)
-            return _Table(lowering, machine, name, Scalar.I32, values32, channels)
+            return Table(lowering, machine, name, Scalar.I32, values32, channels)
 
         self._bias = table("bias", sums.folded)
         self._mantissas, self._places = table("multipliers", mantissas), table("places", places)
         self._zero = context.quant(context.output()).zero_point[0]
-        self._range = activation_range(_activation(context), context.output())
+        self._range = activation_range(activation_of(context), context.output())
 
     def start(self, channel: Expr) -> Expr:
         return self._bias.at(channel)
@@ -129,14 +130,14 @@ class RealFinish:
             else np.zeros(channels, np.float32)
         )
         repeated = np.tile(bias, pixels)
-        self._bias = _Table(lowering, machine, "bias", Scalar.F32, repeated, len(repeated))
-        self._scales: _Table | None = None
+        self._bias = Table(lowering, machine, "bias", Scalar.F32, repeated, len(repeated))
+        self._scales: Table | None = None
         if context.input(1).dtype is DType.INT8:
             scales = np.array(weight_scales(context, channels).scale, np.float32)
-            self._scales = _Table(
+            self._scales = Table(
                 lowering, machine, "scales", Scalar.F32, np.broadcast_to(scales, channels), channels
             )
-        self._range = float_range(_activation(context))
+        self._range = float_range(activation_of(context))
 
     def start(self, channel: Expr) -> Expr:
         return self._bias.at(channel) if self._scales is None else self.machine.real_everywhere(0.0)

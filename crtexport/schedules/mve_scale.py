@@ -19,7 +19,6 @@ from crtexport.kernels.ir import Expr, Scalar
 from crtexport.kernels.registry import Context, Lowering
 from crtexport.kernels.requantize import (
     WIDE_LIMIT,
-    Multiplier,
     WideRequantizer,
     quantized_result,
 )
@@ -39,23 +38,6 @@ BYTES = 16
 def vector(name: str, *args: Expr) -> Expr:
     """A call that gives four sums."""
     return call(f"mve_{name}", *args, type_=Scalar.I32X4)
-
-
-def scaled(
-    b: KernelBuilder, value: Expr, multiplier: Multiplier, *, signed: bool = True
-) -> Expr:
-    """``value`` times the one number that ``multiplier`` has. Unless ``signed``, negative results
-    may be rounded otherwise: nothing tells them apart later."""
-    (mantissa,), (shift,) = multiplier.mantissas, multiplier.shifts
-    if shift > 0:
-        value = vector("rshl_s32", value, vector("dup_s32", i32(shift)))
-    value = vector("qrdmulh_s32", value, vector("dup_s32", i32(mantissa)))
-    if shift < 0:
-        value = b.let("high", value)
-        if signed:
-            value = vector("add_s32", value, vector("sign_s32", value))
-        value = vector("rshl_s32", value, vector("dup_s32", i32(shift)))
-    return b.let("scaled", value)
 
 
 def clamped(b: KernelBuilder, value: Expr, zero: int, bounds: tuple[int, int]) -> Expr:

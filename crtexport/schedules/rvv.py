@@ -10,6 +10,7 @@ from crtexport.ir.ops import (
     FullyConnected,
     MaxPool2D,
     Mean,
+    Mul,
     ReduceMax,
     ReduceMin,
     Sub,
@@ -35,7 +36,7 @@ def candidates(context: Context, *, floats: bool) -> list[Candidate]:
             return rvv_dense.candidates(context, op, floats=floats)
         case DepthwiseConv2D():
             return rvv_depthwise.candidates(context, op, floats=floats)
-        case Add() | Sub():
+        case Add() | Sub() | Mul():
             return single("elements", rvv_elementwise.lower(context, op))
         case AveragePool2D() | MaxPool2D():
             return single("channels", rvv_pool.lower(context, op, floats=floats))

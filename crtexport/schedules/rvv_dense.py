@@ -23,15 +23,10 @@ from crtexport.kernels.packing import Array, Blocks
 from crtexport.kernels.registry import SCALAR_OF, Context, Lowered, Lowering
 from crtexport.kernels.sums import IntegerSums
 from crtexport.schedules.candidates import Candidate
-from crtexport.schedules.lanes_finish import (
-    Finish,
-    IntegerFinish,
-    RealFinish,
-    known,
-    scales,
-)
+from crtexport.schedules.lanes_finish import Finish, RealFinish, known
 from crtexport.schedules.mve_dense import Segment, cover, multiply_rows
 from crtexport.schedules.mve_rows import Ring, Rows, Window
+from crtexport.schedules.rvv_finish import finish_of, sums_of
 from crtexport.schedules.rvv_machine import Machine
 
 UNROLLS = (4, 3, 5, 2)
@@ -84,14 +79,12 @@ def candidates(
     if rows is None and not (isinstance(op, Conv2D) and w.shape[3] == x.shape[3]):
         return []
     match x.dtype, w.dtype:
-        case DType.INT8, DType.INT8:
-            sums = IntegerSums.of(context, 0, fully_connected=isinstance(op, FullyConnected))
-            if sums.weight_zero or not scales(sums, Machine(16)):
-                return []
         case DType.FLOAT32, DType.FLOAT32 | DType.INT8 if floats and known(context):
             pass
         case _:
-            return []
+            sums = sums_of(context, 0, fully_connected=isinstance(op, FullyConnected))
+            if sums is None:
+                return []
     width = rows.counts[1] if rows is not None else y.shape[2]
     depth = w.elements // w.shape[0]
     found = blocks(width, w.shape[0], depth, floats=sums is None)
@@ -206,7 +199,7 @@ class Product(abc.ABC):
         machine = Machine(block.lanes)
         if sums is None:
             return _Reals(lowering, machine, RealFinish(lowering, machine))
-        return _Integers(lowering, machine, IntegerFinish(lowering, machine, sums))
+        return _Integers(lowering, machine, finish_of(lowering, machine, sums))
 
     def emit(self, segments: Sequence[Segment], output: Buffer, targets: Sequence[Expr]) -> None:
         """``targets``: the index of the first channel's result of each pixel."""

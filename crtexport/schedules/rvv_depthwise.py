@@ -1,14 +1,15 @@
 """Depthwise convolutions on RISC-V's vectors: lanes are channels, or pixels times few channels.
 
 Products of bytes have 16 bits. Taps follow each other as long as the weights, which are known, let
-sums of their products stay in 16 bits; then these are added to sums of 32. Windows are seen in
-padded rows, which are copied once; a few vectors of a row share the weights that are loaded.
+sums of their products stay in 16 bits; then these are added to sums of 32. Products of int16 values
+have 32 bits at once. Windows are seen in padded rows, which are copied once; a few vectors of a row
+share the weights that are loaded.
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -23,8 +24,9 @@ from crtexport.kernels.registry import SCALAR_OF, Context, Lowered, Lowering
 from crtexport.kernels.requantize import Multiplier
 from crtexport.kernels.sums import IntegerSums
 from crtexport.schedules.candidates import Candidate
-from crtexport.schedules.lanes_finish import IntegerFinish, RealFinish, known, scales
+from crtexport.schedules.lanes_finish import Finish, RealFinish, known
 from crtexport.schedules.mve_rows import Ring, Window
+from crtexport.schedules.rvv_finish import finish_of, sums_of
 from crtexport.schedules.rvv_machine import Machine
 
 MOST_TAPS = 32
@@ -91,14 +93,11 @@ def candidates(context: Context, op: DepthwiseConv2D, *, floats: bool) -> list[C
         return []
     sums: IntegerSums | None = None
     match x.dtype, w.dtype:
-        case DType.INT8, DType.INT8:
-            sums = IntegerSums.of(context, 3)
-            if sums.weight_zero or not scales(sums, Machine(16)):
-                return []
         case DType.FLOAT32, DType.FLOAT32 if floats and known(context):
             pass
         case _:
-            return []
+            if (sums := sums_of(context, 3)) is None:
+                return []
     window = Window.of(context, op)
     return [
         Candidate(block.name, functools.partial(_lower, context, window, sums, block), rare=bool(i))
@@ -128,13 +127,17 @@ class _Depthwise:
         pixels = min(block.pixels, self.ring.width)
         self.block = Block(block.lanes, pixels, min(block.vectors, self.ring.width // pixels))
         weights = lowering.context.values(1).reshape(-1, self.channels).T
-        self.groups = _groups(weights) if sums is not None else []
+        self._add = (
+            self._reals if sums is None else self._bytes if source.dtype is Scalar.I8
+            else self._halves
+        )
+        self.groups = _groups(weights) if source.dtype is Scalar.I8 else []
         self.weights = lowering.derived(
             "weights", SCALAR_OF[lowering.context.input(1).dtype], self._packed(weights)
         )
-        self.finish = (
+        self.finish: Finish = (
             RealFinish(lowering, self.machine, pixels) if sums is None
-            else IntegerFinish(lowering, self.machine, _repeated(sums, pixels))
+            else finish_of(lowering, self.machine, _repeated(sums, pixels))
         )
         self.output = lowering.output()
 
@@ -177,10 +180,7 @@ class _Depthwise:
         weights = b.let("w", mul(number, const(taps * block.lanes)))
         columns = mul(ox, const(self.window.stride[1] * self.cell))
         rows = [b.let("start", add(start, columns)) for start in starts]
-        if self.groups:
-            self._integers(sums, rows, weights)
-        else:
-            self._reals(sums, rows, weights)
+        self._add(sums, rows, weights)
         for vector, total in enumerate(sums):
             pixel = add(ox, const(vector * block.pixels))
             at = add(line, mul(pixel, const(self.channels)), first)
@@ -197,7 +197,7 @@ class _Depthwise:
         at = add(first, const(tap * self.block.lanes))
         return self.b.let("weights", load_vector(self.weights, at, type_))
 
-    def _integers(self, sums: Sequence[Var], rows: Sequence[Expr], weights: Expr) -> None:
+    def _bytes(self, sums: Sequence[Var], rows: Sequence[Expr], weights: Expr) -> None:
         b, machine = self.b, self.machine
         for group in self.groups:
             short: list[Expr | None] = [None] * len(sums)
@@ -213,13 +213,25 @@ class _Depthwise:
                 if products is not None:
                     b.assign(total, machine.of_ints("widen", total, products))
 
+    def _halves(self, sums: Sequence[Var], rows: Sequence[Expr], weights: Expr) -> None:
+        def product(total: Expr, x: Expr, w: Expr) -> Expr:
+            return self.machine.of_ints("wide_mac", total, x, w)
+
+        self._taps(sums, rows, weights, self.machine.halves, product)
+
     def _reals(self, sums: Sequence[Var], rows: Sequence[Expr], weights: Expr) -> None:
-        reals = self.machine.reals
+        self._taps(sums, rows, weights, self.machine.reals, self.machine.plus_product)
+
+    def _taps(
+        self, sums: Sequence[Var], rows: Sequence[Expr], weights: Expr, type_: Scalar,
+        plus_product: Callable[[Expr, Expr, Expr], Expr],
+    ) -> None:
+        """Each tap by itself."""
         for tap in range(self.window.kernel[0] * self.window.kernel[1]):
-            w = self._weights(weights, tap, reals)
+            w = self._weights(weights, tap, type_)
             for vector, total in enumerate(sums):
-                x = self._value(rows, tap, vector, reals)
-                self.b.assign(total, self.machine.plus_product(total, x, w))
+                x = self._value(rows, tap, vector, type_)
+                self.b.assign(total, plus_product(total, x, w))
 
 
 def _groups(weights: Array) -> list[list[int]]:
@@ -241,4 +253,7 @@ def _repeated(sums: IntegerSums, pixels: int) -> IntegerSums:
     multiplier = sums.multiplier
     if len(multiplier.mantissas) > 1:
         multiplier = Multiplier(multiplier.mantissas * pixels, multiplier.shifts * pixels)
-    return replace(sums, folded=np.tile(sums.folded, pixels), multiplier=multiplier)
+    return replace(
+        sums, folded=np.tile(sums.folded, pixels), magnitudes=np.tile(sums.magnitudes, pixels),
+        multiplier=multiplier,
+    )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+from crtexport.fixedpoint import wrap32
 from crtexport.frozen import dataclass
 from crtexport.kernels.build import call
 from crtexport.kernels.intrinsics_rvv import BYTES, HALVES
@@ -19,7 +20,7 @@ _LEAST_BITS = 128
 
 
 @dataclass(frozen=True)
-class Machine(lanes.Machine):
+class Machine(lanes.Machine, lanes.Elements):
     """16 lanes are four registers of 128 bits, 32 lanes eight of them."""
 
     family: ClassVar[str] = "rvv"
@@ -48,6 +49,7 @@ class Machine(lanes.Machine):
         """What padded rows are copied with; as many values may be read from each of their cells."""
         return {
             Scalar.I8: (self.bytes, f"rvv_bytes_{self.lanes}"),
+            Scalar.I16: (self.halves, f"rvv_halves_{self.lanes}"),
             Scalar.F32: (self.reals, f"rvv_fdup_{self.lanes}"),
         }
 
@@ -60,9 +62,19 @@ class Machine(lanes.Machine):
     def scaled(self, total: Expr, mantissas: Expr, places: Expr, *, signed: bool) -> Expr:
         # VSSRA rounds halves up; less 1 from negative numbers, they go away from zero.
         high = self.of_ints("vsmul", total, mantissas)
-        if signed:
-            high = self.of_ints("toward", high)
-        return self.of_ints("vssra", high, places)
+        return self.of_ints("vssra", self.toward(high) if signed else high, places)
+
+    def raised(self, value: Expr, places: int) -> Expr:
+        return self.of_ints("mul", value, self.int_everywhere(wrap32(1 << places)))
+
+    def high(self, value: Expr, mantissa: int) -> Expr:
+        return self.of_ints("vsmul", value, self.int_everywhere(mantissa))
+
+    def toward(self, value: Expr) -> Expr:
+        return self.of_ints("toward", value)
+
+    def rounded(self, value: Expr, places: int) -> Expr:
+        return self.of_ints("vssra", value, self.int_everywhere(places))
 
 
 def has_vectors(target: Target) -> bool:

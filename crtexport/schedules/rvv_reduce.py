@@ -35,7 +35,7 @@ def lower(context: Context, op: Reduction, *, floats: bool) -> Lowered | None:
     multiplier = None
     if fold.kind is Kind.SUM and x.dtype is not DType.FLOAT32:
         multiplier = _multiplier(context, op)
-        if multiplier is None or not fold.machine.scales(multiplier):
+        if multiplier is None:
             return None
     lowering = Lowering(_NAMES[type(op)], context)
     _Reduction(lowering, fold, walk, multiplier).emit()
@@ -89,7 +89,9 @@ class _Reduction:
             before, after = context.quant(context.input(0)), context.quant(context.output())
             centred = machine.plus(self.fold.whole(acc), -before.zero_point[0] * count)
             limits, zero = context.output().dtype.limits, after.zero_point[0]
-            value = machine.multiplied(centred, self.multiplier, signed=limits[0] < zero)
+            value = machine.multiplied(
+                self.b, centred, self.multiplier, signed=limits[0] < zero
+            )
             return machine.between(machine.plus(value, zero), limits)
         if isinstance(context.node.op, Mean):
             return machine.of_reals("fdiv", acc, machine.of_reals("fdup", f32(float(count))))

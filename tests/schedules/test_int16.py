@@ -19,14 +19,14 @@ from crtexport.kernels import families
 from crtexport.kernels.registry import Context, Lowered
 from crtexport.kernels.requantize import Multiplier
 from crtexport.kernels.sums import IntegerSums
-from crtexport.schedules import forms, halves, mve, mve_rows, scaling16
+from crtexport.schedules import forms, halves, mve, mve_rows, rvv, scaling16
 from tests.differential.network import interpret
 from tests.lowered import run
 from tests.schedules.layers import AS_CODE, KINDS, Layers, drawing, outputs_as_code, search
 from tests.tflite_builder import ModelBuilder, run_reference
 
 Array = np.ndarray[Any, Any]
-BOARDS = ("mps2_an386", "mps2_an385", "qemu_riscv32", "mps3_an547")
+BOARDS = ("mps2_an386", "mps2_an385", "qemu_riscv32", "mps3_an547", "qemu_riscv32_v")
 
 
 class Halves(Layers):
@@ -164,6 +164,21 @@ def test_vectors_have_sums_of_64_bits_where_products_need_them(
     assert_extremes_agree(context, lowered, depth)
 
 
+@pytest.mark.parametrize(("depth", "bias", "scale", "instruction"), [
+    (515, 0, 0.003, "vsmul"), (8, 1 << 40, 0.003, "vmulh"), (500, 1 << 44, 1e-9, "vmulh"),
+    (517, 0, 0.003, None), (8, -(1 << 33), 3.0, None),
+])
+def test_vectors_without_sums_of_64_bits_scale_those_of_32(
+    depth: int, bias: int, scale: float, instruction: str | None, tmp_path: Path
+) -> None:
+    context = dense(tmp_path, np.full((3, depth), 127), bias, scale=scale)
+    found = rvv.candidates(context, floats=False)
+    assert bool(found) == (instruction is not None)
+    for form in found:
+        assert f"rvv_{instruction}_" in repr(form.make().kernel)
+        assert_extremes_agree(context, form.make(), depth)
+
+
 @pytest.mark.parametrize(("real", "magnitude", "bias", "possible"), [
     (0.26, 60_000, 1 << 33, False), (0.24, 65_000, -(1 << 35) + 12_345, True),
     (2**-8.3, 65_534, (1 << 40) + 77, True), (2**-17.2, 50_000, -(1 << 46), True),
@@ -235,12 +250,16 @@ def test_odd_layers_are_tflites(kind: str, tmp_path: Path) -> None:
 
 @AS_CODE
 @pytest.mark.parametrize("board", BOARDS)
-def test_odd_layers_agree_as_code(board: str, where: str, tmp_path: Path) -> None:
+def test_odd_layers_agree_as_code(
+    board: str, where: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     rng = np.random.default_rng(4)
     n = Halves(lambda low, high: int(rng.integers(low, high + 1)), 9)
     layers = [n.add(KINDS[i % len(KINDS)]) for i in range(8 if where == "c here" else 24)]
     path = n.write(tmp_path, layers)
     values = [n.values(shape) for shape, _, _ in layers]
+    # In C, too, although some boards get other forms there by default.
+    monkeypatch.setattr("crtexport.schedules.choice._first", lambda _, found, _part: found[0])
     with patch.object(mve_rows, "SCRATCH", 700):
         (row,) = outputs_as_code(path, [v[None] for v in values], board, where)
     for got, wanted in zip(row, interpret(load(path), values), strict=True):

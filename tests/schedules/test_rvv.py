@@ -28,13 +28,14 @@ from tests.schedules.test_floats import Floats, assert_near
 
 BOARD = "qemu_riscv32_v"
 KINDS = ("conv", "depthwise", "pointwise", "dense")
+WITH_SUMS = (*KINDS, "sum")
 
 
 def candidates(context: Context) -> list[Candidate]:
     return rvv.candidates(context, floats=False)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", WITH_SUMS)
 @search(25)
 @given(data=st.data())
 def test_a_vector_form_equals_the_plain_form(
@@ -64,14 +65,20 @@ def test_a_sum_equals_the_plain_form(op: str, size: int, tmp_path: Path) -> None
     )
 
 
-def test_a_sum_that_no_linear_function_equals_keeps_its_plain_form(tmp_path: Path) -> None:
+def test_a_sum_that_no_linear_function_equals_follows_tflites_steps(tmp_path: Path) -> None:
     n = Network(lambda low, high: high, 1)
-    inputs = [n.tensor((1, 40), scale) for scale in (0.02, 0.09)]
-    y = n.tensor((1, 40), 0.1)
+    inputs = [n.tensor((1, 1 << 16), scale) for scale in (0.02, 0.09)]
+    y = n.tensor((1, 1 << 16), 0.1)
     n.m.op("ADD", inputs, [y])
     (tmp_path / "m.tflite").write_bytes(n.m.build(inputs, [y]))
     graph = load(tmp_path / "m.tflite")
-    assert not candidates(Context(graph, graph.nodes[0]))
+    context = Context(graph, graph.nodes[0])
+    (form,) = candidates(context)
+    assert "rvv_vsmul" in repr(form.make().kernel)
+    pairs = (np.stack(np.divmod(np.arange(1 << 16), 256)) - 128).astype(np.int8)
+    np.testing.assert_array_equal(
+        run(graph, form.make(), *pairs), run(graph, families.lower(context), *pairs)
+    )
 
 
 @pytest.mark.parametrize("where", ["c here", pytest.param("llvm", marks=pytest.mark.qemu)])
