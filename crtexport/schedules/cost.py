@@ -55,6 +55,8 @@ class Cost:
 class Work(enum.Enum):
     """Kinds of work that are counted."""
 
+    __hash__ = object.__hash__  # Enum's own asks for the name's, in Python, at each count
+
     SIMPLE = "simple"  # additions, shifts, products, intrinsics of one instruction
     WIDE = "wide"  # the same of 64 bits
     LOAD = "load"
