@@ -165,20 +165,55 @@ def _rounded(a: Lanes, b: Lanes, shift: int) -> Lanes:
 
 
 def _scaling(width: int, shift: int) -> Intrinsic:
+    """Of 64-bit products, each instruction makes those of every second lane; what is wanted of the
+    others ends in their upper halves."""
     ints = INTS[width]
-    vector, wide = llvm_type(ints), f"<{width} x i64>"
-    return _intrinsic(
+    vector, wide = llvm_type(ints), f"<{width // 2} x i64>"
+    # Shifted to the left instead, factors that are known would be, beyond 32 bits.
+    lanes = ", ".join(f"i32 {i if i % 2 == 0 else width + i - 1}" for i in range(width))
+    upper = f"<{width} x i32> <{', '.join(f'i32 {i | 1}' for i in range(width))}>"
+    return replace(_intrinsic(
         f"mulr{shift}_{width}", f"(a * b + 2^{shift - 1}) >> {shift}, the lower 32 bits of it.",
-        (ints, ints), ints, lambda a, b: _rounded(a, b, shift),
-        local_type("crt_long", "int64_t", width, 8)
+        (ints, ints), ints, lambda a, b: _rounded(a, b, shift), _c_scaling(width, shift),
+        f"%ao = shufflevector {vector} %a, {vector} poison, {upper} "
+        f"%bo = shufflevector {vector} %b, {vector} poison, {upper} "
+        + " ".join(
+            f"%{x}w = bitcast {vector} %{x} to {wide} "
+            f"%{x}l = shl {wide} %{x}w, splat (i64 32) "
+            f"%{x}s = ashr {wide} %{x}l, splat (i64 32)" for x in ("a", "b", "ao", "bo")
+        ) + " "
+        f"%pe = mul {wide} %as, %bs %po = mul {wide} %aos, %bos "
+        f"%ne = add {wide} %pe, splat (i64 {1 << (shift - 1)}) "
+        f"%no = add {wide} %po, splat (i64 {1 << (shift - 1)}) "
+        f"%se = lshr {wide} %ne, splat (i64 {shift}) %so = lshr {wide} %no, splat (i64 {shift}) "
+        f"%e = bitcast {wide} %se to {vector} %o = bitcast {wide} %so to {vector} "
+        f"%r = shufflevector {vector} %e, {vector} %o, <{width} x i32> <{lanes}>",
+    ), c_include="<immintrin.h>")
+
+
+def _c_scaling(width: int, shift: int) -> str:
+    ints = c_type(INTS[width])
+    asks, m, long, blend, odd = {
+        4: ("__SSE4_1__", "_mm", "__m128i", "blend_epi16", "0xCC"),
+        8: ("__AVX2__", "_mm256", "__m256i", "blend_epi32", "0xAA"),
+    }[width]
+    return (
+        f"#if defined({asks})\n"
+        f"    const {long} half = {m}_set1_epi64x({1 << (shift - 1)}LL);\n"
+        f"    const {long} even = {m}_add_epi64(\n"
+        f"        {m}_mul_epi32(({long})a, ({long})b), half);\n"
+        f"    const {long} odd = {m}_add_epi64({m}_mul_epi32(\n"
+        f"        {m}_srli_epi64(({long})a, 32), {m}_srli_epi64(({long})b, 32)), half);\n"
+        f"    return ({ints}){m}_{blend}(\n"
+        f"        {m}_srli_epi64(even, {shift}), {m}_slli_epi64(odd, {32 - shift}), {odd});\n"
+        "#else\n"
+        + local_type("crt_long", "int64_t", width, 8)
         + "    const crt_long product = __builtin_convertvector(a, crt_long)\n"
         "        * __builtin_convertvector(b, crt_long);\n"
         + gives(
-            f"__builtin_convertvector((product + {1 << (shift - 1)}LL) >> {shift}, {c_type(ints)})"
-        ),
-        f"%x = sext {vector} %a to {wide} %y = sext {vector} %b to {wide} "
-        f"%p = mul {wide} %x, %y %n = add {wide} %p, splat (i64 {1 << (shift - 1)}) "
-        f"%s = lshr {wide} %n, splat (i64 {shift}) %r = trunc {wide} %s to {vector}",
+            f"__builtin_convertvector((product + {1 << (shift - 1)}LL) >> {shift}, {ints})"
+        )
+        + "#endif\n"
     )
 
 
@@ -216,10 +251,51 @@ def _sums(width: int) -> tuple[Intrinsic, ...]:
     )
 
 
+def _halving() -> Intrinsic:
+    """SSE has no shifts by lanes."""
+    ints = INTS[8]
+    vector = llvm_type(ints)
+    return _intrinsic(
+        "halved_8", "(a / 2^(b + 1)) to the nearest, halves up.", (ints, ints), ints,
+        lambda a, b: tuple(((x >> y) + 1) >> 1 for x, y in zip(a, b, strict=True)),
+        gives("((a >> b) + 1) >> 1"),
+        f"%s = ashr {vector} %a, %b %n = add {vector} %s, splat (i32 1) "
+        f"%r = ashr {vector} %n, splat (i32 1)",
+    )
+
+
+def _saturated(width: int) -> Intrinsic:
+    """PACKSSDW and PACKSSWB, after which storing bytes takes nothing more."""
+    ints, bits = INTS[width], 8
+    vector = llvm_type(ints)
+    words, octets = "llvm.x86.sse2.packssdw.128", "llvm.x86.sse2.packsswb.128"
+    halves = [
+        f"%{name} = shufflevector {vector} %a, {vector} poison, "
+        f"<4 x i32> <{', '.join(f'i32 {(first + i) % width}' for i in range(4))}> "
+        for name, first in (("l", 0), ("h", 4))
+    ]
+    lanes = ", ".join(f"i32 {i}" for i in range(width))
+    return _intrinsic(
+        f"saturated_{width}", "The nearest number that fits into 8 bits.", (ints,), ints,
+        lambda a: tuple(max(-(1 << (bits - 1)), min(x, (1 << (bits - 1)) - 1)) for x in a),
+        f"    const {c_type(ints)} low = {everywhere(ints, 'INT8_MIN')};\n"
+        f"    const {c_type(ints)} top = {everywhere(ints, 'INT8_MAX')};\n"
+        f"    const {c_type(ints)} less = a < low;\n"
+        f"    const {c_type(ints)} more = a > top;\n"
+        + gives("(a & ~less & ~more) | (low & less) | (top & more)"),
+        f"{''.join(halves)}%w = call <8 x i16> @{words}(<4 x i32> %l, <4 x i32> %h) "
+        f"%b = call <16 x i8> @{octets}(<8 x i16> %w, <8 x i16> %w) "
+        f"%f = shufflevector <16 x i8> %b, <16 x i8> poison, <{width} x i32> <{lanes}> "
+        f"%r = sext <{width} x i8> %f to {vector}",
+        f"declare <8 x i16> @{words}(<4 x i32>, <4 x i32>)\n"
+        f"declare <16 x i8> @{octets}(<8 x i16>, <8 x i16>)",
+    )
+
+
 X86 = tuple(
     operation for width in WIDTHS
     for operation in (
         *_madd_intrinsics(width), *lanewise("x86", width), _scaling(width, 31),
-        _scaling(width, 32), *reals("x86", width), *_sums(width),
+        _scaling(width, 32), _saturated(width), *reals("x86", width), *_sums(width),
     )
-) + _dots()
+) + _dots() + (_halving(),)

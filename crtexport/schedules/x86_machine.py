@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from typing import ClassVar
 
 from crtexport.frozen import dataclass
+from crtexport.ir.types import DType
 from crtexport.kernels.build import call
 from crtexport.kernels.intrinsics_x86 import PAIRS
 from crtexport.kernels.ir import Expr, Scalar
@@ -35,14 +37,22 @@ class Machine(lanes.Machine):
     def plus_product(self, total: Expr, a: Expr, b: Expr) -> Expr:
         return self.of_reals("fma" if self.fma else "muladd", a, b, total)
 
+    def between(
+        self, value: Expr, bounds: tuple[float, float],
+        widest: tuple[float, float] = (-math.inf, math.inf),
+    ) -> Expr:
+        if bounds == DType.INT8.limits:
+            return self.of_ints("saturated", value)
+        return super().between(value, bounds, widest)
+
     def places(self, shifts: lanes.Ints) -> lanes.Ints:
-        return 1 << (32 + shifts)
+        return -1 - shifts if self.lanes == 8 else 1 << (32 + shifts)
 
     def scaled(self, total: Expr, mantissas: Expr, places: Expr, *, signed: bool) -> Expr:
         high = self.of_ints("mulr31", total, mantissas)
         if signed:
             high = self.of_ints("toward", high)
-        return self.of_ints("mulr32", high, places)
+        return self.of_ints("halved" if self.lanes == 8 else "mulr32", high, places)
 
 
 def machine_of(target: Target) -> Machine | None:

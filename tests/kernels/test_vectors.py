@@ -17,6 +17,7 @@ from crtexport.backends.c_source import emit_c
 from crtexport.backends.llvm_compile import compile_modules
 from crtexport.backends.llvm_module import emit_llvm
 from crtexport.firmware.board import load_board
+from crtexport.firmware.board_schema import QemuRunner
 from crtexport.firmware.parts import FirmwareParts, TensorPart
 from crtexport.firmware.run import run
 from crtexport.ir.types import DType, TensorType
@@ -25,12 +26,13 @@ from crtexport.kernels.build import KernelBuilder, add, call, const, load, load_
 from crtexport.kernels.intrinsic import Intrinsic
 from crtexport.kernels.intrinsics_mve import MVE
 from crtexport.kernels.intrinsics_rvv import RVV
+from crtexport.kernels.intrinsics_x86 import X86
 from crtexport.kernels.ir import LANE_SOURCES, Buffer, Expr, Kernel, Scalar
 from crtexport.kernels.registry import SCALAR_OF
 from crtexport.kernels.verify import verify
 from crtexport.packing import runtime_headers
 from tests.backends.c_support import STRICT, run_tool, runtime_include, shared_library, write
-from tests.support import require
+from tests.support import require, require_processor
 
 Array = npt.NDArray[Any]
 
@@ -49,11 +51,19 @@ SECOND = {"mve_rshl_s32": SHIFTS} | {
     f"rvv_{name}_{lanes}": source
     for name, source in (("vssra", PLACES), ("vsmul", FACTORS), ("mean", COUNTS))
     for lanes in (16, 32)
-}
+} | {"x86_halved_8": PLACES}
 """The inputs that second operands come from, where they may not be anything."""
 MACHINES = {
     "mps3_an547": (MVE, [v for v in LANE_SOURCES if v.itemsize <= 32]),
     "qemu_riscv32_v": (RVV, [v for v in LANE_SOURCES if v.lanes in (16, 32)]),
+    "host": (
+        [one for one in X86 if one.name.endswith("_4") and one.name != "x86_fma_4"],
+        [Scalar.I32X4, Scalar.F32X4, Scalar.I16X8],
+    ),
+    "host_avx2": (
+        [one for one in X86 if one.name.endswith("_8") and one.name != "x86_dot_8"],
+        [Scalar.I32X8, Scalar.F32X8, Scalar.I16X16],
+    ),
 }
 """By boards: instructions, and vectors that are loaded and stored."""
 
@@ -211,6 +221,8 @@ def test_c_compiles_without_a_warning(
     compiler: tuple[str, ...], board: str, tmp_path: Path
 ) -> None:
     require(compiler[0])
+    if load_board(board).hosted and len(compiler) > 1:
+        pytest.skip("the instructions' header is the processor's own")
     sources = write(artifact(Everything(board).finish()), tmp_path)
     for source in sources:
         run_tool(
@@ -225,7 +237,9 @@ def test_c_compiles_without_a_warning(
 def test_the_processor_does_what_the_interpreter_does(name: str, emit: str) -> None:
     kernel, board = Everything(name).finish(), load_board(name)
     require(board.toolchain.compiler[0])
-    require("qemu-system-arm" if name == "mps3_an547" else "qemu-system-riscv32")
+    if isinstance(board.runner, QemuRunner):
+        require(board.runner.command[0])
+    require_processor(name)
     made = artifact(kernel)
     modules = emit_llvm(made, board.target, "balanced") if emit == "llvm" else {}
     parts = FirmwareParts(
