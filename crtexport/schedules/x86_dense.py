@@ -1,14 +1,16 @@
 """Convolutions and fully connected layers on x86-64: vectors over output channels.
 
-What the windows of a few pixels see is gathered once. Every block of output channels then runs
-through these lines: each step broadcasts a value of each pixel (of int8: a pair, which PMADDWD
-multiplies at once, or four, lifted to uint8 for VPDPBUSD) and meets as many weights as there are
-lanes, all sums in registers. Channels are filled up to whole vectors with zero weights.
+Bands of some rows of the image are copied, padding around them, unless floats can be read where
+they are. For every block of output channels, blocks of pixels then run through what they see: each
+step broadcasts a value of each pixel (of int8: a pair, which PMADDWD multiplies at once, or four,
+lifted to uint8 for VPDPBUSD) and meets as many weights as there are lanes, all sums in registers.
+Channels are filled up to whole vectors with zero weights.
 """
 
 from __future__ import annotations
 
 import abc
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -17,7 +19,19 @@ import numpy as np
 from crtexport.frozen import dataclass
 from crtexport.ir.ops import Conv2D, FullyConnected
 from crtexport.ir.types import DType
-from crtexport.kernels.build import add, const, load, load_vector, load_word, min_, mul
+from crtexport.kernels.build import (
+    KernelBuilder,
+    add,
+    clamp,
+    const,
+    div,
+    load,
+    load_vector,
+    load_word,
+    min_,
+    mul,
+    sub,
+)
 from crtexport.kernels.ir import Buffer, Expr, Scalar, Var
 from crtexport.kernels.packing import Array, Packing, by_blocks
 from crtexport.kernels.registry import SCALAR_OF, Context, Lowered, Lowering
@@ -30,7 +44,7 @@ from crtexport.schedules.lanes_finish import (
     known,
     scales,
 )
-from crtexport.schedules.x86_gather import LIFT, Gather
+from crtexport.schedules.x86_gather import LIFT, Band, Bands
 from crtexport.schedules.x86_machine import Machine
 
 
@@ -53,31 +67,67 @@ def lower(context: Context, machine: Machine) -> Lowered | None:
 
 @dataclass(frozen=True)
 class Block:
-    """``pixels`` x ``vectors`` of sums are kept in registers."""
+    """``pixels`` x ``vectors`` of sums are kept in registers, for the pixels of one band after the
+    other, each of which has ``rows`` rows of them."""
 
     pixels: int
     vectors: int
+    rows: int
 
 
-def block_for(pixels: int, most: int) -> Block:
-    """Blocks of up to ``most`` pixels and two vectors that leave few pixels over."""
-    if pixels == 1:
-        return Block(1, 8 if most > 4 else 4)
-    # Each step loads the weights once for the block and does two products a pixel.
-    best = min(range(min(most, pixels), 0, -1), key=lambda p: -(-pixels // p) * (2 + 3 * p))
-    return Block(best, 2)
+_REGISTERS = 16
+_BAND = 32 << 10
+"""Bytes of a band, if that has more than one row: with weights, it shall be in the first cache."""
+_VECTORS = (1, 2, 3)
+
+
+def block_for(windows: Windows, channels: int, machine: Machine, *, copied: int) -> Block:
+    """What is likely to be the fastest; ``copied``: bytes of an element in copies, or 0 if there is
+    none."""
+    if windows.pixels == 1:
+        return Block(1, 8 if machine.lanes == 8 else 4, 1)
+    vectors = -(-channels // machine.lanes)
+
+    def cost(block: Block) -> float:
+        """In products of vectors, which are done two at a time, as are loads."""
+        band = Band(windows, block.rows)
+        blocks = -(-band.pixels // block.pixels)
+        full, left = divmod(vectors, block.vectors)
+        steps = windows.taps * blocks * (full * _step(block.pixels, block.vectors) + (
+            _step(block.pixels, left) if left else 0
+        ))
+        copies = 2 * band.elements / machine.lanes if copied else 0
+        return -(-windows.y[1] // block.rows) * (steps + copies)
+
+    found = []
+    for rows in range(1, windows.y[1] + 1):
+        band = Band(windows, rows)
+        if rows > 1 and band.elements * (copied or 4) > _BAND:
+            break
+        for wide in _VECTORS:
+            most = min((_REGISTERS - 2) // wide - 1, band.pixels)
+            found += [Block(pixels, wide, rows) for pixels in range(1, most + 1)]
+    return min(found, key=lambda block: (cost(block), block.rows))
+
+
+def _step(pixels: int, vectors: int) -> float:
+    """What a step of a block takes: products or loads, whichever take longer, and what a step takes
+    in any case; fewer than eight sums wait for each other."""
+    return max(pixels * vectors, 8, pixels + vectors) + 0.5
 
 
 @dataclass(frozen=True)
 class Panels(Packing):
     """Weights (channels x taps) of ``itemsize`` bytes in the order that they are met: blocks of
     channels, steps of ``together`` taps, vectors, lanes, taps of the step. The last block has only
-    the vectors it needs, channels of zeros in the last one."""
+    the vectors it needs, channels of zeros in the last one. Each ``run`` of taps, if there are
+    several, is filled up with zeros to whole steps."""
 
     vectors: int
     lanes: int
     together: int
     itemsize: int
+    run: int = 0
 
     @property
     def block(self) -> int:
@@ -85,19 +135,22 @@ class Panels(Packing):
 
     @property
     def step(self) -> int:
-        return self.together
+        return self.run or self.together
 
     def nbytes(self, rows: int, columns: int) -> int:
-        lanes, taps = -(-rows // self.lanes) * self.lanes, -(-columns // self.together)
-        return lanes * taps * self.together * self.itemsize
+        run = self.run or columns
+        lanes, taps = -(-rows // self.lanes) * self.lanes, -(-run // self.together) * self.together
+        return lanes * (columns // run if run else 0) * taps * self.itemsize
 
     def __call__(self, weights: Array) -> Array:
-        channels, taps = weights.shape
-        lanes, steps = -(-channels // self.lanes) * self.lanes, -(-taps // self.together)
-        padded = np.zeros((lanes, steps * self.together), weights.dtype)
-        padded[:channels, :taps] = weights
+        channels, columns = weights.shape
+        run = self.run or columns
+        lanes, steps = -(-channels // self.lanes) * self.lanes, -(-run // self.together)
+        padded = np.zeros((lanes, columns // run, steps * self.together), weights.dtype)
+        padded[:channels, :, :run] = weights.reshape(channels, -1, run)
         # What is met in one step moves as one number.
-        return by_blocks(padded.view(f"u{self.together * self.itemsize}"), self.block)
+        joined = padded.reshape(lanes, -1).view(f"u{self.together * self.itemsize}")
+        return by_blocks(joined, self.block)
 
 
 def _name(context: Context, windows: Windows) -> str:
@@ -112,142 +165,236 @@ def _integers(context: Context, machine: Machine, windows: Windows) -> Lowered |
     if sums.weight_zero or not scales(sums, machine):
         return None
     lowering = Lowering(_name(context, windows), context)
+    windows = _in_rows(windows)
     x = lowering.input(0, "input")
-    block = block_for(windows.pixels, 4)
-    step = 4 if machine.dots else 2
-    packing = Panels(block.vectors, machine.lanes, step, 1)
+    line, step = (Scalar.I8, 4) if machine.dots else (Scalar.I16, 2)
+    work = _Work.of(windows, len(sums.folded), machine, step, line.itemsize)
     # In whole words for dots.
     stored = Scalar.I32 if machine.dots else Scalar.I8
-    weights = lowering.packed("weights", stored, packing, len(sums.folded))
+    weights = lowering.packed("weights", stored, work.packing(1), len(sums.folded))
     if machine.dots:  # sums of lifted values are that many times the weights too large
         sums = replace(sums, folded=sums.folded - LIFT * context.sums(1, 0, 0)[0])
     finish = IntegerFinish(lowering, machine, sums)
     output = lowering.output()
-    pitch = -(-windows.taps // step) * step
-    line = Scalar.I8 if machine.dots else Scalar.I16
-    lines = lowering.scratch("lines", line, block.pixels * pitch)
-    gather = Gather(
-        lowering.b, machine, windows, x, lines, pitch, sums.zero_point, lifts=machine.dots
-    )
+    # The last step of a run may see what is behind it.
+    copy = lowering.scratch("band", line, work.band.elements + step - 1)
+    bands = Bands(lowering.b, machine, windows, x, copy, sums.zero_point, lifts=machine.dots)
     blocks = _DotBlocks if machine.dots else _IntegerBlocks
-    blocks(lowering, machine, windows, block, weights, finish, output).emit(gather)
+    blocks(lowering, work, weights, finish, output).emit(copy, bands)
     return lowering.finish()
 
 
 def _reals(context: Context, machine: Machine, windows: Windows) -> Lowered | None:
     lowering = Lowering(_name(context, windows), context)
+    windows = _in_rows(windows)
     x = lowering.input(0, "input")
-    block = block_for(windows.pixels, 6 if machine.lanes == 8 else 4)
-    stored = context.input(1).dtype
-    packing = Panels(block.vectors, machine.lanes, 1, stored.itemsize)
+    channels, stored = context.output().shape[-1], context.input(1).dtype
+    direct = windows.inside(0) and windows.inside(1)
+    work = _Work.of(windows, channels, machine, 1, 0 if direct else Scalar.F32.itemsize)
     weights = lowering.packed(
-        "weights", SCALAR_OF[stored], packing, context.input(1).shape[0]
+        "weights", SCALAR_OF[stored], work.packing(stored.itemsize), context.input(1).shape[0]
     )
     finish = RealFinish(lowering, machine)
     output = lowering.output()
-    if windows.pointwise:
-        blocks = _RealBlocks(lowering, machine, windows, block, weights, finish, output)
-        blocks.emit_from(x)
+    blocks = _RealBlocks(lowering, work, weights, finish, output)
+    if direct:
+        blocks.emit(x, None)
         return lowering.finish()
-    lines = lowering.scratch("lines", Scalar.F32, block.pixels * windows.taps)
-    gather = Gather(lowering.b, machine, windows, x, lines, windows.taps, 0)
-    _RealBlocks(lowering, machine, windows, block, weights, finish, output).emit(gather)
+    copy = lowering.scratch("band", Scalar.F32, work.band.elements)
+    blocks.emit(copy, Bands(lowering.b, machine, windows, x, copy, 0))
     return lowering.finish()
+
+
+def _in_rows(windows: Windows) -> Windows:
+    """The same windows with as many rows of pixels as possible: where images have but one row, or
+    windows but one cell, what is a column may as well be a row."""
+    n, height, width, depth = windows.x
+    if windows.pointwise:
+        return replace(windows, x=(1, n * height * width, 1, depth), y=(1, windows.pixels, 1))
+    if height > 1 or windows.kernel[0] > 1 or windows.y[1] > 1 or windows.before[0]:
+        return windows
+
+    def swapped(pair: tuple[int, int]) -> tuple[int, int]:
+        return pair[1], 1
+
+    return Windows(
+        (n, width, 1, depth), (n, windows.y[2], 1), swapped(windows.kernel),
+        swapped(windows.stride), swapped(windows.dilation), (windows.before[1], 0), windows.group,
+    )
+
+
+@dataclass(frozen=True)
+class _Work:
+    """What is to be done: runs of taps, that lie beside each other, in steps of so many."""
+
+    machine: Machine
+    windows: Windows
+    block: Block
+    band: Band
+    pitch: int
+    """Elements from one row of the image, or its copy, to the next."""
+    step: int
+
+    @classmethod
+    def of(
+        cls, windows: Windows, channels: int, machine: Machine, step: int, copied: int
+    ) -> _Work:
+        block = block_for(windows, channels, machine, copied=copied)
+        band = Band(windows, block.rows)
+        pitch = band.pitch if copied else windows.x[2] * windows.x[3]
+        return cls(machine, windows, block, band, pitch, step)
+
+    @property
+    def runs(self) -> tuple[int, int]:
+        """By rows and columns."""
+        windows = self.windows
+        if windows.dilation[1] > 1:
+            return windows.kernel
+        row = windows.kernel[1] * windows.x[3]
+        joined = windows.dilation[0] == 1 and self.pitch == row
+        return 1 if joined else windows.kernel[0], 1
+
+    @property
+    def run(self) -> int:
+        """Taps of a run."""
+        return self.windows.taps // math.prod(self.runs)
+
+    @property
+    def steps(self) -> int:
+        """Of a run."""
+        return -(-self.run // self.step)
+
+    def packing(self, itemsize: int) -> Panels:
+        """Of the weights."""
+        filled = self.run if self.run % self.step and math.prod(self.runs) > 1 else 0
+        return Panels(self.block.vectors, self.machine.lanes, self.step, itemsize, filled)
 
 
 class _Blocks(abc.ABC):
     """Covers pixels x channels with blocks; what a step does is for those below to say."""
 
-    step = 1
-    """Taps that a step takes."""
     stored = 1
-    """Elements of the weights that these are for a channel."""
+    """Elements of the weights that these are for a channel and a step."""
 
     def __init__(
-        self, lowering: Lowering, machine: Machine, windows: Windows, block: Block,
-        weights: Buffer, finish: Finish, output: Buffer,
+        self, lowering: Lowering, work: _Work, weights: Buffer, finish: Finish, output: Buffer
     ) -> None:
-        self.b, self.machine, self.windows, self.block = lowering.b, machine, windows, block
+        self.b, self.work, self.machine = lowering.b, work, work.machine
         self.weights, self.finish, self.output = weights, finish, output
         self.channels = lowering.context.output().shape[-1]
-        self.steps = -(-windows.taps // self.step)
         self.x: Buffer = weights
 
-    def emit(self, gather: Gather) -> None:
-        """All pixels, from gathered lines."""
-        self.x = gather.lines
-        with self.b.loop("pixels", self._rounds) as number:
-            gather.emit(self.block.pixels, lambda line: self._pixel(number, line))
-            starts = [const(i * gather.pitch) for i in range(self.block.pixels)]
-            self._channels(number, starts)
-
-    def emit_from(self, x: Buffer) -> None:
-        """All pixels, each of which sees what lies at its own number."""
+    def emit(self, x: Buffer, bands: Bands | None) -> None:
+        """All pixels of ``x``, which is the input, or has a band of it after the other."""
         self.x = x
-        with self.b.loop("pixels", self._rounds) as number:
-            starts = [
-                self.b.let("start", mul(self._pixel(number, const(i)), const(self.windows.taps)))
-                for i in range(self.block.pixels)
-            ]
-            self._channels(number, starts)
+        b, windows, rows = self.b, self.work.windows, self.work.block.rows
+        count = -(-windows.y[1] // rows)
+        with b.loop("n", windows.y[0]) as n, b.loop("band", count) as number:
+            first = mul(number, const(rows))
+            if windows.y[1] % rows:  # the last one has some rows that were in the one before
+                first = min_(first, const(windows.y[1] - rows))
+            first = b.let("first", first)
+            pixel = mul(add(mul(n, const(windows.y[1])), first), const(windows.y[2]))
+            origin: Expr = const(0)
+            if bands is not None:
+                bands.emit(self.work.band, n, first)
+            else:
+                height = add(mul(n, const(windows.x[1])), mul(first, const(windows.stride[0])))
+                origin = b.let("origin", mul(height, const(self.work.pitch)))
+            self._channels(b.let("pixel", pixel), origin)
 
-    @property
-    def _rounds(self) -> int:
-        return -(-self.windows.pixels // self.block.pixels)
-
-    def _pixel(self, number: Expr, further: Expr) -> Expr:
-        """Of a block; where some are left over at the end, the last one is done again."""
-        at = add(mul(number, const(self.block.pixels)), further)
-        if self.windows.pixels % self.block.pixels:
-            return min_(at, const(self.windows.pixels - 1))
-        return at
-
-    def _channels(self, number: Expr, starts: Sequence[Expr]) -> None:
-        """All output channels of a block of pixels, whose input begins at ``starts``."""
-        rows = [
-            self.b.let("row", mul(self._pixel(number, const(i)), const(self.channels)))
-            for i in range(self.block.pixels)
-        ]
-        lanes, vectors = self.machine.lanes, self.block.vectors
-        wide = lanes * vectors
+    def _channels(self, pixel: Expr, origin: Expr) -> None:
+        """All output channels of a band, whose first pixel has a number and sees what is from
+        ``origin`` on."""
+        lanes, vectors = self.machine.lanes, self.work.block.vectors
+        wide, steps = lanes * vectors, self.work.steps * math.prod(self.work.runs)
         whole = self.channels // wide
         with self.b.loop("block", whole) as block:
-            first = mul(block, const(wide * self.steps * self.stored))
-            self._block(rows, starts, mul(block, const(wide)), [lanes] * vectors, first)
+            weights = mul(block, const(wide * steps * self.stored))
+            self._pixels(pixel, origin, mul(block, const(wide)), [lanes] * vectors, weights)
         left = self.channels - whole * wide
         if left:
             counts = [min(lanes, left - at) for at in range(0, left, lanes)]
-            first = const(whole * wide * self.steps * self.stored)
-            self._block(rows, starts, const(whole * wide), counts, first)
+            weights = const(whole * wide * steps * self.stored)
+            self._pixels(pixel, origin, const(whole * wide), counts, weights)
+
+    def _pixels(
+        self, pixel: Expr, origin: Expr, channel: Expr, counts: list[int], weights: Expr
+    ) -> None:
+        """All pixels of a band, for a vector of channels for each of ``counts``, of which it stores
+        that many lanes."""
+        total, together = self.work.band.pixels, self.work.block.pixels
+        with self.b.loop("pixels", -(-total // together)) as number:
+            first = mul(number, const(together))
+            if total % together:  # at the end, some are done again
+                first = min_(first, const(total - together))
+            first = self.b.let("at", first)
+            starts = [add(origin, start) for start in self._starts(first)]
+            row = self.b.let("row", mul(add(pixel, first), const(self.channels)))
+            rows = [add(row, const(i * self.channels)) for i in range(together)]
+            self._block(rows, starts, channel, counts, weights)
+
+    def _starts(self, first: Expr) -> list[Expr]:
+        """Where in a band the windows of a block's pixels begin."""
+        b, windows, pixels = self.b, self.work.windows, self.work.block.pixels
+        wide = windows.y[2]
+        down, right = self.work.pitch * windows.stride[0], windows.x[3] * windows.stride[1]
+        if wide == 1:
+            start = b.let("start", mul(first, const(down)))
+            return [add(start, const(i * down)) for i in range(pixels)]
+        if self.work.band.rows == 1 or wide % pixels == 0:
+            y, x = divided(b, first, wide, wide - pixels)
+            start = b.let("start", add(mul(y, const(down)), mul(x, const(right))))
+            return [add(start, const(i * right)) for i in range(pixels)]
+        starts = []
+        for i in range(pixels):
+            y, x = divided(b, add(first, const(i)), wide, wide - 1)
+            starts.append(b.let("start", add(mul(y, const(down)), mul(x, const(right)))))
+        return starts
 
     def _block(
         self, rows: list[Expr], starts: Sequence[Expr], channel: Expr, counts: list[int],
-        first: Expr,
+        weights: Expr,
     ) -> None:
-        """A vector of channels for each of ``counts``, of which it stores that many lanes."""
-        b, lanes = self.b, self.machine.lanes
+        b, lanes, work = self.b, self.machine.lanes, self.work
         channels = [add(channel, const(i * lanes)) for i in range(len(counts))]
         sums = [[b.local("sum", self.finish.start(c)) for c in channels] for _ in rows]
-        with b.loop("step", self.steps) as step:
-            self._step(step, starts, sums, add(first, mul(
-                step, const(len(counts) * lanes * self.stored)
-            )))
+        wide = len(counts) * lanes * self.stored
+        down = work.pitch * work.windows.dilation[0]
+        right = work.windows.x[3] * work.windows.dilation[1]
+        with b.loop("down", work.runs[0]) as ky, b.loop("right", work.runs[1]) as kx:
+            run = b.let("run", add(mul(ky, const(down)), mul(kx, const(right))))
+            before = mul(add(mul(ky, const(work.runs[1])), kx), const(work.steps * wide))
+            before = b.let("before", add(weights, before))
+            with b.loop("step", work.steps) as step:
+                self._step(
+                    mul(step, const(work.step)), [add(start, run) for start in starts], sums,
+                    add(before, mul(step, const(wide))),
+                )
         for vector, (at, count) in enumerate(zip(channels, counts, strict=True)):
             for row, line in zip(rows, sums, strict=True):
                 self.finish.store(self.output, add(row, at), line[vector], at, count)
 
     @abc.abstractmethod
     def _step(
-        self, step: Expr, starts: Sequence[Expr], sums: list[list[Var]], first: Expr
+        self, tap: Expr, starts: Sequence[Expr], sums: list[list[Var]], first: Expr
     ) -> None:
-        """Adds the products of a step, whose weights are ``first`` and those behind it."""
+        """Adds the products of the taps from ``tap`` of a run on, whose weights are ``first`` and
+        those behind it."""
+
+
+def divided(b: KernelBuilder, value: Expr, by: int, most: int) -> tuple[Expr, Expr]:
+    """Quotient and remainder; the limits of the remainder are said, not only true."""
+    quotient = b.let("quotient", div(value, const(by)))
+    remainder = sub(value, mul(quotient, const(by)))
+    return quotient, b.let("remainder", clamp(remainder, 0, most))
 
 
 class _IntegerBlocks(_Blocks):
-    step = stored = 2
+    stored = 2
 
     def _step(
-        self, step: Expr, starts: Sequence[Expr], sums: list[list[Var]], first: Expr
+        self, tap: Expr, starts: Sequence[Expr], sums: list[list[Var]], first: Expr
     ) -> None:
         b, machine = self.b, self.machine
         pairs = machine.pairs
@@ -256,17 +403,15 @@ class _IntegerBlocks(_Blocks):
             for i in range(len(sums[0]))
         ]
         for start, line in zip(starts, sums, strict=True):
-            word = load_word(self.x, add(start, mul(step, const(2))))
+            word = load_word(self.x, add(start, tap))
             x = b.let("x", machine.spread_pair(word))
             for total, w in zip(line, weights, strict=True):
                 b.assign(total, machine.of_ints("add", total, machine.of_ints("madd", x, w)))
 
 
 class _DotBlocks(_Blocks):
-    step = 4
-
     def _step(
-        self, step: Expr, starts: Sequence[Expr], sums: list[list[Var]], first: Expr
+        self, tap: Expr, starts: Sequence[Expr], sums: list[list[Var]], first: Expr
     ) -> None:
         b, machine = self.b, self.machine
         weights = [
@@ -276,7 +421,7 @@ class _DotBlocks(_Blocks):
             for i in range(len(sums[0]))
         ]
         for start, line in zip(starts, sums, strict=True):
-            word = load_word(self.x, add(start, mul(step, const(4))))
+            word = load_word(self.x, add(start, tap))
             x = b.let("x", machine.of_ints("dup", word))
             for total, w in zip(line, weights, strict=True):
                 b.assign(total, machine.of_ints("dot", total, x, w))
@@ -284,7 +429,7 @@ class _DotBlocks(_Blocks):
 
 class _RealBlocks(_Blocks):
     def _step(
-        self, step: Expr, starts: Sequence[Expr], sums: list[list[Var]], first: Expr
+        self, tap: Expr, starts: Sequence[Expr], sums: list[list[Var]], first: Expr
     ) -> None:
         b, machine = self.b, self.machine
         weights = [
@@ -292,7 +437,7 @@ class _RealBlocks(_Blocks):
             for i in range(len(sums[0]))
         ]
         for start, line in zip(starts, sums, strict=True):
-            x = b.let("x", machine.of_reals("fdup", load(self.x, add(start, step))))
+            x = b.let("x", machine.of_reals("fdup", load(self.x, add(start, tap))))
             for total, w in zip(line, weights, strict=True):
                 b.assign(total, machine.plus_product(total, x, w))
 

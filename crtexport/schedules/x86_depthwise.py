@@ -123,7 +123,7 @@ class _Work(Walk):
         if not (windows.inside(0) and windows.inside(1)):
             size = windows.taps
             lines = lowering.scratch("line", x.dtype, size)
-            self.gather = Gather(lowering.b, machine, windows, x, lines, size, zero)
+            self.gather = Gather(lowering.b, machine, windows, x, lines, zero)
 
     def emit(self) -> None:
         """All pixels."""
@@ -143,7 +143,7 @@ class _Work(Walk):
             if self.gather is not None:
                 with b.else_():
                     self.gather.cut(n, y0, x0, const(0))
-                    self._channels(row, self.gather.lines, lambda ky, kx: mul(
+                    self._channels(row, self.gather.copy, lambda ky, kx: mul(
                         add(mul(ky, const(windows.kernel[1])), kx), const(self.channels)
                     ))
 

@@ -1,26 +1,25 @@
-"""Gathers what the windows of some pixels see: one line each, in the order of the weights.
+"""Copies of what windows see, in which cells of the padding are filled in.
 
-int8 values are widened where lines are int16. Cells of the padding are filled in.
+int8 values are widened where copies are int16, or lifted to uint8.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from crtexport.fixedpoint import wrap
+from crtexport.frozen import dataclass
 from crtexport.kernels.build import (
     KernelBuilder,
     add,
+    and_,
     call,
     cast,
-    clamp,
     const,
-    div,
+    ge,
     i32,
     load,
     load_vector,
+    lt,
     mul,
-    sub,
 )
 from crtexport.kernels.ir import Buffer, Expr, Scalar
 from crtexport.schedules.geometry import Walk, Windows
@@ -30,69 +29,51 @@ LIFT = 128
 """What makes int8 values uint8."""
 
 
-class Gather(Walk):
-    """Emits lines of ``pitch`` elements of ``lines`` each; ``zero`` stands for the padding."""
+class _Copies(Walk):
+    """Copies of parts of ``x`` in ``copy``; ``zero`` stands for the padding."""
 
     def __init__(
-        self, b: KernelBuilder, machine: Machine, windows: Windows, x: Buffer, lines: Buffer,
-        pitch: int, zero: int, *, lifts: bool = False,
+        self, b: KernelBuilder, machine: Machine, windows: Windows, x: Buffer, copy: Buffer,
+        zero: int, *, lifts: bool = False,
     ) -> None:
         """``lifts``: int8 values become the bytes of uint8 ones."""
         super().__init__(b, windows)
-        self.x, self.lines, self.pitch = x, lines, pitch
+        self.x, self.copy = x, copy
         self._vector = {
             Scalar.F32: machine.reals, Scalar.I16: machine.pairs, Scalar.I8: Scalar.I8X16,
-        }[lines.dtype]
+        }[copy.dtype]
         self._lifts = lifts
         if lifts:
             zero = wrap(zero + LIFT, 8)
-        self._zero = const(float(zero) if lines.dtype is Scalar.F32 else zero, lines.dtype)
+        self._zero = const(float(zero) if copy.dtype is Scalar.F32 else zero, copy.dtype)
 
-    def emit(self, together: int, pixel: Callable[[Expr], Expr]) -> None:
-        """``together`` lines; ``pixel`` has the number of the pixel for each of them."""
-        with self.b.loop("line", together) as line:
-            self._line(self.b.let("pixel", pixel(line)), mul(line, const(self.pitch)))
+    def _fill(self, target: Expr, count: int) -> None:
+        """``count`` cells of the padding."""
+        with self.b.loop("fill", count) as fill:
+            self.b.store(self.copy, add(target, fill), self._zero)
 
-    def _line(self, pixel: Expr, start: Expr) -> None:
-        b, windows = self.b, self.windows
-        if windows.pointwise:
-            self._copy(mul(pixel, const(windows.x[3])), start, windows.x[3])
-            return
-        n, y0, x0 = self.corner(pixel)
-        limits = self.limits(y0, x0)
-        with b.if_(limits):
-            self._whole(n, y0, x0, start)
-        if limits is not None:
-            with b.else_():
-                self.cut(n, y0, x0, start)
+    def _copied(self, source: Expr, target: Expr, count: int) -> None:
+        """``count`` neighbours, in vectors and what is left one by one."""
+        b, lanes = self.b, self._vector.lanes
+        if count >= lanes:
+            with b.loop("chunk", count // lanes) as chunk:
+                at = mul(chunk, const(lanes))
+                whole: Expr = load_vector(self.x, add(source, at), self._vector)
+                if self._lifts:
+                    whole = call("x86_lift", whole, type_=self._vector)
+                b.store_vector(self.copy, add(target, at), whole)
+        done = count - count % lanes
+        with b.loop("single", count % lanes) as single:
+            at = add(const(done), single)
+            value: Expr = load(self.x, add(source, at))
+            if self._lifts:
+                value = add(cast(value, Scalar.I32), i32(LIFT))
+            value = cast(value, self.copy.dtype)
+            b.store(self.copy, add(target, at), value)
 
-    def corner(self, pixel: Expr) -> tuple[Expr, Expr, Expr]:
-        """(image, row, column) of the first cell of a pixel's window, maybe outside."""
-        b, windows = self.b, self.windows
-        line, column = self._divided(pixel, windows.y[2])
-        n, row = self._divided(line, windows.y[1])
-        first_y, first_x = (
-            b.let(name, sub(mul(at, const(windows.stride[i])), const(windows.before[i])))
-            for i, (name, at) in enumerate((("first_y", row), ("first_x", column)))
-        )
-        return n, first_y, first_x
 
-    def _divided(self, value: Expr, by: int) -> tuple[Expr, Expr]:
-        """Quotient and remainder; the limits of the remainder are said, not only true."""
-        quotient = self.b.let("quotient", div(value, const(by)))
-        remainder = sub(value, mul(quotient, const(by)))
-        return quotient, self.b.let("remainder", clamp(remainder, 0, by - 1))
-
-    def _whole(self, n: Expr, y0: Expr, x0: Expr, start: Expr) -> None:
-        b, windows = self.b, self.windows
-        joined = windows.dilation[1] == 1
-        columns, run = (1, windows.kernel[1] * windows.x[3]) if joined else (
-            windows.kernel[1], windows.x[3]
-        )
-        with b.loop("ky", windows.kernel[0]) as ky, b.loop("kx", columns) as kx:
-            source = b.let("source", self.cell(n, y0, x0, ky, kx))
-            unit = mul(add(mul(ky, const(columns)), kx), const(run))
-            self._copy(source, add(start, unit), run)
+class Gather(_Copies):
+    """Lines of what one window sees, in the order of the weights."""
 
     def cut(self, n: Expr, y0: Expr, x0: Expr, start: Expr) -> None:
         """A line of a window that sticks out of the image."""
@@ -105,25 +86,61 @@ class Gather(Walk):
             target = b.let("target", add(start, unit))
             with b.if_(self.in_image(iy, ix)):
                 source = b.let("source", self.index(n, iy, ix))
-                self._copy(source, target, channels)
-            with b.else_(), b.loop("fill", channels) as fill:
-                b.store(self.lines, add(target, fill), self._zero)
+                self._copied(source, target, channels)
+            with b.else_():
+                self._fill(target, channels)
 
-    def _copy(self, source: Expr, target: Expr, count: int) -> None:
-        """``count`` neighbours, in vectors and what is left one by one."""
-        b, lanes = self.b, self._vector.lanes
-        if count >= lanes:
-            with b.loop("chunk", count // lanes) as chunk:
-                at = mul(chunk, const(lanes))
-                whole: Expr = load_vector(self.x, add(source, at), self._vector)
-                if self._lifts:
-                    whole = call("x86_lift", whole, type_=self._vector)
-                b.store_vector(self.lines, add(target, at), whole)
-        done = count - count % lanes
-        with b.loop("single", count % lanes) as single:
-            at = add(const(done), single)
-            value: Expr = load(self.x, add(source, at))
-            if self._lifts:
-                value = add(cast(value, Scalar.I32), i32(LIFT))
-            value = cast(value, self.lines.dtype)
-            b.store(self.lines, add(target, at), value)
+
+@dataclass(frozen=True)
+class Band:
+    """The rows and columns of an image that the windows of ``rows`` rows of pixels see."""
+
+    windows: Windows
+    rows: int
+
+    @property
+    def pitch(self) -> int:
+        """Elements of a row."""
+        return self._reach(1, self.windows.y[2]) * self.windows.x[3]
+
+    @property
+    def seen(self) -> int:
+        """Rows of the image, and of the padding."""
+        return self._reach(0, self.rows)
+
+    @property
+    def pixels(self) -> int:
+        return self.rows * self.windows.y[2]
+
+    @property
+    def elements(self) -> int:
+        return self.seen * self.pitch
+
+    def _reach(self, axis: int, pixels: int) -> int:
+        windows = self.windows
+        window = (windows.kernel[axis] - 1) * windows.dilation[axis] + 1
+        return (pixels - 1) * windows.stride[axis] + window
+
+
+class Bands(_Copies):
+    """Copies of bands."""
+
+    def emit(self, band: Band, n: Expr, first: Expr) -> None:
+        """That of image ``n`` which begins with row ``first`` of the pixels."""
+        b, windows, pitch = self.b, self.windows, band.pitch
+        _, height, width, channels = windows.x
+        left = min(windows.before[1] * channels, pitch)
+        middle = min(width * channels, pitch - left)
+        with b.loop("copied", band.seen) as row:
+            y = b.let("y", add(
+                mul(first, const(windows.stride[0])), add(row, const(-windows.before[0]))
+            ))
+            start = mul(row, const(pitch))
+            whole = windows.inside(0)
+            with b.if_(None if whole else and_(ge(y, const(0)), lt(y, const(height)))):
+                self._fill(start, left)
+                self._copied(self.index(n, y, const(0)), add(start, const(left)), middle)
+                self._fill(add(start, const(left + middle)), pitch - left - middle)
+            if not whole:
+                with b.else_():
+                    self._fill(start, pitch)

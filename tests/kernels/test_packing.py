@@ -40,6 +40,7 @@ def windows(group: int) -> Windows:
 BYTES: dict[str, Packing] = {
     "panels of pairs": x86_dense.Panels(2, 4, 2, 1),
     "panels of fours": x86_dense.Panels(8, 8, 4, 1),
+    "panels of runs": x86_dense.Panels(2, 4, 2, 1, 3),
     "lines": x86_depthwise.Lines(8, 2),
     "pairs of channels": paired.Words(windows(4), 2),
     "lone pairs": paired.Words(windows(4), 1),

@@ -20,8 +20,12 @@ from crtexport.importers import load
 from crtexport.kernels import families
 from crtexport.kernels.intrinsics import INTRINSICS
 from crtexport.kernels.registry import Context
+from crtexport.kernels.verify import verify
 from crtexport.mlf.reader import open_package
-from crtexport.schedules.x86_machine import machine_of
+from crtexport.schedules import x86_dense
+from crtexport.schedules.geometry import Windows
+from crtexport.schedules.x86_gather import Band
+from crtexport.schedules.x86_machine import Machine, machine_of
 from tests.lowered import lower, run
 from tests.support import require, require_processor
 from tests.tflite_builder import ModelBuilder
@@ -229,3 +233,81 @@ def test_sources_do_without_the_instruction(tmp_path: Path) -> None:
     (result,) = crtexport.simulate(package, {str(given_.field): value})
     (output,) = result.values()
     np.testing.assert_array_equal(output, run(graph, families.lower(context), value))
+
+
+# ---- bands of images
+
+
+SHAPES: dict[str, tuple[tuple[int, ...], tuple[int, ...], int, dict[str, Any]]] = {
+    "several images, rows left over": ((2, 11, 13, 3), (3, 3), 9, {"stride": (2, 2)}),
+    "one row": ((1, 1, 23, 5), (1, 4), 17, {"stride": (1, 2)}),
+    "one column": ((1, 23, 1, 5), (4, 1), 17, {}),
+    "holes": ((1, 13, 11, 3), (3, 3), 6, {"dilation": (2, 3)}),
+    "rows that follow each other": ((1, 9, 4, 3), (2, 4), 25, {"padding": "VALID"}),
+    "the whole image": ((1, 7, 5, 3), (7, 5), 33, {"padding": "VALID"}),
+    "every second cell": ((1, 9, 9, 6), (1, 1), 8, {"stride": (2, 2)}),
+}
+
+
+def banded_layer(case: str, kind: str) -> bytes:
+    """A convolution of int8 or float32."""
+    shape, kernel, units, options = SHAPES[case]
+    stride, dilation = options.get("stride", (1, 1)), options.get("dilation", (1, 1))
+    padding = options.get("padding", "SAME")
+    out = tuple(
+        -(-n // s) if padding == "SAME" else -(-(n - (k - 1) * d) // s)
+        for n, k, s, d in zip(shape[1:3], kernel, stride, dilation, strict=True)
+    )
+    rng, m = np.random.default_rng(3), ModelBuilder()
+    w_shape, y_shape = (units, *kernel, shape[3]), (shape[0], *out, units)
+    if kind == "int8":
+        x = m.tensor("x", shape, kind, scale=0.05, zero_point=-9)
+        w = m.tensor(
+            "w", w_shape, kind, axis=0, data=rng.integers(-127, 128, w_shape),
+            scale=rng.uniform(0.0005, 0.02, units).astype(np.float32).tolist(),
+        )
+        y = m.tensor("y", y_shape, kind, scale=0.3, zero_point=5)
+    else:
+        x = m.tensor("x", shape, kind)
+        w = m.tensor("w", w_shape, kind, data=rng.normal(size=w_shape).astype(np.float32))
+        y = m.tensor("y", y_shape, kind)
+    m.op("CONV_2D", [x, w], [y], padding=padding, stride=stride, dilation=dilation)
+    return m.build([x], [y])
+
+
+@pytest.mark.parametrize("kind", ["int8", "float32"])
+@pytest.mark.parametrize("most", [0, 1200, 1 << 15])
+@pytest.mark.parametrize("case", SHAPES)
+def test_bands_of_any_height_give_the_same(
+    case: str, most: int, kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(x86_dense, "_BAND", most)
+    (tmp_path / "m.tflite").write_bytes(banded_layer(case, kind))
+    graph = load(tmp_path / "m.tflite")
+    context = Context(graph, graph.nodes[0])
+    rng = np.random.default_rng(most)
+    shape = context.input(0).shape
+    value = (
+        rng.integers(-128, 128, shape).astype(np.int8) if kind == "int8"
+        else rng.normal(size=shape).astype(np.float32)
+    )
+    expected = run(graph, families.lower(context), value)
+    for machine in (Machine(4, fma=False), Machine(8, fma=True), Machine(8, fma=True, dots=True)):
+        lowered = x86_dense.lower(context, machine)
+        assert lowered is not None
+        verify(lowered.kernel)
+        got = run(graph, lowered, value)
+        if kind == "int8":
+            np.testing.assert_array_equal(got, expected)
+        else:
+            np.testing.assert_allclose(got, expected, atol=1e-4)
+
+
+def test_bands_are_as_high_as_the_first_cache_holds() -> None:
+    windows = Windows((1, 96, 96, 3), (1, 48, 48), (3, 3), (2, 2), (1, 1), (0, 0))
+    block = x86_dense.block_for(windows, 8, Machine(8, fma=True), copied=4)
+    assert 1 < block.rows < 48
+    assert Band(windows, block.rows).elements * 4 <= 32 << 10
+    assert block.pixels * block.vectors <= 14
+    wide = Windows((1, 4, 9000, 3), (1, 4, 9000), (3, 3), (1, 1), (1, 1), (1, 1))
+    assert x86_dense.block_for(wide, 8, Machine(8, fma=True), copied=4).rows == 1
