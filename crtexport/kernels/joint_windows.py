@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 
 from crtexport.ir.graph import Graph, Node
 from crtexport.ir.ops import Activation, AveragePool2D, MaxPool2D, Mean, ReduceMax
+from crtexport.ir.scaling import activation_range
 from crtexport.ir.types import DType
 from crtexport.kernels.build import (
     add,
@@ -21,6 +22,7 @@ from crtexport.kernels.build import (
     const,
     div,
     eq,
+    i32,
     load,
     load_vector,
     lt,
@@ -30,9 +32,9 @@ from crtexport.kernels.build import (
     sub,
 )
 from crtexport.kernels.elementwise import work_type
-from crtexport.kernels.ir import Buffer, Expr, Scalar, Store, StoreVector
+from crtexport.kernels.ir import LANE_SOURCES, Buffer, Expr, Scalar, Store, StoreVector
 from crtexport.kernels.joints import CantHandError, Joint, Vectors
-from crtexport.kernels.once import Results
+from crtexport.kernels.once import Results, types_stored
 from crtexport.kernels.pool import lowest, mean, store_result
 from crtexport.kernels.positions import divided
 from crtexport.kernels.reduce import mean_of
@@ -178,9 +180,18 @@ class Maxima(Windows):
         self.activation = op.activation if isinstance(op, MaxPool2D) else Activation.NONE
 
     def begin(self) -> None:
-        """All maxima begin with the lowest number."""
+        """All maxima begin with the lowest number, that of integers which the activation lets."""
+        first = lowest(self.y.dtype)
+        if self.y.dtype.is_integer:
+            first = i32(activation_range(self.activation, self.y)[0])
         with self.b.loop("cell", self.y.elements) as cell:
-            self.b.store(self.target, cell, cast(lowest(self.y.dtype), self.target.dtype))
+            self.b.store(self.target, cell, cast(first, self.target.dtype))
+
+    def _clamps(self) -> bool:
+        """Whether results must be clamped that began with the lowest number."""
+        if not self.y.dtype.is_integer:
+            return self.activation is not Activation.NONE
+        return activation_range(self.activation, self.y)[1] < self.y.dtype.limits[1]
 
     def store(self, stmt: Store | StoreVector) -> None:
         b, type_ = self.b, stmt.value.type
@@ -197,7 +208,7 @@ class Maxima(Windows):
                 store_result(self.lowering, self.activation, self.target, place, value)
                 return
             compute = self.vectors.largest(type_) if self.vectors else None
-            if compute is None or self.activation is not Activation.NONE:
+            if compute is None or self._clamps():
                 raise CantHandError
             largest = b.let("largest", load_vector(self.target, place, type_, stmt.count))
             b.store_vector(self.target, place, compute(largest, handed), stmt.count)
@@ -230,13 +241,17 @@ class Means(Windows):
         self.mean = self._means(op)
 
     def _summed(self, dtype: DType) -> Scalar:
-        """What sums are kept in: as few bytes as they fit in."""
+        """What sums are kept in: as few bytes as they fit in, and vectors are loaded from."""
         if dtype is DType.FLOAT32:
             return Scalar.F32
         most = self.rows.window * self.columns.window * max(map(abs, dtype.limits))
         if most >= 1 << 31:
             raise CantHandError
-        return Scalar.I16 if most < 1 << 15 else Scalar.I32
+        short = most < 1 << 15 and all(
+            Scalar.I16 in LANE_SOURCES[type_]
+            for type_ in types_stored(self.layer.kernel, self.output) if type_.is_vector
+        )
+        return Scalar.I16 if short else Scalar.I32
 
     def _means(self, op: AveragePool2D | Mean) -> Callable[[Expr, Expr, tuple[Expr, Expr]], None]:
         """What stores, at an index of the output, the mean made of the sum of a window."""

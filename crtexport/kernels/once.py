@@ -22,6 +22,7 @@ from crtexport.kernels.ir import (
     For,
     If,
     Kernel,
+    Scalar,
     Stmt,
     Store,
     StoreVector,
@@ -65,6 +66,14 @@ class Results:
             return False
         steps = np.diff(times.reshape(self.pixels, self.channels), axis=0)
         return not self.ordered or bool((steps > 0).all())
+
+
+def types_stored(kernel: Kernel, output: Buffer) -> set[Scalar]:
+    """The types of values that a kernel stores in a buffer."""
+    return {
+        event.value.type for event in Replay(kernel).events or ()
+        if event.buffer == output and event.value is not None
+    }
 
 
 class _Guarding:

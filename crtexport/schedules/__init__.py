@@ -14,6 +14,7 @@ from dataclasses import replace
 
 from crtexport.ir.ops import DepthwiseConv2D
 from crtexport.kernels import families, fused
+from crtexport.kernels.joints import Vectors
 from crtexport.kernels.registry import Context, Lowered, refusing_extremes
 from crtexport.schedules import (
     dot_products,
@@ -27,6 +28,7 @@ from crtexport.schedules import (
     planes,
     quads,
     rvv,
+    rvv_handed,
     rvv_machine,
     windows,
     x86_dense,
@@ -98,7 +100,7 @@ def _scalars(
 def fused_forms(context: Context, target: Target, optimize: str) -> list[Candidate]:
     """The forms of a fused node: those of its first part, if the results of its usual form can be
     handed on; else none."""
-    vectors = mve_elementwise.Handed() if mve.has_mve(target) else None
+    vectors = _handed(target)
     found = forms(fused.layer_of(context), target, optimize)
     usual = fused.joined(context, found[0].make(), vectors)
     if usual is None:
@@ -108,6 +110,13 @@ def fused_forms(context: Context, target: Target, optimize: str) -> list[Candida
         return fused.joined(context, lowered, vectors) or usual
 
     return changed(found, change)
+
+
+def _handed(target: Target) -> Vectors | None:
+    """What computes with the results of layers."""
+    if mve.has_mve(target):
+        return mve_elementwise.Handed()
+    return rvv_handed.Handed() if rvv_machine.has_vectors(target) else None
 
 
 def _vectors(context: Context, target: Target) -> list[Candidate]:

@@ -24,6 +24,7 @@ from crtexport.ir.ops import (
     Mul,
     ReduceMax,
     Sub,
+    TransposeConv2D,
 )
 from crtexport.kernels.joint_windows import Folding, sides_of
 from crtexport.kernels.registry import Context, check
@@ -36,7 +37,7 @@ WORTH = 0.05
 """The part of the workspace that must be gained."""
 MOST = 8
 """Pairs up to which each is looked at alone."""
-_LAYERS = (Conv2D, DepthwiseConv2D, FullyConnected)
+_LAYERS = (Conv2D, DepthwiseConv2D, TransposeConv2D, FullyConnected)
 
 
 @dataclass(frozen=True)

@@ -39,7 +39,7 @@ class _Machine(Elements):
 
 
 class Handed:
-    """Computes with the results of layers: see :class:`crtexport.kernels.fused.Vectors`."""
+    """Computes with the results of layers: see :class:`crtexport.kernels.joints.Vectors`."""
 
     def elements(
         self, lowering: Lowering, op: Add | Sub | Mul, type_: Scalar
