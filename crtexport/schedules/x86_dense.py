@@ -36,6 +36,7 @@ from crtexport.kernels.ir import Buffer, Expr, Scalar, Var
 from crtexport.kernels.packing import Array, Packing, by_blocks
 from crtexport.kernels.registry import SCALAR_OF, Context, Lowered, Lowering
 from crtexport.kernels.sums import IntegerSums
+from crtexport.schedules import x86_bands
 from crtexport.schedules.geometry import Windows, windows_of
 from crtexport.schedules.lanes_finish import (
     Finish,
@@ -44,7 +45,7 @@ from crtexport.schedules.lanes_finish import (
     known,
     scales,
 )
-from crtexport.schedules.x86_gather import LIFT, Band, Bands
+from crtexport.schedules.x86_bands import LIFT, Band, Bands
 from crtexport.schedules.x86_machine import Machine
 
 
@@ -76,8 +77,6 @@ class Block:
 
 
 _REGISTERS = 16
-_BAND = 32 << 10
-"""Bytes of a band, if that has more than one row: with weights, it shall be in the first cache."""
 _VECTORS = (1, 2, 3)
 
 
@@ -102,7 +101,7 @@ def block_for(windows: Windows, channels: int, machine: Machine, *, copied: int)
     found = []
     for rows in range(1, windows.y[1] + 1):
         band = Band(windows, rows)
-        if rows > 1 and band.elements * (copied or 4) > _BAND:
+        if rows > 1 and band.elements * (copied or 4) > x86_bands.MOST:
             break
         for wide in _VECTORS:
             most = min((_REGISTERS - 2) // wide - 1, band.pixels)

@@ -2,20 +2,19 @@
 
 int8 values and weights meet in lanes of 32 bits, where PMADDWD multiplies them in one step: weights
 are stored in 16 bits and loaded without their sign, so that the upper halves multiply to nothing.
-A window that sticks out of the image is gathered first; the others are read where they are.
+Where windows stick out of the image, bands of it are copied first, padding around them.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 
 import numpy as np
 
 from crtexport.frozen import dataclass
 from crtexport.ir.ops import DepthwiseConv2D
 from crtexport.ir.types import DType
-from crtexport.kernels.build import add, const, flat_index, load_vector, mul
+from crtexport.kernels.build import add, const, flat_index, load_vector, min_, mul
 from crtexport.kernels.ir import Buffer, Expr, Scalar
 from crtexport.kernels.packing import Array, Packing
 from crtexport.kernels.registry import Context, Lowered, Lowering
@@ -28,14 +27,11 @@ from crtexport.schedules.lanes_finish import (
     known,
     scales,
 )
-from crtexport.schedules.x86_gather import Gather
+from crtexport.schedules.x86_bands import Band, Bands, highest
 from crtexport.schedules.x86_machine import Machine
 
 _VECTORS = 4
 """Vectors of channels whose sums are in registers at once."""
-
-Source = Callable[[Expr, Expr], Expr]
-"""The index of a tap's first channel, from its row and column in the window."""
 
 
 def lower(context: Context, machine: Machine) -> Lowered | None:
@@ -119,59 +115,64 @@ class _Work(Walk):
         self.weights, self.finish = weights, finish
         self.channels = windows.x[3]
         self.output = lowering.output()
-        self.gather: Gather | None = None
+        self.bands: Bands | None = None
+        self.band = Band(windows, windows.y[1])
+        self.pitch = windows.x[2] * windows.x[3]
         if not (windows.inside(0) and windows.inside(1)):
-            size = windows.taps
-            lines = lowering.scratch("line", x.dtype, size)
-            self.gather = Gather(lowering.b, machine, windows, x, lines, zero)
+            self.band = highest(windows, x.dtype.itemsize)
+            self.pitch = self.band.pitch
+            self.x = lowering.scratch("band", x.dtype, self.band.elements)
+            self.bands = Bands(lowering.b, machine, windows, x, self.x, zero)
 
     def emit(self) -> None:
         """All pixels."""
-        b, windows = self.b, self.windows
-        with (
-            b.loop("n", windows.y[0]) as n, b.loop("oy", windows.y[1]) as oy,
-            b.loop("ox", windows.y[2]) as ox,
-        ):
-            row = b.let("row", flat_index([n, oy, ox, const(0)], (*windows.y, self.channels)))
-            y0, x0 = (
-                b.let(name, add(mul(at, const(windows.stride[i])), const(-windows.before[i])))
-                for i, (name, at) in enumerate((("first_y", oy), ("first_x", ox)))
-            )
-            limits = self.limits(y0, x0)
-            with b.if_(limits):
-                self._channels(row, self.x, lambda ky, kx: self.cell(n, y0, x0, ky, kx))
-            if self.gather is not None:
-                with b.else_():
-                    self.gather.cut(n, y0, x0, const(0))
-                    self._channels(row, self.gather.copy, lambda ky, kx: mul(
-                        add(mul(ky, const(windows.kernel[1])), kx), const(self.channels)
-                    ))
+        b, windows, rows = self.b, self.windows, self.band.rows
+        with b.loop("n", windows.y[0]) as n, b.loop("band", -(-windows.y[1] // rows)) as band:
+            first = mul(band, const(rows))
+            if windows.y[1] % rows:  # the last one has some rows that were in the one before
+                first = min_(first, const(windows.y[1] - rows))
+            first = b.let("first", first)
+            origin: Expr = const(0)
+            if self.bands is not None:
+                self.bands.emit(self.band, n, first)
+            else:
+                origin = b.let("origin", mul(n, const(windows.x[1] * self.pitch)))
+            with b.loop("oy", rows) as oy, b.loop("ox", windows.y[2]) as ox:
+                row = b.let("row", flat_index(
+                    [n, add(first, oy), ox, const(0)], (*windows.y, self.channels)
+                ))
+                start = b.let("start", add(
+                    origin, mul(oy, const(self.pitch * windows.stride[0])),
+                    mul(ox, const(self.channels * windows.stride[1])),
+                ))
+                self._channels(row, start)
 
-    def _channels(self, row: Expr, x: Buffer, source: Source) -> None:
+    def _channels(self, row: Expr, start: Expr) -> None:
         lanes = self.machine.lanes
         wide = _VECTORS * lanes
         whole = self.channels // wide
         with self.b.loop("block", whole) as block:
-            self._block(row, x, source, mul(block, const(wide)), [lanes] * _VECTORS)
+            self._block(row, start, mul(block, const(wide)), [lanes] * _VECTORS)
         left = self.channels - whole * wide
         if left:
             counts = [min(lanes, left - at) for at in range(0, left, lanes)]
-            self._block(row, x, source, const(whole * wide), counts)
+            self._block(row, start, const(whole * wide), counts)
 
     def _block(
-        self, row: Expr, x: Buffer, source: Source, channel: Expr, counts: list[int]
+        self, row: Expr, start: Expr, channel: Expr, counts: list[int]
     ) -> None:
         """A vector of channels for each of ``counts``, of which that many lanes are there."""
-        b, machine, windows = self.b, self.machine, self.windows
+        b, machine, windows, x = self.b, self.machine, self.windows, self.x
+        down, right = self.pitch * windows.dilation[0], self.channels * windows.dilation[1]
         channels = [add(channel, const(i * machine.lanes)) for i in range(len(counts))]
         sums = [b.local("sum", self.finish.start(c)) for c in channels]
         vector = machine.reals if x.dtype is Scalar.F32 else machine.ints
         pitch = self.weights.size // (windows.kernel[0] * windows.kernel[1])
         with b.loop("ky", windows.kernel[0]) as ky, b.loop("kx", windows.kernel[1]) as kx:
-            start = b.let("start", source(ky, kx))
+            seen = b.let("seen", add(start, mul(ky, const(down)), mul(kx, const(right))))
             tap = b.let("tap", mul(add(mul(ky, const(windows.kernel[1])), kx), const(pitch)))
             for total, at, count in zip(sums, channels, counts, strict=True):
-                values = b.let("x", load_vector(x, add(start, at), vector, count))
+                values = b.let("x", load_vector(x, add(seen, at), vector, count))
                 weights = b.let("w", load_vector(self.weights, add(tap, at), vector))
                 if vector is machine.reals:
                     b.assign(total, machine.plus_product(total, values, weights))

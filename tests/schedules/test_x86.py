@@ -22,9 +22,9 @@ from crtexport.kernels.intrinsics import INTRINSICS
 from crtexport.kernels.registry import Context
 from crtexport.kernels.verify import verify
 from crtexport.mlf.reader import open_package
-from crtexport.schedules import x86_dense
+from crtexport.schedules import x86_bands, x86_dense, x86_depthwise
 from crtexport.schedules.geometry import Windows
-from crtexport.schedules.x86_gather import Band
+from crtexport.schedules.x86_bands import Band
 from crtexport.schedules.x86_machine import Machine, machine_of
 from tests.lowered import lower, run
 from tests.support import require, require_processor
@@ -249,7 +249,7 @@ SHAPES: dict[str, tuple[tuple[int, ...], tuple[int, ...], int, dict[str, Any]]] 
 }
 
 
-def banded_layer(case: str, kind: str) -> bytes:
+def banded_layer(case: str, kind: str, depthwise: bool) -> bytes:
     """A convolution of int8 or float32."""
     shape, kernel, units, options = SHAPES[case]
     stride, dilation = options.get("stride", (1, 1)), options.get("dilation", (1, 1))
@@ -259,11 +259,14 @@ def banded_layer(case: str, kind: str) -> bytes:
         for n, k, s, d in zip(shape[1:3], kernel, stride, dilation, strict=True)
     )
     rng, m = np.random.default_rng(3), ModelBuilder()
-    w_shape, y_shape = (units, *kernel, shape[3]), (shape[0], *out, units)
+    units = shape[3] if depthwise else units
+    w_shape = (1, *kernel, units) if depthwise else (units, *kernel, shape[3])
+    y_shape = (shape[0], *out, units)
     if kind == "int8":
         x = m.tensor("x", shape, kind, scale=0.05, zero_point=-9)
         w = m.tensor(
-            "w", w_shape, kind, axis=0, data=rng.integers(-127, 128, w_shape),
+            "w", w_shape, kind, axis=3 if depthwise else 0,
+            data=rng.integers(-127, 128, w_shape),
             scale=rng.uniform(0.0005, 0.02, units).astype(np.float32).tolist(),
         )
         y = m.tensor("y", y_shape, kind, scale=0.3, zero_point=5)
@@ -271,18 +274,23 @@ def banded_layer(case: str, kind: str) -> bytes:
         x = m.tensor("x", shape, kind)
         w = m.tensor("w", w_shape, kind, data=rng.normal(size=w_shape).astype(np.float32))
         y = m.tensor("y", y_shape, kind)
-    m.op("CONV_2D", [x, w], [y], padding=padding, stride=stride, dilation=dilation)
+    m.op(
+        "DEPTHWISE_CONV_2D" if depthwise else "CONV_2D", [x, w], [y], padding=padding,
+        stride=stride, dilation=dilation,
+    )
     return m.build([x], [y])
 
 
+@pytest.mark.parametrize("depthwise", [False, True])
 @pytest.mark.parametrize("kind", ["int8", "float32"])
 @pytest.mark.parametrize("most", [0, 1200, 1 << 15])
 @pytest.mark.parametrize("case", SHAPES)
 def test_bands_of_any_height_give_the_same(
-    case: str, most: int, kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    case: str, most: int, kind: str, depthwise: bool, tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(x86_dense, "_BAND", most)
-    (tmp_path / "m.tflite").write_bytes(banded_layer(case, kind))
+    monkeypatch.setattr(x86_bands, "MOST", most)
+    (tmp_path / "m.tflite").write_bytes(banded_layer(case, kind, depthwise))
     graph = load(tmp_path / "m.tflite")
     context = Context(graph, graph.nodes[0])
     rng = np.random.default_rng(most)
@@ -293,7 +301,7 @@ def test_bands_of_any_height_give_the_same(
     )
     expected = run(graph, families.lower(context), value)
     for machine in (Machine(4, fma=False), Machine(8, fma=True), Machine(8, fma=True, dots=True)):
-        lowered = x86_dense.lower(context, machine)
+        lowered = (x86_depthwise if depthwise else x86_dense).lower(context, machine)
         assert lowered is not None
         verify(lowered.kernel)
         got = run(graph, lowered, value)

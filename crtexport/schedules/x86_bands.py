@@ -1,0 +1,135 @@
+"""Bands of images, copied with the cells of the padding filled in.
+
+int8 values are widened where copies are int16, or lifted to uint8.
+"""
+
+from __future__ import annotations
+
+from crtexport.fixedpoint import wrap
+from crtexport.frozen import dataclass
+from crtexport.kernels.build import (
+    KernelBuilder,
+    add,
+    and_,
+    call,
+    cast,
+    const,
+    ge,
+    i32,
+    load,
+    load_vector,
+    lt,
+    mul,
+)
+from crtexport.kernels.ir import Buffer, Expr, Scalar
+from crtexport.schedules.geometry import Walk, Windows
+from crtexport.schedules.x86_machine import Machine
+
+LIFT = 128
+"""What makes int8 values uint8."""
+MOST = 32 << 10
+"""Bytes of a band, if that has more than one row of pixels: it shall be in the first cache."""
+
+
+@dataclass(frozen=True)
+class Band:
+    """The rows and columns of an image that the windows of ``rows`` rows of pixels see."""
+
+    windows: Windows
+    rows: int
+
+    @property
+    def pitch(self) -> int:
+        """Elements of a row."""
+        return self._reach(1, self.windows.y[2]) * self.windows.x[3]
+
+    @property
+    def seen(self) -> int:
+        """Rows of the image, and of the padding."""
+        return self._reach(0, self.rows)
+
+    @property
+    def pixels(self) -> int:
+        return self.rows * self.windows.y[2]
+
+    @property
+    def elements(self) -> int:
+        return self.seen * self.pitch
+
+    def _reach(self, axis: int, pixels: int) -> int:
+        windows = self.windows
+        window = (windows.kernel[axis] - 1) * windows.dilation[axis] + 1
+        return (pixels - 1) * windows.stride[axis] + window
+
+
+def highest(windows: Windows, itemsize: int) -> Band:
+    """As few bands as possible, with elements of ``itemsize`` bytes, that are small enough or have
+    one row of pixels; all of about the same height."""
+    rows = windows.y[1]
+    while rows > 1 and Band(windows, rows).elements * itemsize > MOST:
+        rows -= 1
+    count = -(-windows.y[1] // rows)
+    return Band(windows, -(-windows.y[1] // count))
+
+
+class Bands(Walk):
+    """Copies bands of ``x`` to ``copy``; ``zero`` stands for the padding."""
+
+    def __init__(
+        self, b: KernelBuilder, machine: Machine, windows: Windows, x: Buffer, copy: Buffer,
+        zero: int, *, lifts: bool = False,
+    ) -> None:
+        """``lifts``: int8 values become the bytes of uint8 ones."""
+        super().__init__(b, windows)
+        self.x, self.copy = x, copy
+        self._vector = {
+            Scalar.F32: machine.reals, Scalar.I16: machine.pairs, Scalar.I8: Scalar.I8X16,
+        }[copy.dtype]
+        self._lifts = lifts
+        if lifts:
+            zero = wrap(zero + LIFT, 8)
+        self._zero = const(float(zero) if copy.dtype is Scalar.F32 else zero, copy.dtype)
+
+    def emit(self, band: Band, n: Expr, first: Expr) -> None:
+        """That of image ``n`` which begins with row ``first`` of the pixels."""
+        b, windows, pitch = self.b, self.windows, band.pitch
+        _, height, width, channels = windows.x
+        left = min(windows.before[1] * channels, pitch)
+        middle = min(width * channels, pitch - left)
+        with b.loop("copied", band.seen) as row:
+            y = b.let("y", add(
+                mul(first, const(windows.stride[0])), add(row, const(-windows.before[0]))
+            ))
+            start = mul(row, const(pitch))
+            whole = windows.inside(0)
+            with b.if_(None if whole else and_(ge(y, const(0)), lt(y, const(height)))):
+                self._fill(start, left)
+                self._copied(self.index(n, y, const(0)), add(start, const(left)), middle)
+                self._fill(add(start, const(left + middle)), pitch - left - middle)
+            if not whole:
+                with b.else_():
+                    self._fill(start, pitch)
+
+    def _fill(self, target: Expr, count: int) -> None:
+        """``count`` cells of the padding."""
+        with self.b.loop("fill", count) as fill:
+            self.b.store(self.copy, add(target, fill), self._zero)
+
+    def _copied(self, source: Expr, target: Expr, count: int) -> None:
+        """``count`` neighbours, in vectors and what is left one by one."""
+        b, lanes = self.b, self._vector.lanes
+        if count >= lanes:
+            with b.loop("chunk", count // lanes) as chunk:
+                at = mul(chunk, const(lanes))
+                whole: Expr = load_vector(self.x, add(source, at), self._vector)
+                if self._lifts:
+                    whole = call("x86_lift", whole, type_=self._vector)
+                b.store_vector(self.copy, add(target, at), whole)
+        done = count - count % lanes
+        with b.loop("single", count % lanes) as single:
+            at = add(const(done), single)
+            value: Expr = load(self.x, add(source, at))
+            if self._lifts:
+                value = add(cast(value, Scalar.I32), i32(LIFT))
+            value = cast(value, self.copy.dtype)
+            b.store(self.copy, add(target, at), value)
