@@ -70,9 +70,14 @@ class Side:
         """Whether there are pixels that belong to no window."""
         return self.cells * self.window - self.before < self.size
 
+    @property
+    def one(self) -> bool:
+        """Whether all pixels belong to one window."""
+        return self.cells == 1 and not self.rest
+
     def cell(self, pixel: Expr) -> Expr:
         """The window that a pixel belongs to; behind the last one for pixels of none."""
-        if self.cells == 1 and not self.rest:
+        if self.one:
             return const(0)
         if self.window == 1:
             return pixel
@@ -143,14 +148,18 @@ class Windows(Joint):
         if found is None or not self.known.inside(found[1], self.channels - neighbours):
             raise CantHandError
         pixel, channel = found
-        if all(side.cells == 1 and not side.rest for side in (self.rows, self.columns)):
+        if self.rows.one and self.columns.one:
             return (const(0), const(0)), channel
         height, width = self.rows.size, self.columns.size
         lines = self.known.divided(pixel, width)
         if lines is None:
             if not self.known.inside(pixel, height * width):
                 raise CantHandError
-            lines = divided(self.b.let("pixel", pixel), width)
+            row, column = divided(self.b.let("pixel", pixel), width)
+            lines = (
+                row if self.rows.one else self.b.let("pixel_row", row),
+                column if self.columns.one else self.b.let("pixel_column", column),
+            )
         elif not self.known.inside(lines[0], height):
             raise CantHandError
         return lines, channel
