@@ -8,7 +8,7 @@ that is read and written as a whole could.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import fields, replace
+from dataclasses import replace
 
 from crtexport.frozen import dataclass
 from crtexport.kernels.accesses import expressions, loads, width_of
@@ -18,6 +18,8 @@ from crtexport.kernels.ir import (
     BinaryOp,
     Body,
     Buffer,
+    Call,
+    Cast,
     Compare,
     Const,
     Expr,
@@ -25,6 +27,10 @@ from crtexport.kernels.ir import (
     If,
     Kernel,
     Let,
+    Load,
+    LoadVector,
+    LoadWord,
+    Select,
     Stmt,
     Store,
     Var,
@@ -116,7 +122,7 @@ class _Listing:
     def _reaches(self, expr: Expr) -> frozenset[str]:
         """The variables that a value depends on."""
         names = _names(expr)
-        return names.union(*(self.other.get(name, frozenset()) for name in names))
+        return frozenset(names.union(*(self.other.get(name, frozenset()) for name in names)))
 
     def _decide(self, expr: Expr, known: Mapping[str, Linear | None]) -> None:
         """Notes the loop variables that a condition depends on."""
@@ -162,13 +168,27 @@ def _linear(expr: Expr, known: Mapping[str, Linear | None]) -> Linear | None:
             return None
 
 
-def _names(expr: Expr) -> frozenset[str]:
+def _names(expr: Expr) -> set[str]:
     """The variables in an expression."""
-    if isinstance(expr, Var):
-        return frozenset({expr.name})
-    values = (getattr(expr, part.name) for part in fields(expr))
-    parts = [p for v in values for p in (v if isinstance(v, tuple) else (v,))]
-    return frozenset().union(*(_names(p) for p in parts if isinstance(p, Expr)))
+    found: set[str] = set()
+    waiting = [expr]
+    while waiting:
+        match waiting.pop():
+            case Var(name=name):
+                found.add(name)
+            case Const():
+                pass
+            case Binary(a=a, b=b) | Compare(a=a, b=b):
+                waiting += (a, b)
+            case Load(index=index) | LoadWord(index=index) | LoadVector(index=index):
+                waiting.append(index)
+            case Select(condition=condition, then=then, other=other):
+                waiting += (condition, then, other)
+            case Cast(value=value):
+                waiting.append(value)
+            case Call(args=args):
+                waiting += args
+    return found
 
 
 def _pinned(body: Body, loop: str) -> Body:

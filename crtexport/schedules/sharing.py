@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from crtexport.kernels.ir import Kernel
 from crtexport.kernels.share import Freedom, Sharing, Weigh, Worth
 from crtexport.schedules.choice import BALANCE
-from crtexport.schedules.cost import CORTEX_M3, estimate, machine_for
+from crtexport.schedules.cost import CORTEX_M3, Cost, estimate, machine_for
 from crtexport.target import Target
 
 DOUBT = 2
@@ -29,26 +29,34 @@ def weighing(target: Target, optimize: str) -> Weigh:
     For machines that the cost model doesn't know, one that it knows stands in: what addresses and
     innermost loops are made of stays, unless only size counts.
     """
-    known = machine_for(target)
-    machine = known or CORTEX_M3
-    anything = known is not None or optimize == "size"
+    measured = machine_for(target)
+    machine = measured or CORTEX_M3
+    anything = measured is not None or optimize == "size"
     freedoms = (Freedom.COMPUTED, Freedom.ANY) if anything else (Freedom.COMPUTED,)
 
     def weigh(kernels: Sequence[Kernel]) -> Worth:
+        known: dict[int, tuple[Kernel, Cost]] = {}  # a kernel's identity is found faster than it
+
+        def alone(kernel: Kernel) -> Cost:
+            if id(kernel) not in known:
+                known[id(kernel)] = kernel, estimate(kernel, machine)
+            return known[id(kernel)][1]
+
         @functools.cache
         def rate() -> float:
-            total = sum(estimate(kernel, machine).instructions for kernel in kernels)
+            total = sum(alone(kernel).instructions for kernel in kernels)
             return 100 * RATES[optimize] / max(total, 1)
 
         def call(sharing: Sharing) -> float:
             names = [param.name for param in sharing.kernel.params]
             values = dict(zip(names, sharing.values, strict=True))
             passed = PASSING * len(names)
-            instructions = estimate(sharing.kernel, machine, values).instructions + passed
+            cost = estimate(sharing.kernel, machine, values) if values else alone(sharing.kernel)
+            instructions = cost.instructions + passed
             return rate() * instructions + PASSED * len(names)
 
         def code(kernel: Kernel) -> float:
-            return estimate(kernel, machine).code + TAKEN * len(kernel.params)
+            return alone(kernel).code + TAKEN * len(kernel.params)
 
         return Worth(call, code, freedoms)
 
