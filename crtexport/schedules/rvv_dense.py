@@ -29,6 +29,8 @@ from crtexport.schedules.mve_rows import Ring, Rows, Window
 from crtexport.schedules.rvv_finish import finish_of, sums_of
 from crtexport.schedules.rvv_machine import Machine
 
+LIKELY = 2
+"""The best blocks, between which the cost model decides; the others are for tuning."""
 UNROLLS = (4, 3, 5, 2)
 """Steps that are written one after the other in a loop, the best first."""
 _REGISTERS = 30
@@ -89,7 +91,7 @@ def candidates(
     depth = w.elements // w.shape[0]
     found = blocks(width, w.shape[0], depth, floats=sums is None)
     return [
-        Candidate(block.name, functools.partial(_lower, context, rows, sums, block), rare=bool(i))
+        Candidate(block.name, functools.partial(_lower, context, rows, sums, block), i >= LIKELY)
         for i, block in enumerate(found)
     ]
 

@@ -26,6 +26,7 @@ from crtexport.kernels.sums import IntegerSums
 from crtexport.schedules.candidates import Candidate
 from crtexport.schedules.lanes_finish import Finish, RealFinish, known
 from crtexport.schedules.mve_rows import Ring, Window
+from crtexport.schedules.rvv_dense import LIKELY
 from crtexport.schedules.rvv_finish import finish_of, sums_of
 from crtexport.schedules.rvv_machine import Machine
 
@@ -36,8 +37,8 @@ _SMALL_SUM = 32767 // 128
 _TOGETHER = {16: 4, 32: 2}
 """Vectors whose sums are in registers at once, by lanes, where weights are read anew for each
 pixel. Where a vector has all channels, compilers keep the weights and all else in registers."""
-_RESULT = 14
-"""Instructions for a vector of results."""
+_ROUND, _RESULT = 44, 14
+"""Instructions for a block, but for those of its taps, and for a vector of results."""
 
 
 @dataclass(frozen=True)
@@ -62,7 +63,7 @@ class Block:
     def work(self, width: int, channels: int, taps: int) -> int:
         """About how many instructions a row takes."""
         rounds = -(-width // self.width) * -(-channels // self.lanes)
-        return rounds * (2 * taps + self.vectors * (3 * taps + _RESULT))
+        return rounds * (_ROUND + 2 * taps + self.vectors * (3 * taps + _RESULT))
 
 
 def blocks(window: Window) -> list[Block]:
@@ -100,7 +101,7 @@ def candidates(context: Context, op: DepthwiseConv2D, *, floats: bool) -> list[C
                 return []
     window = Window.of(context, op)
     return [
-        Candidate(block.name, functools.partial(_lower, context, window, sums, block), rare=bool(i))
+        Candidate(block.name, functools.partial(_lower, context, window, sums, block), i >= LIKELY)
         for i, block in enumerate(blocks(window))
     ]
 

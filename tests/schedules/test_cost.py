@@ -20,6 +20,7 @@ from crtexport.schedules.cost import (
     CORTEX_M0,
     CORTEX_M4,
     RV32,
+    RV32_V,
     Work,
     counted,
     estimate,
@@ -87,6 +88,7 @@ def test_what_a_loop_does_not_change_is_computed_before_it() -> None:
 def test_machines_are_known_by_their_instructions() -> None:
     known = {name: machine_for(load_board(name).target) for name in (
         "mps2_an386", "nrf52840dk", "mps3_an547", "mps2_an385", "host", "qemu_riscv32", "rpi_pico",
+        "qemu_riscv32_v",
     )}
     assert known["mps2_an386"] is known["nrf52840dk"] is CORTEX_M4
     assert len({id(known[name]) for name in ("mps2_an386", "mps3_an547", "mps2_an385")}) == 3
@@ -94,6 +96,7 @@ def test_machines_are_known_by_their_instructions() -> None:
     assert known["mps2_an385"] is not None
     assert known["host"] is None
     assert known["qemu_riscv32"] is RV32
+    assert known["qemu_riscv32_v"] is RV32_V
     assert known["rpi_pico"] is CORTEX_M0
 
 
@@ -101,7 +104,7 @@ def test_machines_are_known_by_their_instructions() -> None:
 @pytest.mark.parametrize(("board", "tool"), [
     ("mps2_an386", "qemu-system-arm"), ("mps2_an385", "qemu-system-arm"),
     ("mps3_an547", "qemu-system-arm"), ("qemu_riscv32", "qemu-system-riscv32"),
-    ("qemu_cortex_m0", "qemu-system-arm"),
+    ("qemu_cortex_m0", "qemu-system-arm"), ("qemu_riscv32_v", "qemu-system-riscv32"),
 ])
 def test_estimates_are_near_what_machines_execute(
     board: str, tool: str, tmp_path: Path
