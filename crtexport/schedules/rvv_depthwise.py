@@ -66,8 +66,8 @@ class Block:
         return rounds * (_ROUND + 2 * taps + self.vectors * (3 * taps + _RESULT))
 
 
-def blocks(window: Window) -> list[Block]:
-    """Blocks for a window, the best first."""
+def blocks(window: Window, *, floats: bool) -> list[Block]:
+    """Blocks for a window, the best first; of ``floats``, which take as much room as their sums."""
     width, channels = window.y[2], window.x[3]
     taps = window.kernel[0] * window.kernel[1]
     found: list[Block] = []
@@ -78,7 +78,7 @@ def blocks(window: Window) -> list[Block]:
         # Few channels: windows of neighbouring pixels are neighbours as well.
         fits = 2 * channels <= lanes and window.stride[1] == 1
         pixels = min(lanes // channels, width) if fits else 1
-        most = 1 if alone else min(together, width // pixels)
+        most = 1 if alone or (floats and lanes == 32) else min(together, width // pixels)
         found += [Block(lanes, pixels, count) for count in range(1, most + 1)]
     return sorted(found, key=lambda block: block.work(width, channels, taps))
 
@@ -102,7 +102,7 @@ def candidates(context: Context, op: DepthwiseConv2D, *, floats: bool) -> list[C
     window = Window.of(context, op)
     return [
         Candidate(block.name, functools.partial(_lower, context, window, sums, block), i >= LIKELY)
-        for i, block in enumerate(blocks(window))
+        for i, block in enumerate(blocks(window, floats=sums is None))
     ]
 
 
