@@ -54,8 +54,8 @@ LAYER = {room: number for number, rooms in enumerate(LAYERS) for room in rooms}
 
 # What the printers may know of the rooms above: nothing that has to do with neural networks.
 BACKENDS_MAY_SEE = (
-    "crtexport.artifact", "crtexport.kernels.ir", "crtexport.kernels.intrinsics",
-    "crtexport.ir.types",
+    "crtexport.artifact", "crtexport.kernels.alignment", "crtexport.kernels.ir",
+    "crtexport.kernels.intrinsics", "crtexport.ir.types",
 )
 
 MAX_FILE_LINES = 500

@@ -14,8 +14,8 @@ from crtexport.kernels.ir import ARITHMETIC, BinaryOp, Scalar
 INDEX_TYPE = "ptrdiff_t"
 """Index arithmetic: as wide as a pointer, and the type that C subscripts with anyway."""
 
-UNROLL, FLOATS, SPECIAL, F32_FROM_F16, F16_FROM_F32, WORD = (
-    "unroll", "floats", "special", "f32_from_f16", "f16_from_f32", "word"
+UNROLL, FLOATS, SPECIAL, F32_FROM_F16, F16_FROM_F32, WORD, ALIGNED_WORD = (
+    "unroll", "floats", "special", "f32_from_f16", "f16_from_f32", "word", "aligned word"
 )
 _INTRINSIC = "intrinsic "
 SATURATED = {Scalar.I8: (-128, 127), Scalar.I16: (-32768, 32767)}
@@ -176,6 +176,16 @@ static inline int32_t crt_load_word(const void *bytes)
 #endif
 }
 """
+_ALIGNED_WORD = """\
+/* Four bytes at an address that is a multiple of four, in the machine's order. */
+static inline int32_t crt_load_aligned_word(const void *bytes)
+{
+#if defined(__GNUC__)
+    bytes = __builtin_assume_aligned(bytes, 4);
+#endif
+    return crt_load_word(bytes);
+}
+"""
 
 
 def _catalogue() -> dict[str, Helper]:
@@ -187,6 +197,7 @@ def _catalogue() -> dict[str, Helper]:
         F32_FROM_F16: Helper(_F32_FROM_F16),
         F16_FROM_F32: Helper(_F16_FROM_F32),
         WORD: Helper(_WORD),
+        ALIGNED_WORD: Helper(_ALIGNED_WORD),
     }
     vectors = {**c_vectors.types_text(), **c_vectors.accesses()}
     helpers |= {key: Helper(text) for key, text in vectors.items()}

@@ -25,6 +25,7 @@ from crtexport.backends.c_layout import folded
 from crtexport.backends.c_literals import LINE, STORAGE, block_comment, literal, needs_special
 from crtexport.backends.c_prune import buffers_touched, expressions, prune, variables_read
 from crtexport.errors import CrtExportError
+from crtexport.kernels.alignment import alignment
 from crtexport.kernels.intrinsics import INTRINSICS
 from crtexport.kernels.ir import (
     ARITHMETIC,
@@ -265,9 +266,12 @@ class _Printer:
             case Load(buffer, index):
                 return f"{self._name(buffer.name)}[{self._text(index)}]", _Level.PRIMARY
             case LoadWord(buffer, index):
-                self.needs.add(c_helpers.WORD)
                 address = f"&{self._name(buffer.name)}[{self._text(index)}]"
-                return f"crt_load_word({address})", _Level.PRIMARY
+                self.needs.add(c_helpers.WORD)
+                if alignment(e) < 4:
+                    return f"crt_load_word({address})", _Level.PRIMARY
+                self.needs.add(c_helpers.ALIGNED_WORD)
+                return f"crt_load_aligned_word({address})", _Level.PRIMARY
             case LoadVector(buffer, index, type_, count):
                 load = self._vector_access(type_, buffer, stores=False)
                 address = f"&{self._name(buffer.name)}[{self._text(index)}]"

@@ -13,6 +13,7 @@ from crtexport.backends.llvm_cast import cast
 from crtexport.backends.llvm_types import ModuleText, comment, literal, storage_type, value_type
 from crtexport.backends.llvm_vectors import load_vector, store_vector
 from crtexport.errors import CrtExportError
+from crtexport.kernels.alignment import alignment
 from crtexport.kernels.intrinsics import INTRINSICS
 from crtexport.kernels.ir import (
     Assign,
@@ -246,8 +247,7 @@ class _KernelPrinter:
             case Load():
                 return self._load(expr.type, self._address(expr.buffer, expr.index))
             case LoadWord():
-                # Any element may be the first: the address is aligned like an element.
-                align = expr.buffer.dtype.itemsize
+                align = alignment(expr)
                 address = self._address(expr.buffer, expr.index)
                 return self._assign(f"load i32, ptr {address}, align {align}")
             case LoadVector():

@@ -198,12 +198,14 @@ class Lowering:
         return self.b.buffer(name, dtype, data.nbytes // dtype.itemsize)
 
     def scratch(
-        self, name: str, dtype: Scalar, count: int, *, noalias: bool = True
+        self, name: str, dtype: Scalar, count: int, *, noalias: bool = True,
+        align: int | None = None,
     ) -> Buffer:
-        """A pointer to memory of the node's own, with whatever values; aligned for any type."""
+        """A pointer to memory of the node's own, with whatever values; aligned for any type, of
+        which compilers are told ``align`` bytes (default: those of an element)."""
         self._args.append(Scratch(self._scratch))
         self._scratch += -(-count * dtype.itemsize // SCRATCH_ALIGN) * SCRATCH_ALIGN
-        return self.b.buffer(name, dtype, count, writable=True, noalias=noalias)
+        return self.b.buffer(name, dtype, count, writable=True, noalias=noalias, align=align)
 
     def finish(self) -> Lowered:
         return Lowered(self.b.finish(), tuple(self._args))

@@ -25,6 +25,7 @@ from crtexport.schedules import (
     mve,
     mve_elementwise,
     paired,
+    pixel_pairs,
     planes,
     quads,
     rvv,
@@ -140,8 +141,10 @@ def _registers(context: Context, target: Target, optimize: str) -> list[Candidat
             or planes.candidates(context, planes.BYTES)
         )
     if target.triple.startswith(_FEW_REGISTERS):
+        pairs = pixel_pairs.candidates(context)
+        found = quads.candidates(context, optimize, quads.ARMV6M)
         return (
-            quads.candidates(context, optimize, quads.ARMV6M)
+            [*pairs, *(replace(form, rare=bool(pairs)) for form in found)]
             or planes.candidates(context, planes.LONE_WORDS)
         )
     if not target.triple.startswith(_ARM):

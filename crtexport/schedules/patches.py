@@ -10,6 +10,7 @@ word, in the order of the weights.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from crtexport.kernels.build import (
     KernelBuilder,
@@ -31,30 +32,42 @@ MOST_LEFT = 32
 """Most values outside of words of four that are worth gathering one by one."""
 
 
+@dataclass(frozen=True)
+class Totals:
+    """Where the sum of each line's values goes, ``times`` as much: from ``first`` on in ``buffer``,
+    whose elements are i32."""
+
+    buffer: Buffer
+    first: int
+    times: int
+
+
 class Gather(Walk):
     """Emits the gathering of lines: those of ``together`` pixels lie interleaved word by word."""
 
     def __init__(
         self, b: KernelBuilder, windows: Windows, x: Buffer, lines: Buffer, together: int,
-        zero_point: int, times: int | None = None,
+        zero_point: int, totals: Totals | None = None, lift: int = 0,
     ) -> None:
-        """``times``: what the sum of each line's values is multiplied with and stored behind the
-        lines, where values are not in groups."""
+        """``totals`` and ``lift``, which is added to each value, are for values that are not in
+        groups."""
         super().__init__(b, windows)
         self.x, self.lines = x, lines
-        self.together, self.zero, self.times = together, zero_point, times
+        self.together, self.zero = together, zero_point + lift
+        self.totals, self.lift = totals, lift
         self._total: Var | None = None
 
     def emit(self, pixel: Callable[[Expr], Expr]) -> None:
         """Gathers all lines; ``pixel`` has the number of the pixel for each of them."""
         with self.b.loop("line", self.together) as line:
             number = self.b.let("pixel", pixel(line))
-            if self.times is not None:
-                self._total = self.b.local("total", i32(0))
+            if self.totals is None:
+                self._line(number, line)
+                return
+            self._total = self.b.local("total", i32(0))
             self._line(number, line)
-            if self.times is not None and self._total is not None:
-                behind = add(const(self.windows.words * self.together), line)
-                self.b.store(self.lines, behind, mul(self._total, i32(self.times)))
+            product = mul(self._total, i32(self.totals.times))
+            self.b.store(self.totals.buffer, add(const(self.totals.first), line), product)
 
     def _line(self, pixel: Expr, line: Expr) -> None:
         b, windows = self.b, self.windows
@@ -107,7 +120,9 @@ class Gather(Walk):
         b = self.b
         if self.windows.group == 1:
             with b.loop("value", count) as one:
-                value = cast(load(self.x, add(start, one)), self.lines.dtype)
+                value: Expr = load(self.x, add(start, one))
+                if self.lift:
+                    value = add(cast(value, Scalar.I32), i32(self.lift))
                 self._store(add(first, one), 0, line, value)
             return
         if self.windows.group == 2:
@@ -124,9 +139,9 @@ class Gather(Walk):
     def _store(self, at: Expr, further: int, line: Expr, value: Expr) -> None:
         position = add(mul(at, const(self.together)), line, const(further * self.together))
         if self._total is not None:
-            value = self.b.let("stored", value)
+            value = self.b.let("stored", cast(value, Scalar.I32))
             self.b.assign(self._total, add(self._total, value))
-        self.b.store(self.lines, position, value)
+        self.b.store(self.lines, position, cast(value, self.lines.dtype))
 
     def _leftovers(
         self, line: Expr, value: Callable[[tuple[int, int, int]], Expr]

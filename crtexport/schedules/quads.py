@@ -9,7 +9,8 @@ of two pixels, so that LDRD loads both; with two channels, that and two loads of
 MLA. RISC-V loads bytes as words and has registers for blocks of four by four.
 
 Armv6-M has eight registers, and multiplying destroys a factor: there a block is three pixels of
-one channel, or one of four channels. It can't load a signed byte from an address that it needn't
+one channel, or one of four channels (LLVM needs fewer instructions for
+:mod:`crtexport.schedules.pixel_pairs`). It can't load a signed byte from an address that it needn't
 compute first, so weights are stored plus 128, and sums begin with what that is too much.
 """
 
@@ -28,14 +29,15 @@ from crtexport.kernels.registry import Context, Lowered
 from crtexport.schedules.candidates import Candidate
 from crtexport.schedules.covering import pixels_with_last_again
 from crtexport.schedules.geometry import Layer, Windows
-from crtexport.schedules.patches import Gather
-from crtexport.schedules.scaling import Means, Scaling
+from crtexport.schedules.patches import Gather, Totals
+from crtexport.schedules.scaling import Means, Scales, Scaling
+from crtexport.schedules.scaling_short import ScalingShort
 
-_FEW_CHANNELS = 4
+FEW_CHANNELS = 4
 """Fewer channels don't pay for gathering."""
-_LIFT = 128
+LIFT = 128
 """What makes int8 values uint8."""
-_MOST_TAPS = 1 << 14
+MOST_TAPS = 1 << 14
 """Sums of as many products of int8 and uint8, and what they begin with, fit 31 bits."""
 
 
@@ -85,10 +87,10 @@ def candidates(context: Context, optimize: str, form: Form = ARMV7M) -> list[Can
     layer = Layer.of(context, DType.INT8, group=1)
     if layer is None or not form.together(layer.windows.pixels):
         return []
-    scaling = Scaling.of(context, layer.sums, layer.op.activation, form.means)
-    if scaling is None or layer.channels < _FEW_CHANNELS:
+    scaling = _scaling(layer, form.means)
+    if scaling is None or layer.channels < FEW_CHANNELS:
         return []
-    if form.lifted and layer.windows.taps > _MOST_TAPS:
+    if form.lifted and layer.windows.taps > MOST_TAPS:
         return []
     usual = form.usual[optimize]
     return [
@@ -97,7 +99,16 @@ def candidates(context: Context, optimize: str, form: Form = ARMV7M) -> list[Can
     ]
 
 
-def _lower(form: Form, layer: Layer, scaling: Scaling, step: int) -> Lowered:
+def _scaling(layer: Layer, means: Means) -> Scales | None:
+    """What scales sums; where a channel has many, it may have more constants."""
+    context, sums, activation = layer.context, layer.sums, layer.op.activation
+    short: Scales | None = None
+    if means is Means.PIECES and layer.windows.pixels > 1:
+        short = ScalingShort.of(context, sums, activation)
+    return short or Scaling.of(context, sums, activation, means)
+
+
+def _lower(form: Form, layer: Layer, scaling: Scales, step: int) -> Lowered:
     windows, lowering = layer.windows, layer.begin()
     x = lowering.input(0, "input")
     together = form.together(windows.pixels)
@@ -116,7 +127,7 @@ def _lower(form: Form, layer: Layer, scaling: Scaling, step: int) -> Lowered:
         lines = lowering.scratch("lines", form.value, count, noalias=False)
         gather = Gather(
             lowering.b, windows, x, lines, together, layer.sums.zero_point,
-            -_LIFT if form.lifted else None,
+            Totals(lines, windows.words * together, -LIFT) if form.lifted else None,
         )
     products = _Products(
         lowering.b, windows, (weights, lines, output), scaling, together, wide, step, form.lifted
@@ -139,7 +150,7 @@ class Lifted(Packing):
         return rows * columns
 
     def __call__(self, weights: Array) -> Array:
-        lifted: Array = by_blocks(weights, self.wide).view(np.uint8) ^ np.uint8(_LIFT)
+        lifted: Array = by_blocks(weights, self.wide).view(np.uint8) ^ np.uint8(LIFT)
         return lifted
 
 
@@ -148,7 +159,7 @@ class _Products:
 
     def __init__(
         self, b: KernelBuilder, windows: Windows, buffers: tuple[Buffer, Buffer, Buffer],
-        scaling: Scaling, together: int, wide: int, step: int, lifted: bool,
+        scaling: Scales, together: int, wide: int, step: int, lifted: bool,
     ) -> None:
         self.b, self.windows, self.scaling, self.step = b, windows, scaling, step
         self.together, self.wide, self.lifted = together, wide, lifted
@@ -182,10 +193,9 @@ class _Products:
             self._words(sums, start, const(words - words % self.step), words % self.step)
         for i, line in enumerate(sums):
             at = add(channel, const(i))
-            constants = self.scaling.channel(at)
+            constants = self.scaling.values(at)
             for row, total in zip(rows, line, strict=True):
-                whole = b.let("whole", self.scaling.whole(total, constants))
-                b.store(self.output, add(row, at), self.scaling.result(whole, constants))
+                b.store(self.output, add(row, at), self.scaling.finished(total, constants))
 
     def _start(self, line: int) -> Expr:
         """What the sums of a line begin with."""

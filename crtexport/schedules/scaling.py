@@ -151,6 +151,11 @@ class Scales(abc.ABC):
         """What sums of a channel with these constants begin with."""
         return values[0]
 
+    def finished(self, total: Expr, values: Sequence[Expr]) -> Expr:
+        """The result of a sum (i32) that began with 0, of a channel with these constants."""
+        times = shl(total, i32(1)) if self.factor == 2 else total
+        return self.made(self.b.let("whole", add(times, self.start(values))), values)
+
     @abc.abstractmethod
     def made(self, whole: Expr, values: Sequence[Expr]) -> Expr:
         """The result of a sum with its bias (i32), times the factor, of a channel with these

@@ -6,7 +6,7 @@ What TFLite makes of a sum, bias, both roundings and zero point included, is a s
 24 bits that is nearly TFLite's multiplier, if for each result r the least sum T that has it gives
 T * m + c >= r * 2**(p+s), and the sum before it doesn't. As two products of 32 bits, with
 m = u * 2**p + l and a c that is a multiple of 2**p, that is (sum * u + (sum * l >> p) + c') >> s.
-Sums up to 2**18, as windows of depthwise layers have, leave u and l twelve bits each.
+Sums below 2**18, as windows of depthwise layers and few channels have, leave u and l 13 bits each.
 
 Negative results, whose halves TFLite rounds the other way, would need a line of their own: results
 are to be clamped from the zero point up, as after a ReLU.
@@ -20,7 +20,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from crtexport.fixedpoint import Ints, multiply_all_by_quantized_multiplier
+from crtexport.fixedpoint import Ints, multiply_all_by_quantized_multiplier, wrap32
 from crtexport.ir.ops import Activation
 from crtexport.ir.scaling import activation_range
 from crtexport.ir.types import Rounding
@@ -34,6 +34,8 @@ _REACH = 128
 """Largest magnitude of an input value."""
 _LEAST_BITS = 8
 """Halves of multipliers with fewer bits hardly ever have the same results."""
+_USUAL_BITS = 13
+"""Tried first, so that layers of one shape can have one kernel."""
 _MOST_RIGHT = 30
 """Right shift."""
 _NEAR = 3
@@ -50,9 +52,9 @@ def constants_of(
     if limits[0] < zero_point:
         return None
     reach = _REACH * sums.magnitudes
-    if int((np.abs(sums.folded) + reach).max(initial=0)) >= 1 << 30:
+    if int((np.abs(sums.folded) + reach)[reach > 0].max(initial=0)) >= 1 << 30:
         return None
-    most = 30 - max(int(reach.max(initial=1)), 1).bit_length()
+    most = 31 - max(int(reach.max(initial=1)) - 1, 1).bit_length()
     if most < _LEAST_BITS:
         return None
     last = len(sums.multiplier.mantissas) - 1
@@ -60,11 +62,11 @@ def constants_of(
         _Steps(
             sums.multiplier.mantissas[min(channel, last)],
             sums.multiplier.shifts[min(channel, last)],
-            int(sums.folded[channel]), int(reach[channel]), zero_point, limits,
+            wrap32(int(sums.folded[channel])), int(reach[channel]), zero_point, limits,
         )
         for channel in range(len(reach))
     ]
-    for bits in range(most, _LEAST_BITS - 1, -1):
+    for bits in sorted(range(_LEAST_BITS, most + 1), key=lambda bits: (bits != _USUAL_BITS, -bits)):
         rows: list[tuple[int, int, int, int]] = []
         for channel in channels:
             row = channel.line(bits)
@@ -155,7 +157,10 @@ class _Steps:
 
 
 class ScalingShort(Scales):
-    """int8 results of short sums; biases are part of the addends."""
+    """int8 results of short sums; biases are part of the addends.
+
+    ``constants``: as :func:`constants_of` has them, and maybe what sums begin with.
+    """
 
     def __init__(
         self, constants: npt.NDArray[np.int32], bits: int, limits: tuple[int, int]
@@ -164,19 +169,26 @@ class ScalingShort(Scales):
         self._bits, self._range = bits, limits
 
     @staticmethod
-    def of(context: Context, sums: IntegerSums, activation: Activation) -> ScalingShort | None:
-        """None if there are no multipliers with the same results."""
+    def of(
+        context: Context, sums: IntegerSums, activation: Activation, start: Ints | None = None
+    ) -> ScalingShort | None:
+        """None if there are no multipliers with the same results. ``start``: what the sums of each
+        channel begin with, where that isn't 0."""
         zero_point = context.quant(context.output()).zero_point[0]
         limits = activation_range(activation, context.output())
         found = constants_of(sums, zero_point, limits)
-        return None if found is None else ScalingShort(*found, limits)
+        if found is None:
+            return None
+        constants, bits = found
+        if start is not None:
+            constants = np.column_stack([constants, start]).astype(np.int32)
+        return ScalingShort(constants, bits, limits)
 
     def start(self, values: Sequence[Expr]) -> Expr:
-        del values
-        return i32(0)
+        return values[4] if len(values) > 4 else i32(0)
 
     def made(self, whole: Expr, values: Sequence[Expr]) -> Expr:
-        upper, lower, addend, right = values
+        upper, lower, addend, right = values[:4]
         below = shr(mul(whole, lower), i32(self._bits))
         scaled = self.b.let("scaled", shr(add(mul(whole, upper), below, addend), right))
         return cast(clamp(scaled, *self._range), Scalar.I8)

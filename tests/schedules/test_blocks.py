@@ -22,6 +22,7 @@ from crtexport.mlf.reader import open_package
 from crtexport.schedules import (
     dot_products,
     paired,
+    pixel_pairs,
     planes,
     quads,
     windows,
@@ -61,7 +62,7 @@ FORMS: dict[str, Forms] = {
         quads.candidates(context, "balanced") or planes.candidates(context, planes.WORDS)
     ),
     "armv6m": lambda context: (
-        quads.candidates(context, "balanced", quads.ARMV6M)
+        pixel_pairs.candidates(context) + quads.candidates(context, "balanced", quads.ARMV6M)
         or planes.candidates(context, planes.LONE_WORDS)
     ),
     "riscv": lambda context: (

@@ -1,0 +1,26 @@
+"""What addresses of a kernel are multiples of, as far as indices say it."""
+
+from __future__ import annotations
+
+import math
+
+from crtexport.kernels.ir import Binary, BinaryOp, Const, Expr, LoadWord
+
+
+def alignment(load: LoadWord) -> int:
+    """What the address of a word is surely a multiple of, at most 4 bytes."""
+    size = load.buffer.dtype.itemsize
+    return math.gcd(4, load.buffer.align, size * factor(load.index))
+
+
+def factor(index: Expr) -> int:
+    """What an index is surely a multiple of; 0 of one that is 0."""
+    match index:
+        case Const(value):
+            return abs(int(value))
+        case Binary(BinaryOp.ADD | BinaryOp.SUB, a, b):
+            return math.gcd(factor(a), factor(b))
+        case Binary(BinaryOp.MUL, a, b):
+            return factor(a) * factor(b)
+        case _:
+            return 1
