@@ -141,10 +141,8 @@ def _registers(context: Context, target: Target, optimize: str) -> list[Candidat
             or planes.candidates(context, planes.BYTES)
         )
     if target.triple.startswith(_FEW_REGISTERS):
-        pairs = pixel_pairs.candidates(context)
-        found = quads.candidates(context, optimize, quads.ARMV6M)
         return (
-            [*pairs, *(replace(form, rare=bool(pairs)) for form in found)]
+            pixel_pairs.candidates(context) + quads.candidates(context, optimize, quads.ARMV6M)
             or planes.candidates(context, planes.LONE_WORDS)
         )
     if not target.triple.startswith(_ARM):

@@ -2,10 +2,10 @@
 
 The walk counts what compilers leave of a kernel: addresses are pointers that advance once for each
 turn of a loop, whatever is added to them for one access is part of that; what doesn't change in a
-loop is computed before it; an addition of a product is one instruction; a value that is cast when
-it is loaded or stored costs nothing more. Each kind of work has a weight for each machine, found by
-least squares over measured counts: ``python -m tests.bench.costs`` measures, compares and finds
-them again.
+loop is computed before it; an addition of a product is one instruction, where the machine has such
+a one; a value that is cast when it is loaded or stored costs nothing more. Each kind of work has
+a weight for each machine, found by least squares over measured counts: ``python -m
+tests.bench.costs`` measures, compares and finds them again.
 """
 
 from __future__ import annotations
@@ -75,12 +75,14 @@ class Work(enum.Enum):
 class Machine:
     """``registers``: those that a loop's sums, pointers and counter can have; ``weights``:
     instructions for each kind of work; ``width``: bytes of an instruction, on average; ``doubt``:
-    the part by which a form must be better than the usual one to be taken instead."""
+    the part by which a form must be better than the usual one to be taken instead; ``mla``: whether
+    adding a product is one instruction."""
 
     registers: int
     weights: dict[Work, float]
     width: float
     doubt: float
+    mla: bool = True
 
     def instructions(self, work: Counter[Work]) -> float:
         return sum(self.weights[kind] * count for kind, count in work.items())
@@ -95,10 +97,12 @@ class Counted:
 
 
 def counted(
-    kernel: Kernel, registers: int, values: Mapping[str, int] = MappingProxyType({})
+    kernel: Kernel, registers: int, values: Mapping[str, int] = MappingProxyType({}), *,
+    mla: bool = True,
 ) -> Counted:
     """The work of a kernel, whose parameters have ``values``; as 1 count those without."""
-    walk = _Walk(registers, {param.name: values.get(param.name, 1) for param in kernel.params})
+    params = {param.name: values.get(param.name, 1) for param in kernel.params}
+    walk = _Walk(registers, params, mla)
     walk.body(kernel.body)
     return Counted(walk.run, walk.code)
 
@@ -107,7 +111,7 @@ def estimate(
     kernel: Kernel, machine: Machine, values: Mapping[str, int] = MappingProxyType({})
 ) -> Cost:
     """What a run of a kernel takes; ``values`` are those of its parameters."""
-    work = counted(kernel, machine.registers, values)
+    work = counted(kernel, machine.registers, values, mla=machine.mla)
     return Cost(
         round(machine.instructions(work.run)),
         round(machine.width * machine.instructions(work.code)),
@@ -122,8 +126,8 @@ _WORDS = (Scalar.I32, Scalar.U32, Scalar.INDEX, Scalar.I1)
 
 
 class _Walk:
-    def __init__(self, registers: int, params: Mapping[str, int]) -> None:
-        self.registers, self.params = registers, params
+    def __init__(self, registers: int, params: Mapping[str, int], mla: bool) -> None:
+        self.registers, self.params, self.mla = registers, params, mla
         self.run: Counter[Work] = Counter()
         self.code: Counter[Work] = Counter()
         # By depth of loops: how often what stands there runs, and how often it is written.
@@ -253,10 +257,8 @@ class _Walk:
 
     def _binary(self, expr: Binary) -> int:
         a, b = expr.a, expr.b
-        fused = expr.op in (BinaryOp.ADD, BinaryOp.SUB) and isinstance(b, Binary) and (
-            b.op is BinaryOp.MUL
-        )
-        if fused and isinstance(b, Binary):
+        sums = self.mla and expr.op in (BinaryOp.ADD, BinaryOp.SUB)
+        if sums and isinstance(b, Binary) and b.op is BinaryOp.MUL:
             depth = max(self._value(a), self._value(b.a), self._value(b.b))
         else:
             depth = max(self._value(a), self._value(b))
@@ -322,7 +324,8 @@ CORTEX_M55 = Machine(
     8, _weights(0.8, 2.0, 1.25, 0.09, 0.02, 2.51, 3.11, 2.07, 2.41, 7.03, 0.52, 0.0), 4.0, 0.03
 )
 CORTEX_M0 = Machine(
-    8, _weights(1.69, 6.53, 1.58, 1.02, 0.52, 3.32, 3.14, 2.73, 1.93, 6.40, 1.93, 0.0), 1.96, 0.0
+    8, _weights(0.95, 6.09, 1.32, 2.36, 0.21, 3.45, 2.68, 2.80, 2.05, 6.41, 2.02, 0.0), 2.21, 0.0,
+    mla=False,
 )
 RV32 = Machine(
     24, _weights(1.47, 1.16, 1.49, 0.0, 0.81, 1.37, 2.99, 1.56, 0.34, 5.37, 2.0, 0.0), 3.23, 0.0

@@ -108,7 +108,9 @@ def measured_forms(name: str, options: Any, machine: Machine | None) -> list[Poi
         for form in ours:
             kernel = form.make().kernel
             if (record := known.get(digest(kernel))) is not None:
-                work = counted(kernel, machine.registers if machine else 8)
+                work = counted(
+                    kernel, machine.registers if machine else 8, mla=not machine or machine.mla
+                )
                 found.append(Point(
                     (name, number), f"{type(node.op).__name__} {_dtype(graph, node)}",
                     form.name, form.rare, work, record,
