@@ -14,6 +14,7 @@ from pydantic import ValidationError
 
 from crtexport import resources
 from crtexport.errors import CrtExportError
+from crtexport.firmware import native
 from crtexport.firmware.board_schema import Board
 from crtexport.firmware.budget import Usage, check_budget
 from crtexport.firmware.schema_errors import KeyPath, did_you_mean, schema_error
@@ -72,7 +73,8 @@ class _Merged:
 def load_board(name_or_path: str | Path) -> Board:
     """The board of that name, or of the YAML file at that path (with a ``/`` or ending in .yaml).
 
-    Names are searched in the folders of ``CRTEXPORT_BOARD_PATH``, then among the shipped boards.
+    Names are searched in the folders of ``CRTEXPORT_BOARD_PATH``, then among the shipped boards;
+    ``native`` is the fastest one of these that this computer can be.
     Raises CrtExportError for an unknown name (with what may have been meant) and for every flaw in
     the file or in one that it extends.
     """
@@ -84,7 +86,7 @@ def load_board(name_or_path: str | Path) -> Board:
             hint="boards extend it; `crtexport boards` lists them",
         )
     board = _validate(merged, path)
-    if not explicit and board.name != str(name_or_path):
+    if not explicit and board.name != path.stem:
         raise CrtExportError(
             f"the board calls itself {board.name!r}, but its file {path.name!r}",
             location=(_shown(path), "name"),
@@ -105,6 +107,8 @@ def _located(name_or_path: str | Path) -> tuple[Path, bool]:
     if isinstance(name_or_path, Path) or "/" in text or text.endswith(_SUFFIXES):
         return Path(text), True
     found = _find(text, ())
+    if found is None and text == native.NAME:
+        found = _find(native.native_board(), ())
     if found is None:
         known = [board.name for board in list_boards()]
         raise CrtExportError(

@@ -1,0 +1,38 @@
+"""Which of the boards that are this computer has the most of its processor's instructions."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from crtexport.errors import CrtExportError
+
+NAME = "native"
+"""What stands for that board."""
+
+_CPUINFO = Path("/proc/cpuinfo")
+_V2 = frozenset({"cx16", "lahf_lm", "popcnt", "ssse3", "sse4_1", "sse4_2"})
+_V3 = _V2 | {"abm", "avx", "avx2", "bmi1", "bmi2", "f16c", "fma", "movbe", "xsave"}
+_NEEDED = {"host_vnni": _V3 | {"avx_vnni"}, "host_avx2": _V3, "host": _V2}
+"""Linux's names of what each board's code may use, the fastest board first."""
+
+
+def native_board() -> str:
+    """The name of the board. Raises CrtExportError where there is none, or nobody knows."""
+    try:
+        text = _CPUINFO.read_text(encoding="utf-8", errors="replace")
+    except OSError as error:
+        raise CrtExportError(
+            f"this computer doesn't say what its processor can do: {error.strerror}",
+            location=str(_CPUINFO), hint="name a board: `crtexport boards` lists them",
+        ) from error
+    lines = [line.partition(":") for line in text.splitlines()]
+    flags = [set(value.split()) for key, _, value in lines if key.strip() == "flags"]
+    # What not all of several processors have, programs can't count on.
+    common = set.intersection(*flags) if flags else set()
+    for name, needed in _NEEDED.items():
+        if needed <= common:
+            return name
+    raise CrtExportError(
+        "no board has code for this computer's processor, which is no x86-64-v2",
+        location=NAME, hint="`crtexport boards` lists the boards that there are",
+    )
