@@ -10,8 +10,9 @@ Channels are filled up to whole vectors with zero weights.
 from __future__ import annotations
 
 import abc
+import functools
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -80,6 +81,7 @@ _REGISTERS = 16
 _VECTORS = (1, 2, 3)
 
 
+@functools.cache
 def block_for(windows: Windows, channels: int, machine: Machine, *, copied: int) -> Block:
     """What is likely to be the fastest; ``copied``: bytes of an element in copies, or 0 if there is
     none."""
@@ -87,26 +89,23 @@ def block_for(windows: Windows, channels: int, machine: Machine, *, copied: int)
         return Block(1, 8 if machine.lanes == 8 else 4, 1)
     vectors = -(-channels // machine.lanes)
 
-    def cost(block: Block) -> float:
+    def costs() -> Iterator[tuple[float, Block]]:
         """In products of vectors, which are done two at a time, as are loads."""
-        band = Band(windows, block.rows)
-        blocks = -(-band.pixels // block.pixels)
-        full, left = divmod(vectors, block.vectors)
-        steps = windows.taps * blocks * (full * _step(block.pixels, block.vectors) + (
-            _step(block.pixels, left) if left else 0
-        ))
-        copies = 2 * band.elements / machine.lanes if copied else 0
-        return -(-windows.y[1] // block.rows) * (steps + copies)
+        for rows in range(1, windows.y[1] + 1):
+            band = Band(windows, rows)
+            if rows > 1 and band.elements * (copied or 4) > x86_bands.MOST:
+                break
+            bands, pixels = -(-windows.y[1] // rows), band.pixels
+            copies = 2 * band.elements / machine.lanes if copied else 0
+            for wide in _VECTORS:
+                full, left = divmod(vectors, wide)
+                for count in range(1, min((_REGISTERS - 2) // wide - 1, pixels) + 1):
+                    steps = windows.taps * -(-pixels // count) * (full * _step(count, wide) + (
+                        _step(count, left) if left else 0
+                    ))
+                    yield bands * (steps + copies), Block(count, wide, rows)
 
-    found = []
-    for rows in range(1, windows.y[1] + 1):
-        band = Band(windows, rows)
-        if rows > 1 and band.elements * (copied or 4) > x86_bands.MOST:
-            break
-        for wide in _VECTORS:
-            most = min((_REGISTERS - 2) // wide - 1, band.pixels)
-            found += [Block(pixels, wide, rows) for pixels in range(1, most + 1)]
-    return min(found, key=lambda block: (cost(block), block.rows))
+    return min(costs(), key=lambda found: (found[0], found[1].rows))[1]
 
 
 def _step(pixels: int, vectors: int) -> float:
