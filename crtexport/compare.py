@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +13,6 @@ import numpy.typing as npt
 from crtexport import actions, pipeline
 from crtexport.errors import CrtExportError
 from crtexport.firmware.board import Board
-from crtexport.frozen import dataclass
 from crtexport.importers.files import is_tflite
 from crtexport.ir.graph import Graph
 from crtexport.ir.types import TensorType

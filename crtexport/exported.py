@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
@@ -11,7 +12,6 @@ from crtexport.artifact.common import package_constants, package_workspaces
 from crtexport.artifact.model import Artifact
 from crtexport.errors import CrtExportError
 from crtexport.firmware.budget import Usage
-from crtexport.frozen import dataclass
 from crtexport.ir.graph import Graph
 from crtexport.passes.channels import LayerChannels
 from crtexport.plan.model import Plan

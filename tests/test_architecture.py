@@ -26,7 +26,7 @@ TESTS = Path(__file__).resolve().parent
 OPERATORS = tuple(kind for kind in get_args(Op) if kind is not Fused)
 
 # What is used by all rooms and uses none, but for the element types.
-FOUNDATION = {"errors", "target", "resources", "fixedpoint", "atomic", "frozen"}
+FOUNDATION = {"errors", "target", "resources", "fixedpoint", "atomic"}
 
 # From the top of the house down: a room imports from rooms above its own line.
 LAYERS: tuple[set[str], ...] = (
@@ -289,8 +289,7 @@ def example(kind: type[Op]) -> Op:
 
 @pytest.mark.parametrize("kind", OPERATORS)
 def test_every_operator_is_frozen_data_with_a_sentence(kind: type[Op]) -> None:
-    with pytest.raises(dataclasses.FrozenInstanceError):
-        setattr(object.__new__(kind), "anything", 1)  # noqa: B010  (no checker lets it through otherwise)
+    assert kind.__dataclass_params__.frozen  # type: ignore[attr-defined]
     assert (kind.__doc__ or "").endswith(".")
     assert not (kind.__doc__ or "").startswith(f"{kind.__name__}("), "the docstring is generated"
     methods = [n for n, v in vars(kind).items() if callable(v) and not n.startswith("__")]

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from crtexport.accelerators.packed import adapted
 from crtexport.accelerators.plugin import Accelerator, Built, Constant, Match, Refusal
 from crtexport.accelerators.registry import find
 from crtexport.artifact.symbols import c_identifier
 from crtexport.errors import CrtExportError
-from crtexport.frozen import dataclass
 from crtexport.ir.graph import Graph, Node, Tensor, variable_positions
 from crtexport.ir.modules import ExternalModule
 from crtexport.ir.ops import External

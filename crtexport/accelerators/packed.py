@@ -8,14 +8,13 @@ the plan has them, on ``kDLCPU``, without strides.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from crtexport import resources
 from crtexport.artifact import abi
 from crtexport.artifact.symbols import c_identifier
 from crtexport.backends.c_literals import comment_text
 from crtexport.errors import CrtExportError
-from crtexport.frozen import dataclass
 from crtexport.ir.external import functions_of
 from crtexport.ir.graph import Graph, Node
 from crtexport.ir.modules import ExternalModule, ModuleFunction, SourceText

@@ -7,9 +7,9 @@ an example.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
-from crtexport.frozen import dataclass
 from crtexport.ir.graph import Graph
 from crtexport.ir.modules import ConstantVariable as Constant
 from crtexport.ir.modules import ExternalModule

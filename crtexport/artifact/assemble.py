@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from crtexport.artifact.calls import Calls, Proof, Scope, Stock, finished
@@ -23,7 +24,6 @@ from crtexport.artifact.model import (
 from crtexport.artifact.symbols import interface_fields
 from crtexport.devices.image import Stored, stored_image
 from crtexport.errors import CrtExportError
-from crtexport.frozen import dataclass
 from crtexport.ir.external import functions_of, programs_of
 from crtexport.ir.graph import Graph
 from crtexport.ir.modules import Device

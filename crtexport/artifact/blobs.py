@@ -6,11 +6,11 @@ from __future__ import annotations
 import io
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
 from crtexport.errors import CrtExportError
-from crtexport.frozen import dataclass
 
 WINDOW = 1 << 20
 """Bytes that are in memory at once."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import assert_never
 
@@ -28,7 +28,6 @@ from crtexport.artifact.model import (
 )
 from crtexport.artifact.symbols import Namer, c_identifier
 from crtexport.errors import CrtExportError
-from crtexport.frozen import dataclass
 from crtexport.ir.graph import Graph, Node
 from crtexport.ir.modules import ModuleFunction
 from crtexport.ir.ops import ETHOS_U_ALIGN, EthosU, Foreign, Reshape, While

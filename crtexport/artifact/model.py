@@ -7,10 +7,9 @@ every string that is data (tensor names, comments) is escaped by the printer.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from crtexport.devices.image import ImageHeader, Method
-from crtexport.frozen import dataclass
 from crtexport.ir.modules import Device
 from crtexport.ir.types import ConstantRef, TensorType
 from crtexport.kernels.ir import Kernel, Scalar

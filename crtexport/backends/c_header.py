@@ -7,6 +7,8 @@ It accepts what applications written for microTVM's AOT output do. Members of th
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from crtexport.artifact import abi
@@ -22,7 +24,6 @@ from crtexport.artifact.contexts import (
 from crtexport.artifact.model import Artifact, Interface
 from crtexport.artifact.symbols import macro_stems
 from crtexport.backends.c_literals import block_comment, c_string, literal
-from crtexport.frozen import dataclass
 from crtexport.ir.types import Quantization, TensorType
 from crtexport.kernels.ir import Scalar
 from crtexport.resources import environment

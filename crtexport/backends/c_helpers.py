@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 
 from crtexport.backends import c_vectors
 from crtexport.backends.c_literals import STORAGE
 from crtexport.errors import CrtExportError
-from crtexport.frozen import dataclass
 from crtexport.kernels.intrinsics import INTRINSICS
 from crtexport.kernels.ir import ARITHMETIC, BinaryOp, Scalar
 

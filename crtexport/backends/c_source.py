@@ -10,6 +10,7 @@ All tables are constant and initialised by the linker; the only writable memory 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from crtexport.artifact import abi
 from crtexport.artifact.contexts import (
@@ -46,7 +47,6 @@ from crtexport.backends.c_literals import (
 )
 from crtexport.backends.constants import table_symbol
 from crtexport.errors import CrtExportError
-from crtexport.frozen import dataclass
 from crtexport.ir.types import DType
 from crtexport.resources import environment
 

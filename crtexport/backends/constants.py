@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
@@ -27,7 +28,6 @@ from crtexport.backends.elf_writer import (
 )
 from crtexport.backends.modules import Module
 from crtexport.errors import CrtExportError
-from crtexport.frozen import dataclass
 from crtexport.target import Target
 
 LargeData = Literal["auto", "always", "never"]

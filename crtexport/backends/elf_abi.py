@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from crtexport.errors import CrtExportError
-from crtexport.frozen import dataclass
 from crtexport.target import Target
 
 _EM_386, _EM_ARM, EM_X86_64, _EM_AARCH64, _EM_RISCV = 3, 40, 62, 183, 243

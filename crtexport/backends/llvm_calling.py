@@ -6,11 +6,10 @@ Where LLVM sees all calls it does the same; printed, a kernel is the same code i
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 
 from crtexport.artifact.model import Arg, Artifact, ConstantArg, ScalarArg, every_call
 from crtexport.backends.llvm_types import literal, value_type
-from crtexport.frozen import dataclass
 from crtexport.kernels.ir import Const, Scalar
 from crtexport.target import Target
 

@@ -6,12 +6,13 @@ LLVM wants to be told whether it comes back in registers or through memory of th
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from crtexport.artifact import abi
 from crtexport.artifact.model import Artifact, Interface, WorkspaceArg
 from crtexport.backends.llvm_entry import Checks, pool_position, workspace_symbol
 from crtexport.backends.llvm_types import ModuleText, value_type
 from crtexport.errors import CrtExportError
-from crtexport.frozen import dataclass
 from crtexport.kernels.ir import Scalar
 from crtexport.target import Target
 

@@ -11,9 +11,9 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 
 from crtexport.errors import CrtExportError
-from crtexport.frozen import dataclass
 
 _OPTION = re.compile(r"--?(?P<name>[A-Za-z0-9][A-Za-z0-9._+-]*)(?:=(?P<value>.*))?", re.DOTALL)
 _LISTED = re.compile(

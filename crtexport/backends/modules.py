@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Literal, get_args
-
-from crtexport.frozen import dataclass
 
 Split = Literal["none", "operator", "auto"]
 Role = Literal["model", "kernels", "metadata", "registry", "constants"]

@@ -12,14 +12,13 @@ import struct
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import google_crc32c
 import lz4.block
 
 from crtexport.errors import CrtExportError
-from crtexport.frozen import dataclass
 from crtexport.ir.modules import Compression
 from crtexport.ir.types import ConstantRef
 

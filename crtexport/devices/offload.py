@@ -11,10 +11,9 @@ import hashlib
 import struct
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 
 from crtexport.errors import CrtExportError
-from crtexport.frozen import dataclass
 from crtexport.ir.types import ConstantRef
 
 _MAGIC = b"\x10\xff\x10\xad"

@@ -6,6 +6,7 @@ import copy
 import os
 import re
 from collections.abc import Hashable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,6 @@ from crtexport.firmware import native
 from crtexport.firmware.board_schema import Board
 from crtexport.firmware.budget import Usage, check_budget
 from crtexport.firmware.schema_errors import KeyPath, did_you_mean, schema_error
-from crtexport.frozen import dataclass
 
 if yaml.__with_libyaml__:
     from yaml import CSafeLoader as _SafeLoader  # ten times as fast

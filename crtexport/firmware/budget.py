@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
 from crtexport.errors import CrtExportError
 from crtexport.firmware.board_schema import Board
 from crtexport.firmware.sizes import format_size
-from crtexport.frozen import dataclass
 
 
 @dataclass(frozen=True)

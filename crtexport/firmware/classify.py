@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 from crtexport.devices.image import Method, stored_image
 from crtexport.errors import CrtExportError
@@ -10,7 +11,6 @@ from crtexport.firmware.board_schema import Board
 from crtexport.firmware.elf_abi import ElfAbi, read_abi
 from crtexport.firmware.external import external_files
 from crtexport.firmware.npu import for_networks
-from crtexport.frozen import dataclass
 from crtexport.ir.external import functions_of
 from crtexport.ir.graph import Graph
 from crtexport.ir.modules import Device, DeviceProgram, ExternalModule

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import BinaryIO
 
 from elftools.common.exceptions import ELFError
@@ -13,7 +14,6 @@ from elftools.elf.sections import ARMAttributesSection, RISCVAttributesSection
 
 from crtexport.artifact.blobs import Blob, opened
 from crtexport.errors import CrtExportError
-from crtexport.frozen import dataclass
 
 _MACHINES = {
     "EM_ARM": "Arm", "EM_AARCH64": "AArch64", "EM_RISCV": "RISC-V", "EM_386": "i386",

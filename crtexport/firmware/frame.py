@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from crtexport.errors import RunFailedError
 from crtexport.firmware.sections import Sections
 from crtexport.firmware.toolchain import log_tail
-from crtexport.frozen import dataclass
 
 _BEGIN = "CRT:BEGIN"
 _END = "CRT:END"

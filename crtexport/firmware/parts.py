@@ -5,11 +5,10 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 
 from crtexport.artifact.blobs import Blob
 from crtexport.errors import CrtExportError
-from crtexport.frozen import dataclass
 from crtexport.ir.types import DType
 from crtexport.mlf import layout
 from crtexport.mlf.metadata import Library

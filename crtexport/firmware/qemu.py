@@ -11,13 +11,13 @@ import signal
 import subprocess
 import time
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from crtexport import resources
 from crtexport.errors import CrtExportError, RunFailedError
 from crtexport.firmware.board_schema import Board, QemuRunner
 from crtexport.firmware.toolchain import find_tool, log_tail, run_tool
-from crtexport.frozen import dataclass
 
 MAX_CONSOLE = 64 << 20
 """Bytes of console output after which a program is taken to have run wild."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import tempfile
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,6 @@ from crtexport.firmware.project import ELF, sample_layout, write_inputs, write_p
 from crtexport.firmware.qemu import Mark, QemuRun, build_plugin, run_program, run_qemu
 from crtexport.firmware.sections import Sections, Symbol, read_sections
 from crtexport.firmware.toolchain import find_tool, run_tool
-from crtexport.frozen import dataclass
 from crtexport.mlf.libraries import locate
 
 Array = npt.NDArray[Any]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 
 from elftools.common.exceptions import ELFError
@@ -11,7 +12,6 @@ from elftools.elf.sections import SymbolTableSection
 
 from crtexport.errors import CrtExportError, RunFailedError
 from crtexport.firmware.board_schema import Board
-from crtexport.frozen import dataclass
 
 TEST_INPUTS = ".test_inputs"
 """Section with the inputs that the firmware was built with; no part of the model."""

@@ -6,10 +6,9 @@ A pass is a function ``Graph -> Graph``. Names are data from the model: any text
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from crtexport.errors import CrtExportError
-from crtexport.frozen import dataclass
 from crtexport.ir.modules import ExternalModule
 from crtexport.ir.ops import Control, Op, Stateful
 from crtexport.ir.types import ConstantRef, Rounding, TensorType

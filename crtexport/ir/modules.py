@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from crtexport.frozen import dataclass
 from crtexport.ir.types import ConstantRef, TensorType
 
 ModuleKind = Literal["c-source", "object", "device-image", "ethos-u"]

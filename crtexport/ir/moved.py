@@ -7,12 +7,11 @@ Joined one takes turns between its sources. Both hold a window of a few megabyte
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from math import prod
 
 import numpy as np
 
-from crtexport.frozen import dataclass
 from crtexport.ir.evaluate import alike
 from crtexport.ir.graph import Tensor
 from crtexport.ir.ops import (

@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 import math
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO, Protocol
 
@@ -13,7 +13,6 @@ import numpy as np
 import numpy.typing as npt
 
 from crtexport.errors import CrtExportError
-from crtexport.frozen import dataclass
 
 
 class DType(enum.Enum):

@@ -8,9 +8,8 @@ that is read and written as a whole could.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
-from crtexport.frozen import dataclass
 from crtexport.kernels.accesses import expressions, loads, width_of
 from crtexport.kernels.build import const
 from crtexport.kernels.ir import (

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
-from crtexport.frozen import dataclass
 from crtexport.ir.ops import Conv2D, DepthwiseConv2D, FullyConnected, Padding2D
 from crtexport.kernels.build import (
     KernelBuilder,

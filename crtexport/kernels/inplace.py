@@ -9,13 +9,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import groupby
 
 import numpy as np
 
 from crtexport.errors import CrtExportError
-from crtexport.frozen import dataclass
 from crtexport.ir.graph import Graph
 from crtexport.kernels.accesses import Access, Bounds, Floats, accesses, addresses
 from crtexport.kernels.channels import channels

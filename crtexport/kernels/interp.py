@@ -6,13 +6,13 @@ A kernel is translated to one Python function, which runs on lists of the arrays
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import combinations
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from crtexport.frozen import dataclass
 from crtexport.kernels.intervals import contains, type_range
 from crtexport.kernels.ir import Buffer, Kernel, Scalar, Var
 from crtexport.kernels.translate import InterpreterError, Translator

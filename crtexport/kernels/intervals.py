@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping
+from dataclasses import dataclass
 
-from crtexport.frozen import dataclass
 from crtexport.kernels.ir import (
     Assign,
     Binary,

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
-from crtexport.frozen import dataclass
 from crtexport.kernels.ir import Scalar
 
 

@@ -17,9 +17,7 @@ schedule writes them for machines that have them.
 from __future__ import annotations
 
 import enum
-from dataclasses import field
-
-from crtexport.frozen import dataclass
+from dataclasses import dataclass, field
 
 
 class Scalar(enum.Enum):

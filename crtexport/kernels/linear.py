@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import functools
 import math
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -19,7 +20,6 @@ from crtexport.fixedpoint import (
     multiply_by_quantized_multiplier,
     quantize_multiplier,
 )
-from crtexport.frozen import dataclass
 
 _AROUND = 4
 """How far from the rounded coefficients others are tried."""

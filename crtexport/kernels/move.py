@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass
 
-from crtexport.frozen import dataclass
 from crtexport.kernels.build import KernelBuilder, add, const, load, mul
 from crtexport.kernels.ir import Buffer, Expr
 

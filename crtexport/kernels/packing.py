@@ -9,12 +9,12 @@ from __future__ import annotations
 import abc
 import math
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from crtexport.frozen import dataclass
 from crtexport.ir.types import ConstantRef, DType
 
 Array = npt.NDArray[Any]

@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 
 from crtexport.fixedpoint import quantize_multiplier
-from crtexport.frozen import dataclass
 from crtexport.ir.ops import Mean, ReduceAll, ReduceAny, ReduceMax, ReduceMin, ReduceProd, Sum
 from crtexport.ir.types import DType, Rounding
 from crtexport.kernels.build import (

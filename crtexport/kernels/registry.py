@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import field
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
 
 from crtexport.errors import CrtExportError
-from crtexport.frozen import dataclass
 from crtexport.ir.channel_sums import Ints, channel_sums
 from crtexport.ir.graph import Graph, Node
 from crtexport.ir.ops import Op, Stateful

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from crtexport.fixedpoint import quantize_multiplier, reduced_multiplier
-from crtexport.frozen import dataclass
 from crtexport.ir.ops import Activation
 from crtexport.ir.types import Rounding
 from crtexport.kernels.build import (

@@ -7,11 +7,11 @@ are tables computed while exporting with the reference kernels' arithmetic.
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
-from crtexport.frozen import dataclass
 from crtexport.ir.ops import ResizeBilinear, ResizeNearestNeighbor
 from crtexport.ir.types import DType
 from crtexport.kernels.build import (

@@ -11,9 +11,8 @@ import enum
 import re
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
-from crtexport.frozen import dataclass
 from crtexport.kernels.ir import Buffer, Cast, Const, Expr, For, If, Kernel, Let, Local, Scalar, Var
 from crtexport.kernels.rebuild import Place, rebuild
 from crtexport.kernels.text import dump

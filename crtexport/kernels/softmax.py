@@ -6,12 +6,12 @@ computed at run time."""
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 import numpy as np
 
 from crtexport.fixedpoint import exp_on_negative_values, quantize_multiplier, wrap32
 from crtexport.fixedpoint import rounding_doubling_high_mul as exact_high_mul
-from crtexport.frozen import dataclass
 from crtexport.ir.ops import Softmax
 from crtexport.ir.types import DType
 from crtexport.kernels import mathf, realf, tables, tables16

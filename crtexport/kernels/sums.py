@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
-from crtexport.frozen import dataclass
 from crtexport.ir.channel_sums import Ints
 from crtexport.ir.scaling import layer_scales, wide_sums
 from crtexport.ir.types import Quantization, Rounding

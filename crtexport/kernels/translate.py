@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from dataclasses import dataclass
 from itertools import count
 from typing import Any, NoReturn
 
 import numpy as np
 
-from crtexport.frozen import dataclass
 from crtexport.kernels.intervals import (
     Interval,
     Ranges,

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 
-from crtexport.frozen import dataclass
 from crtexport.ir.ops import TransposeConv2D
 from crtexport.kernels.build import (
     KernelBuilder,

@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 import tarfile
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
 from crtexport.artifact.blobs import FileRange
 from crtexport.errors import CrtExportError
-from crtexport.frozen import dataclass
 
 _COMPRESSED = {
     b"\x1f\x8b": ("gzip", "gunzip"),

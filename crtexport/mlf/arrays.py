@@ -9,6 +9,7 @@ import contextlib
 import functools
 import zipfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
@@ -16,7 +17,6 @@ import numpy as np
 import numpy.typing as npt
 
 from crtexport.errors import CrtExportError
-from crtexport.frozen import dataclass
 from crtexport.mlf.reader import PackageTensor
 
 Array = npt.NDArray[np.generic]

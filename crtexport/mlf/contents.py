@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any, Literal, NotRequired, TypedDict
 
 from crtexport.artifact.blobs import Blob
 from crtexport.artifact.model import Artifact
 from crtexport.backends.modules import Module
 from crtexport.errors import CrtExportError
-from crtexport.frozen import dataclass
 from crtexport.ir.graph import Graph, Node
 from crtexport.ir.modules import ExternalModule
 from crtexport.mlf import layout

@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from crtexport.errors import CrtExportError, ToolMissingError
-from crtexport.frozen import dataclass
 from crtexport.mlf.metadata import Library
 
 

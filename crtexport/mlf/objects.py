@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import BinaryIO
 
 from elftools.common.exceptions import ELFError
@@ -11,7 +12,6 @@ from elftools.elf.sections import SymbolTableSection
 
 from crtexport.artifact.blobs import Blob, opened
 from crtexport.errors import CrtExportError
-from crtexport.frozen import dataclass
 
 _DATA_OF_EVERY_OBJECT = (".text", ".rodata", ".data", ".bss")
 

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 
 from crtexport.artifact.blobs import FileRange
 from crtexport.errors import CrtExportError
-from crtexport.frozen import dataclass
 from crtexport.mlf import layout
 from crtexport.mlf.archive import Archive, open_archive
 from crtexport.mlf.metadata import (

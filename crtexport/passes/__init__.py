@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from crtexport.errors import CrtExportError
-from crtexport.frozen import dataclass
 from crtexport.ir.graph import Graph
 from crtexport.ir.verify import verify
 from crtexport.passes.channels import LayerChannels, merge_equal, remove_channels, with_report

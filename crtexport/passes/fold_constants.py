@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from math import prod
 
 import numpy as np
 
-from crtexport.frozen import dataclass
 from crtexport.ir.evaluate import evaluate
 from crtexport.ir.graph import Graph, Node, Tensor
 from crtexport.ir.moved import moved

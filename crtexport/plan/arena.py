@@ -7,8 +7,7 @@ that were looked at, never in seconds, so that the same blocks always get the sa
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-
-from crtexport.frozen import dataclass
+from dataclasses import dataclass
 
 _ATTEMPTS = 16  # greedy placements per order to begin with
 _GREEDY_EFFORT = 1_500_000

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable, Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
 
-from crtexport.frozen import dataclass
 from crtexport.ir.graph import Graph
 
 

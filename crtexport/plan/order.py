@@ -7,9 +7,9 @@ least peak that leads to it. That is exact unless a level has more sets than are
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from itertools import pairwise
 
-from crtexport.frozen import dataclass
 from crtexport.ir.graph import Graph
 from crtexport.ir.ops import Reshape
 from crtexport.ir.variables import accesses

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
-from crtexport.frozen import dataclass
 from crtexport.ir.graph import Graph, Node
 from crtexport.ir.ops import EthosU, Reshape, While
 from crtexport.plan.arena import Arena, extent, place

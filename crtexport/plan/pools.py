@@ -7,9 +7,8 @@ byte that find room among those already there; only the last takes whatever is l
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
-from crtexport.frozen import dataclass
 from crtexport.plan.arena import Arena, Ban, extent, fill, place
 
 _ATTEMPTS = 8

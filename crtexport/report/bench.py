@@ -10,12 +10,11 @@ is left, and layers have no figures.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from crtexport import pipeline
 from crtexport.artifact.model import Call, ConstantArg
 from crtexport.firmware.sections import TEST_INPUTS
-from crtexport.frozen import dataclass
 from crtexport.ir.macs import macs
 from crtexport.pipeline import Emit, Optimize
 from crtexport.report.measure import Measured, Setting, Step, measure

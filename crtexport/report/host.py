@@ -12,6 +12,7 @@ import statistics
 import subprocess
 import tempfile
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,6 @@ from crtexport import pipeline
 from crtexport.errors import CrtExportError, RunFailedError, ToolMissingError
 from crtexport.firmware.board_schema import Board
 from crtexport.firmware.toolchain import log_tail, run_tool
-from crtexport.frozen import dataclass
 from crtexport.importers.files import is_tflite
 from crtexport.ir.macs import macs
 from crtexport.mlf import layout

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 from crtexport import pipeline
@@ -13,7 +14,6 @@ from crtexport.firmware import run as firmware_run
 from crtexport.firmware.board import Board
 from crtexport.firmware.package import board_from_package, parts_from_package
 from crtexport.firmware.run import DEFAULT_TIMEOUT, RunResult
-from crtexport.frozen import dataclass
 from crtexport.ir.graph import Graph
 from crtexport.mlf.arrays import Array, samples_for
 from crtexport.mlf.reader import open_package

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 
 from crtexport.artifact.model import Branch, Call, Loop, Statement
 from crtexport.errors import CrtExportError
 from crtexport.firmware.run import WatchedCall
-from crtexport.frozen import dataclass
 from crtexport.ir.graph import Graph, Node
 from crtexport.ir.ops import While
 from crtexport.plan.model import Plan

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
-from crtexport.frozen import dataclass
 from crtexport.kernels.registry import Lowered
 
 

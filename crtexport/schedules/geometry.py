@@ -5,10 +5,11 @@ A fully connected layer counts as one of windows of one cell.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 import numpy.typing as npt
 
-from crtexport.frozen import dataclass
 from crtexport.ir.ops import Conv2D, FullyConnected
 from crtexport.ir.types import DType
 from crtexport.kernels.build import (

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
-from crtexport.frozen import dataclass
 from crtexport.ir.scaling import activation_range
 from crtexport.ir.types import DType, Rounding
 from crtexport.kernels.build import add, call, const, load, mul

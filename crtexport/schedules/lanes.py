@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import abc
 import math
+from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
-from crtexport.frozen import dataclass
 from crtexport.kernels.build import KernelBuilder, call, f32, i32
 from crtexport.kernels.intrinsics_vectors import FLOATS, INTS
 from crtexport.kernels.ir import Expr, Scalar

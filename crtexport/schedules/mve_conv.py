@@ -7,9 +7,8 @@ would leave most of a vector empty they are first put one after the other.
 from __future__ import annotations
 
 import functools
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
-from crtexport.frozen import dataclass
 from crtexport.ir.ops import Conv2D
 from crtexport.kernels.build import add, const, load_vector, mul
 from crtexport.kernels.ir import Buffer, Expr

@@ -5,11 +5,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
-from crtexport.frozen import dataclass
 from crtexport.ir.ops import Activation, Conv2D, DepthwiseConv2D, FullyConnected
 from crtexport.kernels.build import KernelBuilder, add, call, const, f32, load, load_vector, mul
 from crtexport.kernels.ir import Buffer, Expr, Scalar, Var

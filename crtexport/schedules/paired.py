@@ -13,10 +13,10 @@ a time where there are as many, which then share each load of weights.
 from __future__ import annotations
 
 import functools
+from dataclasses import dataclass
 
 import numpy as np
 
-from crtexport.frozen import dataclass
 from crtexport.ir.types import DType
 from crtexport.kernels.build import (
     KernelBuilder,

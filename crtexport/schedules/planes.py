@@ -14,9 +14,8 @@ from __future__ import annotations
 import abc
 import functools
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
-from crtexport.frozen import dataclass
 from crtexport.ir.ops import DepthwiseConv2D
 from crtexport.ir.types import DType
 from crtexport.kernels.build import (

@@ -17,10 +17,10 @@ compute first, so weights are stored plus 128, and sums begin with what that is 
 from __future__ import annotations
 
 import functools
+from dataclasses import dataclass
 
 import numpy as np
 
-from crtexport.frozen import dataclass
 from crtexport.ir.types import DType
 from crtexport.kernels.build import KernelBuilder, add, cast, const, i32, load, mul
 from crtexport.kernels.ir import Buffer, Expr, Scalar, Var

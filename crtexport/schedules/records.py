@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -23,7 +24,6 @@ from pydantic import (
 
 from crtexport.atomic import replacing
 from crtexport.errors import CrtExportError
-from crtexport.frozen import dataclass
 from crtexport.ir.graph import Graph
 from crtexport.kernels.registry import Context
 from crtexport.schedules.candidates import Candidate

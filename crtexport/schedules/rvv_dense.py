@@ -11,10 +11,10 @@ from __future__ import annotations
 import abc
 import functools
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
-from crtexport.frozen import dataclass
 from crtexport.ir.ops import Conv2D, FullyConnected
 from crtexport.ir.types import DType
 from crtexport.kernels.build import add, cast, const, load, load_vector, mul

@@ -10,11 +10,10 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from crtexport.frozen import dataclass
 from crtexport.ir.ops import DepthwiseConv2D
 from crtexport.ir.types import DType
 from crtexport.kernels.build import KernelBuilder, add, const, load_vector, min_, mul

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable
+from dataclasses import dataclass
 
-from crtexport.frozen import dataclass
 from crtexport.ir.types import DType
 from crtexport.kernels.build import i32, load_vector
 from crtexport.kernels.ir import Buffer, Expr

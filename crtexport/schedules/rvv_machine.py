@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import ClassVar
 
 from crtexport.fixedpoint import wrap32
-from crtexport.frozen import dataclass
 from crtexport.kernels.build import call
 from crtexport.kernels.intrinsics_rvv import BYTES, HALVES
 from crtexport.kernels.ir import Expr, Scalar

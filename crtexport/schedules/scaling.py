@@ -12,12 +12,12 @@ from __future__ import annotations
 import abc
 import enum
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
 from crtexport.fixedpoint import multiply_by_quantized_multiplier, wrap32
-from crtexport.frozen import dataclass
 from crtexport.ir.ops import Activation
 from crtexport.ir.scaling import activation_range
 from crtexport.ir.types import Rounding

@@ -8,8 +8,8 @@ SMLATT multiply one of them, for sums that stay apart.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
-from crtexport.frozen import dataclass
 from crtexport.kernels.build import KernelBuilder, add, call, cast, load, load_word, mul
 from crtexport.kernels.ir import Buffer, Expr, Scalar, Var
 from crtexport.target import Target

@@ -7,8 +7,8 @@ for each channel; and each value of the input is loaded once for it.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
-from crtexport.frozen import dataclass
 from crtexport.ir.ops import Conv2D, DepthwiseConv2D
 from crtexport.ir.types import DType
 from crtexport.kernels.build import add, const, flat_index, load_word, mul

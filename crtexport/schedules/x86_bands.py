@@ -5,8 +5,9 @@ int8 values are widened where copies are int16, or lifted to uint8.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from crtexport.fixedpoint import wrap
-from crtexport.frozen import dataclass
 from crtexport.kernels.build import (
     KernelBuilder,
     add,

@@ -8,10 +8,10 @@ Where windows stick out of the image, bands of it are copied first, padding arou
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 import numpy as np
 
-from crtexport.frozen import dataclass
 from crtexport.ir.ops import DepthwiseConv2D
 from crtexport.ir.types import DType
 from crtexport.kernels.build import add, const, flat_index, load_vector, min_, mul

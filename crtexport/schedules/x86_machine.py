@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from typing import ClassVar
 
-from crtexport.frozen import dataclass
 from crtexport.ir.types import DType
 from crtexport.kernels.build import call
 from crtexport.kernels.intrinsics_x86 import PAIRS

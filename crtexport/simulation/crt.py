@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
 from crtexport.artifact import abi
 from crtexport.errors import CrtExportError, RunFailedError
-from crtexport.frozen import dataclass
 from crtexport.ir.types import DType
 from crtexport.simulation.library import Library
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import struct
 import sys
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -17,7 +18,6 @@ from elftools.elf.sections import SymbolTableSection
 from crtexport.artifact.blobs import Blob, FileRange, opened
 from crtexport.backends.elf_abi import EM_X86_64, ElfAbi
 from crtexport.backends.elf_writer import SHF_ALLOC, Data, Section, relocatable
-from crtexport.frozen import dataclass
 
 _ALIGN = 64
 _SPECIAL = 0xFF00

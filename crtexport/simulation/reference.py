@@ -17,6 +17,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, Literal, NoReturn
 
@@ -24,7 +25,6 @@ import numpy as np
 import numpy.typing as npt
 
 from crtexport.errors import CrtExportError, RunFailedError, ToolMissingError
-from crtexport.frozen import dataclass
 from crtexport.ir.types import Rounding
 
 RuntimeName = Literal["tflite-runtime", "ai-edge-litert"]

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
 
 from crtexport.artifact.model import Artifact, Interface
 from crtexport.errors import CrtExportError, RunFailedError
-from crtexport.frozen import dataclass
 from crtexport.simulation import crt
 from crtexport.simulation.library import Library
 

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
 import tflite
 
-from crtexport.frozen import dataclass
 from crtexport.ir.graph import Graph, Node
 from crtexport.ir.ops import Activation
 from crtexport.ir.types import TensorType

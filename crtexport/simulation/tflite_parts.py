@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 
 import numpy as np
 
 from crtexport.errors import CrtExportError
-from crtexport.frozen import dataclass
 from crtexport.ir.graph import Graph, Node, Tensor, variable_positions
 from crtexport.ir.ops import AssignVariable, Control, Foreign, If, ReadVariable, While
 from crtexport.ir.types import ConstantRef, DType, TensorType

@@ -7,8 +7,8 @@ version of it wants more.
 from __future__ import annotations
 
 import enum
+from dataclasses import dataclass
 
-from crtexport.frozen import dataclass
 from crtexport.target import Target
 
 Shape = tuple[int, ...]

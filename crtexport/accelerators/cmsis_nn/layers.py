@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -15,7 +16,6 @@ from crtexport.accelerators.cmsis_nn.buffers import (
 )
 from crtexport.accelerators.plugin import Constant, Match, Refusal
 from crtexport.fixedpoint import quantize_multiplier
-from crtexport.frozen import dataclass
 from crtexport.ir.ops import (
     AveragePool2D,
     Conv2D,

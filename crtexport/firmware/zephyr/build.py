@@ -7,13 +7,13 @@ import re
 import shlex
 import tempfile
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from crtexport.errors import CrtExportError, RunFailedError, ToolMissingError
 from crtexport.firmware.elf_abi import ElfAbi, read_abi
 from crtexport.firmware.toolchain import run_tool
 from crtexport.firmware.zephyr.devicetree import Region, read_regions
-from crtexport.frozen import dataclass
 
 CONFIG = "zephyr/.config"
 DEVICETREE = "zephyr/zephyr.dts"

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 
 from devicetree import dtlib
 
 from crtexport.errors import CrtExportError
-from crtexport.frozen import dataclass
 
 WORKSPACE = "crtexport,workspace"
 """Property of ``/chosen``: the memory for the models' intermediate results."""

@@ -8,6 +8,7 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from crtexport.errors import CrtExportError, RunFailedError, ToolMissingError
@@ -32,7 +33,6 @@ from crtexport.firmware.zephyr.application import SOURCES, write_application
 from crtexport.firmware.zephyr.build import read_build
 from crtexport.firmware.zephyr.derive import derive_board
 from crtexport.firmware.zephyr.report import NATIVE_IMAGE, find_image
-from crtexport.frozen import dataclass
 
 BASE = "ZEPHYR_BASE"
 """Environment variable: the folder of Zephyr's tree."""

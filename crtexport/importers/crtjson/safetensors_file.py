@@ -10,13 +10,13 @@ from __future__ import annotations
 import json
 import struct
 from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
 from safetensors import SafetensorError, safe_open
 
 from crtexport.errors import CrtExportError
-from crtexport.frozen import dataclass
 from crtexport.ir.types import ConstantRef, DType, TensorType
 
 _NAMES = {

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
 import tflite
 
 from crtexport.errors import CrtExportError
-from crtexport.frozen import dataclass
 from crtexport.importers.tflite.flatbuffer import Reader
 from crtexport.ir.graph import Tensor
 from crtexport.ir.ops import Activation, Op, Padding2D

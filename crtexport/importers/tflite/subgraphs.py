@@ -7,14 +7,13 @@ uses without being given them become further inputs, so that the outermost graph
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import tflite
 from tflite import BuiltinOperator, BuiltinOptions
 
 from crtexport.errors import CrtExportError
-from crtexport.frozen import dataclass
 from crtexport.importers.tflite.flatbuffer import Reader
 from crtexport.importers.tflite.folded import FOLDED, constant, steering
 from crtexport.importers.tflite.operators import Decoder, Operator

@@ -8,13 +8,13 @@ disappear, and what that subgraph assigns becomes the initial value.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import tflite
 from tflite import BuiltinOperator
 
 from crtexport.errors import CrtExportError
-from crtexport.frozen import dataclass
 from crtexport.importers.tflite.flatbuffer import Reader
 from crtexport.importers.tflite.tensors import TensorTable
 from crtexport.ir.graph import Tensor

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import enum
+from dataclasses import dataclass
 from typing import ClassVar
-
-from crtexport.frozen import dataclass
 
 
 class Activation(enum.Enum):

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from crtexport.frozen import dataclass
+from dataclasses import dataclass
+
 from crtexport.ir.ops.base import Elementwise
 
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import ClassVar
 
-from crtexport.frozen import dataclass
 from crtexport.ir.ops.base import Activation, Stateful
 
 

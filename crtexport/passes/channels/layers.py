@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,6 @@ from crtexport.fixedpoint import (
     multiply_wide_by_quantized_multiplier,
     quantize_multiplier,
 )
-from crtexport.frozen import dataclass
 from crtexport.ir.graph import Graph, Node
 from crtexport.ir.ops import Conv2D, DepthwiseConv2D, FullyConnected
 from crtexport.ir.scaling import activation_range, layer_scales, wide_sums

@@ -6,9 +6,10 @@ tensor stands and falls with channel ``channel_of[b]`` of another: both are kept
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
-from crtexport.frozen import dataclass
 from crtexport.ir.graph import Graph, Node
 from crtexport.ir.ops import (
     Abs,
