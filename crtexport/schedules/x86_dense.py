@@ -95,6 +95,8 @@ def block_for(windows: Windows, channels: int, machine: Machine, *, copied: int)
             if rows > 1 and band.elements * (copied or 4) > x86_bands.MOST:
                 break
             bands, pixels = -(-windows.y[1] // rows), band.pixels
+            if rows > 1 and bands == -(-windows.y[1] // (rows - 1)):
+                continue  # as many bands of fewer rows take no longer
             copies = 2 * band.elements / machine.lanes if copied else 0
             for wide in _VECTORS:
                 full, left = divmod(vectors, wide)
