@@ -98,9 +98,13 @@ class _Solver:
             sorted(everything, key=lambda i: (self.times[i], -self.sizes[i], i)),
             sorted(everything, key=lambda i: (-self.times[i], -self.sizes[i], i)),
             sorted(everything, key=lambda i: (-self._crowd(i), -self.sizes[i], i)),
-            # Tensors that trail each other through a chain first, small things around them.
-            sorted(everything, key=lambda i: (self._small(i), -self.times[i], -self.sizes[i], i)),
-            sorted(everything, key=lambda i: (self._small(i), self.times[i], -self.sizes[i], i)),
+            # Tensors that trail each other through a chain first, smaller things around them.
+            *(
+                sorted(everything, key=lambda i: (
+                    self._small(i, part), sign * self.times[i], -self.sizes[i], i
+                ))
+                for part in (8, 4) for sign in (-1, 1)
+            ),
         ]
         for number, first in enumerate(orders):
             order = first
@@ -116,9 +120,9 @@ class _Solver:
                 if extent(self.sizes, offsets) < self.least:
                     self._keep(offsets)
 
-    def _small(self, block: int) -> bool:
-        """Whether a block is nothing beside the largest."""
-        return self.sizes[block] * 8 < max(self.sizes)
+    def _small(self, block: int, part: int) -> bool:
+        """Whether a block is less than a part of the largest."""
+        return self.sizes[block] * part < max(self.sizes)
 
     def _crowd(self, block: int) -> int:
         """Bytes of a block and of all that it must keep clear of."""

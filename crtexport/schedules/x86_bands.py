@@ -28,8 +28,9 @@ from crtexport.schedules.x86_machine import Machine
 
 LIFT = 128
 """What makes int8 values uint8."""
-MOST = 32 << 10
-"""Bytes of a band, if that has more than one row of pixels: it shall be in the first cache."""
+MOST = 2 << 10
+"""Bytes of a band of int8 values that has more than one row of pixels; of floats it may have four
+times as many. That is little enough to find room beside tensors."""
 
 
 @dataclass(frozen=True)
@@ -63,11 +64,16 @@ class Band:
         return (pixels - 1) * windows.stride[axis] + window
 
 
+def fits(band: Band, itemsize: int) -> bool:
+    """Whether a band may be as high as it is, with elements of ``itemsize`` bytes."""
+    return band.rows <= 1 or band.elements * itemsize <= MOST * (1 if itemsize < 4 else 4)
+
+
 def highest(windows: Windows, itemsize: int) -> Band:
     """As few bands as possible, with elements of ``itemsize`` bytes, that are small enough or have
     one row of pixels; all of about the same height."""
     rows = windows.y[1]
-    while rows > 1 and Band(windows, rows).elements * itemsize > MOST:
+    while not fits(Band(windows, rows), itemsize):
         rows -= 1
     count = -(-windows.y[1] // rows)
     return Band(windows, -(-windows.y[1] // count))

@@ -92,7 +92,7 @@ def block_for(windows: Windows, channels: int, machine: Machine, *, copied: int)
         """In products of vectors, which are done two at a time, as are loads."""
         for rows in range(1, windows.y[1] + 1):
             band = Band(windows, rows)
-            if rows > 1 and band.elements * (copied or 4) > x86_bands.MOST:
+            if not x86_bands.fits(band, copied or Scalar.F32.itemsize):
                 break
             bands, pixels = -(-windows.y[1] // rows), band.pixels
             if rows > 1 and bands == -(-windows.y[1] // (rows - 1)):
