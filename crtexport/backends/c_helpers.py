@@ -24,7 +24,7 @@ SATURATED = {Scalar.I8: (-128, 127), Scalar.I16: (-32768, 32767)}
 
 @dataclass(frozen=True)
 class Helper:
-    """``text`` stands after the includes; ``include`` is what to include, with its brackets."""
+    """``text`` stands after the includes; ``include`` are the lines that include a header."""
 
     text: str = ""
     include: str = ""
@@ -215,9 +215,9 @@ def _intrinsic(name: str) -> Helper:
     found = INTRINSICS.get(name)
     if found is None:
         raise CrtExportError(f"no intrinsic is called {name!r}")
-    include = found.c_include
-    if include and include[0] not in '<"':
-        include = f"<{include}>"
+    include = f"#include {found.c_include}" if found.c_include else ""
+    if found.c_where:
+        include = f"#if {found.c_where}\n{include}\n#endif"
     return Helper(found.c_helper, include)
 
 

@@ -225,7 +225,7 @@ def _definitions(
     return {
         "includes": sorted(
             {h.include for h in helpers if h.include}
-            | ({"<string.h>"} if artifact.io_in_workspace else set())
+            | ({"#include <string.h>"} if artifact.io_in_workspace else set())
         ),
         "helpers": list(dict.fromkeys(h.text for h in helpers if h.text)),
         "constants": texts,

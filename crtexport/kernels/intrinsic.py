@@ -11,7 +11,8 @@ from crtexport.kernels.ir import Scalar
 @dataclass(frozen=True)
 class Intrinsic:
     """``evaluate`` takes and returns Python numbers, or tuples of the lanes of vectors. ``llvm`` is
-    instruction text over ``{0}``."""
+    instruction text over ``{0}``. ``c_include`` is a header that processors have for which the
+    preprocessor's condition ``c_where`` holds."""
 
     name: str
     params: tuple[Scalar, ...]
@@ -20,5 +21,6 @@ class Intrinsic:
     c_expression: str
     llvm: str
     c_include: str = ""
+    c_where: str = ""
     c_helper: str = ""
     llvm_declare: str = ""

@@ -149,7 +149,7 @@ def _dots() -> tuple[Intrinsic, ...]:
             f"%x = bitcast {ints} %b to {octets} %y = bitcast {ints} %c to {octets} "
             f"%r = call {ints} @{name}({ints} %a, {octets} %x, {octets} %y)",
             f"declare {ints} @{name}({ints}, {octets}, {octets})",
-        ), c_include="<immintrin.h>"),
+        ), c_include="<immintrin.h>", c_where="defined(__x86_64__)"),
         _intrinsic(
             "lift", "a plus 128 in each lane, as the bytes of uint8 values.",
             (flip,), flip, lambda a: tuple(x - 128 if x >= 0 else x + 128 for x in a),
@@ -188,7 +188,7 @@ def _scaling(width: int, shift: int) -> Intrinsic:
         f"%se = lshr {wide} %ne, splat (i64 {shift}) %so = lshr {wide} %no, splat (i64 {shift}) "
         f"%e = bitcast {wide} %se to {vector} %o = bitcast {wide} %so to {vector} "
         f"%r = shufflevector {vector} %e, {vector} %o, <{width} x i32> <{lanes}>",
-    ), c_include="<immintrin.h>")
+    ), c_include="<immintrin.h>", c_where="defined(__x86_64__)")
 
 
 def _c_scaling(width: int, shift: int) -> str:
