@@ -28,14 +28,32 @@ def pixels_with_last_again(
 
 
 @contextmanager
-def pixels_overlapping(b: KernelBuilder, count: int, together: int) -> Iterator[Expr]:
-    """Goes through ``count`` pixels, ``together`` at a time; the last block begins earlier where it
-    would not be full. Yields the number of a block's first pixel. ``together`` <= ``count``."""
-    with b.loop("pixels", -(-count // together)) as number:
+def pixels_overlapping(
+    b: KernelBuilder, count: int, together: int, name: str = "pixels"
+) -> Iterator[Expr]:
+    """Goes through ``count`` pixels, or rows of them, ``together`` at a time; the last block begins
+    earlier where it would not be full. Yields the number of a block's first pixel; ``name``: that
+    of the loop. ``together`` <= ``count``."""
+    with b.loop(name, -(-count // together)) as number:
         first = mul(number, const(together))
         if count % together:
             first = b.let("first", min_(first, const(count - together)))
         yield first
+
+
+def in_steps(
+    b: KernelBuilder, count: int, step: int, some: Callable[[Expr, int], None]
+) -> None:
+    """Goes through ``count`` words, ``step`` at a time in a loop and then those that are left.
+
+    ``some`` gets the number of the first word and how many there are.
+    """
+    whole, rest = divmod(count, step)
+    if whole:
+        with b.loop("step", whole, unroll=1) as number:
+            some(mul(number, const(step)), step)
+    if rest:
+        some(const(count - rest), rest)
 
 
 def packed_channels(

@@ -33,7 +33,7 @@ from crtexport.kernels.ir import Buffer, Expr, Scalar, Var
 from crtexport.kernels.packing import Array, Matrix, Packing
 from crtexport.kernels.registry import Context, Lowered
 from crtexport.schedules.candidates import Candidate
-from crtexport.schedules.covering import pixels_with_last_again
+from crtexport.schedules.covering import in_steps, pixels_with_last_again
 from crtexport.schedules.geometry import Layer, Windows
 from crtexport.schedules.patches import MOST_LEFT, Gather
 from crtexport.schedules.scaling import Channel, Scaling
@@ -221,12 +221,8 @@ class _Products:
             ]
             for _ in rows
         ]
-        words, step = self.windows.words, self.step
-        if words >= step:
-            with b.loop("step", words // step, unroll=1) as number:
-                self._words(sums, start, mul(number, const(step)), step)
-        if words % step:
-            self._words(sums, start, const(words - words % step), words % step)
+        words = functools.partial(self._words, sums, start)
+        in_steps(b, self.windows.words, self.step, words)
         for pair in range(max(pairs, 1)):
             self._finish(rows, add(channel, const(2 * pair)), [line[pair] for line in sums])
 

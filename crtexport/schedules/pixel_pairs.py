@@ -34,7 +34,7 @@ from crtexport.kernels.build import (
 from crtexport.kernels.ir import Buffer, Expr, Scalar, Var
 from crtexport.kernels.registry import Context, Lowered
 from crtexport.schedules.candidates import Candidate
-from crtexport.schedules.covering import pixels_with_last_again
+from crtexport.schedules.covering import in_steps, pixels_with_last_again
 from crtexport.schedules.geometry import Layer, Windows
 from crtexport.schedules.patches import Gather, Totals
 from crtexport.schedules.quads import FEW_CHANNELS, LIFT, MOST_TAPS, Lifted
@@ -134,11 +134,7 @@ class _Products:
             both = wrap_add(low, shl(high, _HALF))
             sums.append((b.local("both", both), b.local("second", high)))
         start = b.let("first", mul(channel, const(words)))
-        if words >= self.step:
-            with b.loop("step", words // self.step, unroll=1) as number:
-                self._words(sums, start, mul(number, const(self.step)), self.step)
-        if words % self.step:
-            self._words(sums, start, const(words - words % self.step), words % self.step)
+        in_steps(b, words, self.step, functools.partial(self._words, sums, start))
         return [total for both, second in sums for total in self._apart(both, second)]
 
     def _words(

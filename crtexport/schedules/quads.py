@@ -27,7 +27,7 @@ from crtexport.kernels.ir import Buffer, Expr, Scalar, Var
 from crtexport.kernels.packing import Array, Packing, by_blocks
 from crtexport.kernels.registry import Context, Lowered
 from crtexport.schedules.candidates import Candidate
-from crtexport.schedules.covering import pixels_with_last_again
+from crtexport.schedules.covering import in_steps, pixels_with_last_again
 from crtexport.schedules.geometry import Layer, Windows
 from crtexport.schedules.patches import Gather, Totals
 from crtexport.schedules.scaling import Means, Scales, Scaling
@@ -186,11 +186,7 @@ class _Products:
             [b.local("sum", self._start(i)) for i in range(len(rows))] for _ in range(wide)
         ]
         start = b.let("first", mul(channel, const(words)))
-        if words >= self.step:
-            with b.loop("step", words // self.step, unroll=1) as number:
-                self._words(sums, start, mul(number, const(self.step)), self.step)
-        if words % self.step:
-            self._words(sums, start, const(words - words % self.step), words % self.step)
+        in_steps(b, words, self.step, functools.partial(self._words, sums, start))
         for i, line in enumerate(sums):
             at = add(channel, const(i))
             constants = self.scaling.values(at)

@@ -28,7 +28,6 @@ from crtexport.kernels.build import (
     load,
     load_vector,
     load_word,
-    min_,
     mul,
     sub,
 )
@@ -37,6 +36,7 @@ from crtexport.kernels.packing import Array, Packing, by_blocks
 from crtexport.kernels.registry import SCALAR_OF, Context, Lowered, Lowering
 from crtexport.kernels.sums import IntegerSums
 from crtexport.schedules import x86_bands
+from crtexport.schedules.covering import pixels_overlapping
 from crtexport.schedules.geometry import Windows, windows_of
 from crtexport.schedules.lanes_finish import (
     Finish,
@@ -287,12 +287,10 @@ class _Blocks(abc.ABC):
         """All pixels of ``x``, which is the input, or has a band of it after the other."""
         self.x = x
         b, windows, rows = self.b, self.work.windows, self.work.block.rows
-        count = -(-windows.y[1] // rows)
-        with b.loop("n", windows.y[0]) as n, b.loop("band", count) as number:
-            first = mul(number, const(rows))
-            if windows.y[1] % rows:  # the last one has some rows that were in the one before
-                first = min_(first, const(windows.y[1] - rows))
-            first = b.let("first", first)
+        with (
+            b.loop("n", windows.y[0]) as n,
+            pixels_overlapping(b, windows.y[1], rows, "band") as first,
+        ):
             pixel = mul(add(mul(n, const(windows.y[1])), first), const(windows.y[2]))
             origin: Expr = const(0)
             if bands is not None:
@@ -323,11 +321,7 @@ class _Blocks(abc.ABC):
         """All pixels of a band, for a vector of channels for each of ``counts``, of which it stores
         that many lanes."""
         total, together = self.work.band.pixels, self.work.block.pixels
-        with self.b.loop("pixels", -(-total // together)) as number:
-            first = mul(number, const(together))
-            if total % together:  # at the end, some are done again
-                first = min_(first, const(total - together))
-            first = self.b.let("at", first)
+        with pixels_overlapping(self.b, total, together) as first:
             starts = [add(origin, start) for start in self._starts(first)]
             row = self.b.let("row", mul(add(pixel, first), const(self.channels)))
             rows = [add(row, const(i * self.channels)) for i in range(together)]

@@ -14,11 +14,12 @@ import numpy as np
 
 from crtexport.ir.ops import DepthwiseConv2D
 from crtexport.ir.types import DType
-from crtexport.kernels.build import add, const, flat_index, load_vector, min_, mul
+from crtexport.kernels.build import add, const, flat_index, load_vector, mul
 from crtexport.kernels.ir import Buffer, Expr, Scalar
 from crtexport.kernels.packing import Array, Packing
 from crtexport.kernels.registry import Context, Lowered, Lowering
 from crtexport.kernels.sums import IntegerSums
+from crtexport.schedules.covering import pixels_overlapping
 from crtexport.schedules.geometry import Walk, Windows
 from crtexport.schedules.lanes_finish import (
     Finish,
@@ -127,11 +128,10 @@ class _Work(Walk):
     def emit(self) -> None:
         """All pixels."""
         b, windows, rows = self.b, self.windows, self.band.rows
-        with b.loop("n", windows.y[0]) as n, b.loop("band", -(-windows.y[1] // rows)) as band:
-            first = mul(band, const(rows))
-            if windows.y[1] % rows:  # the last one has some rows that were in the one before
-                first = min_(first, const(windows.y[1] - rows))
-            first = b.let("first", first)
+        with (
+            b.loop("n", windows.y[0]) as n,
+            pixels_overlapping(b, windows.y[1], rows, "band") as first,
+        ):
             origin: Expr = const(0)
             if self.bands is not None:
                 self.bands.emit(self.band, n, first)
