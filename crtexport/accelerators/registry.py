@@ -6,7 +6,6 @@ import difflib
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from crtexport.accelerators.cmsis_nn import CmsisNN
 from crtexport.accelerators.plugin import Accelerator
 from crtexport.errors import CrtExportError
 
@@ -14,7 +13,15 @@ if TYPE_CHECKING:
     from importlib.metadata import EntryPoint, EntryPoints
 
 GROUP = "crtexport.accelerators"
-BUILT_IN: dict[str, Callable[[], Accelerator]] = {"cmsis-nn": CmsisNN}
+
+
+def _cmsis_nn() -> Accelerator:
+    from crtexport.accelerators.cmsis_nn import CmsisNN  # noqa: PLC0415  (most exports ask nobody)
+
+    return CmsisNN()
+
+
+BUILT_IN: dict[str, Callable[[], Accelerator]] = {"cmsis-nn": _cmsis_nn}
 
 
 def names() -> tuple[str, ...]:

@@ -4,6 +4,9 @@
 its instructions where there are such, else the operator's plain form;
 :mod:`crtexport.schedules.choice` picks one of them.
 A faster form of an operator on some machine is one more module of this package.
+
+Modules for an instruction set are imported by the functions at the end, which are called for
+targets that have it: there are many, and an export needs those of one target.
 """
 
 from __future__ import annotations
@@ -16,29 +19,8 @@ from crtexport.ir.ops import DepthwiseConv2D
 from crtexport.kernels import families, fused
 from crtexport.kernels.joints import Vectors
 from crtexport.kernels.registry import Context, Lowered, refusing_extremes
-from crtexport.schedules import (
-    dot_products,
-    fpu,
-    fpu_depthwise,
-    generic,
-    halves,
-    mve,
-    mve_elementwise,
-    paired,
-    pixel_pairs,
-    planes,
-    quads,
-    rvv,
-    rvv_handed,
-    rvv_machine,
-    windows,
-    x86_dense,
-    x86_depthwise,
-)
+from crtexport.schedules import generic, machines
 from crtexport.schedules.candidates import Candidate, changed, single
-from crtexport.schedules.reals import layer_of
-from crtexport.schedules.steps import ARM_DSP, step_for
-from crtexport.schedules.x86_machine import machine_of
 from crtexport.target import Target
 
 _ARM = ("thumbv7m", "thumbv7em", "thumbv8m.main")
@@ -65,7 +47,7 @@ def forms(context: Context, target: Target, optimize: str) -> list[Candidate]:
         if not generic.vectorizes(target):
             return _scalars(context, target, optimize, plain)
         found = _vectors(context, target) or [plain]
-        if not rvv_machine.has_vectors(target):
+        if not machines.has_rvv(target):
             return found
         # Compilers of C, gcc 12 for one, take such vectors apart, lane by lane.
         scalars = _scalars(context, target, optimize, plain)
@@ -83,17 +65,13 @@ def _scalars(
     copies = _USUAL_COPIES[optimize]
     if found:
         return _unrolled(found, copies)
-    step = step_for(target)
-    blocked = (
-        single("blocks", dot_products.lower(context, step))
-        or single("windows", windows.lower(context, step))
-    )
-    found = _unrolled(blocked or [plain], copies)
+    blocked = _blocks(context, target) or [plain]
+    found = _unrolled(blocked, copies)
     for other in _COPIES:
         if other != copies:
             found += [
                 replace(form, name=f"{form.name}, {other} copies")
-                for form in _unrolled(blocked or [plain], other)
+                for form in _unrolled(blocked, other)
             ]
     return found
 
@@ -113,50 +91,25 @@ def fused_forms(context: Context, target: Target, optimize: str) -> list[Candida
     return changed(found, change)
 
 
-def _handed(target: Target) -> Vectors | None:
-    """What computes with the results of layers."""
-    if mve.has_mve(target):
-        return mve_elementwise.Handed()
-    return rvv_handed.Handed() if rvv_machine.has_vectors(target) else None
-
-
 def _vectors(context: Context, target: Target) -> list[Candidate]:
-    machine = machine_of(target)
-    if machine is not None:
-        return single("vectors", (
-            x86_dense.lower(context, machine) or x86_depthwise.lower(context, machine)
-        ))
-    if mve.has_mve(target):
-        return mve.candidates(context, floats=mve.has_floats(target))
-    if rvv_machine.has_vectors(target):
-        return rvv.candidates(context, floats=rvv_machine.has_floats(target))
-    return []
+    if machines.is_x86_64(target):
+        return _x86(context, target)
+    if machines.has_mve(target):
+        return _mve(context, target)
+    return _rvv(context, target) if machines.has_rvv(target) else []
 
 
 def _registers(context: Context, target: Target, optimize: str) -> list[Candidate]:
-    """The forms that keep sums in registers, for RISC-V and for Cortex-M from M3 on."""
+    """The forms that keep sums in registers, for RISC-V and for Cortex-M from M0 on."""
     if target.triple.startswith("riscv32"):
-        return (
-            quads.candidates(context, optimize, quads.RISCV)
-            or planes.candidates(context, planes.BYTES)
-        )
+        return _riscv(context, optimize)
     if target.triple.startswith(_FEW_REGISTERS):
-        return (
-            pixel_pairs.candidates(context) + quads.candidates(context, optimize, quads.ARMV6M)
-            or planes.candidates(context, planes.LONE_WORDS)
-        )
+        return _few_registers(context, optimize)
     if not target.triple.startswith(_ARM):
         return []
-    if fpu.has_floats(target) and (layer := layer_of(context)) is not None:
-        if isinstance(layer, DepthwiseConv2D):
-            return single("planes", fpu_depthwise.lower(context, layer))
-        return fpu.candidates(context, layer)
-    dsp = step_for(target) is ARM_DSP
-    sums = (
-        paired.candidates(context) or halves.candidates(context, optimize) if dsp
-        else quads.candidates(context, optimize)
-    )
-    return sums or planes.candidates(context, planes.PAIRS if dsp else planes.WORDS)
+    if machines.has_fpu(target) and (found := _fpu(context)) is not None:
+        return found
+    return (_dsp if machines.has_dsp(target) else _arm)(context, optimize)
 
 
 def _unrolled(found: Iterable[Candidate], copies: int) -> list[Candidate]:
@@ -164,3 +117,96 @@ def _unrolled(found: Iterable[Candidate], copies: int) -> list[Candidate]:
         return replace(lowered, kernel=generic.unroll_inner_loops(lowered.kernel, copies))
 
     return changed(found, change)
+
+
+def _handed(target: Target) -> Vectors | None:
+    """What computes with the results of layers."""
+    if machines.has_mve(target):
+        from crtexport.schedules import mve_elementwise
+
+        return mve_elementwise.Handed()
+    if machines.has_rvv(target):
+        from crtexport.schedules import rvv_handed
+
+        return rvv_handed.Handed()
+    return None
+
+
+def _x86(context: Context, target: Target) -> list[Candidate]:
+    from crtexport.schedules import x86_dense, x86_depthwise
+    from crtexport.schedules.x86_machine import machine_of
+
+    machine = machine_of(target)
+    return single(
+        "vectors", x86_dense.lower(context, machine) or x86_depthwise.lower(context, machine)
+    )
+
+
+def _mve(context: Context, target: Target) -> list[Candidate]:
+    from crtexport.schedules import mve
+
+    return mve.candidates(context, floats=machines.has_mve_floats(target))
+
+
+def _rvv(context: Context, target: Target) -> list[Candidate]:
+    from crtexport.schedules import rvv
+
+    return rvv.candidates(context, floats=machines.has_rvv_floats(target))
+
+
+def _riscv(context: Context, optimize: str) -> list[Candidate]:
+    from crtexport.schedules import planes, quads
+
+    return (
+        quads.candidates(context, optimize, quads.RISCV)
+        or planes.candidates(context, planes.BYTES)
+    )
+
+
+def _few_registers(context: Context, optimize: str) -> list[Candidate]:
+    from crtexport.schedules import pixel_pairs, planes, quads
+
+    return (
+        pixel_pairs.candidates(context) + quads.candidates(context, optimize, quads.ARMV6M)
+        or planes.candidates(context, planes.LONE_WORDS)
+    )
+
+
+def _arm(context: Context, optimize: str) -> list[Candidate]:
+    from crtexport.schedules import planes, quads
+
+    return (
+        quads.candidates(context, optimize) or planes.candidates(context, planes.WORDS)
+    )
+
+
+def _dsp(context: Context, optimize: str) -> list[Candidate]:
+    from crtexport.schedules import halves, paired, planes
+
+    return (
+        paired.candidates(context) or halves.candidates(context, optimize)
+        or planes.candidates(context, planes.PAIRS)
+    )
+
+
+def _fpu(context: Context) -> list[Candidate] | None:
+    """None for what is no layer of floats."""
+    from crtexport.schedules import fpu, fpu_depthwise
+    from crtexport.schedules.reals import layer_of
+
+    layer = layer_of(context)
+    if isinstance(layer, DepthwiseConv2D):
+        return single("planes", fpu_depthwise.lower(context, layer))
+    return None if layer is None else fpu.candidates(context, layer)
+
+
+def _blocks(context: Context, target: Target) -> list[Candidate]:
+    """The forms of layers for machines with few registers, or none that are known."""
+    from crtexport.schedules import dot_products, windows
+    from crtexport.schedules.steps import step_for
+
+    step = step_for(target)
+    return (
+        single("blocks", dot_products.lower(context, step))
+        or single("windows", windows.lower(context, step))
+    )

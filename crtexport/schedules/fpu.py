@@ -22,20 +22,13 @@ from crtexport.schedules.covering import packed_channels, pixels_overlapping
 from crtexport.schedules.geometry import Windows, windows_of
 from crtexport.schedules.patches import Gather
 from crtexport.schedules.reals import Numbers
-from crtexport.target import Target
 
-_FEATURES = ("+vfp4d16sp", "+fp-armv8d16sp", "+fp-armv8d16")
 CHANNELS = {1: 8, 2: 8, 3: 6, 4: 4, 5: 4, 6: 4}
 """Channels that share values, by the pixels that go together and share weights."""
 USUAL = 5
 """Most pixels that usually go together: with more, gcc runs out of the 32 registers."""
 _UNROLL = 4
 """Most steps that are written one after the other in a loop."""
-
-
-def has_floats(target: Target) -> bool:
-    """Whether the processor multiplies floats by itself, one at a time."""
-    return any(feature in _FEATURES for feature in target.features)
 
 
 def candidates(context: Context, op: Conv2D | FullyConnected) -> list[Candidate]:

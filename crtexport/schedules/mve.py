@@ -20,17 +20,6 @@ from crtexport.schedules.candidates import Candidate, single
 from crtexport.schedules.mve_dense import Block, Product, block_candidates, blocks, multiply_rows
 from crtexport.schedules.mve_rows import Rows
 from crtexport.schedules.mve_scale import Sums
-from crtexport.target import Target
-
-
-def has_mve(target: Target) -> bool:
-    """Whether the processor has vectors of integers."""
-    return any(feature in ("+mve", "+mve.fp") for feature in target.features)
-
-
-def has_floats(target: Target) -> bool:
-    """Whether the processor has vectors of floats."""
-    return "+mve.fp" in target.features
 
 
 def candidates(context: Context, *, floats: bool = False) -> list[Candidate]:

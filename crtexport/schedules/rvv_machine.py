@@ -11,12 +11,6 @@ from crtexport.kernels.intrinsics_rvv import BYTES, HALVES
 from crtexport.kernels.ir import Expr, Scalar
 from crtexport.schedules import lanes
 from crtexport.schedules.mve_rows import Copies
-from crtexport.target import Target
-
-_INTEGERS = {"+v", "+zve32x", "+zve32f", "+zve64x", "+zve64f", "+zve64d"}
-_FLOATS = _INTEGERS - {"+zve32x", "+zve64x"}
-_LEAST_BITS = 128
-"""Bits of a register for which forms are written; in longer ones they work, too."""
 
 
 @dataclass(frozen=True)
@@ -75,20 +69,3 @@ class Machine(lanes.Machine, lanes.Elements):
 
     def rounded(self, value: Expr, places: int) -> Expr:
         return self.of_ints("vssra", value, self.int_everywhere(places))
-
-
-def has_vectors(target: Target) -> bool:
-    """Whether the processor has registers of at least 128 bits for vectors of integers."""
-    features = set(target.features)
-    longest = max(
-        (int(name[4:-1]) for name in features if name.startswith("+zvl") and name[4:-1].isdigit()),
-        default=128 if "+v" in features else 0,
-    )
-    return (
-        target.triple.startswith("riscv") and bool(features & _INTEGERS) and longest >= _LEAST_BITS
-    )
-
-
-def has_floats(target: Target) -> bool:
-    """Whether it has such vectors of floats."""
-    return has_vectors(target) and bool(set(target.features) & _FLOATS)

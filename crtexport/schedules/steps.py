@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from crtexport.kernels.build import KernelBuilder, add, call, cast, load, load_word, mul
 from crtexport.kernels.ir import Buffer, Expr, Scalar, Var
+from crtexport.schedules.machines import has_dsp
 from crtexport.target import Target
 
 Values = tuple[Expr, ...]
@@ -75,4 +76,4 @@ ARM_DSP = Step(
 
 def step_for(target: Target) -> Step:
     """The best step of the target's instructions."""
-    return ARM_DSP if "+dsp" in target.features else SCALAR
+    return ARM_DSP if has_dsp(target) else SCALAR

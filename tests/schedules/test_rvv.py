@@ -16,7 +16,7 @@ from crtexport.firmware.board import load_board
 from crtexport.importers import load
 from crtexport.kernels import families
 from crtexport.kernels.registry import Context
-from crtexport.schedules import forms, mve_rows, rvv, rvv_machine
+from crtexport.schedules import forms, machines, mve_rows, rvv
 from crtexport.schedules.candidates import Candidate
 from crtexport.schedules.choice import by_default
 from tests.differential.network import interpret
@@ -125,16 +125,16 @@ def test_floats_are_near_on_the_machine(tmp_path: Path) -> None:
 
 def test_registers_must_be_long_enough() -> None:
     target = load_board(BOARD).target
-    assert rvv_machine.has_vectors(target)
-    assert rvv_machine.has_floats(target)
+    assert machines.has_rvv(target)
+    assert machines.has_rvv_floats(target)
     for features, vectors, floats in (
         (("+v",), True, True), (("+zve32x", "+zvl128b"), True, False),
         (("+zve32f", "+zvl256b"), True, True), (("+zve32x",), False, False),
         (("+zve64x", "+zvl64b"), False, False), (("+zvl128b",), False, False), ((), False, False),
     ):
         other = replace(target, features=features)
-        assert rvv_machine.has_vectors(other) is vectors
-        assert rvv_machine.has_floats(other) is floats
+        assert machines.has_rvv(other) is vectors
+        assert machines.has_rvv_floats(other) is floats
 
 
 def test_processors_without_vectors_get_none(tmp_path: Path) -> None:

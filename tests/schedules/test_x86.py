@@ -127,13 +127,9 @@ def test_both_backends_give_the_interpreters_floats(
 
 def test_vectors_follow_the_processor() -> None:
     small, large = (machine_of(load_board(board).target) for board in BOARDS)
-    assert small is not None
-    assert large is not None
     assert (small.lanes, small.fma, large.lanes, large.fma) == (4, False, 8, True)
     newest = machine_of(load_board("host_vnni").target)
-    assert newest is not None
     assert (newest.lanes, newest.dots, large.dots) == (8, True, False)
-    assert machine_of(load_board("mps2_an386").target) is None
 
 
 def nearest(value: Fraction) -> float:
