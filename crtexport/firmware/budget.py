@@ -6,6 +6,8 @@ import itertools
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from msgspec.structs import replace
+
 from crtexport.errors import CrtExportError
 from crtexport.firmware.board_schema import Board
 from crtexport.firmware.sizes import format_size
@@ -79,10 +81,8 @@ def with_pools(board: Board, pools: Sequence[tuple[str, int]]) -> Board:
             )
         if names.count(name) > 1:
             raise CrtExportError(f"the memory {name!r} is named twice", location=board.name)
-    placement = board.placement.model_copy(
-        update={"workspace": names[0], "spill": tuple(names[1:])}
-    )
-    return board.model_copy(update={"placement": placement})
+    placement = replace(board.placement, workspace=names[0], spill=tuple(names[1:]))
+    return replace(board, placement=placement)
 
 
 def room(

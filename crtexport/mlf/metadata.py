@@ -7,19 +7,14 @@ keys out or add some. Older versions (1 to 6) are brought to the form of version
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import (
-    BaseModel,
-    ConfigDict,
-    Field,
-    NonNegativeInt,
-    SerializerFunctionWrapHandler,
-    ValidationError,
-    model_serializer,
-)
+import msgspec
+from msgspec import Meta
 
 from crtexport.errors import CrtExportError
+from crtexport.schema import mistake
 
 VERSION = 7
 SECTION_FORMAT: Literal[1] = 1
@@ -29,35 +24,27 @@ Json = dict[str, Any]
 
 
 # Names in generated C, and what goes into a Makefile: its comments and its patterns.
-_CName = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
-_Plain = Annotated[str, Field(pattern=r"^[ -\[\]-~]*$")]
-_Pattern = Annotated[str, Field(pattern=r"^[A-Za-z0-9_*-][A-Za-z0-9_*/-]*(\.[A-Za-z0-9]+)?$")]
-_Align = Annotated[int, Field(ge=1, le=1 << 16)]
+_CName = Annotated[str, Meta(pattern=r"^[A-Za-z_][A-Za-z0-9_]*\Z")]
+_Plain = Annotated[str, Meta(pattern=r"^[ -\[\]-~]*\Z")]
+_Pattern = Annotated[str, Meta(pattern=r"^[A-Za-z0-9_*-][A-Za-z0-9_*/-]*(\.[A-Za-z0-9]+)?\Z")]
+NonNegativeInt = Annotated[int, Meta(ge=0)]
+_Align = Annotated[int, Meta(ge=1, le=1 << 16)]
 
 
-class _Model(BaseModel):
+class _Model(msgspec.Struct, frozen=True, kw_only=True):
     """``_brief`` names fields that aren't written while they have their defaults."""
 
-    model_config = ConfigDict(frozen=True, extra="ignore", defer_build=True)
     _brief: ClassVar[tuple[str, ...]] = ()
 
-    @model_serializer(mode="wrap")
-    def _written(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        data: dict[str, Any] = handler(self)
-        for name in self._brief:
-            if getattr(self, name) == type(self).model_fields[name].default:
-                del data[name]
-        return data
 
-
-class TensorSize(_Model):
+class TensorSize(_Model, frozen=True, kw_only=True):
     """Bytes and dtype of an input or output; the format has no place for its shape."""
 
     size: NonNegativeInt
     dtype: str = ""
 
 
-class MainEntry(_Model):
+class MainEntry(_Model, frozen=True, kw_only=True):
     """What the main function needs on one device (a DLDeviceType)."""
 
     device: int = CPU_DEVICE
@@ -68,23 +55,23 @@ class MainEntry(_Model):
     outputs: dict[str, TensorSize] = {}
 
 
-class OperatorFunction(_Model):
+class OperatorFunction(_Model, frozen=True, kw_only=True):
     """Workspace of one operator function; ours need none beside main's."""
 
     function_name: str
     workspace: tuple[Json, ...] = ()
 
 
-class Functions(_Model):
+class Functions(_Model, frozen=True, kw_only=True):
     main: tuple[MainEntry, ...] = ()
     operator_functions: tuple[OperatorFunction, ...] = ()
 
 
-class Memory(_Model):
+class Memory(_Model, frozen=True, kw_only=True):
     functions: Functions = Functions()
 
 
-class Module(_Model):
+class Module(_Model, frozen=True, kw_only=True):
     """One model of a package, with the format's own keys."""
 
     model_name: str
@@ -96,7 +83,7 @@ class Module(_Model):
     external_dependencies: tuple[Json, ...] = ()
 
 
-class TensorQuantization(_Model):
+class TensorQuantization(_Model, frozen=True, kw_only=True):
     """real = scale * (stored - zero_point), one pair per slice of ``axis`` if there are several."""
 
     scale: tuple[float, ...]
@@ -104,7 +91,7 @@ class TensorQuantization(_Model):
     axis: int | None = None
 
 
-class Tensor(_Model):
+class Tensor(_Model, frozen=True, kw_only=True):
     """An input or output in the order of ``run``; ``field`` is its name in C.
 
     ``offset``: where in pool ``pool`` of the workspace it lies, 0 for the first and then those
@@ -122,14 +109,14 @@ class Tensor(_Model):
     _brief: ClassVar[tuple[str, ...]] = ("pool",)
 
 
-class Spilled(_Model):
+class Spilled(_Model, frozen=True, kw_only=True):
     """A part of the workspace for another memory of the board."""
 
     memory: _CName
     bytes: NonNegativeInt
 
 
-class Workspace(_Model):
+class Workspace(_Model, frozen=True, kw_only=True):
     """``owner``: "module" (static memory of its own), "package" (static memory of all its models)
     or "caller" (handed to ``run``). ``spilled``
     is what comes to ``bytes`` in other memories."""
@@ -145,14 +132,14 @@ class Workspace(_Model):
         return self.owner == "caller"
 
 
-class ImageBuffer(_Model):
+class ImageBuffer(_Model, frozen=True, kw_only=True):
     """What programs of devices are inflated into; its owner is that of the workspace."""
 
     bytes: NonNegativeInt
     align: _Align
 
 
-class Variable(_Model):
+class Variable(_Model, frozen=True, kw_only=True):
     """What a model keeps from run to run, ``offset`` bytes into its state."""
 
     name: str
@@ -161,7 +148,7 @@ class Variable(_Model):
     offset: NonNegativeInt
 
 
-class State(_Model):
+class State(_Model, frozen=True, kw_only=True):
     """Memory that is kept from run to run; zeros stand for the initial values. Owned and aligned
     as the workspace is."""
 
@@ -169,14 +156,14 @@ class State(_Model):
     variables: tuple[Variable, ...] = ()
 
 
-class Registered(_Model):
+class Registered(_Model, frozen=True, kw_only=True):
     """A name in the function registry and the symbol behind it."""
 
     name: str
     symbol: str
 
 
-class LayerChannels(_Model):
+class LayerChannels(_Model, frozen=True, kw_only=True):
     """A layer before and after channels were removed that tell the outputs nothing: the channels
     that it reads and computes, multiply-accumulates, bytes of weights.
 
@@ -193,7 +180,7 @@ class LayerChannels(_Model):
     unread: NonNegativeInt = 0
 
 
-class Decision(_Model):
+class Decision(_Model, frozen=True, kw_only=True):
     """What an accelerator did with a layer: one of its functions computes it, or it refused."""
 
     accelerator: str
@@ -202,37 +189,37 @@ class Decision(_Model):
     reason: str = ""
 
 
-class Library(_Model):
+class Library(_Model, frozen=True, kw_only=True):
     """Code of others that sources of the package are built with: see
     :class:`crtexport.ir.modules.Library`."""
 
     name: _Plain
     version: _Plain
     url: _Plain
-    variable: Annotated[str, Field(pattern=r"^[A-Z][A-Z0-9_]*$")]
+    variable: Annotated[str, Meta(pattern=r"^[A-Z][A-Z0-9_]*\Z")]
     include: tuple[_Pattern, ...]
     sources: tuple[_Pattern, ...]
 
 
-class Tuning(_Model):
+class Tuning(_Model, frozen=True, kw_only=True):
     """The file of measurements that decided about kernels, and for how many layers it could."""
 
     sha256: str
     layers: NonNegativeInt
 
 
-class DeviceContext(_Model):
+class DeviceContext(_Model, frozen=True, kw_only=True):
     """A member of ``struct tvmgen_<m>_devices``, and the functions that run with it."""
 
     field: _CName
     kind: str
     id: int
     program: str
-    hooks: Annotated[tuple[_CName, ...], Field(min_length=1)]
+    hooks: Annotated[tuple[_CName, ...], Meta(min_length=1)]
     functions: tuple[str, ...]
 
 
-class Commands(_Model):
+class Commands(_Model, frozen=True, kw_only=True):
     """What an Ethos-U runs in one call: the layer, and bytes of commands and constant data in
     flash, of the arena and of a fast memory (the arena, where there is none apart)."""
 
@@ -243,7 +230,7 @@ class Commands(_Model):
     fast: NonNegativeInt
 
 
-class External(_Model):
+class External(_Model, frozen=True, kw_only=True):
     """A function of others that the model calls, and where it comes from."""
 
     symbol: str
@@ -255,7 +242,7 @@ class External(_Model):
     _brief: ClassVar[tuple[str, ...]] = ("commands",)
 
 
-class ModuleSection(_Model):
+class ModuleSection(_Model, frozen=True, kw_only=True):
     """What crtexport knows about one module beyond the format's keys.
 
     ``io``: whose the memory of inputs and outputs is, the "caller"'s or part of the "workspace".
@@ -265,7 +252,7 @@ class ModuleSection(_Model):
     source: str = ""
     source_sha256: str = ""
     rounding: str = ""
-    optimize: Annotated[str, Field(pattern=r"^(size|balanced|speed)?$")] = ""
+    optimize: Annotated[str, Meta(pattern=r"^(size|balanced|speed)?\Z")] = ""
     llvm_options: tuple[str, ...] = ()
     inputs: tuple[Tensor, ...]
     outputs: tuple[Tensor, ...]
@@ -293,7 +280,7 @@ class ModuleSection(_Model):
         return self.image_buffer.bytes, self.image_buffer.align
 
 
-class Abi(_Model):
+class Abi(_Model, frozen=True, kw_only=True):
     """What objects and generated C agree on with the firmware that links them."""
 
     triple: str
@@ -308,14 +295,14 @@ class Abi(_Model):
     cflags: tuple[str, ...]
 
 
-class Kernel(_Model):
+class Kernel(_Model, frozen=True, kw_only=True):
     """A kernel by its symbol, and the layers that it computes."""
 
     symbol: str
     layers: tuple[str, ...] = ()
 
 
-class Object(_Model):
+class Object(_Model, frozen=True, kw_only=True):
     """An object: machine, bytes by section, global symbols (``hidden`` ones serve other objects of
     the package), what it is for and its kernels."""
 
@@ -329,7 +316,7 @@ class Object(_Model):
     kernels: tuple[Kernel, ...] = ()
 
 
-class Undefined(_Model):
+class Undefined(_Model, frozen=True, kw_only=True):
     """External symbols: all that the code is allowed to need, and what the objects do need.
 
     ``used`` is None when the package holds sources, whose compiler decides.
@@ -339,17 +326,17 @@ class Undefined(_Model):
     used: tuple[str, ...] | None = None
 
 
-class Board(_Model):
+class Board(_Model, frozen=True, kw_only=True):
     name: str
     file: str
 
 
-class Member(_Model):
+class Member(_Model, frozen=True, kw_only=True):
     sha256: str
     bytes: NonNegativeInt
 
 
-class DeviceImage(_Model):
+class DeviceImage(_Model, frozen=True, kw_only=True):
     """A program of a device: ``symbol`` plus ``offset`` bytes is its image, stored, lz4 or zlib;
     ``crc32c`` is of the program, in hexadecimal digits; ``target`` is its name in a bundle."""
 
@@ -368,7 +355,7 @@ class DeviceImage(_Model):
     target: str
 
 
-class Section(_Model):
+class Section(_Model, frozen=True, kw_only=True):
     """The key ``crtexport``. ``devices`` lists device images; ``members`` every file but this."""
 
     format: Literal[1] = SECTION_FORMAT
@@ -385,14 +372,31 @@ class Section(_Model):
     members: dict[str, Member] = {}
 
 
-class Metadata(_Model):
+class Metadata(_Model, frozen=True, kw_only=True):
     version: int = VERSION
     modules: dict[str, Module]
     crtexport: Section | None = None
 
     def dump(self) -> bytes:
         """The file's bytes."""
-        return json_bytes(self.model_dump(mode="json"))
+        data = _written(self)
+        msgspec.convert(data, Metadata)  # what is written can be read
+        return json_bytes(data)
+
+
+def _written(value: Any) -> Any:
+    """As JSON has it."""
+    if isinstance(value, _Model):
+        fields = [(field, getattr(value, field.name)) for field in msgspec.structs.fields(value)]
+        return {
+            field.name: _written(own) for field, own in fields
+            if own != field.default or field.name not in value._brief
+        }
+    if isinstance(value, Mapping):
+        return {name: _written(own) for name, own in value.items()}
+    if isinstance(value, tuple | list):
+        return [_written(own) for own in value]
+    return value
 
 
 def json_bytes(data: Json) -> bytes:
@@ -421,12 +425,16 @@ def parse(content: bytes, where: str) -> tuple[Metadata, Json]:
             f"this program reads {SECTION_FORMAT}",
             location=where, hint="read it with the version of crtexport that wrote it, or a newer",
         )
+    data = _version_7(raw)
     try:
-        return Metadata.model_validate(_version_7(raw)), raw
-    except ValidationError as error:
-        first = error.errors()[0]
-        key = ".".join(str(part) for part in first["loc"])
-        raise CrtExportError(str(first["msg"]), location=(where, key)) from error
+        return _metadata(data), raw
+    except msgspec.ValidationError as error:
+        found = mistake(error, data, _metadata)
+        raise CrtExportError(found.problem, location=(where, ".".join(found.path))) from error
+
+
+def _metadata(data: Json) -> Metadata:
+    return msgspec.convert(data, Metadata)
 
 
 def _version_7(raw: Json) -> Json:
