@@ -9,7 +9,7 @@ followed (loaded values, parameters) may be anything, so that sets of addresses 
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -23,7 +23,6 @@ from crtexport.kernels.ir import (
     Buffer,
     Call,
     Cast,
-    Comment,
     Compare,
     CompareOp,
     Const,
@@ -43,6 +42,13 @@ from crtexport.kernels.ir import (
     StoreVector,
     Var,
 )
+
+# Unions would be made anew by each isinstance.
+_LEAVES = (Const, Var)
+_PAIRS = (Binary, Compare)
+_LOADS = (Load, LoadWord, LoadVector)
+_VALUED = (Let, Local, Assign)
+_STORES = (Store, StoreVector)
 
 Floats = npt.NDArray[np.float64]
 Bounds = tuple[Floats, Floats]
@@ -128,20 +134,15 @@ class _Listing:
 
 def expressions(stmt: Stmt) -> tuple[Expr, ...]:
     """What a statement itself evaluates, in order; a stored value comes last."""
-    match stmt:
-        case Let(value=value) | Local(value=value) | Assign(value=value):
-            return (value,)
-        case Store(index=index, value=value) | StoreVector(index=index, value=value):
-            return (index, value)
-        case For(extent=extent):
-            return (extent,)
-        case If(condition=condition):
-            return (condition,)
-        case Comment():
-            return ()
+    if isinstance(stmt, _VALUED):
+        return (stmt.value,)
+    if isinstance(stmt, _STORES):
+        return stmt.index, stmt.value
+    if isinstance(stmt, For):
+        return (stmt.extent,)
+    return (stmt.condition,) if isinstance(stmt, If) else ()
 
 
-_LEAVES = (Const, Var)
 Reading = Load | LoadWord | LoadVector
 
 
@@ -164,58 +165,81 @@ def loads(expr: Expr) -> list[Reading]:
 
 
 def _gather(expr: Expr, found: list[Reading]) -> None:
-    match expr:
-        case Const() | Var():
-            pass
-        case Binary(a=a, b=b) | Compare(a=a, b=b):
-            # Most expressions are sums of products of leaves.
-            if not isinstance(a, _LEAVES):
-                _gather(a, found)
-            if not isinstance(b, _LEAVES):
-                _gather(b, found)
-        case Load(index=index) | LoadWord(index=index) | LoadVector(index=index):
-            _gather(index, found)
-            found.append(expr)
-        case Select(condition=condition, then=then, other=other):
-            for part in (condition, then, other):
+    if isinstance(expr, _PAIRS):
+        # Most expressions are sums of products of leaves.
+        if not isinstance(expr.a, _LEAVES):
+            _gather(expr.a, found)
+        if not isinstance(expr.b, _LEAVES):
+            _gather(expr.b, found)
+    elif isinstance(expr, _LOADS):
+        if not isinstance(expr.index, _LEAVES):
+            _gather(expr.index, found)
+        found.append(expr)
+    elif isinstance(expr, Call):
+        for part in expr.args:
+            if not isinstance(part, _LEAVES):
                 _gather(part, found)
-        case Cast(value=value):
-            _gather(value, found)
-        case Call(args=args):
-            for part in args:
-                _gather(part, found)
+    elif isinstance(expr, Cast):
+        _gather(expr.value, found)
+    elif isinstance(expr, Select):
+        for part in (expr.condition, expr.then, expr.other):
+            _gather(part, found)
 
 
-def addresses(kernel: Kernel, grid: tuple[tuple[str, int], ...]) -> dict[int, Bounds]:
-    """For each access by number: the elements that it may touch at each point of ``grid``.
+def addresses(
+    kernel: Kernel, grid: tuple[tuple[str, int], ...], names: Collection[str] | None = None
+) -> dict[int, Bounds]:
+    """For each access by number, of the buffers ``names`` or of all: the elements that it may touch
+    at each point of ``grid``.
 
     ``grid``: outermost loops (name, extent); the arrays are flat, in the order of execution. Where
     an access can't happen, its smallest element is infinity.
     """
-    walk = _Walk(grid)
+    wanted = {buffer.name for buffer in kernel.buffers} if names is None else frozenset(names)
+    walk = _Walk(grid, wanted)
     walk.body(kernel.body, {}, np.array(True))
     return walk.found
 
 
+class _Named:
+    """The value of a Let, looked at when somebody needs it."""
+
+    def __init__(self, value: Expr, known: _Known) -> None:
+        self._value, self._known = value, known  # to which only later names are added
+        self._found: Bounds | None = None
+
+    def bounds(self, walk: _Walk) -> Bounds:
+        if self._found is None:
+            self._found = walk.bounds(self._value, self._known)
+        return self._found
+
+
+_Known = dict[str, Bounds | _Named]
+
+
 class _Walk:
-    def __init__(self, grid: tuple[tuple[str, int], ...]) -> None:
+    def __init__(self, grid: tuple[tuple[str, int], ...], names: Collection[str]) -> None:
         self.shape = tuple(extent for _, extent in grid)
         self.axes = {name: axis for axis, (name, _) in enumerate(grid)}
+        self.names = names
+        self.count = 0
         self.found: dict[int, Bounds] = {}
 
-    def body(self, body: Body, known: dict[str, Bounds], reached: npt.NDArray[np.bool_]) -> None:
+    def body(self, body: Body, known: _Known, reached: npt.NDArray[np.bool_]) -> None:
         known = dict(known)
         for stmt in body:
             for expr in expressions(stmt):
+                if isinstance(expr, _LEAVES):
+                    continue
                 for load in loads(expr):
                     self._touch(load.buffer, load.index, known, reached, width_of(load))
             match stmt:
-                case Let(var=var, value=value):
-                    known[var.name] = self.bounds(value, known)
-                case Store(buffer=buffer, index=index):
-                    self._touch(buffer, index, known, reached)
-                case StoreVector(buffer=buffer, index=index):
-                    self._touch(buffer, index, known, reached, stmt.count)
+                case Let():
+                    known[stmt.var.name] = _Named(stmt.value, known)
+                case Store():
+                    self._touch(stmt.buffer, stmt.index, known, reached)
+                case StoreVector():
+                    self._touch(stmt.buffer, stmt.index, known, reached, stmt.count)
                 case For(var=var, extent=extent):
                     count = self.bounds(extent, known)[1] - 1
                     inside = self._axis(var.name) or (np.array(0.0), np.maximum(count, 0.0))
@@ -237,16 +261,19 @@ class _Walk:
         return steps, steps
 
     def _touch(
-        self, buffer: Buffer, index: Expr, known: dict[str, Bounds],
-        reached: npt.NDArray[np.bool_], width: int = 1,
+        self, buffer: Buffer, index: Expr, known: _Known, reached: npt.NDArray[np.bool_],
+        width: int = 1,
     ) -> None:
+        number, self.count = self.count, self.count + 1
+        if buffer.name not in self.names:
+            return
         low, high = self.bounds(index, known)
         high = high + (width - 1)
         low, high = np.maximum(low, 0.0), np.minimum(high, buffer.size - 1.0)
         never = ~reached | (low > high)
         if never.any():
             low, high = np.where(never, np.inf, low), np.where(never, -np.inf, high)
-        self.found[len(self.found)] = self._flat(low), self._flat(high)
+        self.found[number] = self._flat(low), self._flat(high)
 
     def _flat(self, values: Floats) -> Floats:
         """One value for each point of the grid."""
@@ -256,16 +283,17 @@ class _Walk:
             values = whole
         return values.reshape(-1)
 
-    # -- expressions
+    # -- expressions: where an interval is a point, both of its ends are one object
 
-    def bounds(self, expr: Expr, known: dict[str, Bounds]) -> Bounds:
+    def bounds(self, expr: Expr, known: _Known) -> Bounds:
+        if isinstance(expr, Var):
+            found = known.get(expr.name, _ANY)
+            return found.bounds(self) if isinstance(found, _Named) else found
         match expr:
-            case Const(value=value):
-                return _point(value)
-            case Var(name=name):
-                return known.get(name, _ANY)
-            case Binary() if expr.type in _FOLLOWED:
-                return self._binary(expr, known)
+            case Const():
+                return _point(expr.value)
+            case Binary():
+                return self._binary(expr, known) if expr.type in _FOLLOWED else _ANY
             case Select(then=then, other=other):
                 one, two = self.bounds(then, known), self.bounds(other, known)
                 return np.minimum(one[0], two[0]), np.maximum(one[1], two[1])
@@ -276,18 +304,25 @@ class _Walk:
             case _:
                 return _ANY
 
-    def _binary(self, expr: Binary, known: dict[str, Bounds]) -> Bounds:
+    def _binary(self, expr: Binary, known: _Known) -> Bounds:
         (a, b), (c, d) = self.bounds(expr.a, known), self.bounds(expr.b, known)
+        points = a is b and c is d
         match expr.op:
             case BinaryOp.ADD:
-                return a + c, b + d
+                low = a + c
+                return low, low if points else b + d
             case BinaryOp.SUB:
                 rest = _remainder(expr, a, b)
-                return rest if rest is not None else (a - d, b - c)
+                if rest is not None:
+                    return rest
+                low = a - d
+                return low, low if points else b - c
             case BinaryOp.MUL:
                 if isinstance(expr.b, Const) and expr.b.value >= 0:
-                    finite = np.isfinite(a).all() and np.isfinite(b).all()
-                    return (a * c, b * c) if finite else _ANY
+                    if not (np.isfinite(a).all() and (points or np.isfinite(b).all())):
+                        return _ANY
+                    low = a * c
+                    return low, low if points else b * c
                 if not all(np.isfinite(x).all() for x in (a, b, c, d)):
                     return _ANY
                 corners = a * c, a * d, b * c, b * d
@@ -305,8 +340,8 @@ class _Walk:
     # -- conditions
 
     def _assume(
-        self, condition: Expr, known: dict[str, Bounds], reached: npt.NDArray[np.bool_]
-    ) -> tuple[dict[str, Bounds], npt.NDArray[np.bool_]]:
+        self, condition: Expr, known: _Known, reached: npt.NDArray[np.bool_]
+    ) -> tuple[_Known, npt.NDArray[np.bool_]]:
         """What is known, and where one gets, when ``condition`` holds."""
         match condition:
             case Binary(op=BinaryOp.AND, a=a, b=b):
@@ -318,8 +353,8 @@ class _Walk:
                 return known, reached
 
     def _refute(
-        self, condition: Expr, known: dict[str, Bounds], reached: npt.NDArray[np.bool_]
-    ) -> tuple[dict[str, Bounds], npt.NDArray[np.bool_]]:
+        self, condition: Expr, known: _Known, reached: npt.NDArray[np.bool_]
+    ) -> tuple[_Known, npt.NDArray[np.bool_]]:
         """The same when it doesn't hold."""
         match condition:
             case Binary(op=BinaryOp.OR, a=a, b=b):
@@ -330,9 +365,9 @@ class _Walk:
                 return known, reached
 
     def _compared(
-        self, op: CompareOp, a: Expr, b: Expr, known: dict[str, Bounds],
+        self, op: CompareOp, a: Expr, b: Expr, known: _Known,
         reached: npt.NDArray[np.bool_],
-    ) -> tuple[dict[str, Bounds], npt.NDArray[np.bool_]]:
+    ) -> tuple[_Known, npt.NDArray[np.bool_]]:
         low, high = self.bounds(a, known)
         least, most = self.bounds(b, known)
         match op:

@@ -43,6 +43,9 @@ _INT_BITS = {
 }
 
 
+_LEAVES = (Const, Var)
+
+
 def const(value: int | float, type_: Scalar = Scalar.INDEX) -> Const:
     """A constant; integers for integer types, floats for float types."""
     return Const(float(value) if type_.is_float else int(value), type_)
@@ -61,52 +64,62 @@ def _binary(op: BinaryOp, a: Expr, b: Expr) -> Expr:
     return folded if folded is not None else Binary(op, a, b)
 
 
-def _is(e: Expr, value: int) -> bool:
-    return isinstance(e, Const) and not e.type.is_float and e.value == value
-
-
 def _fold(op: BinaryOp, a: Expr, b: Expr) -> Expr | None:
     """Integer identities and constant index arithmetic; floats are left alone."""
-    if a.type.is_float:
+    if isinstance(b, Const):
+        type_, x, y = b.type, a.value if isinstance(a, Const) else None, b.value
+    elif isinstance(a, Const):
+        type_, x, y = a.type, a.value, None
+    else:
+        return None
+    if type_.is_float:
         return None
     match op:
         case BinaryOp.ADD:
-            if _is(a, 0):
+            if x == 0:
                 return b
-            if _is(b, 0):
+            if y == 0:
                 return a
-        case BinaryOp.SUB:
-            if _is(b, 0):
+        case BinaryOp.SUB | BinaryOp.SHL | BinaryOp.SHR:
+            if y == 0:
                 return a
         case BinaryOp.MUL:
-            if _is(a, 0) or _is(b, 0):
-                return Const(0, a.type)
-            if _is(a, 1):
+            if x == 0 or y == 0:
+                return Const(0, type_)
+            if x == 1:
                 return b
-            if _is(b, 1):
+            if y == 1:
                 return a
-        case BinaryOp.SHL | BinaryOp.SHR:
-            if _is(b, 0):
-                return a
-        case BinaryOp.AND if a.type is Scalar.I1:
-            if _is(a, 0) or _is(b, 0):
+        case BinaryOp.AND if type_ is Scalar.I1:
+            if x == 0 or y == 0:
                 return Const(0, Scalar.I1)
-            if _is(a, 1):
+            if x == 1:
                 return b
-            if _is(b, 1):
+            if y == 1:
                 return a
         case _:
             return None
-    if isinstance(a, Const) and isinstance(b, Const) and a.type in (Scalar.INDEX, Scalar.I32):
-        x, y = int(a.value), int(b.value)
-        result = {BinaryOp.ADD: x + y, BinaryOp.SUB: x - y, BinaryOp.MUL: x * y}.get(op)
+    if x is not None and y is not None and type_ in (Scalar.INDEX, Scalar.I32):
+        result = _folded(op, int(x), int(y))
         if result is not None and -(1 << 31) <= result < 1 << 31:
-            return Const(result, a.type)
+            return Const(result, type_)
     if op is BinaryOp.ADD and isinstance(b, Const) and b.value < 0 and b.value != -(1 << 31):
         return Binary(BinaryOp.SUB, a, Const(-b.value, b.type))
     if op is BinaryOp.SUB and isinstance(b, Const) and b.value < 0 and b.value != -(1 << 31):
         return Binary(BinaryOp.ADD, a, Const(-b.value, b.type))
     return None
+
+
+def _folded(op: BinaryOp, x: int, y: int) -> int | None:
+    match op:
+        case BinaryOp.ADD:
+            return x + y
+        case BinaryOp.SUB:
+            return x - y
+        case BinaryOp.MUL:
+            return x * y
+        case _:
+            return None
 
 
 def add(a: Expr, *rest: Expr) -> Expr:
@@ -265,14 +278,16 @@ class KernelBuilder:
         self._buffers: list[Buffer] = []
         self._params: list[Var] = []
         self._names: set[str] = set()
+        self._counts: dict[str, int] = {}  # up to which names are taken
         self._stack: list[list[Stmt]] = [[]]
 
     def _unique(self, name: str) -> str:
-        candidate, count = name, 1
+        candidate, count = name, self._counts.get(name, 1)
         while candidate in self._names:
             count += 1
             candidate = f"{name}_{count}"
         self._names.add(candidate)
+        self._counts[name] = count
         return candidate
 
     def reserve(self, names: Iterable[str]) -> None:
@@ -309,7 +324,7 @@ class KernelBuilder:
 
     def let(self, name: str, value: Expr) -> Expr:
         """Names a value (constants and variables stay as they are)."""
-        if isinstance(value, Const | Var):
+        if isinstance(value, _LEAVES):
             return value
         var = Var(self._unique(name), value.type)
         self._emit(Let(var, value))

@@ -55,7 +55,7 @@ def channels(kernel: Kernel, names: frozenset[str]) -> Channels | None:
     """The loop that alone decides which element of a pixel the buffers ``names`` are touched at;
     None if there is no such loop around all of their accesses."""
     listing = _Listing(names)
-    listing.body(kernel.body, (), {})
+    listing.body(kernel.body, ())
     if not listing.found or not listing.followed:
         return None
     shared = set(listing.found[0][0]).intersection(*(loops for loops, _ in listing.found))
@@ -64,7 +64,7 @@ def channels(kernel: Kernel, names: frozenset[str]) -> Channels | None:
             continue
         ways = {_way(linear, loop, count) for _, linear in listing.found}
         beside = {name for _, linear in listing.found for name in linear if name != loop}
-        hidden = any(loop in listing.other.get(name, ()) for name in beside)
+        hidden = any(loop in listing.reaches(name) for name in beside)
         if len(ways) == 1 and None not in ways and not hidden:
             return Channels(loop, count)
     return None
@@ -85,58 +85,83 @@ class _Listing:
         self.found: list[tuple[tuple[tuple[str, int], ...], Linear]] = []
         self.followed = True
         self.deciding: set[str] = set()  # variables in conditions
-        self.other: dict[str, frozenset[str]] = {}  # what values that are no sums depend on
+        self.lets: dict[str, Expr] = {}
+        self._known: dict[str, Linear] = {}
+        self._reached: dict[str, frozenset[str]] = {}
 
-    def body(
-        self, body: Body, loops: tuple[tuple[str, int], ...], known: dict[str, Linear | None]
-    ) -> None:
-        known = dict(known)
+    def body(self, body: Body, loops: tuple[tuple[str, int], ...]) -> None:
         for stmt in body:
+            if not self.followed:
+                return
             for buffer, index, width in _touched(stmt):
-                linear = _linear(index, known)
                 if buffer.name not in self.names:
                     continue
-                if linear is None or width > 1:
+                linear = self._linear(index) if width == 1 else None
+                if linear is None:
                     self.followed = False
                 else:
                     self.found.append((loops, linear))
             match stmt:
-                case Let(var=var, value=value):
-                    linear = _linear(value, known)
-                    if linear is None:
-                        self.other[var.name] = self._reaches(value)
-                    known[var.name] = {var.name: 1} if linear is None else linear
+                case Let():
+                    self.lets[stmt.var.name] = stmt.value
                 case For(var=var, extent=Const(value=extent), body=inner):
-                    self.body(inner, (*loops, (var.name, int(extent))), known)
+                    self.body(inner, (*loops, (var.name, int(extent))))
                 case For():
                     self.followed = False
                 case If(condition=condition, then=then, other=other):
-                    self._decide(condition, known)
-                    self.body(then, loops, known)
-                    self.body(other, loops, known)
+                    self._decide(condition)
+                    self.body(then, loops)
+                    self.body(other, loops)
                 case _:
                     pass
 
+    def reaches(self, name: str) -> frozenset[str]:
+        """The variables that the value of a name depends on which is no sum."""
+        if name not in self._reached:
+            value = self.lets.get(name)
+            names = set() if value is None or self._linear(value) is not None else _names(value)
+            self._reached[name] = frozenset(names.union(*map(self.reaches, names)))
+        return self._reached[name]
 
-    def _reaches(self, expr: Expr) -> frozenset[str]:
-        """The variables that a value depends on."""
-        names = _names(expr)
-        return frozenset(names.union(*(self.other.get(name, frozenset()) for name in names)))
-
-    def _decide(self, expr: Expr, known: Mapping[str, Linear | None]) -> None:
+    def _decide(self, expr: Expr) -> None:
         """Notes the loop variables that a condition depends on."""
         match expr:
             case Compare(a=a, b=b) | Binary(a=a, b=b):
-                self._decide(a, known)
-                self._decide(b, known)
+                self._decide(a)
+                self._decide(b)
             case Const():
                 pass
-            case Var(name=name):
-                linear = known.get(name, {name: 1})
-                self.followed &= linear is not None
-                self.deciding |= set(linear or ())
+            case Var():
+                self.deciding |= set(self._named(expr.name))
             case _:
                 self.followed = False
+
+    def _named(self, name: str) -> Linear:
+        """The value of a name as a sum; if it is something else, the name itself."""
+        if name not in self._known:
+            value = self.lets.get(name)
+            linear = None if value is None else self._linear(value)
+            self._known[name] = {name: 1} if linear is None else linear
+        return self._known[name]
+
+    def _linear(self, expr: Expr) -> Linear | None:
+        """``expr`` as a sum of loop variables; None if it is something else."""
+        match expr:
+            case Const():
+                return {"": int(expr.value)}
+            case Var():
+                return self._named(expr.name)
+            case Binary(op=BinaryOp.ADD | BinaryOp.SUB as op, a=a, b=b):
+                one, two = self._linear(a), self._linear(b)
+                if one is None or two is None:
+                    return None
+                sign = 1 if op is BinaryOp.ADD else -1
+                return {n: one.get(n, 0) + sign * two.get(n, 0) for n in {*one, *two}}
+            case Binary(op=BinaryOp.MUL, a=a, b=Const(value=factor)):
+                one = self._linear(a)
+                return None if one is None else {n: f * int(factor) for n, f in one.items()}
+            case _:
+                return None
 
 
 def _touched(stmt: Stmt) -> Iterator[tuple[Buffer, Expr, int]]:
@@ -145,26 +170,6 @@ def _touched(stmt: Stmt) -> Iterator[tuple[Buffer, Expr, int]]:
             yield load.buffer, load.index, width_of(load)
     if isinstance(stmt, Store):
         yield stmt.buffer, stmt.index, 1
-
-
-def _linear(expr: Expr, known: Mapping[str, Linear | None]) -> Linear | None:
-    """``expr`` as a sum of loop variables; None if it is something else."""
-    match expr:
-        case Const(value=value):
-            return {"": int(value)}
-        case Var(name=name):
-            return known.get(name, {name: 1})
-        case Binary(op=BinaryOp.ADD | BinaryOp.SUB as op, a=a, b=b):
-            one, two = _linear(a, known), _linear(b, known)
-            if one is None or two is None:
-                return None
-            sign = 1 if op is BinaryOp.ADD else -1
-            return {n: one.get(n, 0) + sign * two.get(n, 0) for n in {*one, *two}}
-        case Binary(op=BinaryOp.MUL, a=a, b=Const(value=factor)):
-            one = _linear(a, known)
-            return None if one is None else {n: f * int(factor) for n, f in one.items()}
-        case _:
-            return None
 
 
 def _names(expr: Expr) -> set[str]:

@@ -96,6 +96,11 @@ class _Side:
     nbytes: int
 
 
+def _names(*sides: _Side) -> frozenset[str]:
+    """The buffers of some tensors."""
+    return frozenset().union(*(side.names for side in sides))
+
+
 def _sides(
     lowered: Lowered, kind: type[InputTensor] | type[OutputTensor]
 ) -> dict[int, _Side]:
@@ -112,8 +117,8 @@ def _freedoms(
     lowered: Lowered, kernel: Kernel, listed: Listed
 ) -> dict[tuple[int, int], Freedom]:
     """``listed``: the accesses of ``kernel``, which is that of ``lowered`` in one direction."""
-    timing = _Timing(kernel, listed)
     inputs, outputs = _sides(lowered, InputTensor), _sides(lowered, OutputTensor)
+    timing = _Timing(kernel, listed, _names(*inputs.values(), *outputs.values()))
     found = {}
     for o, output in outputs.items():
         for i, source in inputs.items():
@@ -128,28 +133,31 @@ def _interleaved(
     kernel: Kernel, output: _Side, source: _Side, freedom: Freedom
 ) -> tuple[int, ...]:
     """Distances at which a kernel that does channel by channel only meets its own channel."""
-    found = channels(kernel, output.names | source.names)
-    sizes = {b.dtype.itemsize for b in kernel.buffers if b.name in output.names | source.names}
+    names = _names(output, source)
+    found = channels(kernel, names)
+    sizes = {b.dtype.itemsize for b in kernel.buffers if b.name in names}
     if found is None or len(sizes) != 1:
         return ()
     other = found.alone(kernel)
-    alone = _Timing(other, accesses(other)).freedom(output, source)
+    alone = _Timing(other, accesses(other), names).freedom(output, source)
     unit = math.lcm(found.count * sizes.pop(), ALIGNMENT)
     closest = (alone.before // unit * unit, -(-alone.after // unit) * unit)
     return tuple(d for d in closest if freedom.before < d < freedom.after)
 
 
 class _Timing:
-    """The accesses of one kernel, evaluated over as many grids as its pairs of them need."""
+    """The accesses of one kernel to the buffers ``names``, evaluated over as many grids as its
+    pairs of them need."""
 
-    def __init__(self, kernel: Kernel, listed: Listed) -> None:
+    def __init__(self, kernel: Kernel, listed: Listed, names: frozenset[str]) -> None:
         self.kernel = kernel
         self.accesses = listed
+        self.names = names
         self._addresses: dict[Grid, dict[int, Bounds]] = {}
 
     def _bounds(self, grid: Grid, access: Access) -> Bounds:
         if grid not in self._addresses:
-            self._addresses[grid] = addresses(self.kernel, grid)
+            self._addresses[grid] = addresses(self.kernel, grid, self.names)
         return self._addresses[grid][access.number]
 
     def freedom(self, output: _Side, source: _Side) -> Freedom:
@@ -265,7 +273,7 @@ def _stretch(kernel: Kernel, store: Access, load: Access) -> tuple[int, int, int
     points = math.prod(extent for _, extent in grid)
     if len(grid) < len(store.loops) or not 0 < points <= COPY_LIMIT:
         return None
-    found = addresses(kernel, grid)
+    found = addresses(kernel, grid, (store.buffer.name, load.buffer.name))
     (to, to_high), (source, source_high) = found[store.number], found[load.number]
     exact = np.array_equal(to, to_high) and np.array_equal(source, source_high)
     if not exact or not np.isfinite(to).all():

@@ -8,21 +8,17 @@ number stands. So each way to share is weighed, and each kernel takes part that 
 from __future__ import annotations
 
 import enum
-import re
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from crtexport.kernels.ir import Buffer, Cast, Const, Expr, For, If, Kernel, Let, Local, Scalar, Var
 from crtexport.kernels.rebuild import Place, rebuild
+from crtexport.kernels.skeleton import Skeleton, skeleton
 from crtexport.kernels.text import dump
 
 _NUMBERS = (Scalar.I32, Scalar.U32, Scalar.I64, Scalar.INDEX)
 MOST_PARAMETERS = 64
-
-_ANY_NUMBER = re.compile(r"-?\d+| noalias")
-_COMPUTED_NUMBER = re.compile(r"-?\d+(?=:)| < [^{\n]* \{|\[\d+\] align \d+| noalias")
-"""Numbers with a type, which those that address lack, and extents of loops."""
 
 
 class Freedom(enum.Enum):
@@ -63,6 +59,10 @@ class _Member:
     calls: int
 
 
+_Numbered = tuple[_Member, tuple[Const, ...]]
+"""A kernel, and of its numbers those that may differ."""
+
+
 @dataclass(frozen=True)
 class _Together:
     """Kernels that are one, each as what it is called, and the bytes that this gains."""
@@ -88,8 +88,10 @@ def share(
         counts = Counter(texts)
         first = dict(zip(reversed(texts), reversed(kernels), strict=True))
         members = [_Member(first[text], text, calls) for text, calls in counts.items()]
-        worth = weigh(kernels)
-        for group in _alike(members, worth.freedoms[-1]):
+        worth = weigh([first[text] for text in texts])
+        looks = Counter(map(_looks, members))
+        likely = (member for member in members if looks[_looks(member)] > 1)
+        for group in _alike(likely, worth.freedoms[-1]):
             for together in _best(group, worth):
                 shared |= {member.text: sharing for member, sharing in together.members}
     return [
@@ -97,42 +99,40 @@ def share(
     ]
 
 
-def _alike(members: Sequence[_Member], freedom: Freedom) -> list[list[_Member]]:
+def _looks(member: _Member) -> tuple[str, int, int, int]:
+    """Equal for kernels that differ only in numbers, and found at once: tells most others apart."""
+    text = member.text
+    return member.kernel.name, text.count("\n"), text.count("("), text.count("[")
+
+
+def _alike(members: Iterable[_Member], freedom: Freedom) -> list[list[_Numbered]]:
     """Groups of at least two that differ only in numbers that may."""
-    return [
-        group
-        for rough in _groups(members, lambda member: _rough(member.text, freedom))
-        for group in _groups(rough, lambda member: _skeleton(member.kernel, freedom))
-    ]
 
+    def differs(constant: Const, place: Place) -> bool:
+        return _may_differ(constant, place, freedom)
 
-def _groups(
-    members: Sequence[_Member], key: Callable[[_Member], str]
-) -> list[list[_Member]]:
-    """Groups of at least two with one key."""
-    groups: dict[str, list[_Member]] = {}
+    groups: dict[Skeleton, list[_Numbered]] = {}
     for member in members:
-        groups.setdefault(key(member), []).append(member)
+        rest, numbers = skeleton(member.kernel, differs)
+        groups.setdefault(rest, []).append((member, numbers))
     return [group for group in groups.values() if len(group) > 1]
 
 
-def _rough(text: str, freedom: Freedom) -> str:
-    """A kernel's text without what kernels of one skeleton may differ in, and then some: found
-    faster than skeletons, it tells most kernels apart."""
-    return (_ANY_NUMBER if freedom is Freedom.ANY else _COMPUTED_NUMBER).sub("", text)
-
-
-def _best(group: Sequence[_Member], worth: Worth) -> list[_Together]:
-    """The way to share that gains most, of one for each freedom."""
+def _best(group: list[_Numbered], worth: Worth) -> list[_Together]:
+    """The way to share that gains most, of one for each freedom; the kernels of ``group`` differ in
+    what the last one lets them."""
+    members = [member for member, _ in group]
+    *less, most = worth.freedoms
+    found = [(freedom, _alike(members, freedom)) for freedom in less]
     ways = [
-        [one for alike in _alike(group, freedom) for one in _joined(alike, freedom, worth)]
-        for freedom in worth.freedoms
+        [one for alike in groups for one in _joined(alike, freedom, worth)]
+        for freedom, groups in (*found, (most, [group]))
     ]
     return max(ways, key=lambda way: sum(together.gain for together in way))
 
 
 def _joined(
-    members: Sequence[_Member], freedom: Freedom, worth: Worth
+    members: Sequence[_Numbered], freedom: Freedom, worth: Worth
 ) -> list[_Together]:
     """First as many as gain by it together; then so those that are left."""
     found: list[_Together] = []
@@ -143,27 +143,27 @@ def _joined(
             break
         found.append(together)
         taken = {member.text for member, _ in together.members}
-        left = [member for member in left if member.text not in taken]
+        left = [one for one in left if one[0].text not in taken]
     return found
 
 
 def _together(
-    members: Sequence[_Member], freedom: Freedom, worth: Worth
+    members: Sequence[_Numbered], freedom: Freedom, worth: Worth
 ) -> _Together | None:
     """Those of ``members`` that gain by being one kernel; None where it isn't worth it."""
     chosen = list(members)
     while len(chosen) > 1:
-        merged = _merged([member.kernel for member in chosen], freedom)
+        merged = _merged(chosen, freedom)
         if merged is None:
             return None
         gains = [
             worth.code(m.kernel) + m.calls * (worth.call(Sharing(m.kernel)) - worth.call(sharing))
-            for m, sharing in zip(chosen, merged, strict=True)
+            for (m, _), sharing in zip(chosen, merged, strict=True)
         ]
-        staying = [m for m, gain in zip(chosen, gains, strict=True) if gain > 0]
+        staying = [one for one, gain in zip(chosen, gains, strict=True) if gain > 0]
         if len(staying) == len(chosen):
             gain = sum(gains) - worth.code(merged[0].kernel)
-            both = tuple(zip(chosen, merged, strict=True))
+            both = tuple((m, sharing) for (m, _), sharing in zip(chosen, merged, strict=True))
             return _Together(both, gain) if gain > 0 else None
         chosen = staying
     return None
@@ -177,22 +177,11 @@ def _may_differ(constant: Const, place: Place, freedom: Freedom) -> bool:
     return place is Place.EXTENT or constant.type is not Scalar.INDEX
 
 
-def _skeleton(kernel: Kernel, freedom: Freedom) -> str:
-    """The text of a kernel without the numbers that may differ, and without sizes of buffers."""
-
-    def hidden(constant: Const, place: Place) -> Expr:
-        if not _may_differ(constant, place, freedom):
-            return constant
-        return Var("number", constant.type)
-
-    bare = {b.name: replace(b, size=0, align=1, noalias=False) for b in kernel.buffers}
-    return dump(replace(rebuild(kernel, hidden, bare), doc=()))
-
-
-def _merged(kernels: list[Kernel], freedom: Freedom) -> list[Sharing] | None:
+def _merged(members: Sequence[_Numbered], freedom: Freedom) -> list[Sharing] | None:
     """One kernel for all, with a parameter for each number that they differ in; None where those
     are too many."""
-    columns = list(zip(*(_numbers(kernel, freedom) for kernel in kernels), strict=True))
+    kernels = [member.kernel for member, _ in members]
+    columns = list(zip(*(numbers for _, numbers in members), strict=True))
     taken = names_in(kernels[0])
     parameters: dict[tuple[Scalar, tuple[int, ...]], Var] = {}
     for column in columns:
@@ -233,19 +222,6 @@ def _passed_as(type_: Scalar, values: Sequence[int]) -> Scalar:
     """Words where they are enough: products of two words widened take one instruction."""
     narrow = type_ is Scalar.I64 and all(-(1 << 31) <= value < 1 << 31 for value in values)
     return Scalar.I32 if narrow else type_
-
-
-def _numbers(kernel: Kernel, freedom: Freedom) -> list[Const]:
-    """The constants that may differ, in the order of the text."""
-    found: list[Const] = []
-
-    def listed(constant: Const, place: Place) -> Expr:
-        if _may_differ(constant, place, freedom):
-            found.append(constant)
-        return constant
-
-    rebuild(kernel, listed, {b.name: b for b in kernel.buffers})
-    return found
 
 
 def _common(buffers: list[Buffer]) -> Buffer:

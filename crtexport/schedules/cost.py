@@ -23,7 +23,6 @@ from crtexport.kernels.ir import (
     Body,
     Call,
     Cast,
-    Comment,
     Compare,
     Const,
     Expr,
@@ -36,7 +35,6 @@ from crtexport.kernels.ir import (
     LoadWord,
     Local,
     Scalar,
-    Select,
     Store,
     StoreVector,
     Var,
@@ -118,11 +116,34 @@ def estimate(
     )
 
 
+def extents(kernel: Kernel) -> tuple[str, ...]:
+    """The parameters whose values an estimate depends on: those that loops run to."""
+    found: dict[str, None] = {}
+    bodies = [kernel.body]
+    while bodies:
+        for stmt in bodies.pop():
+            if isinstance(stmt, For):
+                bodies.append(stmt.body)
+                if isinstance(stmt.extent, Var):
+                    found[stmt.extent.name] = None
+            elif isinstance(stmt, If):
+                bodies += [stmt.then, stmt.other]
+    return tuple(found)
+
+
 _UNKNOWN_EXTENT = 3
 """What a turn of a loop takes more whose extent is a parameter."""
 _LIKELY = 0.75
 """How often a condition holds: they ask whether something lies in an image."""
 _WORDS = (Scalar.I32, Scalar.U32, Scalar.INDEX, Scalar.I1)
+_NAMING = (Let, Local)
+_STORES = (Store, StoreVector)
+_LOADS = (Load, LoadWord, LoadVector)
+_SUMS = (BinaryOp.ADD, BinaryOp.SUB)
+_KINDS = {
+    BinaryOp.DIV: Work.DIVIDE, BinaryOp.MIN: Work.CHOICE, BinaryOp.MAX: Work.CHOICE,
+}
+"""Of operations that aren't simple."""
 
 
 class _Walk:
@@ -138,30 +159,30 @@ class _Walk:
         self.depth_of: dict[str, int] = {}
 
     def _count(self, kind: Work, depth: int, amount: float = 1) -> None:
-        self.run[kind] += amount * self.times[depth]  # type: ignore[assignment]
-        self.code[kind] += amount * self.copies[depth]  # type: ignore[assignment]
+        run, code = self.run, self.code  # whose += would ask in Python for what isn't there yet
+        run[kind] = run.get(kind, 0) + amount * self.times[depth]  # type: ignore[assignment]
+        code[kind] = code.get(kind, 0) + amount * self.copies[depth]  # type: ignore[assignment]
 
     # -- statements
 
+    # These are asked of each part of each form of a kernel: what is frequent comes first.
+
     def body(self, body: Body) -> None:
         for stmt in body:
-            match stmt:
-                case Let(var, value) | Local(var, value):
-                    depth = self._value(value)
-                    here = len(self.times) - 1
-                    self.depth_of[var.name] = here if isinstance(stmt, Local) else depth
-                case Assign(_, value):
-                    self._value(value)
-                case Store(buffer, index, value) | StoreVector(buffer, index, value):
-                    self._address(buffer.name, index)
-                    self._value(value)
-                    self._count(Work.STORE, len(self.times) - 1)
-                case For():
-                    self._loop(stmt)
-                case If():
-                    self._branch(stmt)
-                case Comment():
-                    pass
+            if isinstance(stmt, _NAMING):
+                depth = self._value(stmt.value)
+                here = len(self.times) - 1
+                self.depth_of[stmt.var.name] = here if isinstance(stmt, Local) else depth
+            elif isinstance(stmt, Assign):
+                self._value(stmt.value)
+            elif isinstance(stmt, _STORES):
+                self._address(stmt.buffer.name, stmt.index)
+                self._value(stmt.value)
+                self._count(Work.STORE, len(self.times) - 1)
+            elif isinstance(stmt, For):
+                self._loop(stmt)
+            elif isinstance(stmt, If):
+                self._branch(stmt)
 
     def _branch(self, stmt: If) -> None:
         self._value(stmt.condition)
@@ -219,64 +240,60 @@ class _Walk:
     # -- expressions: each returns the depth of loops at which its value changes
 
     def _value(self, expr: Expr) -> int:
+        if isinstance(expr, Var):
+            if expr.name in self.params:
+                self.kept[-1].add(expr.name)
+            return self.depth_of.get(expr.name, 0)
+        if isinstance(expr, Const):
+            return 0
+        if isinstance(expr, Binary):
+            return self._binary(expr)
+        if isinstance(expr, _LOADS):
+            return self._load(expr)
+        if isinstance(expr, Call):
+            depth = max(map(self._value, expr.args), default=0)
+            self._count(Work.SIMPLE, depth)
+            return depth
+        if isinstance(expr, Cast):
+            depth = self._value(expr.value)
+            source, type_ = expr.value.type, expr.type
+            if (source in _WORDS) != (type_ in _WORDS) and Scalar.I64 in (source, type_):
+                self._count(Work.SIMPLE, depth, 0.5)
+            return depth
+        if isinstance(expr, Compare):
+            depth = max(self._value(expr.a), self._value(expr.b))
+            self._count(Work.SIMPLE, depth)
+            return depth
+        depth = max(map(self._value, (expr.condition, expr.then, expr.other)))
+        self._count(Work.CHOICE, depth)
+        return depth
+
+    def _load(self, expr: Load | LoadWord | LoadVector) -> int:
         here = len(self.times) - 1
-        match expr:
-            case Const():
-                return 0
-            case Var(name):
-                if name in self.params:
-                    self.kept[-1].add(name)
-                return self.depth_of.get(name, 0)
-            case Load(buffer, index) | LoadWord(buffer, index) | LoadVector(buffer, index):
-                self._address(buffer.name, index)
-                self._count(Work.LOAD, here)
-                if isinstance(expr, LoadVector) and expr.type.lane is not buffer.dtype:
-                    self._count(Work.WIDENED, here)
-                return here
-            case Cast(value, type_):
-                depth = self._value(value)
-                if (value.type in _WORDS) != (type_ in _WORDS) and Scalar.I64 in (
-                    value.type, type_
-                ):
-                    self._count(Work.SIMPLE, depth, 0.5)
-                return depth
-            case Binary():
-                return self._binary(expr)
-            case Compare(_, a, b):
-                depth = max(self._value(a), self._value(b))
-                self._count(Work.SIMPLE, depth)
-                return depth
-            case Select(condition, then, other):
-                depth = max(map(self._value, (condition, then, other)))
-                self._count(Work.CHOICE, depth)
-                return depth
-            case Call(_, args):
-                depth = max(map(self._value, args), default=0)
-                self._count(Work.SIMPLE, depth)
-                return depth
+        self._address(expr.buffer.name, expr.index)
+        self._count(Work.LOAD, here)
+        if isinstance(expr, LoadVector) and expr.type.lane is not expr.buffer.dtype:
+            self._count(Work.WIDENED, here)
+        return here
 
     def _binary(self, expr: Binary) -> int:
-        a, b = expr.a, expr.b
-        sums = self.mla and expr.op in (BinaryOp.ADD, BinaryOp.SUB)
+        op, a, b = expr.op, expr.a, expr.b
+        sums = self.mla and op in _SUMS
         if sums and isinstance(b, Binary) and b.op is BinaryOp.MUL:
             depth = max(self._value(a), self._value(b.a), self._value(b.b))
         else:
             depth = max(self._value(a), self._value(b))
-        match expr.op:
-            case BinaryOp.DIV:
-                kind = Work.DIVIDE
-            case BinaryOp.MIN | BinaryOp.MAX:
-                kind = Work.CHOICE
-            case _:
-                kind = Work.WIDE if expr.type is Scalar.I64 else Work.SIMPLE
-        self._count(kind, depth)
+        kind = _KINDS.get(op, Work.SIMPLE)
+        wide = kind is Work.SIMPLE and expr.type is Scalar.I64
+        self._count(Work.WIDE if wide else kind, depth)
         return depth
 
     def _address(self, buffer: str, index: Expr) -> None:
         """A pointer for each sum of variables with factors that is met for the first time."""
         terms: dict[str, int] = {}
         depth = self._terms(index, 1, terms)
-        if any(part in self.params for term in terms for part in term.split()):
+        params = self.params
+        if params and any(part in params for term in terms for part in term.split()):
             self._count(Work.SIMPLE, len(self.times) - 1)  # no instruction's offset can hold it
         key = buffer, frozenset(terms.items())
         if depth < len(self.pointers) and key not in self.pointers[depth]:
@@ -286,28 +303,27 @@ class _Walk:
 
     def _terms(self, index: Expr, factor: int, terms: dict[str, int]) -> int:
         """Adds the terms of an index to ``terms``; returns the depth at which it changes."""
-        match index:
-            case Const():
-                return 0
-            case Var(name):
-                terms[name] = terms.get(name, 0) + factor
-                return self.depth_of.get(name, 0)
-            case Binary(BinaryOp.ADD, a, b):
-                return max(self._terms(a, factor, terms), self._terms(b, factor, terms))
-            case Binary(BinaryOp.SUB, a, b):
-                return max(self._terms(a, factor, terms), self._terms(b, -factor, terms))
-            case Binary(BinaryOp.MUL, a, Const(value)):
-                return self._terms(a, factor * int(value), terms)
-            case Binary(BinaryOp.MUL, a, Var(name)) if name in self.params:
+        if isinstance(index, Const):
+            return 0
+        if isinstance(index, Var):
+            terms[index.name] = terms.get(index.name, 0) + factor
+            return self.depth_of.get(index.name, 0)
+        if isinstance(index, Binary):
+            op, a, b = index.op, index.a, index.b
+            if op in _SUMS:
+                other = factor if op is BinaryOp.ADD else -factor
+                return max(self._terms(a, factor, terms), self._terms(b, other, terms))
+            if op is BinaryOp.MUL and isinstance(b, Const):
+                return self._terms(a, factor * int(b.value), terms)
+            if op is BinaryOp.MUL and isinstance(b, Var) and b.name in self.params:
                 # The pointer advances by as much.
                 own: dict[str, int] = {}
                 depth = self._terms(a, factor, own)
-                terms |= {f"{term} {name}": count for term, count in own.items()}
+                terms |= {f"{term} {b.name}": count for term, count in own.items()}
                 return depth
-            case _:
-                name = f"value {len(terms)}"
-                terms[name] = factor
-                return self._value(index)
+        name = f"value {len(terms)}"
+        terms[name] = factor
+        return self._value(index)
 
 
 def _weights(*weights: float) -> dict[Work, float]:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 
 from crtexport.kernels.ir import Kernel
 from crtexport.kernels.share import Freedom, Sharing, Weigh, Worth
 from crtexport.schedules.choice import BALANCE
-from crtexport.schedules.cost import CORTEX_M3, Cost, estimate, machine_for
+from crtexport.schedules.cost import CORTEX_M3, Cost, estimate, extents, machine_for
 from crtexport.target import Target
 
 DOUBT = 2
@@ -35,28 +36,29 @@ def weighing(target: Target, optimize: str) -> Weigh:
     freedoms = (Freedom.COMPUTED, Freedom.ANY) if anything else (Freedom.COMPUTED,)
 
     def weigh(kernels: Sequence[Kernel]) -> Worth:
-        known: dict[int, tuple[Kernel, Cost]] = {}  # a kernel's identity is found faster than it
+        # A kernel's identity is found faster than it, and only extents change what it costs.
+        known: dict[tuple[int, tuple[int, ...]], tuple[Kernel, Cost]] = {}
 
-        def alone(kernel: Kernel) -> Cost:
-            if id(kernel) not in known:
-                known[id(kernel)] = kernel, estimate(kernel, machine)
-            return known[id(kernel)][1]
+        def cost_of(kernel: Kernel, values: Mapping[str, int] = MappingProxyType({})) -> Cost:
+            key = id(kernel), tuple(values[name] for name in values and extents(kernel))
+            if key not in known:
+                known[key] = kernel, estimate(kernel, machine, values)
+            return known[key][1]
 
         @functools.cache
         def rate() -> float:
-            total = sum(alone(kernel).instructions for kernel in kernels)
+            total = sum(cost_of(kernel).instructions for kernel in kernels)
             return 100 * RATES[optimize] / max(total, 1)
 
         def call(sharing: Sharing) -> float:
             names = [param.name for param in sharing.kernel.params]
             values = dict(zip(names, sharing.values, strict=True))
             passed = PASSING * len(names)
-            cost = estimate(sharing.kernel, machine, values) if values else alone(sharing.kernel)
-            instructions = cost.instructions + passed
+            instructions = cost_of(sharing.kernel, values).instructions + passed
             return rate() * instructions + PASSED * len(names)
 
         def code(kernel: Kernel) -> float:
-            return alone(kernel).code + TAKEN * len(kernel.params)
+            return cost_of(kernel).code + TAKEN * len(kernel.params)
 
         return Worth(call, code, freedoms)
 

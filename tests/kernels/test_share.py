@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -27,11 +27,12 @@ from crtexport.kernels.share import (
     Sharing,
     Weigh,
     Worth,
+    _looks,
     _may_differ,
-    _rough,
-    _skeleton,
+    _Member,
     share,
 )
+from crtexport.kernels.skeleton import skeleton
 from crtexport.kernels.text import dump
 from crtexport.kernels.verify import verify
 from crtexport.mlf.reader import open_package
@@ -77,17 +78,63 @@ def test_a_shared_kernel_with_its_numbers_is_the_one_that_was_given(
 
 
 @pytest.mark.parametrize(("name", "dtype"), PAIRS)
-def test_what_is_looked_at_first_never_parts_kernels_that_may_share(
+def test_kernels_with_other_numbers_look_alike_and_have_one_skeleton(
     name: str, dtype: str, tmp_path: Path
 ) -> None:
     path = tmp_path / "model.tflite"
     path.write_bytes(CASES[name](SeededDraw(0), dtype).content)
     for kernel, freedom in itertools.product(kernels_of(path), Freedom):
+
+        def differs(constant: Const, place: Place, freedom: Freedom = freedom) -> bool:
+            return _may_differ(constant, place, freedom)
+
+        rest, numbers = skeleton(kernel, differs)
         for number in (-3, 1234567):
             other = with_other_numbers(kernel, freedom, number)
-            assert _skeleton(other, freedom) == _skeleton(kernel, freedom)
-            texts = [dump(replace(one, doc=())) for one in (kernel, other)]
-            assert _rough(texts[0], freedom) == _rough(texts[1], freedom)
+            assert skeleton(other, differs)[0] == rest
+            looks = [
+                _looks(_Member(one, dump(replace(one, doc=())), 1)) for one in (kernel, other)
+            ]
+            assert looks[0] == looks[1]
+        assert [constant.value for constant in numbers] == [
+            constant.value for constant in numbers_of(kernel, differs)
+        ]
+
+
+def numbers_of(kernel: Kernel, differs: Callable[[Const, Place], bool]) -> list[Const]:
+    """Those that may differ, in the order in which kernels are made anew."""
+    found: list[Const] = []
+
+    def listed(constant: Const, place: Place) -> Expr:
+        found.extend([constant] * differs(constant, place))
+        return constant
+
+    rebuild(kernel, listed, {buffer.name: buffer for buffer in kernel.buffers})
+    return found
+
+
+@pytest.mark.parametrize(("name", "dtype"), PAIRS)
+def test_kernels_have_another_skeleton_if_anything_else_differs(
+    name: str, dtype: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "model.tflite"
+    path.write_bytes(CASES[name](SeededDraw(0), dtype).content)
+    for kernel, freedom in itertools.product(kernels_of(path), Freedom):
+
+        def differs(constant: Const, place: Place, freedom: Freedom = freedom) -> bool:
+            return _may_differ(constant, place, freedom)
+
+        def changed(
+            constant: Const, place: Place, differs: Callable[[Const, Place], bool] = differs
+        ) -> Expr:
+            return constant if differs(constant, place) else replace(
+                constant, value=constant.value + 1
+            )
+
+        buffers = {buffer.name: buffer for buffer in kernel.buffers}
+        other = rebuild(kernel, changed, buffers)
+        same = skeleton(other, differs)[0] == skeleton(kernel, differs)[0]
+        assert same is (dump(other) == dump(kernel))
 
 
 def with_other_numbers(kernel: Kernel, freedom: Freedom, number: int) -> Kernel:
