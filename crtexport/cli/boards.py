@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import click
-import msgspec
 
 from crtexport.cli.options import with_output
 from crtexport.cli.output import Output
@@ -59,13 +58,12 @@ def _explain(out: Output, board: Board) -> None:
     ]
     out.table("Board", ("fact", "value"), facts)
     if board.memory:
-        placed = msgspec.structs.asdict(board.placement).items()
         out.table(
             "Memories", ("name", "origin", "size", "bytes", "holds"),
             (
                 (
                     name, f"{memory.origin:#010x}", format_size(memory.size), memory.size,
-                    ", ".join(kind for kind, region in placed if region == name) or "-",
+                    ", ".join(kind for kind, region in board.placement if region == name) or "-",
                 )
                 for name, memory in board.memory.items()
             ),

@@ -11,13 +11,14 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from pydantic import ValidationError
 
 from crtexport import resources
 from crtexport.errors import CrtExportError
 from crtexport.firmware import native
 from crtexport.firmware.board_schema import Board
 from crtexport.firmware.budget import Usage, check_budget
-from crtexport.firmware.schema_errors import KeyPath, did_you_mean
+from crtexport.firmware.schema_errors import KeyPath, did_you_mean, schema_error
 
 if yaml.__with_libyaml__:
     from yaml import CSafeLoader as _SafeLoader  # ten times as fast
@@ -261,11 +262,14 @@ def _validate(merged: _Merged, path: Path) -> Board:
                 return merged.origins[key[:length]]
         return _shown(path)
 
-    unknown = [key for key in merged.data if key not in Board.__struct_fields__]
+    unknown = [key for key in merged.data if key not in Board.model_fields]
     if unknown:
-        keys = [*Board.__struct_fields__, *_FILE_KEYS]
+        keys = [*Board.model_fields, *_FILE_KEYS]
         raise CrtExportError(
             "unknown key", location=(file_of((unknown[0],)), unknown[0]),
             hint=f"{did_you_mean(unknown[0], keys)}keys here are: {', '.join(keys)}",
         )
-    return Board.checked(merged.data, file_of)
+    try:
+        return Board.model_validate(merged.data)
+    except ValidationError as error:
+        raise schema_error(error, Board, file_of) from error

@@ -8,69 +8,56 @@ be built and run where the YAML is not.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Mapping
-from typing import Annotated, Any, ClassVar, Literal
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
 
-import msgspec
-from msgspec import Meta
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PlainSerializer,
+    ValidationError,
+    model_validator,
+)
 
-from crtexport.errors import CrtExportError
-from crtexport.firmware.schema_errors import KeyPath, schema_error
+from crtexport.firmware.schema_errors import schema_error
 from crtexport.firmware.sizes import parse_size
-from crtexport.schema import mistake
 from crtexport.target import Target
 
 
-class Size(int):
-    """Bytes, at least one; text such as 256KiB in files."""
-
-    @classmethod
-    def read(cls, value: object) -> Size:
-        """From what a file says. Raises ValueError."""
-        size = parse_size(value)
-        if size < 1:
-            raise ValueError("a size is at least one byte")
-        return cls(size)
-
-
-class Address(int):
-    """Where something is in the processor's memory; text such as 0x20000000 in JSON."""
-
-    @classmethod
-    def read(cls, value: object) -> Address:
-        """From what a file says. Raises ValueError."""
-        if isinstance(value, str):
-            try:
-                value = int(value, 0)
-            except ValueError:
-                raise ValueError(f"{value!r} is no address; write it as in 0x20000000") from None
-        if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-            raise ValueError("an address is a whole number, as in 0x20000000")
-        return cls(value)
+def _address(value: object) -> object:
+    if isinstance(value, str):
+        try:
+            return int(value, 0)
+        except ValueError:
+            raise ValueError(f"{value!r} is no address; write it as in 0x20000000") from None
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise ValueError("an address is a whole number, as in 0x20000000")
+    return value
 
 
-Identifier = Annotated[str, Meta(pattern=r"^[a-z][a-z0-9_]*\Z")]
-Text = Annotated[str, Meta(min_length=1)]
+Size = Annotated[int, BeforeValidator(parse_size), Field(gt=0)]
+Address = Annotated[
+    int,
+    BeforeValidator(_address),
+    Field(ge=0),
+    PlainSerializer(lambda value: f"0x{value:08x}", return_type=str, when_used="json"),
+]
+Identifier = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]*$")]
+Text = Annotated[str, Field(min_length=1)]
 
 
-def _read(kind: type[Size | Address], value: object) -> Size | Address:
-    return kind.read(value)
+class _Section(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
 
-def _written(value: Size | Address) -> str | int:
-    return f"0x{value:08x}" if isinstance(value, Address) else int(value)
-
-
-class _Section(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A part of a board file: an unknown key in it is a mistake."""
-
-
-class Cpu(_Section, frozen=True):
+class Cpu(_Section):
     """What code is generated for; see :class:`crtexport.target.Target` for the meaning."""
 
     triple: Text
     name: Text
-    features: tuple[Annotated[str, Meta(pattern=r"^[+-][a-z0-9.-]+\Z")], ...] = ()
+    features: tuple[Annotated[str, Field(pattern=r"^[+-][a-z0-9.-]+$")], ...] = ()
     float_abi: Literal["", "soft", "hard"] = ""
     abi: str = ""
     pointer_bits: Literal[32, 64] = 32
@@ -80,14 +67,14 @@ class Cpu(_Section, frozen=True):
     cflags: tuple[Text, ...] = ()
 
 
-class Memory(_Section, frozen=True):
+class Memory(_Section):
     """``size`` bytes from address ``origin`` on."""
 
     origin: Address
     size: Size
 
 
-class Placement(_Section, frozen=True):
+class Placement(_Section):
     """The memory of each kind of content; what ``.data`` starts with is in ``constants``.
 
     ``spill``: memories for what of the workspace finds no room in its own, fastest first.
@@ -108,49 +95,49 @@ class Placement(_Section, frozen=True):
         return (self.workspace, *self.spill)
 
 
-class Toolchain(_Section, frozen=True):
+class Toolchain(_Section):
     """``compiler`` is the command without flags; ``package`` is the Debian package that has it."""
 
     kind: Literal["gcc", "clang"]
-    compiler: Annotated[tuple[Text, ...], Meta(min_length=1)]
+    compiler: Annotated[tuple[Text, ...], Field(min_length=1)]
     package: Text
     cflags: tuple[Text, ...] = ()
     ldflags: tuple[Text, ...] = ()
     libraries: tuple[Text, ...] = ()
 
 
-class QemuRunner(_Section, frozen=True, tag="qemu", tag_field="kind"):
+class QemuRunner(_Section):
     """``command`` starts the machine; kernel, counting and deadline are added to it."""
 
-    kind: ClassVar = "qemu"
-    command: Annotated[tuple[Text, ...], Meta(min_length=1)]
+    kind: Literal["qemu"]
+    command: Annotated[tuple[Text, ...], Field(min_length=1)]
     package: Text
 
 
-class NativeRunner(_Section, frozen=True, tag="native", tag_field="kind"):
+class NativeRunner(_Section):
     """The program runs on this computer."""
 
-    kind: ClassVar = "native"
+    kind: Literal["native"]
 
 
-class NoRunner(_Section, frozen=True, tag="none", tag_field="kind"):
+class NoRunner(_Section):
     """Nothing here can run the board's programs; ``reason`` says why."""
 
-    kind: ClassVar = "none"
+    kind: Literal["none"]
     reason: Text
 
 
-Runner = QemuRunner | NativeRunner | NoRunner
+Runner = Annotated[QemuRunner | NativeRunner | NoRunner, Field(discriminator="kind")]
 
 
-class Console(_Section, frozen=True):
+class Console(_Section):
     """Where the firmware prints; ``address`` is an I/O port, where the kind has one."""
 
     kind: Literal["semihosting", "uart16550", "stdio"]
     address: Address | None = None
 
 
-class Counter(_Section, frozen=True):
+class Counter(_Section):
     """What counts instructions.
 
     ``tsc`` and ``minstret`` are exact under QEMU with one instruction per nanosecond; ``systick``
@@ -158,21 +145,23 @@ class Counter(_Section, frozen=True):
     """
 
     kind: Literal["tsc", "minstret", "systick", "none"]
-    hz: Annotated[int, Meta(gt=0)] | None = None
+    hz: Annotated[int, Field(gt=0)] | None = None
 
-    def __post_init__(self) -> None:
+    @model_validator(mode="after")
+    def _systick_has_a_clock(self) -> Counter:
         if self.kind == "systick" and self.hz is None:
             raise ValueError("a systick counter needs hz, the clock that it counts")
+        return self
 
 
-class Zephyr(_Section, frozen=True):
+class Zephyr(_Section):
     """Zephyr's names: ``board`` since 3.7 (``mps2/an385``), ``legacy`` before (``mps2_an385``)."""
 
     board: Text
     legacy: Text | None = None
 
 
-class Npu(_Section, frozen=True):
+class Npu(_Section):
     """An Arm Ethos-U beside the processor.
 
     ``system_config`` and ``memory_mode`` are names in Vela's own configuration file, Arm/vela.ini;
@@ -180,22 +169,22 @@ class Npu(_Section, frozen=True):
     none: all of them.
     """
 
-    accelerator: Annotated[str, Meta(pattern=r"^ethos-u(55|65|85)-[0-9]+\Z")]
+    accelerator: Annotated[str, Field(pattern=r"^ethos-u(55|65|85)-[0-9]+$")]
     system_config: str = ""
     memory_mode: str = ""
     memories: tuple[Identifier, ...] = ()
 
 
-class Board(_Section, frozen=True, kw_only=True):
+class Board(_Section):
     """A board, resolved: no parents, no files, nothing optional left open."""
 
     name: Identifier
     description: Text
     architecture: Literal["cortex_m", "riscv", "i386", "host"]
     cpu: Cpu
-    memory: dict[Identifier, Memory] = {}
+    memory: dict[Identifier, Memory] = Field(default_factory=dict)
     placement: Placement = Placement()
-    stack_size: Size = Size(8192)
+    stack_size: Size = 8192
     toolchain: Toolchain
     runner: Runner
     console: Console
@@ -203,16 +192,16 @@ class Board(_Section, frozen=True, kw_only=True):
     backend: Literal["llvm", "c"] = "llvm"
     optimize: Literal["size", "balanced", "speed"] = "balanced"
     large_data_threshold: Size | None = None
-    llvm_options: tuple[Annotated[str, Meta(pattern=r"^-")], ...] = ()
+    llvm_options: tuple[Annotated[str, Field(pattern=r"^-")], ...] = ()
     accelerators: tuple[Text, ...] = ()
     npu: Npu | None = None
     zephyr: Zephyr | None = None
 
-    def _check_memories(self) -> None:
-        """Raises ValueError where they make no sense."""
+    @model_validator(mode="after")
+    def _memories_make_sense(self) -> Board:
         if self.hosted:
-            return
-        for kind, named in msgspec.structs.asdict(self.placement).items():
+            return self
+        for kind, named in self.placement:
             for region in (named,) if isinstance(named, str) else named:
                 if region not in self.memory:
                     raise ValueError(
@@ -230,6 +219,7 @@ class Board(_Section, frozen=True, kw_only=True):
             raise ValueError(f"memory {name} ends above the addresses that the processor has")
         if self.stack_size >= self.memory[self.placement.stack].size:
             raise ValueError(f"the stack is larger than memory {self.placement.stack}")
+        return self
 
     def _check_npu(self) -> None:
         """Raises ValueError where the Ethos-U couldn't read constants or use a workspace."""
@@ -280,7 +270,7 @@ class Board(_Section, frozen=True, kw_only=True):
 
     def to_data(self) -> dict[str, Any]:
         """The board as JSON data, from which :meth:`from_data` makes an equal one."""
-        data: dict[str, Any] = msgspec.to_builtins(self, enc_hook=_written)
+        data = self.model_dump(mode="json")
         if not self.placement.spill:
             del data["placement"]["spill"]  # as it was before there were any
         if not self.accelerators:
@@ -292,22 +282,8 @@ class Board(_Section, frozen=True, kw_only=True):
     @classmethod
     def from_data(cls, data: Mapping[str, Any], source: str = "board") -> Board:
         """The board that ``data`` describes. Raises CrtExportError located in ``source``."""
-        return cls.checked(dict(data), lambda _: source)
-
-    @classmethod
-    def checked(cls, data: dict[str, Any], file_of: Callable[[KeyPath], str]) -> Board:
-        """The board that ``data`` describes; ``file_of`` knows the file that a key came from.
-        Raises CrtExportError located there."""
-
-        def check(data: dict[str, Any]) -> Board:
-            return msgspec.convert(data, cls, dec_hook=_read)
-
         try:
-            board = check(data)
-            board._check_memories()
-        except msgspec.ValidationError as error:
-            raise schema_error(mistake(error, data, check), data, cls, file_of) from error
-        except ValueError as error:
-            raise CrtExportError(str(error), location=file_of(())) from error
-        return board
+            return cls.model_validate(dict(data))
+        except ValidationError as error:
+            raise schema_error(error, cls, lambda _: source) from error
 

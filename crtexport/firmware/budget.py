@@ -6,8 +6,6 @@ import itertools
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from msgspec.structs import replace
-
 from crtexport.errors import CrtExportError
 from crtexport.firmware.board_schema import Board
 from crtexport.firmware.sizes import format_size
@@ -81,8 +79,10 @@ def with_pools(board: Board, pools: Sequence[tuple[str, int]]) -> Board:
             )
         if names.count(name) > 1:
             raise CrtExportError(f"the memory {name!r} is named twice", location=board.name)
-    placement = replace(board.placement, workspace=names[0], spill=tuple(names[1:]))
-    return replace(board, placement=placement)
+    placement = board.placement.model_copy(
+        update={"workspace": names[0], "spill": tuple(names[1:])}
+    )
+    return board.model_copy(update={"placement": placement})
 
 
 def room(

@@ -8,8 +8,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-import msgspec
-
 from crtexport.errors import CrtExportError
 from crtexport.firmware import vela
 from crtexport.firmware.board_schema import Board
@@ -152,8 +150,8 @@ def _reached(board: Board, *, fixed: bool) -> Board:
             f"the Ethos-U doesn't reach the memory {strange!r}", location=board.name,
             hint=f"it reaches {', '.join(npu.memories)}",
         )
-    moved = msgspec.structs.replace(place, workspace=there[0], spill=there[1:])
-    return msgspec.structs.replace(board, placement=moved)
+    moved = place.model_copy(update={"workspace": there[0], "spill": there[1:]})
+    return board.model_copy(update={"placement": moved})
 
 
 def _floats(graph: Graph) -> bool:

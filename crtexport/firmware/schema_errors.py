@@ -1,16 +1,14 @@
-"""Turns a mistake in a board file into an error that names file and key."""
+"""Turns what pydantic found in a board file into one error that names file and key."""
 
 from __future__ import annotations
 
 import difflib
 import typing
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from collections.abc import Callable, Iterable
 
-import msgspec
+from pydantic import BaseModel, ValidationError
 
 from crtexport.errors import CrtExportError
-from crtexport.schema import Mistake
 
 KeyPath = tuple[str, ...]
 
@@ -22,39 +20,59 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
 
 
 def schema_error(
-    found: Mistake, data: Mapping[str, Any], model: type[msgspec.Struct],
-    file_of: Callable[[KeyPath], str],
+    error: ValidationError, model: type[BaseModel], file_of: Callable[[KeyPath], str]
 ) -> CrtExportError:
-    """What was ``found`` in ``data`` of a ``model``; ``file_of`` knows the file that a key came
-    from."""
-    where = (file_of(found.path), *found.path)
-    if found.kind == "unknown":
-        keys = _keys(model, data, found.path[:-1])
+    """The first finding of ``error``; ``file_of`` knows the file that a key came from.
+
+    An unknown key comes before all others: misspelling one makes another one missing.
+    """
+    findings = error.errors()
+    finding = next((f for f in findings if f["type"] == "extra_forbidden"), findings[0])
+    path = tuple(str(part) for part in finding["loc"])
+    fields, shown = _walk(model, path)
+    where = (file_of(shown), *shown)
+    if finding["type"] == "extra_forbidden":
         return CrtExportError(
-            "unknown key", location=where,
-            hint=f"{did_you_mean(found.path[-1], keys)}keys here are: {', '.join(keys)}",
+            "unknown key",
+            location=where,
+            hint=f"{did_you_mean(shown[-1], fields)}keys here are: {', '.join(fields)}",
         )
-    if found.kind == "missing":
+    if finding["type"] == "missing":
         return CrtExportError("this key is missing", location=where)
-    return CrtExportError(found.problem, location=where)
+    message = finding["msg"].removeprefix("Value error, ")
+    return CrtExportError(message[:1].lower() + message[1:], location=where)
 
 
-def _keys(model: type[msgspec.Struct], data: Any, path: KeyPath) -> list[str]:
-    """The keys that are allowed at ``path``."""
-    models = [model]
-    for part in path:
-        data = data[part]
-        inner = [f.type for m in models for f in msgspec.structs.fields(m) if f.name == part]
-        if inner:  # else a key of a mapping
-            models = [found for type_ in inner for found in _models_in(type_)]
-    kind = data.get("kind")
-    tagged = [m for m in models if m.__struct_config__.tag == kind] if kind else []
-    tags = [m.__struct_config__.tag_field for m in models if m.__struct_config__.tag_field]
-    fields = [field for m in tagged or models for field in m.__struct_fields__]
-    return list(dict.fromkeys([*tags, *fields]))
+def _walk(model: type[BaseModel], path: KeyPath) -> tuple[list[str], KeyPath]:
+    """The keys that are allowed where ``path`` ends, and ``path`` as the file spells it.
+
+    pydantic puts the tag of a union into the path, as in ``runner, qemu, comand``.
+    """
+    models: list[type[BaseModel]] = [model]
+    shown: list[str] = []
+    fields = list(model.model_fields)
+    for depth, part in enumerate(path, 1):
+        tagged = [m for m in models if _tag(m) == part]
+        if tagged and part not in fields:
+            models = tagged
+            fields = list(models[0].model_fields)
+            continue
+        shown.append(part)
+        inner = [m.model_fields[part].annotation for m in models if part in m.model_fields]
+        if inner:
+            models = [found for annotation in inner for found in _models_in(annotation)]
+        if depth < len(path):
+            fields = [key for m in models for key in m.model_fields]
+    return fields, tuple(shown)
 
 
-def _models_in(annotation: object) -> list[type[msgspec.Struct]]:
-    if isinstance(annotation, type) and issubclass(annotation, msgspec.Struct):
+def _tag(model: type[BaseModel]) -> str | None:
+    kind = model.model_fields.get("kind")
+    values = typing.get_args(kind.annotation) if kind is not None else ()
+    return str(values[0]) if len(values) == 1 else None
+
+
+def _models_in(annotation: object) -> list[type[BaseModel]]:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return [annotation]
     return [m for inner in typing.get_args(annotation) for m in _models_in(inner)]

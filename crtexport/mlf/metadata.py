@@ -7,14 +7,19 @@ keys out or add some. Older versions (1 to 6) are brought to the form of version
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal
 
-import msgspec
-from msgspec import Meta
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    NonNegativeInt,
+    SerializerFunctionWrapHandler,
+    ValidationError,
+    model_serializer,
+)
 
 from crtexport.errors import CrtExportError
-from crtexport.schema import mistake
 
 VERSION = 7
 SECTION_FORMAT: Literal[1] = 1
@@ -24,27 +29,35 @@ Json = dict[str, Any]
 
 
 # Names in generated C, and what goes into a Makefile: its comments and its patterns.
-_CName = Annotated[str, Meta(pattern=r"^[A-Za-z_][A-Za-z0-9_]*\Z")]
-_Plain = Annotated[str, Meta(pattern=r"^[ -\[\]-~]*\Z")]
-_Pattern = Annotated[str, Meta(pattern=r"^[A-Za-z0-9_*-][A-Za-z0-9_*/-]*(\.[A-Za-z0-9]+)?\Z")]
-NonNegativeInt = Annotated[int, Meta(ge=0)]
-_Align = Annotated[int, Meta(ge=1, le=1 << 16)]
+_CName = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
+_Plain = Annotated[str, Field(pattern=r"^[ -\[\]-~]*$")]
+_Pattern = Annotated[str, Field(pattern=r"^[A-Za-z0-9_*-][A-Za-z0-9_*/-]*(\.[A-Za-z0-9]+)?$")]
+_Align = Annotated[int, Field(ge=1, le=1 << 16)]
 
 
-class _Model(msgspec.Struct, frozen=True, kw_only=True):
+class _Model(BaseModel):
     """``_brief`` names fields that aren't written while they have their defaults."""
 
+    model_config = ConfigDict(frozen=True, extra="ignore", defer_build=True)
     _brief: ClassVar[tuple[str, ...]] = ()
 
+    @model_serializer(mode="wrap")
+    def _written(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        data: dict[str, Any] = handler(self)
+        for name in self._brief:
+            if getattr(self, name) == type(self).model_fields[name].default:
+                del data[name]
+        return data
 
-class TensorSize(_Model, frozen=True, kw_only=True):
+
+class TensorSize(_Model):
     """Bytes and dtype of an input or output; the format has no place for its shape."""
 
     size: NonNegativeInt
     dtype: str = ""
 
 
-class MainEntry(_Model, frozen=True, kw_only=True):
+class MainEntry(_Model):
     """What the main function needs on one device (a DLDeviceType)."""
 
     device: int = CPU_DEVICE
@@ -55,23 +68,23 @@ class MainEntry(_Model, frozen=True, kw_only=True):
     outputs: dict[str, TensorSize] = {}
 
 
-class OperatorFunction(_Model, frozen=True, kw_only=True):
+class OperatorFunction(_Model):
     """Workspace of one operator function; ours need none beside main's."""
 
     function_name: str
     workspace: tuple[Json, ...] = ()
 
 
-class Functions(_Model, frozen=True, kw_only=True):
+class Functions(_Model):
     main: tuple[MainEntry, ...] = ()
     operator_functions: tuple[OperatorFunction, ...] = ()
 
 
-class Memory(_Model, frozen=True, kw_only=True):
+class Memory(_Model):
     functions: Functions = Functions()
 
 
-class Module(_Model, frozen=True, kw_only=True):
+class Module(_Model):
     """One model of a package, with the format's own keys."""
 
     model_name: str
@@ -83,7 +96,7 @@ class Module(_Model, frozen=True, kw_only=True):
     external_dependencies: tuple[Json, ...] = ()
 
 
-class TensorQuantization(_Model, frozen=True, kw_only=True):
+class TensorQuantization(_Model):
     """real = scale * (stored - zero_point), one pair per slice of ``axis`` if there are several."""
 
     scale: tuple[float, ...]
@@ -91,7 +104,7 @@ class TensorQuantization(_Model, frozen=True, kw_only=True):
     axis: int | None = None
 
 
-class Tensor(_Model, frozen=True, kw_only=True):
+class Tensor(_Model):
     """An input or output in the order of ``run``; ``field`` is its name in C.
 
     ``offset``: where in pool ``pool`` of the workspace it lies, 0 for the first and then those
@@ -109,14 +122,14 @@ class Tensor(_Model, frozen=True, kw_only=True):
     _brief: ClassVar[tuple[str, ...]] = ("pool",)
 
 
-class Spilled(_Model, frozen=True, kw_only=True):
+class Spilled(_Model):
     """A part of the workspace for another memory of the board."""
 
     memory: _CName
     bytes: NonNegativeInt
 
 
-class Workspace(_Model, frozen=True, kw_only=True):
+class Workspace(_Model):
     """``owner``: "module" (static memory of its own), "package" (static memory of all its models)
     or "caller" (handed to ``run``). ``spilled``
     is what comes to ``bytes`` in other memories."""
@@ -132,14 +145,14 @@ class Workspace(_Model, frozen=True, kw_only=True):
         return self.owner == "caller"
 
 
-class ImageBuffer(_Model, frozen=True, kw_only=True):
+class ImageBuffer(_Model):
     """What programs of devices are inflated into; its owner is that of the workspace."""
 
     bytes: NonNegativeInt
     align: _Align
 
 
-class Variable(_Model, frozen=True, kw_only=True):
+class Variable(_Model):
     """What a model keeps from run to run, ``offset`` bytes into its state."""
 
     name: str
@@ -148,7 +161,7 @@ class Variable(_Model, frozen=True, kw_only=True):
     offset: NonNegativeInt
 
 
-class State(_Model, frozen=True, kw_only=True):
+class State(_Model):
     """Memory that is kept from run to run; zeros stand for the initial values. Owned and aligned
     as the workspace is."""
 
@@ -156,14 +169,14 @@ class State(_Model, frozen=True, kw_only=True):
     variables: tuple[Variable, ...] = ()
 
 
-class Registered(_Model, frozen=True, kw_only=True):
+class Registered(_Model):
     """A name in the function registry and the symbol behind it."""
 
     name: str
     symbol: str
 
 
-class LayerChannels(_Model, frozen=True, kw_only=True):
+class LayerChannels(_Model):
     """A layer before and after channels were removed that tell the outputs nothing: the channels
     that it reads and computes, multiply-accumulates, bytes of weights.
 
@@ -180,7 +193,7 @@ class LayerChannels(_Model, frozen=True, kw_only=True):
     unread: NonNegativeInt = 0
 
 
-class Decision(_Model, frozen=True, kw_only=True):
+class Decision(_Model):
     """What an accelerator did with a layer: one of its functions computes it, or it refused."""
 
     accelerator: str
@@ -189,37 +202,37 @@ class Decision(_Model, frozen=True, kw_only=True):
     reason: str = ""
 
 
-class Library(_Model, frozen=True, kw_only=True):
+class Library(_Model):
     """Code of others that sources of the package are built with: see
     :class:`crtexport.ir.modules.Library`."""
 
     name: _Plain
     version: _Plain
     url: _Plain
-    variable: Annotated[str, Meta(pattern=r"^[A-Z][A-Z0-9_]*\Z")]
+    variable: Annotated[str, Field(pattern=r"^[A-Z][A-Z0-9_]*$")]
     include: tuple[_Pattern, ...]
     sources: tuple[_Pattern, ...]
 
 
-class Tuning(_Model, frozen=True, kw_only=True):
+class Tuning(_Model):
     """The file of measurements that decided about kernels, and for how many layers it could."""
 
     sha256: str
     layers: NonNegativeInt
 
 
-class DeviceContext(_Model, frozen=True, kw_only=True):
+class DeviceContext(_Model):
     """A member of ``struct tvmgen_<m>_devices``, and the functions that run with it."""
 
     field: _CName
     kind: str
     id: int
     program: str
-    hooks: Annotated[tuple[_CName, ...], Meta(min_length=1)]
+    hooks: Annotated[tuple[_CName, ...], Field(min_length=1)]
     functions: tuple[str, ...]
 
 
-class Commands(_Model, frozen=True, kw_only=True):
+class Commands(_Model):
     """What an Ethos-U runs in one call: the layer, and bytes of commands and constant data in
     flash, of the arena and of a fast memory (the arena, where there is none apart)."""
 
@@ -230,7 +243,7 @@ class Commands(_Model, frozen=True, kw_only=True):
     fast: NonNegativeInt
 
 
-class External(_Model, frozen=True, kw_only=True):
+class External(_Model):
     """A function of others that the model calls, and where it comes from."""
 
     symbol: str
@@ -242,7 +255,7 @@ class External(_Model, frozen=True, kw_only=True):
     _brief: ClassVar[tuple[str, ...]] = ("commands",)
 
 
-class ModuleSection(_Model, frozen=True, kw_only=True):
+class ModuleSection(_Model):
     """What crtexport knows about one module beyond the format's keys.
 
     ``io``: whose the memory of inputs and outputs is, the "caller"'s or part of the "workspace".
@@ -252,7 +265,7 @@ class ModuleSection(_Model, frozen=True, kw_only=True):
     source: str = ""
     source_sha256: str = ""
     rounding: str = ""
-    optimize: Annotated[str, Meta(pattern=r"^(size|balanced|speed)?\Z")] = ""
+    optimize: Annotated[str, Field(pattern=r"^(size|balanced|speed)?$")] = ""
     llvm_options: tuple[str, ...] = ()
     inputs: tuple[Tensor, ...]
     outputs: tuple[Tensor, ...]
@@ -280,7 +293,7 @@ class ModuleSection(_Model, frozen=True, kw_only=True):
         return self.image_buffer.bytes, self.image_buffer.align
 
 
-class Abi(_Model, frozen=True, kw_only=True):
+class Abi(_Model):
     """What objects and generated C agree on with the firmware that links them."""
 
     triple: str
@@ -295,14 +308,14 @@ class Abi(_Model, frozen=True, kw_only=True):
     cflags: tuple[str, ...]
 
 
-class Kernel(_Model, frozen=True, kw_only=True):
+class Kernel(_Model):
     """A kernel by its symbol, and the layers that it computes."""
 
     symbol: str
     layers: tuple[str, ...] = ()
 
 
-class Object(_Model, frozen=True, kw_only=True):
+class Object(_Model):
     """An object: machine, bytes by section, global symbols (``hidden`` ones serve other objects of
     the package), what it is for and its kernels."""
 
@@ -316,7 +329,7 @@ class Object(_Model, frozen=True, kw_only=True):
     kernels: tuple[Kernel, ...] = ()
 
 
-class Undefined(_Model, frozen=True, kw_only=True):
+class Undefined(_Model):
     """External symbols: all that the code is allowed to need, and what the objects do need.
 
     ``used`` is None when the package holds sources, whose compiler decides.
@@ -326,17 +339,17 @@ class Undefined(_Model, frozen=True, kw_only=True):
     used: tuple[str, ...] | None = None
 
 
-class Board(_Model, frozen=True, kw_only=True):
+class Board(_Model):
     name: str
     file: str
 
 
-class Member(_Model, frozen=True, kw_only=True):
+class Member(_Model):
     sha256: str
     bytes: NonNegativeInt
 
 
-class DeviceImage(_Model, frozen=True, kw_only=True):
+class DeviceImage(_Model):
     """A program of a device: ``symbol`` plus ``offset`` bytes is its image, stored, lz4 or zlib;
     ``crc32c`` is of the program, in hexadecimal digits; ``target`` is its name in a bundle."""
 
@@ -355,7 +368,7 @@ class DeviceImage(_Model, frozen=True, kw_only=True):
     target: str
 
 
-class Section(_Model, frozen=True, kw_only=True):
+class Section(_Model):
     """The key ``crtexport``. ``devices`` lists device images; ``members`` every file but this."""
 
     format: Literal[1] = SECTION_FORMAT
@@ -372,31 +385,14 @@ class Section(_Model, frozen=True, kw_only=True):
     members: dict[str, Member] = {}
 
 
-class Metadata(_Model, frozen=True, kw_only=True):
+class Metadata(_Model):
     version: int = VERSION
     modules: dict[str, Module]
     crtexport: Section | None = None
 
     def dump(self) -> bytes:
         """The file's bytes."""
-        data = _written(self)
-        msgspec.convert(data, Metadata)  # what is written can be read
-        return json_bytes(data)
-
-
-def _written(value: Any) -> Any:
-    """As JSON has it."""
-    if isinstance(value, _Model):
-        fields = [(field, getattr(value, field.name)) for field in msgspec.structs.fields(value)]
-        return {
-            field.name: _written(own) for field, own in fields
-            if own != field.default or field.name not in value._brief
-        }
-    if isinstance(value, Mapping):
-        return {name: _written(own) for name, own in value.items()}
-    if isinstance(value, tuple | list):
-        return [_written(own) for own in value]
-    return value
+        return json_bytes(self.model_dump(mode="json"))
 
 
 def json_bytes(data: Json) -> bytes:
@@ -425,16 +421,12 @@ def parse(content: bytes, where: str) -> tuple[Metadata, Json]:
             f"this program reads {SECTION_FORMAT}",
             location=where, hint="read it with the version of crtexport that wrote it, or a newer",
         )
-    data = _version_7(raw)
     try:
-        return _metadata(data), raw
-    except msgspec.ValidationError as error:
-        found = mistake(error, data, _metadata)
-        raise CrtExportError(found.problem, location=(where, ".".join(found.path))) from error
-
-
-def _metadata(data: Json) -> Metadata:
-    return msgspec.convert(data, Metadata)
+        return Metadata.model_validate(_version_7(raw)), raw
+    except ValidationError as error:
+        first = error.errors()[0]
+        key = ".".join(str(part) for part in first["loc"])
+        raise CrtExportError(str(first["msg"]), location=(where, key)) from error
 
 
 def _version_7(raw: Json) -> Json:

@@ -9,11 +9,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from msgspec.structs import replace
 
 from crtexport.firmware import run as firmware_run
 from crtexport.firmware.board import Board, list_boards, load_board
-from crtexport.firmware.board_schema import NoRunner, QemuRunner, Size
+from crtexport.firmware.board_schema import NoRunner, QemuRunner
 from crtexport.firmware.run import RunResult, run
 from tests.firmware.handmade import SOURCE, toy_expected, toy_inputs, toy_parts
 from tests.support import require, require_processor
@@ -167,8 +166,8 @@ def test_the_timer_survives_its_wrap(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_samples_that_do_not_fit_together_take_several_boots(tmp_path: Path) -> None:
     board = load_board("qemu_cortex_m0")
     tools_of(board)
-    flash = replace(board.memory["flash"], size=Size(4800))
-    small = replace(board, memory={**board.memory, "flash": flash})
+    flash = board.memory["flash"].model_copy(update={"size": 4800})
+    small = board.model_copy(update={"memory": {**board.memory, "flash": flash}})
     samples = toy_inputs(30)
     result = run(toy_parts(), small, samples, timeout=60, out_dir=tmp_path)
     # 30 samples of 64 bytes do not fit, so the last boot had fewer.
