@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from crtexport.backends.llvm_types import ModuleText, storage_type, value_type
+from crtexport.kernels.alignment import alignment
 from crtexport.kernels.ir import LoadVector, Scalar, StoreVector
 
 Emit = Callable[[str], str]
@@ -12,7 +13,7 @@ Emit = Callable[[str], str]
 
 def load_vector(expr: LoadVector, address: str, module: ModuleText, emit: Emit) -> str:
     """The operand that holds the lanes; ``emit`` adds an instruction and names it."""
-    memory, align = _memory(expr.buffer.dtype, expr.type, module), expr.buffer.dtype.itemsize
+    memory, align = _memory(expr.buffer.dtype, expr.type, module), alignment(expr)
     if expr.count == expr.type.lanes:
         value = emit(f"load {memory}, ptr {address}, align {align}")
     else:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 
-from crtexport.kernels.ir import Binary, BinaryOp, Const, Expr, LoadWord
+from crtexport.kernels.ir import Binary, BinaryOp, Const, Expr, LoadVector, LoadWord
 
 
-def alignment(load: LoadWord) -> int:
-    """What the address of a word is surely a multiple of, at most 4 bytes."""
+def alignment(load: LoadWord | LoadVector) -> int:
+    """What an address is surely a multiple of, at most the bytes of what is loaded from it."""
     size = load.buffer.dtype.itemsize
-    return math.gcd(4, load.buffer.align, size * factor(load.index))
+    whole = 4 if isinstance(load, LoadWord) else load.type.itemsize
+    return math.gcd(whole, load.buffer.align, size * factor(load.index))
 
 
 def factor(index: Expr) -> int:

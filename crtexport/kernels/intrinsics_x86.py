@@ -6,6 +6,7 @@ But for PMADDWD and VPDPBUSD they are plain LLVM, most of them those of
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -107,6 +108,73 @@ def _madd_intrinsics(width: int) -> tuple[Intrinsic, ...]:
             f"%x = bitcast {vector} %a to {halves} %y = bitcast {vector} %b to {halves} "
             f"%r = call {vector} @{name}({halves} %x, {halves} %y)", declare,
         ),
+    )
+
+
+def _of_pairs() -> tuple[Intrinsic, ...]:
+    """One of four pairs, over and over."""
+    pairs, ints = Scalar.I16X8, llvm_type(INTS[4])
+    return tuple(
+        _intrinsic(
+            f"pair{i}_4", f"Pair {i} of a, over and over.", (pairs,), pairs,
+            lambda a, i=i: a[2 * i : 2 * i + 2] * 4,
+            f"    const {c_type(INTS[4])} whole = ({c_type(INTS[4])})a;\n"
+            + gives(f"({c_type(pairs)}){everywhere(INTS[4], f'whole[{i}]')}"),
+            f"%w = bitcast {llvm_type(pairs)} %a to {ints} "
+            f"%s = shufflevector {ints} %w, {ints} poison, "
+            f"<4 x i32> <{', '.join([f'i32 {i}'] * 4)}> "
+            f"%r = bitcast {ints} %s to {llvm_type(pairs)}",
+        ) for i in range(4)
+    )
+
+
+def _arithmetic(type_: Scalar, suffix: str, names: str) -> tuple[Intrinsic, ...]:
+    """Sums, differences and products of lanes, the lower bits of them."""
+    bits, vector = 8 * type_.lane.itemsize, llvm_type(type_)
+    operations: dict[str, tuple[str, str, Callable[[int, int], int]]] = {
+        "add": ("sums", "+", operator.add), "sub": ("differences", "-", operator.sub),
+        "mul": ("products", "*", operator.mul),
+    }
+
+    def one(name: str) -> Intrinsic:
+        what, sign, function = operations[name]
+        return _intrinsic(
+            f"{name}{suffix}", f"The {what} of the lanes, which wrap.", (type_, type_), type_,
+            lambda a, b: tuple(wrap(function(x, y), bits) for x, y in zip(a, b, strict=True)),
+            local_type("crt_lanes", f"uint{bits}_t", type_.lanes, type_.lane.itemsize)
+            + gives(f"({c_type(type_)})((crt_lanes)a {sign} (crt_lanes)b)"),
+            f"%r = {name} {vector} %a, %b",
+        )
+
+    return tuple(map(one, names.split()))
+
+
+def _winograd() -> tuple[Intrinsic, ...]:
+    """What F(4, 3) does with cells, in 16 bits, and with sums of products."""
+    cells, vector = Scalar.I16X8, llvm_type(Scalar.I16X8)
+
+    def part24(width: int) -> Intrinsic:
+        ints = INTS[width]
+        third = wrap32(pow(3, -1, 1 << 32))
+        return _intrinsic(
+            f"part24_{width}", "a / 24, of which a is a multiple; 8 * (a / 24) has 32 bits.",
+            (ints,), ints, lambda a: tuple(wrap32(x * third) >> 3 for x in a),
+            local_type("crt_words", "uint32_t", width, 4)
+            + gives(f"({c_type(ints)})((crt_words)a * {third % (1 << 32)}U) >> 3"),
+            f"%p = mul {llvm_type(ints)} %a, splat (i32 {third}) "
+            f"%r = ashr {llvm_type(ints)} %p, splat (i32 3)",
+        )
+
+    return (
+        _intrinsic(
+            "dup16_8", "a, of 16 bits, in every lane.", (Scalar.I32,), cells,
+            lambda a: (_low(a),) * 8, gives(everywhere(cells, "(int16_t)a")),
+            f"%n = trunc i32 %a to i16 %v = insertelement {vector} poison, i16 %n, i32 0 "
+            f"%r = shufflevector {vector} %v, {vector} poison, <8 x i32> zeroinitializer",
+        ),
+        *_arithmetic(cells, "16_8", "add sub mul"),
+        *(part24(width) for width in WIDTHS),
+        *_of_pairs(),
     )
 
 
@@ -295,7 +363,8 @@ def _saturated(width: int) -> Intrinsic:
 X86 = tuple(
     operation for width in WIDTHS
     for operation in (
-        *_madd_intrinsics(width), *lanewise("x86", width), _scaling(width, 31),
+        *_madd_intrinsics(width), *lanewise("x86", width),
+        *_arithmetic(INTS[width], f"_{width}", "sub mul"), _scaling(width, 31),
         _scaling(width, 32), _saturated(width), *reals("x86", width), *_sums(width),
     )
-) + _dots() + (_halving(),)
+) + _dots() + (_halving(),) + _winograd()

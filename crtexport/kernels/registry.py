@@ -187,14 +187,19 @@ class Lowering:
         """A pointer to a constant array computed here."""
         return self._stored(name, dtype, ConstantRef.of(np.asarray(values)))
 
-    def packed(self, name: str, dtype: Scalar, packing: Packing, rows: int) -> Buffer:
+    def packed(
+        self, name: str, dtype: Scalar, packing: Packing, rows: int, *, align: int | None = None
+    ) -> Buffer:
         """A pointer to the node's weights, its constant input 1 as ``rows`` of a matrix, in the
-        order of ``packing``, which becomes elements of ``dtype``. They may be of any size."""
-        return self._stored(name, dtype, packed(self.context.matrix(rows), packing))
+        order of ``packing``, which becomes elements of ``dtype``. They may be of any size.
+        ``align``: bytes, of which compilers are told (default: those of an element)."""
+        return self._stored(name, dtype, packed(self.context.matrix(rows), packing), align)
 
-    def _stored(self, name: str, dtype: Scalar, data: ConstantRef) -> Buffer:
+    def _stored(
+        self, name: str, dtype: Scalar, data: ConstantRef, align: int | None = None
+    ) -> Buffer:
         self._args.append(Derived(name, dtype, data))
-        return self.b.buffer(name, dtype, data.nbytes // dtype.itemsize)
+        return self.b.buffer(name, dtype, data.nbytes // dtype.itemsize, align=align)
 
     def scratch(
         self, name: str, dtype: Scalar, count: int, *, noalias: bool = True,

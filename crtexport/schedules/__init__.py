@@ -133,12 +133,14 @@ def _handed(target: Target) -> Vectors | None:
 
 
 def _x86(context: Context, target: Target) -> list[Candidate]:
-    from crtexport.schedules import x86_dense, x86_depthwise
+    from crtexport.schedules import x86_dense, x86_depthwise, x86_winograd
     from crtexport.schedules.x86_machine import machine_of
 
     machine = machine_of(target)
     return single(
-        "vectors", x86_dense.lower(context, machine) or x86_depthwise.lower(context, machine)
+        "vectors",
+        x86_winograd.lower(context, machine) or x86_dense.lower(context, machine)
+        or x86_depthwise.lower(context, machine),
     )
 
 
