@@ -29,6 +29,7 @@ LIST_OPTIONS = "--list-options"
 """Argument: print every option that LLVM has, and end."""
 
 _PROGRAM = "llvm"  # what LLVM calls itself in messages
+_LATE = b'"crt-inline-late"'
 _NOT_ON_ARM = (".note.GNU-stack", ".ARM.exidx", ".rel.ARM.exidx")
 """Sections that LLVM always writes and bare-metal GCC never does: with the first in one object, its
 linker warns about all others; the second costs eight bytes of flash for each function."""
@@ -87,10 +88,27 @@ def _compile(llvm: Any, request: Mapping[str, str], text: str) -> bytes:
         tuning.loop_unrolling = unroll  # hints are followed in any case
         builder = llvm.create_pass_builder(machine, tuning)
         builder.getModulePassManager().run(module, builder)
+    _inline_late(llvm, module, builder)
     data: bytes = machine.emit_object(module)
     if request["triple"].startswith(("arm", "thumb")) and "linux" not in request["triple"]:
         return deactivate_sections(data, _NOT_ON_ARM)
     return data
+
+
+def _inline_late(llvm: Any, module: Any, builder: Any) -> None:
+    """Puts functions that passes were not to look into in the places of their calls.
+
+    Code generation knows them as one instruction; passes would take half their time to find out
+    about the steps of each, and make of some what is no such instruction any more.
+    """
+    late = [f for f in module.functions if any(_LATE in group for group in f.attributes)]
+    for function in late:
+        function.linkage = "internal"
+        function.add_function_attribute("alwaysinline")
+    if late:
+        passes = llvm.create_new_module_pass_manager()
+        passes.add_always_inliner_pass()
+        passes.run(module, builder)
 
 
 def _set_options(llvm: Any, options: list[str]) -> dict[str, str]:

@@ -20,6 +20,12 @@ Reals = tuple[float, ...]
 INTS = {4: Scalar.I32X4, 8: Scalar.I32X8, 16: Scalar.I32X16, 32: Scalar.I32X32}
 FLOATS = {4: Scalar.F32X4, 8: Scalar.F32X8, 16: Scalar.F32X16, 32: Scalar.F32X32}
 
+_LATE = (
+    '"crt-inline-late" memory(none) nocallback nofree nosync nounwind speculatable willreturn'
+)
+"""Nothing looks into a weak function, whose body might be another; what calls of it may be moved
+and left out by is said instead."""
+
 _C = {Scalar.I32: "int32_t", Scalar.F32: "float"}
 _LLVM = {Scalar.I32: "i32", Scalar.F32: "float", Scalar.I16: "i16", Scalar.I8: "i8"}
 
@@ -36,10 +42,10 @@ def llvm_type(type_: Scalar) -> str:
 
 def intrinsic(
     full: str, meaning: str, params: tuple[Scalar, ...], result: Scalar,
-    evaluate: Callable[..., object], c: str, body: str, declare: str = "",
+    evaluate: Callable[..., object], c: str, body: str, declare: str = "", late: bool = False,
 ) -> Intrinsic:
     """Called ``full``; ``c``: statements over ``a``, ``b`` …; ``body``: LLVM that ends by naming
-    ``%r``, after what it ``declare``s."""
+    ``%r``, after what it ``declare``s. ``late``: LLVM's passes see but a call."""
     letters = "abc"[: len(params)]
     arguments = ", ".join(f"{c_type(p)} {x}" for p, x in zip(params, letters, strict=True))
     helper = (
@@ -50,8 +56,9 @@ def intrinsic(
     symbol = f"@crt.{full}"
     formal = ", ".join(f"{llvm_type(p)} %{x}" for p, x in zip(params, letters, strict=True))
     actual = ", ".join(f"{llvm_type(p)} {{{i}}}" for i, p in enumerate(params))
+    linkage, attributes = ("weak hidden", _LATE) if late else ("internal", "alwaysinline nounwind")
     definition = (
-        f"define internal {llvm_type(result)} {symbol}({formal}) alwaysinline nounwind "
+        f"define {linkage} {llvm_type(result)} {symbol}({formal}) {attributes} "
         f"{{ {body} ret {llvm_type(result)} %r }}"
     )
     return Intrinsic(

@@ -39,7 +39,7 @@ def _intrinsic(
     name: str, meaning: str, params: tuple[Scalar, ...], result: Scalar,
     evaluate: Callable[..., object], c: str, body: str, declare: str = "",
 ) -> Intrinsic:
-    return intrinsic(f"x86_{name}", meaning, params, result, evaluate, c, body, declare)
+    return intrinsic(f"x86_{name}", meaning, params, result, evaluate, c, body, declare, late=True)
 
 
 # ---- integers

@@ -46,6 +46,22 @@ def test_fatal_errors_of_llvm_name_module_and_function() -> None:
     assert caught.value.exit_code == 2
 
 
+@pytest.mark.parametrize("optimize", ["size", "balanced", "speed"])
+def test_functions_that_passes_dont_look_into_are_inlined_in_the_end(optimize: str) -> None:
+    text = (
+        'define weak hidden i32 @late(i32 %a) "crt-inline-late" memory(none) nounwind {\n'
+        "  %r = mul i32 %a, %a\n  ret i32 %r\n}\n"
+        "define weak i32 @kept() {\n  ret i32 2\n}\n"
+        "define i32 @run(i32 %a) {\n"
+        "  %b = call i32 @late(i32 %a)\n  %c = call i32 @kept()\n"
+        "  %d = add i32 %b, %c\n  ret i32 %d\n}\n"
+    )
+    table = elf(compile_modules({"x.ll": text}, TARGETS["m4"], optimize)["x.o"])
+    symbols = {s.name for s in table.get_section_by_name(".symtab").iter_symbols()}
+    assert {"kept", "run"} <= symbols
+    assert "late" not in symbols
+
+
 def test_text_that_llvm_rejects_is_an_error() -> None:
     with pytest.raises(CrtExportError, match=r"x_lib0\.ll: LLVM does not accept a module: "):
         compile_modules({"x_lib0.ll": "define void @f( {"}, TARGETS["m4"], "size")
