@@ -7,6 +7,7 @@ It accepts what applications written for microTVM's AOT output do. Members of th
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -26,12 +27,13 @@ from crtexport.artifact.symbols import macro_stems
 from crtexport.backends.c_literals import block_comment, c_string, literal
 from crtexport.ir.types import Quantization, TensorType
 from crtexport.kernels.ir import Scalar
-from crtexport.resources import environment
+
+Lines = Iterator[str]
 
 
 @dataclass(frozen=True)
 class _Tensor:
-    """An input or output as the template wants it; ``macros`` are (name, value) after the stem."""
+    """An input or output as the header has it; ``macros`` are (name, value) after the stem."""
 
     field: str
     stem: str
@@ -83,51 +85,271 @@ def emit_header(artifact: Artifact) -> str:
     Raises CrtExportError when two tensors would share a struct member or a macro.
     """
     inputs, outputs = _tensors(artifact)
-    return environment().get_template("model/header.h.j2").render(
-        banner=banner(artifact, f"{artifact.prefix}.h: the C interface of one neural network"),
-        prefix=artifact.prefix,
-        PREFIX=artifact.prefix.upper(),
-        module=artifact.module,
-        inputs=inputs,
-        outputs=outputs,
-        error_null=abi.ERROR_NULL,
-        error_arguments=abi.ERROR_ARGUMENTS,
-        workspace_size=artifact.workspace_size,
-        spilled=[pool for pool in artifact.spilled if pool.size],
-        workspace_align=artifact.workspace_align,
-        constants_size=artifact.constants_size,
-        state_size=artifact.state_size,
-        states=[
-            block_comment([f'"{s.name}" {s.type}: bytes {s.offset} to {s.offset + s.type.nbytes}'])
-            for s in artifact.states
-        ],
-        pools=abi.caller_pools(artifact),
-        externals=called_externals(artifact),
-        devices=[
-            (field, block_comment([context_text(d)]))
-            for field, d in zip(
-                context_fields(artifact.devices), artifact.devices, strict=True
-            )
-        ],
-        images=[block_comment([image_text(artifact, image)]) for image in artifact.images],
-        images_table=images_symbol(artifact),
-        launched=launched(artifact),
-        launched_table=launched_symbol(artifact),
-        image_pool=abi.IMAGE_POOL,
-        inflated_size=artifact.inflated_size,
-        inflated_align=artifact.inflated_align,
-        takes_buffer=abi.takes_buffer(artifact),
-        takes_workspace=abi.takes_workspace(artifact),
-        shared_workspace=artifact.common.workspace is not None,
-        takes_state=abi.takes_state(artifact),
-        io_in_workspace=artifact.io_in_workspace,
-        maps=[
-            {"side": side, "prototype": map_prototype(artifact, symbol, side)}
-            for symbol, side, _ in abi.io_maps(artifact)
-        ],
-        run_prototype=run_prototype(artifact),
-        reset_prototype=reset_prototype(artifact),
+    lines = (
+        banner(artifact, f"{artifact.prefix}.h: the C interface of one neural network"),
+        *_opening(artifact),
+        *_workspace(artifact),
+        *(_state(artifact) if artifact.state_size else ()),
+        *(_inflated(artifact) if artifact.inflated_size else ()),
+        *_constants(artifact),
+        *(line for tensor in inputs + outputs for line in _macro_lines(artifact, tensor)),
+        "",
+        *_io_structs(artifact, inputs, outputs),
+        *_other_structs(artifact),
+        "",
+        *_programs(artifact),
+        *(line for _map in abi.io_maps(artifact) for line in _io_map(artifact, *_map[:2])),
+        *_run(artifact),
+        *(_reset(artifact) if artifact.state_size else ()),
+        "", "#ifdef __cplusplus", "}", "#endif", "", f"#endif /* {_macro(artifact, 'H_')} */",
     )
+    return "\n".join(lines) + "\n"
+
+
+def _macro(artifact: Artifact, name: str) -> str:
+    return f"{artifact.prefix.upper()}_{name}"
+
+
+def _define(artifact: Artifact, name: str, value: object) -> str:
+    return f"#define {_macro(artifact, name)} {value}"
+
+
+def _documentation(*lines: str) -> tuple[str, ...]:
+    """A comment of several lines that aren't wrapped; text of models has no place in it."""
+    return ("/*!", *(f" * {line}".rstrip() for line in lines), " */")
+
+
+def _opening(artifact: Artifact) -> Lines:
+    yield f"#ifndef {_macro(artifact, 'H_')}"
+    yield f"#define {_macro(artifact, 'H_')}"
+    yield from ("", "#include <stdint.h>")
+    if artifact.images:
+        yield from ("", "#include <crt_device.h>")
+    yield from ("", "#ifdef __cplusplus", 'extern "C" {', "#endif", "")
+    yield "/*! \\brief Result: the module ran */"
+    yield _define(artifact, "OK", 0)
+    yield (
+        "/*! \\brief Result: a pointer is NULL (a struct, one of its members, or the data of a "
+        "tensor) */"
+    )
+    yield _define(artifact, "ERROR_NULL", f"({abi.ERROR_NULL})")
+    yield "/*! \\brief Result of the packed function only: wrong number or kind of arguments */"
+    yield _define(artifact, "ERROR_ARGUMENTS", f"({abi.ERROR_ARGUMENTS})")
+    yield ""
+
+
+def _workspace(artifact: Artifact) -> Lines:
+    spilled = [pool for pool in artifact.spilled if pool.size]
+    with_io = "inputs, outputs and " if artifact.io_in_workspace else ""
+    owner: tuple[str, ...] = ()
+    if abi.takes_workspace(artifact):
+        owner = ("", f"The caller provides it: {artifact.prefix}_workspace_pools.workspace")
+    elif artifact.common.workspace is not None:
+        shared = "share one, in .bss: no two of them may run at the same time."
+        owner = ("", f"The models of the package {shared}")
+    elif artifact.workspace_size or spilled:
+        owner = ("", "The module owns it, in .bss.")
+    yield from _documentation(
+        f"\\brief Memory for {with_io}intermediate results, in bytes, and its alignment", *owner
+    )
+    yield _define(artifact, "WORKSPACE_SIZE", artifact.workspace_size)
+    yield _define(artifact, "WORKSPACE_ALIGN", artifact.workspace_align)
+    for pool in spilled:
+        yield (
+            f'/*! \\brief What of it lies in the memory "{pool.memory}", in bytes, aligned alike */'
+        )
+        yield _define(artifact, f"WORKSPACE_{pool.memory.upper()}_SIZE", pool.size)
+    for name, size in abi.caller_pools(artifact):
+        yield _define(artifact, f"{name.upper()}_WORKSPACE_POOL_SIZE", size)
+
+
+def _state(artifact: Artifact) -> Lines:
+    yield ""
+    yield from _documentation(
+        "\\brief What the model keeps from run to run, in bytes, and its alignment",
+        "",
+        "Zeros stand for the initial values.",
+        "The caller provides it, zeroed or reset before the first run: "
+        f"{artifact.prefix}_workspace_pools.state" if abi.takes_state(artifact)
+        else "The module owns it, in .bss.",
+    )
+    yield _define(artifact, "STATE_SIZE", artifact.state_size)
+    yield _define(artifact, "STATE_ALIGN", artifact.workspace_align)
+    for kept in artifact.states:
+        end = kept.offset + kept.type.nbytes
+        yield block_comment([f'"{kept.name}" {kept.type}: bytes {kept.offset} to {end}'])
+
+
+def _inflated(artifact: Artifact) -> Lines:
+    yield ""
+    yield from _documentation(
+        "\\brief What compressed programs of devices are inflated into, in bytes, and its "
+        "alignment",
+        "",
+        "One at a time: when the device is opened.",
+        f"The caller provides it: {artifact.prefix}_workspace_pools.{abi.IMAGE_POOL}"
+        if abi.takes_buffer(artifact) else "The module owns it, in .bss.",
+    )
+    yield _define(artifact, f"{abi.IMAGE_POOL.upper()}_SIZE", artifact.inflated_size)
+    yield _define(artifact, f"{abi.IMAGE_POOL.upper()}_ALIGN", artifact.inflated_align)
+
+
+def _constants(artifact: Artifact) -> Lines:
+    programs = ", programs of devices" if artifact.images else ""
+    yield f"/*! \\brief Weights{programs} and tables in read-only memory, in bytes */"
+    yield _define(artifact, "CONSTANTS_SIZE", artifact.constants_size)
+
+
+def _macro_lines(artifact: Artifact, tensor: _Tensor) -> Lines:
+    yield ""
+    yield tensor.doc
+    for name, value in tensor.macros:
+        yield _define(artifact, f"{tensor.stem}_{name}", value)
+
+
+def _io_structs(
+    artifact: Artifact, inputs: Sequence[_Tensor], outputs: Sequence[_Tensor]
+) -> Lines:
+    const = "" if artifact.io_in_workspace else "const "
+    for side, kind, tensors in (("input", const, inputs), ("output", "", outputs)):
+        if side == "output":
+            yield ""
+        yield (
+            f'/*! \\brief {side.capitalize()} tensor pointers for the module "{artifact.module}" */'
+        )
+        yield f"struct {artifact.prefix}_{side}s {{"
+        for tensor in tensors:
+            yield f"  {kind}void *{tensor.field};"
+        if not tensors:
+            yield f"  {kind}void *unused; /* the model has no {side}s */"
+        yield "};"
+
+
+def _other_structs(artifact: Artifact) -> Lines:
+    if pools := abi.caller_pools(artifact):
+        yield ""
+        yield f'/*! \\brief Workspace pointers for the module "{artifact.module}" */'
+        yield f"struct {artifact.prefix}_workspace_pools {{"
+        for name, _ in pools:
+            yield f"  void *{name}; /* {_macro(artifact, name.upper())}_SIZE bytes, aligned */"
+        yield "};"
+    if artifact.devices:
+        yield ""
+        yield from _documentation(
+            f'\\brief Device contexts for the module "{artifact.module}"',
+            "",
+            "They reach the hooks TVMDevice...Activate, Open, Close and Deactivate, and the "
+            "functions that run",
+            "on the devices; nothing else looks at them, so they may be NULL.",
+        )
+        yield f"struct {artifact.prefix}_devices {{"
+        fields = context_fields(artifact.devices)
+        for field, device in zip(fields, artifact.devices, strict=True):
+            yield f"  void *{field}; {block_comment([context_text(device)])}"
+        yield "};"
+
+
+def _programs(artifact: Artifact) -> Lines:
+    if artifact.images:
+        yield "/*! \\brief The programs of devices, in the order of the devices */"
+        for image in artifact.images:
+            yield block_comment([image_text(artifact, image)])
+        yield _define(artifact, "DEVICE_IMAGES", len(artifact.images))
+        count = _macro(artifact, "DEVICE_IMAGES")
+        yield f"extern const struct crt_device_image {images_symbol(artifact)}[{count}];"
+        yield ""
+    if functions := launched(artifact):
+        yield "/*! \\brief The functions of these programs that the model calls */"
+        yield _define(artifact, "DEVICE_FUNCTIONS", len(functions))
+        count = _macro(artifact, "DEVICE_FUNCTIONS")
+        yield f"extern const struct crt_device_function {launched_symbol(artifact)}[{count}];"
+        yield ""
+
+
+def _io_map(artifact: Artifact, symbol: str, side: str) -> Lines:
+    yield from _documentation(
+        f'\\brief Tells where in the workspace the {side} of the module "{artifact.module}" lie',
+        "",
+        "Write all inputs before each run: intermediate results and outputs may take their bytes."
+        if side == "inputs" else
+        "Read the outputs after a run and before the next inputs are written: they may share "
+        "bytes.",
+        "",
+        *(
+            (
+                "\\param workspace_pools Memory of the caller's",
+                "\\return A pointer for each tensor; all are NULL if there is no workspace",
+            )
+            if abi.takes_workspace(artifact)
+            else ("\\return A pointer for each tensor, always the same",)
+        ),
+    )
+    yield f"{map_prototype(artifact, symbol, side)};"
+    yield ""
+
+
+def _run(artifact: Artifact) -> Lines:
+    prefix, pools = artifact.prefix, abi.caller_pools(artifact)
+    tensors = [
+        "Tensors are row-major without gaps, aligned like their elements, and don't overlap.",
+    ]
+    if artifact.io_in_workspace:
+        tensors = [
+            f"Inputs and outputs lie in the workspace, where {prefix}_map_inputs and",
+            f"{prefix}_map_outputs tell. Tensors are row-major without gaps.",
+        ]
+    checked = pools or artifact.devices or not artifact.io_in_workspace
+    result = [f"\\return {_macro(artifact, 'OK')}"]
+    if checked:
+        result[0] += f" or {_macro(artifact, 'ERROR_NULL')}"
+    if called_externals(artifact):
+        result[0] += ", or what an external function"
+        code = ", or a code of crt_image.h" if artifact.images else ""
+        result.append(f"or a device's hook returned that isn't 0{code}")
+    yield from _documentation(
+        f'\\brief Runs the module "{artifact.module}" once',
+        "",
+        *tensors,
+        _at_the_same_time(artifact),
+        "",
+        *(
+            () if artifact.io_in_workspace
+            else ("\\param inputs Input tensors, only read", "\\param outputs Output tensors")
+        ),
+        *(("\\param workspace_pools Memory of the caller's",) if pools else ()),
+        *(("\\param devices Contexts for the hooks of devices",) if artifact.devices else ()),
+        *result,
+    )
+    yield f"{run_prototype(artifact)};"
+
+
+def _at_the_same_time(artifact: Artifact) -> str:
+    """Whether calls may be."""
+    if abi.caller_pools(artifact):
+        return "Calls with different memory may run at the same time."
+    if artifact.common.workspace is not None:
+        shared = "shared by the models of the package: one call of any at a time."
+        return f"The memory is static and {shared}"
+    own = (artifact.workspace_size, *(pool.size for pool in artifact.spilled),
+           artifact.state_size, artifact.inflated_size)
+    if any(own):
+        return "The module's memory is static: one call at a time."
+    return "There is no workspace: calls may run at the same time."
+
+
+def _reset(artifact: Artifact) -> Lines:
+    given = abi.takes_state(artifact)
+    zeroed = " if the memory is zeroed" if given else ""
+    null = f" or {_macro(artifact, 'ERROR_NULL')}" if given else ""
+    yield ""
+    yield from _documentation(
+        "\\brief Gives what the model keeps from run to run its initial values again",
+        "",
+        f"Not needed before the first run{zeroed}; not while a run is in progress.",
+        "",
+        f"\\return {_macro(artifact, 'OK')}{null}",
+    )
+    yield f"{reset_prototype(artifact)};"
 
 
 def _tensors(artifact: Artifact) -> tuple[list[_Tensor], list[_Tensor]]:
