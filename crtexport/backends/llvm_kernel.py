@@ -50,7 +50,16 @@ _WRAPPING = {
     BinaryOp.WRAP_ADD: "add", BinaryOp.WRAP_SUB: "sub", BinaryOp.WRAP_MUL: "mul",
     BinaryOp.AND: "and", BinaryOp.OR: "or", BinaryOp.XOR: "xor", BinaryOp.SHL: "shl",
 }
-_EXACT = {BinaryOp.ADD: "add", BinaryOp.SUB: "sub", BinaryOp.MUL: "mul"}
+_SIGNED = {
+    BinaryOp.ADD: "add nsw", BinaryOp.SUB: "sub nsw", BinaryOp.MUL: "mul nsw",
+    BinaryOp.DIV: "sdiv", BinaryOp.SHR: "ashr",
+}
+_UNSIGNED = {
+    BinaryOp.ADD: "add", BinaryOp.SUB: "sub", BinaryOp.MUL: "mul", BinaryOp.DIV: "udiv",
+    BinaryOp.SHR: "lshr",
+}
+_EXTREMES = (BinaryOp.MIN, BinaryOp.MAX)
+_I1, _INDEX = Scalar.I1, Scalar.INDEX  # Enum finds its members slowly
 _FLOAT = {
     BinaryOp.ADD: "fadd", BinaryOp.SUB: "fsub", BinaryOp.MUL: "fmul", BinaryOp.DIV: "fdiv",
 }
@@ -239,11 +248,13 @@ class _KernelPrinter:
 
     def _expr(self, expr: Expr) -> str:
         """The operand that holds ``expr``, after the instructions that compute it."""
+        if isinstance(expr, Var):
+            return self._variable(expr)
+        if isinstance(expr, Const):
+            return literal(expr)
+        if isinstance(expr, Binary):
+            return self._binary(expr)
         match expr:
-            case Const():
-                return literal(expr)
-            case Var():
-                return self._variable(expr)
             case Load():
                 return self._load(expr.type, self._address(expr.buffer, expr.index))
             case LoadWord():
@@ -253,8 +264,6 @@ class _KernelPrinter:
             case LoadVector():
                 address = self._address(expr.buffer, expr.index)
                 return load_vector(expr, address, self._module, self._assign)
-            case Binary():
-                return self._binary(expr)
             case Compare():
                 return self._compare(expr)
             case Select():
@@ -270,33 +279,31 @@ class _KernelPrinter:
                 assert_never(expr)
 
     def _variable(self, var: Var) -> str:
-        if var.name in self._locals:
+        name = var.name
+        if name in self._locals:
             type_ = storage_type(var.type, self._target)
             align = self._align(var.type)
             return self._from_memory(
-                self._assign(f"load {type_}, ptr %{var.name}, align {align}"), var.type
+                self._assign(f"load {type_}, ptr %{name}, align {align}"), var.type
             )
-        if var.name not in self._values:
-            raise CrtExportError("a kernel uses an unknown variable", location=var.name)
-        return self._values[var.name]
+        if name not in self._values:
+            raise CrtExportError("a kernel uses an unknown variable", location=name)
+        return self._values[name]
 
     def _binary(self, expr: Binary) -> str:
         a, b = self._expr(expr.a), self._expr(expr.b)
-        type_, op = self._type(expr.type), expr.op
-        if op in (BinaryOp.MIN, BinaryOp.MAX):
-            return self._extremum(op, expr.type, a, b)
-        if expr.type.is_float:
+        scalar, op = expr.type, expr.op
+        type_ = value_type(scalar, self._target)
+        if op in _EXTREMES:
+            return self._extremum(op, scalar, a, b)
+        if scalar.is_float:
             if op not in _FLOAT:
                 raise CrtExportError(f"floats have no operation {op.value}")
             return self._assign(f"{_FLOAT[op]} {type_} {a}, {b}")
         if op in _WRAPPING:
             return self._assign(f"{_WRAPPING[op]} {type_} {a}, {b}")
-        signed = expr.type.is_signed
-        if op in _EXACT:
-            return self._assign(f"{_EXACT[op]} {'nsw ' if signed else ''}{type_} {a}, {b}")
-        if op is BinaryOp.DIV:
-            return self._assign(f"{'sdiv' if signed else 'udiv'} {type_} {a}, {b}")
-        return self._assign(f"{'ashr' if signed else 'lshr'} {type_} {a}, {b}")
+        words = _SIGNED if scalar.is_signed else _UNSIGNED
+        return self._assign(f"{words[op]} {type_} {a}, {b}")
 
     def _extremum(self, op: BinaryOp, scalar: Scalar, a: str, b: str) -> str:
         """MIN is ``b < a ? b : a``, MAX ``a < b ? b : a``: that decides about NaN and -0."""
@@ -348,14 +355,14 @@ class _KernelPrinter:
         self._line(f"store {type_} {value}, ptr {address}, align {scalar.itemsize}")
 
     def _in_memory(self, value: str, scalar: Scalar) -> str:
-        return self._assign(f"zext i1 {value} to i8") if scalar is Scalar.I1 else value
+        return self._assign(f"zext i1 {value} to i8") if scalar is _I1 else value
 
     def _from_memory(self, value: str, scalar: Scalar) -> str:
-        return self._assign(f"icmp ne i8 {value}, 0") if scalar is Scalar.I1 else value
+        return self._assign(f"icmp ne i8 {value}, 0") if scalar is _I1 else value
 
     def _align(self, scalar: Scalar) -> int:
         """Alignment of a stack slot."""
-        return self._target.pointer_bits // 8 if scalar is Scalar.INDEX else scalar.itemsize
+        return self._target.pointer_bits // 8 if scalar is _INDEX else scalar.itemsize
 
     # ---- text ----------------------------------------------------------------------------------
 
@@ -369,7 +376,7 @@ class _KernelPrinter:
         """The fresh name that ``instruction`` defines; a dot keeps it apart from the kernel's."""
         name = f"%.{self._fresh}"
         self._fresh += 1
-        self._line(f"{name} = {instruction}")
+        self._lines.append(f"  {name} = {instruction}")
         return name
 
     def _number(self) -> int:

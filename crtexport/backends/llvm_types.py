@@ -23,9 +23,12 @@ _ESCAPED = tuple(
 )
 
 
+_I1, _INDEX = Scalar.I1, Scalar.INDEX
+
+
 def value_type(scalar: Scalar, target: Target) -> str:
     """The LLVM type of a value in a register."""
-    return f"i{target.pointer_bits}" if scalar is Scalar.INDEX else _fixed_type(scalar)
+    return f"i{target.pointer_bits}" if scalar is _INDEX else _fixed_type(scalar)
 
 
 @functools.cache
@@ -61,7 +64,7 @@ def _fixed_type(scalar: Scalar) -> str:
 
 def storage_type(scalar: Scalar, target: Target) -> str:
     """The LLVM type of an element in memory."""
-    return "i8" if scalar is Scalar.I1 else value_type(scalar, target)
+    return "i8" if scalar is _I1 else value_type(scalar, target)
 
 
 def bits_of(scalar: Scalar, target: Target) -> int:
@@ -73,16 +76,14 @@ def bits_of(scalar: Scalar, target: Target) -> int:
 
 def literal(const: Const) -> str:
     """The operand text of a constant; LLVM spells all floats as the bits of a double."""
-    value = const.value
-    if const.type is Scalar.I1:
-        return "true" if value else "false"
-    if const.type is Scalar.F16:
+    value, type_ = const.value, const.type
+    if not type_.is_float:
+        return ("true" if value else "false") if type_ is _I1 else str(int(value))
+    if type_ is Scalar.F16:
         return str(struct.unpack("<h", struct.pack("<e", value))[0])
-    if const.type is Scalar.F32:
+    if type_ is Scalar.F32:
         value = struct.unpack("<f", struct.pack("<f", value))[0]
-    if const.type.is_float:
-        return f"0x{struct.unpack('<Q', struct.pack('<d', value))[0]:016X}"
-    return str(int(value))
+    return f"0x{struct.unpack('<Q', struct.pack('<d', value))[0]:016X}"
 
 
 def bytes_literal(data: bytes) -> str:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
@@ -42,6 +43,7 @@ from crtexport.kernels.ir import (
     StoreVector,
     Var,
 )
+from crtexport.kernels.later import Later
 
 # Unions would be made anew by each isinstance.
 _LEAVES = (Const, Var)
@@ -201,20 +203,7 @@ def addresses(
     return walk.found
 
 
-class _Named:
-    """The value of a Let, looked at when somebody needs it."""
-
-    def __init__(self, value: Expr, known: _Known) -> None:
-        self._value, self._known = value, known  # to which only later names are added
-        self._found: Bounds | None = None
-
-    def bounds(self, walk: _Walk) -> Bounds:
-        if self._found is None:
-            self._found = walk.bounds(self._value, self._known)
-        return self._found
-
-
-_Known = dict[str, Bounds | _Named]
+_Known = dict[str, Bounds | Later[Bounds]]
 
 
 class _Walk:
@@ -235,7 +224,9 @@ class _Walk:
                     self._touch(load.buffer, load.index, known, reached, width_of(load))
             match stmt:
                 case Let():
-                    known[stmt.var.name] = _Named(stmt.value, known)
+                    known[stmt.var.name] = Later(
+                        stmt.value, known, partial(self.bounds, known=known)
+                    )
                 case Store():
                     self._touch(stmt.buffer, stmt.index, known, reached)
                 case StoreVector():
@@ -288,7 +279,7 @@ class _Walk:
     def bounds(self, expr: Expr, known: _Known) -> Bounds:
         if isinstance(expr, Var):
             found = known.get(expr.name, _ANY)
-            return found.bounds(self) if isinstance(found, _Named) else found
+            return found.found() if isinstance(found, Later) else found
         match expr:
             case Const():
                 return _point(expr.value)

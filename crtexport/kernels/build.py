@@ -45,14 +45,20 @@ _INT_BITS = {
 
 _LEAVES = (Const, Var)
 
+# Enum finds its members slowly; these are wanted for each expression of each kernel.
+_I1, _I32, _I64, _INDEX = Scalar.I1, Scalar.I32, Scalar.I64, Scalar.INDEX
+_ADD, _SUB, _MUL, _AND = BinaryOp.ADD, BinaryOp.SUB, BinaryOp.MUL, BinaryOp.AND
+_LESS_NOTHING = (BinaryOp.SUB, BinaryOp.SHL, BinaryOp.SHR)
+_WORDS = (_INDEX, _I32)
 
-def const(value: int | float, type_: Scalar = Scalar.INDEX) -> Const:
+
+def const(value: int | float, type_: Scalar = _INDEX) -> Const:
     """A constant; integers for integer types, floats for float types."""
     return Const(float(value) if type_.is_float else int(value), type_)
 
 
 def i32(value: int) -> Const:
-    return Const(int(value), Scalar.I32)
+    return Const(int(value), _I32)
 
 
 def f32(value: float) -> Const:
@@ -74,66 +80,55 @@ def _fold(op: BinaryOp, a: Expr, b: Expr) -> Expr | None:
         return None
     if type_.is_float:
         return None
-    match op:
-        case BinaryOp.ADD:
-            if x == 0:
-                return b
-            if y == 0:
-                return a
-        case BinaryOp.SUB | BinaryOp.SHL | BinaryOp.SHR:
-            if y == 0:
-                return a
-        case BinaryOp.MUL:
-            if x == 0 or y == 0:
-                return Const(0, type_)
-            if x == 1:
-                return b
-            if y == 1:
-                return a
-        case BinaryOp.AND if type_ is Scalar.I1:
-            if x == 0 or y == 0:
-                return Const(0, Scalar.I1)
-            if x == 1:
-                return b
-            if y == 1:
-                return a
-        case _:
-            return None
-    if x is not None and y is not None and type_ in (Scalar.INDEX, Scalar.I32):
+    if op is _ADD:
+        if x == 0:
+            return b
+        if y == 0:
+            return a
+    elif op in _LESS_NOTHING:
+        if y == 0:
+            return a
+    elif op is _MUL or (op is _AND and type_ is _I1):
+        if x == 0 or y == 0:
+            return Const(0, type_)
+        if x == 1:
+            return b
+        if y == 1:
+            return a
+    else:
+        return None
+    if x is not None and y is not None and type_ in _WORDS:
         result = _folded(op, int(x), int(y))
         if result is not None and -(1 << 31) <= result < 1 << 31:
             return Const(result, type_)
-    if op is BinaryOp.ADD and isinstance(b, Const) and b.value < 0 and b.value != -(1 << 31):
-        return Binary(BinaryOp.SUB, a, Const(-b.value, b.type))
-    if op is BinaryOp.SUB and isinstance(b, Const) and b.value < 0 and b.value != -(1 << 31):
-        return Binary(BinaryOp.ADD, a, Const(-b.value, b.type))
+    if y is not None and y < 0 and y != -(1 << 31):
+        if op is _ADD:
+            return Binary(_SUB, a, Const(-y, type_))
+        if op is _SUB:
+            return Binary(_ADD, a, Const(-y, type_))
     return None
 
 
 def _folded(op: BinaryOp, x: int, y: int) -> int | None:
-    match op:
-        case BinaryOp.ADD:
-            return x + y
-        case BinaryOp.SUB:
-            return x - y
-        case BinaryOp.MUL:
-            return x * y
-        case _:
-            return None
+    if op is _ADD:
+        return x + y
+    if op is _SUB:
+        return x - y
+    return x * y if op is _MUL else None
 
 
 def add(a: Expr, *rest: Expr) -> Expr:
     for b in rest:
-        a = _binary(BinaryOp.ADD, a, b)
+        a = _binary(_ADD, a, b)
     return a
 
 
 def sub(a: Expr, b: Expr) -> Expr:
-    return _binary(BinaryOp.SUB, a, b)
+    return _binary(_SUB, a, b)
 
 
 def mul(a: Expr, b: Expr) -> Expr:
-    return _binary(BinaryOp.MUL, a, b)
+    return _binary(_MUL, a, b)
 
 
 def div(a: Expr, b: Expr) -> Expr:
@@ -252,7 +247,7 @@ def cast(value: Expr, type_: Scalar) -> Expr:
     if value.type is type_:
         return value
     if isinstance(value, Const) and not value.type.is_float and type_ in (
-        Scalar.I32, Scalar.I64, Scalar.INDEX
+        _I32, _I64, _INDEX
     ) and -(1 << 31) <= value.value < 1 << 31:
         return Const(value.value, type_)
     return Cast(value, type_)
@@ -360,7 +355,7 @@ class KernelBuilder:
         if extent == 1:
             yield const(0)
             return
-        var = Var(self._unique(name), Scalar.INDEX)
+        var = Var(self._unique(name), _INDEX)
         bound = const(extent) if isinstance(extent, int) else extent
         self._stack.append([])
         yield var

@@ -17,8 +17,6 @@ from crtexport.kernels.ir import (
     BinaryOp,
     Body,
     Buffer,
-    Call,
-    Cast,
     Compare,
     Const,
     Expr,
@@ -26,14 +24,11 @@ from crtexport.kernels.ir import (
     If,
     Kernel,
     Let,
-    Load,
-    LoadVector,
-    LoadWord,
-    Select,
     Stmt,
     Store,
     Var,
 )
+from crtexport.kernels.later import names
 
 Linear = Mapping[str, int]
 """Factors of loop variables in a sum; under "" what is added."""
@@ -119,8 +114,8 @@ class _Listing:
         """The variables that the value of a name depends on which is no sum."""
         if name not in self._reached:
             value = self.lets.get(name)
-            names = set() if value is None or self._linear(value) is not None else _names(value)
-            self._reached[name] = frozenset(names.union(*map(self.reaches, names)))
+            parts = set() if value is None or self._linear(value) is not None else names(value)
+            self._reached[name] = frozenset(parts.union(*map(self.reaches, parts)))
         return self._reached[name]
 
     def _decide(self, expr: Expr) -> None:
@@ -170,29 +165,6 @@ def _touched(stmt: Stmt) -> Iterator[tuple[Buffer, Expr, int]]:
             yield load.buffer, load.index, width_of(load)
     if isinstance(stmt, Store):
         yield stmt.buffer, stmt.index, 1
-
-
-def _names(expr: Expr) -> set[str]:
-    """The variables in an expression."""
-    found: set[str] = set()
-    waiting = [expr]
-    while waiting:
-        match waiting.pop():
-            case Var(name=name):
-                found.add(name)
-            case Const():
-                pass
-            case Binary(a=a, b=b) | Compare(a=a, b=b):
-                waiting += (a, b)
-            case Load(index=index) | LoadWord(index=index) | LoadVector(index=index):
-                waiting.append(index)
-            case Select(condition=condition, then=then, other=other):
-                waiting += (condition, then, other)
-            case Cast(value=value):
-                waiting.append(value)
-            case Call(args=args):
-                waiting += args
-    return found
 
 
 def _pinned(body: Body, loop: str) -> Body:

@@ -7,7 +7,6 @@ Intervals are closed pairs; floats have none. ``index`` counts as 64 bits unless
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 from crtexport.kernels.ir import (
@@ -30,6 +29,7 @@ from crtexport.kernels.ir import (
     Select,
     Var,
 )
+from crtexport.kernels.later import Later
 
 Interval = tuple[int, int]
 
@@ -49,9 +49,18 @@ _MIRRORED = {
 }
 
 
+# Enum finds its members slowly; these are wanted for each expression of each kernel.
+_INDEX, _I32 = Scalar.INDEX, Scalar.I32
+_SUB, _MUL, _DIV = BinaryOp.SUB, BinaryOp.MUL, BinaryOp.DIV
+_SUMS = (BinaryOp.ADD, BinaryOp.WRAP_ADD)
+_DIFFERENCES = (_SUB, BinaryOp.WRAP_SUB)
+_PRODUCTS = (_MUL, BinaryOp.WRAP_MUL)
+_RING = (BinaryOp.ADD, _SUB, _MUL)
+
+
 def bits(type_: Scalar, index_bits: int = 64) -> int:
     """Width of an integer type."""
-    return index_bits if type_ is Scalar.INDEX else _BITS[type_]
+    return index_bits if type_ is _INDEX else _BITS[type_]
 
 
 @functools.cache
@@ -61,6 +70,11 @@ def type_range(type_: Scalar, index_bits: int = 64) -> Interval:
     if type_.is_signed:
         return -(1 << (width - 1)), (1 << (width - 1)) - 1
     return 0, (1 << width) - 1
+
+
+@functools.cache
+def _ranges(index_bits: int) -> dict[Scalar, Interval]:
+    return {type_: type_range(type_, index_bits) for type_ in (*_BITS, _INDEX)}
 
 
 def contains(outer: Interval, inner: Interval) -> bool:
@@ -80,16 +94,14 @@ def meet(a: Interval, b: Interval) -> Interval | None:
 
 def exact(op: BinaryOp, a: Interval, b: Interval) -> Interval:
     """The interval of unbounded sums, differences and products."""
-    match op:
-        case BinaryOp.ADD | BinaryOp.WRAP_ADD:
-            return a[0] + b[0], a[1] + b[1]
-        case BinaryOp.SUB | BinaryOp.WRAP_SUB:
-            return a[0] - b[1], a[1] - b[0]
-        case BinaryOp.MUL | BinaryOp.WRAP_MUL:
-            corners = [x * y for x in a for y in b]
-            return min(corners), max(corners)
-        case _:
-            raise ValueError(f"{op.value} is no ring operation")
+    if op in _SUMS:
+        return a[0] + b[0], a[1] + b[1]
+    if op in _DIFFERENCES:
+        return a[0] - b[1], a[1] - b[0]
+    if op in _PRODUCTS:
+        corners = a[0] * b[0], a[0] * b[1], a[1] * b[0], a[1] * b[1]
+        return min(corners), max(corners)
+    raise ValueError(f"{op.value} is no ring operation")
 
 
 def truncated(a: int, b: int) -> int:
@@ -130,11 +142,13 @@ def binary(
     op: BinaryOp, a: Interval, b: Interval, type_: Scalar, index_bits: int = 64
 ) -> Interval:
     """The interval of ``op`` in an integer type, given that its promises hold."""
-    top = type_range(type_, index_bits)
+    top = _ranges(index_bits)[type_]
+    if op in _RING:
+        whole = exact(op, a, b)
+        if contains(top, whole):
+            return whole
+        return (meet(whole, top) or top) if type_.is_signed else top
     match op:
-        case BinaryOp.ADD | BinaryOp.SUB | BinaryOp.MUL:
-            whole = exact(op, a, b)
-            return (meet(whole, top) or top) if type_.is_signed or contains(top, whole) else top
         case BinaryOp.WRAP_ADD | BinaryOp.WRAP_SUB | BinaryOp.WRAP_MUL:
             whole = exact(op, a, b)
             return whole if contains(top, whole) else top
@@ -148,6 +162,8 @@ def binary(
             return min(a[0], b[0]), min(a[1], b[1])
         case BinaryOp.MAX:
             return max(a[0], b[0]), max(a[1], b[1])
+        case _:  # those above
+            raise ValueError(op)
 
 
 def assigned_names(body: Body) -> frozenset[str]:
@@ -166,6 +182,18 @@ def assigned_names(body: Body) -> frozenset[str]:
     return frozenset(names)
 
 
+def _divisor(whole: Expr, product: Binary) -> int | None:
+    """d where ``whole - product`` is ``x - x / d * d``."""
+    quotient, factor = product.a, product.b
+    if product.op is not _MUL or not isinstance(quotient, Binary) or quotient.op is not _DIV:
+        return None
+    divisor = quotient.b
+    if not (isinstance(divisor, Const) and isinstance(factor, Const)):
+        return None
+    same = divisor.value == factor.value and divisor.value > 0 and whole == quotient.a
+    return int(divisor.value) if same else None
+
+
 @dataclass(frozen=True)
 class Ranges:
     """What is known of the variables in scope at one place of a kernel.
@@ -173,18 +201,28 @@ class Ranges:
     ``mutable``: Locals that change; nothing but their type is ever known of them.
     """
 
-    known: Mapping[str, Interval]
+    known: dict[str, Interval | Later[Interval]]
     mutable: frozenset[str] = frozenset()
     index_bits: int = 64
 
     def top(self, type_: Scalar) -> Interval:
-        return type_range(type_, self.index_bits)
+        return _ranges(self.index_bits)[type_]
 
     def bind(self, var: Var, interval: Interval | None) -> Ranges:
         """With one more variable in scope."""
         if interval is None or var.name in self.mutable:
             return self
         return Ranges({**self.known, var.name: interval}, self.mutable, self.index_bits)
+
+    def inner(self) -> Ranges:
+        """The same, to which names can be added."""
+        return Ranges(dict(self.known), self.mutable, self.index_bits)
+
+    def name(self, var: Var, value: Expr) -> None:
+        """Adds a variable that has a value, where nothing else has ``known``."""
+        type_ = var.type
+        if not (type_.is_float or type_.is_vector or var.name in self.mutable):
+            self.known[var.name] = Later(value, self.known, self._integer)
 
     def of(self, expr: Expr) -> Interval | None:
         """The interval of an integer or i1 expression; None for a float or a vector."""
@@ -193,50 +231,43 @@ class Ranges:
         return self._integer(expr)
 
     def _integer(self, expr: Expr) -> Interval:
+        if isinstance(expr, Var):
+            found = self.known.get(expr.name)
+            if found is None:
+                return self.top(expr.type)
+            return found.found() if isinstance(found, Later) else found
+        if isinstance(expr, Const):
+            return int(expr.value), int(expr.value)
+        if isinstance(expr, Binary):
+            return self._binary(expr)
         match expr:
-            case Const(value=value):
-                return int(value), int(value)
-            case Var(name=name, type=type_):
-                return self.known.get(name, self.top(type_))
-            case Load(buffer=buffer):
-                return self.top(buffer.dtype)
+            case Load():
+                return self.top(expr.buffer.dtype)
             case LoadWord():
-                return self.top(Scalar.I32)
+                return self.top(_I32)
             case LoadVector():
                 raise ValueError("a vector has no interval")
-            case Binary():
-                return self._binary(expr)
             case Compare():
                 return 0, 1
             case Select(condition=condition, then=then, other=other):
                 return self._select(condition, then, other)
-            case Cast(value=value, type=type_):
-                inner = self.of(value)
-                top = self.top(type_)
+            case Cast():
+                inner = self.of(expr.value)
+                top = self.top(expr.type)
                 return inner if inner is not None and contains(top, inner) else top
-            case Call(type=type_):
-                return self.top(type_)
+            case Call():
+                return self.top(expr.type)
 
     def _binary(self, expr: Binary) -> Interval:
-        match expr:
-            case Binary(
-                op=BinaryOp.SUB,
-                a=whole,
-                b=Binary(
-                    op=BinaryOp.MUL,
-                    a=Binary(op=BinaryOp.DIV, a=divided, b=Const(value=divisor)),
-                    b=Const(value=factor),
-                ),
-            ) if whole == divided and divisor == factor and divisor > 0:
+        op, a, b = expr.op, expr.a, expr.b
+        if op is _SUB and isinstance(b, Binary):
+            divisor = _divisor(a, b)
+            if divisor is not None:
                 # A remainder: the general rule doesn't see that both sides move together.
-                low, high = self._integer(whole)
+                low, high = self._integer(a)
                 if low >= 0:
-                    return 0, min(high, int(divisor) - 1)
-            case _:
-                pass
-        return binary(
-            expr.op, self._integer(expr.a), self._integer(expr.b), expr.type, self.index_bits
-        )
+                    return 0, min(high, divisor - 1)
+        return binary(op, self._integer(a), self._integer(b), expr.type, self.index_bits)
 
     def _select(self, condition: Expr, then: Expr, other: Expr) -> Interval:
         sides = []

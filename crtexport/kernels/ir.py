@@ -51,13 +51,14 @@ class Scalar(enum.Enum):
 
     __hash__ = object.__hash__  # Enum's own asks for the name's, in Python, at each look-up
 
-    @property
-    def is_float(self) -> bool:
-        return self in _FLOATS
-
-    @property
-    def is_vector(self) -> bool:
-        return self in _LANES
+    # Facts that are asked of each expression of each kernel: attributes, not properties.
+    text: str
+    """The value, which Enum finds slowly."""
+    is_float: bool
+    is_vector: bool
+    is_signed: bool
+    itemsize: int
+    """Bytes in a buffer. ``index`` has no storage."""
 
     @property
     def lane(self) -> Scalar:
@@ -68,15 +69,6 @@ class Scalar(enum.Enum):
     def lanes(self) -> int:
         """How many lanes a vector has."""
         return _LANES[self][1]
-
-    @property
-    def is_signed(self) -> bool:
-        return self not in _UNSIGNED
-
-    @property
-    def itemsize(self) -> int:
-        """Bytes in a buffer. ``index`` has no storage."""
-        return _ITEMSIZE[self]
 
 
 _FLOATS = frozenset({
@@ -96,6 +88,17 @@ _ITEMSIZE = {
     Scalar.I32: 4, Scalar.U32: 4, Scalar.F32: 4, Scalar.I64: 8, Scalar.F64: 8,
 }
 _ITEMSIZE |= {vector: _ITEMSIZE[lane] * count for vector, (lane, count) in _LANES.items()}
+
+for _type in Scalar:
+    _type.text = _type.value
+    _type.is_float = _type in _FLOATS
+    _type.is_vector = _type in _LANES
+    _type.is_signed = _type not in _UNSIGNED
+    if _type in _ITEMSIZE:
+        _type.itemsize = _ITEMSIZE[_type]
+
+# Enum finds its members slowly, too.
+_I1, _I32 = Scalar.I1, Scalar.I32
 
 ARITHMETIC = frozenset(
     {Scalar.I32, Scalar.U32, Scalar.I64, Scalar.INDEX, Scalar.F32, Scalar.F64}
@@ -200,7 +203,7 @@ class LoadWord:
 
     @property
     def type(self) -> Scalar:
-        return Scalar.I32
+        return _I32
 
 
 @dataclass(frozen=True)
@@ -235,7 +238,7 @@ class Compare:
 
     @property
     def type(self) -> Scalar:
-        return Scalar.I1
+        return _I1
 
 
 @dataclass(frozen=True)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from crtexport.errors import printable
 from crtexport.kernels.ir import (
     Assign,
@@ -36,6 +34,9 @@ from crtexport.kernels.ir import (
 
 _INFIX = {BinaryOp.ADD: "+", BinaryOp.SUB: "-", BinaryOp.MUL: "*", BinaryOp.DIV: "/"}
 
+_LEAVES = (Const, Var)
+_INDEX = Scalar.INDEX
+
 _RELATION = {
     CompareOp.EQ: "==", CompareOp.NE: "!=", CompareOp.LT: "<", CompareOp.LE: "<=",
     CompareOp.GT: ">", CompareOp.GE: ">=",
@@ -58,74 +59,81 @@ def _buffer(buffer: Buffer) -> str:
 
 
 def _typed(var: Var) -> str:
-    return f"{var.name}: {var.type.value}"
+    return f"{var.name}: {var.type.text}"
 
 
 def _body(body: Body, depth: int) -> list[str]:
-    return [line for stmt in body for line in _stmt(stmt, depth)]
+    lines: list[str] = []
+    for stmt in body:
+        _stmt(stmt, depth, lines)
+    return lines
 
 
-def _stmt(stmt: Stmt, depth: int) -> Iterator[str]:
+def _stmt(stmt: Stmt, depth: int, lines: list[str]) -> None:
     pad = "    " * depth
     match stmt:
-        case Let(var=var, value=value):
-            yield f"{pad}let {_typed(var)} = {_outer(value)}"
-        case Local(var=var, value=value):
-            yield f"{pad}local {_typed(var)} = {_outer(value)}"
-        case Assign(var=var, value=value):
-            yield f"{pad}{var.name} = {_outer(value)}"
-        case Store(buffer=buffer, index=index, value=value):
-            yield f"{pad}{buffer.name}[{_outer(index)}] = {_outer(value)}"
+        case Let():
+            lines.append(f"{pad}let {_typed(stmt.var)} = {_outer(stmt.value)}")
+        case Local():
+            lines.append(f"{pad}local {_typed(stmt.var)} = {_outer(stmt.value)}")
+        case Assign():
+            lines.append(f"{pad}{stmt.var.name} = {_outer(stmt.value)}")
+        case Store():
+            lines.append(f"{pad}{stmt.buffer.name}[{_outer(stmt.index)}] = {_outer(stmt.value)}")
         case StoreVector(buffer=buffer, index=index, value=value, count=count):
-            yield f"{pad}{buffer.name}[{_outer(index)}; {count}] = {_outer(value)}"
+            lines.append(f"{pad}{buffer.name}[{_outer(index)}; {count}] = {_outer(value)}")
         case For(var=var, extent=extent, body=body, unroll=unroll, vectorize=vectorize):
             hints = "".join(
                 f" {name} {hint}" for name, hint in (("unroll", unroll), ("vectorize", vectorize))
                 if hint is not None
             )
-            yield f"{pad}for {var.name} < {expression(extent)}{hints} {{"
-            yield from _body(body, depth + 1)
-            yield f"{pad}}}"
+            lines.append(f"{pad}for {var.name} < {expression(extent)}{hints} {{")
+            lines += _body(body, depth + 1)
+            lines.append(f"{pad}}}")
         case If(condition=condition, then=then, other=other):
-            yield f"{pad}if {_outer(condition)} {{"
-            yield from _body(then, depth + 1)
+            lines.append(f"{pad}if {_outer(condition)} {{")
+            lines += _body(then, depth + 1)
             if other:
-                yield f"{pad}}} else {{"
-                yield from _body(other, depth + 1)
-            yield f"{pad}}}"
+                lines.append(f"{pad}}} else {{")
+                lines += _body(other, depth + 1)
+            lines.append(f"{pad}}}")
         case Comment(text=text):
-            yield f"{pad}# {printable(text)}"
+            lines.append(f"{pad}# {printable(text)}")
 
 
 def _outer(expr: Expr) -> str:
     """An expression without the parentheses that only operators around it would need."""
     text = expression(expr)
+    if isinstance(expr, _LEAVES):
+        return text
     bare = isinstance(expr, Compare) or (isinstance(expr, Binary) and expr.op in _INFIX)
     return text[1:-1] if bare else text
 
 
 def expression(expr: Expr) -> str:
     """One expression as text, in parentheses where it is an infix operation."""
+    if isinstance(expr, Var):
+        return expr.name
+    if isinstance(expr, Const):
+        type_ = expr.type
+        return str(expr.value) if type_ is _INDEX else f"{expr.value!r}:{type_.text}"
+    if isinstance(expr, Binary):
+        sign = _INFIX.get(expr.op)
+        if sign is not None:
+            return f"({expression(expr.a)} {sign} {expression(expr.b)})"
+        return f"{expr.op.value}({_outer(expr.a)}, {_outer(expr.b)})"
     match expr:
-        case Const(value=value, type=type_):
-            return str(value) if type_ is Scalar.INDEX else f"{value!r}:{type_.value}"
-        case Var(name=name):
-            return name
-        case Load(buffer=buffer, index=index):
-            return f"{buffer.name}[{_outer(index)}]"
-        case LoadWord(buffer=buffer, index=index):
-            return f"word({buffer.name}[{_outer(index)}])"
-        case LoadVector(buffer=buffer, index=index, type=type_, count=count):
-            return f"{type_.value}({buffer.name}[{_outer(index)}; {count}])"
-        case Binary(op=op, a=a, b=b) if op in _INFIX:
-            return f"({expression(a)} {_INFIX[op]} {expression(b)})"
-        case Binary(op=op, a=a, b=b):
-            return f"{op.value}({_outer(a)}, {_outer(b)})"
+        case Load():
+            return f"{expr.buffer.name}[{_outer(expr.index)}]"
+        case LoadWord():
+            return f"word({expr.buffer.name}[{_outer(expr.index)}])"
+        case LoadVector(buffer=buffer, index=index):
+            return f"{expr.type.text}({buffer.name}[{_outer(index)}; {expr.count}])"
         case Compare(op=relation, a=a, b=b):
             return f"({expression(a)} {_RELATION[relation]} {expression(b)})"
         case Select(condition=condition, then=then, other=other):
             return f"select({_outer(condition)}, {_outer(then)}, {_outer(other)})"
-        case Cast(value=inner, type=type_):
-            return f"{type_.value}({_outer(inner)})"
-        case Call(name=name, args=args):
-            return f"{name}({', '.join(map(_outer, args))})"
+        case Cast():
+            return f"{expr.type.text}({_outer(expr.value)})"
+        case Call():
+            return f"{expr.name}({', '.join(map(_outer, expr.args))})"

@@ -53,6 +53,9 @@ _ON_FLOATS = (
 )
 
 
+_I1, _INDEX, _F16, _F32 = Scalar.I1, Scalar.INDEX, Scalar.F16, Scalar.F32
+
+
 class KernelError(Exception):
     """A kernel breaks a rule of the Kernel IR: a fault of what built it, not of the user."""
 
@@ -110,8 +113,10 @@ class _Verifier:
 
     def define(self, name: str) -> None:
         """A new name in the kernel."""
-        self.check(bool(_IDENTIFIER.fullmatch(name)), f"{name!r} is no identifier")
-        self.check(name not in self.names, f"{name} is defined twice")
+        if not _IDENTIFIER.fullmatch(name):
+            self.fail(f"{name!r} is no identifier")
+        if name in self.names:
+            self.fail(f"{name} is defined twice")
         self.names.add(name)
 
     def kernel_(self) -> None:
@@ -159,55 +164,57 @@ class _Verifier:
 
     # -- statements
 
+    # Called for each part of each kernel: words are made only where something is wrong.
+
     def body(self, body: Body, scope: _Scope, ranges: Ranges | None) -> None:
         """``ranges`` is None where the body can't be reached: then indices prove themselves."""
+        inner = None if ranges is None else ranges.inner()
         for stmt in body:
-            ranges = self.stmt(stmt, scope, ranges)
+            self.stmt(stmt, scope, inner)
 
-    def stmt(self, stmt: Stmt, scope: _Scope, ranges: Ranges | None) -> Ranges | None:
-        """Checks one statement; what is known after it."""
+    def stmt(self, stmt: Stmt, scope: _Scope, ranges: Ranges | None) -> None:
+        """Checks one statement, and adds to the ranges what is known after it."""
         match stmt:
-            case Let(var=var, value=value) | Local(var=var, value=value):
-                self.same(var.type, self.expr(value, scope, ranges), var.name)
-                self.define(var.name)
-                self.check(
-                    isinstance(stmt, Let) or var.type in ARITHMETIC or var.type.is_vector,
-                    f"{var.name} can't be a local {var.type.value}",
-                )
-                scope.add(var, stmt)
-                return ranges.bind(var, ranges.of(value)) if ranges is not None else None
-            case Assign(var=var, value=value):
+            case Let() | Local():
+                self._name(stmt, scope, ranges)
+            case Assign(var=var):
                 self.variable(var, scope)
-                self.check(
-                    isinstance(scope.origin[var.name], Local), f"{var.name} can't be assigned"
-                )
-                self.same(var.type, self.expr(value, scope, ranges), var.name)
-            case Store(buffer=buffer, index=index, value=value):
-                self.known(buffer)
-                self.check(buffer.writable, f"{buffer.name} is read-only")
-                self.same(buffer.dtype, self.expr(value, scope, ranges), buffer.name)
-                self.index(buffer, index, scope, ranges, write=True)
-            case StoreVector(buffer=buffer, value=value):
-                self.known(buffer)
-                self.check(buffer.writable, f"{buffer.name} is read-only")
-                self.expr(value, scope, ranges)
-                self.lanes(buffer, value.type, stmt.count)
-                self.stretch(buffer, stmt.index, stmt.count, scope, ranges, write=True)
+                if not isinstance(scope.origin[var.name], Local):
+                    self.fail(f"{var.name} can't be assigned")
+                self.same(var.type, self.expr(stmt.value, scope, ranges), var.name)
+            case Store(buffer=buffer):
+                self.written(buffer)
+                self.same(buffer.dtype, self.expr(stmt.value, scope, ranges), buffer.name)
+                self.index(buffer, stmt.index, 1, scope, ranges, write=True)
+            case StoreVector(buffer=buffer):
+                self.written(buffer)
+                self.expr(stmt.value, scope, ranges)
+                self.lanes(buffer, stmt.value.type, stmt.count)
+                self.index(buffer, stmt.index, stmt.count, scope, ranges, write=True)
             case For():
                 self.loop(stmt, scope, ranges)
             case If(condition=condition, then=then, other=other):
-                self.same(Scalar.I1, self.expr(condition, scope, ranges), "a condition")
+                self.same(_I1, self.expr(condition, scope, ranges), "a condition")
                 for body, truth in ((then, True), (other, False)):
                     inner = ranges.assuming(condition, truth) if ranges is not None else None
                     self.body(body, scope.inner(), inner)
             case Comment(text=text):
                 self.check(len(text.splitlines()) <= 1, "a comment has several lines")
-        return ranges
+
+    def _name(self, stmt: Let | Local, scope: _Scope, ranges: Ranges | None) -> None:
+        var, value = stmt.var, stmt.value
+        self.same(var.type, self.expr(value, scope, ranges), var.name)
+        self.define(var.name)
+        if isinstance(stmt, Local) and not (var.type in ARITHMETIC or var.type.is_vector):
+            self.fail(f"{var.name} can't be a local {var.type.value}")
+        scope.add(var, stmt)
+        if ranges is not None:
+            ranges.name(var, value)
 
     def loop(self, stmt: For, scope: _Scope, ranges: Ranges | None) -> None:
         name = stmt.var.name
-        self.check(stmt.var.type is Scalar.INDEX, f"loop variable {name} is no index")
-        self.same(Scalar.INDEX, self.expr(stmt.extent, scope, ranges), f"extent of {name}")
+        self.check(stmt.var.type is _INDEX, f"loop variable {name} is no index")
+        self.same(_INDEX, self.expr(stmt.extent, scope, ranges), f"extent of {name}")
         for hint in (stmt.unroll, stmt.vectorize):
             self.check(hint is None or hint >= 1, f"loop {name}: hint {hint}")
         match stmt.extent:
@@ -229,8 +236,6 @@ class _Verifier:
 
     # -- expressions
 
-    # Called for each part of each kernel: words are made only where something is wrong.
-
     def same(self, expected: Scalar, found: Scalar, what: str) -> None:
         if expected is not found:
             self.fail(f"{what} needs {expected.value}, got {found.value}")
@@ -240,26 +245,34 @@ class _Verifier:
         if found is not buffer and found != buffer:
             self.fail(f"buffer {buffer.name} is no argument")
 
+    def written(self, buffer: Buffer) -> None:
+        self.known(buffer)
+        if not buffer.writable:
+            self.fail(f"{buffer.name} is read-only")
+
     def variable(self, var: Var, scope: _Scope) -> None:
-        if var.name not in scope.types:
+        type_ = scope.types.get(var.name)
+        if type_ is None:
             self.fail(f"{var.name} is not in scope")
-        self.same(scope.types[var.name], var.type, var.name)
+        if type_ is not var.type:
+            self.same(type_, var.type, var.name)
 
     def index(
-        self, buffer: Buffer, index: Expr, scope: _Scope, ranges: Ranges | None, *, write: bool
+        self, buffer: Buffer, index: Expr, count: int, scope: _Scope, ranges: Ranges | None, *,
+        write: bool,
     ) -> None:
-        """An access, proven inside the buffer."""
+        """An access to ``count`` neighbours, proven inside the buffer."""
         type_ = self.expr(index, scope, ranges)
-        if type_ is not Scalar.INDEX:
-            self.same(Scalar.INDEX, type_, f"index of {buffer.name}")
+        if type_ is not _INDEX:
+            self.same(_INDEX, type_, f"index of {buffer.name}")
         found = ranges.of(index) if ranges is not None else None
         if found is None:
             return
-        if not contains((0, buffer.size - 1), found):
-            self.fail(
-                f"index of {buffer.name}[{buffer.size}] may be anything from {found[0]} to"
-                f" {found[1]}"
-            )
+        self.inside(buffer, found)
+        if count > 1:
+            last = found[0] + count - 1, found[1] + count - 1
+            self.inside(buffer, last)
+            found = found[0], last[1]
         before = self.accesses.get(buffer.name)
         if before is None:
             self.accesses[buffer.name] = Access(*found, not write, write)
@@ -269,6 +282,13 @@ class _Verifier:
             low, high, before.reads or not write, before.writes or write
         )
 
+    def inside(self, buffer: Buffer, found: Interval) -> None:
+        if found[0] < 0 or found[1] >= buffer.size:
+            self.fail(
+                f"index of {buffer.name}[{buffer.size}] may be anything from {found[0]} to"
+                f" {found[1]}"
+            )
+
     def word(
         self, buffer: Buffer, index: Expr, scope: _Scope, ranges: Ranges | None
     ) -> None:
@@ -276,16 +296,7 @@ class _Verifier:
         self.known(buffer)
         if buffer.dtype not in WORD_PARTS:
             self.fail(f"a word of {buffer.name}'s {buffer.dtype.value}")
-        self.stretch(buffer, index, 4 // buffer.dtype.itemsize, scope, ranges, write=False)
-
-    def stretch(
-        self, buffer: Buffer, index: Expr, count: int, scope: _Scope, ranges: Ranges | None, *,
-        write: bool,
-    ) -> None:
-        """An access to ``count`` neighbours."""
-        last = Const(count - 1, Scalar.INDEX)
-        self.index(buffer, index, scope, ranges, write=write)
-        self.index(buffer, Binary(BinaryOp.ADD, index, last), scope, ranges, write=write)
+        self.index(buffer, index, 4 // buffer.dtype.itemsize, scope, ranges, write=False)
 
     def lanes(self, buffer: Buffer, type_: Scalar, count: int) -> None:
         """Elements of a buffer as lanes of a vector, or the other way round."""
@@ -296,31 +307,33 @@ class _Verifier:
 
     def expr(self, expr: Expr, scope: _Scope, ranges: Ranges | None) -> Scalar:
         """Checks an expression; its type."""
+        if isinstance(expr, Var):
+            self.variable(expr, scope)
+            return expr.type
+        if isinstance(expr, Const):
+            self.constant(expr)
+            return expr.type
+        if isinstance(expr, Binary):
+            return self.binary(expr, scope, ranges)
         match expr:
-            case Const():
-                self.constant(expr)
-            case Var():
-                self.variable(expr, scope)
-            case Load(buffer=buffer, index=index):
-                self.known(buffer)
-                self.index(buffer, index, scope, ranges, write=False)
-            case LoadWord(buffer=buffer, index=index):
-                self.word(buffer, index, scope, ranges)
-            case LoadVector(buffer=buffer, index=index, type=type_, count=count):
-                self.known(buffer)
-                self.lanes(buffer, type_, count)
-                self.stretch(buffer, index, count, scope, ranges, write=False)
-            case Binary():
-                self.binary(expr, scope, ranges)
+            case Load():
+                self.known(expr.buffer)
+                self.index(expr.buffer, expr.index, 1, scope, ranges, write=False)
+            case LoadWord():
+                self.word(expr.buffer, expr.index, scope, ranges)
+            case LoadVector():
+                self.known(expr.buffer)
+                self.lanes(expr.buffer, expr.type, expr.count)
+                self.index(expr.buffer, expr.index, expr.count, scope, ranges, write=False)
             case Compare(a=a, b=b):
                 self.arithmetic(self.expr(a, scope, ranges), "a comparison")
                 self.same(a.type, self.expr(b, scope, ranges), "a comparison")
             case Select(condition=condition, then=then, other=other):
-                self.same(Scalar.I1, self.expr(condition, scope, ranges), "a condition")
+                self.same(_I1, self.expr(condition, scope, ranges), "a condition")
                 self.arithmetic(self.expr(then, scope, ranges), "a select")
                 self.same(then.type, self.expr(other, scope, ranges), "a select")
-            case Cast(value=value, type=type_):
-                self.cast(self.expr(value, scope, ranges), type_)
+            case Cast():
+                self.cast(self.expr(expr.value, scope, ranges), expr.type)
             case Call():
                 self.call(expr, scope, ranges)
         return expr.type
@@ -341,27 +354,29 @@ class _Verifier:
         if not fits:
             self.fail(f"constant {value!r} is no {type_.value}")
 
-    def binary(self, expr: Binary, scope: _Scope, ranges: Ranges | None) -> None:
+    def binary(self, expr: Binary, scope: _Scope, ranges: Ranges | None) -> Scalar:
         type_ = self.expr(expr.a, scope, ranges)
         other = self.expr(expr.b, scope, ranges)
-        if type_ is Scalar.INDEX is other:
-            return
-        self.same(type_, other, expr.op.value)
-        if type_ is Scalar.I1:
-            self.check(expr.op in _LOGIC, f"{expr.op.value} of i1")
-            return
-        self.arithmetic(type_, expr.op.value)
-        if type_.is_float and expr.op not in _ON_FLOATS:
-            self.fail(f"{expr.op.value} of {type_.value}")
+        if type_ is _INDEX is other:
+            return type_
+        op = expr.op
+        if type_ is not other:
+            self.same(type_, other, op.value)
+        if type_ is _I1:
+            if op not in _LOGIC:
+                self.fail(f"{op.value} of i1")
+        elif type_ not in ARITHMETIC or (type_.is_float and op not in _ON_FLOATS):
+            self.fail(f"{op.value} of {type_.value}")
+        return type_
 
     def cast(self, source: Scalar, target: Scalar) -> None:
         """f16 only meets f32, so that nothing is rounded twice on the way."""
-        self.check(target is not Scalar.I1, "a cast to i1 (compare instead)")
-        self.check(not (source.is_vector or target.is_vector), "a cast of vectors")
-        self.check(
-            Scalar.F16 not in (source, target) or Scalar.F32 in (source, target),
-            f"a cast from {source.value} to {target.value}",
-        )
+        if target is _I1:
+            self.fail("a cast to i1 (compare instead)")
+        if source.is_vector or target.is_vector:
+            self.fail("a cast of vectors")
+        if (source is _F16 or target is _F16) and not (source is _F32 or target is _F32):
+            self.fail(f"a cast from {source.value} to {target.value}")
 
     def call(self, expr: Call, scope: _Scope, ranges: Ranges | None) -> None:
         intrinsic = INTRINSICS.get(expr.name)

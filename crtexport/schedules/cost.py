@@ -136,12 +136,18 @@ _UNKNOWN_EXTENT = 3
 _LIKELY = 0.75
 """How often a condition holds: they ask whether something lies in an image."""
 _WORDS = (Scalar.I32, Scalar.U32, Scalar.INDEX, Scalar.I1)
+# Enum finds its members slowly.
+(
+    _SIMPLE, _WIDE, _LOAD, _STORE, _POINTER, _CHOICE, _DIVIDE, _BRANCH, _TURN, _LOOP, _SPILL,
+    _WIDENED,
+) = Work
+_ADD, _MUL, _I64 = BinaryOp.ADD, BinaryOp.MUL, Scalar.I64
 _NAMING = (Let, Local)
 _STORES = (Store, StoreVector)
 _LOADS = (Load, LoadWord, LoadVector)
 _SUMS = (BinaryOp.ADD, BinaryOp.SUB)
 _KINDS = {
-    BinaryOp.DIV: Work.DIVIDE, BinaryOp.MIN: Work.CHOICE, BinaryOp.MAX: Work.CHOICE,
+    BinaryOp.DIV: _DIVIDE, BinaryOp.MIN: _CHOICE, BinaryOp.MAX: _CHOICE,
 }
 """Of operations that aren't simple."""
 
@@ -178,7 +184,7 @@ class _Walk:
             elif isinstance(stmt, _STORES):
                 self._address(stmt.buffer.name, stmt.index)
                 self._value(stmt.value)
-                self._count(Work.STORE, len(self.times) - 1)
+                self._count(_STORE, len(self.times) - 1)
             elif isinstance(stmt, For):
                 self._loop(stmt)
             elif isinstance(stmt, If):
@@ -186,7 +192,7 @@ class _Walk:
 
     def _branch(self, stmt: If) -> None:
         self._value(stmt.condition)
-        self._count(Work.BRANCH, len(self.times) - 1)
+        self._count(_BRANCH, len(self.times) - 1)
         times = self.times[-1]
         for body, part in ((stmt.then, _LIKELY), (stmt.other, 1 - _LIKELY)):
             self.times[-1] = times * part
@@ -202,7 +208,7 @@ class _Walk:
         copies = min(stmt.unroll or 1, extent) if fixed else stmt.unroll or 1
         whole = fixed and copies == extent
         if not whole:
-            self._count(Work.LOOP, here)
+            self._count(_LOOP, here)
         self.times.append(self.times[here] * extent)
         # Where the extent isn't fixed, a loop without copies does what is left.
         self.copies.append(self.copies[here] * (copies if fixed or copies == 1 else copies + 1))
@@ -218,15 +224,15 @@ class _Walk:
             return
         if not fixed:
             # Counting down, addressing and repeating without counting want to know how often.
-            self.run[Work.SIMPLE] += _UNKNOWN_EXTENT * times  # type: ignore[assignment]
-        self.run[Work.TURN] += times  # type: ignore[assignment]
-        self.code[Work.TURN] += self.copies[here]  # type: ignore[assignment]
-        self.run[Work.POINTER] += times * len(own)  # type: ignore[assignment]
-        self.code[Work.POINTER] += self.copies[here] * len(own)  # type: ignore[assignment]
+            self.run[_SIMPLE] += _UNKNOWN_EXTENT * times  # type: ignore[assignment]
+        self.run[_TURN] += times  # type: ignore[assignment]
+        self.code[_TURN] += self.copies[here]  # type: ignore[assignment]
+        self.run[_POINTER] += times * len(own)  # type: ignore[assignment]
+        self.code[_POINTER] += self.copies[here] * len(own)  # type: ignore[assignment]
         sums = {s.var.name for s in stmt.body if isinstance(s, Assign)}
         spilt = max(len(sums) + len(own) + len(kept) + 1 - self.registers, 0)
-        self.run[Work.SPILL] += times * spilt  # type: ignore[assignment]
-        self.code[Work.SPILL] += self.copies[here] * spilt  # type: ignore[assignment]
+        self.run[_SPILL] += times * spilt  # type: ignore[assignment]
+        self.code[_SPILL] += self.copies[here] * spilt  # type: ignore[assignment]
 
     def _extent(self, extent: Expr) -> int:
         match extent:
@@ -252,40 +258,40 @@ class _Walk:
             return self._load(expr)
         if isinstance(expr, Call):
             depth = max(map(self._value, expr.args), default=0)
-            self._count(Work.SIMPLE, depth)
+            self._count(_SIMPLE, depth)
             return depth
         if isinstance(expr, Cast):
             depth = self._value(expr.value)
             source, type_ = expr.value.type, expr.type
-            if (source in _WORDS) != (type_ in _WORDS) and Scalar.I64 in (source, type_):
-                self._count(Work.SIMPLE, depth, 0.5)
+            if (source in _WORDS) != (type_ in _WORDS) and _I64 in (source, type_):
+                self._count(_SIMPLE, depth, 0.5)
             return depth
         if isinstance(expr, Compare):
             depth = max(self._value(expr.a), self._value(expr.b))
-            self._count(Work.SIMPLE, depth)
+            self._count(_SIMPLE, depth)
             return depth
         depth = max(map(self._value, (expr.condition, expr.then, expr.other)))
-        self._count(Work.CHOICE, depth)
+        self._count(_CHOICE, depth)
         return depth
 
     def _load(self, expr: Load | LoadWord | LoadVector) -> int:
         here = len(self.times) - 1
         self._address(expr.buffer.name, expr.index)
-        self._count(Work.LOAD, here)
+        self._count(_LOAD, here)
         if isinstance(expr, LoadVector) and expr.type.lane is not expr.buffer.dtype:
-            self._count(Work.WIDENED, here)
+            self._count(_WIDENED, here)
         return here
 
     def _binary(self, expr: Binary) -> int:
         op, a, b = expr.op, expr.a, expr.b
         sums = self.mla and op in _SUMS
-        if sums and isinstance(b, Binary) and b.op is BinaryOp.MUL:
+        if sums and isinstance(b, Binary) and b.op is _MUL:
             depth = max(self._value(a), self._value(b.a), self._value(b.b))
         else:
             depth = max(self._value(a), self._value(b))
-        kind = _KINDS.get(op, Work.SIMPLE)
-        wide = kind is Work.SIMPLE and expr.type is Scalar.I64
-        self._count(Work.WIDE if wide else kind, depth)
+        kind = _KINDS.get(op, _SIMPLE)
+        wide = kind is _SIMPLE and expr.type is _I64
+        self._count(_WIDE if wide else kind, depth)
         return depth
 
     def _address(self, buffer: str, index: Expr) -> None:
@@ -294,12 +300,12 @@ class _Walk:
         depth = self._terms(index, 1, terms)
         params = self.params
         if params and any(part in params for term in terms for part in term.split()):
-            self._count(Work.SIMPLE, len(self.times) - 1)  # no instruction's offset can hold it
+            self._count(_SIMPLE, len(self.times) - 1)  # no instruction's offset can hold it
         key = buffer, frozenset(terms.items())
         if depth < len(self.pointers) and key not in self.pointers[depth]:
             self.pointers[depth].add(key)
             if depth < len(self.times) - 1 or len(terms) > 1:
-                self._count(Work.SIMPLE, max(depth - 1, 0), len(terms))
+                self._count(_SIMPLE, max(depth - 1, 0), len(terms))
 
     def _terms(self, index: Expr, factor: int, terms: dict[str, int]) -> int:
         """Adds the terms of an index to ``terms``; returns the depth at which it changes."""
@@ -311,11 +317,11 @@ class _Walk:
         if isinstance(index, Binary):
             op, a, b = index.op, index.a, index.b
             if op in _SUMS:
-                other = factor if op is BinaryOp.ADD else -factor
+                other = factor if op is _ADD else -factor
                 return max(self._terms(a, factor, terms), self._terms(b, other, terms))
-            if op is BinaryOp.MUL and isinstance(b, Const):
+            if op is _MUL and isinstance(b, Const):
                 return self._terms(a, factor * int(b.value), terms)
-            if op is BinaryOp.MUL and isinstance(b, Var) and b.name in self.params:
+            if op is _MUL and isinstance(b, Var) and b.name in self.params:
                 # The pointer advances by as much.
                 own: dict[str, int] = {}
                 depth = self._terms(a, factor, own)

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 
+from crtexport.kernels.accesses import addresses
 from crtexport.kernels.build import (
     KernelBuilder,
     add,
@@ -169,6 +170,33 @@ def test_what_is_known_of_a_local_ends_with_its_assignment() -> None:
     with pytest.raises(KernelError, match="index of target"):
         verify(kernel(Local(at, const(0)), For(AT, const(20), (access, step))))
     verify(kernel(Local(at, const(3)), For(AT, const(20), (access,))))
+
+
+def test_a_name_keeps_what_was_known_where_it_was_given() -> None:
+    at = Var("at", Scalar.INDEX)
+    named = Let(at, Binary(BinaryOp.ADD, AT, const(3)))
+    inside = If(lt(AT, const(5)), (Store(TARGET, at, i32(0)),))
+    verify(kernel(For(AT, const(7), (named, inside, Store(TARGET, at, i32(0))))))
+    with pytest.raises(KernelError, match="from 3 to 12"):
+        verify(kernel(For(AT, const(10), (named, inside))))
+
+
+@pytest.mark.parametrize("bound", [9, 10])
+def test_chains_of_names_may_be_long(bound: int) -> None:
+    """Each is the one before it, but never more than ``bound``."""
+    chain = [Var(f"n{number}", Scalar.INDEX) for number in range(5000)]
+    lets = [
+        Let(name, min_(before, const(bound)))
+        for before, name in zip([AT, *chain], chain, strict=False)
+    ]
+    whole = kernel(For(AT, const(20), (*lets, Store(TARGET, chain[-1], i32(0)))))
+    if bound < TARGET.size:
+        verify(whole)
+        (_, (low, high)) = addresses(whole, (), {"target"}).popitem()
+        assert (float(low[0]), float(high[0])) == (0, 9)
+    else:
+        with pytest.raises(KernelError, match="from 0 to 10"):
+            verify(whole)
 
 
 def test_parameters_are_unknown_unless_given() -> None:
