@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
 
 from crtexport import actions, pipeline
 from crtexport.errors import CrtExportError
@@ -30,8 +30,7 @@ _FLOAT_WEIGHTS = (
 )
 
 
-@dataclass(frozen=True)
-class OutputComparison:
+class OutputComparison(Struct, frozen=True):
     """One output over all samples. Differences are in the output's own units (steps, for
     integers); ``tolerance`` is what was allowed, 0 for integers."""
 
@@ -46,8 +45,7 @@ class OutputComparison:
         return self.largest_difference <= self.tolerance
 
 
-@dataclass(frozen=True)
-class VerifyResult:
+class VerifyResult(Struct, frozen=True):
     """``reference`` is the runtime and its version, ``ran_on`` the board and the kind of code.
     ``rewritten`` says why the reference got another file than the model, "" where it did not."""
 
@@ -62,8 +60,7 @@ class VerifyResult:
         return all(output.agrees for output in self.outputs)
 
 
-@dataclass(frozen=True)
-class Difference:
+class Difference(Struct, frozen=True):
     """An element that differs more than it may: of which sample, where, and both values."""
 
     sample: int
@@ -72,8 +69,7 @@ class Difference:
     reference: float
 
 
-@dataclass(frozen=True)
-class LayerComparison:
+class LayerComparison(Struct, frozen=True):
     """One output of one operator over all samples; ``first`` is None where it agrees."""
 
     operator: str
@@ -86,8 +82,7 @@ class LayerComparison:
         return self.output.agrees
 
 
-@dataclass(frozen=True)
-class LayersResult:
+class LayersResult(Struct, frozen=True):
     """Every operator's outputs, in order of execution; else as :class:`VerifyResult`."""
 
     reference: str
@@ -186,8 +181,7 @@ def _check_samples(samples: int) -> None:
         raise CrtExportError(f"at least 1 sample is needed, not {samples}")
 
 
-@dataclass(frozen=True)
-class _Answers:
+class _Answers(Struct, frozen=True):
     """By sample and output of the graph."""
 
     reference: str

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
+
+from msgspec import Struct
 
 from crtexport.accelerators import Decision
 from crtexport.artifact.common import package_constants, package_workspaces
@@ -20,8 +21,7 @@ Emit = Literal["c", "llvm"]
 _LONGEST_NAME = 200
 
 
-@dataclass(frozen=True)
-class Prepared:
+class Prepared(Struct, frozen=True):
     """A model on its way: simplified, planned and lowered for a board.
 
     ``channels``: what became of layers, where channels were removed; ``decisions``: what
@@ -35,8 +35,7 @@ class Prepared:
     decisions: tuple[Decision, ...] = ()
 
 
-@dataclass(frozen=True)
-class Exported:
+class Exported(Struct, frozen=True):
     """What an export made: the package's path, and the models in it, in their order."""
 
     path: Path

@@ -7,9 +7,10 @@ Exports import this while LLVM works, and with it what reads objects and writes 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from msgspec.structs import asdict
 
 from crtexport.artifact.contexts import needed_symbols
 from crtexport.artifact.model import Artifact

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 
-@dataclass(frozen=True)
-class Target:
+class Target(Struct, frozen=True):
     """A code generation target.
 
     ``features`` are LLVM's, signed (``+dsp``, ``-fpregs``): they decide which instructions an

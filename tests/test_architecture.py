@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import ast
-import dataclasses
 import functools
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, get_args
 
 import pytest
+from msgspec import NODEFAULT
+from msgspec.structs import fields
 
 import crtexport
 from crtexport.errors import CrtExportError
@@ -62,7 +64,7 @@ MAX_FILE_LINES = 500
 MAX_FUNCTION_LINES = 60
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class Import:
     """One imported module. ``lazy``: inside a function; ``typing``: only for type checkers."""
 
@@ -280,8 +282,8 @@ ATTRIBUTES: dict[str, Any] = {
 def example(kind: type[Op]) -> Op:
     """An operator with any attributes."""
     needed = {
-        f.name for f in dataclasses.fields(kind)
-        if f.default is dataclasses.MISSING and f.default_factory is dataclasses.MISSING
+        f.name for f in fields(kind)
+        if f.default is NODEFAULT and f.default_factory is NODEFAULT
     }
     assert needed <= ATTRIBUTES.keys(), "add an example of the new attribute to ATTRIBUTES"
     return kind(**{name: ATTRIBUTES[name] for name in needed})
@@ -289,7 +291,7 @@ def example(kind: type[Op]) -> Op:
 
 @pytest.mark.parametrize("kind", OPERATORS)
 def test_every_operator_is_frozen_data_with_a_sentence(kind: type[Op]) -> None:
-    assert kind.__dataclass_params__.frozen  # type: ignore[attr-defined]
+    assert kind.__struct_config__.frozen
     assert (kind.__doc__ or "").endswith(".")
     assert not (kind.__doc__ or "").startswith(f"{kind.__name__}("), "the docstring is generated"
     methods = [n for n, v in vars(kind).items() if callable(v) and not n.startswith("__")]

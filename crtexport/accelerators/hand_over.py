@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from crtexport.accelerators.packed import adapted
 from crtexport.accelerators.plugin import Accelerator, Built, Constant, Match, Refusal
@@ -22,8 +24,7 @@ _ALIGN = 16
 _MOST_SCRATCH = 1 << 40
 
 
-@dataclass(frozen=True)
-class Decision:
+class Decision(Struct, frozen=True):
     """What an accelerator did with a layer: a ``function`` of it computes the layer, or it refused
     for a ``reason``."""
 

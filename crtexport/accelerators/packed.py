@@ -8,7 +8,9 @@ the plan has them, on ``kDLCPU``, without strides.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from crtexport import resources
 from crtexport.artifact import abi
@@ -24,8 +26,7 @@ from crtexport.ir.types import TensorType
 _TEMPLATE = "accelerators/packed.c.j2"
 
 
-@dataclass(frozen=True)
-class _Adapter:
+class _Adapter(Struct, frozen=True):
     """What tells calls apart: the function, and the types of what it is given."""
 
     function: ModuleFunction

@@ -7,8 +7,9 @@ an example.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Protocol
+
+from msgspec import Struct
 
 from crtexport.ir.graph import Graph
 from crtexport.ir.modules import ConstantVariable as Constant
@@ -18,8 +19,7 @@ from crtexport.target import Target
 __all__ = ["Accelerator", "Built", "Constant", "Match", "Refusal"]
 
 
-@dataclass(frozen=True)
-class Match:
+class Match(Struct, frozen=True):
     """Nodes that one call of a function replaces.
 
     ``nodes`` are positions in the graph's nodes. The function is given a pointer to each of
@@ -36,15 +36,13 @@ class Match:
     data: object = None
 
 
-@dataclass(frozen=True)
-class Refusal:
+class Refusal(Struct, frozen=True):
     """Why a plugin doesn't take a node, as a sentence for people."""
 
     reason: str
 
 
-@dataclass(frozen=True)
-class Built:
+class Built(Struct, frozen=True):
     """The function of each match, in their order, and the modules that define them."""
 
     functions: tuple[str, ...]

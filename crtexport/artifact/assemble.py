@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 from crtexport.artifact.calls import Calls, Proof, Scope, Stock, finished
 from crtexport.artifact.common import check_names, entry_symbols, with_common
@@ -37,8 +38,7 @@ from crtexport.kernels.step import LowerNode
 from crtexport.plan.model import Plan, Space
 
 
-@dataclass(frozen=True)
-class Options:
+class Options(Struct, frozen=True):
     """What of the interface the user chose."""
 
     module: str
@@ -49,8 +49,7 @@ class Options:
     workspace_shared: bool = False
 
 
-@dataclass(frozen=True)
-class Planned:
+class Planned(Struct, frozen=True):
     """A planned graph on its way to an artifact; ``lower`` makes the kernel of a node, ``weigh``
     says which of them become one; without it, those that are equal."""
 

@@ -6,9 +6,10 @@ from __future__ import annotations
 import io
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
+
+from msgspec import Struct
 
 from crtexport.errors import CrtExportError
 
@@ -16,8 +17,7 @@ WINDOW = 1 << 20
 """Bytes that are in memory at once."""
 
 
-@dataclass(frozen=True)
-class FileRange:
+class FileRange(Struct, frozen=True):
     """``size`` bytes of the file ``path``, from ``offset`` on."""
 
     path: Path
@@ -49,8 +49,7 @@ class FileRange:
         return b"".join(self.chunks())
 
 
-@dataclass(frozen=True, eq=False)
-class Streamed:
+class Streamed(Struct, frozen=True, eq=False):
     """``size`` bytes: those of ``head``, then what ``body`` yields anew with each call.
 
     In objects, all but the constants themselves is in ``head``.

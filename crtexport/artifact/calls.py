@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from functools import partial
 from typing import assert_never
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from crtexport.artifact.contents import Contents
 from crtexport.artifact.model import (
@@ -66,8 +68,7 @@ def describe(graph: Graph, node: Node) -> str:
 _WORKSPACE = WorkspaceArg(0)
 
 
-@dataclass(frozen=True)
-class Scope:
+class Scope(Struct, frozen=True):
     """A graph with its plan, and where that lies: ``workspace`` is where the plan's first pool
     begins in the module's, ``inputs`` and ``outputs`` are the graph's buffers; None: those of the
     caller."""

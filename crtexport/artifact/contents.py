@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from crtexport.ir.graph import Graph
 from crtexport.ir.types import ConstantRef
@@ -15,16 +16,14 @@ _PIECES, _PIECE = 8, 1 << 12
 _LARGE = 1 << 20
 
 
-@dataclass
-class _Known:
+class _Known(Struct):
     data: ConstantRef
     symbol: str
     samples: bytes | None = None  # once somebody asked
     digest: bytes | None = None  # of all bytes
 
 
-@dataclass
-class Contents:
+class Contents(Struct):
     """The constants so far. Only those of one kind and with the same samples are read as a whole,
     and each of them once."""
 

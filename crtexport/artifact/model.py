@@ -7,7 +7,9 @@ every string that is data (tensor names, comments) is escaped by the printer.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from crtexport.devices.image import ImageHeader, Method
 from crtexport.ir.modules import Device
@@ -15,8 +17,7 @@ from crtexport.ir.types import ConstantRef, TensorType
 from crtexport.kernels.ir import Kernel, Scalar
 
 
-@dataclass(frozen=True)
-class Interface:
+class Interface(Struct, frozen=True):
     """An input or output. ``name`` is the model's text, ``field`` its identifier in C.
 
     ``place``: where in the workspace it lies; None if it lies in a buffer of the caller's.
@@ -28,8 +29,7 @@ class Interface:
     place: WorkspaceArg | None = None
 
 
-@dataclass(frozen=True)
-class Constant:
+class Constant(Struct, frozen=True):
     """A read-only array. ``symbol`` is file-local; ``comment`` says whose it is."""
 
     symbol: str
@@ -40,43 +40,37 @@ class Constant:
     comment: str = ""
 
 
-@dataclass(frozen=True)
-class InputArg:
+class InputArg(Struct, frozen=True):
     """Pointer to input ``index`` plus ``offset`` bytes."""
 
     index: int
     offset: int = 0
 
 
-@dataclass(frozen=True)
-class OutputArg:
+class OutputArg(Struct, frozen=True):
     index: int
     offset: int = 0
 
 
-@dataclass(frozen=True)
-class WorkspaceArg:
+class WorkspaceArg(Struct, frozen=True):
     """``offset`` bytes into pool ``pool`` of the workspace."""
 
     offset: int
     pool: int = 0
 
 
-@dataclass(frozen=True)
-class StateArg:
+class StateArg(Struct, frozen=True):
     """``offset`` bytes into what the model keeps between runs."""
 
     offset: int
 
 
-@dataclass(frozen=True)
-class ConstantArg:
+class ConstantArg(Struct, frozen=True):
     symbol: str
     offset: int = 0
 
 
-@dataclass(frozen=True)
-class ScalarArg:
+class ScalarArg(Struct, frozen=True):
     value: int | float
     type: Scalar
 
@@ -84,16 +78,14 @@ class ScalarArg:
 Arg = InputArg | OutputArg | WorkspaceArg | StateArg | ConstantArg | ScalarArg
 
 
-@dataclass(frozen=True)
-class Function:
+class Function(Struct, frozen=True):
     """A kernel under the file-local symbol it is called by."""
 
     symbol: str
     kernel: Kernel
 
 
-@dataclass(frozen=True)
-class ExternalFunction:
+class ExternalFunction(Struct, frozen=True):
     """A function that something else compiled: ``int32_t symbol(inputs, outputs, constants)``, a
     pointer for each, and last the context of its device if it has one; it returns 0 or a code.
 
@@ -114,8 +106,7 @@ class ExternalFunction:
     commands: bool = False
 
 
-@dataclass(frozen=True)
-class DeviceImage:
+class DeviceImage(Struct, frozen=True):
     """The program of device ``device`` in read-only memory: an image from byte ``offset`` of
     ``constant`` on. ``source`` is the program as it was given."""
 
@@ -126,8 +117,7 @@ class DeviceImage:
     source: ConstantRef
 
 
-@dataclass(frozen=True)
-class Call:
+class Call(Struct, frozen=True):
     """A call of ``symbol``; args: the kernel's buffers, then its params, or an external function's
     inputs, outputs and constants. ``comment``: the layer. ``sizes``: where commands
     are run, the bytes behind each argument."""
@@ -138,8 +128,7 @@ class Call:
     sizes: tuple[int, ...] = ()
 
 
-@dataclass(frozen=True)
-class Branch:
+class Branch(Struct, frozen=True):
     """Runs ``then`` if the byte that ``condition`` points to is not 0, else ``other``."""
 
     condition: Arg
@@ -148,8 +137,7 @@ class Branch:
     comment: str = ""
 
 
-@dataclass(frozen=True)
-class Loop:
+class Loop(Struct, frozen=True):
     """Runs ``before``, then ``body`` if the byte that ``condition`` points to is not 0, and so on
     until it is 0."""
 
@@ -211,16 +199,14 @@ def every_condition(statements: Iterable[Statement]) -> Iterator[Arg]:
         yield from every_condition((*first, *second))
 
 
-@dataclass(frozen=True)
-class Pool:
+class Pool(Struct, frozen=True):
     """A further part of the workspace: ``size`` bytes of the memory called ``memory``."""
 
     memory: str
     size: int
 
 
-@dataclass(frozen=True)
-class State:
+class State(Struct, frozen=True):
     """A variable of the model, ``offset`` bytes into its state. ``name`` is the model's text."""
 
     name: str
@@ -228,8 +214,7 @@ class State:
     offset: int
 
 
-@dataclass(frozen=True)
-class RegistryEntry:
+class RegistryEntry(Struct, frozen=True):
     """A name that the function registry knows and the packed function behind it.
 
     ``external``: something else compiled that.
@@ -240,8 +225,7 @@ class RegistryEntry:
     external: bool = False
 
 
-@dataclass(frozen=True)
-class SharedWorkspace:
+class SharedWorkspace(Struct, frozen=True):
     """The workspace that all models of a package use: ``prefix`` is that of the model that has it,
     ``pools`` are what the names of its pools end in, and their bytes."""
 
@@ -250,8 +234,7 @@ class SharedWorkspace:
     align: int
 
 
-@dataclass(frozen=True)
-class Common:
+class Common(Struct, frozen=True):
     """What a model has in common with the others of its package.
 
     ``lent``: symbols of functions and constants that it defines and others use as well;
@@ -268,8 +251,7 @@ class Common:
     system_lib: str = ""
 
 
-@dataclass(frozen=True)
-class Artifact:
+class Artifact(Struct, frozen=True):
     """One model, ready to print.
 
     ``module`` is the sanitized model name: symbols are ``tvmgen_<module>_*``. ``workspace_caller``

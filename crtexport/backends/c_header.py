@@ -8,9 +8,9 @@ It accepts what applications written for microTVM's AOT output do. Members of th
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 import numpy as np
+from msgspec import Struct
 
 from crtexport.artifact import abi
 from crtexport.artifact.contexts import (
@@ -31,8 +31,7 @@ from crtexport.kernels.ir import Scalar
 Lines = Iterator[str]
 
 
-@dataclass(frozen=True)
-class _Tensor:
+class _Tensor(Struct, frozen=True):
     """An input or output as the header has it; ``macros`` are (name, value) after the stem."""
 
     field: str

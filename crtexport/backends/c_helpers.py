@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from crtexport.backends import c_vectors
 from crtexport.backends.c_literals import STORAGE
@@ -22,8 +23,7 @@ SATURATED = {Scalar.I8: (-128, 127), Scalar.I16: (-32768, 32767)}
 """Types to whose numbers words are clamped by a function."""
 
 
-@dataclass(frozen=True)
-class Helper:
+class Helper(Struct, frozen=True):
     """``text`` stands after the includes; ``include`` are the lines that include a header."""
 
     text: str = ""

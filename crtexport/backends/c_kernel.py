@@ -15,8 +15,9 @@ from __future__ import annotations
 import enum
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from typing import assert_never
+
+from msgspec import Struct, field
 
 from crtexport.artifact.symbols import RESERVED
 from crtexport.backends import c_helpers, c_vectors
@@ -58,8 +59,7 @@ from crtexport.kernels.ir import (
 )
 
 
-@dataclass(frozen=True)
-class KernelText:
+class KernelText(Struct, frozen=True):
     """A printed kernel and the keys of the helpers (:mod:`c_helpers`) that it uses."""
 
     text: str
@@ -127,8 +127,7 @@ def variable_type(type_: Scalar) -> str:
     return INDEX_TYPE if type_ is Scalar.INDEX else STORAGE[type_]
 
 
-@dataclass
-class _Printer:
+class _Printer(Struct):
     kernel: Kernel
     symbol: str
     taken: frozenset[str]

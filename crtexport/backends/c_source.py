@@ -10,7 +10,8 @@ All tables are constant and initialised by the linker; the only writable memory 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from crtexport.artifact import abi
 from crtexport.artifact.contexts import (
@@ -115,8 +116,7 @@ def emit_registry(
 # ---- lib0: the model
 
 
-@dataclass(frozen=True)
-class _ConstantText:
+class _ConstantText(Struct, frozen=True):
     declared: str
     linkage: str
     align: int
@@ -400,8 +400,7 @@ def _packed_arguments(artifact: Artifact) -> str:
 # ---- lib1: metadata
 
 
-@dataclass(frozen=True)
-class _TensorInfo:
+class _TensorInfo(Struct, frozen=True):
     name: str
     shape: str
     rank: int

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
+from msgspec import Struct
 
 from crtexport.artifact.blobs import Streamed
 from crtexport.artifact.model import Artifact, Constant
@@ -36,8 +36,7 @@ LARGE_THRESHOLD = 1 << 30
 """Bytes of constants above which they go where the distance from code doesn't count."""
 
 
-@dataclass(frozen=True)
-class Placement:
+class Placement(Struct, frozen=True):
     """``large``: in ``.lrodata``, which linkers may put any distance from code. ``table``: with the
     table of addresses. ``slots``: under the name of each constant is a pointer near the code, and
     the constant itself under that of :func:`stored_symbol`."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from crtexport.errors import CrtExportError
 from crtexport.target import Target
@@ -17,8 +17,7 @@ NEAR = 1 << 31
 """Bytes that code reaches without further help on processors of 64 bits."""
 
 
-@dataclass(frozen=True)
-class ElfAbi:
+class ElfAbi(Struct, frozen=True):
     """``address`` is the relocation for the address of a symbol, in the form of ``rela``: with its
     addend beside it, or in place. ``stack_note``: objects say that they need no executable stack;
     Arm's bare-metal GCC never does, and its linker warns when only some do. ``large`` is the flag

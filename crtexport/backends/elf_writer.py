@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from crtexport.artifact.blobs import WINDOW, Streamed
 from crtexport.backends.elf_abi import ElfAbi
@@ -25,8 +26,7 @@ MAX_SECTIONS = 0xFE00
 """Further sections would need the extended numbers that not every linker reads."""
 
 
-@dataclass(frozen=True)
-class Data:
+class Data(Struct, frozen=True):
     """``size`` bytes that ``chunks`` yields, under a hidden global ``symbol``."""
 
     symbol: str
@@ -35,8 +35,7 @@ class Data:
     chunks: Callable[[], Iterator[bytes]]
 
 
-@dataclass(frozen=True)
-class Section:
+class Section(Struct, frozen=True):
     """Allocated data, each piece at the next multiple of its alignment.
 
     ``addresses``, for a section of one piece: symbols whose addresses it holds, one after the
@@ -62,8 +61,7 @@ class Section:
         return [*offsets, at]
 
 
-@dataclass
-class _Header:
+class _Header(Struct):
     """A row of the section table."""
 
     name: str
@@ -83,8 +81,7 @@ class _Header:
             self.size = len(self.content)
 
 
-@dataclass
-class _Strings:
+class _Strings(Struct):
     data: bytearray = field(default_factory=lambda: bytearray(1))
 
     def add(self, text: str) -> int:

@@ -6,7 +6,8 @@ Where LLVM sees all calls it does the same; printed, a kernel is the same code i
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from crtexport.artifact.model import Arg, Artifact, ConstantArg, ScalarArg, every_call
 from crtexport.backends.llvm_types import literal, value_type
@@ -14,8 +15,7 @@ from crtexport.kernels.ir import Const, Scalar
 from crtexport.target import Target
 
 
-@dataclass(frozen=True)
-class Calling:
+class Calling(Struct, frozen=True):
     """``bound``: what a kernel isn't given but has, by position, arguments of buffers first.
     ``convention`` is empty where code that isn't printed here calls it."""
 

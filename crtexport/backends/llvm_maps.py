@@ -6,7 +6,7 @@ LLVM wants to be told whether it comes back in registers or through memory of th
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from crtexport.artifact import abi
 from crtexport.artifact.model import Artifact, Interface, WorkspaceArg
@@ -72,8 +72,7 @@ def _print_map(
     ])
 
 
-@dataclass(frozen=True)
-class _Bases:
+class _Bases(Struct, frozen=True):
     """Where each pool begins; ``absent``: whether the caller left one out, None if none can be."""
 
     pools: dict[int, str]

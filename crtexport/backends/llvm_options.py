@@ -11,7 +11,8 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from crtexport.errors import CrtExportError
 
@@ -24,8 +25,7 @@ _ONLY_PRINTS = "Generic Options"
 _TRUE, _FALSE = ("", "true", "TRUE", "True", "1"), ("false", "FALSE", "False", "0")
 
 
-@dataclass(frozen=True)
-class KnownOption:
+class KnownOption(Struct, frozen=True):
     """An option of the installed LLVM.
 
     ``takes_value``: it can't stand alone, as a flag can. ``only_prints``: it ends LLVM after
@@ -37,8 +37,7 @@ class KnownOption:
     alias_of: str | None = None
 
 
-@dataclass(frozen=True)
-class Option:
+class Option(Struct, frozen=True):
     """One option as given: ``value`` is None where it has none; ``origin`` tells who wants it."""
 
     name: str

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import functools
 import struct
-from dataclasses import dataclass, field
 from typing import assert_never
+
+from msgspec import Struct, field
 
 from crtexport.errors import CrtExportError, printable
 from crtexport.kernels.ir import Const, Scalar
@@ -137,8 +138,7 @@ def has_half_conversions(target: Target) -> bool:
     return target.float_abi != "soft" and not _HALF_CONVERSIONS.isdisjoint(target.features)
 
 
-@dataclass
-class ModuleText:
+class ModuleText(Struct):
     """What functions add to their module: declarations, helper functions and metadata.
 
     All are kept in the order of their first use, so that equal input prints equal text.

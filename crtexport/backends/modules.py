@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal, get_args
+
+from msgspec import Struct
 
 Split = Literal["none", "operator", "auto"]
 Role = Literal["model", "kernels", "metadata", "registry", "constants"]
@@ -11,8 +12,7 @@ Role = Literal["model", "kernels", "metadata", "registry", "constants"]
 SPLITS: tuple[Split, ...] = get_args(Split)
 
 
-@dataclass(frozen=True)
-class Module:
+class Module(Struct, frozen=True):
     """One file of generated code: ``name`` is its base name without suffix.
 
     ``role``: ``model`` has the entry points and whatever stays with them, ``kernels`` nothing but

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
 
 import click
+import msgspec
+from msgspec.structs import replace
 
 from crtexport.cli import bench_host as bench_host_cli
 from crtexport.cli.accelerators import show_beside
@@ -95,7 +96,7 @@ def command(
                 if tune_it:
                     cache = cache_for([model], tuning)
                     tunings += tune_all(each, cache, step)
-                    each = [dataclasses.replace(setting, tuning=cache) for setting in each]
+                    each = [replace(setting, tuning=cache) for setting in each]
                 results += map(bench, each)
     for host_result in timed:
         bench_host_cli.show(out, host_result)
@@ -118,7 +119,7 @@ def command(
 
 
 def _data(result: Bench) -> dict[str, Any]:
-    data = dataclasses.asdict(dataclasses.replace(result, peers=()))
+    data = msgspec.to_builtins(replace(result, peers=()))
     for layer, values in zip(result.layers, data["layers"], strict=True):
         values["per_mac"] = layer.per_mac
     return {

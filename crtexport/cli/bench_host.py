@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Any
+
+import msgspec
 
 from crtexport.cli.output import Output
 from crtexport.report.host import HostBench
@@ -11,7 +12,8 @@ from crtexport.report.host import HostBench
 
 def data(result: HostBench) -> dict[str, Any]:
     """The result for JSON; times in nanoseconds."""
-    return dataclasses.asdict(result)
+    facts: dict[str, Any] = msgspec.to_builtins(result)
+    return facts
 
 
 def show(out: Output, result: HostBench) -> None:

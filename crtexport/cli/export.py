@@ -5,12 +5,12 @@ What only some options need is imported for those: most exports are over before 
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 import click
+from msgspec.structs import asdict
 
 import crtexport
 from crtexport import pipeline
@@ -206,10 +206,10 @@ def _data(exported: pipeline.Exported) -> dict[str, object]:
         "emit": exported.emit,
         "bytes": exported.sizes,
         "channels": [
-            dataclasses.asdict(layer) for model in exported.models for layer in model.channels
+            asdict(layer) for model in exported.models for layer in model.channels
         ],
         "decisions": [
-            dataclasses.asdict(decision)
+            asdict(decision)
             for model in exported.models for decision in model.decisions
         ],
     }

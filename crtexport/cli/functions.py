@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
+
+import msgspec
 
 from crtexport import pipeline
 from crtexport.cli.output import Output
@@ -34,7 +35,7 @@ def show_model(out: Output, path: Path, board: str, rounding: str) -> None:
     )
     out.result({
         "model": str(path), "board": chosen.name, "operators": len(graph.nodes),
-        "functions": [dataclasses.asdict(verdict) for verdict in verdicts],
+        "functions": [msgspec.to_builtins(verdict) for verdict in verdicts],
     })
 
 

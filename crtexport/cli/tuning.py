@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+from msgspec import to_builtins
 
 from crtexport.cli.options import FILE, Command
 from crtexport.cli.output import Output
@@ -84,6 +84,6 @@ def _data(result: Tuned) -> dict[str, Any]:
     return {
         "file": str(result.path), "configuration": result.configuration.model_dump(),
         "measured": result.measured, "rounds": result.rounds,
-        "before": dataclasses.asdict(result.before), "after": dataclasses.asdict(result.after),
-        "layers": [dataclasses.asdict(layer) for layer in result.layers],
+        "before": to_builtins(result.before), "after": to_builtins(result.after),
+        "layers": [to_builtins(layer) for layer in result.layers],
     }

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from pathlib import Path
 
 import click
+from msgspec.structs import asdict
 
 from crtexport import compare
 from crtexport.cli.options import (
@@ -162,7 +162,7 @@ def _facts(
 
 def _output_facts(output: compare.OutputComparison) -> dict[str, object]:
     return {
-        **dataclasses.asdict(output), "agrees": output.agrees,
+        **asdict(output), "agrees": output.agrees,
         "largest_difference": _finite(output.largest_difference),
     }
 

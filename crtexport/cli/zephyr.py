@@ -6,6 +6,7 @@ import shlex
 from pathlib import Path
 
 import click
+from msgspec.structs import asdict
 
 from crtexport.cli.options import FILE, Command, package_argument, with_output
 from crtexport.cli.output import Output, named
@@ -119,7 +120,7 @@ def report(out: Output, build: Path) -> None:
         "models": {
             name: {
                 "flash": found.flash_of(name), "ram": found.ram_of(name),
-                "parts": {key: vars(part) for key, part in parts.items()},
+                "parts": {key: asdict(part) for key, part in parts.items()},
             }
             for name, parts in found.models.items()
         },

@@ -12,11 +12,12 @@ import struct
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
 from pathlib import Path
 
 import google_crc32c
 import lz4.block
+from msgspec import Struct
+from msgspec.structs import replace
 
 from crtexport.errors import CrtExportError
 from crtexport.ir.modules import Compression
@@ -43,8 +44,7 @@ class Method(enum.Enum):
     ZLIB = 2
 
 
-@dataclass(frozen=True)
-class ImageHeader:
+class ImageHeader(Struct, frozen=True):
     """Sizes in bytes, checksums CRC-32C of the program and of what follows the header."""
 
     method: Method
@@ -110,8 +110,7 @@ def mapped(path: Path) -> Iterator[memoryview]:
         ) from error
 
 
-@dataclass(frozen=True)
-class Behind:
+class Behind(Struct, frozen=True):
     """Makes constants: ``head``, and behind it ``source``."""
 
     head: bytes
@@ -129,8 +128,7 @@ class Behind:
         return first + self.source.part(behind, nbytes - len(first))
 
 
-@dataclass(frozen=True)
-class Stored:
+class Stored(Struct, frozen=True):
     """An image as a constant: ``data`` is to lie at a multiple of ``header.align`` and of 16; the
     image begins ``offset`` bytes into it, so that a program that is used in place is aligned."""
 

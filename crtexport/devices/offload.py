@@ -11,7 +11,8 @@ import hashlib
 import struct
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from crtexport.errors import CrtExportError
 from crtexport.ir.types import ConstantRef
@@ -31,8 +32,7 @@ HOST_ENTRY = "host-x86_64-unknown-linux-gnu"
 """The bundler wants a host among the targets; ours has no bytes."""
 
 
-@dataclass(frozen=True)
-class Container:
+class Container(Struct, frozen=True):
     """``size`` bytes that ``chunks`` yields in pieces, anew with each call; images are read while
     this happens, and never held as a whole."""
 
@@ -44,8 +44,7 @@ class Container:
         return b"".join(self.chunks())
 
 
-@dataclass(frozen=True)
-class OffloadEntry:
+class OffloadEntry(Struct, frozen=True):
     """A device's image: ``triple`` and ``arch`` say for what, ``strings`` whatever else there is
     to say, such as the device's name and the program's."""
 

@@ -6,11 +6,11 @@ import copy
 import os
 import re
 from collections.abc import Hashable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import yaml
+from msgspec import Struct
 from pydantic import ValidationError
 
 from crtexport import resources
@@ -60,8 +60,7 @@ class _Loader(_SafeLoader):
         return super().construct_mapping(node, deep)
 
 
-@dataclass(frozen=True)
-class _Merged:
+class _Merged(Struct, frozen=True):
     """Keys of a file and its parents, the file that each came from, and all these files."""
 
     data: dict[str, Any]

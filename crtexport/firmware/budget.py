@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from crtexport.errors import CrtExportError
 from crtexport.firmware.board_schema import Board
 from crtexport.firmware.sizes import format_size
 
 
-@dataclass(frozen=True)
-class Usage:
+class Usage(Struct, frozen=True):
     """Bytes that a model takes. ``io`` is its inputs and outputs; ``other`` is what else is known
     to be in flash, such as a device image. The board adds its stack. ``spilled`` is what of the
     workspace lies in further memories, by name; ``workspace`` is the rest.

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from crtexport.devices.image import Method, stored_image
 from crtexport.errors import CrtExportError
@@ -21,8 +22,7 @@ _HOW = {
 }
 
 
-@dataclass(frozen=True)
-class Verdict:
+class Verdict(Struct, frozen=True):
     """A function of a module; ``reason`` says how it is exported, or why it can't be."""
 
     function: str

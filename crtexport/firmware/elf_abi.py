@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import BinaryIO
 
 from elftools.common.exceptions import ELFError
 from elftools.elf.constants import SH_FLAGS
 from elftools.elf.elffile import ELFFile
 from elftools.elf.sections import ARMAttributesSection, RISCVAttributesSection
+from msgspec import Struct
 
 from crtexport.artifact.blobs import Blob, opened
 from crtexport.errors import CrtExportError
@@ -33,8 +33,7 @@ _RISCV_FLOAT_ABI = 0x6
 _RISCV_EMBEDDED = 0x8
 
 
-@dataclass(frozen=True)
-class ElfAbi:
+class ElfAbi(Struct, frozen=True):
     """``instructions`` are names of what the code may use beyond the architecture's base.
 
     ``architecture`` is the base: ``ARMv7E-M``, ``RV32I``, ``i386``; empty for an object of Arm's

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
+
+from msgspec import Struct, field
 
 from crtexport.artifact.blobs import Blob
 from crtexport.errors import CrtExportError
@@ -33,8 +34,7 @@ _CONSTRUCTOR = re.compile(
 _MAX_SOURCE = 64 << 20
 
 
-@dataclass
-class ExternalFiles:
+class ExternalFiles(Struct):
     """Files of modules by base name; ``facts`` are those of the objects."""
 
     sources: dict[str, str] = field(default_factory=dict)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from crtexport.errors import RunFailedError
 from crtexport.firmware.sections import Sections
@@ -16,8 +17,7 @@ _FAULT = "CRT:FAULT"
 _MODEL = "CRT:MODEL"
 
 
-@dataclass(frozen=True)
-class Frame:
+class Frame(Struct, frozen=True):
     """``outputs[sample][output]`` are bytes; the sample after the last is the first inference's.
 
     ``ticks`` are the counter's for nothing, the first and the second inference. ``stack`` is used

@@ -5,8 +5,9 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from pathlib import Path
+
+from msgspec.structs import replace
 
 from crtexport.errors import CrtExportError
 from crtexport.firmware import vela

@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from crtexport.artifact.blobs import Blob
 from crtexport.errors import CrtExportError
@@ -17,8 +18,7 @@ _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 OPTIMIZE = ("size", "balanced", "speed")
 
 
-@dataclass(frozen=True)
-class TensorPart:
+class TensorPart(Struct, frozen=True):
     """An input or output. ``name`` is the model's text, ``field`` its name in the C struct."""
 
     name: str
@@ -31,8 +31,7 @@ class TensorPart:
         return math.prod(self.shape) * self.dtype.itemsize
 
 
-@dataclass(frozen=True)
-class FirmwareParts:
+class FirmwareParts(Struct, frozen=True):
     """A model to build firmware from, or several.
 
     ``sources`` and ``objects`` map basenames to contents; ``header`` is

@@ -11,8 +11,9 @@ import signal
 import subprocess
 import time
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 from crtexport import resources
 from crtexport.errors import CrtExportError, RunFailedError
@@ -40,16 +41,14 @@ _CONSOLE = {
 }
 
 
-@dataclass(frozen=True)
-class Mark:
+class Mark(Struct, frozen=True):
     """A call of a watched function: its address, and the instructions executed before."""
 
     address: int
     executed: int
 
 
-@dataclass(frozen=True)
-class QemuRun:
+class QemuRun(Struct, frozen=True):
     """``console``: all that was printed. ``marks``: the calls of the watched functions in the order
     that they happened, None without the plugin.
     """
@@ -93,8 +92,7 @@ def _kill(process: subprocess.Popen[bytes]) -> None:
         os.killpg(process.pid, signal.SIGKILL)
 
 
-@dataclass(frozen=True)
-class _Output:
+class _Output(Struct, frozen=True):
     data: bytes
     late: str = ""
 

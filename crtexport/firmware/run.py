@@ -5,12 +5,12 @@ from __future__ import annotations
 import itertools
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
 
 from crtexport.errors import CrtExportError, RunFailedError
 from crtexport.firmware.board_schema import Board, NativeRunner, NoRunner, QemuRunner
@@ -32,16 +32,14 @@ _MEASURED = "crt_counter"
 _NANOSECONDS = 1_000_000_000
 
 
-@dataclass(frozen=True)
-class BuildResult:
+class BuildResult(Struct, frozen=True):
     """The linked program and what its sections take."""
 
     elf: Path
     sections: Sections
 
 
-@dataclass(frozen=True)
-class WatchedCall:
+class WatchedCall(Struct, frozen=True):
     """A call of ``symbol`` in the second inference: instructions from its entry to the entry of the
     next watched function, or to the end of the inference.
     """
@@ -50,8 +48,7 @@ class WatchedCall:
     instructions: int
 
 
-@dataclass(frozen=True)
-class RunResult:
+class RunResult(Struct, frozen=True):
     """``outputs[sample][output]``.
 
     ``instructions_first`` and ``_second`` are those of the first two inferences, both on sample 0;
@@ -146,8 +143,7 @@ def run_all(
         return _run_in(_Job(parts, board, timeout, Path(folder), tuple(watch)), inputs)
 
 
-@dataclass(frozen=True)
-class _Job:
+class _Job(Struct, frozen=True):
     """What to run, and where."""
 
     parts: FirmwareParts
@@ -157,8 +153,7 @@ class _Job:
     watch: tuple[str, ...]
 
 
-@dataclass(frozen=True)
-class _Answers:
+class _Answers(Struct, frozen=True):
     """Outputs of all samples for each model, and what the first boot measured."""
 
     outputs: tuple[list[tuple[bytes, ...]], ...]

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 
 from elftools.common.exceptions import ELFError
 from elftools.elf.constants import SH_FLAGS
 from elftools.elf.elffile import ELFFile
 from elftools.elf.sections import SymbolTableSection
+from msgspec import Struct
 
 from crtexport.errors import CrtExportError, RunFailedError
 from crtexport.firmware.board_schema import Board
@@ -19,15 +19,13 @@ TEST_INPUTS = ".test_inputs"
 STACK = ".stack"
 
 
-@dataclass(frozen=True)
-class Symbol:
+class Symbol(Struct, frozen=True):
     name: str
     address: int
     size: int
 
 
-@dataclass(frozen=True)
-class Sections:
+class Sections(Struct, frozen=True):
     """Bytes by section, in the order of the file.
 
     ``flash`` holds code, constants and what ``.data`` starts with; ``ram`` what can change.

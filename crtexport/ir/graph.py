@@ -6,7 +6,9 @@ A pass is a function ``Graph -> Graph``. Names are data from the model: any text
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from crtexport.errors import CrtExportError
 from crtexport.ir.modules import ExternalModule
@@ -14,15 +16,13 @@ from crtexport.ir.ops import Control, Op, Stateful
 from crtexport.ir.types import ConstantRef, Rounding, TensorType
 
 
-@dataclass(frozen=True)
-class Variable:
+class Variable(Struct, frozen=True):
     """What a tensor that keeps its value between runs holds before the first; None: zero bytes."""
 
     initial: ConstantRef | None = None
 
 
-@dataclass(frozen=True)
-class Tensor:
+class Tensor(Struct, frozen=True):
     """``constant`` is None for what is computed or given at run time.
 
     A tensor with ``variable`` is there from the start and keeps its value from run to run. Only
@@ -36,8 +36,7 @@ class Tensor:
     variable: Variable | None = None
 
 
-@dataclass(frozen=True)
-class Node:
+class Node(Struct, frozen=True):
     """One operator. ``inputs`` are tensor ids, None for an optional input left out.
 
     ``origin`` says where it came from, for errors and comments (``"operator 3 (CONV_2D)"``).
@@ -68,8 +67,7 @@ class Node:
         return self.inputs[self.op.first :] if isinstance(self.op, Control) else ()
 
 
-@dataclass(frozen=True)
-class Graph:
+class Graph(Struct, frozen=True):
     """A network: ``nodes`` in a valid order of execution; inputs and outputs are tensor ids.
 
     ``modules`` have the functions that its External nodes call.

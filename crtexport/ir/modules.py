@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
+
+from msgspec import Struct
 
 from crtexport.ir.types import ConstantRef, TensorType
 
@@ -13,8 +14,7 @@ Signature = Literal["c", "packed"]
 Compression = Literal["none", "lz4", "zlib", "smallest"]
 
 
-@dataclass(frozen=True)
-class Device:
+class Device(Struct, frozen=True):
     """A device context: device number ``id`` of a ``kind`` (``ethos-u``), running ``program``."""
 
     kind: str
@@ -22,8 +22,7 @@ class Device:
     program: str = ""
 
 
-@dataclass(frozen=True)
-class ConstantVariable:
+class ConstantVariable(Struct, frozen=True):
     """A constant that a function is given the address of; ``name`` serves messages."""
 
     name: str
@@ -31,8 +30,7 @@ class ConstantVariable:
     data: ConstantRef
 
 
-@dataclass(frozen=True)
-class ModuleFunction:
+class ModuleFunction(Struct, frozen=True):
     """A C function that returns 0 or a code; with a ``device``, which is open while it runs.
 
     ``const_vars``: its last arguments before the context. With the ``signature`` "packed" it is a
@@ -48,8 +46,7 @@ class ModuleFunction:
     signature: Signature = "c"
 
 
-@dataclass(frozen=True)
-class DeviceProgram:
+class DeviceProgram(Struct, frozen=True):
     """The bytes in ``file``, which ``device`` runs; at a multiple of ``align`` when it does."""
 
     device: Device
@@ -58,16 +55,14 @@ class DeviceProgram:
     align: int = 16
 
 
-@dataclass(frozen=True)
-class SourceText:
+class SourceText(Struct, frozen=True):
     """A C file that was made while exporting."""
 
     name: str
     text: str
 
 
-@dataclass(frozen=True)
-class Library:
+class Library(Struct, frozen=True):
     """Code of others that a module is built with and that no package holds: the user has it.
 
     ``<variable>_PATH`` says in which folder, in the environment or to make; ``include`` are the
@@ -83,8 +78,7 @@ class Library:
     sources: tuple[str, ...]
 
 
-@dataclass(frozen=True)
-class ExternalModule:
+class ExternalModule(Struct, frozen=True):
     """Files that are compiled or linked into the firmware as they are, and what they define; or
     ``programs`` of devices (a device image), which ``files`` are then.
 

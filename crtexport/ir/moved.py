@@ -7,10 +7,11 @@ Joined one takes turns between its sources. Both hold a window of a few megabyte
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
 from math import prod
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 
 from crtexport.ir.evaluate import alike
 from crtexport.ir.graph import Tensor
@@ -36,8 +37,7 @@ Axis = tuple[int, int]
 """How many elements, and how many elements of the source each is behind the one before."""
 
 
-@dataclass(frozen=True)
-class View:
+class View(Struct, frozen=True):
     """Elements of ``source``, of ``itemsize`` bytes: the first is ``start``; ``axes`` lead to the
     others, the last one fastest."""
 
@@ -114,8 +114,7 @@ def _joined_axes(axes: Sequence[Axis]) -> list[Axis]:
     return result
 
 
-@dataclass(frozen=True)
-class Joined:
+class Joined(Struct, frozen=True):
     """``count`` times a run of bytes of each source, one after the other."""
 
     sources: tuple[ConstantRef, ...]

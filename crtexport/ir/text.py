@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
 import enum
+
+from msgspec import Struct
 
 from crtexport.errors import printable
 from crtexport.ir.graph import Graph, Node, Tensor
@@ -60,17 +61,17 @@ def _node(graph: Graph, node: Node) -> str:
 
 def _attributes(op: object) -> str:
     """All attributes by name, nested ones in braces; nothing for an operator without any."""
-    if not dataclasses.is_dataclass(op):
+    if not isinstance(op, Struct):
         return ""
-    fields = dataclasses.fields(op)
-    values = ", ".join(f"{f.name}={_value(getattr(op, f.name))}" for f in fields)
+    fields = op.__struct_fields__
+    values = ", ".join(f"{name}={_value(getattr(op, name))}" for name in fields)
     return f" {{{values}}}" if fields else ""
 
 
 def _value(value: object) -> str:
     if isinstance(value, enum.Enum):
         return str(value.value)
-    if dataclasses.is_dataclass(value):
+    if isinstance(value, Struct):
         return _attributes(value).lstrip()
     return repr(value)
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import enum
 import math
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO, Protocol
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
 
 from crtexport.errors import CrtExportError
 
@@ -68,8 +68,7 @@ class Rounding(enum.Enum):
     SINGLE = "single"
 
 
-@dataclass(frozen=True)
-class Quantization:
+class Quantization(Struct, frozen=True):
     """real = scale * (stored - zero_point); per tensor (``axis`` None) or one pair per slice."""
 
     scale: tuple[float, ...]
@@ -81,8 +80,7 @@ class Quantization:
         return len(self.scale) == 1
 
 
-@dataclass(frozen=True)
-class TensorType:
+class TensorType(Struct, frozen=True):
     """``shape`` is static; ``()`` is a scalar."""
 
     dtype: DType
@@ -112,8 +110,7 @@ class Making(Protocol):
         """``nbytes`` bytes from ``start`` on."""
 
 
-@dataclass(frozen=True)
-class Made:
+class Made(Struct, frozen=True):
     """What ``rule`` makes of the elements of another constant, one after the other.
 
     ``rule`` is given the position of a piece in bytes, and the piece; it must be equal to rules
@@ -142,8 +139,7 @@ class Made:
         return self.rule(first * given, piece)[begin : begin + nbytes]
 
 
-@dataclass(frozen=True)
-class ConstantRef:
+class ConstantRef(Struct, frozen=True):
     """Bytes of a constant, little-endian, C order: in memory, or a range of a file until written,
     or ``made`` from another constant while it is written.
 
@@ -152,10 +148,14 @@ class ConstantRef:
     """
 
     nbytes: int
-    data: bytes | None = field(default=None, repr=False)
+    data: bytes | None = None
     path: Path | None = None
     offset: int = 0
     made: Making | None = None
+
+    def __repr__(self) -> str:
+        held = "" if self.data is None else ", data=..."
+        return f"ConstantRef({self.nbytes}{held}, {self.path!r}, {self.offset}, {self.made!r})"
 
     @staticmethod
     def of(array: npt.NDArray[np.generic]) -> ConstantRef:

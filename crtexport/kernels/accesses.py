@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
 
 from crtexport.kernels.ir import (
     Assign,
@@ -70,8 +70,7 @@ _MIRRORED = {
 }
 
 
-@dataclass(frozen=True)
-class Access:
+class Access(Struct, frozen=True):
     """A load or store, numbered in the order of the text; ``loops`` encloses it, outermost first.
 
     ``copies``: a store of nothing but a loaded element, by the number of that load. ``width``: how

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from crtexport.kernels.build import (
     KernelBuilder,
@@ -23,8 +24,7 @@ from crtexport.kernels.build import (
 from crtexport.kernels.ir import Buffer, Expr, Var
 
 
-@dataclass(frozen=True)
-class Box:
+class Box(Struct, frozen=True):
     """The sides of a box, f32 each."""
 
     ymin: Expr

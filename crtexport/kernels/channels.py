@@ -8,7 +8,9 @@ that is read and written as a whole could.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from crtexport.kernels.accesses import expressions, loads, width_of
 from crtexport.kernels.build import const
@@ -34,8 +36,7 @@ Linear = Mapping[str, int]
 """Factors of loop variables in a sum; under "" what is added."""
 
 
-@dataclass(frozen=True)
-class Channels:
+class Channels(Struct, frozen=True):
     """``loop`` runs over ``count`` channels, which are neighbours in memory."""
 
     loop: str

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from crtexport.ir.ops import Conv2D, DepthwiseConv2D, FullyConnected, Padding2D
 from crtexport.kernels.build import (
@@ -24,8 +25,7 @@ from crtexport.kernels.weighted import Weighted
 from crtexport.kernels.weighted_rules import WEIGHTED_RULES, long_bias
 
 
-@dataclass(frozen=True)
-class Axis:
+class Axis(Struct, frozen=True):
     """One spatial axis of a window: position = out*stride - before + tap*dilation."""
 
     extent: int

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
 from itertools import groupby
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 
 from crtexport.errors import CrtExportError
 from crtexport.ir.graph import Graph
@@ -88,8 +89,7 @@ def _reversed(lowered: Lowered) -> dict[tuple[int, int], Freedom] | None:
     return None if reverse is None else _freedoms(lowered, reverse, accesses(reverse))
 
 
-@dataclass(frozen=True)
-class _Side:
+class _Side(Struct, frozen=True):
     """One tensor: the names of the buffers bound to it and its size in bytes."""
 
     names: frozenset[str]

@@ -6,12 +6,12 @@ A kernel is translated to one Python function, which runs on lists of the arrays
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import combinations
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
 
 from crtexport.kernels.intervals import contains, type_range
 from crtexport.kernels.ir import Buffer, Kernel, Scalar, Var
@@ -87,8 +87,7 @@ class _Aliased:
         self._array[index] = value
 
 
-@dataclass(frozen=True)
-class _Memory:
+class _Memory(Struct, frozen=True):
     """``cells`` is what a kernel indexes: a list, which is fast, where nothing overlaps."""
 
     array: Array

@@ -7,7 +7,8 @@ Intervals are closed pairs; floats have none. ``index`` counts as 64 bits unless
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from crtexport.kernels.ir import (
     Assign,
@@ -194,8 +195,7 @@ def _divisor(whole: Expr, product: Binary) -> int | None:
     return int(divisor.value) if same else None
 
 
-@dataclass(frozen=True)
-class Ranges:
+class Ranges(Struct, frozen=True):
     """What is known of the variables in scope at one place of a kernel.
 
     ``mutable``: Locals that change; nothing but their type is ever known of them.

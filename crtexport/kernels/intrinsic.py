@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from crtexport.kernels.ir import Scalar
 
 
-@dataclass(frozen=True)
-class Intrinsic:
+class Intrinsic(Struct, frozen=True):
     """``evaluate`` takes and returns Python numbers, or tuples of the lanes of vectors. ``llvm`` is
     instruction text over ``{0}``. ``c_include`` is a header that processors have for which the
     preprocessor's condition ``c_where`` holds."""

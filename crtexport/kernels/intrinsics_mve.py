@@ -7,9 +7,9 @@ given as an expression over lane ``i`` of ``a``, ``b`` ….
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 
 import numpy as np
+from msgspec.structs import replace
 
 from crtexport.fixedpoint import fused_multiply_add, wrap
 from crtexport.kernels.intrinsic import Intrinsic

@@ -8,7 +8,8 @@ number of lanes. In C they are expressions over gcc's and clang's vectors.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from crtexport.fixedpoint import fused_multiply_add, wrap, wrap32
 from crtexport.kernels.intrinsic import Intrinsic

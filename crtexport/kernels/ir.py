@@ -17,7 +17,8 @@ schedule writes them for machines that have them.
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass, field
+
+from msgspec import Struct
 
 
 class Scalar(enum.Enum):
@@ -150,8 +151,7 @@ class CompareOp(enum.Enum):
     __hash__ = object.__hash__
 
 
-@dataclass(frozen=True)
-class Buffer:
+class Buffer(Struct, frozen=True):
     """A pointer parameter to ``size`` elements.
 
     ``noalias``: nothing else that the kernel touches overlaps it. ``align``: bytes, at least the
@@ -169,22 +169,19 @@ class Buffer:
 # ---- expressions: each has a ``type`` -------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Const:
+class Const(Struct, frozen=True):
     value: int | float
     type: Scalar
 
 
-@dataclass(frozen=True)
-class Var:
+class Var(Struct, frozen=True):
     """A Let, a Local, a loop variable or a scalar parameter."""
 
     name: str
     type: Scalar
 
 
-@dataclass(frozen=True)
-class Load:
+class Load(Struct, frozen=True):
     buffer: Buffer
     index: Expr
 
@@ -193,8 +190,7 @@ class Load:
         return self.buffer.dtype
 
 
-@dataclass(frozen=True)
-class LoadWord:
+class LoadWord(Struct, frozen=True):
     """The four bytes that begin at element ``index`` of a buffer of 8- or 16-bit integers, as i32
     in the machine's byte order; any element may be the first."""
 
@@ -206,8 +202,7 @@ class LoadWord:
         return _I32
 
 
-@dataclass(frozen=True)
-class LoadVector:
+class LoadVector(Struct, frozen=True):
     """``count`` neighbouring elements of a buffer, from ``index`` on, each extended to a lane of
     ``type``; the other lanes are 0."""
 
@@ -217,8 +212,7 @@ class LoadVector:
     count: int
 
 
-@dataclass(frozen=True)
-class Binary:
+class Binary(Struct, frozen=True):
     """Both operands have the type of the result (for shifts too)."""
 
     op: BinaryOp
@@ -230,8 +224,7 @@ class Binary:
         return self.a.type
 
 
-@dataclass(frozen=True)
-class Compare:
+class Compare(Struct, frozen=True):
     op: CompareOp
     a: Expr
     b: Expr
@@ -241,8 +234,7 @@ class Compare:
         return _I1
 
 
-@dataclass(frozen=True)
-class Select:
+class Select(Struct, frozen=True):
     """``then`` if ``condition`` else ``other``; both are evaluated."""
 
     condition: Expr
@@ -254,14 +246,12 @@ class Select:
         return self.then.type
 
 
-@dataclass(frozen=True)
-class Cast:
+class Cast(Struct, frozen=True):
     value: Expr
     type: Scalar
 
 
-@dataclass(frozen=True)
-class Call:
+class Call(Struct, frozen=True):
     """A call of a named intrinsic of :mod:`crtexport.kernels.intrinsics`."""
 
     name: str
@@ -275,39 +265,34 @@ Expr = Const | Var | Load | LoadWord | LoadVector | Binary | Compare | Select | 
 # ---- statements --------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Let:
+class Let(Struct, frozen=True):
     """An immutable name for a value."""
 
     var: Var
     value: Expr
 
 
-@dataclass(frozen=True)
-class Local:
+class Local(Struct, frozen=True):
     """A mutable value (accumulator), always initialised."""
 
     var: Var
     value: Expr
 
 
-@dataclass(frozen=True)
-class Assign:
+class Assign(Struct, frozen=True):
     """A new value for a Local."""
 
     var: Var
     value: Expr
 
 
-@dataclass(frozen=True)
-class Store:
+class Store(Struct, frozen=True):
     buffer: Buffer
     index: Expr
     value: Expr
 
 
-@dataclass(frozen=True)
-class StoreVector:
+class StoreVector(Struct, frozen=True):
     """The first ``count`` lanes of ``value`` to neighbouring elements from ``index`` on; lanes that
     are wider than an element wrap."""
 
@@ -317,8 +302,7 @@ class StoreVector:
     count: int
 
 
-@dataclass(frozen=True)
-class For:
+class For(Struct, frozen=True):
     """``var`` counts from 0 to ``extent`` - 1; ``extent`` (index) is a constant or a parameter.
 
     ``unroll``: None leaves it to the compiler, 1 forbids, n asks for n copies.
@@ -332,15 +316,13 @@ class For:
     vectorize: int | None = None
 
 
-@dataclass(frozen=True)
-class If:
+class If(Struct, frozen=True):
     condition: Expr
     then: Body
     other: Body = ()
 
 
-@dataclass(frozen=True)
-class Comment:
+class Comment(Struct, frozen=True):
     """One line for the reader of the generated C."""
 
     text: str
@@ -350,8 +332,7 @@ Stmt = Let | Local | Assign | Store | StoreVector | For | If | Comment
 Body = tuple[Stmt, ...]
 
 
-@dataclass(frozen=True)
-class Kernel:
+class Kernel(Struct, frozen=True):
     """A void function: pointers to ``buffers`` first, then ``params``.
 
     ``name`` is a plain identifier that says what it does (``conv2d``); symbols are given later.
@@ -363,4 +344,15 @@ class Kernel:
     buffers: tuple[Buffer, ...]
     body: Body
     params: tuple[Var, ...] = ()
-    doc: tuple[str, ...] = field(default=(), compare=False)
+    doc: tuple[str, ...] = ()
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Kernel) and self._meaning == other._meaning
+
+    def __hash__(self) -> int:
+        return hash(self._meaning)
+
+    @property
+    def _meaning(self) -> tuple[str, tuple[Buffer, ...], Body, tuple[Var, ...]]:
+        """All but what is said about it."""
+        return self.name, self.buffers, self.body, self.params

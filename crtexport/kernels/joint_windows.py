@@ -9,7 +9,9 @@ the end, others as soon as their window's last result is there; then they are 0 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from crtexport.ir.graph import Graph, Node
 from crtexport.ir.ops import Activation, AveragePool2D, MaxPool2D, Mean, ReduceMax
@@ -44,8 +46,7 @@ Folding = MaxPool2D | ReduceMax | AveragePool2D | Mean
 """Operators that fold windows."""
 
 
-@dataclass(frozen=True)
-class Side:
+class Side(Struct, frozen=True):
     """``cells`` windows along one side of an image of ``size`` pixels, the first of which begins
     ``before`` the image."""
 

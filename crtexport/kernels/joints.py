@@ -6,8 +6,9 @@ What is done instead of a store is emitted by a :class:`Joint`, one for each kin
 from __future__ import annotations
 
 import abc
-from dataclasses import replace
 from typing import Protocol
+
+from msgspec.structs import replace
 
 from crtexport.ir.graph import Node
 from crtexport.ir.ops import Add, Mul, Sub

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import functools
 import math
-from dataclasses import dataclass
 
 import numpy as np
+from msgspec import Struct
 
 from crtexport.fixedpoint import (
     Ints,
@@ -27,8 +27,7 @@ _MOST_BITS = 30
 """Most bits of a fraction."""
 
 
-@dataclass(frozen=True)
-class Terms:
+class Terms(Struct, frozen=True):
     """What is summed: two bytes (int8 or uint8, which begin with ``lowest``), brought from their
     ``scales`` to twice the larger one, raised by ``raised`` bits, the second times ``sign``; and
     the result: ``zero_out`` more, within ``bounds``."""
@@ -67,8 +66,7 @@ class Terms:
         return np.clip(scaled + self.zero_out, *self.bounds)
 
 
-@dataclass(frozen=True)
-class Linear:
+class Linear(Struct, frozen=True):
     """``start + a * first + b * second``, shifted right by ``places``; all in 32 bits."""
 
     start: int

@@ -5,14 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from crtexport.kernels.build import KernelBuilder, add, const, load, mul
 from crtexport.kernels.ir import Buffer, Expr
 
 
-@dataclass(frozen=True)
-class Axis:
+class Axis(Struct, frozen=True):
     """A loop: how often it runs and how far reading and writing go on each time, in elements."""
 
     extent: int

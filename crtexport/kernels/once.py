@@ -7,9 +7,10 @@ adds results up must see each of them once, and sums of floats need them in thei
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 
 from crtexport.kernels.build import add, ge
 from crtexport.kernels.ir import (
@@ -32,8 +33,7 @@ from crtexport.kernels.positions import Known
 from crtexport.kernels.replay import Replay, happenings
 
 
-@dataclass(frozen=True)
-class Results:
+class Results(Struct, frozen=True):
     """What a kernel stores: ``pixels`` of ``channels``. ``ordered``: those of a channel must come
     in the order of pixels."""
 

@@ -9,11 +9,11 @@ from __future__ import annotations
 import abc
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
 
 from crtexport.ir.types import ConstantRef, DType
 
@@ -23,8 +23,8 @@ WINDOW = 1 << 20
 """Bytes of weights that are packed at once, or a block of rows where that has more."""
 
 
-class Packing(abc.ABC):
-    """An order of weights. A frozen dataclass: equal ones make the same of the same weights."""
+class Packing(Struct, frozen=True):
+    """An order of weights. Equal ones make the same of the same weights."""
 
     @property
     @abc.abstractmethod
@@ -55,8 +55,7 @@ def by_blocks(weights: Array, wide: int) -> Array:
     return np.concatenate([blocks.reshape(-1), weights[whole:].T.reshape(-1)])
 
 
-@dataclass(frozen=True)
-class Blocks(Packing):
+class Blocks(Packing, frozen=True):
     """Elements of ``itemsize`` bytes, as :func:`by_blocks` has them."""
 
     wide: int
@@ -77,8 +76,7 @@ class Blocks(Packing):
         return by_blocks(weights, self.wide)
 
 
-@dataclass(frozen=True)
-class Matrix:
+class Matrix(Struct, frozen=True):
     """A constant as ``rows`` x ``columns`` elements of ``dtype``, in C order."""
 
     constant: ConstantRef
@@ -106,8 +104,7 @@ class Matrix:
             yield self.part(range(first, min(first + some, self.rows)), range(self.columns))
 
 
-@dataclass(frozen=True)
-class Packed:
+class Packed(Struct, frozen=True):
     """Makes a constant: ``weights`` in the order of ``packing``."""
 
     weights: Matrix

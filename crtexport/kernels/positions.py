@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from crtexport.kernels.build import add, const, div, mul, sub
 from crtexport.kernels.ir import (
@@ -24,8 +25,7 @@ from crtexport.kernels.ir import (
 Interval = tuple[int, int]
 
 
-@dataclass
-class Known:
+class Known(Struct):
     """What is known where a statement stands: the values of names, and the first and the last
     values of loops' variables."""
 

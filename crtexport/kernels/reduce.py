@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from crtexport.fixedpoint import quantize_multiplier
 from crtexport.ir.ops import Mean, ReduceAll, ReduceAny, ReduceMax, ReduceMin, ReduceProd, Sum
@@ -71,8 +72,7 @@ def symmetric_words(context: Context) -> str | None:
     return None
 
 
-@dataclass(frozen=True)
-class Walk:
+class Walk(Struct, frozen=True):
     """The loops of a reduction: axes that are walked alike and lie side by side are one loop.
 
     ``groups``: (extent, whether it is folded), outermost first.

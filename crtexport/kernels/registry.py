@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
 
 from crtexport.errors import CrtExportError
 from crtexport.ir.channel_sums import Ints, channel_sums
@@ -26,22 +26,19 @@ SCALAR_OF: dict[DType, Scalar] = {
 }
 
 
-@dataclass(frozen=True)
-class InputTensor:
+class InputTensor(Struct, frozen=True):
     """The node's input at ``position``, wherever the plan put it."""
 
     position: int
 
 
-@dataclass(frozen=True)
-class OutputTensor:
+class OutputTensor(Struct, frozen=True):
     """The node's output at ``position``."""
 
     position: int
 
 
-@dataclass(frozen=True, eq=False)
-class Derived:
+class Derived(Struct, frozen=True, eq=False):
     """A read-only array that the lowering computed (folded bias, multipliers, a table), or packed
     weights."""
 
@@ -50,8 +47,7 @@ class Derived:
     data: ConstantRef
 
 
-@dataclass(frozen=True)
-class Scratch:
+class Scratch(Struct, frozen=True):
     """Memory that the node uses only while it runs, from byte ``offset`` of what it is given."""
 
     offset: int
@@ -60,8 +56,7 @@ class Scratch:
 KernelArg = InputTensor | OutputTensor | Derived | Scratch
 
 
-@dataclass(frozen=True)
-class Lowered:
+class Lowered(Struct, frozen=True):
     """A kernel and what its buffers are bound to, in order."""
 
     kernel: Kernel
@@ -77,8 +72,7 @@ class Lowered:
         ), default=0)
 
 
-@dataclass(frozen=True)
-class Context:
+class Context(Struct, frozen=True):
     """What a lowering may know. ``in_place``: (output, input) positions that share bytes."""
 
     graph: Graph
@@ -219,12 +213,11 @@ Rule = Callable[[Context], str | None]
 LowerFunction = Callable[[Context], Lowered]
 
 
-@dataclass(frozen=True)
-class Registered:
+class Registered(Struct, frozen=True):
     """A lowering with the rules that say which nodes it takes."""
 
     lower: LowerFunction
-    rules: tuple[Rule, ...] = field(default=())
+    rules: tuple[Rule, ...] = ()
 
 
 LOWERINGS: dict[type[Op], Registered] = {}

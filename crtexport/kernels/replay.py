@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
+from msgspec.structs import replace
 
 from crtexport.kernels.ir import (
     Assign,
@@ -53,8 +54,7 @@ _RELATIONS: dict[CompareOp, np.ufunc] = {
 }
 
 
-@dataclass(frozen=True)
-class _Loop:
+class _Loop(Struct, frozen=True):
     """A loop around a statement: each of its iterations takes ``period`` ticks of the clock."""
 
     name: str
@@ -62,8 +62,7 @@ class _Loop:
     period: int
 
 
-@dataclass(frozen=True)
-class Event:
+class Event(Struct, frozen=True):
     """A load or store: when it happens in its innermost loop, and what has to hold for it."""
 
     buffer: Buffer

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
+from msgspec import Struct
 
 from crtexport.fixedpoint import quantize_multiplier, reduced_multiplier
 from crtexport.ir.ops import Activation
@@ -59,8 +58,7 @@ def sub_one_shifted(exponent: Expr) -> Expr:
     )
 
 
-@dataclass(frozen=True)
-class Multiplier:
+class Multiplier(Struct, frozen=True):
     """Fixed-point multipliers: one pair, or arrays of one pair per output channel.
 
     ``shift`` follows TFLite: positive is left.

@@ -7,10 +7,10 @@ are tables computed while exporting with the reference kernels' arithmetic.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
 
 from crtexport.ir.ops import ResizeBilinear, ResizeNearestNeighbor
 from crtexport.ir.types import DType
@@ -60,8 +60,7 @@ def nearest(op: Resize, size: int, wanted: int) -> list[int]:
     return result
 
 
-@dataclass(frozen=True)
-class Blend:
+class Blend(Struct, frozen=True):
     """For each row (or column) of the output: the two of the input, and the second one's part."""
 
     lower: list[int]

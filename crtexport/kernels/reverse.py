@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import replace
 
 import numpy as np
+from msgspec.structs import replace
 
 from crtexport.kernels.accesses import Access, Floats, accesses, addresses
 from crtexport.kernels.build import const, sub

@@ -10,7 +10,9 @@ from __future__ import annotations
 import enum
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from crtexport.kernels.ir import Buffer, Cast, Const, Expr, For, If, Kernel, Let, Local, Scalar, Var
 from crtexport.kernels.rebuild import Place, rebuild
@@ -28,16 +30,14 @@ class Freedom(enum.Enum):
     ANY = "any"  # but divisors
 
 
-@dataclass(frozen=True)
-class Sharing:
+class Sharing(Struct, frozen=True):
     """A kernel and, for one that uses it, the values of its parameters."""
 
     kernel: Kernel
     values: tuple[int, ...] = ()
 
 
-@dataclass(frozen=True)
-class Worth:
+class Worth(Struct, frozen=True):
     """What kernels are weighed by, in bytes of code. ``call``: what a call takes, its instructions
     counted as what they are worth; ``code``: what a kernel takes, however often it is called."""
 
@@ -50,8 +50,7 @@ Weigh = Callable[[Sequence[Kernel]], Worth]
 """What the kernels of a package are weighed by."""
 
 
-@dataclass(frozen=True)
-class _Member:
+class _Member(Struct, frozen=True):
     """One of the different kernels; ``calls`` are as many as use it."""
 
     kernel: Kernel
@@ -63,8 +62,7 @@ _Numbered = tuple[_Member, tuple[Const, ...]]
 """A kernel, and of its numbers those that may differ."""
 
 
-@dataclass(frozen=True)
-class _Together:
+class _Together(Struct, frozen=True):
     """Kernels that are one, each as what it is called, and the bytes that this gains."""
 
     members: tuple[tuple[_Member, Sharing], ...]

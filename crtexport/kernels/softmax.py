@@ -6,9 +6,9 @@ computed at run time."""
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 import numpy as np
+from msgspec import Struct
 
 from crtexport.fixedpoint import exp_on_negative_values, quantize_multiplier, wrap32
 from crtexport.fixedpoint import rounding_doubling_high_mul as exact_high_mul
@@ -61,8 +61,7 @@ RESULTS: dict[DType, tuple[DType, ...]] = {
 """What the softmax of each element type can be stored as."""
 
 
-@dataclass(frozen=True)
-class Exponentials:
+class Exponentials(Struct, frozen=True):
     """exp(beta*scale*d) for d = 0, -1, …, -255: ``table`` in Q0.31, 0 below ``radius``, where the
     reference leaves d out; ``scaled`` are the arguments in Q5.26, wrapped where they don't fit."""
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
+from msgspec import Struct
 
 from crtexport.ir.channel_sums import Ints
 from crtexport.ir.scaling import layer_scales, wide_sums
@@ -25,8 +24,7 @@ def weight_scales(context: Context, channels: int) -> Quantization:
     return quant
 
 
-@dataclass(frozen=True, eq=False)
-class IntegerSums:
+class IntegerSums(Struct, frozen=True, eq=False):
     """What a node with integer inputs (x, weights, bias?) sums, and how sums are scaled.
 
     ``magnitudes``: the sums of the magnitudes of each channel's weights. ``raw``: the bias of each

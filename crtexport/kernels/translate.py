@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
 from itertools import count
 from typing import Any, NoReturn
 
 import numpy as np
+from msgspec import Struct
 
 from crtexport.kernels.intervals import (
     Interval,
@@ -110,8 +110,7 @@ def _fail(what: str, *values: Any) -> NoReturn:
 # ---- translation -------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class _Code:
+class _Code(Struct, frozen=True):
     """Python text of an expression in parentheses, or a name; ``fails``: it may raise."""
 
     text: str

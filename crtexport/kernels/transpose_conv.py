@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from crtexport.ir.ops import TransposeConv2D
 from crtexport.kernels.build import (
@@ -31,8 +32,7 @@ from crtexport.kernels.weighted import Weighted
 from crtexport.kernels.weighted_rules import WEIGHTED_RULES
 
 
-@dataclass(frozen=True)
-class _Axis:
+class _Axis(Struct, frozen=True):
     """One spatial axis: input cells, taps, and how they meet."""
 
     name: str

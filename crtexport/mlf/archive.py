@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 import tarfile
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
+
+from msgspec import Struct
 
 from crtexport.artifact.blobs import FileRange
 from crtexport.errors import CrtExportError
@@ -22,8 +23,7 @@ _COMPRESSED = {
 _CHUNK = 1 << 20
 
 
-@dataclass(frozen=True)
-class Entry:
+class Entry(Struct, frozen=True):
     """A file of the archive: where its bytes stand."""
 
     name: str
@@ -31,8 +31,7 @@ class Entry:
     size: int
 
 
-@dataclass(frozen=True)
-class Archive:
+class Archive(Struct, frozen=True):
     """The files of a tar, by path without the leading ``./``, sorted."""
 
     path: Path

@@ -9,12 +9,12 @@ import contextlib
 import functools
 import zipfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
 
 from crtexport.errors import CrtExportError
 from crtexport.mlf.reader import PackageTensor
@@ -29,8 +29,7 @@ def key_of(tensor: PackageTensor) -> str:
     return tensor.field or tensor.name
 
 
-@dataclass(frozen=True)
-class Samples:
+class Samples(Struct, frozen=True):
     """Inputs for one or more runs: ``rows[sample]`` maps :func:`key_of` each input to its array.
 
     ``stacked`` tells one run with the samples' axis from one without it.

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any, Literal, NotRequired, TypedDict
+
+from msgspec import Struct, field
 
 from crtexport.artifact.blobs import Blob
 from crtexport.artifact.model import Artifact
@@ -54,8 +55,7 @@ class ModelInfo(TypedDict, total=False):
     tuning: Mapping[str, Any]
 
 
-@dataclass(frozen=True)
-class ModelContents:
+class ModelContents(Struct, frozen=True):
     """One exported model; ``header`` is the text of ``tvmgen_<module>.h``."""
 
     artifact: Artifact
@@ -65,8 +65,7 @@ class ModelContents:
     externals: tuple[ExternalModule, ...] = ()
 
 
-@dataclass(frozen=True)
-class PackageContents:
+class PackageContents(Struct, frozen=True):
     """One or several exported models.
 
     ``sources`` and ``objects`` map basenames (``default_lib0.c``, ``default_lib1.o``) to contents;

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import dataclasses
 import datetime
 from collections.abc import Mapping
+
+from msgspec.structs import asdict
 
 import crtexport
 from crtexport.artifact.contexts import called_externals, context_fields, hook, verbs
@@ -63,7 +64,7 @@ def _module(model: ModelContents, contents: PackageContents, epoch: int) -> meta
 def _libraries(model: ModelContents) -> tuple[metadata.Library, ...]:
     """What the modules' sources are built with, each once."""
     libraries = dict.fromkeys(module.library for module in model.externals if module.library)
-    return tuple(metadata.Library(**dataclasses.asdict(library)) for library in libraries)
+    return tuple(metadata.Library(**asdict(library)) for library in libraries)
 
 
 def _sizes(tensors: tuple[Interface, ...]) -> dict[str, metadata.TensorSize]:

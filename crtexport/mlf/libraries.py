@@ -5,15 +5,15 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 from crtexport.errors import CrtExportError, ToolMissingError
 from crtexport.mlf.metadata import Library
 
 
-@dataclass(frozen=True)
-class Located:
+class Located(Struct, frozen=True):
     """A library on this computer: folders of headers, and either C files or an archive."""
 
     library: Library

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import BinaryIO
 
 from elftools.common.exceptions import ELFError
 from elftools.elf.constants import SH_FLAGS
 from elftools.elf.elffile import ELFFile
 from elftools.elf.sections import SymbolTableSection
+from msgspec import Struct
 
 from crtexport.artifact.blobs import Blob, opened
 from crtexport.errors import CrtExportError
@@ -16,8 +16,7 @@ from crtexport.errors import CrtExportError
 _DATA_OF_EVERY_OBJECT = (".text", ".rodata", ".data", ".bss")
 
 
-@dataclass(frozen=True)
-class ObjectFacts:
+class ObjectFacts(Struct, frozen=True):
     """``defined`` and ``undefined`` are sorted global symbols, ``hidden`` those that other objects
     of the same program see and nobody else; ``sections`` holds bytes by section.
 

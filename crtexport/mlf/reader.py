@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from crtexport.artifact.blobs import FileRange
 from crtexport.errors import CrtExportError
@@ -24,8 +26,7 @@ from crtexport.mlf.metadata import (
 _METADATA_LIMIT = 64 << 20
 
 
-@dataclass(frozen=True)
-class PackageTensor:
+class PackageTensor(Struct, frozen=True):
     """An input or output. Other exporters say neither ``shape`` nor ``field``: None there."""
 
     name: str
@@ -36,8 +37,7 @@ class PackageTensor:
     quantization: TensorQuantization | None = None
 
 
-@dataclass(frozen=True)
-class Package:
+class Package(Struct, frozen=True):
     """An open package. Its files are read when asked for, so the tar must stay where it is.
 
     ``metadata`` is in the form of version 7 whatever the file's version is; ``raw_metadata`` is the

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from crtexport.errors import CrtExportError
 from crtexport.ir.graph import Graph
@@ -49,8 +51,7 @@ PIPELINE: tuple[Pass, ...] = (
 )
 
 
-@dataclass(frozen=True)
-class Simplified:
+class Simplified(Struct, frozen=True):
     """A graph after all passes. ``channels`` says what became of its layers where channels were
     removed, and is empty where none was."""
 

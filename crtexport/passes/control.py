@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from crtexport.ir.graph import Graph, Node, Tensor
 from crtexport.ir.ops import If, Reshape, While

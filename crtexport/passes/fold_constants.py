@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from math import prod
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 
 from crtexport.ir.evaluate import evaluate
 from crtexport.ir.graph import Graph, Node, Tensor
@@ -126,8 +127,7 @@ def _folded(op: Op, source: Tensor, output: Tensor) -> Tensor:
     return replace(output, constant=ConstantRef(nbytes=output.type.nbytes, made=made))
 
 
-@dataclass(frozen=True)
-class _Real:
+class _Real(Struct, frozen=True):
     """What stored values of a type stand for, as float32."""
 
     type: TensorType

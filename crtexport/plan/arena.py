@@ -7,15 +7,15 @@ that were looked at, never in seconds, so that the same blocks always get the sa
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 _ATTEMPTS = 16  # greedy placements per order to begin with
 _GREEDY_EFFORT = 1_500_000
 _SEARCH_EFFORT = 200_000
 
 
-@dataclass(frozen=True)
-class Ban:
+class Ban(Struct, frozen=True):
     """Block ``second`` may not begin more than ``low`` and less than ``high`` bytes after
     ``first``."""
 
@@ -25,8 +25,7 @@ class Ban:
     high: int
 
 
-@dataclass(frozen=True)
-class Arena:
+class Arena(Struct, frozen=True):
     """Blocks by their sizes in bytes, the bans between them, and sizes that no placement beats.
 
     ``times``: when each block is first needed, to try placements in that order too.

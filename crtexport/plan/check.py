@@ -8,8 +8,9 @@ overwrites its own input, or doesn't run because it only copies, a proof about i
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import NoReturn, Protocol
+
+from msgspec import Struct, field
 
 from crtexport.ir.graph import Graph, Node
 from crtexport.ir.ops import EthosU, Foreign, Reshape, While
@@ -41,8 +42,7 @@ _NOTHING = -1
 """The value of bytes that hold none."""
 
 
-@dataclass(frozen=True)
-class _Range:
+class _Range(Struct, frozen=True):
     """Bytes ``start`` to ``end`` (exclusive) of a buffer."""
 
     space: Space
@@ -62,8 +62,7 @@ class _Range:
         return f"bytes {self.start} to {self.end} of {where}"
 
 
-@dataclass(frozen=True)
-class _Piece:
+class _Piece(Struct, frozen=True):
     """A stretch of a buffer, or of a tensor, that holds part of a value.
 
     ``base`` is where the value's first byte is, or would be.
@@ -75,8 +74,7 @@ class _Piece:
     base: int
 
 
-@dataclass
-class _Memory:
+class _Memory(Struct):
     """What every buffer holds."""
 
     pieces: dict[tuple[Space, int], list[_Piece]] = field(default_factory=dict)

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
+from msgspec import Struct
+
 from crtexport.ir.graph import Graph, Node
 from crtexport.ir.ops import Reshape
 from crtexport.plan.arena import Arena, Ban
@@ -18,8 +20,7 @@ from crtexport.plan.model import Facts, Freedom, Move, Placement, Scratch, Space
 NO_FACTS = Facts()
 
 
-@dataclass
-class Block:
+class Block(Struct):
     """Tensors at fixed distances: ``starts`` has the first byte of each, relative to the block.
 
     ``home``: the buffer that it lies in and where; None for a block of the workspace.
@@ -29,8 +30,7 @@ class Block:
     home: Placement | None = None
 
 
-@dataclass(frozen=True)
-class _Stretch:
+class _Stretch(Struct, frozen=True):
     """Bytes of a block that hold bytes of a value, from ``base`` bytes into it."""
 
     start: int

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from crtexport.ir.graph import Graph
 
 
-@dataclass(frozen=True)
-class Lifetime:
+class Lifetime(Struct, frozen=True):
     """Positions in the order of execution, both inclusive.
 
     ``first`` is -1 for what is there before the first node; ``last`` is the number of nodes for

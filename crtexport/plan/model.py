@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
+
+from msgspec import Struct, field
 
 from crtexport.ir.graph import Graph
 
@@ -21,8 +22,7 @@ class Space(enum.Enum):
     STATE = "state"  # byte ``offset`` of what is kept between runs
 
 
-@dataclass(frozen=True)
-class Placement:
+class Placement(Struct, frozen=True):
     """The home of one tensor: byte ``offset`` of buffer, pool or constant ``index``."""
 
     space: Space
@@ -30,8 +30,7 @@ class Placement:
     offset: int = 0
 
 
-@dataclass(frozen=True)
-class Scratch:
+class Scratch(Struct, frozen=True):
     """``nbytes`` from byte ``offset`` of pool ``pool`` of the workspace on that a node uses only
     while it runs."""
 
@@ -40,8 +39,7 @@ class Scratch:
     pool: int = 0
 
 
-@dataclass(frozen=True)
-class Step:
+class Step(Struct, frozen=True):
     """One node that runs. ``in_place`` lists (output position, input position) that share bytes.
 
     ``backward``: the kernel runs its outer loops from their ends to their beginnings.
@@ -56,8 +54,7 @@ class Step:
     inner: tuple[Inner, ...] = ()
 
 
-@dataclass(frozen=True)
-class Inner:
+class Inner(Struct, frozen=True):
     """The plan of a graph that a node runs, in the node's scratch.
 
     Its workspace is the scratch from byte ``workspace`` on. The buffers of its inputs are those of
@@ -70,8 +67,7 @@ class Inner:
     outputs: tuple[int | None, ...]
 
 
-@dataclass(frozen=True)
-class Peak:
+class Peak(Struct, frozen=True):
     """The worst moment of an order of execution.
 
     ``lower_bound``: bytes of workspace that no offsets can go below there. ``node`` runs then; None
@@ -84,8 +80,7 @@ class Peak:
     live: int = 0
 
 
-@dataclass(frozen=True)
-class Plan:
+class Plan(Struct, frozen=True):
     """``placements[tensor]`` for every tensor that a step touches; None for unused tensors.
 
     Nodes that are free (a reshape whose output is a view of its input) have no step. ``alignment``
@@ -120,8 +115,7 @@ class Plan:
 # ---- what kernels tell the planner
 
 
-@dataclass(frozen=True)
-class Freedom:
+class Freedom(Struct, frozen=True):
     """Where an output may begin, in bytes from where an input begins that dies with the node.
 
     At most ``before``: the kernel writes behind what it still reads. Or at least ``after``: it
@@ -149,8 +143,7 @@ class Freedom:
         return max(0, *(min(source, d + output) - max(0, d) for d in ways))
 
 
-@dataclass(frozen=True)
-class Move:
+class Move(Struct, frozen=True):
     """``nbytes`` of an output from byte ``target`` are those of an input from byte ``source``."""
 
     output: int
@@ -163,8 +156,7 @@ class Move:
 Freedoms = Mapping[tuple[int, int], Freedom]
 
 
-@dataclass(frozen=True)
-class Facts:
+class Facts(Struct, frozen=True, dict=True):
     """What the kernel of one node allows, by (output position, input position).
 
     ``reversed``, asked only where it matters, holds for the kernel with its outer loops reversed;

@@ -7,8 +7,9 @@ least peak that leads to it. That is exact unless a level has more sets than are
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from itertools import pairwise
+
+from msgspec import Struct
 
 from crtexport.ir.graph import Graph
 from crtexport.ir.ops import Reshape
@@ -62,8 +63,7 @@ def peak_of(
     return _Costs(graph, facts or {}, io_counts).peak(order)
 
 
-@dataclass(frozen=True)
-class _State:
+class _State(Struct, frozen=True):
     """``done``: nodes that have run, as bits; ``memory``: bytes that are alive afterwards."""
 
     done: int

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from crtexport.ir.graph import Graph, Node
 from crtexport.ir.ops import EthosU, Reshape, While
@@ -176,8 +178,7 @@ def _layouts(
             yield Layout(graph, order, facts, io_in_workspace, parts, alignment, directions, shared)
 
 
-@dataclass(frozen=True)
-class _Offsets:
+class _Offsets(Struct, frozen=True):
     """Where the tensors of a layout ended."""
 
     layout: Layout

@@ -7,7 +7,9 @@ byte that find room among those already there; only the last takes whatever is l
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from crtexport.plan.arena import Arena, Ban, extent, fill, place
 
@@ -15,8 +17,7 @@ _ATTEMPTS = 8
 """How many blocks that found no room are tried again once a memory is packed well."""
 
 
-@dataclass(frozen=True)
-class Spread:
+class Spread(Struct, frozen=True):
     """Where blocks lie: (pool, offset) of each, and the bytes that each pool takes."""
 
     places: tuple[tuple[int, int], ...]

@@ -10,7 +10,9 @@ is left, and layers have no figures.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from crtexport import pipeline
 from crtexport.artifact.model import Call, ConstantArg
@@ -22,8 +24,7 @@ from crtexport.report.peers import PeerFigure, figures_for
 from crtexport.report.trace import Place
 
 
-@dataclass(frozen=True)
-class LayerCost:
+class LayerCost(Struct, frozen=True):
     """A call of a kernel. ``code`` and ``constants`` are bytes, counted at the first layer that
     uses them: 0 for a layer that shares all of its own. It ran ``runs`` times, to which
     ``instructions`` and ``macs`` belong; where that wasn't counted, these are None, and the
@@ -47,8 +48,7 @@ class LayerCost:
         return self.instructions / self.macs
 
 
-@dataclass(frozen=True)
-class Bench:
+class Bench(Struct, frozen=True):
     """One network on one board.
 
     ``first`` and ``second`` are instructions of the first and second inference; ``exact`` tells

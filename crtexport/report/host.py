@@ -12,11 +12,11 @@ import statistics
 import subprocess
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from msgspec import Struct
 
 from crtexport import pipeline
 from crtexport.errors import CrtExportError, RunFailedError, ToolMissingError
@@ -37,8 +37,7 @@ _WORKER = Path(__file__).with_name("host_worker.py")
 _RUNTIMES: tuple[RuntimeName, ...] = ("ai-edge-litert", "tflite-runtime")
 
 
-@dataclass(frozen=True)
-class Timing:
+class Timing(Struct, frozen=True):
     """Nanoseconds of CPU time per inference: median, and the quartiles of all rounds.
 
     ``ratio`` is the median of ours divided by this one's in the same round, ``ratio_low`` and
@@ -54,8 +53,7 @@ class Timing:
     ratio_high: float
 
 
-@dataclass(frozen=True)
-class HostBench:
+class HostBench(Struct, frozen=True):
     """One network on this computer; ``missing`` says why a runtime could not be asked.
 
     ``workspace``, ``state`` and ``constants`` are bytes.

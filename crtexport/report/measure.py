@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 from crtexport import pipeline
 from crtexport.artifact.contexts import called_externals
@@ -22,8 +23,7 @@ from crtexport.report.trace import Executed, Place, executed, places
 from crtexport.schedules.choice import Choose
 
 
-@dataclass(frozen=True)
-class Setting:
+class Setting(Struct, frozen=True):
     """What is exported for what, and run on which inputs; as for :func:`crtexport.export` and
     :func:`crtexport.run`."""
 
@@ -38,8 +38,7 @@ class Setting:
     timeout: float = DEFAULT_TIMEOUT
 
 
-@dataclass(frozen=True)
-class Step:
+class Step(Struct, frozen=True):
     """A call of a kernel, and what it executed in the second inference, which may have made it any
     number of times; None where that wasn't counted."""
 
@@ -47,8 +46,7 @@ class Step:
     executed: Executed | None
 
 
-@dataclass(frozen=True)
-class Measured:
+class Measured(Struct, frozen=True):
     """An export and what its program did."""
 
     exported: Exported

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from crtexport.artifact.model import Branch, Call, Loop, Statement
 from crtexport.errors import CrtExportError
@@ -19,8 +20,7 @@ from crtexport.ir.ops import While
 from crtexport.plan.model import Plan
 
 
-@dataclass(frozen=True)
-class Place:
+class Place(Struct, frozen=True):
     """Where a call stands: it computes ``node`` of ``graph``. ``name`` says for nodes within others
     in which of their graphs they are. ``copies``: it only moves what a loop works on."""
 
@@ -31,8 +31,7 @@ class Place:
     copies: bool = False
 
 
-@dataclass(frozen=True)
-class Executed:
+class Executed(Struct, frozen=True):
     """How often a call was made, and the instructions of all times together."""
 
     runs: int

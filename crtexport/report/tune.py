@@ -10,8 +10,10 @@ new. Every round must give the same outputs.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from pathlib import Path
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from crtexport import pipeline
 from crtexport.errors import CrtExportError, RunFailedError
@@ -31,8 +33,7 @@ Progress = Callable[[str], None]
 _ALL = 1 << 30
 
 
-@dataclass(frozen=True)
-class TunedLayer:
+class TunedLayer(Struct, frozen=True):
     """A layer whose kernel has several forms: the usual one and the one that measurements choose,
     with their costs."""
 
@@ -43,8 +44,7 @@ class TunedLayer:
     after: Cost
 
 
-@dataclass(frozen=True)
-class Tuned:
+class Tuned(Struct, frozen=True):
     """What tuning found: the costs of an inference with the usual forms and with those that
     measurements choose. ``measured`` kernels were new, in ``rounds`` runs."""
 
@@ -84,8 +84,7 @@ def tune(
     ).result()
 
 
-@dataclass
-class _Trial:
+class _Trial(Struct):
     """Picks a form that is ``wanted`` for up to ``most`` kernels, the ``usual`` one for others.
 
     ``picked``: by the id of a node, the form's name and its kernel's digest; ``fresh`` are those

@@ -13,7 +13,8 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterable
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from crtexport.ir.ops import DepthwiseConv2D
 from crtexport.kernels import families, fused

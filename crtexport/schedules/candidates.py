@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+
+from msgspec import Struct
+from msgspec.structs import force_setattr, replace
 
 from crtexport.kernels.registry import Lowered
 
 
-@dataclass(frozen=True)
-class Candidate:
+class Candidate(Struct, frozen=True):
     """One form of a node's kernel, made when somebody looks.
 
     ``name`` tells it from the node's other candidates. ``rare``: seldom the best one, so that only
@@ -28,7 +29,7 @@ class Candidate:
 
     def __post_init__(self) -> None:
         # What chooses looks at kernels, one of which is then taken.
-        object.__setattr__(self, "make", functools.cache(self.make))
+        force_setattr(self, "make", functools.cache(self.make))
 
 
 def single(name: str, lowered: Lowered | None) -> list[Candidate]:

@@ -13,8 +13,9 @@ from __future__ import annotations
 import enum
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
+
+from msgspec import Struct
 
 from crtexport.kernels.ir import (
     Assign,
@@ -42,8 +43,7 @@ from crtexport.kernels.ir import (
 from crtexport.target import Target
 
 
-@dataclass(frozen=True)
-class Cost:
+class Cost(Struct, frozen=True):
     """Of a kernel: instructions that a run executes, bytes of code."""
 
     instructions: int
@@ -69,8 +69,7 @@ class Work(enum.Enum):
     WIDENED = "widened"  # a vector whose lanes are wider than what they are loaded from
 
 
-@dataclass(frozen=True)
-class Machine:
+class Machine(Struct, frozen=True):
     """``registers``: those that a loop's sums, pointers and counter can have; ``weights``:
     instructions for each kind of work; ``width``: bytes of an instruction, on average; ``doubt``:
     the part by which a form must be better than the usual one to be taken instead; ``mla``: whether
@@ -86,8 +85,7 @@ class Machine:
         return sum(self.weights[kind] * count for kind, count in work.items())
 
 
-@dataclass
-class Counted:
+class Counted(Struct):
     """Work of a run, and as it stands in the code."""
 
     run: Counter[Work]

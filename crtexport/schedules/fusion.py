@@ -11,7 +11,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from crtexport.ir.graph import Graph, Node
 from crtexport.ir.ops import (
@@ -40,8 +41,7 @@ MOST = 8
 _LAYERS = (Conv2D, DepthwiseConv2D, TransposeConv2D, FullyConnected)
 
 
-@dataclass(frozen=True)
-class Pair:
+class Pair(Struct, frozen=True):
     """Numbers of a layer and of the operator that reads its result."""
 
     layer: int

@@ -6,7 +6,7 @@ long as its arithmetic, and neither gcc nor LLVM unrolls it by itself at the siz
 
 from __future__ import annotations
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from crtexport.kernels.ir import Body, Const, For, If, Kernel, Stmt
 from crtexport.kernels.rebuild import has_loop

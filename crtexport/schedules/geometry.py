@@ -5,10 +5,9 @@ A fully connected layer counts as one of windows of one cell.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
 
 from crtexport.ir.ops import Conv2D, FullyConnected
 from crtexport.ir.types import DType
@@ -30,8 +29,7 @@ FEW = 4
 """Input channels up to which whole rows of a window are neighbours that are worth a run."""
 
 
-@dataclass(frozen=True)
-class Windows:
+class Windows(Struct, frozen=True):
     """Windows of ``kernel`` cells over an NHWC image ``x``, one for each pixel of ``y``.
 
     ``group``: values that are gathered at once: 4 bytes in pairs, 2 halves in a word, or 1 in a
@@ -140,8 +138,7 @@ def windows_of(context: Context, group: int = 4) -> Windows | None:
             return None
 
 
-@dataclass(frozen=True, eq=False)
-class Layer:
+class Layer(Struct, frozen=True, eq=False):
     """A layer of integers that sums over all its input channels, weights having no zero point."""
 
     context: Context

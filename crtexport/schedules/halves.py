@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
+from msgspec import Struct
 
 from crtexport.ir.scaling import activation_range
 from crtexport.ir.types import DType, Rounding
@@ -39,8 +39,7 @@ _STEPS = {"balanced": (2, 4, 8), "speed": (8, 4, 2)}
 """Most words of a line that are multiplied in one go, the usual number first."""
 
 
-@dataclass(frozen=True)
-class Block:
+class Block(Struct, frozen=True):
     """``pixels`` times ``channels`` (an even number), ``step`` words at a time."""
 
     pixels: int
@@ -94,8 +93,7 @@ def _lower(layer: Layer, block: Block) -> Lowered:
     return lowering.finish()
 
 
-@dataclass(frozen=True)
-class Words(Packing):
+class Words(Packing, frozen=True):
     """channels x taps as words, of windows' lines: blocks of ``wide`` channels, in each word by
     word of a line, for each of these the pairs of channels: from the lowest byte on a weight of the
     first, one of the second, and so again. A channel of zeros fills the last pair; the last block

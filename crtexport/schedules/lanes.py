@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import abc
 import math
-from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
 
 from crtexport.kernels.build import KernelBuilder, call, f32, i32
 from crtexport.kernels.intrinsics_vectors import FLOATS, INTS
@@ -18,7 +18,7 @@ from crtexport.kernels.requantize import Multiplier
 Ints = npt.NDArray[np.int64]
 
 
-class Integers(abc.ABC):
+class Integers(Struct, frozen=True):
     """Vectors of 32-bit integers."""
 
     @abc.abstractmethod
@@ -43,7 +43,7 @@ class Integers(abc.ABC):
         return value
 
 
-class Elements(Integers):
+class Elements(Integers, frozen=True):
     """Those that scale what tensors hold as TFLite's ``MultiplyByQuantizedMultiplier``."""
 
     @abc.abstractmethod
@@ -76,8 +76,7 @@ class Elements(Integers):
         return b.let("scaled", value)
 
 
-@dataclass(frozen=True)
-class Machine(Integers):
+class Machine(Integers, frozen=True):
     """``lanes`` of 32 bits in a vector; ``family``: what names of its intrinsics begin with;
     ``shifts``: the least and the most places by which it shifts scaled sums to the right."""
 

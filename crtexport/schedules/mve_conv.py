@@ -7,7 +7,9 @@ would leave most of a vector empty they are first put one after the other.
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass, replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from crtexport.ir.ops import Conv2D
 from crtexport.kernels.build import add, const, load_vector, mul
@@ -38,8 +40,7 @@ def _lower(context: Context, sums: Sums, runs: _Runs, block: Block) -> Lowered:
     return lowering.finish()
 
 
-@dataclass(frozen=True)
-class _Runs:
+class _Runs(Struct, frozen=True):
     """``parts``: the stretches of neighbouring values that a window sees, (row of the window, first
     tap, taps). ``gathered``: they are put one after the other."""
 

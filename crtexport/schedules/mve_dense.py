@@ -11,9 +11,9 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 import numpy as np
+from msgspec import Struct
 
 from crtexport.kernels.build import (
     KernelBuilder,
@@ -44,8 +44,7 @@ MOST_LONG_ROWS = 2
 """The same of 64 bits."""
 
 
-@dataclass(frozen=True)
-class Block:
+class Block(Struct, frozen=True):
     """``rows`` share the weights that are loaded; up to ``chunks`` of sixteen values are written
     one after the other."""
 
@@ -70,8 +69,7 @@ def block_candidates(
     ]
 
 
-@dataclass(frozen=True)
-class Segment:
+class Segment(Struct, frozen=True):
     """Neighbouring values of each row of the left side: ``starts``, one index for each row.
 
     ``padded``: they are followed by whatever fills their last chunk, which weights of 0 multiply.
@@ -197,8 +195,7 @@ def blocks(rows: int, depths: Sequence[int], sums: Sums) -> list[Block]:
     return [usual, *(block for block in others if block != usual)]
 
 
-@dataclass(frozen=True)
-class Chunks(Packing):
+class Chunks(Packing, frozen=True):
     """int8[units, depth] as [block of 4 units][part][chunk][unit of the part][value]: ``lanes``
     values each.
 

@@ -21,7 +21,7 @@ def lower(context: Context, op: Add | Sub | Mul) -> Lowered | None:
     return lanes_elementwise.lower(context, op, _Machine(), Scalar.I32X4, UNROLL)
 
 
-class _Machine(Elements):
+class _Machine(Elements, frozen=True):
     def of_ints(self, operation: str, *args: Expr) -> Expr:
         return vector(f"{operation}_s32", *args)
 

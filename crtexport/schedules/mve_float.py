@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -98,8 +97,7 @@ def _unroll(extent: int) -> int | None:
     return next((n for n in (4, 3, 2) if extent % n == 0), None)
 
 
-@dataclass(frozen=True)
-class Vectors(Blocks):
+class Vectors(Blocks, frozen=True):
     """Blocks of units, of which those of zeros fill the last one."""
 
     def nbytes(self, rows: int, columns: int) -> int:

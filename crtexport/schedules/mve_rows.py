@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from crtexport.ir.ops import Conv2D, DepthwiseConv2D, FullyConnected
 from crtexport.kernels.build import (
@@ -42,8 +43,7 @@ MVE: Copies = {
 }
 
 
-@dataclass(frozen=True)
-class Window:
+class Window(Struct, frozen=True):
     """The geometry of a convolution: shapes NHWC, strides, dilations, padding before."""
 
     x: tuple[int, ...]
@@ -79,8 +79,7 @@ class Window:
         return (width - 1) * self.stride[1] + self.span(1)
 
 
-@dataclass(frozen=True)
-class Rows:
+class Rows(Struct, frozen=True):
     """Lines of rows that are multiplied as they are: ``counts`` of lines, and of rows in each;
     ``steps`` from one to the next in the input. ``name`` is the kernel's."""
 
@@ -109,8 +108,7 @@ class Rows:
         return Rows("pointwise_conv2d", (y[1], y[2]), (line, op.stride[1] * x[3]))
 
 
-@dataclass(frozen=True)
-class Clip:
+class Clip(Struct, frozen=True):
     """Columns of padding, of the image, and of padding."""
 
     left: int
@@ -118,8 +116,7 @@ class Clip:
     right: int
 
 
-@dataclass(frozen=True)
-class Line:
+class Line(Struct, frozen=True):
     """``Ring.width`` columns of the output from ``first`` on, in row ``oy`` of image ``n``;
     ``slots``: where each row of their windows is."""
 

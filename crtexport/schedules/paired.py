@@ -13,9 +13,9 @@ a time where there are as many, which then share each load of weights.
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass
 
 import numpy as np
+from msgspec import Struct
 
 from crtexport.ir.types import DType
 from crtexport.kernels.build import (
@@ -49,8 +49,7 @@ _REACH = 128
 """Largest magnitude of an input value."""
 
 
-@dataclass(frozen=True)
-class Block:
+class Block(Struct, frozen=True):
     """``pixels`` x ``pairs`` of channels, whose sums are in registers; ``step`` words of a line are
     multiplied in one go."""
 
@@ -130,8 +129,7 @@ def joinable(weights: Matrix) -> bool:
     )
 
 
-@dataclass(frozen=True)
-class Words(Packing):
+class Words(Packing, frozen=True):
     """channels x taps as words, of windows' lines, in blocks of ``pairs`` pairs of channels.
 
     Each block has its words of the first place of a line, then those of the second, and so on.
@@ -165,8 +163,7 @@ class Words(Packing):
 # ---- products
 
 
-@dataclass(frozen=True)
-class _Sums:
+class _Sums(Struct, frozen=True):
     """Of two channels: ``both`` is 256 * second + first; or ``first`` is that of one alone."""
 
     first: Var

@@ -10,7 +10,8 @@ word, in the order of the weights.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from crtexport.kernels.build import (
     KernelBuilder,
@@ -32,8 +33,7 @@ MOST_LEFT = 32
 """Most values outside of words of four that are worth gathering one by one."""
 
 
-@dataclass(frozen=True)
-class Totals:
+class Totals(Struct, frozen=True):
     """Where the sum of each line's values goes, ``times`` as much: from ``first`` on in ``buffer``,
     whose elements are i32."""
 

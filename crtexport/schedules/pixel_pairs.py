@@ -14,7 +14,8 @@ sums begin with, less 128 times that of w, which is a channel's own and part of 
 from __future__ import annotations
 
 import functools
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from crtexport.ir.types import DType
 from crtexport.kernels.build import (

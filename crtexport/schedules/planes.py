@@ -14,7 +14,9 @@ from __future__ import annotations
 import abc
 import functools
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from crtexport.ir.ops import DepthwiseConv2D
 from crtexport.ir.types import DType
@@ -53,8 +55,7 @@ _TALL = 6
 """Most rows of outputs in a band: where the input dies, the output trails it by a band."""
 
 
-@dataclass(frozen=True)
-class Form:
+class Form(Struct, frozen=True):
     """Planes of integers for a machine.
 
     ``columns``: of a ``value`` of the plane, where the input is int8. ``together``: how many
@@ -134,8 +135,7 @@ def _lower(
     return lowering.finish()
 
 
-@dataclass(frozen=True)
-class Shape:
+class Shape(Struct, frozen=True):
     """Extents of a depthwise convolution; ``band``: rows of outputs of a band; ``columns``: of a
     word; ``most``: neighbouring outputs of a row that may be computed together."""
 
@@ -200,8 +200,7 @@ class Shape:
         return self.before[0] == 0 and last + (self.kernel[0] - 1) * self.dilation < self.x[1]
 
 
-@dataclass(frozen=True)
-class Product:
+class Product(Struct, frozen=True):
     """Taps of a row times a word of the plane: both halves, or ``halves`` (of the word, of the
     weights)."""
 

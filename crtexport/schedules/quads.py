@@ -17,9 +17,9 @@ compute first, so weights are stored plus 128, and sums begin with what that is 
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass
 
 import numpy as np
+from msgspec import Struct
 
 from crtexport.ir.types import DType
 from crtexport.kernels.build import KernelBuilder, add, cast, const, i32, load, mul
@@ -41,8 +41,7 @@ MOST_TAPS = 1 << 14
 """Sums of as many products of int8 and uint8, and what they begin with, fit 31 bits."""
 
 
-@dataclass(frozen=True)
-class Form:
+class Form(Struct, frozen=True):
     """Blocks for a machine.
 
     ``pixels``: how many may go together, ``wide``: channels of a block then, ``alone``: channels of
@@ -136,8 +135,7 @@ def _lower(form: Form, layer: Layer, scaling: Scales, step: int) -> Lowered:
     return lowering.finish()
 
 
-@dataclass(frozen=True)
-class Lifted(Packing):
+class Lifted(Packing, frozen=True):
     """channels x taps plus 128: blocks of ``wide`` channels, tap by tap, and one of those left."""
 
     wide: int

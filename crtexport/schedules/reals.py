@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
 
 from crtexport.ir.ops import Activation, Conv2D, DepthwiseConv2D, FullyConnected
 from crtexport.ir.types import DType
@@ -34,8 +33,7 @@ def layer_of(context: Context) -> Layer | None:
     return op
 
 
-@dataclass(frozen=True, eq=False)
-class Numbers:
+class Numbers(Struct, frozen=True, eq=False):
     """The constants of a layer of ``channels`` besides its weights: what sums of products are
     multiplied by (None: by nothing), what is added, what comes last."""
 

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
 
+from msgspec import Struct
 from pydantic import (
     BaseModel,
     ConfigDict,
@@ -89,8 +89,7 @@ class _Document(_Model):
     sections: tuple[_Section, ...] = ()
 
 
-@dataclass(frozen=True)
-class Records:
+class Records(Struct, frozen=True):
     """All that a file holds, by configuration and digest; ``sha256`` is the file's."""
 
     path: Path

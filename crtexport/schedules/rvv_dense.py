@@ -11,9 +11,9 @@ from __future__ import annotations
 import abc
 import functools
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
+from msgspec import Struct
 
 from crtexport.ir.ops import Conv2D, FullyConnected
 from crtexport.ir.types import DType
@@ -39,8 +39,7 @@ _STEP, _RESULT = 3, 14
 """Instructions of a step but for those of its pixels, of which each has two; and of a result."""
 
 
-@dataclass(frozen=True)
-class Block:
+class Block(Struct, frozen=True):
     """``pixels`` times a vector of ``lanes`` channels are summed at once."""
 
     pixels: int
@@ -166,8 +165,7 @@ class _Convolution:
         ]
 
 
-@dataclass(frozen=True)
-class Vectors(Blocks):
+class Vectors(Blocks, frozen=True):
     """Blocks of channels, and what fills the last vector that is read."""
 
     @property

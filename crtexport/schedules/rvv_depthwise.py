@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 
 from crtexport.ir.ops import DepthwiseConv2D
 from crtexport.ir.types import DType
@@ -40,8 +41,7 @@ _ROUND, _RESULT = 44, 14
 """Instructions for a block, but for those of its taps, and for a vector of results."""
 
 
-@dataclass(frozen=True)
-class Block:
+class Block(Struct, frozen=True):
     """``vectors`` of ``lanes`` side by side, each of ``pixels`` with all channels or of a part of
     the channels of one."""
 

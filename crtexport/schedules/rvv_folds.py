@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from crtexport.ir.types import DType
 from crtexport.kernels.build import i32, load_vector
@@ -24,8 +25,7 @@ class Kind(enum.Enum):
     MIN = "min"
 
 
-@dataclass(frozen=True)
-class Fold:
+class Fold(Struct, frozen=True):
     """Of vectors of at most ``count`` elements of ``dtype`` in each lane.
 
     Elements stay what they are, but for sums of integers: those have 32 bits, or 16 where that is

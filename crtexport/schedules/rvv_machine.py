@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from crtexport.fixedpoint import wrap32
@@ -13,8 +12,7 @@ from crtexport.schedules import lanes
 from crtexport.schedules.mve_rows import Copies
 
 
-@dataclass(frozen=True)
-class Machine(lanes.Machine, lanes.Elements):
+class Machine(lanes.Machine, lanes.Elements, frozen=True):
     """16 lanes are four registers of 128 bits, 32 lanes eight of them."""
 
     family: ClassVar[str] = "rvv"

@@ -12,10 +12,10 @@ from __future__ import annotations
 import abc
 import enum
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
 
 from crtexport.fixedpoint import multiply_by_quantized_multiplier, wrap32
 from crtexport.ir.ops import Activation
@@ -93,8 +93,7 @@ def constants_of(
     return np.array(rows, np.int64).astype(np.int32).reshape(count, 3)
 
 
-@dataclass(frozen=True)
-class Channel:
+class Channel(Struct, frozen=True):
     """What belongs to one output channel: twice its bias, its multiplier, its power of two, instead
     of which PIECES has its right shift. With SHIFTS: its bias, twice its multiplier, its right
     shift."""

@@ -8,7 +8,8 @@ SMLATT multiply one of them, for sums that stay apart.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from crtexport.kernels.build import KernelBuilder, add, call, cast, load, load_word, mul
 from crtexport.kernels.ir import Buffer, Expr, Scalar, Var
@@ -19,8 +20,7 @@ Values = tuple[Expr, ...]
 Lanes = Callable[[KernelBuilder, Sequence[Var], Expr, Expr], None]
 
 
-@dataclass(frozen=True)
-class Step:
+class Step(Struct, frozen=True):
     """``width`` values of a dot product at a time, in blocks of at most ``rows`` times ``units``
     accumulators; a row alone is multiplied with ``alone`` units. ``lanes`` multiplies the four
     bytes of two words into four sums."""

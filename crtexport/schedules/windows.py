@@ -7,7 +7,8 @@ for each channel; and each value of the input is loaded once for it.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from crtexport.ir.ops import Conv2D, DepthwiseConv2D
 from crtexport.ir.types import DType
@@ -24,16 +25,14 @@ FEW = 4
 """Input channels that don't fill a word twice: then the walk is most of the work."""
 
 
-@dataclass(frozen=True)
-class Block:
+class Block(Struct, frozen=True):
     """Neighbouring output channels and their accumulators."""
 
     channels: tuple[Expr, ...]
     accs: tuple[Var, ...]
 
 
-@dataclass(frozen=True)
-class Taps:
+class Taps(Struct, frozen=True):
     """What a cell adds to a block: one of the image (n, iy, ix) under (ky, kx), a padded one."""
 
     inside: Callable[[Block, tuple[Expr, Expr], tuple[Expr, Expr, Expr]], None]

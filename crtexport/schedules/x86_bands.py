@@ -5,7 +5,7 @@ int8 values are widened where copies are int16, or lifted to uint8.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from crtexport.fixedpoint import wrap
 from crtexport.kernels.build import (
@@ -33,8 +33,7 @@ MOST = 2 << 10
 times as many. That is little enough to find room beside tensors."""
 
 
-@dataclass(frozen=True)
-class Band:
+class Band(Struct, frozen=True):
     """The rows and columns of an image that the windows of ``rows`` rows of pixels see."""
 
     windows: Windows

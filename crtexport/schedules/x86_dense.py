@@ -13,9 +13,10 @@ import abc
 import functools
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 
 from crtexport.ir.ops import Conv2D, FullyConnected
 from crtexport.ir.types import DType
@@ -66,8 +67,7 @@ def lower(context: Context, machine: Machine) -> Lowered | None:
             return None
 
 
-@dataclass(frozen=True)
-class Block:
+class Block(Struct, frozen=True):
     """``pixels`` x ``vectors`` of sums are kept in registers, for the pixels of one band after the
     other, each of which has ``rows`` rows of them."""
 
@@ -115,8 +115,7 @@ def _step(pixels: int, vectors: int) -> float:
     return max(pixels * vectors, 8, pixels + vectors) + 0.5
 
 
-@dataclass(frozen=True)
-class Panels(Packing):
+class Panels(Packing, frozen=True):
     """Weights (channels x taps) of ``itemsize`` bytes in the order that they are met: blocks of
     channels, steps of ``together`` taps, vectors, lanes, taps of the step. The last block has only
     the vectors it needs, channels of zeros in the last one. Each ``run`` of taps, if there are
@@ -222,8 +221,7 @@ def _in_rows(windows: Windows) -> Windows:
     )
 
 
-@dataclass(frozen=True)
-class _Work:
+class _Work(Struct, frozen=True):
     """What is to be done: runs of taps, that lie beside each other, in steps of so many."""
 
     machine: Machine

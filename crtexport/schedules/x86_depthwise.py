@@ -8,7 +8,6 @@ Where windows stick out of the image, bands of it are copied first, padding arou
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -56,8 +55,7 @@ def lower(context: Context, machine: Machine) -> Lowered | None:
             return None
 
 
-@dataclass(frozen=True)
-class Lines(Packing):
+class Lines(Packing, frozen=True):
     """taps x channels, filled up to whole vectors of ``lanes`` numbers of ``itemsize`` bytes."""
 
     lanes: int

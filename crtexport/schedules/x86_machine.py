@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import ClassVar
 
 from crtexport.ir.types import DType
@@ -16,8 +15,7 @@ from crtexport.target import Target
 _AVX2 = ("x86-64-v3", "x86-64-v4")
 
 
-@dataclass(frozen=True)
-class Machine(lanes.Machine):
+class Machine(lanes.Machine, frozen=True):
     """``fma``: products are added with one rounding; ``dots``: four products of bytes at once, by
     VPDPBUSD."""
 

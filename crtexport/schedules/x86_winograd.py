@@ -13,8 +13,6 @@ Algorithms for Convolutional Neural Networks, 2015, with the points 0, 1, -1, 2,
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from crtexport.ir.ops import Conv2D
@@ -91,8 +89,7 @@ def _gains(windows: Windows, channels: int, machine: Machine) -> bool:
     )
 
 
-@dataclass(frozen=True)
-class Transformed(Packing):
+class Transformed(Packing, frozen=True):
     """Weights (channels x taps) of windows of ``rows`` rows as 16-bit parts in the order that they
     are met: blocks of channels, rows, pairs of input channels, parts, lanes, the pair. The last
     block has only the vectors it needs, channels of zeros in the last one."""

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
 
 from crtexport.artifact import abi
 from crtexport.errors import CrtExportError, RunFailedError
@@ -93,8 +93,7 @@ _PACKED = ctypes.CFUNCTYPE(
 )
 
 
-@dataclass(frozen=True)
-class PackedResult:
+class PackedResult(Struct, frozen=True):
     """What a packed function returned: its code, and the value with its type code."""
 
     code: int
@@ -102,8 +101,7 @@ class PackedResult:
     type_code: int
 
 
-@dataclass(frozen=True)
-class TensorInfo:
+class TensorInfo(Struct, frozen=True):
     """A ``TVMTensorInfo``; ``dtype`` is (code, bits, lanes)."""
 
     name: str
@@ -111,8 +109,7 @@ class TensorInfo:
     dtype: tuple[int, int, int]
 
 
-@dataclass(frozen=True)
-class Metadata:
+class Metadata(Struct, frozen=True):
     """A ``TVMMetadata``."""
 
     version: int

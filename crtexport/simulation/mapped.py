@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import struct
 import sys
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -14,6 +13,7 @@ from elftools.elf.elffile import ELFFile
 from elftools.elf.relocation import RelocationSection
 from elftools.elf.sections import Section as ElfSection
 from elftools.elf.sections import SymbolTableSection
+from msgspec import Struct
 
 from crtexport.artifact.blobs import Blob, FileRange, opened
 from crtexport.backends.elf_abi import EM_X86_64, ElfAbi
@@ -23,8 +23,7 @@ _ALIGN = 64
 _SPECIAL = 0xFF00
 
 
-@dataclass(frozen=True)
-class Mapped:
+class Mapped(Struct, frozen=True):
     """``addresses`` of the symbols in this process; ``tables`` of them: the symbols whose addresses
     a table holds, in order. ``memory`` must stay alive as long as they are used."""
 

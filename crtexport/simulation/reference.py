@@ -17,12 +17,12 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, Literal, NoReturn
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
 
 from crtexport.errors import CrtExportError, RunFailedError, ToolMissingError
 from crtexport.ir.types import Rounding
@@ -34,8 +34,7 @@ _HEADER = struct.Struct("<cQ")
 _WORKER = Path(__file__).with_name("reference_worker.py")
 
 
-@dataclass(frozen=True)
-class _Kind:
+class _Kind(Struct, frozen=True):
     module: str
     variable: str
     hint: str
@@ -62,8 +61,7 @@ _BY_ROUNDING: dict[Rounding, RuntimeName] = {
 }
 
 
-@dataclass(frozen=True)
-class ReferenceRuntime:
+class ReferenceRuntime(Struct, frozen=True):
     """A runtime that seems to be installed, and the Python that runs it."""
 
     name: RuntimeName
@@ -93,8 +91,7 @@ def find_reference(rounding: Rounding) -> ReferenceRuntime:
     return find_runtime(_BY_ROUNDING[rounding])
 
 
-@dataclass(frozen=True)
-class TensorInfo:
+class TensorInfo(Struct, frozen=True):
     """One input or output of a model as the runtime sees it; ``dtype`` is NumPy's name."""
 
     name: str

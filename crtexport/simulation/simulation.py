@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct, field
 
 from crtexport.artifact.model import Artifact, Interface
 from crtexport.errors import CrtExportError, RunFailedError
@@ -39,8 +39,7 @@ class _Memory:
             raise RunFailedError("the model wrote outside of this buffer", location=self._name)
 
 
-@dataclass(frozen=True)
-class Simulation:
+class Simulation(Struct, frozen=True, eq=False):
     """A loaded model.
 
     ``workspace_size`` and ``state_size`` in bytes count when ``workspace_caller``: each run then
@@ -62,10 +61,8 @@ class Simulation:
     devices: int = 0
     spilled: tuple[tuple[str, int], ...] = ()
     image_buffer: tuple[int, int] = (0, 1)
-    _state: list[_Memory] = field(default_factory=list, repr=False, compare=False)
-    _contexts_held: list[ctypes.Array[ctypes.c_char]] = field(
-        default_factory=list, repr=False, compare=False
-    )
+    _state: list[_Memory] = field(default_factory=list)
+    _contexts_held: list[ctypes.Array[ctypes.c_char]] = field(default_factory=list)
 
     @staticmethod
     def from_parts(

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
 import tflite
+from msgspec import Struct, field
 
 from crtexport.ir.graph import Graph, Node
 from crtexport.ir.ops import Activation
@@ -17,8 +17,7 @@ Value = int | float | bool | str | npt.NDArray[np.int32]
 Steering = npt.NDArray[np.int32]
 
 
-@dataclass(frozen=True)
-class Form:
+class Form(Struct, frozen=True):
     """An operator by the names of TensorFlow Lite's schema.
 
     ``code`` is its builtin operator; ``options`` the kind of its table of options ("": none),

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import numpy.typing as npt
+from msgspec.structs import replace
 
 from crtexport.errors import CrtExportError
 from crtexport.ir.graph import Graph, Node, Tensor

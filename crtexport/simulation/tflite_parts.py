@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 
 import numpy as np
+from msgspec import Struct, field
 
 from crtexport.errors import CrtExportError
 from crtexport.ir.graph import Graph, Node, Tensor, variable_positions
@@ -20,8 +20,7 @@ Shared = tuple[str, str]
 """Container and name: what a VAR_HANDLE calls a variable."""
 
 
-@dataclass(frozen=True)
-class Operator:
+class Operator(Struct, frozen=True):
     """An operator with the numbers of its tensors; ``code`` is its name and version."""
 
     form: Form
@@ -31,8 +30,7 @@ class Operator:
     intermediates: tuple[int, ...] = ()
 
 
-@dataclass(frozen=True)
-class Part:
+class Part(Struct, frozen=True):
     """A subgraph; the tensors at ``handles`` are written as handles of variables."""
 
     tensors: list[Tensor]

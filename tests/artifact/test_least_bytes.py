@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
 from pathlib import Path
+
+from msgspec.structs import replace
 
 from crtexport.artifact.contents import least_bytes
 from crtexport.importers import load
@@ -24,9 +25,9 @@ def test_large_constants_count_once_and_small_ones_not(tmp_path: Path) -> None:
     assert first is not None
     copied = ConstantRef(first.nbytes, first.read())
     tensors = [
-        dataclasses.replace(t, constant=copied) if t.name == "b" else t for t in graph.tensors
+        replace(t, constant=copied) if t.name == "b" else t for t in graph.tensors
     ]
-    assert least_bytes(dataclasses.replace(graph, tensors=tuple(tensors))) == 512 * 4096
+    assert least_bytes(replace(graph, tensors=tuple(tensors))) == 512 * 4096
 
 
 def test_what_no_node_reads_does_not_count(tmp_path: Path) -> None:

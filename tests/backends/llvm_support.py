@@ -5,13 +5,13 @@ from __future__ import annotations
 import ctypes
 import io
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from functools import cache
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 from elftools.elf.elffile import ELFFile
+from msgspec.structs import replace
 
 from crtexport.artifact.model import (
     Artifact,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import dataclasses
 import re
 import subprocess
 import sys
@@ -12,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from crtexport.artifact import abi
 from crtexport.artifact.model import (
@@ -301,7 +301,7 @@ def test_arguments_reach_into_tensors_and_constants(tmp_path: Path) -> None:
     data = np.arange(4, dtype=np.float32)
     artifact = passing(
         constants=(Constant("raw", Scalar.U8, 16, ConstantRef.of(data.view(np.uint8)), 4),),
-        functions=(dataclasses.replace(copier(Scalar.F32, 1), symbol="copy"),),
+        functions=(replace(copier(Scalar.F32, 1), symbol="copy"),),
         calls=(
             CallStep("copy", (InputArg(0, 4), OutputArg(0))),
             CallStep("copy", (ConstantArg("raw", 12), OutputArg(0, 8))),
@@ -336,15 +336,15 @@ HOSTILE = 'q"uo\\te\n*/ int evil; /*??/\u202e日本'
 
 def test_hostile_names_stay_text(tmp_path: Path) -> None:
     base = network(header_comment=(HOSTILE, "second"))
-    artifact = dataclasses.replace(
+    artifact = replace(
         base,
-        inputs=(dataclasses.replace(base.inputs[0], name=HOSTILE),),
-        constants=tuple(dataclasses.replace(c, comment=HOSTILE) for c in base.constants),
+        inputs=(replace(base.inputs[0], name=HOSTILE),),
+        constants=tuple(replace(c, comment=HOSTILE) for c in base.constants),
         functions=tuple(
-            dataclasses.replace(f, kernel=dataclasses.replace(f.kernel, doc=(HOSTILE,)))
+            replace(f, kernel=replace(f.kernel, doc=(HOSTILE,)))
             for f in base.functions
         ),
-        calls=tuple(dataclasses.replace(c, comment=HOSTILE) for c in base.calls),
+        calls=tuple(replace(c, comment=HOSTILE) for c in base.calls),
     )
     paths = write(artifact, tmp_path)
     for path in paths:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ctypes
 import io
 import subprocess
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +13,7 @@ from elftools.elf.elffile import ELFFile
 from elftools.elf.relocation import RelocationSection
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from crtexport.artifact.model import Artifact, Constant
 from crtexport.backends import constants as constants_module

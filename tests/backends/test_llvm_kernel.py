@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from crtexport.backends.llvm_compile import compile_modules
 from crtexport.backends.llvm_kernel import print_kernel

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Sequence
-from dataclasses import replace
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from crtexport.artifact import abi
 from crtexport.artifact.model import Artifact, Call, RegistryEntry

@@ -6,13 +6,13 @@ import itertools
 import re
 import subprocess
 from collections.abc import Mapping
-from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
 import numpy as np
 import pytest
 from elftools.elf.elffile import ELFFile
+from msgspec.structs import replace
 
 from crtexport.artifact.model import (
     Artifact,

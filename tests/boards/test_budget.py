@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from crtexport.errors import CrtExportError
 from crtexport.firmware.board import Usage, check_budget, list_boards, load_board

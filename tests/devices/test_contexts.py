@@ -5,7 +5,6 @@ from __future__ import annotations
 import ctypes
 import itertools
 import subprocess
-from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from tempfile import mkdtemp
@@ -14,6 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
+from msgspec.structs import replace
 
 from crtexport.artifact import abi
 from crtexport.artifact.contexts import VERBS, context_fields, hook

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from crtexport.firmware import run as firmware_run
 from crtexport.firmware.board import Board, list_boards, load_board
@@ -189,7 +189,7 @@ def test_the_caller_may_own_the_workspace() -> None:
                                   "tvmgen_toy_workspace_pools *pools);")
     header = header.replace("int32_t", "struct tvmgen_toy_workspace_pools { void *workspace; };\n"
                             "int32_t", 1)
-    parts = dataclasses.replace(parts, header=header, workspace_caller=True, workspace_size=256)
+    parts = replace(parts, header=header, workspace_caller=True, workspace_size=256)
     samples = toy_inputs(1)
     result = run(parts, board, samples, timeout=60)
     assert np.array_equal(result.outputs[0][0], toy_expected(samples[0]))

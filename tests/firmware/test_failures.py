@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses
 import shutil
 from pathlib import Path
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from crtexport.errors import CrtExportError, RunFailedError, ToolMissingError
 from crtexport.firmware import qemu
@@ -174,11 +174,11 @@ def test_names_that_would_break_out_of_c_or_the_folder_are_refused() -> None:
     parts = toy_parts()
     bad = TensorPart("x", "x; evil", DType.INT8, (1,))
     with pytest.raises(CrtExportError, match="member of a C struct"):
-        dataclasses.replace(parts, inputs=(bad,))
+        replace(parts, inputs=(bad,))
     for name in ("../evil.c", "a b.c", "evil.cpp", "$(evil).c"):
         with pytest.raises(CrtExportError):
-            dataclasses.replace(parts, sources={name: ""})
+            replace(parts, sources={name: ""})
     with pytest.raises(CrtExportError):
-        dataclasses.replace(parts, runtime_headers={"../../evil.h": b""})
+        replace(parts, runtime_headers={"../../evil.h": b""})
     with pytest.raises(CrtExportError):
-        dataclasses.replace(parts, module="Evil Module")
+        replace(parts, module="Evil Module")

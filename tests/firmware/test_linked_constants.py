@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import dataclasses
 from pathlib import Path
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 import crtexport
 from crtexport.firmware import run as firmware_run
@@ -87,7 +87,7 @@ def test_mixed_with_objects_of_clang(
             cwd=tmp_path, what="compiling with clang",
         )
         objects[target.name] = target.read_bytes()
-    parts = dataclasses.replace(parts_from_package(package), sources={}, objects=objects)
+    parts = replace(parts_from_package(package), sources={}, objects=objects)
     with np.load(DIGITS_IMAGES) as images:
         given = {key: array[0] for key, array in images.items()}
     (expected,) = crtexport.simulate(package.path, given)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import asdict, replace
 from safetensors.numpy import load_file, save_file
 
 from crtexport.errors import CrtExportError
@@ -20,7 +20,7 @@ from crtexport.importers.crtjson.attributes import OPERATORS, attributes_model, 
 from crtexport.importers.crtjson.constants import inline, to_inline
 from crtexport.importers.crtjson.safetensors_file import read_entries
 from crtexport.ir.graph import Graph, Node, Tensor
-from crtexport.ir.ops import Activation, Conv2D, FullyConnected, Pad, Padding2D, Relu
+from crtexport.ir.ops import Activation, Conv2D, FullyConnected, Op, Pad, Padding2D, Relu
 from crtexport.ir.text import dump
 from crtexport.ir.types import ConstantRef, DType, Quantization, Rounding, TensorType
 from tests.importers.crtjson_samples import document, load_json, sidecar
@@ -148,7 +148,7 @@ def test_every_operator_survives(data: st.DataObject, name: str) -> None:
     assert decode(type(op), model) == op
 
 
-def finite(op: object) -> bool:
+def finite(op: Op) -> bool:
     def small(value: object) -> bool:
         if isinstance(value, tuple):
             return all(map(small, value))
@@ -156,7 +156,7 @@ def finite(op: object) -> bool:
             return all(small(getattr(value, side)) for side in ("top", "bottom", "left", "right"))
         return not isinstance(value, int | float) or abs(value) < 2**31
 
-    return all(small(value) for value in vars(op).values())
+    return all(small(value) for value in asdict(op).values())
 
 
 @given(bits=st.lists(st.integers(0, 2**32 - 1), max_size=8))

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import re
 from pathlib import Path
+
+from msgspec import NODEFAULT
+from msgspec.structs import FieldInfo, fields
 
 from crtexport.importers import load
 from crtexport.importers.crtjson import schema
@@ -18,8 +20,8 @@ BLOCKS = re.findall(r"```json\n(.*?)```", DOCUMENT, flags=re.DOTALL)
 TABLE = re.compile(r"<!-- operators: .*? -->\n(.*?)\n<!-- end of operators -->", re.DOTALL)
 
 
-def attribute(name: str, field: dataclasses.Field[object], model: type) -> str:
-    if field.default is dataclasses.MISSING:
+def attribute(name: str, field: FieldInfo, model: type) -> str:
+    if field.default is NODEFAULT:
         return f"`{name}` (required)"
     default = json.loads(model.model_construct().model_dump_json(include={name}))[name]
     return f"`{name}` {json.dumps(default)}" if name != "padding" else "`padding`"
@@ -28,9 +30,8 @@ def attribute(name: str, field: dataclasses.Field[object], model: type) -> str:
 def operator_table() -> str:
     rows = ["| operator | meaning | attributes and defaults |", "|---|---|---|"]
     for name, kind in OPERATORS.items():
-        fields = {field.name: field for field in dataclasses.fields(kind)}
         model = attributes_model(kind)
-        attributes = ", ".join(attribute(key, field, model) for key, field in fields.items())
+        attributes = ", ".join(attribute(field.name, field, model) for field in fields(kind))
         rows.append(f"| {name} | {(kind.__doc__ or '').strip()} | {attributes} |")
     return "\n".join(rows)
 

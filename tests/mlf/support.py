@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import io
 import tarfile
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import llvmlite.binding as llvm
+from msgspec.structs import replace
 
 from crtexport.artifact.model import Artifact, Constant, Interface, RegistryEntry
 from crtexport.ir.types import ConstantRef, DType, Quantization, TensorType

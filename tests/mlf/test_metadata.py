@@ -5,11 +5,11 @@ from __future__ import annotations
 import gzip
 import json
 import tarfile
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from crtexport.artifact.model import Interface
 from crtexport.errors import CrtExportError

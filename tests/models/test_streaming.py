@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import io
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -13,6 +12,7 @@ import numpy.typing as npt
 import pytest
 from elftools.elf.constants import SH_FLAGS
 from elftools.elf.elffile import ELFFile
+from msgspec.structs import replace
 
 import crtexport
 from crtexport import pipeline
@@ -185,7 +185,7 @@ def test_steps_equal_the_reference(name: str, emit: str, workspace: str, tmp_pat
 def test_callers_that_bring_their_own_state_do_not_meet(emit: str, tmp_path: Path) -> None:
     package = exported(NETWORKS["accumulator"](), tmp_path, emit, "caller")
     first = load_package(open_package(package))
-    second = dataclasses.replace(first, _state=[])
+    second = replace(first, _state=[])
     x = np.ones((1, 3), np.float32)
     assert first.run([x])[0].tolist() == [[2.5, -1.0, 1.0]]
     assert first.run([x])[0].tolist() == [[3.5, 0.0, 2.0]]
@@ -256,7 +256,7 @@ def test_state_is_in_bss_and_nothing_else_is_writable(board: str, tmp_path: Path
 
 def test_what_may_not_touch_a_variable_is_refused() -> None:
     graph = delay_line()
-    reader = dataclasses.replace(graph.nodes[2], inputs=(1, 0))
+    reader = replace(graph.nodes[2], inputs=(1, 0))
     with pytest.raises(CrtExportError, match=r"tensor 1 'kept' is a variable"):
         verify(graph.with_nodes((*graph.nodes[:2], reader, graph.nodes[3])))
     with pytest.raises(CrtExportError, match=r"tensor 0 'x' must be a variable"):
@@ -270,7 +270,7 @@ def test_a_plan_that_writes_before_it_reads_is_found_out() -> None:
     first, second, *rest = planned.steps
     assert (first.node, second.node) == (0, 1)
     with pytest.raises(PlanError, match="in another order"):
-        check(graph, dataclasses.replace(planned, steps=(second, first, *rest)))
+        check(graph, replace(planned, steps=(second, first, *rest)))
 
 
 def test_models_without_state_have_no_reset() -> None:

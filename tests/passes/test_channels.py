@@ -12,6 +12,7 @@ import numpy.typing as npt
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 import crtexport
 from crtexport import passes
@@ -186,7 +187,7 @@ def network(seed: int, dtype: DType, steps: Sequence[int], rounding: Rounding) -
     if made.rng.random() < 0.7:
         tensor = made.dense(tensor)
     graph = made.b.finish(tensor)
-    return Graph(**{**graph.__dict__, "rounding": rounding})
+    return replace(graph, rounding=rounding)
 
 
 def inputs_of(graph: Graph, seed: int) -> list[list[Array]]:

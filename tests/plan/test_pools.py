@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from crtexport.ir.graph import Graph
 from crtexport.ir.ops import Add, Conv2D, Mean, Padding2D, Relu, Softmax
@@ -95,7 +96,7 @@ def test_the_checker_wants_pools_that_exist_and_are_large_enough() -> None:
         homes = list(result.placements)
         homes[hot] = Placement(Space.WORKSPACE, index, result.pools[0] if not index else 0)
         with pytest.raises(PlanError, match=problem):
-            check(graph, Plan(**{**vars(result), "placements": tuple(homes)}), ReplayProof())
+            check(graph, replace(result, placements=tuple(homes)), ReplayProof())
 
 
 def test_a_workspace_needs_a_memory() -> None:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from crtexport.ir.graph import Graph
 from crtexport.ir.ops import Softmax

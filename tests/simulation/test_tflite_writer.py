@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, get_args
 
@@ -11,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 import tflite
+from msgspec.structs import replace
 
 from crtexport.errors import CrtExportError, ToolMissingError
 from crtexport.importers import load

@@ -7,7 +7,8 @@ version of it wants more.
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from crtexport.target import Target
 
@@ -29,8 +30,7 @@ class Machine(enum.Enum):
         return Machine.DSP if "+dsp" in target.features else Machine.PLAIN
 
 
-@dataclass(frozen=True)
-class Window:
+class Window(Struct, frozen=True):
     """What convolutions share. Shapes are (n, h, w, c); ``filter`` is (h, w); pairs are (y, x)."""
 
     source: Shape

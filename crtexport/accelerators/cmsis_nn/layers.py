@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import numpy as np
+from msgspec import Struct
 
 from crtexport.accelerators.cmsis_nn.buffers import (
     Machine,
@@ -36,8 +36,7 @@ Number = int | tuple[int, ...] | str | bool
 _MOST_IN_A_ROW = 511  # of a softmax: more make the library shift by 32 and further
 
 
-@dataclass(frozen=True)
-class Call:
+class Call(Struct, frozen=True):
     """A call as the template writes it: which function, and its numbers. Equal calls are one
     function. ``inputs`` are what its pointers are called."""
 

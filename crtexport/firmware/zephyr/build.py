@@ -7,8 +7,9 @@ import re
 import shlex
 import tempfile
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 from crtexport.errors import CrtExportError, RunFailedError, ToolMissingError
 from crtexport.firmware.elf_abi import ElfAbi, read_abi
@@ -28,8 +29,7 @@ _MODEL_FLAGS = re.compile(r"-m.+|-f(no-)?(pic|PIC|pie|PIE)|--target=.+")
 _MACRO = re.compile(r"#define (\w+) ?(.*)")
 
 
-@dataclass(frozen=True)
-class Compiler:
+class Compiler(Struct, frozen=True):
     """How C is compiled: the command, the flags that choose the machine, and what follows.
 
     ``macros`` are predefined; ``abi`` is what an object compiled so says of itself.
@@ -41,8 +41,7 @@ class Compiler:
     abi: ElfAbi
 
 
-@dataclass(frozen=True)
-class ZephyrBuild:
+class ZephyrBuild(Struct, frozen=True):
     """``config`` maps symbols without ``CONFIG_`` to values, texts without their quotes."""
 
     config: dict[str, str]

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 
 from devicetree import dtlib
+from msgspec import Struct
 
 from crtexport.errors import CrtExportError
 
@@ -16,8 +16,7 @@ _REGION = "zephyr,memory-region"
 _TIGHTLY_COUPLED = ("zephyr,dtcm", "zephyr,itcm")
 
 
-@dataclass(frozen=True)
-class Region:
+class Region(Struct, frozen=True):
     """``size`` bytes at ``origin``. ``name`` is the linker's, or a label; ``chosen`` what
     ``/chosen`` has it for."""
 

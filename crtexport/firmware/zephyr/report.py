@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
 
 from elftools.common.exceptions import ELFError
@@ -13,6 +12,7 @@ from elftools.elf.constants import SH_FLAGS
 from elftools.elf.elffile import ELFFile
 from elftools.elf.relocation import RelocationSection
 from elftools.elf.sections import SymbolTableSection
+from msgspec import Struct, field
 
 from crtexport.errors import CrtExportError
 from crtexport.firmware.zephyr.build import IMAGE
@@ -24,8 +24,7 @@ _OF_A_MODEL = re.compile(r"tvmgen_([a-z0-9_]+)_run")
 _CALLERS = {"main", "run", "run_packed"}
 
 
-@dataclass
-class Part:
+class Part(Struct):
     """Bytes of one function with the constants that only it reads, or of one table."""
 
     code: int = 0
@@ -33,8 +32,7 @@ class Part:
     ram: int = 0
 
 
-@dataclass
-class Report:
+class Report(Struct):
     """``models[model][layer]``, and the bytes of the whole image.
 
     ``flash`` counts what is loaded, ``ram`` what can be written; what starts with a value is in
@@ -52,8 +50,7 @@ class Report:
         return sum(part.ram for part in self.models[model].values())
 
 
-@dataclass(frozen=True)
-class _Symbol:
+class _Symbol(Struct, frozen=True):
     name: str
     size: int
     kind: str  # code, constants or ram

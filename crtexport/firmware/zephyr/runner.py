@@ -8,8 +8,9 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 from crtexport.errors import CrtExportError, RunFailedError, ToolMissingError
 from crtexport.firmware.board import board_from_keys
@@ -42,8 +43,7 @@ _CLOCK = re.compile(r"^CRT:CLOCK ([0-9a-f]+)\r?$", re.MULTILINE)
 _NANOSECONDS = 1_000_000_000
 
 
-@dataclass(frozen=True)
-class Tree:
+class Tree(Struct, frozen=True):
     """A tree of Zephyr: ``version`` is (major, minor)."""
 
     path: Path

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from msgspec import Struct, field
 
 from crtexport.errors import CrtExportError
 from crtexport.importers.crtjson.document import FileData
@@ -76,8 +76,7 @@ def _shortest(value: float, dtype: DType) -> float:
     return short if same else value
 
 
-@dataclass
-class Sidecars:
+class Sidecars(Struct):
     """The files that a model.json in ``folder`` refers to."""
 
     folder: Path

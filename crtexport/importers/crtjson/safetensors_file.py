@@ -10,10 +10,10 @@ from __future__ import annotations
 import json
 import struct
 from collections.abc import Iterable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
+from msgspec import Struct
 from safetensors import SafetensorError, safe_open
 
 from crtexport.errors import CrtExportError
@@ -37,8 +37,7 @@ RESERVED = "__metadata__"
 """The one name that a tensor can't have."""
 
 
-@dataclass(frozen=True)
-class Entry:
+class Entry(Struct, frozen=True):
     """One tensor of a file; ``dtype`` is None for a type that no network here has."""
 
     dtype: DType | None

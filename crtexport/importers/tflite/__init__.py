@@ -5,11 +5,11 @@ from __future__ import annotations
 import logging
 import mmap
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import tflite
+from msgspec.structs import replace
 
 from crtexport.errors import CrtExportError
 from crtexport.importers.files import regular_size, sha256

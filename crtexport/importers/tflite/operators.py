@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
 import tflite
+from msgspec import Struct
 
 from crtexport.errors import CrtExportError
 from crtexport.importers.tflite.flatbuffer import Reader
@@ -43,8 +43,7 @@ class Tensors(Protocol):
     def place(self, index: int) -> int | None: ...
 
 
-@dataclass(frozen=True)
-class Operator:
+class Operator(Struct, frozen=True):
     """``inputs`` and ``outputs`` are tensor numbers of the file; None: an input left out."""
 
     table: Any

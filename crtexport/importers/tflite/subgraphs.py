@@ -7,10 +7,11 @@ uses without being given them become further inputs, so that the outermost graph
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import tflite
+from msgspec import Struct
+from msgspec.structs import replace
 from tflite import BuiltinOperator, BuiltinOptions
 
 from crtexport.errors import CrtExportError
@@ -25,8 +26,7 @@ _VARIABLES = frozenset({BuiltinOperator.READ_VARIABLE, BuiltinOperator.ASSIGN_VA
 _SUBGRAPH_NAME = 12  # slot of SubGraph.name
 
 
-@dataclass(frozen=True)
-class Given:
+class Given(Struct, frozen=True):
     """How a subgraph is run: the variables whose handles it gets, by the inputs that they are; and
     the subgraphs that it is run by, itself the last."""
 
@@ -34,8 +34,7 @@ class Given:
     path: tuple[int, ...]
 
 
-@dataclass(frozen=True)
-class Imported:
+class Imported(Struct, frozen=True):
     """A graph whose last inputs are the variables ``kept``, as their owner should define them.
 
     ``passed`` has the variable whose handle an output is, for each output of the file; ``runs`` is

@@ -8,10 +8,10 @@ disappear, and what that subgraph assigns becomes the initial value.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import tflite
+from msgspec import Struct
 from tflite import BuiltinOperator
 
 from crtexport.errors import CrtExportError
@@ -28,8 +28,7 @@ Key = tuple[str, str] | tuple[int, int]
 """What tells variables apart: container and shared name, or subgraph and tensor."""
 
 
-@dataclass(frozen=True)
-class Subgraph:
+class Subgraph(Struct, frozen=True):
     """A subgraph of the file: its table, tensors, operators, and their codes with their names."""
 
     table: Any
@@ -47,8 +46,7 @@ class Subgraph:
             yield _Use(f"operator {index} ({name})", table, code, inputs, outputs)
 
 
-@dataclass(frozen=True)
-class _Use:
+class _Use(Struct, frozen=True):
     where: str
     table: Any
     code: int

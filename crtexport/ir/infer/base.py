@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from crtexport.errors import CrtExportError
 from crtexport.ir.graph import Graph
@@ -14,8 +15,7 @@ from crtexport.ir.types import DType, TensorType
 Inputs = tuple[TensorType | None, ...]
 
 
-@dataclass(frozen=True)
-class Given:
+class Given(Struct, frozen=True):
     """The types of a node's inputs. ``declared`` are the element types that the model gives the
     outputs, for operators (Quantize) that leave them to it. ``graphs`` are the node's own."""
 
@@ -41,8 +41,7 @@ class Given:
 Rule = Callable[[Any, Given], tuple[TensorType, ...]]
 
 
-@dataclass(frozen=True)
-class Inference:
+class Inference(Struct, frozen=True):
     """A rule and how many inputs it takes: ``required``, and at most ``most`` (None: any)."""
 
     rule: Rule

@@ -1,4 +1,4 @@
-"""The canonical operators: one frozen dataclass each, attributes and one sentence, nothing else.
+"""The canonical operators: one frozen record each, attributes and one sentence, nothing else.
 
 Layouts: activations NHWC, convolution weights OHWI, depthwise weights 1HWC, fully connected
 weights (units, depth). Tensors that an importer found constant and that only steer an operator

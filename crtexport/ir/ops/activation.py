@@ -2,77 +2,64 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from crtexport.ir.ops.base import Elementwise
 
 
-@dataclass(frozen=True)
-class Softmax:
+class Softmax(Struct, frozen=True):
     """exp(beta*x) over its sum along the last axis."""
 
     beta: float = 1.0
 
 
-@dataclass(frozen=True)
-class Logistic(Elementwise):
+class Logistic(Elementwise, frozen=True):
     """1 / (1 + exp(-x)) elementwise."""
 
 
-@dataclass(frozen=True)
-class Tanh(Elementwise):
+class Tanh(Elementwise, frozen=True):
     """Hyperbolic tangent elementwise."""
 
 
-@dataclass(frozen=True)
-class Relu(Elementwise):
+class Relu(Elementwise, frozen=True):
     """max(x, 0) elementwise."""
 
 
-@dataclass(frozen=True)
-class Relu6(Elementwise):
+class Relu6(Elementwise, frozen=True):
     """min(max(x, 0), 6) elementwise."""
 
 
-@dataclass(frozen=True)
-class ReluN1To1(Elementwise):
+class ReluN1To1(Elementwise, frozen=True):
     """min(max(x, -1), 1) elementwise."""
 
 
-@dataclass(frozen=True)
-class LeakyRelu(Elementwise):
+class LeakyRelu(Elementwise, frozen=True):
     """x where it is positive, alpha*x elsewhere."""
 
     alpha: float = 0.2
 
 
-@dataclass(frozen=True)
-class Elu(Elementwise):
+class Elu(Elementwise, frozen=True):
     """x where it is positive, exp(x) - 1 elsewhere."""
 
 
-@dataclass(frozen=True)
-class Gelu(Elementwise):
+class Gelu(Elementwise, frozen=True):
     """x times the normal distribution function at x; ``approximate``: with a hyperbolic tangent."""
 
     approximate: bool = False
 
 
-@dataclass(frozen=True)
-class HardSwish(Elementwise):
+class HardSwish(Elementwise, frozen=True):
     """x * min(max(x + 3, 0), 6) / 6 elementwise."""
 
 
-@dataclass(frozen=True)
-class Prelu(Elementwise):
+class Prelu(Elementwise, frozen=True):
     """x where it is not negative, elsewhere times the second input, which broadcasts."""
 
 
-@dataclass(frozen=True)
-class LogSoftmax:
+class LogSoftmax(Struct, frozen=True):
     """The logarithm of the softmax along the last axis."""
 
 
-@dataclass(frozen=True)
-class L2Normalization:
+class L2Normalization(Struct, frozen=True):
     """Divided by the root of the sum of squares along the last axis, at least 1e-6."""

@@ -2,66 +2,54 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from crtexport.ir.ops.base import Activation, Elementwise
 
 
-@dataclass(frozen=True)
-class Add(Elementwise):
+class Add(Elementwise, frozen=True):
     """Elementwise sum with NumPy broadcasting; ``power_of_two_scales``: of int16, by a shift."""
 
     activation: Activation = Activation.NONE
     power_of_two_scales: bool = False
 
 
-@dataclass(frozen=True)
-class Sub(Elementwise):
+class Sub(Elementwise, frozen=True):
     """Elementwise difference with NumPy broadcasting; ``power_of_two_scales`` as in Add."""
 
     activation: Activation = Activation.NONE
     power_of_two_scales: bool = False
 
 
-@dataclass(frozen=True)
-class Mul(Elementwise):
+class Mul(Elementwise, frozen=True):
     """Elementwise product with NumPy broadcasting."""
 
     activation: Activation = Activation.NONE
 
 
-@dataclass(frozen=True)
-class Div(Elementwise):
+class Div(Elementwise, frozen=True):
     """Elementwise quotient with NumPy broadcasting; integers are truncated toward zero."""
 
     activation: Activation = Activation.NONE
 
 
-@dataclass(frozen=True)
-class FloorDiv(Elementwise):
+class FloorDiv(Elementwise, frozen=True):
     """Elementwise quotient of stored numbers, rounded down, with NumPy broadcasting."""
 
 
-@dataclass(frozen=True)
-class FloorMod(Elementwise):
+class FloorMod(Elementwise, frozen=True):
     """What FloorDiv leaves over, with the sign of the divisor."""
 
 
-@dataclass(frozen=True)
-class Maximum(Elementwise):
+class Maximum(Elementwise, frozen=True):
     """The larger of two stored numbers, with NumPy broadcasting."""
 
 
-@dataclass(frozen=True)
-class Minimum(Elementwise):
+class Minimum(Elementwise, frozen=True):
     """The smaller of two stored numbers, with NumPy broadcasting."""
 
 
-@dataclass(frozen=True)
-class SquaredDifference(Elementwise):
+class SquaredDifference(Elementwise, frozen=True):
     """The square of the elementwise difference, with NumPy broadcasting."""
 
 
-@dataclass(frozen=True)
-class AddN(Elementwise):
+class AddN(Elementwise, frozen=True):
     """The elementwise sum of any number of inputs of one shape."""

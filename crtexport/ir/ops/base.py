@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
 from typing import ClassVar
+
+from msgspec import Struct
 
 
 class Activation(enum.Enum):
@@ -16,8 +17,7 @@ class Activation(enum.Enum):
     RELU_N1_TO_1 = "relu_n1_to_1"
 
 
-@dataclass(frozen=True)
-class Padding2D:
+class Padding2D(Struct, frozen=True):
     """Rows and columns added around an image; they count as real 0 and never as pooled cells."""
 
     top: int = 0
@@ -33,7 +33,7 @@ class Padding2D:
 NO_PADDING = Padding2D()
 
 
-class Stateful:
+class Stateful(Struct, frozen=True):
     """Marks operators whose inputs at ``reads`` and ``writes`` are variables: tensors that keep
     their values between runs. What is written may be read as well."""
 
@@ -41,19 +41,19 @@ class Stateful:
     writes: ClassVar[tuple[int, ...]] = ()
 
 
-class Elementwise:
+class Elementwise(Struct, frozen=True):
     """Marks operators whose output element i depends on element i of inputs of its shape only, so
     that an output may take the place of such an input."""
 
 
-class Foreign:
+class Foreign(Struct, frozen=True):
     """Marks operators that call a function of one of the graph's modules, whose name is the
     attribute ``function``. Only the network says what types their outputs have."""
 
     function: str
 
 
-class Control:
+class Control(Struct, frozen=True):
     """Marks operators whose nodes hold ``graphs`` graphs and run some of them, once or often. The
     node's inputs from position ``first`` on are the inputs of each."""
 

@@ -2,58 +2,46 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from crtexport.ir.ops.base import Elementwise
 
 
-@dataclass(frozen=True)
-class Equal(Elementwise):
+class Equal(Elementwise, frozen=True):
     """Whether two real numbers are equal, with NumPy broadcasting."""
 
 
-@dataclass(frozen=True)
-class NotEqual(Elementwise):
+class NotEqual(Elementwise, frozen=True):
     """Whether two real numbers differ, with NumPy broadcasting."""
 
 
-@dataclass(frozen=True)
-class Greater(Elementwise):
+class Greater(Elementwise, frozen=True):
     """Whether the first real number is the larger one, with NumPy broadcasting."""
 
 
-@dataclass(frozen=True)
-class GreaterEqual(Elementwise):
+class GreaterEqual(Elementwise, frozen=True):
     """Whether the first real number is not the smaller one, with NumPy broadcasting."""
 
 
-@dataclass(frozen=True)
-class Less(Elementwise):
+class Less(Elementwise, frozen=True):
     """Whether the first real number is the smaller one, with NumPy broadcasting."""
 
 
-@dataclass(frozen=True)
-class LessEqual(Elementwise):
+class LessEqual(Elementwise, frozen=True):
     """Whether the first real number is not the larger one, with NumPy broadcasting."""
 
 
-@dataclass(frozen=True)
-class LogicalAnd(Elementwise):
+class LogicalAnd(Elementwise, frozen=True):
     """Whether both are true, with NumPy broadcasting."""
 
 
-@dataclass(frozen=True)
-class LogicalOr(Elementwise):
+class LogicalOr(Elementwise, frozen=True):
     """Whether one of two is true, with NumPy broadcasting."""
 
 
-@dataclass(frozen=True)
-class LogicalNot(Elementwise):
+class LogicalNot(Elementwise, frozen=True):
     """Whether it is false."""
 
 
-@dataclass(frozen=True)
-class Select(Elementwise):
+class Select(Elementwise, frozen=True):
     """The second input where the first is true, else the third; ``rows``: by their first axis."""
 
     rows: bool = False

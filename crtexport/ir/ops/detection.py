@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 
-@dataclass(frozen=True)
-class DetectionPostProcess:
+class DetectionPostProcess(Struct, frozen=True):
     """The best boxes, of those that overlap one each, with their classes, scores and number, from
     encoded boxes (1,N,4 or more), scores (1,N,classes) and anchors (N,4)."""
 

@@ -2,28 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from crtexport.ir.ops.base import Foreign
 
 
-@dataclass(frozen=True)
-class External(Foreign):
+class External(Foreign, frozen=True):
     """Calls a function of a module: with a pointer to each input, then to each output."""
 
-    function: str
 
-
-@dataclass(frozen=True)
-class EthosU(Foreign):
+class EthosU(Foreign, frozen=True):
     """Runs commands of an Arm Ethos-U: its inputs are these, constant data, then what they read."""
 
     # What the commands read and write lies in a memory of `arena` bytes that they use as they like:
     # each input and then each output from the byte in `places` on. `fast` bytes more are a memory
     # apart; with 0, that is the arena, too. `accelerator` is what the commands were made for, such
     # as ethos-u55-128.
-    function: str
     arena: int
     fast: int
     places: tuple[int, ...]

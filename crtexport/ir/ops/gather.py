@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 
-@dataclass(frozen=True)
-class Gather:
+class Gather(Struct, frozen=True):
     """Slices of the first input along ``axis``, numbered by the second; numbers are clamped."""
 
     axis: int = 0
     batch_dims: int = 0
 
 
-@dataclass(frozen=True)
-class GatherNd:
+class GatherNd(Struct, frozen=True):
     """Slices of the first input at the positions in the second's last axis, each clamped."""
 
 
-@dataclass(frozen=True)
-class DynamicUpdateSlice:
+class DynamicUpdateSlice(Struct, frozen=True):
     """The first input with the second in it, from the position on that the third says, clamped."""

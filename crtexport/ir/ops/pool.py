@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from crtexport.ir.ops.base import NO_PADDING, Activation, Padding2D
 
 
-@dataclass(frozen=True)
-class AveragePool2D:
+class AveragePool2D(Struct, frozen=True):
     """Mean over a window; cells in the padding don't count."""
 
     window: tuple[int, int]
@@ -17,8 +16,7 @@ class AveragePool2D:
     activation: Activation = Activation.NONE
 
 
-@dataclass(frozen=True)
-class MaxPool2D:
+class MaxPool2D(Struct, frozen=True):
     """Largest value in a window; cells in the padding don't count."""
 
     window: tuple[int, int]
@@ -27,8 +25,7 @@ class MaxPool2D:
     activation: Activation = Activation.NONE
 
 
-@dataclass(frozen=True)
-class L2Pool2D:
+class L2Pool2D(Struct, frozen=True):
     """Root of the mean square over a window; cells in the padding don't count."""
 
     window: tuple[int, int]

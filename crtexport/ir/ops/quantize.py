@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from crtexport.ir.ops.base import Elementwise
 
 
-@dataclass(frozen=True)
-class Quantize(Elementwise):
+class Quantize(Elementwise, frozen=True):
     """Float to a quantized integer, or a quantized integer to another scale or type."""
 
 
-@dataclass(frozen=True)
-class Dequantize:
+class Dequantize(Struct, frozen=True):
     """A quantized integer (or float16) to float32."""
 
 
-@dataclass(frozen=True)
-class Cast:
+class Cast(Struct, frozen=True):
     """The stored numbers in another element type: toward zero from floats, modulo to integers."""

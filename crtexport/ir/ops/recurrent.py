@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from crtexport.ir.ops.base import Activation, Stateful
 
 
-@dataclass(frozen=True)
-class Svdf(Stateful):
+class Svdf(Stateful, frozen=True):
     """Low-rank filter over time: x, feature weights, time weights, state (variable), bias?."""
 
     rank: int = 1
@@ -17,8 +15,7 @@ class Svdf(Stateful):
     writes: ClassVar[tuple[int, ...]] = (3,)
 
 
-@dataclass(frozen=True)
-class UnidirectionalSequenceLstm(Stateful):
+class UnidirectionalSequenceLstm(Stateful, frozen=True):
     """LSTM over a sequence: x, 4 input weights, 4 recurrent weights, 4 biases, 2 states."""
 
     time_major: bool = False

@@ -2,81 +2,71 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 
-@dataclass(frozen=True)
-class Mean:
+class Mean(Struct, frozen=True):
     """Arithmetic mean over ``axes`` (non-negative, ascending)."""
 
     axes: tuple[int, ...]
     keep_dims: bool = False
 
 
-@dataclass(frozen=True)
-class Sum:
+class Sum(Struct, frozen=True):
     """Sum over ``axes`` (non-negative, ascending)."""
 
     axes: tuple[int, ...]
     keep_dims: bool = False
 
 
-@dataclass(frozen=True)
-class ReduceMax:
+class ReduceMax(Struct, frozen=True):
     """Largest element over ``axes`` (non-negative, ascending)."""
 
     axes: tuple[int, ...]
     keep_dims: bool = False
 
 
-@dataclass(frozen=True)
-class ReduceMin:
+class ReduceMin(Struct, frozen=True):
     """Smallest element over ``axes`` (non-negative, ascending)."""
 
     axes: tuple[int, ...]
     keep_dims: bool = False
 
 
-@dataclass(frozen=True)
-class ReduceProd:
+class ReduceProd(Struct, frozen=True):
     """Product over ``axes`` (non-negative, ascending)."""
 
     axes: tuple[int, ...]
     keep_dims: bool = False
 
 
-@dataclass(frozen=True)
-class ReduceAny:
+class ReduceAny(Struct, frozen=True):
     """Whether any element over ``axes`` (non-negative, ascending) is true."""
 
     axes: tuple[int, ...]
     keep_dims: bool = False
 
 
-@dataclass(frozen=True)
-class ReduceAll:
+class ReduceAll(Struct, frozen=True):
     """Whether all elements over ``axes`` (non-negative, ascending) are true."""
 
     axes: tuple[int, ...]
     keep_dims: bool = False
 
 
-@dataclass(frozen=True)
-class ArgMax:
+class ArgMax(Struct, frozen=True):
     """Where along ``axis`` (non-negative) the first largest element is, as int32 or int64."""
 
     axis: int
 
 
-@dataclass(frozen=True)
-class ArgMin:
+class ArgMin(Struct, frozen=True):
     """Where along ``axis`` (non-negative) the first smallest element is, as int32 or int64."""
 
     axis: int
 
 
-@dataclass(frozen=True)
-class CumSum:
+class CumSum(Struct, frozen=True):
     """Running sum along ``axis`` (non-negative); ``exclusive`` leaves the element itself out."""
 
     axis: int

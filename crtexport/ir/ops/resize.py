@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 
-@dataclass(frozen=True)
-class ResizeBilinear:
+class ResizeBilinear(Struct, frozen=True):
     """An image of ``size`` (rows, columns), between whose pixels values change linearly."""
 
     size: tuple[int, int]
@@ -14,8 +13,7 @@ class ResizeBilinear:
     half_pixel_centers: bool = False
 
 
-@dataclass(frozen=True)
-class ResizeNearestNeighbor:
+class ResizeNearestNeighbor(Struct, frozen=True):
     """An image of ``size`` (rows, columns) of the nearest pixels' values."""
 
     size: tuple[int, int]

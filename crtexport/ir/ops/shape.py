@@ -2,72 +2,63 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from crtexport.ir.ops.base import Activation
 
 
-@dataclass(frozen=True)
-class Reshape:
+class Reshape(Struct, frozen=True):
     """The same elements in the same order under another shape."""
 
     shape: tuple[int, ...]
 
 
-@dataclass(frozen=True)
-class Pad:
+class Pad(Struct, frozen=True):
     """Real zero added before and after each axis."""
 
     paddings: tuple[tuple[int, int], ...]
 
 
-@dataclass(frozen=True)
-class PadV2:
+class PadV2(Struct, frozen=True):
     """The second input's one element added before and after each axis."""
 
     paddings: tuple[tuple[int, int], ...]
 
 
-@dataclass(frozen=True)
-class MirrorPad:
+class MirrorPad(Struct, frozen=True):
     """Mirrored elements added before and after each axis; ``symmetric`` repeats the edge."""
 
     paddings: tuple[tuple[int, int], ...]
     symmetric: bool = False
 
 
-@dataclass(frozen=True)
-class Concatenation:
+class Concatenation(Struct, frozen=True):
     """Inputs joined along ``axis`` (non-negative)."""
 
     axis: int
     activation: Activation = Activation.NONE
 
 
-@dataclass(frozen=True)
-class Pack:
+class Pack(Struct, frozen=True):
     """Inputs of one shape side by side along a new ``axis`` (non-negative)."""
 
     axis: int
 
 
-@dataclass(frozen=True)
-class Split:
+class Split(Struct, frozen=True):
     """The input cut along ``axis`` (non-negative) into outputs of ``sizes``."""
 
     axis: int
     sizes: tuple[int, ...]
 
 
-@dataclass(frozen=True)
-class Unpack:
+class Unpack(Struct, frozen=True):
     """An output for each position along ``axis`` (non-negative), which they don't have."""
 
     axis: int
 
 
-@dataclass(frozen=True)
-class Slice:
+class Slice(Struct, frozen=True):
     """Per axis ``size`` elements, ``stride`` (not 0) apart; then ``shape``, as Reshape."""
 
     begin: tuple[int, ...]
@@ -76,51 +67,44 @@ class Slice:
     shape: tuple[int, ...]
 
 
-@dataclass(frozen=True)
-class Transpose:
+class Transpose(Struct, frozen=True):
     """Axis i of the output is axis ``permutation[i]`` of the input."""
 
     permutation: tuple[int, ...]
 
 
-@dataclass(frozen=True)
-class BroadcastTo:
+class BroadcastTo(Struct, frozen=True):
     """The input repeated along its axes of size 1, and along new ones in front, to ``shape``."""
 
     shape: tuple[int, ...]
 
 
-@dataclass(frozen=True)
-class Tile:
+class Tile(Struct, frozen=True):
     """The whole input repeated ``multiples[i]`` times along axis i."""
 
     multiples: tuple[int, ...]
 
 
-@dataclass(frozen=True)
-class SpaceToDepth:
+class SpaceToDepth(Struct, frozen=True):
     """Square blocks of pixels become channels: rows and columns shrink by ``block_size``."""
 
     block_size: int
 
 
-@dataclass(frozen=True)
-class DepthToSpace:
+class DepthToSpace(Struct, frozen=True):
     """Channels become square blocks of pixels: rows and columns grow by ``block_size``."""
 
     block_size: int
 
 
-@dataclass(frozen=True)
-class SpaceToBatchNd:
+class SpaceToBatchNd(Struct, frozen=True):
     """Real zero added by ``paddings``, then each position in a block becomes a batch of its own."""
 
     block: tuple[int, ...]
     paddings: tuple[tuple[int, int], ...]
 
 
-@dataclass(frozen=True)
-class BatchToSpaceNd:
+class BatchToSpaceNd(Struct, frozen=True):
     """Batches become the positions in blocks, of which ``crops`` are cut off at the ends."""
 
     block: tuple[int, ...]

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from crtexport.ir.ops.base import Stateful
 
 
-@dataclass(frozen=True)
-class ReadVariable(Stateful):
+class ReadVariable(Stateful, frozen=True):
     """A copy of a variable's present value."""
 
     reads: ClassVar[tuple[int, ...]] = (0,)
 
 
-@dataclass(frozen=True)
-class AssignVariable(Stateful):
+class AssignVariable(Stateful, frozen=True):
     """Makes the second input the value of the first, a variable; no output."""
 
     writes: ClassVar[tuple[int, ...]] = (0,)

@@ -2,71 +2,56 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from crtexport.ir.ops.base import Elementwise
 
 
-@dataclass(frozen=True)
-class Abs(Elementwise):
+class Abs(Elementwise, frozen=True):
     """The absolute value, elementwise."""
 
 
-@dataclass(frozen=True)
-class Neg(Elementwise):
+class Neg(Elementwise, frozen=True):
     """-x elementwise."""
 
 
-@dataclass(frozen=True)
-class Square(Elementwise):
+class Square(Elementwise, frozen=True):
     """x * x elementwise."""
 
 
-@dataclass(frozen=True)
-class Exp(Elementwise):
+class Exp(Elementwise, frozen=True):
     """e to the power of x, elementwise."""
 
 
-@dataclass(frozen=True)
-class Log(Elementwise):
+class Log(Elementwise, frozen=True):
     """Natural logarithm elementwise."""
 
 
-@dataclass(frozen=True)
-class Sqrt(Elementwise):
+class Sqrt(Elementwise, frozen=True):
     """Square root elementwise."""
 
 
-@dataclass(frozen=True)
-class Rsqrt(Elementwise):
+class Rsqrt(Elementwise, frozen=True):
     """1 over the square root, elementwise."""
 
 
-@dataclass(frozen=True)
-class Sin(Elementwise):
+class Sin(Elementwise, frozen=True):
     """Sine elementwise."""
 
 
-@dataclass(frozen=True)
-class Cos(Elementwise):
+class Cos(Elementwise, frozen=True):
     """Cosine elementwise."""
 
 
-@dataclass(frozen=True)
-class Ceil(Elementwise):
+class Ceil(Elementwise, frozen=True):
     """The smallest integer that is not below x, elementwise."""
 
 
-@dataclass(frozen=True)
-class Floor(Elementwise):
+class Floor(Elementwise, frozen=True):
     """The largest integer that is not above x, elementwise."""
 
 
-@dataclass(frozen=True)
-class Round(Elementwise):
+class Round(Elementwise, frozen=True):
     """The nearest integer, of two the even one, elementwise."""
 
 
-@dataclass(frozen=True)
-class ZerosLike(Elementwise):
+class ZerosLike(Elementwise, frozen=True):
     """Zeros of the input's shape and type."""

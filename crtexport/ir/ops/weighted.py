@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from crtexport.ir.ops.base import NO_PADDING, Activation, Padding2D
 
 
-@dataclass(frozen=True)
-class Conv2D:
+class Conv2D(Struct, frozen=True):
     """2-D convolution of input, weights (O,KH,KW,I/groups) and an optional bias (O)."""
 
     stride: tuple[int, int] = (1, 1)
@@ -17,8 +16,7 @@ class Conv2D:
     activation: Activation = Activation.NONE
 
 
-@dataclass(frozen=True)
-class DepthwiseConv2D:
+class DepthwiseConv2D(Struct, frozen=True):
     """Convolution of each channel alone; weights (1,KH,KW,I*multiplier), optional bias."""
 
     depth_multiplier: int = 1
@@ -28,8 +26,7 @@ class DepthwiseConv2D:
     activation: Activation = Activation.NONE
 
 
-@dataclass(frozen=True)
-class TransposeConv2D:
+class TransposeConv2D(Struct, frozen=True):
     """Transposed convolution to ``size`` cells by weights (O,KH,KW,I) and an optional bias (O)."""
 
     # Input cell i adds its window at i * stride - crop; what falls outside of size is dropped.
@@ -40,22 +37,19 @@ class TransposeConv2D:
     activation: Activation = Activation.NONE
 
 
-@dataclass(frozen=True)
-class FullyConnected:
+class FullyConnected(Struct, frozen=True):
     """Product of the input, flattened to rows of the weights' depth, and weights; optional bias."""
 
     keep_num_dims: bool = False
     activation: Activation = Activation.NONE
 
 
-@dataclass(frozen=True)
-class BatchMatMul:
+class BatchMatMul(Struct, frozen=True):
     """Products of matrices in the last two axes, transposed where asked; the others broadcast."""
 
     adj_x: bool = False
     adj_y: bool = False
 
 
-@dataclass(frozen=True)
-class EmbeddingLookup:
+class EmbeddingLookup(Struct, frozen=True):
     """Rows of a table (second input) by int32 indices (first); outside of it the nearest row."""

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
-from dataclasses import replace
 
 import numpy as np
+from msgspec.structs import replace
 
 from crtexport.ir.graph import Graph, Node, Tensor
 from crtexport.ir.ops import Concatenation, Pad, Reshape

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
 
 from crtexport.fixedpoint import (
     INT32_MAX,
@@ -35,8 +35,7 @@ MAX_TOTAL = 1 << 22
 _MAX_BIAS = 1 << 62
 
 
-@dataclass(frozen=True)
-class Scaling:
+class Scaling(Struct, frozen=True):
     """From accumulators to stored outputs."""
 
     pairs: tuple[tuple[int, int], ...]  # multiplier and shift, one or per output channel
@@ -81,8 +80,7 @@ class Scaling:
         return np.clip(scaled + self.zero_point, *self.bounds), known
 
 
-@dataclass(frozen=True, eq=False)
-class Layer:
+class Layer(Struct, frozen=True, eq=False):
     """``positive`` and ``negative`` are sums over the taps of the weights of each sign, without
     their zero point: (outputs, inputs), or (outputs,) where each output reads one input channel.
 

@@ -6,9 +6,8 @@ tensor stands and falls with channel ``channel_of[b]`` of another: both are kept
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
+from msgspec import Struct
 
 from crtexport.ir.graph import Graph, Node
 from crtexport.ir.ops import (
@@ -50,8 +49,7 @@ _SPATIAL = (AveragePool2D, MaxPool2D, ResizeNearestNeighbor)
 _REDUCTIONS = (Mean, Sum, ReduceMax, ReduceMin)
 
 
-@dataclass(frozen=True, eq=False)
-class Link:
+class Link(Struct, frozen=True, eq=False):
     """Channel ``b`` of ``second`` is channel ``channel_of[b]`` of ``first``."""
 
     first: int

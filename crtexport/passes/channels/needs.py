@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 
 import numpy as np
+from msgspec import Struct, field
 
 from crtexport.fixedpoint import INT32_MAX, INT32_MIN
 from crtexport.ir.graph import Graph, Node
@@ -17,8 +17,7 @@ from crtexport.passes.channels.links import Link, channels, links_of
 from crtexport.passes.channels.ranges import Range
 
 
-@dataclass(frozen=True, eq=False)
-class Folded:
+class Folded(Struct, frozen=True, eq=False):
     """What a layer's bias takes over: ``inputs``, a mask of channels that are constants, and what
     they add to each accumulator."""
 
@@ -26,8 +25,7 @@ class Folded:
     added: Array
 
 
-@dataclass
-class Needs:
+class Needs(Struct):
     """Masks of channels by tensor.
 
     ``live``: the value is read. ``kept``: the channel stays; it is live, or it is kept because the

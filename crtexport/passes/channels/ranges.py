@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import numpy as np
+from msgspec import Struct
 
 from crtexport.fixedpoint import multiply_by_quantized_multiplier, quantize_multiplier
 from crtexport.ir.graph import Graph, Node
@@ -33,8 +33,7 @@ _STORED = (DType.INT8, DType.UINT8, DType.INT16)
 _SUM_SHIFT = 20
 
 
-@dataclass(frozen=True, eq=False)
-class Range:
+class Range(Struct, frozen=True, eq=False):
     """Smallest and largest stored value of each channel, as int64."""
 
     low: Array

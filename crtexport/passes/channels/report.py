@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import numpy as np
+from msgspec import Struct
 
 from crtexport.ir.graph import Graph, Node
 from crtexport.ir.macs import macs
@@ -14,8 +14,7 @@ from crtexport.passes.channels.needs import Needs
 from crtexport.passes.channels.ranges import Range
 
 
-@dataclass(frozen=True)
-class LayerChannels:
+class LayerChannels(Struct, frozen=True):
     """A layer with weights, before and after: channels that it reads and computes, its
     multiply-accumulates, and bytes of weights.
 
