@@ -5,11 +5,11 @@ A board is one YAML file (``boards/README.md`` explains every key), resolved int
 be built and run where the YAML is not.
 """
 
-from __future__ import annotations
+# Annotations are no text here: pydantic would compile each when this is imported.
 
 import itertools
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
     BaseModel,
@@ -148,7 +148,7 @@ class Counter(_Section):
     hz: Annotated[int, Field(gt=0)] | None = None
 
     @model_validator(mode="after")
-    def _systick_has_a_clock(self) -> Counter:
+    def _systick_has_a_clock(self) -> Self:
         if self.kind == "systick" and self.hz is None:
             raise ValueError("a systick counter needs hz, the clock that it counts")
         return self
@@ -198,7 +198,7 @@ class Board(_Section):
     zephyr: Zephyr | None = None
 
     @model_validator(mode="after")
-    def _memories_make_sense(self) -> Board:
+    def _memories_make_sense(self) -> Self:
         if self.hosted:
             return self
         for kind, named in self.placement:
@@ -280,7 +280,7 @@ class Board(_Section):
         return data
 
     @classmethod
-    def from_data(cls, data: Mapping[str, Any], source: str = "board") -> Board:
+    def from_data(cls, data: Mapping[str, Any], source: str = "board") -> Self:
         """The board that ``data`` describes. Raises CrtExportError located in ``source``."""
         try:
             return cls.model_validate(dict(data))

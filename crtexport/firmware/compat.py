@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from crtexport.errors import CrtExportError
-from crtexport.firmware.board_schema import Board
 from crtexport.firmware.elf_abi import ElfAbi, read_abi
-from crtexport.mlf.reader import Package
 from crtexport.target import Target
+
+if TYPE_CHECKING:  # exports, which only compare objects here, read no packages
+    from crtexport.firmware.board_schema import Board
+    from crtexport.mlf.reader import Package
 
 # What each of Arm's M-profile architectures can also run.
 _ARM_RUNS = {

@@ -4,7 +4,7 @@ The models are strict about what they write and lenient about what they read: ot
 keys out or add some. Older versions (1 to 6) are brought to the form of version 7 while reading.
 """
 
-from __future__ import annotations
+# Annotations are no text here: pydantic would compile each when this is imported.
 
 import json
 from typing import Annotated, Any, ClassVar, Literal

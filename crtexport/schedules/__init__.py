@@ -194,13 +194,18 @@ def _dsp(context: Context, optimize: str) -> list[Candidate]:
 
 def _fpu(context: Context) -> list[Candidate] | None:
     """None for what is no layer of floats."""
-    from crtexport.schedules import fpu, fpu_depthwise
     from crtexport.schedules.reals import layer_of
 
     layer = layer_of(context)
+    if layer is None:
+        return None
     if isinstance(layer, DepthwiseConv2D):
+        from crtexport.schedules import fpu_depthwise
+
         return single("planes", fpu_depthwise.lower(context, layer))
-    return None if layer is None else fpu.candidates(context, layer)
+    from crtexport.schedules import fpu
+
+    return fpu.candidates(context, layer)
 
 
 def _blocks(context: Context, target: Target) -> list[Candidate]:
