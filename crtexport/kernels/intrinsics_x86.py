@@ -233,6 +233,31 @@ def _rounded(a: Lanes, b: Lanes, shift: int) -> Lanes:
     return tuple(wrap32((x * y + half) >> shift) for x, y in zip(a, b, strict=True))
 
 
+def _widened(width: int, name: str) -> str:
+    """LLVM that widens every second lane of ``%name`` to ``%name0`` and the others to ``%name1``.
+
+    Both forms end as nothing but the shift that brings the others there: the first is decided
+    sooner, the second doesn't cross the halves of vectors of 8.
+    """
+    vector, wide = llvm_type(INTS[width]), f"<{width // 2} x i64>"
+    if width == 4:
+        return " ".join(
+            f"%{name}n{first} = shufflevector {vector} %{name}, {vector} poison, "
+            f"<2 x i32> <i32 {first}, i32 {first + 2}> "
+            f"%{name}{first} = sext <2 x i32> %{name}n{first} to {wide}" for first in (0, 1)
+        )
+    upper = f"<{width} x i32> <{', '.join(f'i32 {i | 1}' for i in range(width))}>"
+    both = (f"%{name}", f"%{name}u")
+    return (
+        f"%{name}u = shufflevector {vector} %{name}, {vector} poison, {upper} "
+    ) + " ".join(
+        f"%{name}w{first} = bitcast {vector} {lanes} to {wide} "
+        f"%{name}l{first} = shl {wide} %{name}w{first}, splat (i64 32) "
+        f"%{name}{first} = ashr {wide} %{name}l{first}, splat (i64 32)"
+        for first, lanes in enumerate(both)
+    )
+
+
 def _scaling(width: int, shift: int) -> Intrinsic:
     """Of 64-bit products, each instruction makes those of every second lane; what is wanted of the
     others ends in their upper halves."""
@@ -240,23 +265,15 @@ def _scaling(width: int, shift: int) -> Intrinsic:
     vector, wide = llvm_type(ints), f"<{width // 2} x i64>"
     # Shifted to the left instead, factors that are known would be, beyond 32 bits.
     lanes = ", ".join(f"i32 {i if i % 2 == 0 else width + i - 1}" for i in range(width))
-    upper = f"<{width} x i32> <{', '.join(f'i32 {i | 1}' for i in range(width))}>"
     return replace(_intrinsic(
         f"mulr{shift}_{width}", f"(a * b + 2^{shift - 1}) >> {shift}, the lower 32 bits of it.",
         (ints, ints), ints, lambda a, b: _rounded(a, b, shift), _c_scaling(width, shift),
-        f"%ao = shufflevector {vector} %a, {vector} poison, {upper} "
-        f"%bo = shufflevector {vector} %b, {vector} poison, {upper} "
-        + " ".join(
-            f"%{x}w = bitcast {vector} %{x} to {wide} "
-            f"%{x}l = shl {wide} %{x}w, splat (i64 32) "
-            f"%{x}s = ashr {wide} %{x}l, splat (i64 32)" for x in ("a", "b", "ao", "bo")
-        ) + " "
-        f"%pe = mul {wide} %as, %bs %po = mul {wide} %aos, %bos "
-        f"%ne = add {wide} %pe, splat (i64 {1 << (shift - 1)}) "
-        f"%no = add {wide} %po, splat (i64 {1 << (shift - 1)}) "
-        f"%se = lshr {wide} %ne, splat (i64 {shift}) %so = lshr {wide} %no, splat (i64 {shift}) "
-        f"%e = bitcast {wide} %se to {vector} %o = bitcast {wide} %so to {vector} "
-        f"%r = shufflevector {vector} %e, {vector} %o, <{width} x i32> <{lanes}>",
+        f"{_widened(width, 'a')} {_widened(width, 'b')} " + " ".join(
+            f"%p{first} = mul nsw {wide} %a{first}, %b{first} "
+            f"%n{first} = add nsw {wide} %p{first}, splat (i64 {1 << (shift - 1)}) "
+            f"%s{first} = lshr {wide} %n{first}, splat (i64 {shift}) "
+            f"%r{first} = bitcast {wide} %s{first} to {vector}" for first in (0, 1)
+        ) + f" %r = shufflevector {vector} %r0, {vector} %r1, <{width} x i32> <{lanes}>",
     ), c_include="<immintrin.h>", c_where="defined(__x86_64__)")
 
 
