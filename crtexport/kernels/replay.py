@@ -43,11 +43,17 @@ from crtexport.kernels.ir import (
     StoreVector,
     Var,
 )
+from crtexport.kernels.later import Later
 
 Ints = npt.NDArray[np.int64]
+_Variables = frozenset[str] | None
+_NOTHING: frozenset[str] = frozenset()
 CHUNK = 1 << 21
 """Most iterations that are evaluated at once."""
 
+_SIMPLE: dict[BinaryOp, np.ufunc] = {
+    BinaryOp.ADD: np.add, BinaryOp.SUB: np.subtract, BinaryOp.MUL: np.multiply,
+}
 _RELATIONS: dict[CompareOp, np.ufunc] = {
     CompareOp.EQ: np.equal, CompareOp.NE: np.not_equal, CompareOp.LT: np.less,
     CompareOp.LE: np.less_equal, CompareOp.GT: np.greater, CompareOp.GE: np.greater_equal,
@@ -62,8 +68,84 @@ class _Loop(Struct, frozen=True):
     period: int
 
 
+class Names:
+    """The values of a kernel's names, which stand for them, and what these depend on."""
+
+    def __init__(self) -> None:
+        self._values: dict[str, Expr] = {}
+        self._variables: dict[str, _Variables | Later[_Variables]] = {}
+
+    def add(self, name: str, value: Expr) -> None:
+        self._values[name] = value
+        self._variables[name] = Later(value, self._variables, self.variables)
+
+    def meant(self, expr: Expr) -> Expr:
+        """What a name stands for; other expressions are what they are."""
+        while isinstance(expr, Var) and expr.name in self._values:
+            expr = self._values[expr.name]
+        return expr
+
+    def variables(self, expr: Expr) -> _Variables:
+        """The loop variables in ``expr``; None if its value isn't known before running."""
+        if isinstance(expr, Var):
+            found = self._variables.get(expr.name)
+            if found is None:
+                return frozenset((expr.name,))
+            return found.found() if isinstance(found, Later) else found
+        if isinstance(expr, Const):
+            return _NOTHING if not expr.type.is_float else None
+        if isinstance(expr, Binary):
+            if expr.op not in _EXACT or expr.a.type.is_float:
+                return None
+            return self._all(expr.a, expr.b)
+        match expr:
+            case Compare():
+                return self._all(expr.a, expr.b)
+            case Select():
+                return self._all(expr.condition, expr.then, expr.other)
+            case Cast(value=value):
+                wide = expr.type in _WIDE and value.type in _WIDE
+                return self.variables(value) if wide else None
+            case Load() | LoadWord() | LoadVector() | Call():
+                return None
+
+    def _all(self, *parts: Expr) -> _Variables:
+        whole = _NOTHING
+        for part in parts:
+            found = self.variables(part)
+            if found is None:
+                return None
+            whole |= found
+        return whole
+
+    def value(self, expr: Expr, at: dict[str, Ints]) -> Ints:
+        """The value in every iteration; ``at`` are those of loop variables, and learns others."""
+        if isinstance(expr, Var):
+            if expr.name not in at:
+                at[expr.name] = self.value(self._values[expr.name], at)
+            return at[expr.name]
+        match expr:
+            case Const():
+                return np.asarray(int(expr.value), np.int64)
+            case Binary():
+                return _combined(expr.op, self.value(expr.a, at), self.value(expr.b, at))
+            case Compare():
+                holds: npt.NDArray[np.bool_] = _RELATIONS[expr.op](
+                    self.value(expr.a, at), self.value(expr.b, at)
+                )
+                return holds.astype(np.int64)
+            case Select():
+                then, other = self.value(expr.then, at), self.value(expr.other, at)
+                return np.where(self.value(expr.condition, at) != 0, then, other)
+            case Cast():
+                return self.value(expr.value, at)
+            case _:
+                raise TypeError(expr)
+
+
 class Event(Struct, frozen=True):
-    """A load or store: when it happens in its innermost loop, and what has to hold for it."""
+    """A load or store of ``width`` neighbours: when it happens in its innermost loop, and what has
+    to hold for it. ``names`` are those in its expressions."""
 
     buffer: Buffer
     index: Expr
@@ -72,6 +154,8 @@ class Event(Struct, frozen=True):
     loops: tuple[_Loop, ...]
     tick: int
     conditions: tuple[Expr, ...]
+    names: Names
+    width: int = 1
 
     @property
     def followed(self) -> bool:
@@ -85,7 +169,7 @@ class Event(Struct, frozen=True):
 
     def known(self, expr: Expr) -> bool:
         """Whether an expression has known values."""
-        names = _variables(expr)
+        names = self.names.variables(expr)
         return names is not None and names <= {loop.name for loop in self.loops}
 
 
@@ -111,31 +195,34 @@ def _length(body: Body) -> int:
 
 
 class _Events:
-    """Walks a kernel once; Lets are put in place of their names."""
+    """Walks a kernel once."""
 
     def __init__(self) -> None:
-        self.lets: dict[str, Expr] = {}
+        self.names = Names()
 
     def of(
         self, body: Body, loops: tuple[_Loop, ...], tick: int, conditions: tuple[Expr, ...]
     ) -> Iterator[Event]:
         for stmt in body:
-            for expr in _parts(stmt):
-                for load in _loads(expr):
-                    for at in self._elements(load.index, _count(load)):
-                        yield Event(load.buffer, at, False, None, loops, tick, conditions)
+            for load in _loads(stmt):
+                yield Event(
+                    load.buffer, load.index, False, None, loops, tick, conditions, self.names,
+                    _count(load),
+                )
             match stmt:
-                case Let(var=var, value=value):
-                    self.lets[var.name] = self.resolved(value)
-                case Store(buffer=buffer, index=index, value=value):
+                case Let():
+                    self.names.add(stmt.var.name, stmt.value)
+                case Store():
+                    value = self.names.meant(stmt.value)
                     yield Event(
-                        buffer, self.resolved(index), True, self.resolved(value), loops, tick,
-                        conditions,
+                        stmt.buffer, stmt.index, True, value, loops, tick, conditions, self.names
                     )
-                case StoreVector(buffer=buffer, index=index, count=count):
-                    for at in self._elements(index, count):
-                        # Its value is in no single element.
-                        yield Event(buffer, at, True, stmt.value, loops, tick, conditions)
+                case StoreVector():
+                    # Its value is in no single element.
+                    yield Event(
+                        stmt.buffer, stmt.index, True, stmt.value, loops, tick, conditions,
+                        self.names, stmt.count,
+                    )
                 case For(var=var, extent=Const(value=extent), body=inner):
                     period = _length(inner)
                     loop = _Loop(var.name, int(extent), period)
@@ -144,8 +231,7 @@ class _Events:
                     tick += int(extent) * period
                 case For():
                     raise UnknownLengthError
-                case If(condition=condition, then=then, other=other):
-                    test = self.resolved(condition)
+                case If(condition=test, then=then, other=other):
                     yield from self.of(then, loops, tick + 1, (*conditions, test))
                     refuted = Compare(CompareOp.EQ, test, Const(0, Scalar.I1))
                     between = tick + 1 + _length(then)
@@ -155,44 +241,18 @@ class _Events:
                     pass
             tick += 1
 
-    def _elements(self, index: Expr, count: int) -> Iterator[Expr]:
-        """The indices of the elements that a word or vector is made of."""
-        for part in range(count):
-            yield self.resolved(Binary(BinaryOp.ADD, index, Const(part, Scalar.INDEX)))
-
-    def resolved(self, expr: Expr) -> Expr:
-        """``expr`` in terms of loop variables."""
-        match expr:
-            case Var(name=name):
-                return self.lets.get(name, expr)
-            case Binary(op=op, a=a, b=b):
-                return Binary(op, self.resolved(a), self.resolved(b))
-            case Compare(op=op, a=a, b=b):
-                return Compare(op, self.resolved(a), self.resolved(b))
-            case Select(condition=condition, then=then, other=other):
-                return Select(*map(self.resolved, (condition, then, other)))
-            case Cast(value=value, type=type_):
-                return Cast(self.resolved(value), type_)
-            case Load(buffer=buffer, index=index):
-                return Load(buffer, self.resolved(index))
-            case LoadWord(buffer=buffer, index=index):
-                return LoadWord(buffer, self.resolved(index))
-            case LoadVector(buffer=buffer, index=index, type=type_, count=count):
-                return LoadVector(buffer, self.resolved(index), type_, count)
-            case Call() | Const():
-                return expr
-
 
 def _parts(stmt: Stmt) -> tuple[Expr, ...]:
+    """What a statement itself evaluates, the last first."""
     match stmt:
-        case Let(value=value) | Local(value=value) | Assign(value=value):
-            return (value,)
-        case Store(index=index, value=value) | StoreVector(index=index, value=value):
-            return index, value
-        case For(extent=extent):
-            return (extent,)
-        case If(condition=condition):
-            return (condition,)
+        case Let() | Local() | Assign():
+            return (stmt.value,)
+        case Store() | StoreVector():
+            return stmt.value, stmt.index
+        case For():
+            return (stmt.extent,)
+        case If():
+            return (stmt.condition,)
         case Comment():
             return ()
 
@@ -208,48 +268,31 @@ def _count(load: Load | LoadWord | LoadVector) -> int:
             return count
 
 
-def _loads(expr: Expr) -> Iterator[Load | LoadWord | LoadVector]:
-    match expr:
-        case Load(index=index) | LoadWord(index=index) | LoadVector(index=index):
-            yield expr
-            yield from _loads(index)
-        case Binary(a=a, b=b) | Compare(a=a, b=b):
-            yield from _loads(a)
-            yield from _loads(b)
-        case Select(condition=condition, then=then, other=other):
-            for part in (condition, then, other):
-                yield from _loads(part)
-        case Cast(value=value):
-            yield from _loads(value)
-        case Call(args=args):
-            for arg in args:
-                yield from _loads(arg)
-        case Const() | Var():
-            pass
+def _loads(stmt: Stmt) -> list[Load | LoadWord | LoadVector]:
+    found: list[Load | LoadWord | LoadVector] = []
+    waiting = list(_parts(stmt))
+    while waiting:
+        expr = waiting.pop()
+        if isinstance(expr, _LEAVES):
+            continue
+        match expr:
+            case Binary() | Compare():
+                waiting += (expr.b, expr.a)
+            case Load() | LoadWord() | LoadVector():
+                found.append(expr)
+                waiting.append(expr.index)
+            case Select():
+                waiting += (expr.other, expr.then, expr.condition)
+            case Cast():
+                waiting.append(expr.value)
+            case Call():
+                waiting += reversed(expr.args)
+            case _:
+                pass
+    return found
 
 
-def _variables(expr: Expr) -> frozenset[str] | None:
-    """The loop variables in ``expr``; None if its value isn't known before running."""
-    match expr:
-        case Const():
-            return frozenset() if not expr.type.is_float else None
-        case Var(name=name):
-            return frozenset({name})
-        case Binary(op=op, a=a, b=b):
-            if op not in _EXACT or a.type.is_float:
-                return None
-            return _both(a, b)
-        case Compare(a=a, b=b):
-            return _both(a, b)
-        case Select(condition=condition, then=then, other=other):
-            first, second = _variables(condition), _both(then, other)
-            return None if first is None or second is None else first | second
-        case Cast(value=value, type=type_):
-            return _variables(value) if type_ in _WIDE and value.type in _WIDE else None
-        case Load() | LoadWord() | LoadVector() | Call():
-            return None
-
-
+_LEAVES = (Const, Var)
 _WIDE = frozenset({Scalar.INDEX, Scalar.I32, Scalar.I64})
 _EXACT = frozenset({
     BinaryOp.ADD, BinaryOp.SUB, BinaryOp.MUL, BinaryOp.DIV, BinaryOp.MIN, BinaryOp.MAX,
@@ -257,39 +300,12 @@ _EXACT = frozenset({
 })
 
 
-def _both(a: Expr, b: Expr) -> frozenset[str] | None:
-    first, second = _variables(a), _variables(b)
-    return None if first is None or second is None else first | second
-
-
-def _value(expr: Expr, at: dict[str, Ints]) -> Ints:
-    """The value in every iteration."""
-    match expr:
-        case Const(value=value):
-            return np.asarray(int(value), np.int64)
-        case Var(name=name):
-            return at[name]
-        case Compare(op=op, a=a, b=b):
-            holds: npt.NDArray[np.bool_] = _RELATIONS[op](_value(a, at), _value(b, at))
-            return holds.astype(np.int64)
-        case Select(condition=condition, then=then, other=other):
-            return np.where(_value(condition, at) != 0, _value(then, at), _value(other, at))
-        case Cast(value=value):
-            return _value(value, at)
-        case Binary(op=op, a=a, b=b):
-            return _combined(op, _value(a, at), _value(b, at))
-        case _:
-            raise TypeError(expr)
-
-
 def _combined(op: BinaryOp, a: Ints, b: Ints) -> Ints:
+    simple = _SIMPLE.get(op)
+    if simple is not None:
+        sums: Ints = simple(a, b)
+        return sums
     match op:
-        case BinaryOp.ADD:
-            return a + b
-        case BinaryOp.SUB:
-            return a - b
-        case BinaryOp.MUL:
-            return a * b
         case BinaryOp.MIN:
             return np.minimum(a, b)
         case BinaryOp.MAX:
@@ -391,7 +407,7 @@ def _stretches(
 
 
 def _unknown(event: Event) -> bool:
-    return any(_variables(e) is None for e in (event.index, *event.conditions))
+    return any(event.names.variables(e) is None for e in (event.index, *event.conditions))
 
 
 def happenings(
@@ -410,8 +426,9 @@ def happenings(
         everything = np.arange(event.buffer.size, dtype=np.int64)
         yield everything, np.full(event.buffer.size, edge, np.int64), {}
         return
+    names = event.names
     conditions = [c for c in event.conditions if event.known(c)]
-    used = frozenset(keep).union(*(_variables(e) or () for e in (event.index, *conditions)))
+    used = frozenset(keep).union(*(names.variables(e) or () for e in (event.index, *conditions)))
     moving = [loop for loop in event.loops if whole or loop.name in used]
     start = event.tick + sum(
         loop.period * (loop.extent - 1) for loop in event.loops
@@ -419,17 +436,26 @@ def happenings(
     )
     for at, time in _iterations(moving, start):
         shape = np.broadcast_shapes(time.shape, *(a.shape for a in at.values()))
-        holds = np.ones(shape, bool)
-        for condition in conditions:
-            holds = holds & (_value(condition, at) != 0)
-        chosen = holds.reshape(-1)
+        told = {name: at[name] for name in keep}
+        chosen: npt.NDArray[np.bool_] | None = None
+        if conditions:
+            holds = np.ones(shape, np.bool_)
+            for condition in conditions:
+                holds = holds & (names.value(condition, at) != 0)
+            chosen = holds.reshape(-1)
 
         def spread(
-            values: Ints, shape: tuple[int, ...] = shape, chosen: npt.NDArray[np.bool_] = chosen
+            values: Ints, shape: tuple[int, ...] = shape,
+            chosen: npt.NDArray[np.bool_] | None = chosen,
         ) -> Ints:
-            return np.broadcast_to(values, shape).reshape(-1)[chosen]
+            flat = np.broadcast_to(values, shape).reshape(-1)
+            flat = flat if chosen is None else flat[chosen]
+            return flat if event.width == 1 else np.repeat(flat, event.width)
 
-        yield spread(_value(event.index, at)), spread(time), {n: spread(at[n]) for n in keep}
+        address = spread(names.value(event.index, at))
+        if event.width > 1:
+            address = address + np.arange(len(address)) % event.width
+        yield address, spread(time), {name: spread(values) for name, values in told.items()}
 
 
 def _iterations(loops: list[_Loop], start: int) -> Iterator[tuple[dict[str, Ints], Ints]]:
@@ -453,19 +479,21 @@ def _iterations(loops: list[_Loop], start: int) -> Iterator[tuple[dict[str, Ints
     yield at, time
 
 
+def _bytes(address: Ints, item: int, end: int, time: Ints) -> tuple[Ints, Ints]:
+    """The bytes before ``end`` that elements have, and when they are touched."""
+    if item > 1:
+        address = (address[:, None] + np.arange(item)).reshape(-1)
+        time = np.repeat(time, item)
+    inside = (address >= 0) & (address < end)
+    return (address, time) if inside.all() else (address[inside], time[inside])
+
+
 def _note(last: Ints, address: Ints, item: int, time: Ints) -> None:
     """Remembers when bytes were read, if that is later than what is known."""
-    for byte in range(item):
-        at = address * item + byte
-        inside = (at >= 0) & (at < len(last))
-        np.maximum.at(last, at[inside], time[inside])
+    np.maximum.at(last, *_bytes(address * item, item, len(last), time))
 
 
 def _after(last: Ints, address: Ints, item: int, time: Ints, distance: int) -> bool:
     """Whether all writes come no earlier than the last read of what they overwrite."""
-    for byte in range(item):
-        at = address * item + byte + distance
-        inside = (at >= 0) & (at < len(last))
-        if (last[at[inside]] > time[inside]).any():
-            return False
-    return True
+    at, when = _bytes(address * item + distance, item, len(last), time)
+    return not (last[at] > when).any()

@@ -281,7 +281,9 @@ class Layout:
         for (source, output), places in pairs.items():
             apart = Freedom(-self.size(output), self.size(source))
             forward = _all_of([facts.forward.get(p, apart) for p in places])
-            backward = facts.backward if self.directions > 1 and len(pairs) == 1 else None
+            free = forward.before + 1 >= forward.after  # and can't be freer
+            asked = self.directions > 1 and len(pairs) == 1 and not free
+            backward = facts.backward if asked else None
             if backward is not None:
                 other = _all_of([backward.get(p, apart) for p in places])
                 forward = Freedom(

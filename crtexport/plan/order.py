@@ -128,15 +128,20 @@ class _Costs:
         """Whether each node needs the one before it, so that there is one order only."""
         return all(self.needs[number] >> (number - 1) & 1 for number in range(1, len(self.needs)))
 
-    def step(self, number: int, done: int, memory: int) -> tuple[int, int]:
-        """(bytes while node ``number`` runs, bytes afterwards); ``done`` excludes it."""
+    def step(self, number: int, done: int, memory: int, peak: int) -> tuple[int, int]:
+        """(bytes while node ``number`` runs, bytes afterwards); ``done`` excludes it. Up to
+        ``peak``, the bytes while it runs are of no importance and may be too many."""
         after = done | 1 << number
         dying = [
             root for root in self.reads[number]
             if not self.readers[root] & ~after and root not in self.kept
         ]
         written = sum(self.sizes[root] for root in self.writes[number])
-        during = memory + written - self._saved(number, dying) + self.scratch[number]
+        during = memory + written + self.scratch[number]
+        saved = self._saved(number, dying, backward=False)
+        if during - saved > peak:
+            saved = self._saved(number, dying, backward=True)
+        during -= saved
         left = memory + written - sum(self.sizes[root] for root in dying)
         left -= sum(
             self.sizes[root] for root in self.writes[number]
@@ -144,7 +149,7 @@ class _Costs:
         )
         return during, left
 
-    def _saved(self, number: int, dying: list[int]) -> int:
+    def _saved(self, number: int, dying: list[int], *, backward: bool) -> int:
         """Bytes of outputs that may take the place of inputs that die."""
         facts = self.facts.get(number)
         node = self.graph.nodes[number]
@@ -157,7 +162,8 @@ class _Costs:
             for position, source in enumerate(node.inputs):
                 if source is None or self.root[source] not in dying:
                     continue
-                shared = overlap(facts, output, position, self.sizes[self.root[source]], size)
+                before = self.sizes[self.root[source]]
+                shared = overlap(facts, output, position, before, size, backward=backward)
                 best = best + shared if facts.moves else max(best, shared)
             saved += min(best, size)
         return min(saved, sum(self.sizes[root] for root in dying))
@@ -166,19 +172,21 @@ class _Costs:
         done, memory = 0, self.start
         peak = memory
         for number in order:
-            during, memory = self.step(number, done, memory)
+            during, memory = self.step(number, done, memory, peak)
             peak = max(peak, during)
             done |= 1 << number
         return peak
 
 
-def overlap(facts: Facts, output: int, position: int, source: int, size: int) -> int:
-    """Most bytes that an output of ``size`` may share with an input of ``source`` bytes."""
+def overlap(
+    facts: Facts, output: int, position: int, source: int, size: int, *, backward: bool = True
+) -> int:
+    """Most bytes that an output of ``size`` may share with an input of ``source`` bytes;
+    ``backward``: if the kernel may run backwards, too, which takes long to find out."""
     if facts.moves is not None:
         return sum(m.nbytes for m in facts.moves if (m.output, m.input) == (output, position))
-    found = (
-        allowed.get((output, position)) for allowed in (facts.forward, facts.backward or {})
-    )
+    ways = [facts.forward, (facts.backward if backward else None) or {}]
+    found = (allowed.get((output, position)) for allowed in ways)
     return max((freedom.shared(source, size) for freedom in found if freedom), default=0)
 
 
@@ -224,7 +232,7 @@ class _Search:
         for number, needs in enumerate(costs.needs):
             if state.done >> number & 1 or needs & ~state.done:
                 continue
-            during, after = costs.step(number, state.done, state.memory)
+            during, after = costs.step(number, state.done, state.memory, state.peak)
             if during <= state.peak and after <= state.memory:
                 return [(number, during, after)]
             ready.append((number, during, after))
