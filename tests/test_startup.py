@@ -1,9 +1,16 @@
-"""What an export waits for before it begins, read from the source: imports of whole modules."""
+"""What an export imports: before it begins, as the source says, and until its package is there."""
 
 from __future__ import annotations
 
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 
+from crtexport.importers import load
+from crtexport.simulation.tflite_writer import to_tflite
+from tests.cli.support import DIGITS
 from tests.test_architecture import imports_of, inside, module_name
 
 MODULES = {module_name(path): path for path in inside()}
@@ -57,3 +64,30 @@ def test_schedules_are_where_they_are_looked_for(name: str) -> None:
     """So that a new name can't make the test above true."""
     late = {i.module for i in imports_of(MODULES["crtexport.schedules"]) if i.lazy}
     assert f"crtexport.schedules.{name}" in late
+
+
+NEVER = (
+    "crtexport.accelerators.cmsis_nn", "crtexport.importers.crtjson", "crtexport.mlf.reader",
+    "crtexport.report", "crtexport.schedules.fpu", "crtexport.schedules.mve",
+    "crtexport.schedules.quads", "crtexport.schedules.rvv", "crtexport.schedules.x86_dense",
+    "crtexport.simulation", "jinja2", "llvmlite", "rich",
+)
+"""What the export of an int8 .tflite for a Cortex-M4 has no use for."""
+
+
+def test_a_whole_export_imports_what_it_uses(tmp_path: Path) -> None:
+    model = tmp_path / "digits.tflite"
+    model.write_bytes(to_tflite(load(DIGITS)))
+    arguments = [str(model), "--board", "mps2_an386", "-q", "-o", str(tmp_path / "digits.tar")]
+    script = (
+        "import sys; from crtexport.cli.main import main\n"
+        f"code = main({arguments!r})\n"
+        "print(*sys.modules); sys.exit(code)"
+    )
+    done = subprocess.run(
+        (sys.executable, "-c", script), capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    imported = set(done.stdout.split())
+    assert "crtexport.schedules.paired" in imported, "or this test sees nothing"
+    assert not imported & set(NEVER)

@@ -25,7 +25,7 @@ from crtexport.errors import CrtExportError, printable
 
 _INTERNAL = 70  # EX_SOFTWARE
 _INTERRUPTED = 130
-_OBJECTS = 100_000  # made between two searches for unreachable ones; exports make about as many
+_OBJECTS = 200_000  # made between two searches for unreachable ones; few exports make as many
 
 COMMANDS = {
     "bench": "Measure what models cost on boards, layer by layer.",
