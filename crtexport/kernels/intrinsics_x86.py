@@ -112,23 +112,6 @@ def _madd_intrinsics(width: int) -> tuple[Intrinsic, ...]:
     )
 
 
-def _of_pairs() -> tuple[Intrinsic, ...]:
-    """One of four pairs, over and over."""
-    pairs, ints = Scalar.I16X8, llvm_type(INTS[4])
-    return tuple(
-        _intrinsic(
-            f"pair{i}_4", f"Pair {i} of a, over and over.", (pairs,), pairs,
-            lambda a, i=i: a[2 * i : 2 * i + 2] * 4,
-            f"    const {c_type(INTS[4])} whole = ({c_type(INTS[4])})a;\n"
-            + gives(f"({c_type(pairs)}){everywhere(INTS[4], f'whole[{i}]')}"),
-            f"%w = bitcast {llvm_type(pairs)} %a to {ints} "
-            f"%s = shufflevector {ints} %w, {ints} poison, "
-            f"<4 x i32> <{', '.join([f'i32 {i}'] * 4)}> "
-            f"%r = bitcast {ints} %s to {llvm_type(pairs)}",
-        ) for i in range(4)
-    )
-
-
 def _arithmetic(type_: Scalar, suffix: str, names: str) -> tuple[Intrinsic, ...]:
     """Sums, differences and products of lanes, the lower bits of them."""
     bits, vector = 8 * type_.lane.itemsize, llvm_type(type_)
@@ -175,7 +158,6 @@ def _winograd() -> tuple[Intrinsic, ...]:
         ),
         *_arithmetic(cells, "16_8", "add sub mul"),
         *(part24(width) for width in WIDTHS),
-        *_of_pairs(),
     )
 
 

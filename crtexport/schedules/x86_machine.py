@@ -32,10 +32,6 @@ class Machine(lanes.Machine, frozen=True):
         """Two 16-bit integers in one i32, over and over."""
         return call(f"x86_pairs_{self.lanes}", word, type_=self.pairs)
 
-    def spread_one(self, pairs: Expr, number: int) -> Expr:
-        """A pair of four, over and over."""
-        return call(f"x86_pair{number}_{self.lanes}", pairs, type_=self.pairs)
-
     def plus_product(self, total: Expr, a: Expr, b: Expr) -> Expr:
         return self.of_reals("fma" if self.fma else "muladd", a, b, total)
 

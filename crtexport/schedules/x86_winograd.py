@@ -20,7 +20,6 @@ from crtexport.ir.types import DType
 from crtexport.kernels.build import (
     add,
     call,
-    clamp,
     const,
     flat_index,
     ge,
@@ -29,6 +28,7 @@ from crtexport.kernels.build import (
     load_word,
     min_,
     mul,
+    sub,
 )
 from crtexport.kernels.ir import Expr, Scalar, Var
 from crtexport.kernels.packing import Array, Packing, by_blocks
@@ -36,7 +36,6 @@ from crtexport.kernels.registry import Context, Lowered, Lowering
 from crtexport.kernels.sums import IntegerSums
 from crtexport.schedules.geometry import Walk, Windows, windows_of
 from crtexport.schedules.lanes_finish import IntegerFinish, scales
-from crtexport.schedules.x86_bands import MOST
 from crtexport.schedules.x86_dense import divided
 from crtexport.schedules.x86_machine import Machine
 
@@ -48,6 +47,8 @@ _TAPS = np.array(
 )
 """What taps are multiplied by: parts x taps."""
 _LANES = Scalar.I16X8
+MOST = 4 << 10
+"""Bytes of parts, little enough to find room beside tensors; more only where windows need them."""
 _VECTORS = 2
 _WORTH = 0.7
 """The most products, of those that windows need, that are left where blocks of pixels overlap."""
@@ -115,23 +116,23 @@ class Transformed(Packing, frozen=True):
         return by_blocks(filled, self.block)
 
 
-def tiles_together(windows: Windows, most: int) -> int:
-    """How many tiles follow each other for a block of channels: as many as ``most`` bytes of parts
-    allow, if any, of those that divide a row, or rows that divide the image."""
+def together(windows: Windows, most: int) -> tuple[int, int]:
+    """How many rows, and tiles of each, follow each other for a block of channels: as many as
+    ``most`` bytes of parts allow, if any; some of a row, or rows as a whole."""
     across, high = -(-windows.y[2] // PIXELS), windows.y[1]
     tile = PARTS * windows.x[3] * Scalar.I16.itemsize
     again = (windows.kernel[0] - 1) * across
-    found = [n for n in range(1, across) if across % n == 0]
-    found += [n * across for n in range(1, high + 1) if high % n == 0]
-    return max(n for n in found if n == 1 or (again + n) * tile <= most)
+    found = [(1, n) for n in range(1, across) if across % n == 0]
+    found += [(n, across) for n in range(1, high + 1) if high % n == 0]
+    fitting = [(rows, n) for rows, n in found if (again + rows * n) * tile <= most]
+    return fitting[-1] if fitting else found[0]
 
 
 class _Work:
     """Goes through all pixels and channels.
 
-    Tiles of four pixels are numbered along rows, those of the rows of the image that are seen
-    alike. ``together`` are transformed and then summed for; the parts of those that windows of
-    later rows see, too, stay where they are, in a ring.
+    ``tiles`` of ``rows`` rows are transformed and then summed for; the parts of those that windows
+    of later rows see, too, stay where they are, in a ring of all tiles as they follow each other.
     """
 
     def __init__(
@@ -149,48 +150,49 @@ class _Work:
         self.output = lowering.output()
         self.zero = const(sums.zero_point, Scalar.I8)
         self.across = -(-windows.y[2] // PIXELS)
-        self.together = tiles_together(windows, MOST)
-        self.again = (windows.kernel[0] - 1) * self.across
-        self.kept = self.again + self.together
+        self.rows, self.tiles = together(windows, MOST)
+        self.above = windows.kernel[0] - 1
+        self.kept = self.above * self.across + self.rows * self.tiles
         self.tile = PARTS * self.depth
         self.parts = lowering.scratch("parts", Scalar.I16, self.kept * self.tile)
         self.cells = lowering.scratch("cells", Scalar.I8, self.tile)
 
     def emit(self) -> None:
         """All pixels."""
-        b, (images, high, _) = self.b, self.windows.y
-        before = -(-self.again // self.together)
+        b, (images, high, _), rows = self.b, self.windows.y, self.rows
+        before = -(-self.above // rows)
+        missing = before * rows - self.above
         with (
             b.loop("n", images) as n,
-            b.loop("some", before + high * self.across // self.together) as some,
+            b.loop("band", before + high // rows) as band,
+            b.loop("some", self.across // self.tiles) as some,
         ):
-            first = mul(some, const(self.together))
-            with b.loop("new", self.together) as new:
-                missing = before * self.together - self.again
-                tile = b.let("tile", add(first, new, const(-missing)))
-                with b.if_(ge(tile, const(0)) if missing else None):
-                    self._see(n, tile)
-            with b.if_(ge(some, const(before)) if before else None):
-                self._channels(n, b.let("first", add(first, const(-before * self.together))))
+            left = mul(some, const(self.tiles))
+            with b.loop("down", rows) as down, b.loop("new", self.tiles) as new:
+                row = b.let("seen_row", add(mul(band, const(rows)), down, const(-missing)))
+                with b.if_(ge(row, const(0)) if missing else None):
+                    self._see(n, row, add(left, new))
+            with b.if_(ge(band, const(before)) if before else None):
+                first = mul(sub(band, const(before)), const(rows))
+                self._channels(n, b.let("first", first), left)
 
-    def _where(self, tile: Expr, rows: int) -> tuple[Expr, Expr]:
-        """Row, of so many, and column of a tile; the last one of a row begins earlier where it
-        would not be full."""
-        b, wide = self.b, self.windows.y[2]
-        row, number = divided(b, tile, self.across, self.across - 1)
-        column = mul(number, const(PIXELS))
+    def _column(self, tile: Expr) -> Expr:
+        """Of a tile; the last one of a row begins earlier where it would not be full."""
+        wide, column = self.windows.y[2], mul(tile, const(PIXELS))
         if wide % PIXELS:
-            column = b.let("column", min_(column, const(wide - PIXELS)))
-        return b.let("row", clamp(row, 0, rows - 1)), column
+            column = self.b.let("column", min_(column, const(wide - PIXELS)))
+        return column
 
-    def _place(self, tile: Expr) -> Expr:
-        """Where the parts of a tile lie."""
-        return mul(divided(self.b, tile, self.kept, self.kept - 1)[1], const(self.tile))
+    def _place(self, row: Expr, tile: Expr) -> Expr:
+        """Where the parts of a tile of a row that is seen lie, in eights of elements."""
+        number = add(mul(row, const(self.across)), tile)
+        size = const(self.tile // _LANES.lanes)
+        return self.b.let("place", mul(divided(self.b, number, self.kept, self.kept - 1)[1], size))
 
-    def _see(self, n: Expr, tile: Expr) -> None:
+    def _see(self, n: Expr, row: Expr, tile: Expr) -> None:
         """Makes the parts of a tile of what is seen, of all its channels."""
         b, windows, depth = self.b, self.windows, self.depth
-        row, column = self._where(tile, windows.y[1] + windows.kernel[0] - 1)
+        column = self._column(tile)
         y = b.let("y", add(row, const(-windows.before[0])))
         with b.loop("copied", PARTS) as copied:
             x = b.let("x", add(column, copied, const(-windows.before[1])))
@@ -199,15 +201,16 @@ class _Work:
                 self._copy(self.walk.index(n, y, x), target)
             with b.else_(), b.loop("fill", depth) as fill:
                 b.store(self.cells, add(target, fill), self.zero)
-        place = b.let("place", self._place(tile))
+        place = self._place(row, tile)
         with b.loop("eight", depth // _LANES.lanes) as eight:
             channel = mul(eight, const(_LANES.lanes))
             cells = [
                 b.let("cell", load_vector(self.cells, add(channel, const(i * depth)), _LANES))
                 for i in range(PARTS)
             ]
+            start = b.let("start", mul(add(place, eight), const(_LANES.lanes)))
             for i, part in enumerate(self._parts(cells)):
-                b.store_vector(self.parts, add(place, channel, const(i * depth)), part)
+                b.store_vector(self.parts, add(start, const(i * depth)), part)
 
     def _copy(self, source: Expr, target: Expr) -> None:
         """A cell; its channels are eights."""
@@ -235,72 +238,65 @@ class _Work:
             of("sub", of("sub", d[5], d[3]), times(4, odd)),
         ]
 
-    def _channels(self, n: Expr, first: Expr) -> None:
-        """All output channels of the tiles from ``first`` on."""
-        lanes = self.machine.lanes
+    def _channels(self, n: Expr, first: Expr, left: Expr) -> None:
+        """All output channels of the tiles of the rows of pixels from ``first`` on, those from
+        ``left`` on."""
+        b, lanes = self.b, self.machine.lanes
         wide = _VECTORS * lanes
-        size = self.windows.kernel[0] * self.tile
+        size = self.windows.kernel[0] * self.tile // _LANES.lanes
         whole = self.channels // wide
-        with self.b.loop("block", whole) as block:
-            weights = mul(block, const(wide * size))
-            self._pixels(n, first, mul(block, const(wide)), [lanes] * _VECTORS, weights)
-        left = self.channels - whole * wide
-        if left:
-            counts = [min(lanes, left - at) for at in range(0, left, lanes)]
-            self._pixels(n, first, const(whole * wide), counts, const(whole * wide * size))
+
+        def block(channel: Expr, counts: list[int]) -> None:
+            weights = mul(channel, const(size))
+            with b.loop("oy", self.rows) as oy, b.loop("tile", self.tiles) as tile:
+                self._pixels(n, add(first, oy), add(left, tile), channel, counts, weights)
+
+        with b.loop("block", whole) as number:
+            block(mul(number, const(wide)), [lanes] * _VECTORS)
+        rest = self.channels - whole * wide
+        if rest:
+            block(const(whole * wide), [min(lanes, rest - at) for at in range(0, rest, lanes)])
 
     def _pixels(
-        self, n: Expr, first: Expr, channel: Expr, counts: list[int], weights: Expr
+        self, n: Expr, y: Expr, tile: Expr, channel: Expr, counts: list[int], weights: Expr
     ) -> None:
-        """Those of all tiles together, for a vector of channels for each of ``counts``, of which
-        that many lanes are stored."""
+        """Those of a tile, for a vector of channels for each of ``counts``, of which that many
+        lanes are stored."""
         b, machine, windows = self.b, self.machine, self.windows
-        channels = [add(channel, const(i * machine.lanes)) for i in range(len(counts))]
-        with b.loop("tiles", self.together) as number:
-            tile = b.let("tile", add(first, number))
-            y, column = self._where(tile, windows.y[1])
-            pixel = b.let("pixel", flat_index(
-                [n, y, column, const(0)], (*windows.y, self.channels)
-            ))
-            sums = [
-                [b.local("sum", machine.int_everywhere(0)) for _ in counts] for _ in range(PARTS)
-            ]
-            with b.loop("down", windows.kernel[0]) as ky:
-                seen = b.let("seen", add(tile, mul(ky, const(self.across))))
-                size = PARTS * len(counts) * machine.pairs.lanes
-                before = add(weights, mul(ky, const(self.depth // 2 * size)))
-                self._products(sums, b.let("place", self._place(seen)), before, size)
-            for i, (at, count) in enumerate(zip(channels, counts, strict=True)):
-                totals = self._totals([line[i] for line in sums], self.finish.start(at))
-                for j, total in enumerate(totals):
-                    index = add(pixel, const(j * self.channels), at)
-                    self.finish.store(self.output, index, total, at, count)
+        pixel = b.let("pixel", flat_index(
+            [n, y, self._column(tile), channel], (*windows.y, self.channels)
+        ))
+        sums = [
+            [b.local("sum", machine.int_everywhere(0)) for _ in counts] for _ in range(PARTS)
+        ]
+        with b.loop("ky", windows.kernel[0]) as ky:
+            steps = self.depth // 2 * len(counts) * machine.pairs.lanes * PARTS // _LANES.lanes
+            before = b.let("before", add(weights, mul(ky, const(steps))))
+            self._products(sums, self._place(add(y, ky), tile), before, len(counts))
+        for i, count in enumerate(counts):
+            at = add(channel, const(i * machine.lanes))
+            totals = self._totals([line[i] for line in sums], self.finish.start(at))
+            for j, total in enumerate(totals):
+                index = add(pixel, const(j * self.channels + i * machine.lanes))
+                self.finish.store(self.output, index, total, at, count)
 
-    def _products(self, sums: list[list[Var]], at: Expr, before: Expr, size: int) -> None:
-        """Adds those of a row of taps, whose ``size`` weights for each pair of input channels begin
-        ``before``."""
-        b, machine = self.b, self.machine
-        together = 4 if machine.lanes == 4 else 1
-        with b.loop("step", self.depth // 2 // together, unroll=1) as step:
+    def _products(self, sums: list[list[Var]], place: Expr, before: Expr, vectors: int) -> None:
+        """Adds those of a row of taps, whose parts lie from ``place`` on and whose weights from
+        ``before`` on, both in eights of elements."""
+        b, machine, lanes = self.b, self.machine, _LANES.lanes
+        size = PARTS * vectors * machine.pairs.lanes
+        with b.loop("step", self.depth // 2, unroll=1) as step:
+            start = b.let("start", add(mul(place, const(lanes)), mul(step, const(2))))
+            first = b.let("first", add(before, mul(step, const(size // lanes))))
             for part, line in enumerate(sums):
-                start = add(at, mul(step, const(2 * together)), const(part * self.depth))
-                whole: Expr | None = None
-                if together > 1:
-                    whole = b.let("pairs", load_vector(self.parts, start, _LANES))
-                for i in range(together):
-                    if whole is None:
-                        pair = machine.spread_pair(load_word(self.parts, start))
-                    else:
-                        pair = machine.spread_one(whole, i)
-                    pair = b.let("x", pair)
-                    for j, total in enumerate(line):
-                        w = load_vector(self.weights, add(
-                            before, mul(step, const(together * size)),
-                            const(i * size + (part * len(line) + j) * machine.pairs.lanes),
-                        ), machine.pairs)
-                        b.assign(total, machine.of_ints(
-                            "add", total, machine.of_ints("madd", pair, w)
-                        ))
+                word = load_word(self.parts, add(start, const(part * self.depth)))
+                x = b.let("x", machine.spread_pair(word))
+                for i, total in enumerate(line):
+                    offset = (part * vectors + i) * machine.pairs.lanes
+                    w = load_vector(
+                        self.weights, add(mul(first, const(lanes)), const(offset)), machine.pairs
+                    )
+                    b.assign(total, machine.of_ints("add", total, machine.of_ints("madd", x, w)))
 
     def _totals(self, m: list[Var], bias: Expr) -> list[Expr]:
         """The sums of four pixels from those of the parts."""
