@@ -7,7 +7,6 @@ concatenation that needs no copy. A block lies in the workspace, or in a buffer 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 
 from msgspec import Struct
 
@@ -39,7 +38,6 @@ class _Stretch(Struct, frozen=True):
     base: int
 
 
-@dataclass
 class Layout:
     """The blocks of a graph in one order of execution.
 
@@ -48,20 +46,17 @@ class Layout:
     with a number behind those of the graph, that lives while it runs. ``shared`` is that of plans.
     """
 
-    graph: Graph
-    order: tuple[int, ...]
-    facts: Mapping[int, Facts]
-    io_in_workspace: bool
-    views_of_parts: bool
-    alignment: int
-    directions: int
-    shared: frozenset[int] = frozenset()
-    lifetimes: dict[int, Lifetime] = field(init=False)
-    block_of: dict[int, Block] = field(init=False, default_factory=dict)
-    views: set[int] = field(init=False, default_factory=set)
-    free: dict[tuple[int, int], Freedom] = field(init=False, default_factory=dict)
-
-    def __post_init__(self) -> None:
+    def __init__(
+        self, graph: Graph, order: tuple[int, ...], facts: Mapping[int, Facts],
+        io_in_workspace: bool, views_of_parts: bool, alignment: int, directions: int,
+        shared: frozenset[int] = frozenset(),
+    ) -> None:
+        self.graph, self.order, self.facts, self.shared = graph, order, facts, shared
+        self.io_in_workspace, self.views_of_parts = io_in_workspace, views_of_parts
+        self.alignment, self.directions = alignment, directions
+        self.block_of: dict[int, Block] = {}
+        self.views: set[int] = set()
+        self.free: dict[tuple[int, int], Freedom] = {}
         self.lifetimes = lifetimes(self.graph, self.order)
         self.states, self.state_size = _states(self.graph, self.alignment)
         self._contents: dict[int, tuple[_Stretch, ...]] = {}
