@@ -40,7 +40,7 @@ def test_every_pool_keeps_its_size(graph: Graph, first: int, second: int) -> Non
         return
     assert result.pools[0] <= first
     assert result.pools[1] <= second
-    assert sum(result.pools) == result.total >= alone.peak.lower_bound
+    assert sum(result.pools) == result.total >= result.peak.lower_bound
 
 
 def two_branches() -> tuple[Graph, int, int]:
