@@ -150,35 +150,34 @@ class _KernelPrinter:
             self._statement(stmt)
 
     def _statement(self, stmt: Stmt) -> None:
-        match stmt:
-            case Let():
-                self._values[stmt.var.name] = self._expr(stmt.value)
-            case Local():
-                type_ = storage_type(stmt.var.type, self._target)
-                align = self._align(stmt.var.type)
-                self._slots.append(f"  %{stmt.var.name} = alloca {type_}, align {align}")
-                self._locals.add(stmt.var.name)
-                self._set_local(stmt)
-            case Assign():
-                self._set_local(stmt)
-            case Store():
-                value = self._in_memory(self._expr(stmt.value), stmt.buffer.dtype)
-                self._store(value, stmt.buffer.dtype, self._address(stmt.buffer, stmt.index))
-            case StoreVector():
-                self._vectors = True
-                value = self._expr(stmt.value)
-                for line in store_vector(
-                    stmt, value, self._address(stmt.buffer, stmt.index), self._module, self._assign
-                ):
-                    self._line(line)
-            case For():
-                self._for(stmt)
-            case If():
-                self._if(stmt)
-            case Comment():
-                self._line(comment(stmt.text))
-            case _:
-                assert_never(stmt)
+        if type(stmt) is Let:
+            self._values[stmt.var.name] = self._expr(stmt.value)
+        elif type(stmt) is Local:
+            type_ = storage_type(stmt.var.type, self._target)
+            align = self._align(stmt.var.type)
+            self._slots.append(f"  %{stmt.var.name} = alloca {type_}, align {align}")
+            self._locals.add(stmt.var.name)
+            self._set_local(stmt)
+        elif type(stmt) is Assign:
+            self._set_local(stmt)
+        elif type(stmt) is Store:
+            value = self._in_memory(self._expr(stmt.value), stmt.buffer.dtype)
+            self._store(value, stmt.buffer.dtype, self._address(stmt.buffer, stmt.index))
+        elif type(stmt) is StoreVector:
+            self._vectors = True
+            value = self._expr(stmt.value)
+            for line in store_vector(
+                stmt, value, self._address(stmt.buffer, stmt.index), self._module, self._assign
+            ):
+                self._line(line)
+        elif type(stmt) is For:
+            self._for(stmt)
+        elif type(stmt) is If:
+            self._if(stmt)
+        elif type(stmt) is Comment:
+            self._line(comment(stmt.text))
+        else:
+            assert_never(stmt)
 
     def _set_local(self, stmt: Local | Assign) -> None:
         value = self._in_memory(self._expr(stmt.value), stmt.var.type)
@@ -191,7 +190,7 @@ class _KernelPrinter:
         extent = self._expr(loop.extent)
         number = self._number()
         before = self._label
-        if isinstance(loop.extent, Const):
+        if type(loop.extent) is Const:
             if loop.extent.value <= 0:
                 return
             self._line(f"br label %loop.{number}")
@@ -248,35 +247,33 @@ class _KernelPrinter:
 
     def _expr(self, expr: Expr) -> str:
         """The operand that holds ``expr``, after the instructions that compute it."""
-        if isinstance(expr, Var):
+        if type(expr) is Var:
             return self._variable(expr)
-        if isinstance(expr, Const):
+        if type(expr) is Const:
             return literal(expr)
-        if isinstance(expr, Binary):
+        if type(expr) is Binary:
             return self._binary(expr)
-        match expr:
-            case Load():
-                return self._load(expr.type, self._address(expr.buffer, expr.index))
-            case LoadWord():
-                align = alignment(expr)
-                address = self._address(expr.buffer, expr.index)
-                return self._assign(f"load i32, ptr {address}, align {align}")
-            case LoadVector():
-                address = self._address(expr.buffer, expr.index)
-                return load_vector(expr, address, self._module, self._assign)
-            case Compare():
-                return self._compare(expr)
-            case Select():
-                condition, then, other = map(self._expr, (expr.condition, expr.then, expr.other))
-                type_ = self._type(expr.type)
-                return self._assign(f"select i1 {condition}, {type_} {then}, {type_} {other}")
-            case Cast():
-                value = self._expr(expr.value)
-                return cast(value, expr.value.type, expr.type, self._module, self._assign)
-            case Call():
-                return self._call(expr)
-            case _:
-                assert_never(expr)
+        if type(expr) is Load:
+            return self._load(expr.type, self._address(expr.buffer, expr.index))
+        if type(expr) is LoadWord:
+            align = alignment(expr)
+            address = self._address(expr.buffer, expr.index)
+            return self._assign(f"load i32, ptr {address}, align {align}")
+        if type(expr) is LoadVector:
+            address = self._address(expr.buffer, expr.index)
+            return load_vector(expr, address, self._module, self._assign)
+        if type(expr) is Compare:
+            return self._compare(expr)
+        if type(expr) is Select:
+            condition, then, other = map(self._expr, (expr.condition, expr.then, expr.other))
+            type_ = self._type(expr.type)
+            return self._assign(f"select i1 {condition}, {type_} {then}, {type_} {other}")
+        if type(expr) is Cast:
+            value = self._expr(expr.value)
+            return cast(value, expr.value.type, expr.type, self._module, self._assign)
+        if type(expr) is Call:
+            return self._call(expr)
+        assert_never(expr)
 
     def _variable(self, var: Var) -> str:
         name = var.name

@@ -45,12 +45,7 @@ from crtexport.kernels.ir import (
 )
 from crtexport.kernels.later import Later
 
-# Unions would be made anew by each isinstance.
 _LEAVES = (Const, Var)
-_PAIRS = (Binary, Compare)
-_LOADS = (Load, LoadWord, LoadVector)
-_VALUED = (Let, Local, Assign)
-_STORES = (Store, StoreVector)
 
 Floats = npt.NDArray[np.float64]
 Bounds = tuple[Floats, Floats]
@@ -107,26 +102,23 @@ class _Listing:
                         width=width_of(load),
                     )
                     yield last
-            match stmt:
-                case Store():
-                    plain = isinstance(stmt.value, Load) and last is not None
-                    yield Access(
-                        self._number(), stmt.buffer, True, loops, conditional,
-                        copies=last.number if plain and last else None,
-                    )
-                case StoreVector():
-                    yield Access(
-                        self._number(), stmt.buffer, True, loops, conditional, width=stmt.count
-                    )
-                case For():
-                    extent = stmt.extent.value if isinstance(stmt.extent, Const) else None
-                    inner = (*loops, (stmt.var.name, None if extent is None else int(extent)))
-                    yield from self.body(stmt.body, inner, conditional=conditional)
-                case If():
-                    yield from self.body(stmt.then, loops, conditional=True)
-                    yield from self.body(stmt.other, loops, conditional=True)
-                case _:
-                    pass
+            if type(stmt) is Store:
+                plain = type(stmt.value) is Load and last is not None
+                yield Access(
+                    self._number(), stmt.buffer, True, loops, conditional,
+                    copies=last.number if plain and last else None,
+                )
+            elif type(stmt) is StoreVector:
+                yield Access(
+                    self._number(), stmt.buffer, True, loops, conditional, width=stmt.count
+                )
+            elif type(stmt) is For:
+                extent = stmt.extent.value if type(stmt.extent) is Const else None
+                inner = (*loops, (stmt.var.name, None if extent is None else int(extent)))
+                yield from self.body(stmt.body, inner, conditional=conditional)
+            elif type(stmt) is If:
+                yield from self.body(stmt.then, loops, conditional=True)
+                yield from self.body(stmt.other, loops, conditional=True)
 
     def _number(self) -> int:
         self.count += 1
@@ -135,13 +127,13 @@ class _Listing:
 
 def expressions(stmt: Stmt) -> tuple[Expr, ...]:
     """What a statement itself evaluates, in order; a stored value comes last."""
-    if isinstance(stmt, _VALUED):
+    if type(stmt) is Let or type(stmt) is Local or type(stmt) is Assign:
         return (stmt.value,)
-    if isinstance(stmt, _STORES):
+    if type(stmt) is Store or type(stmt) is StoreVector:
         return stmt.index, stmt.value
-    if isinstance(stmt, For):
+    if type(stmt) is For:
         return (stmt.extent,)
-    return (stmt.condition,) if isinstance(stmt, If) else ()
+    return (stmt.condition,) if type(stmt) is If else ()
 
 
 Reading = Load | LoadWord | LoadVector
@@ -166,23 +158,23 @@ def loads(expr: Expr) -> list[Reading]:
 
 
 def _gather(expr: Expr, found: list[Reading]) -> None:
-    if isinstance(expr, _PAIRS):
+    if type(expr) is Binary or type(expr) is Compare:
         # Most expressions are sums of products of leaves.
-        if not isinstance(expr.a, _LEAVES):
+        if type(expr.a) not in _LEAVES:
             _gather(expr.a, found)
-        if not isinstance(expr.b, _LEAVES):
+        if type(expr.b) not in _LEAVES:
             _gather(expr.b, found)
-    elif isinstance(expr, _LOADS):
-        if not isinstance(expr.index, _LEAVES):
+    elif type(expr) is Load or type(expr) is LoadWord or type(expr) is LoadVector:
+        if type(expr.index) not in _LEAVES:
             _gather(expr.index, found)
         found.append(expr)
-    elif isinstance(expr, Call):
+    elif type(expr) is Call:
         for part in expr.args:
-            if not isinstance(part, _LEAVES):
+            if type(part) not in _LEAVES:
                 _gather(part, found)
-    elif isinstance(expr, Cast):
+    elif type(expr) is Cast:
         _gather(expr.value, found)
-    elif isinstance(expr, Select):
+    elif type(expr) is Select:
         for part in (expr.condition, expr.then, expr.other):
             _gather(part, found)
 
@@ -217,29 +209,28 @@ class _Walk:
         known = dict(known)
         for stmt in body:
             for expr in expressions(stmt):
-                if isinstance(expr, _LEAVES):
+                if type(expr) in _LEAVES:
                     continue
                 for load in loads(expr):
                     self._touch(load.buffer, load.index, known, reached, width_of(load))
-            match stmt:
-                case Let():
-                    known[stmt.var.name] = Later(
-                        stmt.value, known, partial(self.bounds, known=known)
-                    )
-                case Store():
-                    self._touch(stmt.buffer, stmt.index, known, reached)
-                case StoreVector():
-                    self._touch(stmt.buffer, stmt.index, known, reached, stmt.count)
-                case For(var=var, extent=extent):
-                    count = self.bounds(extent, known)[1] - 1
-                    inside = self._axis(var.name) or (np.array(0.0), np.maximum(count, 0.0))
-                    self.body(stmt.body, {**known, var.name: inside}, reached & (count >= 0))
-                case If(condition=condition):
-                    then = self._assume(condition, known, reached)
-                    self.body(stmt.then, *then)
-                    self.body(stmt.other, *self._refute(condition, known, reached))
-                case _:
-                    pass  # a Local may change at any time: it stays unknown
+            if type(stmt) is Let:
+                known[stmt.var.name] = Later(
+                    stmt.value, known, partial(self.bounds, known=known)
+                )
+            elif type(stmt) is Store:
+                self._touch(stmt.buffer, stmt.index, known, reached)
+            elif type(stmt) is StoreVector:
+                self._touch(stmt.buffer, stmt.index, known, reached, stmt.count)
+            elif type(stmt) is For:
+                name = stmt.var.name
+                count = self.bounds(stmt.extent, known)[1] - 1
+                inside = self._axis(name) or (np.array(0.0), np.maximum(count, 0.0))
+                self.body(stmt.body, {**known, name: inside}, reached & (count >= 0))
+            elif type(stmt) is If:
+                then = self._assume(stmt.condition, known, reached)
+                self.body(stmt.then, *then)
+                self.body(stmt.other, *self._refute(stmt.condition, known, reached))
+            # A Local may change at any time: it stays unknown
 
     def _axis(self, name: str) -> Bounds | None:
         axis = self.axes.get(name)
@@ -276,7 +267,7 @@ class _Walk:
     # -- expressions: where an interval is a point, both of its ends are one object
 
     def bounds(self, expr: Expr, known: _Known) -> Bounds:
-        if isinstance(expr, Var):
+        if type(expr) is Var:
             found = known.get(expr.name, _ANY)
             return found.found() if isinstance(found, Later) else found
         match expr:
@@ -308,7 +299,7 @@ class _Walk:
                 low = a - d
                 return low, low if points else b - c
             case BinaryOp.MUL:
-                if isinstance(expr.b, Const) and expr.b.value >= 0:
+                if type(expr.b) is Const and expr.b.value >= 0:
                     if not (np.isfinite(a).all() and (points or np.isfinite(b).all())):
                         return _ANY
                     low = a * c
@@ -373,7 +364,7 @@ class _Walk:
                 low, high = np.maximum(low, least), np.minimum(high, most)
             case CompareOp.NE:
                 pass
-        if isinstance(a, Var) and a.name in known:
+        if type(a) is Var and a.name in known:
             known = {**known, a.name: (low, high)}
         return known, reached & (low <= high)
 

@@ -72,9 +72,9 @@ def _binary(op: BinaryOp, a: Expr, b: Expr) -> Expr:
 
 def _fold(op: BinaryOp, a: Expr, b: Expr) -> Expr | None:
     """Integer identities and constant index arithmetic; floats are left alone."""
-    if isinstance(b, Const):
-        type_, x, y = b.type, a.value if isinstance(a, Const) else None, b.value
-    elif isinstance(a, Const):
+    if type(b) is Const:
+        type_, x, y = b.type, a.value if type(a) is Const else None, b.value
+    elif type(a) is Const:
         type_, x, y = a.type, a.value, None
     else:
         return None
@@ -187,7 +187,7 @@ def clamp(value: Expr, low: int | float, high: int | float) -> Expr:
 
 
 def _compare(op: CompareOp, a: Expr, b: Expr) -> Expr:
-    if isinstance(a, Const) and isinstance(b, Const):
+    if type(a) is Const and type(b) is Const:
         x, y = a.value, b.value
         result = {
             CompareOp.EQ: x == y, CompareOp.NE: x != y, CompareOp.LT: x < y,
@@ -222,7 +222,7 @@ def gt(a: Expr, b: Expr) -> Expr:
 
 
 def select(condition: Expr, then: Expr, other: Expr) -> Expr:
-    if isinstance(condition, Const):
+    if type(condition) is Const:
         return then if condition.value else other
     return Select(condition, then, other)
 
@@ -246,7 +246,7 @@ def cast(value: Expr, type_: Scalar) -> Expr:
     """``value`` as ``type_``; constants are converted here when that is exact."""
     if value.type is type_:
         return value
-    if isinstance(value, Const) and not value.type.is_float and type_ in (
+    if type(value) is Const and not value.type.is_float and type_ in (
         _I32, _I64, _INDEX
     ) and -(1 << 31) <= value.value < 1 << 31:
         return Const(value.value, type_)
@@ -319,7 +319,7 @@ class KernelBuilder:
 
     def let(self, name: str, value: Expr) -> Expr:
         """Names a value (constants and variables stay as they are)."""
-        if isinstance(value, _LEAVES):
+        if type(value) in _LEAVES:
             return value
         var = Var(self._unique(name), value.type)
         self._emit(Let(var, value))
@@ -374,7 +374,7 @@ class KernelBuilder:
     def else_(self) -> Iterator[None]:
         """The other branch of the If that was just closed."""
         branch = self._stack[-1].pop()
-        if not isinstance(branch, If):
+        if type(branch) is not If:
             raise TypeError("else_ must follow if_")
         self._stack.append([])
         yield
@@ -394,7 +394,7 @@ def _without_constant_branches(stmts: list[Stmt]) -> Body:
     """``stmts`` with each If on a constant replaced by the branch that runs."""
     kept: list[Stmt] = []
     for stmt in stmts:
-        if isinstance(stmt, If) and isinstance(stmt.condition, Const):
+        if type(stmt) is If and type(stmt.condition) is Const:
             kept.extend(stmt.then if stmt.condition.value else stmt.other)
         else:
             kept.append(stmt)

@@ -186,10 +186,10 @@ def assigned_names(body: Body) -> frozenset[str]:
 def _divisor(whole: Expr, product: Binary) -> int | None:
     """d where ``whole - product`` is ``x - x / d * d``."""
     quotient, factor = product.a, product.b
-    if product.op is not _MUL or not isinstance(quotient, Binary) or quotient.op is not _DIV:
+    if product.op is not _MUL or type(quotient) is not Binary or quotient.op is not _DIV:
         return None
     divisor = quotient.b
-    if not (isinstance(divisor, Const) and isinstance(factor, Const)):
+    if not (type(divisor) is Const and type(factor) is Const):
         return None
     same = divisor.value == factor.value and divisor.value > 0 and whole == quotient.a
     return int(divisor.value) if same else None
@@ -231,14 +231,14 @@ class Ranges(Struct, frozen=True):
         return self._integer(expr)
 
     def _integer(self, expr: Expr) -> Interval:
-        if isinstance(expr, Var):
+        if type(expr) is Var:
             found = self.known.get(expr.name)
             if found is None:
                 return self.top(expr.type)
             return found.found() if isinstance(found, Later) else found
-        if isinstance(expr, Const):
+        if type(expr) is Const:
             return int(expr.value), int(expr.value)
-        if isinstance(expr, Binary):
+        if type(expr) is Binary:
             return self._binary(expr)
         match expr:
             case Load():
@@ -260,7 +260,7 @@ class Ranges(Struct, frozen=True):
 
     def _binary(self, expr: Binary) -> Interval:
         op, a, b = expr.op, expr.a, expr.b
-        if op is _SUB and isinstance(b, Binary):
+        if op is _SUB and type(b) is Binary:
             divisor = _divisor(a, b)
             if divisor is not None:
                 # A remainder: the general rule doesn't see that both sides move together.

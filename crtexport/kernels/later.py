@@ -63,20 +63,19 @@ def names(expr: Expr) -> set[str]:
     waiting = [expr]
     while waiting:
         part = waiting.pop()
-        if isinstance(part, Var):
+        if type(part) is Var:
             found.add(part.name)
             continue
-        match part:
-            case Const():
-                pass
-            case Binary() | Compare():
-                waiting += (part.a, part.b)
-            case Load() | LoadWord() | LoadVector():
-                waiting.append(part.index)
-            case Select():
-                waiting += (part.condition, part.then, part.other)
-            case Cast():
-                waiting.append(part.value)
-            case Call():
-                waiting += part.args
+        if type(part) is Const:
+            pass
+        elif type(part) is Binary or type(part) is Compare:
+            waiting += (part.a, part.b)
+        elif type(part) is Load or type(part) is LoadWord or type(part) is LoadVector:
+            waiting.append(part.index)
+        elif type(part) is Select:
+            waiting += (part.condition, part.then, part.other)
+        elif type(part) is Cast:
+            waiting.append(part.value)
+        elif type(part) is Call:
+            waiting += part.args
     return found

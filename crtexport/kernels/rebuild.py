@@ -62,8 +62,8 @@ def rebuild(kernel: Kernel, constants: Constants, buffers: Mapping[str, Buffer])
 def has_loop(body: Body) -> bool:
     """Whether a loop is in ``body``."""
     return any(
-        isinstance(stmt, For)
-        or (isinstance(stmt, If) and (has_loop(stmt.then) or has_loop(stmt.other)))
+        type(stmt) is For
+        or (type(stmt) is If and (has_loop(stmt.then) or has_loop(stmt.other)))
         for stmt in body
     )
 

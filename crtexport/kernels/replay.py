@@ -23,7 +23,6 @@ from crtexport.kernels.ir import (
     Buffer,
     Call,
     Cast,
-    Comment,
     Compare,
     CompareOp,
     Const,
@@ -81,20 +80,20 @@ class Names:
 
     def meant(self, expr: Expr) -> Expr:
         """What a name stands for; other expressions are what they are."""
-        while isinstance(expr, Var) and expr.name in self._values:
+        while type(expr) is Var and expr.name in self._values:
             expr = self._values[expr.name]
         return expr
 
     def variables(self, expr: Expr) -> _Variables:
         """The loop variables in ``expr``; None if its value isn't known before running."""
-        if isinstance(expr, Var):
+        if type(expr) is Var:
             found = self._variables.get(expr.name)
             if found is None:
                 return frozenset((expr.name,))
             return found.found() if isinstance(found, Later) else found
-        if isinstance(expr, Const):
+        if type(expr) is Const:
             return _NOTHING if not expr.type.is_float else None
-        if isinstance(expr, Binary):
+        if type(expr) is Binary:
             if expr.op not in _EXACT or expr.a.type.is_float:
                 return None
             return self._all(expr.a, expr.b)
@@ -120,27 +119,25 @@ class Names:
 
     def value(self, expr: Expr, at: dict[str, Ints]) -> Ints:
         """The value in every iteration; ``at`` are those of loop variables, and learns others."""
-        if isinstance(expr, Var):
+        if type(expr) is Var:
             if expr.name not in at:
                 at[expr.name] = self.value(self._values[expr.name], at)
             return at[expr.name]
-        match expr:
-            case Const():
-                return np.asarray(int(expr.value), np.int64)
-            case Binary():
-                return _combined(expr.op, self.value(expr.a, at), self.value(expr.b, at))
-            case Compare():
-                holds: npt.NDArray[np.bool_] = _RELATIONS[expr.op](
-                    self.value(expr.a, at), self.value(expr.b, at)
-                )
-                return holds.astype(np.int64)
-            case Select():
-                then, other = self.value(expr.then, at), self.value(expr.other, at)
-                return np.where(self.value(expr.condition, at) != 0, then, other)
-            case Cast():
-                return self.value(expr.value, at)
-            case _:
-                raise TypeError(expr)
+        if type(expr) is Const:
+            return np.asarray(int(expr.value), np.int64)
+        if type(expr) is Binary:
+            return _combined(expr.op, self.value(expr.a, at), self.value(expr.b, at))
+        if type(expr) is Compare:
+            holds: npt.NDArray[np.bool_] = _RELATIONS[expr.op](
+                self.value(expr.a, at), self.value(expr.b, at)
+            )
+            return holds.astype(np.int64)
+        if type(expr) is Select:
+            then, other = self.value(expr.then, at), self.value(expr.other, at)
+            return np.where(self.value(expr.condition, at) != 0, then, other)
+        if type(expr) is Cast:
+            return self.value(expr.value, at)
+        raise TypeError(expr)
 
 
 class Event(Struct, frozen=True):
@@ -244,17 +241,13 @@ class _Events:
 
 def _parts(stmt: Stmt) -> tuple[Expr, ...]:
     """What a statement itself evaluates, the last first."""
-    match stmt:
-        case Let() | Local() | Assign():
-            return (stmt.value,)
-        case Store() | StoreVector():
-            return stmt.value, stmt.index
-        case For():
-            return (stmt.extent,)
-        case If():
-            return (stmt.condition,)
-        case Comment():
-            return ()
+    if type(stmt) is Let or type(stmt) is Local or type(stmt) is Assign:
+        return (stmt.value,)
+    if type(stmt) is Store or type(stmt) is StoreVector:
+        return stmt.value, stmt.index
+    if type(stmt) is For:
+        return (stmt.extent,)
+    return (stmt.condition,) if type(stmt) is If else ()
 
 
 def _count(load: Load | LoadWord | LoadVector) -> int:
@@ -273,22 +266,19 @@ def _loads(stmt: Stmt) -> list[Load | LoadWord | LoadVector]:
     waiting = list(_parts(stmt))
     while waiting:
         expr = waiting.pop()
-        if isinstance(expr, _LEAVES):
+        if type(expr) in _LEAVES:
             continue
-        match expr:
-            case Binary() | Compare():
-                waiting += (expr.b, expr.a)
-            case Load() | LoadWord() | LoadVector():
-                found.append(expr)
-                waiting.append(expr.index)
-            case Select():
-                waiting += (expr.other, expr.then, expr.condition)
-            case Cast():
-                waiting.append(expr.value)
-            case Call():
-                waiting += reversed(expr.args)
-            case _:
-                pass
+        if type(expr) is Binary or type(expr) is Compare:
+            waiting += (expr.b, expr.a)
+        elif type(expr) is Load or type(expr) is LoadWord or type(expr) is LoadVector:
+            found.append(expr)
+            waiting.append(expr.index)
+        elif type(expr) is Select:
+            waiting += (expr.other, expr.then, expr.condition)
+        elif type(expr) is Cast:
+            waiting.append(expr.value)
+        elif type(expr) is Call:
+            waiting += reversed(expr.args)
     return found
 
 
@@ -373,7 +363,7 @@ class Replay:
             if not event.stores or event.buffer.name not in names:
                 continue
             load = event.value
-            if not isinstance(load, Load) or load.buffer.dtype is not event.buffer.dtype:
+            if type(load) is not Load or load.buffer.dtype is not event.buffer.dtype:
                 return None
             source = replace(event, buffer=load.buffer, index=load.index)
             if _unknown(event) or _unknown(source):

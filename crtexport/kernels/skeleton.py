@@ -64,71 +64,69 @@ class _Walk:
             self.stmt(stmt, place)
 
     def stmt(self, stmt: Stmt, place: Place) -> None:
-        match stmt:
-            case Let() | Local():
-                self.parts += (type(stmt), stmt.var.name, stmt.var.type)
-                self.expr(stmt.value, place)
-            case Assign():
-                self.parts += (Assign, stmt.var.name)
-                self.expr(stmt.value, place)
-            case Store():
-                self.parts += (Store, stmt.buffer.name)
-                self.expr(stmt.index, place)
-                self.expr(stmt.value, place)
-            case StoreVector():
-                self.parts += (StoreVector, stmt.buffer.name, stmt.count)
-                self.expr(stmt.index, place)
-                self.expr(stmt.value, place)
-            case For():
-                inner = not has_loop(stmt.body)
-                self.parts += (For, stmt.var.name, stmt.unroll, stmt.vectorize)
-                self.expr(stmt.extent, Place.INNER_EXTENT if inner else Place.EXTENT)
-                self.body(stmt.body, Place.INSIDE if inner else place)
-            case If():
-                self.parts.append(If)
-                self.expr(stmt.condition, place)
-                self.body(stmt.then, place)
-                self.body(stmt.other, place)
-            case Comment():
-                self.parts += (Comment, stmt.text)
-            case _:
-                assert_never(stmt)
+        if type(stmt) is Let or type(stmt) is Local:
+            self.parts += (type(stmt), stmt.var.name, stmt.var.type)
+            self.expr(stmt.value, place)
+        elif type(stmt) is Assign:
+            self.parts += (Assign, stmt.var.name)
+            self.expr(stmt.value, place)
+        elif type(stmt) is Store:
+            self.parts += (Store, stmt.buffer.name)
+            self.expr(stmt.index, place)
+            self.expr(stmt.value, place)
+        elif type(stmt) is StoreVector:
+            self.parts += (StoreVector, stmt.buffer.name, stmt.count)
+            self.expr(stmt.index, place)
+            self.expr(stmt.value, place)
+        elif type(stmt) is For:
+            inner = not has_loop(stmt.body)
+            self.parts += (For, stmt.var.name, stmt.unroll, stmt.vectorize)
+            self.expr(stmt.extent, Place.INNER_EXTENT if inner else Place.EXTENT)
+            self.body(stmt.body, Place.INSIDE if inner else place)
+        elif type(stmt) is If:
+            self.parts.append(If)
+            self.expr(stmt.condition, place)
+            self.body(stmt.then, place)
+            self.body(stmt.other, place)
+        elif type(stmt) is Comment:
+            self.parts += (Comment, stmt.text)
+        else:
+            assert_never(stmt)
 
     def expr(self, expr: Expr, place: Place) -> None:
         parts = self.parts
-        match expr:
-            case Var():
-                parts.append(expr.name)
-            case Const():
-                if self.differs(expr, place):
-                    self.numbers.append(expr)
-                    parts += (Const, expr.type)
-                else:  # as text, in which 0.0 isn't -0.0
-                    parts += (repr(expr.value), expr.type)
-            case Binary():
-                parts.append(expr.op)
-                self.expr(expr.a, place)
-                self.expr(expr.b, Place.DIVISOR if expr.op is BinaryOp.DIV else place)
-            case Load() | LoadWord():
-                parts += (type(expr), expr.buffer.name)
-                self.expr(expr.index, place)
-            case LoadVector():
-                parts += (LoadVector, expr.buffer.name, expr.type, expr.count)
-                self.expr(expr.index, place)
-            case Compare():
-                parts.append(expr.op)
-                self.expr(expr.a, place)
-                self.expr(expr.b, place)
-            case Select():
-                parts.append(Select)
-                for part in (expr.condition, expr.then, expr.other):
-                    self.expr(part, place)
-            case Cast():
-                parts += (Cast, expr.type)
-                self.expr(expr.value, place)
-            case Call():
-                parts += (Call, expr.name, expr.type, len(expr.args))
-                for part in expr.args:
-                    self.expr(part, place)
-            case _:
-                assert_never(expr)
+        if type(expr) is Var:
+            parts.append(expr.name)
+        elif type(expr) is Const:
+            if self.differs(expr, place):
+                self.numbers.append(expr)
+                parts += (Const, expr.type)
+            else:  # as text, in which 0.0 isn't -0.0
+                parts += (repr(expr.value), expr.type)
+        elif type(expr) is Binary:
+            parts.append(expr.op)
+            self.expr(expr.a, place)
+            self.expr(expr.b, Place.DIVISOR if expr.op is BinaryOp.DIV else place)
+        elif type(expr) is Load or type(expr) is LoadWord:
+            parts += (type(expr), expr.buffer.name)
+            self.expr(expr.index, place)
+        elif type(expr) is LoadVector:
+            parts += (LoadVector, expr.buffer.name, expr.type, expr.count)
+            self.expr(expr.index, place)
+        elif type(expr) is Compare:
+            parts.append(expr.op)
+            self.expr(expr.a, place)
+            self.expr(expr.b, place)
+        elif type(expr) is Select:
+            parts.append(Select)
+            for part in (expr.condition, expr.then, expr.other):
+                self.expr(part, place)
+        elif type(expr) is Cast:
+            parts += (Cast, expr.type)
+            self.expr(expr.value, place)
+        elif type(expr) is Call:
+            parts += (Call, expr.name, expr.type, len(expr.args))
+            for part in expr.args:
+                self.expr(part, place)
+        else:
+            assert_never(expr)

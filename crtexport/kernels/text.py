@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import assert_never
+
 from crtexport.errors import printable
 from crtexport.kernels.ir import (
     Assign,
@@ -104,36 +106,36 @@ def _stmt(stmt: Stmt, depth: int, lines: list[str]) -> None:
 def _outer(expr: Expr) -> str:
     """An expression without the parentheses that only operators around it would need."""
     text = expression(expr)
-    if isinstance(expr, _LEAVES):
+    if type(expr) in _LEAVES:
         return text
-    bare = isinstance(expr, Compare) or (isinstance(expr, Binary) and expr.op in _INFIX)
+    bare = type(expr) is Compare or (type(expr) is Binary and expr.op in _INFIX)
     return text[1:-1] if bare else text
 
 
 def expression(expr: Expr) -> str:
     """One expression as text, in parentheses where it is an infix operation."""
-    if isinstance(expr, Var):
+    if type(expr) is Var:
         return expr.name
-    if isinstance(expr, Const):
+    if type(expr) is Const:
         type_ = expr.type
         return str(expr.value) if type_ is _INDEX else f"{expr.value!r}:{type_.text}"
-    if isinstance(expr, Binary):
+    if type(expr) is Binary:
         sign = _INFIX.get(expr.op)
         if sign is not None:
             return f"({expression(expr.a)} {sign} {expression(expr.b)})"
         return f"{expr.op.value}({_outer(expr.a)}, {_outer(expr.b)})"
-    match expr:
-        case Load():
-            return f"{expr.buffer.name}[{_outer(expr.index)}]"
-        case LoadWord():
-            return f"word({expr.buffer.name}[{_outer(expr.index)}])"
-        case LoadVector(buffer=buffer, index=index):
-            return f"{expr.type.text}({buffer.name}[{_outer(index)}; {expr.count}])"
-        case Compare(op=relation, a=a, b=b):
-            return f"({expression(a)} {_RELATION[relation]} {expression(b)})"
-        case Select(condition=condition, then=then, other=other):
-            return f"select({_outer(condition)}, {_outer(then)}, {_outer(other)})"
-        case Cast():
-            return f"{expr.type.text}({_outer(expr.value)})"
-        case Call():
-            return f"{expr.name}({', '.join(map(_outer, expr.args))})"
+    if type(expr) is Load:
+        return f"{expr.buffer.name}[{_outer(expr.index)}]"
+    if type(expr) is LoadWord:
+        return f"word({expr.buffer.name}[{_outer(expr.index)}])"
+    if type(expr) is LoadVector:
+        return f"{expr.type.text}({expr.buffer.name}[{_outer(expr.index)}; {expr.count}])"
+    if type(expr) is Compare:
+        return f"({expression(expr.a)} {_RELATION[expr.op]} {expression(expr.b)})"
+    if type(expr) is Select:
+        return f"select({', '.join(map(_outer, (expr.condition, expr.then, expr.other)))})"
+    if type(expr) is Cast:
+        return f"{expr.type.text}({_outer(expr.value)})"
+    if type(expr) is Call:
+        return f"{expr.name}({', '.join(map(_outer, expr.args))})"
+    assert_never(expr)

@@ -174,38 +174,41 @@ class _Verifier:
 
     def stmt(self, stmt: Stmt, scope: _Scope, ranges: Ranges | None) -> None:
         """Checks one statement, and adds to the ranges what is known after it."""
-        match stmt:
-            case Let() | Local():
-                self._name(stmt, scope, ranges)
-            case Assign(var=var):
-                self.variable(var, scope)
-                if not isinstance(scope.origin[var.name], Local):
-                    self.fail(f"{var.name} can't be assigned")
-                self.same(var.type, self.expr(stmt.value, scope, ranges), var.name)
-            case Store(buffer=buffer):
-                self.written(buffer)
-                self.same(buffer.dtype, self.expr(stmt.value, scope, ranges), buffer.name)
-                self.index(buffer, stmt.index, 1, scope, ranges, write=True)
-            case StoreVector(buffer=buffer):
-                self.written(buffer)
-                self.expr(stmt.value, scope, ranges)
-                self.lanes(buffer, stmt.value.type, stmt.count)
-                self.index(buffer, stmt.index, stmt.count, scope, ranges, write=True)
-            case For():
-                self.loop(stmt, scope, ranges)
-            case If(condition=condition, then=then, other=other):
-                self.same(_I1, self.expr(condition, scope, ranges), "a condition")
-                for body, truth in ((then, True), (other, False)):
-                    inner = ranges.assuming(condition, truth) if ranges is not None else None
-                    self.body(body, scope.inner(), inner)
-            case Comment(text=text):
-                self.check(len(text.splitlines()) <= 1, "a comment has several lines")
+        if type(stmt) is Let or type(stmt) is Local:
+            self._name(stmt, scope, ranges)
+        elif type(stmt) is Assign:
+            var = stmt.var
+            self.variable(var, scope)
+            if not isinstance(scope.origin[var.name], Local):
+                self.fail(f"{var.name} can't be assigned")
+            self.same(var.type, self.expr(stmt.value, scope, ranges), var.name)
+        elif type(stmt) is Store:
+            buffer = stmt.buffer
+            self.written(buffer)
+            self.same(buffer.dtype, self.expr(stmt.value, scope, ranges), buffer.name)
+            self.index(buffer, stmt.index, 1, scope, ranges, write=True)
+        elif type(stmt) is StoreVector:
+            buffer = stmt.buffer
+            self.written(buffer)
+            self.expr(stmt.value, scope, ranges)
+            self.lanes(buffer, stmt.value.type, stmt.count)
+            self.index(buffer, stmt.index, stmt.count, scope, ranges, write=True)
+        elif type(stmt) is For:
+            self.loop(stmt, scope, ranges)
+        elif type(stmt) is If:
+            condition = stmt.condition
+            self.same(_I1, self.expr(condition, scope, ranges), "a condition")
+            for body, truth in ((stmt.then, True), (stmt.other, False)):
+                inner = ranges.assuming(condition, truth) if ranges is not None else None
+                self.body(body, scope.inner(), inner)
+        elif type(stmt) is Comment:
+            self.check(len(stmt.text.splitlines()) <= 1, "a comment has several lines")
 
     def _name(self, stmt: Let | Local, scope: _Scope, ranges: Ranges | None) -> None:
         var, value = stmt.var, stmt.value
         self.same(var.type, self.expr(value, scope, ranges), var.name)
         self.define(var.name)
-        if isinstance(stmt, Local) and not (var.type in ARITHMETIC or var.type.is_vector):
+        if type(stmt) is Local and not (var.type in ARITHMETIC or var.type.is_vector):
             self.fail(f"{var.name} can't be a local {var.type.value}")
         scope.add(var, stmt)
         if ranges is not None:
@@ -307,35 +310,34 @@ class _Verifier:
 
     def expr(self, expr: Expr, scope: _Scope, ranges: Ranges | None) -> Scalar:
         """Checks an expression; its type."""
-        if isinstance(expr, Var):
+        if type(expr) is Var:
             self.variable(expr, scope)
             return expr.type
-        if isinstance(expr, Const):
+        if type(expr) is Const:
             self.constant(expr)
             return expr.type
-        if isinstance(expr, Binary):
+        if type(expr) is Binary:
             return self.binary(expr, scope, ranges)
-        match expr:
-            case Load():
-                self.known(expr.buffer)
-                self.index(expr.buffer, expr.index, 1, scope, ranges, write=False)
-            case LoadWord():
-                self.word(expr.buffer, expr.index, scope, ranges)
-            case LoadVector():
-                self.known(expr.buffer)
-                self.lanes(expr.buffer, expr.type, expr.count)
-                self.index(expr.buffer, expr.index, expr.count, scope, ranges, write=False)
-            case Compare(a=a, b=b):
-                self.arithmetic(self.expr(a, scope, ranges), "a comparison")
-                self.same(a.type, self.expr(b, scope, ranges), "a comparison")
-            case Select(condition=condition, then=then, other=other):
-                self.same(_I1, self.expr(condition, scope, ranges), "a condition")
-                self.arithmetic(self.expr(then, scope, ranges), "a select")
-                self.same(then.type, self.expr(other, scope, ranges), "a select")
-            case Cast():
-                self.cast(self.expr(expr.value, scope, ranges), expr.type)
-            case Call():
-                self.call(expr, scope, ranges)
+        if type(expr) is Load:
+            self.known(expr.buffer)
+            self.index(expr.buffer, expr.index, 1, scope, ranges, write=False)
+        elif type(expr) is LoadWord:
+            self.word(expr.buffer, expr.index, scope, ranges)
+        elif type(expr) is LoadVector:
+            self.known(expr.buffer)
+            self.lanes(expr.buffer, expr.type, expr.count)
+            self.index(expr.buffer, expr.index, expr.count, scope, ranges, write=False)
+        elif type(expr) is Compare:
+            self.arithmetic(self.expr(expr.a, scope, ranges), "a comparison")
+            self.same(expr.a.type, self.expr(expr.b, scope, ranges), "a comparison")
+        elif type(expr) is Select:
+            self.same(_I1, self.expr(expr.condition, scope, ranges), "a condition")
+            self.arithmetic(self.expr(expr.then, scope, ranges), "a select")
+            self.same(expr.then.type, self.expr(expr.other, scope, ranges), "a select")
+        elif type(expr) is Cast:
+            self.cast(self.expr(expr.value, scope, ranges), expr.type)
+        elif type(expr) is Call:
+            self.call(expr, scope, ranges)
         return expr.type
 
     def arithmetic(self, type_: Scalar, what: str) -> None:

@@ -120,11 +120,11 @@ def extents(kernel: Kernel) -> tuple[str, ...]:
     bodies = [kernel.body]
     while bodies:
         for stmt in bodies.pop():
-            if isinstance(stmt, For):
+            if type(stmt) is For:
                 bodies.append(stmt.body)
-                if isinstance(stmt.extent, Var):
+                if type(stmt.extent) is Var:
                     found[stmt.extent.name] = None
-            elif isinstance(stmt, If):
+            elif type(stmt) is If:
                 bodies += [stmt.then, stmt.other]
     return tuple(found)
 
@@ -140,9 +140,6 @@ _WORDS = (Scalar.I32, Scalar.U32, Scalar.INDEX, Scalar.I1)
     _WIDENED,
 ) = Work
 _ADD, _MUL, _I64 = BinaryOp.ADD, BinaryOp.MUL, Scalar.I64
-_NAMING = (Let, Local)
-_STORES = (Store, StoreVector)
-_LOADS = (Load, LoadWord, LoadVector)
 _SUMS = (BinaryOp.ADD, BinaryOp.SUB)
 _KINDS = {
     BinaryOp.DIV: _DIVIDE, BinaryOp.MIN: _CHOICE, BinaryOp.MAX: _CHOICE,
@@ -173,19 +170,19 @@ class _Walk:
 
     def body(self, body: Body) -> None:
         for stmt in body:
-            if isinstance(stmt, _NAMING):
+            if type(stmt) is Let or type(stmt) is Local:
                 depth = self._value(stmt.value)
                 here = len(self.times) - 1
-                self.depth_of[stmt.var.name] = here if isinstance(stmt, Local) else depth
-            elif isinstance(stmt, Assign):
+                self.depth_of[stmt.var.name] = here if type(stmt) is Local else depth
+            elif type(stmt) is Assign:
                 self._value(stmt.value)
-            elif isinstance(stmt, _STORES):
+            elif type(stmt) is Store or type(stmt) is StoreVector:
                 self._address(stmt.buffer.name, stmt.index)
                 self._value(stmt.value)
                 self._count(_STORE, len(self.times) - 1)
-            elif isinstance(stmt, For):
+            elif type(stmt) is For:
                 self._loop(stmt)
-            elif isinstance(stmt, If):
+            elif type(stmt) is If:
                 self._branch(stmt)
 
     def _branch(self, stmt: If) -> None:
@@ -198,7 +195,7 @@ class _Walk:
         self.times[-1] = times
 
     def _loop(self, stmt: For) -> None:
-        fixed = isinstance(stmt.extent, Const)
+        fixed = type(stmt.extent) is Const
         extent = self._extent(stmt.extent)
         if extent <= 0:
             return
@@ -227,7 +224,7 @@ class _Walk:
         self.code[_TURN] += self.copies[here]  # type: ignore[assignment]
         self.run[_POINTER] += times * len(own)  # type: ignore[assignment]
         self.code[_POINTER] += self.copies[here] * len(own)  # type: ignore[assignment]
-        sums = {s.var.name for s in stmt.body if isinstance(s, Assign)}
+        sums = {s.var.name for s in stmt.body if type(s) is Assign}
         spilt = max(len(sums) + len(own) + len(kept) + 1 - self.registers, 0)
         self.run[_SPILL] += times * spilt  # type: ignore[assignment]
         self.code[_SPILL] += self.copies[here] * spilt  # type: ignore[assignment]
@@ -244,27 +241,27 @@ class _Walk:
     # -- expressions: each returns the depth of loops at which its value changes
 
     def _value(self, expr: Expr) -> int:
-        if isinstance(expr, Var):
+        if type(expr) is Var:
             if expr.name in self.params:
                 self.kept[-1].add(expr.name)
             return self.depth_of.get(expr.name, 0)
-        if isinstance(expr, Const):
+        if type(expr) is Const:
             return 0
-        if isinstance(expr, Binary):
+        if type(expr) is Binary:
             return self._binary(expr)
-        if isinstance(expr, _LOADS):
+        if type(expr) is Load or type(expr) is LoadWord or type(expr) is LoadVector:
             return self._load(expr)
-        if isinstance(expr, Call):
+        if type(expr) is Call:
             depth = max(map(self._value, expr.args), default=0)
             self._count(_SIMPLE, depth)
             return depth
-        if isinstance(expr, Cast):
+        if type(expr) is Cast:
             depth = self._value(expr.value)
             source, type_ = expr.value.type, expr.type
             if (source in _WORDS) != (type_ in _WORDS) and _I64 in (source, type_):
                 self._count(_SIMPLE, depth, 0.5)
             return depth
-        if isinstance(expr, Compare):
+        if type(expr) is Compare:
             depth = max(self._value(expr.a), self._value(expr.b))
             self._count(_SIMPLE, depth)
             return depth
@@ -276,14 +273,14 @@ class _Walk:
         here = len(self.times) - 1
         self._address(expr.buffer.name, expr.index)
         self._count(_LOAD, here)
-        if isinstance(expr, LoadVector) and expr.type.lane is not expr.buffer.dtype:
+        if type(expr) is LoadVector and expr.type.lane is not expr.buffer.dtype:
             self._count(_WIDENED, here)
         return here
 
     def _binary(self, expr: Binary) -> int:
         op, a, b = expr.op, expr.a, expr.b
         sums = self.mla and op in _SUMS
-        if sums and isinstance(b, Binary) and b.op is _MUL:
+        if sums and type(b) is Binary and b.op is _MUL:
             depth = max(self._value(a), self._value(b.a), self._value(b.b))
         else:
             depth = max(self._value(a), self._value(b))
@@ -307,19 +304,19 @@ class _Walk:
 
     def _terms(self, index: Expr, factor: int, terms: dict[str, int]) -> int:
         """Adds the terms of an index to ``terms``; returns the depth at which it changes."""
-        if isinstance(index, Const):
+        if type(index) is Const:
             return 0
-        if isinstance(index, Var):
+        if type(index) is Var:
             terms[index.name] = terms.get(index.name, 0) + factor
             return self.depth_of.get(index.name, 0)
-        if isinstance(index, Binary):
+        if type(index) is Binary:
             op, a, b = index.op, index.a, index.b
             if op in _SUMS:
                 other = factor if op is _ADD else -factor
                 return max(self._terms(a, factor, terms), self._terms(b, other, terms))
-            if op is _MUL and isinstance(b, Const):
+            if op is _MUL and type(b) is Const:
                 return self._terms(a, factor * int(b.value), terms)
-            if op is _MUL and isinstance(b, Var) and b.name in self.params:
+            if op is _MUL and type(b) is Var and b.name in self.params:
                 # The pointer advances by as much.
                 own: dict[str, int] = {}
                 depth = self._terms(a, factor, own)
