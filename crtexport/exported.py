@@ -36,12 +36,14 @@ class Prepared(Struct, frozen=True):
 
 
 class Exported(Struct, frozen=True):
-    """What an export made: the package's path, and the models in it, in their order."""
+    """What an export made: the package's path, and the models in it, in their order; ``read`` are
+    their networks as they were before anything was done to them."""
 
     path: Path
     board: str
     emit: Emit
     models: tuple[Prepared, ...]
+    read: tuple[Graph, ...] = ()
 
     @property
     def artifact(self) -> Artifact:

@@ -211,7 +211,7 @@ def export(
     path = Path(output or default_name(artifacts, target_board.name))
     say("package")
     packing.write(path, written)
-    return Exported(path, target_board.name, generator.emit, prepared)
+    return Exported(path, target_board.name, generator.emit, prepared, tuple(graphs))
 
 
 def _listed(names: str | Sequence[str] | None) -> Sequence[str] | None:

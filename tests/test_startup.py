@@ -47,7 +47,11 @@ def waited_for(start: str) -> set[str]:
 
 @pytest.fixture(scope="module")
 def export() -> set[str]:
-    return waited_for("crtexport.cli.export")
+    return waited_for("crtexport.cli.export") | waited_for("crtexport.pipeline")
+
+
+def test_llvm_starts_before_an_export_imports_much() -> None:
+    assert not {"crtexport.pipeline", "numpy", "pydantic"} & waited_for("crtexport.cli.export")
 
 
 def test_the_walk_finds_what_exports_need(export: set[str]) -> None:

@@ -13,7 +13,13 @@ from pathlib import Path
 
 from crtexport.artifact.model import Artifact
 from crtexport.backends.llvm_module import printed_modules
-from crtexport.backends.llvm_pool import POOL, CrashError, check_options, llvm_version
+from crtexport.backends.llvm_pool import (
+    POOL,
+    CrashError,
+    check_options,
+    llvm_version,
+    parsed_options,
+)
 from crtexport.backends.llvm_split import processes
 from crtexport.backends.llvm_types import ModuleText, normalized_triple
 from crtexport.backends.modules import Module, Split
@@ -37,9 +43,8 @@ class Compiler:
 
     ``optimize`` is size, balanced or speed, ``split`` none, operator or auto
     (:func:`.llvm_split.partition`). ``options`` are groups of an origin and the options from
-    there; the rest is as in :func:`compile_modules`. Making a Compiler checks the options
-    (errors as in :func:`.llvm_pool.check_options`) and starts LLVM, so that it is there when the
-    first artifact is.
+    there; the rest is as in :func:`compile_modules`. Making a Compiler starts LLVM, so that it is
+    there when the first artifact is, and lets it check the options meanwhile.
     """
 
     def __init__(
@@ -47,15 +52,24 @@ class Compiler:
         options: Sequence[tuple[str, Sequence[str]]] = (), jobs: int | None = None,
         timeout: float = TIMEOUT, keep_failed: Path | None = None,
     ) -> None:
-        self.options = check_options(options)
         self._target, self._optimize, self._split = target, optimize, split
         self._jobs, self._timeout, self._keep_failed = jobs, timeout, keep_failed
-        POOL.warm(self.options)
+        self._beside = ThreadPoolExecutor(1)  # LLVM takes a quarter of a second to be there
+        self._checked = self._beside.submit(check_options, parsed_options(options))
+        self._warm(1)
+
+    @property
+    def options(self) -> tuple[str, ...]:
+        """LLVM's options, once they are checked; errors as in :func:`.llvm_pool.check_options`."""
+        return self._checked.result()
 
     def expect(self, nodes: int) -> None:
         """A network of so many nodes will be compiled: starts what helps then."""
         if nodes >= _MANY and self._jobs != 1:
-            POOL.warm(self.options, min(os.cpu_count() or 1, 2))
+            self._warm(min(os.cpu_count() or 1, 2))
+
+    def _warm(self, count: int) -> None:
+        self._beside.submit(lambda: POOL.warm(self.options, count))
 
     def compile(self, *artifacts: Artifact) -> dict[Module, bytes]:
         """The objects of the models of a package; errors as of :func:`.llvm_module.printed_modules`
@@ -138,7 +152,7 @@ def compilation(
         raise CrtExportError(f"{timeout:g} seconds are no time to wait for LLVM")
     if jobs < 1:
         raise CrtExportError(f"{jobs} processes can't compile anything")
-    options = check_options([("llvm_options", llvm_options)])
+    options = check_options(parsed_options([("llvm_options", llvm_options)]))
     job = _Job(options, _request(target, optimize), timeout)
     texts: dict[str, str] = {}
     waiting: list[tuple[int, str]] = []  # a heap, the largest first

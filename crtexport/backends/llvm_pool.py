@@ -40,10 +40,10 @@ class CrashError(CrtExportError):
 
 
 class Worker:
-    """A process in which LLVM runs under ``options``."""
+    """A process in which LLVM runs under ``options``; None: :meth:`begin` will tell them."""
 
-    def __init__(self, options: tuple[str, ...]) -> None:
-        self.options = options
+    def __init__(self, options: tuple[str, ...] | None = None) -> None:
+        self.options: tuple[str, ...] | None = None
         self.version = ""
         self._stderr = tempfile.TemporaryFile()  # noqa: SIM115
         self._process = subprocess.Popen(
@@ -51,6 +51,12 @@ class Worker:
             env=_environment(),
         )
         self._ready = False
+        if options is not None:
+            self.begin(options)
+
+    def begin(self, options: tuple[str, ...]) -> None:
+        """Tells the options, once, before anything else is asked."""
+        self.options = options
         # The pipe holds this much; the answer is read when it is needed.
         with contextlib.suppress(BrokenPipeError):
             self._send(llvm_worker.SETUP, json.dumps(options).encode())
@@ -164,6 +170,12 @@ class WorkerPool:
         for worker in [self._take(options) or Worker(options) for _ in range(count)]:
             self._put(worker)
 
+    def start(self) -> None:
+        """Starts a worker for the first options that somebody asks for, unless one is idle, without
+        waiting for it."""
+        if not self._idle:
+            self._put(Worker())
+
     def close(self) -> None:
         """Ends all idle workers."""
         with self._lock:
@@ -172,10 +184,15 @@ class WorkerPool:
 
     def _take(self, options: tuple[str, ...]) -> Worker | None:
         with self._lock:
-            for position in reversed(range(len(self._idle))):
-                if self._idle[position].options == options:
-                    return self._idle.pop(position)
-        return None
+            positions = range(len(self._idle))
+            fitting = [p for p in positions if self._idle[p].options in (options, None)]
+            if not fitting:
+                return None
+            best = max(fitting, key=lambda p: (self._idle[p].options is not None, p))
+            worker = self._idle.pop(best)
+        if worker.options is None:
+            worker.begin(options)
+        return worker
 
     def _put(self, worker: Worker) -> None:
         with self._lock:
@@ -200,14 +217,22 @@ POOL = WorkerPool()
 atexit.register(POOL.close)
 
 
-def check_options(groups: Sequence[tuple[str, Sequence[str]]]) -> tuple[str, ...]:
-    """The options of all ``groups``, each an origin and its options, as workers take them.
+def parsed_options(groups: Sequence[tuple[str, Sequence[str]]]) -> list[Option]:
+    """The options of all ``groups``, each an origin and its options.
 
     ``(("board x", ("-a=1",)), ("--llvm-option", ("-b",)))``. Raises CrtExportError for an option
-    that is malformed, unknown to the installed LLVM, contradicts another or has a value that LLVM
-    refuses: it names the option and the origin. Raises ToolMissingError without llvmlite.
+    that is malformed: it names the option and the origin.
     """
-    options = [parse_option(text, origin) for origin, texts in groups for text in texts]
+    return [parse_option(text, origin) for origin, texts in groups for text in texts]
+
+
+def check_options(options: Sequence[Option]) -> tuple[str, ...]:
+    """``options`` as workers take them.
+
+    Raises CrtExportError for an option that is unknown to the installed LLVM, contradicts another
+    or has a value that LLVM refuses: it names the option and the origin. Raises ToolMissingError
+    without llvmlite.
+    """
     if not options:
         return ()
     combined = combine(options, known_options())

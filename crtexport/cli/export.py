@@ -5,7 +5,7 @@ What only some options need is imported for those: most exports are over before 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -13,7 +13,7 @@ import click
 from msgspec.structs import asdict
 
 import crtexport
-from crtexport import pipeline
+from crtexport.backends.llvm_pool import POOL
 from crtexport.backends.modules import SPLITS, Split
 from crtexport.cli.accelerators import show_decisions
 from crtexport.cli.channels import show_channels
@@ -35,7 +35,7 @@ from crtexport.cli.output import Output, named
 from crtexport.cli.tuning import show_tuned, tune_first, tuning_options
 
 if TYPE_CHECKING:
-    from crtexport.ir.graph import Graph
+    from crtexport import pipeline
     from crtexport.report.tune import Tuned
 
 
@@ -133,32 +133,31 @@ def command(
     """
     if given is not None and not run_it:
         raise click.UsageError("--input goes with --run")
+    if emit != "c":
+        POOL.start()  # takes as long as what is imported here
+    from crtexport import pipeline  # noqa: PLC0415
+
     if application is not None:
         from crtexport.firmware.zephyr.runner import find_tree  # noqa: PLC0415
 
         find_tree()  # before anything is written
     with out.steps() as step:
-        graphs = [_read(model, rounding, accelerators, board, step) for model in models]
         tuned: Sequence[Tuned] = ()
         if tune_it:
             facts = (board, emit, optimize, llvm_options, accelerators)
-            tuning, tuned = tune_first(models, graphs, facts, tuning, step)
+            tuning, tuned = tune_first(models, rounding, facts, tuning, step)
         exported = pipeline.export(
-            graphs, board=board, output=output, emit=emit, optimize=optimize, workspace=workspace,
-            io=io, pools=pools, large_data=large_data, module_name=names or None,
-            system_lib=not no_system_lib, split=split, llvm_options=llvm_options,
-            llvm_timeout=llvm_timeout, keep_failed=keep_failed, jobs=jobs,
-            accelerators=accelerators, device_bundle=device_bundle, tuning=tuning,
-            progress=step, written=step.written,
+            models, board=board, output=output, emit=emit, optimize=optimize,
+            workspace=workspace, io=io, pools=pools, large_data=large_data,
+            rounding=rounding, module_name=names or None, system_lib=not no_system_lib,
+            split=split, llvm_options=llvm_options, llvm_timeout=llvm_timeout,
+            keep_failed=keep_failed, jobs=jobs, accelerators=accelerators,
+            device_bundle=device_bundle, tuning=tuning, progress=step, written=step.written,
         )
     if folder is not None:
         _unpack(exported.path, folder)
     if depfile is not None:
-        from crtexport.cli.depfile import write_depfile  # noqa: PLC0415
-        from crtexport.firmware.board import board_files  # noqa: PLC0415
-
-        others = [*board_files(board), *([tuning] if tuning else [])]
-        write_depfile(depfile, exported.path, dict(zip(models, graphs, strict=True)), others)
+        _write_depfile(depfile, models, exported, board, tuning)
     _show(out, exported)
     data = {**_data(exported), **show_tuned(out, tuned)}
     if run_it:
@@ -173,12 +172,16 @@ def command(
     out.result(data)
 
 
-def _read(
-    model: Path, rounding: str, accelerators: tuple[str, ...] | None, board: str,
-    step: Callable[[str], None],
-) -> Graph:
-    step(f"read {model}")
-    return pipeline.load(model, rounding=rounding, accelerators=accelerators, board=board)
+def _write_depfile(
+    path: Path, models: Sequence[Path], exported: pipeline.Exported, board: str,
+    tuning: Path | None,
+) -> None:
+    from crtexport.cli.depfile import write_depfile  # noqa: PLC0415
+    from crtexport.firmware.board import board_files  # noqa: PLC0415
+
+    others = [*board_files(board), *([tuning] if tuning else [])]
+    read = dict(zip(models, exported.read, strict=True))
+    write_depfile(path, exported.path, read, others)
 
 
 def _unpack(package: Path, folder: Path) -> None:

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 import click
 from msgspec import to_builtins
 
+import crtexport
 from crtexport.cli.options import FILE, Command
 from crtexport.cli.output import Output
 
 if TYPE_CHECKING:
-    from crtexport.ir.graph import Graph
     from crtexport.report.measure import Setting
     from crtexport.report.tune import Tuned
 
@@ -41,14 +41,19 @@ def cache_for(models: Sequence[Path], tuning: Path | None) -> Path:
 
 
 def tune_first(
-    models: Sequence[Path], graphs: Sequence[Graph], facts: tuple[Any, ...], tuning: Path | None,
+    models: Sequence[Path], rounding: str, facts: tuple[Any, ...], tuning: Path | None,
     step: Callable[[str], None],
 ) -> tuple[Path, list[Tuned]]:
-    """Tunes for models whose ``graphs`` are loaded; ``facts``: a Setting's from the board on."""
+    """Tunes for models before they are exported; ``facts``: a Setting's from the board on."""
     from crtexport.report.measure import Setting  # noqa: PLC0415
 
-    cache = cache_for(models, tuning)
-    return cache, tune_all([Setting(graph, *facts) for graph in graphs], cache, step)
+    cache, (board, *_, accelerators) = cache_for(models, tuning), facts
+    settings = []
+    for model in models:
+        step(f"read {model}")
+        graph = crtexport.load(model, rounding=rounding, accelerators=accelerators, board=board)
+        settings.append(Setting(graph, *facts))
+    return cache, tune_all(settings, cache, step)
 
 
 def tune_all(

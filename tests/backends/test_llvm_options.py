@@ -13,7 +13,12 @@ from crtexport.backends.llvm_options import (
     parse_listing,
     parse_option,
 )
-from crtexport.backends.llvm_pool import check_options, known_options, llvm_version
+from crtexport.backends.llvm_pool import (
+    check_options,
+    known_options,
+    llvm_version,
+    parsed_options,
+)
 from crtexport.errors import CrtExportError
 
 LISTING = """\
@@ -149,13 +154,13 @@ def test_what_was_meant_is_suggested() -> None:
 )
 def test_llvm_itself_refuses_values(text: str, said: str) -> None:
     with pytest.raises(CrtExportError, match=re.escape(said)) as caught:
-        check_options([("board b: llvm_options", ["-disable-lsr"]), (CLI, [text])])
+        check_options(parsed_options([("board b: llvm_options", ["-disable-lsr"]), (CLI, [text])]))
     assert caught.value.location == (CLI, text)
     assert caught.value.exit_code == 2
 
 
 def test_good_options_pass() -> None:
-    assert check_options([(CLI, ["--unroll-threshold=20", "-disable-lsr"])]) == (
+    assert check_options(parsed_options([(CLI, ["--unroll-threshold=20", "-disable-lsr"])])) == (
         "-disable-lsr", "-unroll-threshold=20"
     )
     assert check_options([]) == ()

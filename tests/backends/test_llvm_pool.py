@@ -120,6 +120,20 @@ def test_workers_are_used_again_and_few_are_kept() -> None:
     assert pool._idle == []
 
 
+def test_a_worker_may_start_before_anybody_knows_its_options() -> None:
+    pool = WorkerPool()
+    pool.start()
+    pool.start()
+    (early,) = pool._idle
+    with pool.worker(("-disable-lsr",)) as first, pool.worker(()) as second:
+        assert first is early
+        assert second is not early
+        first.set_up()
+    pool.start()
+    assert {worker.options for worker in pool._idle} == {(), ("-disable-lsr",)}
+    pool.close()
+
+
 def test_a_worker_is_not_used_again_after_an_exception() -> None:
     pool = WorkerPool()
     with pytest.raises(KeyError), pool.worker() as worker:
