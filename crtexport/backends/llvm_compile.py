@@ -60,8 +60,9 @@ class Compiler:
 
     @property
     def options(self) -> tuple[str, ...]:
-        """LLVM's options, once they are checked; errors as in :func:`.llvm_pool.check_options`."""
-        return self._checked.result()
+        """LLVM's options, once they are checked and LLVM has started; errors as in
+        :func:`.llvm_pool.check_options`."""
+        return self._ready.result()
 
     def expect(self, nodes: int) -> None:
         """A network of so many nodes will be compiled: starts what helps then."""
@@ -69,7 +70,12 @@ class Compiler:
             self._warm(min(os.cpu_count() or 1, 2))
 
     def _warm(self, count: int) -> None:
-        self._beside.submit(lambda: POOL.warm(self.options, count))
+        def ready() -> tuple[str, ...]:
+            options = self._checked.result()
+            POOL.warm(options, count)
+            return options
+
+        self._ready = self._beside.submit(ready)
 
     def compile(self, *artifacts: Artifact) -> dict[Module, bytes]:
         """The objects of the models of a package; errors as of :func:`.llvm_module.printed_modules`

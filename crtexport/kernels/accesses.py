@@ -191,6 +191,8 @@ def addresses(
     wanted = {buffer.name for buffer in kernel.buffers} if names is None else frozenset(names)
     walk = _Walk(grid, wanted)
     walk.body(kernel.body, {}, np.array(True))
+    for known in walk.scopes:
+        known.clear()  # what is found later refers to it: circles, which would keep the arrays
     return walk.found
 
 
@@ -204,9 +206,11 @@ class _Walk:
         self.names = names
         self.count = 0
         self.found: dict[int, Bounds] = {}
+        self.scopes: list[_Known] = []
 
     def body(self, body: Body, known: _Known, reached: npt.NDArray[np.bool_]) -> None:
         known = dict(known)
+        self.scopes.append(known)
         for stmt in body:
             for expr in expressions(stmt):
                 if type(expr) in _LEAVES:
