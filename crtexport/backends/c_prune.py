@@ -7,13 +7,8 @@ from typing import assert_never
 
 from crtexport.kernels.ir import (
     Assign,
-    Binary,
     Body,
-    Call,
-    Cast,
     Comment,
-    Compare,
-    Const,
     Expr,
     For,
     If,
@@ -22,11 +17,11 @@ from crtexport.kernels.ir import (
     LoadVector,
     LoadWord,
     Local,
-    Select,
     Stmt,
     Store,
     StoreVector,
     Var,
+    operands,
 )
 
 
@@ -56,24 +51,8 @@ def expressions(body: Body) -> Iterator[Expr]:
 
 def _parts(e: Expr) -> Iterator[Expr]:
     yield e
-    match e:
-        case Const() | Var():
-            pass
-        case Load(_, index) | LoadWord(_, index) | LoadVector(_, index):
-            yield from _parts(index)
-        case Binary(_, a, b) | Compare(_, a, b):
-            yield from _parts(a)
-            yield from _parts(b)
-        case Select(condition, then, other):
-            for part in (condition, then, other):
-                yield from _parts(part)
-        case Cast(value, _):
-            yield from _parts(value)
-        case Call(_, args, _):
-            for part in args:
-                yield from _parts(part)
-        case _:
-            assert_never(e)
+    for part in operands(e):
+        yield from _parts(part)
 
 
 def variables_read(body: Body) -> frozenset[str]:

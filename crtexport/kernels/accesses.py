@@ -17,6 +17,7 @@ import numpy.typing as npt
 from msgspec import Struct
 
 from crtexport.kernels.ir import (
+    LEAVES,
     Assign,
     Binary,
     BinaryOp,
@@ -44,8 +45,6 @@ from crtexport.kernels.ir import (
     Var,
 )
 from crtexport.kernels.later import Later
-
-_LEAVES = (Const, Var)
 
 Floats = npt.NDArray[np.float64]
 Bounds = tuple[Floats, Floats]
@@ -160,17 +159,17 @@ def loads(expr: Expr) -> list[Reading]:
 def _gather(expr: Expr, found: list[Reading]) -> None:
     if type(expr) is Binary or type(expr) is Compare:
         # Most expressions are sums of products of leaves.
-        if type(expr.a) not in _LEAVES:
+        if type(expr.a) not in LEAVES:
             _gather(expr.a, found)
-        if type(expr.b) not in _LEAVES:
+        if type(expr.b) not in LEAVES:
             _gather(expr.b, found)
     elif type(expr) is Load or type(expr) is LoadWord or type(expr) is LoadVector:
-        if type(expr.index) not in _LEAVES:
+        if type(expr.index) not in LEAVES:
             _gather(expr.index, found)
         found.append(expr)
     elif type(expr) is Call:
         for part in expr.args:
-            if type(part) not in _LEAVES:
+            if type(part) not in LEAVES:
                 _gather(part, found)
     elif type(expr) is Cast:
         _gather(expr.value, found)
@@ -213,7 +212,7 @@ class _Walk:
         self.scopes.append(known)
         for stmt in body:
             for expr in expressions(stmt):
-                if type(expr) in _LEAVES:
+                if type(expr) in LEAVES:
                     continue
                 for load in loads(expr):
                     self._touch(load.buffer, load.index, known, reached, width_of(load))

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
 from crtexport.kernels.ir import (
+    LEAVES,
     Assign,
     Binary,
     BinaryOp,
@@ -41,9 +42,6 @@ _INT_BITS = {
     Scalar.I8: 8, Scalar.U8: 8, Scalar.I16: 16, Scalar.U16: 16, Scalar.I32: 32, Scalar.U32: 32,
     Scalar.I64: 64,
 }
-
-
-_LEAVES = (Const, Var)
 
 # Enum finds its members slowly; these are wanted for each expression of each kernel.
 _I1, _I32, _I64, _INDEX = Scalar.I1, Scalar.I32, Scalar.I64, Scalar.INDEX
@@ -319,7 +317,7 @@ class KernelBuilder:
 
     def let(self, name: str, value: Expr) -> Expr:
         """Names a value (constants and variables stay as they are)."""
-        if type(value) in _LEAVES:
+        if type(value) in LEAVES:
             return value
         var = Var(self._unique(name), value.type)
         self._emit(Let(var, value))

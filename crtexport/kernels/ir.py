@@ -17,7 +17,7 @@ schedule writes them for machines that have them.
 from __future__ import annotations
 
 import enum
-from typing import final
+from typing import assert_never, final
 
 from msgspec import Struct
 
@@ -274,6 +274,26 @@ class Call(Struct, frozen=True):
 
 
 Expr = Const | Var | Load | LoadWord | LoadVector | Binary | Compare | Select | Cast | Call
+
+LEAVES = (Const, Var)
+"""Expressions that are made of no others."""
+
+
+def operands(expr: Expr) -> tuple[Expr, ...]:
+    """The expressions that ``expr`` is made of, in the order of the text."""
+    if type(expr) is Const or type(expr) is Var:
+        return ()
+    if type(expr) is Binary or type(expr) is Compare:
+        return expr.a, expr.b
+    if type(expr) is Load or type(expr) is LoadWord or type(expr) is LoadVector:
+        return (expr.index,)
+    if type(expr) is Select:
+        return expr.condition, expr.then, expr.other
+    if type(expr) is Cast:
+        return (expr.value,)
+    if type(expr) is Call:
+        return expr.args
+    assert_never(expr)
 
 
 # ---- statements --------------------------------------------------------------------------------

@@ -5,19 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Generic, TypeVar
 
-from crtexport.kernels.ir import (
-    Binary,
-    Call,
-    Cast,
-    Compare,
-    Const,
-    Expr,
-    Load,
-    LoadVector,
-    LoadWord,
-    Select,
-    Var,
-)
+from crtexport.kernels.ir import Expr, Var, operands
 
 T = TypeVar("T")
 
@@ -66,16 +54,5 @@ def names(expr: Expr) -> set[str]:
         if type(part) is Var:
             found.add(part.name)
             continue
-        if type(part) is Const:
-            pass
-        elif type(part) is Binary or type(part) is Compare:
-            waiting += (part.a, part.b)
-        elif type(part) is Load or type(part) is LoadWord or type(part) is LoadVector:
-            waiting.append(part.index)
-        elif type(part) is Select:
-            waiting += (part.condition, part.then, part.other)
-        elif type(part) is Cast:
-            waiting.append(part.value)
-        elif type(part) is Call:
-            waiting += part.args
+        waiting += operands(part)
     return found

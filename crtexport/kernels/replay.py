@@ -16,6 +16,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from crtexport.kernels.ir import (
+    LEAVES,
     Assign,
     Binary,
     BinaryOp,
@@ -266,7 +267,7 @@ def _loads(stmt: Stmt) -> list[Load | LoadWord | LoadVector]:
     waiting = list(_parts(stmt))
     while waiting:
         expr = waiting.pop()
-        if type(expr) in _LEAVES:
+        if type(expr) in LEAVES:
             continue
         if type(expr) is Binary or type(expr) is Compare:
             waiting += (expr.b, expr.a)
@@ -282,7 +283,6 @@ def _loads(stmt: Stmt) -> list[Load | LoadWord | LoadVector]:
     return found
 
 
-_LEAVES = (Const, Var)
 _WIDE = frozenset({Scalar.INDEX, Scalar.I32, Scalar.I64})
 _EXACT = frozenset({
     BinaryOp.ADD, BinaryOp.SUB, BinaryOp.MUL, BinaryOp.DIV, BinaryOp.MIN, BinaryOp.MAX,

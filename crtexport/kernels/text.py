@@ -6,6 +6,7 @@ from typing import assert_never
 
 from crtexport.errors import printable
 from crtexport.kernels.ir import (
+    LEAVES,
     Assign,
     Binary,
     BinaryOp,
@@ -36,7 +37,6 @@ from crtexport.kernels.ir import (
 
 _INFIX = {BinaryOp.ADD: "+", BinaryOp.SUB: "-", BinaryOp.MUL: "*", BinaryOp.DIV: "/"}
 
-_LEAVES = (Const, Var)
 _INDEX = Scalar.INDEX
 
 _RELATION = {
@@ -106,7 +106,7 @@ def _stmt(stmt: Stmt, depth: int, lines: list[str]) -> None:
 def _outer(expr: Expr) -> str:
     """An expression without the parentheses that only operators around it would need."""
     text = expression(expr)
-    if type(expr) in _LEAVES:
+    if type(expr) in LEAVES:
         return text
     bare = type(expr) is Compare or (type(expr) is Binary and expr.op in _INFIX)
     return text[1:-1] if bare else text
