@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 Optimize = Literal["size", "balanced", "speed"]
 Code = tuple[dict[str, str], dict[Module, Blob]]
 """Sources by name, and objects."""
+Look = Callable[[str, Blob], object]
+"""Is shown an object with its file's name as soon as it is made."""
 
 
 def resolve_board(board: Board | Path | str) -> Board:
@@ -123,23 +125,26 @@ class Generator:
     @contextmanager
     def started(
         self, artifacts: Sequence[Artifact], large_data: LargeData = "auto"
-    ) -> Iterator[Callable[[], Code]]:
+    ) -> Iterator[Callable[[Look], Code]]:
         """LLVM works on the models of a package while the context lasts; what that yields waits
-        for their code. Constants are an object, but for those that are C text."""
+        for their code and shows the objects of LLVM. Constants are an object, but for those that
+        are C text."""
         board, (first, *others) = self._board, artifacts
         large = is_large(first, board.target, large_data, board.large_data_threshold, others)
         if self._compiler is None:
-            yield lambda: _sources(artifacts, board, large)
+            yield lambda _: _sources(artifacts, board, large)
             return
         symbols = {constant.symbol for constant in all_constants(artifacts)} if large else {}
         with self._compiler.started(*artifacts) as finish:
 
-            def finished() -> Code:
-                objects: dict[Module, Blob] = {
-                    module: reach_through_slots(data, symbols) if symbols else data
-                    for module, data in finish().items()
-                }
-                return {}, objects | _constants(artifacts, board, Placement(large, slots=large))
+            def finished(look: Look) -> Code:
+                def shaped(name: str, data: bytes) -> bytes:
+                    whole = reach_through_slots(data, symbols) if symbols else data
+                    look(name, whole)
+                    return whole
+
+                placement = Placement(large, slots=large)
+                return {}, {**finish(shaped), **_constants(artifacts, board, placement)}
 
             yield finished
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import asdict
 
+from crtexport.artifact.blobs import Blob
 from crtexport.artifact.contexts import needed_symbols
 from crtexport.artifact.model import Artifact
 from crtexport.artifact.undefined import UNDEFINED_ALLOWED
@@ -56,6 +57,11 @@ class Packing:
         self._board, self._generator = board, generator
         self._models = tuple(_model(one, generator, tuned) for one in prepared)
         self._contents: PackageContents | None = None
+        self._facts: dict[str, ObjectFacts] = {}
+
+    def look(self, name: str, data: Blob) -> None:
+        """Reads an object that will be added, while others are still made."""
+        self._facts[name] = object_facts(name, data)
 
     def add(self, code: Code, *, device_bundle: bool = False) -> None:
         """Adds the code and files of others. Raises CrtExportError where those don't fit."""
@@ -63,7 +69,10 @@ class Packing:
         sources, made = code
         objects = {f"{module.name}.o": data for module, data in made.items()}
         foreign = _foreign(self._models, self._board, {*sources, *objects})
-        facts = {name: object_facts(name, data) for name, data in objects.items()}
+        facts = {
+            name: self._facts.get(name) or object_facts(name, data)
+            for name, data in objects.items()
+        }
         self.code_size = sum(
             size for own in facts.values() for section, size in own.sections.items()
             if ".text" in section

@@ -206,7 +206,7 @@ def export(
         from crtexport.packing import Packing  # noqa: PLC0415
 
         packing = Packing(prepared, target_board, generator, tuned)
-        packing.add(finish(), device_bundle=device_bundle)
+        packing.add(finish(packing.look), device_bundle=device_bundle)
     check_budget(target_board, usage_of(artifacts, packing.code_size), _known_boards())
     path = Path(output or default_name(artifacts, target_board.name))
     say("package")
@@ -270,7 +270,7 @@ def stage(
             return "\n\n".join(kernel_text.dump(f.kernel) for f in prepared.artifact.functions)
         case "c":
             with Generator(target_board, "c").started((prepared.artifact,)) as finish:
-                sources, _ = finish()
+                sources, _ = finish(lambda *_: None)
             return "\n".join(sources.values())
         case "llvm":
             from crtexport.backends.llvm_module import emit_llvm  # noqa: PLC0415

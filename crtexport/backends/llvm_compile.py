@@ -7,7 +7,7 @@ import os
 import re
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -32,6 +32,9 @@ TIMEOUT = 600.0
 _DEFINITION = re.compile(
     r"^(?P<head>define [^\n]*@(?P<name>[\w.$]+)\([^\n]*\{)\n.*?^\}$", re.DOTALL | re.MULTILINE
 )
+Shape = Callable[[str, bytes], bytes]
+"""What is made of an object, by its file's name, as soon as it is there."""
+
 _MANY = 12
 """Nodes of networks whose kernels are likely to be several modules."""
 _SMALL = 1 << 15
@@ -81,12 +84,12 @@ class Compiler:
         """The objects of the models of a package; errors as of :func:`.llvm_module.printed_modules`
         and of :func:`compile_modules`."""
         with self.started(*artifacts) as finish:
-            return finish()
+            return finish(_as_it_is)
 
     @contextmanager
-    def started(self, *artifacts: Artifact) -> Iterator[Callable[[], dict[Module, bytes]]]:
+    def started(self, *artifacts: Artifact) -> Iterator[Callable[[Shape], dict[Module, bytes]]]:
         """LLVM works on the models of a package while the context lasts; what that yields waits
-        for the objects. Errors as of :meth:`compile`."""
+        for the objects, each shaped while others are still made. Errors as of :meth:`compile`."""
         modules: list[Module] = []
 
         def printed() -> Iterator[tuple[str, str]]:
@@ -105,8 +108,8 @@ class Compiler:
             timeout=self._timeout, keep_failed=self._keep_failed,
         ) as finish:
 
-            def finished() -> dict[Module, bytes]:
-                made = finish()
+            def finished(shape: Shape) -> dict[Module, bytes]:
+                made = finish(shape)
                 return {module: made[f"{module.name}.o"] for module in modules}
 
             yield finished
@@ -139,7 +142,11 @@ def compile_modules(
         modules.items(), target, optimize, llvm_options=llvm_options,
         jobs=jobs, timeout=timeout, keep_failed=keep_failed,
     ) as finish:
-        return finish()
+        return finish(_as_it_is)
+
+
+def _as_it_is(_name: str, data: bytes) -> bytes:
+    return data
 
 
 def _processes(worth: int) -> int:
@@ -150,10 +157,10 @@ def _processes(worth: int) -> int:
 def compilation(
     modules: Iterable[tuple[str, str]], target: Target, optimize: str, *, jobs: int,
     llvm_options: Sequence[str] = (), timeout: float = TIMEOUT, keep_failed: Path | None = None,
-) -> Iterator[Callable[[], dict[str, bytes]]]:
+) -> Iterator[Callable[[Shape], dict[str, bytes]]]:
     """:func:`compile_modules` while the caller does something else: yields what waits for the
-    objects, and raises its errors. LLVM works on the first modules while others are still being
-    printed. Those that aren't begun when the context ends are dropped."""
+    objects, shapes each as it comes, and raises its errors. LLVM works on the first modules while
+    others are still being printed. Those that aren't begun when the context ends are dropped."""
     if not 0 < timeout <= threading.TIMEOUT_MAX:
         raise CrtExportError(f"{timeout:g} seconds are no time to wait for LLVM")
     if jobs < 1:
@@ -175,22 +182,27 @@ def compilation(
             heapq.heappush(waiting, (-len(text), name))
             tried.append(threads.submit(largest))
 
-        def finish() -> dict[str, bytes]:
-            results = dict(future.result() for future in tried)
-            failures = [
-                error for name in texts if isinstance(error := results[name], CrtExportError)
-            ]
-            if failures:
+        def finish(shape: Shape) -> dict[str, bytes]:
+            made: dict[str, bytes] = {}
+            failed: dict[str, CrtExportError] = {}
+            for future in as_completed(tried):
+                name, result = future.result()
+                if isinstance(result, CrtExportError):
+                    failed[name] = result
+                else:
+                    made[name] = shape(_object_name(name), result)
+            if failed:
+                failures = [failed[name] for name in texts if name in failed]
                 raise _failure(failures, texts, job, keep_failed)
-            return {
-                f"{Path(name).stem}.o": data
-                for name in texts
-                if isinstance(data := results[name], bytes)
-            }
+            return {_object_name(name): made[name] for name in texts}
 
         yield finish
     finally:
         threads.shutdown(cancel_futures=True)
+
+
+def _object_name(module: str) -> str:
+    return f"{Path(module).stem}.o"
 
 
 def empty_object(target: Target) -> bytes:

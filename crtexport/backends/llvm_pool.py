@@ -130,9 +130,13 @@ class Worker:
             f"{problem}: {tail}" if tail else problem, location=rest.split()[:1] if found else ()
         )
 
+    def end(self) -> None:
+        """Ends the process, whatever it is doing, without waiting for its end."""
+        self._process.kill()
+
     def close(self) -> None:
         """Ends the process, whatever it is doing."""
-        self._process.kill()
+        self.end()
         for pipe in (self._process.stdin, self._process.stdout):
             if pipe is not None:
                 with contextlib.suppress(BrokenPipeError):
@@ -203,6 +207,8 @@ class WorkerPool:
 
     @staticmethod
     def _discard(workers: Sequence[Worker]) -> None:
+        for worker in workers:  # which takes each a while, all at once
+            worker.end()
         for worker in workers:
             worker.close()
 

@@ -120,7 +120,7 @@ class _Tar:
         # PAX headers appear only for what USTAR can't say: names over 100 bytes, members over 8 GiB
         with tarfile.TarFile(
             fileobj=stream, mode="w", format=tarfile.PAX_FORMAT
-        ) as tar:
+        ) as tar, ThreadPoolExecutor(1) as hashing:
             tar.addfile(_entry(".", self._epoch, folder=True))
             for name in sorted({*self._files, *folders, layout.METADATA}):
                 entry = _entry(f"./{name}", self._epoch, folder=name in folders)
@@ -128,33 +128,35 @@ class _Tar:
                     tar.addfile(entry)
                 elif name == layout.METADATA:
                     content = self._metadata()
-                    self._add(tar, entry, content, len(content))
+                    self._add(tar, entry, content, len(content), hashing)
                 else:
                     size = self._sizes[name]
-                    digest = self._add(tar, entry, self._files[name], size)
+                    digest = self._add(tar, entry, self._files[name], size, hashing)
                     self._members.setdefault(name, Member(sha256=digest, bytes=size))
 
-    def _add(self, tar: tarfile.TarFile, entry: tarfile.TarInfo, blob: Blob, size: int) -> str:
+    def _add(
+        self, tar: tarfile.TarFile, entry: tarfile.TarInfo, blob: Blob, size: int,
+        hashing: ThreadPoolExecutor,
+    ) -> str:
         """Adds a file; returns its SHA-256. Its pieces go to the archive as they come: what tarfile
         reads from must give as much as it asks for, which takes a copy of every byte."""
         entry.size = size
         tar.addfile(entry)
         stream, left = tar.fileobj, size
-        with ThreadPoolExecutor(1) as hashing:  # while the last piece is written
-            digest = _Digest(hashing)
-            for piece in blob_chunks(blob):
-                left -= len(piece)
-                if left < 0:
-                    raise CrtExportError("the file grew while it was written", location=entry.name)
-                digest.add(piece)
-                stream.write(piece)
-                self._tell(len(piece))
-            if left:
-                raise CrtExportError("the file shrank while it was written", location=entry.name)
-            filling = -size % tarfile.BLOCKSIZE
-            stream.write(bytes(filling))
-            tar.offset += size + filling
-            return digest.hexadecimal()
+        digest = _Digest(hashing)
+        for piece in blob_chunks(blob):
+            left -= len(piece)
+            if left < 0:
+                raise CrtExportError("the file grew while it was written", location=entry.name)
+            digest.add(piece)
+            stream.write(piece)
+            self._tell(len(piece))
+        if left:
+            raise CrtExportError("the file shrank while it was written", location=entry.name)
+        filling = -size % tarfile.BLOCKSIZE
+        stream.write(bytes(filling))
+        tar.offset += size + filling
+        return digest.hexadecimal()
 
     def _tell(self, count: int) -> None:
         self._done += count
@@ -163,7 +165,7 @@ class _Tar:
 
 
 class _Digest:
-    """The SHA-256 of pieces, made beside what else is done with them."""
+    """The SHA-256 of pieces, made by ``hashing`` beside what else is done with them."""
 
     def __init__(self, hashing: ThreadPoolExecutor) -> None:
         self._hashing, self._digest = hashing, hashlib.sha256()
