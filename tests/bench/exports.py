@@ -3,7 +3,8 @@
 Python's bytecode is compiled before, as it is where crtexport was installed.
 
 Memory is the most that the exporter and the processes that it started were seen to take together;
-pages that several of them share count once, those that others share in part.
+pages that several of them share count once, those that others share in part. To look at it stops
+processes and takes a good part of a processor, so that is done in runs of their own.
 """
 
 from __future__ import annotations
@@ -14,7 +15,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,17 +24,17 @@ from rich.console import Console
 from rich.table import Table
 
 _ROUNDS = 5
+_WATCHED = 2  # more runs, to look at their memory
 _NO_BYTECODE = "PYTHONDONTWRITEBYTECODE"
 _LOOK = 0.02  # seconds between looks at the memory of processes
 
 
 @dataclass(frozen=True)
 class _Run:
-    """Seconds, and bytes of memory."""
+    """Seconds."""
 
     wall: float
     cpu: float
-    peak: int
 
 
 def print_exports(console: Console, models: Sequence[Path], boards: Sequence[str]) -> None:
@@ -45,37 +47,52 @@ def print_exports(console: Console, models: Sequence[Path], boards: Sequence[str
     with tempfile.TemporaryDirectory() as bytecode:
         for board in boards:
             for model in models:
-                _export(model, board, bytecode)
-                runs = [_export(model, board, bytecode) for _ in range(_ROUNDS)]
+                _timed(model, board, bytecode)
+                runs = [_timed(model, board, bytecode) for _ in range(_ROUNDS)]
+                peak = max(_peak(model, board, bytecode) for _ in range(_WATCHED))
                 walls = sorted(run.wall for run in runs)
                 table.add_row(
                     model.stem, board, f"{statistics.median(walls):.2f}", f"{walls[0]:.2f}",
                     f"{walls[-1]:.2f}", f"{statistics.median(run.cpu for run in runs):.2f}",
-                    f"{max(run.peak for run in runs) / (1 << 20):.0f}",
+                    f"{peak / (1 << 20):.0f}",
                 )
     console.print(table)
 
 
-def _export(model: Path, board: str, bytecode: str) -> _Run:
-    """``bytecode``: the folder for what Python compiles."""
+def _timed(model: Path, board: str, bytecode: str) -> _Run:
+    """An export that nobody looks at."""
+    start = time.perf_counter()
+    with _exporting(model, board, bytecode) as process:
+        _, status, usage = os.wait4(process.pid, 0)
+        wall = time.perf_counter() - start
+        process.returncode = os.waitstatus_to_exitcode(status)
+    return _Run(wall, usage.ru_utime + usage.ru_stime)
+
+
+def _peak(model: Path, board: str, bytecode: str) -> int:
+    """The most bytes of memory that an export was seen to take."""
+    peak = 0
+    with _exporting(model, board, bytecode) as process:
+        while process.poll() is None:
+            peak = max(peak, sum(map(_memory, _family(process.pid))))
+            time.sleep(_LOOK)
+    return peak
+
+
+@contextmanager
+def _exporting(model: Path, board: str, bytecode: str) -> Iterator[subprocess.Popen[bytes]]:
+    """An export, which must have ended, and well, with the context. ``bytecode``: the folder for
+    what Python compiles."""
     variables = {name: value for name, value in os.environ.items() if name != _NO_BYTECODE}
     variables["PYTHONPYCACHEPREFIX"] = bytecode
     with tempfile.TemporaryDirectory() as folder:
-        start = time.perf_counter()
         process = subprocess.Popen([
             sys.executable, "-m", "crtexport", str(model), "--board", board, "-q",
             "-o", str(Path(folder) / "package.tar"),
         ], env=variables)
-        done, peak = 0, 0
-        while not done:
-            peak = max(peak, sum(map(_memory, _family(process.pid))))
-            time.sleep(_LOOK)
-            done, status, usage = os.wait4(process.pid, os.WNOHANG)
-        wall = time.perf_counter() - start
-        process.returncode = os.waitstatus_to_exitcode(status)
+        yield process
         if process.returncode:
             raise SystemExit(f"{model.name} can't be exported for {board}")
-        return _Run(wall, usage.ru_utime + usage.ru_stime, peak)
 
 
 def _family(parent: int) -> list[int]:
