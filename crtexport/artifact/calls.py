@@ -34,6 +34,7 @@ from crtexport.ir.graph import Graph, Node
 from crtexport.ir.modules import ModuleFunction
 from crtexport.ir.ops import ETHOS_U_ALIGN, EthosU, Foreign, Reshape, While
 from crtexport.ir.types import ConstantRef
+from crtexport.kernels.identity import identity
 from crtexport.kernels.ir import Buffer, Kernel, Scalar
 from crtexport.kernels.registry import (
     SCALAR_OF,
@@ -46,7 +47,6 @@ from crtexport.kernels.registry import (
 )
 from crtexport.kernels.share import Sharing, Weigh, share
 from crtexport.kernels.step import LowerNode, lower_step
-from crtexport.kernels.text import dump
 from crtexport.kernels.verify import verify
 from crtexport.plan.model import Plan, Space, Step
 
@@ -126,9 +126,9 @@ class Calls:
         self._functions = functions
         self._prove = prove
         self.kernels: list[Kernel] = []
-        self.texts: list[str] = []  # of the kernels, without their docs
+        self.keys: list[bytes] = []  # what tells the kernels apart
         self._lower = lower
-        self._known: set[str] = set()
+        self._proven: set[bytes] = set()
         self._by_tensor: dict[tuple[int, int], str] = {}
         self._stock = stock
         self._constants: dict[str, None] = {}
@@ -263,12 +263,12 @@ class Calls:
 
     def _call(self, kernel: Kernel, args: tuple[Arg, ...], line: str) -> Call:
         """A call of a kernel by its number; functions are known when all kernels are."""
-        text = dump(replace(kernel, doc=()))
-        if text not in self._known:
+        key = identity(kernel)
+        if key not in self._proven:
             self._prove(partial(verify, kernel))
-            self._known.add(text)
+            self._proven.add(key)
         self.kernels.append(kernel)
-        self.texts.append(text)
+        self.keys.append(key)
         return Call(str(len(self.kernels) - 1), args, line)
 
     def _bind(self, scope: Scope, step: Step, buffer: Buffer, arg: KernelArg, line: str) -> Arg:
@@ -345,29 +345,27 @@ def finished(
     """
     shared = share(
         [kernel for calls, _ in models for kernel in calls.kernels], weigh,
-        [text for calls, _ in models for text in calls.texts],
+        [key for calls, _ in models for key in calls.keys],
     )
-    texts = {
-        id(kernel): text
-        for calls, _ in models for kernel, text in zip(calls.kernels, calls.texts, strict=True)
-    }
-    functions: dict[str, tuple[str, Kernel]] = {}
+    proven = {key for calls, _ in models for key in calls.keys}
+    functions: dict[bytes, tuple[str, Kernel]] = {}
     docs: dict[str, list[str]] = {}
 
-    def named(call: Call, sharings: Sequence[Sharing], prefix: str) -> Call:
+    def named(call: Call, calls: Calls, sharings: Sequence[Sharing]) -> Call:
         if not call.symbol.isdigit():
             return call  # of a function that isn't ours
-        sharing = sharings[int(call.symbol)]
+        number = int(call.symbol)
+        sharing = sharings[number]
         params = sharing.kernel.params
-        # Told apart by their text: as values, 0.0 and -0.0 are equal.
-        text = texts.get(id(sharing.kernel)) or dump(replace(sharing.kernel, doc=()))
-        if text not in functions:
-            if id(sharing.kernel) not in texts:
+        own = sharing.kernel is calls.kernels[number]
+        key = calls.keys[number] if own else identity(sharing.kernel)
+        if key not in functions:
+            if key not in proven:
                 numbers = zip((param.name for param in params), sharing.values, strict=True)
                 prove(partial(verify, sharing.kernel, dict(numbers)))
-            symbol = namer.name(f"{prefix}_{sharing.kernel.name}")
-            functions[text] = (symbol, sharing.kernel)
-        symbol = functions[text][0]
+            symbol = namer.name(f"{calls.prefix}_{sharing.kernel.name}")
+            functions[key] = (symbol, sharing.kernel)
+        symbol = functions[key][0]
         docs.setdefault(symbol, []).append(call.comment)
         given = (
             ScalarArg(value, param.type)
@@ -378,7 +376,7 @@ def finished(
     results = []
     for calls, statements in models:
         own, shared = shared[: len(calls.kernels)], shared[len(calls.kernels) :]
-        results.append(with_calls(statements, partial(named, sharings=own, prefix=calls.prefix)))
+        results.append(with_calls(statements, partial(named, calls=calls, sharings=own)))
     made = [
         Function(symbol, replace(kernel, doc=tuple(docs[symbol])))
         for symbol, kernel in functions.values()

@@ -152,7 +152,7 @@ class CompareOp(enum.Enum):
     __hash__ = object.__hash__
 
 
-class Buffer(Struct, frozen=True):
+class Buffer(Struct, frozen=True, array_like=True):
     """A pointer parameter to ``size`` elements.
 
     ``noalias``: nothing else that the kernel touches overlaps it. ``align``: bytes, at least the
@@ -167,6 +167,10 @@ class Buffer(Struct, frozen=True):
     align: int = 1
 
 
+class _Part(Struct, frozen=True, tag=True, tag_field="part", array_like=True):
+    """An expression or a statement, whose encoding names its class."""
+
+
 # ---- expressions: each has a ``type`` -------------------------------------------------------
 
 # What walks over all parts of all kernels asks ``type(expr) is Load``, which takes a fraction of
@@ -174,13 +178,13 @@ class Buffer(Struct, frozen=True):
 
 
 @final
-class Const(Struct, frozen=True):
+class Const(_Part, frozen=True):
     value: int | float
     type: Scalar
 
 
 @final
-class Var(Struct, frozen=True):
+class Var(_Part, frozen=True):
     """A Let, a Local, a loop variable or a scalar parameter."""
 
     name: str
@@ -188,7 +192,7 @@ class Var(Struct, frozen=True):
 
 
 @final
-class Load(Struct, frozen=True):
+class Load(_Part, frozen=True):
     buffer: Buffer
     index: Expr
 
@@ -198,7 +202,7 @@ class Load(Struct, frozen=True):
 
 
 @final
-class LoadWord(Struct, frozen=True):
+class LoadWord(_Part, frozen=True):
     """The four bytes that begin at element ``index`` of a buffer of 8- or 16-bit integers, as i32
     in the machine's byte order; any element may be the first."""
 
@@ -211,7 +215,7 @@ class LoadWord(Struct, frozen=True):
 
 
 @final
-class LoadVector(Struct, frozen=True):
+class LoadVector(_Part, frozen=True):
     """``count`` neighbouring elements of a buffer, from ``index`` on, each extended to a lane of
     ``type``; the other lanes are 0."""
 
@@ -222,7 +226,7 @@ class LoadVector(Struct, frozen=True):
 
 
 @final
-class Binary(Struct, frozen=True):
+class Binary(_Part, frozen=True):
     """Both operands have the type of the result (for shifts too)."""
 
     op: BinaryOp
@@ -235,7 +239,7 @@ class Binary(Struct, frozen=True):
 
 
 @final
-class Compare(Struct, frozen=True):
+class Compare(_Part, frozen=True):
     op: CompareOp
     a: Expr
     b: Expr
@@ -246,7 +250,7 @@ class Compare(Struct, frozen=True):
 
 
 @final
-class Select(Struct, frozen=True):
+class Select(_Part, frozen=True):
     """``then`` if ``condition`` else ``other``; both are evaluated."""
 
     condition: Expr
@@ -259,13 +263,13 @@ class Select(Struct, frozen=True):
 
 
 @final
-class Cast(Struct, frozen=True):
+class Cast(_Part, frozen=True):
     value: Expr
     type: Scalar
 
 
 @final
-class Call(Struct, frozen=True):
+class Call(_Part, frozen=True):
     """A call of a named intrinsic of :mod:`crtexport.kernels.intrinsics`."""
 
     name: str
@@ -300,7 +304,7 @@ def operands(expr: Expr) -> tuple[Expr, ...]:
 
 
 @final
-class Let(Struct, frozen=True):
+class Let(_Part, frozen=True):
     """An immutable name for a value."""
 
     var: Var
@@ -308,7 +312,7 @@ class Let(Struct, frozen=True):
 
 
 @final
-class Local(Struct, frozen=True):
+class Local(_Part, frozen=True):
     """A mutable value (accumulator), always initialised."""
 
     var: Var
@@ -316,7 +320,7 @@ class Local(Struct, frozen=True):
 
 
 @final
-class Assign(Struct, frozen=True):
+class Assign(_Part, frozen=True):
     """A new value for a Local."""
 
     var: Var
@@ -324,14 +328,14 @@ class Assign(Struct, frozen=True):
 
 
 @final
-class Store(Struct, frozen=True):
+class Store(_Part, frozen=True):
     buffer: Buffer
     index: Expr
     value: Expr
 
 
 @final
-class StoreVector(Struct, frozen=True):
+class StoreVector(_Part, frozen=True):
     """The first ``count`` lanes of ``value`` to neighbouring elements from ``index`` on; lanes that
     are wider than an element wrap."""
 
@@ -342,7 +346,7 @@ class StoreVector(Struct, frozen=True):
 
 
 @final
-class For(Struct, frozen=True):
+class For(_Part, frozen=True):
     """``var`` counts from 0 to ``extent`` - 1; ``extent`` (index) is a constant or a parameter.
 
     ``unroll``: None leaves it to the compiler, 1 forbids, n asks for n copies.
@@ -357,14 +361,14 @@ class For(Struct, frozen=True):
 
 
 @final
-class If(Struct, frozen=True):
+class If(_Part, frozen=True):
     condition: Expr
     then: Body
     other: Body = ()
 
 
 @final
-class Comment(Struct, frozen=True):
+class Comment(_Part, frozen=True):
     """One line for the reader of the generated C."""
 
     text: str

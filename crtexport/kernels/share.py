@@ -9,15 +9,15 @@ from __future__ import annotations
 
 import enum
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 
 from msgspec import Struct
 from msgspec.structs import replace
 
+from crtexport.kernels.identity import identity
 from crtexport.kernels.ir import Buffer, Cast, Const, Expr, For, If, Kernel, Let, Local, Scalar, Var
-from crtexport.kernels.rebuild import Place, rebuild
-from crtexport.kernels.skeleton import Skeleton, skeleton
-from crtexport.kernels.text import dump
+from crtexport.kernels.rebuild import rebuild
+from crtexport.kernels.skeleton import Numbers, Place, Skeleton, skeleton
 
 _NUMBERS = (Scalar.I32, Scalar.U32, Scalar.I64, Scalar.INDEX)
 MOST_PARAMETERS = 64
@@ -51,15 +51,15 @@ Weigh = Callable[[Sequence[Kernel]], Worth]
 
 
 class _Member(Struct, frozen=True):
-    """One of the different kernels; ``calls`` are as many as use it."""
+    """One of the different kernels, told apart by ``key``; ``calls`` are as many as use it."""
 
     kernel: Kernel
-    text: str
+    key: bytes
     calls: int
 
 
-_Numbered = tuple[_Member, tuple[Const, ...]]
-"""A kernel, and of its numbers those that may differ."""
+_Alike = list[tuple[_Member, Numbers]]
+"""Kernels with one skeleton, and their numbers."""
 
 
 class _Together(Struct, frozen=True):
@@ -70,68 +70,72 @@ class _Together(Struct, frozen=True):
 
 
 def share(
-    kernels: Sequence[Kernel], weigh: Weigh | None, texts: Sequence[str] | None = None
+    kernels: Sequence[Kernel], weigh: Weigh | None, keys: Sequence[bytes] | None = None
 ) -> list[Sharing]:
     """What each of ``kernels``, which have no parameters, is called as.
 
-    Those that are equal in text but for numbers that may differ get one kernel where that is worth
-    it; with the values in the places of its parameters it is the one given, but for larger buffers
-    and fewer promises. Without ``weigh`` each stays what it is. ``texts`` are those of the kernels
-    without their docs, where they are known.
+    Those that are equal but for numbers that may differ get one kernel where that is worth it; with
+    the values in the places of its parameters it is the one given, but for larger buffers and fewer
+    promises. Without ``weigh`` each stays what it is. ``keys`` are what tells the kernels apart,
+    where it is known.
     """
-    if texts is None:
-        texts = [dump(replace(kernel, doc=())) for kernel in kernels]
-    shared: dict[str, Sharing] = {}
-    if weigh is not None and len(set(texts)) > 1:
-        counts = Counter(texts)
-        first = dict(zip(reversed(texts), reversed(kernels), strict=True))
-        members = [_Member(first[text], text, calls) for text, calls in counts.items()]
-        worth = weigh([first[text] for text in texts])
-        looks = Counter(map(_looks, members))
-        likely = (member for member in members if looks[_looks(member)] > 1)
-        for group in _alike(likely, worth.freedoms[-1]):
-            for together in _best(group, worth):
-                shared |= {member.text: sharing for member, sharing in together.members}
-    return [
-        shared.get(text) or Sharing(kernel) for text, kernel in zip(texts, kernels, strict=True)
-    ]
+    if keys is None:
+        keys = [identity(kernel) for kernel in kernels]
+    shared: dict[bytes, Sharing] = {}
+    if weigh is not None and len(set(keys)) > 1:
+        counts = Counter(keys)
+        first = dict(zip(reversed(keys), reversed(kernels), strict=True))
+        members = [_Member(first[key], key, calls) for key, calls in counts.items()]
+        worth = weigh([first[key] for key in keys])
+        for alike in _alike(members):
+            for group in _free(alike, worth.freedoms[-1]):
+                for together in _best(group, worth):
+                    shared |= {member.key: sharing for member, sharing in together.members}
+    return [shared.get(key) or Sharing(kernel) for key, kernel in zip(keys, kernels, strict=True)]
 
 
-def _looks(member: _Member) -> tuple[str, int, int, int]:
+def _looks(kernel: Kernel, key: bytes) -> tuple[str, int, int, int]:
     """Equal for kernels that differ only in numbers, and found at once: tells most others apart."""
-    text = member.text
-    return member.kernel.name, text.count("\n"), text.count("("), text.count("[")
+    return kernel.name, key.count(b"Let"), key.count(b"Load"), key.count(b"Const")
 
 
-def _alike(members: Iterable[_Member], freedom: Freedom) -> list[list[_Numbered]]:
-    """Groups of at least two that differ only in numbers that may."""
-
-    def differs(constant: Const, place: Place) -> bool:
-        return _may_differ(constant, place, freedom)
-
-    groups: dict[Skeleton, list[_Numbered]] = {}
-    for member in members:
-        rest, numbers = skeleton(member.kernel, differs)
-        groups.setdefault(rest, []).append((member, numbers))
+def _alike(members: Sequence[_Member]) -> list[_Alike]:
+    """Groups of at least two that differ only in numbers."""
+    looks = [_looks(member.kernel, member.key) for member in members]
+    counts = Counter(looks)
+    groups: dict[Skeleton, _Alike] = {}
+    for member, look in zip(members, looks, strict=True):
+        if counts[look] > 1:
+            rest, numbers = skeleton(member.kernel)
+            groups.setdefault(rest, []).append((member, numbers))
     return [group for group in groups.values() if len(group) > 1]
 
 
-def _best(group: list[_Numbered], worth: Worth) -> list[_Together]:
+def _free(group: _Alike, freedom: Freedom) -> list[_Alike]:
+    """Those of a group, at least two together, that differ only in numbers that may."""
+    _, first = group[0]
+    fixed = [at for at, number in enumerate(first) if not _may_differ(*number, freedom)]
+    found: dict[tuple[str, ...], _Alike] = {}
+    for member, numbers in group:
+        # As text, in which 0.0 isn't -0.0.
+        key = tuple(repr(numbers[at][0].value) for at in fixed)
+        found.setdefault(key, []).append((member, numbers))
+    return [alike for alike in found.values() if len(alike) > 1]
+
+
+def _best(group: _Alike, worth: Worth) -> list[_Together]:
     """The way to share that gains most, of one for each freedom; the kernels of ``group`` differ in
     what the last one lets them."""
-    members = [member for member, _ in group]
-    *less, most = worth.freedoms
-    found = [(freedom, _alike(members, freedom)) for freedom in less]
-    ways = [
-        [one for alike in groups for one in _joined(alike, freedom, worth)]
-        for freedom, groups in (*found, (most, [group]))
-    ]
+    ways = []
+    for freedom in worth.freedoms:
+        alike = _free(group, freedom)
+        ways.append([one for free in alike for one in _joined(free, freedom, worth)])
+        if [len(free) for free in alike] == [len(group)]:
+            break  # what further ones let differ doesn't
     return max(ways, key=lambda way: sum(together.gain for together in way))
 
 
-def _joined(
-    members: Sequence[_Numbered], freedom: Freedom, worth: Worth
-) -> list[_Together]:
+def _joined(members: _Alike, freedom: Freedom, worth: Worth) -> list[_Together]:
     """First as many as gain by it together; then so those that are left."""
     found: list[_Together] = []
     left = list(members)
@@ -140,14 +144,12 @@ def _joined(
         if together is None:
             break
         found.append(together)
-        taken = {member.text for member, _ in together.members}
-        left = [one for one in left if one[0].text not in taken]
+        taken = {member.key for member, _ in together.members}
+        left = [one for one in left if one[0].key not in taken]
     return found
 
 
-def _together(
-    members: Sequence[_Numbered], freedom: Freedom, worth: Worth
-) -> _Together | None:
+def _together(members: _Alike, freedom: Freedom, worth: Worth) -> _Together | None:
     """Those of ``members`` that gain by being one kernel; None where it isn't worth it."""
     chosen = list(members)
     while len(chosen) > 1:
@@ -175,40 +177,32 @@ def _may_differ(constant: Const, place: Place, freedom: Freedom) -> bool:
     return place is Place.EXTENT or constant.type is not Scalar.INDEX
 
 
-def _merged(members: Sequence[_Numbered], freedom: Freedom) -> list[Sharing] | None:
+def _merged(members: _Alike, freedom: Freedom) -> list[Sharing] | None:
     """One kernel for all, with a parameter for each number that they differ in; None where those
     are too many."""
     kernels = [member.kernel for member, _ in members]
-    columns = list(zip(*(numbers for _, numbers in members), strict=True))
     taken = names_in(kernels[0])
     parameters: dict[tuple[Scalar, tuple[int, ...]], Var] = {}
-    for column in columns:
-        values = tuple(int(constant.value) for constant in column)
+    numbers: list[Expr] = []
+    for column in zip(*(numbers for _, numbers in members), strict=True):
+        constant, place = column[0]
+        numbers.append(constant)
+        if not _may_differ(constant, place, freedom):
+            continue
+        values = tuple(int(other.value) for other, _ in column)
         if len(set(values)) > 1:
-            key = _passed_as(column[0].type, values), values
-            parameters.setdefault(key, Var(_name(len(parameters), taken), key[0]))
+            type_ = _passed_as(constant.type, values)
+            new = Var(_name(len(parameters), taken), type_)
+            parameter = parameters.setdefault((type_, values), new)
+            numbers[-1] = parameter if type_ is constant.type else Cast(parameter, constant.type)
     if len(parameters) > MOST_PARAMETERS:
         return None
-    places = iter(columns)
-
-    def replaced(constant: Const, place: Place) -> Expr:
-        if not _may_differ(constant, place, freedom):
-            return constant
-        column = next(places)
-        values = tuple(int(other.value) for other in column)
-        passed = _passed_as(constant.type, values)
-        parameter = parameters.get((passed, values))
-        if parameter is None or passed is constant.type:
-            return parameter or constant
-        return Cast(parameter, constant.type)
-
     buffers = {
         own.name: _common([kernel.buffers[i] for kernel in kernels])
         for i, own in enumerate(kernels[0].buffers)
     }
-    kernel = replace(
-        rebuild(kernels[0], replaced, buffers), params=tuple(parameters.values()), doc=()
-    )
+    kernel = rebuild(kernels[0], numbers, buffers)
+    kernel = replace(kernel, params=tuple(parameters.values()), doc=())
     given = [values for _, values in parameters]
     return [
         Sharing(kernel, tuple(values[number] for values in given))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import enum
 from typing import assert_never
 
 from crtexport.kernels.ir import (
@@ -30,19 +30,30 @@ from crtexport.kernels.ir import (
     StoreVector,
     Var,
 )
-from crtexport.kernels.rebuild import Place, has_loop
+
+
+class Place(enum.Enum):
+    """Where a constant stands: what it would cost as a variable depends on it."""
+
+    EXTENT = "extent"  # of a loop around others
+    INNER_EXTENT = "inner extent"  # of an innermost loop
+    DIVISOR = "divisor"
+    INSIDE = "inside"  # of an innermost loop
+    OUTSIDE = "outside"
+
 
 Skeleton = tuple[object, ...]
-"""Equal for kernels that are equal but for numbers that may differ, and for what is promised of
+"""Equal for kernels that are equal but for the values of constants, and for what is promised of
 their buffers."""
 
+Numbers = tuple[tuple[Const, Place], ...]
+"""The constants of a kernel and where they stand, in the order of the text, which is that of
+:func:`crtexport.kernels.rebuild.rebuild`."""
 
-def skeleton(
-    kernel: Kernel, differs: Callable[[Const, Place], bool]
-) -> tuple[Skeleton, tuple[Const, ...]]:
-    """What stays of a kernel without the constants that may differ, and these, in the order of the
-    text, which is that of :func:`crtexport.kernels.rebuild.rebuild`."""
-    walk = _Walk(differs)
+
+def skeleton(kernel: Kernel) -> tuple[Skeleton, Numbers]:
+    """What stays of a kernel without the values of its constants, and these."""
+    walk = _Walk()
     for buffer in kernel.buffers:
         walk.parts += (buffer.name, buffer.dtype, buffer.writable)
     walk.parts += (kernel.name, kernel.params)
@@ -50,13 +61,21 @@ def skeleton(
     return tuple(walk.parts), tuple(walk.numbers)
 
 
+def has_loop(body: Body) -> bool:
+    """Whether a loop is in ``body``."""
+    return any(
+        type(stmt) is For
+        or (type(stmt) is If and (has_loop(stmt.then) or has_loop(stmt.other)))
+        for stmt in body
+    )
+
+
 class _Walk:
     """Lists the parts of a kernel, each before what it is made of."""
 
-    def __init__(self, differs: Callable[[Const, Place], bool]) -> None:
-        self.differs = differs
+    def __init__(self) -> None:
         self.parts: list[object] = []
-        self.numbers: list[Const] = []
+        self.numbers: list[tuple[Const, Place]] = []
 
     def body(self, body: Body, place: Place) -> None:
         self.parts.append(len(body))
@@ -98,11 +117,8 @@ class _Walk:
         if type(expr) is Var:
             parts.append(expr.name)
         elif type(expr) is Const:
-            if self.differs(expr, place):
-                self.numbers.append(expr)
-                parts += (Const, expr.type)
-            else:  # as text, in which 0.0 isn't -0.0
-                parts += (repr(expr.value), expr.type)
+            self.numbers.append((expr, place))
+            parts += (Const, expr.type)
         elif type(expr) is Binary:
             parts.append(expr.op)
             self.expr(expr.a, place)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from crtexport.kernels.ir import Body, Const, For, If, Kernel, Stmt
-from crtexport.kernels.rebuild import has_loop
+from crtexport.kernels.skeleton import has_loop
 from crtexport.target import Target
 
 _VECTOR_FEATURES = ("+mve", "+mve.fp", "+v", "+zve32x", "+zve32f", "+sse2", "+avx2")

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import itertools
+import math
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -19,14 +20,16 @@ from crtexport.kernels import interp
 from crtexport.kernels.build import KernelBuilder, add, cast, const, div, i32, mul
 from crtexport.kernels.build import load as element
 from crtexport.kernels.families import lower
+from crtexport.kernels.identity import identity
 from crtexport.kernels.ir import Const, Expr, For, Kernel, Scalar
-from crtexport.kernels.rebuild import Place, rebuild
+from crtexport.kernels.rebuild import rebuild
 from crtexport.kernels.registry import Context
 from crtexport.kernels.share import (
     Freedom,
     Sharing,
     Weigh,
     Worth,
+    _free,
     _looks,
     _may_differ,
     _Member,
@@ -84,68 +87,67 @@ def test_kernels_with_other_numbers_look_alike_and_have_one_skeleton(
     path = tmp_path / "model.tflite"
     path.write_bytes(CASES[name](SeededDraw(0), dtype).content)
     for kernel, freedom in itertools.product(kernels_of(path), Freedom):
-
-        def differs(constant: Const, place: Place, freedom: Freedom = freedom) -> bool:
-            return _may_differ(constant, place, freedom)
-
-        rest, numbers = skeleton(kernel, differs)
+        rest, numbers = skeleton(kernel)
         for number in (-3, 1234567):
-            other = with_other_numbers(kernel, freedom, number)
-            assert skeleton(other, differs)[0] == rest
-            looks = [
-                _looks(_Member(one, dump(replace(one, doc=())), 1)) for one in (kernel, other)
-            ]
-            assert looks[0] == looks[1]
-        assert [constant.value for constant in numbers] == [
-            constant.value for constant in numbers_of(kernel, differs)
-        ]
-
-
-def numbers_of(kernel: Kernel, differs: Callable[[Const, Place], bool]) -> list[Const]:
-    """Those that may differ, in the order in which kernels are made anew."""
-    found: list[Const] = []
-
-    def listed(constant: Const, place: Place) -> Expr:
-        found.extend([constant] * differs(constant, place))
-        return constant
-
-    rebuild(kernel, listed, {buffer.name: buffer for buffer in kernel.buffers})
-    return found
+            other = with_numbers_for(kernel, [
+                replace(constant, value=number) if _may_differ(constant, place, freedom)
+                else constant for constant, place in numbers
+            ])
+            assert skeleton(other)[0] == rest
+            assert len({_looks(one, identity(one)) for one in (kernel, other)}) == 1
+            assert len(_free([(member(one), skeleton(one)[1]) for one in (kernel, other)],
+                             freedom)) == 1
+        # Each number stands where it stood.
+        counted = [replace(c, value=value) for value, (c, _) in enumerate(numbers)]
+        assert [c for c, _ in skeleton(with_numbers_for(kernel, counted))[1]] == counted
 
 
 @pytest.mark.parametrize(("name", "dtype"), PAIRS)
-def test_kernels_have_another_skeleton_if_anything_else_differs(
+def test_kernels_that_differ_in_anything_else_are_not_alike(
     name: str, dtype: str, tmp_path: Path
 ) -> None:
     path = tmp_path / "model.tflite"
     path.write_bytes(CASES[name](SeededDraw(0), dtype).content)
     for kernel, freedom in itertools.product(kernels_of(path), Freedom):
-
-        def differs(constant: Const, place: Place, freedom: Freedom = freedom) -> bool:
-            return _may_differ(constant, place, freedom)
-
-        def changed(
-            constant: Const, place: Place, differs: Callable[[Const, Place], bool] = differs
-        ) -> Expr:
-            return constant if differs(constant, place) else replace(
-                constant, value=constant.value + 1
+        rest, numbers = skeleton(kernel)
+        for position, (constant, place) in enumerate(numbers):
+            others = [number for number, _ in numbers]
+            changed = 2.5 if math.isnan(constant.value) else -constant.value or 1
+            others[position] = replace(constant, value=changed)
+            other = with_numbers_for(kernel, others)
+            found = _free(
+                [(member(kernel), numbers), (member(other), skeleton(other)[1])], freedom
             )
+            assert bool(found) is _may_differ(constant, place, freedom)
+        if kernel.body:
+            shorter = replace(kernel, body=kernel.body[1:])
+            renamed = replace(kernel, name=f"{kernel.name}_2")
+            assert rest not in (skeleton(shorter)[0], skeleton(renamed)[0])
 
-        buffers = {buffer.name: buffer for buffer in kernel.buffers}
-        other = rebuild(kernel, changed, buffers)
-        same = skeleton(other, differs)[0] == skeleton(kernel, differs)[0]
-        assert same is (dump(other) == dump(kernel))
+
+def test_zeros_of_either_sign_make_other_kernels() -> None:
+    def stores(value: float) -> Kernel:
+        b = KernelBuilder("store")
+        y = b.buffer("y", Scalar.F32, 1, writable=True)
+        b.store(y, const(0), Const(value, Scalar.F32))
+        return b.finish()
+
+    kernels = [stores(0.0), stores(-0.0), stores(float("inf")), stores(float("-inf"))]
+    assert kernels[0] == kernels[1]
+    assert len({identity(kernel) for kernel in kernels}) == 4
+    assert identity(stores(np.float64(0.0))) == identity(stores(0.0))
+    numbered = [(member(kernel), skeleton(kernel)[1]) for kernel in kernels]
+    assert not any(_free(numbered, freedom) for freedom in Freedom)
 
 
-def with_other_numbers(kernel: Kernel, freedom: Freedom, number: int) -> Kernel:
-    """The kernel, which makes no sense any more, with ``number`` wherever one may differ."""
+def member(kernel: Kernel) -> _Member:
+    return _Member(kernel, identity(kernel), 1)
 
-    def changed(constant: Const, place: Place) -> Expr:
-        free = _may_differ(constant, place, freedom)
-        return replace(constant, value=number) if free else constant
 
+def with_numbers_for(kernel: Kernel, numbers: Sequence[Expr]) -> Kernel:
+    """The kernel, which may make no sense any more, with ``numbers`` for its constants."""
     buffers = {b.name: replace(b, size=b.size + 7, align=64, noalias=False) for b in kernel.buffers}
-    return rebuild(kernel, changed, buffers)
+    return rebuild(kernel, numbers, buffers)
 
 
 def check(kernel: Kernel, sharing: Sharing) -> None:
@@ -281,7 +283,8 @@ def test_names_of_parameters_are_new() -> None:
         kernel = scaled(factor, 4)
         source = replace(kernel.buffers[0], name="number_0")
         buffers = {"input": source, "output": kernel.buffers[1]}
-        kernels.append(rebuild(kernel, lambda constant, _: constant, buffers))
+        numbers = [constant for constant, _ in skeleton(kernel)[1]]
+        kernels.append(rebuild(kernel, numbers, buffers))
     (first, _) = share(kernels, ANY)
     verify(first.kernel)
     assert first.kernel.params[0].name != "number_0"
