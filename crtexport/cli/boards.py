@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import click
+from msgspec.structs import asdict
 
 from crtexport.cli.options import with_output
 from crtexport.cli.output import Output
@@ -58,12 +59,13 @@ def _explain(out: Output, board: Board) -> None:
     ]
     out.table("Board", ("fact", "value"), facts)
     if board.memory:
+        places = asdict(board.placement)
         out.table(
             "Memories", ("name", "origin", "size", "bytes", "holds"),
             (
                 (
                     name, f"{memory.origin:#010x}", format_size(memory.size), memory.size,
-                    ", ".join(kind for kind, region in board.placement if region == name) or "-",
+                    ", ".join(kind for kind, region in places.items() if region == name) or "-",
                 )
                 for name, memory in board.memory.items()
             ),

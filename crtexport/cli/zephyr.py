@@ -10,7 +10,8 @@ from msgspec.structs import asdict
 
 from crtexport.cli.options import FILE, Command, package_argument, with_output
 from crtexport.cli.output import Output, named
-from crtexport.firmware.board import board_from_keys, list_boards
+from crtexport.firmware.board import list_boards
+from crtexport.firmware.board_reader import board_from_keys
 from crtexport.firmware.compat import check_linkable
 from crtexport.firmware.zephyr.build import ZephyrBuild, read_build
 from crtexport.firmware.zephyr.derive import board_text, derive_board, write_board

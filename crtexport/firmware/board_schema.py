@@ -1,27 +1,19 @@
-"""Boards: processor, memories, toolchain and runner, as data with a schema.
+"""Boards: processor, memories, toolchain and runner, as records.
 
 A board is one YAML file (``boards/README.md`` explains every key), resolved into a frozen
 :class:`Board` that knows nothing of files: ``to_data()`` is what a package embeds, so that it can
-be built and run where the YAML is not.
+be built and run where the YAML is not. :mod:`crtexport.validation` reads these records from data.
 """
 
-# Annotations are no text here: pydantic would compile each when this is imported.
+from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import (
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
-    Field,
-    PlainSerializer,
-    ValidationError,
-    model_validator,
-)
+from msgspec import Meta, Struct, json
+from msgspec.structs import asdict
 
-from crtexport.firmware.schema_errors import schema_error
 from crtexport.firmware.sizes import parse_size
 from crtexport.target import Target
 
@@ -37,27 +29,22 @@ def _address(value: object) -> object:
     return value
 
 
-Size = Annotated[int, BeforeValidator(parse_size), Field(gt=0)]
-Address = Annotated[
-    int,
-    BeforeValidator(_address),
-    Field(ge=0),
-    PlainSerializer(lambda value: f"0x{value:08x}", return_type=str, when_used="json"),
-]
-Identifier = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]*$")]
-Text = Annotated[str, Field(min_length=1)]
+def _hexadecimal(address: int) -> str:
+    return f"0x{address:08x}"
 
 
-class _Section(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
+Size = Annotated[int, Meta(gt=0, extra={"read": parse_size})]
+Address = Annotated[int, Meta(ge=0, extra={"read": _address})]
+Identifier = Annotated[str, Meta(pattern=r"^[a-z][a-z0-9_]*$")]
+Text = Annotated[str, Meta(min_length=1)]
 
 
-class Cpu(_Section):
+class Cpu(Struct, frozen=True):
     """What code is generated for; see :class:`crtexport.target.Target` for the meaning."""
 
     triple: Text
     name: Text
-    features: tuple[Annotated[str, Field(pattern=r"^[+-][a-z0-9.-]+$")], ...] = ()
+    features: tuple[Annotated[str, Meta(pattern=r"^[+-][a-z0-9.-]+$")], ...] = ()
     float_abi: Literal["", "soft", "hard"] = ""
     abi: str = ""
     pointer_bits: Literal[32, 64] = 32
@@ -67,14 +54,14 @@ class Cpu(_Section):
     cflags: tuple[Text, ...] = ()
 
 
-class Memory(_Section):
+class Memory(Struct, frozen=True):
     """``size`` bytes from address ``origin`` on."""
 
     origin: Address
     size: Size
 
 
-class Placement(_Section):
+class Placement(Struct, frozen=True):
     """The memory of each kind of content; what ``.data`` starts with is in ``constants``.
 
     ``spill``: memories for what of the workspace finds no room in its own, fastest first.
@@ -95,49 +82,49 @@ class Placement(_Section):
         return (self.workspace, *self.spill)
 
 
-class Toolchain(_Section):
+class Toolchain(Struct, frozen=True):
     """``compiler`` is the command without flags; ``package`` is the Debian package that has it."""
 
     kind: Literal["gcc", "clang"]
-    compiler: Annotated[tuple[Text, ...], Field(min_length=1)]
+    compiler: Annotated[tuple[Text, ...], Meta(min_length=1)]
     package: Text
     cflags: tuple[Text, ...] = ()
     ldflags: tuple[Text, ...] = ()
     libraries: tuple[Text, ...] = ()
 
 
-class QemuRunner(_Section):
+class QemuRunner(Struct, frozen=True, tag_field="kind", tag="qemu"):
     """``command`` starts the machine; kernel, counting and deadline are added to it."""
 
-    kind: Literal["qemu"]
-    command: Annotated[tuple[Text, ...], Field(min_length=1)]
+    kind: ClassVar[Literal["qemu"]] = "qemu"
+    command: Annotated[tuple[Text, ...], Meta(min_length=1)]
     package: Text
 
 
-class NativeRunner(_Section):
+class NativeRunner(Struct, frozen=True, tag_field="kind", tag="native"):
     """The program runs on this computer."""
 
-    kind: Literal["native"]
+    kind: ClassVar[Literal["native"]] = "native"
 
 
-class NoRunner(_Section):
+class NoRunner(Struct, frozen=True, tag_field="kind", tag="none"):
     """Nothing here can run the board's programs; ``reason`` says why."""
 
-    kind: Literal["none"]
+    kind: ClassVar[Literal["none"]] = "none"
     reason: Text
 
 
-Runner = Annotated[QemuRunner | NativeRunner | NoRunner, Field(discriminator="kind")]
+Runner = QemuRunner | NativeRunner | NoRunner
 
 
-class Console(_Section):
+class Console(Struct, frozen=True):
     """Where the firmware prints; ``address`` is an I/O port, where the kind has one."""
 
     kind: Literal["semihosting", "uart16550", "stdio"]
     address: Address | None = None
 
 
-class Counter(_Section):
+class Counter(Struct, frozen=True):
     """What counts instructions.
 
     ``tsc`` and ``minstret`` are exact under QEMU with one instruction per nanosecond; ``systick``
@@ -145,23 +132,22 @@ class Counter(_Section):
     """
 
     kind: Literal["tsc", "minstret", "systick", "none"]
-    hz: Annotated[int, Field(gt=0)] | None = None
+    hz: Annotated[int, Meta(gt=0)] | None = None
 
-    @model_validator(mode="after")
-    def _systick_has_a_clock(self) -> Self:
+    def check(self) -> None:
+        """Raises ValueError for a clock that is missing."""
         if self.kind == "systick" and self.hz is None:
             raise ValueError("a systick counter needs hz, the clock that it counts")
-        return self
 
 
-class Zephyr(_Section):
+class Zephyr(Struct, frozen=True):
     """Zephyr's names: ``board`` since 3.7 (``mps2/an385``), ``legacy`` before (``mps2_an385``)."""
 
     board: Text
     legacy: Text | None = None
 
 
-class Npu(_Section):
+class Npu(Struct, frozen=True):
     """An Arm Ethos-U beside the processor.
 
     ``system_config`` and ``memory_mode`` are names in Vela's own configuration file, Arm/vela.ini;
@@ -169,20 +155,20 @@ class Npu(_Section):
     none: all of them.
     """
 
-    accelerator: Annotated[str, Field(pattern=r"^ethos-u(55|65|85)-[0-9]+$")]
+    accelerator: Annotated[str, Meta(pattern=r"^ethos-u(55|65|85)-[0-9]+$")]
     system_config: str = ""
     memory_mode: str = ""
     memories: tuple[Identifier, ...] = ()
 
 
-class Board(_Section):
+class Board(Struct, frozen=True, kw_only=True):
     """A board, resolved: no parents, no files, nothing optional left open."""
 
     name: Identifier
     description: Text
     architecture: Literal["cortex_m", "riscv", "i386", "host"]
     cpu: Cpu
-    memory: dict[Identifier, Memory] = Field(default_factory=dict)
+    memory: dict[Identifier, Memory] = {}
     placement: Placement = Placement()
     stack_size: Size = 8192
     toolchain: Toolchain
@@ -192,16 +178,16 @@ class Board(_Section):
     backend: Literal["llvm", "c"] = "llvm"
     optimize: Literal["size", "balanced", "speed"] = "balanced"
     large_data_threshold: Size | None = None
-    llvm_options: tuple[Annotated[str, Field(pattern=r"^-")], ...] = ()
+    llvm_options: tuple[Annotated[str, Meta(pattern=r"^-")], ...] = ()
     accelerators: tuple[Text, ...] = ()
     npu: Npu | None = None
     zephyr: Zephyr | None = None
 
-    @model_validator(mode="after")
-    def _memories_make_sense(self) -> Self:
+    def check(self) -> None:
+        """Raises ValueError where the memories make no sense."""
         if self.hosted:
-            return self
-        for kind, named in self.placement:
+            return
+        for kind, named in asdict(self.placement).items():
             for region in (named,) if isinstance(named, str) else named:
                 if region not in self.memory:
                     raise ValueError(
@@ -219,7 +205,6 @@ class Board(_Section):
             raise ValueError(f"memory {name} ends above the addresses that the processor has")
         if self.stack_size >= self.memory[self.placement.stack].size:
             raise ValueError(f"the stack is larger than memory {self.placement.stack}")
-        return self
 
     def _check_npu(self) -> None:
         """Raises ValueError where the Ethos-U couldn't read constants or use a workspace."""
@@ -270,7 +255,11 @@ class Board(_Section):
 
     def to_data(self) -> dict[str, Any]:
         """The board as JSON data, from which :meth:`from_data` makes an equal one."""
-        data = self.model_dump(mode="json")
+        data: dict[str, Any] = json.decode(json.encode(self))
+        for name, memory in self.memory.items():
+            data["memory"][name]["origin"] = _hexadecimal(memory.origin)
+        if self.console.address is not None:
+            data["console"]["address"] = _hexadecimal(self.console.address)
         if not self.placement.spill:
             del data["placement"]["spill"]  # as it was before there were any
         if not self.accelerators:
@@ -279,11 +268,9 @@ class Board(_Section):
             del data["npu"]
         return data
 
-    @classmethod
-    def from_data(cls, data: Mapping[str, Any], source: str = "board") -> Self:
+    @staticmethod
+    def from_data(data: Mapping[str, Any], source: str = "board") -> Board:
         """The board that ``data`` describes. Raises CrtExportError located in ``source``."""
-        try:
-            return cls.model_validate(dict(data))
-        except ValidationError as error:
-            raise schema_error(error, cls, lambda _: source) from error
+        from crtexport.firmware.schema_errors import board_of  # noqa: PLC0415  (needs pydantic)
 
+        return board_of(data, lambda _: source)

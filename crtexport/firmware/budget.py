@@ -6,6 +6,7 @@ import itertools
 from collections.abc import Iterable, Sequence
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from crtexport.errors import CrtExportError
 from crtexport.firmware.board_schema import Board
@@ -79,10 +80,8 @@ def with_pools(board: Board, pools: Sequence[tuple[str, int]]) -> Board:
             )
         if names.count(name) > 1:
             raise CrtExportError(f"the memory {name!r} is named twice", location=board.name)
-    placement = board.placement.model_copy(
-        update={"workspace": names[0], "spill": tuple(names[1:])}
-    )
-    return board.model_copy(update={"placement": placement})
+    placement = replace(board.placement, workspace=names[0], spill=tuple(names[1:]))
+    return replace(board, placement=placement)
 
 
 def room(

@@ -151,8 +151,7 @@ def _reached(board: Board, *, fixed: bool) -> Board:
             f"the Ethos-U doesn't reach the memory {strange!r}", location=board.name,
             hint=f"it reaches {', '.join(npu.memories)}",
         )
-    moved = place.model_copy(update={"workspace": there[0], "spill": there[1:]})
-    return board.model_copy(update={"placement": moved})
+    return replace(board, placement=replace(place, workspace=there[0], spill=there[1:]))
 
 
 def _floats(graph: Graph) -> bool:

@@ -1,14 +1,16 @@
-"""Turns what pydantic found in a board file into one error that names file and key."""
+"""Boards from data, and what pydantic found in it as one error that names file and key."""
 
 from __future__ import annotations
 
 import difflib
 import typing
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 
 from pydantic import BaseModel, ValidationError
 
 from crtexport.errors import CrtExportError
+from crtexport.firmware.board_schema import Board
+from crtexport.validation import model_of, record
 
 KeyPath = tuple[str, ...]
 
@@ -19,7 +21,18 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     return f"did you mean {close[0]!r}? " if close else ""
 
 
-def schema_error(
+def board_of(data: Mapping[str, object], file_of: Callable[[KeyPath], str]) -> Board:
+    """The board that ``data`` describes; ``file_of`` knows the file that a key came from.
+
+    Raises CrtExportError for the most telling flaw.
+    """
+    try:
+        return record(Board, dict(data))
+    except ValidationError as error:
+        raise _schema_error(error, model_of(Board), file_of) from error
+
+
+def _schema_error(
     error: ValidationError, model: type[BaseModel], file_of: Callable[[KeyPath], str]
 ) -> CrtExportError:
     """The first finding of ``error``; ``file_of`` knows the file that a key came from.

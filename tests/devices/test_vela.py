@@ -14,7 +14,8 @@ import crtexport
 from crtexport.cli.main import main
 from crtexport.errors import CrtExportError, ToolMissingError
 from crtexport.firmware import vela
-from crtexport.firmware.board import Board, board_from_keys, list_boards, load_board
+from crtexport.firmware.board import Board, list_boards, load_board
+from crtexport.firmware.board_reader import board_from_keys
 from crtexport.mlf.reader import open_package
 from tests.devices.vela_support import compiled, stand_in, vela_program
 from tests.support import require, require_module, shared_model

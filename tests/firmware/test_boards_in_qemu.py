@@ -166,8 +166,8 @@ def test_the_timer_survives_its_wrap(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_samples_that_do_not_fit_together_take_several_boots(tmp_path: Path) -> None:
     board = load_board("qemu_cortex_m0")
     tools_of(board)
-    flash = board.memory["flash"].model_copy(update={"size": 4800})
-    small = board.model_copy(update={"memory": {**board.memory, "flash": flash}})
+    flash = replace(board.memory["flash"], size=4800)
+    small = replace(board, memory={**board.memory, "flash": flash})
     samples = toy_inputs(30)
     result = run(toy_parts(), small, samples, timeout=60, out_dir=tmp_path)
     # 30 samples of 64 bytes do not fit, so the last boot had fewer.

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from crtexport import resources
 from crtexport.firmware.board import Board, list_boards, load_board
@@ -70,7 +71,7 @@ def test_64_bit_division_is_right(name: str) -> None:
         "int32_t tvmgen_toy_run(struct tvmgen_toy_inputs *, struct tvmgen_toy_outputs *);\n"
     )
     if name == "qemu_cortex_m0":
-        board = board.model_copy(update={"stack_size": 1024})
+        board = replace(board, stack_size=1024)
     cases = _divisions()
     half = 100  # at a time, so that the results fit the smallest board
     for start in range(0, CASES, half):

@@ -8,7 +8,7 @@ import pytest
 
 from crtexport import pipeline
 from crtexport.errors import CrtExportError
-from crtexport.firmware.board import board_from_keys
+from crtexport.firmware.board_reader import board_from_keys
 from crtexport.firmware.compat import check_linkable
 from crtexport.firmware.zephyr.derive import derive_board
 from crtexport.mlf.reader import Package, open_package

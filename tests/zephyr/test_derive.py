@@ -6,10 +6,12 @@ import json
 from pathlib import Path
 
 import pytest
+from msgspec.structs import asdict
 
 from crtexport import pipeline
 from crtexport.errors import CrtExportError
-from crtexport.firmware.board import board_from_keys, load_board
+from crtexport.firmware.board import load_board
+from crtexport.firmware.board_reader import board_from_keys
 from crtexport.firmware.compat import check_linkable
 from crtexport.firmware.elf_abi import read_abi
 from crtexport.firmware.zephyr.build import (
@@ -120,7 +122,7 @@ def test_an_image_that_runs_from_ram_has_everything_there() -> None:
     board = board_from_keys(derive_board(recorded("qemu_x86", XIP="n")), "build")
     assert list(board.memory) == ["ram"]
     assert board.placement.spill == ()
-    assert {region for key, region in board.placement if key != "spill"} == {"ram"}
+    assert {region for key, region in asdict(board.placement).items() if key != "spill"} == {"ram"}
 
 
 def test_other_memories_come_from_the_devicetree_and_the_chosen_one_has_workspaces() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from crtexport.cli.main import main
 from crtexport.errors import CrtExportError, ToolMissingError
@@ -54,7 +55,7 @@ def test_boards_are_called_as_the_version_calls_them(
 
 
 def test_a_board_that_zephyr_does_not_have_is_refused() -> None:
-    own = load_board("mps2_an386").model_copy(update={"zephyr": None})
+    own = replace(load_board("mps2_an386"), zephyr=None)
     with pytest.raises(CrtExportError, match="which of Zephyr's boards"):
         zephyr_board(own, Tree(Path(), (4, 1)))
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from msgspec import Struct
 
 from crtexport.errors import CrtExportError, RunFailedError, ToolMissingError
-from crtexport.firmware.board import board_from_keys
+from crtexport.firmware.board_reader import board_from_keys
 from crtexport.firmware.board_schema import Board, NoRunner
 from crtexport.firmware.frame import Frame, parse_frames
 from crtexport.firmware.parts import FirmwareParts

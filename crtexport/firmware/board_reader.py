@@ -1,0 +1,175 @@
+"""Reads board files: YAML, ``extends``, and where each key came from."""
+
+from __future__ import annotations
+
+import copy
+import os
+from collections.abc import Hashable, Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+from msgspec import Struct
+from msgspec.structs import fields
+
+from crtexport.errors import CrtExportError
+from crtexport.firmware.board_schema import Board
+from crtexport.firmware.board_search import SEARCH_PATH, find, folders, shown_as
+from crtexport.firmware.schema_errors import KeyPath, board_of, did_you_mean
+
+if yaml.__with_libyaml__:
+    from yaml import CSafeLoader as _SafeLoader  # ten times as fast
+else:
+    from yaml import SafeLoader as _SafeLoader  # type: ignore[assignment]
+
+_FILE_KEYS = ("abstract", "extends")
+_MAX_BYTES = 1 << 20
+_MAX_DEPTH = 16
+_MAX_VALUES = 10_000
+
+
+class _Loader(_SafeLoader):
+    """Safe YAML in which a key that comes twice is an error."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
+        seen: set[Any] = set()
+        for key_node, _ in node.value:
+            key = self.construct_object(key_node, deep=True)
+            if not isinstance(key, str):
+                raise yaml.constructor.ConstructorError(
+                    None, None, f"the key {key!r} is no text", key_node.start_mark
+                )
+            if key in seen:
+                raise yaml.constructor.ConstructorError(
+                    None, None, f"the key {key!r} comes twice", key_node.start_mark
+                )
+            seen.add(key)
+        return super().construct_mapping(node, deep)
+
+
+class Merged(Struct, frozen=True):
+    """Keys of a file and its parents, the file that each came from, and all these files."""
+
+    data: dict[str, Any]
+    origins: dict[KeyPath, str]
+    abstract: bool
+    files: tuple[Path, ...] = ()
+
+
+def board_from_keys(keys: Mapping[str, Any], origin: str) -> Board:
+    """The board that a file with ``keys`` would describe; ``origin`` is for errors."""
+    path = Path(origin)
+    return validate(_resolve(copy.deepcopy(dict(keys)), path, ()), path)
+
+
+def read(path: Path, children: tuple[Path, ...] = ()) -> Merged:
+    """``path`` with its parents' keys beneath its own."""
+    shown = shown_as(path)
+    if os.path.realpath(path) in [os.path.realpath(child) for child in children]:
+        chain = " → ".join(shown_as(p) for p in (*children, path))
+        raise CrtExportError(f"boards extend each other in a circle: {chain}", location=shown)
+    if len(children) >= _MAX_DEPTH:
+        raise CrtExportError("too many boards extend each other", location=shown)
+    return _resolve(_parse(path), path, children)
+
+
+def _resolve(data: dict[str, Any], path: Path, children: tuple[Path, ...]) -> Merged:
+    """The keys of the file ``path`` with its parents' beneath them."""
+    shown = shown_as(path)
+    abstract = data.pop("abstract", False)
+    parent = data.pop("extends", None)
+    if not isinstance(abstract, bool):
+        raise CrtExportError("write true or false", location=(shown, "abstract"))
+    base = Merged({}, {}, abstract=True)
+    if parent is not None:
+        base = read(_parent(parent, path), (*children, path))
+    merged, origins = dict(base.data), dict(base.origins)
+    # A family's own name and sentence are not those of its members.
+    for own in ("name", "description"):
+        merged.pop(own, None)
+        origins.pop((own,), None)
+    _merge(merged, data, origins, (), shown)
+    return Merged(merged, origins, abstract, (*base.files, path))
+
+
+def _parent(parent: object, path: Path) -> Path:
+    where = (shown_as(path), "extends")
+    if not isinstance(parent, str):
+        raise CrtExportError("write the name of one board", location=where)
+    found = find(parent, (path.parent,))
+    if found is None:
+        names = [p.stem for d in (path.parent, *folders()) for p in sorted(d.glob("*.y*ml"))]
+        raise CrtExportError(
+            f"there is no board {parent!r} to extend", location=where,
+            hint=did_you_mean(parent, names) or f"looked beside the file and along {SEARCH_PATH}",
+        )
+    return found
+
+
+def _parse(path: Path) -> dict[str, Any]:
+    shown = shown_as(path)
+    try:
+        if path.stat().st_size > _MAX_BYTES:
+            raise CrtExportError("this is too large for a board file", location=shown)
+        text = path.read_text(encoding="utf-8")
+        data = yaml.load(text, Loader=_Loader)  # noqa: S506  (derived from SafeLoader)
+    except OSError as error:
+        raise CrtExportError(
+            f"the board file can't be read: {error.strerror}", location=shown
+        ) from error
+    except (UnicodeDecodeError, yaml.YAMLError, RecursionError) as error:
+        raise CrtExportError(f"this is no YAML: {error}", location=shown) from error
+    if not isinstance(data, dict):
+        raise CrtExportError("a board file holds keys and values", location=shown)
+    _check_size(data, shown)
+    return data
+
+
+def _check_size(data: dict[str, Any], shown: str) -> None:
+    """Raises CrtExportError for data that aliases make endless, or larger than any file."""
+    left: list[object] = [data]
+    for _ in range(_MAX_VALUES):
+        if not left:
+            return
+        value = left.pop()
+        if isinstance(value, dict | list):
+            left += value.values() if isinstance(value, dict) else value
+    raise CrtExportError("these are more values than a board has", location=shown,
+                         hint="aliases (*name) may not stand inside of what they name")
+
+
+def _merge(
+    base: dict[str, Any], new: dict[str, Any], origins: dict[KeyPath, str], at: KeyPath, file: str
+) -> None:
+    """Put ``new`` over ``base``: mappings merge, lists and plain values replace."""
+    for key, value in new.items():
+        here = (*at, key)
+        origins[here] = file
+        old = base.get(key)
+        # A section that names its kind anew is another section, not a change of the old one.
+        other_kind = isinstance(value, dict) and "kind" in value
+        if isinstance(value, dict):
+            merged = dict(old) if isinstance(old, dict) and not other_kind else {}
+            _merge(merged, value, origins, here, file)
+            base[key] = merged
+        else:
+            base[key] = value
+
+
+def validate(merged: Merged, path: Path) -> Board:
+    """The board that the keys describe; ``path`` is for errors. Raises CrtExportError."""
+    def file_of(key: KeyPath) -> str:
+        for length in range(len(key), 0, -1):
+            if key[:length] in merged.origins:
+                return merged.origins[key[:length]]
+        return shown_as(path)
+
+    keys = [field.name for field in fields(Board)]
+    unknown = [key for key in merged.data if key not in keys]
+    if unknown:
+        keys += _FILE_KEYS
+        raise CrtExportError(
+            "unknown key", location=(file_of((unknown[0],)), unknown[0]),
+            hint=f"{did_you_mean(unknown[0], keys)}keys here are: {', '.join(keys)}",
+        )
+    return board_of(merged.data, file_of)
