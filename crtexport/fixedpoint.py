@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import struct
+from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -70,6 +71,19 @@ def quantize_multiplier(real: float) -> tuple[int, int]:
     if shift < -31:
         return 0, 0
     return mantissa, shift
+
+
+def quantize_multipliers(reals: Sequence[float]) -> tuple[Ints, Ints]:
+    """:func:`quantize_multiplier` of many numbers, none of them negative: all m, and all shifts."""
+    fractions, exponents = np.frexp(np.array(reals, np.float64))
+    mantissas = np.floor(fractions * (1 << 31) + 0.5).astype(np.int64)
+    shifts = exponents.astype(np.int64)
+    carried = mantissas == 1 << 31
+    mantissas[carried] >>= 1
+    shifts[carried] += 1
+    vanished = shifts < -31
+    mantissas[vanished] = shifts[vanished] = 0
+    return mantissas, shifts
 
 
 def rounding_doubling_high_mul(a: int, b: int) -> int:

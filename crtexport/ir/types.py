@@ -30,29 +30,27 @@ class DType(enum.Enum):
     FLOAT32 = "float32"
     FLOAT64 = "float64"
 
-    @property
-    def numpy(self) -> np.dtype[np.generic]:
-        """The NumPy dtype, always little-endian."""
-        return np.dtype(self.value).newbyteorder("<")
+    numpy: np.dtype[np.generic]
+    """The NumPy dtype, always little-endian."""
+    itemsize: int
+    """Bytes per element."""
+    is_float: bool
+    is_integer: bool
 
-    @property
-    def itemsize(self) -> int:
-        """Bytes per element."""
-        return int(np.dtype(self.value).itemsize)
-
-    @property
-    def is_float(self) -> bool:
-        return self in (DType.FLOAT16, DType.FLOAT32, DType.FLOAT64)
-
-    @property
-    def is_integer(self) -> bool:
-        return not self.is_float and self is not DType.BOOL
+    def __init__(self, name: str) -> None:
+        self.numpy = np.dtype(name).newbyteorder("<")
+        self.itemsize = self.numpy.itemsize
+        self.is_float = self.numpy.kind == "f"
+        self.is_integer = self.numpy.kind in "iu"
 
     @property
     def limits(self) -> tuple[int, int]:
-        """Smallest and largest value of an integer type."""
-        info = np.iinfo(self.value)
-        return int(info.min), int(info.max)
+        """Smallest and largest value of an integer type; ValueError for others."""
+        if not self.is_integer:
+            raise ValueError(f"{self.value} is no type of integers")
+        count = 1 << 8 * self.itemsize
+        low = -count // 2 if self.numpy.kind == "i" else 0
+        return low, low + count - 1
 
 
 class Rounding(enum.Enum):

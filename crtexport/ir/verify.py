@@ -9,6 +9,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+import numpy as np
+
 from crtexport.errors import CrtExportError
 from crtexport.ir.external import check_external
 from crtexport.ir.graph import Graph, Node, Tensor
@@ -138,13 +140,14 @@ def _check_quantization(type_: TensorType, quant: Quantization) -> None:
         raise CrtExportError(f"{type_.dtype.value} can't have quantization")
     if not quant.scale or len(quant.scale) != len(quant.zero_point):
         raise CrtExportError(f"{len(quant.scale)} scales with {len(quant.zero_point)} zero points")
-    for scale in quant.scale:
-        if not (math.isfinite(scale) and scale > 0):
-            raise CrtExportError(f"the scale {scale} is not positive and finite")
+    # Of as many as there are channels: the wrong one is looked for only where there is one.
+    if not all(map(math.isfinite, quant.scale)) or min(quant.scale) <= 0:
+        wrong = next(s for s in quant.scale if not (math.isfinite(s) and s > 0))
+        raise CrtExportError(f"the scale {wrong} is not positive and finite")
     low, high = type_.dtype.limits
-    for zero in quant.zero_point:
-        if not low <= zero <= high:
-            raise CrtExportError(f"the zero point {zero} is outside of {type_.dtype.value}")
+    if min(quant.zero_point) < low or max(quant.zero_point) > high:
+        outside = next(zero for zero in quant.zero_point if not low <= zero <= high)
+        raise CrtExportError(f"the zero point {outside} is outside of {type_.dtype.value}")
     if quant.axis is None:
         if len(quant.scale) != 1:
             raise CrtExportError(f"{len(quant.scale)} scales without an axis")
@@ -294,15 +297,15 @@ def _check_bias(
         return
     if any(bias.quant.zero_point):
         raise CrtExportError("an integer bias must have zero point 0")
-    count = max(len(bias.quant.scale), len(weights.quant.scale))
-    for unit in range(count):
-        weight_scale = weights.quant.scale[unit if len(weights.quant.scale) > 1 else 0]
-        bias_scale = bias.quant.scale[unit if len(bias.quant.scale) > 1 else 0]
-        expected = data.quant.scale[0] * weight_scale
-        off = abs(expected - bias_scale)
-        # Both tolerances: converters round tiny scales, and the result can't show tiny ones.
-        if off > max(_BIAS_TOLERANCE * expected, 2 * _BIAS_TOLERANCE * result.quant.scale[0]):
-            raise CrtExportError(
-                f"the bias of unit {unit} has scale {bias_scale:.6g}, but input and weights"
-                f" give {expected:.6g}"
-            )
+    data_scale, scales = data.quant.scale[0], np.array(bias.quant.scale)
+    expected = np.array([data_scale * scale for scale in weights.quant.scale])
+    # Both tolerances: converters round tiny scales, and the result can't show tiny ones.
+    tolerance = _BIAS_TOLERANCE * np.maximum(expected, 2 * result.quant.scale[0])
+    off = np.abs(expected - scales) > tolerance
+    if off.any():
+        unit = int(off.argmax())
+        scales, expected = np.broadcast_arrays(scales, expected)
+        raise CrtExportError(
+            f"the bias of unit {unit} has scale {scales[unit]:.6g}, but input and weights"
+            f" give {expected[unit]:.6g}"
+        )

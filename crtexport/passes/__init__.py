@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from crtexport.errors import CrtExportError
 from crtexport.ir.graph import Graph
 from crtexport.ir.verify import verify
-from crtexport.passes.channels import LayerChannels, merge_equal, remove_channels, with_report
+from crtexport.passes.channels import LayerChannels, remove_channels, with_report
 from crtexport.passes.control import bind_arguments, choose_branches
 from crtexport.passes.copy_arenas import copy_arenas
 from crtexport.passes.copy_outputs import copy_outputs
@@ -46,8 +46,7 @@ def _simplified(graph: Graph) -> Graph:
 PIPELINE: tuple[Pass, ...] = (
     fold_constants, drop_dead, bind_arguments, simplify_inner, choose_branches, fold_constants,
     drop_dead, fuse_pad, fuse_activation, moves_to_reshapes, drop_dead,
-    merge_equal, remove_channels, fuse_pad, moves_to_reshapes, drop_dead, copy_outputs,
-    copy_arenas,
+    remove_channels, fuse_pad, moves_to_reshapes, drop_dead, copy_outputs, copy_arenas,
 )
 
 

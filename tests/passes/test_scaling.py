@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from crtexport.fixedpoint import INT32_MAX, INT32_MIN
+from crtexport.fixedpoint import INT32_MAX, INT32_MIN, quantize_multiplier, quantize_multipliers
 from crtexport.ir.types import Rounding
 from crtexport.passes.channels.layers import Scaling
 
@@ -27,11 +29,26 @@ def test_all_channels_at_once(
     channels: list[tuple[tuple[int, int], int]], one: bool, wide: bool, rounding: Rounding,
     zero_point: int,
 ) -> None:
-    pairs = tuple(pair for pair, _ in channels)
-    scaling = Scaling(pairs[:1] if one else pairs, rounding, wide, zero_point, (-128, 127))
-    accs = np.array([acc for _, acc in channels], np.int64)
-    values, known = scaling.all_stored(accs)
-    expected = [scaling.stored(channel, acc) for channel, acc in enumerate(accs.tolist())]
-    assert known.tolist() == [value is not None for value in expected]
-    for value, wanted in zip(values.tolist(), expected, strict=True):
+    multipliers, shifts = np.array([pair for pair, _ in channels[: 1 if one else None]]).T
+    scaling = Scaling(multipliers, shifts, rounding, wide, zero_point, (-128, 127))
+    row = [acc for _, acc in channels]
+    rows = [row, row[::-1]]
+    values, known = scaling.all_stored(np.array(rows, np.int64))
+    expected = [scaling.stored(channel, acc) for row in rows for channel, acc in enumerate(row)]
+    assert known.ravel().tolist() == [value is not None for value in expected]
+    for value, wanted in zip(values.ravel().tolist(), expected, strict=True):
         assert wanted is None or value == wanted
+
+
+@given(st.lists(
+    st.one_of(
+        st.floats(0, 1e30), st.floats(0, 2), st.just(0.0), st.just(5e-324),
+        st.integers(-40, 40).map(lambda e: math.ldexp(1.0, e)),
+        st.integers(-40, 40).map(lambda e: math.nextafter(math.ldexp(1.0, e), 0.0)),
+    ), min_size=1, max_size=20,
+))
+def test_multipliers_of_all_channels_at_once(reals: list[float]) -> None:
+    mantissas, shifts = quantize_multipliers(reals)
+    assert list(zip(mantissas.tolist(), shifts.tolist(), strict=True)) == [
+        quantize_multiplier(real) for real in reals
+    ]

@@ -10,13 +10,12 @@ from __future__ import annotations
 
 from crtexport.ir.graph import Graph
 from crtexport.passes.channels.equal import merge_equal
-from crtexport.passes.channels.layers import layers_of
+from crtexport.passes.channels.known import known_of
 from crtexport.passes.channels.needs import needs_of
-from crtexport.passes.channels.ranges import ranges_of
 from crtexport.passes.channels.report import LayerChannels, report
 from crtexport.passes.channels.rewrite import rewrite
 
-__all__ = ["LayerChannels", "merge_equal", "remove_channels", "with_report"]
+__all__ = ["LayerChannels", "remove_channels", "with_report"]
 
 
 def remove_channels(graph: Graph) -> Graph:
@@ -31,12 +30,12 @@ def remove_channels(graph: Graph) -> Graph:
 def with_report(graph: Graph) -> tuple[Graph, tuple[LayerChannels, ...]]:
     """What :func:`remove_channels` gives, and what became of each layer; nothing where no channel
     goes."""
-    layers = layers_of(graph)
-    if not layers:
+    known = known_of(graph)
+    if not known.layers:
         return graph, ()
-    ranges = ranges_of(graph, layers)
-    needs = needs_of(graph, layers, ranges)
+    known = merge_equal(known)
+    needs = needs_of(known)
     if all(kept.all() for kept in needs.kept.values()):
-        return graph, ()
-    smaller = rewrite(graph, layers, ranges, needs)
-    return smaller, report(graph, smaller, layers, ranges, needs)
+        return known.graph, ()
+    smaller = rewrite(known, needs)
+    return smaller, report(known, smaller, needs)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Iterable, Mapping
 
 import numpy as np
 from msgspec.structs import replace
@@ -10,73 +10,87 @@ from msgspec.structs import replace
 from crtexport.ir.graph import Graph, Node, Tensor
 from crtexport.ir.ops import Concatenation, Pad, Reshape
 from crtexport.ir.types import ConstantRef, DType
-from crtexport.passes.channels.layers import MAX_CHANNELS, Array, Layer, layers_of, taps_of
+from crtexport.passes.channels.known import Folded, Known, known_of
+from crtexport.passes.channels.layers import MAX_CHANNELS, Array, Layer, taps_of
 from crtexport.passes.channels.links import channels, links_of
-from crtexport.passes.channels.needs import Folded, folded_inputs
-from crtexport.passes.channels.ranges import ranges_of
 
 
-def merge_equal(graph: Graph) -> Graph:
+def merge_equal(known: Known) -> Known:
     """Layers take what they read from equal channels from the first of them: its weights become
     the sums, the others' real zero, wherever the sums fit.
 
     Channels are equal that a layer computes with the same weights, bias and scale from channels
-    that are, or that equal channels are the only source of. Requires: nothing. Ensures: only
-    constant weights change, and no result does.
+    that are, or that equal channels are the only source of. Ensures: only constant weights change,
+    and no result does.
     """
-    layers = layers_of(graph)
-    ranges = ranges_of(graph, layers)
-    first: dict[int, Array] = {}
+    graph, first = known.graph, dict[int, Array]()
     tensors, nodes = list(graph.tensors), list(graph.nodes)
     for number, node in enumerate(graph.nodes):
-        if number not in layers:
+        if number not in known.layers:
             equal = _carried(graph, node, first)
         else:
-            layer = layers[number]
+            layer = known.layers[number]
             same = first.get(layer.x)
             if same is not None and not layer.depthwise and layer.x not in graph.outputs:
                 nodes[number] = _reading(graph, tensors, layer, same)
-            equal = _computed(graph, layer, same, folded_inputs(graph, layer, ranges[layer.x]))
+            equal = _computed(graph, layer, same, known.folded[number])
         if equal is not None and len(np.unique(equal)) < len(equal):
             first[node.outputs[0]] = equal
-    return replace(graph, tensors=tuple(tensors), nodes=tuple(nodes))
+    if len(tensors) == len(graph.tensors):  # no weights have changed
+        return known
+    return known_of(replace(graph, tensors=tuple(tensors), nodes=tuple(nodes)))
 
 
-def _firsts(keys: list[Hashable]) -> Array:
+def _firsts(keys: Iterable[Hashable]) -> Array:
     """For each key the position of the first that equals it."""
     seen: dict[Hashable, int] = {}
     return np.array([seen.setdefault(key, position) for position, key in enumerate(keys)])
 
 
-def _computed(graph: Graph, layer: Layer, same: Array | None, folded: Folded) -> Array:
+def _computed(graph: Graph, layer: Layer, same: Array | None, folded: Folded) -> Array | None:
     """The first equal output of each; ``same``: the first equal input of each, None: all differ.
-    What constants add counts as bias."""
-    taps = taps_of(graph, layer.node)
-    if taps is None:
-        raise ValueError("a layer has weights that meet its input")
-    same = np.arange(layer.inputs) if same is None else same
-    pairs = layer.scaling.pairs
-    scale = pairs if len(pairs) > 1 else pairs * layer.outputs
-    bias = (layer.bias + folded.added).tolist()
-    if layer.depthwise:
-        source, merged = same[layer.source].tolist(), taps
-    else:
-        source, merged = [0] * layer.outputs, np.zeros_like(taps)
-        for channel in np.flatnonzero(~folded.inputs).tolist():
-            merged[:, same[channel]] += taps[:, channel]
+    What constants add counts as bias. None: all outputs differ."""
+    bias = layer.bias + folded.added
+    if len(set(bias.tolist())) == layer.outputs:
+        return None
+    _, place, count = np.unique(bias, return_inverse=True, return_counts=True)
     # Those without weights are constants, which biases take over.
-    unweighted = layer.unweighted()
-    return _firsts([
-        o if unweighted[o] else (scale[o], bias[o], source[o], merged[o].tobytes())
-        for o in range(layer.outputs)
-    ])
+    alike = np.flatnonzero((count[place] > 1) & ~layer.unweighted())
+    taps = taps_of(graph, layer.node) if len(alike) else None
+    if taps is None:
+        return None
+    scaling = layer.scaling
+    scales = np.broadcast_to([scaling.multipliers, scaling.shifts], (2, layer.outputs))
+    if layer.depthwise:
+        source = layer.source if same is None else same[layer.source]
+        weights = taps[:, alike].T
+    else:
+        source = np.zeros(layer.outputs, int)
+        weights = np.where(folded.inputs, np.int32(0), taps[alike])
+        for channel, one in _others(same):
+            weights[..., one] += weights[..., channel]
+            weights[..., channel] = 0
+    numbers = np.stack([*scales, bias, source], axis=1)[alike].tolist()
+    equal = np.arange(layer.outputs)
+    equal[alike] = alike[_firsts(
+        (*row, part.tobytes()) for row, part in zip(numbers, weights, strict=True)
+    )]
+    return equal
+
+
+def _others(same: Array | None) -> list[tuple[int, int]]:
+    """The channels that are equal to one before them, and the first that they equal."""
+    if same is None:
+        return []
+    return [(channel, one) for channel, one in enumerate(same.tolist()) if channel != one]
 
 
 def _carried(graph: Graph, node: Node, first: Mapping[int, Array]) -> Array | None:
     """The first equal channel of each of the output of a node that keeps channels apart."""
     inputs = [t for t in node.inputs if t is not None]
-    links = links_of(graph, node)
-    if not links or not any(t in first for t in inputs) or isinstance(node.op, Concatenation | Pad):
+    if not any(t in first for t in inputs) or isinstance(node.op, Concatenation | Pad):
+        return None
+    if not links_of(graph, node):
         return None
     count = channels(graph, node.outputs[0])
     if isinstance(node.op, Reshape):
@@ -108,15 +122,15 @@ def _reading(graph: Graph, tensors: list[Tensor], layer: Layer, same: Array) -> 
     zero = weights.type.quant.zero_point[0]
     low, high = weights.type.dtype.limits
     low = max(low, -high) if weights.type.dtype is DType.INT8 else low
-    moved = taps.copy()
-    for channel in np.flatnonzero(same != np.arange(len(same))).tolist():
-        total = moved[:, same[channel]] + moved[:, channel] + zero
-        if moved[:, channel].any() and total.min() >= low and total.max() <= high:
-            moved[:, same[channel]] += moved[:, channel]
-            moved[:, channel] = 0
+    moved = taps.astype(np.int32)
+    for channel, one in _others(same):
+        total = moved[..., one] + moved[..., channel] + zero
+        if moved[..., channel].any() and total.min() >= low and total.max() <= high:
+            moved[..., one] += moved[..., channel]
+            moved[..., channel] = 0
     if np.array_equal(moved, taps):
         return node
-    values = (moved.swapaxes(1, 2) + zero).reshape(weights.type.shape)
+    values = (moved + zero).reshape(weights.type.shape)
     tensors.append(replace(
         weights, constant=ConstantRef.of(values.astype(weights.type.dtype.numpy))
     ))

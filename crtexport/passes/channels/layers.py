@@ -14,7 +14,7 @@ from crtexport.fixedpoint import (
     multiply_all_by_quantized_multiplier,
     multiply_by_quantized_multiplier,
     multiply_wide_by_quantized_multiplier,
-    quantize_multiplier,
+    quantize_multipliers,
 )
 from crtexport.ir.graph import Graph, Node
 from crtexport.ir.ops import Conv2D, DepthwiseConv2D, FullyConnected
@@ -35,10 +35,11 @@ MAX_TOTAL = 1 << 22
 _MAX_BIAS = 1 << 62
 
 
-class Scaling(Struct, frozen=True):
+class Scaling(Struct, frozen=True, eq=False):
     """From accumulators to stored outputs."""
 
-    pairs: tuple[tuple[int, int], ...]  # multiplier and shift, one or per output channel
+    multipliers: Array  # int64, one or one for each output channel
+    shifts: Array
     rounding: Rounding
     wide: bool
     zero_point: int
@@ -46,7 +47,8 @@ class Scaling(Struct, frozen=True):
 
     def stored(self, channel: int, acc: int) -> int | None:
         """The output for an accumulator; None where it overflows on the way."""
-        multiplier, shift = self.pairs[channel if len(self.pairs) > 1 else 0]
+        place = channel if len(self.multipliers) > 1 else 0
+        multiplier, shift = int(self.multipliers[place]), int(self.shifts[place])
         if self.wide and self.rounding is Rounding.DOUBLE:
             if shift >= 15 or abs(acc) >= 1 << 47:
                 return None
@@ -61,13 +63,16 @@ class Scaling(Struct, frozen=True):
         return min(max(scaled + self.zero_point, low), high)
 
     def all_stored(self, accs: Array) -> tuple[Array, Array]:
-        """:meth:`stored` of the accumulator of each channel, int64, and where that is no None."""
+        """:meth:`stored` of accumulators, int64, whose last axis has one for each channel; and
+        where that is no None."""
         low, _ = self.bounds
         if self.wide or self.rounding is not Rounding.DOUBLE:
-            found = [self.stored(channel, acc) for channel, acc in enumerate(accs.tolist())]
-            known = np.array([value is not None for value in found], bool)
-            return np.array([low if v is None else v for v in found], np.int64), known
-        multipliers, shifts = np.array(self.pairs, np.int64).reshape(-1, 2).T
+            channels = accs.shape[-1]
+            found = [self.stored(i % channels, acc) for i, acc in enumerate(accs.ravel().tolist())]
+            known = np.array([value is not None for value in found], bool).reshape(accs.shape)
+            values = np.array([low if v is None else v for v in found], np.int64)
+            return values.reshape(accs.shape), known
+        shifts = self.shifts
         left, right = np.clip(shifts, 0, 30), np.clip(-shifts, 0, 31)
         known = (
             (shifts <= 30) & (accs > INT32_MIN >> left) & (accs <= INT32_MAX >> left)
@@ -75,14 +80,16 @@ class Scaling(Struct, frozen=True):
         accs = np.where(known, accs, 0)
         # Products are below 2**62 from here on, as are the limits that count.
         limits = np.int64(INT32_MAX - (1 << 16)) << np.clip(31 - shifts, 0, 31)
-        known &= (shifts < 0) | (np.abs(accs) * multipliers < limits)
-        scaled = multiply_all_by_quantized_multiplier(accs << left, multipliers, right)
+        known &= (shifts < 0) | (np.abs(accs) * self.multipliers < limits)
+        scaled = multiply_all_by_quantized_multiplier(accs << left, self.multipliers, right)
         return np.clip(scaled + self.zero_point, *self.bounds), known
 
 
 class Layer(Struct, frozen=True, eq=False):
     """``positive`` and ``negative`` are sums over the taps of the weights of each sign, without
     their zero point: (outputs, inputs), or (outputs,) where each output reads one input channel.
+    They are doubles, which hold them and their sums of products with stored values exactly.
+    ``used``: where a weight isn't zero.
 
     ``inputs`` and ``outputs`` count channels: the last axes of the tensors ``x`` and ``y``.
     """
@@ -94,6 +101,7 @@ class Layer(Struct, frozen=True, eq=False):
     outputs: int
     positive: Array
     negative: Array
+    used: Array
     bias: Array  # int64
     zero_point: int  # of the input
     padded: bool
@@ -108,30 +116,22 @@ class Layer(Struct, frozen=True, eq=False):
         """The input channel of each output channel of a depthwise layer."""
         return np.arange(self.outputs) // max(self.outputs // max(self.inputs, 1), 1)
 
-    @property
-    def used(self) -> Array:
-        """Where a weight isn't zero, in the shape of ``positive``."""
-        return np.asarray((self.positive != 0) | (self.negative != 0))
-
     def unweighted(self) -> Array:
         """Which outputs have zero weights only."""
         return np.asarray(~self.used if self.depthwise else ~self.used.any(axis=1))
 
-    def accumulators(self, low: Array, high: Array) -> tuple[Array, Array]:
+    def accumulators(self, low: Array, high: Array) -> Array:
         """The smallest and largest accumulator of each output, for stored inputs in a range."""
-        below, above = low - self.zero_point, high - self.zero_point
+        ends = np.stack([low, high]).astype(np.float64) - self.zero_point
         if self.padded:  # a padded cell counts as real 0
-            below, above = np.minimum(below, 0), np.maximum(above, 0)
+            np.minimum(ends[0], 0, out=ends[0])
+            np.maximum(ends[1], 0, out=ends[1])
         if self.depthwise:
-            below, above = below[self.source], above[self.source]
-            return (
-                self.bias + self.positive * below + self.negative * above,
-                self.bias + self.positive * above + self.negative * below,
-            )
-        return (
-            self.bias + self.positive @ below + self.negative @ above,
-            self.bias + self.positive @ above + self.negative @ below,
-        )
+            ends = ends[:, self.source]
+            sums = self.positive * ends + self.negative * ends[::-1]
+        else:
+            sums = _products(self.positive, ends) + _products(self.negative, ends[::-1])
+        return np.asarray(self.bias + sums.astype(np.int64))
 
     def reads(self, outputs: Array) -> Array:
         """Which input channels the given outputs (a mask) have weights for."""
@@ -143,11 +143,15 @@ class Layer(Struct, frozen=True, eq=False):
 
     def contributions(self, values: Array, which: Array) -> Array:
         """What input channels (a mask) of the given stored values add to each accumulator."""
-        delta = np.where(which, values - self.zero_point, 0)
+        delta = np.where(which, values - self.zero_point, 0).astype(np.float64)
         weights = self.positive + self.negative
-        if self.depthwise:
-            return np.asarray(weights * delta[self.source])
-        return np.asarray(weights @ delta)
+        added = weights * delta[self.source] if self.depthwise else _products(weights, delta)
+        return added.astype(np.int64)
+
+
+def _products(weights: Array, values: Array) -> Array:
+    """The sum over inputs of weights (outputs, inputs) times values (..., inputs)."""
+    return np.asarray(np.einsum("oi,...i->...o", weights, values))
 
 
 def layers_of(graph: Graph) -> dict[int, Layer]:
@@ -179,10 +183,11 @@ def layer_of(graph: Graph, node: Node) -> Layer | None:
     bias = _bias(graph, node, result.shape[-1])
     if bias is None:
         return None
+    positive = np.maximum(taps, 0).sum(axis=-2, dtype=np.float64)
+    negative = np.minimum(taps, 0).sum(axis=-2, dtype=np.float64)
     return Layer(
-        node, x, y, data.shape[-1], result.shape[-1],
-        np.maximum(taps, 0).sum(axis=-1, dtype=np.int64),
-        np.minimum(taps, 0).sum(axis=-1, dtype=np.int64), bias,
+        node, x, y, data.shape[-1], result.shape[-1], positive, negative,
+        positive != negative, bias,
         data.quant.zero_point[0] if data.quant is not None else 0,
         not isinstance(op, FullyConnected) and op.padding.any,
         _scaling(graph, node, data, weights, result),
@@ -190,24 +195,26 @@ def layer_of(graph: Graph, node: Node) -> Layer | None:
 
 
 def taps_of(graph: Graph, node: Node) -> Array | None:
-    """The constant weights of a layer without their zero point, as int32: (outputs, inputs, taps),
-    of a depthwise layer (outputs, taps); None where the input's channels don't meet them."""
+    """The constant weights of a layer without their zero point: (outputs, taps, inputs), of a
+    depthwise layer (taps, outputs); None where the input's channels don't meet them."""
     tensor = graph.required(node, 1)
     weights, constant = graph.type(tensor), graph.constant(tensor)
     depth = graph.type(graph.required(node, 0)).shape[-1]
     if constant is None:
         return None
     zero = weights.quant.zero_point[0] if weights.quant is not None else 0
-    values = constant.array(weights).astype(np.int32) - zero
+    values = constant.array(weights)
+    if zero or weights.dtype is not DType.INT8:
+        values = values.astype(np.int16) - np.int16(zero)
     if isinstance(node.op, DepthwiseConv2D):
-        return np.asarray(values.reshape(-1, values.shape[-1]).T)
+        return values.reshape(-1, values.shape[-1])
     if isinstance(node.op, FullyConnected):
         whole = values.shape[1] == depth
         if values.shape[1] % depth or (node.op.keep_num_dims and not whole):
             return None
     elif values.shape[3] != depth:
         return None
-    return values.reshape(values.shape[0], -1, depth).swapaxes(1, 2)
+    return values.reshape(values.shape[0], -1, depth)
 
 
 def _understood(graph: Graph, node: Node) -> bool:
@@ -240,7 +247,7 @@ def _bias(graph: Graph, node: Node, outputs: int) -> Array | None:
     if constant is None:
         return None
     values = constant.array(graph.type(tensor)).astype(np.int64).reshape(-1)
-    return values if all(abs(int(v)) < _MAX_BIAS for v in values) else None
+    return values if np.all((values > -_MAX_BIAS) & (values < _MAX_BIAS)) else None
 
 
 def _scaling(
@@ -253,6 +260,6 @@ def _scaling(
     if not isinstance(op, Conv2D | DepthwiseConv2D | FullyConnected) or result.quant is None:
         raise TypeError(op)
     return Scaling(
-        tuple(quantize_multiplier(real) for real in reals), rounding, wide_sums(graph, node),
+        *quantize_multipliers(reals), rounding, wide_sums(graph, node),
         result.quant.zero_point[0], activation_range(op.activation, result),
     )

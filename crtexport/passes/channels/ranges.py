@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 from msgspec import Struct
 
-from crtexport.fixedpoint import multiply_by_quantized_multiplier, quantize_multiplier
+from crtexport.fixedpoint import multiply_all_by_quantized_multiplier, quantize_multiplier
 from crtexport.ir.graph import Graph, Node
 from crtexport.ir.ops import (
     Activation,
@@ -57,7 +57,9 @@ def ranges_of(graph: Graph, layers: Mapping[int, Layer]) -> dict[int, Range]:
         for tensor in ((layers[number].x,) if number in layers else node.inputs)
         if tensor is not None
     }
-    for tensor in sorted(used | {t for node in graph.nodes for t in node.outputs}):
+    others = {t for n, node in enumerate(graph.nodes) if n not in layers for t in node.outputs}
+    computed = {layer.y for layer in layers.values()}
+    for tensor in sorted((used | others) - computed):
         given = _given(graph, tensor)
         if given is not None:
             ranges[tensor] = given
@@ -86,12 +88,10 @@ def _given(graph: Graph, tensor: int) -> Range | None:
 
 def _of_layer(layer: Layer, given: Range) -> Range:
     """Scaling is monotonic: the ends of an accumulator's range give those of the output's."""
-    (low, one), (high, other) = map(
-        layer.scaling.all_stored, layer.accumulators(given.low, given.high)
-    )
+    values, (low, high) = layer.scaling.all_stored(layer.accumulators(given.low, given.high))
     least, most = layer.scaling.bounds
-    known = one & other
-    return Range(np.where(known, low, least), np.where(known, high, most))
+    known = low & high
+    return Range(np.where(known, values[0], least), np.where(known, values[1], most))
 
 
 def _of_node(graph: Graph, node: Node, ranges: Mapping[int, Range]) -> Range | None:
@@ -178,23 +178,11 @@ def _of_sum(
     final = quantize_multiplier(twice / ((1 << _SUM_SHIFT) * result.quant.scale[0]))
     if final[1] > 0 or max(shift for _, shift in operands) > 0:
         return None  # an overflow on the way can't be ruled out
-
-    def stored(values: tuple[int, ...]) -> int:
-        total = sum(
-            multiply_by_quantized_multiplier(
-                (value - quant.zero_point[0]) << _SUM_SHIFT, *multiplier
-            )
-            for value, quant, multiplier in zip(values, known, operands, strict=True)
-        )
-        return multiply_by_quantized_multiplier(total, *final)
-
-    low, high = activation_range(activation, result)
-    zero = result.quant.zero_point[0]
-    ends = [
-        np.array(
-            [stored(values) + zero for values in zip(*(a.tolist() for a in side), strict=True)],
-            np.int64,
-        )
-        for side in ([r.low for r in given], [r.high for r in given])
-    ]
-    return Range(ends[0], ends[1]).clamped(low, high)
+    total = np.zeros((2, len(given[0].low)), np.int64)
+    for range_, quant, (multiplier, shift) in zip(given, known, operands, strict=True):
+        raised = (np.stack([range_.low, range_.high]) - quant.zero_point[0]) << _SUM_SHIFT
+        total += multiply_all_by_quantized_multiplier(raised, multiplier, -shift)
+    multiplier, shift = final
+    sums = multiply_all_by_quantized_multiplier(total, multiplier, -shift)
+    low, high = sums + result.quant.zero_point[0]
+    return Range(low, high).clamped(*activation_range(activation, result))

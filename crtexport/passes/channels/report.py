@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import numpy as np
 from msgspec import Struct
 
 from crtexport.ir.graph import Graph, Node
 from crtexport.ir.macs import macs
-from crtexport.passes.channels.layers import Layer
+from crtexport.passes.channels.known import Known
 from crtexport.passes.channels.needs import Needs
-from crtexport.passes.channels.ranges import Range
 
 
 class LayerChannels(Struct, frozen=True):
@@ -36,15 +33,12 @@ class LayerChannels(Struct, frozen=True):
         return any(a != b for a, b in (self.inputs, self.outputs, self.macs, self.weight_bytes))
 
 
-def report(
-    before: Graph, after: Graph, layers: Mapping[int, Layer], ranges: Mapping[int, Range],
-    needs: Needs,
-) -> tuple[LayerChannels, ...]:
+def report(known: Known, after: Graph, needs: Needs) -> tuple[LayerChannels, ...]:
     """All layers that were looked at, in order; both graphs have the same nodes."""
-    made = []
-    for number, layer in layers.items():
+    before, made = known.graph, list[LayerChannels]()
+    for number, layer in known.layers.items():
         gone = ~needs.kept[layer.y]
-        constant = gone & ranges[layer.y].constant
+        constant = gone & known.ranges[layer.y].constant
         zero = constant & layer.unweighted()
         old, new = before.nodes[number], after.nodes[number]
         made.append(LayerChannels(

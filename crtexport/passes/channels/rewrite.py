@@ -2,31 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import numpy as np
 from msgspec.structs import replace
 
 from crtexport.ir.graph import Graph, Node, Tensor
-from crtexport.ir.ops import DepthwiseConv2D, FullyConnected, Op, Pad, Reshape
+from crtexport.ir.ops import Op, Pad, Reshape
 from crtexport.ir.types import ConstantRef, Quantization, TensorType
-from crtexport.passes.channels.layers import Array, Layer
+from crtexport.passes.channels.known import Known
+from crtexport.passes.channels.layers import Array, Layer, taps_of
 from crtexport.passes.channels.needs import Needs, bias_type
-from crtexport.passes.channels.ranges import Range
 
 
-def rewrite(
-    graph: Graph, layers: Mapping[int, Layer], ranges: Mapping[int, Range], needs: Needs
-) -> Graph:
-    """``graph`` with the channels that ``needs`` keeps. Old weights stay as tensors without use."""
+def rewrite(known: Known, needs: Needs) -> Graph:
+    """The graph with the channels that ``needs`` keeps. Old weights stay as tensors without use."""
+    graph = known.graph
     tensors = [
         _kept(tensor, needs.kept[number]) if not needs.kept[number].all() else tensor
         for number, tensor in enumerate(graph.tensors)
     ]
     nodes = []
     for number, node in enumerate(graph.nodes):
-        if number in layers:
-            nodes.append(_layer(graph, tensors, number, layers[number], ranges, needs))
+        if number in known.layers:
+            nodes.append(_layer(known, tensors, number, needs))
         else:
             nodes.append(replace(node, op=_operator(graph, tensors, node, needs)))
     return replace(graph, tensors=tuple(tensors), nodes=tuple(nodes))
@@ -56,24 +53,23 @@ def _operator(graph: Graph, tensors: list[Tensor], node: Node, needs: Needs) -> 
     return op
 
 
-def _layer(
-    graph: Graph, tensors: list[Tensor], number: int, layer: Layer,
-    ranges: Mapping[int, Range], needs: Needs,
-) -> Node:
+def _layer(known: Known, tensors: list[Tensor], number: int, needs: Needs) -> Node:
     """The layer with the weights of kept channels; what folded channels add is in its bias."""
-    node, folded = layer.node, needs.folded[number]
+    graph, layer, folded = known.graph, known.layers[number], known.folded[number]
+    node, given, result = layer.node, known.ranges[layer.x], known.ranges[layer.y]
     inputs, outputs = needs.kept[layer.x], needs.kept[layer.y]
-    fixed = ranges[layer.y].constant | ~needs.live[layer.y]
-    if inputs.all() and outputs.all() and not (folded.inputs | ~needs.live[layer.x]).any():
+    fixed, unread = result.constant | ~needs.live[layer.y], folded.inputs | ~needs.live[layer.x]
+    if inputs.all() and outputs.all() and not unread.any():
         return node
     weights, bias = graph.tensors[graph.required(node, 1)], layer.bias + folded.added
     # Any accumulator of a constant gives it, so the bias alone may; of what isn't read, any.
-    ends, _ = layer.accumulators(ranges[layer.x].low, ranges[layer.x].high)
+    ends, _ = layer.accumulators(given.low, given.high)
     low, high = layer.scaling.bounds
-    constant = ranges[layer.y].constant & (low < high)
-    bias = np.where(fixed, np.where(constant, ends, 0), bias)
-    values = _cleared(layer, weights, fixed, folded.inputs | ~needs.live[layer.x])
-    values = _selected(layer, values, inputs, outputs)
+    bias = np.where(fixed, np.where(result.constant & (low < high), ends, 0), bias)
+    taps = taps_of(graph, node)
+    if taps is None:
+        raise ValueError("a layer has weights that meet its input")
+    values = _stored(weights.type, _selected(_cleared(layer, taps, fixed, unread), inputs, outputs))
     numbers = [layer.x, len(tensors)]
     tensors.append(replace(
         weights, constant=ConstantRef.of(values),
@@ -85,28 +81,27 @@ def _layer(
     return replace(node, inputs=tuple(numbers))
 
 
-def _cleared(layer: Layer, weights: Tensor, outputs: Array, inputs: Array) -> Array:
-    """The weights as they are stored, real zero for the given outputs and inputs (masks)."""
-    if weights.constant is None or weights.type.quant is None:
-        raise ValueError("weights of a layer are constant and scaled")
-    values = weights.constant.array(weights.type).copy()
-    zero = weights.type.quant.zero_point[0]
-    if isinstance(layer.node.op, DepthwiseConv2D):
-        values[..., outputs | inputs[layer.source]] = zero
-        return values
-    values[outputs] = zero
-    by_channel = values.reshape(*values.shape[:-1], -1, layer.inputs)
-    by_channel[..., inputs] = zero
-    return by_channel.reshape(values.shape)
+def _cleared(layer: Layer, taps: Array, outputs: Array, inputs: Array) -> Array:
+    """The weights with 0 for the given outputs and inputs (masks)."""
+    if layer.depthwise:
+        return np.where(outputs | inputs[layer.source], 0, taps)
+    return np.where(outputs[:, None, None] | inputs, 0, taps)
 
 
-def _selected(layer: Layer, values: Array, inputs: Array, outputs: Array) -> Array:
-    if isinstance(layer.node.op, DepthwiseConv2D):
-        return values[..., outputs]
-    if isinstance(layer.node.op, FullyConnected):
-        rows = int(outputs.sum())
-        return values[outputs].reshape(rows, -1, layer.inputs)[..., inputs].reshape(rows, -1)
-    return values[outputs][..., inputs]
+def _selected(taps: Array, inputs: Array, outputs: Array) -> Array:
+    """The weights of some of the channels."""
+    return taps[..., outputs] if taps.ndim == 2 else taps[outputs][..., inputs]
+
+
+def _stored(type_: TensorType, taps: Array) -> Array:
+    """Weights as they are stored, in the shape that those of ``type_`` have with these channels."""
+    zero = type_.quant.zero_point[0] if type_.quant is not None else 0
+    values = (taps + zero).astype(type_.dtype.numpy)
+    outputs, *window, _ = type_.shape
+    last = values.shape[-1]
+    if values.ndim == 2:
+        return values.reshape(outputs, *window, last)
+    return values.reshape(len(values), *window, last if window else -1)
 
 
 def _quant(quant: Quantization | None, which: Array) -> Quantization | None:

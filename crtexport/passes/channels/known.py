@@ -1,0 +1,62 @@
+"""What is known of the channels of a network: its layers, their ranges, and what biases can take
+over."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+from msgspec import Struct
+
+from crtexport.fixedpoint import INT32_MAX, INT32_MIN
+from crtexport.ir.graph import Graph
+from crtexport.ir.scaling import wide_sums
+from crtexport.passes.channels.layers import Array, Layer, layers_of
+from crtexport.passes.channels.ranges import Range, ranges_of
+
+
+class Folded(Struct, frozen=True, eq=False):
+    """What a layer's bias takes over: ``inputs``, a mask of channels that are constants, and what
+    they add to each accumulator."""
+
+    inputs: Array
+    added: Array
+
+
+class Known(Struct, frozen=True, eq=False):
+    """``layers`` and ``folded`` by the number of the node, ``ranges`` by tensor."""
+
+    graph: Graph
+    layers: Mapping[int, Layer]
+    ranges: Mapping[int, Range]
+    folded: Mapping[int, Folded]
+
+
+def known_of(graph: Graph) -> Known:
+    """What is known of ``graph``; no layers where it has none of integers."""
+    layers = layers_of(graph)
+    ranges = ranges_of(graph, layers) if layers else {}
+    folded = {
+        number: _folded(graph, layer, ranges[layer.x]) for number, layer in layers.items()
+    }
+    return Known(graph, layers, ranges, folded)
+
+
+def _folded(graph: Graph, layer: Layer, given: Range) -> Folded:
+    """Input channels that are constants and whose products the bias can take.
+
+    Those that equal the zero point always: they add nothing. Others where no cell is padded, as
+    padding is no constant of theirs, and where the sums still fit the type of the bias.
+    """
+    constant, nothing = given.constant, np.zeros(layer.outputs, np.int64)
+    if not constant.any():
+        return Folded(constant, nothing)
+    if not layer.padded and not layer.depthwise:
+        added = layer.contributions(given.low, constant)
+        if wide_sums(graph, layer.node) or _fits(layer.bias + added):
+            return Folded(constant, added)
+    return Folded(constant & (given.low == layer.zero_point), nothing)
+
+
+def _fits(bias: Array) -> bool:
+    return bool(bias.min() >= INT32_MIN and bias.max() <= INT32_MAX)
