@@ -6,7 +6,10 @@ have one latch, which carries the hints. Nothing is optimized here.
 
 from __future__ import annotations
 
+import functools
 from typing import Literal, assert_never
+
+from msgspec import Struct
 
 from crtexport.backends.llvm_calling import Calling, bound_operand
 from crtexport.backends.llvm_cast import cast
@@ -96,6 +99,39 @@ def declare_kernel(symbol: str, kernel: Kernel, module: ModuleText, calling: Cal
     return f"declare hidden {calling.convention}void @{symbol}({', '.join(types)}) nounwind"
 
 
+@functools.cache
+def _register(number: int) -> str:
+    """The name of a value, which all functions can have; a dot keeps it apart from the kernel's."""
+    return f"%.{number}"
+
+
+@functools.cache
+def _operation(op: BinaryOp, scalar: Scalar, type_: str) -> str:
+    """The instruction of an operation but its operands; ``type_`` is that of ``scalar``."""
+    if scalar.is_float:
+        if op not in _FLOAT:
+            raise CrtExportError(f"floats have no operation {op.value}")
+        return f"{_FLOAT[op]} {type_}"
+    if op in _WRAPPING:
+        return f"{_WRAPPING[op]} {type_}"
+    return f"{(_SIGNED if scalar.is_signed else _UNSIGNED)[op]} {type_}"
+
+
+class _Memory(Struct, frozen=True):
+    """What loads and stores of a buffer's elements or of a stack slot say: the type, the alignment,
+    and how an element's address begins, whose index follows."""
+
+    type: str
+    align: int
+    address: str = ""
+
+    def load(self, address: str) -> str:
+        return f"load {self.type}, ptr {address}, align {self.align}"
+
+    def store(self, value: str, address: str) -> str:
+        return f"store {self.type} {value}, ptr {address}, align {self.align}"
+
+
 class _KernelPrinter:
     """State of one function: lines, stack slots, known values, and counters for fresh names."""
 
@@ -105,8 +141,9 @@ class _KernelPrinter:
         self._lines: list[str] = []
         self._slots: list[str] = []
         self._values: dict[str, str] = {}
-        self._bases: dict[str, str] = {}
-        self._locals: set[str] = set()
+        self._buffers: dict[str, _Memory] = {}
+        self._locals: dict[str, _Memory] = {}
+        self._called: set[str] = set()
         self._vectors = False
         self._label = "entry"
         self._fresh = 0
@@ -118,7 +155,7 @@ class _KernelPrinter:
         given = {p: bound_operand(arg, self._target) for p, arg in calling.bound.items()}
         params = []
         for position, buffer in enumerate(kernel.buffers):
-            self._bases[buffer.name] = given.get(position, f"%{buffer.name}")
+            self._add_buffer(buffer, given.get(position, f"%{buffer.name}"))
             if position not in given:
                 params.append(self._buffer_param(buffer))
         for position, param in enumerate(kernel.params, len(kernel.buffers)):
@@ -134,6 +171,11 @@ class _KernelPrinter:
             f'{head} section ".text.{symbol}" {{',
             "entry:", *self._slots, *self._lines, "  ret void", "}", "",
         ])
+
+    def _add_buffer(self, buffer: Buffer, base: str) -> None:
+        type_ = storage_type(buffer.dtype, self._target)
+        address = f"getelementptr inbounds {type_}, ptr {base}, {self._type(_INDEX)} "
+        self._buffers[buffer.name] = _Memory(type_, buffer.dtype.itemsize, address)
 
     def _buffer_param(self, buffer: Buffer) -> str:
         words = ["ptr"]
@@ -153,16 +195,14 @@ class _KernelPrinter:
         if type(stmt) is Let:
             self._values[stmt.var.name] = self._expr(stmt.value)
         elif type(stmt) is Local:
-            type_ = storage_type(stmt.var.type, self._target)
-            align = self._align(stmt.var.type)
-            self._slots.append(f"  %{stmt.var.name} = alloca {type_}, align {align}")
-            self._locals.add(stmt.var.name)
+            self._add_local(stmt.var)
             self._set_local(stmt)
         elif type(stmt) is Assign:
             self._set_local(stmt)
         elif type(stmt) is Store:
             value = self._in_memory(self._expr(stmt.value), stmt.buffer.dtype)
-            self._store(value, stmt.buffer.dtype, self._address(stmt.buffer, stmt.index))
+            address = self._address(stmt.buffer, stmt.index)
+            self._line(self._buffers[stmt.buffer.name].store(value, address))
         elif type(stmt) is StoreVector:
             self._vectors = True
             value = self._expr(stmt.value)
@@ -179,11 +219,16 @@ class _KernelPrinter:
         else:
             assert_never(stmt)
 
+    def _add_local(self, var: Var) -> None:
+        type_ = storage_type(var.type, self._target)
+        align = self._target.pointer_bits // 8 if var.type is _INDEX else var.type.itemsize
+        self._slots.append(f"  %{var.name} = alloca {type_}, align {align}")
+        self._locals[var.name] = _Memory(type_, align)
+
     def _set_local(self, stmt: Local | Assign) -> None:
+        name = stmt.var.name
         value = self._in_memory(self._expr(stmt.value), stmt.var.type)
-        type_ = storage_type(stmt.var.type, self._target)
-        align = self._align(stmt.var.type)
-        self._line(f"store {type_} {value}, ptr %{stmt.var.name}, align {align}")
+        self._line(self._locals[name].store(value, f"%{name}"))
 
     def _for(self, loop: For) -> None:
         type_ = self._type(loop.extent.type)
@@ -254,7 +299,8 @@ class _KernelPrinter:
         if type(expr) is Binary:
             return self._binary(expr)
         if type(expr) is Load:
-            return self._load(expr.type, self._address(expr.buffer, expr.index))
+            load = self._buffers[expr.buffer.name].load(self._address(expr.buffer, expr.index))
+            return self._from_memory(self._assign(load), expr.buffer.dtype)
         if type(expr) is LoadWord:
             align = alignment(expr)
             address = self._address(expr.buffer, expr.index)
@@ -277,30 +323,19 @@ class _KernelPrinter:
 
     def _variable(self, var: Var) -> str:
         name = var.name
-        if name in self._locals:
-            type_ = storage_type(var.type, self._target)
-            align = self._align(var.type)
-            return self._from_memory(
-                self._assign(f"load {type_}, ptr %{name}, align {align}"), var.type
-            )
-        if name not in self._values:
+        value = self._values.get(name)
+        if value is not None:
+            return value
+        if name not in self._locals:
             raise CrtExportError("a kernel uses an unknown variable", location=name)
-        return self._values[name]
+        return self._from_memory(self._assign(self._locals[name].load(f"%{name}")), var.type)
 
     def _binary(self, expr: Binary) -> str:
         a, b = self._expr(expr.a), self._expr(expr.b)
         scalar, op = expr.type, expr.op
-        type_ = value_type(scalar, self._target)
         if op in _EXTREMES:
             return self._extremum(op, scalar, a, b)
-        if scalar.is_float:
-            if op not in _FLOAT:
-                raise CrtExportError(f"floats have no operation {op.value}")
-            return self._assign(f"{_FLOAT[op]} {type_} {a}, {b}")
-        if op in _WRAPPING:
-            return self._assign(f"{_WRAPPING[op]} {type_} {a}, {b}")
-        words = _SIGNED if scalar.is_signed else _UNSIGNED
-        return self._assign(f"{words[op]} {type_} {a}, {b}")
+        return self._assign(f"{_operation(op, scalar, self._type(scalar))} {a}, {b}")
 
     def _extremum(self, op: BinaryOp, scalar: Scalar, a: str, b: str) -> str:
         """MIN is ``b < a ? b : a``, MAX ``a < b ? b : a``: that decides about NaN and -0."""
@@ -327,7 +362,8 @@ class _KernelPrinter:
         intrinsic = INTRINSICS.get(expr.name)
         if intrinsic is None:
             raise CrtExportError("there is no intrinsic of this name", location=expr.name)
-        if intrinsic.llvm_declare:
+        if expr.name not in self._called:
+            self._called.add(expr.name)
             for line in intrinsic.llvm_declare.splitlines():
                 self._module.declare(line)
         return self._assign(intrinsic.llvm.format(*map(self._expr, expr.args)))
@@ -335,31 +371,13 @@ class _KernelPrinter:
     # ---- memory --------------------------------------------------------------------------------
 
     def _address(self, buffer: Buffer, index: Expr) -> str:
-        position = self._expr(index)
-        return self._assign(
-            f"getelementptr inbounds {storage_type(buffer.dtype, self._target)}, "
-            f"ptr {self._bases[buffer.name]}, {self._type(index.type)} {position}"
-        )
-
-    def _load(self, scalar: Scalar, address: str) -> str:
-        type_ = storage_type(scalar, self._target)
-        return self._from_memory(
-            self._assign(f"load {type_}, ptr {address}, align {scalar.itemsize}"), scalar
-        )
-
-    def _store(self, value: str, scalar: Scalar, address: str) -> None:
-        type_ = storage_type(scalar, self._target)
-        self._line(f"store {type_} {value}, ptr {address}, align {scalar.itemsize}")
+        return self._assign(self._buffers[buffer.name].address + self._expr(index))
 
     def _in_memory(self, value: str, scalar: Scalar) -> str:
         return self._assign(f"zext i1 {value} to i8") if scalar is _I1 else value
 
     def _from_memory(self, value: str, scalar: Scalar) -> str:
         return self._assign(f"icmp ne i8 {value}, 0") if scalar is _I1 else value
-
-    def _align(self, scalar: Scalar) -> int:
-        """Alignment of a stack slot."""
-        return self._target.pointer_bits // 8 if scalar is _INDEX else scalar.itemsize
 
     # ---- text ----------------------------------------------------------------------------------
 
@@ -370,8 +388,8 @@ class _KernelPrinter:
         self._lines.append(f"  {text}")
 
     def _assign(self, instruction: str) -> str:
-        """The fresh name that ``instruction`` defines; a dot keeps it apart from the kernel's."""
-        name = f"%.{self._fresh}"
+        """The fresh name that ``instruction`` defines."""
+        name = _register(self._fresh)
         self._fresh += 1
         self._lines.append(f"  {name} = {instruction}")
         return name

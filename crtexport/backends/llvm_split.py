@@ -47,12 +47,13 @@ def processes(artifact: Artifact, split: Split) -> int:
 
 
 def _statements(body: Body) -> int:
-    inner = sum(
-        _statements(part)
-        for stmt in body if isinstance(stmt, For | If)
-        for part in ((stmt.body,) if isinstance(stmt, For) else (stmt.then, stmt.other))
-    )
-    return len(body) + inner
+    count = len(body)
+    for stmt in body:
+        if type(stmt) is For:
+            count += _statements(stmt.body)
+        elif type(stmt) is If:
+            count += _statements(stmt.then) + _statements(stmt.other)
+    return count
 
 
 def _groups(functions: Sequence[Function]) -> list[tuple[Function, ...]]:
