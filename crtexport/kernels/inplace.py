@@ -8,8 +8,8 @@ its input, a few rows behind what it still reads.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
-from itertools import groupby
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import groupby, product
 
 import numpy as np
 from msgspec import Struct
@@ -17,13 +17,14 @@ from msgspec.structs import replace
 
 from crtexport.errors import CrtExportError
 from crtexport.ir.graph import Graph
-from crtexport.kernels.accesses import Access, Bounds, Floats, accesses, addresses
+from crtexport.kernels.accesses import Access, accesses, touching
+from crtexport.kernels.addresses import Bounds, Floats, Grid, addresses, hulls
 from crtexport.kernels.channels import channels
 from crtexport.kernels.families import lower
 from crtexport.kernels.ir import Kernel
 from crtexport.kernels.registry import InputTensor, Lowered, OutputTensor
 from crtexport.kernels.step import LowerNode, lower_step, reversed_kernel
-from crtexport.plan.model import Facts, Freedom, Move, Step
+from crtexport.plan.model import Facts, Freedom, Freedoms, Move, Step
 
 GRID_LIMIT = 1 << 20
 """Most points of outer loops that are told apart; loops further inside count as a whole."""
@@ -32,7 +33,6 @@ ALIGNMENT = 16
 COPY_LIMIT = 1 << 22
 """Most elements of a node whose copies are followed one by one."""
 
-Grid = tuple[tuple[str, int], ...]
 Listed = tuple[Access, ...]
 
 
@@ -60,33 +60,37 @@ class InPlaceFacts:
 
 def kernel_facts(lowered: Lowered) -> Facts:
     """What ``lowered`` allows its outputs and inputs."""
-    listed = accesses(lowered.kernel)
+    inputs, outputs = _sides(lowered, InputTensor), _sides(lowered, OutputTensor)
+    part = touching(lowered.kernel, _names(*inputs.values(), *outputs.values()))
+    listed = accesses(part)
     return Facts(
-        forward=_freedoms(lowered, lowered.kernel, listed),
+        forward=_Freedoms(part, listed, inputs, outputs),
         reversed=lambda: _reversed(lowered),
-        moves=_moves(lowered, listed),
-        reads=_traffic(lowered, listed, InputTensor),
-        writes=_traffic(lowered, listed, OutputTensor),
+        moves=_moves(part, listed, inputs, outputs),
+        reads=_traffic(listed, inputs),
+        writes=_traffic(listed, outputs),
         scratch=lowered.scratch,
     )
 
 
-def _traffic(
-    lowered: Lowered, listed: Listed, kind: type[InputTensor] | type[OutputTensor]
-) -> dict[int, int]:
+def _traffic(listed: Listed, sides: Sides) -> dict[int, int]:
     """How often the tensors of one side are accessed; what may not happen counts, too."""
     return {
         position: sum(
             math.prod(extent or 1 for _, extent in access.loops)
             for access in listed if access.buffer.name in side.names
         )
-        for position, side in _sides(lowered, kind).items()
+        for position, side in sides.items()
     }
 
 
-def _reversed(lowered: Lowered) -> dict[tuple[int, int], Freedom] | None:
+def _reversed(lowered: Lowered) -> Freedoms | None:
     reverse = reversed_kernel(lowered)
-    return None if reverse is None else _freedoms(lowered, reverse, accesses(reverse))
+    if reverse is None:
+        return None
+    inputs, outputs = _sides(lowered, InputTensor), _sides(lowered, OutputTensor)
+    part = touching(reverse, _names(*inputs.values(), *outputs.values()))
+    return _Freedoms(part, accesses(part), inputs, outputs)
 
 
 class _Side(Struct, frozen=True):
@@ -96,15 +100,17 @@ class _Side(Struct, frozen=True):
     nbytes: int
 
 
+Sides = dict[int, _Side]
+"""The tensors of one side of a node, by position."""
+
+
 def _names(*sides: _Side) -> frozenset[str]:
     """The buffers of some tensors."""
     return frozenset().union(*(side.names for side in sides))
 
 
-def _sides(
-    lowered: Lowered, kind: type[InputTensor] | type[OutputTensor]
-) -> dict[int, _Side]:
-    found: dict[int, _Side] = {}
+def _sides(lowered: Lowered, kind: type[InputTensor] | type[OutputTensor]) -> Sides:
+    found: Sides = {}
     for buffer, arg in zip(lowered.kernel.buffers, lowered.args, strict=True):
         if isinstance(arg, kind):
             before = found.get(arg.position, _Side(frozenset(), 0))
@@ -113,83 +119,106 @@ def _sides(
     return found
 
 
-def _freedoms(
-    lowered: Lowered, kernel: Kernel, listed: Listed
-) -> dict[tuple[int, int], Freedom]:
-    """``listed``: the accesses of ``kernel``, which is that of ``lowered`` in one direction."""
-    inputs, outputs = _sides(lowered, InputTensor), _sides(lowered, OutputTensor)
-    timing = _Timing(kernel, listed, _names(*inputs.values(), *outputs.values()))
-    found = {}
-    for o, output in outputs.items():
-        for i, source in inputs.items():
-            freedom = timing.freedom(output, source)
-            freedom = replace(freedom, exact=_interleaved(kernel, output, source, freedom))
-            if freedom.exact or freedom.before > -output.nbytes or freedom.after < source.nbytes:
-                found[o, i] = freedom
-    return found
+class _Freedoms(Mapping[tuple[int, int], Freedom]):
+    """What a kernel allows pairs (output, input), found when somebody asks: constants, and inputs
+    that somebody else wants afterwards, are never asked for."""
+
+    def __init__(self, kernel: Kernel, listed: Listed, inputs: Sides, outputs: Sides) -> None:
+        """``listed``: the accesses of ``kernel``."""
+        self._kernel, self._listed = kernel, listed
+        self._inputs, self._outputs = inputs, outputs
+        self._known: dict[tuple[int, int], Freedom | None] = {}
+
+    def __getitem__(self, pair: tuple[int, int]) -> Freedom:
+        if pair not in self._known:
+            self._known[pair] = self._found(*pair)
+        freedom = self._known[pair]
+        if freedom is None:
+            raise KeyError(pair)
+        return freedom
+
+    def __iter__(self) -> Iterator[tuple[int, int]]:
+        return (pair for pair in product(self._outputs, self._inputs) if self.get(pair) is not None)
+
+    def __len__(self) -> int:
+        return len(list(iter(self)))
+
+    def _found(self, o: int, i: int) -> Freedom | None:
+        """None where the two must not share any bytes."""
+        output, source = self._outputs.get(o), self._inputs.get(i)
+        if output is None or source is None:
+            return None
+        freedom = _freedom(self._kernel, self._listed, output, source)
+        freedom = replace(freedom, exact=_interleaved(self._kernel, output, source, freedom))
+        some = freedom.exact or freedom.before > -output.nbytes or freedom.after < source.nbytes
+        return freedom if some else None
 
 
 def _interleaved(
     kernel: Kernel, output: _Side, source: _Side, freedom: Freedom
 ) -> tuple[int, ...]:
     """Distances at which a kernel that does channel by channel only meets its own channel."""
+    if freedom.before + 1 >= freedom.after:
+        return ()  # as all distances are allowed
     names = _names(output, source)
     found = channels(kernel, names)
     sizes = {b.dtype.itemsize for b in kernel.buffers if b.name in names}
     if found is None or len(sizes) != 1:
         return ()
     other = found.alone(kernel)
-    alone = _Timing(other, accesses(other), names).freedom(output, source)
+    alone = _freedom(other, accesses(other), output, source)
     unit = math.lcm(found.count * sizes.pop(), ALIGNMENT)
     closest = (alone.before // unit * unit, -(-alone.after // unit) * unit)
     return tuple(d for d in closest if freedom.before < d < freedom.after)
 
 
-class _Timing:
-    """The accesses of one kernel to the buffers ``names``, evaluated over as many grids as its
-    pairs of them need."""
+def _freedom(kernel: Kernel, listed: Listed, output: _Side, source: _Side) -> Freedom:
+    """Where the output may begin, relative to the input."""
+    pairs = [
+        _Pair.of(stores, reads) for stores, reads in product(*_groups(listed, output, source))
+    ]
+    before, after = math.inf, -math.inf
+    for grid in dict.fromkeys(pair.grid for pair in pairs):
+        mine = [pair for pair in pairs if pair.grid == grid]
+        touched = hulls(kernel, grid, {
+            access.number: group[0].number
+            for pair in mine for group in (pair.stores, pair.reads) for access in group
+        })
+        for pair in mine:
+            low, high = pair.distances(touched)
+            before, after = min(before, low), max(after, high)
+    if before >= after - 1:
+        return Freedom(0, 0)
+    return Freedom(int(max(before, -output.nbytes)), int(min(after, source.nbytes)))
 
-    def __init__(self, kernel: Kernel, listed: Listed, names: frozenset[str]) -> None:
-        self.kernel = kernel
-        self.accesses = listed
-        self.names = names
-        self._addresses: dict[Grid, dict[int, Bounds]] = {}
 
-    def _bounds(self, grid: Grid, access: Access) -> Bounds:
-        if grid not in self._addresses:
-            self._addresses[grid] = addresses(self.kernel, grid, self.names)
-        return self._addresses[grid][access.number]
+Group = list[Access]
+"""Accesses of one kind in the same loops, neighbours in the text: they have the same relation to
+all others."""
 
-    def freedom(self, output: _Side, source: _Side) -> Freedom:
-        """Where the output may begin, relative to the input."""
-        before, after = math.inf, -math.inf
-        relevant = [
-            a for a in self.accesses if a.buffer.name in (output if a.stores else source).names
-        ]
-        # Neighbours in the same loops have the same relation to all others.
-        groups = [
-            list(group)
-            for _, group in groupby(relevant, key=lambda a: (a.stores, a.loops, a.buffer.dtype))
-        ]
-        for stores in groups:
-            for reads in groups:
-                if stores[0].stores and not reads[0].stores:
-                    low, high = self._pair(stores, reads)
-                    before, after = min(before, low), max(after, high)
-        if before >= after - 1:
-            return Freedom(0, 0)
-        return Freedom(int(max(before, -output.nbytes)), int(min(after, source.nbytes)))
 
-    def _hull(self, grid: Grid, group: list[Access]) -> Bounds:
-        """What the accesses of a group touch together."""
-        bounds = [self._bounds(grid, access) for access in group]
-        low, high = bounds[0]
-        for other_low, other_high in bounds[1:]:
-            low, high = np.minimum(low, other_low), np.maximum(high, other_high)
-        return low, high
+def _groups(listed: Listed, output: _Side, source: _Side) -> tuple[list[Group], list[Group]]:
+    """The stores to an output and the loads of an input."""
+    stores: list[Group] = []
+    reads: list[Group] = []
+    relevant = (a for a in listed if a.buffer.name in (output if a.stores else source).names)
+    for kind, group in groupby(relevant, key=lambda a: (a.stores, a.loops, a.buffer.dtype)):
+        (stores if kind[0] else reads).append(list(group))
+    return stores, reads
 
-    def _pair(self, stores: list[Access], reads: list[Access]) -> tuple[float, float]:
-        """(largest distance behind, smallest distance ahead) that stores allow to loads."""
+
+class _Pair(Struct, frozen=True):
+    """Stores, and loads that may meet them; ``grid``: the loops that both are in, of which
+    iterations are told apart. ``first``: in one of these, all is read before anything is
+    written."""
+
+    stores: Group
+    reads: Group
+    grid: Grid
+    first: bool
+
+    @staticmethod
+    def of(stores: Group, reads: Group) -> _Pair:
         store, read = stores[0], reads[0]
         common = 0
         for mine, other in zip(store.loops, read.loops, strict=False):
@@ -198,11 +227,15 @@ class _Timing:
             common += 1
         grid = _limited(store.loops[:common])
         whole = len(grid) == common and not _shared_further(store, read, common)
-        written, reading = self._hull(grid, stores), self._hull(grid, reads)
-        # Whether, in one iteration of the grid, all is read before anything is written.
-        first = whole and read.number < store.number
-        unread = _suffix(reading[0], np.minimum, math.inf, first)
-        rest = _suffix(reading[1], np.maximum, -math.inf, first)
+        return _Pair(stores, reads, grid, whole and read.number < store.number)
+
+    def distances(self, touched: Mapping[int, Bounds]) -> tuple[float, float]:
+        """(largest distance behind, smallest distance ahead) that stores allow to loads;
+        ``touched``: what groups touch at each point of the grid, by their first access."""
+        store, read = self.stores[0], self.reads[0]
+        written, reading = touched[store.number], touched[read.number]
+        unread = _suffix(reading[0], np.minimum, math.inf, self.first)
+        rest = _suffix(reading[1], np.maximum, -math.inf, self.first)
         size, item = read.buffer.dtype.itemsize, store.buffer.dtype.itemsize
         happens = np.isfinite(written[0]) & np.isfinite(unread)
         if not happens.any():
@@ -243,9 +276,11 @@ def _suffix(
 # ---- copies
 
 
-def _moves(lowered: Lowered, listed: Listed) -> tuple[Move, ...] | None:
-    """The node as stretches of bytes that are copied, if it is nothing else."""
-    outputs, inputs = _sides(lowered, OutputTensor), _sides(lowered, InputTensor)
+def _moves(
+    kernel: Kernel, listed: Listed, inputs: Sides, outputs: Sides
+) -> tuple[Move, ...] | None:
+    """The node as stretches of bytes that are copied, if it is nothing else; ``listed``: the
+    accesses of ``kernel``."""
     stores = [a for a in listed if a.stores]
     if not stores or any(s.copies is None or s.conditional for s in stores):
         return None
@@ -256,14 +291,14 @@ def _moves(lowered: Lowered, listed: Listed) -> tuple[Move, ...] | None:
         same = load.buffer.dtype is store.buffer.dtype
         if output is None or source is None or not same or load.loops != store.loops:
             return None
-        stretch = _stretch(lowered.kernel, store, load)
+        stretch = _stretch(kernel, store, load)
         if stretch is None:
             return None
         found.append(Move(output, source, *stretch))
     return tuple(found) if _complete(found, outputs) else None
 
 
-def _owner(sides: dict[int, _Side], access: Access) -> int | None:
+def _owner(sides: Sides, access: Access) -> int | None:
     return next((p for p, side in sides.items() if access.buffer.name in side.names), None)
 
 
@@ -285,7 +320,7 @@ def _stretch(kernel: Kernel, store: Access, load: Access) -> tuple[int, int, int
     return int(to.min()) * item, int(source.min()) * item, points * item
 
 
-def _complete(moves: Iterable[Move], outputs: dict[int, _Side]) -> bool:
+def _complete(moves: Iterable[Move], outputs: Sides) -> bool:
     """Whether each byte of each output is written exactly once."""
     ends = dict.fromkeys(outputs, 0)
     for move in sorted(moves, key=lambda m: (m.output, m.target)):

@@ -11,7 +11,8 @@ from collections.abc import Iterable
 import numpy as np
 from msgspec.structs import replace
 
-from crtexport.kernels.accesses import Access, Floats, accesses, addresses
+from crtexport.kernels.accesses import Access, accesses, touching
+from crtexport.kernels.addresses import Floats, addresses
 from crtexport.kernels.build import const, sub
 from crtexport.kernels.fresh import fresh
 from crtexport.kernels.intervals import assigned_names
@@ -31,8 +32,9 @@ def backwards(kernel: Kernel, scratch: Iterable[str] = ()) -> Kernel | None:
     next. ``scratch`` names buffers whose contents nobody wants afterwards: of these may be read
     what the same iteration stored before.
     """
-    listed = accesses(kernel)
     aside = frozenset(scratch)
+    part = touching(kernel, {b.name for b in kernel.buffers if b.writable} - aside)
+    listed = accesses(part)
     stores = [a for a in listed if a.stores and a.buffer.name not in aside]
     written = {a.buffer.name for a in stores}
     if not stores or any(not a.stores and a.buffer.name in written for a in listed):
@@ -44,7 +46,7 @@ def backwards(kernel: Kernel, scratch: Iterable[str] = ()) -> Kernel | None:
     while loops and aside and not fresh(kernel, aside, loops):
         loops = loops[:-1]
     names = frozenset(name for name, _ in loops)
-    if not names or not _independent(kernel.body, names) or not _once(kernel, stores, loops):
+    if not names or not _independent(kernel.body, names) or not _once(part, stores, loops):
         return None
     return replace(kernel, name=f"{kernel.name}_backwards", body=_reversed(kernel.body, names))
 
@@ -62,7 +64,9 @@ def _common(nests: list[Loops]) -> Loops:
 def _once(
     kernel: Kernel, stores: list[Access], outer: tuple[tuple[str, int], ...]
 ) -> bool:
-    """Whether no element is stored in two iterations of the ``outer`` loops."""
+    """Whether no element is stored in two iterations of the ``outer`` loops. ``stores`` are all of
+    ``kernel`` to the buffers that they name."""
+    written = {store.buffer.name for store in stores}
     iterations = math.prod(extent for _, extent in outer)
     by_loops: dict[Loops, list[Access]] = {}
     for store in stores:
@@ -75,7 +79,7 @@ def _once(
         points += math.prod(extent for _, extent in grid) * len(together)
         if len(grid) < len(loops) or not 0 < points <= POINTS:
             return False
-        touched = addresses(kernel, grid)
+        touched = addresses(kernel, grid, written)
         for store in together:
             low, high = touched[store.number]
             if not (low == high).all():

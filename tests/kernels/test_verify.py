@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from crtexport.kernels.accesses import addresses
+from crtexport.kernels.addresses import addresses
 from crtexport.kernels.build import (
     KernelBuilder,
     add,
