@@ -1,23 +1,17 @@
 """metadata.json: TVM's version 7, and our section under the key ``crtexport``.
 
-The models are strict about what they write and lenient about what they read: other exporters leave
+The records are strict about what they write and lenient about what they read: other exporters leave
 keys out or add some. Older versions (1 to 6) are brought to the form of version 7 while reading.
 """
 
-# Annotations are no text here: pydantic would compile each when this is imported.
+from __future__ import annotations
 
+import functools
 import json
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import (
-    BaseModel,
-    ConfigDict,
-    Field,
-    NonNegativeInt,
-    SerializerFunctionWrapHandler,
-    ValidationError,
-    model_serializer,
-)
+from msgspec import Meta, Struct, convert
+from msgspec.structs import fields
 
 from crtexport.errors import CrtExportError
 
@@ -27,64 +21,55 @@ CPU_DEVICE = 1  # kDLCPU
 
 Json = dict[str, Any]
 
-
+_Count = Annotated[int, Meta(ge=0)]
 # Names in generated C, and what goes into a Makefile: its comments and its patterns.
-_CName = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
-_Plain = Annotated[str, Field(pattern=r"^[ -\[\]-~]*$")]
-_Pattern = Annotated[str, Field(pattern=r"^[A-Za-z0-9_*-][A-Za-z0-9_*/-]*(\.[A-Za-z0-9]+)?$")]
-_Align = Annotated[int, Field(ge=1, le=1 << 16)]
+_CName = Annotated[str, Meta(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
+_Plain = Annotated[str, Meta(pattern=r"^[ -\[\]-~]*$")]
+_Pattern = Annotated[str, Meta(pattern=r"^[A-Za-z0-9_*-][A-Za-z0-9_*/-]*(\.[A-Za-z0-9]+)?$")]
+_Align = Annotated[int, Meta(ge=1, le=1 << 16)]
 
 
-class _Model(BaseModel):
-    """``_brief`` names fields that aren't written while they have their defaults."""
+class _Record(Struct, frozen=True):
+    """``brief`` names fields that aren't written while they have their defaults."""
 
-    model_config = ConfigDict(frozen=True, extra="ignore", defer_build=True)
-    _brief: ClassVar[tuple[str, ...]] = ()
-
-    @model_serializer(mode="wrap")
-    def _written(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        data: dict[str, Any] = handler(self)
-        for name in self._brief:
-            if getattr(self, name) == type(self).model_fields[name].default:
-                del data[name]
-        return data
+    brief: ClassVar[tuple[str, ...]] = ()
 
 
-class TensorSize(_Model):
+class TensorSize(_Record, frozen=True):
     """Bytes and dtype of an input or output; the format has no place for its shape."""
 
-    size: NonNegativeInt
+    size: _Count
     dtype: str = ""
 
 
-class MainEntry(_Model):
+class MainEntry(_Record, frozen=True):
     """What the main function needs on one device (a DLDeviceType)."""
 
     device: int = CPU_DEVICE
-    workspace_size_bytes: NonNegativeInt = 0
-    constants_size_bytes: NonNegativeInt = 0
-    io_size_bytes: NonNegativeInt = 0
+    workspace_size_bytes: _Count = 0
+    constants_size_bytes: _Count = 0
+    io_size_bytes: _Count = 0
     inputs: dict[str, TensorSize] = {}
     outputs: dict[str, TensorSize] = {}
 
 
-class OperatorFunction(_Model):
+class OperatorFunction(_Record, frozen=True):
     """Workspace of one operator function; ours need none beside main's."""
 
     function_name: str
     workspace: tuple[Json, ...] = ()
 
 
-class Functions(_Model):
+class Functions(_Record, frozen=True):
     main: tuple[MainEntry, ...] = ()
     operator_functions: tuple[OperatorFunction, ...] = ()
 
 
-class Memory(_Model):
+class Memory(_Record, frozen=True):
     functions: Functions = Functions()
 
 
-class Module(_Model):
+class Module(_Record, frozen=True):
     """One model of a package, with the format's own keys."""
 
     model_name: str
@@ -96,7 +81,7 @@ class Module(_Model):
     external_dependencies: tuple[Json, ...] = ()
 
 
-class TensorQuantization(_Model):
+class TensorQuantization(_Record, frozen=True):
     """real = scale * (stored - zero_point), one pair per slice of ``axis`` if there are several."""
 
     scale: tuple[float, ...]
@@ -104,7 +89,7 @@ class TensorQuantization(_Model):
     axis: int | None = None
 
 
-class Tensor(_Model):
+class Tensor(_Record, frozen=True):
     """An input or output in the order of ``run``; ``field`` is its name in C.
 
     ``offset``: where in pool ``pool`` of the workspace it lies, 0 for the first and then those
@@ -114,69 +99,69 @@ class Tensor(_Model):
     name: str
     field: _CName
     dtype: str
-    shape: tuple[NonNegativeInt, ...]
-    bytes: NonNegativeInt
-    offset: NonNegativeInt | None = None
-    pool: NonNegativeInt = 0
+    shape: tuple[_Count, ...]
+    bytes: _Count
+    offset: _Count | None = None
+    pool: _Count = 0
     quantization: TensorQuantization | None = None
-    _brief: ClassVar[tuple[str, ...]] = ("pool",)
+    brief: ClassVar[tuple[str, ...]] = ("pool",)
 
 
-class Spilled(_Model):
+class Spilled(_Record, frozen=True):
     """A part of the workspace for another memory of the board."""
 
     memory: _CName
-    bytes: NonNegativeInt
+    bytes: _Count
 
 
-class Workspace(_Model):
+class Workspace(_Record, frozen=True):
     """``owner``: "module" (static memory of its own), "package" (static memory of all its models)
     or "caller" (handed to ``run``). ``spilled``
     is what comes to ``bytes`` in other memories."""
 
-    bytes: NonNegativeInt
+    bytes: _Count
     align: _Align
     owner: Literal["module", "package", "caller"]
     spilled: tuple[Spilled, ...] = ()
-    _brief: ClassVar[tuple[str, ...]] = ("spilled",)
+    brief: ClassVar[tuple[str, ...]] = ("spilled",)
 
     @property
     def by_caller(self) -> bool:
         return self.owner == "caller"
 
 
-class ImageBuffer(_Model):
+class ImageBuffer(_Record, frozen=True):
     """What programs of devices are inflated into; its owner is that of the workspace."""
 
-    bytes: NonNegativeInt
+    bytes: _Count
     align: _Align
 
 
-class Variable(_Model):
+class Variable(_Record, frozen=True):
     """What a model keeps from run to run, ``offset`` bytes into its state."""
 
     name: str
     dtype: str
     shape: tuple[int, ...]
-    offset: NonNegativeInt
+    offset: _Count
 
 
-class State(_Model):
+class State(_Record, frozen=True):
     """Memory that is kept from run to run; zeros stand for the initial values. Owned and aligned
     as the workspace is."""
 
-    bytes: NonNegativeInt = 0
+    bytes: _Count = 0
     variables: tuple[Variable, ...] = ()
 
 
-class Registered(_Model):
+class Registered(_Record, frozen=True):
     """A name in the function registry and the symbol behind it."""
 
     name: str
     symbol: str
 
 
-class LayerChannels(_Model):
+class LayerChannels(_Record, frozen=True):
     """A layer before and after channels were removed that tell the outputs nothing: the channels
     that it reads and computes, multiply-accumulates, bytes of weights.
 
@@ -184,16 +169,16 @@ class LayerChannels(_Model):
     """
 
     layer: str
-    inputs: tuple[NonNegativeInt, NonNegativeInt]
-    outputs: tuple[NonNegativeInt, NonNegativeInt]
-    macs: tuple[NonNegativeInt, NonNegativeInt]
-    weight_bytes: tuple[NonNegativeInt, NonNegativeInt]
-    zero_weights: NonNegativeInt = 0
-    one_value: NonNegativeInt = 0
-    unread: NonNegativeInt = 0
+    inputs: tuple[_Count, _Count]
+    outputs: tuple[_Count, _Count]
+    macs: tuple[_Count, _Count]
+    weight_bytes: tuple[_Count, _Count]
+    zero_weights: _Count = 0
+    one_value: _Count = 0
+    unread: _Count = 0
 
 
-class Decision(_Model):
+class Decision(_Record, frozen=True):
     """What an accelerator did with a layer: one of its functions computes it, or it refused."""
 
     accelerator: str
@@ -202,48 +187,48 @@ class Decision(_Model):
     reason: str = ""
 
 
-class Library(_Model):
+class Library(_Record, frozen=True):
     """Code of others that sources of the package are built with: see
     :class:`crtexport.ir.modules.Library`."""
 
     name: _Plain
     version: _Plain
     url: _Plain
-    variable: Annotated[str, Field(pattern=r"^[A-Z][A-Z0-9_]*$")]
+    variable: Annotated[str, Meta(pattern=r"^[A-Z][A-Z0-9_]*$")]
     include: tuple[_Pattern, ...]
     sources: tuple[_Pattern, ...]
 
 
-class Tuning(_Model):
+class Tuning(_Record, frozen=True):
     """The file of measurements that decided about kernels, and for how many layers it could."""
 
     sha256: str
-    layers: NonNegativeInt
+    layers: _Count
 
 
-class DeviceContext(_Model):
+class DeviceContext(_Record, frozen=True):
     """A member of ``struct tvmgen_<m>_devices``, and the functions that run with it."""
 
     field: _CName
     kind: str
     id: int
     program: str
-    hooks: Annotated[tuple[_CName, ...], Field(min_length=1)]
+    hooks: Annotated[tuple[_CName, ...], Meta(min_length=1)]
     functions: tuple[str, ...]
 
 
-class Commands(_Model):
+class Commands(_Record, frozen=True):
     """What an Ethos-U runs in one call: the layer, and bytes of commands and constant data in
     flash, of the arena and of a fast memory (the arena, where there is none apart)."""
 
     layer: str
-    commands: NonNegativeInt
-    constants: NonNegativeInt
-    arena: NonNegativeInt
-    fast: NonNegativeInt
+    commands: _Count
+    constants: _Count
+    arena: _Count
+    fast: _Count
 
 
-class External(_Model):
+class External(_Record, frozen=True):
     """A function of others that the model calls, and where it comes from."""
 
     symbol: str
@@ -252,10 +237,10 @@ class External(_Model):
     files: tuple[str, ...]
     device: str | None = None
     commands: tuple[Commands, ...] = ()
-    _brief: ClassVar[tuple[str, ...]] = ("commands",)
+    brief: ClassVar[tuple[str, ...]] = ("commands",)
 
 
-class ModuleSection(_Model):
+class ModuleSection(_Record, frozen=True, kw_only=True):
     """What crtexport knows about one module beyond the format's keys.
 
     ``io``: whose the memory of inputs and outputs is, the "caller"'s or part of the "workspace".
@@ -265,7 +250,7 @@ class ModuleSection(_Model):
     source: str = ""
     source_sha256: str = ""
     rounding: str = ""
-    optimize: Annotated[str, Field(pattern=r"^(size|balanced|speed)?$")] = ""
+    optimize: Annotated[str, Meta(pattern=r"^(size|balanced|speed)?$")] = ""
     llvm_options: tuple[str, ...] = ()
     inputs: tuple[Tensor, ...]
     outputs: tuple[Tensor, ...]
@@ -273,7 +258,7 @@ class ModuleSection(_Model):
     workspace: Workspace
     state: State = State()
     image_buffer: ImageBuffer | None = None
-    constants_bytes: NonNegativeInt
+    constants_bytes: _Count
     constants_object: str | None = None
     externals: tuple[External, ...] = ()
     devices: tuple[DeviceContext, ...] = ()
@@ -283,7 +268,7 @@ class ModuleSection(_Model):
     decisions: tuple[Decision, ...] = ()
     libraries: tuple[Library, ...] = ()
     tuning: Tuning | None = None
-    _brief: ClassVar[tuple[str, ...]] = ("decisions", "libraries", "tuning", "image_buffer")
+    brief: ClassVar[tuple[str, ...]] = ("decisions", "libraries", "tuning", "image_buffer")
 
     @property
     def caller_buffer(self) -> tuple[int, int]:
@@ -293,7 +278,7 @@ class ModuleSection(_Model):
         return self.image_buffer.bytes, self.image_buffer.align
 
 
-class Abi(_Model):
+class Abi(_Record, frozen=True):
     """What objects and generated C agree on with the firmware that links them."""
 
     triple: str
@@ -308,14 +293,14 @@ class Abi(_Model):
     cflags: tuple[str, ...]
 
 
-class Kernel(_Model):
+class Kernel(_Record, frozen=True):
     """A kernel by its symbol, and the layers that it computes."""
 
     symbol: str
     layers: tuple[str, ...] = ()
 
 
-class Object(_Model):
+class Object(_Record, frozen=True, kw_only=True):
     """An object: machine, bytes by section, global symbols (``hidden`` ones serve other objects of
     the package), what it is for and its kernels."""
 
@@ -329,7 +314,7 @@ class Object(_Model):
     kernels: tuple[Kernel, ...] = ()
 
 
-class Undefined(_Model):
+class Undefined(_Record, frozen=True):
     """External symbols: all that the code is allowed to need, and what the objects do need.
 
     ``used`` is None when the package holds sources, whose compiler decides.
@@ -339,17 +324,17 @@ class Undefined(_Model):
     used: tuple[str, ...] | None = None
 
 
-class Board(_Model):
+class Board(_Record, frozen=True):
     name: str
     file: str
 
 
-class Member(_Model):
+class Member(_Record, frozen=True):
     sha256: str
-    bytes: NonNegativeInt
+    bytes: _Count
 
 
-class DeviceImage(_Model):
+class DeviceImage(_Record, frozen=True):
     """A program of a device: ``symbol`` plus ``offset`` bytes is its image, stored, lz4 or zlib;
     ``crc32c`` is of the program, in hexadecimal digits; ``target`` is its name in a bundle."""
 
@@ -359,16 +344,16 @@ class DeviceImage(_Model):
     program: str
     functions: tuple[str, ...]
     symbol: str
-    offset: NonNegativeInt
+    offset: _Count
     compression: str
-    stored_size: NonNegativeInt
-    original_size: NonNegativeInt
+    stored_size: _Count
+    original_size: _Count
     crc32c: str
     align: int
     target: str
 
 
-class Section(_Model):
+class Section(_Record, frozen=True, kw_only=True):
     """The key ``crtexport``. ``devices`` lists device images; ``members`` every file but this."""
 
     format: Literal[1] = SECTION_FORMAT
@@ -385,14 +370,35 @@ class Section(_Model):
     members: dict[str, Member] = {}
 
 
-class Metadata(_Model):
+class Metadata(_Record, frozen=True, kw_only=True):
     version: int = VERSION
     modules: dict[str, Module]
     crtexport: Section | None = None
 
     def dump(self) -> bytes:
         """The file's bytes."""
-        return json_bytes(self.model_dump(mode="json"))
+        data: Json = _data(self)
+        convert(data, Metadata)  # what is written is what can be read
+        return json_bytes(data)
+
+
+def _data(value: Any) -> Any:
+    """``value`` as JSON data."""
+    if isinstance(value, _Record):
+        return {
+            name: _data(held)
+            for name, default in _defaults(type(value))
+            if (held := getattr(value, name)) != default or name not in value.brief
+        }
+    if isinstance(value, dict):
+        return {key: _data(held) for key, held in value.items()}
+    return [_data(held) for held in value] if isinstance(value, tuple) else value
+
+
+@functools.cache
+def _defaults(kind: type[_Record]) -> tuple[tuple[str, object], ...]:
+    """The fields and their defaults, if they have some."""
+    return tuple((field.name, field.default) for field in fields(kind))
 
 
 def json_bytes(data: Json) -> bytes:
@@ -421,8 +427,12 @@ def parse(content: bytes, where: str) -> tuple[Metadata, Json]:
             f"this program reads {SECTION_FORMAT}",
             location=where, hint="read it with the version of crtexport that wrote it, or a newer",
         )
+    from pydantic import ValidationError  # noqa: PLC0415  (exports write, and read nothing)
+
+    from crtexport.validation import record  # noqa: PLC0415
+
     try:
-        return Metadata.model_validate(_version_7(raw)), raw
+        return record(Metadata, _version_7(raw), extra="ignore"), raw
     except ValidationError as error:
         first = error.errors()[0]
         key = ".".join(str(part) for part in first["loc"])
