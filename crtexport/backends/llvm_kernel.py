@@ -1,7 +1,8 @@
 """Prints a Kernel as an internal LLVM function, statement by statement.
 
-Locals become stack slots, which LLVM's first pass turns into registers. Loops test at the end and
-have one latch, which carries the hints. Nothing is optimized here.
+Locals become stack slots, which LLVM's first pass turns into registers; within a block they are in
+registers already. Loops test at the end and have one latch, which carries the hints. What was
+computed before on each way to a place isn't printed again; nothing else is optimized here.
 """
 
 from __future__ import annotations
@@ -143,6 +144,9 @@ class _KernelPrinter:
         self._values: dict[str, str] = {}
         self._buffers: dict[str, _Memory] = {}
         self._locals: dict[str, _Memory] = {}
+        self._current: dict[str, str] = {}  # values of locals in this block
+        self._unsaved: dict[str, Scalar] = {}  # locals whose slots hold older values
+        self._known: dict[str, str] = {}  # instructions on each way here, with their names
         self._called: set[str] = set()
         self._vectors = False
         self._label = "entry"
@@ -191,6 +195,12 @@ class _KernelPrinter:
         for stmt in body:
             self._statement(stmt)
 
+    def _inside(self, body: Body) -> None:
+        """``body``, which the way to what follows need not go through."""
+        known, self._known = self._known, self._known.copy()
+        self._body(body)
+        self._known = known
+
     def _statement(self, stmt: Stmt) -> None:
         if type(stmt) is Let:
             self._values[stmt.var.name] = self._expr(stmt.value)
@@ -226,9 +236,16 @@ class _KernelPrinter:
         self._locals[var.name] = _Memory(type_, align)
 
     def _set_local(self, stmt: Local | Assign) -> None:
-        name = stmt.var.name
-        value = self._in_memory(self._expr(stmt.value), stmt.var.type)
-        self._line(self._locals[name].store(value, f"%{name}"))
+        self._current[stmt.var.name] = self._expr(stmt.value)
+        self._unsaved[stmt.var.name] = stmt.var.type
+
+    def _save_locals(self) -> None:
+        """Writes to slots what other blocks may read."""
+        for name, scalar in self._unsaved.items():
+            value = self._in_memory(self._current[name], scalar)
+            self._line(self._locals[name].store(value, f"%{name}"))
+        self._unsaved.clear()
+        self._current.clear()
 
     def _for(self, loop: For) -> None:
         type_ = self._type(loop.extent.type)
@@ -238,18 +255,16 @@ class _KernelPrinter:
         if type(loop.extent) is Const:
             if loop.extent.value <= 0:
                 return
-            self._line(f"br label %loop.{number}")
         else:
             some = self._assign(f"icmp sgt {type_} {extent}, 0")
             before = self._open(
                 f"enter.{number}", f"br i1 {some}, label %enter.{number}, label %done.{number}"
             )
-            self._line(f"br label %loop.{number}")
-        self._open(f"loop.{number}")
+        self._open(f"loop.{number}", f"br label %loop.{number}")
         phi = len(self._lines)
         name = f"%{loop.var.name}"
         self._values[loop.var.name] = name
-        self._body(loop.body)
+        self._inside(loop.body)
         after = self._assign(f"add nuw nsw {type_} {name}, 1")
         self._lines.insert(
             phi, f"  {name} = phi {type_} [ 0, %{before} ], [ {after}, %{self._label} ]"
@@ -282,10 +297,10 @@ class _KernelPrinter:
         number = self._number()
         other = f"else.{number}" if stmt.other else f"end.{number}"
         self._open(f"then.{number}", f"br i1 {condition}, label %then.{number}, label %{other}")
-        self._body(stmt.then)
+        self._inside(stmt.then)
         if stmt.other:
             self._open(other, f"br label %end.{number}")
-            self._body(stmt.other)
+            self._inside(stmt.other)
         self._open(f"end.{number}", f"br label %end.{number}")
 
     # ---- expressions ---------------------------------------------------------------------------
@@ -313,10 +328,10 @@ class _KernelPrinter:
         if type(expr) is Select:
             condition, then, other = map(self._expr, (expr.condition, expr.then, expr.other))
             type_ = self._type(expr.type)
-            return self._assign(f"select i1 {condition}, {type_} {then}, {type_} {other}")
+            return self._pure(f"select i1 {condition}, {type_} {then}, {type_} {other}")
         if type(expr) is Cast:
             value = self._expr(expr.value)
-            return cast(value, expr.value.type, expr.type, self._module, self._assign)
+            return cast(value, expr.value.type, expr.type, self._module, self._pure)
         if type(expr) is Call:
             return self._call(expr)
         assert_never(expr)
@@ -328,35 +343,38 @@ class _KernelPrinter:
             return value
         if name not in self._locals:
             raise CrtExportError("a kernel uses an unknown variable", location=name)
-        return self._from_memory(self._assign(self._locals[name].load(f"%{name}")), var.type)
+        if name not in self._current:
+            loaded = self._assign(self._locals[name].load(f"%{name}"))
+            self._current[name] = self._from_memory(loaded, var.type)
+        return self._current[name]
 
     def _binary(self, expr: Binary) -> str:
         a, b = self._expr(expr.a), self._expr(expr.b)
         scalar, op = expr.type, expr.op
         if op in _EXTREMES:
             return self._extremum(op, scalar, a, b)
-        return self._assign(f"{_operation(op, scalar, self._type(scalar))} {a}, {b}")
+        return self._pure(f"{_operation(op, scalar, self._type(scalar))} {a}, {b}")
 
     def _extremum(self, op: BinaryOp, scalar: Scalar, a: str, b: str) -> str:
         """MIN is ``b < a ? b : a``, MAX ``a < b ? b : a``: that decides about NaN and -0."""
         type_ = self._type(scalar)
         if scalar.is_float:
             low, high = (b, a) if op is BinaryOp.MIN else (a, b)
-            less = self._assign(f"fcmp olt {type_} {low}, {high}")
-            return self._assign(f"select i1 {less}, {type_} {b}, {type_} {a}")
+            less = self._pure(f"fcmp olt {type_} {low}, {high}")
+            return self._pure(f"select i1 {less}, {type_} {b}, {type_} {a}")
         name = f"llvm.{'s' if scalar.is_signed else 'u'}{op.value}.{type_}"
         self._module.declare(f"declare {type_} @{name}({type_}, {type_})")
-        return self._assign(f"call {type_} @{name}({type_} {a}, {type_} {b})")
+        return self._pure(f"call {type_} @{name}({type_} {a}, {type_} {b})")
 
     def _compare(self, expr: Compare) -> str:
         a, b = self._expr(expr.a), self._expr(expr.b)
         scalar, op = expr.a.type, expr.op
         if scalar.is_float:
-            return self._assign(f"fcmp {_FLOAT_COMPARE[op]} {self._type(scalar)} {a}, {b}")
+            return self._pure(f"fcmp {_FLOAT_COMPARE[op]} {self._type(scalar)} {a}, {b}")
         word = op.value
         if op not in (CompareOp.EQ, CompareOp.NE):
             word = ("s" if scalar.is_signed else "u") + word
-        return self._assign(f"icmp {word} {self._type(scalar)} {a}, {b}")
+        return self._pure(f"icmp {word} {self._type(scalar)} {a}, {b}")
 
     def _call(self, expr: Call) -> str:
         intrinsic = INTRINSICS.get(expr.name)
@@ -366,18 +384,18 @@ class _KernelPrinter:
             self._called.add(expr.name)
             for line in intrinsic.llvm_declare.splitlines():
                 self._module.declare(line)
-        return self._assign(intrinsic.llvm.format(*map(self._expr, expr.args)))
+        return self._pure(intrinsic.llvm.format(*map(self._expr, expr.args)))
 
     # ---- memory --------------------------------------------------------------------------------
 
     def _address(self, buffer: Buffer, index: Expr) -> str:
-        return self._assign(self._buffers[buffer.name].address + self._expr(index))
+        return self._pure(self._buffers[buffer.name].address + self._expr(index))
 
     def _in_memory(self, value: str, scalar: Scalar) -> str:
-        return self._assign(f"zext i1 {value} to i8") if scalar is _I1 else value
+        return self._pure(f"zext i1 {value} to i8") if scalar is _I1 else value
 
     def _from_memory(self, value: str, scalar: Scalar) -> str:
-        return self._assign(f"icmp ne i8 {value}, 0") if scalar is _I1 else value
+        return self._pure(f"icmp ne i8 {value}, 0") if scalar is _I1 else value
 
     # ---- text ----------------------------------------------------------------------------------
 
@@ -394,14 +412,21 @@ class _KernelPrinter:
         self._lines.append(f"  {name} = {instruction}")
         return name
 
+    def _pure(self, instruction: str) -> str:
+        """The name of what only depends on operands, which it may have from an earlier place."""
+        name = self._known.get(instruction)
+        if name is None:
+            name = self._known[instruction] = self._assign(instruction)
+        return name
+
     def _number(self) -> int:
         self._labels += 1
         return self._labels
 
-    def _open(self, label: str, terminator: str | None = None) -> str:
-        """Ends the current block with ``terminator`` (unless it has one) and begins ``label``."""
-        if terminator is not None:
-            self._line(terminator)
+    def _open(self, label: str, terminator: str) -> str:
+        """Ends the current block with ``terminator`` and begins ``label``."""
+        self._save_locals()
+        self._line(terminator)
         self._lines.append(f"{label}:")
         self._label = label
         return label

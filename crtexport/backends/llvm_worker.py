@@ -28,8 +28,11 @@ READY, OBJECT, ERROR, REFUSED, NO_LLVM = b"r", b"o", b"e", b"x", b"n"
 LIST_OPTIONS = "--list-options"
 """Argument: print every option that LLVM has, and end."""
 
+_IN_VAIN = ("-disable-licm-promotion", "-enable-global-analyses=false")
+"""Options without which LLVM takes a tenth longer for the same code: kernels hold their sums in
+registers and change no globals, so it looks for such in vain."""
 _PROGRAM = "llvm"  # what LLVM calls itself in messages
-_LATE = b'"crt-inline-late"'
+_LATE = '"crt-inline-late"'
 _NOT_ON_ARM = (".note.GNU-stack", ".ARM.exidx", ".rel.ARM.exidx")
 """Sections that LLVM always writes and bare-metal GCC never does: with the first in one object, its
 linker warns about all others; the second costs eight bytes of flash for each function."""
@@ -73,26 +76,32 @@ _LEVELS = {
 }
 
 
-def _compile(llvm: Any, request: Mapping[str, str], text: str) -> bytes:
-    """The object of one module."""
-    level = _LEVELS[request["optimize"]]
-    machine = llvm.Target.from_triple(request["triple"]).create_target_machine(
-        cpu=request["cpu"], features=request["features"], opt=level.codegen,
-        reloc=request["reloc"], codemodel="small", abiname=request["abi"],
-    )
-    module = llvm.parse_assembly(text)
-    module.data_layout = str(machine.target_data)
-    module.verify()
-    for unroll in level.unroll:
-        tuning = llvm.create_pipeline_tuning_options(speed_level=level.passes)
-        tuning.loop_unrolling = unroll  # hints are followed in any case
-        builder = llvm.create_pass_builder(machine, tuning)
-        builder.getModulePassManager().run(module, builder)
-    _inline_late(llvm, module, builder)
-    data: bytes = machine.emit_object(module)
-    if request["triple"].startswith(("arm", "thumb")) and "linux" not in request["triple"]:
-        return deactivate_sections(data, _NOT_ON_ARM)
-    return data
+class _Compiler:
+    """Compiles modules as one ``request`` says: LLVM takes a while to get to know a processor."""
+
+    def __init__(self, llvm: Any, request: Mapping[str, str]) -> None:
+        self._llvm, self._level = llvm, _LEVELS[request["optimize"]]
+        triple = request["triple"]
+        self._bare_arm = triple.startswith(("arm", "thumb")) and "linux" not in triple
+        self._machine = llvm.Target.from_triple(triple).create_target_machine(
+            cpu=request["cpu"], features=request["features"], opt=self._level.codegen,
+            reloc=request["reloc"], codemodel="small", abiname=request["abi"],
+        )
+
+    def compile(self, text: str) -> bytes:
+        """The object of one module."""
+        module = self._llvm.parse_assembly(text)
+        module.data_layout = str(self._machine.target_data)
+        module.verify()
+        for unroll in self._level.unroll:
+            tuning = self._llvm.create_pipeline_tuning_options(speed_level=self._level.passes)
+            tuning.loop_unrolling = unroll  # hints are followed in any case
+            builder = self._llvm.create_pass_builder(self._machine, tuning)
+            builder.getModulePassManager().run(module, builder)
+        if _LATE in text:
+            _inline_late(self._llvm, module, builder)
+        data: bytes = self._machine.emit_object(module)
+        return deactivate_sections(data, _NOT_ON_ARM) if self._bare_arm else data
 
 
 def _inline_late(llvm: Any, module: Any, builder: Any) -> None:
@@ -101,23 +110,30 @@ def _inline_late(llvm: Any, module: Any, builder: Any) -> None:
     Code generation knows them as one instruction; passes would take half their time to find out
     about the steps of each, and make of some what is no such instruction any more.
     """
-    late = [f for f in module.functions if any(_LATE in group for group in f.attributes)]
-    for function in late:
-        function.linkage = "internal"
-        function.add_function_attribute("alwaysinline")
-    if late:
-        passes = llvm.create_new_module_pass_manager()
-        passes.add_always_inliner_pass()
-        passes.run(module, builder)
+    for function in module.functions:
+        if any(_LATE.encode() in group for group in function.attributes):
+            function.linkage = "internal"
+            function.add_function_attribute("alwaysinline")
+    passes = llvm.create_new_module_pass_manager()
+    passes.add_always_inliner_pass()
+    passes.run(module, builder)
 
 
 def _set_options(llvm: Any, options: list[str]) -> dict[str, str]:
     """Sets each option; returns what LLVM says against it, by option: it refuses in words only."""
+    given = {_name(option) for option in options}
+    for option in _IN_VAIN:
+        if _name(option) not in given:
+            llvm.set_option(_PROGRAM, option)
     refused = {}
     for option in options:
         if said := _said_by(partial(llvm.set_option, _PROGRAM, option)):
             refused[option] = said.partition(" option: ")[2] or said
     return refused
+
+
+def _name(option: str) -> str:
+    return option.lstrip("-").partition("=")[0]
 
 
 def _said_by(call: Callable[[], object]) -> str:
@@ -137,6 +153,7 @@ def _said_by(call: Callable[[], object]) -> str:
 
 
 def _serve(llvm: Any, stdin: IO[bytes], stdout: IO[bytes]) -> None:
+    known = b""
     while True:
         kind, data = receive(stdin)
         if not kind:
@@ -149,7 +166,9 @@ def _serve(llvm: Any, stdin: IO[bytes], stdout: IO[bytes]) -> None:
             continue
         try:
             head, _, text = data.partition(b"\n")
-            answer = OBJECT, _compile(llvm, json.loads(head), text.decode())
+            if head != known:
+                compiler, known = _Compiler(llvm, json.loads(head)), head
+            answer = OBJECT, compiler.compile(text.decode())
         except RuntimeError as error:
             answer = ERROR, str(error).encode()
         send(stdout, *answer)

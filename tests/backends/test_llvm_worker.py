@@ -87,12 +87,12 @@ def test_a_crash_is_an_error(code: str, fresh: pytest.MonkeyPatch) -> None:
 HANGS = """
 import time
 from crtexport.backends import llvm_pool, llvm_worker
-compile = llvm_worker._compile
-def patient(llvm, request, text):
+compile = llvm_worker._Compiler.compile
+def patient(self, text):
     while "; for ever" in text:
         time.sleep(1)
-    return compile(llvm, request, text)
-llvm_worker._compile = patient
+    return compile(self, text)
+llvm_worker._Compiler.compile = patient
 llvm_worker.main()
 """
 SLOW = "define internal i32 @slow(i32 %a) {\n  ; for ever\n  ret i32 %a\n}\n"
