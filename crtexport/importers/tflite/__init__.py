@@ -8,12 +8,11 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-import tflite
 from msgspec.structs import replace
 
 from crtexport.errors import CrtExportError
 from crtexport.importers.files import regular_size, sha256
-from crtexport.importers.tflite import ethosu
+from crtexport.importers.tflite import ethosu, schema
 from crtexport.importers.tflite.flatbuffer import Reader
 from crtexport.importers.tflite.folded import FOLDED
 from crtexport.importers.tflite.operators import Decoder, constant_names
@@ -29,12 +28,12 @@ from crtexport.ir.variables import lend
 from crtexport.ir.verify import MAX_DEPTH
 
 _SCHEMA_VERSION = 3
-_OPERATOR_NAMES = constant_names(tflite.BuiltinOperator)
+_OPERATOR_NAMES = constant_names(schema.BuiltinOperator)
 _CUSTOM_CODE = 6  # slot of OperatorCode.custom_code
 _TENSOR_MAP_NAME = 4  # slot of TensorMap.name
 
 _WITHOUT_DECODER = frozenset({
-    *STEERING, *FOLDED, tflite.BuiltinOperator.IF, tflite.BuiltinOperator.WHILE,
+    *STEERING, *FOLDED, schema.BuiltinOperator.IF, schema.BuiltinOperator.WHILE,
 })
 
 # How many operators the runs of inner subgraphs may come to: so often all there are, and a few.
@@ -93,7 +92,7 @@ class _Importer:
     def __init__(self, data: mmap.mmap, size: int, path: Path) -> None:
         self._path = path
         self.reader = Reader(size)
-        self._model: Any = self.reader.get(tflite.Model.GetRootAs, data, 0)
+        self._model: Any = self.reader.get(schema.Model.GetRootAs, data, 0)
         version = self.reader.get(self._model.Version)
         if version != _SCHEMA_VERSION:
             raise CrtExportError(
@@ -120,7 +119,7 @@ class _Importer:
         for table in reader.tables(self._model.OperatorCodesLength, self._model.OperatorCodes):
             code = reader.get(table.BuiltinCode)
             name = _OPERATOR_NAMES.get(code, f"operator code {code}")
-            if code == tflite.BuiltinOperator.CUSTOM:
+            if code == schema.BuiltinOperator.CUSTOM:
                 name = _custom_name(reader.text(table, _CUSTOM_CODE))
             yield code, name
 
@@ -144,7 +143,7 @@ class _Importer:
 
     def decoder(self, code: int, name: str) -> Decoder | None:
         """What imports an operator, given its code and readable name; None for an unknown one."""
-        if code == tflite.BuiltinOperator.CUSTOM:
+        if code == schema.BuiltinOperator.CUSTOM:
             return _CUSTOM.get(name)
         return DECODERS.get(code)
 

@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import tflite
-from tflite import BuiltinOperator, BuiltinOptions
 
 from crtexport.errors import CrtExportError
+from crtexport.importers.tflite import schema
 from crtexport.importers.tflite.operators import STEERING_BYTES, Operator
+from crtexport.importers.tflite.schema import BuiltinOperator
 from crtexport.ir.evaluate import evaluate
 from crtexport.ir.graph import Node, Tensor
 from crtexport.ir.infer import infer
@@ -24,9 +24,9 @@ _WHOLE = (DType.INT32, DType.INT64)
 
 
 def _shape(source: Operator) -> Array:
-    options: Any = source.optional_options(tflite.ShapeOptions, BuiltinOptions.ShapeOptions)
-    code = source.reader.get(options.OutType) if options else tflite.TensorType.INT32
-    kinds = {tflite.TensorType.INT32: np.int32, tflite.TensorType.INT64: np.int64}
+    options = source.optional_options("ShapeOptions")
+    code = source.reader.get(options.OutType) if options else schema.TensorType.INT32
+    kinds = {schema.TensorType.INT32: np.int32, schema.TensorType.INT64: np.int64}
     if code not in kinds:
         raise CrtExportError("a shape's numbers must be int32 or int64")
     return np.array(source.type(0).shape, kinds[code])

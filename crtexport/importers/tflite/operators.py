@@ -3,27 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol
 
-import tflite
 from msgspec import Struct
 
 from crtexport.errors import CrtExportError
+from crtexport.importers.tflite import schema
 from crtexport.importers.tflite.flatbuffer import Reader
 from crtexport.ir.graph import Tensor
 from crtexport.ir.ops import Activation, Op, Padding2D
 from crtexport.ir.types import DType, TensorType
 
-T = TypeVar("T")
-
 STEERING_BYTES = 4096
 """No list of axes, sizes or paddings is longer."""
 
 ACTIVATIONS = {
-    tflite.ActivationFunctionType.NONE: Activation.NONE,
-    tflite.ActivationFunctionType.RELU: Activation.RELU,
-    tflite.ActivationFunctionType.RELU_N1_TO_1: Activation.RELU_N1_TO_1,
-    tflite.ActivationFunctionType.RELU6: Activation.RELU6,
+    schema.ActivationFunctionType.NONE: Activation.NONE,
+    schema.ActivationFunctionType.RELU: Activation.RELU,
+    schema.ActivationFunctionType.RELU_N1_TO_1: Activation.RELU_N1_TO_1,
+    schema.ActivationFunctionType.RELU6: Activation.RELU6,
 }
 
 
@@ -32,8 +30,8 @@ def constant_names(kind: type) -> dict[int, str]:
     return {value: name for name, value in vars(kind).items() if isinstance(value, int)}
 
 
-_ACTIVATION_NAMES = constant_names(tflite.ActivationFunctionType)
-_OPTION_NAMES = constant_names(tflite.BuiltinOptions)
+_ACTIVATION_NAMES = constant_names(schema.ActivationFunctionType)
+_OPTION_NAMES = constant_names(schema.BuiltinOptions)
 
 
 class Tensors(Protocol):
@@ -85,27 +83,27 @@ class Operator(Struct, frozen=True):
         values: list[int] = tensor.constant.array(tensor.type).reshape(-1).tolist()
         return tuple(values)
 
-    def options(self, kind: Callable[[], T], code: int) -> T:
-        """The operator's table of options, which must be of ``kind``."""
-        found = self.optional_options(kind, code)
+    def options(self, table: str) -> Any:
+        """The operator's options, which must be the table of that name."""
+        found = self.optional_options(table)
         if found is None:
-            raise CrtExportError(f"the operator has no {_OPTION_NAMES[code]}")
+            raise CrtExportError(f"the operator has no {table}")
         return found
 
-    def optional_options(self, kind: Callable[[], T], code: int) -> T | None:
+    def optional_options(self, table: str) -> Any:
         """The same, or None where the file has no options for this operator."""
         found = self.reader.get(self.table.BuiltinOptionsType)
-        if found == tflite.BuiltinOptions.NONE:
+        if found == schema.BuiltinOptions.NONE:
             return None
-        if found != code:
+        if found != schema.options_code(table):
             name = _OPTION_NAMES.get(found, f"options of the unknown kind {found}")
-            raise CrtExportError(f"the operator has {name} instead of {_OPTION_NAMES[code]}")
+            raise CrtExportError(f"the operator has {name} instead of {table}")
         union = self.reader.get(self.table.BuiltinOptions)
         if union is None:
             return None
-        options: Any = kind()
+        options = schema.table(table)
         self.reader.get(options.Init, union.Bytes, union.Pos)
-        return options  # type: ignore[no-any-return]
+        return options
 
     def activation(self, options: Any) -> Activation:
         """The clamp fused into the operator; NONE where there are no options."""
@@ -138,9 +136,9 @@ class Operator(Struct, frozen=True):
         """SAME or VALID as rows and columns around ``image`` (default: the first input), as
         TensorFlow Lite does."""
         code = self.reader.get(options.Padding)
-        if code == tflite.Padding.VALID:
+        if code == schema.Padding.VALID:
             return Padding2D()
-        if code != tflite.Padding.SAME:
+        if code != schema.Padding.SAME:
             raise CrtExportError(f"the padding {code} is neither SAME nor VALID")
         image = image or self.type(0)
         if len(image.shape) != 4:

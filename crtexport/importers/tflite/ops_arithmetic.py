@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-import tflite
-from tflite import BuiltinOperator, BuiltinOptions
-
 from crtexport.fixedpoint import shifts_between
 from crtexport.importers.tflite.operators import Decoded, Decoder, Operator, plain
+from crtexport.importers.tflite.schema import BuiltinOperator
 from crtexport.ir.ops import (
     Add,
     AddN,
@@ -34,9 +32,9 @@ from crtexport.ir.ops import (
 from crtexport.ir.types import DType
 
 
-def _sum(kind: type[Add | Sub], table: type, code: int) -> Decoder:
+def _sum(kind: type[Add | Sub], table: str) -> Decoder:
     def decode(source: Operator) -> Decoded:
-        options = source.optional_options(table, code)
+        options = source.optional_options(table)
         wanted = options is not None and source.reader.get(options.PotScaleInt16)
         return kind(source.activation(options), wanted and _shifts(source)), source.inputs
 
@@ -55,9 +53,9 @@ def _shifts(source: Operator) -> bool:
     return shifts_between((scales[0], scales[1]), scales[2]) is not None
 
 
-def _clamped(kind: type[Mul | Div], table: type, code: int) -> Decoder:
+def _clamped(kind: type[Mul | Div], table: str) -> Decoder:
     def decode(source: Operator) -> Decoded:
-        return kind(source.activation(source.optional_options(table, code))), source.inputs
+        return kind(source.activation(source.optional_options(table))), source.inputs
 
     return decode
 
@@ -68,10 +66,10 @@ def _select(source: Operator) -> Decoded:
 
 
 DECODERS: Mapping[int, Decoder] = {
-    BuiltinOperator.ADD: _sum(Add, tflite.AddOptions, BuiltinOptions.AddOptions),
-    BuiltinOperator.SUB: _sum(Sub, tflite.SubOptions, BuiltinOptions.SubOptions),
-    BuiltinOperator.MUL: _clamped(Mul, tflite.MulOptions, BuiltinOptions.MulOptions),
-    BuiltinOperator.DIV: _clamped(Div, tflite.DivOptions, BuiltinOptions.DivOptions),
+    BuiltinOperator.ADD: _sum(Add, "AddOptions"),
+    BuiltinOperator.SUB: _sum(Sub, "SubOptions"),
+    BuiltinOperator.MUL: _clamped(Mul, "MulOptions"),
+    BuiltinOperator.DIV: _clamped(Div, "DivOptions"),
     BuiltinOperator.FLOOR_DIV: plain(FloorDiv()),
     BuiltinOperator.FLOOR_MOD: plain(FloorMod()),
     BuiltinOperator.MAXIMUM: plain(Maximum()),

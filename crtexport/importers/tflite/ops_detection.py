@@ -6,8 +6,6 @@ import struct
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
-from flatbuffers import flexbuffers
-
 from crtexport.errors import CrtExportError
 from crtexport.importers.tflite.operators import Decoded, Decoder, Operator
 from crtexport.ir.ops import DetectionPostProcess
@@ -42,6 +40,8 @@ class _Options:
     """The map of a custom operator's options. A file may claim anything of it."""
 
     def __init__(self, source: Operator) -> None:
+        from flatbuffers import flexbuffers  # noqa: PLC0415  (few networks end in this operator)
+
         table = source.table
         size = source.reader.length(table.CustomOptionsLength, 1)
         if not 3 <= size <= _WIDEST:

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-import tflite
-from tflite import BuiltinOperator, BuiltinOptions
-
 from crtexport.errors import CrtExportError
+from crtexport.importers.tflite import schema
 from crtexport.importers.tflite.operators import Decoded, Decoder, Operator
+from crtexport.importers.tflite.schema import BuiltinOperator
 from crtexport.ir.ops import Svdf, UnidirectionalSequenceLstm
 from crtexport.ir.types import DType
 
@@ -20,7 +19,7 @@ _HIDDEN = 4  # the intermediate tensor whose scale the products of gates and cel
 
 
 def _svdf(source: Operator) -> Decoded:
-    options = source.options(tflite.SVDFOptions, BuiltinOptions.SVDFOptions)
+    options = source.options("SVDFOptions")
     if len(source.inputs) != 5:
         raise CrtExportError(f"expected 5 inputs, found {len(source.inputs)}")
     data, feature, time, bias, state = source.inputs
@@ -29,9 +28,7 @@ def _svdf(source: Operator) -> Decoded:
 
 
 def _lstm(source: Operator) -> Decoded:
-    options = source.options(
-        tflite.UnidirectionalSequenceLSTMOptions, BuiltinOptions.UnidirectionalSequenceLSTMOptions
-    )
+    options = source.options("UnidirectionalSequenceLSTMOptions")
     reader, inputs = source.reader, source.inputs
     if len(inputs) not in (20, 24):
         raise CrtExportError(f"expected 20 or 24 inputs, found {len(inputs)}")
@@ -39,7 +36,7 @@ def _lstm(source: Operator) -> Decoded:
         raise CrtExportError("peepholes, projections and layer normalization are not supported")
     if any(inputs[i] is None for i in _KEPT):
         raise CrtExportError("an LSTM with coupled input and forget gates is not supported")
-    if reader.get(options.FusedActivationFunction) != tflite.ActivationFunctionType.TANH:
+    if reader.get(options.FusedActivationFunction) != schema.ActivationFunctionType.TANH:
         raise CrtExportError("only the activation TANH is supported")
     scale, zero_point = 0.0, 0
     if source.type(0).dtype is not DType.FLOAT32:

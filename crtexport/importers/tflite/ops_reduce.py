@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-import tflite
-from tflite import BuiltinOperator, BuiltinOptions
-
 from crtexport.errors import CrtExportError
 from crtexport.importers.tflite.operators import Decoded, Decoder, Operator, axis_of
+from crtexport.importers.tflite.schema import BuiltinOperator
 from crtexport.ir.ops import (
     ArgMax,
     ArgMin,
@@ -27,7 +25,7 @@ Reduction = Mean | Sum | ReduceMax | ReduceMin | ReduceProd | ReduceAny | Reduce
 
 def _reduction(kind: type[Reduction]) -> Decoder:
     def decode(source: Operator) -> Decoded:
-        options = source.optional_options(tflite.ReducerOptions, BuiltinOptions.ReducerOptions)
+        options = source.optional_options("ReducerOptions")
         rank = len(source.type(0).shape)
         axes = {axis_of(axis, rank) for axis in source.integers(1, "axes")}
         keep = source.reader.get(options.KeepDims) if options else False
@@ -45,7 +43,7 @@ def _position(kind: type[ArgMax | ArgMin]) -> Decoder:
 
 
 def _cumsum(source: Operator) -> Decoded:
-    options = source.optional_options(tflite.CumsumOptions, BuiltinOptions.CumsumOptions)
+    options = source.optional_options("CumsumOptions")
     axis = _one_axis(source)
     if options is None:
         return CumSum(axis), source.inputs[:1]

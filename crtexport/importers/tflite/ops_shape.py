@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import tflite
-from tflite import BuiltinOperator, BuiltinOptions
-
 from crtexport.errors import CrtExportError
+from crtexport.importers.tflite import schema
 from crtexport.importers.tflite.operators import Decoded, Decoder, Operator, axis_of, plain
+from crtexport.importers.tflite.schema import BuiltinOperator
 from crtexport.ir.ops import (
     BatchToSpaceNd,
     BroadcastTo,
@@ -64,7 +63,7 @@ def _slice(source: Operator) -> Decoded:
 
 
 def _strided_slice(source: Operator) -> Decoded:
-    options = source.options(tflite.StridedSliceOptions, BuiltinOptions.StridedSliceOptions)
+    options = source.options("StridedSliceOptions")
     lists = [source.integers(i + 1, what) for i, what in enumerate(("begins", "ends", "strides"))]
     if len({len(numbers) for numbers in lists}) != 1:
         raise CrtExportError("begins, ends and strides differ in number")
@@ -175,13 +174,13 @@ def _single(source: Operator, index: int, what: str) -> int:
 
 
 def _pack(source: Operator) -> Decoded:
-    options = source.options(tflite.PackOptions, BuiltinOptions.PackOptions)
+    options = source.options("PackOptions")
     rank = len(source.type(0).shape) + 1
     return Pack(axis_of(source.reader.get(options.Axis), rank)), source.inputs
 
 
 def _unpack(source: Operator) -> Decoded:
-    options = source.options(tflite.UnpackOptions, BuiltinOptions.UnpackOptions)
+    options = source.options("UnpackOptions")
     rank = len(source.type(0).shape)
     return Unpack(axis_of(source.reader.get(options.Axis), rank)), source.inputs
 
@@ -218,8 +217,8 @@ def _pad_v2(source: Operator) -> Decoded:
 
 
 def _mirror_pad(source: Operator) -> Decoded:
-    options = source.options(tflite.MirrorPadOptions, BuiltinOptions.MirrorPadOptions)
-    symmetric = source.reader.get(options.Mode) == tflite.MirrorPadMode.SYMMETRIC
+    options = source.options("MirrorPadOptions")
+    symmetric = source.reader.get(options.Mode) == schema.MirrorPadMode.SYMMETRIC
     return MirrorPad(pairs(source, 1, "paddings"), symmetric), source.inputs[:1]
 
 
@@ -234,17 +233,17 @@ def _batch_to_space_nd(source: Operator) -> Decoded:
 
 
 def _space_to_depth(source: Operator) -> Decoded:
-    options = source.options(tflite.SpaceToDepthOptions, BuiltinOptions.SpaceToDepthOptions)
+    options = source.options("SpaceToDepthOptions")
     return SpaceToDepth(source.reader.get(options.BlockSize)), source.inputs
 
 
 def _depth_to_space(source: Operator) -> Decoded:
-    options = source.options(tflite.DepthToSpaceOptions, BuiltinOptions.DepthToSpaceOptions)
+    options = source.options("DepthToSpaceOptions")
     return DepthToSpace(source.reader.get(options.BlockSize)), source.inputs
 
 
 def _gather(source: Operator) -> Decoded:
-    options = source.options(tflite.GatherOptions, BuiltinOptions.GatherOptions)
+    options = source.options("GatherOptions")
     axis = axis_of(source.reader.get(options.Axis), len(source.type(0).shape))
     batch = source.reader.get(options.BatchDims)
     rank = len(source.type(1, "indices").shape)
@@ -255,11 +254,9 @@ def _gather_nd(source: Operator) -> Decoded:
     return GatherNd(), source.inputs
 
 
-def _resize(
-    kind: type[ResizeBilinear | ResizeNearestNeighbor], table: type, code: int
-) -> Decoder:
+def _resize(kind: type[ResizeBilinear | ResizeNearestNeighbor], table: str) -> Decoder:
     def decode(source: Operator) -> Decoded:
-        options: Any = source.options(table, code)
+        options = source.options(table)
         size = source.integers(1, "the size")
         if len(size) != 2:
             raise CrtExportError(f"the size must be rows and columns, found {list(size)}")
@@ -291,12 +288,9 @@ DECODERS: Mapping[int, Decoder] = {
     BuiltinOperator.GATHER: _gather,
     BuiltinOperator.GATHER_ND: _gather_nd,
     BuiltinOperator.DYNAMIC_UPDATE_SLICE: plain(DynamicUpdateSlice()),
-    BuiltinOperator.RESIZE_BILINEAR: _resize(
-        ResizeBilinear, tflite.ResizeBilinearOptions, BuiltinOptions.ResizeBilinearOptions
-    ),
+    BuiltinOperator.RESIZE_BILINEAR: _resize(ResizeBilinear, "ResizeBilinearOptions"),
     BuiltinOperator.RESIZE_NEAREST_NEIGHBOR: _resize(
-        ResizeNearestNeighbor, tflite.ResizeNearestNeighborOptions,
-        BuiltinOptions.ResizeNearestNeighborOptions,
+        ResizeNearestNeighbor, "ResizeNearestNeighborOptions",
     ),
 }
 """This family's operators, by their code in the file."""

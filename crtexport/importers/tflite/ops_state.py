@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from tflite import BuiltinOperator
-
 from crtexport.importers.tflite.operators import Decoder, plain
+from crtexport.importers.tflite.schema import BuiltinOperator
 from crtexport.ir.ops import AssignVariable, ReadVariable
 
 DECODERS: Mapping[int, Decoder] = {

@@ -5,11 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
-import tflite
-from tflite import BuiltinOperator, BuiltinOptions
-
 from crtexport.errors import CrtExportError
 from crtexport.importers.tflite.operators import Decoded, Decoder, Operator, plain
+from crtexport.importers.tflite.schema import BuiltinOperator
 from crtexport.ir.ops import (
     Abs,
     Activation,
@@ -38,7 +36,7 @@ from crtexport.ir.ops import (
 
 
 def _leaky_relu(source: Operator) -> Decoded:
-    options = source.options(tflite.LeakyReluOptions, BuiltinOptions.LeakyReluOptions)
+    options = source.options("LeakyReluOptions")
     alpha = source.reader.get(options.Alpha)
     if not math.isfinite(alpha):
         raise CrtExportError(f"alpha must be finite, found {alpha}")
@@ -46,13 +44,13 @@ def _leaky_relu(source: Operator) -> Decoded:
 
 
 def _gelu(source: Operator) -> Decoded:
-    options = source.optional_options(tflite.GeluOptions, BuiltinOptions.GeluOptions)
+    options = source.optional_options("GeluOptions")
     approximate = bool(source.reader.get(options.Approximate)) if options else False
     return Gelu(approximate), source.inputs
 
 
 def _l2_normalization(source: Operator) -> Decoded:
-    options = source.optional_options(tflite.L2NormOptions, BuiltinOptions.L2NormOptions)
+    options = source.optional_options("L2NormOptions")
     if source.activation(options) is not Activation.NONE:
         raise CrtExportError("a normalization with a fused activation is not supported")
     return L2Normalization(), source.inputs

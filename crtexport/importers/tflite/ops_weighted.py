@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-import tflite
-from tflite import BuiltinOperator, BuiltinOptions
-
 from crtexport.errors import CrtExportError
+from crtexport.importers.tflite import schema
 from crtexport.importers.tflite.operators import (
     Decoded,
     Decoder,
@@ -15,6 +13,7 @@ from crtexport.importers.tflite.operators import (
     constant_names,
     plain,
 )
+from crtexport.importers.tflite.schema import BuiltinOperator
 from crtexport.ir.ops import (
     BatchMatMul,
     Conv2D,
@@ -28,7 +27,7 @@ _RANK = 4  # of images
 
 
 def _conv_2d(source: Operator) -> Decoded:
-    options = source.options(tflite.Conv2DOptions, BuiltinOptions.Conv2DOptions)
+    options = source.options("Conv2DOptions")
     stride = source.pair(options, "StrideH", "StrideW")
     dilation = source.pair(options, "DilationHFactor", "DilationWFactor")
     padding = source.padding(options, _window(source), stride, dilation)
@@ -36,7 +35,7 @@ def _conv_2d(source: Operator) -> Decoded:
 
 
 def _depthwise_conv_2d(source: Operator) -> Decoded:
-    options = source.options(tflite.DepthwiseConv2DOptions, BuiltinOptions.DepthwiseConv2DOptions)
+    options = source.options("DepthwiseConv2DOptions")
     stride = source.pair(options, "StrideH", "StrideW")
     dilation = source.pair(options, "DilationHFactor", "DilationWFactor")
     window = _window(source)
@@ -57,10 +56,10 @@ def _window(source: Operator) -> tuple[int, int]:
 
 
 def _fully_connected(source: Operator) -> Decoded:
-    options = source.options(tflite.FullyConnectedOptions, BuiltinOptions.FullyConnectedOptions)
+    options = source.options("FullyConnectedOptions")
     layout = source.reader.get(options.WeightsFormat)
-    if layout != tflite.FullyConnectedOptionsWeightsFormat.DEFAULT:
-        names = constant_names(tflite.FullyConnectedOptionsWeightsFormat)
+    if layout != schema.FullyConnectedOptionsWeightsFormat.DEFAULT:
+        names = constant_names(schema.FullyConnectedOptionsWeightsFormat)
         raise CrtExportError(f"the weights format {names.get(layout, layout)} is not supported")
     keep = source.reader.get(options.KeepNumDims)
     return FullyConnected(keep, source.activation(options)), source.inputs
@@ -68,7 +67,7 @@ def _fully_connected(source: Operator) -> Decoded:
 
 def _transpose_conv(source: Operator) -> Decoded:
     """Inputs: the output's shape, weights, data, bias."""
-    options = source.options(tflite.TransposeConvOptions, BuiltinOptions.TransposeConvOptions)
+    options = source.options("TransposeConvOptions")
     stride = source.pair(options, "StrideH", "StrideW")
     shape = source.integers(0, "the output's shape")
     result = source.result()
@@ -83,7 +82,7 @@ def _transpose_conv(source: Operator) -> Decoded:
 
 
 def _batch_matmul(source: Operator) -> Decoded:
-    options = source.optional_options(tflite.BatchMatMulOptions, BuiltinOptions.BatchMatMulOptions)
+    options = source.optional_options("BatchMatMulOptions")
     if options is None:
         return BatchMatMul(), source.inputs
     op = BatchMatMul(source.reader.get(options.AdjX), source.reader.get(options.AdjY))

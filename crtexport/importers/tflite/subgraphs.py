@@ -9,15 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
-import tflite
 from msgspec import Struct
 from msgspec.structs import replace
-from tflite import BuiltinOperator, BuiltinOptions
 
 from crtexport.errors import CrtExportError
 from crtexport.importers.tflite.flatbuffer import Reader
 from crtexport.importers.tflite.folded import FOLDED, constant, steering
 from crtexport.importers.tflite.operators import Decoder, Operator
+from crtexport.importers.tflite.schema import BuiltinOperator
 from crtexport.importers.tflite.variables import STEERING, Key, Subgraph, handles
 from crtexport.ir.graph import Graph, Node, Tensor, Variable
 from crtexport.ir.ops import If, While
@@ -250,11 +249,11 @@ class Reading:
         """The subgraphs that the operator runs."""
         get = self._reader.get
         if is_if:
-            branch: Any = source.options(tflite.IfOptions, BuiltinOptions.IfOptions)
+            branch = source.options("IfOptions")
             if not source.inputs:
                 raise CrtExportError("it has no condition")
             return get(branch.ThenSubgraphIndex), get(branch.ElseSubgraphIndex)
-        loop: Any = source.options(tflite.WhileOptions, BuiltinOptions.WhileOptions)
+        loop = source.options("WhileOptions")
         return get(loop.CondSubgraphIndex), get(loop.BodySubgraphIndex)
 
     def _child(self, number: int, keys: Sequence[Key | None]) -> Imported:

@@ -6,30 +6,30 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import tflite
 
 from crtexport.errors import CrtExportError
+from crtexport.importers.tflite import schema
 from crtexport.importers.tflite.flatbuffer import Reader
 from crtexport.importers.tflite.operators import constant_names
 from crtexport.ir.graph import Tensor, Variable
 from crtexport.ir.types import ConstantRef, DType, Made, Quantization, TensorType
 
 _DTYPES = {
-    tflite.TensorType.BOOL: DType.BOOL,
-    tflite.TensorType.INT4: DType.INT8,
-    tflite.TensorType.INT8: DType.INT8,
-    tflite.TensorType.UINT8: DType.UINT8,
-    tflite.TensorType.INT16: DType.INT16,
-    tflite.TensorType.UINT16: DType.UINT16,
-    tflite.TensorType.INT32: DType.INT32,
-    tflite.TensorType.UINT32: DType.UINT32,
-    tflite.TensorType.INT64: DType.INT64,
-    tflite.TensorType.FLOAT16: DType.FLOAT16,
-    tflite.TensorType.FLOAT32: DType.FLOAT32,
-    tflite.TensorType.FLOAT64: DType.FLOAT64,
+    schema.TensorType.BOOL: DType.BOOL,
+    schema.TensorType.INT4: DType.INT8,
+    schema.TensorType.INT8: DType.INT8,
+    schema.TensorType.UINT8: DType.UINT8,
+    schema.TensorType.INT16: DType.INT16,
+    schema.TensorType.UINT16: DType.UINT16,
+    schema.TensorType.INT32: DType.INT32,
+    schema.TensorType.UINT32: DType.UINT32,
+    schema.TensorType.INT64: DType.INT64,
+    schema.TensorType.FLOAT16: DType.FLOAT16,
+    schema.TensorType.FLOAT32: DType.FLOAT32,
+    schema.TensorType.FLOAT64: DType.FLOAT64,
 }
-_PACKED = tflite.TensorType.INT4  # two to a byte in the file, one to a byte from here on
-_TYPE_NAMES = constant_names(tflite.TensorType)
+_PACKED = schema.TensorType.INT4  # two to a byte in the file, one to a byte from here on
+_TYPE_NAMES = constant_names(schema.TensorType)
 
 # Slots of the schema's fields in their tables, for what the accessors would copy or can't locate.
 _TENSOR_NAME = 10
@@ -130,7 +130,7 @@ class TensorTable:
         quant = reader.get(table.Quantization)
         if quant is None or not dtype.is_integer:
             return None
-        if reader.get(quant.DetailsType) != tflite.QuantizationDetails.NONE:
+        if reader.get(quant.DetailsType) != schema.QuantizationDetails.NONE:
             raise CrtExportError("custom quantization is not supported")
         scales = reader.numbers(quant.ScaleLength, quant.ScaleAsNumpy, 4)
         if not scales:

@@ -8,9 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-import tflite
-from tflite import BuiltinOperator, BuiltinOptions
-
 from crtexport.errors import CrtExportError
 from crtexport.importers.tflite import (
     ops_arithmetic,
@@ -28,6 +25,7 @@ from crtexport.importers.tflite.operators import (
     axis_of,
     plain,
 )
+from crtexport.importers.tflite.schema import BuiltinOperator
 from crtexport.ir.ops import (
     AveragePool2D,
     Concatenation,
@@ -47,7 +45,7 @@ from crtexport.ir.ops import (
 
 def _pool(kind: type[AveragePool2D | MaxPool2D | L2Pool2D]) -> Decoder:
     def decode(source: Operator) -> Decoded:
-        options = source.options(tflite.Pool2DOptions, BuiltinOptions.Pool2DOptions)
+        options = source.options("Pool2DOptions")
         window = source.pair(options, "FilterHeight", "FilterWidth")
         stride = source.pair(options, "StrideH", "StrideW")
         padding = source.padding(options, window, stride)
@@ -67,13 +65,13 @@ def _pad(source: Operator) -> Decoded:
 
 
 def _concatenation(source: Operator) -> Decoded:
-    options = source.options(tflite.ConcatenationOptions, BuiltinOptions.ConcatenationOptions)
+    options = source.options("ConcatenationOptions")
     axis = axis_of(source.reader.get(options.Axis), len(source.type(0).shape))
     return Concatenation(axis, source.activation(options)), source.inputs
 
 
 def _softmax(source: Operator) -> Decoded:
-    options = source.options(tflite.SoftmaxOptions, BuiltinOptions.SoftmaxOptions)
+    options = source.options("SoftmaxOptions")
     beta = source.reader.get(options.Beta)
     if not 0 < beta < float("inf"):
         raise CrtExportError(f"beta must be positive and finite, found {beta}")

@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
-import tflite
 from msgspec import Struct
-from tflite import BuiltinOperator
 
 from crtexport.errors import CrtExportError
+from crtexport.importers.tflite import schema
 from crtexport.importers.tflite.flatbuffer import Reader
+from crtexport.importers.tflite.schema import BuiltinOperator
 from crtexport.importers.tflite.tensors import TensorTable
 from crtexport.ir.graph import Tensor
 
@@ -60,20 +60,18 @@ def handles(reader: Reader, subgraph: Subgraph) -> dict[int, Key]:
     for use in subgraph.uses(reader):
         if use.code != BuiltinOperator.VAR_HANDLE or len(use.outputs) != 1:
             continue
-        options = _options(
-            reader, use, tflite.VarHandleOptions, tflite.BuiltinOptions.VarHandleOptions
-        )
+        options = _options(reader, use, "VarHandleOptions")
         found[use.outputs[0]] = (
             reader.text(options, _CONTAINER), reader.text(options, _SHARED_NAME)
         )
     return found
 
 
-def _options(reader: Reader, use: _Use, kind: Callable[[], Any], code: int) -> Any:
+def _options(reader: Reader, use: _Use, table: str) -> Any:
     union = reader.get(use.table.BuiltinOptions)
-    if reader.get(use.table.BuiltinOptionsType) != code or union is None:
+    if reader.get(use.table.BuiltinOptionsType) != schema.options_code(table) or union is None:
         raise CrtExportError("the operator lacks its options", location=use.where)
-    options = kind()
+    options = schema.table(table)
     reader.get(options.Init, union.Bytes, union.Pos)
     return options
 
@@ -86,9 +84,7 @@ def initial_values(
     for call in main.uses(reader):
         if call.code != BuiltinOperator.CALL_ONCE:
             continue
-        options = _options(
-            reader, call, tflite.CallOnceOptions, tflite.BuiltinOptions.CallOnceOptions
-        )
+        options = _options(reader, call, "CallOnceOptions")
         number = reader.get(options.InitSubgraphIndex)
         subgraph = load(number)
         known = handles(reader, subgraph)
