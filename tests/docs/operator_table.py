@@ -19,7 +19,8 @@ import tflite
 
 from crtexport.importers import load
 from crtexport.importers.crtjson.attributes import OPERATORS
-from crtexport.importers.tflite.operators import Decoder, constant_names
+from crtexport.importers.tflite.operators import Decoder
+from crtexport.importers.tflite.schema import constant_names
 from crtexport.importers.tflite.tflite_ops import DECODERS
 from crtexport.ir.graph import Graph, Node
 from crtexport.ir.ops import Op

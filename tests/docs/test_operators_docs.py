@@ -7,7 +7,7 @@ import re
 import pytest
 import tflite
 
-from crtexport.importers.tflite.operators import constant_names
+from crtexport.importers.tflite.schema import constant_names
 from crtexport.importers.tflite.tflite_ops import DECODERS
 from tests.docs.operator_table import operator_table
 from tests.support import ROOT

@@ -345,7 +345,7 @@ DAMAGE: dict[str, tuple[Spoil, str]] = {
     "schema": (old_schema, "schema has version 2; only 3"),
     "no subgraph": (no_subgraph, "has no subgraph"),
     "fused tanh": (conv(activation="TANH"), r"operator 0 \(CONV_2D\): the fused activation TANH"),
-    "stride 0": (conv(stride=0), "StrideH 0 and StrideW 0 must be at least 1"),
+    "stride 0": (conv(stride=0), "the stride 0 x 0 must be at least 1 x 1"),
     "padding": (conv(padding=7), "the padding 7 is neither SAME nor VALID"),
     "no options": (conv(options_kind=None), "the operator has no Conv2DOptions"),
     "other options": (other_options, "has ReducerOptions instead of SoftmaxOptions"),

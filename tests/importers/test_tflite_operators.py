@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from crtexport.importers import load
-from crtexport.importers.tflite.operators import constant_names
+from crtexport.importers.tflite.schema import constant_names
 from crtexport.importers.tflite.tflite_ops import DECODERS
 from crtexport.ir.graph import Graph
 from crtexport.ir.ops import (

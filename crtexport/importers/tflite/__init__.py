@@ -6,17 +6,17 @@ import logging
 import mmap
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 from msgspec.structs import replace
 
 from crtexport.errors import CrtExportError
 from crtexport.importers.files import regular_size, sha256
 from crtexport.importers.tflite import ethosu, schema
-from crtexport.importers.tflite.flatbuffer import Reader
+from crtexport.importers.tflite.flatbuffer import Reader, root
 from crtexport.importers.tflite.folded import FOLDED
-from crtexport.importers.tflite.operators import Decoder, constant_names
+from crtexport.importers.tflite.operators import Decoder
 from crtexport.importers.tflite.ops_detection import CUSTOM_DECODERS
+from crtexport.importers.tflite.schema import BuiltinOperator, any_name, constant_names
 from crtexport.importers.tflite.subgraphs import Given, Imported, Reading
 from crtexport.importers.tflite.tensors import TensorTable
 from crtexport.importers.tflite.tflite_ops import DECODERS
@@ -28,12 +28,12 @@ from crtexport.ir.variables import lend
 from crtexport.ir.verify import MAX_DEPTH
 
 _SCHEMA_VERSION = 3
-_OPERATOR_NAMES = constant_names(schema.BuiltinOperator)
-_CUSTOM_CODE = 6  # slot of OperatorCode.custom_code
-_TENSOR_MAP_NAME = 4  # slot of TensorMap.name
+_OPERATOR_NAMES = constant_names(BuiltinOperator)
+_FIRST_LARGE_CODE = 127
+"""Smaller codes of operators are in a field that old files have, too."""
 
 _WITHOUT_DECODER = frozenset({
-    *STEERING, *FOLDED, schema.BuiltinOperator.IF, schema.BuiltinOperator.WHILE,
+    *STEERING, *FOLDED, BuiltinOperator.IF, BuiltinOperator.WHILE,
 })
 
 # How many operators the runs of inner subgraphs may come to: so often all there are, and a few.
@@ -48,13 +48,13 @@ def load_tflite(path: Path, rounding: Rounding) -> Graph:
     Raises CrtExportError when the file is damaged or has what can't be exported: operators (all
     of them listed at once), attributes, element types, dynamic shapes.
     """
-    size = regular_size(path)
+    regular_size(path)
     digest = sha256(path)
     try:
         with path.open("rb") as stream:
             # Never closed by hand: an error's traceback may still hold views of the map.
             data = mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ)
-        graph = _Importer(data, size, path).graph()
+        graph = _Importer(data, path).graph()
     except CrtExportError as error:
         raise error.within(path.name) from error.__cause__
     except OSError as error:
@@ -70,7 +70,7 @@ def has_commands(path: Path) -> bool:
     try:
         with path.open("rb") as stream:
             data = mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ)
-        return _Importer(data, regular_size(path), path).has_commands
+        return _Importer(data, path).has_commands
     except CrtExportError as error:
         raise error.within(path.name) from error.__cause__
 
@@ -89,53 +89,52 @@ _CUSTOM = {
 class _Importer:
     """One reading of one file."""
 
-    def __init__(self, data: mmap.mmap, size: int, path: Path) -> None:
-        self._path = path
-        self.reader = Reader(size)
-        self._model: Any = self.reader.get(schema.Model.GetRootAs, data, 0)
-        version = self.reader.get(self._model.Version)
+    def __init__(self, data: mmap.mmap, path: Path) -> None:
+        self._path, self._size = path, len(data)
+        self._model = root(Reader(data), schema.Model)
+        version = self._model.version
         if version != _SCHEMA_VERSION:
             raise CrtExportError(
                 f"the file's schema has version {version}; only {_SCHEMA_VERSION} can be read"
             )
-        self._size = size
-        self._count = self.reader.length(self._model.SubgraphsLength, 4)
+        self._subgraphs, self._buffers = self._model.subgraphs, self._model.buffers
+        self._count = len(self._subgraphs)
         if self._count == 0:
             raise CrtExportError("the file has no subgraph")
-        self.reader.length(self._model.BuffersLength, 4)
         self._kinds = list(self._all_codes())
         self.has_commands = any(
             name == _custom_name(ethosu.CUSTOM_NAME) for _, name in self._kinds
         )
         self._planned = (
-            ethosu.planned_offsets(self.reader, self._model) if self.has_commands else ()
+            ethosu.planned_offsets(self._model, self._buffers) if self.has_commands else ()
         )
         self._loaded: dict[int, Subgraph] = {}
         self._nested: dict[tuple[int, tuple[tuple[int, Key], ...]], Imported] = {}
 
     def _all_codes(self) -> Iterator[tuple[int, str]]:
         """Codes and names that the file's operators refer to."""
-        reader = self.reader
-        for table in reader.tables(self._model.OperatorCodesLength, self._model.OperatorCodes):
-            code = reader.get(table.BuiltinCode)
-            name = _OPERATOR_NAMES.get(code, f"operator code {code}")
-            if code == schema.BuiltinOperator.CUSTOM:
-                name = _custom_name(reader.text(table, _CUSTOM_CODE))
-            yield code, name
+        for table in self._model.operator_codes:
+            code = table.builtin_code
+            if code < _FIRST_LARGE_CODE:
+                code = table.deprecated_builtin_code
+            if code == BuiltinOperator.CUSTOM:
+                yield code, _custom_name(table.custom_code)
+            else:
+                known = _OPERATOR_NAMES.get(code) or any_name("BuiltinOperator", code)
+                yield code, known or f"operator code {code}"
 
     def load(self, number: int) -> Subgraph:
         """A subgraph of the file, its tensors not yet read."""
         if not 0 <= number < self._count:
             raise CrtExportError(f"there is no subgraph {number}; the file has {self._count}")
-        reader = self.reader
         known = self._loaded.get(number)
-        table = known.table if known else reader.get(self._model.Subgraphs, number)
+        table = known.table if known else self._subgraphs[number]
         tensors = TensorTable(
-            self._model, table, reader, self._path, self._size, () if number else self._planned
+            self._buffers, table, self._path, self._size, () if number else self._planned
         )
         if known is not None:
             return replace(known, tensors=tensors)
-        operators = tuple(reader.tables(table.OperatorsLength, table.Operators))
+        operators = tuple(table.operators)
         known = Subgraph(table, tensors, operators, tuple(self._codes(operators)))
         self._refuse_unsupported(known)
         self._loaded[number] = known
@@ -143,13 +142,13 @@ class _Importer:
 
     def decoder(self, code: int, name: str) -> Decoder | None:
         """What imports an operator, given its code and readable name; None for an unknown one."""
-        if code == schema.BuiltinOperator.CUSTOM:
+        if code == BuiltinOperator.CUSTOM:
             return _CUSTOM.get(name)
         return DECODERS.get(code)
 
     def graph(self) -> Graph:
         """The first subgraph, with those that it runs."""
-        initial = initial_values(self.reader, self.load(0), self.load)
+        initial = initial_values(self.load(0), self.load)
         reading = Reading(self, 0, Given((), (0,)), initial)
         graph = reading.imported(self._signature_names).graph
         if len(self._loaded) < self._count:
@@ -177,13 +176,12 @@ class _Importer:
             )
         return self._nested[key]
 
-    def _codes(self, operators: Sequence[Any]) -> list[tuple[int, str]]:
+    def _codes(self, operators: Sequence[schema.Operator]) -> list[tuple[int, str]]:
         """Code and readable name of each operator."""
-        reader, known = self.reader, self._kinds
-        result = []
+        known, result = self._kinds, []
         for index, operator in enumerate(operators):
-            position = reader.get(operator.OpcodeIndex)
-            if not 0 <= position < len(known):
+            position = operator.opcode_index
+            if not position < len(known):
                 raise CrtExportError(
                     f"there is no operator code {position}; the file has {len(known)}",
                     location=f"operator {index}",
@@ -198,8 +196,7 @@ class _Importer:
         ):
             known = self.decoder(code, name) is not None or code in _WITHOUT_DECODER
             if not known:
-                outputs = self.reader.numbers(operator.OutputsLength, operator.OutputsAsNumpy, 4)
-                called = self._called(subgraph.tensors, outputs)
+                called = self._called(subgraph.tensors, operator.outputs)
                 found.setdefault(name, []).append(f"operator {index}{called}")
         if not found:
             return
@@ -218,23 +215,16 @@ class _Importer:
 
     def _signature_names(self, inputs: set[int], outputs: set[int]) -> dict[int, str]:
         """What the file's signature calls inputs and outputs, where it has just one for them."""
-        reader = self.reader
         signatures = [
-            table
-            for table in reader.tables(self._model.SignatureDefsLength, self._model.SignatureDefs)
-            if reader.get(table.SubgraphIndex) == 0
+            table for table in self._model.signature_defs if table.subgraph_index == 0
         ]
         if len(signatures) != 1:
             return {}
         (signature,) = signatures
         names: dict[int, str] = {}
-        for among, length, accessor in (
-            (outputs, signature.OutputsLength, signature.Outputs),
-            (inputs, signature.InputsLength, signature.Inputs),
-        ):
-            for entry in reader.tables(length, accessor):
-                tensor = reader.get(entry.TensorIndex)
-                name = reader.text(entry, _TENSOR_MAP_NAME)
+        for among, entries in ((outputs, signature.outputs), (inputs, signature.inputs)):
+            for entry in entries:
+                tensor, name = entry.tensor_index, entry.name
                 if tensor in among and name:
                     names[tensor] = name
         return names

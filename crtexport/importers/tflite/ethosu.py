@@ -15,10 +15,10 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Collection, Iterator
-from typing import Any
 
 from crtexport.errors import CrtExportError
-from crtexport.importers.tflite.flatbuffer import Reader
+from crtexport.importers.tflite import schema
+from crtexport.importers.tflite.flatbuffer import Vector
 from crtexport.importers.tflite.operators import Decoded, Operator
 from crtexport.ir.graph import Tensor
 from crtexport.ir.modules import Device, ExternalModule, ModuleFunction
@@ -29,7 +29,6 @@ CUSTOM_NAME = "ethos-u"
 FUNCTION = "TVMEthosULaunch"
 """The hook: as microTVM's, so that firmware that has it needs no other."""
 _ALLOCATION = "OfflineMemoryAllocation"
-_METADATA_NAME = 4  # slot of Metadata.name
 _MOST = 1 << 24
 _COMMANDS, _CONSTANTS, _ARENA, _FAST, _FIRST = range(5)
 
@@ -55,17 +54,16 @@ def module(accelerators: Collection[str]) -> ExternalModule:
     return ExternalModule("ethos-u", "ethos-u", (), (ModuleFunction(FUNCTION, device),))
 
 
-def planned_offsets(reader: Reader, model: Any) -> tuple[int, ...]:
+def planned_offsets(model: schema.Model, buffers: Vector[schema.Buffer]) -> tuple[int, ...]:
     """The offsets of the first subgraph's tensors, -1 where one has none; empty where the file says
     nothing of the kind."""
-    for table in reader.tables(model.MetadataLength, model.Metadata):
-        if reader.text(table, _METADATA_NAME) != _ALLOCATION:
+    for table in model.metadata:
+        if table.name != _ALLOCATION:
             continue
-        index = reader.get(table.Buffer)
-        if not 0 <= index < reader.get(model.BuffersLength):
+        index = table.buffer
+        if not index < len(buffers):
             raise CrtExportError(f"there is no buffer {index}", location=_ALLOCATION)
-        buffer = reader.get(model.Buffers, index)
-        data = bytes(reader.numbers(buffer.DataLength, buffer.DataAsNumpy, 1))
+        data = buffers[index].data
         if len(data) < 12 or len(data) % 4:
             raise CrtExportError(f"{len(data)} bytes are no table", location=_ALLOCATION)
         _, _, count, *offsets = struct.unpack(f"<{len(data) // 4}i", data)

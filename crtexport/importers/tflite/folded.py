@@ -24,8 +24,8 @@ _WHOLE = (DType.INT32, DType.INT64)
 
 
 def _shape(source: Operator) -> Array:
-    options = source.optional_options("ShapeOptions")
-    code = source.reader.get(options.OutType) if options else schema.TensorType.INT32
+    options = source.optional_options(schema.ShapeOptions)
+    code = options.out_type if options else schema.TensorType.INT32
     kinds = {schema.TensorType.INT32: np.int32, schema.TensorType.INT64: np.int64}
     if code not in kinds:
         raise CrtExportError("a shape's numbers must be int32 or int64")

@@ -3,35 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from msgspec import Struct
 
 from crtexport.errors import CrtExportError
 from crtexport.importers.tflite import schema
-from crtexport.importers.tflite.flatbuffer import Reader
+from crtexport.importers.tflite.flatbuffer import Table
+from crtexport.importers.tflite.schema import ActivationFunctionType, any_name
 from crtexport.ir.graph import Tensor
 from crtexport.ir.ops import Activation, Op, Padding2D
 from crtexport.ir.types import DType, TensorType
+
+K = TypeVar("K", bound=Table)
+Kind = type[K]
 
 STEERING_BYTES = 4096
 """No list of axes, sizes or paddings is longer."""
 
 ACTIVATIONS = {
-    schema.ActivationFunctionType.NONE: Activation.NONE,
-    schema.ActivationFunctionType.RELU: Activation.RELU,
-    schema.ActivationFunctionType.RELU_N1_TO_1: Activation.RELU_N1_TO_1,
-    schema.ActivationFunctionType.RELU6: Activation.RELU6,
+    ActivationFunctionType.NONE: Activation.NONE,
+    ActivationFunctionType.RELU: Activation.RELU,
+    ActivationFunctionType.RELU_N1_TO_1: Activation.RELU_N1_TO_1,
+    ActivationFunctionType.RELU6: Activation.RELU6,
 }
-
-
-def constant_names(kind: type) -> dict[int, str]:
-    """The names of a generated enumeration's values."""
-    return {value: name for name, value in vars(kind).items() if isinstance(value, int)}
-
-
-_ACTIVATION_NAMES = constant_names(schema.ActivationFunctionType)
-_OPTION_NAMES = constant_names(schema.BuiltinOptions)
 
 
 class Tensors(Protocol):
@@ -44,10 +39,9 @@ class Tensors(Protocol):
 class Operator(Struct, frozen=True):
     """``inputs`` and ``outputs`` are tensor numbers of the file; None: an input left out."""
 
-    table: Any
+    table: schema.Operator
     inputs: tuple[int | None, ...]
     outputs: tuple[int, ...]
-    reader: Reader
     tensors: Tensors
 
     def given(self, index: int, what: str) -> Tensor:
@@ -83,47 +77,39 @@ class Operator(Struct, frozen=True):
         values: list[int] = tensor.constant.array(tensor.type).reshape(-1).tolist()
         return tuple(values)
 
-    def options(self, table: str) -> Any:
-        """The operator's options, which must be the table of that name."""
-        found = self.optional_options(table)
+    def options(self, kind: Kind[K]) -> K:
+        """The operator's table of options, which must be of ``kind``."""
+        found = self.optional_options(kind)
         if found is None:
-            raise CrtExportError(f"the operator has no {table}")
+            raise CrtExportError(f"the operator has no {kind.__name__}")
         return found
 
-    def optional_options(self, table: str) -> Any:
+    def optional_options(self, kind: Kind[K]) -> K | None:
         """The same, or None where the file has no options for this operator."""
-        found = self.reader.get(self.table.BuiltinOptionsType)
-        if found == schema.BuiltinOptions.NONE:
+        found = self.table.builtin_options_type
+        if not found:
             return None
-        if found != schema.options_code(table):
-            name = _OPTION_NAMES.get(found, f"options of the unknown kind {found}")
-            raise CrtExportError(f"the operator has {name} instead of {table}")
-        union = self.reader.get(self.table.BuiltinOptions)
-        if union is None:
-            return None
-        options = schema.table(table)
-        self.reader.get(options.Init, union.Bytes, union.Pos)
-        return options
+        if found != kind.UNION:
+            name = any_name("BuiltinOptions", found) or f"options of the unknown kind {found}"
+            raise CrtExportError(f"the operator has {name} instead of {kind.__name__}")
+        union = self.table.builtin_options
+        return kind(self.table.reader, union) if union else None
 
     def activation(self, options: Any) -> Activation:
         """The clamp fused into the operator; NONE where there are no options."""
         if options is None:
             return Activation.NONE
-        code = self.reader.get(options.FusedActivationFunction)
+        code = options.fused_activation_function
         if code not in ACTIVATIONS:
-            name = _ACTIVATION_NAMES.get(code, str(code))
+            name = any_name("ActivationFunctionType", code) or code
             raise CrtExportError(f"the fused activation {name} is not supported")
         return ACTIVATIONS[code]
 
-    def pair(self, options: Any, height: str, width: str) -> tuple[int, int]:
+    def pair(self, what: str, height: int, width: int) -> tuple[int, int]:
         """Two sizes of the options, rows first; each at least 1."""
-        sizes = (
-            self.reader.get(getattr(options, height)),
-            self.reader.get(getattr(options, width)),
-        )
-        if min(sizes) < 1:
-            raise CrtExportError(f"{height} {sizes[0]} and {width} {sizes[1]} must be at least 1")
-        return sizes
+        if min(height, width) < 1:
+            raise CrtExportError(f"the {what} {height} x {width} must be at least 1 x 1")
+        return height, width
 
     def padding(
         self,
@@ -135,7 +121,7 @@ class Operator(Struct, frozen=True):
     ) -> Padding2D:
         """SAME or VALID as rows and columns around ``image`` (default: the first input), as
         TensorFlow Lite does."""
-        code = self.reader.get(options.Padding)
+        code = options.padding
         if code == schema.Padding.VALID:
             return Padding2D()
         if code != schema.Padding.SAME:

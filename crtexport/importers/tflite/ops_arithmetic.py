@@ -6,7 +6,13 @@ from collections.abc import Mapping
 
 from crtexport.fixedpoint import shifts_between
 from crtexport.importers.tflite.operators import Decoded, Decoder, Operator, plain
-from crtexport.importers.tflite.schema import BuiltinOperator
+from crtexport.importers.tflite.schema import (
+    AddOptions,
+    BuiltinOperator,
+    DivOptions,
+    MulOptions,
+    SubOptions,
+)
 from crtexport.ir.ops import (
     Add,
     AddN,
@@ -32,10 +38,10 @@ from crtexport.ir.ops import (
 from crtexport.ir.types import DType
 
 
-def _sum(kind: type[Add | Sub], table: str) -> Decoder:
+def _sum(kind: type[Add | Sub], table: type[AddOptions | SubOptions]) -> Decoder:
     def decode(source: Operator) -> Decoded:
         options = source.optional_options(table)
-        wanted = options is not None and source.reader.get(options.PotScaleInt16)
+        wanted = options is not None and options.pot_scale_int16
         return kind(source.activation(options), wanted and _shifts(source)), source.inputs
 
     return decode
@@ -53,7 +59,7 @@ def _shifts(source: Operator) -> bool:
     return shifts_between((scales[0], scales[1]), scales[2]) is not None
 
 
-def _clamped(kind: type[Mul | Div], table: str) -> Decoder:
+def _clamped(kind: type[Mul | Div], table: type[MulOptions | DivOptions]) -> Decoder:
     def decode(source: Operator) -> Decoded:
         return kind(source.activation(source.optional_options(table))), source.inputs
 
@@ -66,10 +72,10 @@ def _select(source: Operator) -> Decoded:
 
 
 DECODERS: Mapping[int, Decoder] = {
-    BuiltinOperator.ADD: _sum(Add, "AddOptions"),
-    BuiltinOperator.SUB: _sum(Sub, "SubOptions"),
-    BuiltinOperator.MUL: _clamped(Mul, "MulOptions"),
-    BuiltinOperator.DIV: _clamped(Div, "DivOptions"),
+    BuiltinOperator.ADD: _sum(Add, AddOptions),
+    BuiltinOperator.SUB: _sum(Sub, SubOptions),
+    BuiltinOperator.MUL: _clamped(Mul, MulOptions),
+    BuiltinOperator.DIV: _clamped(Div, DivOptions),
     BuiltinOperator.FLOOR_DIV: plain(FloorDiv()),
     BuiltinOperator.FLOOR_MOD: plain(FloorMod()),
     BuiltinOperator.MAXIMUM: plain(Maximum()),

@@ -40,14 +40,12 @@ class _Options:
     """The map of a custom operator's options. A file may claim anything of it."""
 
     def __init__(self, source: Operator) -> None:
-        from flatbuffers import flexbuffers  # noqa: PLC0415  (few networks end in this operator)
+        from flatbuffers import flexbuffers  # noqa: PLC0415
 
-        table = source.table
-        size = source.reader.length(table.CustomOptionsLength, 1)
-        if not 3 <= size <= _WIDEST:
-            raise CrtExportError(f"{size} bytes of options are no map of numbers")
-        numbers = source.reader.numbers(table.CustomOptionsLength, table.CustomOptionsAsNumpy, 1)
-        self._map: Any = _read(lambda: flexbuffers.GetRoot(bytes(numbers)).AsMap)
+        content = source.table.custom_options
+        if not 3 <= len(content) <= _WIDEST:
+            raise CrtExportError(f"{len(content)} bytes of options are no map of numbers")
+        self._map: Any = _read(lambda: flexbuffers.GetRoot(content).AsMap)
 
     def _value(self, key: str) -> Any:
         """None where the map has no such key."""

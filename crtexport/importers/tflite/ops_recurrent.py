@@ -5,9 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from crtexport.errors import CrtExportError
-from crtexport.importers.tflite import schema
 from crtexport.importers.tflite.operators import Decoded, Decoder, Operator
-from crtexport.importers.tflite.schema import BuiltinOperator
+from crtexport.importers.tflite.schema import (
+    ActivationFunctionType,
+    BuiltinOperator,
+    SVDFOptions,
+    UnidirectionalSequenceLSTMOptions,
+)
 from crtexport.ir.ops import Svdf, UnidirectionalSequenceLstm
 from crtexport.ir.types import DType
 
@@ -19,38 +23,36 @@ _HIDDEN = 4  # the intermediate tensor whose scale the products of gates and cel
 
 
 def _svdf(source: Operator) -> Decoded:
-    options = source.options("SVDFOptions")
+    options = source.options(SVDFOptions)
     if len(source.inputs) != 5:
         raise CrtExportError(f"expected 5 inputs, found {len(source.inputs)}")
     data, feature, time, bias, state = source.inputs
-    op = Svdf(source.reader.get(options.Rank), source.activation(options))
+    op = Svdf(options.rank, source.activation(options))
     return op, (data, feature, time, state, bias)
 
 
 def _lstm(source: Operator) -> Decoded:
-    options = source.options("UnidirectionalSequenceLSTMOptions")
-    reader, inputs = source.reader, source.inputs
+    options, inputs = source.options(UnidirectionalSequenceLSTMOptions), source.inputs
     if len(inputs) not in (20, 24):
         raise CrtExportError(f"expected 20 or 24 inputs, found {len(inputs)}")
     if any(inputs[i] is not None for i in _OTHERS if i < len(inputs)):
         raise CrtExportError("peepholes, projections and layer normalization are not supported")
     if any(inputs[i] is None for i in _KEPT):
         raise CrtExportError("an LSTM with coupled input and forget gates is not supported")
-    if reader.get(options.FusedActivationFunction) != schema.ActivationFunctionType.TANH:
+    if options.fused_activation_function != ActivationFunctionType.TANH:
         raise CrtExportError("only the activation TANH is supported")
     scale, zero_point = 0.0, 0
     if source.type(0).dtype is not DType.FLOAT32:
         scale, zero_point = _hidden(source)
     op = UnidirectionalSequenceLstm(
-        reader.get(options.TimeMajor), reader.get(options.CellClip), scale, zero_point
+        options.time_major, options.cell_clip, scale, zero_point
     )
     return op, tuple(inputs[i] for i in _KEPT)
 
 
 def _hidden(source: Operator) -> tuple[float, int]:
     """Scale and zero point of what a quantized LSTM computes before it becomes the output."""
-    table = source.table
-    tensors = source.reader.numbers(table.IntermediatesLength, table.IntermediatesAsNumpy, 4)
+    tensors = source.table.intermediates
     quant = source.tensors.tensor(tensors[_HIDDEN]).type.quant if len(tensors) > _HIDDEN else None
     if quant is None:
         raise CrtExportError("the intermediate tensors don't tell the scale of the hidden state")

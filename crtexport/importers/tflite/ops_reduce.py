@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from crtexport.errors import CrtExportError
 from crtexport.importers.tflite.operators import Decoded, Decoder, Operator, axis_of
-from crtexport.importers.tflite.schema import BuiltinOperator
+from crtexport.importers.tflite.schema import BuiltinOperator, CumsumOptions, ReducerOptions
 from crtexport.ir.ops import (
     ArgMax,
     ArgMin,
@@ -25,10 +25,10 @@ Reduction = Mean | Sum | ReduceMax | ReduceMin | ReduceProd | ReduceAny | Reduce
 
 def _reduction(kind: type[Reduction]) -> Decoder:
     def decode(source: Operator) -> Decoded:
-        options = source.optional_options("ReducerOptions")
+        options = source.optional_options(ReducerOptions)
         rank = len(source.type(0).shape)
         axes = {axis_of(axis, rank) for axis in source.integers(1, "axes")}
-        keep = source.reader.get(options.KeepDims) if options else False
+        keep = options.keep_dims if options else False
         return kind(tuple(sorted(axes)), keep), source.inputs[:1]
 
     return decode
@@ -43,12 +43,11 @@ def _position(kind: type[ArgMax | ArgMin]) -> Decoder:
 
 
 def _cumsum(source: Operator) -> Decoded:
-    options = source.optional_options("CumsumOptions")
+    options = source.optional_options(CumsumOptions)
     axis = _one_axis(source)
     if options is None:
         return CumSum(axis), source.inputs[:1]
-    exclusive, reverse = (source.reader.get(f) for f in (options.Exclusive, options.Reverse))
-    return CumSum(axis, exclusive, reverse), source.inputs[:1]
+    return CumSum(axis, options.exclusive, options.reverse), source.inputs[:1]
 
 
 def _one_axis(source: Operator) -> int:

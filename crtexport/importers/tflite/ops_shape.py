@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 from crtexport.errors import CrtExportError
-from crtexport.importers.tflite import schema
 from crtexport.importers.tflite.operators import Decoded, Decoder, Operator, axis_of, plain
-from crtexport.importers.tflite.schema import BuiltinOperator
+from crtexport.importers.tflite.schema import (
+    BuiltinOperator,
+    DepthToSpaceOptions,
+    GatherOptions,
+    MirrorPadMode,
+    MirrorPadOptions,
+    PackOptions,
+    ResizeBilinearOptions,
+    ResizeNearestNeighborOptions,
+    SpaceToDepthOptions,
+    StridedSliceOptions,
+    UnpackOptions,
+)
 from crtexport.ir.ops import (
     BatchToSpaceNd,
     BroadcastTo,
@@ -63,7 +73,7 @@ def _slice(source: Operator) -> Decoded:
 
 
 def _strided_slice(source: Operator) -> Decoded:
-    options = source.options("StridedSliceOptions")
+    options = source.options(StridedSliceOptions)
     lists = [source.integers(i + 1, what) for i, what in enumerate(("begins", "ends", "strides"))]
     if len({len(numbers) for numbers in lists}) != 1:
         raise CrtExportError("begins, ends and strides differ in number")
@@ -75,15 +85,14 @@ class _Ranges:
     """STRIDED_SLICE's begins, ends, strides and masks, of which bit i belongs to entry i."""
 
     def __init__(
-        self, source: Operator, options: Any, begins: tuple[int, ...], ends: tuple[int, ...],
-        strides: tuple[int, ...],
+        self, source: Operator, options: StridedSliceOptions, begins: tuple[int, ...],
+        ends: tuple[int, ...], strides: tuple[int, ...],
     ) -> None:
-        get = source.reader.get
         self.shape = source.type(0).shape
         self.begins, self.ends, self.strides = begins, ends, strides
-        self.begin_mask, self.end_mask = get(options.BeginMask), get(options.EndMask)
-        self.ellipsis_mask, self.new_axis = get(options.EllipsisMask), get(options.NewAxisMask)
-        self.shrink, self.offset = get(options.ShrinkAxisMask), get(options.Offset)
+        self.begin_mask, self.end_mask = options.begin_mask, options.end_mask
+        self.ellipsis_mask, self.new_axis = options.ellipsis_mask, options.new_axis_mask
+        self.shrink, self.offset = options.shrink_axis_mask, options.offset
 
     def slice(self) -> Slice:
         """All of it as what is taken of each axis, and the shape of the result."""
@@ -174,15 +183,15 @@ def _single(source: Operator, index: int, what: str) -> int:
 
 
 def _pack(source: Operator) -> Decoded:
-    options = source.options("PackOptions")
+    options = source.options(PackOptions)
     rank = len(source.type(0).shape) + 1
-    return Pack(axis_of(source.reader.get(options.Axis), rank)), source.inputs
+    return Pack(axis_of(options.axis, rank)), source.inputs
 
 
 def _unpack(source: Operator) -> Decoded:
-    options = source.options("UnpackOptions")
+    options = source.options(UnpackOptions)
     rank = len(source.type(0).shape)
-    return Unpack(axis_of(source.reader.get(options.Axis), rank)), source.inputs
+    return Unpack(axis_of(options.axis, rank)), source.inputs
 
 
 def _transpose(source: Operator) -> Decoded:
@@ -217,8 +226,8 @@ def _pad_v2(source: Operator) -> Decoded:
 
 
 def _mirror_pad(source: Operator) -> Decoded:
-    options = source.options("MirrorPadOptions")
-    symmetric = source.reader.get(options.Mode) == schema.MirrorPadMode.SYMMETRIC
+    options = source.options(MirrorPadOptions)
+    symmetric = options.mode == MirrorPadMode.SYMMETRIC
     return MirrorPad(pairs(source, 1, "paddings"), symmetric), source.inputs[:1]
 
 
@@ -233,19 +242,19 @@ def _batch_to_space_nd(source: Operator) -> Decoded:
 
 
 def _space_to_depth(source: Operator) -> Decoded:
-    options = source.options("SpaceToDepthOptions")
-    return SpaceToDepth(source.reader.get(options.BlockSize)), source.inputs
+    options = source.options(SpaceToDepthOptions)
+    return SpaceToDepth(options.block_size), source.inputs
 
 
 def _depth_to_space(source: Operator) -> Decoded:
-    options = source.options("DepthToSpaceOptions")
-    return DepthToSpace(source.reader.get(options.BlockSize)), source.inputs
+    options = source.options(DepthToSpaceOptions)
+    return DepthToSpace(options.block_size), source.inputs
 
 
 def _gather(source: Operator) -> Decoded:
-    options = source.options("GatherOptions")
-    axis = axis_of(source.reader.get(options.Axis), len(source.type(0).shape))
-    batch = source.reader.get(options.BatchDims)
+    options = source.options(GatherOptions)
+    axis = axis_of(options.axis, len(source.type(0).shape))
+    batch = options.batch_dims
     rank = len(source.type(1, "indices").shape)
     return Gather(axis, batch + rank if batch < 0 else batch), source.inputs
 
@@ -254,14 +263,16 @@ def _gather_nd(source: Operator) -> Decoded:
     return GatherNd(), source.inputs
 
 
-def _resize(kind: type[ResizeBilinear | ResizeNearestNeighbor], table: str) -> Decoder:
+def _resize(
+    kind: type[ResizeBilinear | ResizeNearestNeighbor],
+    table: type[ResizeBilinearOptions | ResizeNearestNeighborOptions],
+) -> Decoder:
     def decode(source: Operator) -> Decoded:
         options = source.options(table)
         size = source.integers(1, "the size")
         if len(size) != 2:
             raise CrtExportError(f"the size must be rows and columns, found {list(size)}")
-        get = source.reader.get
-        op = kind((size[0], size[1]), get(options.AlignCorners), get(options.HalfPixelCenters))
+        op = kind((size[0], size[1]), options.align_corners, options.half_pixel_centers)
         return op, source.inputs[:1]
 
     return decode
@@ -288,9 +299,9 @@ DECODERS: Mapping[int, Decoder] = {
     BuiltinOperator.GATHER: _gather,
     BuiltinOperator.GATHER_ND: _gather_nd,
     BuiltinOperator.DYNAMIC_UPDATE_SLICE: plain(DynamicUpdateSlice()),
-    BuiltinOperator.RESIZE_BILINEAR: _resize(ResizeBilinear, "ResizeBilinearOptions"),
+    BuiltinOperator.RESIZE_BILINEAR: _resize(ResizeBilinear, ResizeBilinearOptions),
     BuiltinOperator.RESIZE_NEAREST_NEIGHBOR: _resize(
-        ResizeNearestNeighbor, "ResizeNearestNeighborOptions",
+        ResizeNearestNeighbor, ResizeNearestNeighborOptions
     ),
 }
 """This family's operators, by their code in the file."""

@@ -7,7 +7,12 @@ from collections.abc import Mapping
 
 from crtexport.errors import CrtExportError
 from crtexport.importers.tflite.operators import Decoded, Decoder, Operator, plain
-from crtexport.importers.tflite.schema import BuiltinOperator
+from crtexport.importers.tflite.schema import (
+    BuiltinOperator,
+    GeluOptions,
+    L2NormOptions,
+    LeakyReluOptions,
+)
 from crtexport.ir.ops import (
     Abs,
     Activation,
@@ -36,21 +41,21 @@ from crtexport.ir.ops import (
 
 
 def _leaky_relu(source: Operator) -> Decoded:
-    options = source.options("LeakyReluOptions")
-    alpha = source.reader.get(options.Alpha)
+    options = source.options(LeakyReluOptions)
+    alpha = options.alpha
     if not math.isfinite(alpha):
         raise CrtExportError(f"alpha must be finite, found {alpha}")
     return LeakyRelu(alpha), source.inputs
 
 
 def _gelu(source: Operator) -> Decoded:
-    options = source.optional_options("GeluOptions")
-    approximate = bool(source.reader.get(options.Approximate)) if options else False
+    options = source.optional_options(GeluOptions)
+    approximate = options.approximate if options else False
     return Gelu(approximate), source.inputs
 
 
 def _l2_normalization(source: Operator) -> Decoded:
-    options = source.optional_options("L2NormOptions")
+    options = source.optional_options(L2NormOptions)
     if source.activation(options) is not Activation.NONE:
         raise CrtExportError("a normalization with a fused activation is not supported")
     return L2Normalization(), source.inputs

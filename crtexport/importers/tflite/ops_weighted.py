@@ -5,15 +5,22 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from crtexport.errors import CrtExportError
-from crtexport.importers.tflite import schema
 from crtexport.importers.tflite.operators import (
     Decoded,
     Decoder,
     Operator,
-    constant_names,
     plain,
 )
-from crtexport.importers.tflite.schema import BuiltinOperator
+from crtexport.importers.tflite.schema import (
+    BatchMatMulOptions,
+    BuiltinOperator,
+    Conv2DOptions,
+    DepthwiseConv2DOptions,
+    FullyConnectedOptions,
+    FullyConnectedOptionsWeightsFormat,
+    TransposeConvOptions,
+    any_name,
+)
 from crtexport.ir.ops import (
     BatchMatMul,
     Conv2D,
@@ -27,17 +34,21 @@ _RANK = 4  # of images
 
 
 def _conv_2d(source: Operator) -> Decoded:
-    options = source.options("Conv2DOptions")
-    stride = source.pair(options, "StrideH", "StrideW")
-    dilation = source.pair(options, "DilationHFactor", "DilationWFactor")
+    options = source.options(Conv2DOptions)
+    stride = source.pair("stride", options.stride_h, options.stride_w)
+    dilation = source.pair(
+        "dilation", options.dilation_h_factor, options.dilation_w_factor
+    )
     padding = source.padding(options, _window(source), stride, dilation)
     return Conv2D(stride, dilation, padding, source.activation(options)), source.inputs
 
 
 def _depthwise_conv_2d(source: Operator) -> Decoded:
-    options = source.options("DepthwiseConv2DOptions")
-    stride = source.pair(options, "StrideH", "StrideW")
-    dilation = source.pair(options, "DilationHFactor", "DilationWFactor")
+    options = source.options(DepthwiseConv2DOptions)
+    stride = source.pair("stride", options.stride_h, options.stride_w)
+    dilation = source.pair(
+        "dilation", options.dilation_h_factor, options.dilation_w_factor
+    )
     window = _window(source)
     padding = source.padding(options, window, stride, dilation)
     # The file's own multiplier is redundant, and ignored by runtimes since TensorFlow 2.1.
@@ -56,19 +67,18 @@ def _window(source: Operator) -> tuple[int, int]:
 
 
 def _fully_connected(source: Operator) -> Decoded:
-    options = source.options("FullyConnectedOptions")
-    layout = source.reader.get(options.WeightsFormat)
-    if layout != schema.FullyConnectedOptionsWeightsFormat.DEFAULT:
-        names = constant_names(schema.FullyConnectedOptionsWeightsFormat)
-        raise CrtExportError(f"the weights format {names.get(layout, layout)} is not supported")
-    keep = source.reader.get(options.KeepNumDims)
-    return FullyConnected(keep, source.activation(options)), source.inputs
+    options = source.options(FullyConnectedOptions)
+    layout = options.weights_format
+    if layout != FullyConnectedOptionsWeightsFormat.DEFAULT:
+        name = any_name("FullyConnectedOptionsWeightsFormat", layout) or layout
+        raise CrtExportError(f"the weights format {name} is not supported")
+    return FullyConnected(options.keep_num_dims, source.activation(options)), source.inputs
 
 
 def _transpose_conv(source: Operator) -> Decoded:
     """Inputs: the output's shape, weights, data, bias."""
-    options = source.options("TransposeConvOptions")
-    stride = source.pair(options, "StrideH", "StrideW")
+    options = source.options(TransposeConvOptions)
+    stride = source.pair("stride", options.stride_h, options.stride_w)
     shape = source.integers(0, "the output's shape")
     result = source.result()
     if len(shape) != _RANK or result.shape != shape:
@@ -82,10 +92,10 @@ def _transpose_conv(source: Operator) -> Decoded:
 
 
 def _batch_matmul(source: Operator) -> Decoded:
-    options = source.optional_options("BatchMatMulOptions")
+    options = source.optional_options(BatchMatMulOptions)
     if options is None:
         return BatchMatMul(), source.inputs
-    op = BatchMatMul(source.reader.get(options.AdjX), source.reader.get(options.AdjY))
+    op = BatchMatMul(options.adj_x, options.adj_y)
     return op, source.inputs
 
 

@@ -13,7 +13,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from crtexport.errors import CrtExportError
-from crtexport.importers.tflite.flatbuffer import Reader
+from crtexport.importers.tflite import schema
 from crtexport.importers.tflite.folded import FOLDED, constant, steering
 from crtexport.importers.tflite.operators import Decoder, Operator
 from crtexport.importers.tflite.schema import BuiltinOperator
@@ -22,7 +22,6 @@ from crtexport.ir.graph import Graph, Node, Tensor, Variable
 from crtexport.ir.ops import If, While
 
 _VARIABLES = frozenset({BuiltinOperator.READ_VARIABLE, BuiltinOperator.ASSIGN_VARIABLE})
-_SUBGRAPH_NAME = 12  # slot of SubGraph.name
 
 
 class Given(Struct, frozen=True):
@@ -49,8 +48,6 @@ class Imported(Struct, frozen=True):
 class Source(Protocol):
     """The file that a subgraph is part of."""
 
-    reader: Reader
-
     def load(self, number: int) -> Subgraph: ...
     def decoder(self, code: int, name: str) -> Decoder | None: ...
     def nested(self, number: int, given: Given) -> Imported: ...
@@ -63,13 +60,13 @@ class Reading:
     def __init__(
         self, source: Source, number: int, given: Given, initial: Mapping[Key, Tensor] | None
     ) -> None:
-        self._source, self._reader = source, source.reader
+        self._source = source
         self._number, self._path = number, given.path
         self._subgraph = source.load(number)
         self._tensors = self._subgraph.tensors
         self._initial = initial
         self._bound = dict(given.handles)
-        self._handles = {**handles(self._reader, self._subgraph), **self._bound}
+        self._handles = {**handles(self._subgraph), **self._bound}
         self._places: dict[Key, int] = {}
         self._kept: dict[Key, Tensor] = {}
         self._runs = len(self._subgraph.operators)
@@ -82,7 +79,7 @@ class Reading:
         nodes = list(self._nodes())
         listed = self.inputs
         inputs = [t for t in listed if t not in self._bound]
-        results = self._reader.numbers(table.OutputsLength, table.OutputsAsNumpy, 4)
+        results = table.outputs
         outputs = [t for t in results if t not in self._handles]
         if self._initial is not None:
             for tensor in inputs:
@@ -94,7 +91,7 @@ class Reading:
         numbers = sorted(used | set(inputs) | set(outputs))
         graph = _renumbered(
             Graph(
-                self._reader.text(table, _SUBGRAPH_NAME),
+                table.name,
                 tuple(self._tensors.tensor(t) for t in numbers), tuple(nodes), tuple(inputs),
                 tuple(outputs),
             ),
@@ -107,8 +104,7 @@ class Reading:
     @property
     def inputs(self) -> tuple[int, ...]:
         """What the file says are the subgraph's inputs."""
-        table = self._subgraph.table
-        return self._reader.numbers(table.InputsLength, table.InputsAsNumpy, 4)
+        return self._subgraph.table.inputs
 
     def _lend(self, used: Sequence[int]) -> None:
         """Makes inputs of variable tensors that runtimes keep for an inner subgraph."""
@@ -156,13 +152,11 @@ class Reading:
         for tensor, array in zip(tensors, values, strict=True):
             self._tensors.define(tensor, constant(self._tensors.tensor(tensor), array))
 
-    def _node(self, table: Any, code: int, name: str) -> Node | None:
+    def _node(self, table: schema.Operator, code: int, name: str) -> Node | None:
         """An operator; None for one that gives constants."""
-        reader = self._reader
-        operands = reader.numbers(table.InputsLength, table.InputsAsNumpy, 4)
-        outputs = reader.numbers(table.OutputsLength, table.OutputsAsNumpy, 4)
-        inputs = tuple(None if t == -1 else t for t in operands)
-        source = Operator(table, inputs, outputs, reader, self._tensors)
+        outputs = table.outputs
+        inputs = tuple(None if t == -1 else t for t in table.inputs)
+        source = Operator(table, inputs, outputs, self._tensors)
         if code in (BuiltinOperator.IF, BuiltinOperator.WHILE):
             return self._control(source, is_if=code == BuiltinOperator.IF)
         if code in _VARIABLES:
@@ -247,22 +241,20 @@ class Reading:
 
     def _run_by(self, source: Operator, *, is_if: bool) -> tuple[int, int]:
         """The subgraphs that the operator runs."""
-        get = self._reader.get
         if is_if:
-            branch = source.options("IfOptions")
+            branch = source.options(schema.IfOptions)
             if not source.inputs:
                 raise CrtExportError("it has no condition")
-            return get(branch.ThenSubgraphIndex), get(branch.ElseSubgraphIndex)
-        loop = source.options("WhileOptions")
-        return get(loop.CondSubgraphIndex), get(loop.BodySubgraphIndex)
+            return branch.then_subgraph_index, branch.else_subgraph_index
+        loop = source.options(schema.WhileOptions)
+        return loop.cond_subgraph_index, loop.body_subgraph_index
 
     def _child(self, number: int, keys: Sequence[Key | None]) -> Imported:
         """A subgraph that gets the handles ``keys``, None for other inputs."""
         try:
             if number in self._path:
                 raise CrtExportError("the subgraph runs itself")
-            table = self._source.load(number).table
-            listed = self._reader.numbers(table.InputsLength, table.InputsAsNumpy, 4)
+            listed = self._source.load(number).table.inputs
             if len(listed) != len(keys):
                 raise CrtExportError(f"it takes {len(listed)} inputs, but is given {len(keys)}")
             pairs = zip(listed, keys, strict=True)

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from crtexport.errors import CrtExportError
 from crtexport.importers.tflite import schema
-from crtexport.importers.tflite.flatbuffer import Reader
-from crtexport.importers.tflite.operators import constant_names
+from crtexport.importers.tflite.flatbuffer import Vector
 from crtexport.ir.graph import Tensor, Variable
 from crtexport.ir.types import ConstantRef, DType, Made, Quantization, TensorType
 
@@ -29,11 +27,6 @@ _DTYPES = {
     schema.TensorType.FLOAT64: DType.FLOAT64,
 }
 _PACKED = schema.TensorType.INT4  # two to a byte in the file, one to a byte from here on
-_TYPE_NAMES = constant_names(schema.TensorType)
-
-# Slots of the schema's fields in their tables, for what the accessors would copy or can't locate.
-_TENSOR_NAME = 10
-_BUFFER_DATA = 4
 
 _MAX_INITIAL = 1 << 24  # bytes of state that a microcontroller could have, by far
 _FIXED_SHAPES = "convert the model with a fixed input shape, e.g. a batch of 1"
@@ -44,17 +37,15 @@ class TensorTable:
     plan of memory has them, -1 for those that aren't in it."""
 
     def __init__(
-        self, model: Any, subgraph: Any, reader: Reader, path: Path, size: int,
+        self, buffers: Vector[schema.Buffer], subgraph: schema.SubGraph, path: Path, size: int,
         planned: tuple[int, ...] = (),
     ) -> None:
         self._planned = planned
-        self._model = model
-        self._subgraph = subgraph
-        self._reader = reader
         self._path = path
         self._size = size
-        self.count = reader.length(subgraph.TensorsLength, 4)
-        self._buffers = reader.get(model.BuffersLength)  # of the file, not of the subgraph
+        self._tables = subgraph.tensors
+        self._buffers = buffers  # of the file, not of the subgraph
+        self.count = len(self._tables)
         self._decoded: dict[int, Tensor] = {}
 
     def tensor(self, index: int) -> Tensor:
@@ -74,12 +65,12 @@ class TensorTable:
 
     def name(self, index: int) -> str:
         """The name of tensor ``index``, whatever its type."""
-        return self._reader.text(self._table(index), _TENSOR_NAME)
+        return self._table(index).name
 
     def check_input(self, index: int) -> None:
         """Refuse a graph input with a dimension that is open, other than the batch."""
         table = self._table(index)
-        signature = self._reader.numbers(table.ShapeSignatureLength, table.ShapeSignatureAsNumpy, 4)
+        signature = table.shape_signature
         if any(size < 0 for size in signature[1:]):
             raise CrtExportError(
                 f"the shape {list(signature)} is dynamic",
@@ -87,73 +78,68 @@ class TensorTable:
                 hint=_FIXED_SHAPES,
             )
 
-    def _table(self, index: int) -> Any:
+    def _table(self, index: int) -> schema.Tensor:
         if not 0 <= index < self.count:
             raise CrtExportError(f"there is no tensor {index}; the file has {self.count}")
-        return self._reader.get(self._subgraph.Tensors, index)
+        return self._tables[index]
 
-    def _where(self, index: int, table: Any) -> str:
-        return f"tensor {index} {self._reader.text(table, _TENSOR_NAME)!r}"
+    def _where(self, index: int, table: schema.Tensor) -> str:
+        return f"tensor {index} {table.name!r}"
 
     def _decode(self, index: int) -> Tensor:
         table = self._table(index)
         try:
             type_, constant = self._type(table), self._constant(table)
-            name = self._reader.text(table, _TENSOR_NAME)
-            if not self._reader.get(table.IsVariable):
-                return Tensor(name, type_, constant)
+            if not table.is_variable:
+                return Tensor(table.name, type_, constant)
             if constant is not None:
                 raise CrtExportError("a variable tensor can't be a constant")
-            return Tensor(name, type_, variable=_variable(type_))
+            return Tensor(table.name, type_, variable=_variable(type_))
         except CrtExportError as error:
             raise error.within(self._where(index, table)) from error.__cause__
 
-    def _type(self, table: Any) -> TensorType:
-        reader = self._reader
-        code = reader.get(table.Type)
+    def _type(self, table: schema.Tensor) -> TensorType:
+        code = table.type
         if code not in _DTYPES:
-            name = _TYPE_NAMES.get(code, str(code))
+            name = schema.any_name("TensorType", code) or code
             raise CrtExportError(f"the element type {name} is not supported")
-        if reader.get(table.Sparsity) is not None:
+        if table.sparsity:
             raise CrtExportError(
                 "sparse tensors are not supported", hint="convert the model without sparsity"
             )
-        shape = reader.numbers(table.ShapeLength, table.ShapeAsNumpy, 4)
+        shape = table.shape
         if any(size < 0 for size in shape):
             raise CrtExportError(f"the shape {list(shape)} is dynamic", hint=_FIXED_SHAPES)
         dtype = _DTYPES[code]
         return TensorType(dtype, shape, self._quantization(table, dtype))
 
-    def _quantization(self, table: Any, dtype: DType) -> Quantization | None:
+    def _quantization(self, table: schema.Tensor, dtype: DType) -> Quantization | None:
         """None for real numbers too: runtimes ignore what a file says about their scales."""
-        reader = self._reader
-        quant = reader.get(table.Quantization)
-        if quant is None or not dtype.is_integer:
+        quant = table.quantization if dtype.is_integer else None
+        if quant is None:
             return None
-        if reader.get(quant.DetailsType) != schema.QuantizationDetails.NONE:
+        if quant.details_type != schema.QuantizationDetails.NONE:
             raise CrtExportError("custom quantization is not supported")
-        scales = reader.numbers(quant.ScaleLength, quant.ScaleAsNumpy, 4)
+        scales = quant.scale
         if not scales:
             return None
-        zeros = reader.numbers(quant.ZeroPointLength, quant.ZeroPointAsNumpy, 8)
+        zeros = quant.zero_point
         if len(zeros) in (0, 1):
             zeros = (zeros or (0,)) * len(scales)
-        axis = reader.get(quant.QuantizedDimension) if len(scales) > 1 else None
+        axis = quant.quantized_dimension if len(scales) > 1 else None
         return Quantization(scales, zeros, axis)
 
-    def _constant(self, table: Any) -> ConstantRef | None:
+    def _constant(self, table: schema.Tensor) -> ConstantRef | None:
         """The bytes of a constant, as a range of the file; None for a tensor without any."""
-        reader = self._reader
-        index = reader.get(table.Buffer)
-        if not 0 <= index < self._buffers:
-            raise CrtExportError(f"there is no buffer {index}; the file has {self._buffers}")
-        buffer = reader.get(self._model.Buffers, index)
-        offset, size = reader.get(buffer.Offset), reader.get(buffer.Size)
+        index = table.buffer
+        if not index < len(self._buffers):
+            raise CrtExportError(f"there is no buffer {index}; the file has {len(self._buffers)}")
+        buffer = self._buffers[index]
+        offset, size = buffer.offset, buffer.size
         # Buffers of files past 2 GiB follow the tables; 1 and 0 there mean "not so".
         if offset <= 1:
-            size = reader.get(buffer.DataLength)
-            offset = reader.start(buffer, _BUFFER_DATA)
-        packed = reader.get(table.Type) == _PACKED
+            offset, size = buffer.place
+        packed = table.type == _PACKED
         if not size:
             if packed:
                 raise CrtExportError("int4 tensors are supported as constants only")

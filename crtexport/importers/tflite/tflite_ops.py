@@ -25,7 +25,12 @@ from crtexport.importers.tflite.operators import (
     axis_of,
     plain,
 )
-from crtexport.importers.tflite.schema import BuiltinOperator
+from crtexport.importers.tflite.schema import (
+    BuiltinOperator,
+    ConcatenationOptions,
+    Pool2DOptions,
+    SoftmaxOptions,
+)
 from crtexport.ir.ops import (
     AveragePool2D,
     Concatenation,
@@ -45,9 +50,9 @@ from crtexport.ir.ops import (
 
 def _pool(kind: type[AveragePool2D | MaxPool2D | L2Pool2D]) -> Decoder:
     def decode(source: Operator) -> Decoded:
-        options = source.options("Pool2DOptions")
-        window = source.pair(options, "FilterHeight", "FilterWidth")
-        stride = source.pair(options, "StrideH", "StrideW")
+        options = source.options(Pool2DOptions)
+        window = source.pair("window", options.filter_height, options.filter_width)
+        stride = source.pair("stride", options.stride_h, options.stride_w)
         padding = source.padding(options, window, stride)
         return kind(window, stride, padding, source.activation(options)), source.inputs
 
@@ -65,14 +70,14 @@ def _pad(source: Operator) -> Decoded:
 
 
 def _concatenation(source: Operator) -> Decoded:
-    options = source.options("ConcatenationOptions")
-    axis = axis_of(source.reader.get(options.Axis), len(source.type(0).shape))
+    options = source.options(ConcatenationOptions)
+    axis = axis_of(options.axis, len(source.type(0).shape))
     return Concatenation(axis, source.activation(options)), source.inputs
 
 
 def _softmax(source: Operator) -> Decoded:
-    options = source.options("SoftmaxOptions")
-    beta = source.reader.get(options.Beta)
+    options = source.options(SoftmaxOptions)
+    beta = options.beta
     if not 0 < beta < float("inf"):
         raise CrtExportError(f"beta must be positive and finite, found {beta}")
     return Softmax(beta), source.inputs

@@ -8,18 +8,18 @@ disappear, and what that subgraph assigns becomes the initial value.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import TypeVar
 
 from msgspec import Struct
 
 from crtexport.errors import CrtExportError
 from crtexport.importers.tflite import schema
-from crtexport.importers.tflite.flatbuffer import Reader
+from crtexport.importers.tflite.flatbuffer import Table
 from crtexport.importers.tflite.schema import BuiltinOperator
 from crtexport.importers.tflite.tensors import TensorTable
 from crtexport.ir.graph import Tensor
 
-_CONTAINER, _SHARED_NAME = 4, 6  # slots of VarHandleOptions
+K = TypeVar("K", bound=Table)
 
 STEERING = frozenset({BuiltinOperator.VAR_HANDLE, BuiltinOperator.CALL_ONCE})
 """Operators that leave no node behind."""
@@ -31,64 +31,54 @@ Key = tuple[str, str] | tuple[int, int]
 class Subgraph(Struct, frozen=True):
     """A subgraph of the file: its table, tensors, operators, and their codes with their names."""
 
-    table: Any
+    table: schema.SubGraph
     tensors: TensorTable
-    operators: tuple[Any, ...]
+    operators: tuple[schema.Operator, ...]
     codes: tuple[tuple[int, str], ...]
 
-    def uses(self, reader: Reader) -> Iterator[_Use]:
-        """Every operator with its tensors."""
+    def uses(self, wanted: int | None = None) -> Iterator[_Use]:
+        """Every operator, or those of one code, with their tensors."""
         for index, (table, (code, name)) in enumerate(
             zip(self.operators, self.codes, strict=True)
         ):
-            inputs = reader.numbers(table.InputsLength, table.InputsAsNumpy, 4)
-            outputs = reader.numbers(table.OutputsLength, table.OutputsAsNumpy, 4)
-            yield _Use(f"operator {index} ({name})", table, code, inputs, outputs)
+            if wanted in (None, code):
+                where = f"operator {index} ({name})"
+                yield _Use(where, table, code, table.inputs, table.outputs)
 
 
 class _Use(Struct, frozen=True):
     where: str
-    table: Any
+    table: schema.Operator
     code: int
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
 
 
-def handles(reader: Reader, subgraph: Subgraph) -> dict[int, Key]:
+def handles(subgraph: Subgraph) -> dict[int, Key]:
     """The variables that its VAR_HANDLEs name, by the tensors that stand for them."""
     found: dict[int, Key] = {}
-    for use in subgraph.uses(reader):
-        if use.code != BuiltinOperator.VAR_HANDLE or len(use.outputs) != 1:
-            continue
-        options = _options(reader, use, "VarHandleOptions")
-        found[use.outputs[0]] = (
-            reader.text(options, _CONTAINER), reader.text(options, _SHARED_NAME)
-        )
+    for use in subgraph.uses(BuiltinOperator.VAR_HANDLE):
+        if len(use.outputs) == 1:
+            options = _options(use, schema.VarHandleOptions)
+            found[use.outputs[0]] = (options.container, options.shared_name)
     return found
 
 
-def _options(reader: Reader, use: _Use, table: str) -> Any:
-    union = reader.get(use.table.BuiltinOptions)
-    if reader.get(use.table.BuiltinOptionsType) != schema.options_code(table) or union is None:
+def _options(use: _Use, kind: type[K]) -> K:
+    union = use.table.builtin_options
+    if use.table.builtin_options_type != kind.UNION or not union:
         raise CrtExportError("the operator lacks its options", location=use.where)
-    options = schema.table(table)
-    reader.get(options.Init, union.Bytes, union.Pos)
-    return options
+    return kind(use.table.reader, union)
 
 
-def initial_values(
-    reader: Reader, main: Subgraph, load: Callable[[int], Subgraph]
-) -> dict[Key, Tensor]:
+def initial_values(main: Subgraph, load: Callable[[int], Subgraph]) -> dict[Key, Tensor]:
     """What the subgraphs behind CALL_ONCE assign: constants, as converters write them."""
     found: dict[Key, Tensor] = {}
-    for call in main.uses(reader):
-        if call.code != BuiltinOperator.CALL_ONCE:
-            continue
-        options = _options(reader, call, "CallOnceOptions")
-        number = reader.get(options.InitSubgraphIndex)
+    for call in main.uses(BuiltinOperator.CALL_ONCE):
+        number = _options(call, schema.CallOnceOptions).init_subgraph_index
         subgraph = load(number)
-        known = handles(reader, subgraph)
-        for use in subgraph.uses(reader):
+        known = handles(subgraph)
+        for use in subgraph.uses():
             if use.code == BuiltinOperator.VAR_HANDLE:
                 continue
             where = (call.where, f"subgraph {number}", use.where)
