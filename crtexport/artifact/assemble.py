@@ -201,7 +201,7 @@ def _problems(graph: Graph, plan: Plan) -> list[str]:
     for step in plan.steps:
         node = graph.nodes[step.node]
         if not step.inner and not isinstance(node.op, Foreign):
-            broken = check(Context(graph, node, step.in_place))
+            broken = check(Context(graph, node))
             found += [f"{node}: {problem}" for problem in broken]
         for inner, nested in zip(step.inner, node.graphs, strict=True):
             found += [f"{node} → {problem}" for problem in _problems(nested, inner.plan)]

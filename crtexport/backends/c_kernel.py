@@ -180,7 +180,7 @@ class _Printer(Struct):
 
     def _pointer(self, buffer: Buffer) -> str:
         const = "" if buffer.writable else "const "
-        restrict = "restrict " if buffer.noalias else ""
+        restrict = "" if buffer.name in self.kernel.overlapping else "restrict "
         return f"{const}{STORAGE[buffer.dtype]} *{restrict}{self._name(buffer.name)}"
 
     # ---- statements

@@ -161,7 +161,8 @@ class _KernelPrinter:
         for position, buffer in enumerate(kernel.buffers):
             self._add_buffer(buffer, given.get(position, f"%{buffer.name}"))
             if position not in given:
-                params.append(self._buffer_param(buffer))
+                alone = buffer.name not in kernel.overlapping
+                params.append(self._buffer_param(buffer, alone))
         for position, param in enumerate(kernel.params, len(kernel.buffers)):
             self._values[param.name] = given.get(position, f"%{param.name}")
             if position not in given:
@@ -181,9 +182,9 @@ class _KernelPrinter:
         address = f"getelementptr inbounds {type_}, ptr {base}, {self._type(_INDEX)} "
         self._buffers[buffer.name] = _Memory(type_, buffer.dtype.itemsize, address)
 
-    def _buffer_param(self, buffer: Buffer) -> str:
+    def _buffer_param(self, buffer: Buffer, alone: bool) -> str:
         words = ["ptr"]
-        if buffer.noalias:
+        if alone:
             words.append("noalias")
         if not buffer.writable:
             words.append("readonly")

@@ -269,6 +269,7 @@ class KernelBuilder:
     def __init__(self, name: str) -> None:
         self.name = name
         self._buffers: list[Buffer] = []
+        self._overlapping: list[str] = []
         self._params: list[Var] = []
         self._names: set[str] = set()
         self._counts: dict[str, int] = {}  # up to which names are taken
@@ -302,11 +303,12 @@ class KernelBuilder:
         self, name: str, dtype: Scalar, size: int, *, writable: bool = False,
         noalias: bool = True, align: int | None = None,
     ) -> Buffer:
-        """Adds a pointer parameter."""
-        buffer = Buffer(
-            self._unique(name), dtype, size, writable, noalias, align or dtype.itemsize
-        )
+        """Adds a pointer parameter. ``noalias``: nothing else that the kernel touches overlaps
+        what it points to."""
+        buffer = Buffer(self._unique(name), dtype, size, writable, align or dtype.itemsize)
         self._buffers.append(buffer)
+        if not noalias:
+            self._overlapping.append(buffer.name)
         return buffer
 
     def param(self, name: str, type_: Scalar) -> Var:
@@ -384,7 +386,7 @@ class KernelBuilder:
     def finish(self, *doc: str) -> Kernel:
         return Kernel(
             self.name, tuple(self._buffers), _without_constant_branches(self._stack[0]),
-            tuple(self._params), doc,
+            tuple(self._params), doc, tuple(self._overlapping),
         )
 
 

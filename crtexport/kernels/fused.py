@@ -28,9 +28,7 @@ from crtexport.kernels.registry import (
 
 def layer_of(context: Context) -> Context:
     """What a lowering may know of the first part of a fused node."""
-    layer = context.node.parts[0]
-    in_place = tuple((o, i) for o, i in context.in_place if i < len(layer.inputs))
-    return Context(context.graph, layer, in_place)
+    return Context(context.graph, context.node.parts[0])
 
 
 def parts_that_fit(context: Context) -> str | None:

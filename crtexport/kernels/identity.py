@@ -11,7 +11,9 @@ from crtexport.kernels.ir import Kernel
 def identity(kernel: Kernel) -> bytes:
     """Equal for kernels that are equal but for what is said about them. As values, 0.0 and -0.0 are
     equal; here they aren't."""
-    return _ENCODER.encode((kernel.name, kernel.buffers, kernel.params, kernel.body))
+    return _ENCODER.encode(
+        (kernel.name, kernel.buffers, kernel.overlapping, kernel.params, kernel.body)
+    )
 
 
 def _plain(value: object) -> int | float:

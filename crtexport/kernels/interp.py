@@ -132,7 +132,7 @@ def _memories(kernel: Kernel, arrays: list[Array]) -> list[_Memory]:
         a, b = kernel.buffers[i], kernel.buffers[j]
         if not (a.writable or b.writable) or not np.may_share_memory(arrays[i], arrays[j]):
             continue
-        if a.noalias or b.noalias:
+        if not {a.name, b.name} <= {*kernel.overlapping}:
             raise InterpreterError(
                 f"{kernel.name}: {a.name} and {b.name} overlap, though one is noalias"
             )

@@ -153,17 +153,12 @@ class CompareOp(enum.Enum):
 
 
 class Buffer(Struct, frozen=True, array_like=True):
-    """A pointer parameter to ``size`` elements.
-
-    ``noalias``: nothing else that the kernel touches overlaps it. ``align``: bytes, at least the
-    element's.
-    """
+    """A pointer parameter to ``size`` elements. ``align``: bytes, at least the element's."""
 
     name: str
     dtype: Scalar
     size: int
     writable: bool = False
-    noalias: bool = True
     align: int = 1
 
 
@@ -383,7 +378,8 @@ class Kernel(Struct, frozen=True):
 
     ``name`` is a plain identifier that says what it does (``conv2d``); symbols are given later.
     ``doc``: lines that say which layers it implements. Names of buffers, variables and parameters
-    are identifiers ``[a-z][a-z0-9_]*``, unique in the kernel.
+    are identifiers ``[a-z][a-z0-9_]*``, unique in the kernel. ``overlapping``: names of buffers, in
+    their order, that may overlap others of them; compilers are promised that the rest doesn't.
     """
 
     name: str
@@ -391,6 +387,7 @@ class Kernel(Struct, frozen=True):
     body: Body
     params: tuple[Var, ...] = ()
     doc: tuple[str, ...] = ()
+    overlapping: tuple[str, ...] = ()
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Kernel) and self._meaning == other._meaning
@@ -399,6 +396,6 @@ class Kernel(Struct, frozen=True):
         return hash(self._meaning)
 
     @property
-    def _meaning(self) -> tuple[str, tuple[Buffer, ...], Body, tuple[Var, ...]]:
+    def _meaning(self) -> tuple[object, ...]:
         """All but what is said about it."""
-        return self.name, self.buffers, self.body, self.params
+        return self.name, self.buffers, self.overlapping, self.body, self.params

@@ -65,14 +65,10 @@ class Joint(abc.ABC):
         self, context: Context, layer: Lowered, output: Buffer, vectors: Vectors | None
     ) -> None:
         self.context, self.layer, self.output, self.vectors = context, layer, output, vectors
-        first, second = context.node.parts
-        others = [i for i, tensor in enumerate(second.inputs) if tensor != first.outputs[0]]
-        own = len(first.inputs)
-        in_place = tuple((o, others[i - own]) for o, i in context.in_place if i >= own)
-        self.lowering = Lowering("", Context(context.graph, second, in_place))
+        self.lowering = Lowering("", Context(context.graph, self.second))
         self.b = self.lowering.b
         self.b.reserve(names_in(layer.kernel))
-        self.target = replace(output, noalias=output.noalias and not in_place)
+        self.target = output
         self.known = Known()
         self._own = -(-layer.scratch // SCRATCH_ALIGN) * SCRATCH_ALIGN
 
@@ -107,6 +103,7 @@ class Joint(abc.ABC):
             replace(
                 kernel, name=name, buffers=(*buffers, *added.kernel.buffers),
                 body=(*before, *body, *after),
+                overlapping=(*kernel.overlapping, *added.kernel.overlapping),
             ),
             (*self.layer.args, *map(self._moved, added.args)),
         )

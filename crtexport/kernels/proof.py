@@ -30,9 +30,7 @@ class ReplayProof:
         lowered = lower_step(graph, step, self._lower)
         written = _buffers(lowered, OutputTensor(output))
         given = _buffers(lowered, InputTensor(position))
-        promised = any(
-            b.noalias for b in lowered.kernel.buffers if b.name in {*written, *given}
-        )
+        promised = not {*written, *given} <= {*lowered.kernel.overlapping}
         source = graph.required(graph.nodes[step.node], position)
         return not promised and self._replay(lowered.kernel).harmless(
             written, given, graph.type(source).nbytes, distance

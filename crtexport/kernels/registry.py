@@ -73,11 +73,10 @@ class Lowered(Struct, frozen=True):
 
 
 class Context(Struct, frozen=True):
-    """What a lowering may know. ``in_place``: (output, input) positions that share bytes."""
+    """What a lowering may know; that tensors share bytes, nobody needs to."""
 
     graph: Graph
     node: Node
-    in_place: tuple[tuple[int, int], ...] = ()
 
     @property
     def rounding(self) -> Rounding:
@@ -150,10 +149,9 @@ class Lowering:
     def input(self, position: int, name: str, dtype: Scalar | None = None) -> Buffer:
         """A pointer to the node's input, as elements of ``dtype`` (default: its own)."""
         type_ = self.context.input(position)
-        shared = any(position == i for _, i in self.context.in_place)
         self._args.append(InputTensor(position))
         element, count = _elements(type_, dtype)
-        return self.b.buffer(name, element, count, noalias=not shared)
+        return self.b.buffer(name, element, count)
 
     def variable(self, position: int, name: str, dtype: Scalar | None = None) -> Buffer:
         """A pointer to the variable that is the node's input, writable if the operator says so."""
@@ -172,10 +170,9 @@ class Lowering:
         ``noalias=False`` promises compilers nothing, though nothing of the node may overlap it.
         """
         type_ = self.context.output(position)
-        shared = any(position == o for o, _ in self.context.in_place)
         self._args.append(OutputTensor(position))
         element, count = _elements(type_, dtype)
-        return self.b.buffer(name, element, count, writable=True, noalias=noalias and not shared)
+        return self.b.buffer(name, element, count, writable=True, noalias=noalias)
 
     def derived(self, name: str, dtype: Scalar, values: npt.ArrayLike) -> Buffer:
         """A pointer to a constant array computed here."""

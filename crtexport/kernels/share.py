@@ -201,8 +201,11 @@ def _merged(members: _Alike, freedom: Freedom) -> list[Sharing] | None:
         own.name: _common([kernel.buffers[i] for kernel in kernels])
         for i, own in enumerate(kernels[0].buffers)
     }
-    kernel = rebuild(kernels[0], numbers, buffers)
-    kernel = replace(kernel, params=tuple(parameters.values()), doc=())
+    overlapping = {name for kernel in kernels for name in kernel.overlapping}
+    kernel = replace(
+        rebuild(kernels[0], numbers, buffers), params=tuple(parameters.values()), doc=(),
+        overlapping=tuple(name for name in buffers if name in overlapping),
+    )
     given = [values for _, values in parameters]
     return [
         Sharing(kernel, tuple(values[number] for values in given))
@@ -219,8 +222,7 @@ def _passed_as(type_: Scalar, values: Sequence[int]) -> Scalar:
 def _common(buffers: list[Buffer]) -> Buffer:
     """What may be promised of all."""
     return replace(
-        buffers[0], size=max(b.size for b in buffers), align=min(b.align for b in buffers),
-        noalias=all(b.noalias for b in buffers),
+        buffers[0], size=max(b.size for b in buffers), align=min(b.align for b in buffers)
     )
 
 

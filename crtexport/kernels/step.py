@@ -9,7 +9,14 @@ from msgspec.structs import replace
 from crtexport.ir.graph import Graph
 from crtexport.kernels.families import lower
 from crtexport.kernels.ir import Kernel
-from crtexport.kernels.registry import Context, Lowered, Scratch
+from crtexport.kernels.registry import (
+    Context,
+    InputTensor,
+    KernelArg,
+    Lowered,
+    OutputTensor,
+    Scratch,
+)
 from crtexport.kernels.reverse import backwards
 from crtexport.plan.model import Step
 
@@ -27,14 +34,14 @@ def reversed_kernel(lowered: Lowered) -> Kernel | None:
 
 
 class Remembered:
-    """A LowerNode that makes the kernel of each node, sharing the same bytes, once."""
+    """A LowerNode that makes the kernel of each node once."""
 
     def __init__(self, lower_node: LowerNode) -> None:
         self._lower = lower_node
-        self._made: dict[tuple[int, int, tuple[tuple[int, int], ...]], tuple[Context, Lowered]] = {}
+        self._made: dict[tuple[int, int], tuple[Context, Lowered]] = {}
 
     def __call__(self, context: Context) -> Lowered:
-        key = (id(context.graph), id(context.node), context.in_place)
+        key = id(context.graph), id(context.node)
         if key not in self._made:
             # Kept with its context, so that nothing else gets the same id.
             self._made[key] = context, self._lower(context)
@@ -43,11 +50,23 @@ class Remembered:
 
 def lower_step(graph: Graph, step: Step, lower_node: LowerNode = lower) -> Lowered:
     """What runs for ``step``. Raises CrtExportError naming the node when no kernel takes it."""
-    context = Context(graph, graph.nodes[step.node], step.in_place)
+    context = Context(graph, graph.nodes[step.node])
     lowered = lower_node(context)
-    if not step.backward:
-        return lowered
-    reverse = reversed_kernel(lowered)
-    if reverse is None:
-        raise context.refuse("its kernel can't run backwards, as the plan wants")
-    return replace(lowered, kernel=reverse)
+    if step.backward:
+        reverse = reversed_kernel(lowered)
+        if reverse is None:
+            raise context.refuse("its kernel can't run backwards, as the plan wants")
+        lowered = replace(lowered, kernel=reverse)
+    return _in_place(lowered, step) if step.in_place else lowered
+
+
+def _in_place(lowered: Lowered, step: Step) -> Lowered:
+    """The kernel without promises about tensors that share bytes."""
+    shared: set[KernelArg] = {OutputTensor(output) for output, _ in step.in_place}
+    shared |= {InputTensor(position) for _, position in step.in_place}
+    kernel = lowered.kernel
+    overlapping = tuple(
+        buffer.name for buffer, arg in zip(kernel.buffers, lowered.args, strict=True)
+        if buffer.name in kernel.overlapping or arg in shared
+    )
+    return replace(lowered, kernel=replace(kernel, overlapping=overlapping))

@@ -48,15 +48,17 @@ _RELATION = {
 def dump(kernel: Kernel) -> str:
     """The kernel as text, ending in a newline. Constants other than ``index`` carry their type."""
     lines = [f"# {printable(line)}" for line in kernel.doc]
-    arguments = [*map(_buffer, kernel.buffers), *map(_typed, kernel.params)]
+    arguments = [_buffer(buffer, kernel) for buffer in kernel.buffers]
+    arguments += map(_typed, kernel.params)
     lines += [f"kernel {kernel.name}(", *(f"    {a}," for a in arguments), ") {"]
     lines += _body(kernel.body, 1)
     return "\n".join([*lines, "}"]) + "\n"
 
 
-def _buffer(buffer: Buffer) -> str:
+def _buffer(buffer: Buffer, kernel: Kernel) -> str:
     words = [f"{buffer.name}: {buffer.dtype.value}[{buffer.size}]", f"align {buffer.align}"]
-    words += ["writable"] * buffer.writable + ["noalias"] * buffer.noalias
+    words += ["writable"] * buffer.writable
+    words += ["noalias"] * (buffer.name not in kernel.overlapping)
     return " ".join(words)
 
 

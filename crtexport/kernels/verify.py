@@ -125,6 +125,8 @@ class _Verifier:
         )
         for buffer in self.kernel.buffers:
             self.buffer(buffer)
+        strange = set(self.kernel.overlapping) - set(self.buffers)
+        self.check(not strange, f"no buffers {sorted(strange)}")
         ranges = Ranges({}, assigned_names(self.kernel.body))
         scope: dict[str, Stmt | None] = {}
         types: dict[str, Scalar] = {}

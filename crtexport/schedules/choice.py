@@ -82,14 +82,10 @@ class Kernels:
             return next((form for form in found if form.name == name), found[0]).make()
 
     def _name(self, context: Context, found: Sequence[Candidate]) -> str:
-        """The name of the form that is chosen, with memory of its own for all tensors."""
+        """The name of the form that is chosen."""
         key = id(context.graph), id(context.node)
         if key not in self._names:
-            alone = context
-            if context.in_place:
-                alone = replace(context, in_place=())
-                found = forms(alone, self._target, self._optimize)
-            chosen = self._choose(alone, found, self._part(context))
+            chosen = self._choose(context, found, self._part(context))
             self._names[key] = context.graph, context.node, chosen.name
         return self._names[key][2]
 

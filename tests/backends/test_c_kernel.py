@@ -213,10 +213,10 @@ def test_long_statements_are_broken_at_the_outermost_operators() -> None:
 
 def test_the_signature_says_what_is_read_written_and_alone() -> None:
     source = Buffer("source", Scalar.F32, 4, align=4)
-    shared = Buffer("shared", Scalar.U8, 4, writable=True, noalias=False)
+    shared = Buffer("shared", Scalar.U8, 4, writable=True)
     k = Kernel("copy", (source, shared), (
         Store(shared, const(0), Cast(Cast(Load(source, const(0)), Scalar.I32), Scalar.U8)),
-    ), (Var("count", Scalar.INDEX),), ("what it does", "and for whom"))
+    ), (Var("count", Scalar.INDEX),), ("what it does", "and for whom"), overlapping=("shared",))
     assert print_kernel(k, "copy").text == (
         "/*\n * what it does\n * and for whom\n */\n"
         "static CRT_KERNEL void copy("

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from crtexport.ir.graph import Graph
 from crtexport.ir.ops import (
@@ -123,6 +124,20 @@ def test_outputs_follow_their_inputs_closely(name: str, before: int) -> None:
     nbytes = graph.type(graph.inputs[0]).nbytes
     if name != "pool" and before + item < nbytes:
         assert not ReplayProof().harmless(graph, Step(0, ((0, 0),)), 0, 0, before + item)
+
+
+@pytest.mark.parametrize("backward", [False, True])
+def test_kernels_promise_nothing_of_tensors_that_share_bytes(backward: bool) -> None:
+    graph = GRAPHS["conv"]
+    alone = lower_step(graph, Step(0, backward=backward))
+    shared = lower_step(graph, Step(0, ((0, 0),), backward=backward))
+    assert alone.kernel.overlapping == ()
+    assert shared.kernel != alone.kernel
+    assert shared == replace(alone, kernel=replace(
+        alone.kernel, overlapping=("input", "output")
+    ))
+    assert [b.name for b, arg in zip(shared.kernel.buffers, shared.args, strict=True)
+            if arg in (InputTensor(0), OutputTensor(0))] == ["input", "output"]
 
 
 def right_at(graph: Graph, step: Step, position: int, distance: int) -> bool:

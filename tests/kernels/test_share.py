@@ -146,8 +146,8 @@ def member(kernel: Kernel) -> _Member:
 
 def with_numbers_for(kernel: Kernel, numbers: Sequence[Expr]) -> Kernel:
     """The kernel, which may make no sense any more, with ``numbers`` for its constants."""
-    buffers = {b.name: replace(b, size=b.size + 7, align=64, noalias=False) for b in kernel.buffers}
-    return rebuild(kernel, numbers, buffers)
+    buffers = {b.name: replace(b, size=b.size + 7, align=64) for b in kernel.buffers}
+    return replace(rebuild(kernel, numbers, buffers), overlapping=tuple(buffers))
 
 
 def check(kernel: Kernel, sharing: Sharing) -> None:
@@ -158,7 +158,7 @@ def check(kernel: Kernel, sharing: Sharing) -> None:
         assert (own.name, own.dtype, own.writable) == (common.name, common.dtype, common.writable)
         assert common.size >= own.size
         assert common.align <= own.align
-        assert own.noalias or not common.noalias
+        assert own.name not in kernel.overlapping or own.name in sharing.kernel.overlapping
 
 
 def scaled(factor: int, extent: int, step: int = 1, by: int = 3) -> Kernel:

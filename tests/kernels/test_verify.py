@@ -290,6 +290,7 @@ BYTE = Load(SOURCE, const(0))
     (Kernel("k", (Buffer("b", Scalar.I8, -1),), ()), "size -1"),
     (Kernel("k", (Buffer("b", Scalar.INDEX, 1, align=8),), ()), "no storage type"),
     (Kernel("k", (SOURCE, SOURCE), ()), "source is defined twice"),
+    (Kernel("k", (SOURCE,), (), overlapping=("target",)), r"no buffers \['target'\]"),
 ])
 def test_what_is_wrong_is_named(bad: Kernel, problem: str) -> None:
     with pytest.raises(KernelError, match=problem):

@@ -63,7 +63,7 @@ def test_the_parts_of_a_network_are_its_whole(tmp_path: Path) -> None:
     assert sum(parts(layer(tmp_path).graph).values()) == pytest.approx(1)
 
 
-def test_a_node_keeps_its_form_whatever_it_shares(tmp_path: Path) -> None:
+def test_a_node_keeps_the_form_that_was_chosen_once(tmp_path: Path) -> None:
     context = layer(tmp_path)
     asked: list[Context] = []
 
@@ -73,11 +73,10 @@ def test_a_node_keeps_its_form_whatever_it_shares(tmp_path: Path) -> None:
         return found[-1]
 
     kernels = Kernels(M3, "balanced", last)
-    shared = Context(context.graph, context.node, ((0, 0),))
-    for one in (shared, context, shared):
-        made, wanted = kernels(one).kernel, forms(one, M3, "balanced")[-1].make().kernel
+    for _ in range(2):
+        made, wanted = kernels(context).kernel, forms(context, M3, "balanced")[-1].make().kernel
         assert digest(made) == digest(wanted)
-        assert digest(made) != digest(Kernels(M3, "balanced")(one).kernel)
+        assert digest(made) != digest(Kernels(M3, "balanced")(context).kernel)
     assert asked == [context]
 
 
