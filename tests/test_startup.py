@@ -74,7 +74,7 @@ NEVER = (
     "crtexport.accelerators.cmsis_nn", "crtexport.importers.crtjson", "crtexport.mlf.reader",
     "crtexport.report", "crtexport.schedules.fpu", "crtexport.schedules.mve",
     "crtexport.schedules.quads", "crtexport.schedules.rvv", "crtexport.schedules.x86_dense",
-    "crtexport.simulation", "flatbuffers", "jinja2", "llvmlite", "pydantic", "rich", "tflite",
+    "crtexport.simulation", "jinja2", "llvmlite", "pydantic", "rich", "tflite",
     "yaml",
 )
 """What the export of an int8 .tflite for a Cortex-M4 has no use for."""

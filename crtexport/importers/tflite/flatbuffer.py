@@ -1,12 +1,10 @@
 """Reading a flatbuffer that nobody vouches for.
 
-Offsets may point anywhere and lengths may claim anything. A :class:`Reader` checks each before it
-is used, and refuses to read more than an honest file could hold, so that a file of tables that
-share one huge vector can't fill the memory. What a table has is said by the attributes of its
-class, each a :class:`Field` with its number in the schema.
-
-The format: https://flatbuffers.dev/internals. (The generated accessors of the schema check
-nothing, and importing them and reading through them takes longer than the rest of an import.)
+The library checks nothing: offsets may point anywhere and lengths may claim anything. A
+:class:`Reader` turns what it raises into one error and refuses to read more than an honest file
+could hold, so that a file of tables that share one huge vector can't fill the memory. What a table
+has is said by the attributes of its class, each a :class:`Field` with its number in the schema:
+the accessors that are generated for all of it take longer to import than networks to read.
 """
 
 from __future__ import annotations
@@ -16,95 +14,104 @@ from collections.abc import Callable, Iterator
 from mmap import mmap
 from typing import Any, ClassVar, Generic, TypeVar
 
+from flatbuffers import number_types
+from flatbuffers import table as raw
+
 from crtexport.errors import CrtExportError
 
 T = TypeVar("T")
 K = TypeVar("K", bound="Table")
 
-_OFFSET, _TO_VTABLE, _PLACE = struct.Struct("<I"), struct.Struct("<i"), struct.Struct("<H")
 _HEADROOM = 1 << 16
-_MOST_FIELDS = 32
-"""More than any table of the schema has that is read."""
+_FIELDS = 4
+"""Bytes of a vtable before the offsets of its fields, of two bytes each."""
+_TYPES = {
+    "?": number_types.BoolFlags, "b": number_types.Int8Flags, "B": number_types.Uint8Flags,
+    "i": number_types.Int32Flags, "I": number_types.Uint32Flags, "q": number_types.Int64Flags,
+    "Q": number_types.Uint64Flags, "f": number_types.Float32Flags,
+}
+"""Types of numbers by the names that the module ``struct`` gives them."""
+_OFFSET = number_types.UOffsetTFlags.bytewidth
 
 
 class Reader:
-    """Bounds-checked access to the bytes of one flatbuffer.
-
-    All methods raise CrtExportError, without a location, when the file is damaged.
-    """
+    """Access to one flatbuffer of ``size`` bytes, which may be damaged."""
 
     def __init__(self, data: mmap | bytes) -> None:
-        self._data, self.size = data, len(data)
+        self.data, self.size = data, len(data)
         # An honest file is read about once; the factor leaves room for shared strings.
         self._budget = 4 * self.size + _HEADROOM
 
-    def number(self, layout: struct.Struct, at: int) -> Any:
-        """The one number that ``layout`` has at a position."""
-        return self._unpacked(layout, at)[0]
-
-    def target(self, at: int) -> int:
-        """The position that the offset at ``at`` refers to."""
-        return at + int(self.number(_OFFSET, at))
-
-    def span(self, at: int) -> tuple[int, int]:
-        """Of the vector or string that the offset at ``at`` refers to: the position of its first
-        element, and how many it claims to have."""
-        start = self.target(at)
-        return start + _OFFSET.size, self.number(_OFFSET, start)
-
-    def vector(self, at: int, itemsize: int) -> tuple[int, int]:
-        """:meth:`span` of ``itemsize``-byte elements, which the file is large enough for."""
-        start, count = self.span(at)
-        if count * itemsize > self.size:
-            raise _damaged(f"a list claims {count} entries in a file of {self.size} bytes")
-        self._spend(count * itemsize)
-        return start, count
-
-    def numbers(self, at: int, form: str) -> tuple[Any, ...]:
-        """Every number of a vector of numbers."""
-        start, count = self.vector(at, struct.calcsize(f"<{form}"))
-        return self._unpacked(struct.Struct(f"<{count}{form}"), start)
-
-    def octets(self, at: int) -> bytes:
-        """All of a vector of bytes."""
-        start, count = self.vector(at, 1)
-        return self._part(start, count)
-
-    def text(self, at: int) -> str:
-        """A string. Bytes that are no UTF-8 become escapes."""
-        start, count = self.span(at)
-        if start + count > self.size:
-            raise _damaged(f"a string claims {count} bytes in a file of {self.size} bytes")
-        self._spend(count)
-        return self._part(start, count).decode("utf-8", "backslashreplace")
-
-    def places(self, at: int) -> tuple[int, ...]:
-        """Where the table at ``at`` has its fields, from its position on; 0 for one left out."""
-        vtable = at - self.number(_TO_VTABLE, at)
-        size = self.number(_PLACE, vtable)
-        count = min(max(size // _PLACE.size - 2, 0), _MOST_FIELDS)
-        return self._unpacked(_PLACES[count], vtable + 2 * _PLACE.size)
-
-    def _unpacked(self, layout: struct.Struct, at: int) -> tuple[Any, ...]:
-        if at < 0:
-            raise _damaged("it refers to what is before its beginning")
+    def get(self, accessor: Callable[..., T], *arguments: object) -> T:
+        """``accessor(*arguments)``. Raises CrtExportError, without a location, where that leads out
+        of the file."""
         try:
-            return layout.unpack_from(self._data, at)
-        except struct.error as error:
+            return accessor(*arguments)
+        except (struct.error, IndexError, ValueError, TypeError, OverflowError) as error:
             raise _damaged(str(error)) from error
 
-    def _part(self, start: int, count: int) -> bytes:
-        if start + count > self.size:
-            raise _damaged(f"{count} bytes at {start} reach past the end")
-        return self._data[start : start + count]
-
-    def _spend(self, amount: int) -> None:
+    def spend(self, amount: int) -> None:
+        """So many bytes are read. Raises CrtExportError where they can't be in the file."""
         self._budget -= amount
         if self._budget < 0:
             raise _damaged("its tables refer to the same bytes over and over")
 
 
-_PLACES = tuple(struct.Struct(f"<{count}H") for count in range(_MOST_FIELDS + 1))
+class Content:
+    """What a table holds. A field's *place* is where it is from the table's position on, 0 for one
+    that is left out."""
+
+    __slots__ = ("_raw", "reader")
+
+    def __init__(self, reader: Reader, at: int) -> None:
+        self.reader, self._raw = reader, reader.get(raw.Table, reader.data, at)
+
+    def place(self, number: int) -> int:
+        """Of field ``number`` of the schema."""
+        return int(self.reader.get(self._raw.Offset, _FIELDS + 2 * number))
+
+    def number(self, place: int, form: str) -> Any:
+        """A number of the type ``form``."""
+        return self.reader.get(self._raw.Get, _TYPES[form], self._raw.Pos + place)
+
+    def target(self, place: int) -> int:
+        """The position of the table that a field refers to."""
+        return self.element(self._raw.Pos + place)
+
+    def element(self, at: int) -> int:
+        """The position of the table that an element of a vector refers to."""
+        return int(self.reader.get(self._raw.Indirect, at))
+
+    def span(self, place: int) -> tuple[int, int]:
+        """Of a vector or string: the position of its first element, and how many it claims to
+        have."""
+        reader = self.reader
+        return reader.get(self._raw.Vector, place), reader.get(self._raw.VectorLen, place)
+
+    def vector(self, place: int, itemsize: int) -> tuple[int, int]:
+        """:meth:`span` of ``itemsize``-byte elements, which the file is large enough for."""
+        start, count = self.span(place)
+        if start + count * itemsize > self.reader.size:
+            raise _damaged(f"a list claims {count} entries in a file of {self.reader.size} bytes")
+        self.reader.spend(count * itemsize)
+        return start, count
+
+    def numbers(self, place: int, form: str) -> tuple[Any, ...]:
+        """Every number of a vector of numbers of the type ``form``."""
+        type_ = _TYPES[form]
+        _, count = self.vector(place, type_.bytewidth)
+        if not count:
+            return ()
+        return tuple(self.reader.get(self._raw.GetVectorAsNumpy, type_, place).tolist())
+
+    def octets(self, place: int) -> bytes:
+        """All of a vector of bytes."""
+        start, count = self.vector(place, 1)
+        return self.reader.data[start : start + count]
+
+    def text(self, place: int) -> str:
+        """A string. Bytes that are no UTF-8 become escapes."""
+        return self.octets(place).decode("utf-8", "backslashreplace")
 
 
 class Table:
@@ -112,11 +119,10 @@ class Table:
     options, where it is such."""
 
     UNION: ClassVar[int] = 0
-    __slots__ = ("at", "places", "reader")
+    __slots__ = ("content",)
 
     def __init__(self, reader: Reader, at: int) -> None:
-        self.reader, self.at = reader, at
-        self.places = reader.places(at)
+        self.content = Content(reader, at)
 
 
 class Field(Generic[T]):
@@ -124,29 +130,29 @@ class Field(Generic[T]):
 
     __slots__ = ("_absent", "_read", "number")
 
-    def __init__(self, number: int, read: Callable[[Reader, int], T], absent: T) -> None:
+    def __init__(self, number: int, read: Callable[[Content, int], T], absent: T) -> None:
         self.number, self._read, self._absent = number, read, absent
 
     def __get__(self, table: Table, _: type) -> T:
-        place = table.places[self.number] if self.number < len(table.places) else 0
-        return self._read(table.reader, table.at + place) if place else self._absent
+        place = table.content.place(self.number)
+        return self._read(table.content, place) if place else self._absent
 
 
 class Vector(Generic[K]):
-    """A vector of tables, each read when it is asked for; empty without a reader."""
+    """A vector of tables, each read when it is asked for; empty without a table that has it."""
 
     def __init__(
-        self, kind: type[K], reader: Reader | None = None, start: int = 0, count: int = 0
+        self, kind: type[K], owner: Content | None = None, start: int = 0, count: int = 0
     ) -> None:
-        self._kind, self._reader, self._start, self._count = kind, reader, start, count
+        self._kind, self._owner, self._start, self._count = kind, owner, start, count
 
     def __len__(self) -> int:
         return self._count
 
     def __getitem__(self, index: int) -> K:
-        if self._reader is None or not 0 <= index < self._count:
+        if self._owner is None or not 0 <= index < self._count:
             raise IndexError(index)
-        return self._kind(self._reader, self._reader.target(self._start + _OFFSET.size * index))
+        return self._kind(self._owner.reader, self._owner.element(self._start + _OFFSET * index))
 
     def __iter__(self) -> Iterator[K]:
         return (self[index] for index in range(self._count))
@@ -154,59 +160,57 @@ class Vector(Generic[K]):
 
 def root(reader: Reader, kind: type[K]) -> K:
     """The table that the file begins with."""
-    return kind(reader, reader.target(0))
+    return kind(reader, Content(reader, 0).element(0))
 
 
 # -- fields
 
 
-def _number(number: int, form: str, absent: Any) -> Field[Any]:
-    layout = struct.Struct(f"<{form}")
-    return Field(number, lambda reader, at: reader.number(layout, at), absent)
-
-
 def integer(number: int, form: str = "i", absent: int = 0) -> Field[int]:
     """An integer as the module ``struct`` names its type; ``absent`` is the schema's default."""
-    return _number(number, form, absent)
+    return Field(number, lambda content, place: int(content.number(place, form)), absent)
 
 
 def real(number: int) -> Field[float]:
-    return _number(number, "f", 0.0)
+    return Field(number, lambda content, place: float(content.number(place, "f")), 0.0)
 
 
 def flag(number: int, *, absent: bool = False) -> Field[bool]:
-    return _number(number, "?", absent)
+    return Field(number, lambda content, place: bool(content.number(place, "?")), absent)
 
 
 def text(number: int) -> Field[str]:
-    return Field(number, Reader.text, "")
+    return Field(number, Content.text, "")
 
 
 def numbers(number: int, form: str = "i") -> Field[tuple[Any, ...]]:
-    return Field(number, lambda reader, at: reader.numbers(at, form), ())
+    return Field(number, lambda content, place: content.numbers(place, form), ())
 
 
 def octets(number: int) -> Field[bytes]:
-    return Field(number, Reader.octets, b"")
+    return Field(number, Content.octets, b"")
 
 
 def span(number: int) -> Field[tuple[int, int]]:
     """Where in the file the bytes of a vector begin, and how many they claim to be."""
-    return Field(number, Reader.span, (0, 0))
+    return Field(number, Content.span, (0, 0))
 
 
 def table(number: int, kind: type[K]) -> Field[K | None]:
-    return Field(number, lambda reader, at: kind(reader, reader.target(at)), None)
+    def read(owner: Content, place: int) -> K:
+        return kind(owner.reader, owner.target(place))
+
+    return Field(number, read, None)
 
 
 def union(number: int) -> Field[int]:
     """The position of a table of which another field says the kind; 0 where there is none."""
-    return Field(number, Reader.target, 0)
+    return Field(number, Content.target, 0)
 
 
 def tables(number: int, kind: type[K]) -> Field[Vector[K]]:
-    def read(reader: Reader, at: int) -> Vector[K]:
-        return Vector(kind, reader, *reader.vector(at, _OFFSET.size))
+    def read(owner: Content, place: int) -> Vector[K]:
+        return Vector(kind, owner, *owner.vector(place, _OFFSET))
 
     return Field(number, read, Vector(kind))
 
