@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Container, Iterator
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -11,6 +11,7 @@ from crtexport.kernels.ir import (
     LEAVES,
     Assign,
     Binary,
+    BinaryOp,
     Body,
     Buffer,
     Call,
@@ -32,6 +33,8 @@ from crtexport.kernels.ir import (
     StoreVector,
 )
 from crtexport.kernels.later import names as variables
+
+_SUMS = (BinaryOp.ADD, BinaryOp.SUB)
 
 
 class Access(Struct, frozen=True):
@@ -103,6 +106,16 @@ def expressions(stmt: Stmt) -> tuple[Expr, ...]:
     if type(stmt) is For:
         return (stmt.extent,)
     return (stmt.condition,) if type(stmt) is If else ()
+
+
+def split(index: Expr) -> tuple[Expr, int]:
+    """An index as a sum of something and a constant."""
+    added = 0
+    while type(index) is Binary and type(index.b) is Const and index.op in _SUMS:
+        value = int(index.b.value)
+        added += value if index.op is BinaryOp.ADD else -value
+        index = index.a
+    return index, added
 
 
 Reading = Load | LoadWord | LoadVector
@@ -181,12 +194,7 @@ class _Part:
 
     def _touches(self, stmt: Stmt) -> bool:
         """Whether a statement itself does; then its indices are needed."""
-        found = [
-            load.index for expr in expressions(stmt) if type(expr) not in LEAVES
-            for load in loads(expr) if load.buffer.name in self.names
-        ]
-        if (type(stmt) is Store or type(stmt) is StoreVector) and stmt.buffer.name in self.names:
-            found.append(stmt.index)
+        found = touches(stmt, self.names)
         for index in found:
             self.needed |= variables(index)
         return bool(found)
@@ -195,3 +203,15 @@ class _Part:
         for expr in expressions(stmt):
             self.needed |= variables(expr)
         return stmt
+
+
+def touches(stmt: Stmt, names: Container[str]) -> list[Expr]:
+    """Where a statement itself touches the buffers ``names``: indices."""
+    found: list[Reading] = []
+    for expr in expressions(stmt):
+        if type(expr) not in LEAVES:
+            _gather(expr, found)
+    indices = [load.index for load in found if load.buffer.name in names]
+    if (type(stmt) is Store or type(stmt) is StoreVector) and stmt.buffer.name in names:
+        indices.append(stmt.index)
+    return indices

@@ -15,7 +15,7 @@ from functools import partial
 import numpy as np
 import numpy.typing as npt
 
-from crtexport.kernels.accesses import accesses, expressions, loads, width_of
+from crtexport.kernels.accesses import accesses, expressions, loads, split, width_of
 from crtexport.kernels.ir import (
     LEAVES,
     Binary,
@@ -49,7 +49,6 @@ Reached = npt.NDArray[np.bool_]
 _ANY: Bounds = (np.array(-np.inf), np.array(np.inf))
 _ZERO = np.array(0.0)
 _ALWAYS: Reached = np.array(True)
-_SUMS = (BinaryOp.ADD, BinaryOp.SUB)
 _FOLLOWED = frozenset({Scalar.INDEX, Scalar.I32, Scalar.I64})
 _NEGATED = {
     CompareOp.LT: CompareOp.GE, CompareOp.GE: CompareOp.LT,
@@ -158,7 +157,7 @@ class _Walk:
         number, self.count = self.count, self.count + 1
         group = self.groups.get(number)
         if group is not None:
-            rest, added = _split(index)
+            rest, added = split(index)
             key = group, rest, buffer.size
             least, most = touched.get(key, (added, added))
             touched[key] = min(least, added), max(most, added + width - 1)
@@ -288,16 +287,6 @@ class _Walk:
         if type(a) is Var and a.name in known:
             known = {**known, a.name: (low, high)}
         return known, reached & (low <= high)
-
-
-def _split(index: Expr) -> tuple[Expr, int]:
-    """An index as a sum of something and a constant."""
-    added = 0
-    while type(index) is Binary and type(index.b) is Const and index.op in _SUMS:
-        value = int(index.b.value)
-        added += value if index.op is BinaryOp.ADD else -value
-        index = index.a
-    return index, added
 
 
 @functools.lru_cache(1024)

@@ -64,18 +64,17 @@ def f32(value: float) -> Const:
 
 
 def _binary(op: BinaryOp, a: Expr, b: Expr) -> Expr:
+    if type(a) is not Const and type(b) is not Const:
+        return Binary(op, a, b)
     folded = _fold(op, a, b)
     return folded if folded is not None else Binary(op, a, b)
 
 
 def _fold(op: BinaryOp, a: Expr, b: Expr) -> Expr | None:
     """Integer identities and constant index arithmetic; floats are left alone."""
-    if type(b) is Const:
-        type_, x, y = b.type, a.value if type(a) is Const else None, b.value
-    elif type(a) is Const:
-        type_, x, y = a.type, a.value, None
-    else:
-        return None
+    type_ = a.type if type(a) is Const else b.type
+    x = a.value if type(a) is Const else None
+    y = b.value if type(b) is Const else None
     if type_.is_float:
         return None
     if op is _ADD:
@@ -273,7 +272,8 @@ class KernelBuilder:
         self._params: list[Var] = []
         self._names: set[str] = set()
         self._counts: dict[str, int] = {}  # up to which names are taken
-        self._stack: list[list[Stmt]] = [[]]
+        self._body: list[Stmt] = []  # of what is open, to which statements are added
+        self._around: list[list[Stmt]] = []
 
     def _unique(self, name: str) -> str:
         candidate, count = name, self._counts.get(name, 1)
@@ -291,13 +291,14 @@ class KernelBuilder:
     @contextmanager
     def apart(self) -> Iterator[list[Stmt]]:
         """Yields the list that statements go to meanwhile, which are no part of the kernel."""
-        found: list[Stmt] = []
-        self._stack.append(found)
+        self._open()
+        found = self._body
         yield found
         found[:] = self._close()
 
-    def _emit(self, stmt: Stmt) -> None:
-        self._stack[-1].append(stmt)
+    def _open(self) -> None:
+        self._around.append(self._body)
+        self._body = []
 
     def buffer(
         self, name: str, dtype: Scalar, size: int, *, writable: bool = False,
@@ -322,29 +323,29 @@ class KernelBuilder:
         if type(value) in LEAVES:
             return value
         var = Var(self._unique(name), value.type)
-        self._emit(Let(var, value))
+        self._body.append(Let(var, value))
         return var
 
     def local(self, name: str, value: Expr) -> Var:
         var = Var(self._unique(name), value.type)
-        self._emit(Local(var, value))
+        self._body.append(Local(var, value))
         return var
 
     def assign(self, var: Var, value: Expr) -> None:
-        self._emit(Assign(var, value))
+        self._body.append(Assign(var, value))
 
     def store(self, buffer: Buffer, index: Expr, value: Expr) -> None:
-        self._emit(Store(buffer, index, value))
+        self._body.append(Store(buffer, index, value))
 
     def store_vector(
         self, buffer: Buffer, index: Expr, value: Expr, count: int | None = None
     ) -> None:
         """Stores all lanes, or the first ``count``."""
         lanes = value.type.lanes if count is None else count
-        self._emit(StoreVector(buffer, index, value, lanes))
+        self._body.append(StoreVector(buffer, index, value, lanes))
 
     def comment(self, text: str) -> None:
-        self._emit(Comment(text))
+        self._body.append(Comment(text))
 
     @contextmanager
     def loop(
@@ -357,41 +358,47 @@ class KernelBuilder:
             return
         var = Var(self._unique(name), _INDEX)
         bound = const(extent) if isinstance(extent, int) else extent
-        self._stack.append([])
+        self._open()
         yield var
-        self._emit(For(var, bound, self._close(), unroll, vectorize))
+        body = self._close()
+        self._body.append(For(var, bound, body, unroll, vectorize))
 
     @contextmanager
     def if_(self, condition: Expr | None) -> Iterator[None]:
         """A branch; None means always. A constant condition leaves only the code that runs."""
         if condition is None:
             condition = Const(1, Scalar.I1)
-        self._stack.append([])
+        self._open()
         yield
-        self._emit(If(condition, self._close()))
+        then = self._close()
+        self._body.append(If(condition, then))
 
     @contextmanager
     def else_(self) -> Iterator[None]:
         """The other branch of the If that was just closed."""
-        branch = self._stack[-1].pop()
+        branch = self._body.pop()
         if type(branch) is not If:
             raise TypeError("else_ must follow if_")
-        self._stack.append([])
+        self._open()
         yield
-        self._emit(If(branch.condition, branch.then, self._close()))
+        other = self._close()
+        self._body.append(If(branch.condition, branch.then, other))
 
     def _close(self) -> Body:
-        return _without_constant_branches(self._stack.pop())
+        body, self._body = self._body, self._around.pop()
+        return _without_constant_branches(body)
 
     def finish(self, *doc: str) -> Kernel:
         return Kernel(
-            self.name, tuple(self._buffers), _without_constant_branches(self._stack[0]),
+            self.name, tuple(self._buffers), _without_constant_branches(self._body),
             tuple(self._params), doc, tuple(self._overlapping),
         )
 
 
 def _without_constant_branches(stmts: list[Stmt]) -> Body:
     """``stmts`` with each If on a constant replaced by the branch that runs."""
+    if not any(type(stmt) is If and type(stmt.condition) is Const for stmt in stmts):
+        return tuple(stmts)
     kept: list[Stmt] = []
     for stmt in stmts:
         if type(stmt) is If and type(stmt.condition) is Const:

@@ -11,12 +11,13 @@ tests.bench.costs`` measures, compares and finds them again.
 from __future__ import annotations
 
 import enum
-from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
+from typing import Any
 
 from msgspec import Struct
 
+from crtexport.kernels.accesses import split
 from crtexport.kernels.ir import (
     Assign,
     Binary,
@@ -36,6 +37,7 @@ from crtexport.kernels.ir import (
     LoadWord,
     Local,
     Scalar,
+    Select,
     Store,
     StoreVector,
     Var,
@@ -81,15 +83,15 @@ class Machine(Struct, frozen=True):
     doubt: float
     mla: bool = True
 
-    def instructions(self, work: Counter[Work]) -> float:
+    def instructions(self, work: Mapping[Work, float]) -> float:
         return sum(self.weights[kind] * count for kind, count in work.items())
 
 
 class Counted(Struct):
     """Work of a run, and as it stands in the code."""
 
-    run: Counter[Work]
-    code: Counter[Work]
+    run: dict[Work, float]
+    code: dict[Work, float]
 
 
 def counted(
@@ -147,26 +149,43 @@ _KINDS = {
 """Of operations that aren't simple."""
 
 
+_OTHER = "value "
+"""What terms begin with that aren't variables."""
+
+
+class _Sum(Struct, frozen=True):
+    """An index without what is added to it: at which depth of loops it changes, its terms with
+    their factors, and whether parameters are among these."""
+
+    depth: int
+    terms: frozenset[tuple[str, int]]
+    of_params: bool
+
+
 class _Walk:
     def __init__(self, registers: int, params: Mapping[str, int], mla: bool) -> None:
         self.registers, self.params, self.mla = registers, params, mla
-        self.run: Counter[Work] = Counter()
-        self.code: Counter[Work] = Counter()
+        self.run = dict.fromkeys(Work, 0.0)
+        self.code = dict.fromkeys(Work, 0.0)
         # By depth of loops: how often what stands there runs, and how often it is written.
         self.times = [1.0]
         self.copies = [1.0]
         self.pointers: list[set[object]] = [set()]
         self.kept: list[set[str]] = [set()]  # parameters, which want a register
         self.depth_of: dict[str, int] = {}
+        self.sums: dict[Expr, _Sum] = {}
+        # These are asked of each part of each form of a kernel.
+        self.values: dict[type[Expr], Callable[[Any], int]] = {
+            Const: lambda _: 0, Var: self._named, Binary: self._binary, Load: self._load,
+            LoadWord: self._load, LoadVector: self._load, Call: self._call, Cast: self._cast,
+            Compare: self._compared, Select: self._selected,
+        }
 
     def _count(self, kind: Work, depth: int, amount: float = 1) -> None:
-        run, code = self.run, self.code  # whose += would ask in Python for what isn't there yet
-        run[kind] = run.get(kind, 0) + amount * self.times[depth]  # type: ignore[assignment]
-        code[kind] = code.get(kind, 0) + amount * self.copies[depth]  # type: ignore[assignment]
+        self.run[kind] += amount * self.times[depth]
+        self.code[kind] += amount * self.copies[depth]
 
     # -- statements
-
-    # These are asked of each part of each form of a kernel: what is frequent comes first.
 
     def body(self, body: Body) -> None:
         for stmt in body:
@@ -219,15 +238,15 @@ class _Walk:
             return
         if not fixed:
             # Counting down, addressing and repeating without counting want to know how often.
-            self.run[_SIMPLE] += _UNKNOWN_EXTENT * times  # type: ignore[assignment]
-        self.run[_TURN] += times  # type: ignore[assignment]
-        self.code[_TURN] += self.copies[here]  # type: ignore[assignment]
-        self.run[_POINTER] += times * len(own)  # type: ignore[assignment]
-        self.code[_POINTER] += self.copies[here] * len(own)  # type: ignore[assignment]
+            self.run[_SIMPLE] += _UNKNOWN_EXTENT * times
+        self.run[_TURN] += times
+        self.code[_TURN] += self.copies[here]
+        self.run[_POINTER] += times * len(own)
+        self.code[_POINTER] += self.copies[here] * len(own)
         sums = {s.var.name for s in stmt.body if type(s) is Assign}
         spilt = max(len(sums) + len(own) + len(kept) + 1 - self.registers, 0)
-        self.run[_SPILL] += times * spilt  # type: ignore[assignment]
-        self.code[_SPILL] += self.copies[here] * spilt  # type: ignore[assignment]
+        self.run[_SPILL] += times * spilt
+        self.code[_SPILL] += self.copies[here] * spilt
 
     def _extent(self, extent: Expr) -> int:
         match extent:
@@ -241,31 +260,43 @@ class _Walk:
     # -- expressions: each returns the depth of loops at which its value changes
 
     def _value(self, expr: Expr) -> int:
-        if type(expr) is Var:
-            if expr.name in self.params:
-                self.kept[-1].add(expr.name)
-            return self.depth_of.get(expr.name, 0)
-        if type(expr) is Const:
-            return 0
-        if type(expr) is Binary:
-            return self._binary(expr)
-        if type(expr) is Load or type(expr) is LoadWord or type(expr) is LoadVector:
-            return self._load(expr)
-        if type(expr) is Call:
-            depth = max(map(self._value, expr.args), default=0)
-            self._count(_SIMPLE, depth)
-            return depth
-        if type(expr) is Cast:
-            depth = self._value(expr.value)
-            source, type_ = expr.value.type, expr.type
-            if (source in _WORDS) != (type_ in _WORDS) and _I64 in (source, type_):
-                self._count(_SIMPLE, depth, 0.5)
-            return depth
-        if type(expr) is Compare:
-            depth = max(self._value(expr.a), self._value(expr.b))
-            self._count(_SIMPLE, depth)
-            return depth
-        depth = max(map(self._value, (expr.condition, expr.then, expr.other)))
+        return self.values[type(expr)](expr)
+
+    def _named(self, expr: Var) -> int:
+        if expr.name in self.params:
+            self.kept[-1].add(expr.name)
+        return self.depth_of.get(expr.name, 0)
+
+    def _deepest(self, parts: Iterable[Expr]) -> int:
+        deepest, depth_of = 0, self.depth_of
+        for part in parts:
+            if type(part) is Var and part.name in depth_of:
+                depth = depth_of[part.name]
+            else:
+                depth = self._value(part)
+            if depth > deepest:  # noqa: PLR1730 - takes half of what max does
+                deepest = depth
+        return deepest
+
+    def _call(self, expr: Call) -> int:
+        depth = self._deepest(expr.args)
+        self._count(_SIMPLE, depth)
+        return depth
+
+    def _cast(self, expr: Cast) -> int:
+        depth = self._value(expr.value)
+        source, type_ = expr.value.type, expr.type
+        if (source in _WORDS) != (type_ in _WORDS) and _I64 in (source, type_):
+            self._count(_SIMPLE, depth, 0.5)
+        return depth
+
+    def _compared(self, expr: Compare) -> int:
+        depth = self._deepest((expr.a, expr.b))
+        self._count(_SIMPLE, depth)
+        return depth
+
+    def _selected(self, expr: Select) -> int:
+        depth = self._deepest((expr.condition, expr.then, expr.other))
         self._count(_CHOICE, depth)
         return depth
 
@@ -279,11 +310,10 @@ class _Walk:
 
     def _binary(self, expr: Binary) -> int:
         op, a, b = expr.op, expr.a, expr.b
-        sums = self.mla and op in _SUMS
-        if sums and type(b) is Binary and b.op is _MUL:
-            depth = max(self._value(a), self._value(b.a), self._value(b.b))
-        else:
-            depth = max(self._value(a), self._value(b))
+        parts: tuple[Expr, ...] = (a, b)
+        if type(b) is Binary and b.op is _MUL and self.mla and op in _SUMS:
+            parts = a, b.a, b.b
+        depth = self._deepest(parts)
         kind = _KINDS.get(op, _SIMPLE)
         wide = kind is _SIMPLE and expr.type is _I64
         self._count(_WIDE if wide else kind, depth)
@@ -291,16 +321,29 @@ class _Walk:
 
     def _address(self, buffer: str, index: Expr) -> None:
         """A pointer for each sum of variables with factors that is met for the first time."""
+        index, _ = split(index)
+        found = self.sums.get(index)
+        if found is None:
+            found = self._sum(index)
+        if found.of_params:
+            self._count(_SIMPLE, len(self.times) - 1)  # no instruction's offset can hold it
+        depth, key = found.depth, (buffer, found.terms)
+        if depth < len(self.pointers) and key not in self.pointers[depth]:
+            self.pointers[depth].add(key)
+            if depth < len(self.times) - 1 or len(found.terms) > 1:
+                self._count(_SIMPLE, max(depth - 1, 0), len(found.terms))
+
+    def _sum(self, index: Expr) -> _Sum:
+        """An index as a sum. What computes other values is counted wherever it stands, all else is
+        remembered."""
         terms: dict[str, int] = {}
         depth = self._terms(index, 1, terms)
         params = self.params
-        if params and any(part in params for term in terms for part in term.split()):
-            self._count(_SIMPLE, len(self.times) - 1)  # no instruction's offset can hold it
-        key = buffer, frozenset(terms.items())
-        if depth < len(self.pointers) and key not in self.pointers[depth]:
-            self.pointers[depth].add(key)
-            if depth < len(self.times) - 1 or len(terms) > 1:
-                self._count(_SIMPLE, max(depth - 1, 0), len(terms))
+        of_params = any(part in params for term in terms for part in term.split())
+        found = _Sum(depth, frozenset(terms.items()), of_params)
+        if not any(term.startswith(_OTHER) for term in terms):
+            self.sums[index] = found
+        return found
 
     def _terms(self, index: Expr, factor: int, terms: dict[str, int]) -> int:
         """Adds the terms of an index to ``terms``; returns the depth at which it changes."""
@@ -322,7 +365,7 @@ class _Walk:
                 depth = self._terms(a, factor, own)
                 terms |= {f"{term} {b.name}": count for term, count in own.items()}
                 return depth
-        name = f"value {len(terms)}"
+        name = f"{_OTHER}{len(terms)}"
         terms[name] = factor
         return self._value(index)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from crtexport.kernels.ir import Body, Const, For, If, Kernel, Stmt
+from crtexport.kernels.ir import Body, Const, For, If, Kernel
 from crtexport.kernels.skeleton import has_loop
 from crtexport.target import Target
 
@@ -33,14 +33,18 @@ def unroll_inner_loops(kernel: Kernel, factor: int) -> Kernel:
 
 
 def _body(body: Body, factor: int) -> Body:
-    return tuple(_stmt(stmt, factor) for stmt in body)
+    return tuple([
+        _loop(stmt, factor) if type(stmt) is For
+        else _branch(stmt, factor) if type(stmt) is If else stmt
+        for stmt in body
+    ])
 
 
-def _stmt(stmt: Stmt, factor: int) -> Stmt:
-    if isinstance(stmt, If):
-        return replace(stmt, then=_body(stmt.then, factor), other=_body(stmt.other, factor))
-    if not isinstance(stmt, For):
-        return stmt
+def _branch(stmt: If, factor: int) -> If:
+    return replace(stmt, then=_body(stmt.then, factor), other=_body(stmt.other, factor))
+
+
+def _loop(stmt: For, factor: int) -> For:
     if has_loop(stmt.body):
         return replace(stmt, body=_body(stmt.body, factor))
     extent = stmt.extent
