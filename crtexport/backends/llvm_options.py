@@ -10,18 +10,17 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from msgspec import Struct
 
 from crtexport.errors import CrtExportError
 
 _OPTION = re.compile(r"--?(?P<name>[A-Za-z0-9][A-Za-z0-9._+-]*)(?:=(?P<value>.*))?", re.DOTALL)
-_LISTED = re.compile(
-    r"  --?(?P<name>[^\s=\[]+)(?P<value>\[?=.*?)?\s+- +(?:[Aa]lias for -+(?P<alias>[^\s=]+))?"
-)
-_CATEGORY = re.compile(r"(?P<name>\S.*):")
-_ONLY_PRINTS = "Generic Options"
+_NAME = re.compile(r"^  --?([^\s=\[]+)", re.MULTILINE)
+_DETAILS = r"\n  --?{}(?P<value>\[?=.*?)?\s+- +(?:[Aa]lias for -+(?P<alias>[^\s=]+))?"
+_CATEGORY = re.compile(r"^\S.*:$", re.MULTILINE)
+_ONLY_PRINTS = "\nGeneric Options:\n"
 _TRUE, _FALSE = ("", "true", "TRUE", "True", "1"), ("false", "FALSE", "False", "0")
 
 
@@ -62,19 +61,37 @@ def parse_option(text: str, origin: str) -> Option:
     raise CrtExportError(f"{text!r} is no option of LLVM", location=origin, hint=hint)
 
 
-def parse_listing(text: str) -> dict[str, KnownOption]:
-    """Every option in what LLVM prints for ``-help-hidden``, by name without dashes."""
-    known: dict[str, KnownOption] = {}
-    category = ""
-    for line in text.splitlines():
-        if match := _CATEGORY.fullmatch(line):
-            category = match["name"]
-        elif match := _LISTED.match(line):
-            value = match["value"] or ""
-            known[match["name"]] = KnownOption(
-                value.startswith("="), category == _ONLY_PRINTS, match["alias"]
-            )
-    return known
+class Listing(Mapping[str, KnownOption]):
+    """Every option in what LLVM prints for ``-help-hidden``, by name without dashes.
+
+    There are thousands, of which an export asks for a few: each is read when it is asked for. One
+    that is listed without and with a value comes without it first, and needs none.
+    """
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        before, found, _ = text.partition(_ONLY_PRINTS)
+        start = len(before) + len(found)
+        end = _CATEGORY.search(text, start)
+        self._only_print = range(start - 1, end.start() if end is not None else len(text))
+
+    def __getitem__(self, name: str) -> KnownOption:
+        found = re.search(_DETAILS.format(re.escape(name)), self._text)
+        if found is None:
+            raise KeyError(name)
+        value = found["value"] or ""
+        return KnownOption(
+            value.startswith("="), found.start() in self._only_print, found["alias"]
+        )
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(dict.fromkeys(found[1] for found in _NAME.finditer(self._text)))
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+    def __bool__(self) -> bool:
+        return _NAME.search(self._text) is not None
 
 
 def combine(options: Iterable[Option], known: Mapping[str, KnownOption]) -> tuple[str, ...]:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import atexit
 import contextlib
 import functools
-import io
 import json
 import os
 import signal
@@ -23,9 +22,9 @@ from pathlib import Path
 from crtexport.backends import llvm_worker
 from crtexport.backends.llvm_options import (
     KnownOption,
+    Listing,
     Option,
     combine,
-    parse_listing,
     parse_option,
 )
 from crtexport.errors import CrtExportError, ToolMissingError
@@ -40,7 +39,8 @@ class CrashError(CrtExportError):
 
 
 class Worker:
-    """A process in which LLVM runs under ``options``; None: :meth:`begin` will tell them."""
+    """A process in which LLVM runs under ``options``; None: :meth:`begin` will tell them, and
+    :meth:`listing` may be asked before."""
 
     def __init__(self, options: tuple[str, ...] | None = None) -> None:
         self.options: tuple[str, ...] | None = None
@@ -60,6 +60,17 @@ class Worker:
         # The pipe holds this much; the answer is read when it is needed.
         with contextlib.suppress(BrokenPipeError):
             self._send(llvm_worker.SETUP, json.dumps(options).encode())
+
+    def listing(self) -> str:
+        """Every option that LLVM has, in its own words."""
+        with contextlib.suppress(BrokenPipeError):
+            self._send(llvm_worker.LIST, b"")
+        kind, data = self._receive(_START)
+        if kind == llvm_worker.NO_LLVM:
+            raise _no_llvm(data)
+        if kind != llvm_worker.LISTED:
+            raise self._crash("while it listed its options")
+        return data.decode("utf-8", "replace")
 
     def set_up(self) -> None:
         """Waits until LLVM has its options; raises CrtExportError when it refuses one."""
@@ -159,8 +170,9 @@ class WorkerPool:
         os.register_at_fork(after_in_child=self._forget)
 
     @contextlib.contextmanager
-    def worker(self, options: tuple[str, ...] = ()) -> Iterator[Worker]:
-        """A worker under ``options``; it returns to the pool unless an exception passes."""
+    def worker(self, options: tuple[str, ...] | None = ()) -> Iterator[Worker]:
+        """A worker under ``options``, None: without any yet; it returns to the pool unless an
+        exception passes."""
         worker = self._take(options) or Worker(options)
         try:
             yield worker
@@ -186,7 +198,7 @@ class WorkerPool:
             idle, self._idle = self._idle, []
         self._discard(idle)
 
-    def _take(self, options: tuple[str, ...]) -> Worker | None:
+    def _take(self, options: tuple[str, ...] | None) -> Worker | None:
         with self._lock:
             positions = range(len(self._idle))
             fitting = [p for p in positions if self._idle[p].options in (options, None)]
@@ -194,7 +206,7 @@ class WorkerPool:
                 return None
             best = max(fitting, key=lambda p: (self._idle[p].options is not None, p))
             worker = self._idle.pop(best)
-        if worker.options is None:
+        if worker.options is None and options is not None:
             worker.begin(options)
         return worker
 
@@ -268,14 +280,8 @@ def known_options() -> Mapping[str, KnownOption]:
 
     Raises ToolMissingError without llvmlite.
     """
-    done = subprocess.run(
-        (*_COMMAND, llvm_worker.LIST_OPTIONS), stdin=subprocess.DEVNULL, capture_output=True,
-        env=_environment(), check=False,
-    )
-    kind, data = llvm_worker.receive(io.BytesIO(done.stdout))
-    if kind == llvm_worker.NO_LLVM:
-        raise _no_llvm(data)
-    known = parse_listing(done.stdout.decode("utf-8", "replace"))
+    with POOL.worker(None) as worker:
+        known = Listing(worker.listing())
     if not known:
         raise CrtExportError(
             "LLVM does not list its options, so none can be checked",

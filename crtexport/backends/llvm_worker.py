@@ -2,7 +2,8 @@
 
 LLVM ends the process that it fails in, and its options are variables of the whole process; so it
 runs here and not in the exporter's process. The first request holds the options, which are set
-before anything else happens; every other one a module. Each message is a length and that many
+before anything else happens, after one for a list of all that there are, if that is wanted; every
+other one a module. Each message is a length and that many
 bytes; requests and answers begin with one byte that says what they are.
 
 This module imports nothing that the work doesn't need: each worker takes that much longer to
@@ -23,10 +24,8 @@ from typing import IO, Any, NamedTuple
 from crtexport.backends.llvm_elf import deactivate_sections
 
 LENGTH = struct.Struct("<Q")
-SETUP, MODULE = b"s", b"m"
-READY, OBJECT, ERROR, REFUSED, NO_LLVM = b"r", b"o", b"e", b"x", b"n"
-LIST_OPTIONS = "--list-options"
-"""Argument: print every option that LLVM has, and end."""
+LIST, SETUP, MODULE = b"l", b"s", b"m"
+LISTED, READY, OBJECT, ERROR, REFUSED, NO_LLVM = b"t", b"r", b"o", b"e", b"x", b"n"
 
 _IN_VAIN = ("-disable-licm-promotion", "-enable-global-analyses=false")
 """Options without which LLVM takes a tenth longer for the same code: kernels hold their sums in
@@ -152,12 +151,30 @@ def _said_by(call: Callable[[], object]) -> str:
         return file.read().decode("utf-8", "replace").strip()
 
 
+def _listing(llvm: Any) -> bytes:
+    """Every option that LLVM has, as it prints them. That ends a process, so it is another one."""
+    import tempfile  # noqa: PLC0415
+
+    with tempfile.TemporaryFile() as file:
+        child = os.fork()
+        if child == 0:
+            os.dup2(file.fileno(), 1)
+            llvm.set_option(_PROGRAM, "-help-hidden")
+            os._exit(1)
+        os.waitpid(child, 0)
+        file.seek(0)
+        return file.read()
+
+
 def _serve(llvm: Any, stdin: IO[bytes], stdout: IO[bytes]) -> None:
     known = b""
     while True:
         kind, data = receive(stdin)
         if not kind:
             return
+        if kind == LIST:
+            send(stdout, LISTED, _listing(llvm))
+            continue
         if kind == SETUP:
             if refused := _set_options(llvm, json.loads(data)):
                 send(stdout, REFUSED, json.dumps(refused).encode())
@@ -177,21 +194,16 @@ def _serve(llvm: Any, stdin: IO[bytes], stdout: IO[bytes]) -> None:
 def main() -> None:
     """Serves requests until standard input ends."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)  # LLVM would not let Python see it
-    listing = LIST_OPTIONS in sys.argv[1:]
     stdin, stdout = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
-    if not listing:
-        os.dup2(2, 1)  # whatever LLVM prints must not get between the answers
+    os.dup2(2, 1)  # whatever LLVM prints must not get between the answers
     try:
         import llvmlite.binding as llvm  # noqa: PLC0415
 
         llvm.initialize_all_targets()
         llvm.initialize_all_asmprinters()
     except (ImportError, OSError) as error:
-        if listing or receive(stdin)[0]:
+        if receive(stdin)[0]:
             send(stdout, NO_LLVM, str(error).encode())
-        return
-    if listing:
-        llvm.set_option(_PROGRAM, "-help-hidden")  # LLVM prints them and ends the process
         return
     _serve(llvm, stdin, stdout)
 

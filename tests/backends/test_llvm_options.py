@@ -8,9 +8,9 @@ import pytest
 
 from crtexport.backends.llvm_options import (
     KnownOption,
+    Listing,
     Option,
     combine,
-    parse_listing,
     parse_option,
 )
 from crtexport.backends.llvm_pool import (
@@ -37,13 +37,15 @@ General options:
   --old-flag                       - alias for -flag
   --passes=<pass names>            - Several words
   --remarks[=<string>]             - May stand alone
+  --twice                          - Without a value
+  --twice=<value>                  - And with one
 
 Generic Options:
 
   -h                               - Alias for --help
   --help                           - Display available options (--help-hidden for more)
 """  # noqa: W291
-KNOWN = parse_listing(LISTING)
+KNOWN = Listing(LISTING)
 CLI = "--llvm-option"
 
 
@@ -61,6 +63,7 @@ def test_llvms_own_list_is_read() -> None:
         "old-flag": KnownOption(False, alias_of="flag"),
         "passes": KnownOption(True),
         "remarks": KnownOption(False),
+        "twice": KnownOption(False),
         "h": KnownOption(False, only_prints=True, alias_of="help"),
         "help": KnownOption(False, only_prints=True),
     }

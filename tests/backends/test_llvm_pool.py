@@ -169,6 +169,6 @@ def test_workers_end_with_the_program() -> None:
 
 
 def test_a_list_without_options_is_no_reason_to_refuse_all(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(llvm_pool, "_COMMAND", (sys.executable, "-c", "print('USAGE: nothing')"))
+    monkeypatch.setattr(llvm_pool.Worker, "listing", lambda _: "USAGE: nothing")
     with pytest.raises(llvm_pool.CrtExportError, match="does not list its options"):
         llvm_pool.known_options.__wrapped__()
