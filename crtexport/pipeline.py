@@ -117,7 +117,8 @@ def prepare_package(
         looked_at.append((result.channels, decisions))
         if must_fit:
             check_budget(board, Usage(constants=least_bytes(simplified)), _known_boards())
-        kernel_of = Remembered(Kernels(board.target, level, choose))
+        kernels = Kernels(board.target, level, choose)
+        kernel_of = Remembered(kernels)
         others = (*(model.graph for model in planned), *graphs[len(planned) + 1 :])
         before = [model.plan.pools for model in planned] if workspace == "static" else []
         say("plan memory")
@@ -133,7 +134,7 @@ def prepare_package(
             board.placement.workspaces, workspace == "shared",
         )
         planned.append(Planned(
-            simplified, made, options, kernel_of, weighing(board.target, level)
+            simplified, made, options, kernel_of, weighing(board.target, level, kernels.costs)
         ))
     say("lower")
     return tuple(

@@ -126,12 +126,12 @@ def _free(group: _Alike, freedom: Freedom) -> list[_Alike]:
 def _best(group: _Alike, worth: Worth) -> list[_Together]:
     """The way to share that gains most, of one for each freedom; the kernels of ``group`` differ in
     what the last one lets them."""
-    ways = []
-    for freedom in worth.freedoms:
-        alike = _free(group, freedom)
-        ways.append([one for free in alike for one in _joined(free, freedom, worth)])
-        if [len(free) for free in alike] == [len(group)]:
-            break  # what further ones let differ doesn't
+    *less, most = worth.freedoms
+    found = [(freedom, _free(group, freedom)) for freedom in less]
+    ways = [
+        [one for free in groups for one in _joined(free, freedom, worth)]
+        for freedom, groups in (*found, (most, [group]))
+    ]
     return max(ways, key=lambda way: sum(together.gain for together in way))
 
 

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 
 from msgspec.structs import replace
 
@@ -19,7 +20,7 @@ from crtexport.kernels.registry import Context, Lowered, refusing_extremes
 from crtexport.kernels.text import dump
 from crtexport.schedules import forms
 from crtexport.schedules.candidates import Candidate
-from crtexport.schedules.cost import Cost, estimate, machine_for
+from crtexport.schedules.cost import CORTEX_M3, Cost, estimate, extents, machine_for
 from crtexport.target import Target
 
 LEAST = 0.001
@@ -37,7 +38,7 @@ the network's work the node is, with those that are like it and so get the same 
 def by_default(target: Target, optimize: str, emit: str) -> Choose:
     """What chooses where nothing else is said: the cost model, or for C, whose compilers that
     doesn't know, the order of the schedules that are meant for them."""
-    return by_estimate(target, optimize) if emit == "llvm" else _first
+    return ByEstimate(target, optimize) if emit == "llvm" else _first
 
 
 def _first(context: Context, found: Sequence[Candidate], part: float) -> Candidate:
@@ -45,21 +46,47 @@ def _first(context: Context, found: Sequence[Candidate], part: float) -> Candida
     return next((form for form in found if not form.objects), found[0])
 
 
-def by_estimate(target: Target, optimize: str) -> Choose:
-    """What chooses by the cost model among the forms that aren't rare: where the target's machine
-    was measured and the node is worth it, else the usual form."""
-    machine = machine_for(target)
+class Costs:
+    """What kernels cost on the machine that is most like a target, each estimated once."""
 
-    def choose(context: Context, found: Sequence[Candidate], part: float) -> Candidate:
+    def __init__(self, target: Target) -> None:
+        self._machine = machine_for(target) or CORTEX_M3
+        # Kept with their kernels, so that nothing else gets the same ids.
+        self._known: dict[tuple[int, tuple[int, ...]], tuple[Kernel, Cost]] = {}
+
+    def of(self, kernel: Kernel, values: Mapping[str, int] = MappingProxyType({})) -> Cost:
+        """The cost of a kernel whose parameters have ``values``."""
+        # A body's identity is found faster than it, and besides it only extents matter.
+        key = id(kernel.body), tuple(values[name] for name in values and extents(kernel))
+        if key not in self._known:
+            self._known[key] = kernel, estimate(kernel, self._machine, values)
+        return self._known[key][1]
+
+    def know(self, kernel: Kernel, cost: Cost) -> None:
+        """Remembers the cost of a kernel without parameters."""
+        self._known[id(kernel.body), ()] = kernel, cost
+
+
+class ByEstimate:
+    """Chooses by the cost model among the forms that aren't rare: where the target's machine was
+    measured and the node is worth it, else the usual form. ``costs`` has those that were chosen."""
+
+    def __init__(self, target: Target, optimize: str) -> None:
+        self.costs = Costs(target)
+        self._machine, self._optimize = machine_for(target), optimize
+
+    def __call__(self, context: Context, found: Sequence[Candidate], part: float) -> Candidate:
         del context
+        machine = self._machine
         likely = [form for form in found if not form.rare]
         if machine is None or len(likely) < 2 or part < LEAST:
             return found[0]
-        first, *others = (estimate(form.make().kernel, machine) for form in likely)
+        costs = [estimate(form.make().kernel, machine) for form in likely]
+        first, *others = costs
         favoured = Cost(round(first.instructions * (1 - machine.doubt)), first.code)
-        return likely[preferred([favoured, *others], optimize, part)]
-
-    return choose
+        best = preferred([favoured, *others], self._optimize, part)
+        self.costs.know(likely[best].make().kernel, costs[best])
+        return likely[best]
 
 
 class Kernels:
@@ -68,10 +95,17 @@ class Kernels:
     def __init__(self, target: Target, optimize: str, choose: Choose | None = None) -> None:
         """Without ``choose``, the cost model decides."""
         self._target, self._optimize = target, optimize
-        self._choose = choose or by_estimate(target, optimize)
+        self._choose = choose or ByEstimate(target, optimize)
         # Kept with their graphs and nodes, so that nothing else gets the same ids.
         self._names: dict[tuple[int, int], tuple[Graph, Node, str]] = {}
         self._parts: dict[int, tuple[Graph, dict[str, float]]] = {}
+
+    @property
+    def costs(self) -> Costs:
+        """What is known of kernels' costs."""
+        if isinstance(self._choose, ByEstimate):
+            return self._choose.costs
+        return Costs(self._target)
 
     def __call__(self, context: Context) -> Lowered:
         with refusing_extremes(context):

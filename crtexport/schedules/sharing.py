@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping, Sequence
-from types import MappingProxyType
+from collections.abc import Sequence
 
 from crtexport.kernels.ir import Kernel
 from crtexport.kernels.share import Freedom, Sharing, Weigh, Worth
-from crtexport.schedules.choice import BALANCE
-from crtexport.schedules.cost import CORTEX_M3, Cost, estimate, extents, machine_for
+from crtexport.schedules.choice import BALANCE, Costs
+from crtexport.schedules.cost import machine_for
 from crtexport.target import Target
 
 DOUBT = 2
@@ -24,27 +23,18 @@ TAKEN = 2
 """And in the kernel."""
 
 
-def weighing(target: Target, optimize: str) -> Weigh:
-    """What says how much code and time it takes to share kernels.
+def weighing(target: Target, optimize: str, costs: Costs | None = None) -> Weigh:
+    """What says how much code and time it takes to share kernels; ``costs`` are those that are
+    known.
 
     For machines that the cost model doesn't know, one that it knows stands in: what addresses and
     innermost loops are made of stays, unless only size counts.
     """
-    measured = machine_for(target)
-    machine = measured or CORTEX_M3
-    anything = measured is not None or optimize == "size"
+    cost_of = (costs or Costs(target)).of
+    anything = machine_for(target) is not None or optimize == "size"
     freedoms = (Freedom.COMPUTED, Freedom.ANY) if anything else (Freedom.COMPUTED,)
 
     def weigh(kernels: Sequence[Kernel]) -> Worth:
-        # A kernel's identity is found faster than it, and only extents change what it costs.
-        known: dict[tuple[int, tuple[int, ...]], tuple[Kernel, Cost]] = {}
-
-        def cost_of(kernel: Kernel, values: Mapping[str, int] = MappingProxyType({})) -> Cost:
-            key = id(kernel), tuple(values[name] for name in values and extents(kernel))
-            if key not in known:
-                known[key] = kernel, estimate(kernel, machine, values)
-            return known[key][1]
-
         @functools.cache
         def rate() -> float:
             total = sum(cost_of(kernel).instructions for kernel in kernels)

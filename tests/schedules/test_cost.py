@@ -15,7 +15,7 @@ from crtexport.kernels.ir import Kernel, Scalar
 from crtexport.kernels.registry import Context
 from crtexport.report.measure import Setting, measure
 from crtexport.schedules import forms
-from crtexport.schedules.choice import by_estimate
+from crtexport.schedules.choice import ByEstimate
 from crtexport.schedules.cost import (
     CORTEX_M0,
     CORTEX_M4,
@@ -123,7 +123,7 @@ def test_estimates_are_near_what_machines_execute(
     machine = machine_for(target)
     assert machine is not None
     measured = measure(Setting(tmp_path / "m.tflite", board))
-    choose = by_estimate(target, "balanced")
+    choose = ByEstimate(target, "balanced")
     errors = []
     for step in measured.steps():
         context = Context(step.place.graph, step.place.node)
@@ -147,6 +147,6 @@ def test_nodes_of_no_weight_keep_their_usual_form(tmp_path: Path) -> None:
     for board, differs in (("mps3_an547", True), ("host", False)):
         target = load_board(board).target
         found = forms(context, target, "balanced")
-        choose = by_estimate(target, "balanced")
+        choose = ByEstimate(target, "balanced")
         assert choose(context, found, 0.0) is found[0]
         assert (choose(context, found, 1.0) is not found[0]) == differs
