@@ -78,12 +78,11 @@ def quantize_multipliers(reals: Sequence[float]) -> tuple[Ints, Ints]:
     fractions, exponents = np.frexp(np.array(reals, np.float64))
     mantissas = np.floor(fractions * (1 << 31) + 0.5).astype(np.int64)
     shifts = exponents.astype(np.int64)
-    carried = mantissas == 1 << 31
-    mantissas[carried] >>= 1
-    shifts[carried] += 1
-    vanished = shifts < -31
-    mantissas[vanished] = shifts[vanished] = 0
-    return mantissas, shifts
+    carried = mantissas >> 31
+    mantissas >>= carried
+    shifts += carried
+    there = shifts >= -31
+    return mantissas * there, shifts * there
 
 
 def rounding_doubling_high_mul(a: int, b: int) -> int:

@@ -27,6 +27,7 @@ from crtexport.generation import Generator, Optimize, resolve_board
 from crtexport.ir import text as graph_text
 from crtexport.ir.graph import Graph
 from crtexport.ir.types import Rounding
+from crtexport.ir.verify import verify
 from crtexport.kernels import text as kernel_text
 from crtexport.kernels.inplace import InPlaceFacts
 from crtexport.kernels.proof import ReplayProof
@@ -73,12 +74,13 @@ def prepare(
     accelerators: Sequence[str] | None = None, progress: Progress | None = None,
     must_fit: bool = False, choose: Choose | None = None,
 ) -> Prepared:
-    """Simplifies, plans and lowers; what the plan claims is proven before it is used.
+    """Verifies, simplifies, plans and lowers; what the plan claims is proven before it is used.
 
     ``accelerators`` are the names of plugins that may take nodes; None: those of the board.
     ``must_fit`` refuses constants that are too large for the board before any work on them.
     ``choose`` picks the forms of kernels; by default the cost model does.
     """
+    verify(graph)
     return prepare_package(
         [graph], board, module_names=None if module_name is None else [module_name],
         optimize=optimize, workspace=workspace, io=io, pools=pools, system_lib=system_lib,
@@ -96,8 +98,8 @@ def prepare_package(
 ) -> tuple[Prepared, ...]:
     """:func:`prepare` for models that share a package: what is equal is there once.
 
-    ``module_names``: one for each, in their order. ``prove`` is given the proofs that plans and
-    kernels are sound, and must make them before code is used.
+    All of ``graphs`` are valid. ``module_names``: one for each, in their order. ``prove`` is given
+    the proofs that plans and kernels are sound, and must make them before code is used.
     """
     if module_names is not None and len(module_names) != len(graphs):
         raise CrtExportError(
@@ -231,20 +233,23 @@ def _read(
     model: Model | Sequence[Model], rounding: str, accelerators: Sequence[str] | None,
     board: Board, pools: Pools = (),
 ) -> tuple[list[Graph], Board]:
-    """The networks, and the board as they need it."""
+    """The networks, each verified, and the board as they need it."""
     models = [model] if isinstance(model, str | Path | Graph) else list(model)
     if not models:
         raise CrtExportError("there is no model to export")
     read = partial(load, rounding=rounding, accelerators=accelerators, board=board)
-    graphs = [one if isinstance(one, Graph) else read(one) for one in models]
+    graphs = [_verified(one) if isinstance(one, Graph) else read(one) for one in models]
     return graphs, npu.for_networks(board, graphs, accelerators, fixed=bool(pools))
+
+
+def _verified(graph: Graph) -> Graph:
+    verify(graph)
+    return graph
 
 
 def _known_boards() -> Iterator[Board]:
     """Read when somebody looks: a broken board file must not stop exports for another."""
     yield from list_boards()
-
-
 
 
 def stage(

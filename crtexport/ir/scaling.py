@@ -9,6 +9,9 @@ from crtexport.ir.graph import Graph, Node
 from crtexport.ir.ops import Activation, Conv2D, DepthwiseConv2D
 from crtexport.ir.types import DType, Quantization, Rounding, TensorType
 
+_SMALLEST = 2.0**-149
+"""The smallest positive float32."""
+
 
 def layer_scales(
     data: TensorType, weights: TensorType, result: TensorType, rounding: Rounding, *,
@@ -44,11 +47,13 @@ def activation_range(activation: Activation, output: TensorType) -> tuple[int, i
     """Integer clamp bounds of a fused activation (TFLite ``CalculateActivationRangeQuantized``)."""
     low, high = output.dtype.limits
     quant = output.quant or Quantization((1.0,), (0,))
-    scale, zero = np.float32(quant.scale[0]), quant.zero_point[0]
+    # Not 0, of which the smallest scales would be.
+    scale, zero = float(np.float32(quant.scale[0])) or _SMALLEST, quant.zero_point[0]
 
     def quantized(real: float) -> int:
-        with np.errstate(over="ignore"):  # of tiny scales: beyond what any type can store
-            steps = float(np.clip(np.float32(real) / scale, -(2.0**31), 2.0**31))
+        # Rounded from double, quotients of float32 are those of float32; beyond the limits is
+        # what no type can store.
+        steps = float(np.float32(min(max(real / scale, -(2.0**31)), 2.0**31)))
         return zero + round_half_away(steps)
 
     match activation:

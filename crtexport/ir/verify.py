@@ -7,9 +7,6 @@ kernels' own rules.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-
-import numpy as np
 
 from crtexport.errors import CrtExportError
 from crtexport.ir.external import check_external
@@ -140,14 +137,16 @@ def _check_quantization(type_: TensorType, quant: Quantization) -> None:
         raise CrtExportError(f"{type_.dtype.value} can't have quantization")
     if not quant.scale or len(quant.scale) != len(quant.zero_point):
         raise CrtExportError(f"{len(quant.scale)} scales with {len(quant.zero_point)} zero points")
-    # Of as many as there are channels: the wrong one is looked for only where there is one.
-    if not all(map(math.isfinite, quant.scale)) or min(quant.scale) <= 0:
-        wrong = next(s for s in quant.scale if not (math.isfinite(s) and s > 0))
-        raise CrtExportError(f"the scale {wrong} is not positive and finite")
-    low, high = type_.dtype.limits
-    if min(quant.zero_point) < low or max(quant.zero_point) > high:
-        outside = next(zero for zero in quant.zero_point if not low <= zero <= high)
-        raise CrtExportError(f"the zero point {outside} is outside of {type_.dtype.value}")
+    # There are as many as channels: a wrong one is looked for where there may be one.
+    if not (math.isfinite(sum(quant.scale)) and min(quant.scale) > 0):
+        for scale in quant.scale:
+            if not (math.isfinite(scale) and scale > 0):
+                raise CrtExportError(f"the scale {scale} is not positive and finite")
+    if any(quant.zero_point):
+        low, high = type_.dtype.limits
+        for zero in quant.zero_point:
+            if not low <= zero <= high:
+                raise CrtExportError(f"the zero point {zero} is outside of {type_.dtype.value}")
     if quant.axis is None:
         if len(quant.scale) != 1:
             raise CrtExportError(f"{len(quant.scale)} scales without an axis")
@@ -171,44 +170,49 @@ def _check_order(graph: Graph, *, nested: bool) -> None:
     defined = {i for i, tensor in enumerate(graph.tensors) if tensor.constant is not None}
     defined.update(graph.variables)
     for position, tensor in enumerate(graph.inputs):
-        where: tuple[str, ...] = (f"graph input {position}",)
-        name = _check_id(graph, tensor, where)
+        _check_id(graph, tensor, f"graph input {position}")
         lent = nested and graph.tensors[tensor].variable is not None
         if (tensor in defined and not lent) or tensor in graph.inputs[:position]:
             kept = "a variable" if graph.tensors[tensor].variable else "already a graph input"
             why = "a constant" if graph.constant(tensor) else kept
-            raise CrtExportError(f"{name} is {why}", location=where)
+            raise _misplaced(graph, tensor, f"is {why}", f"graph input {position}")
         _check_per_tensor(graph, tensor)
         defined.add(tensor)
     for node in graph.nodes:
         for position, maybe in enumerate(node.inputs):
             if maybe is None:
                 continue
-            where = (str(node), f"input {position}")
-            name = _check_id(graph, maybe, where)
             if maybe not in defined:
-                raise CrtExportError(f"{name} is used before it is defined", location=where)
+                _check_id(graph, maybe, str(node), f"input {position}")
+                raise _misplaced(
+                    graph, maybe, "is used before it is defined", str(node), f"input {position}"
+                )
         for position, tensor in enumerate(node.outputs):
-            where = (str(node), f"output {position}")
-            name = _check_id(graph, tensor, where)
+            _check_id(graph, tensor, str(node), f"output {position}")
             if tensor in defined:
-                raise CrtExportError(f"{name} is defined a second time", location=where)
+                raise _misplaced(
+                    graph, tensor, "is defined a second time", str(node), f"output {position}"
+                )
             _check_per_tensor(graph, tensor)
             defined.add(tensor)
     for position, tensor in enumerate(graph.outputs):
-        where = (f"graph output {position}",)
-        name = _check_id(graph, tensor, where)
+        _check_id(graph, tensor, f"graph output {position}")
         if tensor not in defined:
-            raise CrtExportError(f"nothing computes {name}", location=where)
+            raise CrtExportError(
+                f"nothing computes {describe(tensor, graph.tensors[tensor])}",
+                location=f"graph output {position}",
+            )
 
 
-def _check_id(graph: Graph, tensor: int, where: Sequence[str]) -> str:
-    """How errors call ``tensor``, which must exist."""
+def _check_id(graph: Graph, tensor: int, *where: str) -> None:
     if not 0 <= tensor < len(graph.tensors):
         raise CrtExportError(
             f"there is no tensor {tensor}; the graph has {len(graph.tensors)}", location=where
         )
-    return describe(tensor, graph.tensors[tensor])
+
+
+def _misplaced(graph: Graph, tensor: int, what: str, *where: str) -> CrtExportError:
+    return CrtExportError(f"{describe(tensor, graph.tensors[tensor])} {what}", location=where)
 
 
 def _check_per_tensor(graph: Graph, tensor: int) -> None:
@@ -297,15 +301,20 @@ def _check_bias(
         return
     if any(bias.quant.zero_point):
         raise CrtExportError("an integer bias must have zero point 0")
-    data_scale, scales = data.quant.scale[0], np.array(bias.quant.scale)
-    expected = np.array([data_scale * scale for scale in weights.quant.scale])
+    data_scale, own = data.quant.scale[0], bias.quant.scale
+    count = max(len(own), len(weights.quant.scale))
+    pairs = zip(_each(weights.quant.scale, count), _each(own, count), strict=True)
     # Both tolerances: converters round tiny scales, and the result can't show tiny ones.
-    tolerance = _BIAS_TOLERANCE * np.maximum(expected, 2 * result.quant.scale[0])
-    off = np.abs(expected - scales) > tolerance
-    if off.any():
-        unit = int(off.argmax())
-        scales, expected = np.broadcast_arrays(scales, expected)
-        raise CrtExportError(
-            f"the bias of unit {unit} has scale {scales[unit]:.6g}, but input and weights"
-            f" give {expected[unit]:.6g}"
-        )
+    invisible = 2 * _BIAS_TOLERANCE * result.quant.scale[0]
+    for unit, (weight_scale, bias_scale) in enumerate(pairs):
+        off = abs(data_scale * weight_scale - bias_scale)
+        if off > invisible and off > _BIAS_TOLERANCE * (data_scale * weight_scale):
+            raise CrtExportError(
+                f"the bias of unit {unit} has scale {bias_scale:.6g}, but input and weights"
+                f" give {data_scale * weight_scale:.6g}"
+            )
+
+
+def _each(scales: tuple[float, ...], count: int) -> tuple[float, ...]:
+    """One scale for each of ``count`` units."""
+    return scales if len(scales) == count else scales * count

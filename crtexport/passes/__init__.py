@@ -59,11 +59,10 @@ class Simplified(Struct, frozen=True):
 
 
 def simplify(graph: Graph) -> Simplified:
-    """``graph`` ready for planning; names and types of inputs and outputs stay.
+    """``graph``, which is valid, ready for planning; names and types of inputs and outputs stay.
 
-    Raises CrtExportError when ``graph`` is not valid, naming the pass where it is one's fault.
+    Raises CrtExportError, naming the pass, when one makes a graph that isn't valid.
     """
-    verify(graph)
     channels: tuple[LayerChannels, ...] = ()
     for step in PIPELINE:
         before = graph
@@ -81,5 +80,6 @@ def simplify(graph: Graph) -> Simplified:
 
 
 def run(graph: Graph) -> Graph:
-    """The graph that :func:`simplify` gives."""
+    """The graph that :func:`simplify` gives. Raises CrtExportError when ``graph`` is not valid."""
+    verify(graph)
     return simplify(graph).graph

@@ -14,6 +14,7 @@ from crtexport.passes.channels.known import known_of
 from crtexport.passes.channels.needs import needs_of
 from crtexport.passes.channels.report import LayerChannels, report
 from crtexport.passes.channels.rewrite import rewrite
+from crtexport.passes.drop_dead import drop_dead
 
 __all__ = ["LayerChannels", "remove_channels", "with_report"]
 
@@ -22,7 +23,7 @@ def remove_channels(graph: Graph) -> Graph:
     """``graph`` without channels that don't tell its outputs anything.
 
     Requires: a valid graph. Ensures: inputs and outputs stay as they are; each tensor keeps one
-    channel at least; weights that are left out stay as tensors that nothing reads.
+    channel at least; nothing stays of weights that are left out.
     """
     return with_report(graph)[0]
 
@@ -38,4 +39,4 @@ def with_report(graph: Graph) -> tuple[Graph, tuple[LayerChannels, ...]]:
     if all(kept.all() for kept in needs.kept.values()):
         return known.graph, ()
     smaller = rewrite(known, needs)
-    return smaller, report(known, smaller, needs)
+    return drop_dead(smaller), report(known, smaller, needs)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping
 
 import numpy as np
@@ -51,14 +52,13 @@ def _computed(graph: Graph, layer: Layer, same: Array | None, folded: Folded) ->
     """The first equal output of each; ``same``: the first equal input of each, None: all differ.
     What constants add counts as bias. None: all outputs differ."""
     bias = layer.bias + folded.added
-    if len(set(bias.tolist())) == layer.outputs:
-        return None
-    _, place, count = np.unique(bias, return_inverse=True, return_counts=True)
     # Those without weights are constants, which biases take over.
-    alike = np.flatnonzero((count[place] > 1) & ~layer.unweighted())
-    taps = taps_of(graph, layer.node) if len(alike) else None
+    weighted = np.flatnonzero(~layer.unweighted())
+    often = Counter(bias[weighted].tolist())
+    taps = taps_of(graph, layer.node) if len(often) < len(weighted) else None
     if taps is None:
         return None
+    alike = np.array([o for o in weighted.tolist() if often[bias[o]] > 1])
     scaling = layer.scaling
     scales = np.broadcast_to([scaling.multipliers, scaling.shifts], (2, layer.outputs))
     if layer.depthwise:

@@ -49,7 +49,7 @@ def _folded(graph: Graph, layer: Layer, given: Range) -> Folded:
     padding is no constant of theirs, and where the sums still fit the type of the bias.
     """
     constant, nothing = given.constant, np.zeros(layer.outputs, np.int64)
-    if not constant.any():
+    if not np.count_nonzero(constant):
         return Folded(constant, nothing)
     if not layer.padded and not layer.depthwise:
         added = layer.contributions(given.low, constant)

@@ -72,16 +72,16 @@ class Scaling(Struct, frozen=True, eq=False):
             known = np.array([value is not None for value in found], bool).reshape(accs.shape)
             values = np.array([low if v is None else v for v in found], np.int64)
             return values.reshape(accs.shape), known
-        shifts = self.shifts
-        left, right = np.clip(shifts, 0, 30), np.clip(-shifts, 0, 31)
-        known = (
-            (shifts <= 30) & (accs > INT32_MIN >> left) & (accs <= INT32_MAX >> left)
-        )
-        accs = np.where(known, accs, 0)
-        # Products are below 2**62 from here on, as are the limits that count.
-        limits = np.int64(INT32_MAX - (1 << 16)) << np.clip(31 - shifts, 0, 31)
-        known &= (shifts < 0) | (np.abs(accs) * self.multipliers < limits)
-        scaled = multiply_all_by_quantized_multiplier(accs << left, self.multipliers, right)
+        shifts, sizes = self.shifts, np.abs(accs)
+        left = np.maximum(shifts, 0)
+        known = sizes <= INT32_MAX >> left
+        sums: Array = accs * known
+        if np.count_nonzero(shifts >= 0):
+            # Products of known ones are below 2**62, as are the limits that count.
+            limits = np.int64(INT32_MAX - (1 << 16)) << np.clip(31 - shifts, 0, 31)
+            known &= (shifts <= 30) & ((shifts < 0) | (sizes * self.multipliers < limits))
+            sums <<= np.minimum(left, 30)
+        scaled = multiply_all_by_quantized_multiplier(sums, self.multipliers, left - shifts)
         return np.clip(scaled + self.zero_point, *self.bounds), known
 
 
@@ -122,7 +122,7 @@ class Layer(Struct, frozen=True, eq=False):
 
     def accumulators(self, low: Array, high: Array) -> Array:
         """The smallest and largest accumulator of each output, for stored inputs in a range."""
-        ends = np.stack([low, high]).astype(np.float64) - self.zero_point
+        ends = np.array([low, high], np.float64) - self.zero_point
         if self.padded:  # a padded cell counts as real 0
             np.minimum(ends[0], 0, out=ends[0])
             np.maximum(ends[1], 0, out=ends[1])
@@ -183,8 +183,7 @@ def layer_of(graph: Graph, node: Node) -> Layer | None:
     bias = _bias(graph, node, result.shape[-1])
     if bias is None:
         return None
-    positive = np.maximum(taps, 0).sum(axis=-2, dtype=np.float64)
-    negative = np.minimum(taps, 0).sum(axis=-2, dtype=np.float64)
+    positive, negative = _of_each_sign(taps)
     return Layer(
         node, x, y, data.shape[-1], result.shape[-1], positive, negative,
         positive != negative, bias,
@@ -192,6 +191,17 @@ def layer_of(graph: Graph, node: Node) -> Layer | None:
         not isinstance(op, FullyConnected) and op.padding.any,
         _scaling(graph, node, data, weights, result),
     )
+
+
+def _of_each_sign(taps: Array) -> tuple[Array, Array]:
+    """The sums over taps of the positive and of the negative weights, as doubles."""
+    weights = taps.astype(np.float64)
+    if weights.shape[-2] == 1:
+        weights = weights[..., 0, :]
+        positive = np.maximum(weights, 0)
+        return positive, weights - positive
+    positive = np.maximum(weights, 0).sum(axis=-2)
+    return positive, weights.sum(axis=-2) - positive
 
 
 def taps_of(graph: Graph, node: Node) -> Array | None:
@@ -246,8 +256,12 @@ def _bias(graph: Graph, node: Node, outputs: int) -> Array | None:
     constant = graph.constant(tensor)
     if constant is None:
         return None
-    values = constant.array(graph.type(tensor)).astype(np.int64).reshape(-1)
-    return values if np.all((values > -_MAX_BIAS) & (values < _MAX_BIAS)) else None
+    type_ = graph.type(tensor)
+    values = constant.array(type_).astype(np.int64).reshape(-1)
+    wide = type_.dtype is DType.INT64
+    if wide and not np.all((values > -_MAX_BIAS) & (values < _MAX_BIAS)):
+        return None
+    return values
 
 
 def _scaling(

@@ -29,7 +29,7 @@ class Needs(Struct):
 
     def demand(self, masks: dict[int, Array], tensor: int, which: Array) -> None:
         """Adds ``which`` to a mask."""
-        if np.any(which & ~masks[tensor]):
+        if np.count_nonzero(which > masks[tensor]):
             masks[tensor] = masks[tensor] | which
             self.changed = True
 
@@ -121,7 +121,7 @@ def _fill(known: Known, needs: Needs) -> bool:
     needs.changed = False
     for tensor, count in least.items():
         kept = needs.kept[tensor]
-        missing = min(count, len(kept)) - int(kept.sum())
+        missing = min(count, len(kept)) - np.count_nonzero(kept)
         if missing > 0:
             more = np.zeros(len(kept), bool)
             more[np.flatnonzero(~kept)[:missing]] = True

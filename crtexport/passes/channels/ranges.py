@@ -90,8 +90,7 @@ def _of_layer(layer: Layer, given: Range) -> Range:
     """Scaling is monotonic: the ends of an accumulator's range give those of the output's."""
     values, (low, high) = layer.scaling.all_stored(layer.accumulators(given.low, given.high))
     least, most = layer.scaling.bounds
-    known = low & high
-    return Range(np.where(known, values[0], least), np.where(known, values[1], most))
+    return Range(*np.where(low & high, values, np.array([[least], [most]])))
 
 
 def _of_node(graph: Graph, node: Node, ranges: Mapping[int, Range]) -> Range | None:
@@ -180,7 +179,7 @@ def _of_sum(
         return None  # an overflow on the way can't be ruled out
     total = np.zeros((2, len(given[0].low)), np.int64)
     for range_, quant, (multiplier, shift) in zip(given, known, operands, strict=True):
-        raised = (np.stack([range_.low, range_.high]) - quant.zero_point[0]) << _SUM_SHIFT
+        raised = (np.array([range_.low, range_.high]) - quant.zero_point[0]) << _SUM_SHIFT
         total += multiply_all_by_quantized_multiplier(raised, multiplier, -shift)
     multiplier, shift = final
     sums = multiply_all_by_quantized_multiplier(total, multiplier, -shift)

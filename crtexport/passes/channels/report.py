@@ -43,11 +43,12 @@ def report(known: Known, after: Graph, needs: Needs) -> tuple[LayerChannels, ...
         old, new = before.nodes[number], after.nodes[number]
         made.append(LayerChannels(
             str(old),
-            (layer.inputs, int(needs.kept[layer.x].sum())),
-            (layer.outputs, int(needs.kept[layer.y].sum())),
+            (layer.inputs, np.count_nonzero(needs.kept[layer.x])),
+            (layer.outputs, np.count_nonzero(needs.kept[layer.y])),
             (macs(before, old), macs(after, new)),
             (_weight_bytes(before, old), _weight_bytes(after, new)),
-            int(zero.sum()), int((constant & ~zero).sum()), int(np.sum(gone & ~constant)),
+            np.count_nonzero(zero), np.count_nonzero(constant & ~zero),
+            np.count_nonzero(gone & ~constant),
         ))
     return tuple(made)
 

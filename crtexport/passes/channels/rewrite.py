@@ -11,6 +11,7 @@ from crtexport.ir.types import ConstantRef, Quantization, TensorType
 from crtexport.passes.channels.known import Known
 from crtexport.passes.channels.layers import Array, Layer, taps_of
 from crtexport.passes.channels.needs import Needs, bias_type
+from crtexport.passes.channels.ranges import Range
 
 
 def rewrite(known: Known, needs: Needs) -> Graph:
@@ -62,35 +63,44 @@ def _layer(known: Known, tensors: list[Tensor], number: int, needs: Needs) -> No
     if inputs.all() and outputs.all() and not unread.any():
         return node
     weights, bias = graph.tensors[graph.required(node, 1)], layer.bias + folded.added
-    # Any accumulator of a constant gives it, so the bias alone may; of what isn't read, any.
-    ends, _ = layer.accumulators(given.low, given.high)
-    low, high = layer.scaling.bounds
-    bias = np.where(fixed, np.where(result.constant & (low < high), ends, 0), bias)
+    if np.count_nonzero(fixed & outputs):
+        bias = np.where(fixed, _of_constants(layer, given, result), bias)
     taps = taps_of(graph, node)
     if taps is None:
         raise ValueError("a layer has weights that meet its input")
-    values = _stored(weights.type, _selected(_cleared(layer, taps, fixed, unread), inputs, outputs))
+    values = _stored(weights.type, _selected(layer, taps, (outputs, fixed), (inputs, unread)))
     numbers = [layer.x, len(tensors)]
     tensors.append(replace(
         weights, constant=ConstantRef.of(values),
         type=TensorType(weights.type.dtype, values.shape, _quant(weights.type.quant, outputs)),
     ))
-    if graph.optional(node, 2) is not None or bias[outputs].any():
+    if graph.optional(node, 2) is not None or np.count_nonzero(bias[outputs]):
         numbers.append(len(tensors))
         tensors.append(_bias(graph, layer, bias[outputs], outputs))
     return replace(node, inputs=tuple(numbers))
 
 
-def _cleared(layer: Layer, taps: Array, outputs: Array, inputs: Array) -> Array:
-    """The weights with 0 for the given outputs and inputs (masks)."""
+def _of_constants(layer: Layer, given: Range, result: Range) -> Array:
+    """Biases that alone give outputs which are constants; 0 for others."""
+    # Any accumulator of a constant gives it.
+    ends, _ = layer.accumulators(given.low, given.high)
+    low, high = layer.scaling.bounds
+    return np.where(result.constant & (low < high), ends, 0)
+
+
+def _selected(
+    layer: Layer, taps: Array, outputs: tuple[Array, Array], inputs: tuple[Array, Array]
+) -> Array:
+    """The weights of some of the channels, 0 for some of these: masks of both."""
+    (made, fixed), (read, unread) = outputs, inputs
     if layer.depthwise:
-        return np.where(outputs | inputs[layer.source], 0, taps)
-    return np.where(outputs[:, None, None] | inputs, 0, taps)
-
-
-def _selected(taps: Array, inputs: Array, outputs: Array) -> Array:
-    """The weights of some of the channels."""
-    return taps[..., outputs] if taps.ndim == 2 else taps[outputs][..., inputs]
+        chosen = taps[..., made]
+        chosen[..., (fixed | unread[layer.source])[made]] = 0
+    else:
+        chosen = taps[made][..., read]
+        chosen[fixed[made]] = 0
+        chosen[..., unread[read]] = 0
+    return chosen
 
 
 def _stored(type_: TensorType, taps: Array) -> Array:
