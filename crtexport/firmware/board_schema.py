@@ -5,7 +5,7 @@ A board is one YAML file (``boards/README.md`` explains every key), resolved int
 be built and run where the YAML is not. :mod:`crtexport.validation` reads these records from data.
 """
 
-from __future__ import annotations
+# Annotations are no text here: msgspec would compile each before it reads a board.
 
 import itertools
 from collections.abc import Mapping
@@ -269,7 +269,7 @@ class Board(Struct, frozen=True, kw_only=True):
         return data
 
     @staticmethod
-    def from_data(data: Mapping[str, Any], source: str = "board") -> Board:
+    def from_data(data: Mapping[str, Any], source: str = "board") -> "Board":
         """The board that ``data`` describes. Raises CrtExportError located in ``source``."""
         from crtexport.firmware.schema_errors import board_of  # noqa: PLC0415  (needs pydantic)
 

@@ -4,7 +4,7 @@ The records are strict about what they write and lenient about what they read: o
 keys out or add some. Older versions (1 to 6) are brought to the form of version 7 while reading.
 """
 
-from __future__ import annotations
+# Annotations are no text here: msgspec would compile each before it checks what is written.
 
 import functools
 import json
