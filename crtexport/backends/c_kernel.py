@@ -24,7 +24,7 @@ from crtexport.backends import c_helpers, c_vectors
 from crtexport.backends.c_helpers import INDEX_TYPE
 from crtexport.backends.c_layout import folded
 from crtexport.backends.c_literals import LINE, STORAGE, block_comment, literal, needs_special
-from crtexport.backends.c_prune import buffers_touched, expressions, prune, variables_read
+from crtexport.backends.c_prune import prune
 from crtexport.errors import CrtExportError
 from crtexport.kernels.alignment import alignment
 from crtexport.kernels.intrinsics import INTRINSICS
@@ -75,14 +75,18 @@ def print_kernel(
     ``taken``: file-scope names that no local may shadow. Raises CrtExportError for what the Kernel
     IR forbids (arithmetic on storage types) or an unknown intrinsic.
     """
-    return _Printer(kernel, symbol, taken, "CRT_SHARED" if shared else "static").print()
+    return _printer(kernel, symbol, taken, "CRT_SHARED" if shared else "static").print()
 
 
 def declare_kernel(
     kernel: Kernel, symbol: str, taken: frozenset[str] = frozenset()
 ) -> KernelText:
     """The declaration of a kernel that another file defines as shared."""
-    return _Printer(kernel, symbol, taken, "CRT_SHARED").declaration()
+    return _printer(kernel, symbol, taken, "CRT_SHARED").declaration()
+
+
+def _printer(kernel: Kernel, symbol: str, taken: frozenset[str], linkage: str) -> _Printer:
+    return _Printer(kernel, symbol, {*taken, *RESERVED, symbol}, linkage)
 
 
 class _Level(enum.IntEnum):
@@ -96,6 +100,8 @@ class _Level(enum.IntEnum):
 
 
 _Text = tuple[str, _Level]
+_COMPOUND, _SUM, _PRODUCT, _UNARY, _PRIMARY = _Level  # Enum finds its members slowly
+_I1 = Scalar.I1
 
 _UNSIGNED = {Scalar.I32: "uint32_t", Scalar.I64: "uint64_t", Scalar.INDEX: "size_t"}
 _SUMS = {BinaryOp.ADD: "+", BinaryOp.SUB: "-", BinaryOp.WRAP_ADD: "+", BinaryOp.WRAP_SUB: "-"}
@@ -105,6 +111,7 @@ _OTHERS = {
     BinaryOp.DIV: "/", BinaryOp.AND: "&", BinaryOp.OR: "|", BinaryOp.XOR: "^", BinaryOp.SHL: "<<",
     BinaryOp.SHR: ">>",
 }
+_EXTREMES = frozenset({BinaryOp.MIN, BinaryOp.MAX})
 _SHIFTS = frozenset({BinaryOp.SHL, BinaryOp.SHR})
 _LOGIC = {BinaryOp.AND: "&&", BinaryOp.OR: "||", BinaryOp.XOR: "!="}
 _FLOAT_OPS = frozenset({
@@ -130,21 +137,18 @@ def variable_type(type_: Scalar) -> str:
 class _Printer(Struct):
     kernel: Kernel
     symbol: str
-    taken: frozenset[str]
+    used: set[str]  # names that no other may have
     linkage: str
     needs: set[str] = field(default_factory=set)
     names: dict[str, str] = field(default_factory=dict)
 
     def print(self) -> KernelText:
-        body = prune(self.kernel.body)
-        touched, read = buffers_touched(body), variables_read(body)
-        unused = [b.name for b in self.kernel.buffers if b.name not in touched]
-        unused += [p.name for p in self.kernel.params if p.name not in read]
-        if any(e.type.is_float for e in expressions(body)):
+        body, uses = prune(self.kernel.body)
+        unused = [b.name for b in self.kernel.buffers if b.name not in uses.buffers]
+        unused += [p.name for p in self.kernel.params if p.name not in uses.variables]
+        if any(type_.is_float for type_ in uses.types):
             self.needs.add(c_helpers.FLOATS)
-        self.needs |= {
-            c_vectors.types_key(e.type) for e in expressions(body) if e.type.is_vector
-        }
+        self.needs |= {c_vectors.types_key(type_) for type_ in uses.types if type_.is_vector}
         lines = [self._signature(), "{"]
         lines += [f"    (void){self._name(name)};" for name in unused]
         lines += self._body(body, "    ")
@@ -162,11 +166,11 @@ class _Printer(Struct):
     def _name(self, name: str) -> str:
         """The C name of a variable or buffer; changed only where C or the file has taken it."""
         if name not in self.names:
-            used = self.taken | RESERVED | {self.symbol} | set(self.names.values())
             c_name = name
-            while c_name in used or c_name.startswith("crt_"):
+            while c_name in self.used or c_name.startswith("crt_"):
                 c_name = f"v_{c_name}" if c_name.startswith("crt_") else f"{c_name}_"
             self.names[name] = c_name
+            self.used.add(c_name)
         return self.names[name]
 
     def _signature(self) -> str:
@@ -189,30 +193,29 @@ class _Printer(Struct):
         return [line for stmt in body for line in self._stmt(stmt, indent)]
 
     def _stmt(self, stmt: Stmt, indent: str) -> Iterator[str]:
-        match stmt:
-            case Let(var, value):
-                yield from folded(f"const {self._definition(var, value)}", indent)
-            case Local(var, value):
-                yield from folded(self._definition(var, value), indent)
-            case Assign(var, value):
-                yield from folded(self._update(var, value), indent)
-            case Store(buffer, index, value):
-                if not buffer.writable:
-                    raise self._error(f"a store to the read-only buffer {buffer.name}")
-                place = f"{self._name(buffer.name)}[{self._text(index)}]"
-                yield from folded(f"{place} = {self._text(value)};", indent)
-            case StoreVector(buffer, index, value, count):
-                place = f"&{self._name(buffer.name)}[{self._text(index)}]"
-                store = self._vector_access(value.type, buffer, stores=True)
-                yield from folded(f"{store}({place}, {self._text(value)}, {count});", indent)
-            case For():
-                yield from self._loop(stmt, indent)
-            case If():
-                yield from self._branch(stmt, indent)
-            case Comment(text):
-                yield block_comment([text], indent)
-            case _:
-                assert_never(stmt)
+        if type(stmt) is Let:
+            yield from folded(f"const {self._definition(stmt.var, stmt.value)}", indent)
+        elif type(stmt) is Local:
+            yield from folded(self._definition(stmt.var, stmt.value), indent)
+        elif type(stmt) is Assign:
+            yield from folded(self._update(stmt.var, stmt.value), indent)
+        elif type(stmt) is Store:
+            if not stmt.buffer.writable:
+                raise self._error(f"a store to the read-only buffer {stmt.buffer.name}")
+            yield from folded(f"{self._element(stmt)} = {self._text(stmt.value)};", indent)
+        elif type(stmt) is StoreVector:
+            place = self._element(stmt)
+            store = self._vector_access(stmt.value.type, stmt.buffer, stores=True)
+            value = self._text(stmt.value)
+            yield from folded(f"{store}(&{place}, {value}, {stmt.count});", indent)
+        elif type(stmt) is For:
+            yield from self._loop(stmt, indent)
+        elif type(stmt) is If:
+            yield from self._branch(stmt, indent)
+        elif type(stmt) is Comment:
+            yield block_comment([stmt.text], indent)
+        else:
+            assert_never(stmt)
 
     def _definition(self, var: Var, value: Expr) -> str:
         return f"{variable_type(var.type)} {self._name(var.name)} = {self._text(value)};"
@@ -248,46 +251,45 @@ class _Printer(Struct):
     def _text(self, e: Expr) -> str:
         return self._expr(e)[0]
 
-    def _operand(self, e: Expr, least: _Level = _Level.UNARY) -> str:
+    def _operand(self, e: Expr, least: _Level = _UNARY) -> str:
         """``e`` in parentheses unless it holds together at ``least`` so tightly."""
         text, level = self._expr(e)
         return text if level >= least else f"({text})"
 
     def _expr(self, e: Expr) -> _Text:
-        match e:
-            case Const(value, type_):
-                text = literal(value, type_)
-                if needs_special(text):
-                    self.needs.add(c_helpers.SPECIAL)
-                return text, _Level.UNARY if text[0] in "-(" else _Level.PRIMARY
-            case Var(name):
-                return self._name(name), _Level.PRIMARY
-            case Load(buffer, index):
-                return f"{self._name(buffer.name)}[{self._text(index)}]", _Level.PRIMARY
-            case LoadWord(buffer, index):
-                address = f"&{self._name(buffer.name)}[{self._text(index)}]"
-                self.needs.add(c_helpers.WORD)
-                if alignment(e) < 4:
-                    return f"crt_load_word({address})", _Level.PRIMARY
-                self.needs.add(c_helpers.ALIGNED_WORD)
-                return f"crt_load_aligned_word({address})", _Level.PRIMARY
-            case LoadVector(buffer, index, type_, count):
-                load = self._vector_access(type_, buffer, stores=False)
-                address = f"&{self._name(buffer.name)}[{self._text(index)}]"
-                return f"{load}({address}, {count})", _Level.PRIMARY
-            case Binary(op, a, b):
-                return self._binary(op, a, b)
-            case Compare(op, a, b):
-                return f"{self._operand(a)} {_COMPARE[op]} {self._operand(b)}", _Level.COMPOUND
-            case Select(condition, then, other):
-                parts = (self._operand(part) for part in (condition, then, other))
-                return "{} ? {} : {}".format(*parts), _Level.COMPOUND
-            case Cast(value, type_):
-                return self._cast(value, type_)
-            case Call(name, args):
-                return self._call(name, args)
-            case _:
-                assert_never(e)
+        if type(e) is Var:
+            return self._name(e.name), _PRIMARY
+        if type(e) is Const:
+            text = literal(e.value, e.type)
+            if needs_special(text):
+                self.needs.add(c_helpers.SPECIAL)
+            return text, _UNARY if text[0] in "-(" else _PRIMARY
+        if type(e) is Binary:
+            return self._binary(e.op, e.a, e.b)
+        if type(e) is Load:
+            return self._element(e), _PRIMARY
+        if type(e) is LoadWord:
+            self.needs.add(c_helpers.WORD)
+            if alignment(e) < 4:
+                return f"crt_load_word(&{self._element(e)})", _PRIMARY
+            self.needs.add(c_helpers.ALIGNED_WORD)
+            return f"crt_load_aligned_word(&{self._element(e)})", _PRIMARY
+        if type(e) is LoadVector:
+            load = self._vector_access(e.type, e.buffer, stores=False)
+            return f"{load}(&{self._element(e)}, {e.count})", _PRIMARY
+        if type(e) is Compare:
+            return f"{self._operand(e.a)} {_COMPARE[e.op]} {self._operand(e.b)}", _COMPOUND
+        if type(e) is Select:
+            parts = map(self._operand, (e.condition, e.then, e.other))
+            return "{} ? {} : {}".format(*parts), _COMPOUND
+        if type(e) is Cast:
+            return self._cast(e.value, e.type)
+        if type(e) is Call:
+            return self._call(e.name, e.args)
+        assert_never(e)
+
+    def _element(self, place: Load | LoadWord | LoadVector | Store | StoreVector) -> str:
+        return f"{self._name(place.buffer.name)}[{self._text(place.index)}]"
 
     def _vector_access(self, type_: Scalar, buffer: Buffer, *, stores: bool) -> str:
         """The function that loads or stores such a vector."""
@@ -299,27 +301,27 @@ class _Printer(Struct):
 
     def _binary(self, op: BinaryOp, a: Expr, b: Expr) -> _Text:
         type_ = a.type
-        if type_ is Scalar.I1 and op in _LOGIC:
-            return self._logic(op, a, b), _Level.COMPOUND
+        if type_ is _I1 and op in _LOGIC:
+            return self._logic(op, a, b), _COMPOUND
         if type_ not in ARITHMETIC or (type_.is_float and op not in _FLOAT_OPS):
             raise self._error(f"{op.value} of {type_.value}")
-        if op in (BinaryOp.MIN, BinaryOp.MAX):
+        if op in _EXTREMES:
             return self._extremum(op, a, b)
         if op in _WRAPPING and type_ in _UNSIGNED:
-            return self._wrapping(op, a, b), _Level.UNARY
+            return self._wrapping(op, a, b), _UNARY
         return self._plain(op, a, b)
 
     def _plain(self, op: BinaryOp, a: Expr, b: Expr) -> _Text:
         if op in _SUMS:
-            right = self._operand(b, _Level.PRODUCT)
+            right = self._operand(b, _PRODUCT)
             if right.startswith("-"):
                 right = f"({right})"
-            return f"{self._operand(a, _Level.SUM)} {_SUMS[op]} {right}", _Level.SUM
+            return f"{self._operand(a, _SUM)} {_SUMS[op]} {right}", _SUM
         if op in _PRODUCTS:
-            left = self._operand(a, _Level.PRODUCT)
-            return f"{left} {_PRODUCTS[op]} {self._operand(b)}", _Level.PRODUCT
+            left = self._operand(a, _PRODUCT)
+            return f"{left} {_PRODUCTS[op]} {self._operand(b)}", _PRODUCT
         right = self._count(b) if op in _SHIFTS else self._operand(b)
-        return f"{self._operand(a)} {_OTHERS[op]} {right}", _Level.COMPOUND
+        return f"{self._operand(a)} {_OTHERS[op]} {right}", _COMPOUND
 
     def _count(self, e: Expr) -> str:
         """How far to shift; C doesn't mind the type of it, and readers like a plain number."""
@@ -338,14 +340,14 @@ class _Printer(Struct):
         if op is BinaryOp.MIN and (type_ := _saturated(a, b)) is not None and isinstance(a, Binary):
             key = c_helpers.saturation_key(type_)
             self.needs.add(key)
-            return f"crt_{key}({self._text(a.a)})", _Level.PRIMARY
+            return f"crt_{key}({self._text(a.a)})", _PRIMARY
         left, right = self._operand(a), self._operand(b)
         if isinstance(a, Const | Var) and isinstance(b, Const | Var):
             first, second = (right, left) if op is BinaryOp.MIN else (left, right)
-            return f"({first} < {second}) ? {right} : {left}", _Level.COMPOUND
+            return f"({first} < {second}) ? {right} : {left}", _COMPOUND
         key = c_helpers.extremum_key(op, a.type)
         self.needs.add(key)
-        return f"crt_{key}({self._text(a)}, {self._text(b)})", _Level.PRIMARY
+        return f"crt_{key}({self._text(a)}, {self._text(b)})", _PRIMARY
 
     def _wrapping(self, op: BinaryOp, a: Expr, b: Expr) -> str:
         unsigned = _UNSIGNED[a.type]
@@ -360,16 +362,16 @@ class _Printer(Struct):
             return self._expr(value)
         if type_ is Scalar.F16 and source is Scalar.F32:
             self.needs.add(c_helpers.F16_FROM_F32)
-            return f"crt_f16_from_f32({self._text(value)})", _Level.PRIMARY
+            return f"crt_f16_from_f32({self._text(value)})", _PRIMARY
         if type_ in (Scalar.F16, Scalar.I1):
             raise self._error(f"a cast from {source.value} to {type_.value}")
         if source is not Scalar.F16:
-            return f"({variable_type(type_)}){self._operand(value)}", _Level.UNARY
+            return f"({variable_type(type_)}){self._operand(value)}", _UNARY
         self.needs.add(c_helpers.F32_FROM_F16)
         text = f"crt_f32_from_f16({self._text(value)})"
         if type_ is Scalar.F32:
-            return text, _Level.PRIMARY
-        return f"({variable_type(type_)}){text}", _Level.UNARY
+            return text, _PRIMARY
+        return f"({variable_type(type_)}){text}", _UNARY
 
     def _call(self, name: str, args: tuple[Expr, ...]) -> _Text:
         intrinsic = INTRINSICS.get(name)
@@ -378,9 +380,9 @@ class _Printer(Struct):
         self.needs.add(c_helpers.intrinsic_key(name))
         if _PLAIN_CALL.fullmatch(intrinsic.c_expression):
             texts = [self._text(arg) for arg in args]
-            return intrinsic.c_expression.format(*texts), _Level.PRIMARY
+            return intrinsic.c_expression.format(*texts), _PRIMARY
         texts = [self._operand(arg) for arg in args]
-        return intrinsic.c_expression.format(*texts), _Level.COMPOUND
+        return intrinsic.c_expression.format(*texts), _COMPOUND
 
     def _error(self, what: str) -> CrtExportError:
         return CrtExportError(f"C has no spelling for {what}", location=("kernel", self.symbol))

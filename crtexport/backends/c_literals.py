@@ -41,6 +41,10 @@ _RANGE = {
 }
 
 
+# Enum finds its members slowly.
+_I64, _U32, _INDEX = Scalar.I64, Scalar.U32, Scalar.INDEX
+_LEAST = -(1 << 63)
+
 _PAIRS = re.compile(r"(?<=\*)(?=/)|(?<=/)(?=\*)|(?<=\?)(?=\?)")  # inside */ and /* and ??
 
 
@@ -63,16 +67,18 @@ def literal(value: int | float, type_: Scalar) -> str:
 
 
 def _integer(value: int, type_: Scalar) -> str:
-    match type_:
-        case Scalar.I64:
-            sign = "-" if value < 0 else ""
-            return "INT64_MIN" if value == -(1 << 63) else f"{sign}INT64_C({abs(value)})"
-        case Scalar.U32:
-            return f"{value}u"
-        case Scalar.INDEX:
-            return "PTRDIFF_MIN" if value == -(1 << 63) else str(value)
-        case _:
-            return "INT32_MIN" if value == -(1 << 31) else str(value)
+    if type_ is _I64:
+        sign = "-" if value < 0 else ""
+        return "INT64_MIN" if value == _LEAST else f"{sign}INT64_C({abs(value)})"
+    if type_ is _U32:
+        return f"{value}u"
+    if type_ is _INDEX:
+        return "PTRDIFF_MIN" if value == _LEAST else str(value)
+    return _word(value)
+
+
+def _word(value: int) -> str:
+    return "INT32_MIN" if value == -(1 << 31) else str(value)
 
 
 def _float(value: float, type_: Scalar) -> str:
@@ -111,6 +117,8 @@ def array_literals(data: bytes, type_: Scalar) -> list[str]:
             return list(map(str, values.tolist()))
         case Scalar.U32:
             return [f"{v}u" for v in values.tolist()]
+        case Scalar.I32:
+            return [_word(v) for v in values.tolist()]
         case _:
             return [_integer(v, type_) for v in values.tolist()]
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import assert_never
 
 from crtexport.kernels.ir import (
     Assign,
+    Binary,
     Body,
     Comment,
     Expr,
@@ -17,6 +17,8 @@ from crtexport.kernels.ir import (
     LoadVector,
     LoadWord,
     Local,
+    Scalar,
+    Select,
     Stmt,
     Store,
     StoreVector,
@@ -25,77 +27,74 @@ from crtexport.kernels.ir import (
 )
 
 
-def expressions(body: Body) -> Iterator[Expr]:
-    """Every expression in ``body``, operands included, that does not merely update a variable."""
-    for stmt in body:
-        match stmt:
-            case Let(value=value) | Local(value=value):
-                yield from _parts(value)
-            case Assign(var, value):
-                yield from (e for e in _parts(value) if e != var)
-            case Store(_, index, value) | StoreVector(_, index, value):
-                yield from _parts(index)
-                yield from _parts(value)
-            case For(extent=extent, body=inner):
-                yield from _parts(extent)
-                yield from expressions(inner)
-            case If(condition, then, other):
-                yield from _parts(condition)
-                yield from expressions(then)
-                yield from expressions(other)
-            case Comment():
-                pass
-            case _:
-                assert_never(stmt)
+class Uses:
+    """What a body uses: variables and parameters whose value it reads, not merely to update them,
+    buffers that it touches, and types of values."""
+
+    def __init__(self, body: Body) -> None:
+        self.variables: set[str] = set()
+        self.buffers: set[str] = set()
+        self.types: set[Scalar] = set()
+        self._body(body)
+
+    def _body(self, body: Body) -> None:
+        for stmt in body:
+            match stmt:
+                case Let(value=value) | Local(value=value):
+                    self._expr(value)
+                case Assign(var, value):
+                    self.types.add(var.type)
+                    self._expr(value, but=var.name)
+                case Store(buffer, index, value) | StoreVector(buffer, index, value):
+                    self.buffers.add(buffer.name)
+                    self._expr(index)
+                    self._expr(value)
+                case For(extent=extent, body=inner):
+                    self._expr(extent)
+                    self._body(inner)
+                case If(condition, then, other):
+                    self._expr(condition)
+                    self._body(then)
+                    self._body(other)
+                case Comment():
+                    pass
+                case _:
+                    assert_never(stmt)
+
+    def _expr(self, expr: Expr, but: str = "") -> None:
+        """``but``: a variable that is updated."""
+        waiting = [expr]
+        while waiting:
+            part = waiting.pop()
+            if type(part) is Var:
+                if part.name != but:
+                    self.variables.add(part.name)
+                    self.types.add(part.type)
+                continue
+            if type(part) is Load or type(part) is LoadWord or type(part) is LoadVector:
+                self.buffers.add(part.buffer.name)
+            if type(part) is not Binary and type(part) is not Select:  # whose parts have their type
+                self.types.add(part.type)
+            waiting += operands(part)
 
 
-def _parts(e: Expr) -> Iterator[Expr]:
-    yield e
-    for part in operands(e):
-        yield from _parts(part)
-
-
-def variables_read(body: Body) -> frozenset[str]:
-    """Names of the variables and parameters whose value ``body`` uses."""
-    return frozenset(e.name for e in expressions(body) if isinstance(e, Var))
-
-
-def buffers_touched(body: Body) -> frozenset[str]:
-    """Names of the buffers that ``body`` loads from or stores to."""
-    reads = (e for e in expressions(body) if isinstance(e, Load | LoadWord | LoadVector))
-    loaded = {e.buffer.name for e in reads}
-    return frozenset(loaded | set(_stored(body)))
-
-
-def _stored(body: Body) -> Iterator[str]:
-    for stmt in body:
-        match stmt:
-            case Store(buffer) | StoreVector(buffer):
-                yield buffer.name
-            case For(body=inner):
-                yield from _stored(inner)
-            case If(_, then, other):
-                yield from _stored(then)
-                yield from _stored(other)
-            case _:
-                pass
-
-
-def prune(body: Body) -> Body:
-    """``body`` without variables that nothing reads and without blocks that do nothing."""
+def prune(body: Body) -> tuple[Body, Uses]:
+    """``body`` without variables that nothing reads and without blocks that do nothing, and what is
+    used then."""
     while True:
-        smaller = _drop(body, variables_read(body))
+        uses = Uses(body)
+        smaller = _drop(body, uses.variables)
         if smaller == body:
-            return body
+            return body, uses
         body = smaller
 
 
-def _drop(body: Body, read: frozenset[str]) -> Body:
+def _drop(body: Body, read: set[str]) -> Body:
     kept = (_kept(stmt, read) for stmt in body)
     return tuple(stmt for stmt in kept if stmt is not None)
 
 
-def _kept(stmt: Stmt, read: frozenset[str]) -> Stmt | None:
+def _kept(stmt: Stmt, read: set[str]) -> Stmt | None:
     match stmt:
         case Let(var) | Local(var) | Assign(var):
             return stmt if var.name in read else None
