@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from mmap import mmap
 from typing import Any, ClassVar, Generic, TypeVar
 
-from flatbuffers import number_types
+from flatbuffers import encode, number_types
 from flatbuffers import table as raw
 
 from crtexport.errors import CrtExportError
@@ -25,6 +25,8 @@ K = TypeVar("K", bound="Table")
 _HEADROOM = 1 << 16
 _FIELDS = 4
 """Bytes of a vtable before the offsets of its fields, of two bytes each."""
+_MOST_FIELDS = 32
+"""More than any table has of which a field is read."""
 _TYPES = {
     "?": number_types.BoolFlags, "b": number_types.Int8Flags, "B": number_types.Uint8Flags,
     "i": number_types.Int32Flags, "I": number_types.Uint32Flags, "q": number_types.Int64Flags,
@@ -61,14 +63,28 @@ class Content:
     """What a table holds. A field's *place* is where it is from the table's position on, 0 for one
     that is left out."""
 
-    __slots__ = ("_raw", "reader")
+    __slots__ = ("_places", "_raw", "reader")
 
     def __init__(self, reader: Reader, at: int) -> None:
         self.reader, self._raw = reader, reader.get(raw.Table, reader.data, at)
+        self._places = reader.get(self._all_places)
 
     def place(self, number: int) -> int:
         """Of field ``number`` of the schema."""
-        return int(self.reader.get(self._raw.Offset, _FIELDS + 2 * number))
+        return self._places[number] if number < len(self._places) else 0
+
+    def _all_places(self) -> list[int]:
+        """What the library's ``Offset`` says of one field after the other."""
+        table, type_ = self._raw, number_types.VOffsetTFlags
+        vtable = table.Pos - table.Get(number_types.SOffsetTFlags, table.Pos)
+        size = table.Get(type_, vtable)
+        count = min(max(size - _FIELDS, 0) // type_.bytewidth, _MOST_FIELDS)
+        return self._elements(type_, vtable + _FIELDS, count)
+
+    def _elements(self, type_: Any, start: int, count: int) -> list[Any]:
+        dtype = number_types.to_numpy_type(type_)
+        found: list[Any] = encode.GetVectorAsNumpy(dtype, self.reader.data, count, start).tolist()
+        return found
 
     def number(self, place: int, form: str) -> Any:
         """A number of the type ``form``."""
@@ -85,8 +101,8 @@ class Content:
     def span(self, place: int) -> tuple[int, int]:
         """Of a vector or string: the position of its first element, and how many it claims to
         have."""
-        reader = self.reader
-        return reader.get(self._raw.Vector, place), reader.get(self._raw.VectorLen, place)
+        start, type_ = self.target(place), number_types.UOffsetTFlags
+        return start + type_.bytewidth, self.reader.get(self._raw.Get, type_, start)
 
     def vector(self, place: int, itemsize: int) -> tuple[int, int]:
         """:meth:`span` of ``itemsize``-byte elements, which the file is large enough for."""
@@ -99,10 +115,8 @@ class Content:
     def numbers(self, place: int, form: str) -> tuple[Any, ...]:
         """Every number of a vector of numbers of the type ``form``."""
         type_ = _TYPES[form]
-        _, count = self.vector(place, type_.bytewidth)
-        if not count:
-            return ()
-        return tuple(self.reader.get(self._raw.GetVectorAsNumpy, type_, place).tolist())
+        start, count = self.vector(place, type_.bytewidth)
+        return tuple(self.reader.get(self._elements, type_, start, count))
 
     def octets(self, place: int) -> bytes:
         """All of a vector of bytes."""
@@ -160,7 +174,7 @@ class Vector(Generic[K]):
 
 def root(reader: Reader, kind: type[K]) -> K:
     """The table that the file begins with."""
-    return kind(reader, Content(reader, 0).element(0))
+    return kind(reader, reader.get(raw.Table(reader.data, 0).Indirect, 0))
 
 
 # -- fields
