@@ -25,11 +25,12 @@ def fresh(kernel: Kernel, buffers: Iterable[str], loops: Loops) -> bool:
 
     Then the iterations can run in any order. False for what can't be followed.
     """
-    events = Replay(kernel).events
+    looked_at = tuple(buffers)
+    events = Replay(kernel, looked_at).events
     if events is None:
         return False
     names = [name for name, _ in loops]
-    for buffer in buffers:
+    for buffer in looked_at:
         mine = [e for e in events if e.buffer.name == buffer]
         inside = [e for e in mine if [loop.name for loop in e.loops[: len(names)]] == names]
         around = [e for e in mine if e not in inside]

@@ -100,6 +100,8 @@ def exact(op: BinaryOp, a: Interval, b: Interval) -> Interval:
     if op in _DIFFERENCES:
         return a[0] - b[1], a[1] - b[0]
     if op in _PRODUCTS:
+        if b[0] == b[1] >= 0:
+            return a[0] * b[0], a[1] * b[0]
         corners = a[0] * b[0], a[0] * b[1], a[1] * b[0], a[1] * b[1]
         return min(corners), max(corners)
     raise ValueError(f"{op.value} is no ring operation")
@@ -222,15 +224,15 @@ class Ranges(Struct, frozen=True):
         """Adds a variable that has a value, where nothing else has ``known``."""
         type_ = var.type
         if not (type_.is_float or type_.is_vector or var.name in self.mutable):
-            self.known[var.name] = Later(value, self.known, self._integer)
+            self.known[var.name] = Later(value, self.known, self.integer)
 
     def of(self, expr: Expr) -> Interval | None:
         """The interval of an integer or i1 expression; None for a float or a vector."""
-        if expr.type.is_float or expr.type.is_vector:
-            return None
-        return self._integer(expr)
+        type_ = expr.type
+        return None if type_.is_float or type_.is_vector else self.integer(expr)
 
-    def _integer(self, expr: Expr) -> Interval:
+    def integer(self, expr: Expr) -> Interval:
+        """The same of an expression that is known to be such."""
         if type(expr) is Var:
             found = self.known.get(expr.name)
             if found is None:
@@ -264,17 +266,17 @@ class Ranges(Struct, frozen=True):
             divisor = _divisor(a, b)
             if divisor is not None:
                 # A remainder: the general rule doesn't see that both sides move together.
-                low, high = self._integer(a)
+                low, high = self.integer(a)
                 if low >= 0:
                     return 0, min(high, divisor - 1)
-        return binary(op, self._integer(a), self._integer(b), expr.type, self.index_bits)
+        return binary(op, self.integer(a), self.integer(b), expr.type, self.index_bits)
 
     def _select(self, condition: Expr, then: Expr, other: Expr) -> Interval:
         sides = []
         for expr, truth in ((then, True), (other, False)):
             branch = self.assuming(condition, truth)
             if branch is not None:
-                sides.append(branch._integer(expr))
+                sides.append(branch.integer(expr))
         if not sides:
             return self.top(then.type)
         return hull(sides[0], sides[-1])
@@ -299,7 +301,7 @@ class Ranges(Struct, frozen=True):
 
     def _compared(self, op: CompareOp, a: Expr, b: Expr) -> Ranges | None:
         """Narrowed by ``a op b`` in what is known of ``a``."""
-        low, high = self._integer(b)
+        low, high = self.integer(b)
         top = self.top(a.type)
         match op:
             case CompareOp.EQ:
@@ -313,7 +315,7 @@ class Ranges(Struct, frozen=True):
             case CompareOp.GE:
                 return self._within(a, (low, top[1]))
             case CompareOp.NE:
-                found = self._integer(a)
+                found = self.integer(a)
                 if low != high or low not in found:
                     return self
                 cut = (found[0] + (found[0] == low), found[1] - (found[1] == low))
@@ -321,7 +323,7 @@ class Ranges(Struct, frozen=True):
 
     def _within(self, expr: Expr, interval: Interval) -> Ranges | None:
         """Narrowed by the fact that ``expr`` lies in ``interval``."""
-        found = meet(self._integer(expr), interval) if interval[0] <= interval[1] else None
+        found = meet(self.integer(expr), interval) if interval[0] <= interval[1] else None
         if found is None:
             return None
         match expr:
@@ -332,7 +334,7 @@ class Ranges(Struct, frozen=True):
             case Binary(op=BinaryOp.SUB, a=a, b=Const(value=value)) if expr.type.is_signed:
                 return self._within(a, (found[0] + int(value), found[1] + int(value)))
             case Cast(value=inner, type=type_) if not inner.type.is_float:
-                fits = contains(self.top(type_), self._integer(inner))
+                fits = contains(self.top(type_), self.integer(inner))
                 return self._within(inner, found) if fits else self
             case _:
                 return self

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from crtexport.ir.graph import Graph
 from crtexport.kernels.families import lower
-from crtexport.kernels.ir import Kernel
+from crtexport.kernels.ir import Body
 from crtexport.kernels.registry import InputTensor, Lowered, OutputTensor
 from crtexport.kernels.replay import Replay
 from crtexport.kernels.step import LowerNode, lower_step
@@ -16,12 +16,18 @@ class ReplayProof:
 
     def __init__(self, lower_node: LowerNode = lower) -> None:
         self._lower = lower_node
-        self._replays: dict[Kernel, Replay] = {}
+        self._last: tuple[Body, Replay] | None = None
 
-    def _replay(self, kernel: Kernel) -> Replay:
-        if kernel not in self._replays:
-            self._replays[kernel] = Replay(kernel)
-        return self._replays[kernel]
+    def _replay(self, lowered: Lowered) -> Replay:
+        """The accesses of a kernel to tensors, for all that is asked of it one after the other."""
+        kernel = lowered.kernel
+        if self._last is None or self._last[0] is not kernel.body:
+            tensors = [
+                buffer.name for buffer, arg in zip(kernel.buffers, lowered.args, strict=True)
+                if isinstance(arg, InputTensor | OutputTensor)
+            ]
+            self._last = kernel.body, Replay(kernel, tensors)
+        return self._last[1]
 
     def harmless(
         self, graph: Graph, step: Step, output: int, position: int, distance: int
@@ -32,7 +38,7 @@ class ReplayProof:
         given = _buffers(lowered, InputTensor(position))
         promised = not {*written, *given} <= {*lowered.kernel.overlapping}
         source = graph.required(graph.nodes[step.node], position)
-        return not promised and self._replay(lowered.kernel).harmless(
+        return not promised and self._replay(lowered).harmless(
             written, given, graph.type(source).nbytes, distance
         )
 
@@ -51,7 +57,7 @@ class ReplayProof:
         }
         moves = []
         for output, tensor in enumerate(node.outputs):
-            copied = self._replay(lowered.kernel).copied(
+            copied = self._replay(lowered).copied(
                 _buffers(lowered, OutputTensor(output)), graph.type(tensor).nbytes
             )
             if copied is None or any(name not in owners for name, *_ in copied):

@@ -193,23 +193,27 @@ def _length(body: Body) -> int:
 
 
 class _Events:
-    """Walks a kernel once."""
+    """Walks a kernel once, for the accesses to ``buffers``."""
 
-    def __init__(self) -> None:
+    def __init__(self, buffers: frozenset[str]) -> None:
         self.names = Names()
+        self.buffers = buffers
 
     def of(
         self, body: Body, loops: tuple[_Loop, ...], tick: int, conditions: tuple[Expr, ...]
     ) -> Iterator[Event]:
         for stmt in body:
             for load in _loads(stmt):
-                yield Event(
-                    load.buffer, load.index, False, None, loops, tick, conditions, self.names,
-                    _count(load),
-                )
+                if load.buffer.name in self.buffers:
+                    yield Event(
+                        load.buffer, load.index, False, None, loops, tick, conditions, self.names,
+                        _count(load),
+                    )
             match stmt:
                 case Let():
                     self.names.add(stmt.var.name, stmt.value)
+                case Store() | StoreVector() if stmt.buffer.name not in self.buffers:
+                    pass
                 case Store():
                     value = self.names.meant(stmt.value)
                     yield Event(
@@ -312,12 +316,14 @@ def _combined(op: BinaryOp, a: Ints, b: Ints) -> Ints:
 
 
 class Replay:
-    """The accesses of one kernel, ready to be asked."""
+    """The accesses of one kernel to some of its buffers, by default all, ready to be asked."""
 
-    def __init__(self, kernel: Kernel) -> None:
+    def __init__(self, kernel: Kernel, buffers: Iterable[str] | None = None) -> None:
+        if buffers is None:
+            buffers = (buffer.name for buffer in kernel.buffers)
         try:
             self.events: tuple[Event, ...] | None = tuple(
-                _Events().of(kernel.body, (), 0, ())
+                _Events(frozenset(buffers)).of(kernel.body, (), 0, ())
             )
         except UnknownLengthError:
             self.events = None

@@ -11,7 +11,6 @@ from crtexport.kernels.intervals import (
     Ranges,
     assigned_names,
     contains,
-    hull,
     type_range,
 )
 from crtexport.kernels.intrinsics import INTRINSICS
@@ -270,28 +269,29 @@ class _Verifier:
         type_ = self.expr(index, scope, ranges)
         if type_ is not _INDEX:
             self.same(_INDEX, type_, f"index of {buffer.name}")
-        found = ranges.of(index) if ranges is not None else None
-        if found is None:
+        if ranges is None:
             return
-        self.inside(buffer, found)
+        lowest, highest = ranges.integer(index)
+        self.inside(buffer, lowest, highest)
         if count > 1:
-            last = found[0] + count - 1, found[1] + count - 1
-            self.inside(buffer, last)
-            found = found[0], last[1]
+            self.inside(buffer, lowest + count - 1, highest + count - 1)
+            highest += count - 1
         before = self.accesses.get(buffer.name)
         if before is None:
-            self.accesses[buffer.name] = Access(*found, not write, write)
+            self.accesses[buffer.name] = Access(lowest, highest, not write, write)
             return
-        low, high = hull((before.lowest, before.highest), found)
+        known = before.writes if write else before.reads
+        if known and before.lowest <= lowest and highest <= before.highest:
+            return
         self.accesses[buffer.name] = Access(
-            low, high, before.reads or not write, before.writes or write
+            min(before.lowest, lowest), max(before.highest, highest),
+            before.reads or not write, before.writes or write,
         )
 
-    def inside(self, buffer: Buffer, found: Interval) -> None:
-        if found[0] < 0 or found[1] >= buffer.size:
+    def inside(self, buffer: Buffer, lowest: int, highest: int) -> None:
+        if lowest < 0 or highest >= buffer.size:
             self.fail(
-                f"index of {buffer.name}[{buffer.size}] may be anything from {found[0]} to"
-                f" {found[1]}"
+                f"index of {buffer.name}[{buffer.size}] may be anything from {lowest} to {highest}"
             )
 
     def word(
@@ -354,7 +354,7 @@ class _Verifier:
             fits = isinstance(value, float)
         else:
             low, high = type_range(type_)
-            fits = isinstance(value, int) and not isinstance(value, bool) and low <= value <= high
+            fits = type(value) is int and low <= value <= high
         if not fits:
             self.fail(f"constant {value!r} is no {type_.value}")
 
@@ -386,7 +386,7 @@ class _Verifier:
         intrinsic = INTRINSICS.get(expr.name)
         if intrinsic is None:
             self.fail(f"no intrinsic {expr.name!r}")
-        found = tuple(self.expr(arg, scope, ranges) for arg in expr.args)
+        found = tuple([self.expr(arg, scope, ranges) for arg in expr.args])
         if found != intrinsic.params or expr.type is not intrinsic.result:
             self.fail(
                 f"{expr.name} is called with {[t.value for t in found]} for {expr.type.value}"
