@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Container, Iterator
+from collections.abc import Collection, Iterator
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -194,24 +194,18 @@ class _Part:
 
     def _touches(self, stmt: Stmt) -> bool:
         """Whether a statement itself does; then its indices are needed."""
-        found = touches(stmt, self.names)
-        for index in found:
+        found: list[Reading] = []
+        for expr in expressions(stmt):
+            if type(expr) not in LEAVES:
+                _gather(expr, found)
+        indices = [load.index for load in found if load.buffer.name in self.names]
+        if (type(stmt) is Store or type(stmt) is StoreVector) and stmt.buffer.name in self.names:
+            indices.append(stmt.index)
+        for index in indices:
             self.needed |= variables(index)
-        return bool(found)
+        return bool(indices)
 
     def _needs(self, stmt: For | If | Let) -> Stmt:
         for expr in expressions(stmt):
             self.needed |= variables(expr)
         return stmt
-
-
-def touches(stmt: Stmt, names: Container[str]) -> list[Expr]:
-    """Where a statement itself touches the buffers ``names``: indices."""
-    found: list[Reading] = []
-    for expr in expressions(stmt):
-        if type(expr) not in LEAVES:
-            _gather(expr, found)
-    indices = [load.index for load in found if load.buffer.name in names]
-    if (type(stmt) is Store or type(stmt) is StoreVector) and stmt.buffer.name in names:
-        indices.append(stmt.index)
-    return indices

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from crtexport.ir.graph import Graph, Node
 from crtexport.ir.ops import EthosU, Reshape, While
 from crtexport.plan.arena import Arena, extent, place
-from crtexport.plan.bounds import peak
+from crtexport.plan.bounds import least, peak
 from crtexport.plan.layout import NO_FACTS, Block, Layout
 from crtexport.plan.model import Facts, Inner, KernelFacts, Peak, Placement, Plan, Space, Step
 from crtexport.plan.order import execution_order
@@ -57,7 +57,7 @@ def plan(
     for directions in (1, 2):
         # Kernels that run backwards are more code: they must be worth it.
         worth = 1 if directions == 1 else 1 - _WORTH_BACKWARD
-        if best is not None and _least(graph, best, known) >= best.total * worth:
+        if best is not None and least(graph, best, known, best.total * worth):
             break
         for layout in _layouts(graph, known, io_in_workspace, alignment, directions, shared):
             overwritten = layout.spoilt()
@@ -81,23 +81,6 @@ def _given_up(graph: Graph, spoilt: list[int]) -> set[int]:
     if len(spoilt) > _FEW:
         return set(spoilt)
     return {min(spoilt, key=lambda number: graph.type(graph.outputs[number]).nbytes)}
-
-
-def _least(graph: Graph, plan: Plan, known: dict[int, Facts]) -> int:
-    """Bytes that no plan goes below: a tensor that lies in the workspace and in no buffer of the
-    caller's, beside the scratch of a node that reads or writes it.
-    """
-    outputs = max((graph.type(t).nbytes for t in graph.outputs), default=0)
-    least = 0
-    for number, node in enumerate(graph.nodes):
-        for tensor in (*node.inputs, *node.outputs):
-            home = None if tensor is None else plan.placements[tensor]
-            if tensor is None or home is None or home.space is not Space.WORKSPACE:
-                continue
-            size = graph.type(tensor).nbytes
-            if plan.io_in_workspace or size > outputs:
-                least = max(least, size + known.get(number, NO_FACTS).scratch)
-    return least
 
 
 def _known(
