@@ -1,7 +1,7 @@
 """Proof that a kernel may share bytes: every access replayed, with a clock.
 
-Independent of :mod:`crtexport.kernels.addresses`: here each load and store of each iteration has its
-exact address and its exact time, and a byte may be overwritten when no load of it comes later.
+Independent of :mod:`crtexport.kernels.addresses`: here each load and store of each iteration has
+its exact address and its exact time, and a byte may be overwritten when no load of it comes later.
 What can't be evaluated (a loaded index, a condition on data) counts as whatever is worst.
 """
 
