@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from crtexport.ir.graph import Graph
 from crtexport.kernels import interp
+from crtexport.kernels.intrinsics import find_intrinsic
 from crtexport.kernels.registry import (
     Context,
     Derived,
@@ -32,6 +33,13 @@ _RUBBISH = 0x5A
 def lower(context: Context, target: Target, optimize: str) -> Lowered:
     """The kernel that an export makes of a node."""
     return Kernels(target, optimize)(context)
+
+
+def meaning(name: str) -> Callable[..., Any]:
+    """What the intrinsic of that name computes."""
+    found = find_intrinsic(name)
+    assert found is not None
+    return found.evaluate
 
 
 def usual(forms: list[Candidate]) -> Lowered | None:

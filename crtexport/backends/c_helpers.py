@@ -9,7 +9,7 @@ from msgspec import Struct
 from crtexport.backends import c_vectors
 from crtexport.backends.c_literals import STORAGE
 from crtexport.errors import CrtExportError
-from crtexport.kernels.intrinsics import INTRINSICS
+from crtexport.kernels.intrinsics import find_intrinsic
 from crtexport.kernels.ir import ARITHMETIC, BinaryOp, Scalar
 
 INDEX_TYPE = "ptrdiff_t"
@@ -212,7 +212,7 @@ _HELPERS = _catalogue()
 
 
 def _intrinsic(name: str) -> Helper:
-    found = INTRINSICS.get(name)
+    found = find_intrinsic(name)
     if found is None:
         raise CrtExportError(f"no intrinsic is called {name!r}")
     include = f"#include {found.c_include}" if found.c_include else ""

@@ -27,7 +27,7 @@ from crtexport.backends.c_literals import LINE, STORAGE, block_comment, literal,
 from crtexport.backends.c_prune import prune
 from crtexport.errors import CrtExportError
 from crtexport.kernels.alignment import alignment
-from crtexport.kernels.intrinsics import INTRINSICS
+from crtexport.kernels.intrinsics import find_intrinsic
 from crtexport.kernels.ir import (
     ARITHMETIC,
     Assign,
@@ -374,7 +374,7 @@ class _Printer(Struct):
         return f"({variable_type(type_)}){text}", _UNARY
 
     def _call(self, name: str, args: tuple[Expr, ...]) -> _Text:
-        intrinsic = INTRINSICS.get(name)
+        intrinsic = find_intrinsic(name)
         if intrinsic is None or len(args) != len(intrinsic.params):
             raise self._error(f"a call of {name!r} with {len(args)} arguments")
         self.needs.add(c_helpers.intrinsic_key(name))

@@ -18,7 +18,7 @@ from crtexport.backends.llvm_types import ModuleText, comment, literal, storage_
 from crtexport.backends.llvm_vectors import load_vector, store_vector
 from crtexport.errors import CrtExportError
 from crtexport.kernels.alignment import alignment
-from crtexport.kernels.intrinsics import INTRINSICS
+from crtexport.kernels.intrinsics import find_intrinsic
 from crtexport.kernels.ir import (
     Assign,
     Binary,
@@ -378,7 +378,7 @@ class _KernelPrinter:
         return self._pure(f"icmp {word} {self._type(scalar)} {a}, {b}")
 
     def _call(self, expr: Call) -> str:
-        intrinsic = INTRINSICS.get(expr.name)
+        intrinsic = find_intrinsic(expr.name)
         if intrinsic is None:
             raise CrtExportError("there is no intrinsic of this name", location=expr.name)
         if expr.name not in self._called:

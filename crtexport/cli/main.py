@@ -145,6 +145,8 @@ def _hurry() -> None:
     """Leaves out what takes a tenth of a short-lived process's time and is of no use in it."""
     gc.set_threshold(_OBJECTS)
     atexit.register(gc.freeze)  # what is still there at the end needn't be searched once more
+    # Its threads wait for work by asking for it, which takes processors from LLVM; there is none.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     # Plugins of pydantic are looked for among all installed packages.
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
 

@@ -8,13 +8,11 @@ helper function), how LLVM says it (an instruction or a declared intrinsic).
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterable
 
 from crtexport.kernels.intrinsic import Intrinsic
 from crtexport.kernels.intrinsics_arm import ARM_DSP
 from crtexport.kernels.intrinsics_fused import FMA
-from crtexport.kernels.intrinsics_mve import MVE
-from crtexport.kernels.intrinsics_rvv import RVV
-from crtexport.kernels.intrinsics_x86 import X86
 from crtexport.kernels.ir import Scalar
 
 
@@ -62,7 +60,32 @@ _BITS_FROM_F32 = Intrinsic(
     llvm="bitcast float {0} to i32",
 )
 
-INTRINSICS: dict[str, Intrinsic] = {
-    i.name: i for i in (_F32_FROM_BITS, _BITS_FROM_F32, FMA, *ARM_DSP, *MVE, *X86, *RVV)
-}
-"""All intrinsics by name."""
+_KNOWN: dict[str, Intrinsic] = {i.name: i for i in (_F32_FROM_BITS, _BITS_FROM_F32, FMA, *ARM_DSP)}
+
+
+def find_intrinsic(name: str) -> Intrinsic | None:
+    """The intrinsic of that name, if there is one."""
+    found = _KNOWN.get(name)
+    if found is None:
+        _KNOWN.update((other.name, other) for other in _vectors(name.partition("_")[0]))
+        found = _KNOWN.get(name)
+    return found
+
+
+def _vectors(machine: str) -> Iterable[Intrinsic]:
+    """Those of a machine's vectors, whose names begin with it. They are hundreds, of which an
+    export needs one machine's at most."""
+    match machine:
+        case "mve":
+            from crtexport.kernels.intrinsics_mve import MVE  # noqa: PLC0415
+
+            return MVE
+        case "rvv":
+            from crtexport.kernels.intrinsics_rvv import RVV  # noqa: PLC0415
+
+            return RVV
+        case "x86":
+            from crtexport.kernels.intrinsics_x86 import X86  # noqa: PLC0415
+
+            return X86
+    return ()

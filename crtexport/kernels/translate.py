@@ -25,7 +25,7 @@ from crtexport.kernels.intervals import (
     truncated,
     type_range,
 )
-from crtexport.kernels.intrinsics import INTRINSICS
+from crtexport.kernels.intrinsics import find_intrinsic
 from crtexport.kernels.ir import (
     Assign,
     Binary,
@@ -412,7 +412,7 @@ class Translator:
         return self._wrapped(value, target)
 
     def _call(self, expr: Call, ranges: Ranges) -> _Code:
-        intrinsic = INTRINSICS.get(expr.name)
+        intrinsic = find_intrinsic(expr.name)
         if intrinsic is None:
             raise InterpreterError(f"{self.kernel.name}: no intrinsic {expr.name!r}")
         codes = [self._expr(arg, ranges) for arg in expr.args]

@@ -13,7 +13,7 @@ from crtexport.kernels.intervals import (
     contains,
     type_range,
 )
-from crtexport.kernels.intrinsics import INTRINSICS
+from crtexport.kernels.intrinsics import find_intrinsic
 from crtexport.kernels.ir import (
     ARITHMETIC,
     LANE_SOURCES,
@@ -383,7 +383,7 @@ class _Verifier:
             self.fail(f"a cast from {source.value} to {target.value}")
 
     def call(self, expr: Call, scope: _Scope, ranges: Ranges | None) -> None:
-        intrinsic = INTRINSICS.get(expr.name)
+        intrinsic = find_intrinsic(expr.name)
         if intrinsic is None:
             self.fail(f"no intrinsic {expr.name!r}")
         found = tuple([self.expr(arg, scope, ranges) for arg in expr.args])

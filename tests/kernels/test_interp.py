@@ -11,7 +11,6 @@ from hypothesis import HealthCheck, given, settings
 
 from crtexport.kernels.build import KernelBuilder, add, const, f32, i32, load, mul
 from crtexport.kernels.interp import InterpreterError, compile_kernel, run
-from crtexport.kernels.intrinsics import INTRINSICS
 from crtexport.kernels.ir import (
     Assign,
     Binary,
@@ -37,6 +36,7 @@ from crtexport.kernels.ir import (
     Var,
 )
 from tests.kernels.strategies import NUMPY, Case, cases
+from tests.lowered import meaning
 
 TYPES = {**NUMPY, Scalar.INDEX: np.int32, Scalar.I1: np.bool_}
 
@@ -93,7 +93,7 @@ class Walker:
             case Cast(value=v, type=t):
                 return self.cast(self.value(v), t)
             case Call(name=n, args=args):
-                return TYPES[e.type](INTRINSICS[n].evaluate(*(self.value(a).item() for a in args)))
+                return TYPES[e.type](meaning(n)(*(self.value(a).item() for a in args)))
 
     def binary(self, op: BinaryOp, a: Any, b: Any, numpy: Any) -> Any:
         name = op.value.removeprefix("wrap_")

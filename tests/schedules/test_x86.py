@@ -18,7 +18,6 @@ import crtexport
 from crtexport.firmware.board import load_board
 from crtexport.importers import load
 from crtexport.kernels import families
-from crtexport.kernels.intrinsics import INTRINSICS
 from crtexport.kernels.registry import Context
 from crtexport.kernels.verify import verify
 from crtexport.mlf.reader import open_package
@@ -26,7 +25,7 @@ from crtexport.schedules import x86_bands, x86_dense, x86_depthwise
 from crtexport.schedules.geometry import Windows
 from crtexport.schedules.x86_bands import Band
 from crtexport.schedules.x86_machine import Machine, machine_of
-from tests.lowered import lower, run
+from tests.lowered import lower, meaning, run
 from tests.support import require, require_processor
 from tests.tflite_builder import ModelBuilder
 
@@ -153,7 +152,7 @@ floats = st.floats(-(2.0**40), 2.0**40, width=32)
 @example(1.0 + 2**-12, 1.0 + 2**-12, -(2.0**-60))
 @given(floats, floats, floats)
 def test_products_are_added_with_one_rounding(a: float, b: float, c: float) -> None:
-    lanes: Any = INTRINSICS["x86_fma_4"].evaluate((a,) * 4, (b,) * 4, (c,) * 4)
+    lanes: Any = meaning("x86_fma_4")((a,) * 4, (b,) * 4, (c,) * 4)
     (result,) = set(lanes)
     assert result == nearest(Fraction(a) * Fraction(b) + Fraction(c))
 
@@ -168,7 +167,7 @@ def test_bytes_are_multiplied_unsigned_by_signed(total: int, a: bytes, b: bytes)
     """As Intel defines VPDPBUSD: sums wrap, nothing saturates."""
     words = [int.from_bytes(value, "little", signed=True) for value in (a, b)]
     dot = np.frombuffer(a, np.uint8).astype(np.int64) @ np.frombuffer(b, np.int8).astype(np.int64)
-    lanes: Any = INTRINSICS["x86_dot_8"].evaluate((total,) * 8, *((word,) * 8 for word in words))
+    lanes: Any = meaning("x86_dot_8")((total,) * 8, *((word,) * 8 for word in words))
     wanted = np.array([total + int(dot)]).astype(np.int32)
     np.testing.assert_array_equal(lanes, np.repeat(wanted, 8))
 

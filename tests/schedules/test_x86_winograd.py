@@ -13,14 +13,13 @@ from hypothesis import strategies as st
 import crtexport
 from crtexport.importers import load
 from crtexport.kernels import families
-from crtexport.kernels.intrinsics import INTRINSICS
 from crtexport.kernels.registry import Context
 from crtexport.kernels.verify import verify
 from crtexport.mlf.reader import open_package
 from crtexport.schedules import x86_winograd
 from crtexport.schedules.x86_machine import Machine
 from crtexport.schedules.x86_winograd import Transformed
-from tests.lowered import run
+from tests.lowered import meaning, run
 from tests.support import require_processor
 from tests.tflite_builder import ModelBuilder
 
@@ -132,7 +131,7 @@ def test_parts_are_those_of_the_convolution(first: int, data: st.DataObject) -> 
     ])
     wanted = [int(cells[i : i + 3] @ taps) for i in range(4)]
     assert (back @ (parts * seen)).tolist() == [24 * total for total in wanted]
-    whole: Any = INTRINSICS["x86_part24_4"].evaluate(tuple(24 * total for total in wanted))
+    whole: Any = meaning("x86_part24_4")(tuple(24 * total for total in wanted))
     assert list(whole) == wanted
 
 
