@@ -14,6 +14,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
+from crtexport.errors import CrtExportError
 from crtexport.ir.types import Rounding
 
 Ints = npt.NDArray[np.int64]
@@ -59,10 +60,12 @@ def fused_multiply_add(a: float, b: float, c: float) -> float:
 def quantize_multiplier(real: float) -> tuple[int, int]:
     """(m, shift) with real ≈ m / 2**31 * 2**shift and m in [2**30, 2**31), or (0, 0).
 
-    TFLite ``QuantizeMultiplier``.
+    TFLite ``QuantizeMultiplier``. Raises CrtExportError for what is not finite.
     """
     if real == 0.0:
         return 0, 0
+    if not math.isfinite(real):
+        raise _infinite()
     fraction, shift = math.frexp(real)
     mantissa = round_half_away(fraction * (1 << 31))
     if mantissa == 1 << 31:
@@ -75,6 +78,8 @@ def quantize_multiplier(real: float) -> tuple[int, int]:
 
 def quantize_multipliers(reals: Sequence[float]) -> tuple[Ints, Ints]:
     """:func:`quantize_multiplier` of many numbers, none of them negative: all m, and all shifts."""
+    if not math.isfinite(sum(reals)):
+        raise _infinite()
     fractions, exponents = np.frexp(np.array(reals, np.float64))
     mantissas = np.floor(fractions * (1 << 31) + 0.5).astype(np.int64)
     shifts = exponents.astype(np.int64)
@@ -83,6 +88,10 @@ def quantize_multipliers(reals: Sequence[float]) -> tuple[Ints, Ints]:
     shifts += carried
     there = shifts >= -31
     return mantissas * there, shifts * there
+
+
+def _infinite() -> CrtExportError:
+    return CrtExportError("the scales of the inputs are too large for that of the output")
 
 
 def rounding_doubling_high_mul(a: int, b: int) -> int:

@@ -28,7 +28,8 @@ def layer_scales(
     scale_in, scale_out, scales = data.quant.scale[0], result.quant.scale[0], weights.quant.scale
     legacy = (fully_connected and len(scales) == 1) or weights.dtype is DType.UINT8
     if legacy and rounding is Rounding.DOUBLE:
-        product = float(np.float32(scale_in) * np.float32(scales[0]))
+        with np.errstate(over="ignore"):
+            product = float(np.float32(scale_in) * np.float32(scales[0]))
         return [product / scale_out]
     return [scale_in * s / scale_out for s in scales]
 

@@ -5,12 +5,17 @@ from __future__ import annotations
 import math
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from crtexport import passes
+from crtexport.errors import CrtExportError
 from crtexport.fixedpoint import INT32_MAX, INT32_MIN, quantize_multiplier, quantize_multipliers
-from crtexport.ir.types import Rounding
+from crtexport.ir.ops import FullyConnected
+from crtexport.ir.types import DType, Quantization, Rounding
 from crtexport.passes.channels.layers import Scaling
+from tests.plan.graphs import GraphBuilder
 
 MULTIPLIERS = st.one_of(
     st.just((0, 0)), st.tuples(st.integers(1 << 30, INT32_MAX), st.integers(-31, 40))
@@ -52,3 +57,25 @@ def test_multipliers_of_all_channels_at_once(reals: list[float]) -> None:
     assert list(zip(mantissas.tolist(), shifts.tolist(), strict=True)) == [
         quantize_multiplier(real) for real in reals
     ]
+
+
+@pytest.mark.parametrize("scales", [(1e30, 1e30, 1e-30), (1e100, 1e100, 1e-200)])
+def test_scales_that_no_multiplier_can_meet_are_refused(
+    scales: tuple[float, float, float]
+) -> None:
+    one, weights, result = (Quantization((scale,), (0,)) for scale in scales)
+    b = GraphBuilder()
+    data = b.input(1, 2, dtype=DType.INT8, quant=one)
+    layer = b.node(
+        FullyConnected(), data, b.constant(np.ones((2, 2), np.int8), weights), quant=result
+    )
+    with pytest.raises(CrtExportError, match="too large for that of the output") as caught:
+        passes.run(b.finish(layer))
+    assert "FullyConnected" in caught.value.location[0]
+
+
+@pytest.mark.parametrize("real", [math.inf, math.nan])
+def test_a_multiplier_is_finite(real: float) -> None:
+    for quantize in (quantize_multiplier, lambda real: quantize_multipliers([real, real])):
+        with pytest.raises(CrtExportError, match="too large for that of the output"):
+            quantize(real)

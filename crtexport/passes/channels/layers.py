@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 from msgspec import Struct
 
+from crtexport.errors import CrtExportError
 from crtexport.fixedpoint import (
     INT32_MAX,
     INT32_MIN,
@@ -159,7 +160,10 @@ def layers_of(graph: Graph) -> dict[int, Layer]:
     layers: dict[int, Layer] = {}
     held = 0
     for number, node in enumerate(graph.nodes):
-        layer = layer_of(graph, node) if held < MAX_TOTAL else None
+        try:
+            layer = layer_of(graph, node) if held < MAX_TOTAL else None
+        except CrtExportError as error:
+            raise error.within(str(node)) from None
         if layer is not None:
             layers[number] = layer
             held += layer.positive.size
