@@ -31,7 +31,7 @@ from crtexport.ir.verify import verify
 from crtexport.kernels import text as kernel_text
 from crtexport.kernels.inplace import InPlaceFacts
 from crtexport.kernels.proof import ReplayProof
-from crtexport.kernels.step import Remembered
+from crtexport.kernels.step import Remembered, RememberedSteps
 from crtexport.plan import check as plan_check
 from crtexport.plan import text as plan_text
 from crtexport.schedules import fusion
@@ -130,13 +130,14 @@ def prepare_package(
             plan.plan, facts=may, io_in_workspace=io == "workspace", pools=left
         ))
         check_pools(board, (*before, made.pools), pools)
-        prove(partial(plan_check.check, simplified, made, ReplayProof(kernel_of)))
+        steps = RememberedSteps(kernel_of)
+        prove(partial(plan_check.check, simplified, made, ReplayProof(steps)))
         options = Options(
             module, workspace == "caller", system_lib, _comment(graph, board),
             board.placement.workspaces, workspace == "shared",
         )
         planned.append(Planned(
-            simplified, made, options, kernel_of, weighing(board.target, level, kernels.costs)
+            simplified, made, options, steps, weighing(board.target, level, kernels.costs)
         ))
     say("lower")
     return tuple(

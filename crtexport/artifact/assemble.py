@@ -34,7 +34,7 @@ from crtexport.kernels.families import check
 from crtexport.kernels.ir import Scalar
 from crtexport.kernels.registry import Context
 from crtexport.kernels.share import Weigh
-from crtexport.kernels.step import LowerNode
+from crtexport.kernels.step import LowerStep
 from crtexport.plan.model import Plan, Space
 
 
@@ -50,13 +50,13 @@ class Options(Struct, frozen=True):
 
 
 class Planned(Struct, frozen=True):
-    """A planned graph on its way to an artifact; ``lower`` makes the kernel of a node, ``weigh``
-    says which of them become one; without it, those that are equal."""
+    """A planned graph on its way to an artifact; ``lower`` makes the kernels of its steps,
+    ``weigh`` says which of them become one; without it, those that are equal."""
 
     graph: Graph
     plan: Plan
     options: Options
-    lower: LowerNode
+    lower: LowerStep
     weigh: Weigh | None = None
 
 

@@ -38,7 +38,6 @@ from crtexport.kernels.identity import identity
 from crtexport.kernels.ir import Buffer, Kernel, Scalar
 from crtexport.kernels.registry import (
     SCALAR_OF,
-    Context,
     Derived,
     InputTensor,
     KernelArg,
@@ -46,7 +45,7 @@ from crtexport.kernels.registry import (
     Scratch,
 )
 from crtexport.kernels.share import Sharing, Weigh, share
-from crtexport.kernels.step import LowerNode, lower_step
+from crtexport.kernels.step import LowerStep
 from crtexport.kernels.verify import verify
 from crtexport.plan.model import Plan, Space, Step
 
@@ -119,7 +118,7 @@ class Calls:
     """
 
     def __init__(
-        self, prefix: str, lower: LowerNode, stock: Stock,
+        self, prefix: str, lower: LowerStep, stock: Stock,
         functions: Mapping[str, ModuleFunction], prove: Callable[[Proof], None],
     ) -> None:
         self.prefix = prefix
@@ -161,7 +160,7 @@ class Calls:
             return [Call(
                 node.op.function, (*given, *made, *self._const_vars(node.op.function, line)), line
             )]
-        lowered = lower_step(scope.graph, step, self._lower)
+        lowered = self._lower(scope.graph, step)
         args = tuple(
             self._bind(scope, step, buffer, arg, line)
             for buffer, arg in zip(lowered.kernel.buffers, lowered.args, strict=True)
@@ -254,7 +253,7 @@ class Calls:
         copying = replace(
             graph, tensors=(value, value), nodes=(node,), inputs=(0,), outputs=(1,)
         )
-        lowered = self._lower(Context(copying, node))
+        lowered = self._lower(copying, Step(0))
         args = {InputTensor(0): source, OutputTensor(0): target}
         bound = tuple(args[a] for a in lowered.args if isinstance(a, InputTensor | OutputTensor))
         return self._call(lowered.kernel, bound, line)

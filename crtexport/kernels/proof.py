@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from crtexport.ir.graph import Graph
-from crtexport.kernels.families import lower
 from crtexport.kernels.ir import Body
 from crtexport.kernels.registry import InputTensor, Lowered, OutputTensor
 from crtexport.kernels.replay import Replay
-from crtexport.kernels.step import LowerNode, lower_step
+from crtexport.kernels.step import LowerStep, lower_step
 from crtexport.plan.model import Move, Step
 
 
 class ReplayProof:
-    """Replays the accesses of kernels; ``lower_node`` makes them as they will run."""
+    """Replays the accesses of kernels; ``lower`` makes them as they will run."""
 
-    def __init__(self, lower_node: LowerNode = lower) -> None:
-        self._lower = lower_node
+    def __init__(self, lower: LowerStep = lower_step) -> None:
+        self._lower = lower
         self._last: tuple[Body, Replay] | None = None
 
     def _replay(self, lowered: Lowered) -> Replay:
@@ -33,7 +32,7 @@ class ReplayProof:
         self, graph: Graph, step: Step, output: int, position: int, distance: int
     ) -> bool:
         """Whether an output may begin ``distance`` bytes after an input that it overlaps."""
-        lowered = lower_step(graph, step, self._lower)
+        lowered = self._lower(graph, step)
         written = _buffers(lowered, OutputTensor(output))
         given = _buffers(lowered, InputTensor(position))
         promised = not {*written, *given} <= {*lowered.kernel.overlapping}
@@ -44,12 +43,12 @@ class ReplayProof:
 
     def scratch(self, graph: Graph, step: Step) -> int:
         """Bytes that the kernel of a step needs besides its tensors."""
-        return lower_step(graph, step, self._lower).scratch
+        return self._lower(graph, step).scratch
 
     def moves(self, graph: Graph, number: int) -> tuple[Move, ...] | None:
         """All that node ``number`` does, as copies; None if it does anything else."""
         node = graph.nodes[number]
-        lowered = lower_step(graph, Step(number), self._lower)
+        lowered = self._lower(graph, Step(number))
         owners = {
             buffer.name: arg.position
             for buffer, arg in zip(lowered.kernel.buffers, lowered.args, strict=True)

@@ -22,6 +22,10 @@ from crtexport.plan.model import Step
 
 LowerNode = Callable[[Context], Lowered]
 """Makes the kernel of a node, as it should run on a target."""
+LowerStep = Callable[[Graph, Step], Lowered]
+"""Makes the kernel of a step of a plan, as it will run."""
+
+_Key = tuple[int, int, tuple[tuple[int, int], ...], bool]
 
 
 def reversed_kernel(lowered: Lowered) -> Kernel | None:
@@ -58,6 +62,21 @@ def lower_step(graph: Graph, step: Step, lower_node: LowerNode = lower) -> Lower
             raise context.refuse("its kernel can't run backwards, as the plan wants")
         lowered = replace(lowered, kernel=reverse)
     return _in_place(lowered, step) if step.in_place else lowered
+
+
+class RememberedSteps:
+    """A LowerStep that makes the kernel of each step once; ``lower_node`` makes those of nodes."""
+
+    def __init__(self, lower_node: LowerNode) -> None:
+        self._lower = lower_node
+        self._made: dict[_Key, tuple[Graph, Lowered]] = {}
+
+    def __call__(self, graph: Graph, step: Step) -> Lowered:
+        key = id(graph), step.node, step.in_place, step.backward
+        if key not in self._made:
+            # Kept with its graph, so that nothing else gets the same id.
+            self._made[key] = graph, lower_step(graph, step, self._lower)
+        return self._made[key][1]
 
 
 def _in_place(lowered: Lowered, step: Step) -> Lowered:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 from msgspec.structs import replace
 
@@ -13,6 +15,7 @@ from crtexport.kernels.inplace import InPlaceFacts
 from crtexport.kernels.ir import Scalar
 from crtexport.kernels.proof import ReplayProof
 from crtexport.kernels.registry import Context, Lowered, Lowering
+from crtexport.kernels.step import lower_step
 from crtexport.plan import Plan, plan
 from crtexport.plan import text as plan_text
 from crtexport.plan.check import PlanError, check
@@ -37,6 +40,9 @@ def by_way_of_scratch(context: Context) -> Lowered:
     return lowering.finish()
 
 
+step_by_way_of_scratch = partial(lower_step, lower_node=by_way_of_scratch)
+
+
 def chain() -> Graph:
     b = GraphBuilder()
     x = b.input(1, 10)
@@ -54,7 +60,7 @@ def planned(graph: Graph, *pools: int | None) -> Plan:
 def test_scratch_is_planned_for_the_time_of_its_node_alone() -> None:
     graph = chain()
     result = planned(graph)
-    check(graph, result, ReplayProof(by_way_of_scratch))
+    check(graph, result, ReplayProof(step_by_way_of_scratch))
     assert [s.scratch is not None for s in result.steps] == [False, True, False, True]
     scratch = result.steps[1].scratch
     assert scratch is not None
@@ -69,7 +75,7 @@ def test_scratch_is_planned_for_the_time_of_its_node_alone() -> None:
 def test_scratch_too_large_for_the_first_memory_lies_in_the_next() -> None:
     graph = chain()
     result = planned(graph, 48, None)
-    check(graph, result, ReplayProof(by_way_of_scratch))
+    check(graph, result, ReplayProof(step_by_way_of_scratch))
     assert result.pools[0] <= 48
     scratch = result.steps[1].scratch
     assert scratch is not None
@@ -103,7 +109,7 @@ def test_the_checker_finds_what_scratch_would_spoil() -> None:
         if scratch is not None and 0 <= scratch.offset < good.workspace_size:
             wider = replace(wider, workspace_size=good.workspace_size + 64)
         with pytest.raises(PlanError, match=message):
-            check(graph, wider, ReplayProof(by_way_of_scratch))
+            check(graph, wider, ReplayProof(step_by_way_of_scratch))
 
 
 def test_the_checker_names_scratch_that_overwrote_a_tensor() -> None:
@@ -113,7 +119,7 @@ def test_the_checker_names_scratch_that_overwrote_a_tensor() -> None:
     copied = b.node(Softmax(), x)
     graph = b.finish(b.node(Softmax(), kept), b.node(Softmax(), copied))
     good = planned(graph)
-    check(graph, good, ReplayProof(by_way_of_scratch))
+    check(graph, good, ReplayProof(step_by_way_of_scratch))
     home = good.placements[kept]
     number = next(i for i, s in enumerate(good.steps) if graph.nodes[s.node].outputs == (copied,))
     assert home is not None
@@ -121,4 +127,4 @@ def test_the_checker_names_scratch_that_overwrote_a_tensor() -> None:
     steps[number] = replace(steps[number], scratch=Scratch(home.offset, 56))
     bad = replace(good, steps=tuple(steps), workspace_size=good.workspace_size + 64)
     with pytest.raises(PlanError, match=r"reads tensor 1 .* hold scratch"):
-        check(graph, bad, ReplayProof(by_way_of_scratch))
+        check(graph, bad, ReplayProof(step_by_way_of_scratch))

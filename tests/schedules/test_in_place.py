@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -85,7 +86,7 @@ def test_outputs_may_lie_where_facts_say(
 ) -> None:
     graph = convolution(tmp_path, drawing(data), depthwise, data.draw(st.integers(0, 99)))
     lower = in_form(form, data.draw(st.integers(0, 9)))
-    proof = ReplayProof(lower)
+    proof = ReplayProof(partial(lower_step, lower_node=lower))
     facts = InPlaceFacts(lower)(graph, 0)
     source, output = graph.inputs[0], graph.outputs[0]
     sizes = graph.type(source).nbytes, graph.type(output).nbytes
@@ -123,7 +124,7 @@ def test_channel_by_channel_an_image_stays_where_it_is(tmp_path: Path) -> None:
         assert allowed in facts.forward[0, 0].exact
         assert facts.backward is not None
         assert -allowed in facts.backward[0, 0].exact
-        proof = ReplayProof(in_form("words"))
+        proof = ReplayProof(partial(lower_step, lower_node=in_form("words")))
         # With the whole image in a plane, any number of pixels is right.
         for distance, harmless in ((allowed, True), (row, not allowed), (allowed - 1, False)):
             assert proof.harmless(graphs[rows], Step(0, ((0, 0),)), 0, 0, distance) == harmless
