@@ -15,7 +15,6 @@ from mmap import mmap
 from typing import Any, ClassVar, Generic, TypeVar
 
 from flatbuffers import encode, number_types
-from flatbuffers import table as raw
 
 from crtexport.errors import CrtExportError
 
@@ -29,31 +28,50 @@ _MOST_FIELDS = 32
 """More than any table has of which a field is read."""
 _TYPES = {
     "?": number_types.BoolFlags, "b": number_types.Int8Flags, "B": number_types.Uint8Flags,
-    "i": number_types.Int32Flags, "I": number_types.Uint32Flags, "q": number_types.Int64Flags,
-    "Q": number_types.Uint64Flags, "f": number_types.Float32Flags,
+    "H": number_types.VOffsetTFlags, "i": number_types.Int32Flags, "I": number_types.UOffsetTFlags,
+    "q": number_types.Int64Flags, "Q": number_types.Uint64Flags, "f": number_types.Float32Flags,
 }
 """Types of numbers by the names that the module ``struct`` gives them."""
+_DTYPES = {form: number_types.to_numpy_type(type_) for form, type_ in _TYPES.items()}
 _OFFSET = number_types.UOffsetTFlags.bytewidth
 
 
 class Reader:
-    """Access to one flatbuffer of ``size`` bytes, which may be damaged."""
+    """Access to one flatbuffer of ``size`` bytes, which may be damaged.
+
+    All methods raise CrtExportError, without a location, where they would lead out of the file.
+    """
 
     def __init__(self, data: mmap | bytes) -> None:
         self.data, self.size = data, len(data)
         # An honest file is read about once; the factor leaves room for shared strings.
         self._budget = 4 * self.size + _HEADROOM
 
-    def get(self, accessor: Callable[..., T], *arguments: object) -> T:
-        """``accessor(*arguments)``. Raises CrtExportError, without a location, where that leads out
-        of the file."""
+    def number(self, form: str, at: int) -> Any:
+        """A number of the type ``form``."""
+        return self._got(encode.Get, _TYPES[form].packer_type, self.data, at)
+
+    def numbers(self, form: str, start: int, count: int) -> list[Any]:
+        """As many numbers of the type ``form``, one after the other."""
+        if not count:
+            return []
+        found: list[Any] = self._got(
+            encode.GetVectorAsNumpy, _DTYPES[form], self.data, count, start
+        ).tolist()
+        return found
+
+    def _got(self, function: Callable[..., Any], *arguments: object) -> Any:
         try:
-            return accessor(*arguments)
-        except (struct.error, IndexError, ValueError, TypeError, OverflowError) as error:
+            return function(*arguments)
+        except (struct.error, ValueError) as error:
             raise _damaged(str(error)) from error
 
+    def target(self, at: int) -> int:
+        """The position that the offset at ``at`` refers to."""
+        return at + int(self.number("I", at))
+
     def spend(self, amount: int) -> None:
-        """So many bytes are read. Raises CrtExportError where they can't be in the file."""
+        """So many bytes are read, which must be in the file."""
         self._budget -= amount
         if self._budget < 0:
             raise _damaged("its tables refer to the same bytes over and over")
@@ -63,46 +81,33 @@ class Content:
     """What a table holds. A field's *place* is where it is from the table's position on, 0 for one
     that is left out."""
 
-    __slots__ = ("_places", "_raw", "reader")
+    __slots__ = ("_at", "_places", "reader")
 
     def __init__(self, reader: Reader, at: int) -> None:
-        self.reader, self._raw = reader, reader.get(raw.Table, reader.data, at)
-        self._places = reader.get(self._all_places)
+        self.reader, self._at = reader, at
+        vtable = at - reader.number("i", at)
+        if vtable < 0:
+            raise _damaged(f"a table at {at} is described before the file begins")
+        count = max(reader.number("H", vtable) - _FIELDS, 0) // _DTYPES["H"].itemsize
+        self._places = reader.numbers("H", vtable + _FIELDS, min(count, _MOST_FIELDS))
 
     def place(self, number: int) -> int:
         """Of field ``number`` of the schema."""
         return self._places[number] if number < len(self._places) else 0
 
-    def _all_places(self) -> list[int]:
-        """What the library's ``Offset`` says of one field after the other."""
-        table, type_ = self._raw, number_types.VOffsetTFlags
-        vtable = table.Pos - table.Get(number_types.SOffsetTFlags, table.Pos)
-        size = table.Get(type_, vtable)
-        count = min(max(size - _FIELDS, 0) // type_.bytewidth, _MOST_FIELDS)
-        return self._elements(type_, vtable + _FIELDS, count)
-
-    def _elements(self, type_: Any, start: int, count: int) -> list[Any]:
-        dtype = number_types.to_numpy_type(type_)
-        found: list[Any] = encode.GetVectorAsNumpy(dtype, self.reader.data, count, start).tolist()
-        return found
-
     def number(self, place: int, form: str) -> Any:
         """A number of the type ``form``."""
-        return self.reader.get(self._raw.Get, _TYPES[form], self._raw.Pos + place)
+        return self.reader.number(form, self._at + place)
 
     def target(self, place: int) -> int:
-        """The position of the table that a field refers to."""
-        return self.element(self._raw.Pos + place)
-
-    def element(self, at: int) -> int:
-        """The position of the table that an element of a vector refers to."""
-        return int(self.reader.get(self._raw.Indirect, at))
+        """The position of what a field refers to."""
+        return self.reader.target(self._at + place)
 
     def span(self, place: int) -> tuple[int, int]:
         """Of a vector or string: the position of its first element, and how many it claims to
         have."""
-        start, type_ = self.target(place), number_types.UOffsetTFlags
-        return start + type_.bytewidth, self.reader.get(self._raw.Get, type_, start)
+        start = self.target(place)
+        return start + _OFFSET, self.reader.number("I", start)
 
     def vector(self, place: int, itemsize: int) -> tuple[int, int]:
         """:meth:`span` of ``itemsize``-byte elements, which the file is large enough for."""
@@ -114,9 +119,7 @@ class Content:
 
     def numbers(self, place: int, form: str) -> tuple[Any, ...]:
         """Every number of a vector of numbers of the type ``form``."""
-        type_ = _TYPES[form]
-        start, count = self.vector(place, type_.bytewidth)
-        return tuple(self.reader.get(self._elements, type_, start, count))
+        return tuple(self.reader.numbers(form, *self.vector(place, _DTYPES[form].itemsize)))
 
     def octets(self, place: int) -> bytes:
         """All of a vector of bytes."""
@@ -153,20 +156,20 @@ class Field(Generic[T]):
 
 
 class Vector(Generic[K]):
-    """A vector of tables, each read when it is asked for; empty without a table that has it."""
+    """A vector of tables, each read when it is asked for; empty without a reader."""
 
     def __init__(
-        self, kind: type[K], owner: Content | None = None, start: int = 0, count: int = 0
+        self, kind: type[K], reader: Reader | None = None, start: int = 0, count: int = 0
     ) -> None:
-        self._kind, self._owner, self._start, self._count = kind, owner, start, count
+        self._kind, self._reader, self._start, self._count = kind, reader, start, count
 
     def __len__(self) -> int:
         return self._count
 
     def __getitem__(self, index: int) -> K:
-        if self._owner is None or not 0 <= index < self._count:
+        if self._reader is None or not 0 <= index < self._count:
             raise IndexError(index)
-        return self._kind(self._owner.reader, self._owner.element(self._start + _OFFSET * index))
+        return self._kind(self._reader, self._reader.target(self._start + _OFFSET * index))
 
     def __iter__(self) -> Iterator[K]:
         return (self[index] for index in range(self._count))
@@ -174,7 +177,7 @@ class Vector(Generic[K]):
 
 def root(reader: Reader, kind: type[K]) -> K:
     """The table that the file begins with."""
-    return kind(reader, reader.get(raw.Table(reader.data, 0).Indirect, 0))
+    return kind(reader, reader.target(0))
 
 
 # -- fields
@@ -224,7 +227,7 @@ def union(number: int) -> Field[int]:
 
 def tables(number: int, kind: type[K]) -> Field[Vector[K]]:
     def read(owner: Content, place: int) -> Vector[K]:
-        return Vector(kind, owner, *owner.vector(place, _OFFSET))
+        return Vector(kind, owner.reader, *owner.vector(place, _OFFSET))
 
     return Field(number, read, Vector(kind))
 
