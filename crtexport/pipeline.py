@@ -31,7 +31,7 @@ from crtexport.ir.verify import verify
 from crtexport.kernels import text as kernel_text
 from crtexport.kernels.inplace import InPlaceFacts
 from crtexport.kernels.proof import ReplayProof
-from crtexport.kernels.step import Remembered, RememberedSteps
+from crtexport.kernels.step import RememberedSteps
 from crtexport.plan import check as plan_check
 from crtexport.plan import text as plan_text
 from crtexport.schedules import fusion
@@ -120,17 +120,16 @@ def prepare_package(
         if must_fit:
             check_budget(board, Usage(constants=least_bytes(simplified)), _known_boards())
         kernels = Kernels(board.target, level, choose)
-        kernel_of = Remembered(kernels)
+        steps = RememberedSteps(kernels)
         others = (*(model.graph for model in planned), *graphs[len(planned) + 1 :])
         before = [model.plan.pools for model in planned] if workspace == "static" else []
         say("plan memory")
         left = room(board, usage_beside((simplified, *others), io), pools, before)
-        may = InPlaceFacts(kernel_of)
+        may = InPlaceFacts(steps)
         simplified, made = fusion.smallest(simplified, board.target, level, partial(
             plan.plan, facts=may, io_in_workspace=io == "workspace", pools=left
         ))
         check_pools(board, (*before, made.pools), pools)
-        steps = RememberedSteps(kernel_of)
         prove(partial(plan_check.check, simplified, made, ReplayProof(steps)))
         options = Options(
             module, workspace == "caller", system_lib, _comment(graph, board),

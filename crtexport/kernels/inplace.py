@@ -8,7 +8,8 @@ its input, a few rows behind what it still reads.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from itertools import groupby, product
 
 import numpy as np
@@ -20,10 +21,9 @@ from crtexport.ir.graph import Graph
 from crtexport.kernels.accesses import Access, accesses, touching
 from crtexport.kernels.addresses import Bounds, Floats, Grid, addresses, hulls
 from crtexport.kernels.channels import channels
-from crtexport.kernels.families import lower
 from crtexport.kernels.ir import Kernel
 from crtexport.kernels.registry import InputTensor, Lowered, OutputTensor
-from crtexport.kernels.step import LowerNode, lower_step, reversed_kernel
+from crtexport.kernels.step import LowerStep, lower_step
 from crtexport.plan.model import Facts, Freedom, Freedoms, Move, Step
 
 GRID_LIMIT = 1 << 20
@@ -37,16 +37,16 @@ Listed = tuple[Access, ...]
 
 
 class InPlaceFacts:
-    """What kernels allow, for the planner; ``lower_node`` makes them as they will run."""
+    """What kernels allow, for the planner; ``lower`` makes them as they will run."""
 
-    def __init__(self, lower_node: LowerNode = lower) -> None:
-        self._lower = lower_node
+    def __init__(self, lower: LowerStep = lower_step) -> None:
+        self._lower = lower
         self._known: dict[tuple[Kernel, tuple[object, ...]], Facts] = {}
 
     def __call__(self, graph: Graph, number: int) -> Facts:
         """The facts of node ``number``; none at all where no kernel takes it."""
         try:
-            lowered = lower_step(graph, Step(number), self._lower)
+            lowered = self._lower(graph, Step(number))
         except CrtExportError:
             return Facts()
         roles = tuple(
@@ -54,18 +54,26 @@ class InPlaceFacts:
         )
         key = (lowered.kernel, roles)
         if key not in self._known:
-            self._known[key] = kernel_facts(lowered)
+            self._known[key] = kernel_facts(lowered, partial(self._reverse, graph, number))
         return self._known[key]
 
+    def _reverse(self, graph: Graph, number: int) -> Kernel | None:
+        """The kernel of a node that runs backwards, if there is one."""
+        try:
+            return self._lower(graph, Step(number, backward=True)).kernel
+        except CrtExportError:
+            return None
 
-def kernel_facts(lowered: Lowered) -> Facts:
-    """What ``lowered`` allows its outputs and inputs."""
+
+def kernel_facts(lowered: Lowered, reverse: Callable[[], Kernel | None]) -> Facts:
+    """What ``lowered`` allows its outputs and inputs; ``reverse`` makes the kernel that runs
+    backwards."""
     inputs, outputs = _sides(lowered, InputTensor), _sides(lowered, OutputTensor)
     part = touching(lowered.kernel, _names(*inputs.values(), *outputs.values()))
     listed = accesses(part)
     return Facts(
         forward=_Freedoms(part, listed, inputs, outputs),
-        reversed=lambda: _reversed(lowered),
+        reversed=lambda: _reversed(lowered, reverse()),
         moves=_moves(part, listed, inputs, outputs),
         reads=_traffic(listed, inputs),
         writes=_traffic(listed, outputs),
@@ -84,8 +92,7 @@ def _traffic(listed: Listed, sides: Sides) -> dict[int, int]:
     }
 
 
-def _reversed(lowered: Lowered) -> Freedoms | None:
-    reverse = reversed_kernel(lowered)
+def _reversed(lowered: Lowered, reverse: Kernel | None) -> Freedoms | None:
     if reverse is None:
         return None
     inputs, outputs = _sides(lowered, InputTensor), _sides(lowered, OutputTensor)

@@ -25,8 +25,6 @@ LowerNode = Callable[[Context], Lowered]
 LowerStep = Callable[[Graph, Step], Lowered]
 """Makes the kernel of a step of a plan, as it will run."""
 
-_Key = tuple[int, int, tuple[tuple[int, int], ...], bool]
-
 
 def reversed_kernel(lowered: Lowered) -> Kernel | None:
     """The kernel with its outer loops from their ends to their beginnings, if that can be."""
@@ -37,18 +35,29 @@ def reversed_kernel(lowered: Lowered) -> Kernel | None:
     return backwards(lowered.kernel, scratch)
 
 
-class Remembered:
-    """A LowerNode that makes the kernel of each node once."""
+class RememberedSteps:
+    """A LowerStep that makes each kernel, and the one that runs backwards, once; ``lower_node``
+    makes those of nodes."""
 
     def __init__(self, lower_node: LowerNode) -> None:
         self._lower = lower_node
-        self._made: dict[tuple[int, int], tuple[Context, Lowered]] = {}
+        self._made: dict[tuple[int, int, bool], tuple[Graph, Lowered]] = {}
 
-    def __call__(self, context: Context) -> Lowered:
-        key = id(context.graph), id(context.node)
+    def __call__(self, graph: Graph, step: Step) -> Lowered:
+        alone = self._alone(graph, step.node, step.backward)
+        return _in_place(alone, step) if step.in_place else alone
+
+    def _alone(self, graph: Graph, number: int, backward: bool) -> Lowered:
+        """The kernel of a node with memory of its own for all tensors."""
+        key = id(graph), number, backward
         if key not in self._made:
-            # Kept with its context, so that nothing else gets the same id.
-            self._made[key] = context, self._lower(context)
+            context = Context(graph, graph.nodes[number])
+            lowered = (
+                _backward(context, self._alone(graph, number, False)) if backward
+                else self._lower(context)
+            )
+            # Kept with its graph, so that nothing else gets the same id.
+            self._made[key] = graph, lowered
         return self._made[key][1]
 
 
@@ -57,26 +66,15 @@ def lower_step(graph: Graph, step: Step, lower_node: LowerNode = lower) -> Lower
     context = Context(graph, graph.nodes[step.node])
     lowered = lower_node(context)
     if step.backward:
-        reverse = reversed_kernel(lowered)
-        if reverse is None:
-            raise context.refuse("its kernel can't run backwards, as the plan wants")
-        lowered = replace(lowered, kernel=reverse)
+        lowered = _backward(context, lowered)
     return _in_place(lowered, step) if step.in_place else lowered
 
 
-class RememberedSteps:
-    """A LowerStep that makes the kernel of each step once; ``lower_node`` makes those of nodes."""
-
-    def __init__(self, lower_node: LowerNode) -> None:
-        self._lower = lower_node
-        self._made: dict[_Key, tuple[Graph, Lowered]] = {}
-
-    def __call__(self, graph: Graph, step: Step) -> Lowered:
-        key = id(graph), step.node, step.in_place, step.backward
-        if key not in self._made:
-            # Kept with its graph, so that nothing else gets the same id.
-            self._made[key] = graph, lower_step(graph, step, self._lower)
-        return self._made[key][1]
+def _backward(context: Context, lowered: Lowered) -> Lowered:
+    reverse = reversed_kernel(lowered)
+    if reverse is None:
+        raise context.refuse("its kernel can't run backwards, as the plan wants")
+    return replace(lowered, kernel=reverse)
 
 
 def _in_place(lowered: Lowered, step: Step) -> Lowered:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 import pytest
@@ -34,7 +35,7 @@ from crtexport.kernels.proof import ReplayProof
 from crtexport.kernels.registry import InputTensor, Lowered, OutputTensor
 from crtexport.kernels.replay import Replay
 from crtexport.kernels.reverse import backwards
-from crtexport.kernels.step import lower_step
+from crtexport.kernels.step import lower_step, reversed_kernel
 from crtexport.kernels.verify import verify
 from crtexport.plan.model import Freedom, Move, Step
 from tests.lowered import bound
@@ -225,7 +226,7 @@ def sum_of_neighbours(b: KernelBuilder) -> None:
 @pytest.mark.parametrize("build", [gather, flip, unknown_length])
 def test_what_cannot_be_followed_stays_apart(build: Callable[[KernelBuilder], None]) -> None:
     made = lowered(build)
-    facts = kernel_facts(made)
+    facts = kernel_facts(made, partial(reversed_kernel, made))
     freedom = facts.forward.get((0, 0), Freedom(-8, 8))
     replay = Replay(made.kernel)
     for distance in range(-7, 8):

@@ -53,7 +53,8 @@ def chain() -> Graph:
 
 def planned(graph: Graph, *pools: int | None) -> Plan:
     return plan(
-        graph, facts=InPlaceFacts(by_way_of_scratch), io_in_workspace=True, pools=pools or (None,)
+        graph, facts=InPlaceFacts(step_by_way_of_scratch), io_in_workspace=True,
+        pools=pools or (None,),
     )
 
 

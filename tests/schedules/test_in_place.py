@@ -87,7 +87,7 @@ def test_outputs_may_lie_where_facts_say(
     graph = convolution(tmp_path, drawing(data), depthwise, data.draw(st.integers(0, 99)))
     lower = in_form(form, data.draw(st.integers(0, 9)))
     proof = ReplayProof(partial(lower_step, lower_node=lower))
-    facts = InPlaceFacts(lower)(graph, 0)
+    facts = InPlaceFacts(partial(lower_step, lower_node=lower))(graph, 0)
     source, output = graph.inputs[0], graph.outputs[0]
     sizes = graph.type(source).nbytes, graph.type(output).nbytes
     shape = graph.type(source).shape
@@ -120,7 +120,7 @@ def test_channel_by_channel_an_image_stays_where_it_is(tmp_path: Path) -> None:
         graphs[rows] = load(tmp_path / "m.tflite")
     row = 8 * 16
     for rows, allowed in ((6, 0), (40, -row)):
-        facts = InPlaceFacts(in_form("words"))(graphs[rows], 0)
+        facts = InPlaceFacts(partial(lower_step, lower_node=in_form("words")))(graphs[rows], 0)
         assert allowed in facts.forward[0, 0].exact
         assert facts.backward is not None
         assert -allowed in facts.backward[0, 0].exact
