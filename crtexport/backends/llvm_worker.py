@@ -12,6 +12,7 @@ start.
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import signal
@@ -30,6 +31,7 @@ LISTED, READY, OBJECT, ERROR, REFUSED, NO_LLVM = b"t", b"r", b"o", b"e", b"x", b
 _IN_VAIN = ("-disable-licm-promotion", "-enable-global-analyses=false")
 """Options without which LLVM takes a tenth longer for the same code: kernels hold their sums in
 registers and change no globals, so it looks for such in vain."""
+_OBJECTS = 200_000  # made between two searches for unreachable ones; importing makes a part of it
 _PROGRAM = "llvm"  # what LLVM calls itself in messages
 _LATE = '"crt-inline-late"'
 _NOT_ON_ARM = (".note.GNU-stack", ".ARM.exidx", ".rel.ARM.exidx")
@@ -193,6 +195,7 @@ def _serve(llvm: Any, stdin: IO[bytes], stdout: IO[bytes]) -> None:
 
 def main() -> None:
     """Serves requests until standard input ends."""
+    gc.set_threshold(_OBJECTS)
     signal.signal(signal.SIGINT, signal.SIG_DFL)  # LLVM would not let Python see it
     stdin, stdout = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # whatever LLVM prints must not get between the answers

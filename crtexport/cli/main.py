@@ -6,10 +6,8 @@ Exit codes: 0 success, 1 a run or a comparison failed, 2 bad input or usage, 3 a
 
 from __future__ import annotations
 
-import atexit
 import difflib
 import errno
-import gc
 import importlib
 import os
 import sys
@@ -25,7 +23,6 @@ from crtexport.errors import CrtExportError, printable
 
 _INTERNAL = 70  # EX_SOFTWARE
 _INTERRUPTED = 130
-_OBJECTS = 200_000  # made between two searches for unreachable ones; few exports make as many
 
 COMMANDS = {
     "bench": "Measure what models cost on boards, layer by layer.",
@@ -93,8 +90,6 @@ def cli() -> None:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; returns its exit code. ``arguments`` default to the process's."""
     settings = Settings()
-    if arguments is None:
-        _hurry()
     try:
         code = cli.main(
             args=list(sys.argv[1:] if arguments is None else arguments),
@@ -139,16 +134,6 @@ def _defect(error: Exception, settings: Settings) -> int:
         "  hint: this is a defect of crtexport, please report it; --debug shows where it is"
     )
     return _INTERNAL
-
-
-def _hurry() -> None:
-    """Leaves out what takes a tenth of a short-lived process's time and is of no use in it."""
-    gc.set_threshold(_OBJECTS)
-    atexit.register(gc.freeze)  # what is still there at the end needn't be searched once more
-    # Its threads wait for work by asking for it, which takes processors from LLVM; there is none.
-    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-    # Plugins of pydantic are looked for among all installed packages.
-    os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
 
 
 def _say_error(text: str) -> None:

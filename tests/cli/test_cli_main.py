@@ -226,6 +226,7 @@ def test_so_has_one_before_the_program_is_there(
 
     interrupted.__getattr__ = ask  # type: ignore[method-assign]
     monkeypatch.setitem(sys.modules, "crtexport.cli.main", interrupted)
+    monkeypatch.setattr(__main__, "_hurry", lambda: None)
     with pytest.raises(SystemExit) as left:
         __main__.run()
     assert left.value.code == 130
