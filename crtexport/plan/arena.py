@@ -6,7 +6,8 @@ that were looked at, never in seconds, so that the same blocks always get the sa
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from bisect import insort
+from collections.abc import Collection, Iterable, Sequence
 
 from msgspec import Struct
 
@@ -83,6 +84,8 @@ class _Solver:
         for ban in arena.bans:
             self.near[ban.second].append((ban.first, ban.low, ban.high))
             self.near[ban.first].append((ban.second, -ban.high, -ban.low))
+        self.others = [{other for other, _, _ in near} for near in self.near]
+        self.weights = [len(near) + 1 for near in self.near]  # effort of looking at a block
         self.best: tuple[int, ...] = ()
         self.least = 0
         self.effort = 0
@@ -110,11 +113,15 @@ class _Solver:
             offsets = self._in_order(order)
             if not number or extent(self.sizes, offsets) < self.least:
                 self._keep(offsets)
+            tried = {tuple(order)}
             for _ in range(_ATTEMPTS):
                 if self.least <= self.bound or self.effort > _GREEDY_EFFORT:
                     return
                 top = extent(self.sizes, offsets)
                 order = sorted(order, key=lambda i: offsets[i] + self.sizes[i] < top)
+                if tuple(order) in tried:
+                    break  # all that follows has been there
+                tried.add(tuple(order))
                 offsets = self._in_order(order)
                 if extent(self.sizes, offsets) < self.least:
                     self._keep(offsets)
@@ -125,8 +132,7 @@ class _Solver:
 
     def _crowd(self, block: int) -> int:
         """Bytes of a block and of all that it must keep clear of."""
-        others = {other for other, _, _ in self.near[block]}
-        return self.sizes[block] + sum(self.sizes[other] for other in others)
+        return self.sizes[block] + sum(self.sizes[other] for other in self.others[block])
 
     def _keep(self, offsets: Sequence[int]) -> None:
         self.best = tuple(offsets)
@@ -145,7 +151,7 @@ class _Solver:
             base = offsets[other]
             if base is not None and base + high > start:
                 banned.append((base + low, base + high))
-        self.effort += len(self.near[block]) + 1
+        self.effort += self.weights[block]
         banned.sort()
         offset = start
         for low, high in banned:
@@ -159,28 +165,42 @@ class _Solver:
 
     def search(self) -> None:
         """Places blocks by rising offset in all orders that could still beat the best."""
+        everything = list(range(len(self.sizes)))
+        nothing: list[int | None] = [None] * len(everything)
+        lowest = [self.lowest(i, nothing, 0) for i in everything]
         self.effort = 0
-        self._branch([None] * len(self.sizes), 0, len(self.sizes))
+        self._branch(nothing, 0, everything, frozenset(), lowest)
 
-    def _branch(self, offsets: list[int | None], level: int, left: int) -> None:
+    def _branch(
+        self, offsets: list[int | None], level: int, left: list[int], near: Collection[int],
+        before: list[int],
+    ) -> None:
+        """Places the blocks that are ``left``, in the order of their numbers.
+
+        The last one that was placed lies at ``level``, ``near`` others; ``before``: the lowest
+        offset of each block when it wasn't there. It matters to those that it is near to, and to
+        those that would begin below it.
+        """
         if not left:
             found = [o for o in offsets if o is not None]
             if extent(self.sizes, found) < self.least:
                 self._keep(found)
             return
-        candidates = []
-        for i, offset in enumerate(offsets):
-            if offset is not None:
-                continue
-            lowest = self.lowest(i, offsets, level)
-            if lowest + self.sizes[i] >= self.least:
+        sizes, least, lowest = self.sizes, self.least, before.copy()
+        for i in left:
+            if i in near or before[i] < level:
+                lowest[i] = self.lowest(i, offsets, level)
+            else:
+                self.effort += self.weights[i]
+            if lowest[i] + sizes[i] >= least:
                 return
-            candidates.append((lowest, -self.sizes[i], i))
-        for lowest, _, i in sorted(candidates):
+        for at, _, i in sorted([(lowest[i], -sizes[i], i) for i in left]):
             if self.least <= self.bound or self.effort > _SEARCH_EFFORT:
                 return
-            if lowest + self.sizes[i] >= self.least:
+            if at + sizes[i] >= self.least:
                 continue
-            offsets[i] = lowest
-            self._branch(offsets, lowest, left - 1)
+            offsets[i] = at
+            left.remove(i)
+            self._branch(offsets, at, left, self.others[i], lowest)
+            insort(left, i)
             offsets[i] = None

@@ -54,6 +54,7 @@ def plan(
     known = _known(graph, facts, inner)
     best: Plan | None = None
     spoilt: list[int] = []
+    tried: list[object] = []
     for directions in (1, 2):
         # Kernels that run backwards are more code: they must be worth it.
         worth = 1 if directions == 1 else 1 - _WORTH_BACKWARD
@@ -64,6 +65,10 @@ def plan(
             if overwritten:
                 spoilt = spoilt or overwritten
                 continue
+            given = layout.order, layout.views_of_parts, layout.free
+            if given in tried:
+                continue  # as no kernel gains anything by running backwards
+            tried.append(given)
             worst = peak(layout)
             if best is not None and worst.lower_bound >= best.total * worth:
                 continue
