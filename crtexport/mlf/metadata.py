@@ -11,6 +11,7 @@ import json
 from typing import Annotated, Any, ClassVar, Literal
 
 from msgspec import Meta, Struct, convert
+from msgspec.json import format as indented
 from msgspec.structs import fields
 
 from crtexport.errors import CrtExportError
@@ -403,7 +404,9 @@ def _defaults(kind: type[_Record]) -> tuple[tuple[str, object], ...]:
 
 def json_bytes(data: Json) -> bytes:
     """JSON text, indented, ASCII, in the order that ``data`` has."""
-    return (json.dumps(data, indent=2, allow_nan=False) + "\n").encode("ascii")
+    # What json would indent itself, it would write in Python.
+    text = indented(json.dumps(data, allow_nan=False), indent=2)
+    return f"{text}\n".encode("ascii")
 
 
 def parse(content: bytes, where: str) -> tuple[Metadata, Json]:

@@ -23,6 +23,8 @@ def drop_dead(graph: Graph) -> Graph:
         needed.update(t for t in node.inputs if t is not None)
         needed.update(node.outputs)
     needed.update(graph.inputs)
+    if len(kept) == len(graph.nodes) and len(needed) == len(graph.tensors):
+        return graph
     number = {old: new for new, old in enumerate(sorted(needed))}
     return replace(
         graph,

@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from crtexport.artifact.model import Interface
@@ -17,7 +19,7 @@ from crtexport.ir import ops
 from crtexport.ir.graph import Graph, Node, Tensor
 from crtexport.ir.types import ConstantRef, DType, TensorType
 from crtexport.mlf.contents import plan_data
-from crtexport.mlf.metadata import parse
+from crtexport.mlf.metadata import Json, json_bytes, parse
 from crtexport.mlf.reader import open_package
 from crtexport.mlf.writer import write_package
 from crtexport.plan.model import Placement, Plan, Scratch, Space, Step
@@ -217,3 +219,15 @@ def test_the_plan_as_data() -> None:
     assert data["steps"][0] == {"node": "first", "in_place": [], "scratch": None}
     assert data["steps"][1]["in_place"] == [[0, 0]]
     assert data["steps"][1]["scratch"] == {"offset": 32, "bytes": 8}
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner), max_leaves=20,
+)
+
+
+@given(st.dictionaries(st.text(), JSON))
+def test_json_is_as_python_writes_it(data: Json) -> None:
+    assert json_bytes(data) == (json.dumps(data, indent=2) + "\n").encode()
