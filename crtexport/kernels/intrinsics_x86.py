@@ -133,9 +133,26 @@ def _arithmetic(type_: Scalar, suffix: str, names: str) -> tuple[Intrinsic, ...]
     return tuple(map(one, names.split()))
 
 
+def _cells() -> tuple[Intrinsic, ...]:
+    """One number of 8 or of 16 bits in all 16 bytes of a vector."""
+
+    def dup(cells: Scalar) -> Intrinsic:
+        bits, vector = 8 * cells.lane.itemsize, llvm_type(cells)
+        return _intrinsic(
+            f"dup{bits}_{cells.lanes}", f"a, of {bits} bits, in every lane.", (Scalar.I32,), cells,
+            lambda a: (wrap(a, bits),) * cells.lanes,
+            gives(everywhere(cells, f"(int{bits}_t)a")),
+            f"%n = trunc i32 %a to i{bits} %v = insertelement {vector} poison, i{bits} %n, i32 0 "
+            f"%r = shufflevector {vector} %v, {vector} poison, "
+            f"<{cells.lanes} x i32> zeroinitializer",
+        )
+
+    return dup(Scalar.I8X16), dup(Scalar.I16X8)
+
+
 def _winograd() -> tuple[Intrinsic, ...]:
     """What F(4, 3) does with cells, in 16 bits, and with sums of products."""
-    cells, vector = Scalar.I16X8, llvm_type(Scalar.I16X8)
+    cells = Scalar.I16X8
 
     def part24(width: int) -> Intrinsic:
         ints = INTS[width]
@@ -150,12 +167,6 @@ def _winograd() -> tuple[Intrinsic, ...]:
         )
 
     return (
-        _intrinsic(
-            "dup16_8", "a, of 16 bits, in every lane.", (Scalar.I32,), cells,
-            lambda a: (_low(a),) * 8, gives(everywhere(cells, "(int16_t)a")),
-            f"%n = trunc i32 %a to i16 %v = insertelement {vector} poison, i16 %n, i32 0 "
-            f"%r = shufflevector {vector} %v, {vector} poison, <8 x i32> zeroinitializer",
-        ),
         *_arithmetic(cells, "16_8", "add sub mul"),
         *(part24(width) for width in WIDTHS),
     )
@@ -255,7 +266,9 @@ def _scaling(width: int, shift: int) -> Intrinsic:
             f"%n{first} = add nsw {wide} %p{first}, splat (i64 {1 << (shift - 1)}) "
             f"%s{first} = lshr {wide} %n{first}, splat (i64 {shift}) "
             f"%r{first} = bitcast {wide} %s{first} to {vector}" for first in (0, 1)
-        ) + f" %r = shufflevector {vector} %r0, {vector} %r1, <{width} x i32> <{lanes}>",
+        ) + f" %s = shufflevector {vector} %r0, {vector} %r1, <{width} x i32> <{lanes}>"
+        # Else code generation looks for known bits through chains of them, in vain.
+        f" %r = freeze {vector} %s",
     ), c_include="<immintrin.h>", c_where="defined(__x86_64__)")
 
 
@@ -367,4 +380,4 @@ X86 = tuple(
         *_arithmetic(INTS[width], f"_{width}", "sub mul"), _scaling(width, 31),
         _scaling(width, 32), _saturated(width), *reals("x86", width), *_sums(width),
     )
-) + _dots() + (_halving(),) + _winograd()
+) + _dots() + (_halving(),) + _cells() + _winograd()

@@ -5,6 +5,8 @@ int8 values are widened where copies are int16, or lifted to uint8.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from msgspec import Struct
 
 from crtexport.fixedpoint import wrap
@@ -78,6 +80,15 @@ def highest(windows: Windows, itemsize: int) -> Band:
     return Band(windows, -(-windows.y[1] // count))
 
 
+def _everywhere(machine: Machine, value: int, dtype: Scalar) -> Expr:
+    """A vector of ``value``."""
+    if dtype is Scalar.F32:
+        return machine.real_everywhere(value)
+    if dtype is Scalar.I16:
+        return call("x86_dup16_8", i32(value), type_=Scalar.I16X8)
+    return call("x86_dup8_16", i32(value), type_=Scalar.I8X16)
+
+
 class Bands(Walk):
     """Copies bands of ``x`` to ``copy``; ``zero`` stands for the padding."""
 
@@ -95,6 +106,7 @@ class Bands(Walk):
         if lifts:
             zero = wrap(zero + LIFT, 8)
         self._zero = const(float(zero) if copy.dtype is Scalar.F32 else zero, copy.dtype)
+        self._zeros = _everywhere(machine, zero, copy.dtype)
 
     def emit(self, band: Band, n: Expr, first: Expr) -> None:
         """That of image ``n`` which begins with row ``first`` of the pixels."""
@@ -118,24 +130,45 @@ class Bands(Walk):
 
     def _fill(self, target: Expr, count: int) -> None:
         """``count`` cells of the padding."""
-        with self.b.loop("fill", count) as fill:
-            self.b.store(self.copy, add(target, fill), self._zero)
+        b = self.b
+
+        def several(at: Expr) -> None:
+            b.store_vector(self.copy, add(target, at), self._zeros)
+
+        def one(at: Expr) -> None:
+            b.store(self.copy, add(target, at), self._zero)
+
+        self._neighbours(count, self._zeros.type.lanes, several, one)
 
     def _copied(self, source: Expr, target: Expr, count: int) -> None:
-        """``count`` neighbours, in vectors and what is left one by one."""
-        b, lanes = self.b, self._vector.lanes
-        if count >= lanes:
-            with b.loop("chunk", count // lanes) as chunk:
-                at = mul(chunk, const(lanes))
-                whole: Expr = load_vector(self.x, add(source, at), self._vector)
-                if self._lifts:
-                    whole = call("x86_lift", whole, type_=self._vector)
-                b.store_vector(self.copy, add(target, at), whole)
-        done = count - count % lanes
-        with b.loop("single", count % lanes) as single:
-            at = add(const(done), single)
+        """``count`` neighbours."""
+        b = self.b
+
+        def several(at: Expr) -> None:
+            values: Expr = load_vector(self.x, add(source, at), self._vector)
+            if self._lifts:
+                values = call("x86_lift", values, type_=self._vector)
+            b.store_vector(self.copy, add(target, at), values)
+
+        def one(at: Expr) -> None:
             value: Expr = load(self.x, add(source, at))
             if self._lifts:
                 value = add(cast(value, Scalar.I32), i32(LIFT))
             value = cast(value, self.copy.dtype)
             b.store(self.copy, add(target, at), value)
+
+        self._neighbours(count, self._vector.lanes, several, one)
+
+    def _neighbours(
+        self, count: int, lanes: int, several: Callable[[Expr], None], one: Callable[[Expr], None]
+    ) -> None:
+        """Where ``count`` elements are, in vectors of ``lanes``, the last of which may begin within
+        the one before; one by one where they are fewer than that."""
+        if count < lanes:
+            with self.b.loop("single", count) as single:
+                one(single)
+            return
+        with self.b.loop("chunk", count // lanes) as chunk:
+            several(mul(chunk, const(lanes)))
+        if count % lanes:
+            several(const(count - lanes))
