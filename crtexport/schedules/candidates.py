@@ -6,11 +6,10 @@ A schedule with a choice (how many pixels or channels go together, what is unrol
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Iterable
+from functools import partial
 
-from msgspec import Struct
-from msgspec.structs import force_setattr, replace
+from msgspec import Struct, field
 
 from crtexport.kernels.registry import Lowered
 
@@ -23,13 +22,17 @@ class Candidate(Struct, frozen=True):
     """
 
     name: str
-    make: Callable[[], Lowered]
+    build: Callable[[], Lowered]
     rare: bool = False
     objects: bool = False
+    made: list[Lowered] = field(default_factory=list)
 
-    def __post_init__(self) -> None:
-        # What chooses looks at kernels, one of which is then taken.
-        force_setattr(self, "make", functools.cache(self.make))
+    def make(self) -> Lowered:
+        """The kernel. What chooses looks at kernels, one of which is then taken: it is built
+        once."""
+        if not self.made:
+            self.made.append(self.build())
+        return self.made[0]
 
 
 def single(name: str, lowered: Lowered | None) -> list[Candidate]:
@@ -42,7 +45,11 @@ def changed(
 ) -> list[Candidate]:
     """The candidates with what ``change`` makes of their kernels."""
 
-    def made(make: Callable[[], Lowered]) -> Callable[[], Lowered]:
-        return lambda: change(make())
+    return [
+        Candidate(form.name, partial(_changed, form, change), form.rare, form.objects)
+        for form in candidates
+    ]
 
-    return [replace(candidate, make=made(candidate.make)) for candidate in candidates]
+
+def _changed(form: Candidate, change: Callable[[Lowered], Lowered]) -> Lowered:
+    return change(form.make())
