@@ -36,7 +36,7 @@ def load(path: Path, *, rounding: Rounding = Rounding.DOUBLE, allow_outside: boo
     if size == 0:
         raise CrtExportError("the file is empty", location=str(path))
     if is_tflite(path):
-        # Imported when needed: the generated accessors are many modules.
+        # Imported when needed: an export reads one format.
         from crtexport.importers.tflite import load_tflite  # noqa: PLC0415
 
         graph = load_tflite(path, rounding)

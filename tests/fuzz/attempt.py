@@ -23,7 +23,7 @@ from tests.fuzz.corpus import Seed
 MEMORY_FACTOR = 10
 MEMORY_FLOOR = 4 << 20
 """Bytes that reading may take whatever the file's size: Python's own objects, and what is built
-once and kept (accessors, the schema of model.json)."""
+once and kept (the schema of model.json)."""
 
 SECONDS = 30
 """No file may take longer."""

@@ -54,11 +54,12 @@ def _computed(graph: Graph, layer: Layer, same: Array | None, folded: Folded) ->
     bias = layer.bias + folded.added
     # Those without weights are constants, which biases take over.
     weighted = np.flatnonzero(~layer.unweighted())
-    often = Counter(bias[weighted].tolist())
-    taps = taps_of(graph, layer.node) if len(often) < len(weighted) else None
+    biases = bias[weighted].tolist()
+    often = Counter(biases)
+    taps = taps_of(graph, layer.node) if len(often) < len(biases) else None
     if taps is None:
         return None
-    alike = np.array([o for o in weighted.tolist() if often[bias[o]] > 1])
+    alike = weighted[[often[one] > 1 for one in biases]]
     scaling = layer.scaling
     scales = np.broadcast_to([scaling.multipliers, scaling.shifts], (2, layer.outputs))
     if layer.depthwise:
@@ -66,7 +67,9 @@ def _computed(graph: Graph, layer: Layer, same: Array | None, folded: Folded) ->
         weights = taps[:, alike].T
     else:
         source = np.zeros(layer.outputs, int)
-        weights = np.where(folded.inputs, np.int32(0), taps[alike])
+        # Sums of several weights need more bits than one.
+        weights = taps[alike] if same is None else taps[alike].astype(np.int32)
+        weights[..., folded.inputs] = 0
         for channel, one in _others(same):
             weights[..., one] += weights[..., channel]
             weights[..., channel] = 0
