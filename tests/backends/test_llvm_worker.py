@@ -194,6 +194,33 @@ def test_any_number_of_workers_gives_the_same_objects() -> None:
         assert list(made.items()) == list(objects("m4").items())[:3]
 
 
+def test_workers_keep_no_processor_from_one_request_to_the_next(
+    fresh: pytest.MonkeyPatch,
+) -> None:
+    first, other, again = (
+        compile_modules({"x.ll": GOOD}, TARGETS[name], "size", jobs=1)
+        for name in ("m4", "m0", "m4")
+    )
+    assert first == again != other
+
+
+def test_options_of_users_come_before_those_of_workers() -> None:
+    sums_in_memory = (
+        "define void @f(ptr noalias %sum, ptr noalias %x) {\nentry:\n  br label %loop\nloop:\n"
+        "  %i = phi i32 [ 0, %entry ], [ %next, %loop ]\n"
+        "  %p = getelementptr inbounds i32, ptr %x, i32 %i\n"
+        "  %a = load i32, ptr %sum\n  %b = load i32, ptr %p\n  %c = add i32 %a, %b\n"
+        "  store i32 %c, ptr %sum\n  %next = add nuw nsw i32 %i, 1\n"
+        "  %more = icmp slt i32 %next, 99\n  br i1 %more, label %loop, label %done\n"
+        "done:\n  ret void\n}\n"
+    )
+    usual, same, promoted = (
+        compile_modules({"x.ll": sums_in_memory}, TARGETS["m4"], "size", llvm_options=options)
+        for options in ([], ["-disable-licm-promotion"], ["-disable-licm-promotion=false"])
+    )
+    assert usual == same != promoted
+
+
 def test_arm_objects_have_neither_unwind_tables_nor_stack_notes() -> None:
     for name, expected in (("m4", set()), ("i386", {".note.GNU-stack"})):
         found = {s.name for s in elf(objects(name)["m_lib0.o"]).iter_sections()}
