@@ -14,7 +14,6 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from crtexport.errors import CrtExportError
 from crtexport.ir.types import Rounding
 
 Ints = npt.NDArray[np.int64]
@@ -60,7 +59,7 @@ def fused_multiply_add(a: float, b: float, c: float) -> float:
 def quantize_multiplier(real: float) -> tuple[int, int]:
     """(m, shift) with real ≈ m / 2**31 * 2**shift and m in [2**30, 2**31), or (0, 0).
 
-    TFLite ``QuantizeMultiplier``. Raises CrtExportError for what is not finite.
+    TFLite ``QuantizeMultiplier``. Raises OverflowError for what is not finite.
     """
     if real == 0.0:
         return 0, 0
@@ -90,8 +89,8 @@ def quantize_multipliers(reals: Sequence[float]) -> tuple[Ints, Ints]:
     return mantissas * there, shifts * there
 
 
-def _infinite() -> CrtExportError:
-    return CrtExportError("the scales of the inputs are too large for that of the output")
+def _infinite() -> OverflowError:
+    return OverflowError("no multiplier is that large")
 
 
 def rounding_doubling_high_mul(a: int, b: int) -> int:

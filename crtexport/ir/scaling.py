@@ -9,6 +9,10 @@ from crtexport.ir.graph import Graph, Node
 from crtexport.ir.ops import Activation, Conv2D, DepthwiseConv2D
 from crtexport.ir.types import DType, Quantization, Rounding, TensorType
 
+EXTREME = "its scales are too large, too small or too far apart to compute with"
+"""What is wrong with a node whose scales lead arithmetic out of its range."""
+EXTREME_HINT = "look at the quantization of its inputs and outputs"
+
 _SMALLEST = 2.0**-149
 """The smallest positive float32."""
 

@@ -13,6 +13,7 @@ from crtexport.errors import CrtExportError
 from crtexport.ir.channel_sums import Ints, channel_sums
 from crtexport.ir.graph import Graph, Node
 from crtexport.ir.ops import Op, Stateful
+from crtexport.ir.scaling import EXTREME, EXTREME_HINT
 from crtexport.ir.types import ConstantRef, DType, Quantization, Rounding, TensorType
 from crtexport.kernels.build import KernelBuilder
 from crtexport.kernels.ir import Buffer, Kernel, Scalar
@@ -261,7 +262,4 @@ def refusing_extremes(context: Context) -> Iterator[None]:
         with np.errstate(over="raise", invalid="raise", divide="raise"):
             yield
     except ArithmeticError as error:
-        raise context.refuse(
-            "its scales are too large, too small or too far apart to compute with",
-            hint="look at the quantization of its inputs and outputs",
-        ) from error
+        raise context.refuse(EXTREME, hint=EXTREME_HINT) from error

@@ -12,7 +12,8 @@ def drop_dead(graph: Graph) -> Graph:
 
     Requires: a valid order. Ensures: each node leads to a graph output or writes a variable, and
     each tensor is an input of the graph or named by a node or output; graph inputs stay even when
-    nothing reads them.
+    nothing reads them. Nodes are made anew, so that those of a graph that two nodes run can be told
+    apart.
     """
     needed = set(graph.outputs)
     kept: list[Node] = []
@@ -23,8 +24,6 @@ def drop_dead(graph: Graph) -> Graph:
         needed.update(t for t in node.inputs if t is not None)
         needed.update(node.outputs)
     needed.update(graph.inputs)
-    if len(kept) == len(graph.nodes) and len(needed) == len(graph.tensors):
-        return graph
     number = {old: new for new, old in enumerate(sorted(needed))}
     return replace(
         graph,

@@ -69,7 +69,7 @@ def test_scales_that_no_multiplier_can_meet_are_refused(
     layer = b.node(
         FullyConnected(), data, b.constant(np.ones((2, 2), np.int8), weights), quant=result
     )
-    with pytest.raises(CrtExportError, match="too large for that of the output") as caught:
+    with pytest.raises(CrtExportError, match="scales are too large") as caught:
         passes.run(b.finish(layer))
     assert "FullyConnected" in caught.value.location[0]
 
@@ -77,5 +77,5 @@ def test_scales_that_no_multiplier_can_meet_are_refused(
 @pytest.mark.parametrize("real", [math.inf, math.nan])
 def test_a_multiplier_is_finite(real: float) -> None:
     for quantize in (quantize_multiplier, lambda real: quantize_multipliers([real, real])):
-        with pytest.raises(CrtExportError, match="too large for that of the output"):
+        with pytest.raises(OverflowError):
             quantize(real)

@@ -19,7 +19,13 @@ from crtexport.fixedpoint import (
 )
 from crtexport.ir.graph import Graph, Node
 from crtexport.ir.ops import Conv2D, DepthwiseConv2D, FullyConnected
-from crtexport.ir.scaling import activation_range, layer_scales, wide_sums
+from crtexport.ir.scaling import (
+    EXTREME,
+    EXTREME_HINT,
+    activation_range,
+    layer_scales,
+    wide_sums,
+)
 from crtexport.ir.types import DType, Rounding, TensorType
 
 Array = npt.NDArray[Any]
@@ -162,8 +168,8 @@ def layers_of(graph: Graph) -> dict[int, Layer]:
     for number, node in enumerate(graph.nodes):
         try:
             layer = layer_of(graph, node) if held < MAX_TOTAL else None
-        except CrtExportError as error:
-            raise error.within(str(node)) from None
+        except ArithmeticError as error:
+            raise CrtExportError(EXTREME, location=str(node), hint=EXTREME_HINT) from error
         if layer is not None:
             layers[number] = layer
             held += layer.positive.size
