@@ -3,8 +3,8 @@
 LLVM ends the process that it fails in, and its options are variables of the whole process; so it
 runs here and not in the exporter's process. The first request holds the options, which are set
 before anything else happens, after one for a list of all that there are, if that is wanted; every
-other one a module. Each message is a length and that many
-bytes; requests and answers begin with one byte that says what they are.
+other one a module. Each message is a length and that many bytes; requests and answers begin with
+one byte that says what they are.
 
 This module imports nothing that the work doesn't need: each worker takes that much longer to
 start.

@@ -18,6 +18,8 @@ import numpy.typing as npt
 from crtexport.kernels.accesses import accesses, expressions, loads, split, width_of
 from crtexport.kernels.ir import (
     LEAVES,
+    MIRRORED,
+    NEGATED,
     Binary,
     BinaryOp,
     Body,
@@ -46,24 +48,13 @@ Bounds = tuple[Floats, Floats]
 Reached = npt.NDArray[np.bool_]
 """Whether a place is, at each point of the grid."""
 
+Grid = tuple[tuple[str, int], ...]
+"""Outermost loops, as names and extents."""
+
 _ANY: Bounds = (np.array(-np.inf), np.array(np.inf))
 _ZERO = np.array(0.0)
 _ALWAYS: Reached = np.array(True)
 _FOLLOWED = frozenset({Scalar.INDEX, Scalar.I32, Scalar.I64})
-_NEGATED = {
-    CompareOp.LT: CompareOp.GE, CompareOp.GE: CompareOp.LT,
-    CompareOp.GT: CompareOp.LE, CompareOp.LE: CompareOp.GT,
-    CompareOp.EQ: CompareOp.NE, CompareOp.NE: CompareOp.EQ,
-}
-_MIRRORED = {
-    CompareOp.LT: CompareOp.GT, CompareOp.GT: CompareOp.LT,
-    CompareOp.LE: CompareOp.GE, CompareOp.GE: CompareOp.LE,
-    CompareOp.EQ: CompareOp.EQ, CompareOp.NE: CompareOp.NE,
-}
-
-
-
-Grid = tuple[tuple[str, int], ...]
 
 
 def addresses(
@@ -250,7 +241,7 @@ class _Walk:
                 known, reached = self._compared(op, a, b, known, reached)
                 if type(b) is Const:
                     return known, reached
-                return self._compared(_MIRRORED[op], b, a, known, reached)
+                return self._compared(MIRRORED[op], b, a, known, reached)
             case _:
                 return known, reached
 
@@ -262,7 +253,7 @@ class _Walk:
             case Binary(op=BinaryOp.OR, a=a, b=b):
                 return self._refute(b, *self._refute(a, known, reached))
             case Compare(op=op, a=a, b=b):
-                return self._assume(Compare(_NEGATED[op], a, b), known, reached)
+                return self._assume(Compare(NEGATED[op], a, b), known, reached)
             case _:
                 return known, reached
 

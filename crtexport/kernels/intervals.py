@@ -11,6 +11,8 @@ import functools
 from msgspec import Struct
 
 from crtexport.kernels.ir import (
+    MIRRORED,
+    NEGATED,
     Assign,
     Binary,
     BinaryOp,
@@ -37,16 +39,6 @@ Interval = tuple[int, int]
 _BITS = {
     Scalar.I1: 1, Scalar.I8: 8, Scalar.U8: 8, Scalar.I16: 16, Scalar.U16: 16, Scalar.I32: 32,
     Scalar.U32: 32, Scalar.I64: 64,
-}
-
-_NEGATED = {
-    CompareOp.EQ: CompareOp.NE, CompareOp.NE: CompareOp.EQ, CompareOp.LT: CompareOp.GE,
-    CompareOp.GE: CompareOp.LT, CompareOp.LE: CompareOp.GT, CompareOp.GT: CompareOp.LE,
-}
-
-_MIRRORED = {
-    CompareOp.EQ: CompareOp.EQ, CompareOp.NE: CompareOp.NE, CompareOp.LT: CompareOp.GT,
-    CompareOp.GT: CompareOp.LT, CompareOp.LE: CompareOp.GE, CompareOp.GE: CompareOp.LE,
 }
 
 
@@ -293,9 +285,9 @@ class Ranges(Struct, frozen=True):
                 first = self.assuming(a, truth)
                 return first.assuming(b, truth) if first is not None else None
             case Compare(op=op, a=a, b=b) if not a.type.is_float:
-                op = op if truth else _NEGATED[op]
+                op = op if truth else NEGATED[op]
                 first = self._compared(op, a, b)
-                return first._compared(_MIRRORED[op], b, a) if first is not None else None
+                return first._compared(MIRRORED[op], b, a) if first is not None else None
             case _:
                 return self
 

@@ -152,6 +152,19 @@ class CompareOp(enum.Enum):
     __hash__ = object.__hash__
 
 
+NEGATED = {
+    CompareOp.EQ: CompareOp.NE, CompareOp.NE: CompareOp.EQ, CompareOp.LT: CompareOp.GE,
+    CompareOp.GE: CompareOp.LT, CompareOp.LE: CompareOp.GT, CompareOp.GT: CompareOp.LE,
+}
+"""What holds of two integers where a comparison of them doesn't."""
+
+MIRRORED = {
+    CompareOp.EQ: CompareOp.EQ, CompareOp.NE: CompareOp.NE, CompareOp.LT: CompareOp.GT,
+    CompareOp.GT: CompareOp.LT, CompareOp.LE: CompareOp.GE, CompareOp.GE: CompareOp.LE,
+}
+"""What holds of b and a where a comparison of a and b does."""
+
+
 class Buffer(Struct, frozen=True, array_like=True):
     """A pointer parameter to ``size`` elements. ``align``: bytes, at least the element's."""
 

@@ -63,11 +63,7 @@ class RememberedSteps:
 
 def lower_step(graph: Graph, step: Step, lower_node: LowerNode = lower) -> Lowered:
     """What runs for ``step``. Raises CrtExportError naming the node when no kernel takes it."""
-    context = Context(graph, graph.nodes[step.node])
-    lowered = lower_node(context)
-    if step.backward:
-        lowered = _backward(context, lowered)
-    return _in_place(lowered, step) if step.in_place else lowered
+    return RememberedSteps(lower_node)(graph, step)
 
 
 def _backward(context: Context, lowered: Lowered) -> Lowered:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Iterator
 from mmap import mmap
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
 from flatbuffers import encode, number_types
 
@@ -220,9 +220,21 @@ def table(number: int, kind: type[K]) -> Field[K | None]:
     return Field(number, read, None)
 
 
-def union(number: int) -> Field[int]:
-    """The position of a table of which another field says the kind; 0 where there is none."""
-    return Field(number, Content.target, 0)
+class Union(NamedTuple):
+    """A table of which another field says the kind."""
+
+    reader: Reader
+    at: int
+
+    def read(self, kind: type[K]) -> K:
+        return kind(self.reader, self.at)
+
+
+def union(number: int) -> Field[Union | None]:
+    def read(owner: Content, place: int) -> Union:
+        return Union(owner.reader, owner.target(place))
+
+    return Field(number, read, None)
 
 
 def tables(number: int, kind: type[K]) -> Field[Vector[K]]:

@@ -93,7 +93,7 @@ class Operator(Struct, frozen=True):
             name = any_name("BuiltinOptions", found) or f"options of the unknown kind {found}"
             raise CrtExportError(f"the operator has {name} instead of {kind.__name__}")
         union = self.table.builtin_options
-        return kind(self.table.content.reader, union) if union else None
+        return union.read(kind) if union is not None else None
 
     def activation(self, options: Any) -> Activation:
         """The clamp fused into the operator; NONE where there are no options."""

@@ -68,7 +68,7 @@ def _options(use: _Use, kind: type[K]) -> K:
     union = use.table.builtin_options
     if use.table.builtin_options_type != kind.UNION or not union:
         raise CrtExportError("the operator lacks its options", location=use.where)
-    return kind(use.table.content.reader, union)
+    return union.read(kind)
 
 
 def initial_values(main: Subgraph, load: Callable[[int], Subgraph]) -> dict[Key, Tensor]:
