@@ -103,6 +103,30 @@ class Matrix(Struct, frozen=True):
         for first in range(0, self.rows, some):
             yield self.part(range(first, min(first + some, self.rows)), range(self.columns))
 
+    def whole(self, block: int) -> Matrix:
+        """The same, but the last one of several blocks of so many rows begins earlier where it
+        would not be full; the rows before are there twice."""
+        again = -self.rows % block
+        if not again or self.rows < block:
+            return self
+        rows = self.rows + again
+        return _Again(self.constant, self.dtype, rows, self.columns, rows - block, again)
+
+
+class _Again(Matrix, frozen=True):
+    """``again`` rows before row ``seam`` are there again from it on."""
+
+    seam: int
+    again: int
+
+    def part(self, rows: range, columns: range) -> Array:
+        seam = min(max(self.seam, rows.start), rows.stop)
+        behind = range(seam - self.again, rows.stop - self.again)
+        if seam == rows.start:
+            return super().part(behind, columns)
+        before = super().part(range(rows.start, seam), columns)
+        return np.concatenate([before, super().part(behind, columns)]) if behind else before
+
 
 class Packed(Struct, frozen=True):
     """Makes a constant: ``weights`` in the order of ``packing``."""

@@ -180,12 +180,15 @@ class Lowering:
         return self._stored(name, dtype, ConstantRef.of(np.asarray(values)))
 
     def packed(
-        self, name: str, dtype: Scalar, packing: Packing, rows: int, *, align: int | None = None
+        self, name: str, dtype: Scalar, packing: Packing, rows: int, *, whole: int = 1,
+        align: int | None = None,
     ) -> Buffer:
         """A pointer to the node's weights, its constant input 1 as ``rows`` of a matrix, in the
         order of ``packing``, which becomes elements of ``dtype``. They may be of any size.
+        ``whole``: rows of which there are whole blocks, as :meth:`Matrix.whole` makes them;
         ``align``: bytes, of which compilers are told (default: those of an element)."""
-        return self._stored(name, dtype, packed(self.context.matrix(rows), packing), align)
+        matrix = self.context.matrix(rows).whole(whole)
+        return self._stored(name, dtype, packed(matrix, packing), align)
 
     def _stored(
         self, name: str, dtype: Scalar, data: ConstantRef, align: int | None = None

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+from msgspec import Struct
+
 from crtexport.kernels.build import KernelBuilder, add, const, min_, mul
 from crtexport.kernels.ir import Expr
 
@@ -34,11 +36,76 @@ def pixels_overlapping(
     """Goes through ``count`` pixels, or rows of them, ``together`` at a time; the last block begins
     earlier where it would not be full. Yields the number of a block's first pixel; ``name``: that
     of the loop. ``together`` <= ``count``."""
+    with _overlapping(b, count, together, name, "first") as (_, first):
+        yield first
+
+
+@contextmanager
+def _overlapping(
+    b: KernelBuilder, count: int, together: int, name: str, begin: str
+) -> Iterator[tuple[Expr, Expr]]:
+    """Yields the number of a block, too; ``begin``: the name of where one begins."""
     with b.loop(name, -(-count // together)) as number:
         first = mul(number, const(together))
         if count % together:
-            first = b.let("first", min_(first, const(count - together)))
-        yield first
+            first = b.let(begin, min_(first, const(count - together)))
+        yield number, first
+
+
+class Vectors(Struct, frozen=True):
+    """``channels`` in blocks of ``count`` vectors of ``lanes``.
+
+    The last block begins earlier where it would not be full, and so does the last vector where all
+    channels are in one block. Only where they are fewer than lanes, not all of those are there.
+    """
+
+    channels: int
+    lanes: int
+    count: int
+
+    @classmethod
+    def at_most(cls, count: int, channels: int, lanes: int) -> Vectors:
+        """Blocks of so many vectors, or fewer where one block has all channels."""
+        return cls(channels, lanes, min(count, -(-channels // lanes)))
+
+    @classmethod
+    def fewest(cls, most: int, channels: int, lanes: int) -> Vectors:
+        """As few vectors as possible, in blocks of ``most`` at most, each of which takes as long as
+        one vector more; the largest of such blocks."""
+        needed = -(-channels // lanes)
+        counts = range(min(most, needed), 0, -1)
+        return cls(channels, lanes, min(counts, key=lambda n: -(-needed // n) * (n + 1)))
+
+    @property
+    def wide(self) -> int:
+        """Channels of a block."""
+        return min(self.count * self.lanes, self.channels)
+
+    @property
+    def blocks(self) -> int:
+        return -(-self.channels // self.wide)
+
+    @property
+    def there(self) -> int:
+        """Lanes of a vector that are channels."""
+        return min(self.lanes, self.channels)
+
+    @property
+    def whole(self) -> int:
+        """Channels whose packed weights are as many for the last ones as for others: those of a
+        block, or of a vector where there is but one block."""
+        several = self.count * self.lanes
+        return several if several <= self.channels else self.lanes
+
+    def starts(self) -> list[int]:
+        """Where vectors begin within a block."""
+        return [min(i * self.lanes, self.wide - self.there) for i in range(self.count)]
+
+    @contextmanager
+    def each(self, b: KernelBuilder) -> Iterator[tuple[Expr, Expr]]:
+        """Goes through the blocks; yields the number of one and its first channel."""
+        with _overlapping(b, self.channels, self.wide, "block", "channel") as block:
+            yield block
 
 
 def in_steps(

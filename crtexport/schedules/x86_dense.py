@@ -37,7 +37,7 @@ from crtexport.kernels.packing import Array, Packing, by_blocks
 from crtexport.kernels.registry import SCALAR_OF, Context, Lowered, Lowering
 from crtexport.kernels.sums import IntegerSums
 from crtexport.schedules import x86_bands
-from crtexport.schedules.covering import pixels_overlapping
+from crtexport.schedules.covering import Vectors, pixels_overlapping
 from crtexport.schedules.geometry import Windows, windows_of
 from crtexport.schedules.lanes_finish import (
     Finish,
@@ -77,7 +77,7 @@ class Block(Struct, frozen=True):
 
 
 _REGISTERS = 16
-_VECTORS = (1, 2, 3)
+_VECTORS = 3
 
 
 @functools.cache
@@ -85,7 +85,8 @@ def block_for(windows: Windows, channels: int, machine: Machine, *, copied: int)
     """What is likely to be the fastest; ``copied``: bytes of an element in copies, or 0 if there is
     none."""
     if windows.pixels == 1:
-        return Block(1, 8 if machine.lanes == 8 else 4, 1)
+        most = 8 if machine.lanes == 8 else 4
+        return Block(1, Vectors.fewest(most, channels, machine.lanes).count, 1)
     vectors = -(-channels // machine.lanes)
 
     def costs() -> Iterator[tuple[float, Block]]:
@@ -98,12 +99,10 @@ def block_for(windows: Windows, channels: int, machine: Machine, *, copied: int)
             if rows > 1 and bands == -(-windows.y[1] // (rows - 1)):
                 continue  # as many bands of fewer rows take no longer
             copies = 2 * band.elements / machine.lanes if copied else 0
-            for wide in _VECTORS:
-                full, left = divmod(vectors, wide)
+            for wide in range(1, min(vectors, _VECTORS) + 1):
+                blocks = -(-vectors // wide)
                 for count in range(1, min((_REGISTERS - 2) // wide - 1, pixels) + 1):
-                    steps = windows.taps * -(-pixels // count) * (full * _step(count, wide) + (
-                        _step(count, left) if left else 0
-                    ))
+                    steps = windows.taps * blocks * -(-pixels // count) * _step(count, wide)
                     yield bands * (steps + copies), Block(count, wide, rows)
 
     return min(costs(), key=lambda found: (found[0], found[1].rows))[1]
@@ -169,7 +168,9 @@ def _integers(context: Context, machine: Machine, windows: Windows) -> Lowered |
     work = _Work.of(windows, len(sums.folded), machine, step, line.itemsize)
     # In whole words for dots.
     stored = Scalar.I32 if machine.dots else Scalar.I8
-    weights = lowering.packed("weights", stored, work.packing(1), len(sums.folded))
+    weights = lowering.packed(
+        "weights", stored, work.packing(1), len(sums.folded), whole=work.vectors.whole
+    )
     if machine.dots:  # sums of lifted values are that many times the weights too large
         sums = replace(sums, folded=sums.folded - LIFT * context.sums(1, 0, 0)[0])
     finish = IntegerFinish(lowering, machine, sums)
@@ -190,7 +191,8 @@ def _reals(context: Context, machine: Machine, windows: Windows) -> Lowered | No
     direct = windows.inside(0) and windows.inside(1)
     work = _Work.of(windows, channels, machine, 1, 0 if direct else Scalar.F32.itemsize)
     weights = lowering.packed(
-        "weights", SCALAR_OF[stored], work.packing(stored.itemsize), context.input(1).shape[0]
+        "weights", SCALAR_OF[stored], work.packing(stored.itemsize), channels,
+        whole=work.vectors.whole,
     )
     finish = RealFinish(lowering, machine)
     output = lowering.output()
@@ -227,6 +229,7 @@ class _Work(Struct, frozen=True):
     machine: Machine
     windows: Windows
     block: Block
+    vectors: Vectors
     band: Band
     pitch: int
     """Elements from one row of the image, or its copy, to the next."""
@@ -239,7 +242,8 @@ class _Work(Struct, frozen=True):
         block = block_for(windows, channels, machine, copied=copied)
         band = Band(windows, block.rows)
         pitch = band.pitch if copied else windows.x[2] * windows.x[3]
-        return cls(machine, windows, block, band, pitch, step)
+        vectors = Vectors.at_most(block.vectors, channels, machine.lanes)
+        return cls(machine, windows, block, vectors, band, pitch, step)
 
     @property
     def runs(self) -> tuple[int, int]:
@@ -264,7 +268,7 @@ class _Work(Struct, frozen=True):
     def packing(self, itemsize: int) -> Panels:
         """Of the weights."""
         filled = self.run if self.run % self.step and math.prod(self.runs) > 1 else 0
-        return Panels(self.block.vectors, self.machine.lanes, self.step, itemsize, filled)
+        return Panels(self.vectors.count, self.machine.lanes, self.step, itemsize, filled)
 
 
 class _Blocks(abc.ABC):
@@ -301,29 +305,23 @@ class _Blocks(abc.ABC):
     def _channels(self, pixel: Expr, origin: Expr) -> None:
         """All output channels of a band, whose first pixel has a number and sees what is from
         ``origin`` on."""
-        lanes, vectors = self.machine.lanes, self.work.block.vectors
-        wide, steps = lanes * vectors, self.work.steps * math.prod(self.work.runs)
-        whole = self.channels // wide
-        with self.b.loop("block", whole) as block:
-            weights = mul(block, const(wide * steps * self.stored))
-            self._pixels(pixel, origin, mul(block, const(wide)), [lanes] * vectors, weights)
-        left = self.channels - whole * wide
-        if left:
-            counts = [min(lanes, left - at) for at in range(0, left, lanes)]
-            weights = const(whole * wide * steps * self.stored)
-            self._pixels(pixel, origin, const(whole * wide), counts, weights)
+        steps = self.work.steps * math.prod(self.work.runs)
+        with self.work.vectors.each(self.b) as (block, channel):
+            self._pixels(pixel, origin, channel, mul(block, const(steps * self._step_size)))
 
-    def _pixels(
-        self, pixel: Expr, origin: Expr, channel: Expr, counts: list[int], weights: Expr
-    ) -> None:
-        """All pixels of a band, for a vector of channels for each of ``counts``, of which it stores
-        that many lanes."""
+    @property
+    def _step_size(self) -> int:
+        """Elements of the weights of a block for a step."""
+        return self.work.vectors.count * self.machine.lanes * self.stored
+
+    def _pixels(self, pixel: Expr, origin: Expr, channel: Expr, weights: Expr) -> None:
+        """All pixels of a band, for the block of channels from ``channel`` on."""
         total, together = self.work.band.pixels, self.work.block.pixels
         with pixels_overlapping(self.b, total, together) as first:
             starts = [add(origin, start) for start in self._starts(first)]
             row = self.b.let("row", mul(add(pixel, first), const(self.channels)))
             rows = [add(row, const(i * self.channels)) for i in range(together)]
-            self._block(rows, starts, channel, counts, weights)
+            self._block(rows, starts, channel, weights)
 
     def _starts(self, first: Expr) -> list[Expr]:
         """Where in a band the windows of a block's pixels begin."""
@@ -344,13 +342,11 @@ class _Blocks(abc.ABC):
         return starts
 
     def _block(
-        self, rows: list[Expr], starts: Sequence[Expr], channel: Expr, counts: list[int],
-        weights: Expr,
+        self, rows: list[Expr], starts: Sequence[Expr], channel: Expr, weights: Expr
     ) -> None:
-        b, lanes, work = self.b, self.machine.lanes, self.work
-        channels = [add(channel, const(i * lanes)) for i in range(len(counts))]
+        b, work, wide = self.b, self.work, self._step_size
+        channels = [add(channel, const(start)) for start in work.vectors.starts()]
         sums = [[b.local("sum", self.finish.start(c)) for c in channels] for _ in rows]
-        wide = len(counts) * lanes * self.stored
         down = work.pitch * work.windows.dilation[0]
         right = work.windows.x[3] * work.windows.dilation[1]
         with b.loop("down", work.runs[0]) as ky, b.loop("right", work.runs[1]) as kx:
@@ -362,9 +358,9 @@ class _Blocks(abc.ABC):
                     mul(step, const(work.step)), [add(start, run) for start in starts], sums,
                     add(before, mul(step, const(wide))),
                 )
-        for vector, (at, count) in enumerate(zip(channels, counts, strict=True)):
+        for vector, at in enumerate(channels):
             for row, line in zip(rows, sums, strict=True):
-                self.finish.store(self.output, add(row, at), line[vector], at, count)
+                self.finish.store(self.output, add(row, at), line[vector], at, work.vectors.there)
 
     @abc.abstractmethod
     def _step(

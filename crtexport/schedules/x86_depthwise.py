@@ -18,7 +18,7 @@ from crtexport.kernels.ir import Buffer, Expr, Scalar
 from crtexport.kernels.packing import Array, Packing
 from crtexport.kernels.registry import Context, Lowered, Lowering
 from crtexport.kernels.sums import IntegerSums
-from crtexport.schedules.covering import pixels_overlapping
+from crtexport.schedules.covering import Vectors, pixels_overlapping
 from crtexport.schedules.geometry import Walk, Windows
 from crtexport.schedules.lanes_finish import (
     Finish,
@@ -146,30 +146,22 @@ class _Work(Walk):
                 self._channels(row, start)
 
     def _channels(self, row: Expr, start: Expr) -> None:
-        lanes = self.machine.lanes
-        wide = _VECTORS * lanes
-        whole = self.channels // wide
-        with self.b.loop("block", whole) as block:
-            self._block(row, start, mul(block, const(wide)), [lanes] * _VECTORS)
-        left = self.channels - whole * wide
-        if left:
-            counts = [min(lanes, left - at) for at in range(0, left, lanes)]
-            self._block(row, start, const(whole * wide), counts)
+        vectors = Vectors.fewest(_VECTORS, self.channels, self.machine.lanes)
+        with vectors.each(self.b) as (_, channel):
+            channels = [add(channel, const(start)) for start in vectors.starts()]
+            self._block(row, start, channels, vectors.there)
 
-    def _block(
-        self, row: Expr, start: Expr, channel: Expr, counts: list[int]
-    ) -> None:
-        """A vector of channels for each of ``counts``, of which that many lanes are there."""
+    def _block(self, row: Expr, start: Expr, channels: list[Expr], count: int) -> None:
+        """Vectors of ``count`` lanes from each of ``channels`` on."""
         b, machine, windows, x = self.b, self.machine, self.windows, self.x
         down, right = self.pitch * windows.dilation[0], self.channels * windows.dilation[1]
-        channels = [add(channel, const(i * machine.lanes)) for i in range(len(counts))]
         sums = [b.local("sum", self.finish.start(c)) for c in channels]
         vector = machine.reals if x.dtype is Scalar.F32 else machine.ints
         pitch = self.weights.size // (windows.kernel[0] * windows.kernel[1])
         with b.loop("ky", windows.kernel[0]) as ky, b.loop("kx", windows.kernel[1]) as kx:
             seen = b.let("seen", add(start, mul(ky, const(down)), mul(kx, const(right))))
             tap = b.let("tap", mul(add(mul(ky, const(windows.kernel[1])), kx), const(pitch)))
-            for total, at, count in zip(sums, channels, counts, strict=True):
+            for total, at in zip(sums, channels, strict=True):
                 values = b.let("x", load_vector(x, add(seen, at), vector, count))
                 weights = b.let("w", load_vector(self.weights, add(tap, at), vector))
                 if vector is machine.reals:
@@ -177,5 +169,5 @@ class _Work(Walk):
                 else:
                     product = machine.of_ints("product", values, weights)
                     b.assign(total, machine.of_ints("add", total, product))
-        for total, at, count in zip(sums, channels, counts, strict=True):
+        for total, at in zip(sums, channels, strict=True):
             self.finish.store(self.output, add(row, at), total, at, count)

@@ -34,6 +34,7 @@ from crtexport.kernels.ir import Expr, Scalar, Var
 from crtexport.kernels.packing import Array, Packing, by_blocks
 from crtexport.kernels.registry import Context, Lowered, Lowering
 from crtexport.kernels.sums import IntegerSums
+from crtexport.schedules.covering import Vectors
 from crtexport.schedules.geometry import Walk, Windows, windows_of
 from crtexport.schedules.lanes_finish import IntegerFinish, scales
 from crtexport.schedules.x86_dense import divided
@@ -142,9 +143,10 @@ class _Work:
         self.walk = Walk(self.b, windows)
         self.channels, self.depth = len(sums.folded), windows.x[3]
         self.x = lowering.input(0, "input")
+        self.vectors = Vectors.at_most(_VECTORS, self.channels, machine.lanes)
         self.weights = lowering.packed(
             "weights", Scalar.I16, Transformed(windows.kernel[0], machine.lanes), self.channels,
-            align=16,
+            whole=self.vectors.whole, align=16,
         )
         self.finish = IntegerFinish(lowering, machine, sums)
         self.output = lowering.output()
@@ -241,44 +243,35 @@ class _Work:
     def _channels(self, n: Expr, first: Expr, left: Expr) -> None:
         """All output channels of the tiles of the rows of pixels from ``first`` on, those from
         ``left`` on."""
-        b, lanes = self.b, self.machine.lanes
-        wide = _VECTORS * lanes
-        size = self.windows.kernel[0] * self.tile // _LANES.lanes
-        whole = self.channels // wide
+        b = self.b
+        lanes = self.vectors.count * self.machine.lanes
+        size = const(self.windows.kernel[0] * self.tile * lanes // _LANES.lanes)
+        with (
+            self.vectors.each(b) as (block, channel),
+            b.loop("oy", self.rows) as oy, b.loop("tile", self.tiles) as tile,
+        ):
+            self._pixels(n, add(first, oy), add(left, tile), channel, mul(block, size))
 
-        def block(channel: Expr, counts: list[int]) -> None:
-            weights = mul(channel, const(size))
-            with b.loop("oy", self.rows) as oy, b.loop("tile", self.tiles) as tile:
-                self._pixels(n, add(first, oy), add(left, tile), channel, counts, weights)
-
-        with b.loop("block", whole) as number:
-            block(mul(number, const(wide)), [lanes] * _VECTORS)
-        rest = self.channels - whole * wide
-        if rest:
-            block(const(whole * wide), [min(lanes, rest - at) for at in range(0, rest, lanes)])
-
-    def _pixels(
-        self, n: Expr, y: Expr, tile: Expr, channel: Expr, counts: list[int], weights: Expr
-    ) -> None:
-        """Those of a tile, for a vector of channels for each of ``counts``, of which that many
-        lanes are stored."""
+    def _pixels(self, n: Expr, y: Expr, tile: Expr, channel: Expr, weights: Expr) -> None:
+        """Those of a tile, for the block of channels from ``channel`` on."""
         b, machine, windows = self.b, self.machine, self.windows
+        starts = self.vectors.starts()
         pixel = b.let("pixel", flat_index(
             [n, y, self._column(tile), channel], (*windows.y, self.channels)
         ))
         sums = [
-            [b.local("sum", machine.int_everywhere(0)) for _ in counts] for _ in range(PARTS)
+            [b.local("sum", machine.int_everywhere(0)) for _ in starts] for _ in range(PARTS)
         ]
         with b.loop("ky", windows.kernel[0]) as ky:
-            steps = self.depth // 2 * len(counts) * machine.pairs.lanes * PARTS // _LANES.lanes
+            steps = self.depth // 2 * len(starts) * machine.pairs.lanes * PARTS // _LANES.lanes
             before = b.let("before", add(weights, mul(ky, const(steps))))
-            self._products(sums, self._place(add(y, ky), tile), before, len(counts))
-        for i, count in enumerate(counts):
-            at = add(channel, const(i * machine.lanes))
+            self._products(sums, self._place(add(y, ky), tile), before, len(starts))
+        for i, start in enumerate(starts):
+            at = add(channel, const(start))
             totals = self._totals([line[i] for line in sums], self.finish.start(at))
             for j, total in enumerate(totals):
-                index = add(pixel, const(j * self.channels + i * machine.lanes))
-                self.finish.store(self.output, index, total, at, count)
+                index = add(pixel, const(j * self.channels + start))
+                self.finish.store(self.output, index, total, at, self.vectors.there)
 
     def _products(self, sums: list[list[Var]], place: Expr, before: Expr, vectors: int) -> None:
         """Adds those of a row of taps, whose parts lie from ``place`` on and whose weights from

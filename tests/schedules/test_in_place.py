@@ -33,7 +33,7 @@ Array = np.ndarray[Any, Any]
 
 FORMS = {
     name: form for name, form in BLOCKED.items()
-    if name in ("scalar", "arm_dsp", "words", "quads", "armv6m", "riscv")
+    if name in ("scalar", "arm_dsp", "words", "quads", "armv6m", "riscv", "sse", "avx2", "vnni")
 }
 
 

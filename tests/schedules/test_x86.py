@@ -17,11 +17,16 @@ from hypothesis import strategies as st
 import crtexport
 from crtexport.firmware.board import load_board
 from crtexport.importers import load
+from crtexport.ir.types import ConstantRef, DType
 from crtexport.kernels import families
+from crtexport.kernels.accesses import accesses
+from crtexport.kernels.ir import Kernel
+from crtexport.kernels.packing import Matrix
 from crtexport.kernels.registry import Context
 from crtexport.kernels.verify import verify
 from crtexport.mlf.reader import open_package
 from crtexport.schedules import x86_bands, x86_dense, x86_depthwise
+from crtexport.schedules.covering import Vectors
 from crtexport.schedules.geometry import Windows
 from crtexport.schedules.x86_bands import Band
 from crtexport.schedules.x86_machine import Machine, machine_of
@@ -233,6 +238,7 @@ def test_sources_do_without_the_instruction(tmp_path: Path) -> None:
 # ---- bands of images
 
 
+MACHINES = (Machine(4, fma=False), Machine(8, fma=True), Machine(8, fma=True, dots=True))
 SHAPES: dict[str, tuple[tuple[int, ...], tuple[int, ...], int, dict[str, Any]]] = {
     "several images, rows left over": ((2, 11, 13, 3), (3, 3), 9, {"stride": (2, 2)}),
     "one row": ((1, 1, 23, 5), (1, 4), 17, {"stride": (1, 2)}),
@@ -247,6 +253,13 @@ SHAPES: dict[str, tuple[tuple[int, ...], tuple[int, ...], int, dict[str, Any]]] 
 def banded_layer(case: str, kind: str, depthwise: bool) -> bytes:
     """A convolution of int8 or float32."""
     shape, kernel, units, options = SHAPES[case]
+    return convolution(shape, kernel, units, options, kind, depthwise)
+
+
+def convolution(
+    shape: tuple[int, ...], kernel: tuple[int, ...], units: int, options: dict[str, Any],
+    kind: str, depthwise: bool,
+) -> bytes:
     stride, dilation = options.get("stride", (1, 1)), options.get("dilation", (1, 1))
     padding = options.get("padding", "SAME")
     out = tuple(
@@ -287,23 +300,70 @@ def test_bands_of_any_height_give_the_same(
     monkeypatch.setattr(x86_bands, "MOST", most)
     (tmp_path / "m.tflite").write_bytes(banded_layer(case, kind, depthwise))
     graph = load(tmp_path / "m.tflite")
-    context = Context(graph, graph.nodes[0])
-    rng = np.random.default_rng(most)
-    shape = context.input(0).shape
+    for machine in MACHINES:
+        vectors_of(Context(graph, graph.nodes[0]), machine, seed=most)
+
+
+def vectors_of(context: Context, machine: Machine, seed: int = 1) -> Kernel:
+    """The kernel of a layer, after it gave what the plain form gives."""
+    rng, given = np.random.default_rng(seed), context.input(0)
+    integers = given.dtype is DType.INT8
     value = (
-        rng.integers(-128, 128, shape).astype(np.int8) if kind == "int8"
-        else rng.normal(size=shape).astype(np.float32)
+        rng.integers(-128, 128, given.shape).astype(np.int8) if integers
+        else rng.normal(size=given.shape).astype(np.float32)
     )
-    expected = run(graph, families.lower(context), value)
-    for machine in (Machine(4, fma=False), Machine(8, fma=True), Machine(8, fma=True, dots=True)):
-        lowered = (x86_depthwise if depthwise else x86_dense).lower(context, machine)
-        assert lowered is not None
-        verify(lowered.kernel)
-        got = run(graph, lowered, value)
-        if kind == "int8":
-            np.testing.assert_array_equal(got, expected)
-        else:
-            np.testing.assert_allclose(got, expected, atol=1e-4)
+    expected = run(context.graph, families.lower(context), value)
+    lowered = x86_dense.lower(context, machine) or x86_depthwise.lower(context, machine)
+    assert lowered is not None
+    verify(lowered.kernel)
+    got = run(context.graph, lowered, value)
+    if integers:
+        np.testing.assert_array_equal(got, expected)
+    else:
+        np.testing.assert_allclose(got, expected, atol=1e-4)
+    return lowered.kernel
+
+
+# ---- channels that fill no block
+
+
+@pytest.mark.parametrize("depthwise", [False, True])
+@pytest.mark.parametrize("kind", ["int8", "float32"])
+@pytest.mark.parametrize("pixels", [1, 6])
+@pytest.mark.parametrize("machine", MACHINES, ids=["sse", "avx2", "vnni"])
+def test_vectors_begin_earlier_where_channels_fill_no_block(
+    machine: Machine, pixels: int, kind: str, depthwise: bool, tmp_path: Path
+) -> None:
+    blocks = [machine.lanes * vectors for vectors in (1, 2, 3, 4, 8)]
+    around = {n for wide in blocks for n in (wide - 1, wide, wide + 1, 2 * wide - 1)}
+    for channels in sorted({1, *around}):
+        shape = (1, 2, pixels // 2, channels if depthwise else 3) if pixels > 1 else (
+            1, 1, 1, channels if depthwise else 3
+        )
+        path = tmp_path / f"{channels}.tflite"
+        path.write_bytes(convolution(shape, (1, 2), channels, {}, kind, depthwise))
+        graph = load(path)
+        kernel = vectors_of(Context(graph, graph.nodes[0]), machine)
+        stored = {
+            access.width for access in accesses(kernel)
+            if access.stores and access.buffer.name == "output"
+        }
+        assert stored == {min(channels, machine.lanes)}
+
+
+@given(st.integers(1, 200), st.sampled_from([4, 8]), st.integers(1, 8))
+def test_vectors_cover_channels(channels: int, lanes: int, most: int) -> None:
+    for vectors in (Vectors.at_most(most, channels, lanes), Vectors.fewest(most, channels, lanes)):
+        assert vectors.count <= most
+        met = [
+            min(number * vectors.wide, channels - vectors.wide) + start + lane
+            for number in range(vectors.blocks) for start in vectors.starts()
+            for lane in range(vectors.there)
+        ]
+        assert set(met) == set(range(channels))
+        rows = Matrix(ConstantRef.of(np.arange(channels)), DType.INT64, channels, 1)
+        rows = rows.whole(vectors.whole)
+        assert rows.part(range(rows.rows), range(1)).ravel().tolist() == met
 
 
 def test_bands_are_as_high_as_the_first_cache_holds() -> None:
