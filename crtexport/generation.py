@@ -143,8 +143,10 @@ class Generator:
                     look(name, whole)
                     return whole
 
-                placement = Placement(large, slots=large)
-                return {}, {**finish(shaped), **_constants(artifacts, board, placement)}
+                constants = _constants(artifacts, board, Placement(large, slots=large))
+                for module, data in constants.items():
+                    look(f"{module.name}.o", data)
+                return {}, {**finish(shaped), **constants}
 
             yield finished
 

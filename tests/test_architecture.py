@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import functools
+import importlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +20,8 @@ from crtexport.importers import load
 from crtexport.importers.crtjson.document import NODE_MODELS
 from crtexport.ir.infer import infer
 from crtexport.ir.ops import Control, Foreign, Fused, Op
-from crtexport.kernels.families import LOWERINGS
+from crtexport.kernels.families import FAMILIES, registered
+from crtexport.kernels.registry import LOWERINGS
 from tests.control.networks import NETWORKS
 from tests.differential.cases import CASES, PAIRS, SeededDraw
 
@@ -311,15 +313,31 @@ COMPUTING = tuple(kind for kind in OPERATORS if not issubclass(kind, Control | F
 
 @pytest.mark.parametrize("kind", COMPUTING)
 def test_every_operator_is_lowered(kind: type[Op]) -> None:
-    assert kind in LOWERINGS, f"{kind.__name__} has no lowering"
-    registered = LOWERINGS[kind]
-    assert registered.lower.__doc__
-    for rule in registered.rules:
+    found = registered(kind)
+    assert found is not None, f"{kind.__name__} has no lowering"
+    assert found.lower.__doc__
+    for rule in found.rules:
         assert rule.__doc__, f"a rule of {kind.__name__} has no sentence for the user"
 
 
-def test_nothing_else_is_lowered() -> None:
-    assert set(LOWERINGS) == {*COMPUTING, Fused}
+@pytest.mark.parametrize("family", FAMILIES)
+def test_families_lower_what_is_said_of_them(family: str) -> None:
+    kinds = FAMILIES[family]
+    assert {*kinds} <= {*COMPUTING, Fused}
+    importlib.import_module(f"crtexport.kernels.{family}")
+    found = {
+        kind for kind, lowering in LOWERINGS.items()
+        if lowering.lower.__module__ == f"crtexport.kernels.{family}"
+    }
+    assert found == {*kinds}
+
+
+def test_families_are_all_that_lowers() -> None:
+    """What the table doesn't list would be lowered or not by what was imported before."""
+    lowering = {
+        path.stem for path in (PACKAGE / "kernels").glob("*.py") if "@lowers(" in path.read_text()
+    }
+    assert lowering == {*FAMILIES}
 
 
 @pytest.mark.parametrize("kind", OPERATORS)

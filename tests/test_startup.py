@@ -71,12 +71,12 @@ def test_schedules_are_where_they_are_looked_for(name: str) -> None:
 
 
 NEVER = (
-    "crtexport.accelerators.cmsis_nn", "crtexport.importers.crtjson",
-    "crtexport.kernels.intrinsics_mve", "crtexport.kernels.intrinsics_rvv",
-    "crtexport.kernels.intrinsics_x86", "crtexport.mlf.reader", "crtexport.report",
-    "crtexport.schedules.fpu", "crtexport.schedules.mve", "crtexport.schedules.quads",
-    "crtexport.schedules.rvv", "crtexport.schedules.x86_dense", "crtexport.simulation", "jinja2",
-    "llvmlite", "pydantic", "rich", "tflite", "yaml",
+    "crtexport.accelerators.cmsis_nn", "crtexport.devices.image", "crtexport.importers.crtjson",
+    "crtexport.kernels.detection", "crtexport.kernels.intrinsics_mve",
+    "crtexport.kernels.intrinsics_rvv", "crtexport.kernels.intrinsics_x86", "crtexport.mlf.reader",
+    "crtexport.report", "crtexport.schedules.fpu", "crtexport.schedules.mve",
+    "crtexport.schedules.quads", "crtexport.schedules.rvv", "crtexport.schedules.x86_dense",
+    "crtexport.simulation", "jinja2", "llvmlite", "pydantic", "rich", "tflite", "yaml",
 )
 """What the export of an int8 .tflite for a Cortex-M4 has no use for."""
 

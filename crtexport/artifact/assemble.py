@@ -23,7 +23,6 @@ from crtexport.artifact.model import (
     WorkspaceArg,
 )
 from crtexport.artifact.symbols import interface_fields
-from crtexport.devices.image import Stored, stored_image
 from crtexport.errors import CrtExportError
 from crtexport.ir.external import functions_of, programs_of
 from crtexport.ir.graph import Graph
@@ -164,9 +163,13 @@ def _images(
     graph: Graph, prefix: str, devices: tuple[Device, ...]
 ) -> tuple[DeviceImage, ...]:
     """The programs of ``devices``; what is stored alike is there once."""
+    programs = programs_of(graph)
+    if not programs:
+        return ()
+    from crtexport.devices.image import Stored, stored_image  # noqa: PLC0415
+
     known: dict[tuple[Path, str, int], Stored] = {}
     images = []
-    programs = programs_of(graph)
     for number, device in enumerate(devices):
         program = programs.get(device)
         if program is None:

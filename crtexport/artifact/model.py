@@ -7,14 +7,17 @@ every string that is data (tensor names, comments) is escaped by the printer.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from crtexport.devices.image import ImageHeader, Method
 from crtexport.ir.modules import Device
 from crtexport.ir.types import ConstantRef, TensorType
 from crtexport.kernels.ir import Kernel, Scalar
+
+if TYPE_CHECKING:
+    from crtexport.devices.image import ImageHeader
 
 
 class Interface(Struct, frozen=True):
@@ -337,7 +340,7 @@ class Artifact(Struct, frozen=True):
 
     @property
     def _inflated(self) -> tuple[DeviceImage, ...]:
-        return tuple(i for i in self.images if i.header.method is not Method.STORED)
+        return tuple(i for i in self.images if i.header.compressed)
 
     @property
     def reached_constants(self) -> tuple[Constant, ...]:

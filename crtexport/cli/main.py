@@ -6,7 +6,6 @@ Exit codes: 0 success, 1 a run or a comparison failed, 2 bad input or usage, 3 a
 
 from __future__ import annotations
 
-import difflib
 import errno
 import importlib
 import os
@@ -68,11 +67,17 @@ class _ModelFirst(click.Group):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         if args and args[0] not in COMMANDS and args[0] not in ("-h", "--help", "--version"):
-            meant = difflib.get_close_matches(args[0], COMMANDS, n=1)
-            if meant and not args[0].startswith("-") and not Path(args[0]).exists():
-                ctx.fail(f"there is no command or model {args[0]!r}; did you mean {meant[0]!r}?")
+            if not args[0].startswith("-") and not Path(args[0]).exists():
+                self._fail_if_misspelt(ctx, args[0])
             args = ["export", *args]
         return super().parse_args(ctx, args)
+
+    def _fail_if_misspelt(self, ctx: click.Context, word: str) -> None:
+        import difflib  # noqa: PLC0415
+
+        meant = difflib.get_close_matches(word, COMMANDS, n=1)
+        if meant:
+            ctx.fail(f"there is no command or model {word!r}; did you mean {meant[0]!r}?")
 
 
 @click.group(

@@ -55,6 +55,11 @@ class ImageHeader(Struct, frozen=True):
     align: int = 16
 
     @property
+    def compressed(self) -> bool:
+        """Whether the program must be inflated before it can be loaded."""
+        return self.method is not Method.STORED
+
+    @property
     def image_size(self) -> int:
         """Bytes of the header and what follows it."""
         return HEADER_SIZE + self.stored_size

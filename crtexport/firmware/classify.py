@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from msgspec import Struct
 
-from crtexport.devices.image import Method, stored_image
+from crtexport.devices.image import stored_image
 from crtexport.errors import CrtExportError
 from crtexport.firmware.board_schema import Board
 from crtexport.firmware.elf_abi import ElfAbi, read_abi
@@ -90,7 +90,7 @@ def _of_program(program: DeviceProgram) -> tuple[bool, str]:
         header = stored_image(program.file, program.compression, program.align).header
     except CrtExportError as error:
         return False, _words(error)
-    if header.method is Method.STORED:
+    if not header.compressed:
         return True, f"launched by the device; {header.original_size:,} bytes used in place"
     return True, (
         f"launched by the device; {header.stored_size:,} bytes ({header.method.name.lower()}), "

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from crtexport.ir.ops import Add, AveragePool2D, Fused, MaxPool2D, Mean, Mul, ReduceMax, Sub
 from crtexport.kernels.accesses import accesses
+from crtexport.kernels.families import check, lower
 from crtexport.kernels.ir import Buffer
 from crtexport.kernels.joint_windows import Maxima, Means
 from crtexport.kernels.joints import CantHandError, Elements, Joint, Vectors
@@ -20,8 +21,6 @@ from crtexport.kernels.registry import (
     Context,
     Lowered,
     OutputTensor,
-    check,
-    lower,
     lowers,
 )
 

@@ -222,6 +222,7 @@ class Registered(Struct, frozen=True):
 
 
 LOWERINGS: dict[type[Op], Registered] = {}
+"""Those of the families that were imported; :func:`.families.registered` has all."""
 
 
 def lowers(op: type[Op], *rules: Rule) -> Callable[[LowerFunction], LowerFunction]:
@@ -234,28 +235,6 @@ def lowers(op: type[Op], *rules: Rule) -> Callable[[LowerFunction], LowerFunctio
         return function
 
     return register
-
-
-def check(context: Context) -> list[str]:
-    """What keeps this node from being lowered: each broken rule's sentence with its detail."""
-    registered = LOWERINGS.get(type(context.node.op))
-    if registered is None:
-        return [f"operator {type(context.node.op).__name__} has no kernel"]
-    broken = []
-    for rule in registered.rules:
-        detail = rule(context)
-        if detail is not None:
-            broken.append(f"{' '.join((rule.__doc__ or '').split())} ({detail})")
-    return broken
-
-
-def lower(context: Context) -> Lowered:
-    """The kernel of a node. Raises CrtExportError naming the node when a rule is broken."""
-    broken = check(context)
-    if broken:
-        raise context.refuse("; ".join(broken))
-    with refusing_extremes(context):
-        return LOWERINGS[type(context.node.op)].lower(context)
 
 
 @contextmanager

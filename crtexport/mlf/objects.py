@@ -57,7 +57,9 @@ def _facts(stream: BinaryIO, name: str) -> ObjectFacts:
             kind = _kind(section.name)
             sections[kind] = sections.get(kind, 0) + int(section["sh_size"])
         if isinstance(section, SymbolTableSection):
-            for symbol in section.iter_symbols():
+            # Local symbols come first, and there are many.
+            for number in range(section["sh_info"], section.num_symbols()):
+                symbol = section.get_symbol(number)
                 if symbol["st_info"]["bind"] == "STB_LOCAL":
                     continue
                 inner = symbol["st_other"]["visibility"] in ("STV_HIDDEN", "STV_INTERNAL")

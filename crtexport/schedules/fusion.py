@@ -27,8 +27,9 @@ from crtexport.ir.ops import (
     Sub,
     TransposeConv2D,
 )
+from crtexport.kernels.families import check
 from crtexport.kernels.joint_windows import Folding, sides_of
-from crtexport.kernels.registry import Context, check
+from crtexport.kernels.registry import Context
 from crtexport.kernels.verify import KernelError, verify
 from crtexport.plan.model import Plan, Space
 from crtexport.schedules import fused_forms

@@ -25,7 +25,7 @@ from crtexport.importers.tflite.tflite_ops import DECODERS
 from crtexport.ir.graph import Graph, Node
 from crtexport.ir.ops import Op
 from crtexport.ir.types import DType
-from crtexport.kernels.families import LOWERINGS
+from crtexport.kernels.families import registered
 from crtexport.kernels.registry import Rule
 from crtexport.kernels.rules import SameTypes
 from tests.differential.cases import CASES, PAIRS, SeededDraw
@@ -59,9 +59,10 @@ def operator_table() -> str:
     _add_unseen_names(seen)
     rows = ["| operator | TensorFlow Lite | element types | rules |", "|---|---|---|---|"]
     for name, kind in OPERATORS.items():
-        if kind not in LOWERINGS:  # runs graphs and computes nothing
+        lowering = registered(kind)
+        if lowering is None:  # runs graphs and computes nothing
             continue
-        rules = LOWERINGS[kind].rules
+        rules = lowering.rules
         names = ", ".join(sorted(seen[kind].names)) or "—"
         listed = {s for rule in rules for s in getattr(rule, "own_signatures", ())}
         types = _types(rules, seen[kind].signatures | listed)
@@ -110,7 +111,7 @@ def _mentioned(decoder: Decoder) -> list[type[Op]]:
     variables = inspect.getclosurevars(decoder)
     values = [*variables.nonlocals.values(), *variables.globals.values()]
     kinds = {v if isinstance(v, type) else type(v) for v in values}
-    return [kind for kind in LOWERINGS if kind in kinds]
+    return [kind for kind in OPERATORS.values() if kind in kinds and registered(kind)]
 
 
 def _types(rules: tuple[Rule, ...], signatures: set[Signature]) -> str:

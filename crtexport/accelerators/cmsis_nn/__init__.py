@@ -14,7 +14,8 @@ from crtexport.errors import CrtExportError
 from crtexport.ir.graph import Graph
 from crtexport.ir.modules import ExternalModule, ModuleFunction, SourceText
 from crtexport.ir.types import Rounding
-from crtexport.kernels.registry import Context, check
+from crtexport.kernels.families import check
+from crtexport.kernels.registry import Context
 from crtexport.target import Target
 
 __all__ = ["CmsisNN"]
