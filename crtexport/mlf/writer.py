@@ -20,7 +20,8 @@ from crtexport.mlf.describe import describe
 from crtexport.mlf.metadata import Member
 
 _LATEST = 0o77777777777  # what an octal mtime of eleven digits holds; year 2242
-
+_WORTH = 1 << 16
+"""Bytes whose hash takes longer than handing them to another thread."""
 
 Progress = Callable[[int, int], None]
 """Told how many bytes are written, and of how many."""
@@ -165,7 +166,8 @@ class _Tar:
 
 
 class _Digest:
-    """The SHA-256 of pieces, made by ``hashing`` beside what else is done with them."""
+    """The SHA-256 of pieces, of large ones made by ``hashing`` beside what else is done with them.
+    """
 
     def __init__(self, hashing: ThreadPoolExecutor) -> None:
         self._hashing, self._digest = hashing, hashlib.sha256()
@@ -173,15 +175,21 @@ class _Digest:
 
     def add(self, piece: bytes) -> None:
         """One piece after the other: at most one waits."""
-        if self._hashed is not None:
-            self._hashed.result()
-        self._hashed = self._hashing.submit(self._digest.update, piece)
+        self._wait()
+        if len(piece) < _WORTH:
+            self._digest.update(piece)
+        else:
+            self._hashed = self._hashing.submit(self._digest.update, piece)
 
     def hexadecimal(self) -> str:
         """Of all pieces."""
+        self._wait()
+        return self._digest.hexdigest()
+
+    def _wait(self) -> None:
         if self._hashed is not None:
             self._hashed.result()
-        return self._digest.hexdigest()
+            self._hashed = None
 
 
 def _entry(name: str, epoch: int, *, folder: bool) -> tarfile.TarInfo:

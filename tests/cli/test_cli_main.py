@@ -226,7 +226,7 @@ def test_so_has_one_before_the_program_is_there(
 
     interrupted.__getattr__ = ask  # type: ignore[method-assign]
     monkeypatch.setitem(sys.modules, "crtexport.cli.main", interrupted)
-    monkeypatch.setattr(__main__, "_hurry", lambda: None)
+    monkeypatch.setattr(__main__, "_hurry", lambda _: None)
     with pytest.raises(SystemExit) as left:
         __main__.run()
     assert left.value.code == 130
@@ -263,3 +263,28 @@ def test_the_module_is_the_program(tmp_path: Path) -> None:
     )
     assert json.loads(process.stdout)["boards"]
     assert process.stderr == ""
+
+
+@pytest.mark.parametrize(("ends", "code"), [("return 3", 3), ("raise ZeroDivisionError", 1)])
+def test_the_process_ends_after_all_that_waits_for_its_end(ends: str, code: int) -> None:
+    """Though Python doesn't take its memory apart."""
+    script = f"""
+import atexit
+from crtexport import __main__
+from crtexport.cli import main as cli
+
+def main():
+    atexit.register(print, "then")
+    print("first")
+    {ends}
+
+cli.main = main
+__main__.run()
+"""
+    process = subprocess.run(
+        [sys.executable, "-c", script], env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True, text=True, check=False,
+    )
+    assert process.stdout == "first\nthen\n"
+    assert process.returncode == code
+    assert ("ZeroDivisionError" in process.stderr) == (code == 1)
