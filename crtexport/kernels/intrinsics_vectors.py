@@ -6,6 +6,7 @@ number of lanes. In C they are expressions over gcc's and clang's vectors.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 
 import numpy as np
@@ -45,7 +46,8 @@ def intrinsic(
     evaluate: Callable[..., object], c: str, body: str, declare: str = "", late: bool = False,
 ) -> Intrinsic:
     """Called ``full``; ``c``: statements over ``a``, ``b`` …; ``body``: LLVM that ends by naming
-    ``%r``, after what it ``declare``s. ``late``: LLVM's passes see but a call."""
+    ``%r``, after what it ``declare``s. ``late``: LLVM's passes see but a call. A single instruction
+    stands where it is asked for, else LLVM would have to put it there."""
     letters = "abc"[: len(params)]
     arguments = ", ".join(f"{c_type(p)} {x}" for p, x in zip(params, letters, strict=True))
     helper = (
@@ -61,12 +63,19 @@ def intrinsic(
         f"define {linkage} {llvm_type(result)} {symbol}({formal}) {attributes} "
         f"{{ {body} ret {llvm_type(result)} %r }}"
     )
+    llvm, declared = f"call {llvm_type(result)} {symbol}({actual})", [declare, definition]
+    if not late and body.count(" = ") == 1:
+        llvm, declared = re.sub("%([abc])", _place, body.removeprefix("%r = ")), [declare]
     return Intrinsic(
         name=full, params=params, result=result, evaluate=evaluate,
         c_expression=f"crt_{full}({', '.join(f'{{{i}}}' for i in range(len(params)))})",
-        c_helper=helper, llvm=f"call {llvm_type(result)} {symbol}({actual})",
-        llvm_declare=f"{declare}\n{definition}" if declare else definition,
+        c_helper=helper, llvm=llvm, llvm_declare="\n".join(filter(None, declared)),
     )
+
+
+def _place(argument: re.Match[str]) -> str:
+    """Where an argument goes in the text of an instruction."""
+    return f"{{{'abc'.index(argument[1])}}}"
 
 
 def gives(expression: str) -> str:
