@@ -1,19 +1,23 @@
 """Offsets for blocks of bytes, given which distances between two blocks would do harm.
 
-Greedy placement in several orders first, then branch and bound. Effort is counted in constraints
-that were looked at, never in seconds, so that the same blocks always get the same offsets.
+Greedy placement in several orders first, then branch and bound, unless that shows soon that some
+of the blocks alone need as much. Effort is counted in constraints that were looked at, never in
+seconds, so that the same blocks always get the same offsets.
 """
 
 from __future__ import annotations
 
 from bisect import insort
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from msgspec import Struct
 
 _ATTEMPTS = 16  # greedy placements per order to begin with
 _GREEDY_EFFORT = 1_500_000
 _SEARCH_EFFORT = 200_000
+_PART_EFFORT = 20_000  # to find out whether some blocks need as much as all
+_PARTS_EFFORT = 60_000
+_NEIGHBOURS = 6  # how many blocks that are needed one after the other are looked at alone
 
 
 class Ban(Struct, frozen=True):
@@ -70,6 +74,7 @@ def extent(sizes: Sequence[int], offsets: Sequence[int]) -> int:
 
 class _Solver:
     def __init__(self, arena: Arena, alignment: int) -> None:
+        self.arena = arena
         self.sizes = arena.sizes
         self.times = arena.times
         # Some block ends the arena, and begins at a multiple of the alignment.
@@ -89,6 +94,7 @@ class _Solver:
         self.best: tuple[int, ...] = ()
         self.least = 0
         self.effort = 0
+        self.limit = 0  # of effort
 
     # -- greedy
 
@@ -164,12 +170,53 @@ class _Solver:
     # -- branch and bound
 
     def search(self) -> None:
+        """Looks for something better than the best, if there can be such."""
+        if self.least > self.bound and not self._stuck():
+            self._explore(_SEARCH_EFFORT)
+
+    def _explore(self, limit: int) -> None:
         """Places blocks by rising offset in all orders that could still beat the best."""
-        everything = list(range(len(self.sizes)))
-        nothing: list[int | None] = [None] * len(everything)
-        lowest = [self.lowest(i, nothing, 0) for i in everything]
-        self.effort = 0
-        self._branch(nothing, 0, everything, frozenset(), lowest)
+        count = len(self.sizes)
+        self.effort, self.limit = 0, limit
+        self._branch([None] * count, 0, list(range(count)), frozenset(), [0] * count)
+
+    def _stuck(self) -> bool:
+        """Whether some of the blocks can't do with less than the best placement of all."""
+        effort = 0
+        for blocks in self._parts():
+            part = self._part(blocks)
+            part._explore(_PART_EFFORT)
+            if part.least == self.least and part.effort <= part.limit:
+                return True
+            effort += part.effort
+            if effort > _PARTS_EFFORT:
+                break
+        return False
+
+    def _parts(self) -> Iterator[Sequence[int]]:
+        """Blocks that may need much: those that are large, those that are needed one after the
+        other, those that are large with one more."""
+        everything = range(len(self.sizes))
+        large = [i for i in everything if not self._small(i, 2)]
+        yield large
+        row = sorted(everything, key=lambda i: (self.times[i], -self.sizes[i], i))
+        yield from (row[at : at + _NEIGHBOURS] for at in range(len(row) - _NEIGHBOURS + 1))
+        for other in sorted(everything, key=lambda i: (-self.sizes[i], i))[len(large) :]:
+            yield [*large, other]
+
+    def _part(self, blocks: Sequence[int]) -> _Solver:
+        """What tells whether some of the blocks can do with less than the best placement of all."""
+        numbers = {block: number for number, block in enumerate(blocks)}
+        solver = _Solver(Arena(
+            tuple(self.sizes[block] for block in blocks),
+            tuple(
+                Ban(numbers[ban.first], numbers[ban.second], ban.low, ban.high)
+                for ban in self.arena.bans if ban.first in numbers and ban.second in numbers
+            ),
+            tuple(self.times[block] for block in blocks),
+        ), self.alignment)
+        solver.least, solver.bound = self.least, self.least - 1
+        return solver
 
     def _branch(
         self, offsets: list[int | None], level: int, left: list[int], near: Collection[int],
@@ -195,7 +242,7 @@ class _Solver:
             if lowest[i] + sizes[i] >= least:
                 return
         for at, _, i in sorted([(lowest[i], -sizes[i], i) for i in left]):
-            if self.least <= self.bound or self.effort > _SEARCH_EFFORT:
+            if self.least <= self.bound or self.effort > self.limit:
                 return
             if at + sizes[i] >= self.least:
                 continue

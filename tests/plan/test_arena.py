@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from itertools import permutations
+from itertools import pairwise, permutations
+from unittest.mock import patch
 
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from crtexport.plan.arena import Arena, Ban, extent, place
+from crtexport.plan.arena import Arena, Ban, _Solver, extent, place
 from crtexport.plan.liveness import Lifetime
 
 SETTINGS = settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
@@ -115,3 +116,44 @@ def test_many_blocks_end_in_bearable_effort() -> None:
     sizes = [16 * (1 + (i * 7919) % 41) for i in range(count)]
     given_arena = arena(sizes, lives)
     assert extent(given_arena.sizes, place(given_arena, 16)) <= 1.2 * given_arena.bound
+
+
+CHAINS = st.lists(
+    st.tuples(st.integers(1, 12), st.integers(-12, 0), st.integers(0, 6)), min_size=2, max_size=7
+)
+"""Sizes of tensors, how far each may begin before the one before, and scratch between the two."""
+
+
+def chain(specs: list[tuple[int, int, int]]) -> Arena:
+    """Tensors that may each lie partly over the one before, and what is needed beside both."""
+    sizes, times, bans = [size for size, _, _ in specs], list(range(len(specs))), []
+    for (first, (before, _, _)), (second, (size, low, scratch)) in pairwise(enumerate(specs)):
+        bans.append(Ban(first, second, max(low, -size), before))
+        if scratch:
+            bans += [
+                Ban(tensor, len(sizes), -scratch, sizes[tensor]) for tensor in (first, second)
+            ]
+            sizes.append(scratch)
+            times.append(second)
+    return Arena(tuple(sizes), tuple(bans), tuple(times))
+
+
+@SETTINGS
+@given(CHAINS)
+def test_nothing_better_is_missed_where_parts_say_that_there_is_nothing(
+    specs: list[tuple[int, int, int]]
+) -> None:
+    given_arena = chain(specs)
+    found = place(given_arena, 1)
+    with patch.object(_Solver, "_parts", lambda _: iter(())):
+        assert place(given_arena, 1) == found
+
+
+def test_a_long_chain_that_drifts_needs_no_search() -> None:
+    """Its tensors alone take all that there is; the orders of the rest don't matter."""
+    solver = _Solver(chain([(8000, -64, (148, 256)[number % 2]) for number in range(9)]), 16)
+    solver.greedy()
+    assert solver.least == 8000 + 8 * 64
+    with patch.object(_Solver, "_branch", autospec=True, side_effect=_Solver._branch) as branch:
+        solver.search()
+    assert 0 < branch.call_count < 100
