@@ -14,7 +14,14 @@ from msgspec import Struct
 
 from crtexport.backends.llvm_calling import Calling, bound_operand
 from crtexport.backends.llvm_cast import cast
-from crtexport.backends.llvm_types import ModuleText, comment, literal, storage_type, value_type
+from crtexport.backends.llvm_types import (
+    ModuleText,
+    comment,
+    literal,
+    numbered,
+    storage_type,
+    value_type,
+)
 from crtexport.backends.llvm_vectors import load_vector, store_vector
 from crtexport.errors import CrtExportError
 from crtexport.kernels.alignment import alignment
@@ -102,8 +109,8 @@ def declare_kernel(symbol: str, kernel: Kernel, module: ModuleText, calling: Cal
 
 @functools.cache
 def _register(number: int) -> str:
-    """The name of a value, which all functions can have; a dot keeps it apart from the kernel's."""
-    return f"%.{number}"
+    """What a value is called: LLVM has no names to store and keep apart for what is numbered."""
+    return f"%{number}"
 
 
 @functools.cache
@@ -384,7 +391,7 @@ class _KernelPrinter:
         if expr.name not in self._called:
             self._called.add(expr.name)
             for line in intrinsic.llvm_declare.splitlines():
-                self._module.declare(line)
+                self._module.declare(numbered(line))
         return self._pure(intrinsic.llvm.format(*map(self._expr, expr.args)))
 
     # ---- memory --------------------------------------------------------------------------------

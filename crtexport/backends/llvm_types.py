@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 import struct
 from typing import assert_never
 
@@ -18,6 +19,7 @@ _HALF_CONVERSIONS = frozenset({
     "+f16c", "+fp16", "+fullfp16", "+vfp4", "+vfp4sp", "+vfp4d16", "+vfp4d16sp", "+fp-armv8",
     "+fp-armv8sp", "+fp-armv8d16", "+fp-armv8d16sp", "+mve.fp", "+zfhmin", "+zfh",
 })
+_VALUE, _DEFINED = re.compile(r"%\w+"), re.compile(r"(%\w+) = ")
 _WINDOW = 1 << 20  # bytes that are escaped at once: each one takes the room of a pointer
 _ESCAPED = tuple(
     chr(b) if 0x20 <= b < 0x7F and chr(b) not in '"\\' else f"\\{b:02X}" for b in range(256)
@@ -102,6 +104,15 @@ def quoted(text: str) -> str:
 def comment(text: str) -> str:
     """``text`` as one line of comment, whatever is in it."""
     return f"; {printable(text)}"
+
+
+@functools.cache
+def numbered(function: str) -> str:
+    """``function``, a block on a line, with numbers for names of values: LLVM would make new ones
+    of these wherever it puts the block. Declarations stay as they are."""
+    head, brace, body = function.partition("{")
+    names = {name: f"%{number}" for number, name in enumerate(_DEFINED.findall(body), 1)}
+    return head + brace + _VALUE.sub(lambda value: names.get(value[0], value[0]), body)
 
 
 def normalized_triple(target: Target) -> str:

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from crtexport.backends.llvm_compile import compile_modules
 from crtexport.backends.llvm_kernel import print_kernel
-from crtexport.backends.llvm_types import ModuleText, normalized_triple
+from crtexport.backends.llvm_types import ModuleText, normalized_triple, numbered
 from crtexport.errors import CrtExportError
 from crtexport.kernels import build
 from crtexport.kernels.build import KernelBuilder, const, load
@@ -375,3 +375,25 @@ def test_triples_get_four_parts_and_the_abi_that_calls_memcpy() -> None:
     assert normalized_triple(short) == "i686-unknown-none-elf"
     with pytest.raises(CrtExportError, match="the float ABI is soft, but the triple"):
         normalized_triple(replace(TARGETS["m4"], float_abi="soft"))
+
+
+def test_numbers_take_the_place_of_names_of_values_and_of_nothing_else() -> None:
+    head = 'define i32 @r(i32 %a, i32 %aa) "x=y" {'
+    named = f"{head} %r = add i32 %a, %aa %aaa = mul i32 %r, %a ret i32 %aaa }}"
+    text = numbered(named)
+    assert text == f"{head} %1 = add i32 %a, %aa %2 = mul i32 %1, %a ret i32 %2 }}"
+    first, second = (
+        compile_modules({"x.ll": module}, TARGETS["m4"], "balanced") for module in (named, text)
+    )
+    assert first == second
+    assert numbered("declare { i32, i32 } @r(i32)") == "declare { i32, i32 } @r(i32)"
+
+
+def test_what_a_kernel_computes_has_no_name() -> None:
+    k = KernelBuilder("k")
+    y = k.buffer("y", Scalar.I32, 3, writable=True)
+    with k.loop("i", 3) as i:
+        k.store(y, i, load(y, i))
+    text = print_kernel("k", k.finish(), ModuleText(TARGETS["m4"], "balanced"))
+    defined = [line.split(" = ")[0].strip() for line in text.splitlines() if " = " in line]
+    assert defined == ["%i", *(f"%{number}" for number in range(len(defined) - 1))]
