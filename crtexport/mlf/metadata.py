@@ -10,9 +10,8 @@ import functools
 import json
 from typing import Annotated, Any, ClassVar, Literal
 
-from msgspec import Meta, Struct, convert
+from msgspec import NODEFAULT, Meta, Struct, convert
 from msgspec.json import format as indented
-from msgspec.structs import fields
 
 from crtexport.errors import CrtExportError
 
@@ -399,7 +398,9 @@ def _data(value: Any) -> Any:
 @functools.cache
 def _defaults(kind: type[_Record]) -> tuple[tuple[str, object], ...]:
     """The fields and their defaults, if they have some."""
-    return tuple((field.name, field.default) for field in fields(kind))
+    names, defaults = kind.__struct_fields__, kind.__struct_defaults__
+    required = (NODEFAULT,) * (len(names) - len(defaults))
+    return tuple(zip(names, (*required, *defaults), strict=True))
 
 
 def json_bytes(data: Json) -> bytes:

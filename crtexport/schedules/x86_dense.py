@@ -88,6 +88,11 @@ def block_for(windows: Windows, channels: int, machine: Machine, *, copied: int)
         most = 8 if machine.lanes == 8 else 4
         return Block(1, Vectors.fewest(most, channels, machine.lanes).count, 1)
     vectors = -(-channels // machine.lanes)
+    shapes = [
+        (count, wide, windows.taps * -(-vectors // wide) * _step(count, wide))
+        for wide in range(1, min(vectors, _VECTORS) + 1)
+        for count in range(1, (_REGISTERS - 2) // wide)
+    ]
 
     def costs() -> Iterator[tuple[float, Block]]:
         """In products of vectors, which are done two at a time, as are loads."""
@@ -99,11 +104,9 @@ def block_for(windows: Windows, channels: int, machine: Machine, *, copied: int)
             if rows > 1 and bands == -(-windows.y[1] // (rows - 1)):
                 continue  # as many bands of fewer rows take no longer
             copies = 2 * band.elements / machine.lanes if copied else 0
-            for wide in range(1, min(vectors, _VECTORS) + 1):
-                blocks = -(-vectors // wide)
-                for count in range(1, min((_REGISTERS - 2) // wide - 1, pixels) + 1):
-                    steps = windows.taps * blocks * -(-pixels // count) * _step(count, wide)
-                    yield bands * (steps + copies), Block(count, wide, rows)
+            for count, wide, steps in shapes:
+                if count <= pixels:
+                    yield bands * (steps * -(-pixels // count) + copies), Block(count, wide, rows)
 
     return min(costs(), key=lambda found: (found[0], found[1].rows))[1]
 
