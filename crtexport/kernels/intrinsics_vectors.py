@@ -45,10 +45,10 @@ def intrinsic(
     full: str, meaning: str, params: tuple[Scalar, ...], result: Scalar,
     evaluate: Callable[..., object], c: str, body: str, declare: str = "", late: bool = False,
 ) -> Intrinsic:
-    """Called ``full``; ``c``: statements over ``a``, ``b`` …; ``body``: LLVM that ends by naming
+    """Called ``full``; ``c``: statements over ``a`` to ``e``; ``body``: LLVM that ends by naming
     ``%r``, after what it ``declare``s. ``late``: LLVM's passes see but a call. A single instruction
     stands where it is asked for, else LLVM would have to put it there."""
-    letters = "abc"[: len(params)]
+    letters = "abcde"[: len(params)]
     arguments = ", ".join(f"{c_type(p)} {x}" for p, x in zip(params, letters, strict=True))
     helper = (
         f"/* {meaning} */\n"

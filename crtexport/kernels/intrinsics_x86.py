@@ -27,6 +27,7 @@ from crtexport.kernels.intrinsics_vectors import (
     local_type,
     reals,
 )
+from crtexport.kernels.intrinsics_x86_results import results
 from crtexport.kernels.ir import Scalar
 
 WIDTHS = (4, 8)
@@ -345,39 +346,11 @@ def _halving() -> Intrinsic:
     )
 
 
-def _saturated(width: int) -> Intrinsic:
-    """PACKSSDW and PACKSSWB, after which storing bytes takes nothing more."""
-    ints, bits = INTS[width], 8
-    vector = llvm_type(ints)
-    words, octets = "llvm.x86.sse2.packssdw.128", "llvm.x86.sse2.packsswb.128"
-    halves = [
-        f"%{name} = shufflevector {vector} %a, {vector} poison, "
-        f"<4 x i32> <{', '.join(f'i32 {(first + i) % width}' for i in range(4))}> "
-        for name, first in (("l", 0), ("h", 4))
-    ]
-    lanes = ", ".join(f"i32 {i}" for i in range(width))
-    return _intrinsic(
-        f"saturated_{width}", "The nearest number that fits into 8 bits.", (ints,), ints,
-        lambda a: tuple(max(-(1 << (bits - 1)), min(x, (1 << (bits - 1)) - 1)) for x in a),
-        f"    const {c_type(ints)} low = {everywhere(ints, 'INT8_MIN')};\n"
-        f"    const {c_type(ints)} top = {everywhere(ints, 'INT8_MAX')};\n"
-        f"    const {c_type(ints)} less = a < low;\n"
-        f"    const {c_type(ints)} more = a > top;\n"
-        + gives("(a & ~less & ~more) | (low & less) | (top & more)"),
-        f"{''.join(halves)}%w = call <8 x i16> @{words}(<4 x i32> %l, <4 x i32> %h) "
-        f"%b = call <16 x i8> @{octets}(<8 x i16> %w, <8 x i16> %w) "
-        f"%f = shufflevector <16 x i8> %b, <16 x i8> poison, <{width} x i32> <{lanes}> "
-        f"%r = sext <{width} x i8> %f to {vector}",
-        f"declare <8 x i16> @{words}(<4 x i32>, <4 x i32>)\n"
-        f"declare <16 x i8> @{octets}(<8 x i16>, <8 x i16>)",
-    )
-
-
 X86 = tuple(
     operation for width in WIDTHS
     for operation in (
         *_madd_intrinsics(width), *lanewise("x86", width),
         *_arithmetic(INTS[width], f"_{width}", "sub mul"), _scaling(width, 31),
-        _scaling(width, 32), _saturated(width), *reals("x86", width), *_sums(width),
+        _scaling(width, 32), *results(width), *reals("x86", width), *_sums(width),
     )
 ) + _dots() + (_halving(),) + _cells() + _winograd()

@@ -39,14 +39,9 @@ from crtexport.kernels.sums import IntegerSums
 from crtexport.schedules import x86_bands
 from crtexport.schedules.covering import Vectors, pixels_overlapping
 from crtexport.schedules.geometry import Windows, windows_of
-from crtexport.schedules.lanes_finish import (
-    Finish,
-    IntegerFinish,
-    RealFinish,
-    known,
-    scales,
-)
+from crtexport.schedules.lanes_finish import known, scales
 from crtexport.schedules.x86_bands import LIFT, Band, Bands
+from crtexport.schedules.x86_finish import Finish, IntegerFinish, RealFinish
 from crtexport.schedules.x86_machine import Machine
 
 
@@ -349,7 +344,8 @@ class _Blocks(abc.ABC):
     ) -> None:
         b, work, wide = self.b, self.work, self._step_size
         channels = [add(channel, const(start)) for start in work.vectors.starts()]
-        sums = [[b.local("sum", self.finish.start(c)) for c in channels] for _ in rows]
+        first = [b.let("first", self.finish.start(at)) for at in channels]
+        sums = [[b.local("sum", start) for start in first] for _ in rows]
         down = work.pitch * work.windows.dilation[0]
         right = work.windows.x[3] * work.windows.dilation[1]
         with b.loop("down", work.runs[0]) as ky, b.loop("right", work.runs[1]) as kx:
@@ -361,9 +357,7 @@ class _Blocks(abc.ABC):
                     mul(step, const(work.step)), [add(start, run) for start in starts], sums,
                     add(before, mul(step, const(wide))),
                 )
-        for vector, at in enumerate(channels):
-            for row, line in zip(rows, sums, strict=True):
-                self.finish.store(self.output, add(row, at), line[vector], at, work.vectors.there)
+        self.finish.store_block(self.output, rows, sums, channel, work.vectors)
 
     @abc.abstractmethod
     def _step(

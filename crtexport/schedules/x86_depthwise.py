@@ -20,14 +20,9 @@ from crtexport.kernels.registry import Context, Lowered, Lowering
 from crtexport.kernels.sums import IntegerSums
 from crtexport.schedules.covering import Vectors, pixels_overlapping
 from crtexport.schedules.geometry import Walk, Windows
-from crtexport.schedules.lanes_finish import (
-    Finish,
-    IntegerFinish,
-    RealFinish,
-    known,
-    scales,
-)
+from crtexport.schedules.lanes_finish import known, scales
 from crtexport.schedules.x86_bands import Band, Bands, highest
+from crtexport.schedules.x86_finish import Finish, IntegerFinish, RealFinish
 from crtexport.schedules.x86_machine import Machine
 
 _VECTORS = 4
@@ -148,26 +143,25 @@ class _Work(Walk):
     def _channels(self, row: Expr, start: Expr) -> None:
         vectors = Vectors.fewest(_VECTORS, self.channels, self.machine.lanes)
         with vectors.each(self.b) as (_, channel):
-            channels = [add(channel, const(start)) for start in vectors.starts()]
-            self._block(row, start, channels, vectors.there)
+            self._block(row, start, channel, vectors)
 
-    def _block(self, row: Expr, start: Expr, channels: list[Expr], count: int) -> None:
-        """Vectors of ``count`` lanes from each of ``channels`` on."""
+    def _block(self, row: Expr, start: Expr, channel: Expr, vectors: Vectors) -> None:
+        """The block of channels from ``channel`` on."""
         b, machine, windows, x = self.b, self.machine, self.windows, self.x
         down, right = self.pitch * windows.dilation[0], self.channels * windows.dilation[1]
-        sums = [b.local("sum", self.finish.start(c)) for c in channels]
+        channels = [add(channel, const(start)) for start in vectors.starts()]
+        sums = [b.local("sum", self.finish.start(at)) for at in channels]
         vector = machine.reals if x.dtype is Scalar.F32 else machine.ints
         pitch = self.weights.size // (windows.kernel[0] * windows.kernel[1])
         with b.loop("ky", windows.kernel[0]) as ky, b.loop("kx", windows.kernel[1]) as kx:
             seen = b.let("seen", add(start, mul(ky, const(down)), mul(kx, const(right))))
             tap = b.let("tap", mul(add(mul(ky, const(windows.kernel[1])), kx), const(pitch)))
             for total, at in zip(sums, channels, strict=True):
-                values = b.let("x", load_vector(x, add(seen, at), vector, count))
+                values = b.let("x", load_vector(x, add(seen, at), vector, vectors.there))
                 weights = b.let("w", load_vector(self.weights, add(tap, at), vector))
                 if vector is machine.reals:
                     b.assign(total, machine.plus_product(total, values, weights))
                 else:
                     product = machine.of_ints("product", values, weights)
                     b.assign(total, machine.of_ints("add", total, product))
-        for total, at in zip(sums, channels, strict=True):
-            self.finish.store(self.output, add(row, at), total, at, count)
+        self.finish.store_block(self.output, [row], [sums], channel, vectors)

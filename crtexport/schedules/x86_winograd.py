@@ -36,8 +36,9 @@ from crtexport.kernels.registry import Context, Lowered, Lowering
 from crtexport.kernels.sums import IntegerSums
 from crtexport.schedules.covering import Vectors
 from crtexport.schedules.geometry import Walk, Windows, windows_of
-from crtexport.schedules.lanes_finish import IntegerFinish, scales
+from crtexport.schedules.lanes_finish import scales
 from crtexport.schedules.x86_dense import divided
+from crtexport.schedules.x86_finish import IntegerFinish
 from crtexport.schedules.x86_machine import Machine
 
 PIXELS, TAPS = 4, 3
@@ -257,7 +258,7 @@ class _Work:
         b, machine, windows = self.b, self.machine, self.windows
         starts = self.vectors.starts()
         pixel = b.let("pixel", flat_index(
-            [n, y, self._column(tile), channel], (*windows.y, self.channels)
+            [n, y, self._column(tile), const(0)], (*windows.y, self.channels)
         ))
         sums = [
             [b.local("sum", machine.int_everywhere(0)) for _ in starts] for _ in range(PARTS)
@@ -266,12 +267,13 @@ class _Work:
             steps = self.depth // 2 * len(starts) * machine.pairs.lanes * PARTS // _LANES.lanes
             before = b.let("before", add(weights, mul(ky, const(steps))))
             self._products(sums, self._place(add(y, ky), tile), before, len(starts))
-        for i, start in enumerate(starts):
-            at = add(channel, const(start))
-            totals = self._totals([line[i] for line in sums], self.finish.start(at))
-            for j, total in enumerate(totals):
-                index = add(pixel, const(j * self.channels + start))
-                self.finish.store(self.output, index, total, at, self.vectors.there)
+        totals = [
+            self._totals([line[i] for line in sums], self.finish.start(add(channel, const(start))))
+            for i, start in enumerate(starts)
+        ]
+        rows = [add(pixel, const(j * self.channels)) for j in range(PIXELS)]
+        lines = list(zip(*totals, strict=True))
+        self.finish.store_block(self.output, rows, lines, channel, self.vectors)
 
     def _products(self, sums: list[list[Var]], place: Expr, before: Expr, vectors: int) -> None:
         """Adds those of a row of taps, whose parts lie from ``place`` on and whose weights from

@@ -51,7 +51,9 @@ SECOND = {"mve_rshl_s32": SHIFTS} | {
     f"rvv_{name}_{lanes}": source
     for name, source in (("vssra", PLACES), ("vsmul", FACTORS), ("mean", COUNTS))
     for lanes in (16, 32)
-} | {"x86_halved_8": PLACES}
+} | {"x86_halved_8": PLACES} | {
+    f"x86_results{count}_{width}": SHIFTS for count in (8, 16) for width in (4, 8)
+}
 """The inputs that second operands come from, where they may not be anything."""
 MACHINES = {
     "mps3_an547": (MVE, [v for v in LANE_SOURCES if v.itemsize <= 32]),
@@ -115,7 +117,7 @@ class Everything:
             self.done(lane, lanes)
 
     def argument(self, name: str, number: int, type_: Scalar, v: Expr) -> Expr:
-        at = sub(const(COUNT - 1), v) if number == 1 else v
+        at = sub(const(COUNT - 1), v) if number % 2 else v
         buffer = self.source(type_.lane if type_.is_vector else type_)
         if number == 1 and name in SECOND:
             buffer = self.inputs[SECOND[name]]

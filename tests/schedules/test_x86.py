@@ -348,7 +348,7 @@ def test_vectors_begin_earlier_where_channels_fill_no_block(
             access.width for access in accesses(kernel)
             if access.stores and access.buffer.name == "output"
         }
-        assert stored == {min(channels, machine.lanes)}
+        assert channels in stored if channels < machine.lanes else min(stored) >= machine.lanes
 
 
 @given(st.integers(1, 200), st.sampled_from([4, 8]), st.integers(1, 8))
