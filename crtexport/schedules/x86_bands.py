@@ -11,7 +11,6 @@ from msgspec import Struct
 
 from crtexport.fixedpoint import wrap
 from crtexport.kernels.build import (
-    KernelBuilder,
     add,
     and_,
     call,
@@ -25,6 +24,7 @@ from crtexport.kernels.build import (
     mul,
 )
 from crtexport.kernels.ir import Buffer, Expr, Scalar
+from crtexport.kernels.registry import Lowering
 from crtexport.schedules.geometry import Walk, Windows
 from crtexport.schedules.x86_machine import Machine
 
@@ -59,6 +59,11 @@ class Band(Struct, frozen=True):
     def elements(self) -> int:
         return self.seen * self.pitch
 
+    @property
+    def only(self) -> bool:
+        """Whether an image has but one band."""
+        return self.rows >= self.windows.y[1]
+
     def _reach(self, axis: int, pixels: int) -> int:
         windows = self.windows
         window = (windows.kernel[axis] - 1) * windows.dilation[axis] + 1
@@ -90,43 +95,61 @@ def _everywhere(machine: Machine, value: int, dtype: Scalar) -> Expr:
 
 
 class Bands(Walk):
-    """Copies bands of ``x`` to ``copy``; ``zero`` stands for the padding."""
+    """Copies bands like ``band`` of ``x``; ``zero`` stands for the padding."""
 
     def __init__(
-        self, b: KernelBuilder, machine: Machine, windows: Windows, x: Buffer, copy: Buffer,
-        zero: int, *, lifts: bool = False,
+        self, lowering: Lowering, machine: Machine, band: Band, x: Buffer, dtype: Scalar,
+        zero: int, *, behind: int = 0, lifts: bool = False,
     ) -> None:
-        """``lifts``: int8 values become the bytes of uint8 ones."""
-        super().__init__(b, windows)
-        self.x, self.copy = x, copy
+        """``dtype``: that of copies, behind which are at least ``behind`` elements more; ``lifts``:
+        int8 values become the bytes of uint8 ones."""
+        super().__init__(lowering.b, band.windows)
+        self.band, self.x = band, x
         self._vector = {
             Scalar.F32: machine.reals, Scalar.I16: machine.pairs, Scalar.I8: Scalar.I8X16,
-        }[copy.dtype]
+        }[dtype]
+        self.copy = lowering.scratch("band", dtype, self._whole(band.elements + behind))
         self._lifts = lifts
         if lifts:
             zero = wrap(zero + LIFT, 8)
-        self._zero = const(float(zero) if copy.dtype is Scalar.F32 else zero, copy.dtype)
-        self._zeros = _everywhere(machine, zero, copy.dtype)
+        self._zero = const(float(zero) if dtype is Scalar.F32 else zero, dtype)
+        self._zeros = _everywhere(machine, zero, dtype)
+        _, _, width, channels = band.windows.x
+        self._left = min(band.windows.before[1] * channels, band.pitch)
+        self._middle = min(width * channels, band.pitch - self._left)
 
-    def emit(self, band: Band, n: Expr, first: Expr) -> None:
-        """That of image ``n`` which begins with row ``first`` of the pixels."""
-        b, windows, pitch = self.b, self.windows, band.pitch
+    def begin(self) -> None:
+        """Fills what no band changes: the padding left and right, and all of that of an only band,
+        whose rows above and below stay, too."""
+        band = self.band
+        if self._middle < band.pitch or (band.only and not self.windows.inside(0)):
+            self._fill(const(0), self._whole(band.elements))
+
+    def emit(self, n: Expr, first: Expr) -> None:
+        """The band of image ``n`` which begins with row ``first`` of the pixels."""
+        b, windows, band, pitch = self.b, self.windows, self.band, self.band.pitch
         _, height, width, channels = windows.x
-        left = min(windows.before[1] * channels, pitch)
-        middle = min(width * channels, pitch - left)
-        with b.loop("copied", band.seen) as row:
-            y = b.let("y", add(
-                mul(first, const(windows.stride[0])), add(row, const(-windows.before[0]))
-            ))
-            start = mul(row, const(pitch))
-            whole = windows.inside(0)
-            with b.if_(None if whole else and_(ge(y, const(0)), lt(y, const(height)))):
-                self._fill(start, left)
-                self._copied(self.index(n, y, const(0)), add(start, const(left)), middle)
-                self._fill(add(start, const(left + middle)), pitch - left - middle)
-            if not whole:
+        above, known = windows.before[0], band.only or windows.inside(0)
+        top: Expr = const(0)
+        before, rows = above * pitch, max(min(height, band.seen - above), 0)
+        if not band.only:
+            top = add(mul(first, const(windows.stride[0])), const(-above))
+            before, rows = 0, band.seen
+        if known and pitch == self._middle == width * channels:
+            self._copied(self.index(n, top, const(0)), const(before), rows * pitch)
+            return
+        with b.loop("copied", rows) as row:
+            y = b.let("y", add(top, row))
+            start = add(mul(row, const(pitch)), const(before + self._left))
+            with b.if_(None if known else and_(ge(y, const(0)), lt(y, const(height)))):
+                self._copied(self.index(n, y, const(0)), start, self._middle)
+            if not known:
                 with b.else_():
-                    self._fill(start, pitch)
+                    self._fill(start, self._middle)
+
+    def _whole(self, elements: int) -> int:
+        """In whole vectors."""
+        return -(-elements // self._vector.lanes) * self._vector.lanes
 
     def _fill(self, target: Expr, count: int) -> None:
         """``count`` cells of the padding."""

@@ -174,10 +174,11 @@ def _integers(context: Context, machine: Machine, windows: Windows) -> Lowered |
     finish = IntegerFinish(lowering, machine, sums)
     output = lowering.output()
     # The last step of a run may see what is behind it.
-    copy = lowering.scratch("band", line, work.band.elements + step - 1)
-    bands = Bands(lowering.b, machine, windows, x, copy, sums.zero_point, lifts=machine.dots)
+    bands = Bands(
+        lowering, machine, work.band, x, line, sums.zero_point, behind=step - 1, lifts=machine.dots
+    )
     blocks = _DotBlocks if machine.dots else _IntegerBlocks
-    blocks(lowering, work, weights, finish, output).emit(copy, bands)
+    blocks(lowering, work, weights, finish, output).emit(bands.copy, bands)
     return lowering.finish()
 
 
@@ -198,8 +199,8 @@ def _reals(context: Context, machine: Machine, windows: Windows) -> Lowered | No
     if direct:
         blocks.emit(x, None)
         return lowering.finish()
-    copy = lowering.scratch("band", Scalar.F32, work.band.elements)
-    blocks.emit(copy, Bands(lowering.b, machine, windows, x, copy, 0))
+    bands = Bands(lowering, machine, work.band, x, Scalar.F32, 0)
+    blocks.emit(bands.copy, bands)
     return lowering.finish()
 
 
@@ -287,6 +288,8 @@ class _Blocks(abc.ABC):
         """All pixels of ``x``, which is the input, or has a band of it after the other."""
         self.x = x
         b, windows, rows = self.b, self.work.windows, self.work.block.rows
+        if bands is not None:
+            bands.begin()
         with (
             b.loop("n", windows.y[0]) as n,
             pixels_overlapping(b, windows.y[1], rows, "band") as first,
@@ -294,7 +297,7 @@ class _Blocks(abc.ABC):
             pixel = mul(add(mul(n, const(windows.y[1])), first), const(windows.y[2]))
             origin: Expr = const(0)
             if bands is not None:
-                bands.emit(self.work.band, n, first)
+                bands.emit(n, first)
             else:
                 height = add(mul(n, const(windows.x[1])), mul(first, const(windows.stride[0])))
                 origin = b.let("origin", mul(height, const(self.work.pitch)))

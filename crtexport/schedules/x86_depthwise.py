@@ -115,19 +115,21 @@ class _Work(Walk):
         if not (windows.inside(0) and windows.inside(1)):
             self.band = highest(windows, x.dtype.itemsize)
             self.pitch = self.band.pitch
-            self.x = lowering.scratch("band", x.dtype, self.band.elements)
-            self.bands = Bands(lowering.b, machine, windows, x, self.x, zero)
+            self.bands = Bands(lowering, machine, self.band, x, x.dtype, zero)
+            self.x = self.bands.copy
 
     def emit(self) -> None:
         """All pixels."""
         b, windows, rows = self.b, self.windows, self.band.rows
+        if self.bands is not None:
+            self.bands.begin()
         with (
             b.loop("n", windows.y[0]) as n,
             pixels_overlapping(b, windows.y[1], rows, "band") as first,
         ):
             origin: Expr = const(0)
             if self.bands is not None:
-                self.bands.emit(self.band, n, first)
+                self.bands.emit(n, first)
             else:
                 origin = b.let("origin", mul(n, const(windows.x[1] * self.pitch)))
             with b.loop("oy", rows) as oy, b.loop("ox", windows.y[2]) as ox:

@@ -20,7 +20,8 @@ from crtexport.importers import load
 from crtexport.ir.types import ConstantRef, DType
 from crtexport.kernels import families
 from crtexport.kernels.accesses import accesses
-from crtexport.kernels.ir import Kernel
+from crtexport.kernels.build import const
+from crtexport.kernels.ir import For, If, Kernel, StoreVector
 from crtexport.kernels.packing import Matrix
 from crtexport.kernels.registry import Context
 from crtexport.kernels.verify import verify
@@ -364,6 +365,37 @@ def test_vectors_cover_channels(channels: int, lanes: int, most: int) -> None:
         rows = Matrix(ConstantRef.of(np.arange(channels)), DType.INT64, channels, 1)
         rows = rows.whole(vectors.whole)
         assert rows.part(range(rows.rows), range(1)).ravel().tolist() == met
+
+
+def test_padding_is_filled_once_and_rows_of_one_band_are_copied_without_asking(
+    tmp_path: Path
+) -> None:
+    (tmp_path / "m.tflite").write_bytes(convolution((2, 4, 5, 20), (3, 3), 0, {}, "int8", True))
+    graph = load(tmp_path / "m.tflite")
+    kernel = vectors_of(Context(graph, graph.nodes[0]), MACHINES[0])
+    (band,) = (buffer for buffer in kernel.buffers if buffer.name == "band")
+    fill, image = kernel.body
+    assert isinstance(fill, For)
+    assert fill.extent == const(band.size // 16)
+    assert isinstance(image, For)
+    assert not any(isinstance(stmt, If) for stmt in image.body)
+    rows = image.body[0]
+    assert isinstance(rows, For)
+    assert rows.extent == const(4)
+
+
+def test_pixels_that_see_their_own_cell_are_copied_in_one_run(tmp_path: Path) -> None:
+    (tmp_path / "m.tflite").write_bytes(convolution((1, 6, 6, 19), (1, 1), 30, {}, "int8", False))
+    graph = load(tmp_path / "m.tflite")
+    kernel = vectors_of(Context(graph, graph.nodes[0]), MACHINES[0])
+    rows = x86_dense.block_for(
+        Windows((1, 36, 1, 19), (1, 36, 1), (1, 1)), 30, MACHINES[0], copied=2
+    ).rows
+    (bands,) = kernel.body
+    assert isinstance(bands, For)
+    assert isinstance(bands.body[0], For)
+    assert bands.body[0].extent == const(rows * 19 // 8)
+    assert isinstance(bands.body[1], StoreVector)  # the last one, within the one before
 
 
 def test_bands_are_as_high_as_the_first_cache_holds() -> None:
