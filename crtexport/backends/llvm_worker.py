@@ -28,9 +28,13 @@ LENGTH = struct.Struct("<Q")
 LIST, SETUP, MODULE = b"l", b"s", b"m"
 LISTED, READY, OBJECT, ERROR, REFUSED, NO_LLVM = b"t", b"r", b"o", b"e", b"x", b"n"
 
-_IN_VAIN = ("-disable-licm-promotion", "-enable-global-analyses=false")
+_IN_VAIN = (
+    "-disable-licm-promotion", "-enable-global-analyses=false",
+    "-enable-constraint-elimination=false", "-dse-memoryssa-scanlimit=0",
+)
 """Options without which LLVM takes a tenth longer for the same code: kernels hold their sums in
-registers and change no globals, so it looks for such in vain."""
+registers, change no globals, compare nothing twice and store nothing that they overwrite unread, so
+it looks for such in vain."""
 _OBJECTS = 200_000  # made between two searches for unreachable ones; importing makes a part of it
 _PROGRAM = "llvm"  # what LLVM calls itself in messages
 _LATE = '"crt-inline-late"'
