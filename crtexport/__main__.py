@@ -5,7 +5,7 @@ import contextlib
 import gc
 import os
 import sys
-from typing import NoReturn
+from typing import NoReturn, TextIO
 
 _OBJECTS = 200_000  # made between two searches for unreachable ones; few exports make as many
 
@@ -32,6 +32,9 @@ class _End:
 
 def run() -> None:
     """Runs the command and leaves with its exit code."""
+    # They are None where whoever started the program closed them: then nobody reads.
+    sys.stdout = sys.stdout or _nowhere()
+    sys.stderr = sys.stderr or _nowhere()
     end = _End()
     _hurry(end)
     try:
@@ -40,6 +43,10 @@ def run() -> None:
         sys.stderr.write("interrupted\n")
         end.leave(130)
     end.leave(main())
+
+
+def _nowhere() -> TextIO:
+    return open(os.devnull, "w", encoding="utf-8")  # noqa: PTH123
 
 
 def _hurry(end: _End) -> None:

@@ -256,6 +256,17 @@ def test_a_reader_that_leaves_is_no_defect() -> None:
     assert process.returncode in (0, 1)
 
 
+@pytest.mark.parametrize(("closed", "said"), [(">&-", ""), ("2>&-", "qemu_x86")])
+def test_closed_streams_are_no_defect(closed: str, said: str) -> None:
+    process = subprocess.run(
+        ["bash", "-c", f'"$0" -m crtexport boards {closed}', sys.executable],
+        env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True, check=False,
+    )
+    assert said in process.stdout
+    assert process.stderr == ""
+    assert process.returncode == 0
+
+
 def test_the_module_is_the_program(tmp_path: Path) -> None:
     process = subprocess.run(
         [sys.executable, "-m", "crtexport", "boards", "--json"], cwd=tmp_path, check=True,
