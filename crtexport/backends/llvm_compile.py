@@ -168,10 +168,10 @@ def compilation(
     options = check_options(parsed_options([("llvm_options", llvm_options)]))
     job = _Job(options, _request(target, optimize), timeout)
     texts: dict[str, str] = {}
-    waiting: list[tuple[int, str]] = []  # a heap, the largest first
+    waiting: list[tuple[int, str]] = []  # a heap, first what has most instructions, one a line
     threads = ThreadPoolExecutor(jobs)
 
-    def largest() -> tuple[str, bytes | CrtExportError]:
+    def longest() -> tuple[str, bytes | CrtExportError]:
         _, name = heapq.heappop(waiting)
         return name, job.run(name, texts[name])
 
@@ -179,8 +179,8 @@ def compilation(
         tried = []
         for name, text in modules:
             texts[name] = text
-            heapq.heappush(waiting, (-len(text), name))
-            tried.append(threads.submit(largest))
+            heapq.heappush(waiting, (-text.count("\n"), name))
+            tried.append(threads.submit(longest))
 
         def finish(shape: Shape) -> dict[str, bytes]:
             made: dict[str, bytes] = {}

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from crtexport.backends import llvm_pool, llvm_worker
+from crtexport.backends import llvm_compile, llvm_pool, llvm_worker
 from crtexport.backends.llvm_compile import compilation, compile_modules
 from crtexport.backends.llvm_elf import deactivate_sections
 from crtexport.backends.llvm_module import emit_llvm
@@ -86,7 +86,7 @@ def test_a_crash_is_an_error(code: str, fresh: pytest.MonkeyPatch) -> None:
 
 HANGS = """
 import time
-from crtexport.backends import llvm_pool, llvm_worker
+from crtexport.backends import llvm_compile, llvm_pool, llvm_worker
 compile = llvm_worker._Compiler.compile
 def patient(self, text):
     while "; for ever" in text:
@@ -268,3 +268,28 @@ def test_leaving_early_drops_modules_that_are_not_begun(fresh: pytest.MonkeyPatc
         raise RuntimeError("enough")
     assert len(begun) < len(modules)
     assert compile_modules({"x.ll": GOOD}, TARGETS["m4"], "size")["x.o"][:4] == b"\x7fELF"
+
+
+def test_of_modules_that_wait_that_with_most_instructions_comes_first(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    order: list[str] = []
+    begun, printed = threading.Event(), threading.Event()
+
+    def run(_job: object, name: str, _text: str) -> bytes:
+        begun.set()
+        printed.wait(60.0)
+        order.append(name)
+        return b""
+
+    def modules() -> Iterator[tuple[str, str]]:
+        yield "first.ll", ""
+        begun.wait(60.0)
+        yield from (("table.ll", f"; {'x' * 999}\n"), ("short.ll", "\n" * 3), ("long.ll", "\n" * 9))
+
+    monkeypatch.setattr(llvm_compile._Job, "run", run)
+    with compilation(modules(), TARGETS["m4"], "size", jobs=1) as finish:
+        printed.set()
+        made = finish(lambda _name, data: data)
+    assert order == ["first.ll", "long.ll", "short.ll", "table.ll"]
+    assert list(made) == ["first.o", "table.o", "short.o", "long.o"]
