@@ -83,8 +83,10 @@ def block_for(windows: Windows, channels: int, machine: Machine, *, copied: int)
         most = 8 if machine.lanes == 8 else 4
         return Block(1, Vectors.fewest(most, channels, machine.lanes).count, 1)
     vectors = -(-channels // machine.lanes)
+    # Where instructions overwrite what they take, scaling has few registers beside sums.
+    crowded = machine.lanes == 4 and 0 < copied < Scalar.F32.itemsize
     shapes = [
-        (count, wide, windows.taps * -(-vectors // wide) * _step(count, wide))
+        (count, wide, windows.taps * -(-vectors // wide) * _step(count, wide, crowded=crowded))
         for wide in range(1, min(vectors, _VECTORS) + 1)
         for count in range(1, (_REGISTERS - 2) // wide)
     ]
@@ -106,10 +108,12 @@ def block_for(windows: Windows, channels: int, machine: Machine, *, copied: int)
     return min(costs(), key=lambda found: (found[0], found[1].rows))[1]
 
 
-def _step(pixels: int, vectors: int) -> float:
+def _step(pixels: int, vectors: int, *, crowded: bool) -> float:
     """What a step of a block takes: products or loads, whichever take longer, and what a step takes
-    in any case; fewer than eight sums wait for each other."""
-    return max(pixels * vectors, 8, pixels + vectors) + 0.5
+    in any case; fewer than eight sums wait for each other. ``crowded``: registers are scarce, and
+    each sum makes all of it take longer, by what was measured."""
+    steps = max(pixels * vectors, 8, pixels + vectors) + 0.5
+    return steps * (1 + pixels * vectors / 64) if crowded else steps
 
 
 class Panels(Packing, frozen=True):

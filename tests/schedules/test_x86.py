@@ -406,3 +406,15 @@ def test_bands_are_as_high_as_the_first_cache_holds() -> None:
     assert block.pixels * block.vectors <= 14
     wide = Windows((1, 4, 9000, 3), (1, 4, 9000), (3, 3), (1, 1), (1, 1), (1, 1))
     assert x86_dense.block_for(wide, 8, Machine(8, fma=True), copied=4).rows == 1
+
+
+def test_sums_leave_registers_to_what_scales_them() -> None:
+    """SSE has no others: its instructions overwrite what they take."""
+    windows = Windows((1, 1, 576, 32), (1, 576, 1), (1, 1), (1, 1), (1, 1), (0, 0))
+    sums = [
+        block.pixels * block.vectors for block in (
+            x86_dense.block_for(windows, 32, machine, copied=copied)
+            for machine, copied in ((MACHINES[0], 2), (MACHINES[0], 4), (MACHINES[1], 2))
+        )
+    ]
+    assert sums[0] <= 8 < min(sums[1:])
