@@ -84,7 +84,7 @@ NEVER = (
 def test_a_whole_export_imports_what_it_uses(tmp_path: Path) -> None:
     model = tmp_path / "digits.tflite"
     model.write_bytes(to_tflite(load(DIGITS)))
-    arguments = [str(model), "--board", "mps2_an386", "-o", str(tmp_path / "digits.tar")]
+    arguments = [str(model), "--board", "mps2_an386", "-q", "-o", str(tmp_path / "digits.tar")]
     script = (
         "import sys; from crtexport.cli.main import main\n"
         f"code = main({arguments!r})\n"

@@ -8,11 +8,6 @@ import json
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
-from unicodedata import east_asian_width
-
-import click
-
-from crtexport.errors import printable
 
 if TYPE_CHECKING:
     from crtexport.cli.terminal import Terminal
@@ -38,7 +33,7 @@ class Output:
 
     @functools.cached_property
     def _terminal(self) -> Terminal:
-        # Importing Rich takes a good part of a small export, which has no use for it in a pipe.
+        # Importing Rich takes a good part of a small export, which may print nothing.
         from crtexport.cli.terminal import Terminal  # noqa: PLC0415
 
         return Terminal()
@@ -46,7 +41,7 @@ class Output:
     def line(self, text: str = "") -> None:
         """One line for a reader."""
         if not self.silent:
-            click.echo(printable(text, keep_newlines=True))
+            self._terminal.line(text)
 
     def raw(self, text: str) -> None:
         """Text that is the command's whole result, byte for byte, even with ``-q``."""
@@ -56,17 +51,8 @@ class Output:
         self, title: str, columns: Sequence[str], rows: Iterable[Sequence[object]]
     ) -> None:
         """A table; integers stand to the right with their thousands grouped."""
-        if self.silent:
-            return
-        right = [False] * len(columns)
-        cells = []
-        for row in rows:
-            right = [known or isinstance(v, int) for known, v in zip(right, row, strict=True)]
-            cells.append([_cell(value) for value in row])
-        if sys.stdout.isatty():
-            self._terminal.table(printable(title), columns, cells, right)
-        else:
-            click.echo(plain_table(printable(title), columns, cells, right))
+        if not self.silent:
+            self._terminal.table(title, columns, [tuple(row) for row in rows])
 
     def result(self, data: dict[str, Any]) -> None:
         """The command's result as JSON, if that is wanted."""
@@ -77,7 +63,7 @@ class Output:
     def steps(self) -> Iterator[Steps]:
         """What shows the step at hand: live on a terminal, as lines with ``-v``."""
         if self.verbosity > 0:
-            yield Steps(lambda step: click.echo(printable(step), err=True))
+            yield Steps(self._terminal.step)
         elif self.verbosity == 0 and sys.stderr.isatty():
             with self._terminal.progress() as (show, bar):
                 yield Steps(show, bar)
@@ -100,35 +86,6 @@ class Steps:
         """``done`` of ``total`` bytes; a bar on terminals, where they take their time."""
         if self._bar is not None and total >= _LONG:
             self._bar(done, total)
-
-
-def plain_table(
-    title: str, columns: Sequence[str], cells: Iterable[Sequence[str]], right: Sequence[bool]
-) -> str:
-    """A table as text, for files and pipes; those columns that are so stand to the ``right``."""
-    rows = [columns, *cells]
-    widths = [max(map(_width, column)) for column in zip(*rows, strict=True)]
-    lines = [title]
-    for row in rows:
-        parts = []
-        for text, width, aligned in zip(row, widths, right, strict=True):
-            filling = " " * (width - _width(text))
-            parts.append(filling + text if aligned else text + filling)
-        lines.append("  ".join(parts).rstrip())
-    return "\n".join([*lines, ""])
-
-
-def _width(text: str) -> int:
-    """The columns that a text takes."""
-    return len(text) if text.isascii() else sum(
-        2 if east_asian_width(character) in "FW" else 1 for character in text
-    )
-
-
-def _cell(value: object) -> str:
-    if isinstance(value, int):
-        return f"{value:,}"
-    return printable(str(value))
 
 
 def named(modules: Iterable[str]) -> dict[str, Any]:

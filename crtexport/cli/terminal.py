@@ -1,9 +1,10 @@
-"""What is drawn with Rich on terminals: tables and bars of progress."""
+"""What is drawn with Rich: lines, tables and bars of progress."""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import sys
+from collections.abc import Callable, Iterator, Sequence
 
 from rich.columns import Columns
 from rich.console import Console, RenderableType
@@ -22,27 +23,38 @@ from rich.text import Text
 
 from crtexport.errors import printable
 
+_PIPED_WIDTH = 200  # wide enough that tables keep their lines whole in files and logs
+
 
 class Terminal:
-    """Stdout and stderr."""
+    """Stdout and stderr. Text from models can't drive them."""
 
     def __init__(self) -> None:
-        self._out = Console(markup=False, highlight=False, emoji=False)
+        width = None if sys.stdout.isatty() else _PIPED_WIDTH
+        self._out = Console(markup=False, highlight=False, emoji=False, width=width)
         self._err = Console(stderr=True, markup=False, highlight=False, emoji=False)
 
+    def line(self, text: str) -> None:
+        """One line on stdout."""
+        self._out.print(Text(printable(text, keep_newlines=True)), soft_wrap=True)
+
+    def step(self, text: str) -> None:
+        """One line on stderr."""
+        self._err.print(Text(printable(text)))
+
     def table(
-        self, title: str, columns: Sequence[str], cells: Iterable[Sequence[str]],
-        right: Sequence[bool],
+        self, title: str, columns: Sequence[str], rows: Sequence[Sequence[object]]
     ) -> None:
-        """A table on stdout; those columns that are so stand to the ``right``."""
+        """A table on stdout; integers stand to the right with their thousands grouped."""
         table = Table(
-            title=Text(title), title_justify="left", box=None, pad_edge=False,
+            title=Text(printable(title)), title_justify="left", box=None, pad_edge=False,
             title_style="bold", header_style="bold",
         )
-        for column, aligned in zip(columns, right, strict=True):
-            table.add_column(column, justify="right" if aligned else "left", overflow="fold")
-        for row in cells:
-            table.add_row(*map(Text, row))
+        for index, column in enumerate(columns):
+            numeric = any(isinstance(row[index], int) for row in rows)
+            table.add_column(column, justify="right" if numeric else "left", overflow="fold")
+        for row in rows:
+            table.add_row(*(Text(_cell(value)) for value in row))
         self._out.print(table)
         self._out.print()
 
@@ -68,3 +80,9 @@ class _LongBar(ProgressColumn):
             return Text()
         parts = (BarColumn(), DownloadColumn(binary_units=True), TimeRemainingColumn())
         return Columns([part.render(task) for part in parts])
+
+
+def _cell(value: object) -> str:
+    if isinstance(value, int):
+        return f"{value:,}"
+    return printable(str(value))
