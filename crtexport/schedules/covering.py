@@ -82,10 +82,6 @@ class Vectors(Struct, frozen=True):
         return min(self.count * self.lanes, self.channels)
 
     @property
-    def blocks(self) -> int:
-        return -(-self.channels // self.wide)
-
-    @property
     def there(self) -> int:
         """Lanes of a vector that are channels."""
         return min(self.lanes, self.channels)

@@ -358,7 +358,7 @@ def test_vectors_cover_channels(channels: int, lanes: int, most: int) -> None:
         assert vectors.count <= most
         met = [
             min(number * vectors.wide, channels - vectors.wide) + start + lane
-            for number in range(vectors.blocks) for start in vectors.starts()
+            for number in range(-(-channels // vectors.wide)) for start in vectors.starts()
             for lane in range(vectors.there)
         ]
         assert set(met) == set(range(channels))
