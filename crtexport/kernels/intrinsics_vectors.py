@@ -65,7 +65,7 @@ def intrinsic(
     )
     llvm, declared = f"call {llvm_type(result)} {symbol}({actual})", [declare, definition]
     if not late and body.count(" = ") == 1:
-        llvm, declared = re.sub("%([abc])", _place, body.removeprefix("%r = ")), [declare]
+        llvm, declared = re.sub(r"%([a-e])\b", _place, body.removeprefix("%r = ")), [declare]
     return Intrinsic(
         name=full, params=params, result=result, evaluate=evaluate,
         c_expression=f"crt_{full}({', '.join(f'{{{i}}}' for i in range(len(params)))})",
@@ -75,7 +75,7 @@ def intrinsic(
 
 def _place(argument: re.Match[str]) -> str:
     """Where an argument goes in the text of an instruction."""
-    return f"{{{'abc'.index(argument[1])}}}"
+    return f"{{{'abcde'.index(argument[1])}}}"
 
 
 def gives(expression: str) -> str:
