@@ -27,6 +27,7 @@ class Freedom(enum.Enum):
     """Which numbers of a kernel may be others in another one."""
 
     COMPUTED = "computed"  # with, but no addresses; and extents of loops around others
+    OUTER = "outer"  # and addresses outside of innermost loops
     ANY = "any"  # but divisors
 
 
@@ -173,6 +174,8 @@ def _may_differ(constant: Const, place: Place, freedom: Freedom) -> bool:
     if constant.type not in _NUMBERS or place is Place.DIVISOR:
         return False
     if freedom is Freedom.ANY:
+        return True
+    if place is Place.OUTSIDE and freedom is Freedom.OUTER:
         return True
     return place is Place.EXTENT or constant.type is not Scalar.INDEX
 

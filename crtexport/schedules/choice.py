@@ -20,7 +20,7 @@ from crtexport.kernels.registry import Context, Lowered, refusing_extremes
 from crtexport.kernels.text import dump
 from crtexport.schedules import forms
 from crtexport.schedules.candidates import Candidate
-from crtexport.schedules.cost import CORTEX_M3, Cost, estimate, extents, machine_for
+from crtexport.schedules.cost import Cost, estimate, extents, machine_for, stand_in
 from crtexport.target import Target
 
 LEAST = 0.001
@@ -50,7 +50,7 @@ class Costs:
     """What kernels cost on the machine that is most like a target, each estimated once."""
 
     def __init__(self, target: Target) -> None:
-        self._machine = machine_for(target) or CORTEX_M3
+        self._machine = machine_for(target) or stand_in(target)
         # Kept with their kernels, so that nothing else gets the same ids.
         self._known: dict[tuple[int, tuple[int, ...]], tuple[Kernel, Cost]] = {}
 

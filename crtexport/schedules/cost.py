@@ -42,6 +42,7 @@ from crtexport.kernels.ir import (
     StoreVector,
     Var,
 )
+from crtexport.schedules.machines import is_x86_64
 from crtexport.target import Target
 
 
@@ -75,13 +76,15 @@ class Machine(Struct, frozen=True):
     """``registers``: those that a loop's sums, pointers and counter can have; ``weights``:
     instructions for each kind of work; ``width``: bytes of an instruction, on average; ``doubt``:
     the part by which a form must be better than the usual one to be taken instead; ``mla``: whether
-    adding a product is one instruction."""
+    adding a product is one instruction; ``indexed``: whether addresses are sums of two registers,
+    at no cost."""
 
     registers: int
     weights: dict[Work, float]
     width: float
     doubt: float
     mla: bool = True
+    indexed: bool = False
 
     def instructions(self, work: Mapping[Work, float]) -> float:
         return sum(self.weights[kind] * count for kind, count in work.items())
@@ -96,11 +99,11 @@ class Counted(Struct):
 
 def counted(
     kernel: Kernel, registers: int, values: Mapping[str, int] = MappingProxyType({}), *,
-    mla: bool = True,
+    mla: bool = True, indexed: bool = False,
 ) -> Counted:
     """The work of a kernel, whose parameters have ``values``; as 1 count those without."""
     params = {param.name: values.get(param.name, 1) for param in kernel.params}
-    walk = _Walk(registers, params, mla)
+    walk = _Walk(registers, params, mla, indexed)
     walk.body(kernel.body)
     return Counted(walk.run, walk.code)
 
@@ -109,7 +112,9 @@ def estimate(
     kernel: Kernel, machine: Machine, values: Mapping[str, int] = MappingProxyType({})
 ) -> Cost:
     """What a run of a kernel takes; ``values`` are those of its parameters."""
-    work = counted(kernel, machine.registers, values, mla=machine.mla)
+    work = counted(
+        kernel, machine.registers, values, mla=machine.mla, indexed=machine.indexed
+    )
     return Cost(
         round(machine.instructions(work.run)),
         round(machine.width * machine.instructions(work.code)),
@@ -133,6 +138,11 @@ def extents(kernel: Kernel) -> tuple[str, ...]:
 
 _UNKNOWN_EXTENT = 3
 """What a turn of a loop takes more whose extent is a parameter."""
+_UNKNOWN_EXTENT_INDEXED = 1
+"""And where addresses are sums, so that each loop counts anyway."""
+_SHORT = 4
+"""Turns of loops that are written out. Addresses made of parameters differ there by more than what
+instructions hold: each turn computes its own."""
 _LIKELY = 0.75
 """How often a condition holds: they ask whether something lies in an image."""
 _WORDS = (Scalar.I32, Scalar.U32, Scalar.INDEX, Scalar.I1)
@@ -155,16 +165,18 @@ _OTHER = "value "
 
 class _Sum(Struct, frozen=True):
     """An index without what is added to it: at which depth of loops it changes, its terms with
-    their factors, and whether parameters are among these."""
+    their factors, and which parameters are among these."""
 
     depth: int
     terms: frozenset[tuple[str, int]]
-    of_params: bool
+    of_params: frozenset[str]
 
 
 class _Walk:
-    def __init__(self, registers: int, params: Mapping[str, int], mla: bool) -> None:
-        self.registers, self.params, self.mla = registers, params, mla
+    def __init__(
+        self, registers: int, params: Mapping[str, int], mla: bool, indexed: bool
+    ) -> None:
+        self.registers, self.params, self.mla, self.indexed = registers, params, mla, indexed
         self.run = dict.fromkeys(Work, 0.0)
         self.code = dict.fromkeys(Work, 0.0)
         # By depth of loops: how often what stands there runs, and how often it is written.
@@ -238,7 +250,10 @@ class _Walk:
             return
         if not fixed:
             # Counting down, addressing and repeating without counting want to know how often.
-            self.run[_SIMPLE] += _UNKNOWN_EXTENT * times
+            more = _UNKNOWN_EXTENT_INDEXED if self.indexed else _UNKNOWN_EXTENT
+            self.run[_SIMPLE] += more * times
+        elif self.indexed and kept and extent <= _SHORT:
+            self.run[_SIMPLE] += len(own) * times
         self.run[_TURN] += times
         self.code[_TURN] += self.copies[here]
         self.run[_POINTER] += times * len(own)
@@ -325,7 +340,9 @@ class _Walk:
         found = self.sums.get(index)
         if found is None:
             found = self._sum(index)
-        if found.of_params:
+        if self.indexed:
+            self.kept[-1] |= found.of_params
+        elif found.of_params:
             self._count(_SIMPLE, len(self.times) - 1)  # no instruction's offset can hold it
         depth, key = found.depth, (buffer, found.terms)
         if depth < len(self.pointers) and key not in self.pointers[depth]:
@@ -339,7 +356,7 @@ class _Walk:
         terms: dict[str, int] = {}
         depth = self._terms(index, 1, terms)
         params = self.params
-        of_params = any(part in params for term in terms for part in term.split())
+        of_params = frozenset(p for term in terms for p in term.split() if p in params)
         found = _Sum(depth, frozenset(terms.items()), of_params)
         if not any(term.startswith(_OTHER) for term in terms):
             self.sums[index] = found
@@ -394,6 +411,17 @@ RV32_V = Machine(
     24, _weights(1.46, 1.58, 0.89, 2.46, 0.0, 1.25, 3.22, 2.34, 2.96, 6.22, 0.0, 1.68), 3.45, 0.05
 )
 """Fitted to forms with vectors, an instruction of which often wants the lanes set before it."""
+X86_64 = Machine(
+    32, _weights(1.4, 2.0, 0.35, 0.85, 0.0, 1.0, 20.0, 2.0, 0.6, 6.0, 0.0, 0.7), 7.5, 0.0,
+    indexed=True,
+)
+"""Says what part of a network kernels are and, up to twice too high, what parameters cost them:
+enough to share functions by, not to choose among forms."""
+
+
+def stand_in(target: Target) -> Machine:
+    """The machine by whose costs kernels share functions where no form is chosen by any."""
+    return X86_64 if is_x86_64(target) else CORTEX_M3
 
 
 def machine_for(target: Target) -> Machine | None:

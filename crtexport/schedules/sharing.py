@@ -9,6 +9,7 @@ from crtexport.kernels.ir import Kernel
 from crtexport.kernels.share import Freedom, Sharing, Weigh, Worth
 from crtexport.schedules.choice import BALANCE, Costs
 from crtexport.schedules.cost import machine_for
+from crtexport.schedules.machines import is_x86_64
 from crtexport.target import Target
 
 DOUBT = 2
@@ -27,12 +28,15 @@ def weighing(target: Target, optimize: str, costs: Costs | None = None) -> Weigh
     """What says how much code and time it takes to share kernels; ``costs`` are those that are
     known.
 
-    For machines that the cost model doesn't know, one that it knows stands in: what addresses and
-    innermost loops are made of stays, unless only size counts.
+    For machines that the cost model doesn't know, another stands in: what addresses and innermost
+    loops are made of stays, unless only size counts. That of x86-64 is good enough for them, too.
     """
     cost_of = (costs or Costs(target)).of
-    anything = machine_for(target) is not None or optimize == "size"
-    freedoms = (Freedom.COMPUTED, Freedom.ANY) if anything else (Freedom.COMPUTED,)
+    freedoms: tuple[Freedom, ...] = (Freedom.COMPUTED,)
+    if is_x86_64(target):
+        freedoms = tuple(Freedom)
+    elif machine_for(target) is not None or optimize == "size":
+        freedoms = (Freedom.COMPUTED, Freedom.ANY)
 
     def weigh(kernels: Sequence[Kernel]) -> Worth:
         @functools.cache

@@ -14,7 +14,8 @@ from msgspec.structs import replace
 
 import crtexport
 from crtexport.importers import load
-from crtexport.ir.ops import FullyConnected
+from crtexport.ir.ops import Activation, Conv2D, FullyConnected
+from crtexport.ir.ops.base import Padding2D
 from crtexport.ir.types import DType, Quantization
 from crtexport.kernels import interp
 from crtexport.kernels.build import KernelBuilder, add, cast, const, div, i32, mul
@@ -43,6 +44,7 @@ from crtexport.simulation.tflite_writer import to_tflite
 from tests.differential.cases import CASES, PAIRS
 from tests.differential.draw import SeededDraw
 from tests.plan.graphs import GraphBuilder
+from tests.support import require_processor
 from tests.tflite_builder import run_reference
 
 
@@ -309,6 +311,36 @@ def test_layers_of_small_code_share_and_compute_what_the_reference_does(
     assert len(exported.artifact.functions) < len(exported.artifact.calls)
     assert open_package(package).module == "test"
     given = rng.integers(-128, 128, (1, 12)).astype(np.int8)
+    (expected,) = run_reference(to_tflite(graph), given)
+    ((found,),) = (row.values() for row in crtexport.simulate(package, {"t0": given[None]}))
+    np.testing.assert_array_equal(found, expected, strict=True)
+
+
+@pytest.mark.parametrize(("emit", "board"), [("c", "host"), ("llvm", "host"), ("c", "host_avx2")])
+def test_layers_that_take_little_time_share_innermost_loops_on_x86_64(
+    emit: str, board: str, tmp_path: Path
+) -> None:
+    require_processor(board)
+    rng, b = np.random.default_rng(3), GraphBuilder()
+
+    def layer(x: int, depth: int, units: int, kernel: int, stride: int) -> int:
+        values = rng.integers(-127, 128, (units, kernel, kernel, depth)).astype(np.int8)
+        scales = tuple(rng.uniform(0.001, 0.004, units).astype(np.float32).tolist())
+        weights = b.constant(values, Quantization(scales, (0,) * units, axis=0))
+        bias = b.constant(rng.integers(-999, 999, units).astype(np.int32))
+        around = Padding2D(*[kernel // 2] * 4)
+        op = Conv2D(stride=(stride, stride), padding=around, activation=Activation.RELU)
+        return b.node(op, x, weights, bias, quant=Quantization((0.5,), (-128,)))
+
+    x = b.input(1, 47, 47, 16, dtype=DType.INT8, quant=Quantization((0.05,), (4,)))
+    x = layer(layer(x, 16, 16, 5, 1), 16, 57, 3, 8)
+    graph = b.finish(layer(layer(layer(x, 57, 29, 1, 1), 29, 31, 1, 1), 31, 30, 1, 1))
+    package = tmp_path / "model.tar"
+    exported = crtexport.export(graph, board=board, output=package, emit=emit)
+    functions = exported.artifact.functions
+    assert len(functions) < 5
+    assert any(function.kernel.params for function in functions)
+    given = rng.integers(-128, 128, (1, 47, 47, 16)).astype(np.int8)
     (expected,) = run_reference(to_tflite(graph), given)
     ((found,),) = (row.values() for row in crtexport.simulate(package, {"t0": given[None]}))
     np.testing.assert_array_equal(found, expected, strict=True)

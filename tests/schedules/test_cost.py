@@ -7,11 +7,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from crtexport import pipeline
 from crtexport.firmware.board import load_board
 from crtexport.kernels.build import KernelBuilder, add, cast, const, i32, load, mul
-from crtexport.kernels.ir import Kernel, Scalar
+from crtexport.kernels.ir import Expr, Kernel, Scalar, Var
 from crtexport.kernels.registry import Context
 from crtexport.report.measure import Setting, measure
 from crtexport.schedules import forms
@@ -83,6 +84,24 @@ def test_what_a_loop_does_not_change_is_computed_before_it() -> None:
     with b.loop("i", 9) as i:
         b.store(y, i, add(mul(value, value), i32(7)))
     assert counted(b.finish(), 8).run[Work.SIMPLE] == 2
+
+
+@pytest.mark.parametrize(("turns", "more"), [(9, 0), (3, 2 * 3)])
+def test_parameters_in_addresses_that_are_sums_cost_something_in_short_loops(
+    turns: int, more: int
+) -> None:
+    pitch = Var("pitch", Scalar.INDEX)
+
+    def lines(by: Expr) -> Kernel:
+        b = KernelBuilder("lines")
+        x, y = b.buffer("x", Scalar.I32, 99), b.buffer("y", Scalar.I32, 9, writable=True)
+        with b.loop("i", turns) as i:
+            b.store(y, i, load(x, mul(i, by)))
+        return b.finish()
+
+    known, given = lines(const(5)), replace(lines(pitch), params=(pitch,))
+    one, many = (counted(k, 32, {"pitch": 5}, indexed=True).run for k in (known, given))
+    assert many[Work.SIMPLE] - one[Work.SIMPLE] == more
 
 
 def test_machines_are_known_by_their_instructions() -> None:

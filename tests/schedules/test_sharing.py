@@ -20,6 +20,7 @@ from crtexport.schedules.sharing import weighing
 from tests.plan.graphs import GraphBuilder
 
 M4 = load_board("mps2_an386").target
+HOST = load_board("host").target
 
 
 def scaled(count: int, factor: int, step: int = 1, long: bool = True) -> Kernel:
@@ -32,6 +33,25 @@ def scaled(count: int, factor: int, step: int = 1, long: bool = True) -> Kernel:
         for number in range(60 if long else 1):
             value = b.let("value", add(mul(value, i32(factor)), i32(number)))
         b.store(y, mul(i, const(step)), value)
+    return b.finish()
+
+
+def summed(turns: int, pitch: int, rows: int, outside: bool = False) -> Kernel:
+    """``y[r] = x[r] + x[r + pitch] + ...``, ``turns`` of them, plus some more; ``outside``: x
+    begins at ``r * pitch`` instead, and its elements are neighbours."""
+    b = KernelBuilder("summed")
+    x = b.buffer("x", Scalar.I32, rows * pitch + turns * pitch)
+    y = b.buffer("y", Scalar.I32, rows, writable=True)
+    with b.loop("r", rows) as r:
+        begin = b.let("begin", mul(r, const(pitch)) if outside else r)
+        total = b.local("total", i32(0))
+        with b.loop("t", turns) as t:
+            at = add(begin, t if outside else mul(t, const(pitch)))
+            value = load(x, at)
+            for number in range(5):
+                value = b.let("value", add(mul(value, i32(7)), i32(number)))
+            b.assign(total, add(total, value))
+        b.store(y, r, total)
     return b.finish()
 
 
@@ -57,6 +77,22 @@ def test_addresses_and_extents_are_shared_where_that_time_does_not_matter() -> N
     assert [functions([*hot, *cold], level) for level in ("size", "balanced", "speed")] == [2, 2, 3]
     # Where nothing else is computed, it matters.
     assert [functions(cold, level) for level in ("size", "speed")] == [1, 2]
+
+
+def test_addresses_outside_of_innermost_loops_cost_next_to_nothing_on_x86_64() -> None:
+    kernels = [summed(9, pitch, 20000, outside=True) for pitch in (11, 17, 23)]
+    for board in ("host", "host_avx2"):
+        assert functions(kernels, "balanced", board) == 1
+    (first, *_) = share(kernels, weighing(HOST, "balanced"))
+    assert first.kernel.params[0].type is Scalar.INDEX
+
+
+def test_innermost_loops_of_x86_64_take_numbers_only_where_that_time_does_not_matter() -> None:
+    hot = [summed(3, pitch, 20000) for pitch in (11, 17)]
+    cold = [summed(3, pitch, 20) for pitch in (11, 17)]
+    assert functions(hot, "balanced", "host") == 2
+    assert functions([*hot, *cold], "balanced", "host") == 3
+    assert functions([*hot, *cold], "size", "host") == 1
 
 
 def test_what_parameters_cost_is_seen() -> None:
