@@ -415,8 +415,8 @@ X86_64 = Machine(
     32, _weights(1.4, 2.0, 0.35, 0.85, 0.0, 1.0, 20.0, 2.0, 0.6, 6.0, 0.0, 0.7), 7.5, 0.0,
     indexed=True,
 )
-"""Says what part of a network kernels are and, up to twice too high, what parameters cost them:
-enough to share functions by, not to choose among forms."""
+"""Says roughly what part of a network kernels are and what parameters cost them, of that often too
+much: enough to share functions by, not to choose among forms."""
 
 
 def stand_in(target: Target) -> Machine:
