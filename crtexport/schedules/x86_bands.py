@@ -108,7 +108,6 @@ class Bands(Walk):
         self._vector = {
             Scalar.F32: machine.reals, Scalar.I16: machine.pairs, Scalar.I8: Scalar.I8X16,
         }[dtype]
-        self.copy = lowering.scratch("band", dtype, self._whole(band.elements + behind))
         self._lifts = lifts
         if lifts:
             zero = wrap(zero + LIFT, 8)
@@ -117,13 +116,20 @@ class Bands(Walk):
         _, _, width, channels = band.windows.x
         self._left = min(band.windows.before[1] * channels, band.pitch)
         self._middle = min(width * channels, band.pitch - self._left)
+        fills = self._whole(band.elements) if self._padded else 0
+        self.copy = lowering.scratch("band", dtype, max(band.elements + behind, fills))
+
+    @property
+    def _padded(self) -> bool:
+        """Whether there is padding that no band changes: left and right, and all of that of an only
+        band, whose rows above and below stay, too."""
+        band = self.band
+        return self._middle < band.pitch or (band.only and not self.windows.inside(0))
 
     def begin(self) -> None:
-        """Fills what no band changes: the padding left and right, and all of that of an only band,
-        whose rows above and below stay, too."""
-        band = self.band
-        if self._middle < band.pitch or (band.only and not self.windows.inside(0)):
-            self._fill(const(0), self._whole(band.elements))
+        """Fills what no band changes, and the rest with it."""
+        if self._padded:
+            self._fill(const(0), self._whole(self.band.elements))
 
     def emit(self, n: Expr, first: Expr) -> None:
         """The band of image ``n`` which begins with row ``first`` of the pixels."""
