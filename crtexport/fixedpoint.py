@@ -34,6 +34,12 @@ def wrap(value: int, bits: int) -> int:
     return (value + half) % (2 * half) - half
 
 
+def saturate(value: int, bits: int) -> int:
+    """The nearest signed integer of so many bits."""
+    half = 1 << (bits - 1)
+    return max(-half, min(value, half - 1))
+
+
 def wrap32(value: int) -> int:
     """``value`` modulo 2**32 as a signed 32-bit integer."""
     return wrap(value, 32)

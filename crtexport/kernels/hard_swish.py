@@ -4,16 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from crtexport.fixedpoint import INT32_MAX, quantize_multiplier, wrap
+from crtexport.fixedpoint import INT32_MAX, quantize_multiplier, saturate, wrap
 from crtexport.ir.types import TensorType
 from crtexport.kernels.registry import Context
 from crtexport.kernels.tables import Table, mapped, scale, zero
 
-_LOW, _HIGH = -(1 << 15), (1 << 15) - 1
-
-
-def _saturate16(value: int) -> int:
-    return min(max(value, _LOW), _HIGH)
+_HIGH = (1 << 15) - 1
 
 
 def _truncated_high_mul(product: int) -> int:
@@ -68,10 +64,10 @@ def hard_swish(source: TensorType, target: TensorType) -> Table:
         line = _rounded_high_mul(fine, mantissa)
         bent = fine
         if bent_exponent > 0:
-            bent = _saturate16(bent << (bent_exponent - 1))
+            bent = saturate(bent << (bent_exponent - 1), 16)
         bent = _rounded_high_mul(bent, bent_mantissa)
         if bent_exponent > 0:
-            bent = _saturate16(bent << 1)
+            bent = saturate(bent << 1, 16)
         elif bent_exponent < 0:
             bent = _divide_by_pot(bent, -bent_exponent)
         bent = (bent + (1 << 15)) >> 1

@@ -11,7 +11,7 @@ from collections.abc import Callable
 import numpy as np
 from msgspec.structs import replace
 
-from crtexport.fixedpoint import fused_multiply_add, wrap
+from crtexport.fixedpoint import fused_multiply_add, saturate, wrap
 from crtexport.kernels.intrinsic import Intrinsic
 from crtexport.kernels.intrinsics_fused import where_missing
 from crtexport.kernels.ir import Scalar
@@ -26,10 +26,6 @@ _LLVM = {
 _V8, _V16, _V32 = Scalar.I8X16, Scalar.I16X8, Scalar.I32X4
 _NAMES = {_V8: "s8", _V16: "s16", _V32: "s32"}
 _MANGLED = {_V8: "v16i8", _V16: "v8i16", _V32: "v4i32"}
-
-
-def _saturate(value: int, bits: int) -> int:
-    return max(-(1 << (bits - 1)), min(value, (1 << (bits - 1)) - 1))
 
 
 def _bits(type_: Scalar) -> int:
@@ -183,7 +179,7 @@ def _long_dot() -> Intrinsic:
 
 
 def _qrdmulh(a: int, b: int) -> int:
-    return _saturate((2 * a * b + (1 << 31)) >> 32, 32)
+    return saturate((2 * a * b + (1 << 31)) >> 32, 32)
 
 
 def _rshl(a: int, count: int) -> int:
@@ -313,7 +309,7 @@ def _narrow(source: Scalar, result: Scalar) -> Intrinsic:
     suffix, bits = _NAMES[source], _bits(result)
 
     def evaluate(a: Lanes, b: Lanes) -> Lanes:
-        return tuple(_saturate(x, bits) for pair in zip(a, b, strict=True) for x in pair)
+        return tuple(saturate(x, bits) for pair in zip(a, b, strict=True) for x in pair)
 
     low, high = f"INT{bits}_MIN", f"INT{bits}_MAX"
     lane = "(i % 2 == 0) ? a[i / 2] : b[i / 2]"
@@ -345,7 +341,7 @@ def _narrow(source: Scalar, result: Scalar) -> Intrinsic:
 
 def _saturating_add() -> Intrinsic:
     return _lanewise(
-        "qadd", _V16, "The sums of the lanes, saturated.", lambda a, b: _saturate(a + b, 16),
+        "qadd", _V16, "The sums of the lanes, saturated.", lambda a, b: saturate(a + b, 16),
         "(int16_t)((a[i] + b[i] < INT16_MIN) ? INT16_MIN\n"
         "            : (a[i] + b[i] > INT16_MAX) ? INT16_MAX\n"
         "            : a[i] + b[i])",

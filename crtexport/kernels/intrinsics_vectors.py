@@ -40,6 +40,9 @@ def llvm_type(type_: Scalar) -> str:
     """The LLVM type of an argument."""
     return f"<{type_.lanes} x {_LLVM[type_.lane]}>" if type_.is_vector else _LLVM[type_]
 
+LETTERS = "abcde"
+"""What arguments of operations are called."""
+
 
 def intrinsic(
     full: str, meaning: str, params: tuple[Scalar, ...], result: Scalar,
@@ -48,7 +51,7 @@ def intrinsic(
     """Called ``full``; ``c``: statements over ``a`` to ``e``; ``body``: LLVM that ends by naming
     ``%r``, after what it ``declare``s. ``late``: LLVM's passes see but a call. A single instruction
     stands where it is asked for, else LLVM would have to put it there."""
-    letters = "abcde"[: len(params)]
+    letters = LETTERS[: len(params)]
     arguments = ", ".join(f"{c_type(p)} {x}" for p, x in zip(params, letters, strict=True))
     helper = (
         f"/* {meaning} */\n"
@@ -65,7 +68,7 @@ def intrinsic(
     )
     llvm, declared = f"call {llvm_type(result)} {symbol}({actual})", [declare, definition]
     if not late and body.count(" = ") == 1:
-        llvm, declared = re.sub(r"%([a-e])\b", _place, body.removeprefix("%r = ")), [declare]
+        llvm, declared = re.sub(rf"%([{LETTERS}])\b", _place, body.removeprefix("%r = ")), [declare]
     return Intrinsic(
         name=full, params=params, result=result, evaluate=evaluate,
         c_expression=f"crt_{full}({', '.join(f'{{{i}}}' for i in range(len(params)))})",
@@ -75,7 +78,7 @@ def intrinsic(
 
 def _place(argument: re.Match[str]) -> str:
     """Where an argument goes in the text of an instruction."""
-    return f"{{{'abcde'.index(argument[1])}}}"
+    return f"{{{LETTERS.index(argument[1])}}}"
 
 
 def gives(expression: str) -> str:

@@ -7,10 +7,11 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from crtexport.fixedpoint import wrap
+from crtexport.fixedpoint import saturate, wrap
 from crtexport.kernels.intrinsic import Intrinsic
 from crtexport.kernels.intrinsics_vectors import (
     INTS,
+    LETTERS,
     Lanes,
     c_type,
     everywhere,
@@ -46,17 +47,13 @@ def _halves(name: str) -> str:
     ) + " "
 
 
-def _nearest(value: int, bits: int) -> int:
-    return max(-(1 << (bits - 1)), min(value, (1 << (bits - 1)) - 1))
-
-
 def _saturated(width: int) -> Intrinsic:
     """After it, storing bytes takes nothing more."""
     ints = INTS[width]
     first, second = ("x", "y") if width == 8 else ("a", "a")
     return intrinsic(
         f"x86_saturated_{width}", "The nearest number that fits into 8 bits.", (ints,), ints,
-        lambda a: tuple(_nearest(x, 8) for x in a),
+        lambda a: tuple(saturate(x, 8) for x in a),
         f"    const {c_type(ints)} low = {everywhere(ints, 'INT8_MIN')};\n"
         f"    const {c_type(ints)} top = {everywhere(ints, 'INT8_MAX')};\n"
         f"    const {c_type(ints)} less = a < low;\n"
@@ -153,14 +150,14 @@ _SPELLINGS = {
 
 def _evaluate(*args: Any) -> Lanes:
     *vectors, more = args
-    words = (_nearest(x, 16) for vector in vectors for x in vector)
-    return tuple(_nearest(_nearest(x + wrap(more, 16), 16), 8) for x in words)
+    words = (saturate(x, 16) for vector in vectors for x in vector)
+    return tuple(saturate(saturate(x + wrap(more, 16), 16), 8) for x in words)
 
 
 def _results(width: int, count: int) -> Intrinsic:
     """``count`` results of vectors and a number that is added to all of them."""
     spelling, vectors = _SPELLINGS[width, count], count // width
-    letters = "abcde"[: vectors + 1]
+    letters = LETTERS[: vectors + 1]
     result = {8: Scalar.I16X8, 16: Scalar.I8X16}[count]
     words = f"<{spelling.lanes} x i16>"
     return replace(intrinsic(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from crtexport.fixedpoint import quantize_multiplier, rounding_doubling_high_mul
+from crtexport.fixedpoint import quantize_multiplier, rounding_doubling_high_mul, saturate
 from crtexport.ir.ops import Activation
 from crtexport.kernels.build import add, cast, clamp, const, i32, load, lt, select, shl, sub
 from crtexport.kernels.ir import Expr, Scalar
@@ -34,8 +34,8 @@ def reciprocal(value: int) -> tuple[int, int]:
     for _ in range(3):
         rest = (1 << 29) - rounding_doubling_high_mul(half, x)
         step = rounding_doubling_high_mul(x, rest) << 2
-        x += min(max(step, -(1 << 31)), (1 << 31) - 1)
-    return min(max(x << 1, -(1 << 31)), (1 << 31) - 1), 31 - zeros
+        x += saturate(step, 32)
+    return saturate(x << 1, 32), 31 - zeros
 
 
 def sign_bits(value: int) -> int:
