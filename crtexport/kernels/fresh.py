@@ -9,7 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 from crtexport.kernels.ir import Const, Kernel
-from crtexport.kernels.replay import Event, Ints, Replay, happenings
+from crtexport.kernels.replay import Event, Replay, happenings
+from crtexport.kernels.values import Ints
 
 LIMIT = 1 << 24
 """Most elements, counted anew in every iteration, that are looked at."""

@@ -2,12 +2,14 @@
 
 Independent of :mod:`crtexport.kernels.addresses`: here each load and store of each iteration has
 its exact address and its exact time, and a byte may be overwritten when no load of it comes later.
-What can't be evaluated (a loaded index, a condition on data) counts as whatever is worst.
+What can't be evaluated counts as whatever is worst: an index that is made of loaded numbers as all
+that these may choose, a condition on data as true.
 """
 
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterable, Iterator
 
 import numpy as np
@@ -19,7 +21,6 @@ from crtexport.kernels.ir import (
     LEAVES,
     Assign,
     Binary,
-    BinaryOp,
     Body,
     Buffer,
     Call,
@@ -41,23 +42,13 @@ from crtexport.kernels.ir import (
     Stmt,
     Store,
     StoreVector,
-    Var,
 )
-from crtexport.kernels.later import Later
+from crtexport.kernels.values import Choices, Ints, Names
 
-Ints = npt.NDArray[np.int64]
-_Variables = frozenset[str] | None
-_NOTHING: frozenset[str] = frozenset()
 CHUNK = 1 << 21
 """Most iterations that are evaluated at once."""
-
-_SIMPLE: dict[BinaryOp, np.ufunc] = {
-    BinaryOp.ADD: np.add, BinaryOp.SUB: np.subtract, BinaryOp.MUL: np.multiply,
-}
-_RELATIONS: dict[CompareOp, np.ufunc] = {
-    CompareOp.EQ: np.equal, CompareOp.NE: np.not_equal, CompareOp.LT: np.less,
-    CompareOp.LE: np.less_equal, CompareOp.GT: np.greater, CompareOp.GE: np.greater_equal,
-}
+CHOICES = 1 << 24
+"""Most elements that are told apart where loaded numbers choose one."""
 
 
 class _Loop(Struct, frozen=True):
@@ -66,79 +57,6 @@ class _Loop(Struct, frozen=True):
     name: str
     extent: int
     period: int
-
-
-class Names:
-    """The values of a kernel's names, which stand for them, and what these depend on."""
-
-    def __init__(self) -> None:
-        self._values: dict[str, Expr] = {}
-        self._variables: dict[str, _Variables | Later[_Variables]] = {}
-
-    def add(self, name: str, value: Expr) -> None:
-        self._values[name] = value
-        self._variables[name] = Later(value, self._variables, self.variables)
-
-    def meant(self, expr: Expr) -> Expr:
-        """What a name stands for; other expressions are what they are."""
-        while type(expr) is Var and expr.name in self._values:
-            expr = self._values[expr.name]
-        return expr
-
-    def variables(self, expr: Expr) -> _Variables:
-        """The loop variables in ``expr``; None if its value isn't known before running."""
-        if type(expr) is Var:
-            found = self._variables.get(expr.name)
-            if found is None:
-                return frozenset((expr.name,))
-            return found.found() if isinstance(found, Later) else found
-        if type(expr) is Const:
-            return _NOTHING if not expr.type.is_float else None
-        if type(expr) is Binary:
-            if expr.op not in _EXACT or expr.a.type.is_float:
-                return None
-            return self._all(expr.a, expr.b)
-        match expr:
-            case Compare():
-                return self._all(expr.a, expr.b)
-            case Select():
-                return self._all(expr.condition, expr.then, expr.other)
-            case Cast(value=value):
-                wide = expr.type in _WIDE and value.type in _WIDE
-                return self.variables(value) if wide else None
-            case Load() | LoadWord() | LoadVector() | Call():
-                return None
-
-    def _all(self, *parts: Expr) -> _Variables:
-        whole = _NOTHING
-        for part in parts:
-            found = self.variables(part)
-            if found is None:
-                return None
-            whole |= found
-        return whole
-
-    def value(self, expr: Expr, at: dict[str, Ints]) -> Ints:
-        """The value in every iteration; ``at`` are those of loop variables, and learns others."""
-        if type(expr) is Var:
-            if expr.name not in at:
-                at[expr.name] = self.value(self._values[expr.name], at)
-            return at[expr.name]
-        if type(expr) is Const:
-            return np.asarray(int(expr.value), np.int64)
-        if type(expr) is Binary:
-            return _combined(expr.op, self.value(expr.a, at), self.value(expr.b, at))
-        if type(expr) is Compare:
-            holds: npt.NDArray[np.bool_] = _RELATIONS[expr.op](
-                self.value(expr.a, at), self.value(expr.b, at)
-            )
-            return holds.astype(np.int64)
-        if type(expr) is Select:
-            then, other = self.value(expr.then, at), self.value(expr.other, at)
-            return np.where(self.value(expr.condition, at) != 0, then, other)
-        if type(expr) is Cast:
-            return self.value(expr.value, at)
-        raise TypeError(expr)
 
 
 class Event(Struct, frozen=True):
@@ -159,6 +77,14 @@ class Event(Struct, frozen=True):
     def followed(self) -> bool:
         """Whether its address is known in every iteration."""
         return self.known(self.index)
+
+    @property
+    def reach(self) -> tuple[frozenset[str], Choices] | None:
+        """The loops that decide the address, and what else does, as far as it is bounded; None
+        where it may be any."""
+        found = self.names.reach(self.index)
+        known = found is not None and found[0] <= {loop.name for loop in self.loops}
+        return found if known else None
 
     @property
     def certain(self) -> bool:
@@ -287,34 +213,6 @@ def _loads(stmt: Stmt) -> list[Load | LoadWord | LoadVector]:
     return found
 
 
-_WIDE = frozenset({Scalar.INDEX, Scalar.I32, Scalar.I64})
-_EXACT = frozenset({
-    BinaryOp.ADD, BinaryOp.SUB, BinaryOp.MUL, BinaryOp.DIV, BinaryOp.MIN, BinaryOp.MAX,
-    BinaryOp.AND, BinaryOp.OR,
-})
-
-
-def _combined(op: BinaryOp, a: Ints, b: Ints) -> Ints:
-    simple = _SIMPLE.get(op)
-    if simple is not None:
-        sums: Ints = simple(a, b)
-        return sums
-    match op:
-        case BinaryOp.MIN:
-            return np.minimum(a, b)
-        case BinaryOp.MAX:
-            return np.maximum(a, b)
-        case BinaryOp.AND:
-            return a & b
-        case BinaryOp.OR:
-            return a | b
-        case BinaryOp.DIV:
-            quotient: Ints = np.sign(a) * np.sign(b) * (np.abs(a) // np.abs(b))
-            return quotient
-        case _:
-            raise TypeError(op)
-
-
 class Replay:
     """The accesses of one kernel to some of its buffers, by default all, ready to be asked."""
 
@@ -412,10 +310,20 @@ def happenings(
     """Element numbers and times of an access, and the values of loops, in chunks.
 
     Loops that change nothing but the time stay at their last iteration, or first, unless
-    ``whole`` or named in ``keep``, which is whose values are told. An access that isn't known
+    ``whole`` or named in ``keep``, which is whose values are told. An access whose address is
+    chosen by loaded numbers touches all that they may choose; one that may have any address
     touches everything, at its last or first time.
     """
-    if not event.followed:
+    reach = event.reach
+    moving: list[_Loop] = []
+    if reach is not None:
+        conditions = [c for c in event.conditions if event.known(c)]
+        used = reach[0].union(keep, *(event.names.variables(c) or () for c in conditions))
+        moving = [loop for loop in event.loops if whole or loop.name in used]
+        # Choices take no time: all of them may happen in the same iteration.
+        moving += [_Loop(name, extent, 0) for name, extent in reach[1].items()]
+    chosen_from = math.prod(loop.extent for loop in moving)
+    if reach is None or (reach[1] and chosen_from > CHOICES):
         edge = event.tick + sum(
             loop.period * (loop.extent - 1) for loop in event.loops if latest
         )
@@ -423,9 +331,6 @@ def happenings(
         yield everything, np.full(event.buffer.size, edge, np.int64), {}
         return
     names = event.names
-    conditions = [c for c in event.conditions if event.known(c)]
-    used = frozenset(keep).union(*(names.variables(e) or () for e in (event.index, *conditions)))
-    moving = [loop for loop in event.loops if whole or loop.name in used]
     start = event.tick + sum(
         loop.period * (loop.extent - 1) for loop in event.loops
         if latest and loop not in moving

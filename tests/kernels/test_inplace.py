@@ -17,6 +17,7 @@ from crtexport.ir.ops import (
     DepthwiseConv2D,
     Dequantize,
     FullyConnected,
+    Gather,
     MaxPool2D,
     Mean,
     Op,
@@ -24,6 +25,8 @@ from crtexport.ir.ops import (
     Padding2D,
     Quantize,
     Relu,
+    ResizeBilinear,
+    ResizeNearestNeighbor,
     Softmax,
 )
 from crtexport.ir.types import DType
@@ -79,6 +82,14 @@ GRAPHS: dict[str, Graph] = {
     "narrowing": window(Conv2D(), 2, 1, 1, 4),
     "widening": window(Conv2D(), 9, 1, 1, 4),
     "conv": window(Conv2D(padding=SAME), 4, 3, 3, 4),
+    "bilinear of a pixel": single(
+        lambda b: b.node(ResizeBilinear((2, 2)), b.input(1, 1, 1, 4))
+    ),
+    "bilinear": single(lambda b: b.node(ResizeBilinear((3, 5)), b.input(2, 2, 3, 4))),
+    "nearest": single(lambda b: b.node(ResizeNearestNeighbor((5, 2)), b.input(2, 3, 3, 4))),
+    "gather": single(
+        lambda b: b.node(Gather(1), b.input(2, 3, 4), b.constant(np.array([2, 0, 2, 1], np.int32)))
+    ),
     "matrix": single(lambda b: b.node(FullyConnected(), b.input(4, 8), ones(b, 6, 8))),
 }
 
@@ -125,6 +136,13 @@ def test_outputs_follow_their_inputs_closely(name: str, before: int) -> None:
     nbytes = graph.type(graph.inputs[0]).nbytes
     if name != "pool" and before + item < nbytes:
         assert not ReplayProof().harmless(graph, Step(0, ((0, 0),)), 0, 0, before + item)
+
+
+def test_pixels_that_a_table_names_are_followed_channel_by_channel() -> None:
+    """The last pixel may lie over the one that all are made of: each channel meets only itself."""
+    assert FACTS(GRAPHS["bilinear of a pixel"], 0).forward[0, 0].exact == (-48,)
+    graph = GRAPHS["bilinear"]
+    assert not ReplayProof().harmless(graph, Step(0, ((0, 0),)), 0, 0, 0)
 
 
 @pytest.mark.parametrize("backward", [False, True])
