@@ -216,8 +216,7 @@ class _Walk:
                     return low, low if points else b * c
                 if not all(np.isfinite(x).all() for x in (a, b, c, d)):
                     return _ANY
-                corners = a * c, a * d, b * c, b * d
-                return _hull(corners)
+                return _hull((a * c, a * d, b * c, b * d))
             case BinaryOp.DIV if (c > 0).all():
                 corners = tuple(np.trunc(x / y) for x in (a, b) for y in (c, d))
                 return _hull(corners) if all(~np.isnan(x).any() for x in corners) else _ANY

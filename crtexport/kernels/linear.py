@@ -77,8 +77,8 @@ class Linear(Struct, frozen=True):
     def results(self, terms: Terms) -> Ints:
         """[first operand][second]."""
         a, b = terms.values[:, None], terms.values[None, :]
-        total = self.start + a * self.first + b * self.second
-        return np.clip(total >> self.places, *terms.bounds)
+        total: Ints = self.start + a * self.first + b * self.second
+        return (total >> self.places).clip(*terms.bounds)
 
 
 @functools.lru_cache(maxsize=256)

@@ -142,8 +142,10 @@ class _Tar:
         """Adds a file; returns its SHA-256. Its pieces go to the archive as they come: what tarfile
         reads from must give as much as it asks for, which takes a copy of every byte."""
         entry.size = size
-        tar.addfile(entry)
         stream, left = tar.fileobj, size
+        # addfile() of Python 3.13 takes no entry without what it is to read from.
+        header = entry.tobuf(tar.format, tar.encoding, tar.errors)
+        stream.write(header)
         digest = _Digest(hashing)
         for piece in blob_chunks(blob):
             left -= len(piece)
@@ -156,7 +158,7 @@ class _Tar:
             raise CrtExportError("the file shrank while it was written", location=entry.name)
         filling = -size % tarfile.BLOCKSIZE
         stream.write(bytes(filling))
-        tar.offset += size + filling
+        tar.offset += len(header) + size + filling
         return digest.hexadecimal()
 
     def _tell(self, count: int) -> None:

@@ -94,7 +94,7 @@ def bench_host(
         )
         package = open_package(exported.path)
         row = samples_for(package.inputs, inputs).rows[0]
-        arrays = {str(i): row[key_of(t)] for i, t in enumerate(package.inputs)}
+        arrays: dict[str, Any] = {str(i): row[key_of(t)] for i, t in enumerate(package.inputs)}
         np.savez(folder / "inputs.npz", **arrays)
         answer = _time({
             "library": str(_link(package, chosen, folder)),

@@ -260,7 +260,8 @@ def _tensor_info(entry: dict[str, Any]) -> TensorInfo:
 
 def _pack(arrays: Sequence[Array]) -> bytes:
     packed = io.BytesIO()
-    np.savez(packed, **{str(i): value for i, value in enumerate(arrays)})
+    named: dict[str, Any] = {str(i): value for i, value in enumerate(arrays)}
+    np.savez(packed, **named)
     return packed.getvalue()
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import numpy.typing as npt
 from msgspec import Struct
 
 from crtexport.ir.graph import Graph, Node
@@ -43,14 +44,17 @@ def report(known: Known, after: Graph, needs: Needs) -> tuple[LayerChannels, ...
         old, new = before.nodes[number], after.nodes[number]
         made.append(LayerChannels(
             str(old),
-            (layer.inputs, np.count_nonzero(needs.kept[layer.x])),
-            (layer.outputs, np.count_nonzero(needs.kept[layer.y])),
+            (layer.inputs, _count(needs.kept[layer.x])),
+            (layer.outputs, _count(needs.kept[layer.y])),
             (macs(before, old), macs(after, new)),
             (_weight_bytes(before, old), _weight_bytes(after, new)),
-            np.count_nonzero(zero), np.count_nonzero(constant & ~zero),
-            np.count_nonzero(gone & ~constant),
+            _count(zero), _count(constant & ~zero), _count(gone & ~constant),
         ))
     return tuple(made)
+
+
+def _count(mask: npt.NDArray[np.bool_]) -> int:
+    return int(np.count_nonzero(mask))  # a numpy.int64 since NumPy 2.3, which no format takes
 
 
 def _weight_bytes(graph: Graph, node: Node) -> int:
