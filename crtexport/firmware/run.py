@@ -84,12 +84,16 @@ def build(
     missing program, RunFailedError (with the compiler's last words) for a failed build, and
     CrtExportError for inputs that are not the model's.
     """
-    find_tool(board.toolchain.compiler[0], board.toolchain.package)
-    find_tool("make", "make")
+    _find_compiler(board)
     locate(parts.libraries)
     write_project(parts, board, out_dir, count_by_timer=count_by_timer)
     samples = pack_samples(parts, inputs) or [bytes(sample_layout(parts.all_inputs)[1])]
     return _make(board, out_dir, samples)
+
+
+def _find_compiler(board: Board) -> None:
+    find_tool(board.toolchain.compiler[0], board.toolchain.package)
+    find_tool("make", "make")
 
 
 def run(
@@ -126,8 +130,9 @@ def run_all(
     ``watch`` names functions of the program whose calls are to be counted one by one, where QEMU
     can. Samples that do not fit the board's flash together take several boots of up to ``timeout``
     seconds each. The project stays in ``out_dir`` if that is given. Raises what :func:`build`
-    raises, and RunFailedError when the firmware faults, hangs, answers rubbish or its model returns
-    an error, or when the second inference gives other outputs than the first.
+    raises, ToolMissingError where QEMU isn't installed, and RunFailedError when the firmware
+    faults, hangs, answers rubbish or its model returns an error, or when the second inference gives
+    other outputs than the first.
     """
     if isinstance(board.runner, NoRunner):
         raise CrtExportError(
@@ -135,6 +140,9 @@ def run_all(
             location=(board.name, "runner"),
             hint="crtexport.build makes its firmware all the same",
         )
+    _find_compiler(board)
+    if isinstance(board.runner, QemuRunner):
+        find_tool(board.runner.command[0], board.runner.package)
     if not inputs:
         raise CrtExportError("there are no inputs to run the model on", location=parts.module)
     if out_dir is not None:

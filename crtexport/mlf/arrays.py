@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import re
 import zipfile
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import IO
 
@@ -17,7 +18,7 @@ import numpy.typing as npt
 from msgspec import Struct
 
 from crtexport.errors import CrtExportError
-from crtexport.mlf.reader import PackageTensor
+from crtexport.mlf.reader import PackageTensor, module_of
 
 Array = npt.NDArray[np.generic]
 
@@ -147,12 +148,9 @@ def samples_of_models(
     """
     sorted_out: dict[str, dict[str, Array]] = {name: {} for name in models}
     for key, array in (given or {}).items():
-        model, slash, tensor = key.partition("/")
-        if not slash or model not in models:
-            raise CrtExportError(
-                f"no model has an input {key!r}",
-                hint=f"write MODEL/INPUT; the models are {', '.join(models)}",
-            )
+        model, tensor = _whose(key, models)
+        if tensor in sorted_out[model]:
+            raise CrtExportError("there are two arrays for this input", location=(model, tensor))
         sorted_out[model][tensor] = array
     found: dict[str, Samples] = {}
     for name, tensors in models.items():
@@ -168,6 +166,18 @@ def samples_of_models(
     return {
         name: s if models[name] else Samples(s.rows * rows, rows > 1) for name, s in found.items()
     }
+
+
+def _whose(key: str, models: Collection[str]) -> tuple[str, str]:
+    """Model and input of ``MODEL/INPUT``; names of either may hold slashes."""
+    for slash in re.finditer("/", key):
+        model = module_of(key[: slash.start()], models)
+        if model is not None:
+            return model, key[slash.end() :]
+    raise CrtExportError(
+        f"no model has an input {key!r}",
+        hint=f"write MODEL/INPUT; the models are {', '.join(models)}",
+    )
 
 
 def pattern_inputs(tensors: Sequence[PackageTensor]) -> Samples:

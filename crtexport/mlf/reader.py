@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Collection
 from pathlib import Path, PurePosixPath
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from crtexport.artifact.blobs import FileRange
+from crtexport.artifact.symbols import sanitize_module
 from crtexport.errors import CrtExportError
 from crtexport.mlf import layout
 from crtexport.mlf.archive import Archive, open_archive
@@ -24,6 +26,18 @@ from crtexport.mlf.metadata import (
 )
 
 _METADATA_LIMIT = 64 << 20
+
+
+def module_of(name: str, modules: Collection[str]) -> str | None:
+    """The one of ``modules`` that is called ``name``, or made of a model with that name; None if
+    there is none."""
+    if name in modules:
+        return name
+    try:
+        made = sanitize_module(name)
+    except CrtExportError:
+        return None
+    return made if made in modules else None
 
 
 class PackageTensor(Struct, frozen=True):
@@ -53,11 +67,13 @@ class Package(Struct, frozen=True):
     def select(self, name: str | None) -> Package:
         """The same package, speaking of the model called ``name``; of the only one for None.
 
-        Raises CrtExportError for a model that it doesn't have.
+        The model's own name is understood as well as the module's that was made of it. Raises
+        CrtExportError for a model that the package doesn't have.
         """
-        if name is not None and name not in self.modules:
+        chosen = None if name is None else module_of(name, self.modules)
+        if name is not None and chosen is None:
             raise self._error(f"there is no model {name!r}; there is {self._models()}")
-        return replace(self, chosen=name)
+        return replace(self, chosen=chosen)
 
     @property
     def each(self) -> tuple[Package, ...]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import statistics
 import subprocess
+import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -81,7 +82,8 @@ def bench_host(
     """Exports ``model`` for a board that is this computer and times it beside other runtimes.
 
     LiteRT is asked if ``model`` is a .tflite file, ONNX Runtime if ``onnx`` is the same network in
-    its format; both run under the Python that ``CRTEXPORT_LITERT_PYTHON`` names, or this one.
+    its format; both run under the Python that ``CRTEXPORT_LITERT_PYTHON`` names, or this one. A
+    runtime that isn't installed is named in the result, which then has the other times.
     """
     chosen = pipeline.resolve_board(board)
     if not chosen.hosted:
@@ -96,12 +98,14 @@ def bench_host(
         row = samples_for(package.inputs, inputs).rows[0]
         arrays: dict[str, Any] = {str(i): row[key_of(t)] for i, t in enumerate(package.inputs)}
         np.savez(folder / "inputs.npz", **arrays)
-        answer = _time({
+        python, lacking = _python()
+        asked = is_tflite(Path(model))
+        answer = _time(python, {
             "library": str(_link(package, chosen, folder)),
             "run": f"tvmgen_{package.module}_run",
             "outputs": [tensor.nbytes for tensor in package.outputs],
             "inputs": str(folder / "inputs.npz"),
-            "tflite": str(Path(model).resolve()) if is_tflite(Path(model)) else None,
+            "tflite": str(Path(model).resolve()) if asked and not lacking else None,
             "onnx": None if onnx is None else str(onnx.resolve()),
             "rounds": rounds,
             "batch_ns": _BATCH_NS,
@@ -112,7 +116,10 @@ def bench_host(
         model=graph.source, board=chosen.name, emit=exported.emit,
         optimize=optimize or chosen.optimize, rounds=rounds,
         timings=tuple(_timing(name, values, times[OURS]) for name, values in times.items()),
-        missing=tuple(f"{what}: {why}" for what, why in answer["missing"].items()),
+        missing=(
+            *([lacking] if asked and lacking else []),
+            *(f"{what}: {why}" for what, why in answer["missing"].items()),
+        ),
         sha256=graph.sha256, macs=sum(macs(graph, node) for node in graph.nodes),
         workspace=artifact.workspace_total, state=artifact.state_size,
         constants=artifact.constants_size,
@@ -138,19 +145,27 @@ def _link(package: Package, board: Board, folder: Path) -> Path:
     return library
 
 
-def _python() -> str:
+def _python() -> tuple[str, str]:
+    """The Python that times, and why no runtime of .tflite is there, "" where one is."""
+    problems = []
     for name in _RUNTIMES:
         try:
-            return find_runtime(name).python
+            return find_runtime(name).python, ""
         except ToolMissingError as error:
-            missing = error
-    raise missing
+            problems.append(error)
+    return sys.executable, f"{problems[0].problem} ({problems[0].hint})"
 
 
-def _time(job: dict[str, Any]) -> dict[str, Any]:
-    done = subprocess.run(
-        [_python(), str(_WORKER)], input=json.dumps(job).encode(), capture_output=True, check=False
-    )
+def _time(python: str, job: dict[str, Any]) -> dict[str, Any]:
+    try:
+        done = subprocess.run(
+            [python, str(_WORKER)], input=json.dumps(job).encode(), capture_output=True, check=False
+        )
+    except OSError as error:
+        raise ToolMissingError(
+            f"can't be started: {error.strerror}", location=python,
+            hint="CRTEXPORT_LITERT_PYTHON names the Python for ai-edge-litert",
+        ) from None
     if done.returncode:
         raise RunFailedError(
             "timing failed; the last words were:\n"

@@ -16,7 +16,7 @@ from crtexport.firmware.board import Board
 from crtexport.firmware.package import board_from_package, parts_from_package
 from crtexport.firmware.run import DEFAULT_TIMEOUT, RunResult
 from crtexport.ir.graph import Graph
-from crtexport.mlf.arrays import Array, samples_for
+from crtexport.mlf.arrays import Array, key_of, samples_for
 from crtexport.mlf.reader import open_package
 from crtexport.pipeline import Emit, Exported, Optimize
 from crtexport.report.trace import Executed, Place, executed, places
@@ -79,9 +79,10 @@ def measure(setting: Setting, choose: Choose | None = None) -> Measured:
             system_lib=False,
         )
         package = open_package(exported.path)
-        samples = samples_for(package.inputs, setting.inputs)
+        row = samples_for(package.inputs, setting.inputs).rows[0]
         result = firmware_run.run(
-            parts_from_package(package), board_from_package(package), samples.rows[:1],
+            parts_from_package(package), board_from_package(package),
+            [[row[key_of(tensor)] for tensor in package.inputs]],
             timeout=setting.timeout, watch=_layers(exported.artifact),
         )
     return Measured(exported, result)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 
 import numpy as np
@@ -120,18 +119,22 @@ def test_a_missing_compiler_names_its_debian_package(
     assert "apt-get install gcc-arm-none-eabi" in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("name", "emulator", "package"),
+    [("qemu_x86", "qemu-system-i386", "qemu-system-x86"),
+     ("mps2_an386", "qemu-system-arm", "qemu-system-arm")],
+)
 def test_a_missing_qemu_names_its_debian_package(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    name: str, emulator: str, package: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    board = emulated("qemu_x86")
-    for tool in ("gcc", "make", "as", "ld", "mkdir", "sh"):
-        found = shutil.which(tool)
-        if found is not None:
-            (tmp_path / tool).symlink_to(found)
+    board = load_board(name)
+    for tool in (board.toolchain.compiler[0], "make"):
+        (tmp_path / tool).symlink_to(require(tool))
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(ToolMissingError, match="qemu-system-i386 is not installed") as caught:
-        run(toy_parts(), board, toy_inputs(1))
-    assert "apt-get install qemu-system-x86" in str(caught.value)
+    with pytest.raises(ToolMissingError, match=f"{emulator} is not installed") as caught:
+        run(toy_parts(), board, toy_inputs(1), out_dir=tmp_path / "firmware")
+    assert f"apt-get install {package}" in str(caught.value)
+    assert not (tmp_path / "firmware").exists()  # it is said before anything is built
 
 
 def test_a_board_without_runner_can_be_built_for_but_not_run(tmp_path: Path) -> None:

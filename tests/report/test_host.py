@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
 from crtexport.cli.main import main
-from crtexport.errors import CrtExportError, RunFailedError
+from crtexport.errors import CrtExportError, RunFailedError, ToolMissingError
 from crtexport.report import host
 from crtexport.report.host import bench_host
 from crtexport.simulation.reference import find_runtime
@@ -18,10 +19,9 @@ from tests.support import require, require_module, shared_model, unavailable
 
 def needs_a_runtime() -> None:
     require("gcc")
-    try:
-        host._python()
-    except CrtExportError as error:
-        unavailable("runtime", error.problem)
+    _, lacking = host._python()
+    if lacking:
+        unavailable("runtime", lacking)
 
 
 @pytest.mark.parametrize("emit", ["c", "llvm"])
@@ -53,6 +53,26 @@ def test_other_boards_are_not_timed_here() -> None:
         bench_host(DIGITS, board="qemu_x86")
 
 
+def test_without_another_runtime_ours_is_timed_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    require("gcc")
+
+    def missing(name: str) -> NoReturn:
+        raise ToolMissingError(f"{name} is not installed", hint="pip install it")
+
+    monkeypatch.setattr(host, "find_runtime", missing)
+    result = bench_host(shared_model("ad01_int8"), rounds=1)
+    assert [t.name for t in result.timings] == ["crtexport"]
+    assert result.missing == ("ai-edge-litert is not installed (pip install it)",)
+
+
+def test_a_python_that_is_not_there_is_a_missing_tool(monkeypatch: pytest.MonkeyPatch) -> None:
+    require("gcc")
+    monkeypatch.setenv("CRTEXPORT_LITERT_PYTHON", "/nowhere/python")
+    with pytest.raises(ToolMissingError, match="/nowhere/python") as caught:
+        bench_host(DIGITS, rounds=1)
+    assert "CRTEXPORT_LITERT_PYTHON" in str(caught.value)
+
+
 def test_a_failing_worker_is_an_error_with_its_last_words(monkeypatch: pytest.MonkeyPatch) -> None:
     needs_a_runtime()
     monkeypatch.setattr(host, "_link", lambda *_: Path("/nowhere/model.so"))
@@ -64,7 +84,7 @@ def test_the_python_of_litert_is_asked_first(
     monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("CRTEXPORT_LITERT_PYTHON", "/some/python")
-    assert host._python() == find_runtime("ai-edge-litert").python == "/some/python"
+    assert host._python() == (find_runtime("ai-edge-litert").python, "") == ("/some/python", "")
 
 
 def test_ratios_are_of_the_same_round() -> None:
