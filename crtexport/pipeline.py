@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import crtexport
 from crtexport import passes, plan
@@ -21,9 +21,10 @@ from crtexport.backends.modules import Split
 from crtexport.errors import CrtExportError
 from crtexport.exported import Emit, Exported, Prepared, default_name, usage_beside, usage_of
 from crtexport.firmware import npu
-from crtexport.firmware.board import Board, Usage, check_budget, list_boards
+from crtexport.firmware.board import Board, Usage, check_budget, list_boards, user_files
 from crtexport.firmware.budget import check_pools, room, with_pools
 from crtexport.generation import Generator, Optimize, resolve_board
+from crtexport.importers.files import data_files
 from crtexport.ir import text as graph_text
 from crtexport.ir.graph import Graph
 from crtexport.ir.types import Rounding
@@ -32,11 +33,16 @@ from crtexport.kernels import text as kernel_text
 from crtexport.kernels.inplace import InPlaceFacts
 from crtexport.kernels.proof import ReplayProof
 from crtexport.kernels.step import RememberedSteps
+from crtexport.outputs.claims import Claims
 from crtexport.plan import check as plan_check
 from crtexport.plan import text as plan_text
 from crtexport.schedules import fusion
 from crtexport.schedules.choice import Choose, Kernels, by_default
 from crtexport.schedules.sharing import weighing
+
+if TYPE_CHECKING:
+    from crtexport.packing import Packing
+    from crtexport.schedules.records import ByRecord
 
 __all__ = [
     "STAGES", "Emit", "Exported", "Io", "Model", "Optimize", "Owner", "Pools", "Prepared",
@@ -165,7 +171,7 @@ def export(
     split: Split | None = None, llvm_options: Sequence[str] = (), jobs: int | None = None,
     llvm_timeout: float | None = None, keep_failed: Path | str | None = None,
     accelerators: Sequence[str] | None = None, device_bundle: bool = False,
-    tuning: Path | str | None = None, choose: Choose | None = None,
+    tuning: Path | str | None = None, choose: Choose | None = None, claims: Claims | None = None,
     progress: Progress | None = None, written: Written | None = None,
 ) -> Exported:
     """Exports a model, or several together, for a board as a Model Library Format package.
@@ -180,9 +186,11 @@ def export(
     of those on which LLVM fails. ``accelerators``: who may take nodes instead of those that the
     board names. ``device_bundle`` adds bundles of devices' programs for clang-offload-bundler.
     ``tuning`` is a file of what was measured of kernels, which decides about their forms; else
-    ``choose`` does. ``progress`` is told steps, ``written`` bytes. Raises CrtExportError.
+    ``choose`` does. ``progress`` is told steps, ``written`` bytes; ``claims`` has what the caller
+    will write besides. Raises CrtExportError, also where an output is a file that is read.
     """
     say = progress or (lambda _: None)
+    claims = _claimed(claims or Claims(), output, model, board, tuning)
     target_board = with_pools(resolve_board(board), pools)
     generator = Generator(
         target_board, emit, optimize, split=split, llvm_options=llvm_options, jobs=jobs,
@@ -191,6 +199,7 @@ def export(
     tuned = generator.tuned(tuning)
     say("load")
     graphs, target_board = _read(model, rounding, accelerators, target_board, pools)
+    claims.reads(*(file for graph in graphs for file in data_files(graph)))
     generator.expect(sum(len(graph.nodes) for graph in graphs))
     proofs: list[Proof] = []
     prepared = prepare_package(
@@ -202,19 +211,44 @@ def export(
     artifacts = _artifacts(prepared, system_lib)
     check_budget(target_board, usage_of(artifacts, 0), _known_boards())
     say(f"generate {generator.emit}")
-    with generator.started(artifacts, large_data) as finish:
+    packing = _packed(
+        prepared, target_board, generator, tuned, proofs, large_data, device_bundle=device_bundle
+    )
+    check_budget(target_board, usage_of(artifacts, packing.code_size), _known_boards())
+    path = Path(output or default_name(artifacts, target_board.name))
+    if output is None:
+        claims.file("the package", path)
+    say("package")
+    packing.write(path, written)
+    return Exported(path, target_board.name, generator.emit, prepared, tuple(graphs))
+
+
+def _packed(
+    prepared: Sequence[Prepared], board: Board, generator: Generator, tuned: ByRecord | None,
+    proofs: Sequence[Proof], large_data: LargeData, *, device_bundle: bool,
+) -> Packing:
+    """The contents of a package; the proofs are made while LLVM works."""
+    with generator.started([one.artifact for one in prepared], large_data) as finish:
         for proof in proofs:
             proof()
         # While LLVM works: importing it takes as long as the code of a small network.
         from crtexport.packing import Packing  # noqa: PLC0415
 
-        packing = Packing(prepared, target_board, generator, tuned)
+        packing = Packing(prepared, board, generator, tuned)
         packing.add(finish(packing.look), device_bundle=device_bundle)
-    check_budget(target_board, usage_of(artifacts, packing.code_size), _known_boards())
-    path = Path(output or default_name(artifacts, target_board.name))
-    say("package")
-    packing.write(path, written)
-    return Exported(path, target_board.name, generator.emit, prepared, tuple(graphs))
+    return packing
+
+
+def _claimed(
+    claims: Claims, output: Path | str | None, model: Model | Sequence[Model],
+    board: Board | Path | str, tuning: Path | str | None,
+) -> Claims:
+    """``claims`` with the package and the files that were named to be read."""
+    models = [model] if isinstance(model, str | Path | Graph) else model
+    claims.file("-o", None if output is None else Path(output))
+    claims.reads(*(Path(one) for one in models if not isinstance(one, Graph)))
+    claims.reads(*user_files(board), None if tuning is None else Path(tuning))
+    return claims
 
 
 def _listed(names: str | Sequence[str] | None) -> Sequence[str] | None:

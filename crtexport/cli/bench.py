@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 from crtexport.cli import bench_host as bench_host_cli
 from crtexport.cli.accelerators import show_beside
+from crtexport.cli.claims import claim
 from crtexport.cli.options import (
     FILE,
     accelerator_option,
@@ -25,7 +26,9 @@ from crtexport.cli.output import Output
 from crtexport.cli.results import read_arrays
 from crtexport.cli.run import timeout_option
 from crtexport.cli.tuning import cache_for, show_tuned, tune_all, tuning_options
-from crtexport.pipeline import resolve_board
+from crtexport.firmware.board import user_files
+from crtexport.importers.files import data_files
+from crtexport.pipeline import load, resolve_board
 from crtexport.report import chart
 from crtexport.report.bench import Bench, bench
 from crtexport.report.host import HostBench, bench_host
@@ -77,6 +80,7 @@ def command(
     hosted = [name for name in boards if resolve_board(name).hosted]
     if hosted and (tune_it or tuning is not None or accelerators):
         raise click.UsageError(f"tuning and accelerators are for boards in QEMU, not {hosted[0]}")
+    _claim(out, models, (given, onnx), boards, picture, tuning, tune_it)
     inputs = read_arrays(given)
     tunings: list[Tuned] = []
     results: list[Bench] = []
@@ -116,6 +120,20 @@ def command(
         "timings": [bench_host_cli.data(result) for result in timed],
         **tuned,
     })
+
+
+def _claim(
+    out: Output, models: Sequence[Path], others: Sequence[Path | None], boards: Sequence[str],
+    picture: Path | None, tuning: Path | None, tune_it: bool,
+) -> None:
+    """Refuses what would be written where it is read."""
+    caches = [cache_for([model], tuning) for model in models] if tune_it else []
+    read = [*models, *others, *(file for name in boards for file in user_files(name))]
+    if picture is not None or caches:
+        read += [data for model in models for data in data_files(load(model))]
+    claim(out, {"--chart": picture}, reads=(*read, tuning, *caches))
+    for cache in dict.fromkeys(caches):
+        claim(out, {"--tuning": cache}, reads=read)
 
 
 def _data(result: Bench) -> dict[str, Any]:

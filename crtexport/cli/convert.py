@@ -7,9 +7,11 @@ from pathlib import Path
 import click
 
 from crtexport import pipeline
+from crtexport.cli.claims import claim
 from crtexport.cli.options import FILE, model_argument, with_output
 from crtexport.cli.output import Output
-from crtexport.importers.crtjson import save
+from crtexport.importers.crtjson import save, sidecar_of
+from crtexport.importers.files import data_files
 
 
 @click.command("convert")
@@ -21,9 +23,12 @@ from crtexport.importers.crtjson import save
 @with_output
 def command(out: Output, model: Path, output: Path) -> None:
     """Write MODEL as model.json, which can be read, edited and exported."""
+    sidecar = sidecar_of(output)
+    claims = claim(out, {"-o": output, "-o (its constants)": sidecar}, reads=(model,))
     with out.steps() as step:
         step(f"read {model}")
         graph = pipeline.load(model)
+        claims.reads(*data_files(graph))
         step(f"write {output}")
         save(graph, output)
     out.result({"model": str(output), "nodes": len(graph.nodes), "tensors": len(graph.tensors)})

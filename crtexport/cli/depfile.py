@@ -8,9 +8,10 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from crtexport import resources
-from crtexport.atomic import replacing
 from crtexport.errors import CrtExportError
+from crtexport.importers.files import data_files
 from crtexport.ir.graph import Graph
+from crtexport.outputs.single import replacing
 
 
 def write_depfile(
@@ -18,17 +19,8 @@ def write_depfile(
 ) -> None:
     """Say in ``path`` that ``target`` was made from ``models``, the data files and modules of their
     graphs, ``others``, and this program."""
-    inner = [part for graph in models.values() for part in graph.nested()]
-    tensors = [tensor for graph in inner for tensor in graph.tensors]
-    constants = [tensor.constant for tensor in tensors] + [
-        tensor.variable.initial for tensor in tensors if tensor.variable
-    ]
-    data = {constant.path for constant in constants if constant and constant.path}
-    theirs = {
-        file for graph in models.values() for module in graph.modules for file in module.files
-        if isinstance(file, Path)
-    }
-    files = sorted({*models, *data, *theirs, *others} | set(resources.own_files()))
+    data = {file for graph in models.values() for file in data_files(graph)}
+    files = sorted({*models, *data, *others} | set(resources.own_files()))
     try:
         with replacing(path) as stream:
             stream.write(os.fsencode(depfile_text(target, files)))  # as the file system has them

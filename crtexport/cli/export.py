@@ -17,6 +17,7 @@ from crtexport.backends.llvm_pool import POOL
 from crtexport.backends.modules import SPLITS, Split
 from crtexport.cli.accelerators import show_decisions
 from crtexport.cli.channels import show_channels
+from crtexport.cli.claims import claim
 from crtexport.cli.options import (
     FILE,
     SecondsType,
@@ -133,6 +134,10 @@ def command(
     """
     if given is not None and not run_it:
         raise click.UsageError("--input goes with --run")
+    claims = claim(
+        out, {"-o": output, "--depfile": depfile}, reads=(*models, given),
+        folders={"--unpack": folder, "--keep-failed": keep_failed, "--zephyr": application},
+    )
     if emit != "c":
         POOL.start()  # takes as long as what is imported here
     from crtexport import pipeline  # noqa: PLC0415
@@ -152,7 +157,8 @@ def command(
             rounding=rounding, module_name=names or None, system_lib=not no_system_lib,
             split=split, llvm_options=llvm_options, llvm_timeout=llvm_timeout,
             keep_failed=keep_failed, jobs=jobs, accelerators=accelerators,
-            device_bundle=device_bundle, tuning=tuning, progress=step, written=step.written,
+            device_bundle=device_bundle, tuning=tuning, claims=claims, progress=step,
+            written=step.written,
         )
     if folder is not None:
         _unpack(exported.path, folder)
@@ -161,15 +167,21 @@ def command(
     _show(out, exported)
     data = {**_data(exported), **show_tuned(out, tuned)}
     if run_it:
-        from crtexport.cli.run import run_and_show  # noqa: PLC0415
-
-        data["run"] = run_and_show(
-            out, exported.path, given=given, out_dir=application,
-            runner="zephyr" if application is not None else "bare-metal",
-        )
+        data["run"] = _run(out, exported.path, given, application)
     elif application is not None:
         data["application"] = _build_application(out, exported.path, application)
     out.result(data)
+
+
+def _run(
+    out: Output, package: Path, given: Path | None, application: Path | None
+) -> dict[str, object]:
+    from crtexport.cli.run import run_and_show  # noqa: PLC0415
+
+    return run_and_show(
+        out, package, given=given, out_dir=application,
+        runner="bare-metal" if application is None else "zephyr",
+    )
 
 
 def _write_depfile(

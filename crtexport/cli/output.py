@@ -9,6 +9,8 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
+from crtexport.errors import printable
+
 if TYPE_CHECKING:
     from crtexport.cli.terminal import Terminal
 
@@ -42,6 +44,11 @@ class Output:
         """One line for a reader."""
         if not self.silent:
             self._terminal.line(text)
+
+    def notes(self, lines: Iterable[str]) -> None:
+        """Lines for a reader on stderr, with ``--json``, too: what no result says."""
+        for line in lines if self.verbosity >= 0 else ():
+            sys.stderr.write(f"note: {printable(line)}\n")
 
     def raw(self, text: str) -> None:
         """Text that is the command's whole result, byte for byte, even with ``-q``."""

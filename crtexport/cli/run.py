@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from crtexport import actions
+from crtexport.cli.claims import claim
 from crtexport.cli.options import (
     SecondsType,
     array_options,
@@ -44,6 +45,7 @@ def command(
     runner: actions.Runner, chosen: str | None, device_code: tuple[Path, ...],
 ) -> None:
     """Build the firmware of PACKAGE's board, run it, print outputs and measurements."""
+    claim(out, {"--output": save}, reads=(package, given, *device_code))
     out.result(run_and_show(
         out, package, given=given, save=save, timeout=timeout, runner=runner, chosen=chosen,
         device_code=device_code,

@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from crtexport import actions
+from crtexport.cli.claims import claim
 from crtexport.cli.options import (
     array_options,
     chosen_option,
@@ -33,6 +34,7 @@ def command(
 
     Objects must be for the board `host`; C sources may be for any board.
     """
+    claim(out, {"--output": save}, reads=(package, given, *device_code))
     arrays = read_arrays(given)
     opened = open_package(package, verify=False).select(chosen)
     if len(opened.each) > 1:

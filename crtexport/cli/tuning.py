@@ -12,6 +12,7 @@ from msgspec import to_builtins
 import crtexport
 from crtexport.cli.options import FILE, Command
 from crtexport.cli.output import Output
+from crtexport.outputs.claims import Claims
 
 if TYPE_CHECKING:
     from crtexport.report.measure import Setting
@@ -45,13 +46,19 @@ def tune_first(
     step: Callable[[str], None],
 ) -> tuple[Path, list[Tuned]]:
     """Tunes for models before they are exported; ``facts``: a Setting's from the board on."""
+    from crtexport.firmware.board import user_files  # noqa: PLC0415
+    from crtexport.importers.files import data_files  # noqa: PLC0415
     from crtexport.report.measure import Setting  # noqa: PLC0415
 
     cache, (board, *_, accelerators) = cache_for(models, tuning), facts
+    claims = Claims()
+    claims.file("--tuning", cache)
+    claims.reads(*models, *user_files(board))
     settings = []
     for model in models:
         step(f"read {model}")
         graph = crtexport.load(model, rounding=rounding, accelerators=accelerators, board=board)
+        claims.reads(*data_files(graph))
         settings.append(Setting(graph, *facts))
     return cache, tune_all(settings, cache, step)
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from crtexport.cli.claims import claim
 from crtexport.cli.options import FILE, package_argument, with_output
 from crtexport.cli.output import Output, named
 from crtexport.mlf.reader import open_package
@@ -18,6 +19,7 @@ from crtexport.mlf.unpack import unpack_for_build
 @with_output
 def command(out: Output, package: Path, folder: Path) -> None:
     """Write PACKAGE's include/, src/ and lib/ into FOLDER, touching only what changes."""
+    claim(out, {}, folders={"FOLDER": folder})
     opened = open_package(package)
     files = unpack_for_build(opened, folder)
     out.result(

@@ -8,12 +8,13 @@ from pathlib import Path
 import click
 from msgspec.structs import asdict
 
+from crtexport.cli.claims import claim
 from crtexport.cli.options import FILE, Command, package_argument, with_output
 from crtexport.cli.output import Output, named
 from crtexport.firmware.board import list_boards
 from crtexport.firmware.board_reader import board_from_keys
 from crtexport.firmware.compat import check_linkable
-from crtexport.firmware.zephyr.build import ZephyrBuild, read_build
+from crtexport.firmware.zephyr.build import ZephyrBuild, files_of, read_build
 from crtexport.firmware.zephyr.derive import board_text, derive_board, write_board
 from crtexport.firmware.zephyr.report import REST, read_report
 from crtexport.mlf.reader import open_package
@@ -56,6 +57,7 @@ def board(out: Output, build: Path, output: Path | None, compiler: str | None, f
     Processor, floating point and ABI come from the build's compiler and its flags, flash and RAM
     from Kconfig and devicetree.
     """
+    claim(out, {"-o": output}, reads=files_of(build))
     data = derive_board(_read(build, compiler, flags))
     if output is None:
         if out.as_json:

@@ -14,9 +14,11 @@ from crtexport.firmware.board_schema import Board
 from crtexport.firmware.board_search import SEARCH_PATH, SUFFIXES, find, folders, shown_as
 from crtexport.firmware.budget import Usage, check_budget
 from crtexport.firmware.shipped import shipped_board
+from crtexport.resources import boards_dir
 
 __all__ = [
     "SEARCH_PATH", "Board", "Usage", "board_files", "check_budget", "list_boards", "load_board",
+    "user_files",
 ]
 
 
@@ -50,6 +52,15 @@ def board_files(name_or_path: str | Path) -> tuple[Path, ...]:
 
     path, _ = _located(name_or_path)
     return board_reader.read(path).files
+
+
+def user_files(board: Board | Path | str) -> tuple[Path, ...]:
+    """Returns the files of the user's that tell of a board: none for those that ship. Raises
+    CrtExportError as :func:`load_board`."""
+    if isinstance(board, Board):
+        return ()
+    path, _ = _located(board)
+    return () if path.parent == boards_dir() else board_files(board)
 
 
 def list_boards() -> tuple[Board, ...]:

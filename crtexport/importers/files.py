@@ -7,6 +7,7 @@ import stat
 from pathlib import Path
 
 from crtexport.errors import CrtExportError
+from crtexport.ir.graph import Graph
 
 _TFLITE_IDENTIFIER = b"TFL3"
 """Bytes 4 to 7 of every such file."""
@@ -50,6 +51,17 @@ def sha256(path: Path) -> str:
             return hashlib.file_digest(stream, "sha256").hexdigest()
     except OSError as error:
         raise _unreadable(path, error) from error
+
+
+def data_files(graph: Graph) -> set[Path]:
+    """Returns the files that a network's constants and the modules of others lie in."""
+    tensors = [tensor for part in graph.nested() for tensor in part.tensors]
+    constants = [tensor.constant for tensor in tensors] + [
+        tensor.variable.initial for tensor in tensors if tensor.variable
+    ]
+    return {constant.path for constant in constants if constant and constant.path} | {
+        file for module in graph.modules for file in module.files if isinstance(file, Path)
+    }
 
 
 def _unreadable(path: Path, error: Exception) -> CrtExportError:

@@ -5,7 +5,6 @@ An array is called by its tensor's name in the model or by its field in the C in
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import re
 import zipfile
@@ -19,6 +18,7 @@ from msgspec import Struct
 
 from crtexport.errors import CrtExportError
 from crtexport.mlf.reader import PackageTensor, module_of
+from crtexport.outputs.single import replacing
 
 Array = npt.NDArray[np.generic]
 
@@ -231,22 +231,16 @@ def load_npz(path: Path) -> dict[str, Array]:
 
 def save_npz(path: Path, arrays: Mapping[str, Array]) -> None:
     """Write ``arrays`` to ``path``, the same bytes for the same arrays; no half file stays."""
-    complete = False
     try:
         # numpy.savez has parameters of its own, whose names a tensor may not have.
-        with path.open("wb") as stream, zipfile.ZipFile(stream, "w") as archive:
+        with replacing(path) as stream, zipfile.ZipFile(stream, "w") as archive:
             for name, array in arrays.items():
                 entry = zipfile.ZipInfo(f"{name}.npy")
                 # Not always: what it writes for small members depends on the Python.
                 large = array.nbytes > _ZIP32_LIMIT
                 with archive.open(entry, "w", force_zip64=large) as member:
                     _write_array(member, np.asarray(array))
-        complete = True
     except OSError as error:
         raise CrtExportError(
             f"the arrays can't be written ({error.strerror or error})", location=str(path)
         ) from error
-    finally:
-        if not complete and path.is_file():
-            with contextlib.suppress(OSError):
-                path.unlink()

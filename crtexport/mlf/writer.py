@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import BinaryIO
 
 from crtexport.artifact.blobs import Blob, blob_chunks, blob_size
-from crtexport.atomic import replacing
 from crtexport.errors import CrtExportError
 from crtexport.mlf import layout
 from crtexport.mlf.contents import PackageContents, check, member_files
 from crtexport.mlf.describe import describe
 from crtexport.mlf.metadata import Member
+from crtexport.outputs.single import replacing
 
 _LATEST = 0o77777777777  # what an octal mtime of eleven digits holds; year 2242
 _WORTH = 1 << 16

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from crtexport.errors import CrtExportError, ToolMissingError, printable
+from crtexport.outputs.single import replacing
 from crtexport.report.bench import Bench
 from crtexport.report.host import OURS, HostBench
 
@@ -60,7 +61,13 @@ def draw(results: Sequence[Bench], path: Path, timed: Sequence[HostBench] = ()) 
             _times(row[0], host)
             row[1].set_axis_off()
         metadata = {"Date": None} if path.suffix.lower() == ".svg" else None
-        figure.savefig(path, metadata=metadata)
+        try:
+            with replacing(path) as stream:
+                figure.savefig(stream, metadata=metadata, format=path.suffix[1:].lower())
+        except OSError as error:
+            raise CrtExportError(
+                f"the chart can't be written ({error.strerror or error})", location=str(path)
+            ) from error
 
 
 def _layers(axes: Axes, result: Bench) -> None:

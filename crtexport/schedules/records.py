@@ -22,10 +22,10 @@ from pydantic import (
     ValidationError,
 )
 
-from crtexport.atomic import replacing
 from crtexport.errors import CrtExportError
 from crtexport.ir.graph import Graph
 from crtexport.kernels.registry import Context
+from crtexport.outputs.single import replacing
 from crtexport.schedules.candidates import Candidate
 from crtexport.schedules.choice import Choose, digest, preferred
 from crtexport.schedules.cost import Cost

@@ -50,7 +50,7 @@ def test_a_folder_that_cannot_be_written_is_an_error(
 ) -> None:
     (tmp_path / "file").write_text("")
     assert main(["unpack", str(exported(tmp_path)), str(tmp_path / "file")]) == 2
-    assert "can't be unpacked" in capsys.readouterr().err
+    assert "a file is where the folder should be" in capsys.readouterr().err
 
 
 def test_an_export_says_what_it_was_made_from(tmp_path: Path) -> None:

@@ -29,6 +29,11 @@ _MODEL_FLAGS = re.compile(r"-m.+|-f(no-)?(pic|PIC|pie|PIE)|--target=.+")
 _MACRO = re.compile(r"#define (\w+) ?(.*)")
 
 
+def files_of(folder: Path) -> tuple[Path, ...]:
+    """Returns the files of the build in ``folder`` that tell of it."""
+    return tuple(folder / name for name in (CONFIG, DEVICETREE, IMAGE, COMMANDS))
+
+
 class Compiler(Struct, frozen=True):
     """How C is compiled: the command, the flags that choose the machine, and what follows.
 

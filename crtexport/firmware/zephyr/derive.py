@@ -17,6 +17,7 @@ from crtexport.firmware.board import load_board
 from crtexport.firmware.board_schema import Board
 from crtexport.firmware.zephyr.build import Compiler, ZephyrBuild, model_flags
 from crtexport.firmware.zephyr.devicetree import WORKSPACE, Region
+from crtexport.outputs.single import replacing
 
 Data = dict[str, Any]
 
@@ -87,7 +88,8 @@ def write_board(data: Data, path: Path, origin: str) -> Board:
     try:
         if not path.is_file() or path.read_text(encoding="utf-8") != text:
             path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(text, encoding="utf-8")
+            with replacing(path) as stream:
+                stream.write(text.encode())
     except OSError as error:
         raise CrtExportError(f"the board file can't be written: {error.strerror}",
                              location=str(path)) from error

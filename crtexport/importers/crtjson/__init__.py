@@ -2,6 +2,6 @@
 
 from crtexport.importers.crtjson.document import schema
 from crtexport.importers.crtjson.reading import load_json
-from crtexport.importers.crtjson.writing import save
+from crtexport.importers.crtjson.writing import save, sidecar_of
 
-__all__ = ["load_json", "save", "schema"]
+__all__ = ["load_json", "save", "schema", "sidecar_of"]

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from crtexport.atomic import replacing
 from crtexport.errors import CrtExportError
 from crtexport.importers.crtjson.attributes import encode
 from crtexport.importers.crtjson.constants import to_inline
@@ -15,6 +14,7 @@ from crtexport.importers.crtjson.document import FORMAT, VERSION
 from crtexport.importers.crtjson.safetensors_file import RESERVED, write_entries
 from crtexport.ir.graph import Graph, Node, Tensor
 from crtexport.ir.types import ConstantRef, Quantization, TensorType
+from crtexport.outputs.single import replacing
 
 INLINE_BYTES = 64
 """Constants up to this size are written as numbers."""
@@ -32,9 +32,7 @@ def save(graph: Graph, path: Path) -> None:
             "a network with modules of others can't be written", location=graph.modules[0].name,
             hint="edit its model.json by hand",
         )
-    sidecar = path.with_suffix(".safetensors")
-    if sidecar == path:
-        raise CrtExportError("a model.json can't be called .safetensors", location=str(path))
+    sidecar = sidecar_of(path)
     writing = _Writing(graph, sidecar.name)
     text = writing.text()
     try:
@@ -51,6 +49,15 @@ def save(graph: Graph, path: Path) -> None:
             _write(sidecar, lambda stream: write_entries(stream, writing.stored))
 
     _write(path, fill)
+
+
+def sidecar_of(path: Path) -> Path:
+    """Returns where the large constants of a model.json at ``path`` go. Raises CrtExportError where
+    that would be the same file."""
+    sidecar = path.with_suffix(".safetensors")
+    if sidecar == path:
+        raise CrtExportError("a model.json can't be called .safetensors", location=str(path))
+    return sidecar
 
 
 def _write(path: Path, fill: Callable[[BinaryIO], object]) -> None:

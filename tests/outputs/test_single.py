@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from crtexport.atomic import replacing
+from crtexport.outputs.single import replacing
 
 
 def test_a_file_takes_its_place_when_it_is_whole(tmp_path: Path) -> None:
