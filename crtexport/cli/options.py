@@ -199,3 +199,8 @@ def array_options(command: Command) -> Command:
         "--output", "save", type=FILE, metavar="FILE.npz", help="Keep the outputs in this file."
     )(command)
     return given_option()(command)
+
+
+def force_option(what: str) -> Callable[[Command], Command]:
+    """``--force``"""
+    return click.option("--force", is_flag=True, help=f"Replace files in {what} that are not ours.")

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 from crtexport.errors import CrtExportError
 from crtexport.mlf import layout
 from crtexport.mlf.reader import Package
+from crtexport.outputs.folders import Wanted, lay_out
 
 INCLUDE, SOURCE, LIBRARY = "include", "src", "lib"
 
@@ -16,39 +18,24 @@ _FOLDERS = (
 )
 
 
-def unpack_for_build(package: Package, folder: Path) -> tuple[Path, ...]:
+def unpack_for_build(package: Package, folder: Path, *, force: bool = False) -> tuple[Path, ...]:
     """Write ``include/``, ``src/`` and ``lib/`` below ``folder``; returns the files, sorted.
 
-    Files that would not change keep their time, so that nothing is compiled anew for them; files
-    of an earlier package that this one doesn't have are removed from the three folders. Raises
-    CrtExportError when a file can't be written.
+    All of them are written or none. Files that would not change keep their time, so that nothing is
+    compiled anew for them; files of an earlier package that this one doesn't have are removed,
+    unless they were changed. Raises CrtExportError when a file can't be written, and for files in
+    the way that are not ours (``force`` replaces them).
     """
-    wanted = {
-        folder / own / name.removeprefix(f"{theirs}/"): name
+    files = {
+        f"{own}/{name.removeprefix(f'{theirs}/')}": partial(package.archive.chunks, name)
         for theirs, own in _FOLDERS
         for name in package.names if name.startswith(f"{theirs}/")
     }
     try:
-        for own in (INCLUDE, SOURCE, LIBRARY):
-            (folder / own).mkdir(parents=True, exist_ok=True)
-            for old in sorted((folder / own).rglob("*")):
-                if old.is_symlink() or (old.is_file() and old not in wanted):
-                    old.unlink()
-        for path, name in wanted.items():
-            if not _same(path, package, name):
-                path.parent.mkdir(parents=True, exist_ok=True)
-                with path.open("wb") as stream:
-                    stream.writelines(package.archive.chunks(name))
+        return lay_out(
+            folder, Wanted("unpack", files, folders=(INCLUDE, SOURCE, LIBRARY)), force=force
+        )
     except OSError as error:
         raise CrtExportError(
             f"the package can't be unpacked ({error.strerror or error})", location=str(folder)
         ) from error
-    return tuple(sorted(wanted))
-
-
-def _same(path: Path, package: Package, name: str) -> bool:
-    """Whether ``path`` holds the package's file ``name`` already."""
-    if not path.is_file() or path.stat().st_size != package.size(name):
-        return False
-    with path.open("rb") as stream:
-        return all(stream.read(len(piece)) == piece for piece in package.archive.chunks(name))
