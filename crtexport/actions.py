@@ -52,10 +52,13 @@ RUNNERS: tuple[Runner, ...] = ("bare-metal", "zephyr")
 def build(
     package: Path | str, out_dir: Path | str, inputs: Mapping[str, Array] | None = None, *,
     runner: Runner = "bare-metal", model: str | None = None, device_code: Sequence[Path] = (),
+    force: bool = False,
 ) -> BuildResult:
     """Writes firmware for the package's board into ``out_dir`` and builds it; ``model`` chooses one
     of several models, else it runs all in turns. ``device_code`` as for :func:`simulate`.
 
+    All files are written or none. Files there that crtexport didn't write, or that were changed
+    since, are refused; ``force`` replaces them. Nothing else in ``out_dir`` is touched.
     ``runner`` "zephyr": an application for the tree of Zephyr that ``ZEPHYR_BASE`` names.
     """
     opened = open_package(Path(package)).select(model)
@@ -63,23 +66,24 @@ def build(
     if runner == "zephyr":
         return zephyr_runner.build_application(
             parts, board, opened.path, Path(out_dir),
-            _rows(opened, inputs) if inputs is not None else (),
+            _rows(opened, inputs) if inputs is not None else (), force=force,
         )
-    return firmware_run.build(parts, board, Path(out_dir), _rows(opened, inputs))
+    return firmware_run.build(parts, board, Path(out_dir), _rows(opened, inputs), force=force)
 
 
 def run(
     package: Path | str, inputs: Mapping[str, Array] | None = None, *,
     timeout: float = DEFAULT_TIMEOUT, runner: Runner = "bare-metal",
     out_dir: Path | None = None, model: str | None = None, device_code: Sequence[Path] = (),
+    force: bool = False,
 ) -> RunResult:
     """Builds the firmware of the package's board, runs it and measures it; inputs, ``model`` and
-    ``device_code`` as for :func:`simulate`. ``out_dir`` keeps what was built. Raises
-    RunFailedError when the firmware fails."""
+    ``device_code`` as for :func:`simulate`. ``out_dir`` keeps what was built, ``force`` as
+    for :func:`build`. Raises RunFailedError when the firmware fails."""
     chosen = open_package(Path(package)).select(model).module
     return run_all(
         package, inputs, timeout=timeout, runner=runner, out_dir=out_dir, model=chosen,
-        device_code=device_code,
+        device_code=device_code, force=force,
     )[chosen]
 
 
@@ -87,6 +91,7 @@ def run_all(
     package: Path | str, inputs: Mapping[str, Array] | None = None, *,
     timeout: float = DEFAULT_TIMEOUT, runner: Runner = "bare-metal",
     out_dir: Path | None = None, model: str | None = None, device_code: Sequence[Path] = (),
+    force: bool = False,
 ) -> dict[str, RunResult]:
     """:func:`run` for all models of a package, by name, in one firmware: they run in turns.
 
@@ -99,10 +104,12 @@ def run_all(
     )
     if runner == "zephyr":
         results = zephyr_runner.run_application(
-            parts, board, opened.path, rows, timeout=timeout, out_dir=out_dir
+            parts, board, opened.path, rows, timeout=timeout, out_dir=out_dir, force=force
         )
     else:
-        results = firmware_run.run_all(parts, board, rows, timeout=timeout, out_dir=out_dir)
+        results = firmware_run.run_all(
+            parts, board, rows, timeout=timeout, out_dir=out_dir, force=force
+        )
     return {one.module: result for one, result in zip(parts.models, results, strict=True)}
 
 

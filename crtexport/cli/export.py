@@ -24,6 +24,7 @@ from crtexport.cli.options import (
     accelerator_option,
     board_option,
     emit_option,
+    force_option,
     given_option,
     io_option,
     models_argument,
@@ -114,6 +115,7 @@ if TYPE_CHECKING:
 @tuning_options
 @click.option("--run", "run_it", is_flag=True, help="Then build and run the board's firmware.")
 @given_option("With --run")
+@force_option("the folders of --unpack and --zephyr")
 @with_output
 def command(
     out: Output, models: tuple[Path, ...], board: str, output: Path | None,
@@ -126,7 +128,7 @@ def command(
     llvm_timeout: float | None, keep_failed: Path | None, jobs: int | None,
     folder: Path | None, depfile: Path | None,
     application: Path | None, tuning: Path | None, tune_it: bool, run_it: bool,
-    given: Path | None,
+    given: Path | None, force: bool,
 ) -> None:
     """Export MODEL (model.json or .tflite) as a package for a board.
 
@@ -161,25 +163,25 @@ def command(
             written=step.written,
         )
     if folder is not None:
-        _unpack(exported.path, folder)
+        _unpack(exported.path, folder, force)
     if depfile is not None:
         _write_depfile(depfile, models, exported, board, tuning)
     _show(out, exported)
     data = {**_data(exported), **show_tuned(out, tuned)}
     if run_it:
-        data["run"] = _run(out, exported.path, given, application)
+        data["run"] = _run(out, exported.path, given, application, force)
     elif application is not None:
-        data["application"] = _build_application(out, exported.path, application)
+        data["application"] = _build_application(out, exported.path, application, force)
     out.result(data)
 
 
 def _run(
-    out: Output, package: Path, given: Path | None, application: Path | None
+    out: Output, package: Path, given: Path | None, application: Path | None, force: bool
 ) -> dict[str, object]:
     from crtexport.cli.run import run_and_show  # noqa: PLC0415
 
     return run_and_show(
-        out, package, given=given, out_dir=application,
+        out, package, given=given, out_dir=application, force=force,
         runner="bare-metal" if application is None else "zephyr",
     )
 
@@ -196,17 +198,19 @@ def _write_depfile(
     write_depfile(path, exported.path, read, others)
 
 
-def _unpack(package: Path, folder: Path) -> None:
+def _unpack(package: Path, folder: Path, force: bool) -> None:
     from crtexport.mlf.reader import open_package  # noqa: PLC0415
     from crtexport.mlf.unpack import unpack_for_build  # noqa: PLC0415
 
-    unpack_for_build(open_package(package, verify=False), folder)
+    unpack_for_build(open_package(package, verify=False), folder, force=force)
 
 
-def _build_application(out: Output, package: Path, folder: Path) -> dict[str, object]:
+def _build_application(
+    out: Output, package: Path, folder: Path, force: bool
+) -> dict[str, object]:
     with out.steps() as step:
         step("build the application")
-        built = crtexport.build(package, folder, runner="zephyr")
+        built = crtexport.build(package, folder, runner="zephyr", force=force)
     out.line(f"{built.elf}: {built.sections.flash_size} bytes of flash, "
              f"{built.sections.ram_size} of RAM")
     return {"folder": str(folder), "image": str(built.elf),

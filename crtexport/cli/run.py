@@ -56,6 +56,7 @@ def run_and_show(
     out: Output, package: Path, *, given: Path | None, save: Path | None = None,
     timeout: float = DEFAULT_TIMEOUT, runner: actions.Runner = "bare-metal",
     out_dir: Path | None = None, chosen: str | None = None, device_code: tuple[Path, ...] = (),
+    force: bool = False,
 ) -> dict[str, Any]:
     """Run ``package``, or the ``chosen`` one of its models, and print the result; returns it for
     JSON."""
@@ -64,7 +65,7 @@ def run_and_show(
         step("build and run the firmware")
         results = actions.run_all(
             package, arrays, timeout=timeout, runner=runner, out_dir=out_dir, model=chosen,
-            device_code=device_code,
+            device_code=device_code, force=force,
         )
     models = open_package(package, verify=False).select(chosen).each
     outputs = {

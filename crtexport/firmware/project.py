@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import shlex
-import shutil
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 
 from crtexport import resources
-from crtexport.artifact.blobs import blob_chunks
+from crtexport.artifact.blobs import Blob, blob_chunks
 from crtexport.errors import CrtExportError
+from crtexport.firmware import qemu
 from crtexport.firmware.board_schema import Board
 from crtexport.firmware.parts import FirmwareParts, TensorPart
+from crtexport.outputs.folders import Wanted, lay_out
+from crtexport.outputs.single import replacing
 
 ELF = "firmware.elf"
 INPUTS = "inputs.bin"
+BUILD = "build"
+_FIRMWARE_OBJECTS, _MODEL_OBJECTS = f"{BUILD}/firmware/", f"{BUILD}/model/"
 _ALIGN = 16
 
 _OPTIMIZE = {"size": "-Os", "balanced": "-O2", "speed": "-O3"}
@@ -26,22 +31,27 @@ _WARNINGS = ("-Wall", "-Wextra")
 
 
 def write_project(
-    parts: FirmwareParts, board: Board, folder: Path, *, count_by_timer: bool = False
+    parts: FirmwareParts, board: Board, folder: Path, *, count_by_timer: bool = False,
+    force: bool = False,
 ) -> None:
     """Write the project into ``folder``, which is made if it does not exist.
 
     ``count_by_timer``: on Cortex-M, count by SysTick instead of leaving it to QEMU's plugin. The
-    inputs come later, by :func:`write_inputs`. Raises CrtExportError if a file can't be written.
+    inputs come later, by :func:`write_inputs`. Raises CrtExportError if a file can't be written,
+    and for files in the way that are not ours (``force`` replaces them).
     """
+    makefile = _makefile(parts, board, count_by_timer).encode()
+    files: dict[str, Blob] = {
+        **_firmware(parts, board), **_model(parts, board), "Makefile": makefile
+    }
+    made = [*_objects(parts, board), "build/map.txt", ELF, INPUTS]
+    made += [f"{BUILD}/{qemu.PLUGIN}", qemu.COUNTS, qemu.MARKS]
+    wanted = Wanted(
+        "firmware", {name: partial(blob_chunks, content) for name, content in files.items()},
+        folders=("firmware", "model", "include"), made=made, own_folders=(BUILD,),
+    )
     try:
-        for name in ("firmware", "model", "include"):
-            (folder / name).mkdir(parents=True, exist_ok=True)
-        shutil.rmtree(folder / "build", ignore_errors=True)
-        _write_firmware(parts, board, folder)
-        _write_model(parts, board, folder)
-        (folder / "Makefile").write_text(
-            _makefile(parts, board, count_by_timer), encoding="utf-8"
-        )
+        lay_out(folder, wanted, force=force)
     except OSError as error:
         raise CrtExportError(
             f"the project can't be written: {error.strerror}", location=str(folder)
@@ -61,7 +71,8 @@ def sample_layout(inputs: Sequence[TensorPart]) -> tuple[tuple[int, ...], int]:
 def write_inputs(folder: Path, samples: Sequence[bytes]) -> None:
     """Write the samples, each laid out as :func:`sample_layout` says."""
     try:
-        (folder / INPUTS).write_bytes(b"".join(samples))
+        with replacing(folder / INPUTS) as stream:
+            stream.writelines(samples)
     except OSError as error:
         raise CrtExportError(
             f"the inputs can't be written: {error.strerror}", location=str(folder / INPUTS)
@@ -108,7 +119,8 @@ def _model_context(
     }
 
 
-def _write_firmware(parts: FirmwareParts, board: Board, folder: Path) -> None:
+def _firmware(parts: FirmwareParts, board: Board) -> dict[str, bytes]:
+    """The firmware around the model, by name."""
     context = main_context(parts) | {
         "board": board.name,
         "memories": list(board.memory.items()),
@@ -116,15 +128,15 @@ def _write_firmware(parts: FirmwareParts, board: Board, folder: Path) -> None:
         "stack_size": board.stack_size,
         "console": board.console,
     }
-    environment = resources.environment()
+    environment, found = resources.environment(), {}
     for template in _templates(board):
         target = Path(template).name.removesuffix(".j2")
         if template.endswith(".j2"):
             text = environment.get_template(template).render(context)
         else:
             text = (resources.templates_dir() / template).read_text(encoding="utf-8")
-        path = folder / target if target == "link.ld" else folder / "firmware" / target
-        path.write_text(text, encoding="utf-8")
+        found[target if target == "link.ld" else f"firmware/{target}"] = text.encode()
+    return found
 
 
 def _pools(parts: FirmwareParts) -> list[tuple[str, int]]:
@@ -159,24 +171,26 @@ def _templates(board: Board) -> list[str]:
     ]
 
 
-def _write_model(parts: FirmwareParts, board: Board, folder: Path) -> None:
-    model = folder / "model"
+def _model(parts: FirmwareParts, board: Board) -> dict[str, Blob]:
+    """The model's files and the headers that these include, by name."""
     headers = {f"tvmgen_{one.module}.h": one.header for one in parts.models}
-    for name, text in (headers | dict(parts.headers)).items():
-        (model / name).write_text(text, encoding="utf-8")
-    for name, text in parts.sources.items():
-        (model / name).write_text(text, encoding="utf-8")
-    for name, content in parts.objects.items():
-        with (model / name).open("wb") as stream:
-            stream.writelines(blob_chunks(content))
+    texts = headers | dict(parts.headers) | dict(parts.sources)
+    found: dict[str, Blob] = {f"model/{name}": text.encode() for name, text in texts.items()}
+    found |= {f"model/{name}": content for name, content in parts.objects.items()}
     if not board.hosted:
         # In front of a C library's own, so that every architecture compiles against the same.
-        for path in sorted((resources.templates_dir() / "baremetal" / "include").iterdir()):
-            shutil.copyfile(path, folder / "include" / path.name)
-    for name, header in parts.runtime_headers.items():
-        path = folder / "include" / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(header)
+        own = resources.templates_dir() / "baremetal" / "include"
+        found |= {f"include/{path.name}": path.read_bytes() for path in sorted(own.iterdir())}
+    return found | {f"include/{name}": text for name, text in parts.runtime_headers.items()}
+
+
+def _objects(parts: FirmwareParts, board: Board) -> Iterator[str]:
+    """What is compiled, by name."""
+    files = [Path(name.removesuffix(".j2")) for name in _templates(board)]
+    for stem in sorted(file.stem for file in files if file.suffix in (".c", ".S")):
+        yield f"{_FIRMWARE_OBJECTS}{stem}.o"
+    for name in sorted(parts.sources):
+        yield f"{_MODEL_OBJECTS}{Path(name).stem}.o"
 
 
 def _makefile(parts: FirmwareParts, board: Board, count_by_timer: bool) -> str:
@@ -200,9 +214,9 @@ def _makefile(parts: FirmwareParts, board: Board, count_by_timer: bool) -> str:
         *cpu, *(bare if not hosted else ["-Wl,--gc-sections"] if parts.libraries else []),
         *tools.ldflags,
     ]
-    files = [Path(name.removesuffix(".j2")) for name in _templates(board)]
-    firmware = sorted(file.stem for file in files if file.suffix in (".c", ".S"))
-    objects = [f"build/model/{Path(name).stem}.o" for name in sorted(parts.sources)]
+    compiled = [*_objects(parts, board)]
+    firmware = [name for name in compiled if name.startswith(_FIRMWARE_OBJECTS)]
+    objects = [name for name in compiled if name.startswith(_MODEL_OBJECTS)]
     objects += [f"model/{name}" for name in sorted(parts.objects)]
     return resources.environment().get_template("baremetal/common/Makefile.j2").render(
         elf=ELF,
@@ -215,7 +229,7 @@ def _makefile(parts: FirmwareParts, board: Board, count_by_timer: bool) -> str:
         model_cflags=_words(model_cflags),
         ldflags=_words(ldflags),
         libraries=_words(tools.libraries),
-        firmware_objects=_words(f"build/firmware/{name}.o" for name in firmware),
+        firmware_objects=_words(firmware),
         model_objects=_words(objects),
         libraries_of_others=parts.libraries,
         library_cflags=_words([*cpu, "-std=gnu99", _OPTIMIZE[parts.optimize], *_SECTIONS]),

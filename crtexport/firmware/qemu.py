@@ -23,9 +23,9 @@ from crtexport.firmware.toolchain import find_tool, log_tail, run_tool
 MAX_CONSOLE = 64 << 20
 """Bytes of console output after which a program is taken to have run wild."""
 
-_MARKS = "marks.txt"
-_COUNTS = "counts.txt"
-_PLUGIN = "count.so"
+MARKS = "marks.txt"
+COUNTS = "counts.txt"
+PLUGIN = "count.so"
 # QEMU 9 raised the lowest version of the plugin interface that it takes from 0 to 2.
 _PLUGIN_API_2_SINCE = 9
 
@@ -143,14 +143,14 @@ def run_qemu(
         "-display", "none", "-monitor", "none", "-no-reboot", "-icount", "shift=0",
         *_CONSOLE.get(board.console.kind, ()), "-kernel", elf.name,
     ]
-    counts = elf.parent / _COUNTS
+    counts = elf.parent / COUNTS
     if plugin is not None:
         counts.unlink(missing_ok=True)
         marks = "".join(f"{address:x}\n" for address in sorted(set(watch)))
-        (elf.parent / _MARKS).write_text(marks, encoding="ascii")
+        (elf.parent / MARKS).write_text(marks, encoding="ascii")
         # Relative, because QEMU takes commas in paths for its own.
         relative = os.path.relpath(plugin, elf.parent)
-        command += ["-plugin", f"./{relative},marks={_MARKS},out={_COUNTS}"]
+        command += ["-plugin", f"./{relative},marks={MARKS},out={COUNTS}"]
     console, status = run_program(command, cwd=elf.parent, timeout=timeout)
     if status < 0:
         raise RunFailedError(
@@ -165,7 +165,7 @@ def build_plugin(board: Board, folder: Path) -> Path | None:
     runner = board.runner
     if not isinstance(runner, QemuRunner):
         return None
-    plugin = folder / _PLUGIN
+    plugin = folder / PLUGIN
     source = resources.templates_dir() / "baremetal" / "qemu" / "count.c"
     api = 2 if _qemu_major(runner.command[0]) >= _PLUGIN_API_2_SINCE else 1
     try:

@@ -21,6 +21,7 @@ from crtexport.firmware.qemu import Mark, QemuRun, build_plugin, run_program, ru
 from crtexport.firmware.sections import Sections, Symbol, read_sections
 from crtexport.firmware.toolchain import find_tool, run_tool
 from crtexport.mlf.libraries import locate
+from crtexport.outputs.folders import settle
 
 Array = npt.NDArray[Any]
 Sample = Mapping[str, Array] | Sequence[Array]
@@ -77,18 +78,31 @@ def build(
     inputs: Sequence[Sample] = (),
     *,
     count_by_timer: bool = False,
+    force: bool = False,
 ) -> BuildResult:
     """Write a project into ``out_dir`` and build it with the board's toolchain.
 
-    ``inputs`` are compiled in; without any, the inputs are zeros. Raises ToolMissingError for a
-    missing program, RunFailedError (with the compiler's last words) for a failed build, and
-    CrtExportError for inputs that are not the model's.
+    ``inputs`` are compiled in; without any, the inputs are zeros. ``force`` replaces files in the
+    way that are not ours. Raises ToolMissingError for a missing program, RunFailedError (with the
+    compiler's last words) for a failed build, and CrtExportError for inputs that are not the
+    model's.
     """
+    built = _build(parts, board, out_dir, inputs, count_by_timer=count_by_timer, force=force)
+    settle(out_dir)
+    return built
+
+
+def _build(
+    parts: FirmwareParts, board: Board, folder: Path, inputs: Sequence[Sample], *,
+    count_by_timer: bool = False, force: bool = False,
+) -> BuildResult:
+    """:func:`build`, whose products may still change."""
     _find_compiler(board)
     locate(parts.libraries)
-    write_project(parts, board, out_dir, count_by_timer=count_by_timer)
+    write_project(parts, board, folder, count_by_timer=count_by_timer, force=force)
     samples = pack_samples(parts, inputs) or [bytes(sample_layout(parts.all_inputs)[1])]
-    return _make(board, out_dir, samples)
+    # All anew: what an earlier build has left may be of other flags.
+    return _make(board, folder, samples, "-B")
 
 
 def _find_compiler(board: Board) -> None:
@@ -104,13 +118,16 @@ def run(
     timeout: float = DEFAULT_TIMEOUT,
     out_dir: Path | None = None,
     watch: Sequence[str] = (),
+    force: bool = False,
 ) -> RunResult:
     """:func:`run_all` for firmware of one model. Raises CrtExportError for several."""
     if parts.others:
         raise CrtExportError(
             f"this runs one model, here are {', '.join(m.module for m in parts.models)}"
         )
-    (result,) = run_all(parts, board, inputs, timeout=timeout, out_dir=out_dir, watch=watch)
+    (result,) = run_all(
+        parts, board, inputs, timeout=timeout, out_dir=out_dir, watch=watch, force=force
+    )
     return result
 
 
@@ -122,6 +139,7 @@ def run_all(
     timeout: float = DEFAULT_TIMEOUT,
     out_dir: Path | None = None,
     watch: Sequence[str] = (),
+    force: bool = False,
 ) -> tuple[RunResult, ...]:
     """Build, boot and ask: every model's outputs for every sample of ``inputs``; several models run
     in turns.
@@ -129,8 +147,9 @@ def run_all(
     A sample has the inputs of all models, in their order, or by name if there is one model.
     ``watch`` names functions of the program whose calls are to be counted one by one, where QEMU
     can. Samples that do not fit the board's flash together take several boots of up to ``timeout``
-    seconds each. The project stays in ``out_dir`` if that is given. Raises what :func:`build`
-    raises, ToolMissingError where QEMU isn't installed, and RunFailedError when the firmware
+    seconds each. The project stays in ``out_dir`` if that is given; ``force``
+    replaces files there that are not ours. Raises what :func:`build` raises, ToolMissingError
+    where QEMU isn't installed, and RunFailedError when the firmware
     faults, hangs, answers rubbish or its model returns an error, or when the second inference gives
     other outputs than the first.
     """
@@ -146,7 +165,9 @@ def run_all(
     if not inputs:
         raise CrtExportError("there are no inputs to run the model on", location=parts.module)
     if out_dir is not None:
-        return _run_in(_Job(parts, board, timeout, out_dir, tuple(watch)), inputs)
+        results = _run_in(_Job(parts, board, timeout, out_dir, tuple(watch), force), inputs)
+        settle(out_dir)
+        return results
     with tempfile.TemporaryDirectory(prefix="crtexport-") as folder:
         return _run_in(_Job(parts, board, timeout, Path(folder), tuple(watch)), inputs)
 
@@ -159,6 +180,7 @@ class _Job(Struct, frozen=True):
     timeout: float
     folder: Path
     watch: tuple[str, ...]
+    force: bool = False
 
 
 class _Answers(Struct, frozen=True):
@@ -176,12 +198,14 @@ def _run_in(job: _Job, inputs: Sequence[Sample]) -> tuple[RunResult, ...]:
     counts_itself = board.counter.kind != "systick"
     answers: _Answers | None = None
     if not counts_itself or job.watch:
-        first = build(parts, board, job.folder, inputs[:1])
+        first = _build(parts, board, job.folder, inputs[:1], force=job.force)
         plugin = build_plugin(board, job.folder / "build")
         answers = _ask(job, samples, first, plugin) if plugin else None
     if answers is None:
         # No plugin here, or a QEMU without support for them: the board's own counter must do.
-        first = build(parts, board, job.folder, inputs[:1], count_by_timer=not counts_itself)
+        first = _build(
+            parts, board, job.folder, inputs[:1], count_by_timer=not counts_itself, force=job.force
+        )
         answers = _ask(job, samples, first, None)
     if answers is None:
         raise RunFailedError("the firmware never ran")
@@ -236,9 +260,10 @@ def _ask(
     return _Answers(outputs, *measured, first.sections)
 
 
-def _make(board: Board, folder: Path, samples: Sequence[bytes]) -> BuildResult:
+def _make(board: Board, folder: Path, samples: Sequence[bytes], *options: str) -> BuildResult:
     write_inputs(folder, samples)
-    run_tool(["make", "-s", "-j2"], cwd=folder, what=f"building firmware for {board.name}")
+    what = f"building firmware for {board.name}"
+    run_tool(["make", "-s", "-j2", *options], cwd=folder, what=what)
     elf = folder / ELF
     return BuildResult(elf, read_sections(elf, board))
 

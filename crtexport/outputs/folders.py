@@ -182,7 +182,7 @@ def _planned(tree: Tree, wanted: Wanted, known: Manifest, *, force: bool) -> _Pl
         new.append(name)
     foreign += [name for name in wanted.made if not _ours(tree, known, name)]
     foreign += [name for name in wanted.own_folders
-                if tree.kind(name) and name not in known.folders]
+                if tree.kind(f"{name}/.") and name not in known.folders]
     if foreign and not force:
         raise _refusal(tree, foreign)
     gone = [

@@ -38,6 +38,31 @@ def test_what_does_not_change_keeps_its_time(tmp_path: Path) -> None:
     assert {path: path.stat().st_mtime_ns for path in folder.rglob("*")} == before
 
 
+@pytest.mark.parametrize("verb", ["unpack", "export"])
+def test_the_users_files_stay(
+    verb: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    package, folder = exported(tmp_path), tmp_path / "mine"
+    words = ["unpack", str(package), str(folder)] if verb == "unpack" else [
+        str(DIGITS), "--emit", "c", "-o", str(tmp_path / "x.tar"), "--unpack", str(folder)
+    ]
+    (folder / "lib").mkdir(parents=True)
+    (folder / "src").symlink_to("lib")
+    (folder / "lib" / "digits_lib0.c").write_text("precious")
+    assert main([*words, "-q"]) == 2
+    assert "a symbolic link stands where a folder of ours belongs" in capsys.readouterr().err
+    (folder / "src").unlink()
+    (folder / "lib").rename(folder / "src")
+    assert main([*words, "-q"]) == 2
+    assert "would be replaced: src/digits_lib0.c" in capsys.readouterr().err
+    assert [path.name for path in folder.rglob("*")] == ["src", "digits_lib0.c"]
+    assert (folder / "src" / "digits_lib0.c").read_text() == "precious"
+    (folder / "src" / "mine.c").write_text("precious")
+    assert main([*words, "-q", "--force"]) == 0
+    assert (folder / "src" / "digits_lib0.c").read_text() != "precious"
+    assert (folder / "src" / "mine.c").read_text() == "precious"
+
+
 def test_a_folder_that_cannot_be_written_is_an_error(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

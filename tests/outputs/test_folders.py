@@ -32,7 +32,7 @@ def state(folder: Path) -> dict[str, tuple[str, int]]:
     return {
         path.relative_to(folder).as_posix(): (
             f"to {path.readlink()}" if path.is_symlink()
-            else "folder" if path.is_dir() else path.read_text(),
+            else "folder" if path.is_dir() else path.read_text("latin-1"),
             0 if path.is_dir() else path.lstat().st_mtime_ns,
         )
         for path in sorted(folder.rglob("*")) if path.name != manifest.NAME

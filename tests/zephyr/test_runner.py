@@ -14,6 +14,7 @@ from crtexport.firmware.package import board_from_package, parts_from_package
 from crtexport.firmware.zephyr.application import write_application
 from crtexport.firmware.zephyr.runner import Tree, find_tree, zephyr_board
 from crtexport.mlf.reader import open_package
+from crtexport.outputs import manifest
 from tests.cli.support import DIGITS, exported
 
 
@@ -69,7 +70,7 @@ def test_the_application_is_whole_and_stays_as_it_is(tmp_path: Path) -> None:
     assert names == {
         "CMakeLists.txt", "Kconfig", "prj.conf", "model.tar", "src/main.c", "src/platform.c",
         "src/crt_frame.c", "src/crt_frame.h", "src/crt_platform.h", "src/inputs.S",
-        "src/inputs.bin",
+        "src/inputs.bin", manifest.NAME,
     }
     settings = (folder / "prj.conf").read_text()
     assert "CONFIG_FPU=y" in settings, "the package passes floats in registers"

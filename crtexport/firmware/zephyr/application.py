@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-import shutil
+from functools import partial
 from pathlib import Path
 
 from crtexport import resources
+from crtexport.artifact.blobs import Blob, blob_chunks
 from crtexport.errors import CrtExportError
 from crtexport.firmware.board_schema import Board
 from crtexport.firmware.parts import FirmwareParts
-from crtexport.firmware.project import main_context, sample_layout, write_inputs
+from crtexport.firmware.project import BUILD, INPUTS, main_context, sample_layout, write_inputs
 from crtexport.mlf.libraries import locate
+from crtexport.outputs.folders import Wanted, lay_out
 
 SOURCES = "src"
 _COPIED = (
@@ -19,12 +21,14 @@ _COPIED = (
 )
 
 
-def write_application(parts: FirmwareParts, board: Board, package: Path, folder: Path) -> None:
+def write_application(
+    parts: FirmwareParts, board: Board, package: Path, folder: Path, *, force: bool = False
+) -> None:
     """Write the application for ``package`` into ``folder``; its inputs are zeros for now.
 
     Only files that change are written, so that a build in ``folder`` stays of use. Raises
-    CrtExportError for a model with devices, if a file can't be written, or if a path has characters
-    that CMake can't quote.
+    CrtExportError for a model with devices, if a file can't be written, for files in the way that
+    are not ours (``force`` replaces them), or if a path has characters that CMake can't quote.
     """
     if any(model.devices for model in parts.models):
         raise CrtExportError(
@@ -51,15 +55,14 @@ def write_application(parts: FirmwareParts, board: Board, package: Path, folder:
         texts[name] = environment.get_template(f"zephyr/{name}.j2").render(context)
     for name in _COPIED:
         texts[f"{SOURCES}/{Path(name).name}"] = (templates / name).read_text(encoding="utf-8")
+    blobs: dict[str, Blob] = {name: text.encode() for name, text in texts.items()}
+    blobs["model.tar"] = package
+    wanted = Wanted(
+        "application", {name: partial(blob_chunks, blob) for name, blob in blobs.items()},
+        made=(f"{SOURCES}/{INPUTS}",), own_folders=(BUILD,),
+    )
     try:
-        (folder / SOURCES).mkdir(parents=True, exist_ok=True)
-        for name, text in texts.items():
-            path = folder / name
-            if not path.is_file() or path.read_text(encoding="utf-8") != text:
-                path.write_text(text, encoding="utf-8")
-        target = folder / "model.tar"
-        if not target.is_file() or target.read_bytes() != package.read_bytes():
-            shutil.copyfile(package, target)
+        lay_out(folder, wanted, force=force)
     except OSError as error:
         raise CrtExportError(
             f"the application can't be written: {error.strerror}", location=str(folder)

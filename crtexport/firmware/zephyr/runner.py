@@ -34,6 +34,7 @@ from crtexport.firmware.zephyr.application import SOURCES, write_application
 from crtexport.firmware.zephyr.build import read_build
 from crtexport.firmware.zephyr.derive import derive_board
 from crtexport.firmware.zephyr.report import NATIVE_IMAGE, find_image
+from crtexport.outputs.folders import settle
 
 BASE = "ZEPHYR_BASE"
 """Environment variable: the folder of Zephyr's tree."""
@@ -86,18 +87,29 @@ def zephyr_board(board: Board, tree: Tree) -> str:
 
 def build_application(
     parts: FirmwareParts, board: Board, package: Path, folder: Path,
-    inputs: Sequence[Sample] = (),
+    inputs: Sequence[Sample] = (), *, force: bool = False,
 ) -> BuildResult:
-    """Write the application into ``folder`` and build it in ``folder/build``.
+    """Write the application into ``folder`` and build it in ``folder/build``; ``force`` replaces
+    files there that are not ours.
 
     Raises ToolMissingError without a tree of Zephyr or its tools, RunFailedError with the build's
     last words when it fails.
     """
+    built = _built(parts, board, package, folder, inputs, force=force)
+    settle(folder)
+    return built
+
+
+def _built(
+    parts: FirmwareParts, board: Board, package: Path, folder: Path, inputs: Sequence[Sample], *,
+    force: bool,
+) -> BuildResult:
+    """:func:`build_application`, whose inputs may still change."""
     tree = find_tree()
     name = zephyr_board(board, tree)
     find_tool("cmake", "cmake")
     find_tool("ninja", "ninja-build")
-    write_application(parts, board, package, folder)
+    write_application(parts, board, package, folder, force=force)
     samples = pack_samples(parts, inputs)
     if samples:
         write_inputs(folder / SOURCES, samples)
@@ -108,7 +120,7 @@ def build_application(
 
 def run_application(
     parts: FirmwareParts, board: Board, package: Path, inputs: Sequence[Sample], *,
-    timeout: float = DEFAULT_TIMEOUT, out_dir: Path | None = None,
+    timeout: float = DEFAULT_TIMEOUT, out_dir: Path | None = None, force: bool = False,
 ) -> tuple[RunResult, ...]:
     """Build the application and run it: every model's outputs for every sample of ``inputs``.
 
@@ -123,17 +135,19 @@ def run_application(
     if not inputs:
         raise CrtExportError("there are no inputs to run the model on", location=parts.module)
     if out_dir is not None:
-        return _run_in(parts, board, package, inputs, timeout, out_dir)
+        results = _run_in(parts, board, package, inputs, timeout, out_dir, force=force)
+        settle(out_dir)
+        return results
     with tempfile.TemporaryDirectory(prefix="crtexport-") as made:
         return _run_in(parts, board, package, inputs, timeout, Path(made))
 
 
 def _run_in(
     parts: FirmwareParts, board: Board, package: Path, inputs: Sequence[Sample], timeout: float,
-    folder: Path,
+    folder: Path, *, force: bool = False,
 ) -> tuple[RunResult, ...]:
     samples = pack_samples(parts, inputs)
-    first = build_application(parts, board, package, folder, inputs[:1])
+    first = _built(parts, board, package, folder, inputs[:1], force=force)
     batch = _samples_per_boot(folder / "build", first, len(samples[0]))
     outputs: tuple[list[tuple[bytes, ...]], ...] = tuple([] for _ in parts.models)
     measured: tuple[tuple[Frame, ...], int] | None = None
