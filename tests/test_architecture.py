@@ -147,32 +147,40 @@ def test_every_room_has_its_place_in_the_order() -> None:
     assert LAYER.keys() | FOUNDATION <= rooms, "LAYERS names a room that doesn't exist"
 
 
-@pytest.mark.parametrize("path", inside(), ids=name_of)
-def test_imports_go_up_only(path: Path) -> None:
-    room = room_of(path)
-    for found in own_imports(path):
-        where = f"{name_of(path)}:{found.line} imports {found.module}"
-        if room in FOUNDATION:
-            assert found.room in FOUNDATION or found.module == "crtexport.ir.types", where
-        elif found.room in FOUNDATION or found.room == room:
-            continue
-        elif found.room:
-            assert LAYER[found.room] < LAYER[room], where
+def may_import(room: str, found: Import) -> bool:
+    if room in FOUNDATION:
+        return found.room in FOUNDATION or found.module == "crtexport.ir.types"
+    if not found.room or found.room in FOUNDATION | {room}:
+        return True
+    return LAYER[found.room] < LAYER[room]
 
 
-@pytest.mark.parametrize("path", inside(), ids=name_of)
-def test_only_the_command_line_uses_the_front_door(path: Path) -> None:
-    """Elsewhere ``crtexport`` is good for its version alone: its verbs are far below."""
-    if room_of(path) in ("cli", "__main__"):
-        return
+def test_imports_go_up_only() -> None:
+    assert not [
+        f"{name_of(path)}:{found.line} imports {found.module}"
+        for path in inside() for found in own_imports(path) if not may_import(room_of(path), found)
+    ]
+
+
+def front_door_uses(path: Path) -> Iterator[str]:
+    """Names of the front door that a file uses, but for its version."""
     for node in ast.walk(tree_of(path)):
         match node:
             case ast.Attribute(value=ast.Name(id="crtexport"), attr=attribute):
-                assert attribute == "__version__", f"{name_of(path)}:{node.lineno}"
+                if attribute != "__version__":
+                    yield f"{name_of(path)}:{node.lineno} uses {attribute}"
             case ast.ImportFrom(module="crtexport", names=names):
                 for alias in names:
-                    known = is_module(f"crtexport.{alias.name}") or alias.name == "__version__"
-                    assert known, f"{name_of(path)}:{node.lineno} imports {alias.name}"
+                    if not (is_module(f"crtexport.{alias.name}") or alias.name == "__version__"):
+                        yield f"{name_of(path)}:{node.lineno} imports {alias.name}"
+
+
+def test_only_the_command_line_uses_the_front_door() -> None:
+    """Elsewhere ``crtexport`` is good for its version alone: its verbs are far below."""
+    assert not [
+        use for path in inside() if room_of(path) not in ("cli", "__main__")
+        for use in front_door_uses(path)
+    ]
 
 
 def test_the_front_door_imports_nothing_until_it_is_used() -> None:
@@ -229,44 +237,47 @@ def module_name(path: Path) -> str:
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
-@pytest.mark.parametrize(
-    "path", [*files(), *sorted(TESTS.rglob("*.py"))],
-    ids=lambda p: p.relative_to(PACKAGE.parent if PACKAGE in p.parents else TESTS).as_posix(),
-)
-def test_files_are_short(path: Path) -> None:
-    lines = len(path.read_text(encoding="utf-8").splitlines())
-    assert lines <= MAX_FILE_LINES, f"{lines} lines: make it two files"
+def test_files_are_short() -> None:
+    lines = {
+        path: len(path.read_text(encoding="utf-8").splitlines())
+        for path in (*files(), *sorted(TESTS.rglob("*.py")))
+    }
+    long = [f"{path}: {count} lines" for path, count in lines.items() if count > MAX_FILE_LINES]
+    assert not long, "make each two files"
 
 
-@pytest.mark.parametrize("path", files(), ids=name_of)
-def test_functions_are_short(path: Path) -> None:
-    for node in ast.walk(tree_of(path)):
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            lines = (node.end_lineno or node.lineno) - node.lineno + 1
-            assert lines <= MAX_FUNCTION_LINES, f"{node.name} has {lines} lines"
+def test_functions_are_short() -> None:
+    lengths = [
+        (f"{name_of(path)}:{node.lineno} {node.name}", node.end_lineno - node.lineno + 1)
+        for path in files() for node in ast.walk(tree_of(path))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.end_lineno
+    ]
+    assert not [f"{name}: {lines} lines" for name, lines in lengths if lines > MAX_FUNCTION_LINES]
 
 
-@pytest.mark.parametrize("path", files(), ids=name_of)
-def test_libraries_neither_print_nor_exit_nor_assert(path: Path) -> None:
+def unfit_for_libraries(path: Path) -> Iterator[str]:
     in_cli = room_of(path) in ("cli", "__main__")
     for node in ast.walk(tree_of(path)):
         where = f"{name_of(path)}:{getattr(node, 'lineno', 0)}"
         match node:
             case ast.Assert():
-                pytest.fail(f"{where}: assert is gone under -O; raise an error")
+                yield f"{where}: assert is gone under -O; raise an error"
             case ast.Call(func=ast.Name(id="print" | "exit" | "quit" as name)) if not in_cli:
-                pytest.fail(f"{where}: {name}() belongs to the command line")
+                yield f"{where}: {name}() belongs to the command line"
             case ast.Attribute(value=ast.Name(id="sys"), attr="exit") if not in_cli:
-                pytest.fail(f"{where}: sys.exit() belongs to the command line")
+                yield f"{where}: sys.exit() belongs to the command line"
             case ast.Name(id="SystemExit") if not in_cli:
-                pytest.fail(f"{where}: SystemExit belongs to the command line")
+                yield f"{where}: SystemExit belongs to the command line"
             case _:
                 pass
 
 
-@pytest.mark.parametrize("path", files(), ids=name_of)
-def test_modules_say_why_they_exist(path: Path) -> None:
-    assert ast.get_docstring(tree_of(path)), f"{name_of(path)} has no docstring"
+def test_libraries_neither_print_nor_exit_nor_assert() -> None:
+    assert not [found for path in files() for found in unfit_for_libraries(path)]
+
+
+def test_modules_say_why_they_exist() -> None:
+    assert not [name_of(path) for path in files() if not ast.get_docstring(tree_of(path))]
 
 
 # ---- an operator comes whole or not at all --------------------------------------------------
