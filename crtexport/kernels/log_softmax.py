@@ -112,6 +112,8 @@ def _integer_rows(lowering: Lowering, source: Buffer) -> None:
 def _farthest(b: KernelBuilder, exponentials: Exponentials, log: Expr) -> Expr:
     """i32: the distance from the maximum at which, for the sum's sake, only the least is left."""
     mantissa, left = exponentials.multiplier
+    if left < 1 or (left, mantissa) == (1, 1 << 30):
+        return i32(256)  # scales so small that no distance of 8-bit numbers reaches it
     divisor, shift = quantize_multiplier(math.ldexp(1.0, 31 - left) / mantissa)
     lowest = rounding_doubling_high_mul(b, add(log, i32(INT32_MIN)), i32(divisor))
     reached = rounding_divide_by_pot(b, lowest, i32(-shift))

@@ -11,6 +11,7 @@ import numpy as np
 from msgspec import Struct
 
 from crtexport.fixedpoint import exp_on_negative_values, quantize_multiplier, wrap32
+from crtexport.fixedpoint import rounding_divide_by_pot as exact_divide_by_pot
 from crtexport.fixedpoint import rounding_doubling_high_mul as exact_high_mul
 from crtexport.ir.ops import Softmax
 from crtexport.ir.types import DType
@@ -73,17 +74,20 @@ class Exponentials(Struct, frozen=True):
     @staticmethod
     def of(scale: float, beta: float) -> Exponentials:
         real = min(beta * scale * (1 << (31 - SCALED_DIFF_BITS)), (1 << 31) - 1.0)
-        mantissa, left = quantize_multiplier(real)
+        mantissa, shift = quantize_multiplier(real)
+        left, right = max(shift, 0), max(-shift, 0)
         largest = ((1 << SCALED_DIFF_BITS) - 1) * (1 << (31 - SCALED_DIFF_BITS)) / 2.0**left
         radius = -math.floor(largest)
+        # Scales so small that multipliers shift right are beyond what the reference takes.
         scaled = tuple(
-            exact_high_mul(wrap32(d << left), mantissa) for d in range(0, -256, -1)
+            exact_divide_by_pot(exact_high_mul(wrap32(d << left), mantissa), right)
+            for d in range(0, -256, -1)
         )
         table = tuple(
             exp_on_negative_values(x, SCALED_DIFF_BITS) if -i >= radius else 0
             for i, x in enumerate(scaled)
         )
-        return Exponentials((mantissa, left), radius, table, scaled)
+        return Exponentials((mantissa, shift), radius, table, scaled)
 
 
 def softmax_types(context: Context) -> str | None:

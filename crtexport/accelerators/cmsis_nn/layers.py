@@ -195,6 +195,9 @@ def _softmax(context: Context, node: int, _target: Target) -> Match | Refusal:
     if not 0 < length <= _MOST_IN_A_ROW:
         return Refusal(f"rows may have up to {_MOST_IN_A_ROW} elements; found {length}")
     of = Exponentials.of(context.quant(source).scale[0], op.beta)
+    if of.multiplier[1] < 0:
+        scale = context.quant(source).scale[0] * op.beta
+        return Refusal(f"scale and beta must be at least 2**-27 together; found {scale}")
     return Match((node,), (context.graph.required(context.node, 0),), context.node.outputs, 0,
                  Call("softmax", (), (
                      ("rows", source.elements // length), ("length", length),
