@@ -39,6 +39,8 @@ _RELATIONS: dict[CompareOp, np.ufunc] = {
 
 
 _WIDE = frozenset({Scalar.INDEX, Scalar.I32, Scalar.I64})
+_BOUNDED = (Binary, Cast)
+"""What may have one value alone whatever was loaded."""
 _FITS = 1 << 31
 """What is as small as this fits into all of these."""
 _SHORT = {
@@ -59,6 +61,9 @@ class Names:
         self._variables: dict[str, _Variables | Later[_Variables]] = {}
 
     def add(self, name: str, value: Expr) -> None:
+        low, high = self._range(value) if type(value) in _BOUNDED else (None, None)
+        if low is not None and low == high and value.type in _WIDE:
+            value = Const(low, value.type)  # as an index into an axis of one
         self._values[name] = value
         self._variables[name] = Later(value, self._variables, self.variables)
 

@@ -90,6 +90,9 @@ GRAPHS: dict[str, Graph] = {
     "gather": single(
         lambda b: b.node(Gather(1), b.input(2, 3, 4), b.constant(np.array([2, 0, 2, 1], np.int32)))
     ),
+    "the only slice": single(
+        lambda b: b.node(Gather(0), b.input(1, 3, 4), b.constant(np.array(5, np.int32)))
+    ),
     "matrix": single(lambda b: b.node(FullyConnected(), b.input(4, 8), ones(b, 6, 8))),
 }
 
@@ -193,12 +196,14 @@ def _run(lowered: Lowered, values: list[np.ndarray], output: np.ndarray) -> None
 
 def test_copies_are_told_as_stretches() -> None:
     assert FACTS(GRAPHS["rows"], 0).moves == (Move(0, 0, 0, 0, 60), Move(0, 1, 60, 0, 40))
+    assert FACTS(GRAPHS["the only slice"], 0).moves == (Move(0, 0, 0, 0, 48),)
     assert FACTS(GRAPHS["columns"], 0).moves is None
     assert FACTS(GRAPHS["relu"], 0).moves is None
     assert FACTS(GRAPHS["pad"], 0).moves is None
     assert ReplayProof().moves(GRAPHS["rows"], 0) == (
         Move(0, 0, 0, 0, 60), Move(0, 1, 60, 0, 40)
     )
+    assert ReplayProof().moves(GRAPHS["the only slice"], 0) == (Move(0, 0, 0, 0, 48),)
     assert ReplayProof().moves(GRAPHS["relu"], 0) is None
 
 
