@@ -59,6 +59,8 @@ def _slice(graph: Graph, node: Node) -> Form:
             masks["NewAxisMask"] |= 1 << entry
             continue
         begin, size, stride = next(ranges)
+        if kind == "dropped":
+            stride = 1  # runtimes read elsewhere with another one
         end = begin + size * stride
         rows.append((begin, end, stride))
         # An end of -1 would count from the back.
