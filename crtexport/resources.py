@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -55,6 +56,7 @@ def own_files() -> tuple[Path, ...]:
     }))
 
 
+@functools.cache
 def environment() -> jinja2.Environment:
     """A Jinja environment over :func:`templates_dir`.
 
