@@ -18,7 +18,8 @@ from crtexport.ir.graph import Graph
 from crtexport.ir.types import TensorType
 from crtexport.mlf.arrays import Array
 from crtexport.passes.all_outputs import with_all_outputs
-from crtexport.simulation.reference import TFLiteReference, find_reference
+from crtexport.simulation.reference import TFLiteReference
+from crtexport.simulation.runtimes import find_reference
 from crtexport.simulation.tflite_writer import is_hybrid, to_tflite
 
 FLOAT_TOLERANCE = 1e-5
@@ -118,12 +119,9 @@ def verify(
     _check_samples(samples)
     path = Path(model)
     graph = pipeline.load(path, rounding=rounding)
-    with tempfile.TemporaryDirectory(prefix="crtexport-") as name:
-        file, rewritten = _reference_model(graph, path, Path(name))
-        inputs = _random_inputs(graph, samples, seed)
-        answers = _answers(
-            graph, file, inputs, board, emit, io, accelerators=accelerators
-        )
+    given, rewritten = _reference_model(graph, path)
+    inputs = _random_inputs(graph, samples, seed)
+    answers = _answers(graph, given, inputs, board, emit, io, accelerators=accelerators)
     return VerifyResult(
         answers.reference, answers.ran_on, samples,
         tuple(
@@ -154,13 +152,9 @@ def verify_layers(
     if not graph.outputs:
         raise CrtExportError("the network has no operator", location=graph.source)
     hybrid = is_hybrid(graph)
-    with tempfile.TemporaryDirectory(prefix="crtexport-") as name:
-        file = Path(name) / "reference.tflite"
-        file.write_bytes(to_tflite(graph, dequantize_weights=hybrid))
-        inputs = _random_inputs(graph, samples, seed)
-        answers = _answers(
-            graph, file, inputs, board, emit, accelerators=accelerators
-        )
+    given = to_tflite(graph, dequantize_weights=hybrid)
+    inputs = _random_inputs(graph, samples, seed)
+    answers = _answers(graph, given, inputs, board, emit, accelerators=accelerators)
     operators = [node for node in graph.nodes for _ in node.outputs]
     return LayersResult(
         answers.reference, answers.ran_on, samples,
@@ -191,13 +185,14 @@ class _Answers(Struct, frozen=True):
 
 
 def _answers(
-    graph: Graph, file: Path, inputs: list[list[Array]], board: Board | Path | str | None,
+    graph: Graph, given: Path | bytes, inputs: list[list[Array]], board: Board | Path | str | None,
     emit: pipeline.Emit | None, io: pipeline.Io = "caller", *,
     accelerators: Sequence[str] | None,
 ) -> _Answers:
-    """What the reference makes of ``file`` and the exported code of ``graph``."""
+    """What the reference makes of ``given``, a .tflite file or its content, and the exported code
+    of ``graph``."""
     target = pipeline.resolve_board("host" if board is None else board)
-    with TFLiteReference(file, runtime=find_reference(graph.rounding)) as reference:
+    with TFLiteReference(given, runtime=find_reference(graph.rounding)) as reference:
         expected = [reference.run(row) for row in inputs]
         description = reference.description
     with tempfile.TemporaryDirectory(prefix="crtexport-") as folder:
@@ -209,16 +204,14 @@ def _answers(
     return _Answers(description, f"{target.name} ({exported.emit})", expected, got)
 
 
-def _reference_model(graph: Graph, path: Path, folder: Path) -> tuple[Path, str]:
+def _reference_model(graph: Graph, path: Path) -> tuple[Path | bytes, str]:
     """What the reference runs, and why it is another file than the model."""
     hybrid = is_hybrid(graph)
     if is_tflite(path) and not hybrid:
         return path, ""
-    rewritten = folder / "reference.tflite"
-    rewritten.write_bytes(to_tflite(graph, dequantize_weights=hybrid))
-    if hybrid:
-        return rewritten, _FLOAT_WEIGHTS
-    return rewritten, "the network as .tflite, which the runtime can read"
+    return to_tflite(graph, dequantize_weights=hybrid), (
+        _FLOAT_WEIGHTS if hybrid else "the network as .tflite, which the runtime can read"
+    )
 
 
 def _random_inputs(graph: Graph, samples: int, seed: int) -> list[list[Array]]:

@@ -17,9 +17,16 @@ TESTS = Path(__file__).resolve().parent
 if str(TESTS.parent) not in sys.path:
     sys.path.append(str(TESTS.parent))
 
-from tests.support import SHARED_MODELS, unavailable  # noqa: E402  (needs the path above)
+from tests.support import ROOT, SHARED_MODELS, unavailable  # noqa: E402  (needs the path above)
 
 GOLDEN = TESTS / "golden"
+
+# The reference runtimes are where .ci/setup puts them, if nobody says otherwise.
+for _variable, _folder in (
+    ("CRTEXPORT_TFLITE_PYTHON", ".venv-tflite"), ("CRTEXPORT_LITERT_PYTHON", ".venv-litert"),
+):
+    if (ROOT / _folder).is_dir():
+        os.environ.setdefault(_variable, str(ROOT / _folder / "bin" / "python"))
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

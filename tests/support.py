@@ -5,6 +5,7 @@ Import it as ``tests.support``; fixtures are in ``conftest.py``.
 
 from __future__ import annotations
 
+import atexit
 import functools
 import importlib.util
 import json
@@ -16,6 +17,10 @@ from typing import Any, NoReturn
 import numpy as np
 import numpy.typing as npt
 import pytest
+
+from crtexport.errors import RunFailedError, ToolMissingError
+from crtexport.simulation.reference import TFLiteReference
+from crtexport.simulation.runtimes import ReferenceRuntime, RuntimeName, find_runtime
 
 ROOT = Path(__file__).resolve().parents[1]
 """The checkout."""
@@ -56,6 +61,33 @@ def require_module(module: str) -> None:
     """Skip (or fail, see unavailable()) where the Python module can't be imported."""
     if importlib.util.find_spec(module) is None:
         unavailable(module, f"the Python module {module} is not installed")
+
+
+def require_reference(name: RuntimeName = "tflite-runtime") -> ReferenceRuntime:
+    """Where the reference runtime is; without it see unavailable()."""
+    try:
+        return find_runtime(name)
+    except ToolMissingError as missing:
+        unavailable(name, str(missing))
+
+
+_processes: dict[RuntimeName, TFLiteReference] = {}
+
+
+def reference(model: bytes | Path, name: RuntimeName = "tflite-runtime") -> TFLiteReference:
+    """The reference runtime with ``model`` loaded anew; without it see unavailable().
+
+    Its process is there for all tests of this one, so it has this model until the next call.
+    """
+    if name in _processes:
+        try:
+            _processes[name].load(model)
+            return _processes[name]
+        except RunFailedError:  # what an earlier model made of the process
+            del _processes[name]
+    _processes[name] = TFLiteReference(model, runtime=require_reference(name))
+    atexit.register(_processes[name].close)
+    return _processes[name]
 
 
 _INSTRUCTIONS = {"host_avx2": ("avx2", "fma"), "host_vnni": ("avx2", "fma", "avx_vnni")}

@@ -25,7 +25,7 @@ import numpy.typing as npt
 import tflite
 
 from crtexport.simulation.forms_arithmetic import FIRST_VERSIONS
-from tests.support import require_module
+from tests.support import reference
 
 OPTION_KINDS = {
     "CONV_2D": "Conv2DOptions",
@@ -340,26 +340,7 @@ class ModelBuilder:
 
 def run_reference(content: bytes, *inputs: npt.NDArray[Any]) -> list[npt.NDArray[Any]]:
     """Outputs of a .tflite file by tflite-runtime's reference kernels; see support.unavailable."""
-    require_module("tflite_runtime")
-    from tflite_runtime.interpreter import Interpreter, OpResolverType
-
-    def load(kernels: OpResolverType) -> Interpreter:
-        return Interpreter(
-            model_content=content, experimental_op_resolver_type=kernels, num_threads=1
-        )
-
-    try:
-        interpreter = load(OpResolverType.BUILTIN_REF)
-    except ValueError as error:
-        if "Didn't find op" not in str(error):
-            raise
-        # A few operators have but one kernel, which is not among those of the reference.
-        interpreter = load(OpResolverType.BUILTIN_WITHOUT_DEFAULT_DELEGATES)
-    interpreter.allocate_tensors()
-    for detail, value in zip(interpreter.get_input_details(), inputs, strict=True):
-        interpreter.set_tensor(detail["index"], value)
-    interpreter.invoke()
-    return [interpreter.get_tensor(d["index"]).copy() for d in interpreter.get_output_details()]
+    return reference(content).run(inputs)
 
 
 def _fields(options: Mapping[str, Any]) -> dict[str, Any]:

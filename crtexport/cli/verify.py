@@ -19,7 +19,9 @@ from crtexport.cli.options import (
     with_output,
 )
 from crtexport.cli.output import Output
+from crtexport.ir.types import Rounding
 from crtexport.pipeline import Emit, Io
+from crtexport.simulation import runtimes
 
 _LONGEST_NAME = 40
 
@@ -37,13 +39,18 @@ _LONGEST_NAME = 40
     help="Compare every operator's results; show the first that differs, with -v all.",
 )
 @click.option("--seed", type=int, default=0, show_default=True, help="Of the random inputs.")
+@click.option(
+    "--install-reference", "install", is_flag=True,
+    help="First make an environment with the reference runtime in the user's cache, where there is"
+    " none; packages come from where pip takes them.",
+)
 @io_option
 @rounding_option
 @accelerator_option
 @with_output
 def command(
     out: Output, model: Path, board: str | None, emit: Emit | None, samples: int, seed: int,
-    io: Io, rounding: str, accelerators: tuple[str, ...] | None, per_layer: bool,
+    io: Io, rounding: str, accelerators: tuple[str, ...] | None, per_layer: bool, install: bool,
 ) -> int:
     """Compare the exported MODEL with the reference runtime on random inputs.
 
@@ -54,6 +61,9 @@ def command(
     if per_layer and io != "caller":
         raise click.UsageError("--per-layer compares results in buffers of the caller's")
     with out.steps() as step:
+        if install:
+            step("install the reference runtime")
+            runtimes.install_reference(Rounding(rounding))
         step("export, run, compare")
         if per_layer:
             layers = compare.verify_layers(

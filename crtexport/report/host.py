@@ -29,7 +29,7 @@ from crtexport.mlf import layout
 from crtexport.mlf.arrays import Array, key_of, samples_for
 from crtexport.mlf.reader import Package, open_package
 from crtexport.pipeline import Emit, Optimize
-from crtexport.simulation.reference import RuntimeName, find_runtime
+from crtexport.simulation.runtimes import RuntimeName, find_runtime
 
 OURS = "crtexport"
 ROUNDS = 31

@@ -2,93 +2,32 @@
 
 A runtime lives in a process of its own (:mod:`crtexport.simulation.reference_worker`): it may need
 another NumPy or another Python than crtexport, and its crash is an error message here.
-``CRTEXPORT_TFLITE_PYTHON`` and ``CRTEXPORT_LITERT_PYTHON`` name the Python to run it with.
+:mod:`crtexport.simulation.runtimes` knows with which Python.
 """
 
 from __future__ import annotations
 
 import contextlib
-import importlib.util
 import io
 import json
-import os
 import struct
 import subprocess
-import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
-from typing import IO, Any, Literal, NoReturn
+from typing import IO, Any, NoReturn
 
 import numpy as np
 import numpy.typing as npt
 from msgspec import Struct
 
 from crtexport.errors import CrtExportError, RunFailedError, ToolMissingError
-from crtexport.ir.types import Rounding
+from crtexport.simulation.runtimes import KINDS, ReferenceRuntime, RuntimeName, find_runtime, ways
 
-RuntimeName = Literal["tflite-runtime", "ai-edge-litert"]
 Array = npt.NDArray[np.generic]
 
 _HEADER = struct.Struct("<cQ")
 _WORKER = Path(__file__).with_name("reference_worker.py")
-
-
-class _Kind(Struct, frozen=True):
-    module: str
-    variable: str
-    hint: str
-
-
-_KINDS: dict[RuntimeName, _Kind] = {
-    "tflite-runtime": _Kind(
-        "tflite_runtime",
-        "CRTEXPORT_TFLITE_PYTHON",
-        "pip install 'tflite-runtime==2.14.0' 'numpy<2' (Python 3.11 or older), or set"
-        " CRTEXPORT_TFLITE_PYTHON to the Python of an environment that has them",
-    ),
-    "ai-edge-litert": _Kind(
-        "ai_edge_litert",
-        "CRTEXPORT_LITERT_PYTHON",
-        "pip install 'ai-edge-litert>=2.0', or set CRTEXPORT_LITERT_PYTHON to the Python of an"
-        " environment that has it",
-    ),
-}
-
-_BY_ROUNDING: dict[Rounding, RuntimeName] = {
-    Rounding.DOUBLE: "tflite-runtime",
-    Rounding.SINGLE: "ai-edge-litert",
-}
-
-
-class ReferenceRuntime(Struct, frozen=True):
-    """A runtime that seems to be installed, and the Python that runs it."""
-
-    name: RuntimeName
-    python: str
-
-
-def find_runtime(name: RuntimeName) -> ReferenceRuntime:
-    """The runtime ``name``: under the Python that its variable names, else under this one.
-
-    Raises ToolMissingError, with the pip package, where this Python doesn't have it.
-    """
-    kind = _KINDS[name]
-    python = os.environ.get(kind.variable)
-    if python:
-        return ReferenceRuntime(name, python)
-    if importlib.util.find_spec(kind.module) is None:
-        raise ToolMissingError(f"the reference runtime {name} is not installed", hint=kind.hint)
-    return ReferenceRuntime(name, sys.executable)
-
-
-def find_reference(rounding: Rounding) -> ReferenceRuntime:
-    """The runtime whose reference kernels round as ``rounding``.
-
-    tflite-runtime 2.14 for DOUBLE (as TensorFlow Lite Micro), ai-edge-litert 2.x for SINGLE.
-    Raises ToolMissingError, with the pip package, where it isn't installed.
-    """
-    return find_runtime(_BY_ROUNDING[rounding])
 
 
 class TensorInfo(Struct, frozen=True):
@@ -102,8 +41,8 @@ class TensorInfo(Struct, frozen=True):
 class TFLiteReference:
     """A ``.tflite`` model in a reference runtime's reference kernels (BUILTIN_REF, no delegate).
 
-    A model with an operator that is not among these (CUMSUM) runs with the usual kernels, and
-    :attr:`description` says so.
+    ``model`` is the path of a file, or its content. With an operator that is not among these
+    (CUMSUM) it runs with the usual kernels, and :attr:`description` says so.
 
     A context manager; the process ends with it. ``runtime`` None takes tflite-runtime, else
     ai-edge-litert. :meth:`load` puts another model into the same process, which is much faster
@@ -112,7 +51,7 @@ class TFLiteReference:
     """
 
     def __init__(
-        self, model_path: str | Path, *, runtime: RuntimeName | ReferenceRuntime | None = None
+        self, model: str | Path | bytes, *, runtime: RuntimeName | ReferenceRuntime | None = None
     ) -> None:
         if isinstance(runtime, ReferenceRuntime):
             self.runtime = runtime
@@ -125,7 +64,7 @@ class TFLiteReference:
         try:
             self._process = _start(self.runtime, self._chatter)
             self.version = self._greet()
-            self.load(model_path)
+            self.load(model)
         except BaseException:
             self.close()
             raise
@@ -141,18 +80,23 @@ class TFLiteReference:
         """For example ``"tflite-runtime 2.14.0 BUILTIN_REF"``."""
         return f"{self.runtime.name} {self.version} {self.kernels}"
 
-    def load(self, model_path: str | Path) -> None:
-        """Replace the model by the one at ``model_path``."""
-        path = Path(model_path)
-        if not path.is_file():
-            raise CrtExportError("no such file", location=str(path))
-        try:
-            answer = json.loads(self._ask(b"L", str(path.resolve()).encode()))
-        except CrtExportError as error:
-            raise error.within(str(path)) from None
+    def load(self, model: str | Path | bytes) -> None:
+        """Replace the model by the file at this path, or with this content."""
+        if isinstance(model, bytes):
+            answer = json.loads(self._ask(b"C", model))
+        else:
+            answer = json.loads(self._load_file(Path(model)))
         self.kernels = str(answer["kernels"])
         self.inputs = tuple(map(_tensor_info, answer["inputs"]))
         self.outputs = tuple(map(_tensor_info, answer["outputs"]))
+
+    def _load_file(self, path: Path) -> bytes:
+        if not path.is_file():
+            raise CrtExportError("no such file", location=str(path))
+        try:
+            return self._ask(b"L", str(path.resolve()).encode())
+        except CrtExportError as error:
+            raise error.within(str(path)) from None
 
     def run(self, inputs: Sequence[Array]) -> list[Array]:
         """The outputs for ``inputs``, both in the model's order; shapes and dtypes must fit."""
@@ -186,7 +130,7 @@ class TFLiteReference:
             raise ToolMissingError(
                 f"the reference runtime {self.runtime.name} can't be loaded: {error.problem}",
                 location=self.runtime.python,
-                hint=_KINDS[self.runtime.name].hint,
+                hint=ways(self.runtime.name),
             ) from None
         return str(hello["version"])
 
@@ -250,7 +194,7 @@ def _start(runtime: ReferenceRuntime, chatter: IO[bytes]) -> subprocess.Popen[by
         raise ToolMissingError(
             f"can't be started: {error.strerror}",
             location=runtime.python,
-            hint=f"{_KINDS[runtime.name].variable} names the Python for {runtime.name}",
+            hint=f"{KINDS[runtime.name].variable} names the Python for {runtime.name}",
         ) from None
 
 

@@ -13,6 +13,7 @@ kind  request                                 answer
 ====  ======================================  ====================================================
       (at the start)                          ``H`` JSON: runtime, version, numpy
 ``L`` path of a model, UTF-8                  ``D`` JSON: kernels, inputs, outputs, see describe()
+``C`` content of a model                      ``D`` likewise
 ``R`` npz: inputs "0", "1", ...               ``O`` npz: outputs "0", "1", ...
 ``I`` npz: inputs "0", "1", ...               ``O`` npz: every computed tensor, by its index
 ====  ======================================  ====================================================
@@ -54,20 +55,21 @@ class Runner:
         self.runtime = runtime
         self.module: Any = importlib.import_module(RUNTIMES[runtime])
         self.version = importlib.metadata.version(runtime)
-        self.path: Optional[str] = None
+        self.model: Optional[dict[str, Any]] = None
         self.interpreter: Any = None
         self.kernels = ""
         self.preserves = False
 
-    def load(self, path: str, preserve: bool = False) -> None:
-        """Load the model at ``path`` with the reference kernels and no delegate.
+    def load(self, model: dict[str, Any], preserve: bool = False) -> None:
+        """Load a model (``model_path`` or ``model_content``) with the reference kernels and no
+        delegate.
 
         Where an operator (CUMSUM) is not among the reference kernels, with the usual ones.
         """
         for kernels in ("BUILTIN_REF", "BUILTIN_WITHOUT_DEFAULT_DELEGATES"):
             try:
                 self.interpreter = self.module.Interpreter(
-                    model_path=path,
+                    **model,
                     experimental_op_resolver_type=getattr(self.module.OpResolverType, kernels),
                     experimental_preserve_all_tensors=preserve,
                     num_threads=1,
@@ -77,14 +79,14 @@ class Runner:
                 if kernels != "BUILTIN_REF" or "Didn't find op" not in str(error):
                     raise
         self.interpreter.allocate_tensors()
-        self.path, self.preserves, self.kernels = path, preserve, kernels
+        self.model, self.preserves, self.kernels = model, preserve, kernels
 
     def run(self, inputs: dict[str, Any], every_tensor: bool = False) -> dict[str, Any]:
         """The outputs for ``inputs`` (both by position), or all computed tensors by index."""
-        if self.path is None:
+        if self.model is None:
             raise ValueError("no model is loaded")
         if every_tensor and not self.preserves:
-            self.load(self.path, preserve=True)
+            self.load(self.model, preserve=True)
         details = self.interpreter.get_input_details()
         if len(inputs) != len(details):
             raise ValueError(f"the model has {len(details)} inputs, not {len(inputs)}")
@@ -144,8 +146,9 @@ def _receive(stream: BinaryIO) -> Optional[tuple[bytes, bytes]]:
 
 
 def _answer(runner: Runner, kind: bytes, payload: bytes) -> tuple[bytes, bytes]:
-    if kind == b"L":
-        runner.load(payload.decode("utf-8"))
+    if kind in (b"L", b"C"):
+        path = {"model_path": payload.decode("utf-8")} if kind == b"L" else None
+        runner.load(path or {"model_content": payload})
         return b"D", json.dumps(runner.describe()).encode()
     if kind in (b"R", b"I"):
         with np.load(io.BytesIO(payload), allow_pickle=False) as archive:

@@ -17,14 +17,14 @@ from crtexport.compare import (
     VerifyResult,
 )
 from tests.cli.support import DIGITS
-from tests.support import require_module
+from tests.support import require_reference
 
 
 @pytest.mark.parametrize("emit", ["c", "llvm"])
 def test_the_example_agrees_with_the_reference(
     emit: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    require_module("tflite_runtime")
+    require_reference()
     arguments = ["verify", str(DIGITS), "--samples", "4", "--seed", "7", "--emit", emit]
     assert main([*arguments, "--json"]) == 0
     data = json.loads(capsys.readouterr().out)
@@ -76,7 +76,7 @@ def test_no_samples_are_a_mistake(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_every_operator_of_the_example_agrees(capsys: pytest.CaptureFixture[str]) -> None:
-    require_module("tflite_runtime")
+    require_reference()
     assert main(["verify", str(DIGITS), "--per-layer", "--samples", "2", "--json"]) == 0
     data = json.loads(capsys.readouterr().out)
     assert data["first_difference"] is None

@@ -19,9 +19,8 @@ from crtexport.mlf.reader import open_package
 from crtexport.simulation.package import load_package
 from crtexport.simulation.tflite_writer import to_tflite
 from tests.control.networks import NETWORKS, Array, Network, same, swapped
-from tests.models.test_streaming import Runtime
 from tests.packages import compile_strictly
-from tests.support import require, require_module
+from tests.support import reference, require, require_reference
 
 Emit = Literal["c", "llvm"]
 EVERY = pytest.mark.parametrize("name", NETWORKS)
@@ -36,7 +35,7 @@ def network(name: str) -> Network:
 def expected(name: str) -> list[list[Array]]:
     """What the reference runtime gives in each run."""
     net = network(name)
-    runtime = Runtime(to_tflite(net.graph))
+    runtime = reference(to_tflite(net.graph))
     return [runtime.run(given) for given in net.runs]
 
 
@@ -133,7 +132,7 @@ def test_a_microcontroller_decides_alike(name: str, emit: Emit, tmp_path: Path) 
 
 @pytest.mark.parametrize("name", ["branch", "images", "remembering", "rounds"])
 def test_verify_takes_them_whole_and_layer_by_layer(name: str, tmp_path: Path) -> None:
-    require_module("tflite_runtime")
+    require_reference()
     model = written(name, tmp_path)
     assert crtexport.verify(model, samples=4).agrees
     layers = crtexport.verify_layers(model, samples=4)

@@ -27,16 +27,14 @@ import yaml
 import crtexport
 from crtexport.cli.main import cli
 from crtexport.devices import simulated
-from crtexport.errors import ToolMissingError
 from crtexport.importers import load
-from crtexport.simulation.reference import find_runtime
 from crtexport.simulation.tflite_writer import to_tflite
 from tests.cli.support import DIGITS
 from tests.docs import zephyr_blocks
 from tests.docs.mentions import check_command
 from tests.docs.pages import Block, Page
 from tests.docs.place import Place
-from tests.support import ROOT, shared_model, unavailable
+from tests.support import ROOT, require_reference, shared_model, unavailable
 
 STRICT = ("-std=c99", "-pedantic", "-Wall", "-Wextra", "-Wconversion", "-Werror")
 FILES = Path(__file__).with_name("files")
@@ -144,10 +142,7 @@ def fresh(block: Block, place: Place) -> None:
     """A script that begins in a copy of the checkout, with an environment of Python in which
     nothing is installed; the page's files are there, too. The reference runtime is that of the
     tests."""
-    try:
-        runtime = find_runtime("tflite-runtime")
-    except ToolMissingError as missing:
-        unavailable("tflite_runtime", missing.problem)
+    runtime = require_reference()
     environment, checkout = place.folder / "environment", place.folder / "checkout"
     files = [path for path in place.folder.iterdir() if path.is_file()]
     shutil.copytree(ROOT, checkout, ignore=shutil.ignore_patterns(".*", "tests", "__pycache__"))

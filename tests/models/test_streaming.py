@@ -36,40 +36,11 @@ from crtexport.simulation.package import load_package
 from crtexport.simulation.tflite_writer import to_tflite
 from tests.differential.cases_recurrent import CASES
 from tests.differential.draw import SeededDraw
-from tests.support import require_module
+from tests.support import reference, require_reference
 
 Array = npt.NDArray[Any]
 
 STEPS = 200
-
-
-class Runtime:
-    """tflite-runtime 2.14's reference kernels, which keep variables between runs."""
-
-    def __init__(self, content: bytes) -> None:
-        require_module("tflite_runtime")
-        self._content = content
-        self.reset()
-
-    def reset(self) -> None:
-        from tflite_runtime.interpreter import Interpreter, OpResolverType
-
-        self._interpreter = Interpreter(
-            model_content=self._content, num_threads=1,
-            experimental_op_resolver_type=OpResolverType.BUILTIN_REF,
-        )
-        self._interpreter.allocate_tensors()
-
-    def reset_all_variables(self) -> None:
-        """The runtime's own reset, which knows variable tensors but not resources."""
-        self._interpreter.reset_all_variables()
-
-    def run(self, inputs: Sequence[Array]) -> list[Array]:
-        given = self._interpreter
-        for detail, value in zip(given.get_input_details(), inputs, strict=True):
-            given.set_tensor(detail["index"], value)
-        given.invoke()
-        return [given.get_tensor(d["index"]).copy() for d in given.get_output_details()]
 
 
 def _graph(
@@ -125,7 +96,6 @@ NETWORKS: dict[str, Callable[[], bytes]] = {
 }
 
 
-CASES_OF_TENSORS = {name for name in NETWORKS if name.startswith(("svdf", "lstm"))}
 """Those that keep their state in variable tensors."""
 
 
@@ -167,18 +137,15 @@ def test_steps_equal_the_reference(name: str, emit: str, workspace: str, tmp_pat
     content = NETWORKS[name]()
     package = exported(content, tmp_path, emit, workspace)
     graph = load(tmp_path / "model.tflite")
-    simulation, reference = load_package(open_package(package)), Runtime(content)
+    simulation, runtime = load_package(open_package(package)), reference(content)
     rng = np.random.default_rng(0)
     scales = [0.0] * len(graph.outputs)
     for step in range(STEPS):
         if step in (70, 71, 150):
             simulation.reset()
-            if name in CASES_OF_TENSORS:
-                reference.reset_all_variables()
-            else:
-                reference.reset()
+            runtime = reference(content)
         given = inputs_of(graph, rng)
-        same(simulation.run(given), reference.run(given), scales)
+        same(simulation.run(given), runtime.run(given), scales)
 
 
 @pytest.mark.parametrize("emit", ["c", "llvm"])
@@ -235,7 +202,7 @@ def test_metadata_and_header_say_what_is_kept(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["delay_line", "lstm_int8"])
 def test_verify_compares_the_samples_as_a_stream(name: str, tmp_path: Path) -> None:
-    require_module("tflite_runtime")
+    require_reference()
     (tmp_path / "model.tflite").write_bytes(NETWORKS[name]())
     result = crtexport.verify(tmp_path / "model.tflite", samples=20)
     assert result.agrees
@@ -304,7 +271,7 @@ def test_firmware_runs_samples_as_a_stream(emit: str, workspace: str, tmp_path: 
     samples = [inputs_of(graph, rng) for _ in range(5)]
     given = {"x": np.stack([row[0] for row in samples])}
     result = crtexport.run(package, given)
-    reference = Runtime(NETWORKS["delay_line"]())
+    runtime = reference(NETWORKS["delay_line"]())
     for ours, row in zip(result.outputs, samples, strict=True):
-        same(ours, reference.run(row), [0.0])
+        same(ours, runtime.run(row), [0.0])
     assert result.instructions_first == result.instructions_second

@@ -16,14 +16,14 @@ from crtexport.passes.all_outputs import with_all_outputs
 from crtexport.schedules import choice
 from crtexport.schedules.candidates import Candidate
 from crtexport.target import Target
-from tests.support import ROOT, require_module
+from tests.support import ROOT, require_reference
 from tests.tflite_builder import ModelBuilder
 
 DIGITS = ROOT / "docs" / "examples" / "digits" / "model.json"
 
 
 def compared(model: Path, emit: str) -> LayersResult:
-    require_module("tflite_runtime")
+    require_reference()
     return crtexport.verify_layers(model, emit=emit, samples=2)
 
 

@@ -5,18 +5,16 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pytest
 
-from crtexport.errors import ToolMissingError
 from crtexport.fixedpoint import multiply_by_quantized_multiplier, quantize_multiplier
 from crtexport.ir.types import Rounding
-from crtexport.simulation.reference import RuntimeName, TFLiteReference, find_runtime
-from tests.support import unavailable
+from crtexport.simulation.runtimes import RuntimeName
+from tests.support import reference
 from tests.tflite_builder import ModelBuilder
 
 Array = npt.NDArray[Any]
@@ -45,17 +43,11 @@ def convolution(kind: str) -> bytes:
     return model.build([x], [y])
 
 
-def run(kind: str, runtime: RuntimeName, folder: Path) -> Array:
+def run(kind: str, runtime: RuntimeName) -> Array:
     """The runtime's outputs for SUMS."""
-    try:
-        found = find_runtime(runtime)
-    except ToolMissingError as missing:
-        unavailable(runtime, str(missing))
-    path = folder / "model.tflite"
-    path.write_bytes(convolution(kind))
-    with TFLiteReference(path, runtime=found) as model:
-        x = np.arange(-127, 127).astype(np.int8).reshape(model.inputs[0].shape)
-        (output,) = model.run([x])
+    model = reference(convolution(kind), runtime)
+    x = np.arange(-127, 127).astype(np.int8).reshape(model.inputs[0].shape)
+    (output,) = model.run([x])
     return output.reshape(SUMS.shape)
 
 
@@ -74,17 +66,15 @@ def halves_away_from_zero() -> Array:
 
 
 @pytest.mark.parametrize("kind", ["CONV_2D", "FULLY_CONNECTED"])
-def test_tflite_runtime_rounds_twice(kind: str, tmp_path: Path) -> None:
-    np.testing.assert_array_equal(run(kind, "tflite-runtime", tmp_path), doubly_rounded())
+def test_tflite_runtime_rounds_twice(kind: str) -> None:
+    np.testing.assert_array_equal(run(kind, "tflite-runtime"), doubly_rounded())
 
 
-def test_litert_rounds_convolutions_twice(tmp_path: Path) -> None:
-    np.testing.assert_array_equal(run("CONV_2D", "ai-edge-litert", tmp_path), doubly_rounded())
+def test_litert_rounds_convolutions_twice() -> None:
+    np.testing.assert_array_equal(run("CONV_2D", "ai-edge-litert"), doubly_rounded())
 
 
-def test_litert_rounds_fully_connected_layers_once_with_halves_away_from_zero(
-    tmp_path: Path,
-) -> None:
-    result = run("FULLY_CONNECTED", "ai-edge-litert", tmp_path)
+def test_litert_rounds_fully_connected_layers_once_with_halves_away_from_zero() -> None:
+    result = run("FULLY_CONNECTED", "ai-edge-litert")
     np.testing.assert_array_equal(result, halves_away_from_zero())
     assert (result != doubly_rounded()).any()

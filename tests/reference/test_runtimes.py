@@ -11,39 +11,35 @@ import pytest
 
 from crtexport.errors import CrtExportError, RunFailedError, ToolMissingError
 from crtexport.ir.types import Rounding
-from crtexport.simulation import reference
-from crtexport.simulation.reference import (
-    ReferenceRuntime,
-    RuntimeName,
-    TFLiteReference,
-    find_reference,
-    find_runtime,
-)
+from crtexport.simulation import runtimes
+from crtexport.simulation.reference import TFLiteReference
+from crtexport.simulation.runtimes import ReferenceRuntime, find_reference
 from tests.support import (
     HASHED_INPUTS,
     INT8_NETWORKS,
     fnv1a,
     hashed_input,
+    reference,
+    require_reference,
     shared_model,
     standard_input,
     tflm_outputs,
-    unavailable,
 )
 
 AD01_LITERT_HASH = 3884838229
 
 
-def runtime(name: RuntimeName) -> ReferenceRuntime:
-    """The installed runtime, or a skipped test."""
-    try:
-        return find_runtime(name)
-    except ToolMissingError as missing:
-        unavailable(name, str(missing))
+def nowhere(monkeypatch: pytest.MonkeyPatch, cache: Path) -> None:
+    """No runtime is installed, as far as find_runtime() looks."""
+    monkeypatch.delenv("CRTEXPORT_TFLITE_PYTHON", raising=False)
+    monkeypatch.delenv("CRTEXPORT_LITERT_PYTHON", raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(cache))
+    monkeypatch.setattr(runtimes.importlib.util, "find_spec", lambda _: None)
 
 
 @pytest.fixture
 def ad01() -> Iterator[TFLiteReference]:
-    with TFLiteReference(shared_model("ad01_int8"), runtime=runtime("tflite-runtime")) as model:
+    with TFLiteReference(shared_model("ad01_int8"), runtime=require_reference()) as model:
         yield model
 
 
@@ -51,7 +47,7 @@ def ad01() -> Iterator[TFLiteReference]:
 @pytest.mark.parametrize("network", INT8_NETWORKS)
 def test_tflite_runtime_gives_what_tflm_gave_on_devices(network: str) -> None:
     measured = tflm_outputs()[network]
-    with TFLiteReference(shared_model(network), runtime=runtime("tflite-runtime")) as model:
+    with TFLiteReference(shared_model(network), runtime=require_reference()) as model:
         shape = model.inputs[0].shape
         (output,) = model.run([standard_input(shape)])
         state = fnv1a(b"")
@@ -64,8 +60,8 @@ def test_tflite_runtime_gives_what_tflm_gave_on_devices(network: str) -> None:
 
 @pytest.mark.models
 def test_litert_rounds_fully_connected_layers_otherwise() -> None:
-    with TFLiteReference(shared_model("ad01_int8"), runtime=runtime("ai-edge-litert")) as model:
-        (output,) = model.run([standard_input(model.inputs[0].shape)])
+    model = reference(shared_model("ad01_int8"), "ai-edge-litert")
+    (output,) = model.run([standard_input(model.inputs[0].shape)])
     assert fnv1a(output.tobytes()) == AD01_LITERT_HASH
     assert fnv1a(output.tobytes()) != tflm_outputs()["ad01_int8"]["fnv1a"]
 
@@ -117,17 +113,17 @@ def test_a_file_that_is_no_model_is_refused_by_name(tmp_path: Path) -> None:
     path = tmp_path / "notes.tflite"
     path.write_bytes(b"not a model at all, only text")
     with pytest.raises(CrtExportError, match=r"notes\.tflite: tflite-runtime: .*identifier"):
-        TFLiteReference(path, runtime=runtime("tflite-runtime"))
+        TFLiteReference(path, runtime=require_reference())
 
 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(CrtExportError, match=r"gone\.tflite: no such file"):
-        TFLiteReference(tmp_path / "gone.tflite", runtime=runtime("tflite-runtime"))
+        TFLiteReference(tmp_path / "gone.tflite", runtime=require_reference())
 
 
 @pytest.mark.models
 def test_a_closed_reference_says_so() -> None:
-    model = TFLiteReference(shared_model("ad01_int8"), runtime=runtime("tflite-runtime"))
+    model = TFLiteReference(shared_model("ad01_int8"), runtime=require_reference())
     model.close()
     model.close()
     with pytest.raises(CrtExportError, match="was closed"):
@@ -141,16 +137,21 @@ def test_a_runtime_that_dies_is_an_error_with_its_status(ad01: TFLiteReference) 
         ad01.run([standard_input((1, 640))])
 
 
-def test_a_missing_runtime_names_its_pip_package(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("CRTEXPORT_TFLITE_PYTHON", raising=False)
-    monkeypatch.delenv("CRTEXPORT_LITERT_PYTHON", raising=False)
-    monkeypatch.setattr(reference.importlib.util, "find_spec", lambda _: None)
+def test_a_missing_runtime_names_the_option_the_extra_and_the_variable(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    nowhere(monkeypatch, tmp_path)
     with pytest.raises(ToolMissingError) as double:
         find_reference(Rounding.DOUBLE)
     with pytest.raises(ToolMissingError) as single:
         find_reference(Rounding.SINGLE)
-    assert "pip install 'tflite-runtime==2.14.0' 'numpy<2'" in str(double.value)
-    assert "pip install 'ai-edge-litert>=2.0'" in str(single.value)
+    for error, extra, variable in (
+        (double, "reference", "CRTEXPORT_TFLITE_PYTHON"),
+        (single, "litert", "CRTEXPORT_LITERT_PYTHON"),
+    ):
+        assert error.value.exit_code == 3
+        for way in ("crtexport verify --install-reference", f"'crtexport[{extra}]'", variable):
+            assert way in str(error.value)
 
 
 def test_a_python_named_by_the_environment_comes_first(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,7 +12,7 @@ from crtexport.cli.main import main
 from crtexport.errors import CrtExportError, RunFailedError, ToolMissingError
 from crtexport.report import host
 from crtexport.report.host import bench_host
-from crtexport.simulation.reference import find_runtime
+from crtexport.simulation.runtimes import find_runtime
 from tests.cli.support import DIGITS
 from tests.support import require, require_module, shared_model, unavailable
 

@@ -27,7 +27,7 @@ from crtexport.schedules import fused_forms, fusion
 from tests.differential.network import interpret
 from tests.lowered import lower, run
 from tests.schedules.test_blocks import Network
-from tests.support import require, require_module
+from tests.support import require, require_reference
 from tests.tflite_builder import ModelBuilder
 
 Array = npt.NDArray[np.generic]
@@ -341,7 +341,7 @@ def test_fused_layers_agree_on_the_machine(
 @pytest.mark.qemu
 def test_means_agree_with_the_reference(tmp_path: Path) -> None:
     require("qemu-system-arm")
-    require_module("tflite_runtime")
+    require_reference()
     assert crtexport.verify(means(tmp_path), board="mps2_an386", samples=3).agrees
 
 

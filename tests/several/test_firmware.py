@@ -18,9 +18,8 @@ from crtexport.firmware.qemu import run_qemu
 from crtexport.firmware.sections import TEST_INPUTS, read_sections
 from crtexport.firmware.toolchain import run_tool
 from crtexport.mlf.reader import open_package
-from crtexport.simulation.reference import TFLiteReference
 from tests.several.networks import OTHERS, WEIGHTS, inputs, network
-from tests.support import require, require_module, shared_model
+from tests.support import reference, require, require_reference, shared_model
 
 BACKENDS = ("c", "llvm")
 NETWORKS = ("ad01_int8", "kws_int8", "vww96_int8")
@@ -87,7 +86,7 @@ def test_three_networks_run_in_turns_by_header_and_by_name(emit: str, tmp_path: 
     """On a Cortex-M4; the firmware itself compares both ways, here is the reference runtime."""
     for tool in ("arm-none-eabi-gcc", "make", "qemu-system-arm"):
         require(tool)
-    require_module("tflite_runtime")
+    require_reference()
     models = [shared_model(name) for name in NETWORKS]
     path = crtexport.export(
         models, board="mps2_an386", emit=emit, output=tmp_path / "three.tar"  # type: ignore[arg-type]
@@ -109,8 +108,7 @@ def test_three_networks_run_in_turns_by_header_and_by_name(emit: str, tmp_path: 
         assert frame.statuses == (0, 0)
         by_name, by_header = frame.outputs
         assert by_name == by_header
-        with TFLiteReference(file, runtime="tflite-runtime") as reference:
-            (wanted,) = reference.run([array[0].reshape(model.inputs[0].shape or ())])
+        (wanted,) = reference(file).run([array[0].reshape(model.inputs[0].shape or ())])
         assert by_header == (wanted.tobytes(),)
 
 

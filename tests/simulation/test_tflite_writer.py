@@ -12,7 +12,7 @@ import pytest
 import tflite
 from msgspec.structs import replace
 
-from crtexport.errors import CrtExportError, ToolMissingError
+from crtexport.errors import CrtExportError
 from crtexport.importers import load
 from crtexport.ir.graph import Graph, Node, Tensor
 from crtexport.ir.infer import infer
@@ -34,11 +34,19 @@ from crtexport.ir.ops import (
 from crtexport.ir.types import ConstantRef, DType, Quantization, TensorType
 from crtexport.ir.verify import verify
 from crtexport.simulation import tflite_forms
-from crtexport.simulation.reference import RuntimeName, TFLiteReference, find_runtime
+from crtexport.simulation.runtimes import RuntimeName
 from crtexport.simulation.tflite_writer import MAX_CONSTANTS, is_hybrid, to_tflite
 from tests.differential.cases import CASES, PAIRS, SeededDraw
 from tests.differential.network import interpret
-from tests.support import FLOAT_NETWORKS, INT8_NETWORKS, ROOT, shared_model, unavailable
+from tests.support import (
+    FLOAT_NETWORKS,
+    INT8_NETWORKS,
+    ROOT,
+    reference,
+    require_reference,
+    shared_model,
+    unavailable,
+)
 from tests.tflite_builder import run_reference
 
 Array = npt.NDArray[Any]
@@ -114,10 +122,7 @@ def one_scale(scale: float, zero_point: int = 0) -> Quantization:
 @pytest.fixture(params=["tflite-runtime", "ai-edge-litert"])
 def runtime(request: pytest.FixtureRequest) -> RuntimeName:
     name: RuntimeName = request.param
-    try:
-        find_runtime(name)
-    except ToolMissingError as missing:
-        unavailable(name, str(missing))
+    require_reference(name)
     return name
 
 
@@ -132,11 +137,10 @@ def test_a_written_network_computes_what_the_file_that_it_came_from_computes(
     written.write_bytes(to_tflite(graph))
     assert meaning(load(written)) == meaning(graph)
     inputs = [random_inputs(graph, seed) for seed in SEEDS]
-    with TFLiteReference(original, runtime=runtime) as reference:
-        expected = [reference.run(row) for row in inputs]
-        reference.load(written)
-        for row, outputs in zip(inputs, expected, strict=True):
-            same(reference.run(row), outputs)
+    expected = [reference(original, runtime).run(row) for row in inputs]
+    running = reference(written, runtime)
+    for row, outputs in zip(inputs, expected, strict=True):
+        same(running.run(row), outputs)
 
 
 @pytest.mark.models
@@ -149,8 +153,7 @@ def test_a_hybrid_network_with_float_weights_computes_what_its_kernels_compute(
     written.write_bytes(to_tflite(graph, dequantize_weights=True))
     assert not is_hybrid(load(written))
     inputs = random_inputs(graph)
-    with TFLiteReference(written, runtime=runtime) as reference:
-        close(interpret(graph, inputs), reference.run(inputs))
+    close(interpret(graph, inputs), reference(written, runtime).run(inputs))
 
 
 def test_the_digits_example_computes_what_its_kernels_compute(tmp_path: Path) -> None:
@@ -183,10 +186,8 @@ def test_each_operator_is_taken_by_every_runtime(
     original, written = tmp_path / "original.tflite", tmp_path / "written.tflite"
     original.write_bytes(case.content)
     written.write_bytes(to_tflite(load(original)))
-    with TFLiteReference(original, runtime=runtime) as reference:
-        expected = reference.run(case.inputs)
-        reference.load(written)
-        same(reference.run(case.inputs), expected)
+    expected = reference(original, runtime).run(case.inputs)
+    same(reference(written, runtime).run(case.inputs), expected)
 
 
 @pytest.mark.parametrize("activation", Activation)
@@ -391,10 +392,7 @@ def test_an_axis_that_a_slice_drops_is_written_without_a_stride(
 
 def test_a_scalar_can_be_reshaped_to(runtime: RuntimeName, tmp_path: Path) -> None:
     graph = network(Reshape(()), TensorType(FLOAT, (1, 1)))
-    path = tmp_path / "scalar.tflite"
-    path.write_bytes(to_tflite(graph))
-    with TFLiteReference(path, runtime=runtime) as reference:
-        (result,) = reference.run([np.array([[3]], np.float32)])
+    (result,) = reference(to_tflite(graph), runtime).run([np.array([[3]], np.float32)])
     assert result.shape == ()
     assert result == 3
 

@@ -1,0 +1,213 @@
+"""Where the reference runtimes are, and an environment made for one that is nowhere.
+
+tflite-runtime needs NumPy 1 and Python 3.11 or older, so it seldom lives beside crtexport. Looked
+at are, in this order: the Python that ``CRTEXPORT_TFLITE_PYTHON`` or ``CRTEXPORT_LITERT_PYTHON``
+names, the environment that :func:`install` made, and the Python that runs this.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Literal
+
+from msgspec import Struct
+
+from crtexport.errors import CrtExportError, ToolMissingError
+from crtexport.ir.types import Rounding
+
+RuntimeName = Literal["tflite-runtime", "ai-edge-litert"]
+
+_TIMEOUT = 900  # seconds for making an environment over a slow network
+
+
+class _Kind(Struct, frozen=True):
+    """How a runtime is found and installed; ``pythons`` are minor versions, the best first."""
+
+    module: str
+    variable: str
+    extra: str
+    packages: tuple[str, ...]
+    pythons: tuple[int, ...]
+
+
+KINDS: dict[RuntimeName, _Kind] = {
+    "tflite-runtime": _Kind(
+        "tflite_runtime", "CRTEXPORT_TFLITE_PYTHON", "reference",
+        ("tflite-runtime==2.14.0", "numpy>=1.23,<2"), (11, 10, 9),
+    ),
+    "ai-edge-litert": _Kind(
+        "ai_edge_litert", "CRTEXPORT_LITERT_PYTHON", "litert",
+        ("ai-edge-litert>=2.0,<3",), (11, 12, 13, 10),
+    ),
+}
+
+_BY_ROUNDING: dict[Rounding, RuntimeName] = {
+    Rounding.DOUBLE: "tflite-runtime",
+    Rounding.SINGLE: "ai-edge-litert",
+}
+
+
+class ReferenceRuntime(Struct, frozen=True):
+    """A runtime that seems to be installed, and the Python that runs it."""
+
+    name: RuntimeName
+    python: str
+
+
+def find_runtime(name: RuntimeName) -> ReferenceRuntime:
+    """Returns the runtime ``name`` under the first Python that seems to have it.
+
+    Raises ToolMissingError, with the ways to get it, where none has.
+    """
+    kind = KINDS[name]
+    python = os.environ.get(kind.variable)
+    if python:
+        return ReferenceRuntime(name, python)
+    made = _python_in(_folder(name))
+    if made.is_file():
+        return ReferenceRuntime(name, str(made))
+    if importlib.util.find_spec(kind.module) is None:
+        raise ToolMissingError(f"the reference runtime {name} is not installed", hint=ways(name))
+    return ReferenceRuntime(name, sys.executable)
+
+
+def find_reference(rounding: Rounding) -> ReferenceRuntime:
+    """Returns the runtime whose reference kernels round as ``rounding``.
+
+    tflite-runtime 2.14 for DOUBLE (as TensorFlow Lite Micro), ai-edge-litert 2.x for SINGLE.
+    Raises ToolMissingError, with the ways to get it, where it isn't installed.
+    """
+    return find_runtime(_BY_ROUNDING[rounding])
+
+
+def install_reference(rounding: Rounding) -> ReferenceRuntime:
+    """Makes an environment for what :func:`find_reference` would return; see :func:`install`."""
+    return install(_BY_ROUNDING[rounding])
+
+
+def install(name: RuntimeName) -> ReferenceRuntime:
+    """Makes an environment for the runtime ``name`` in the user's cache, where there is none.
+
+    Returns what :func:`find_runtime` returns from then on. The Python is this one if the runtime
+    has wheels for it, else another of this computer, else one that uv brings; packages come from
+    where pip, or uv, takes them. The environment appears when it is complete. Raises
+    ToolMissingError where no Python fits or the packages can't be had, CrtExportError where the
+    cache can't be written.
+    """
+    folder = _folder(name)
+    if not os.environ.get(KINDS[name].variable) and not _python_in(folder).is_file():
+        try:
+            folder.parent.mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryDirectory(prefix=".new-", dir=folder.parent) as new:
+                _fill(Path(new) / "environment", name)
+                if not _python_in(folder).is_file():  # gone with the Python that it was made of
+                    shutil.rmtree(folder, ignore_errors=True)
+                _put(Path(new) / "environment", folder)
+        except OSError as error:
+            raise CrtExportError(
+                f"the environment for {name} can't be made ({error.strerror or error})",
+                location=str(folder), hint="XDG_CACHE_HOME names another folder for caches",
+            ) from None
+    return find_runtime(name)
+
+
+def ways(name: RuntimeName) -> str:
+    """Returns what a user can do to get the runtime, as a hint."""
+    kind = KINDS[name]
+    where = " (Python 3.9 to 3.11, NumPy 1)" if name == "tflite-runtime" else ""
+    return (
+        "crtexport verify --install-reference makes an environment of its own for it; or"
+        f" pip install 'crtexport[{kind.extra}]'{where}; or set {kind.variable} to the Python of"
+        " an environment that has it"
+    )
+
+
+def _folder(name: RuntimeName) -> Path:
+    """Where :func:`install` puts the environment; with other packages it is another one."""
+    cache = os.environ.get("XDG_CACHE_HOME", "")
+    base = Path(cache) if Path(cache).is_absolute() else Path.home() / ".cache"
+    release = KINDS[name].packages[0].partition("=")[2].strip("=").partition(",")[0]
+    return base / "crtexport" / f"{name}-{release}"
+
+
+def _python_in(folder: Path) -> Path:
+    return folder / "bin" / "python"
+
+
+def _put(made: Path, folder: Path) -> None:
+    """Only its own tools know an environment's path; whoever was faster has made the same."""
+    try:
+        made.rename(folder)
+    except OSError:
+        if not _python_in(folder).is_file():
+            raise
+
+
+def _fill(folder: Path, name: RuntimeName) -> None:
+    kind = KINDS[name]
+    python, uv = _fitting_python(kind), shutil.which("uv")
+    new = str(_python_in(folder))
+    if python is not None and _has_venv(python):
+        _command([python, "-m", "venv", str(folder)], name)
+        _command(
+            [new, "-m", "pip", "install", "-q", "--disable-pip-version-check", *kind.packages], name
+        )
+    elif uv is not None:
+        wanted = python or f"3.{kind.pythons[0]}"
+        _command([uv, "venv", "-q", "--no-project", "--python", wanted, str(folder)], name)
+        _command([uv, "pip", "install", "-q", "--python", new, *kind.packages], name)
+    elif python is not None:
+        raise ToolMissingError(
+            "this Python makes no environments", location=python,
+            hint="apt-get install python3-venv, or pip install uv",
+        )
+    else:
+        versions = ", ".join(f"3.{minor}" for minor in sorted(kind.pythons))
+        raise ToolMissingError(
+            f"{name} needs Python {versions}, and this computer has none of them",
+            hint="install one, or uv (pip install uv), which brings one",
+        )
+
+
+def _fitting_python(kind: _Kind) -> str | None:
+    """Returns a Python for which the runtime has wheels, this one if it is such a one."""
+    if sys.version_info[1] in kind.pythons:
+        return sys.executable
+    for minor in kind.pythons:
+        found = shutil.which(f"python3.{minor}")
+        if found is not None and _runs(found, "pass"):  # a launcher may be there without a Python
+            return found
+    return None
+
+
+def _has_venv(python: str) -> bool:
+    return _runs(python, "import ensurepip, venv")
+
+
+def _runs(python: str, code: str) -> bool:
+    return subprocess.run([python, "-c", code], capture_output=True, check=False).returncode == 0
+
+
+def _command(arguments: list[str], name: RuntimeName) -> None:
+    try:
+        done = subprocess.run(
+            arguments, capture_output=True, check=False, timeout=_TIMEOUT,
+            stdin=subprocess.DEVNULL,
+        )
+    except subprocess.TimeoutExpired:
+        raise ToolMissingError(
+            f"{name} wasn't installed in {_TIMEOUT} seconds", location=arguments[0]
+        ) from None
+    if done.returncode:
+        text = (done.stderr or done.stdout).decode("utf-8", "replace").strip()
+        words = [line for line in text.splitlines() if not line.startswith("WARNING")]
+        raise ToolMissingError(
+            f"{name} can't be installed: " + (words or ["no word why"])[-1],
+            location=" ".join(arguments[:4]), hint=ways(name),
+        )
