@@ -52,8 +52,9 @@ int32_t crt_image_info(const void *image, size_t limit, struct crt_image_info *i
 
 /* Makes the program of an image available at *program. A stored one is used where it is; another is
  * inflated into buffer, which has room for its original size and is not touched otherwise.
- * Checksums are compared each time; compiled with CRT_IMAGE_TRUSTED, that of a stored one is not,
- * and a program of any size is there at once. */
+ * Both checksums, of the stored bytes and of the program, are compared each time. Compiled with
+ * CRT_IMAGE_TRUSTED the bytes of a stored one are not read for that, only the header: a program of
+ * any size is there at once. */
 int32_t crt_image_open(const void *image, size_t limit, void *buffer, size_t buffer_size,
                        const void **program);
 

@@ -7,11 +7,13 @@ import functools
 import os
 import subprocess
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from crtexport.artifact.undefined import UNDEFINED_ALLOWED
 from crtexport.devices.image import (
@@ -161,26 +163,53 @@ def test_files_are_mapped(tmp_path: Path) -> None:
         pass
 
 
-def test_mutated_images_touch_nothing_that_is_not_theirs(tmp_path: Path) -> None:
-    images = int(os.environ.get("CRTEXPORT_MUTATED_IMAGES", "20000"))
-    compiler = require("gcc")
-    binary = tmp_path / "mutate"
+IMAGES = int(os.environ.get("CRTEXPORT_MUTATED_IMAGES", "20000"))
+
+
+@pytest.fixture(scope="module")
+def mutating(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., str]:
+    """Runs ``mutate.c`` on images of one or all methods; its output."""
+    compiler, folder = require("gcc"), tmp_path_factory.mktemp("mutate")
+    binary = folder / "mutate"
     subprocess.run(
         [compiler, "-std=c99", "-O1", "-fsanitize=address,undefined", "-fno-sanitize-recover=all",
          f"-I{templates_dir() / 'devices'}", source(), str(HERE / "mutate.c"), "-o", str(binary)],
         check=True,
     )
-    files = []
-    for method in (Method.LZ4, Method.ZLIB, Method.STORED):
-        for size in (40, 700, 3000):
-            files.append(tmp_path / f"{method.name}{size}")
-            files[-1].write_bytes(encode(program(size, size), method))
-    done = subprocess.run(
-        [str(binary), str(images), "1", *map(str, files)],
-        capture_output=True, text=True, check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    counts = {int(s): int(n) for s, n in map(str.split, done.stdout.splitlines())}
+
+    def run(images: int, *methods: Method) -> str:
+        files = []
+        for method in methods:
+            for size in (40, 700, 3000):
+                files.append(folder / f"{method.name}{size}")
+                files[-1].write_bytes(encode(program(size, size), method))
+        done = subprocess.run(
+            [str(binary), str(images), "1", *map(str, files)],
+            capture_output=True, text=True, check=False,
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    return run
+
+
+def test_a_program_whose_own_checksum_is_wrong_is_never_accepted(
+    mutating: Callable[..., str]
+) -> None:
+    for method in Method:
+        accepted, wrong = map(int, mutating(-IMAGES, method).split())
+        # Deflate has bits that mean nothing, and an Adler-32 that the decoder leaves to the CRC.
+        assert wrong == 0
+        assert accepted == 0 or method is Method.ZLIB
+    header = ImageHeader.unpack(encode(program(40, 1), Method.STORED))
+    other = replace(header, original_crc=header.original_crc ^ 1).pack() + program(40, 1)
+    assert opened(other, 0)[0] == DAMAGED
+
+
+def test_mutated_images_touch_nothing_that_is_not_theirs(mutating: Callable[..., str]) -> None:
+    images = IMAGES
+    answers = mutating(images, Method.LZ4, Method.ZLIB, Method.STORED)
+    counts = {int(s): int(n) for s, n in map(str.split, answers.splitlines())}
     # Every kind of answer was given, and the decoders themselves were reached often.
     assert sum(counts.values()) == images
     assert counts[DAMAGED] > images * 0.3
