@@ -236,8 +236,10 @@ def _run(
         field: np.stack([row[i] for row in inputs]) for i, field in enumerate(fields)
     }
     if on_board:
-        return [list(row) for row in actions.run(exported.path, stacked).outputs]
-    results = actions.simulate(exported.path, stacked)
+        return [list(row) for row in actions.run(
+            exported.path, stacked, trust_package=True
+        ).outputs]
+    results = actions.simulate(exported.path, stacked, trust_package=True)
     return [[row[o.field] for o in exported.artifact.outputs] for row in results]
 
 

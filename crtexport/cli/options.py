@@ -177,6 +177,15 @@ def given_option(when: str = "") -> Callable[[Command], Command]:
     )
 
 
+def trust_option(command: Command) -> Command:
+    """``--trust-package``; the command gets ``trust_package``."""
+    return click.option(
+        "--trust-package", is_flag=True,
+        help="Let a package that wasn't exported on this computer run its code, and the programs "
+        "that it names, with your rights.",
+    )(command)
+
+
 def device_code_option(command: Command) -> Command:
     """``--device-code``, as often as there are files."""
     return click.option(

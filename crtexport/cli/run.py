@@ -15,6 +15,7 @@ from crtexport.cli.options import (
     chosen_option,
     device_code_option,
     package_argument,
+    trust_option,
     with_output,
 )
 from crtexport.cli.output import Output
@@ -38,25 +39,37 @@ timeout_option = click.option(
     help="What runs it: nothing but the board's start-up code, or Zephyr, which ZEPHYR_BASE names.",
 )
 @chosen_option
+@click.option(
+    "--board", metavar="NAME|FILE",
+    help="The board whose toolchain and runner are used; by default the one of the package's name "
+    "that is installed here.",
+)
 @device_code_option
+@trust_option
 @with_output
 def command(
     out: Output, package: Path, given: Path | None, save: Path | None, timeout: float,
-    runner: actions.Runner, chosen: str | None, device_code: tuple[Path, ...],
+    runner: actions.Runner, chosen: str | None, board: str | None,
+    device_code: tuple[Path, ...], trust_package: bool,
 ) -> None:
-    """Build the firmware of PACKAGE's board, run it, print outputs and measurements."""
+    """Build the firmware of PACKAGE's board, run it, print outputs and measurements.
+
+    Toolchain and runner are those of the board of that name that is installed here. Firmware that
+    reaches this computer (by semihosting, or where no emulator runs it) has your rights: a package
+    that you didn't export on this computer needs --trust-package.
+    """
     claim(out, {"--output": save}, reads=(package, given, *device_code))
     out.result(run_and_show(
         out, package, given=given, save=save, timeout=timeout, runner=runner, chosen=chosen,
-        device_code=device_code,
+        board=board, device_code=device_code, trust_package=trust_package,
     ))
 
 
 def run_and_show(
     out: Output, package: Path, *, given: Path | None, save: Path | None = None,
     timeout: float = DEFAULT_TIMEOUT, runner: actions.Runner = "bare-metal",
-    out_dir: Path | None = None, chosen: str | None = None, device_code: tuple[Path, ...] = (),
-    force: bool = False,
+    out_dir: Path | None = None, chosen: str | None = None, board: str | None = None,
+    device_code: tuple[Path, ...] = (), trust_package: bool = False, force: bool = False,
 ) -> dict[str, Any]:
     """Run ``package``, or the ``chosen`` one of its models, and print the result; returns it for
     JSON."""
@@ -65,7 +78,7 @@ def run_and_show(
         step("build and run the firmware")
         results = actions.run_all(
             package, arrays, timeout=timeout, runner=runner, out_dir=out_dir, model=chosen,
-            device_code=device_code, force=force,
+            device_code=device_code, board=board, trust_package=trust_package, force=force,
         )
     models = open_package(package, verify=False).select(chosen).each
     outputs = {

@@ -13,6 +13,7 @@ from crtexport.cli.options import (
     chosen_option,
     device_code_option,
     package_argument,
+    trust_option,
     with_output,
 )
 from crtexport.cli.output import Output
@@ -25,14 +26,16 @@ from crtexport.mlf.reader import open_package
 @array_options
 @chosen_option
 @device_code_option
+@trust_option
 @with_output
 def command(
     out: Output, package: Path, given: Path | None, save: Path | None, chosen: str | None,
-    device_code: tuple[Path, ...],
+    device_code: tuple[Path, ...], trust_package: bool,
 ) -> None:
     """Run PACKAGE's code on this computer and print its outputs.
 
-    Objects must be for the board `host`; C sources may be for any board.
+    Objects must be for the board `host`; C sources may be for any board. The code runs with your
+    rights: a package that you didn't export on this computer needs --trust-package.
     """
     claim(out, {"--output": save}, reads=(package, given, *device_code))
     arrays = read_arrays(given)
@@ -40,7 +43,9 @@ def command(
     if len(opened.each) > 1:
         with out.steps() as step:
             step("load and run the code")
-            all_samples = actions.simulate_all(package, arrays, device_code=device_code)
+            all_samples = actions.simulate_all(
+                package, arrays, device_code=device_code, trust_package=trust_package
+            )
         keep_all(save, all_samples)
         out.result({"package": str(package), "models": {
             name: outputs_data(rows, given) for name, rows in all_samples.items()
@@ -51,7 +56,9 @@ def command(
         return
     with out.steps() as step:
         step("load and run the code")
-        samples = actions.simulate(package, arrays, model=chosen, device_code=device_code)
+        samples = actions.simulate(
+            package, arrays, model=chosen, device_code=device_code, trust_package=trust_package
+        )
     keep(save, samples)
     out.result({"package": str(package), **outputs_data(samples, given)})
     show_outputs(out, opened.outputs, samples, given)

@@ -29,29 +29,47 @@ def _address(value: object) -> object:
     return value
 
 
+def _one_line(value: object) -> object:
+    """Text that YAML folded has its end of line with it; control characters would reach terminals.
+    """
+    if not isinstance(value, str):
+        return value
+    line = " ".join(value.split())
+    if not line.isprintable():
+        raise ValueError("the text has characters that can't be printed")
+    return line
+
+
 def _hexadecimal(address: int) -> str:
     return f"0x{address:08x}"
 
 
 Size = Annotated[int, Meta(gt=0, extra={"read": parse_size})]
 Address = Annotated[int, Meta(ge=0, extra={"read": _address})]
-Identifier = Annotated[str, Meta(pattern=r"^[a-z][a-z0-9_]*$")]
-Text = Annotated[str, Meta(min_length=1)]
+Identifier = Annotated[str, Meta(pattern=r"^[a-z][a-z0-9_]*$", max_length=64)]
+Text = Annotated[str, Meta(min_length=1, extra={"read": _one_line})]
+# Words come into Makefiles and shells, packages' words, too: none has a character that is special
+# there. Paths may have letters of any language.
+Word = Annotated[str, Meta(pattern=r"^[A-Za-z0-9 _./+=:,@%~^()\[\]\u00a1-\u1fff\u2c00-\ud7ff-]+$")]
+Command = Annotated[tuple[Word, ...], Meta(min_length=1)]
+DebianPackages = Annotated[str, Meta(pattern=r"^[a-z0-9][a-z0-9+. -]*$")]
+LlvmOption = Annotated[str, Meta(pattern=r"^-[A-Za-z0-9_./+=:,-]+$")]
+ZephyrName = Annotated[str, Meta(pattern=r"^[A-Za-z0-9_]+([/@.-][A-Za-z0-9_]+)*$")]
 
 
 class Cpu(Struct, frozen=True):
     """What code is generated for; see :class:`crtexport.target.Target` for the meaning."""
 
-    triple: Text
-    name: Text
+    triple: Annotated[str, Meta(pattern=r"^[A-Za-z0-9_.-]+$")]
+    name: Annotated[str, Meta(pattern=r"^[A-Za-z0-9_.+-]+$")]
     features: tuple[Annotated[str, Meta(pattern=r"^[+-][a-z0-9.-]+$")], ...] = ()
     float_abi: Literal["", "soft", "hard"] = ""
-    abi: str = ""
+    abi: Literal["", "ilp32", "ilp32f", "ilp32d", "ilp32e", "lp64", "lp64f", "lp64d", "lp64e"] = ""
     pointer_bits: Literal[32, 64] = 32
     endian: Literal["little", "big"] = "little"
     stack_align: Literal[4, 8, 16] = 8
     reloc: Literal["static", "pic"] = "static"
-    cflags: tuple[Text, ...] = ()
+    cflags: tuple[Word, ...] = ()
 
 
 class Memory(Struct, frozen=True):
@@ -86,19 +104,19 @@ class Toolchain(Struct, frozen=True):
     """``compiler`` is the command without flags; ``package`` is the Debian package that has it."""
 
     kind: Literal["gcc", "clang"]
-    compiler: Annotated[tuple[Text, ...], Meta(min_length=1)]
-    package: Text
-    cflags: tuple[Text, ...] = ()
-    ldflags: tuple[Text, ...] = ()
-    libraries: tuple[Text, ...] = ()
+    compiler: Command
+    package: DebianPackages
+    cflags: tuple[Word, ...] = ()
+    ldflags: tuple[Word, ...] = ()
+    libraries: tuple[Word, ...] = ()
 
 
 class QemuRunner(Struct, frozen=True, tag_field="kind", tag="qemu"):
     """``command`` starts the machine; kernel, counting and deadline are added to it."""
 
     kind: ClassVar[Literal["qemu"]] = "qemu"
-    command: Annotated[tuple[Text, ...], Meta(min_length=1)]
-    package: Text
+    command: Command
+    package: DebianPackages
 
 
 class NativeRunner(Struct, frozen=True, tag_field="kind", tag="native"):
@@ -143,8 +161,8 @@ class Counter(Struct, frozen=True):
 class Zephyr(Struct, frozen=True):
     """Zephyr's names: ``board`` since 3.7 (``mps2/an385``), ``legacy`` before (``mps2_an385``)."""
 
-    board: Text
-    legacy: Text | None = None
+    board: ZephyrName
+    legacy: ZephyrName | None = None
 
 
 class Npu(Struct, frozen=True):
@@ -156,8 +174,8 @@ class Npu(Struct, frozen=True):
     """
 
     accelerator: Annotated[str, Meta(pattern=r"^ethos-u(55|65|85)-[0-9]+$")]
-    system_config: str = ""
-    memory_mode: str = ""
+    system_config: Annotated[str, Meta(pattern=r"^[A-Za-z0-9_]*$")] = ""
+    memory_mode: Annotated[str, Meta(pattern=r"^[A-Za-z0-9_]*$")] = ""
     memories: tuple[Identifier, ...] = ()
 
 
@@ -178,8 +196,8 @@ class Board(Struct, frozen=True, kw_only=True):
     backend: Literal["llvm", "c"] = "llvm"
     optimize: Literal["size", "balanced", "speed"] = "balanced"
     large_data_threshold: Size | None = None
-    llvm_options: tuple[Annotated[str, Meta(pattern=r"^-")], ...] = ()
-    accelerators: tuple[Text, ...] = ()
+    llvm_options: tuple[LlvmOption, ...] = ()
+    accelerators: tuple[Annotated[str, Meta(pattern=r"^[A-Za-z0-9_.:-]+$")], ...] = ()
     npu: Npu | None = None
     zephyr: Zephyr | None = None
 
@@ -221,6 +239,12 @@ class Board(Struct, frozen=True, kw_only=True):
     def hosted(self) -> bool:
         """True if programs run under an operating system, which gives the memory."""
         return self.architecture == "host"
+
+    @property
+    def reaches_host(self) -> bool:
+        """True if programs that are run reach the files and programs of this computer: without an
+        emulator, and by semihosting, which has calls for both."""
+        return self.hosted or self.console.kind == "semihosting"
 
     @property
     def target(self) -> Target:

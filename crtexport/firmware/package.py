@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import shlex
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from crtexport.devices import simulated
 from crtexport.errors import CrtExportError
-from crtexport.firmware.board_schema import Board
+from crtexport.firmware.board import load_board
+from crtexport.firmware.board_schema import Board, QemuRunner
 from crtexport.firmware.parts import FirmwareParts, TensorPart
 from crtexport.ir.types import DType
 from crtexport.mlf.reader import Package, PackageTensor
@@ -72,14 +74,81 @@ def _model(package: Package) -> FirmwareParts:
 
 
 def board_from_package(package: Package) -> Board:
-    """The board that ``package`` was exported for, as it was then."""
+    """The board that ``package`` was exported for, as it was then: with commands that whoever made
+    the package chose. Raises CrtExportError where it says none."""
     data = package.board_data
     if data is None:
         raise CrtExportError(
             "the package does not say which board it is for", location=str(package.path),
-            hint="name one with --board",
+            hint="packages that crtexport wrote do",
         )
     return Board.from_data(data, f"{package.path}: board")
+
+
+def board_for(package: Package, board: Board | None = None, *, trusted: bool = False) -> Board:
+    """The board that firmware of ``package`` is built for and run on.
+
+    Memories are those that the package was exported for. What is started on this computer,
+    toolchain and runner, is that of ``board``, else of the board of that name that is installed
+    here, and the package's own only if it is ``trusted``. Raises CrtExportError for a board that
+    isn't installed, and for one of another processor.
+    """
+    told = board_from_package(package)
+    if board is None and trusted:
+        return told
+    found = board if board is not None else _installed(package, told)
+    for what, theirs, ours in _differences(told, found):
+        raise CrtExportError(
+            f"the package is for another {what} than the board {found.name}: {theirs}, not {ours}",
+            location=str(package.path), hint=_choice(told) if board is None else None,
+        )
+    cpu = replace(told.cpu, cflags=found.cpu.cflags)
+    return replace(
+        told, cpu=cpu, toolchain=found.toolchain, runner=found.runner, console=found.console,
+        counter=found.counter, zephyr=found.zephyr,
+    )
+
+
+def _installed(package: Package, told: Board) -> Board:
+    try:
+        return load_board(told.name)
+    except CrtExportError as error:
+        raise CrtExportError(
+            f"the package is for the board {told.name!r}, which can't be used here: "
+            f"{error.problem}",
+            location=str(package.path), hint=_choice(told),
+        ) from error
+
+
+def _choice(told: Board) -> str:
+    """What can be done about a board that the package alone describes."""
+    tools = told.toolchain
+    words = [*tools.compiler, *told.cpu.cflags, *tools.cflags, *tools.ldflags, *tools.libraries]
+    commands = [shlex.join(words)]
+    if isinstance(told.runner, QemuRunner):
+        commands.append(shlex.join(told.runner.command))
+    return (
+        "name the board's file with --board FILE; or, if you trust whoever made the package, say "
+        f"--trust-package, which starts: {' and '.join(commands)}"
+    )
+
+
+def _differences(told: Board, found: Board) -> Iterator[tuple[str, object, object]]:
+    """(what, the package's, the board's) of what code depends on."""
+    yield from _unequal("architecture", told.architecture, found.architecture)
+    theirs, ours = asdict(told.cpu), asdict(found.cpu)
+    for key in theirs:
+        if key != "cflags":
+            yield from _unequal(f"cpu: {key}", theirs[key], ours[key])
+
+
+def _unequal(what: str, theirs: object, ours: object) -> Iterator[tuple[str, object, object]]:
+    if theirs != ours:
+        yield what, _shown(theirs), _shown(ours)
+
+
+def _shown(value: object) -> object:
+    return " ".join(value) or "none" if isinstance(value, tuple) else value or "none"
 
 
 def _tensor(package: Package, tensor: PackageTensor) -> TensorPart:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 import typing
 from collections.abc import Callable, Iterable, Mapping
 
@@ -52,8 +53,19 @@ def _schema_error(
         )
     if finding["type"] == "missing":
         return CrtExportError("this key is missing", location=where)
+    if finding["type"] == "string_pattern_mismatch":
+        return _pattern_error(str(finding["input"]), finding["ctx"]["pattern"], where)
     message = finding["msg"].removeprefix("Value error, ")
     return CrtExportError(message[:1].lower() + message[1:], location=where)
+
+
+def _pattern_error(text: str, pattern: str, where: KeyPath) -> CrtExportError:
+    """For a text that isn't of the form that its key wants."""
+    strange = "".join(dict.fromkeys(ch for ch in text if not re.match(pattern, ch)))
+    return CrtExportError(
+        f"{text!r} can't stand here" + (f" because of {strange!r}" if strange else ""),
+        location=where,
+    )
 
 
 def _walk(model: type[BaseModel], path: KeyPath) -> tuple[list[str], KeyPath]:

@@ -22,9 +22,9 @@ CPU_DEVICE = 1  # kDLCPU
 Json = dict[str, Any]
 
 _Count = Annotated[int, Meta(ge=0)]
-# Names in generated C, and what goes into a Makefile: its comments and its patterns.
+# Names in generated C, and what goes into Makefiles and CMake's: texts, comments and patterns.
 _CName = Annotated[str, Meta(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
-_Plain = Annotated[str, Meta(pattern=r"^[ -\[\]-~]*$")]
+_Plain = Annotated[str, Meta(pattern=r"^[A-Za-z0-9 _./+:,@%~?=()-]*$")]
 _Pattern = Annotated[str, Meta(pattern=r"^[A-Za-z0-9_*-][A-Za-z0-9_*/-]*(\.[A-Za-z0-9]+)?$")]
 _Align = Annotated[int, Meta(ge=1, le=1 << 16)]
 

@@ -24,13 +24,16 @@ def unpack_for_build(package: Package, folder: Path, *, force: bool = False) -> 
     All of them are written or none. Files that would not change keep their time, so that nothing is
     compiled anew for them; files of an earlier package that this one doesn't have are removed,
     unless they were changed. Raises CrtExportError when a file can't be written, and for files in
-    the way that are not ours (``force`` replaces them).
+    the way that are not ours (``force`` replaces them), and for
+    names that mean something to build systems.
     """
     files = {
         f"{own}/{name.removeprefix(f'{theirs}/')}": partial(package.archive.chunks, name)
         for theirs, own in _FOLDERS
         for name in package.names if name.startswith(f"{theirs}/")
     }
+    for name in files:
+        layout.check_relative(name)
     try:
         return lay_out(
             folder, Wanted("unpack", files, folders=(INCLUDE, SOURCE, LIBRARY)), force=force

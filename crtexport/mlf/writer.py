@@ -16,6 +16,7 @@ from crtexport.errors import CrtExportError
 from crtexport.mlf import layout
 from crtexport.mlf.contents import PackageContents, check, member_files
 from crtexport.mlf.describe import describe
+from crtexport.mlf.marks import remember
 from crtexport.mlf.metadata import Member
 from crtexport.outputs.single import replacing
 
@@ -49,10 +50,14 @@ def write_package(
     except OSError as error:
         raise _failed(error, path) from error
 
+    written: list[bytes] = []
+
     def metadata() -> bytes:
-        return describe(contents, facts, members, epoch).dump()
+        written.append(describe(contents, facts, members, epoch).dump())
+        return written[0]
 
     _write_atomically(path, _Tar(files, sizes, members, metadata, epoch, progress))
+    remember(written[0])
 
 
 def source_date_epoch() -> int:

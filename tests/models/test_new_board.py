@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import crtexport
+from crtexport.errors import CrtExportError
 from crtexport.firmware.board import SEARCH_PATH
 from crtexport.mlf.arrays import load_npz
 from tests.support import ROOT, require
@@ -35,8 +36,12 @@ def test_one_file_is_a_whole_board(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.setenv(SEARCH_PATH, str(boards))
     package = tmp_path / "digits.tar"
     crtexport.export(DIGITS / "model.json", board="tenth_board", output=package)
-    file.unlink()  # the package knows its board
-    result = crtexport.run(package, load_npz(DIGITS / "test_images.npz"))
+    file.unlink()
+    with pytest.raises(CrtExportError, match="there is no board 'tenth_board'"):
+        crtexport.run(package)
+    # The package knows its board.
+    images = load_npz(DIGITS / "test_images.npz")
+    result = crtexport.run(package, images, trust_package=True)
     predictions = [int(row[0].argmax()) for row in result.outputs]
     assert predictions == np.load(DIGITS / "test_labels.npy").tolist()
     assert result.instructions_first == result.instructions_second

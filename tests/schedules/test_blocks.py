@@ -254,7 +254,7 @@ def test_odd_layers_agree_on_the_machine(board: str, emit: str, tmp_path: Path) 
         Path(board).write_text(M23)
     crtexport.export(tmp_path / "m.tflite", board=board, emit=emit, output=package)
     (given_,) = open_package(package).inputs
-    result = crtexport.run(package, {given_.field: value})
+    result = crtexport.run(package, {given_.field: value}, board=board)
     graph = load(tmp_path / "m.tflite")
     for sample, row in zip(value, result.outputs, strict=True):
         np.testing.assert_array_equal(row[0], interpret(graph, [sample])[0])
