@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from hypothesis import settings
+from hypothesis import Phase, settings
 
 TESTS = Path(__file__).resolve().parent
 
@@ -38,7 +38,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 # A loaded computer is no reason to fail; and what CI says of a commit must not depend on luck.
 settings.register_profile("local", deadline=None)
 settings.register_profile("ci", deadline=None, derandomize=True)
-settings.load_profile("ci" if os.environ.get("CI") else "local")
+# Where it matters that a test fails and not why, the simplest example isn't looked for.
+settings.register_profile(
+    "mutation", deadline=None, derandomize=True, phases=(Phase.explicit, Phase.generate)
+)
+settings.load_profile(
+    os.environ.get("CRTEXPORT_EXAMPLES") or ("ci" if os.environ.get("CI") else "local")
+)
 
 
 def pytest_configure(config: pytest.Config) -> None:

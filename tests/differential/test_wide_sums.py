@@ -17,6 +17,7 @@ from crtexport.fixedpoint import (
 from crtexport.importers import load
 from crtexport.ir.graph import Graph
 from crtexport.ir.types import Rounding
+from crtexport.kernels.requantize import WIDE_LIMIT
 from tests.differential.network import interpret
 from tests.tflite_builder import ModelBuilder
 
@@ -70,3 +71,33 @@ def test_single_rounding_has_narrower_sums(tmp_path: Path) -> None:
     wide = replace(dense(tmp_path, [1 << 32], [[1]], 1.0), rounding=Rounding.SINGLE)
     with pytest.raises(CrtExportError, match="single rounding takes them up to"):
         interpret(wide, [np.zeros((1, 1), np.int16)])
+
+
+def test_sums_are_scaled_up_to_the_limit_and_not_beyond(tmp_path: Path) -> None:
+    """A weight of 0 adds nothing: the bias is the largest sum."""
+    most = WIDE_LIMIT - 1
+    graph = dense(tmp_path, [most, -most], [[0], [0]], 2.0**21)
+    pair = quantize_multiplier(SCALE * SCALE / 2.0**21)
+    wanted = [multiply_wide_by_quantized_multiplier(bias, *pair) for bias in (most, -most)]
+    (found,) = interpret(graph, [np.full((1, 1), -32768, np.int16)])
+    assert found[0].tolist() == [min(max(value, -32768), 32767) for value in wanted]
+    for bias in (WIDE_LIMIT, -WIDE_LIMIT):
+        graph = dense(tmp_path, [bias, 0], [[0], [0]], 2.0**21)
+        with pytest.raises(CrtExportError, match=f"sums may reach {WIDE_LIMIT}; 64-bit"):
+            interpret(graph, [np.zeros((1, 1), np.int16)])
+
+
+def test_multipliers_shift_left_by_14_bits_and_no_more(tmp_path: Path) -> None:
+    for shift, possible in ((14, True), (15, False)):
+        graph = dense(tmp_path, [1 << 40, 0], [[0], [1]], SCALE * SCALE / (0.75 * 2.0**shift))
+        pair = quantize_multiplier(0.75 * 2.0**shift)
+        assert pair[1] == shift
+        values = [np.full((1, 1), 3, np.int16)]
+        if possible:
+            sums = (1 << 40, 3)
+            wanted = [multiply_wide_by_quantized_multiplier(total, *pair) for total in sums]
+            (found,) = interpret(graph, values)
+            assert found[0].tolist() == [min(max(value, -32768), 32767) for value in wanted]
+        else:
+            with pytest.raises(CrtExportError, match="overflow for any input"):
+                interpret(graph, values)

@@ -18,11 +18,12 @@ from crtexport.ir.ops import Activation, Conv2D, FullyConnected
 from crtexport.ir.ops.base import Padding2D
 from crtexport.ir.types import DType, Quantization
 from crtexport.kernels import interp
-from crtexport.kernels.build import KernelBuilder, add, cast, const, div, i32, mul
+from crtexport.kernels.alignment import alignment
+from crtexport.kernels.build import KernelBuilder, add, cast, const, div, i32, load_word, mul
 from crtexport.kernels.build import load as element
 from crtexport.kernels.families import lower
 from crtexport.kernels.identity import identity
-from crtexport.kernels.ir import Const, Expr, For, Kernel, Scalar
+from crtexport.kernels.ir import Binary, Const, Expr, For, Kernel, LoadWord, Scalar, Store
 from crtexport.kernels.rebuild import rebuild
 from crtexport.kernels.registry import Context
 from crtexport.kernels.share import (
@@ -344,3 +345,43 @@ def test_layers_that_take_little_time_share_innermost_loops_on_x86_64(
     (expected,) = run_reference(to_tflite(graph), given)
     ((found,),) = (row.values() for row in crtexport.simulate(package, {"t0": given[None]}))
     np.testing.assert_array_equal(found, expected, strict=True)
+
+
+def words(factor: int, align: int) -> Kernel:
+    """output[i] = a word of input * factor, of an input at a multiple of ``align``."""
+    b = KernelBuilder("words")
+    x = b.buffer("input", Scalar.I8, 16, align=align)
+    y = b.buffer("output", Scalar.I32, 4, writable=True)
+    with b.loop("i", 4) as i:
+        b.store(y, i, mul(load_word(x, mul(i, const(4))), i32(factor)))
+    return b.finish()
+
+
+@pytest.mark.parametrize("aligns", [(1, 4), (4, 1), (16, 2), (2, 16)])
+def test_a_shared_kernel_promises_the_weakest_alignment_of_all_callers(
+    aligns: tuple[int, int]
+) -> None:
+    kernels = [words(factor, align) for factor, align in zip((5, 7), aligns, strict=True)]
+    first, second = share(kernels, ANY)
+    assert first.kernel == second.kernel
+    assert first.kernel.buffers[0].align == min(aligns)
+    for kernel, sharing in zip(kernels, (first, second), strict=True):
+        check(kernel, sharing)
+    # So does what its code is made of.
+    (loop,) = first.kernel.body
+    assert isinstance(loop, For)
+    (stored,) = loop.body
+    assert isinstance(stored, Store)
+    assert isinstance(stored.value, Binary)
+    assert isinstance(stored.value.a, LoadWord)
+    assert alignment(stored.value.a) == min(*aligns, 4)
+
+
+def test_kernels_that_differ_in_nothing_but_alignment_are_one_without_parameters() -> None:
+    kernels = [words(5, align) for align in (8, 1, 4)]
+    assert functions(kernels, ANY) == 1
+    for kernel, sharing in zip(kernels, share(kernels, ANY), strict=True):
+        assert sharing.values == ()
+        check(kernel, sharing)
+    # Where nothing is shared, each keeps its own promise.
+    assert [s.kernel.buffers[0].align for s in share(kernels, None)] == [8, 1, 4]

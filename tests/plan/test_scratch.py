@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from functools import partial
 
+import numpy as np
 import pytest
 from msgspec.structs import replace
 
-from crtexport.ir.graph import Graph
-from crtexport.ir.ops import Softmax
+from crtexport import passes
+from crtexport.ir.graph import Graph, Node
+from crtexport.ir.ops import EthosU, Softmax
+from crtexport.ir.types import DType
 from crtexport.kernels import families
 from crtexport.kernels.build import const, load
 from crtexport.kernels.inplace import InPlaceFacts
@@ -16,6 +19,7 @@ from crtexport.kernels.ir import Scalar
 from crtexport.kernels.proof import ReplayProof
 from crtexport.kernels.registry import Context, Lowered, Lowering
 from crtexport.kernels.step import lower_step
+from crtexport.passes.copy_arenas import copy_arenas
 from crtexport.plan import Plan, plan
 from crtexport.plan import text as plan_text
 from crtexport.plan.check import PlanError, check
@@ -129,3 +133,51 @@ def test_the_checker_names_scratch_that_overwrote_a_tensor() -> None:
     bad = replace(good, steps=tuple(steps), workspace_size=good.workspace_size + 64)
     with pytest.raises(PlanError, match=r"reads tensor 1 .* hold scratch"):
         check(graph, bad, ReplayProof(step_by_way_of_scratch))
+
+
+# ---- tensors that must lie in a scratch
+
+
+def commanded(*places: tuple[int, int]) -> Graph:
+    """Commands for an Ethos-U one after the other, each with the places in its arena of what it
+    reads and writes."""
+    b = GraphBuilder()
+    x = b.input(1, 16, dtype=DType.INT8)
+    words = b.constant(np.zeros(4, np.int32))
+    for pair in places:
+        y = b.tensor(b.tensors[x].type)
+        op = EthosU("launch", arena=64, fast=0, places=pair, accelerator="ethos-u55-128")
+        b.nodes.append(Node(op, (words, None, x), (y,)))
+        x = y
+    return Graph("test", tuple(b.tensors), tuple(b.nodes), tuple(b.inputs), (x,))
+
+
+@pytest.mark.parametrize(("inside", "tensor"), [(False, 0), (True, 2)])
+def test_a_tensor_lies_in_one_scratch_alone(inside: bool, tensor: int) -> None:
+    """Neither in a buffer of the caller's and a scratch, nor in two of these."""
+    graph = commanded((0, 32), (16, 0))
+    with pytest.raises(ValueError, match=rf"tensor {tensor} can't lie in the scratch of node"):
+        plan(graph, io_in_workspace=inside)
+
+
+@pytest.mark.parametrize("inside", [False, True])
+@pytest.mark.parametrize("places", [
+    ((0, 32),), ((0, 32), (16, 0)), ((0, 32), (32, 0), (32, 16)), ((48, 0), (48, 0)),
+])
+def test_copies_let_every_tensor_lie_in_its_scratch(
+    places: tuple[tuple[int, int], ...], inside: bool
+) -> None:
+    """So an export never meets the error above: its last pass makes them."""
+    graph = copy_arenas(commanded(*places))
+    found = plan(graph, io_in_workspace=inside)
+    check(graph, found)
+    for step in found.steps:
+        node = graph.nodes[step.node]
+        if isinstance(node.op, EthosU):
+            assert step.scratch is not None
+            at = [found.placements[t] for t in (node.inputs[2], node.outputs[0])]  # type: ignore[index]
+            assert [p.offset - step.scratch.offset for p in at] == list(node.op.places)
+
+
+def test_the_pass_for_copies_is_the_last_that_an_export_runs() -> None:
+    assert passes.PIPELINE[-1] is copy_arenas

@@ -129,6 +129,57 @@ def test_a_vector_form_equals_the_plain_form(
     check_form(kind, tmp_path, data, mve.candidates)
 
 
+def uneven(n: Network, kind: str, *, most: int) -> tuple[tuple[int, ...], int, int]:
+    """A layer whose channels are multiplied by other powers of two, up to ``most``: some by more
+    than one, which shifts their sums to the left, and perhaps some by less."""
+    units = n.integer(2, MOST_UNITS)
+    channels = units if kind == "depthwise" else n.integer(1, 9)
+    shape: tuple[int, ...] = (1, channels) if kind == "dense" else (1, 3, 4, channels)
+    x = n.m.tensor("x", shape, "int8", scale=0.5, zero_point=n.integer(-128, 127))
+    w_shape = {
+        "dense": (units, channels), "depthwise": (1, 2, 2, units),
+        "pointwise": (units, 1, 1, channels),
+    }[kind]
+    powers = [most, *(n.integer(-9, most) for _ in range(units - 1))]
+    scales = [float(n.rng.uniform(0.5, 0.99)) * 2.0**power for power in powers]
+    axis = 3 if kind == "depthwise" else 0
+    w = n.m.tensor(
+        "w", w_shape, "int8", scale=scales, axis=axis, data=n.rng.integers(-127, 128, w_shape)
+    )
+    bias = n.m.tensor(
+        "b", (units,), "int32", scale=[0.5 * scale for scale in scales], axis=0,
+        data=n.rng.integers(-500, 500, units),
+    )
+    out = (1, units) if kind == "dense" else (*shape[:3], units)
+    y = n.m.tensor("y", out, "int8", scale=0.5, zero_point=n.integer(-128, 127))
+    if kind == "dense":
+        n.m.op("FULLY_CONNECTED", [x, w, bias], [y], activation=ACTIVATIONS[n.integer(0, 3)])
+    else:
+        n.m.op(
+            "DEPTHWISE_CONV_2D" if kind == "depthwise" else "CONV_2D", [x, w, bias], [y],
+            padding="SAME", activation=ACTIVATIONS[n.integer(0, 3)],
+        )
+    return shape, x, y
+
+
+@pytest.mark.parametrize("kind", ["dense", "depthwise", "pointwise"])
+@search(20)
+@given(data=st.data())
+def test_sums_of_some_channels_are_shifted_to_the_left(
+    kind: str, tmp_path: Path, data: st.DataObject
+) -> None:
+    n = Network(drawing(data), data.draw(st.integers(0, 99)))
+    shape, x, y = uneven(n, kind, most=data.draw(st.integers(0, 6)))
+    (tmp_path / "m.tflite").write_bytes(n.m.build([x], [y]))
+    graph = load(tmp_path / "m.tflite")
+    context = Context(graph, graph.nodes[0])
+    vectors = data.draw(st.sampled_from(mve.candidates(context))).make()
+    value = n.rng.choice([-128, -1, 0, 1, 127], shape).astype(np.int8)
+    np.testing.assert_array_equal(
+        run(graph, vectors, value), run(graph, families.lower(context), value)
+    )
+
+
 def many_layers(folder: Path, seed: int, count: int) -> tuple[Path, list[tuple[int, ...]]]:
     """A network of ``count`` layers beside each other, and the shapes of its inputs."""
     rng = np.random.default_rng(seed)

@@ -14,9 +14,10 @@ import crtexport
 from crtexport.fixedpoint import multiply_by_quantized_multiplier
 from crtexport.importers import load
 from crtexport.ir.graph import Graph
-from crtexport.ir.ops import Activation
+from crtexport.ir.ops import Activation, DepthwiseConv2D
+from crtexport.ir.ops.base import Padding2D
 from crtexport.ir.scaling import activation_range
-from crtexport.ir.types import Rounding
+from crtexport.ir.types import DType, Quantization, Rounding
 from crtexport.kernels import families, interp
 from crtexport.kernels.build import add, const
 from crtexport.kernels.build import load as load_element
@@ -30,6 +31,7 @@ from crtexport.schedules.geometry import Windows
 from crtexport.schedules.scaling import Means, Scaling, constants_of
 from tests.differential.network import interpret
 from tests.lowered import usual, values_of
+from tests.plan.graphs import GraphBuilder
 from tests.schedules.test_blocks import run
 from tests.support import require
 from tests.tflite_builder import ModelBuilder
@@ -239,6 +241,54 @@ def test_planes_take_any_window(
     np.testing.assert_array_equal(
         run(graph, lowered, value), run(graph, families.lower(context), value)
     )
+
+
+@pytest.mark.parametrize("form", [
+    planes.PAIRS, planes.WORDS, planes.LONE_WORDS, planes.BYTES,
+])
+@settings(max_examples=25, deadline=None)
+@given(data=st.data())
+def test_planes_take_any_padding(form: planes.Form, data: st.DataObject) -> None:
+    """Each side has its own, as where a padding became part of the layer: windows may stick out
+    above and not below, and the other way round."""
+    draw = data.draw
+    kernel = draw(st.integers(1, 4)), draw(st.integers(1, 4))
+    stride = draw(st.integers(1, 2)), draw(st.integers(1, 2))
+    padding = Padding2D(*(
+        draw(st.integers(0, most - 1)) for most in (kernel[0], kernel[0], kernel[1], kernel[1])
+    ))
+    height = draw(st.integers(kernel[0], 7))
+    width = draw(st.integers(kernel[1], 7))
+    channels = draw(st.integers(1, 3))
+    rng = np.random.default_rng(draw(st.integers(0, 99)))
+    b = GraphBuilder()
+    x = b.input(1, height, width, channels, dtype=DType.INT8, quant=Quantization((0.05,), (-7,)))
+    weights = rng.integers(-127, 128, (1, *kernel, channels)).astype(np.int8)
+    scales = tuple(rng.uniform(0.0005, 0.02, channels).astype(np.float32).tolist())
+    w = b.constant(weights, Quantization(scales, (0,) * channels, axis=3))
+    op = DepthwiseConv2D(stride=stride, padding=padding)
+    graph = b.finish(b.node(op, x, w, quant=Quantization((0.3,), (4,))))
+    context = Context(graph, graph.nodes[0])
+    lowered = usual(planes.candidates(context, form))
+    assert lowered is not None
+    value = rng.choice(np.array([-128, 127, 3]), (1, height, width, channels)).astype(np.int8)
+    np.testing.assert_array_equal(
+        run(graph, lowered, value), run(graph, families.lower(context), value)
+    )
+
+
+@pytest.mark.parametrize(("top", "bottom", "inside"), [
+    (0, 0, True), (1, 0, False), (0, 1, False), (1, 1, False), (2, 0, False),
+])
+def test_rows_are_asked_for_where_windows_stick_out(top: int, bottom: int, inside: bool) -> None:
+    """Five rows of windows of three, next to each other and every second row."""
+    for stride in (1, 2):
+        rows = (5 + top + bottom - 3) // stride + 1
+        shape = planes.Shape(
+            (1, 5, 5, 1), (1, rows, 5, 1), (3, 1), (stride, 1), 1, (top, 0), 1, 2, 2
+        )
+        last = (rows - 1) * stride - top + 2
+        assert shape.inside is (inside or (top == 0 and last < 5))
 
 
 # ---- on the machine
