@@ -69,6 +69,10 @@ def main() -> int:
     parser.add_argument(
         "--seconds", type=float, default=60.0, help="of tests for a change, at most"
     )
+    parser.add_argument(
+        "--tests", nargs="+", metavar="PATH", default=["tests"],
+        help="files and folders of tests to choose from; all",
+    )
     parser.add_argument("--only", type=numbers, help="numbers of changes, separated by commas")
     parser.add_argument("--list", action="store_true", help="show the changes, run nothing")
     parser.add_argument(
@@ -82,7 +86,7 @@ def main() -> int:
         for number in some:
             say(f"-- {number}\n{found[number].diff((ROOT / found[number].path).read_bytes())}")
         return 0
-    reach = recorded(ROOT, arguments.cache, files_for(ROOT, arguments.folders), say)
+    reach = recorded(ROOT, arguments.cache, files_for(ROOT, arguments.tests), say)
     results: dict[str, list[int]] = {SEEN: [], SURVIVED: [], UNREACHED: []}
     with tempfile.TemporaryDirectory(prefix="crtexport-mutation-") as folder:
         tree = Tree(ROOT, Path(folder))

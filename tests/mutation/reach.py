@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import gzip
 import hashlib
 import json
@@ -86,30 +85,17 @@ def _within(tests: Iterable[Test], seconds: float) -> list[Test]:
     return taken
 
 
-def files_for(root: Path, folders: Sequence[str]) -> list[str]:
-    """The files of tests for folders of the package: those of the folders of the same name, those
-    of operators and whole networks, and those that import something from there."""
-    modules = tuple(f"crtexport.{folder}" for folder in folders)
-    files = []
-    for file in sorted((root / "tests").rglob("test_*.py")):
-        folder, *rest = file.relative_to(root / "tests").parts
-        if not rest or folder in NEVER:  # tests of the sources as texts aren't tests of a module
-            continue
-        if folder in (*folders, "differential") or any(
-            name.startswith(modules) for name in _imported(file)
-        ):
-            files.append(file.relative_to(root).as_posix())
-    return files
-
-
-def _imported(file: Path) -> set[str]:
-    names = set()
-    for node in ast.walk(ast.parse(file.read_bytes())):
-        if isinstance(node, ast.ImportFrom) and node.module:
-            names |= {f"{node.module}.{alias.name}" for alias in node.names}
-        elif isinstance(node, ast.Import):
-            names |= {alias.name for alias in node.names}
-    return names
+def files_for(root: Path, tests: Sequence[str]) -> list[str]:
+    """The files of tests among ``tests``, files and folders of the checkout."""
+    found = {
+        file.relative_to(root)
+        for path in tests
+        for file in ([root / path] if path.endswith(".py") else (root / path).rglob("test_*.py"))
+    }
+    # Tests that stand beside the folders look at the sources as texts.
+    return sorted(
+        file.as_posix() for file in found if len(file.parts) > 2 and file.parts[1] not in NEVER
+    )
 
 
 def recorded(

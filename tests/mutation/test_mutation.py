@@ -105,8 +105,9 @@ def test_the_same_seed_draws_the_same_changes(checkout: Path) -> None:
 def test_survivors_are_told_from_what_tests_see(checkout: Path, tmp_path: Path) -> None:
     before = {path: path.read_bytes() for path in checkout.rglob("*") if path.is_file()}
     said: list[str] = []
-    files = files_for(checkout, ["part"])
+    files = files_for(checkout, ["tests/part", "tests/part/test_part.py", "tests/mutation"])
     assert files == ["tests/part/test_part.py"]
+    assert files_for(checkout, ["tests"]) == ["tests/other/test_other.py", *files]
     reach = recorded(checkout, tmp_path / "cache", files, said.append)
     assert len(said) == 1
     # A test that fails without any change says nothing.
