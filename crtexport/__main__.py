@@ -4,8 +4,12 @@ import atexit
 import contextlib
 import gc
 import os
+import signal
 import sys
+from types import FrameType
 from typing import NoReturn, TextIO
+
+from crtexport.errors import Terminated
 
 _OBJECTS = 200_000  # made between two searches for unreachable ones; few exports make as many
 
@@ -38,11 +42,22 @@ def run() -> None:
     end = _End()
     _hurry(end)
     try:
+        if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
+            signal.signal(signal.SIGTERM, _terminate)
         from crtexport.cli.main import main  # noqa: PLC0415
-    except KeyboardInterrupt:  # before main could say so itself
+
+        end.leave(main())
+    except KeyboardInterrupt:  # before or after main could say so itself
         sys.stderr.write("interrupted\n")
         end.leave(130)
-    end.leave(main())
+    except Terminated:
+        sys.stderr.write("terminated\n")
+        end.leave(143)
+
+
+def _terminate(_signal: int, _frame: FrameType | None) -> NoReturn:
+    """Unwinds as Ctrl-C does, so that nothing stays that was written by half."""
+    raise Terminated
 
 
 def _nowhere() -> TextIO:

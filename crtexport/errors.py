@@ -56,6 +56,11 @@ class RunFailedError(CrtExportError):
     exit_code = 1
 
 
+class Terminated(BaseException):
+    """The system asked the program to end (SIGTERM): no error, so nothing but its end handles it.
+    """
+
+
 def printable(text: str, *, keep_newlines: bool = False) -> str:
     """``text`` with control characters escaped: a model's names can't drive a terminal."""
     if text.isprintable():

@@ -30,7 +30,7 @@ TESTS = Path(__file__).resolve().parent
 OPERATORS = tuple(kind for kind in get_args(Op) if kind is not Fused)
 
 # What is used by all rooms and uses none, but for the element types.
-FOUNDATION = {"errors", "target", "resources", "fixedpoint", "outputs", "validation"}
+FOUNDATION = {"errors", "target", "resources", "fixedpoint", "outputs", "shortage", "validation"}
 
 # From the top of the house down: a room imports from rooms above its own line.
 LAYERS: tuple[set[str], ...] = (

@@ -16,6 +16,7 @@ from crtexport.backends.llvm_module import printed_modules
 from crtexport.backends.llvm_pool import (
     POOL,
     CrashError,
+    Worker,
     check_options,
     llvm_version,
     parsed_options,
@@ -23,7 +24,7 @@ from crtexport.backends.llvm_pool import (
 from crtexport.backends.llvm_split import processes
 from crtexport.backends.llvm_types import ModuleText, normalized_triple
 from crtexport.backends.modules import Module, Split
-from crtexport.errors import CrtExportError, ToolMissingError
+from crtexport.errors import CrtExportError, Terminated, ToolMissingError
 from crtexport.target import Target
 
 TIMEOUT = 600.0
@@ -197,6 +198,9 @@ def compilation(
             return {_object_name(name): made[name] for name in texts}
 
         yield finish
+    except (KeyboardInterrupt, Terminated):
+        job.abandon()  # or the threads would wait for LLVM
+        raise
     finally:
         threads.shutdown(cancel_futures=True)
 
@@ -228,14 +232,32 @@ class _Job:
         self, options: tuple[str, ...], request: Mapping[str, str], timeout: float
     ) -> None:
         self._options, self._request, self._timeout = options, request, timeout
+        self._using: set[Worker] = set()
+        self._abandoned = False
 
     def run(self, name: str, text: str) -> bytes | CrtExportError:
         """The object of module ``name``, or what is wrong with it, located there."""
         try:
-            with POOL.worker(self._options) as worker:
+            with POOL.worker(self._options) as worker, self._used(worker):
                 return worker.compile(self._request, text, self._timeout)
         except CrtExportError as error:
             return error.within(name)
+
+    @contextmanager
+    def _used(self, worker: Worker) -> Iterator[None]:
+        self._using.add(worker)
+        try:
+            if self._abandoned:
+                raise CrashError("nobody waits for this any more")
+            yield
+        finally:
+            self._using.discard(worker)
+
+    def abandon(self) -> None:
+        """Ends the processes that work on modules: nobody waits for these any more."""
+        self._abandoned = True
+        for worker in tuple(self._using):
+            worker.end()
 
 
 def _failure(

@@ -28,10 +28,14 @@ from crtexport.backends.llvm_options import (
     parse_option,
 )
 from crtexport.errors import CrtExportError, ToolMissingError
+from crtexport.shortage import shortage, shortage_told
 
 _COMMAND = (sys.executable, "-P", "-m", "crtexport.backends.llvm_worker")
 _START = 120.0  # seconds for a worker to start
 _TOLD = 8  # lines of what LLVM says at its end
+
+
+_KILLED = "somebody ended it; the system does so where memory runs out"
 
 
 class CrashError(CrtExportError):
@@ -45,11 +49,14 @@ class Worker:
     def __init__(self, options: tuple[str, ...] | None = None) -> None:
         self.options: tuple[str, ...] | None = None
         self.version = ""
-        self._stderr = tempfile.TemporaryFile()  # noqa: SIM115
-        self._process = subprocess.Popen(
-            _COMMAND, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._stderr,
-            env=_environment(),
-        )
+        try:
+            self._stderr = tempfile.TemporaryFile()  # noqa: SIM115
+            self._process = subprocess.Popen(
+                _COMMAND, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._stderr,
+                env=_environment(),
+            )
+        except OSError as error:
+            raise _not_started(error) from error
         self._ready = False
         if options is not None:
             self.begin(options)
@@ -66,8 +73,8 @@ class Worker:
         with contextlib.suppress(BrokenPipeError):
             self._send(llvm_worker.LIST, b"")
         kind, data = self._receive(_START)
-        if kind == llvm_worker.NO_LLVM:
-            raise _no_llvm(data)
+        if kind in (llvm_worker.NO_LLVM, llvm_worker.NOT_LOADED):
+            raise _no_llvm(data, missing=kind == llvm_worker.NO_LLVM)
         if kind != llvm_worker.LISTED:
             raise self._crash("while it listed its options")
         return data.decode("utf-8", "replace")
@@ -80,8 +87,8 @@ class Worker:
         if kind == llvm_worker.REFUSED:
             refused: dict[str, str] = json.loads(data)
             raise CrtExportError("; ".join(refused.values()), location=tuple(refused))
-        if kind == llvm_worker.NO_LLVM:
-            raise _no_llvm(data)
+        if kind in (llvm_worker.NO_LLVM, llvm_worker.NOT_LOADED):
+            raise _no_llvm(data, missing=kind == llvm_worker.NO_LLVM)
         if kind != llvm_worker.READY:
             raise self._crash("while it started")
         self.version = data.decode()
@@ -137,8 +144,11 @@ class Worker:
         _, found, rest = said.rpartition("In function: ")
         tail = "\n".join(said.splitlines()[-_TOLD:])
         problem = " ".join(filter(None, ("LLVM ended", when, how)))
+        lacking = shortage_told(said)
+        hint = lacking.hint if lacking else _KILLED if code == -signal.SIGKILL else None
         return CrashError(
-            f"{problem}: {tail}" if tail else problem, location=rest.split()[:1] if found else ()
+            f"{problem}: {tail}" if tail else problem, location=rest.split()[:1] if found else (),
+            hint=hint,
         )
 
     def end(self) -> None:
@@ -297,9 +307,20 @@ def _environment() -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": path}
 
 
-def _no_llvm(said: bytes) -> ToolMissingError:
+def _no_llvm(told: bytes, *, missing: bool) -> CrtExportError:
+    said = told.decode("utf-8", "replace")
+    hint = "install it with: pip install 'llvmlite>=0.50,<0.51'"
+    if not missing:
+        lacking = shortage_told(said)
+        if lacking is not None:
+            return lacking.within("LLVM")
+        hint = hint.replace("install it", "install it again")
     return ToolMissingError(
-        f"llvmlite can't be imported ({said.decode('utf-8', 'replace')})",
-        hint="install it with: pip install 'llvmlite>=0.50,<0.51'; or export C sources, "
-        "which need no LLVM, with --emit c",
+        f"llvmlite can't be imported ({said})",
+        hint=f"{hint}; or export C sources, which need no LLVM, with --emit c",
     )
+
+
+def _not_started(error: OSError) -> CrtExportError:
+    found = shortage(error) or ToolMissingError(f"LLVM's process doesn't start ({error})")
+    return found.within("LLVM")

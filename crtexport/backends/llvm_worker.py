@@ -18,6 +18,8 @@ import os
 import signal
 import struct
 import sys
+import threading
+import time
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import IO, Any, NamedTuple
@@ -26,7 +28,10 @@ from crtexport.backends.llvm_elf import deactivate_sections
 
 LENGTH = struct.Struct("<Q")
 LIST, SETUP, MODULE = b"l", b"s", b"m"
-LISTED, READY, OBJECT, ERROR, REFUSED, NO_LLVM = b"t", b"r", b"o", b"e", b"x", b"n"
+LISTED, READY, OBJECT, ERROR, REFUSED = b"t", b"r", b"o", b"e", b"x"
+NO_LLVM, NOT_LOADED = b"n", b"f"
+_LOOK = 0.5
+"""Seconds between two looks for the process that started this one."""
 
 _IN_VAIN = (
     "-disable-licm-promotion", "-enable-global-analyses=false",
@@ -172,6 +177,22 @@ def _listing(llvm: Any) -> bytes:
         return file.read()
 
 
+def _told(error: BaseException | None) -> str:
+    """What an error says, and what those say that it arose from."""
+    said: list[str] = []
+    while error is not None:
+        said.append(str(error) or type(error).__name__)
+        error = error.__cause__ or error.__context__
+    return "; ".join(dict.fromkeys(said))
+
+
+def _end_with(parent: int) -> None:
+    """Ends this process soon after that which started it, whatever LLVM is doing."""
+    while os.getppid() == parent:
+        time.sleep(_LOOK)
+    os._exit(1)
+
+
 def _serve(llvm: Any, stdin: IO[bytes], stdout: IO[bytes]) -> None:
     known = b""
     while True:
@@ -185,6 +206,7 @@ def _serve(llvm: Any, stdin: IO[bytes], stdout: IO[bytes]) -> None:
             if refused := _set_options(llvm, json.loads(data)):
                 send(stdout, REFUSED, json.dumps(refused).encode())
                 return
+            threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
             send(stdout, READY, ".".join(map(str, llvm.llvm_version_info)).encode())
             continue
         try:
@@ -208,9 +230,10 @@ def main() -> None:
 
         llvm.initialize_all_targets()
         llvm.initialize_all_asmprinters()
-    except (ImportError, OSError) as error:
+    except (ImportError, OSError, MemoryError) as error:
+        missing = isinstance(error, ModuleNotFoundError)
         if receive(stdin)[0]:
-            send(stdout, NO_LLVM, str(error).encode())
+            send(stdout, NO_LLVM if missing else NOT_LOADED, _told(error).encode())
         return
     _serve(llvm, stdin, stdout)
 

@@ -1,12 +1,11 @@
 """The program ``crtexport``: finds the command, and turns errors into words and exit codes.
 
 Exit codes: 0 success, 1 a run or a comparison failed, 2 bad input or usage, 3 a tool is missing,
-70 a defect of this program, 130 interrupted.
+70 a defect of this program, 130 interrupted, 143 terminated.
 """
 
 from __future__ import annotations
 
-import errno
 import importlib
 import os
 import sys
@@ -18,10 +17,11 @@ from click.shell_completion import CompletionItem
 
 import crtexport
 from crtexport.cli.options import Settings
-from crtexport.errors import CrtExportError, printable
+from crtexport.errors import CrtExportError, Terminated, printable
 
 _INTERNAL = 70  # EX_SOFTWARE
 _INTERRUPTED = 130
+_TERMINATED = 143
 
 COMMANDS = {
     "bench": "Measure what models cost on boards, layer by layer.",
@@ -117,19 +117,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (click.Abort, KeyboardInterrupt):
         click.echo("interrupted", err=True)
         return _INTERRUPTED
+    except Terminated:
+        click.echo("terminated", err=True)
+        return _TERMINATED
     except BrokenPipeError:
         # Whoever read our output has enough; Python must not fail again while closing it.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
-    except OSError as error:
-        if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EIO):
-            return _defect(error, settings)
-        # Files are looked after where they are written: this is standard output.
-        _show_trace(settings)
-        _say_error(f"the output can't be written: {error.strerror}")
-        return CrtExportError.exit_code
     except Exception as error:  # the last resort, so that users see words instead of a traceback
-        return _defect(error, settings)
+        from crtexport.shortage import shortage  # noqa: PLC0415
+
+        lacking = shortage(error)
+        if lacking is None:
+            return _defect(error, settings)
+        _show_trace(settings)
+        _say_error(str(lacking))
+        return lacking.exit_code
 
 
 def _defect(error: Exception, settings: Settings) -> int:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import os
 import re
 import selectors
-import signal
 import subprocess
 import time
 from collections.abc import Iterable, Sequence
@@ -18,7 +16,7 @@ from msgspec import Struct
 from crtexport import resources
 from crtexport.errors import CrtExportError, RunFailedError
 from crtexport.firmware.board_schema import Board, QemuRunner
-from crtexport.firmware.toolchain import find_tool, log_tail, run_tool
+from crtexport.firmware.toolchain import end_with_children, find_tool, log_tail, run_tool
 
 MAX_CONSOLE = 64 << 20
 """Bytes of console output after which a program is taken to have run wild."""
@@ -74,22 +72,16 @@ def run_program(command: Sequence[str], *, cwd: Path, timeout: float) -> tuple[s
         try:
             text = _collect(process, time.monotonic() + timeout)
         except BaseException:
-            _kill(process)
+            end_with_children(process)
             raise
         if text.late:
-            _kill(process)
+            end_with_children(process)
             raise RunFailedError(
                 f"the program {text.late}; its console:\n{log_tail(text.decoded)}",
                 hint="give it more time with a longer timeout" if "ended" in text.late else None,
             )
         status = process.wait()
     return text.decoded, status
-
-
-def _kill(process: subprocess.Popen[bytes]) -> None:
-    """End the program and what it started: an emulator that a build tool runs, for instance."""
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(process.pid, signal.SIGKILL)
 
 
 class _Output(Struct, frozen=True):

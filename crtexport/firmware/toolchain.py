@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import shutil
+import signal
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
 from crtexport.errors import RunFailedError, ToolMissingError
+from crtexport.shortage import ShortageError, shortage
 
 LOG_LINES = 30
 """How much of a failed tool's output an error quotes."""
@@ -41,15 +45,32 @@ def run_tool(
     seconds.
     """
     try:
-        done = subprocess.run(
+        process = subprocess.Popen(
             list(command), cwd=cwd, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT, timeout=timeout, check=False,
+            stderr=subprocess.STDOUT, start_new_session=True,
         )
-    except subprocess.TimeoutExpired as error:
-        raise RunFailedError(f"{what} took longer than {timeout:g} seconds") from error
     except OSError as error:
-        raise RunFailedError(f"{what}: {command[0]} does not start: {error.strerror}") from error
-    text = done.stdout.decode("utf-8", "replace")
-    if done.returncode != 0:
+        lacking = shortage(error)
+        raise lacking if isinstance(lacking, ShortageError) else RunFailedError(
+            f"{what}: {command[0]} does not start: {error.strerror}"
+        ) from error
+    with process:
+        try:
+            told, _ = process.communicate(timeout=timeout)
+        except subprocess.TimeoutExpired as error:
+            end_with_children(process)
+            raise RunFailedError(f"{what} took longer than {timeout:g} seconds") from error
+        except BaseException:
+            end_with_children(process)
+            raise
+    text = told.decode("utf-8", "replace")
+    if process.returncode != 0:
         raise RunFailedError(f"{what} failed ({command[0]}):\n{log_tail(text)}")
     return text
+
+
+def end_with_children(process: subprocess.Popen[bytes]) -> None:
+    """Ends a program that leads a session of its own, and what it started: compilers that make
+    runs, an emulator that a build tool runs."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)

@@ -1,0 +1,111 @@
+"""What the system has too little of: words for errors that are nobody's mistake in a model."""
+
+from __future__ import annotations
+
+import errno
+import os
+import resource
+from collections.abc import Iterator
+
+from crtexport.errors import CrtExportError
+
+_UNMAPPED = ("failed to map segment", "annot allocate memory", "out of memory", "bad_alloc")
+"""What a dynamic linker, LLVM and C++ say for want of memory."""
+_UNOPENED = ("oo many open files", "File descriptor limit")
+_NO_THREAD = ("can't start new thread", "unable to start a thread", "pthread_create")
+_REFUSED = (errno.EACCES, errno.EPERM, errno.EROFS)
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
+
+
+class ShortageError(CrtExportError):
+    """The system refuses memory, a process or a file."""
+
+    exit_code = 3
+
+
+def shortage(error: BaseException) -> CrtExportError | None:
+    """Returns what was lacking where ``error``, or what it arose from, tells of that; else None."""
+    for inner in _chain(error):
+        if isinstance(inner, OSError) and (found := _of_system(inner)) is not None:
+            return found
+        if isinstance(inner, MemoryError):
+            return no_memory()
+        if isinstance(inner, ImportError | OSError | RuntimeError):
+            found = shortage_told(str(inner))
+            if found is not None:
+                return found
+    return None
+
+
+def shortage_told(text: str) -> CrtExportError | None:
+    """Returns what was lacking, by the words of somebody else; None where they tell nothing."""
+    if any(words in text for words in _NO_THREAD):
+        return no_process(text.strip())
+    if any(words in text for words in _UNMAPPED):
+        return no_memory(text.strip())
+    if any(words in text for words in _UNOPENED):
+        return _no_files(text.strip())
+    return None
+
+
+def no_memory(why: str = "") -> ShortageError:
+    """Too little memory."""
+    return ShortageError(
+        _because("there is too little memory", why),
+        hint=_raise(resource.RLIMIT_AS, "ulimit -v", 1024) or "end other programs",
+    )
+
+
+def no_process(why: str = "") -> ShortageError:
+    """No further process or thread."""
+    return ShortageError(
+        _because("the system starts no further process or thread", why),
+        hint=_raise(resource.RLIMIT_NPROC, "ulimit -u") or "end other programs, or try again",
+    )
+
+
+def _no_files(why: str = "") -> ShortageError:
+    return ShortageError(
+        _because("too many files are open", why),
+        hint=_raise(resource.RLIMIT_NOFILE, "ulimit -n") or "try again",
+    )
+
+
+def _of_system(error: OSError) -> CrtExportError | None:
+    reason, where = os.strerror(error.errno or 0), str(error.filename or "")
+    match error.errno:
+        case errno.ENOMEM:
+            return no_memory(reason)
+        case errno.EMFILE | errno.ENFILE:
+            return _no_files(reason)
+        case errno.EAGAIN:
+            return no_process(reason)
+        case errno.ENAMETOOLONG:
+            return CrtExportError(f"this name is too long for the file system ({reason})",
+                                  location=where, hint="choose a shorter one")
+        case code if code in _FULL:
+            what = "the file" if where else "the output"  # without a name it is standard output
+            return CrtExportError(f"{what} can't be written: {error.strerror}", location=where)
+        case code if code in _REFUSED:
+            return CrtExportError(f"the system refuses access ({reason})", location=where)
+        case _:
+            return None
+
+
+def _chain(error: BaseException | None) -> Iterator[BaseException]:
+    """The error and what it arose from, each once."""
+    seen: set[int] = set()
+    while error is not None and id(error) not in seen:
+        seen.add(id(error))
+        yield error
+        error = error.__cause__ or error.__context__
+
+
+def _because(problem: str, why: str) -> str:
+    return f"{problem} ({why})" if why else problem
+
+
+def _raise(limit: int, command: str, unit: int = 1) -> str:
+    """What to do about a limit of this process; nothing where there is none."""
+    soft, _ = resource.getrlimit(limit)
+    return "" if soft == resource.RLIM_INFINITY else f"raise the limit: {command} is {soft // unit}"
