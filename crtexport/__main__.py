@@ -50,6 +50,12 @@ def run() -> None:
     except KeyboardInterrupt:  # before or after main could say so itself
         sys.stderr.write("interrupted\n")
         end.leave(130)
+    except (OSError, ImportError, MemoryError) as error:  # main tells of its own
+        sys.stderr.write(
+            f"error: crtexport can't start: {error or type(error).__name__}\n"
+            "  hint: raise the limits (ulimit -v, ulimit -n), or install it again\n"
+        )
+        end.leave(3)
     except Terminated:
         sys.stderr.write("terminated\n")
         end.leave(143)

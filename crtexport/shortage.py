@@ -39,12 +39,10 @@ def shortage(error: BaseException) -> CrtExportError | None:
 
 def shortage_told(text: str) -> CrtExportError | None:
     """Returns what was lacking, by the words of somebody else; None where they tell nothing."""
-    if any(words in text for words in _NO_THREAD):
-        return no_process(text.strip())
-    if any(words in text for words in _UNMAPPED):
-        return no_memory(text.strip())
-    if any(words in text for words in _UNOPENED):
-        return _no_files(text.strip())
+    for made, known in ((no_process, _NO_THREAD), (no_memory, _UNMAPPED), (_no_files, _UNOPENED)):
+        for line in text.replace("; ", "\n").splitlines():
+            if any(words in line for words in known):
+                return made(line.strip())
     return None
 
 

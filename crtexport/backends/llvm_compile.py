@@ -9,6 +9,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 from crtexport.artifact.model import Artifact
@@ -25,6 +26,7 @@ from crtexport.backends.llvm_split import processes
 from crtexport.backends.llvm_types import ModuleText, normalized_triple
 from crtexport.backends.modules import Module, Split
 from crtexport.errors import CrtExportError, Terminated, ToolMissingError
+from crtexport.outputs.folders import Wanted, lay_out
 from crtexport.target import Target
 
 TIMEOUT = 600.0
@@ -268,13 +270,15 @@ def _failure(
     if missing := next((e for e in failures if isinstance(e, ToolMissingError)), None):
         missing.location = ()
         return missing
-    hints = []
+    hints, texts = [], dict[str, str]()
     for error in failures:
         name, text = error.location[0], modules[error.location[0]]
         _find_function(error, name, text, job)
         if folder is not None:
-            hints.append(f"its text is in {_save(folder, error.location, text)}")
+            hints.append(f"its text is in {folder / _added(texts, error.location, text)}")
     first, *others = failures
+    if folder is not None:
+        hints = _kept(folder, texts) or hints
     if others:
         hints.append(
             f"{len(others)} more failed: " + ", ".join(" → ".join(e.location) for e in others)
@@ -296,21 +300,31 @@ def _find_function(error: CrtExportError, name: str, text: str, job: _Job) -> No
             return
 
 
-def _save(folder: Path, location: Sequence[str], text: str) -> Path:
-    """Writes the module, with all functions but the failing one emptied if that is known."""
+def _added(texts: dict[str, str], location: Sequence[str], text: str) -> str:
+    """Adds the module and, if the failing function is known, one in which all others are empty;
+    returns what tells most."""
     stem = Path(location[0]).stem
-    path = folder / f"{stem}.ll"
+    texts[name := f"{stem}.ll"] = text
+    if len(location) > 1:
+        texts[name := f"{stem}.{location[1]}.ll"] = _only(location[1], text)
+    return name
+
+
+def _kept(folder: Path, texts: Mapping[str, str]) -> list[str]:
+    """Leaves the modules of this run in ``folder``, and none of an earlier one; returns why that
+    can't be."""
+    files = {name: partial(_encoded, text) for name, text in texts.items()}
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        path.write_text(text, encoding="utf-8")
-        if len(location) > 1:
-            path = folder / f"{stem}.{location[1]}.ll"
-            path.write_text(_only(location[1], text), encoding="utf-8")
+        lay_out(folder, Wanted("failed modules", files))
+    except CrtExportError as error:
+        return [f"LLVM's input can't be kept in {folder}: {error.problem}"]
     except OSError as error:
-        raise CrtExportError(
-            f"LLVM's input can't be kept ({error.strerror})", location=str(folder)
-        ) from error
-    return path
+        return [f"LLVM's input can't be kept in {folder} ({error.strerror})"]
+    return []
+
+
+def _encoded(text: str) -> tuple[bytes]:
+    return (text.encode(),)
 
 
 def _only(wanted: str, text: str) -> str:

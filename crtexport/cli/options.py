@@ -212,4 +212,6 @@ def array_options(command: Command) -> Command:
 
 def force_option(what: str) -> Callable[[Command], Command]:
     """``--force``"""
-    return click.option("--force", is_flag=True, help=f"Replace files in {what} that are not ours.")
+    return click.option(
+        "--force", is_flag=True, help=f"Replace files in {what} that crtexport didn't write."
+    )

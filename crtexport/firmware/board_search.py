@@ -34,7 +34,7 @@ def find(name: str, before: tuple[Path, ...] = ()) -> Path | None:
     for folder in [*before, *folders()]:
         for suffix in SUFFIXES:
             path = folder / f"{name}{suffix}"
-            if path.is_file():
+            if os.path.isfile(path):  # noqa: PTH113  (False for names that no file can have)
                 return path
     return None
 

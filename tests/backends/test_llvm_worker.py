@@ -112,7 +112,7 @@ def test_a_hanging_worker_is_an_error_that_names_the_function(
             modules, TARGETS["m4"], "size", jobs=2, timeout=1.5, keep_failed=kept
         )
     assert caught.value.hint == f"its text is in {kept / 'slow.slow.ll'}"
-    assert sorted(path.name for path in kept.iterdir()) == ["slow.ll", "slow.slow.ll"]
+    assert sorted(path.name for path in kept.glob("*.ll")) == ["slow.ll", "slow.slow.ll"]
     assert (kept / "slow.ll").read_text() == modules["slow.ll"]
     alone = (kept / "slow.slow.ll").read_text()
     assert "; for ever" in alone
@@ -129,11 +129,30 @@ def test_the_text_that_llvm_crashes_on_is_kept(tmp_path: Path) -> None:
         compile_modules({"again.ll": alone}, TARGETS["m4"], "size")
 
 
-def test_a_folder_that_can_not_be_written_is_an_error(tmp_path: Path) -> None:
+def test_the_texts_of_one_run_are_kept_and_nothing_of_the_users_is_lost(tmp_path: Path) -> None:
+    def fail(*names: str) -> str:
+        with pytest.raises(CrtExportError, match="does not accept a module") as caught:
+            compile_modules(
+                dict.fromkeys(names, "nonsense"), TARGETS["m4"], "size", keep_failed=tmp_path
+            )
+        return caught.value.hint or ""
+
+    (tmp_path / "mine.ll").write_text("precious")
+    assert f"its text is in {tmp_path / 'a.ll'}" in fail("a.ll", "b.ll")
+    fail("c.ll")
+    assert sorted(path.name for path in tmp_path.glob("*.ll")) == ["c.ll", "mine.ll"]
+    hint = fail("mine.ll", "d.ll")
+    assert "can't be kept" in hint
+    assert "would be replaced: mine.ll" in hint
+    assert (tmp_path / "mine.ll").read_text() == "precious"
+
+
+def test_a_folder_that_can_not_be_written_hides_no_failure(tmp_path: Path) -> None:
     file = tmp_path / "file"
     file.touch()
-    with pytest.raises(CrtExportError, match="LLVM's input can't be kept"):
+    with pytest.raises(CrtExportError, match="does not accept a module") as caught:
         compile_modules({"c.ll": "nonsense"}, TARGETS["m4"], "size", keep_failed=file)
+    assert "LLVM's input can't be kept" in (caught.value.hint or "")
 
 
 def test_nonsensical_numbers_are_refused() -> None:

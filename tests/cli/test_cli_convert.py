@@ -45,3 +45,32 @@ def test_neither_of_two_files_is_left_alone(
         assert main(["convert", str(DIGITS), "-o", str(tmp_path / name)]) == 2
         assert problem in capsys.readouterr().err
         assert [path.name for path in tmp_path.iterdir()] == ["folder.json"]
+
+
+@pytest.mark.parametrize("how", ["foreign", "changed", "link", "cut"])
+def test_constants_never_replace_a_file_of_the_users(
+    how: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model, constants = tmp_path / "m.json", tmp_path / "m.safetensors"
+    words = ["convert", str(DIGITS), "-o", str(model), "-q"]
+    assert main(words) == 0
+    assert main(words) == 0  # ours, and unchanged
+    content = constants.read_bytes()
+    if how == "changed":
+        constants.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+    elif how == "cut":
+        constants.write_bytes(content[:-1])
+    elif how == "foreign":
+        constants.write_bytes(b"precious")
+    else:
+        constants.rename(tmp_path / "precious")
+        constants.symlink_to("precious")
+    before = [(path.lstat().st_mtime_ns, path.read_bytes()) for path in tmp_path.iterdir()]
+    assert main(words) == 2
+    assert "the constants would replace this file" in capsys.readouterr().err
+    assert [(p.lstat().st_mtime_ns, p.read_bytes()) for p in tmp_path.iterdir()] == before
+    assert main([*words, "--force"]) == 0
+    assert not constants.is_symlink()
+    assert constants.read_bytes() == content
+    if how == "link":
+        assert (tmp_path / "precious").read_bytes() == content

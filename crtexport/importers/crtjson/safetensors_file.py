@@ -7,6 +7,8 @@ the header's size (8 bytes, little-endian), a JSON header, and the bytes.
 
 from __future__ import annotations
 
+import hashlib
+import itertools
 import json
 import struct
 from collections.abc import Iterable
@@ -35,6 +37,10 @@ _NAMES = {
 _DTYPES = {name: dtype for dtype, name in _NAMES.items()}
 RESERVED = "__metadata__"
 """The one name that a tensor can't have."""
+_DIGEST = "crtexport-sha256"
+"""In the metadata of files that are written here: the SHA-256 of the file with zeros in its place,
+by which they are told from those that others wrote or changed."""
+_LONGEST_HEADER = 100_000_000  # of any file that safetensors reads
 
 
 class Entry(Struct, frozen=True):
@@ -73,7 +79,8 @@ def write_entries(stream: BinaryIO, tensors: Iterable[tuple[str, TensorType, Con
     """A whole file, holding one chunk of a constant at a time. Names must be unique."""
     # Wide elements first, so that all are aligned; the order is otherwise the given one.
     ordered = sorted(tensors, key=lambda tensor: -tensor[1].dtype.itemsize)
-    header = {}
+    unknown = "0" * (2 * hashlib.sha256().digest_size)
+    header: dict[str, object] = {RESERVED: {_DIGEST: unknown}}
     end = 0
     for name, type_, constant in ordered:
         header[name] = {
@@ -84,7 +91,27 @@ def write_entries(stream: BinaryIO, tensors: Iterable[tuple[str, TensorType, Con
         end += constant.nbytes
     text = json.dumps(header, ensure_ascii=False, separators=(",", ":")).encode()
     text += b" " * (-len(text) % 8)
-    stream.write(struct.pack("<Q", len(text)) + text)
-    for _, _, constant in ordered:
-        for chunk in constant.chunks():
-            stream.write(chunk)
+    digest = hashlib.sha256()
+    chunks = (chunk for _, _, constant in ordered for chunk in constant.chunks())
+    for piece in itertools.chain([struct.pack("<Q", len(text)) + text], chunks):
+        digest.update(piece)
+        stream.write(piece)
+    stream.seek(8 + text.index(unknown.encode()))
+    stream.write(digest.hexdigest().encode())
+
+
+def is_unchanged(path: Path) -> bool:
+    """Returns whether :func:`write_entries` wrote the file and nobody has changed it since. Raises
+    OSError where it can't be read."""
+    with path.open("rb") as stream:
+        head = stream.read(8)
+        size = int.from_bytes(head, "little")
+        text = stream.read(size) if size <= _LONGEST_HEADER else b""
+        try:
+            told: bytes = json.loads(text)[RESERVED][_DIGEST].encode()
+        except (ValueError, LookupError, TypeError, AttributeError):
+            return False
+        digest = hashlib.sha256(head + text.replace(told, b"0" * len(told), 1))
+        while piece := stream.read(1 << 20):
+            digest.update(piece)
+    return digest.hexdigest().encode() == told

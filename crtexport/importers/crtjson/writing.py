@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -11,7 +12,7 @@ from crtexport.errors import CrtExportError
 from crtexport.importers.crtjson.attributes import encode
 from crtexport.importers.crtjson.constants import to_inline
 from crtexport.importers.crtjson.document import FORMAT, VERSION
-from crtexport.importers.crtjson.safetensors_file import RESERVED, write_entries
+from crtexport.importers.crtjson.safetensors_file import RESERVED, is_unchanged, write_entries
 from crtexport.ir.graph import Graph, Node, Tensor
 from crtexport.ir.types import ConstantRef, Quantization, TensorType
 from crtexport.outputs.single import replacing
@@ -20,7 +21,7 @@ INLINE_BYTES = 64
 """Constants up to this size are written as numbers."""
 
 
-def save(graph: Graph, path: Path) -> None:
+def save(graph: Graph, path: Path, *, force: bool = False) -> None:
     """Write ``graph`` as model.json at ``path`` and its large constants as .safetensors beside it.
 
     The same graph gives the same bytes, and reading them back the same graph, apart from where it
@@ -42,6 +43,9 @@ def save(graph: Graph, path: Path) -> None:
             f"a name can't be written as UTF-8: {error.reason}", location=str(path)
         ) from error
 
+    if writing.stored and not force:
+        _refuse_foreign(sidecar)
+
     def fill(stream: BinaryIO) -> None:
         stream.write(content)
         stream.flush()  # with this file on disk, only names are missing once the other is there
@@ -60,13 +64,33 @@ def sidecar_of(path: Path) -> Path:
     return sidecar
 
 
+def _refuse_foreign(sidecar: Path) -> None:
+    """Nobody named this file: only one of ours is replaced."""
+    try:
+        if not os.path.lexists(sidecar):
+            return
+        ours = not sidecar.is_symlink() and sidecar.is_file() and is_unchanged(sidecar)
+    except OSError as error:
+        raise _unwritten(sidecar, error) from error
+    if not ours:
+        raise CrtExportError(
+            "the constants would replace this file, which crtexport didn't write, or which was"
+            " changed since", location=str(sidecar),
+            hint="give model.json another name, or replace both files with --force",
+        )
+
+
+def _unwritten(path: Path, error: OSError) -> CrtExportError:
+    reason = error.strerror or str(error)
+    return CrtExportError(f"the file can't be written: {reason}", location=str(path))
+
+
 def _write(path: Path, fill: Callable[[BinaryIO], object]) -> None:
     try:
         with replacing(path) as stream:
             fill(stream)
     except OSError as error:
-        reason = error.strerror or str(error)
-        raise CrtExportError(f"the file can't be written: {reason}", location=str(path)) from error
+        raise _unwritten(path, error) from error
 
 
 class _Writing:
