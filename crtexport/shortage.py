@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import resource
 from collections.abc import Iterator
+from pathlib import Path
 
 from crtexport.errors import CrtExportError
 
@@ -15,6 +17,10 @@ _UNOPENED = ("oo many open files", "File descriptor limit")
 _NO_THREAD = ("can't start new thread", "unable to start a thread", "pthread_create")
 _REFUSED = (errno.EACCES, errno.EPERM, errno.EROFS)
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
+
+
+_NEAR = 0.75
+"""Of a limit: libraries ask for many megabytes at once."""
 
 
 class ShortageError(CrtExportError):
@@ -30,6 +36,9 @@ def shortage(error: BaseException) -> CrtExportError | None:
             return found
         if isinstance(inner, MemoryError):
             return no_memory()
+        # What extensions raise that look at no result of an allocation.
+        if isinstance(inner, SystemError | ImportError) and _memory_is_short():
+            return no_memory(str(inner))
         if isinstance(inner, ImportError | OSError | RuntimeError):
             found = shortage_told(str(inner))
             if found is not None:
@@ -88,6 +97,19 @@ def _of_system(error: OSError) -> CrtExportError | None:
             return CrtExportError(f"the system refuses access ({reason})", location=where)
         case _:
             return None
+
+
+def _memory_is_short() -> bool:
+    """Whether this process came near a limit of its address space."""
+    limit, _ = resource.getrlimit(resource.RLIMIT_AS)
+    if limit == resource.RLIM_INFINITY:
+        return False
+    try:
+        status = Path("/proc/self/status").read_text(encoding="ascii", errors="replace")
+    except OSError:
+        return False
+    peak = re.search(r"^VmPeak:\s*(\d+) kB", status, re.MULTILINE)
+    return peak is not None and int(peak[1]) * 1024 > limit * _NEAR
 
 
 def _chain(error: BaseException | None) -> Iterator[BaseException]:
