@@ -6,15 +6,17 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Literal
 
+from crtexport.artifact.symbols import interface_fields, sanitize_module
 from crtexport.errors import CrtExportError
 from crtexport.firmware import run as firmware_run
 from crtexport.firmware.board import Board, load_board
 from crtexport.firmware.package import board_for, parts_from_package
 from crtexport.firmware.run import DEFAULT_TIMEOUT, BuildResult, RunResult
 from crtexport.firmware.zephyr import runner as zephyr_runner
+from crtexport.ir.graph import Graph
 from crtexport.mlf.arrays import Array, key_of, samples_for, samples_of_models
 from crtexport.mlf.marks import exported_here
-from crtexport.mlf.reader import Package, open_package
+from crtexport.mlf.reader import Package, PackageTensor, open_package
 from crtexport.simulation.package import simulate_models, simulate_package
 
 
@@ -53,6 +55,34 @@ def simulate_all(
     given = samples_of_models({m.module: m.inputs for m in opened.each}, inputs)
     rows = {name: samples.rows for name, samples in given.items()}
     return simulate_models(opened, rows, device_code)
+
+
+def check_inputs(
+    graphs: Sequence[Graph], module_names: Sequence[str], inputs: Mapping[str, Array]
+) -> None:
+    """Raises CrtExportError for ``inputs`` that a package of ``graphs`` can't run on, as
+    :func:`run_all` would once it is there. ``module_names`` are empty where each has its own."""
+    models = {
+        sanitize_module(name): _inputs_of(graph)
+        for graph, name in zip(
+            graphs, module_names or [graph.name for graph in graphs], strict=True
+        )
+    }
+    if len(models) == 1:
+        (tensors,) = models.values()
+        samples_for(tensors, inputs)
+    else:
+        samples_of_models(models, inputs)
+
+
+def _inputs_of(graph: Graph) -> list[PackageTensor]:
+    names = [graph.tensors[tensor].name for tensor in graph.inputs]
+    return [
+        PackageTensor(name, type_.dtype.value, type_.nbytes, type_.shape, field)
+        for name, field, type_ in zip(
+            names, interface_fields(names, "input"), map(graph.type, graph.inputs), strict=True
+        )
+    ]
 
 
 Runner = Literal["bare-metal", "zephyr"]

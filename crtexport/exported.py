@@ -19,6 +19,11 @@ from crtexport.plan.model import Plan
 
 Emit = Literal["c", "llvm"]
 _LONGEST_NAME = 200
+_OTHER_FORMATS = frozenset({
+    ".zip", ".gz", ".tgz", ".bz2", ".xz", ".zst", ".7z",  # archives, and tar files compressed
+    ".tflite", ".json", ".onnx", ".safetensors", ".npz",  # what is read
+    ".c", ".h", ".o", ".a", ".elf", ".bin", ".hex",  # what firmware is made of
+})
 
 
 class Prepared(Struct, frozen=True):
@@ -119,6 +124,17 @@ def usage_beside(graphs: Sequence[Graph], io: Literal["caller", "workspace"]) ->
     given = sum(g.type(t).nbytes for g in graphs for t in (*g.inputs, *g.outputs))
     kept = sum(g.type(t).nbytes for g in graphs for t in g.variables)
     return Usage(workspace=kept, io=given if io == "caller" else 0)
+
+
+def check_name(path: Path) -> None:
+    """Raises CrtExportError where a package that is called so would pass for another format."""
+    ending = path.suffix.lower()
+    if ending in _OTHER_FORMATS:
+        stem = path.stem.removesuffix(".tar")
+        raise CrtExportError(
+            f"a package is an uncompressed tar file; one with the ending {ending} would pass for"
+            " something else", location=str(path), hint=f"call it {path.with_name(stem)}.tar",
+        )
 
 
 def default_name(artifacts: Sequence[Artifact], board: str) -> str:

@@ -19,7 +19,15 @@ from crtexport.artifact.symbols import sanitize_module
 from crtexport.backends.constants import LargeData
 from crtexport.backends.modules import Split
 from crtexport.errors import CrtExportError
-from crtexport.exported import Emit, Exported, Prepared, default_name, usage_beside, usage_of
+from crtexport.exported import (
+    Emit,
+    Exported,
+    Prepared,
+    check_name,
+    default_name,
+    usage_beside,
+    usage_of,
+)
 from crtexport.firmware import npu
 from crtexport.firmware.board import Board, Usage, check_budget, list_boards, user_files
 from crtexport.firmware.budget import check_pools, room, with_pools
@@ -66,11 +74,17 @@ STAGES: tuple[Stage, ...] = ("graph", "plan", "picture", "kernels", "c", "llvm")
 
 def load(
     path: Path | str, *, rounding: str = "double", accelerators: Sequence[str] | None = None,
-    board: Board | Path | str = "host",
+    board: Board | Path | str = "host", allow_outside: bool = False,
 ) -> Graph:
     """The network in a file (model.json or .tflite, told apart by content), verified; compiled by
-    Vela where ``accelerators`` name an Ethos-U ("ethos-u": that of the board)."""
-    return npu.load_for(Path(path), Rounding(rounding), accelerators, lambda: resolve_board(board))
+    Vela where ``accelerators`` name an Ethos-U ("ethos-u": that of the board).
+
+    A model.json's data files must lie in its folder, unless ``allow_outside``.
+    """
+    return npu.load_for(
+        Path(path), Rounding(rounding), accelerators, lambda: resolve_board(board),
+        allow_outside=allow_outside,
+    )
 
 
 def prepare(
@@ -199,7 +213,7 @@ def export(
     tuned = generator.tuned(tuning)
     say("load")
     graphs, target_board = _read(model, rounding, accelerators, target_board, pools)
-    claims.reads(*(file for graph in graphs for file in data_files(graph)))
+    _check_output(output, claims, graphs)
     generator.expect(sum(len(graph.nodes) for graph in graphs))
     proofs: list[Proof] = []
     prepared = prepare_package(
@@ -249,6 +263,12 @@ def _claimed(
     claims.reads(*(Path(one) for one in models if not isinstance(one, Graph)))
     claims.reads(*user_files(board), None if tuning is None else Path(tuning))
     return claims
+
+
+def _check_output(output: Path | str | None, claims: Claims, graphs: Sequence[Graph]) -> None:
+    claims.reads(*(file for graph in graphs for file in data_files(graph)))
+    if output is not None:
+        check_name(Path(output))
 
 
 def _listed(names: str | Sequence[str] | None) -> Sequence[str] | None:

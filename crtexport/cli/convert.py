@@ -8,7 +8,13 @@ import click
 
 from crtexport import pipeline
 from crtexport.cli.claims import claim
-from crtexport.cli.options import FILE, force_option, model_argument, with_output
+from crtexport.cli.options import (
+    FILE,
+    force_option,
+    model_argument,
+    outside_option,
+    with_output,
+)
 from crtexport.cli.output import Output
 from crtexport.importers.crtjson import save, sidecar_of
 from crtexport.importers.files import data_files
@@ -20,15 +26,16 @@ from crtexport.importers.files import data_files
     "-o", "--output", type=FILE, required=True, metavar="model.json",
     help="The file to write; large constants go to a .safetensors file beside it.",
 )
+@outside_option
 @force_option("the place of the .safetensors file")
 @with_output
-def command(out: Output, model: Path, output: Path, force: bool) -> None:
+def command(out: Output, model: Path, output: Path, outside: bool, force: bool) -> None:
     """Write MODEL as model.json, which can be read, edited and exported."""
     claims = claim(out, {"-o": output}, reads=(model,))
     claims.file("the file of constants beside -o", sidecar_of(output))
     with out.steps() as step:
         step(f"read {model}")
-        graph = pipeline.load(model)
+        graph = pipeline.load(model, allow_outside=outside)
         claims.reads(*data_files(graph))
         step(f"write {output}")
         save(graph, output, force=force)

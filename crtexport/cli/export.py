@@ -19,6 +19,7 @@ from crtexport.cli.accelerators import show_decisions
 from crtexport.cli.channels import show_channels
 from crtexport.cli.claims import claim
 from crtexport.cli.options import (
+    DEFAULT_BOARD,
     FILE,
     SecondsType,
     accelerator_option,
@@ -28,7 +29,9 @@ from crtexport.cli.options import (
     given_option,
     io_option,
     models_argument,
+    note_board,
     optimize_option,
+    outside_option,
     pool_option,
     rounding_option,
     with_output,
@@ -38,12 +41,13 @@ from crtexport.cli.tuning import show_tuned, tune_first, tuning_options
 
 if TYPE_CHECKING:
     from crtexport import pipeline
+    from crtexport.ir.graph import Graph
     from crtexport.report.tune import Tuned
 
 
 @click.command("export")
 @models_argument
-@board_option("host")
+@board_option
 @click.option(
     "-o", "--output", type=FILE, metavar="FILE.tar",
     help="The package to write; by default MODEL-BOARD.tar in the current folder.",
@@ -115,10 +119,11 @@ if TYPE_CHECKING:
 @tuning_options
 @click.option("--run", "run_it", is_flag=True, help="Then build and run the board's firmware.")
 @given_option("With --run")
+@outside_option
 @force_option("the folders of --unpack and --zephyr")
 @with_output
 def command(
-    out: Output, models: tuple[Path, ...], board: str, output: Path | None,
+    out: Output, models: tuple[Path, ...], board: str | None, output: Path | None,
     emit: Literal["c", "llvm"] | None,
     optimize: Literal["size", "balanced", "speed"] | None,
     workspace: pipeline.Owner, io: pipeline.Io, pools: tuple[tuple[str, int], ...],
@@ -128,7 +133,7 @@ def command(
     llvm_timeout: float | None, keep_failed: Path | None, jobs: int | None,
     folder: Path | None, depfile: Path | None,
     application: Path | None, tuning: Path | None, tune_it: bool, run_it: bool,
-    given: Path | None, force: bool,
+    given: Path | None, outside: bool, force: bool,
 ) -> None:
     """Export MODEL (model.json or .tflite) as a package for a board.
 
@@ -136,6 +141,7 @@ def command(
     """
     if given is not None and not run_it:
         raise click.UsageError("--input goes with --run")
+    target = DEFAULT_BOARD if board is None else board
     claims = claim(
         out, {"-o": output, "--depfile": depfile}, reads=(*models, given),
         folders={"--unpack": folder, "--keep-failed": keep_failed, "--zephyr": application},
@@ -144,17 +150,18 @@ def command(
         POOL.start()  # takes as long as what is imported here
     from crtexport import pipeline  # noqa: PLC0415
 
-    if application is not None:
-        from crtexport.firmware.zephyr.runner import find_tree  # noqa: PLC0415
-
-        find_tree()  # before anything is written
+    _find_tree(application)
+    read: Sequence[pipeline.Model] = models
     with out.steps() as step:
         tuned: Sequence[Tuned] = ()
-        if tune_it:
-            facts = (board, emit, optimize, llvm_options, accelerators)
-            tuning, tuned = tune_first(models, rounding, facts, tuning, step)
+        if given is not None or outside or tune_it:
+            read = graphs = _load(models, rounding, accelerators, target, outside)
+            _check_inputs(graphs, names, given)  # before any work
+            if tune_it:
+                facts = (target, emit, optimize, llvm_options, accelerators)
+                tuning, tuned = tune_first(models, graphs, facts, tuning, step)
         exported = pipeline.export(
-            models, board=board, output=output, emit=emit, optimize=optimize,
+            read, board=target, output=output, emit=emit, optimize=optimize,
             workspace=workspace, io=io, pools=pools, large_data=large_data,
             rounding=rounding, module_name=names or None, system_lib=not no_system_lib,
             split=split, llvm_options=llvm_options, llvm_timeout=llvm_timeout,
@@ -165,14 +172,44 @@ def command(
     if folder is not None:
         _unpack(exported.path, folder, force)
     if depfile is not None:
-        _write_depfile(depfile, models, exported, board, tuning)
+        _write_depfile(depfile, models, exported, target, tuning)
     _show(out, exported)
+    note_board(out, board)
     data = {**_data(exported), **show_tuned(out, tuned)}
     if run_it:
         data["run"] = _run(out, exported.path, given, application, force)
     elif application is not None:
         data["application"] = _build_application(out, exported.path, application, force)
     out.result(data)
+
+
+def _find_tree(application: Path | None) -> None:
+    """Raises ToolMissingError, before anything is written, where an application can't be built."""
+    if application is not None:
+        from crtexport.firmware.zephyr.runner import find_tree  # noqa: PLC0415
+
+        find_tree()
+
+
+def _load(
+    models: Sequence[Path], rounding: str, accelerators: tuple[str, ...] | None, board: str,
+    outside: bool,
+) -> list[Graph]:
+    return [
+        crtexport.load(
+            model, rounding=rounding, accelerators=accelerators, board=board, allow_outside=outside
+        )
+        for model in models
+    ]
+
+
+def _check_inputs(graphs: Sequence[Graph], names: Sequence[str], given: Path | None) -> None:
+    if given is None:
+        return
+    from crtexport import actions  # noqa: PLC0415
+    from crtexport.mlf.arrays import load_npz  # noqa: PLC0415
+
+    actions.check_inputs(graphs, names, load_npz(given))
 
 
 def _run(

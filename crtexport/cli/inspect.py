@@ -13,10 +13,12 @@ from crtexport.cli.accelerators import show_decisions
 from crtexport.cli.channels import show_channels
 from crtexport.cli.functions import show_externals, show_model
 from crtexport.cli.options import (
+    DEFAULT_BOARD,
     FILE,
     accelerator_option,
     board_option,
     io_option,
+    note_board,
     rounding_option,
     with_output,
 )
@@ -31,28 +33,32 @@ from crtexport.mlf.reader import Package, PackageTensor, open_package
     "--stage", type=click.Choice(pipeline.STAGES),
     help="Print this stage of exporting MODEL instead of the summary of PACKAGE.",
 )
-@board_option("host")
+@board_option
 @io_option
 @rounding_option
 @accelerator_option
 @with_output
 def command(
-    out: Output, path: Path, stage: pipeline.Stage | None, board: str, io: pipeline.Io,
+    out: Output, path: Path, stage: pipeline.Stage | None, board: str | None, io: pipeline.Io,
     rounding: str, accelerators: tuple[str, ...] | None,
 ) -> None:
     """Show what PACKAGE holds, whoever wrote it, which functions of others MODEL can be exported
     with, or one --stage of exporting MODEL."""
+    target = DEFAULT_BOARD if board is None else board
     if stage is not None:
         text = pipeline.stage(
-            path, stage, board=board, rounding=rounding, io=io, accelerators=accelerators
+            path, stage, board=target, rounding=rounding, io=io,
+            accelerators=accelerators,
         )
         if out.as_json:
             out.result({"stage": stage, "text": text})
         else:
             out.raw(text)
+        note_board(out, board)
         return
     if path.is_file() and not is_tarfile(path):
-        show_model(out, path, board, rounding)
+        show_model(out, path, target, rounding)
+        note_board(out, board)
         return
     package = open_package(path)
     out.result(_data(package))

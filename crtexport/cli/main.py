@@ -6,7 +6,9 @@ Exit codes: 0 success, 1 a run or a comparison failed, 2 bad input or usage, 3 a
 
 from __future__ import annotations
 
+import contextlib
 import importlib
+import itertools
 import os
 import sys
 from collections.abc import Sequence
@@ -17,7 +19,7 @@ from click.shell_completion import CompletionItem
 
 import crtexport
 from crtexport.cli.options import Settings
-from crtexport.errors import CrtExportError, Terminated, printable
+from crtexport.errors import CrtExportError, Terminated
 
 _INTERNAL = 70  # EX_SOFTWARE
 _INTERRUPTED = 130
@@ -94,32 +96,28 @@ def cli() -> None:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; returns its exit code. ``arguments`` default to the process's."""
-    settings = Settings()
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    # Read here, because what is wrong may be how the other words are written.
+    settings = Settings(as_json="--json" in itertools.takewhile("--".__ne__, words))
     try:
         code = cli.main(
-            args=list(sys.argv[1:] if arguments is None else arguments),
-            prog_name="crtexport", standalone_mode=False, obj=settings,
+            args=words, prog_name="crtexport", standalone_mode=False, obj=settings
         )
         sys.stdout.flush()
         return int(code or 0)
     except CrtExportError as error:
-        _show_trace(settings)
-        _say_error(str(error))
-        return error.exit_code
+        return _fail(settings, error, error.exit_code)
     except click.exceptions.NoArgsIsHelpError as error:
         error.show()
         return error.exit_code
     except click.ClickException as error:
         context = error.ctx if isinstance(error, click.UsageError) else None
-        help_line = f"\n  hint: {context.command_path} --help" if context else ""
-        _say_error(printable(error.format_message(), keep_newlines=True) + help_line)
-        return error.exit_code
+        hint = f"{context.command_path} --help" if context else None
+        return _fail(settings, CrtExportError(error.format_message(), hint=hint), error.exit_code)
     except (click.Abort, KeyboardInterrupt):
-        click.echo("interrupted", err=True)
-        return _INTERRUPTED
+        return _fail(settings, CrtExportError("interrupted"), _INTERRUPTED)
     except Terminated:
-        click.echo("terminated", err=True)
-        return _TERMINATED
+        return _fail(settings, CrtExportError("terminated"), _TERMINATED)
     except BrokenPipeError:
         # Whoever read our output has enough; Python must not fail again while closing it.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -130,22 +128,36 @@ def main(arguments: Sequence[str] | None = None) -> int:
         lacking = shortage(error)
         if lacking is None:
             return _defect(error, settings)
-        _show_trace(settings)
-        _say_error(str(lacking))
-        return lacking.exit_code
+        return _fail(settings, lacking, lacking.exit_code)
 
 
 def _defect(error: Exception, settings: Settings) -> int:
-    _show_trace(settings)
-    _say_error(
-        f"internal error ({type(error).__name__}: {printable(str(error))})\n"
-        "  hint: this is a defect of crtexport, please report it; --debug shows where it is"
-    )
-    return _INTERNAL
+    return _fail(settings, CrtExportError(
+        f"internal error ({type(error).__name__}: {error})",
+        hint="this is a defect of crtexport, please report it; --debug shows where it is",
+    ), _INTERNAL)
 
 
-def _say_error(text: str) -> None:
-    click.echo(click.style("error: ", fg="red", bold=True) + text, err=True)
+def _fail(settings: Settings, error: CrtExportError, code: int) -> int:
+    """Says on stderr what went wrong, and with ``--json`` as an object on stdout; returns
+    ``code``."""
+    with contextlib.suppress(OSError):  # whoever should read this has left
+        if code in (_INTERRUPTED, _TERMINATED):
+            click.echo(str(error), err=True)
+        else:
+            _show_trace(settings)
+            click.echo(click.style("error: ", fg="red", bold=True) + str(error), err=True)
+    if settings.as_json:
+        import json  # noqa: PLC0415
+
+        facts = {
+            "exit_code": code, "location": error.location, "problem": error.problem,
+            "hint": error.hint,
+        }
+        with contextlib.suppress(OSError):
+            sys.stdout.write(json.dumps({"error": facts}, indent=2) + "\n")
+            sys.stdout.flush()
+    return code
 
 
 def _show_trace(settings: Settings) -> None:

@@ -15,15 +15,35 @@ from crtexport.firmware.sizes import parse_size
 
 Command = Callable[..., Any]
 
-FILE = click.Path(path_type=Path)
-"""A path; whether it can be read or written is for the library to say."""
+class FileType(click.Path):
+    """A path; whether it can be read or written is for the library to say.
+
+    Files are read and written in any order, so that standard input and output can't be named.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(path_type=Path)
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> Any:
+        if value == "-":
+            self.fail(
+                "files can't be standard input or output here; name one (./- is called so)",
+                param, ctx,
+            )
+        return super().convert(value, param, ctx)
+
+
+FILE = FileType()
 
 
 class Settings:
     """What the program's outermost frame must know of the command's options."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, as_json: bool = False) -> None:
         self.debug = False
+        self.as_json = as_json
 
 
 def _set_debug(context: click.Context, _: click.Parameter, value: bool) -> None:
@@ -61,6 +81,15 @@ def models_argument(command: Command) -> Command:
     return click.argument("models", type=FILE, metavar="MODEL...", nargs=-1, required=True)(command)
 
 
+def outside_option(command: Command) -> Command:
+    """``--allow-outside``"""
+    return click.option(
+        "--allow-outside", "outside", is_flag=True,
+        help="Also read data files of a model.json that lie outside of its folder, if you trust "
+        "the model.",
+    )(command)
+
+
 def package_argument(command: Command) -> Command:
     """The argument PACKAGE."""
     return click.argument("package", type=FILE)(command)
@@ -74,12 +103,22 @@ def chosen_option(command: Command) -> Command:
     )(command)
 
 
-def board_option(default: str | None) -> Callable[[Command], Command]:
-    """``--board``, a name or the path of a YAML file."""
+DEFAULT_BOARD = "host"
+
+
+def board_option(command: Command) -> Command:
+    """``--board``, a name or the path of a YAML file; the command gets None without it."""
     return click.option(
-        "--board", metavar="NAME|FILE", default=default, show_default=default is not None,
+        "--board", metavar="NAME|FILE", show_default=DEFAULT_BOARD,
         help="The board to generate for; `crtexport boards` lists them.",
-    )
+    )(command)
+
+
+def note_board(out: Output, board: str | None) -> None:
+    """Says on stderr which board was taken where none was named: what works, but for this computer
+    alone, is easily taken for what was meant."""
+    if board is None:
+        out.notes([f"no --board was given: this is for {DEFAULT_BOARD}, this computer"])
 
 
 def rounding_option(command: Command) -> Command:

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 import click
 from msgspec import to_builtins
 
-import crtexport
 from crtexport.cli.options import FILE, Command
 from crtexport.cli.output import Output
 from crtexport.outputs.claims import Claims
 
 if TYPE_CHECKING:
+    from crtexport.ir.graph import Graph
     from crtexport.report.measure import Setting
     from crtexport.report.tune import Tuned
 
@@ -42,25 +42,21 @@ def cache_for(models: Sequence[Path], tuning: Path | None) -> Path:
 
 
 def tune_first(
-    models: Sequence[Path], rounding: str, facts: tuple[Any, ...], tuning: Path | None,
+    models: Sequence[Path], graphs: Sequence[Graph], facts: tuple[Any, ...], tuning: Path | None,
     step: Callable[[str], None],
 ) -> tuple[Path, list[Tuned]]:
-    """Tunes for models before they are exported; ``facts``: a Setting's from the board on."""
+    """Tunes for models, which are ``graphs``, before they are exported; ``facts``: a Setting's from
+    the board on."""
     from crtexport.firmware.board import user_files  # noqa: PLC0415
     from crtexport.importers.files import data_files  # noqa: PLC0415
     from crtexport.report.measure import Setting  # noqa: PLC0415
 
-    cache, (board, *_, accelerators) = cache_for(models, tuning), facts
+    cache = cache_for(models, tuning)
     claims = Claims()
     claims.file("--tuning", cache)
-    claims.reads(*models, *user_files(board))
-    settings = []
-    for model in models:
-        step(f"read {model}")
-        graph = crtexport.load(model, rounding=rounding, accelerators=accelerators, board=board)
-        claims.reads(*data_files(graph))
-        settings.append(Setting(graph, *facts))
-    return cache, tune_all(settings, cache, step)
+    claims.reads(*models, *user_files(facts[0]))
+    claims.reads(*(file for graph in graphs for file in data_files(graph)))
+    return cache, tune_all([Setting(graph, *facts) for graph in graphs], cache, step)
 
 
 def tune_all(

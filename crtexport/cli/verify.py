@@ -15,6 +15,7 @@ from crtexport.cli.options import (
     emit_option,
     io_option,
     model_argument,
+    note_board,
     rounding_option,
     with_output,
 )
@@ -28,7 +29,7 @@ _LONGEST_NAME = 40
 
 @click.command("verify")
 @model_argument
-@board_option(None)
+@board_option
 @emit_option
 @click.option(
     "--samples", type=click.IntRange(min=1), default=10, show_default=True,
@@ -70,12 +71,14 @@ def command(
                 model, board=board, samples=samples, seed=seed, rounding=rounding, emit=emit,
                 accelerators=accelerators,
             )
+            note_board(out, board)
             return _show_layers(out, model, layers, seed)
         result = compare.verify(
             model, board=board, samples=samples, seed=seed, rounding=rounding, emit=emit, io=io,
             accelerators=accelerators,
         )
     _show_outputs(out, model, result, seed)
+    note_board(out, board)
     return 0 if result.agrees else 1
 
 

@@ -54,13 +54,14 @@ def asked(accelerators: Sequence[str] | None, board: Board) -> str | None:
 
 
 def load_for(
-    path: Path, rounding: Rounding, accelerators: Sequence[str] | None, board: Callable[[], Board]
+    path: Path, rounding: Rounding, accelerators: Sequence[str] | None, board: Callable[[], Board],
+    *, allow_outside: bool = False,
 ) -> Graph:
     """The network in a file; where ``accelerators`` name an Ethos-U, as Vela compiles it."""
     chosen = board() if any(name.startswith(_FAMILY) for name in accelerators or ()) else None
     wanted = asked(accelerators, chosen) if chosen else None
     if chosen is None or wanted is None:
-        return load(path, rounding=rounding)
+        return load(path, rounding=rounding, allow_outside=allow_outside)
     return load_compiled(path, rounding, wanted, chosen)
 
 

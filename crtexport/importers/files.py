@@ -26,7 +26,10 @@ def regular_size(path: Path) -> int:
             "this is a directory", location=str(path), hint="name the model file inside it"
         )
     if not stat.S_ISREG(status.st_mode):
-        raise CrtExportError("this is not a regular file", location=str(path))
+        raise CrtExportError(
+            "this is not a regular file", location=str(path),
+            hint="models are read in any order: save what comes through a pipe to a file first",
+        )
     return status.st_size
 
 

@@ -5,10 +5,13 @@ from __future__ import annotations
 import json
 import tarfile
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 
 from crtexport.cli.main import main
+from crtexport.mlf.arrays import save_npz
 from crtexport.mlf.reader import open_package
 from tests.cli.support import DIGITS, DIGITS_IMAGES
 from tests.mlf.consumers import complaints
@@ -26,7 +29,7 @@ def test_a_model_alone_is_exported_for_this_computer(capsys: pytest.CaptureFixtu
     assert package.name.endswith("-host.tar")
     captured = capsys.readouterr()
     assert captured.out.startswith(f"{package}: ")
-    assert captured.err == ""
+    assert captured.err == "note: no --board was given: this is for host, this computer\n"
     assert complaints(package) == []
 
 
@@ -101,3 +104,86 @@ def test_run_predicts_the_digits(capsys: pytest.CaptureFixture[str]) -> None:
     assert run["instructions"]["first"] == run["instructions"]["second"]
     assert run["instructions"]["exact"]
     assert run["ram"]
+
+
+@pytest.mark.parametrize(
+    "name", ["x.zip", "x.tar.gz", "x.TGZ", "other.tflite", "net.json", "net.c", "a/x.elf"]
+)
+def test_a_package_is_not_called_like_another_format(
+    name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("a").mkdir()
+    assert main([str(DIGITS), "--board", "host", "-o", name]) == 2
+    said = capsys.readouterr().err
+    assert f"error: {name}: a package is an uncompressed tar file" in said
+    assert f"hint: call it {name.split('.', maxsplit=1)[0]}.tar\n" in said
+    assert [*Path().rglob("*")] == [Path("a")]
+
+
+@pytest.mark.parametrize("name", ["x", "x.tar", "net-1.2", "x.mlf"])
+def test_other_names_are_the_users_choice(name: str) -> None:
+    assert main([str(DIGITS), "--board", "host", "-o", name, "--emit", "c", "-q"]) == 0
+    assert complaints(Path(name)) == []
+
+
+def wrong_inputs(kind: str) -> tuple[dict[str, np.ndarray[Any, Any]] | None, str]:
+    image = np.zeros((1, 8, 8, 1), np.int8)
+    return {
+        "missing": (None, "the arrays can't be read"),
+        "name": ({"picture": image}, "there is no array for this input"),
+        "more": ({"image": image, "other": image}, "no input is called 'other'"),
+        "dtype": ({"image": image.astype(np.uint8)}, "the array is uint8, the input is int8"),
+        "shape": ({"image": image[0]}, "the array has shape (8, 8, 1)"),
+    }[kind]
+
+
+@pytest.mark.parametrize("models", [1, 2])
+@pytest.mark.parametrize("kind", ["missing", "name", "more", "dtype", "shape"])
+def test_wrong_inputs_are_found_before_the_package_is_written(
+    kind: str, models: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arrays, problem = wrong_inputs(kind)
+    if arrays is not None:
+        names = ("a", "b")[:models] if models > 1 else ("",)
+        save_npz(Path("x.npz"), {
+            f"{name}/{key}" if name else key: array
+            for name in names for key, array in arrays.items()
+        })
+    words = [str(DIGITS)] * models
+    if models > 1:
+        words += ["--module-name", "a", "--module-name", "b"]
+    assert main([*words, "--board", "qemu_x86", "--run", "--input", "x.npz", "--unpack", "u"]) == 2
+    assert problem in capsys.readouterr().err
+    assert [path.name for path in Path().iterdir()] == (["x.npz"] if arrays else [])
+
+
+@pytest.mark.parametrize("verb", ["export", "convert"])
+def test_data_from_outside_of_the_models_folder_is_read_where_it_is_allowed(
+    verb: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("inner").mkdir()
+    weights = DIGITS.with_name("model.safetensors")
+    Path("model.safetensors").write_bytes(weights.read_bytes())
+    text = DIGITS.read_text(encoding="utf-8").replace("model.safetensors", "../model.safetensors")
+    Path("inner/model.json").write_text(text, encoding="utf-8")
+    made = "x.tar" if verb == "export" else "x.json"
+    words = [verb, "inner/model.json", "-o", made, "-q"]
+    words += ["--board", "host", "--emit", "c"] if verb == "export" else []
+    assert main(words) == 2
+    said = capsys.readouterr().err
+    assert "lies outside of the model's folder" in said
+    assert "--allow-outside" in said
+    assert not Path(made).exists()
+    assert main([*words, "--allow-outside"]) == 0
+    assert Path(made).exists()
+
+
+@pytest.mark.parametrize("words", [["inspect", "--stage", "graph"], ["export", "-o", "x.tar"]])
+def test_the_board_that_was_taken_is_said_where_none_was_named(
+    words: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    note = "note: no --board was given: this is for host, this computer\n"
+    verb, *options = words
+    for more, said in (([], note), (["--json"], note), (["-q"], ""), (["--board", "host"], "")):
+        assert main([verb, str(DIGITS), *options, *more]) == 0
+        assert capsys.readouterr().err == said

@@ -19,7 +19,8 @@ from crtexport import __main__
 from crtexport.cli.main import COMMANDS as SHORT
 from crtexport.cli.main import cli, main
 from crtexport.errors import CrtExportError, RunFailedError, ToolMissingError
-from tests.support import ROOT
+from tests.cli.support import DIGITS, exported
+from tests.support import ROOT, require
 
 
 def flattened(group: click.Group, before: str = "") -> dict[str, click.Command]:
@@ -196,6 +197,85 @@ def test_an_error_is_words_and_an_exit_code(
     assert capsys.readouterr() == ("", "error: a → b\\x1b: bad\n  hint: do\n")
 
 
+@pytest.mark.parametrize(
+    ("error", "code", "problem"),
+    [
+        (CrtExportError("bad", location=("a", "b\x1b"), hint="do"), 2, "bad"),
+        (ToolMissingError("bad", location=("a", "b\x1b"), hint="do"), 3, "bad"),
+        (RunFailedError("bad", location=("a", "b\x1b"), hint="do"), 1, "bad"),
+        (ZeroDivisionError("x"), 70, "internal error (ZeroDivisionError: x)"),
+        (KeyboardInterrupt(), 130, "interrupted"),
+    ],
+)
+def test_with_json_an_error_is_an_object_on_stdout_and_words_on_stderr(
+    error: BaseException, code: int, problem: str, monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    fails_with(monkeypatch, error)
+    assert main(["boards"]) == code
+    words = capsys.readouterr().err
+    assert main(["boards", "--json"]) == code
+    captured = capsys.readouterr()
+    assert captured.err == words
+    told = json.loads(captured.out)["error"]
+    assert (told["exit_code"], told["problem"]) == (code, problem)
+    if isinstance(error, CrtExportError):
+        assert (told["location"], told["hint"]) == (["a", "b\x1b"], "do")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        (["--json", "--frobnicate"], "--frobnicate"),
+        (["boards", "--frobnicate", "--json"], "--frobnicate"),
+        (["export", "--json"], "MODEL"),
+        (["boards", "-v", "-q", "--json"], "-v and -q exclude each other"),
+        (["simulte", "--json"], "did you mean 'simulate'"),
+    ],
+)
+def test_so_is_wrong_usage(
+    arguments: list[str], problem: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(arguments) == 2
+    told = json.loads(capsys.readouterr().out)["error"]
+    assert problem in told["problem"]
+    assert told["hint"].endswith("--help")
+
+
+def test_what_stands_behind_two_dashes_is_no_option(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["inspect", "--", "--json"]) == 2
+    assert capsys.readouterr().out == ""
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["-", "--board", "host"], ["export", "-"], ["m.json", "-o", "-"], ["run", "-"],
+        ["simulate", "-"], ["simulate", "p.tar", "--input", "-"], ["inspect", "-"],
+        ["convert", "m.json", "-o", "-"], ["verify", "-"], ["unpack", "-", "d"],
+        ["m.json", "--depfile", "-"], ["bench", "-", "--board", "host"],
+    ],
+)
+def test_standard_input_and_output_are_no_files(
+    arguments: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(arguments) == 2
+    assert "can't be standard input or output" in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_model_in_a_pipe_is_refused_with_what_to_do(capsys: pytest.CaptureFixture[str]) -> None:
+    reading, writing = os.pipe()
+    os.close(writing)
+    try:
+        assert main([f"/dev/fd/{reading}", "--board", "host"]) == 2
+    finally:
+        os.close(reading)
+    assert "save what comes through a pipe to a file first" in capsys.readouterr().err
+
+
 def test_an_unexpected_error_is_short_unless_debugged(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -245,15 +325,37 @@ def test_output_that_finds_no_room_is_no_defect() -> None:
     assert process.stderr == "error: the output can't be written: No space left on device\n"
 
 
-def test_a_reader_that_leaves_is_no_defect() -> None:
-    script = '"$0" -m crtexport schema | head -c 1; exit "${PIPESTATUS[0]}"'
-    process = subprocess.run(
-        ["bash", "-c", script, sys.executable],
-        env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True, check=False,
-    )
-    assert process.stdout == "{"
-    assert process.stderr == ""
+@pytest.mark.parametrize(
+    "words",
+    ["schema", "boards", "boards host", "boards --json", "--help", "inspect {package}",
+     "inspect {model} --stage kernels --board host", "simulate {package}",
+     "{model} --board host --emit c -o {folder}/again.tar", "unpack {package} {folder}/unpacked"],
+)
+def test_a_reader_that_leaves_is_no_defect(words: str, tmp_path: Path) -> None:
+    require("gcc")
+    package = exported(tmp_path)
+    arguments = words.format(package=package, model=DIGITS, folder=tmp_path).split()
+    reading, writing = os.pipe()
+    os.close(reading)
+    with open(writing, "wb") as left:  # noqa: PTH123
+        process = subprocess.run(
+            [sys.executable, "-m", "crtexport", *arguments], stdout=left,
+            env={**os.environ, "PYTHONPATH": str(ROOT)}, stderr=subprocess.PIPE, check=False,
+        )
+    assert process.stderr == b""
     assert process.returncode in (0, 1)
+
+
+@pytest.mark.parametrize(("words", "code"), [(["nothing.json"], 2), (["boards", "--frob"], 2)])
+def test_an_error_keeps_its_code_where_nobody_reads_it(words: list[str], code: int) -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    with open(writing, "wb") as left:  # noqa: PTH123
+        process = subprocess.run(
+            [sys.executable, "-m", "crtexport", *words], stdout=left, stderr=left,
+            env={**os.environ, "PYTHONPATH": str(ROOT)}, check=False,
+        )
+    assert process.returncode == code
 
 
 @pytest.mark.parametrize(("closed", "said"), [(">&-", ""), ("2>&-", "qemu_x86")])

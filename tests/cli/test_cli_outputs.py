@@ -176,7 +176,7 @@ def test_a_symbolic_link_is_replaced_and_what_it_leads_to_stays(
     precious, link = tmp_path / "precious", tmp_path / "x.tar"
     precious.write_text("precious")
     link.symlink_to("precious")
-    assert main([str(DIGITS), "--emit", "c", "-o", str(link), *quiet]) == 0
+    assert main([str(DIGITS), "--board", "host", "--emit", "c", "-o", str(link), *quiet]) == 0
     said = capsys.readouterr().err
     assert said == ("" if quiet == ["-q"] else
                     f"note: {link} is a symbolic link: it is replaced, precious stays as it is\n")

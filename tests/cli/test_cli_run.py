@@ -100,7 +100,10 @@ def test_a_failed_run_is_exit_code_1(
     monkeypatch.setattr(actions, "run_all", run)
     assert main(["run", str(package), "--json"]) == 1
     captured = capsys.readouterr()
-    assert captured.out == ""
+    assert json.loads(captured.out) == {"error": {
+        "exit_code": 1, "location": ["qemu_x86"], "hint": None,
+        "problem": "the firmware gave no answer within 1 s",
+    }}
     assert captured.err == "error: qemu_x86: the firmware gave no answer within 1 s\n"
 
 

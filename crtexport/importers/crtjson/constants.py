@@ -140,6 +140,7 @@ class Sidecars(Struct):
         if not self.allow_outside and not path.is_relative_to(folder):
             raise CrtExportError(
                 f"the file {name!r} lies outside of the model's folder",
-                hint="move it there, or allow files from outside if you trust the model",
+                hint="move it there, or, if you trust the model, use --allow-outside of"
+                " `crtexport export` or `crtexport convert`",
             )
         return path
