@@ -363,6 +363,19 @@ def test_linked_for_other_processors_what_is_unused_is_left_out(
         assert data == model().constants[0].data.read()
 
 
+def test_a_slot_is_one_address_and_no_larger() -> None:
+    elf = ELFFile(io.BytesIO(made("host", Placement(large=True, slots=True))))
+    names = {c.symbol for c in model().reached_constants}
+    found = [
+        section for section in elf.iter_sections()
+        if section.name.startswith((".rodata.", ".data.rel.ro."))
+        and elf.get_section_by_name(f".rela{section.name}")
+    ]
+    assert len(found) == len(names)
+    for section in found:
+        assert (section["sh_size"], section["sh_addralign"]) == (8, 8)
+
+
 def test_code_finds_constants_through_slots_with_every_linker(tmp_path: Path) -> None:
     symbols = {c.symbol for c in model().reached_constants}
     code = objects("host")["m_lib0.o"]

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 from msgspec.structs import replace
 
 from crtexport.ir.ops import Concatenation, Pad, Relu, Softmax
+from crtexport.kernels.inplace import InPlaceFacts
 from crtexport.kernels.proof import ReplayProof
+from crtexport.passes import simplify
 from crtexport.plan import Placement, Plan, Space, Step, plan
 from crtexport.plan.check import PlanError, check
+from tests.control.networks import Network, branch, collatz
 from tests.plan.graphs import GraphBuilder
 from tests.plan.plans import at, moved, residual
 
@@ -75,3 +80,16 @@ def test_an_output_must_not_run_into_what_is_still_read() -> None:
     check(graph, behind, ReplayProof())
     with pytest.raises(PlanError, match="can't work in place"):
         check(graph, moved(behind, c, at(32)), ReplayProof())
+
+
+@pytest.mark.parametrize("make", [branch, collatz])
+def test_the_plans_of_inner_graphs_may_not_be_forgotten(make: Callable[[], Network]) -> None:
+    graph = simplify(make().graph).graph
+    good = plan(graph, facts=InPlaceFacts())
+    check(graph, good, ReplayProof())
+    for number, step in enumerate(good.steps):
+        for kept in range(len(step.inner)):
+            steps = list(good.steps)
+            steps[number] = replace(step, inner=step.inner[:kept])
+            with pytest.raises(PlanError, match=f"has 2 graphs, but {kept} plans of them"):
+                check(graph, replace(good, steps=tuple(steps)), ReplayProof())

@@ -9,13 +9,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from crtexport.importers import load
 from crtexport.ir.graph import Graph
 from crtexport.kernels import families, interp
-from crtexport.kernels.build import KernelBuilder, const
+from crtexport.kernels.build import KernelBuilder, add, const, sub
 from crtexport.kernels.build import load as load_element
 from crtexport.kernels.fresh import fresh
 from crtexport.kernels.inplace import InPlaceFacts
@@ -173,3 +173,60 @@ def test_what_the_last_iteration_left_is_not_read_afterwards() -> None:
         b.store(y, const(0), load_element(line, const(0)))
 
     assert not fresh(kernel(build), ["line"], (("row", 4),))
+
+
+@pytest.mark.parametrize(("limit", "followed"), [(12, True), (11, False)])
+def test_more_than_can_be_looked_at_is_not_called_independent(
+    limit: int, followed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Three elements in each of four iterations."""
+    def build(b: KernelBuilder) -> None:
+        x = b.buffer("input", Scalar.I8, 4)
+        y = b.buffer("output", Scalar.I8, 4, writable=True)
+        line = b.buffer("line", Scalar.I8, 3, writable=True)
+        with b.loop("row", 4) as row:
+            b.store(line, const(1), load_element(x, row))
+            b.store(y, row, load_element(line, const(1)))
+
+    monkeypatch.setattr("crtexport.kernels.fresh.LIMIT", limit)
+    assert fresh(kernel(build), ["line"], (("row", 4),)) is followed
+
+
+@settings(max_examples=60, deadline=None)
+@given(data=st.data())
+def test_independent_iterations_may_run_in_any_order(data: st.DataObject) -> None:
+    """Drawn accesses to a scratch, before, in and after a loop: where iterations are said to be
+    independent, the loop gives the same backwards, whatever the scratch held."""
+    rows = 3
+    places = st.tuples(st.booleans(), st.integers(0, 1))
+    inside = data.draw(st.lists(st.tuples(st.booleans(), places), min_size=1, max_size=4))
+    before = data.draw(st.lists(st.integers(0, 3), max_size=2))
+    after = data.draw(st.lists(st.integers(0, 3), max_size=2))
+
+    def build(b: KernelBuilder, backward: bool) -> None:
+        x = b.buffer("input", Scalar.I8, rows)
+        y = b.buffer("output", Scalar.I8, rows * len(inside) + 2, writable=True)
+        line = b.buffer("line", Scalar.I8, 4, writable=True)
+        for at in before:
+            b.store(line, const(at), const(7, Scalar.I8))
+        with b.loop("row", rows) as counted:
+            row = b.let("at", sub(const(rows - 1), counted)) if backward else counted
+            for number, (stores, (moving, at)) in enumerate(inside):
+                place = add(row, const(at)) if moving else const(at)
+                if stores:
+                    b.store(line, place, load_element(x, row))
+                else:
+                    to = add(row, const(rows * number))
+                    b.store(y, to, load_element(line, place))
+        for number, at in enumerate(after):
+            b.store(y, const(rows * len(inside) + number), load_element(line, const(at)))
+
+    forward = kernel(lambda b: build(b, False))
+    if not fresh(forward, ["line"], (("row", rows),)):
+        return
+    results = []
+    for made in (forward, kernel(lambda b: build(b, True))):
+        y, line = np.zeros(made.buffers[1].size, np.int8), np.full(4, 99, np.int8)
+        interp.run(made, [np.array([1, 2, 3], np.int8), y, line])
+        results.append(y)
+    np.testing.assert_array_equal(*results)
