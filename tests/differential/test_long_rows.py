@@ -45,6 +45,17 @@ def test_rows_with_one_large_number_are_those_of_the_reference(
     np.testing.assert_array_equal(result(content, x, tmp_path), run_reference(content, x)[0])
 
 
+@pytest.mark.parametrize("largest", [1, 255, 256, 257, 300, 400, 510, 511])
+def test_long_rows_are_those_of_the_reference_where_fewer_than_512_are_large(
+    largest: int, tmp_path: Path
+) -> None:
+    """With 256 and more of them the shift is by 31 bits, of which the runtimes are still sure."""
+    x = np.full((1, 1000), -128, np.int8)
+    x[0, 100 : 100 + largest] = 120
+    content = network(1000)
+    np.testing.assert_array_equal(result(content, x, tmp_path), run_reference(content, x)[0])
+
+
 @pytest.mark.parametrize(("dtype", "low"), [("int8", -128), ("uint8", 0)])
 @pytest.mark.parametrize("elements", [511, 512, 4095, 4096, 9000])
 def test_of_many_equal_numbers_each_is_nothing(

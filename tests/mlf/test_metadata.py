@@ -192,6 +192,19 @@ def test_the_target_of_objects_tells_triple_and_features(tmp_path: Path) -> None
     ]
 
 
+def test_every_object_is_described_by_what_is_in_it(tmp_path: Path) -> None:
+    symbols = {"digits_lib0.o": ("f", "memset"), "digits_lib1.o": ("g", "f"), "a.o": ("h", "g")}
+    made = contents(
+        sources={}, objects={name: calling(*both) for name, both in symbols.items()},
+        info=info(emit="llvm"),
+    )
+    write_package(tmp_path / "p.tar", made)
+    found = metadata(tmp_path / "p.tar")["crtexport"]["objects"]
+    assert {
+        name: (*facts["defined"], *facts["undefined"]) for name, facts in found.items()
+    } == symbols
+
+
 def test_the_plan_as_data() -> None:
     value = TensorType(DType.INT8, (4,))
     graph = Graph(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import io
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -185,6 +186,32 @@ def test_reset_can_be_called_by_name(emit: str, workspace: str, tmp_path: Path) 
     call = crt.SystemLib(simulation.library).call
     wrong = [crt.tensor(x), crt.tensor(x)]
     assert call("tvmgen_model_reset", wrong).code == abi.ERROR_ARGUMENTS
+
+
+@pytest.mark.parametrize("emit", ["c", "llvm"])
+def test_reset_by_name_refuses_null_pointers_and_other_types(emit: str, tmp_path: Path) -> None:
+    simulation = load_package(
+        open_package(exported(NETWORKS["accumulator"](), tmp_path, emit, "caller"))
+    )
+    reset = crt.SystemLib(simulation.library).function("tvmgen_model_reset")
+    kept = crt.tensor(np.ones(16, np.uint8))
+
+    def code(values: Any, codes: Any, count: int = 1) -> int:
+        result, kind = crt.TVMValue(), ctypes.c_int(0)
+        return reset(values, codes, count, ctypes.byref(result), ctypes.byref(kind), None)
+
+    def given(at: int) -> ctypes.Array[crt.TVMValue]:
+        values = (crt.TVMValue * 1)()
+        values[0].v_handle = at
+        return values
+
+    kind = (ctypes.c_int * 1)(abi.TYPE_CODE_DLTENSOR)
+    assert code(None, kind) == abi.ERROR_NULL
+    assert code(given(ctypes.addressof(kept)), None) == abi.ERROR_NULL
+    assert code(given(0), kind) == abi.ERROR_NULL
+    assert code(given(ctypes.addressof(kept)), kind, 0) == abi.ERROR_ARGUMENTS
+    assert code(given(ctypes.addressof(kept)), (ctypes.c_int * 1)(11)) == abi.ERROR_ARGUMENTS
+    assert code(given(ctypes.addressof(kept)), kind) == 0
 
 
 def test_metadata_and_header_say_what_is_kept(tmp_path: Path) -> None:

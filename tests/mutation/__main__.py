@@ -21,8 +21,9 @@ from tests.mutation.tree import Tree
 from tests.support import ROOT
 
 SEEN, SURVIVED, UNREACHED = "seen", "survived", "reached by no test"
-FAILED, BROKEN = 1, 2
-"""Exit codes of pytest: a test failed, or the package can't even be imported."""
+MISUSED = (3, 4, 5)
+"""Exit codes of pytest that say nothing of the package: an error of its own, another command line,
+no tests. With any other, of a crash, too, a test failed, or the package can't even be imported."""
 MOST_TESTS = 400
 
 
@@ -50,10 +51,10 @@ def tried(tree: Tree, change: Change, reach: Reach, seconds: float) -> tuple[str
     if code is None:
         return SEEN, f"{took}: they don't end"
     last = [line for line in output.splitlines() if line.startswith(("FAILED", "ERROR"))]
-    if code in (FAILED, BROKEN):
-        return SEEN, f"{took}: {last[-1] if last else 'it breaks'}"
-    if code != 0:
+    if code in MISUSED:
         raise RuntimeError(f"pytest ended with {code}:\n{output}")
+    if code != 0:
+        return SEEN, f"{took}: {last[-1] if last else 'it breaks'}"
     return SURVIVED, took
 
 
