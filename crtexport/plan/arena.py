@@ -91,6 +91,7 @@ class _Solver:
             self.near[ban.first].append((ban.second, -ban.high, -ban.low))
         self.others = [{other for other, _, _ in near} for near in self.near]
         self.weights = [len(near) + 1 for near in self.near]  # effort of looking at a block
+        self.largest = max(self.sizes, default=0)
         self.best: tuple[int, ...] = ()
         self.least = 0
         self.effort = 0
@@ -134,7 +135,7 @@ class _Solver:
 
     def _small(self, block: int, part: int) -> bool:
         """Whether a block is less than a part of the largest."""
-        return self.sizes[block] * part < max(self.sizes)
+        return self.sizes[block] * part < self.largest
 
     def _crowd(self, block: int) -> int:
         """Bytes of a block and of all that it must keep clear of."""
@@ -210,8 +211,9 @@ class _Solver:
         solver = _Solver(Arena(
             tuple(self.sizes[block] for block in blocks),
             tuple(
-                Ban(numbers[ban.first], numbers[ban.second], ban.low, ban.high)
-                for ban in self.arena.bans if ban.first in numbers and ban.second in numbers
+                Ban(number, numbers[other], -high, -low)
+                for block, number in numbers.items() for other, low, high in self.near[block]
+                if numbers.get(other, -1) > number
             ),
             tuple(self.times[block] for block in blocks),
         ), self.alignment)

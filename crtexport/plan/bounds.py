@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping
 
 from msgspec import Struct
 
 from crtexport.ir.graph import Graph
 from crtexport.ir.ops import Reshape
-from crtexport.plan.layout import NO_FACTS, Layout
+from crtexport.plan.layout import NO_FACTS, Block, Layout
 from crtexport.plan.model import Facts, Peak, Plan, Space
-from crtexport.plan.order import overlap
+from crtexport.plan.order import bits, overlap
+from crtexport.plan.spans import moments
 
 
 def peak(layout: Layout) -> Peak:
@@ -18,47 +20,68 @@ def peak(layout: Layout) -> Peak:
     end = len(layout.order)
     best = Peak(0, None, 0)
     live = 0
-    for moment in range(-1, end + 1):
-        tensors = [
-            t for t, life in layout.lifetimes.items()
-            if layout.block_of[t].home is None and life.first <= moment <= life.last
-        ]
-        whole = _covered(layout, tensors)
+    for moment, (whole, shared) in enumerate(
+        zip(_covered(layout, end), _shared(layout, end), strict=True), -1
+    ):
         live = max(live, whole)
-        needed = whole - _shared(layout, set(tensors))
-        if needed > best.lower_bound:
+        if whole - shared > best.lower_bound:
             node = layout.order[moment] if 0 <= moment < end else None
-            best = Peak(needed, node, 0)
+            best = Peak(whole - shared, node, 0)
     return Peak(best.lower_bound, best.node, live)
 
 
-def _covered(layout: Layout, tensors: Iterable[int]) -> int:
-    """Bytes that tensors take where only those of one block lie over each other."""
-    ranges: dict[int, list[tuple[int, int]]] = {}
-    for tensor in tensors:
-        block = layout.block_of[tensor]
-        start = block.starts[tensor]
-        ranges.setdefault(id(block), []).append((start, start + layout.size(tensor)))
+def _covered(layout: Layout, end: int) -> Iterator[int]:
+    """At each moment the bytes that tensors in the workspace take where only those of one block lie
+    over each other."""
+    lives = (
+        (life.first, life.last, tensor) for tensor, life in layout.lifetimes.items()
+        if layout.block_of[tensor].home is None
+    )
+    there: dict[int, set[int]] = {}
+    taken: dict[int, int] = {}
     total = 0
-    for spans in ranges.values():
-        reached = min(start for start, _ in spans)
-        for start, stop in sorted(spans):
-            total += max(0, stop - max(start, reached))
-            reached = max(reached, stop)
+    for begun, ended in moments(lives, end):
+        changed = {id(layout.block_of[t]): layout.block_of[t] for t in (*begun, *ended)}
+        for tensor in ended:
+            there[id(layout.block_of[tensor])].remove(tensor)
+        for tensor in begun:
+            there.setdefault(id(layout.block_of[tensor]), set()).add(tensor)
+        for number, block in changed.items():
+            total -= taken.get(number, 0)
+            taken[number] = _length(layout, block, there[number])
+            total += taken[number]
+        yield total
+
+
+def _length(layout: Layout, block: Block, tensors: Iterable[int]) -> int:
+    """Bytes of a block that some of its tensors take."""
+    total = 0
+    reached = -math.inf
+    for start, stop in sorted((block.starts[t], block.starts[t] + layout.size(t)) for t in tensors):
+        total += int(max(0, stop - max(start, reached)))
+        reached = max(reached, stop)
     return total
 
 
-def _shared(layout: Layout, tensors: set[int]) -> int:
-    """Most bytes that pairs of ``tensors`` could have in common."""
-    sources: dict[int, int] = {}
-    outputs: dict[int, int] = {}
-    total = 0
+def _shared(layout: Layout, end: int) -> Iterator[int]:
+    """At each moment the most bytes that pairs of tensors in the workspace could have in common."""
+    pairs = []
     for source, output in layout.free:
-        if not {source, output} <= tensors:
+        if any(layout.block_of[tensor].home is not None for tensor in (source, output)):
             continue
-        sources[source], outputs[output] = layout.size(source), layout.size(output)
-        total += _overlap(layout, source, output)
-    return min(total, sum(sources.values()), sum(outputs.values()))
+        first, second = layout.lifetimes[source], layout.lifetimes[output]
+        pairs.append((
+            max(first.first, second.first), min(first.last, second.last), (source, output)
+        ))
+    there: dict[tuple[int, int], None] = {}
+    for begun, ended in moments(pairs, end):
+        for pair in ended:
+            del there[pair]
+        there |= dict.fromkeys(begun)
+        total = sum(_overlap(layout, source, output) for source, output in there)
+        sources = sum(map(layout.size, {source for source, _ in there}))
+        outputs = sum(map(layout.size, {output for _, output in there}))
+        yield min(total, sources, outputs)
 
 
 def _overlap(layout: Layout, source: int, output: int) -> int:
@@ -110,12 +133,14 @@ class _Moment(Struct, frozen=True):
 def _moments(graph: Graph, plan: Plan, facts: Mapping[int, Facts]) -> Iterator[_Moment]:
     sizes = _counted(graph, plan, facts)
     made, wanted = _related(graph)
+    around: list[list[int]] = [[] for _ in graph.nodes]
+    for tensor in sizes:
+        for number in bits(made[tensor] & wanted[tensor]):
+            around[number].append(tensor)
     for number, node in enumerate(graph.nodes):
         known, bit = facts.get(number, NO_FACTS), 1 << number
-        there = {
-            t for t in sizes
-            if t in node.inputs or t in node.outputs or (made[t] & bit and wanted[t] & bit)
-        }.difference(known.pins)
+        own = {t for t in (*node.inputs, *node.outputs) if t is not None and t in sizes}
+        there = own.union(around[number]).difference(known.pins)
         yield _Moment(known, known.scratch + sum(sizes[t] for t in there), [
             (o, i, sizes[source], sizes[output])
             for o, output in enumerate(node.outputs) for i, source in enumerate(node.inputs)
@@ -153,8 +178,12 @@ def _related(graph: Graph) -> tuple[list[int], list[int]]:
             if tensor is not None:
                 wanted[tensor] |= before[number]
         maker |= dict.fromkeys(node.outputs, number)
+    after = [0] * len(graph.nodes)
+    for number, node in reversed([*enumerate(graph.nodes)]):
+        for other in {maker[t] for t in node.inputs if t in maker}:
+            after[other] |= after[number] | 1 << number
     for tensor, number in maker.items():
-        made[tensor] = sum(1 << n for n, others in enumerate(before) if others >> number & 1)
+        made[tensor] = after[number]
     for tensor in graph.inputs:
         made[tensor] = everything
     for tensor in graph.outputs:

@@ -6,7 +6,8 @@ concatenation that needs no copy. A block lies in the workspace, or in a buffer 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections import ChainMap
+from collections.abc import Iterator, Mapping, MutableMapping, Sequence
 
 from msgspec import Struct
 
@@ -15,6 +16,7 @@ from crtexport.ir.ops import Reshape
 from crtexport.plan.arena import Arena, Ban
 from crtexport.plan.liveness import Lifetime, lifetimes
 from crtexport.plan.model import Facts, Freedom, Move, Placement, Scratch, Space
+from crtexport.plan.spans import Spans, pairs
 
 NO_FACTS = Facts()
 
@@ -38,6 +40,9 @@ class _Stretch(Struct, frozen=True):
     base: int
 
 
+_Contents = MutableMapping[int, tuple[_Stretch, ...]]
+
+
 class Layout:
     """The blocks of a graph in one order of execution.
 
@@ -58,13 +63,14 @@ class Layout:
         self.views: set[int] = set()
         self.free: dict[tuple[int, int], Freedom] = {}
         self.lifetimes = lifetimes(self.graph, self.order)
+        self._sizes = [tensor.type.nbytes for tensor in graph.tensors]
+        self._inputs, self._outputs = _numbered(graph.inputs), _numbered(graph.outputs)
         self.states, self.state_size = _states(self.graph, self.alignment)
         self._contents: dict[int, tuple[_Stretch, ...]] = {}
         self._pinned: dict[int, int] = {}
         for tensor in self.lifetimes:
             self.block_of[tensor] = Block({tensor: 0}, self._anchor(tensor))
-            size = self.graph.type(tensor).nbytes
-            self._contents[tensor] = (_Stretch(0, size, tensor, 0),)
+            self._contents[tensor] = (_Stretch(0, self._sizes[tensor], tensor, 0),)
         for position, number in enumerate(self.order):
             self._pin(number, position)
         for number in self.order:
@@ -83,17 +89,17 @@ class Layout:
             return Placement(Space.STATE, offset=self.states[tensor])
         if self.io_in_workspace:
             return None
-        if tensor in self.graph.inputs:
-            number = self.graph.inputs.index(tensor)
+        if tensor in self._inputs:
+            number = self._inputs[tensor]
             return Placement(Space.OUTPUT if number in self.shared else Space.INPUT, number)
-        if tensor in self.graph.outputs:
-            return Placement(Space.OUTPUT, self.graph.outputs.index(tensor))
+        if tensor in self._outputs:
+            return Placement(Space.OUTPUT, self._outputs[tensor])
         return None
 
     def size(self, tensor: int) -> int:
         """Bytes of a tensor, or of a node's scratch."""
-        node = tensor - len(self.graph.tensors)
-        return self.facts[node].scratch if node >= 0 else self.graph.type(tensor).nbytes
+        node = tensor - len(self._sizes)
+        return self.facts[node].scratch if node >= 0 else self._sizes[tensor]
 
     def _item(self, tensor: int) -> int:
         """What the offset of a tensor, or of a node's scratch, must be a multiple of."""
@@ -160,10 +166,10 @@ class Layout:
         pending = list(moves)
         shift = {node.outputs[0]: origin}
         while pending:
-            move = next(
-                (m for m in pending if {node.outputs[m.output], node.inputs[m.input]} & set(shift)),
-                None,
-            )
+            move = next((
+                m for m in pending
+                if node.outputs[m.output] in shift or node.inputs[m.input] in shift
+            ), None)
             if move is None:
                 return False
             pending.remove(move)
@@ -184,19 +190,19 @@ class Layout:
                 if home is not None and home != placed:
                     return False
                 home = placed
-        contents = self._contents_with(node, moves)
-        if not self._agrees(merged, home, contents):
+        views = self._views(node, moves)
+        if not self._agrees(merged, home, ChainMap(views, self._contents)):
             return False
-        self._contents = contents
+        self._contents |= views
         whole = Block(merged, home)
         for tensor in merged:
             self.block_of[tensor] = whole
         return True
 
-    def _contents_with(
+    def _views(
         self, node: Node, moves: tuple[Move, ...]
     ) -> dict[int, tuple[_Stretch, ...]]:
-        """What every tensor holds when the node's outputs are views."""
+        """What the node's outputs hold when they are views."""
         found: dict[int, list[_Stretch]] = {t: [] for t in node.outputs}
         for move in moves:
             source = self.graph.required(node, move.input)
@@ -208,11 +214,11 @@ class Layout:
                     found[node.outputs[move.output]].append(_Stretch(
                         start + shift, end + shift, part.value, part.base + start - part.start
                     ))
-        return {**self._contents, **{t: tuple(parts) for t, parts in found.items()}}
+        return {tensor: tuple(parts) for tensor, parts in found.items()}
 
     def _agrees(
         self, starts: dict[int, int], home: Placement | None,
-        contents: dict[int, tuple[_Stretch, ...]],
+        contents: _Contents,
     ) -> bool:
         """Whether tensors of one block that share bytes at one time have them in common."""
         if home is not None and not self._fits(starts, home, contents):
@@ -237,7 +243,7 @@ class Layout:
 
     def _fits(
         self, starts: dict[int, int], home: Placement,
-        contents: dict[int, tuple[_Stretch, ...]],
+        contents: _Contents,
     ) -> bool:
         """Whether a block may lie in a buffer of the caller or in a constant."""
         for tensor, start in starts.items():
@@ -254,7 +260,7 @@ class Layout:
             owner = home.index if home.space is Space.CONSTANT else self.graph.inputs[home.index]
             if any(part.value != owner for part in contents[tensor]):
                 return False  # nothing is ever written there
-            if tensor in self.graph.outputs:
+            if tensor in self._outputs:
                 return False
             if home.space is Space.CONSTANT and (offset or self.size(tensor) != self.size(owner)):
                 return False
@@ -311,7 +317,7 @@ class Layout:
                 self.block_of[t] for t in (self.graph.inputs[number], self.graph.outputs[number])
             )
             if first is not second and any(
-                low < 0 < high for low, high in self._between(first, second)
+                low < 0 < high for low, high in self.between(first, second)
             ):
                 found.append(number)
         return found
@@ -320,14 +326,17 @@ class Layout:
         """Moves what the node before a graph output overwrites into the output's buffer."""
         producer = {t: node for node in self.graph.nodes for t in node.outputs}
         pending = [t for t in self.graph.outputs if t in producer]
+        over: dict[int, list[int]] = {}
+        for source, output in sorted(self.free):
+            over.setdefault(output, []).append(source)
+        lodgers = _Lodgers(self)
         while pending:
             output = pending.pop()
-            sources = sorted(s for s, o in self.free if o == output)
-            for source in sources:
-                if self._move_in(source, output):
+            for source in over.get(output, ()):
+                if self._move_in(source, output, lodgers):
                     pending += [t for t in self.block_of[source].starts if t in producer]
 
-    def _move_in(self, source: int, output: int) -> bool:
+    def _move_in(self, source: int, output: int, lodgers: _Lodgers) -> bool:
         block, target = self.block_of[source], self.block_of[output]
         home = target.home
         if block.home is not None or home is None or home.space is not Space.OUTPUT:
@@ -342,25 +351,20 @@ class Layout:
                 for t, s in block.starts.items()
             )
             inside = self._fits(block.starts, moved, self._contents)
-            if aligned and inside and self._undisturbed(block, moved):
+            if aligned and inside and lodgers.undisturbed(block, moved):
                 block.home = moved
+                lodgers.add(block, moved)
                 return True
         return False
 
-    def _undisturbed(self, block: Block, home: Placement) -> bool:
-        """Whether a block could lie there beside the others of that buffer."""
-        for other in self.blocks:
-            place = other.home
-            if place is None or (place.space, place.index) != (home.space, home.index):
-                continue
-            distance = place.offset - home.offset
-            if any(low < distance < high for low, high in self._between(block, other)):
-                return False
-        return True
-
     # -- blocks to place
 
-    def _between(self, first: Block, second: Block) -> Iterator[tuple[int, int]]:
+    def span(self, block: Block) -> tuple[int, int]:
+        """From when until when anything of a block is needed."""
+        lives = [self.lifetimes[tensor] for tensor in block.starts]
+        return min(life.first for life in lives), max(life.last for life in lives)
+
+    def between(self, first: Block, second: Block) -> Iterator[tuple[int, int]]:
         """Distances from one block to another that do harm: each between two bounds."""
         for tensor, start in first.starts.items():
             for other, begin in second.starts.items():
@@ -374,21 +378,47 @@ class Layout:
         for block in blocks:
             least = min(block.starts.values())
             block.starts = {t: s - least for t, s in block.starts.items()}
-        spans = [
-            (min(self.lifetimes[t].first for t in b.starts),
-             max(self.lifetimes[t].last for t in b.starts))
-            for b in blocks
+        spans = [self.span(block) for block in blocks]
+        bans = [
+            Ban(i, j, low, high)
+            for i, j in pairs(spans) for low, high in self.between(blocks[i], blocks[j])
         ]
-        bans = []
-        for i, first in enumerate(blocks):
-            for j in range(i + 1, len(blocks)):
-                if spans[i][0] <= spans[j][1] and spans[j][0] <= spans[i][1]:
-                    bans += [
-                        Ban(i, j, low, high) for low, high in self._between(first, blocks[j])
-                    ]
         sizes = tuple(max(s + self.size(t) for t, s in b.starts.items()) for b in blocks)
         times = tuple(first for first, _ in spans)
         return blocks, Arena(sizes, tuple(bans), times)
+
+
+class _Lodgers:
+    """The blocks in the caller's buffers for outputs, by the time for which they are needed."""
+
+    def __init__(self, layout: Layout) -> None:
+        self._layout = layout
+        self._spans: dict[int, Spans[Block]] = {}
+        for block in layout.blocks:
+            if block.home is not None and block.home.space is Space.OUTPUT:
+                self.add(block, block.home)
+
+    def add(self, block: Block, home: Placement) -> None:
+        """One more in the buffer ``home``."""
+        spans = self._spans.setdefault(home.index, Spans(len(self._layout.order)))
+        spans.add(*self._layout.span(block), block)
+
+    def undisturbed(self, block: Block, home: Placement) -> bool:
+        """Whether a block could lie at ``home`` beside the others of that buffer."""
+        spans = self._spans.get(home.index)
+        for other in spans.meeting(*self._layout.span(block)) if spans is not None else ():
+            offset = other.home.offset if other.home is not None else 0
+            if any(
+                low < offset - home.offset < high
+                for low, high in self._layout.between(block, other)
+            ):
+                return False
+        return True
+
+
+def _numbered(tensors: Sequence[int]) -> dict[int, int]:
+    """The first position of each tensor."""
+    return {tensor: number for number, tensor in reversed([*enumerate(tensors)])}
 
 
 def _states(graph: Graph, alignment: int) -> tuple[dict[int, int], int]:

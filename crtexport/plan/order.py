@@ -6,7 +6,7 @@ least peak that leads to it. That is exact unless a level has more sets than are
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import pairwise
 
 from msgspec import Struct
@@ -16,8 +16,9 @@ from crtexport.ir.ops import Reshape
 from crtexport.ir.variables import accesses
 from crtexport.plan.model import Facts
 
-_SETS_PER_LEVEL = 4096
-_EFFORT = 100_000  # steps from a set to another that are looked at, in all levels
+_KEPT = ((100_000, 4096), (200_000, 8), (400_000, 1))
+"""Up to how many steps from a set to another that were looked at, in all levels, how many sets of
+a level are kept. Behind the last, the search is given up: very wide graphs keep their order."""
 
 
 def execution_order(
@@ -63,13 +64,30 @@ def peak_of(
     return _Costs(graph, facts or {}, io_counts).peak(order)
 
 
-class _State(Struct, frozen=True):
-    """``done``: nodes that have run, as bits; ``memory``: bytes that are alive afterwards."""
+class _State(Struct):
+    """``done``: nodes that have run, as bits; ``memory``: bytes that are alive afterwards.
+
+    ``ready``: nodes that can run next, rising; ``number`` ran last, after ``before``. ``rank``: how
+    many of its level have an order of fewer or smaller numbers.
+    """
 
     done: int
     memory: int
     peak: int
-    order: tuple[int, ...]
+    ready: tuple[int, ...]
+    number: int = -1
+    before: _State | None = None
+    rank: int = 0
+
+    @property
+    def order(self) -> tuple[int, ...]:
+        """The nodes that have run, as they ran."""
+        found = []
+        state: _State | None = self
+        while state is not None and state.before is not None:
+            found.append(state.number)
+            state = state.before
+        return tuple(reversed(found))
 
 
 class _Costs:
@@ -120,6 +138,10 @@ class _Costs:
             for earlier, later in pairwise(g for g in groups if g):
                 for number in later:
                     self.needs[number] |= sum(1 << n for n in earlier)
+        self.followers: list[list[int]] = [[] for _ in nodes]
+        for number, needs in enumerate(self.needs):
+            for other in bits(needs):
+                self.followers[other].append(number)
         given = {self.root[t] for t in self.graph.inputs}
         self.start = sum(self.sizes[root] for root in given)
 
@@ -198,21 +220,19 @@ class _Search:
 
     def run(self, bound: int) -> tuple[int, ...] | None:
         """An order with a peak below ``bound``, the least that was found; None if there is none."""
-        level = {0: _State(0, self.costs.start, self.costs.start, ())}
+        costs = self.costs
+        ready = tuple(number for number, needs in enumerate(costs.needs) if not needs)
+        level = [_State(0, costs.start, costs.start, ready)]
         for _ in range(self.everything):
             level = self._extend(level, bound)
             if not level:
                 return None
-        return next(iter(level.values())).order if self.everything else None
+        return level[0].order if self.everything else None
 
-    def _extend(self, level: dict[int, _State], bound: int) -> dict[int, _State]:
-        states = list(level.values())
-        allowed = _SETS_PER_LEVEL if self.effort < _EFFORT else 8
-        if len(states) > allowed:
-            states.sort(key=lambda s: (s.peak, s.memory, s.order))
-            states = states[:allowed]
+    def _extend(self, level: list[_State], bound: int) -> list[_State]:
+        level = self._kept(level)
         following: dict[int, _State] = {}
-        for state in states:
+        for state in level:
             choices = self._choices(state)
             self.effort += len(choices)
             for number, during, after in choices:
@@ -222,18 +242,53 @@ class _Search:
                 done = state.done | 1 << number
                 known = following.get(done)
                 if known is None or peak < known.peak:
-                    following[done] = _State(done, after, peak, (*state.order, number))
-        return following
+                    following[done] = _State(done, after, peak, (), number, state)
+        for rank, state in enumerate(sorted(following.values(), key=_by_order)):
+            state.rank = rank
+        return list(following.values())
+
+    def _kept(self, level: list[_State]) -> list[_State]:
+        """The states of a level that are looked at further, with what can run next."""
+        widest = max((len(s.before.ready) for s in level if s.before is not None), default=1)
+        left = ((end - self.effort) // max(widest, 1) for end, _ in _KEPT)
+        allowed = max(min(sets, room) for (_, sets), room in zip(_KEPT, left, strict=True))
+        if len(level) > allowed:
+            level = sorted(level, key=lambda s: (s.peak, s.memory, s.rank))[: max(allowed, 0)]
+        for state in level:
+            state.ready = self._ready(state) if state.before is not None else state.ready
+        for state in level:
+            if state.before is not None:
+                state.before.ready = ()  # nobody asks for it again
+        return level
+
+    def _ready(self, state: _State) -> tuple[int, ...]:
+        """The nodes that can run next."""
+        costs = self.costs
+        before = state.before.ready if state.before is not None else ()
+        new = [
+            number for number in costs.followers[state.number]
+            if not costs.needs[number] & ~state.done
+        ]
+        return tuple(sorted({*before, *new} - {state.number}))
 
     def _choices(self, state: _State) -> list[tuple[int, int, int]]:
         """Nodes that can run next; just one where another order can't be better."""
-        costs = self.costs
-        ready = []
-        for number, needs in enumerate(costs.needs):
-            if state.done >> number & 1 or needs & ~state.done:
-                continue
-            during, after = costs.step(number, state.done, state.memory, state.peak)
+        choices = []
+        for number in state.ready:
+            during, after = self.costs.step(number, state.done, state.memory, state.peak)
             if during <= state.peak and after <= state.memory:
                 return [(number, during, after)]
-            ready.append((number, during, after))
-        return ready
+            choices.append((number, during, after))
+        return choices
+
+
+def _by_order(state: _State) -> tuple[int, int]:
+    return state.before.rank if state.before is not None else 0, state.number
+
+
+def bits(number: int) -> Iterator[int]:
+    """The positions of the bits that are set."""
+    while number:
+        lowest = number & -number
+        yield lowest.bit_length() - 1
+        number ^= lowest

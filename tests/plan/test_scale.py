@@ -1,0 +1,113 @@
+"""Networks of thousands of operators: twice as many take about twice the work."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from types import FrameType
+from unittest.mock import patch
+
+import pytest
+
+from crtexport.ir.graph import Graph
+from crtexport.ir.ops import Abs, Add, Concatenation, Logistic, MaxPool2D, Relu, Reshape, Tanh
+from crtexport.kernels.inplace import InPlaceFacts
+from crtexport.kernels.proof import ReplayProof
+from crtexport.passes.copy_outputs import copy_outputs
+from crtexport.plan import check, order, plan
+from tests.plan.graphs import GraphBuilder
+
+FEW, MANY = 120, 240
+
+
+def chain(count: int) -> Graph:
+    b = GraphBuilder()
+    x = b.input(1, 4, 4, 2)
+    for number in range(count):
+        x = b.node((Relu(), Tanh())[number % 2], x)
+    return b.finish(x)
+
+
+def skips(count: int) -> Graph:
+    b = GraphBuilder()
+    x = b.input(1, 4, 4, 2)
+    for _ in range(count // 3):
+        x = b.node(Add(), x, b.node(Tanh(), b.node(Abs(), x)))
+    return b.finish(x)
+
+
+def branches(count: int) -> Graph:
+    b = GraphBuilder()
+    x = b.input(1, 4, 4, 2)
+    for _ in range(count // 5):
+        one, two, three = (b.node(op, x) for op in (Abs(), Tanh(), Logistic()))
+        x = b.node(Add(), b.node(Add(), one, two), three)
+    return b.finish(x)
+
+
+def joined(count: int) -> Graph:
+    b = GraphBuilder()
+    x = b.input(1, 4, 4, 2)
+    for _ in range(count // 4):
+        both = b.node(Concatenation(3), b.node(Abs(), x), b.node(Tanh(), x))
+        x = b.node(MaxPool2D((1, 2), (1, 2)), b.node(Reshape((1, 4, 8, 2)), both))
+    return b.finish(x)
+
+
+def aside(count: int) -> Graph:
+    """All are read at the end, so that all are needed at the same time."""
+    b = GraphBuilder()
+    x = b.input(1, 4, 4, 2)
+    results = [b.node(Tanh(), x) for _ in range(count // 2)]
+    whole = results[0]
+    for result in results[1:]:
+        whole = b.node(Add(), whole, result)
+    return b.finish(whole)
+
+
+def steps(graph: Graph, inside: bool) -> int:
+    """Function calls of the planner and the checker, which know no clock."""
+    calls = 0
+
+    def count(frame: FrameType, event: str, _: object) -> None:
+        nonlocal calls
+        calls += event == "call" and "crtexport/plan/" in frame.f_code.co_filename
+
+    facts, proof = InPlaceFacts(), ReplayProof()
+    sys.setprofile(count)
+    try:
+        found = plan(graph, facts=facts, io_in_workspace=inside)
+        check.check(graph, found, proof)
+    finally:
+        sys.setprofile(None)
+    return calls
+
+
+@pytest.mark.parametrize("inside", [False, True])
+@pytest.mark.parametrize("network", [chain, skips, branches, joined])
+def test_twice_the_operators_take_about_twice_the_steps(
+    network: Callable[[int], Graph], inside: bool
+) -> None:
+    few, many = (steps(copy_outputs(network(count)), inside) for count in (FEW, MANY))
+    assert few > FEW
+    assert many < 2.6 * few
+
+
+def test_what_is_needed_at_one_time_takes_pairs_and_no_more() -> None:
+    with patch.object(order, "_KEPT", ((1000, 8),)):
+        few, many = (steps(copy_outputs(aside(count)), False) for count in (FEW, MANY))
+    assert many < 5 * few
+
+
+@pytest.mark.parametrize("network", [chain, skips, branches, joined])
+def test_the_order_is_looked_for_in_bounded_effort(network: Callable[[int], Graph]) -> None:
+    graph = network(MANY)
+    with patch.object(order, "_KEPT", ((200, 4096), (400, 8), (600, 1))):
+        found = order.execution_order(graph, io_counts=True)
+    assert sorted(found) == list(range(len(graph.nodes)))
+
+
+def test_wide_graphs_keep_their_order_when_the_search_is_given_up() -> None:
+    graph = aside(FEW)
+    with patch.object(order, "_KEPT", ((50, 4096),)):
+        assert order.execution_order(graph) == tuple(range(len(graph.nodes)))
