@@ -13,7 +13,7 @@ from crtexport.accelerators import hand_over
 from crtexport.artifact.abi import check_arguments
 from crtexport.artifact.assemble import Options, Planned, assemble_package
 from crtexport.artifact.calls import Proof
-from crtexport.artifact.contents import least_bytes
+from crtexport.artifact.contents import computed, least_bytes
 from crtexport.artifact.model import Artifact
 from crtexport.artifact.symbols import sanitize_module
 from crtexport.backends.constants import LargeData
@@ -30,7 +30,7 @@ from crtexport.exported import (
 )
 from crtexport.firmware import npu
 from crtexport.firmware.board import Board, Usage, check_budget, list_boards, user_files
-from crtexport.firmware.budget import check_pools, room, with_pools
+from crtexport.firmware.budget import check_pools, check_tensors, room, with_pools
 from crtexport.generation import Generator, Optimize, resolve_board
 from crtexport.importers.files import data_files
 from crtexport.ir import text as graph_text
@@ -137,6 +137,7 @@ def prepare_package(
         result, module = passes.simplify(graph), sanitize_module(name)
         simplified, decisions = hand_over(result.graph, plugins, board.target, f"tvmgen_{module}")
         looked_at.append((result.channels, decisions))
+        check_tensors(board, computed(simplified), must_fit=must_fit)
         if must_fit:
             check_budget(board, Usage(constants=least_bytes(simplified)), _known_boards())
         kernels = Kernels(board.target, level, choose)

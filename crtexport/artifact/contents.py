@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterator
 
 from msgspec import Struct, field
 
@@ -51,6 +52,14 @@ class Contents(Struct):
             if known.digest == digest:
                 return known.symbol
         return None
+
+
+def computed(graph: Graph) -> Iterator[tuple[str, int]]:
+    """The names and bytes of tensors that are no constants, in the graphs of nodes, too."""
+    for part in graph.nested():
+        for tensor in part.tensors:
+            if tensor.constant is None:
+                yield tensor.name, tensor.type.nbytes
 
 
 def least_bytes(graph: Graph) -> int:

@@ -12,6 +12,9 @@ from crtexport.errors import CrtExportError
 from crtexport.firmware.board_schema import Board
 from crtexport.firmware.sizes import format_size
 
+_ADDRESS_BITS = 47
+"""Of the addresses that programs have on processors of 64 bits."""
+
 
 class Usage(Struct, frozen=True):
     """Bytes that a model takes. ``io`` is its inputs and outputs; ``other`` is what else is known
@@ -123,6 +126,30 @@ def check_pools(
                 f"the workspaces of {len(workspaces)} models need {size:,} bytes of {name}, they "
                 f"may take {limit:,} together",
                 location=board.name, hint="allow more, or name one more memory for the rest",
+            )
+
+
+def check_tensors(
+    board: Board, tensors: Iterable[tuple[str, int]], *, must_fit: bool = True
+) -> None:
+    """Raise CrtExportError, naming it, for a tensor that is larger than all that ``board`` can
+    address, or, if it ``must_fit``, than all of its memories.
+
+    ``tensors``: names and bytes of what isn't constant.
+    """
+    limit = 1 << min(board.cpu.pointer_bits, _ADDRESS_BITS)
+    what = "and its processor addresses"
+    if must_fit and not board.hosted:
+        together = sum(memory.size for memory in board.memory.values())
+        limit, what = min(
+            (limit, what), (together, "and all memories of the board together have")
+        )
+    for name, size in tensors:
+        if size > limit:
+            raise CrtExportError(
+                f"it takes {size:,} bytes ({format_size(size)}), {what} {limit:,} "
+                f"({format_size(limit)})", location=(board.name, f"tensor {name!r}"),
+                hint="the model is too large for this board",
             )
 
 

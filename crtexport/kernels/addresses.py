@@ -9,11 +9,13 @@ followed (loaded values, parameters) may be anything, so that sets of addresses 
 from __future__ import annotations
 
 import functools
-from collections.abc import Collection, Mapping
+import math
+from collections.abc import Collection, Iterator, Mapping
 from functools import partial
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
 
 from crtexport.kernels.accesses import accesses, expressions, loads, split, width_of
 from crtexport.kernels.ir import (
@@ -51,6 +53,19 @@ Reached = npt.NDArray[np.bool_]
 Grid = tuple[tuple[str, int], ...]
 """Outermost loops, as names and extents."""
 
+CHUNK = 1 << 16
+"""Most points of a grid that are worth looking at together."""
+
+
+class Part(Struct, frozen=True):
+    """Of a grid: iterations ``start`` to ``end`` (exclusive) of one loop; those before it have one
+    iteration each."""
+
+    loop: str
+    start: int
+    end: int
+
+
 _ANY: Bounds = (np.array(-np.inf), np.array(np.inf))
 _ZERO = np.array(0.0)
 _ALWAYS: Reached = np.array(True)
@@ -58,10 +73,10 @@ _FOLLOWED = frozenset({Scalar.INDEX, Scalar.I32, Scalar.I64})
 
 
 def addresses(
-    kernel: Kernel, grid: Grid, names: Collection[str] | None = None
+    kernel: Kernel, grid: Grid, names: Collection[str] | None = None, part: Part | None = None
 ) -> dict[int, Bounds]:
     """For each access by number, of the buffers ``names`` or of all: the elements that it may touch
-    at each point of ``grid``.
+    at each point of ``grid``, or of a part of it.
 
     ``grid``: outermost loops (name, extent); the arrays are flat, in the order of execution. Where
     an access can't happen, its smallest element is infinity.
@@ -69,13 +84,24 @@ def addresses(
     return hulls(kernel, grid, {
         access.number: access.number for access in accesses(kernel)
         if names is None or access.buffer.name in names
-    })
+    }, part)
 
 
-def hulls(kernel: Kernel, grid: Grid, groups: Mapping[int, int]) -> dict[int, Bounds]:
+def parts(grid: Grid) -> Iterator[Part]:
+    """A grid in parts of a bearable size, in the order of execution."""
+    points = math.prod(extent for _, extent in grid)
+    name, extent = next((loop for loop in grid if loop[1] > 1), ("", 1))
+    few = max(1, CHUNK * extent // max(points, 1))
+    for start in range(0, extent, few):
+        yield Part(name, start, min(start + few, extent))
+
+
+def hulls(
+    kernel: Kernel, grid: Grid, groups: Mapping[int, int], part: Part | None = None
+) -> dict[int, Bounds]:
     """For each of ``groups``, which have the numbers of accesses: what these may touch together at
-    each point of ``grid``, as in :func:`addresses`."""
-    walk = _Walk(grid, groups)
+    each point of ``grid``, or of a part of it, as in :func:`addresses`."""
+    walk = _Walk(grid, groups, part or Part("", 0, 1))
     walk.body(kernel.body, {}, _ALWAYS)
     for known in walk.scopes:
         known.clear()  # what is found later refers to it: circles, which would keep the arrays
@@ -88,8 +114,11 @@ _Touched = dict[tuple[int, Expr, int], tuple[int, int]]
 
 
 class _Walk:
-    def __init__(self, grid: Grid, groups: Mapping[int, int]) -> None:
-        self.shape = tuple(extent for _, extent in grid)
+    def __init__(self, grid: Grid, groups: Mapping[int, int], part: Part) -> None:
+        self.shape = tuple(
+            part.end - part.start if name == part.loop else extent for name, extent in grid
+        )
+        self.part = part
         self.axes = {name: axis for axis, (name, _) in enumerate(grid)}
         self.groups = groups
         self.count = 0
@@ -141,6 +170,8 @@ class _Walk:
         shape = [1] * len(self.shape)
         shape[axis] = self.shape[axis]
         steps = np.arange(self.shape[axis], dtype=np.float64).reshape(shape)
+        if name == self.part.loop:
+            steps = steps + self.part.start
         return steps, steps
 
     def _touch(self, buffer: Buffer, index: Expr, touched: _Touched, width: int = 1) -> None:

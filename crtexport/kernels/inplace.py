@@ -19,7 +19,7 @@ from msgspec.structs import replace
 from crtexport.errors import CrtExportError
 from crtexport.ir.graph import Graph
 from crtexport.kernels.accesses import Access, accesses, touching
-from crtexport.kernels.addresses import Bounds, Floats, Grid, addresses, hulls
+from crtexport.kernels.addresses import Bounds, Floats, Grid, addresses, hulls, parts
 from crtexport.kernels.channels import channels
 from crtexport.kernels.ir import Kernel
 from crtexport.kernels.registry import InputTensor, Lowered, OutputTensor
@@ -30,6 +30,8 @@ GRID_LIMIT = 1 << 20
 """Most points of outer loops that are told apart; loops further inside count as a whole."""
 ALIGNMENT = 16
 """Distances that aren't multiples of this are of no use to a planner that aligns."""
+SHARE_LIMIT = 1 << 26
+"""Most bytes of a tensor whose last accesses are told apart, so that it may share them."""
 COPY_LIMIT = 1 << 22
 """Most elements of a node whose copies are followed one by one."""
 
@@ -153,7 +155,7 @@ class _Freedoms(Mapping[tuple[int, int], Freedom]):
     def _found(self, o: int, i: int) -> Freedom | None:
         """None where the two must not share any bytes."""
         output, source = self._outputs.get(o), self._inputs.get(i)
-        if output is None or source is None:
+        if output is None or source is None or max(output.nbytes, source.nbytes) > SHARE_LIMIT:
             return None
         freedom = _freedom(self._kernel, self._listed, output, source)
         freedom = replace(freedom, exact=_interleaved(self._kernel, output, source, freedom))
@@ -187,13 +189,16 @@ def _freedom(kernel: Kernel, listed: Listed, output: _Side, source: _Side) -> Fr
     before, after = math.inf, -math.inf
     for grid in dict.fromkeys(pair.grid for pair in pairs):
         mine = [pair for pair in pairs if pair.grid == grid]
-        touched = hulls(kernel, grid, {
+        groups = {
             access.number: group[0].number
             for pair in mine for group in (pair.stores, pair.reads) for access in group
-        })
-        for pair in mine:
-            low, high = pair.distances(touched)
-            before, after = min(before, low), max(after, high)
+        }
+        later = [_Later() for _ in mine]
+        for part in reversed([*parts(grid)]):
+            touched = hulls(kernel, grid, groups, part)
+            for pair, unread in zip(mine, later, strict=True):
+                low, high = pair.distances(touched, unread)
+                before, after = min(before, low), max(after, high)
     if before >= after - 1:
         return Freedom(0, 0)
     return Freedom(int(max(before, -output.nbytes)), int(min(after, source.nbytes)))
@@ -212,6 +217,13 @@ def _groups(listed: Listed, output: _Side, source: _Side) -> tuple[list[Group], 
     for kind, group in groupby(relevant, key=lambda a: (a.stores, a.loops, a.buffer.dtype)):
         (stores if kind[0] else reads).append(list(group))
     return stores, reads
+
+
+class _Later(Struct):
+    """The smallest and the largest element that is read behind some part of a grid."""
+
+    least: float = math.inf
+    most: float = -math.inf
 
 
 class _Pair(Struct, frozen=True):
@@ -236,13 +248,18 @@ class _Pair(Struct, frozen=True):
         whole = len(grid) == common and not _shared_further(store, read, common)
         return _Pair(stores, reads, grid, whole and read.number < store.number)
 
-    def distances(self, touched: Mapping[int, Bounds]) -> tuple[float, float]:
-        """(largest distance behind, smallest distance ahead) that stores allow to loads;
-        ``touched``: what groups touch at each point of the grid, by their first access."""
+    def distances(self, touched: Mapping[int, Bounds], later: _Later) -> tuple[float, float]:
+        """(largest distance behind, smallest distance ahead) that stores allow to loads.
+
+        ``touched``: what groups touch at each point of a part of the grid, by their first access;
+        ``later``: what is read in the parts behind it, which learns what is read in this one.
+        """
         store, read = self.stores[0], self.reads[0]
         written, reading = touched[store.number], touched[read.number]
-        unread = _suffix(reading[0], np.minimum, math.inf, self.first)
-        rest = _suffix(reading[1], np.maximum, -math.inf, self.first)
+        unread = _suffix(reading[0], np.minimum, later.least, self.first)
+        rest = _suffix(reading[1], np.maximum, later.most, self.first)
+        later.least = min(later.least, float(reading[0].min(initial=math.inf)))
+        later.most = max(later.most, float(reading[1].max(initial=-math.inf)))
         size, item = read.buffer.dtype.itemsize, store.buffer.dtype.itemsize
         happens = np.isfinite(written[0]) & np.isfinite(unread)
         if not happens.any():
@@ -273,11 +290,12 @@ def _limited(loops: tuple[tuple[str, int | None], ...]) -> Grid:
 
 
 def _suffix(
-    values: Floats, extreme: np.ufunc, empty: float, exclusive: bool
+    values: Floats, extreme: np.ufunc, later: float, exclusive: bool
 ) -> Floats:
-    """At each point the extreme of ``values`` from there on, or of those after it."""
-    run: Floats = extreme.accumulate(values[::-1])[::-1]
-    return np.append(run[1:], empty) if exclusive else run
+    """At each point the extreme of ``values`` from there on, or of those after it, and of what
+    comes ``later``."""
+    run: Floats = extreme.accumulate(np.append(values, later)[::-1])[::-1]
+    return run[1:] if exclusive else run[:-1]
 
 
 # ---- copies
@@ -290,6 +308,8 @@ def _moves(
     accesses of ``kernel``."""
     stores = [a for a in listed if a.stores]
     if not stores or any(s.copies is None or s.conditional for s in stores):
+        return None
+    if sum(_traffic(listed, outputs).values()) > COPY_LIMIT:
         return None
     found: list[Move] = []
     for store in stores:
@@ -313,18 +333,30 @@ def _stretch(kernel: Kernel, store: Access, load: Access) -> tuple[int, int, int
     """(first byte written, first byte read, bytes) of a copy of one stretch."""
     grid = tuple((name, extent) for name, extent in store.loops if extent is not None)
     points = math.prod(extent for _, extent in grid)
-    if len(grid) < len(store.loops) or not 0 < points <= COPY_LIMIT:
+    if len(grid) < len(store.loops) or not points:
         return None
-    found = addresses(kernel, grid, (store.buffer.name, load.buffer.name))
-    (to, to_high), (source, source_high) = found[store.number], found[load.number]
-    exact = np.array_equal(to, to_high) and np.array_equal(source, source_high)
-    if not exact or not np.isfinite(to).all():
+    written: list[Floats] = []
+    shift: float | None = None
+    for part in parts(grid):
+        found = addresses(kernel, grid, (store.buffer.name, load.buffer.name), part)
+        (to, to_high), (source, source_high) = found[store.number], found[load.number]
+        exact = np.array_equal(to, to_high) and np.array_equal(source, source_high)
+        if not exact or not np.isfinite(to).all():
+            return None
+        shift = float(to[0] - source[0]) if shift is None else shift
+        if not (to - source == shift).all():
+            return None
+        written.append(to)
+    least = int(min(to.min() for to in written))
+    if max(to.max() for to in written) - least + 1 != points:
         return None
-    together = bool((to - source == to[0] - source[0]).all())
-    if not together or len(np.unique(to)) != points or to.max() - to.min() + 1 != points:
+    reached = np.zeros(points, np.bool_)
+    for to in written:
+        reached[(to - least).astype(np.int64)] = True
+    if shift is None or not reached.all():
         return None
     item = store.buffer.dtype.itemsize
-    return int(to.min()) * item, int(source.min()) * item, points * item
+    return least * item, (least - int(shift)) * item, points * item
 
 
 def _complete(moves: Iterable[Move], outputs: Sides) -> bool:

@@ -45,8 +45,12 @@ from crtexport.kernels.ir import (
 )
 from crtexport.kernels.values import Choices, Ints, Names
 
-CHUNK = 1 << 21
+CHUNK = 1 << 16
 """Most iterations that are evaluated at once."""
+COPIED = 1 << 22
+"""Most elements of an output that may be copies of others."""
+WINDOW = 1 << 22
+"""Most pieces of a tensor whose last reads are remembered at once; each takes eight bytes."""
 CHOICES = 1 << 24
 """Most elements that are told apart where loaded numbers choose one."""
 
@@ -237,20 +241,20 @@ class Replay:
         if self.events is None:
             return False
         names, sources = frozenset(outputs), frozenset(inputs)
-        last = np.full(nbytes, -1, np.int64)
-        for event in self.events:
-            if not event.stores and event.buffer.name in sources:
-                for address, time, _ in happenings(event, latest=True):
-                    _note(last, address, event.buffer.dtype.itemsize, time)
-        for event in self.events:
-            if event.stores and event.buffer.name in sources:
-                return False
-            if not event.stores or event.buffer.name not in names:
-                continue
-            for address, time, _ in happenings(event, latest=False):
-                if not _after(last, address, event.buffer.dtype.itemsize, time, distance):
-                    return False
-        return True
+        reads = [e for e in self.events if not e.stores and e.buffer.name in sources]
+        stores = [e for e in self.events if e.stores and e.buffer.name in names]
+        if any(event.stores and event.buffer.name in sources for event in self.events):
+            return False
+        # All accesses are to whole pieces of so many bytes, which have one time each.
+        items = [event.buffer.dtype.itemsize for event in (*reads, *stores)]
+        piece = math.gcd(distance, nbytes, *items) or 1
+        end = nbytes // piece
+        return all(
+            _window_harmless(
+                reads, stores, range(start, min(start + WINDOW, end)), piece, distance // piece
+            )
+            for start in range(0, end, WINDOW)
+        )
 
     def copied(
         self, output: Iterable[str], size: int
@@ -260,12 +264,15 @@ class Replay:
         None if not every byte is written once, with a copy, whatever the data.
         """
         names = frozenset(output)
-        origin = np.full(size, -1, np.int64)
-        owner = np.full(size, -1, np.int64)
+        stores = [e for e in self.events or () if e.stores and e.buffer.name in names]
+        sizes = {event.buffer.dtype.itemsize for event in stores}
+        if len(sizes) != 1 or size > COPIED * min(sizes):
+            return None if size else ()
+        (item,) = sizes
+        origin = np.full(size // item, -1, np.int64)
+        owner = np.full(size // item, -1, np.int32)
         buffers: list[str] = []
-        for event in self.events or ():
-            if not event.stores or event.buffer.name not in names:
-                continue
+        for event in stores:
             load = event.value
             if type(load) is not Load or load.buffer.dtype is not event.buffer.dtype:
                 return None
@@ -276,26 +283,46 @@ class Replay:
                 happenings(event, latest=True, whole=True),
                 happenings(source, latest=True, whole=True), strict=True,
             )
-            item = event.buffer.dtype.itemsize
             for (to, _, _), (at, _, _) in pairs:
-                for byte in range(item):
-                    target = to * item + byte
-                    if (origin[target] >= 0).any() or len(np.unique(target)) < len(target):
-                        return None
-                    origin[target] = at * item + byte
-                    owner[target] = len(buffers)
+                if (origin[to] >= 0).any() or len(np.unique(to)) < len(to):
+                    return None
+                origin[to] = at
+                owner[to] = len(buffers)
             buffers.append(load.buffer.name)
-        return None if (origin < 0).any() else _stretches(buffers, origin, owner)
+        return None if (origin < 0).any() else _stretches(buffers, origin, owner, item)
+
+
+def _window_harmless(
+    reads: list[Event], stores: list[Event], window: range, piece: int, distance: int
+) -> bool:
+    """Whether no piece of the input in ``window`` is overwritten before its last read; ``distance``
+    in pieces of so many bytes."""
+    last = np.full(len(window), -1, np.int64)
+    for event in reads:
+        item = event.buffer.dtype.itemsize // piece
+        for address, time, _ in happenings(event, latest=True):
+            at, when = _pieces(address * item - window.start, item, len(window), time)
+            np.maximum.at(last, at, when)
+    for event in stores:
+        item = event.buffer.dtype.itemsize // piece
+        for address, time, _ in happenings(event, latest=False):
+            at, when = _pieces(address * item + distance - window.start, item, len(window), time)
+            if (last[at] > when).any():
+                return False
+    return True
 
 
 def _stretches(
-    buffers: list[str], origin: Ints, owner: Ints
+    buffers: list[str], origin: Ints, owner: npt.NDArray[np.int32], item: int
 ) -> tuple[tuple[str, int, int, int], ...]:
-    """Neighbours that come from neighbours as one."""
+    """Neighbours that come from neighbours as one, in bytes; elements have ``item`` each."""
     breaks = (np.diff(origin) != 1) | (np.diff(owner) != 0)
     starts = np.concatenate(([0], np.flatnonzero(breaks) + 1, [len(origin)]))
     return tuple(
-        (buffers[int(owner[start])], int(start), int(origin[start]), int(end - start))
+        (
+            buffers[int(owner[start])], int(start) * item, int(origin[start]) * item,
+            int(end - start) * item,
+        )
         for start, end in itertools.pairwise(starts) if start < end
     )
 
@@ -327,8 +354,9 @@ def happenings(
         edge = event.tick + sum(
             loop.period * (loop.extent - 1) for loop in event.loops if latest
         )
-        everything = np.arange(event.buffer.size, dtype=np.int64)
-        yield everything, np.full(event.buffer.size, edge, np.int64), {}
+        for first in range(0, event.buffer.size, CHUNK):
+            everything = np.arange(first, min(first + CHUNK, event.buffer.size), dtype=np.int64)
+            yield everything, np.full(len(everything), edge, np.int64), {}
         return
     names = event.names
     start = event.tick + sum(
@@ -364,11 +392,19 @@ def _iterations(loops: list[_Loop], start: int) -> Iterator[tuple[dict[str, Ints
     points = 1
     for loop in loops:
         points *= loop.extent
-    if points > CHUNK and len(loops) > 1:
+    if points > CHUNK:
         first, *rest = loops
-        for step in range(first.extent):
-            for at, time in _iterations(rest, start + step * first.period):
-                yield {first.name: np.asarray(step, np.int64), **at}, time
+        inside = points // first.extent
+        if inside > CHUNK:
+            for step in range(first.extent):
+                for at, time in _iterations(rest, start + step * first.period):
+                    yield {first.name: np.asarray(step, np.int64), **at}, time
+            return
+        few = CHUNK // inside
+        for step in range(0, first.extent, few):
+            part = replace(first, extent=min(few, first.extent - step))
+            for at, time in _iterations([part, *rest], start + step * first.period):
+                yield {**at, first.name: at[first.name] + step}, time
         return
     at = {}
     time = np.asarray(start, np.int64)
@@ -380,21 +416,10 @@ def _iterations(loops: list[_Loop], start: int) -> Iterator[tuple[dict[str, Ints
     yield at, time
 
 
-def _bytes(address: Ints, item: int, end: int, time: Ints) -> tuple[Ints, Ints]:
-    """The bytes before ``end`` that elements have, and when they are touched."""
+def _pieces(address: Ints, item: int, end: int, time: Ints) -> tuple[Ints, Ints]:
+    """The pieces before ``end`` of elements of ``item`` pieces, and when they are touched."""
     if item > 1:
         address = (address[:, None] + np.arange(item)).reshape(-1)
         time = np.repeat(time, item)
     inside = (address >= 0) & (address < end)
     return (address, time) if inside.all() else (address[inside], time[inside])
-
-
-def _note(last: Ints, address: Ints, item: int, time: Ints) -> None:
-    """Remembers when bytes were read, if that is later than what is known."""
-    np.maximum.at(last, *_bytes(address * item, item, len(last), time))
-
-
-def _after(last: Ints, address: Ints, item: int, time: Ints, distance: int) -> bool:
-    """Whether all writes come no earlier than the last read of what they overwrite."""
-    at, when = _bytes(address * item + distance, item, len(last), time)
-    return not (last[at] > when).any()

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Literal
+
 import pytest
 from msgspec.structs import replace
 
 from crtexport.errors import CrtExportError
 from crtexport.firmware.board import Usage, check_budget, list_boards, load_board
-from crtexport.firmware.budget import excess, room, with_pools
+from crtexport.firmware.budget import check_tensors, excess, room, with_pools
+from crtexport.pipeline import export
+from tests.tflite_builder import ModelBuilder
 
 MODEL = Usage(constants=250_000, code=20_000, workspace=15_000, io=700)
 
@@ -75,3 +80,36 @@ def test_pools_leave_room_for_all_else() -> None:
     assert room(chosen, kept, (("ram", 5000), ("dtcm", 1 << 30)), ((6000,),))[0] == 0
     assert room(load_board("mps2_an386"), kept) == (None,)
     assert room(load_board("host"), kept) == (None,)
+
+
+def huge_relus() -> bytes:
+    m = ModelBuilder()
+    shape = (1, 20_000, 20_000, 8)
+    x, y, z = (m.tensor(name, shape, "int8", scale=0.5) for name in ("x", "middle", "z"))
+    m.op("RELU", [x], [y])
+    m.op("RELU", [y], [z])
+    return m.build([x], [z])
+
+
+@pytest.mark.parametrize("io", ["caller", "workspace"])
+def test_a_tensor_that_no_memory_holds_is_named_before_any_proof(
+    io: Literal["caller", "workspace"], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = tmp_path / "model.tflite"
+    model.write_bytes(huge_relus())
+    assert model.stat().st_size < 1000
+    monkeypatch.setattr("crtexport.pipeline.InPlaceFacts", lambda *_: pytest.fail("planned"))
+    output = tmp_path / "x.tar"
+    with pytest.raises(CrtExportError, match="tensor 'x': it takes 3,200,000,000 bytes") as caught:
+        export(model, board="mps2_an386", io=io, output=output)
+    assert "all memories of the board together have 8,388,608" in str(caught.value)
+    assert not output.exists()
+
+
+def test_no_tensor_is_larger_than_addresses_reach() -> None:
+    host, small = load_board("host"), load_board("mps2_an386")
+    check_tensors(host, [("x", 1 << 47)])
+    check_tensors(small, [("x", 1 << 32)], must_fit=False)
+    for board, size in ((host, (1 << 47) + 1), (small, (1 << 32) + 1)):
+        with pytest.raises(CrtExportError, match="its processor addresses"):
+            check_tensors(board, [("x", size)], must_fit=False)
