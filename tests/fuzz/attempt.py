@@ -9,7 +9,6 @@ import tracemalloc
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
 from crtexport.backends.c_source import emit_c
@@ -19,6 +18,7 @@ from crtexport.importers import load
 from crtexport.ir.graph import Graph
 from crtexport.pipeline import prepare
 from tests.fuzz.corpus import Seed
+from tests.fuzz.pool import Outcome
 
 MEMORY_FACTOR = 10
 MEMORY_FLOOR = 4 << 20
@@ -27,17 +27,6 @@ once and kept (the schema of model.json)."""
 
 SECONDS = 30
 """No file may take longer."""
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """``reached``: refused (by the importer), unexportable, exported; ``finding``: what mustn't be,
-    by kind and place, with the ``detail`` to look at."""
-
-    reached: str
-    finding: str = ""
-    detail: str = ""
-    seconds: float = 0.0
 
 
 class _TooSlowError(BaseException):

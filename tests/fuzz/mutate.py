@@ -33,14 +33,15 @@ def mutant(seeds: Sequence[Seed], number: int) -> Seed:
     count = rng.choice((1, 1, 1, 1, 2, 2, 3, 6))
     if seed.beside and rng.random() < 0.2:
         name = rng.choice(sorted(seed.beside))
-        damaged = _bytes(rng, Seed(name, seed.beside[name]), seeds, count)
+        damaged = damaged_bytes(rng, Seed(name, seed.beside[name]), seeds, count)
         return Seed(seed.name, seed.content, seed.dull, {**seed.beside, name: damaged})
     if seed.is_json and rng.random() < 0.8:
-        return Seed(seed.name, _tree(rng, seed.content, count), (), seed.beside)
-    return Seed(seed.name, _bytes(rng, seed, seeds, count), (), seed.beside)
+        return Seed(seed.name, damaged_json(rng, seed.content, count), (), seed.beside)
+    return Seed(seed.name, damaged_bytes(rng, seed, seeds, count), (), seed.beside)
 
 
-def _bytes(rng: random.Random, seed: Seed, seeds: Sequence[Seed], count: int) -> bytes:
+def damaged_bytes(rng: random.Random, seed: Seed, seeds: Sequence[Seed], count: int) -> bytes:
+    """A file of which bytes are others; some come from other ``seeds``."""
     data = bytearray(seed.content)
     for _ in range(count):
         _damage(rng, data, _place(rng, seed, len(data)), seeds)
@@ -101,19 +102,27 @@ def _add(rng: random.Random, data: bytearray, at: int) -> None:
         struct.pack_into("<I", data, at, (value + change) & 0xFFFFFFFF)
 
 
-def _tree(rng: random.Random, content: bytes, count: int) -> bytes:
-    document = json.loads(content)
+def change_tree(rng: random.Random, tree: Any, count: int) -> None:
+    """Changes ``count`` places in a tree of lists and dictionaries."""
     for _ in range(count):
-        places = list(_places(document))
-        parent, key = places[rng.randrange(len(places))]
-        _change(rng, parent, key, places)
+        found = places(tree)
+        if not found:
+            return
+        parent, key = found[rng.randrange(len(found))]
+        _change(rng, parent, key, found)
+
+
+def damaged_json(rng: random.Random, content: bytes, count: int) -> bytes:
+    """A JSON file of which places in its tree are others."""
+    document = json.loads(content)
+    change_tree(rng, document, count)
     if rng.random() < 0.01:
         opened = rng.choice(("[", '{"a":')) * _DEEP
         return json.dumps(document).replace("1", opened, 1).encode()
     return json.dumps(document).encode()
 
 
-def _places(tree: Any) -> list[tuple[Any, Any]]:
+def places(tree: Any) -> list[tuple[Any, Any]]:
     """Every container with every key or position in it."""
     found: list[tuple[Any, Any]] = []
     waiting = [tree]
@@ -128,7 +137,7 @@ def _places(tree: Any) -> list[tuple[Any, Any]]:
 
 
 def _change(
-    rng: random.Random, parent: Any, key: Any, places: list[tuple[Any, Any]]
+    rng: random.Random, parent: Any, key: Any, known: list[tuple[Any, Any]]
 ) -> None:
     kind = rng.randrange(8)
     if kind <= 2:
@@ -136,7 +145,7 @@ def _change(
     elif kind == 3:
         del parent[key]
     elif kind == 4:
-        other, name = places[rng.randrange(len(places))]
+        other, name = known[rng.randrange(len(known))]
         parent[key] = copy.deepcopy(other[name])
     elif kind == 5 and isinstance(parent, list):
         parent.insert(key, copy.deepcopy(parent[key]))

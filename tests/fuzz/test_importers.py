@@ -12,10 +12,10 @@ import pytest
 from crtexport.errors import ToolMissingError
 from crtexport.firmware.board import Board, load_board
 from tests.fuzz import attempt as attempts
-from tests.fuzz.attempt import Outcome, attempt
+from tests.fuzz.attempt import attempt
 from tests.fuzz.corpus import Seed, controlled, example, operators
-from tests.fuzz.importers import Tally
 from tests.fuzz.mutate import mutant
+from tests.fuzz.pool import Outcome, Tally
 
 NETWORKS = (
     ("conv_2d", "int8"), ("fully_connected", "int16"), ("softmax", "float32"),
