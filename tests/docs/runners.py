@@ -38,7 +38,7 @@ from tests.support import ROOT, require_reference, shared_model, unavailable
 
 STRICT = ("-std=c99", "-pedantic", "-Wall", "-Wextra", "-Wconversion", "-Werror")
 FILES = Path(__file__).with_name("files")
-_SECONDS = 300
+_SECONDS = 900
 
 Run = Callable[..., None]
 
