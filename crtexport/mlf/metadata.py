@@ -25,6 +25,7 @@ _Count = Annotated[int, Meta(ge=0)]
 # Names in generated C, and what goes into Makefiles and CMake's: texts, comments and patterns.
 _CName = Annotated[str, Meta(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
 _Plain = Annotated[str, Meta(pattern=r"^[A-Za-z0-9 _./+:,@%~?=()-]*$")]
+_Versions = Annotated[str, Meta(pattern=r"^[A-Za-z0-9 _.,+<>=!~-]*$")]
 _Pattern = Annotated[str, Meta(pattern=r"^[A-Za-z0-9_*-][A-Za-z0-9_*/-]*(\.[A-Za-z0-9]+)?$")]
 _Align = Annotated[int, Meta(ge=1, le=1 << 16)]
 
@@ -192,7 +193,7 @@ class Library(_Record, frozen=True):
     :class:`crtexport.ir.modules.Library`."""
 
     name: _Plain
-    version: _Plain
+    version: _Versions
     url: _Plain
     variable: Annotated[str, Meta(pattern=r"^[A-Z][A-Z0-9_]*$")]
     include: tuple[_Pattern, ...]

@@ -63,7 +63,7 @@ set(CONFIG_CRTEXPORT_BACKEND llvm)
 set(CONFIG_CRTEXPORT_OPTIMIZE size)
 {settings}
 file(WRITE ${{CMAKE_BINARY_DIR}}/zephyr/.config
-  "CONFIG_ARCH_POSIX=y\\nCONFIG_BOARD=\\"a stub\\"\\n")
+  "CONFIG_ARCH_POSIX=y\\nCONFIG_BOARD=\\"a_stub\\"\\n")
 include({module})
 add_executable(app main.c)
 target_link_options(app PRIVATE -no-pie)
