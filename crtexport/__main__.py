@@ -4,6 +4,7 @@ import atexit
 import contextlib
 import gc
 import os
+import resource
 import signal
 import sys
 from types import FrameType
@@ -11,6 +12,7 @@ from typing import NoReturn, TextIO
 
 from crtexport.errors import Terminated
 
+_LEAST = 96 << 20  # bytes of addresses; the smallest export takes more
 _OBJECTS = 200_000  # made between two searches for unreachable ones; few exports make as many
 
 
@@ -44,6 +46,7 @@ def run() -> None:
     try:
         if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
             signal.signal(signal.SIGTERM, _terminate)
+        _look_for_memory()
         from crtexport.cli.main import main  # noqa: PLC0415
 
         end.leave(main())
@@ -64,6 +67,15 @@ def run() -> None:
 def _terminate(_signal: int, _frame: FrameType | None) -> NoReturn:
     """Unwinds as Ctrl-C does, so that nothing stays that was written by half."""
     raise Terminated
+
+
+def _look_for_memory() -> None:
+    """Raises OSError where a limit leaves too little: the BLAS of NumPy would end the process while
+    it is imported."""
+    if resource.getrlimit(resource.RLIMIT_AS)[0] != resource.RLIM_INFINITY:
+        import mmap  # noqa: PLC0415
+
+        mmap.mmap(-1, _LEAST).close()
 
 
 def _nowhere() -> TextIO:

@@ -177,6 +177,7 @@ class WorkerPool:
         self._idle: list[Worker] = []  # the one that was used last is at the end
         self._lock = threading.Lock()
         self._foreign: list[Worker] = []
+        self._lent: set[Worker] = set()
         os.register_at_fork(after_in_child=self._forget)
 
     @contextlib.contextmanager
@@ -184,11 +185,14 @@ class WorkerPool:
         """A worker under ``options``, None: without any yet; it returns to the pool unless an
         exception passes."""
         worker = self._take(options) or Worker(options)
+        self._lent.add(worker)
         try:
             yield worker
         except BaseException:
             worker.close()
             raise
+        finally:
+            self._lent.discard(worker)
         self._put(worker)
 
     def warm(self, options: tuple[str, ...] = (), count: int = 1) -> None:
@@ -201,6 +205,12 @@ class WorkerPool:
         waiting for it."""
         if not self._idle:
             self._put(Worker())
+
+    def abandon(self) -> None:
+        """Ends all workers, whatever they do: this process is about to end, and threads that wait
+        for one would keep it."""
+        for worker in (*self._lent, *self._idle):
+            worker.end()
 
     def close(self) -> None:
         """Ends all idle workers."""
@@ -237,7 +247,8 @@ class WorkerPool:
     def _forget(self) -> None:
         """After a fork: the workers are those of the parent, which goes on using them."""
         self._lock = threading.Lock()
-        self._foreign, self._idle = [*self._foreign, *self._idle], []
+        self._foreign, self._idle = [*self._foreign, *self._idle, *self._lent], []
+        self._lent = set()
 
 
 POOL = WorkerPool()

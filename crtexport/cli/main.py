@@ -115,8 +115,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         hint = f"{context.command_path} --help" if context else None
         return _fail(settings, CrtExportError(error.format_message(), hint=hint), error.exit_code)
     except (click.Abort, KeyboardInterrupt):
+        _end_llvm()
         return _fail(settings, CrtExportError("interrupted"), _INTERRUPTED)
     except Terminated:
+        _end_llvm()
         return _fail(settings, CrtExportError("terminated"), _TERMINATED)
     except BrokenPipeError:
         # Whoever read our output has enough; Python must not fail again while closing it.
@@ -129,6 +131,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if lacking is None:
             return _defect(error, settings)
         return _fail(settings, lacking, lacking.exit_code)
+
+
+def _end_llvm() -> None:
+    """Ends LLVM's processes, if there are some."""
+    pool = sys.modules.get("crtexport.backends.llvm_pool")
+    if pool is not None:
+        pool.POOL.abandon()
 
 
 def _defect(error: Exception, settings: Settings) -> int:

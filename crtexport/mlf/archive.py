@@ -55,7 +55,8 @@ class Archive(Struct, frozen=True):
         """Write all files below ``folder``, which is made if need be; ``besides`` those of one
         folder of the archive.
 
-        Existing files are replaced; a symbolic link inside ``folder`` is never followed.
+        No file is replaced, and no symbolic link inside ``folder`` followed. Raises CrtExportError
+        where one is there that is not the same.
         """
         try:
             folder.mkdir(parents=True, exist_ok=True)
@@ -64,14 +65,25 @@ class Archive(Struct, frozen=True):
                     continue
                 target = folder / name
                 _make_real_folders(folder, target.parent)
-                target.unlink(missing_ok=True)
-                flags = os.O_CREAT | os.O_EXCL | os.O_WRONLY
-                with os.fdopen(os.open(target, flags, 0o666), "wb") as stream:
-                    stream.writelines(self.chunks(name))
+                try:
+                    with target.open("xb") as stream:
+                        stream.writelines(self.chunks(name))
+                except FileExistsError:
+                    self._refuse_other(target, name)
         except OSError as error:
             raise CrtExportError(
                 f"the package can't be unpacked ({error.strerror or error})", location=str(folder)
             ) from error
+
+
+    def _refuse_other(self, path: Path, name: str) -> None:
+        """Raises CrtExportError unless ``path`` is a file with the bytes of ``name``."""
+        size = self.range(name).size
+        if not path.is_symlink() and path.is_file() and path.stat().st_size == size:
+            with path.open("rb") as stream:
+                if all(stream.read(len(piece)) == piece for piece in self.chunks(name)):
+                    return
+        raise CrtExportError("another file is there already", location=str(path))
 
 
 def _make_real_folders(root: Path, folder: Path) -> None:

@@ -17,16 +17,22 @@ import pytest
 from crtexport.backends.llvm_pool import POOL
 from crtexport.cli.main import main
 from crtexport.shortage import ShortageError, shortage
-from tests.cli.support import DIGITS
+from tests.cli.support import DIGITS, exported
+from tests.outputs.test_folders import state
 from tests.support import ROOT
 
 EXPORT = [str(DIGITS), "-q", "-o", "x.tar", "--emit"]
 
 
 def limited(limit: int, value: int, folder: Path, emit: str) -> tuple[int, str]:
-    """An export's exit code and words under a limit of the system's."""
+    """:func:`under` for an export."""
+    return under(limit, value, folder, [*EXPORT, emit])
+
+
+def under(limit: int, value: int, folder: Path, words: list[str]) -> tuple[int, str]:
+    """A command's exit code and words under a limit of the system's."""
     done = subprocess.run(
-        (sys.executable, "-m", "crtexport", *EXPORT, emit), cwd=folder, text=True,
+        (sys.executable, "-m", "crtexport", *words), cwd=folder, text=True,
         capture_output=True, check=False, env={**os.environ, "PYTHONPATH": str(ROOT)},
         preexec_fn=lambda: resource.setrlimit(limit, (value, value)),
     )
@@ -65,6 +71,45 @@ def test_too_few_open_files_are_named(emit: str, tmp_path: Path) -> None:
         right(code, said, "ulimit -n", tmp_path)
     assert codes[0] or emit == "c"
     assert not codes[-1]
+
+
+@pytest.mark.parametrize("words", [
+    [*EXPORT, "c"], ["unpack", "k.tar", "out", "-q"],
+    ["convert", str(DIGITS), "-o", "m.json", "-q"],
+    ["simulate", "k.tar", "--output", "y.npz", "-q"],
+], ids=lambda words: words[0] if words[0] != str(DIGITS) else "export")
+def test_a_full_disk_leaves_everything_as_it_was(words: list[str], tmp_path: Path) -> None:
+    exported(tmp_path).rename(tmp_path / "k.tar")
+    (tmp_path / "out").mkdir()
+    for name in ("x.tar", "m.json", "y.npz", "out/notes"):
+        (tmp_path / name).write_text("precious")
+    before = state(tmp_path)
+    code, said = under(resource.RLIMIT_FSIZE, 200, tmp_path, words)
+    assert (code, "too large" in said) == (2, True), said
+    assert state(tmp_path) == before
+
+
+def reading(folder: Path, done: multiprocessing.connection.Connection) -> None:
+    """An export of somebody who may write nothing into the folder."""
+    os.chdir(folder)
+    if os.getuid() == 0:  # who may write everywhere
+        os.setuid(65534)
+    done.send([main([*EXPORT, "c"]), main([str(DIGITS), "-q", "--emit", "c", "--depfile", "x.d"])])
+
+
+def test_a_folder_that_is_read_only_is_named(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert main([str(DIGITS), "-q", "--emit", "c", "-o", str(tmp_path / "x.tar")]) == 0
+    folder = tmp_path / "folder"
+    folder.mkdir(mode=0o555)
+    ours, theirs = multiprocessing.Pipe()
+    child = multiprocessing.get_context("fork").Process(target=reading, args=(folder, theirs))
+    child.start()
+    child.join(60)
+    assert ours.recv() == [2, 2]
+    assert capfd.readouterr().err.count("the folder can't be written") == 2
+    assert not [*folder.iterdir()]
 
 
 def alone(folder: Path, done: multiprocessing.connection.Connection) -> None:
@@ -142,6 +187,24 @@ def test_names_too_long_for_the_file_system_are_the_users(
     said = capsys.readouterr().err
     assert "defect" not in said
     assert re.search("too long|no board|no such file|No such file", said), said
+
+
+@pytest.mark.parametrize("line", [
+    f"toolchain: {{compiler: [{LONG}]}}", f"toolchain: {{compiler: [/{LONG}/cc]}}",
+    f"runner: {{kind: qemu, command: [{LONG}], package: x}}",
+])
+def test_names_too_long_inside_a_board_are_the_users(
+    line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "board.yaml").write_text(
+        f"extends: mps2_an386\nname: board\ndescription: x\n{line}\n"
+    )
+    words = [str(DIGITS), "--board", "board.yaml", "-q", "--run"]
+    assert main(words) in (2, 3)
+    said = capsys.readouterr().err
+    assert "defect" not in said
+    assert LONG[:100] in said
 
 
 def test_nothing_else_is_a_shortage() -> None:

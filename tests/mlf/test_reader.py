@@ -103,6 +103,18 @@ def test_extraction_does_not_follow_links(package: Path, tmp_path: Path) -> None
     assert list((tmp_path / "elsewhere").iterdir()) == []
 
 
+def test_extraction_replaces_nothing(package: Path, tmp_path: Path) -> None:
+    (tmp_path / "precious").write_text("precious")
+    (tmp_path / "out").mkdir()
+    for put in (lambda path: path.symlink_to("../precious"), lambda path: path.write_text("{}")):
+        put(tmp_path / "out" / "metadata.json")
+        with pytest.raises(CrtExportError, match="another file is there already"):
+            open_package(package).extract(tmp_path / "out")
+        assert (tmp_path / "out" / "metadata.json").read_text() in ("precious", "{}")
+        (tmp_path / "out" / "metadata.json").unlink()
+    assert (tmp_path / "precious").read_text() == "precious"
+
+
 def test_extraction_into_a_file_is_an_error(package: Path, tmp_path: Path) -> None:
     (tmp_path / "out").write_text("")
     with pytest.raises(CrtExportError, match="can't be unpacked"):

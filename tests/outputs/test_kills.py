@@ -174,3 +174,20 @@ def test_an_export_whose_llvm_is_killed_leaves_nothing(tmp_path: Path) -> None:
     assert any(codes), "or this test kills nothing"
     for number in range(WORKERS):
         clean(tmp_path / str(number))
+
+
+@pytest.mark.parametrize(("how", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+@pytest.mark.parametrize("wait", [0, 0.5, 1])
+def test_an_export_ends_though_its_llvm_does_not_answer(
+    wait: float, how: signal.Signals, code: int, tmp_path: Path
+) -> None:
+    exporter = Exporter(DIGITS, tmp_path / "out", "--emit", "llvm")
+    while not exporter.workers():
+        time.sleep(0.01)
+    for worker in exporter.workers():
+        os.kill(worker, signal.SIGSTOP)
+    time.sleep(wait)
+    exporter.process.send_signal(how)
+    ended, said = exporter.end()
+    assert (ended, said.strip()) == (code, "terminated" if code == 143 else "interrupted")
+    assert not [*exporter.folder.iterdir(), *exporter.temporary.iterdir()]
