@@ -208,7 +208,7 @@ def _refusal(tree: Tree, names: Sequence[str]) -> CrtExportError:
         "what crtexport didn't write, or what was changed since, would be replaced: "
         + ", ".join(names[:_SHOWN]) + more,
         location=str(tree.path),
-        hint="name another folder or move it away; --force replaces it. Nothing was changed",
+        hint="name another folder or move it away; --force, in Python force=True, replaces it",
     )
 
 
