@@ -75,8 +75,10 @@ class Generator:
             return None
         # Imported here so that exporting C works where LLVM is not installed.
         from crtexport.backends import llvm_compile  # noqa: PLC0415
+        from crtexport.backends.llvm_types import normalized_triple  # noqa: PLC0415
 
         board = self._board
+        normalized_triple(board.target)  # or there is no code for the processor
         return llvm_compile.Compiler(
             board.target, self.optimize, split=split or "auto",
             options=((f"board {board.name}: llvm_options", board.llvm_options),

@@ -53,6 +53,11 @@ def elf_abi(target: Target) -> ElfAbi:
         flags = compressed | _RISCV_FLOATS.get(target.abi[-1:], 0)
         wide = arch == "riscv64"
         return ElfAbi(_EM_RISCV, 64 if wide else 32, address=2 if wide else 1, flags=flags)
+    if not arch:
+        raise CrtExportError(
+            "constants that are too many for C text go into an object, and there are none for this "
+            "processor", location=target.cpu, hint="choose a smaller network",
+        )
     raise CrtExportError(
         f"objects with constants can't be written for {arch}", location=target.triple,
         hint="export C sources: --emit c",

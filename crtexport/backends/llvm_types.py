@@ -121,6 +121,11 @@ def normalized_triple(target: Target) -> str:
     Arm's ``eabi`` becomes ``gnueabi``: the same ABI, but memory operations are called ``memcpy``
     and ``memset``, which every C library has, not ``__aeabi_memcpy``.
     """
+    if not target.triple:
+        raise CrtExportError(
+            "for this processor there are C sources, no objects: LLVM doesn't have it",
+            location=target.cpu, hint="export C sources: --emit c",
+        )
     parts = target.triple.split("-")
     if len(parts) == 3 and parts[2].startswith(("eabi", "gnueabi", "elf")):
         parts.insert(2, "none")

@@ -45,10 +45,12 @@ def _explain(out: Output, board: Board) -> None:
     target = board.target
     facts = [
         ("architecture", board.architecture),
-        ("triple", target.triple),
+        ("triple", target.triple or "-"),
         ("processor", target.cpu),
         ("features", " ".join(target.features) or "-"),
-        ("float ABI", target.float_abi or target.abi or "that of the triple"),
+        ("float ABI", target.float_abi or target.abi or (
+            "that of the triple" if target.triple else "the compiler's"
+        )),
         ("pointers", f"{target.pointer_bits} bits"),
         ("byte order", "little-endian" if target.little_endian else "big-endian"),
         ("stack", f"{board.stack_size} bytes, aligned to {target.stack_align}"),

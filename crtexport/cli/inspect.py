@@ -105,9 +105,11 @@ def _show_section(out: Output, section: Section) -> None:
     out.table("Target", ("fact", "value"), [
         ("board", section.board.name),
         ("code", "objects" if section.emit == "llvm" else "C sources"),
-        ("triple", abi.triple),
+        ("triple", abi.triple or "-"),
         ("processor", " ".join((abi.cpu, *abi.features))),
-        ("float ABI", abi.float_abi or abi.abi or "that of the triple"),
+        ("float ABI", abi.float_abi or abi.abi or (
+            "that of the triple" if abi.triple else "the compiler's"
+        )),
         ("system library", "yes" if section.system_lib else "no"),
         ("needs from the firmware", _needs(section)),
     ])

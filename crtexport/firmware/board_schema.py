@@ -7,12 +7,10 @@ be built and run where the YAML is not. :mod:`crtexport.validation` reads these 
 
 # Annotations are no text here: msgspec would compile each before it reads a board.
 
-import itertools
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal
 
 from msgspec import Meta, Struct, json
-from msgspec.structs import asdict
 
 from crtexport.firmware.sizes import parse_size
 from crtexport.target import Target
@@ -54,13 +52,16 @@ Word = Annotated[str, Meta(pattern=r"^[A-Za-z0-9 _./+=:,@%~^()\[\]\u00a1-\u1fff\
 Command = Annotated[tuple[Word, ...], Meta(min_length=1)]
 DebianPackages = Annotated[str, Meta(pattern=r"^[a-z0-9][a-z0-9+. -]*$")]
 LlvmOption = Annotated[str, Meta(pattern=r"^-[A-Za-z0-9_./+=:,-]+$")]
-ZephyrName = Annotated[str, Meta(pattern=r"^[A-Za-z0-9_]+([/@.-][A-Za-z0-9_]+)*$")]
+ZephyrName = Annotated[str, Meta(pattern=r"^[A-Za-z0-9_]+([/@. -][A-Za-z0-9_]+)*$")]
 
 
-class Cpu(Struct, frozen=True):
-    """What code is generated for; see :class:`crtexport.target.Target` for the meaning."""
+class Cpu(Struct, frozen=True, kw_only=True):
+    """What code is generated for; see :class:`crtexport.target.Target` for the meaning.
 
-    triple: Annotated[str, Meta(pattern=r"^[A-Za-z0-9_.-]+$")]
+    Other processors, which LLVM doesn't have, have no triple.
+    """
+
+    triple: Annotated[str, Meta(pattern=r"^[A-Za-z0-9_.-]*$")] = ""
     name: Annotated[str, Meta(pattern=r"^[A-Za-z0-9_.+-]+$")]
     features: tuple[Annotated[str, Meta(pattern=r"^[+-][a-z0-9.-]+$")], ...] = ()
     float_abi: Literal["", "soft", "hard"] = ""
@@ -101,11 +102,13 @@ class Placement(Struct, frozen=True):
 
 
 class Toolchain(Struct, frozen=True):
-    """``compiler`` is the command without flags; ``package`` is the Debian package that has it."""
+    """``compiler`` is the command without flags; ``package`` is the Debian package that has it, or
+    ``url`` tells where to get it."""
 
     kind: Literal["gcc", "clang"]
     compiler: Command
-    package: DebianPackages
+    package: DebianPackages | None = None
+    url: Annotated[str, Meta(pattern=r"^https://[A-Za-z0-9/._~%-]+$")] | None = None
     cflags: tuple[Word, ...] = ()
     ldflags: tuple[Word, ...] = ()
     libraries: tuple[Word, ...] = ()
@@ -136,9 +139,10 @@ Runner = QemuRunner | NativeRunner | NoRunner
 
 
 class Console(Struct, frozen=True):
-    """Where the firmware prints; ``address`` is an I/O port, where the kind has one."""
+    """Where the firmware prints, if we build any; ``address`` is an I/O port, where the kind has
+    one."""
 
-    kind: Literal["semihosting", "uart16550", "stdio"]
+    kind: Literal["semihosting", "uart16550", "stdio", "none"]
     address: Address | None = None
 
 
@@ -184,15 +188,15 @@ class Board(Struct, frozen=True, kw_only=True):
 
     name: Identifier
     description: Text
-    architecture: Literal["cortex_m", "riscv", "i386", "host"]
+    architecture: Literal["cortex_m", "riscv", "i386", "host", "other"]
     cpu: Cpu
     memory: dict[Identifier, Memory] = {}
     placement: Placement = Placement()
     stack_size: Size = 8192
     toolchain: Toolchain
     runner: Runner
-    console: Console
-    counter: Counter
+    console: Console = Console("none")
+    counter: Counter = Counter("none")
     backend: Literal["llvm", "c"] = "llvm"
     optimize: Literal["size", "balanced", "speed"] = "balanced"
     large_data_threshold: Size | None = None
@@ -202,38 +206,10 @@ class Board(Struct, frozen=True, kw_only=True):
     zephyr: Zephyr | None = None
 
     def check(self) -> None:
-        """Raises ValueError where the memories make no sense."""
-        if self.hosted:
-            return
-        for kind, named in asdict(self.placement).items():
-            for region in (named,) if isinstance(named, str) else named:
-                if region not in self.memory:
-                    raise ValueError(
-                        f"placement puts {kind} into memory {region!r}, which is not under memory"
-                    )
-        if len(set(self.placement.workspaces)) != len(self.placement.workspaces):
-            raise ValueError("placement names a memory twice for the workspace")
-        self._check_npu()
-        regions = sorted(self.memory.items(), key=lambda item: item[1].origin)
-        for (first, low), (second, high) in itertools.pairwise(regions):
-            if low.origin + low.size > high.origin:
-                raise ValueError(f"memories {first} and {second} overlap")
-        name, last = regions[-1]
-        if last.origin + last.size > 1 << self.cpu.pointer_bits:
-            raise ValueError(f"memory {name} ends above the addresses that the processor has")
-        if self.stack_size >= self.memory[self.placement.stack].size:
-            raise ValueError(f"the stack is larger than memory {self.placement.stack}")
+        """Raises ValueError, a ContradictionError with its key, for what no board can be."""
+        from crtexport.firmware.board_rules import check  # noqa: PLC0415  (for boards from data)
 
-    def _check_npu(self) -> None:
-        """Raises ValueError where the Ethos-U couldn't read constants or use a workspace."""
-        reached = self.npu.memories if self.npu is not None else ()
-        for name in reached:
-            if name not in self.memory:
-                raise ValueError(f"npu reaches memory {name!r}, which is not under memory")
-        if reached and self.placement.constants not in reached:
-            raise ValueError(f"npu doesn't reach the constants in {self.placement.constants}")
-        if reached and not set(reached) & set(self.placement.workspaces):
-            raise ValueError("npu reaches no memory of the workspace")
+        check(self)
 
     @property
     def hosted(self) -> bool:
@@ -290,6 +266,9 @@ class Board(Struct, frozen=True, kw_only=True):
             del data["accelerators"]
         if self.npu is None:
             del data["npu"]
+        for key in ("package", "url"):
+            if data["toolchain"][key] is None:
+                del data["toolchain"][key]
         return data
 
     @staticmethod

@@ -106,7 +106,13 @@ def _build(
 
 
 def _find_compiler(board: Board) -> None:
-    find_tool(board.toolchain.compiler[0], board.toolchain.package)
+    tools = board.toolchain
+    if board.architecture == "other":
+        raise CrtExportError(
+            "there is no start-up code for this processor", location=(board.name, "architecture"),
+            hint="`crtexport unpack` lays out the sources for a build of yours",
+        )
+    find_tool(tools.compiler[0], tools.package, tools.url)
     find_tool("make", "make")
 
 

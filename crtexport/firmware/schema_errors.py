@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from pydantic import BaseModel, ValidationError
 
 from crtexport.errors import CrtExportError
+from crtexport.firmware.board_rules import ContradictionError
 from crtexport.firmware.board_schema import Board
 from crtexport.validation import model_of, record
 
@@ -27,10 +28,25 @@ def board_of(data: Mapping[str, object], file_of: Callable[[KeyPath], str]) -> B
 
     Raises CrtExportError for the most telling flaw.
     """
+    data = dict(data)
+    if data.get("architecture") == "other":
+        _check_other(data, file_of)
+        data.setdefault("backend", "c")
     try:
-        return record(Board, dict(data))
+        return record(Board, data)
     except ValidationError as error:
         raise _schema_error(error, model_of(Board), file_of) from error
+
+
+def _check_other(data: Mapping[str, object], file_of: Callable[[KeyPath], str]) -> None:
+    """Raises CrtExportError where a processor that only the board knows isn't told of."""
+    cpu = data.get("cpu")
+    for key in ("pointer_bits", "endian", "stack_align"):
+        if isinstance(cpu, Mapping) and key not in cpu:
+            raise CrtExportError(
+                "this key is missing", location=(file_of(("cpu", key)), "cpu", key),
+                hint="nothing else tells it of processors of the architecture other",
+            )
 
 
 def _schema_error(
@@ -43,6 +59,10 @@ def _schema_error(
     findings = error.errors()
     finding = next((f for f in findings if f["type"] == "extra_forbidden"), findings[0])
     path = tuple(str(part) for part in finding["loc"])
+    wrong = finding.get("ctx", {}).get("error")
+    if isinstance(wrong, ContradictionError):
+        key = (*path, *wrong.key)
+        return CrtExportError(str(wrong), location=(file_of(key), *key), hint=wrong.hint)
     fields, shown = _walk(model, path)
     where = (file_of(shown), *shown)
     if finding["type"] == "extra_forbidden":

@@ -20,12 +20,15 @@ BUILD_TIMEOUT = 600.0
 """Seconds that one build may take."""
 
 
-def find_tool(name: str, package: str) -> str:
-    """The path of program ``name``. Raises ToolMissingError that names the Debian ``package``."""
+def find_tool(name: str, package: str | None, url: str | None = None) -> str:
+    """The path of program ``name``. Raises ToolMissingError that names the Debian ``package``, or
+    the ``url`` where to get it."""
     found = shutil.which(name)
     if found is None:
         raise ToolMissingError(
-            f"the program {name} is not installed", hint=f"on Debian: apt-get install {package}"
+            f"the program {name} is not installed",
+            hint=f"on Debian: apt-get install {package}" if package
+            else f"get it from {url}" if url else None,
         )
     return found
 

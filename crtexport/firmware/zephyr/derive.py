@@ -15,6 +15,7 @@ import yaml
 from crtexport.errors import CrtExportError
 from crtexport.firmware.board import load_board
 from crtexport.firmware.board_schema import Board
+from crtexport.firmware.cpu_rules import families
 from crtexport.firmware.zephyr.build import Compiler, ZephyrBuild, model_flags
 from crtexport.firmware.zephyr.devicetree import WORKSPACE, Region
 from crtexport.outputs.single import replacing
@@ -62,7 +63,7 @@ def derive_board(build: ZephyrBuild) -> Data:
     if not posix:
         data |= {
             **_memories(build),
-            "stack_size": max(build.number("MAIN_STACK_SIZE"), 256),
+            "stack_size": max(build.number("MAIN_STACK_SIZE") // 16 * 16, 256),
             "counter": {"kind": "none"},
         }
     data |= {
@@ -148,7 +149,7 @@ def _arm(compiler: Compiler) -> tuple[str, Data]:
     return "cortex_m", {
         "triple": f"{_ARM_TRIPLES[abi.architecture]}-none-none-eabi"
                   f"{'hf' if abi.float_abi == 'hard' else ''}",
-        "name": _named(compiler, "-mcpu=") or _ARM_PROCESSORS[abi.architecture],
+        "name": _known(_named(compiler, "-mcpu=")) or _ARM_PROCESSORS[abi.architecture],
         "features": features,
         "float_abi": abi.float_abi,
         "abi": "",
@@ -195,6 +196,12 @@ def _x86(compiler: Compiler) -> tuple[str, Data]:
         "abi": "",
         "stack_align": min(max(align, 4), 16),
     }
+
+
+def _known(name: str | None) -> str | None:
+    """A processor as LLVM calls it: GCC has variants, as ``cortex-m0.small-multiply``."""
+    plain = (name or "").split(".")[0]
+    return plain if plain in families()["arm"].processors else None
 
 
 def _named(compiler: Compiler, prefix: str) -> str | None:

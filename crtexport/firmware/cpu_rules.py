@@ -1,0 +1,232 @@
+"""What no processor can be: names that LLVM doesn't have, and contradictions of a board's ``cpu``.
+
+``llvm_names.json`` has what LLVM lists for each family of processors, and which architecture each
+of Arm's belongs to; a test compares it with LLVM itself.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from crtexport.firmware.board_rules import ContradictionError, near
+
+if TYPE_CHECKING:
+    from crtexport.firmware.board_schema import Board, Cpu
+
+NAMES = Path(__file__).with_name("llvm_names.json")
+
+_M_PROFILE = {
+    "v6m": "ARMv6-M", "v7m": "ARMv7-M", "v7em": "ARMv7E-M", "v8m.base": "ARMv8-M Baseline",
+    "v8m.main": "ARMv8-M Mainline", "v8.1m.main": "ARMv8.1-M Mainline",
+}
+"""Arm's architectures as triples call them, and as objects do."""
+
+_X86_32 = ("i386", "i486", "i586", "i686")
+_ARCHES = {
+    "cortex_m": tuple(f"thumb{eb}{v}" for eb in ("", "eb") for v in _M_PROFILE),
+    "riscv": ("riscv32", "riscv64"),
+    "i386": (*_X86_32, "x86_64"),
+    "host": (*_X86_32, "x86_64", "aarch64", "riscv64"),
+}
+_OTHER_SYSTEMS = re.compile(r"linux|windows|darwin|macos|ios|android|freebsd|wasi|uefi")
+
+_MAINLINE = ("v7em", "v8m.main", "v8.1m.main")
+_NEEDS_MVE_ARCHITECTURE = re.compile(r"mve.*|lob|pacbti|fullfp16")
+_NEEDS_MAINLINE = re.compile(r"dsp|vfp.*|fp.*|d32")
+_NOT_OF_M = re.compile(r"neon.*|crypto|aes|sha2|crc|dotprod|i8mm|bf16|mp|virtualization|hwdiv-arm")
+_SAID_BY_TRIPLE = re.compile(
+    r"armv.*|v\d.*|[amr]class|thumb-mode|32bit|64bit|(16|32|64)bit-mode|soft-float"
+)
+_PARTS = {
+    "mve.fp": ("mve", "dsp", "fullfp16"), "mve": ("dsp",), "d": ("f",), "zve32f": ("f", "zve32x"),
+    "v": ("f", "d"), "sse2": ("sse",), "sse3": ("sse2", "sse"), "ssse3": ("sse3", "sse2", "sse"),
+    "avx": ("sse4.2", "sse4.1", "sse2", "sse"), "avx2": ("avx", "sse4.2", "sse2", "sse"),
+    "avxvnni": ("avx2", "avx", "sse2", "sse"), "fma": ("avx", "sse2", "sse"),
+}
+"""Features, and what they consist of."""
+
+
+class Family(msgspec.Struct, frozen=True):
+    """What LLVM lists: ``processors`` with the architecture of each, and ``features``."""
+
+    processors: dict[str, str]
+    features: tuple[str, ...]
+
+
+@functools.cache
+def families() -> dict[str, Family]:
+    """Those of LLVM's families that boards can be of, by name."""
+    return msgspec.json.decode(NAMES.read_bytes(), type=dict[str, Family])
+
+
+def family_of(arch: str) -> str:
+    """The name of the family of a triple's first part."""
+    if arch.startswith(("thumb", "arm")):
+        return "arm"
+    return "i386" if arch in _X86_32 else arch
+
+
+def check_cpu(board: Board) -> None:
+    """Raises ContradictionError for a processor that can't be."""
+    from crtexport.firmware.cflag_rules import check_flags  # noqa: PLC0415  (imports this module)
+
+    cpu = board.cpu
+    if board.architecture == "other":
+        _check_unknown(cpu)
+        return
+    arch = _check_triple(board)
+    if family_of(arch) == "arm":
+        _check_arm(cpu, arch)
+    elif cpu.float_abi:
+        raise ContradictionError(
+            ("cpu", "float_abi"), "this key is for Arm's processors", "leave it out"
+        )
+    if arch.startswith("riscv"):
+        _check_riscv(cpu)
+    elif cpu.abi:
+        raise ContradictionError(("cpu", "abi"), "this key is for RISC-V", "leave it out")
+    _check_name(cpu, arch)
+    _check_features(cpu, arch)
+    check_flags(board, arch)
+
+
+def _check_unknown(cpu: Cpu) -> None:
+    """For processors of which LLVM knows nothing."""
+    for key in ("triple", "features", "float_abi", "abi"):
+        if getattr(cpu, key):
+            raise ContradictionError(
+                ("cpu", key), "this key is LLVM's, which has no part in code for other processors",
+                "leave it out",
+            )
+
+
+def _check_triple(board: Board) -> str:
+    """Its first part, if it is a triple of the architecture and agrees with width and order."""
+    cpu, key = board.cpu, ("cpu", "triple")
+    if not cpu.triple:
+        raise ContradictionError(key, "this key is missing")
+    arch, *rest = cpu.triple.split("-")
+    if arch not in _ARCHES[board.architecture]:
+        raise ContradictionError(
+            key, f"{arch!r} is no processor of the architecture {board.architecture}",
+            near(arch, _ARCHES[board.architecture]),
+        )
+    if not 2 <= len(rest) <= 3:
+        raise ContradictionError(key, "a triple has three or four parts, with - between them")
+    system = "-".join(rest)
+    if board.hosted and "linux" not in rest:
+        raise ContradictionError(key, "programs of the architecture host are for Linux",
+                            f"write {arch}-unknown-linux-gnu")
+    if not board.hosted and (found := _OTHER_SYSTEMS.search(system)):
+        raise ContradictionError(key, f"bare-metal code is not for {found[0]}")
+    bits = 64 if arch in ("x86_64", "aarch64", "riscv64") else 32
+    if cpu.pointer_bits != bits:
+        raise ContradictionError(
+            ("cpu", "pointer_bits"), f"{arch} has pointers of {bits} bits, not {cpu.pointer_bits}"
+        )
+    endian = "big" if arch.startswith("thumbeb") else "little"
+    if cpu.endian != endian:
+        raise ContradictionError(
+            ("cpu", "endian"), f"the triple's {arch} is {endian}-endian, not {cpu.endian}"
+        )
+    return arch
+
+
+def _check_arm(cpu: Cpu, arch: str) -> None:
+    version = re.sub("^thumb(eb)?", "", arch)
+    environment = cpu.triple.split("-")[-1]
+    if environment not in ("eabi", "eabihf"):
+        raise ContradictionError(
+            ("cpu", "triple"), f"there is no ABI {environment!r}",
+            near(environment, ("eabi", "eabihf")),
+        )
+    if environment == "eabihf" and len(cpu.triple.split("-")) != 4:
+        raise ContradictionError(
+            ("cpu", "triple"), "LLVM reads eabihf only in the fourth place",
+            f"write {arch}-none-none-eabihf",
+        )
+    told = "hard" if environment == "eabihf" else "soft"
+    if cpu.float_abi not in ("", told):
+        raise ContradictionError(
+            ("cpu", "float_abi"),
+            f"the float ABI is {cpu.float_abi}, that of the triple's {environment} is {told}",
+            f"write {arch}-none-none-eabi{'hf' if cpu.float_abi == 'hard' else ''} or {told}",
+        )
+    if told == "hard" and (version not in _MAINLINE or "-fpregs" in cpu.features):
+        raise ContradictionError(
+            ("cpu", "float_abi"),
+            "a processor without floating point passes no floats in its registers",
+            "write soft, and a triple that ends in eabi",
+        )
+
+
+def _check_riscv(cpu: Cpu) -> None:
+    if not cpu.abi:
+        return
+    wide = cpu.abi.startswith("lp64")
+    if wide != (cpu.pointer_bits == 64):
+        raise ContradictionError(
+            ("cpu", "abi"), f"{cpu.abi} is not for pointers of {cpu.pointer_bits} bits"
+        )
+    needed = cpu.abi.removeprefix("lp64" if wide else "ilp32")
+    has = {"f", *cpu.features} if "+d" in cpu.features else set(cpu.features)
+    if needed and cpu.name.startswith("generic") and not {needed, f"+{needed}"} & has:
+        raise ContradictionError(
+            ("cpu", "abi"), f"{cpu.abi} needs a processor with +{needed} among its features"
+        )
+
+
+def _check_name(cpu: Cpu, arch: str) -> None:
+    known = families()[family_of(arch)].processors
+    version = _M_PROFILE.get(re.sub("^thumb(eb)?", "", arch))
+    fitting = [name for name, own in known.items() if version in (None, own)]
+    if cpu.name not in known:
+        raise ContradictionError(
+            ("cpu", "name"), f"LLVM has no processor {cpu.name!r}", near(cpu.name, fitting)
+        )
+    if version is not None and cpu.name not in ("generic", *fitting):
+        raise ContradictionError(
+            ("cpu", "name"), f"{cpu.name} is no {version}, which the triple says ({arch})",
+            near(cpu.name, fitting),
+        )
+
+
+def _check_features(cpu: Cpu, arch: str) -> None:
+    key, known = ("cpu", "features"), families()[family_of(arch)].features
+    on = {feature[1:] for feature in cpu.features if feature[0] == "+"}
+    off = {feature[1:] for feature in cpu.features if feature[0] == "-"}
+    for feature in cpu.features:
+        name = feature[1:]
+        if name not in known:
+            raise ContradictionError(
+                key, f"LLVM has no feature {name!r} of {arch}", near(name, known)
+            )
+        if _SAID_BY_TRIPLE.fullmatch(name) and not (feature[0] == "-" and name == "soft-float"):
+            raise ContradictionError(key, f"{feature} is what the triple says", "leave it out")
+        if name in on & off:
+            raise ContradictionError(key, f"there are both +{name} and -{name}")
+    for whole in sorted(on):
+        for part in _PARTS.get(whole, ()):
+            if part in off:
+                raise ContradictionError(key, f"+{whole} needs {part}, and there is -{part}")
+    if arch.startswith("thumb"):
+        _check_m_features(cpu, re.sub("^thumb(eb)?", "", arch), sorted(on))
+
+
+def _check_m_features(cpu: Cpu, version: str, on: list[str]) -> None:
+    for name in on:
+        lacks = (
+            _NOT_OF_M.fullmatch(name)
+            or (_NEEDS_MVE_ARCHITECTURE.fullmatch(name) and version != "v8.1m.main")
+            or (_NEEDS_MAINLINE.fullmatch(name) and version not in _MAINLINE)
+        )
+        if lacks:
+            raise ContradictionError(
+                ("cpu", "features"),
+                f"no {_M_PROFILE[version]} processor, as {cpu.name} with this triple, has +{name}",
+            )
