@@ -1,15 +1,21 @@
-"""Exports: nothing is written unless the proofs that are made while LLVM works succeed."""
+"""Exports: nothing is written unless the proofs succeed that are made while LLVM works; tensors
+without elements are tensors, too."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import crtexport
 from crtexport import pipeline
 from crtexport.artifact import calls
 from crtexport.errors import CrtExportError
+from crtexport.ir.ops import Add, Relu
+from crtexport.mlf.reader import open_package
+from crtexport.simulation.package import load_package
+from tests.plan.graphs import GraphBuilder
 from tests.several.networks import WEIGHTS, network
 
 
@@ -31,3 +37,19 @@ def test_what_is_not_sound_is_not_exported(
     assert not (tmp_path / "small.tar").exists()
     with pytest.raises(CrtExportError, match="this is not sound"):
         pipeline.prepare(pipeline.load(model), pipeline.resolve_board("host"))
+
+
+@pytest.mark.parametrize("workspace", ["static", "caller"])
+@pytest.mark.parametrize("emit", ["c", "llvm"])
+def test_tensors_of_no_bytes_in_a_workspace_of_none_are_exported(
+    emit: pipeline.Emit, workspace: pipeline.Owner, tmp_path: Path
+) -> None:
+    b = GraphBuilder()
+    x, y = b.input(0, 3), b.input(2)
+    graph = b.finish(b.node(Add(), b.node(Relu(), x), x), b.node(Relu(), y))
+    path = tmp_path / "empty.tar"
+    crtexport.export(graph, emit=emit, workspace=workspace, output=path)
+    given = np.array([-1, 2], np.float32)
+    empty, kept = load_package(open_package(path)).run([np.zeros((0, 3), np.float32), given])
+    assert empty.shape == (0, 3)
+    np.testing.assert_array_equal(kept, [0, 2])

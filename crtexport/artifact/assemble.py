@@ -21,6 +21,7 @@ from crtexport.artifact.model import (
     State,
     Statement,
     WorkspaceArg,
+    every_call,
 )
 from crtexport.artifact.symbols import interface_fields
 from crtexport.errors import CrtExportError
@@ -99,8 +100,10 @@ def _artifact(
         constants=constants,
         functions=functions,
         calls=statements,
-        # Inputs and outputs of no bytes need an address all the same.
-        workspace_size=max(plan.workspace_size, int(plan.io_in_workspace)),
+        # Tensors of no bytes need an address all the same.
+        workspace_size=max(
+            plan.workspace_size, int(plan.io_in_workspace or _in_workspace(statements))
+        ),
         workspace_align=plan.alignment,
         workspace_caller=options.workspace_caller,
         system_lib=options.system_lib,
@@ -113,6 +116,14 @@ def _artifact(
         devices=devices,
         spilled=tuple(map(Pool, options.memories[1:], plan.spilled)),
         images=_images(graph, f"tvmgen_{options.module}", devices),
+    )
+
+
+def _in_workspace(statements: tuple[Statement, ...]) -> bool:
+    """Whether a call is given an address in the first pool of the workspace."""
+    return any(
+        isinstance(arg, WorkspaceArg) and arg.pool == 0
+        for call in every_call(statements) for arg in call.args
     )
 
 
