@@ -1,0 +1,200 @@
+"""Runs artifacts: interpreted, statement by statement, and compiled, many in one library."""
+
+from __future__ import annotations
+
+import ctypes
+import re
+import subprocess
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from crtexport.artifact.model import (
+    Arg,
+    Artifact,
+    Branch,
+    Call,
+    ConstantArg,
+    InputArg,
+    Loop,
+    OutputArg,
+    ScalarArg,
+    StateArg,
+    Statement,
+    WorkspaceArg,
+)
+from crtexport.backends.c_header import emit_header
+from crtexport.backends.c_source import emit_c
+from crtexport.backends.constants import Placement, constants_object
+from crtexport.backends.llvm_compile import compile_modules
+from crtexport.backends.llvm_module import emit_llvm
+from crtexport.firmware.board import Board
+from crtexport.kernels.interp import compile_kernel
+from crtexport.kernels.ir import Scalar
+from crtexport.kernels.translate import Translator
+from crtexport.resources import templates_dir
+from crtexport.simulation.library import Library, SharedLibrary, load_objects
+
+Array = npt.NDArray[Any]
+_RUBBISH = 0xA5
+MOST_ROUNDS = 1000
+"""Rounds of a loop that nobody draws."""
+
+_NUMPY: dict[Scalar, str] = {
+    Scalar.I8: "i1", Scalar.U8: "u1", Scalar.I16: "<i2", Scalar.U16: "<u2", Scalar.I32: "<i4",
+    Scalar.U32: "<u4", Scalar.I64: "<i8", Scalar.F16: "<f2", Scalar.F32: "<f4", Scalar.F64: "<f8",
+}
+
+
+class _Cells:
+    """An array as kernels index it: each access goes to memory."""
+
+    def __init__(self, array: Array) -> None:
+        self._array = array
+        self._convert = array.item if array.dtype.kind in "iu" else array.__getitem__
+
+    def __getitem__(self, index: int) -> Any:
+        return self._convert(index)
+
+    def __setitem__(self, index: int, value: Any) -> None:
+        self._array[index] = value
+
+
+class Interpreted:
+    """An artifact in the interpreter, where its memories are arrays of bytes."""
+
+    def __init__(self, artifact: Artifact, pointer_bits: int) -> None:
+        self._artifact, self._bits = artifact, pointer_bits
+        self._kernels = {f.symbol: f.kernel for f in artifact.functions}
+        self._compiled: dict[str, Callable[..., None]] = {}
+        self._constants = {
+            c.symbol: np.frombuffer(c.data.read(), np.uint8) for c in artifact.constants
+        }
+        self._state = np.zeros(artifact.state_size, np.uint8)
+        self._pools = [
+            np.full(size, _RUBBISH, np.uint8)
+            for size in (artifact.workspace_size, *(pool.size for pool in artifact.spilled))
+        ]
+        self._inputs: list[Array] = []
+        self._outputs: list[Array] = []
+
+    def run(self, inputs: Sequence[Array]) -> list[Array]:
+        """The outputs of one run; the state is kept for the next."""
+        own = self._artifact
+        self._inputs = [np.frombuffer(x.tobytes(), np.uint8).copy() for x in inputs]
+        self._outputs = [np.full(y.type.nbytes, _RUBBISH, np.uint8) for y in own.outputs]
+        for index, tensor in enumerate(own.inputs):
+            if tensor.place is not None:
+                start = tensor.place.offset
+                pool = self._pools[tensor.place.pool]
+                pool[start : start + tensor.type.nbytes] = self._inputs[index]
+        self._all(own.calls)
+        results = []
+        for index, tensor in enumerate(own.outputs):
+            data = self._outputs[index]
+            if tensor.place is not None:
+                start = tensor.place.offset
+                data = self._pools[tensor.place.pool][start : start + tensor.type.nbytes]
+            results.append(
+                np.frombuffer(data.tobytes(), tensor.type.dtype.numpy).reshape(tensor.type.shape)
+            )
+        return results
+
+    def _all(self, statements: Sequence[Statement]) -> None:
+        for statement in statements:
+            match statement:
+                case Call():
+                    self._call(statement)
+                case Branch(condition=condition, then=then, other=other):
+                    self._all(then if self._memory(condition)[0] else other)
+                case Loop(before=before, condition=condition, body=body):
+                    for _ in range(MOST_ROUNDS):
+                        self._all(before)
+                        if not self._memory(condition)[0]:
+                            break
+                        self._all(body)
+                    else:
+                        raise RuntimeError(f"{statement.comment} doesn't end")
+
+    def _call(self, call: Call) -> None:
+        kernel = self._kernels[call.symbol]
+        if call.symbol not in self._compiled:
+            self._compiled[call.symbol] = (
+                Translator(kernel, self._bits, True).translate() if kernel.params
+                else compile_kernel(kernel, index_bits=self._bits)
+            )
+        count = len(kernel.buffers)
+        arrays = []
+        for buffer, arg in zip(kernel.buffers, call.args[:count], strict=True):
+            kind = np.dtype(_NUMPY[buffer.dtype])
+            memory = self._memory(arg)
+            whole = min(buffer.size, len(memory) // kind.itemsize) * kind.itemsize
+            arrays.append(memory[:whole].view(kind))
+        params = [arg.value for arg in call.args[count:] if isinstance(arg, ScalarArg)]
+        if not kernel.params:
+            self._compiled[call.symbol](arrays)
+            return
+        # One kernel of several tensors: its buffers are as large as the largest of them.
+        with np.errstate(all="ignore"):
+            self._compiled[call.symbol](*map(_Cells, arrays), *params)
+
+    def _memory(self, arg: Arg) -> Array:
+        """The bytes from where an argument points."""
+        match arg:
+            case InputArg(index=index, offset=offset):
+                return self._inputs[index][offset:]
+            case OutputArg(index=index, offset=offset):
+                return self._outputs[index][offset:]
+            case WorkspaceArg(offset=offset, pool=pool):
+                return self._pools[pool][offset:]
+            case StateArg(offset=offset):
+                return self._state[offset:]
+            case ConstantArg(symbol=symbol, offset=offset):
+                return self._constants[symbol][offset:]
+            case ScalarArg():
+                raise TypeError(arg)
+
+
+
+_OWN = re.compile(r"\bcrt_")
+
+
+def compiled_c(artifacts: Sequence[Artifact], folder: Path, optimize: str = "-O1") -> Library:
+    """What C makes of ``artifacts``, each of which is a package of its own, in one library.
+
+    All of them are one unit, which compiles faster; the names of their helpers tell the models.
+    """
+    texts = []
+    for artifact in artifacts:
+        (folder / f"{artifact.prefix}.h").write_text(emit_header(artifact), encoding="utf-8")
+        sources = emit_c(artifact)
+        texts.append(_OWN.sub(f"crt_{artifact.module}_", sources[f"{artifact.module}_lib0.c"]))
+    source, library = folder / "models.c", folder / f"models{optimize}-{artifacts[0].module}.so"
+    source.write_text("\n".join(texts), encoding="utf-8")
+    done = subprocess.run(
+        [
+            "gcc", "-std=c99", optimize, "-ffp-contract=off", "-fPIC", "-shared", "-w",
+            f"-I{templates_dir() / 'runtime' / 'include'}", f"-I{folder}", str(source), "-lm",
+            "-o", str(library),
+        ],
+        check=False, capture_output=True, text=True,
+    )
+    if done.returncode:
+        raise AssertionError(f"C doesn't compile:\n{done.stderr[:4000]}")
+    return SharedLibrary(ctypes.CDLL(str(library)), ())
+
+
+def compiled_llvm(artifacts: Sequence[Artifact], board: Board, optimize: str) -> Library:
+    """The same by LLVM, for this computer."""
+    texts: dict[str, str] = {}
+    blobs = []
+    for artifact in artifacts:
+        texts |= emit_llvm(artifact, board.target, optimize)
+        constants = constants_object(artifact, board.target, Placement())
+        if constants is not None:
+            blobs.append(constants)
+    objects = compile_modules(texts, board.target, optimize, jobs=1)
+    return load_objects([*objects.values(), *blobs])

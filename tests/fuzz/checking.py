@@ -1,0 +1,303 @@
+"""Whether exported networks compute what their graphs mean: planned, interpreted, compiled by C and
+by LLVM, on boards of different kinds, and in the reference runtime."""
+
+from __future__ import annotations
+
+import tempfile
+import traceback
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from crtexport.errors import CrtExportError, RunFailedError, ToolMissingError
+from crtexport.exported import Prepared
+from crtexport.firmware.board import Board, load_board
+from crtexport.ir.verify import verify
+from crtexport.pipeline import prepare
+from crtexport.simulation.library import Library
+from crtexport.simulation.reference import TFLiteReference, find_runtime
+from crtexport.simulation.simulation import Simulation
+from crtexport.simulation.tflite_writer import is_hybrid, to_tflite
+from tests.fuzz.artifacts import Interpreted, compiled_c, compiled_llvm
+from tests.fuzz.growing import Array, Drawing, Grown
+from tests.fuzz.meaning import UndefinedError, Wanted, wanted
+
+BOARDS = ("host", "mps2_an386", "mps3_an547")
+"""Words of 64 bits and vectors, a scalar machine with 16-bit products, predicated vectors."""
+
+Results = list[list[Array]]
+
+
+@dataclass(frozen=True)
+class Options:
+    """How a network is exported."""
+
+    optimize: Literal["size", "balanced", "speed"] = "balanced"
+    io: Literal["caller", "workspace"] = "caller"
+    workspace: Literal["static", "caller"] = "static"
+
+    @staticmethod
+    def drawn(seed: int | str) -> Options:
+        draw = Drawing(f"options {seed}")
+        return Options(
+            draw.choice(("size", "balanced", "balanced", "speed")),
+            draw.choice(("caller", "caller", "workspace")),
+            draw.choice(("static", "static", "caller")),
+        )
+
+
+@dataclass(frozen=True)
+class Example:
+    """A network, where it came from, and how it is exported."""
+
+    seed: int | str
+    grown: Grown
+    options: Options
+
+
+@dataclass
+class Outcome:
+    """What came of an example: ``refused`` is the rule that it breaks, ``finding`` what mustn't be
+    with its ``detail``, ``reference`` what the reference runtime said, ``undefined`` why the
+    network computes nothing that anybody could agree on."""
+
+    example: Example
+    refused: str = ""
+    finding: str = ""
+    detail: str = ""
+    reference: str = ""
+    undefined: str = ""
+
+
+@dataclass
+class _Checked:
+    """An example on its way: what is known of it so far."""
+
+    outcome: Outcome
+    prepared: dict[str, Prepared] = field(default_factory=dict)
+    wanted: list[list[Wanted]] = field(default_factory=list)
+    results: dict[str, Results] = field(default_factory=dict)
+
+    @property
+    def going(self) -> bool:
+        done = self.outcome
+        return not (done.finding or done.refused or done.undefined)
+
+    def attempt(self, what: str, action: Callable[[], None]) -> None:
+        """Does ``action``; an error in it is a finding."""
+        if not self.going:
+            return
+        try:
+            action()
+        except Exception as error:
+            self.fail(f"{what}: {_where(error)}", _text(error))
+
+    def fail(self, finding: str, detail: str) -> None:
+        if self.going:
+            self.outcome.finding, self.outcome.detail = finding, detail
+
+
+class Checker:
+    """Checks examples; a context manager, because it keeps the reference runtime running.
+
+    ``everywhere``: C for boards is compiled and run here of every example, else of one in four.
+    """
+
+    def __init__(self, boards: Sequence[str] = BOARDS, *, everywhere: bool = False) -> None:
+        self.boards = {name: load_board(name) for name in boards}
+        self._everywhere = everywhere
+        self._stack = ExitStack()
+        self._reference: TFLiteReference | None = None
+        self._folder = Path()
+        self._number = 0
+
+    def __enter__(self) -> Checker:
+        self._folder = Path(self._stack.enter_context(tempfile.TemporaryDirectory()))
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop_reference()
+        self._stack.close()
+
+    def check(self, examples: Sequence[Example]) -> list[Outcome]:
+        """What came of each."""
+        checked = [_Checked(Outcome(example)) for example in examples]
+        for one in checked:
+            self._prepare(one)
+            one.attempt("meaning", lambda one=one: self._mean(one))
+            for name, board in self.boards.items():
+                one.attempt(f"interpreter for {name}", lambda one=one, name=name, board=board: (
+                    self._interpret(one, name, board)
+                ))
+        for name in self.boards:
+            some = checked if name == "host" or self._everywhere else [
+                c for number, c in enumerate(checked) if number % 4 == 0
+            ]
+            self._compiled(some, f"C for {name}", name, lambda found, name=name: compiled_c(
+                [one.prepared[name].artifact for one in found], self._fresh(),
+                "-O1" if name == "host" else "-O0",
+            ))
+        for level in ("size", "balanced", "speed"):
+            self._compiled(
+                [c for c in checked if c.outcome.example.options.optimize == level],
+                f"LLVM at {level}", "host", lambda found, level=level: compiled_llvm(
+                    [one.prepared["host"].artifact for one in found], self.boards["host"], level
+                ),
+            )
+        for one in checked:
+            one.attempt("reference", lambda one=one: self._refer(one))
+        return [one.outcome for one in checked]
+
+    def _fresh(self) -> Path:
+        self._number += 1
+        folder = self._folder / f"{self._number}"
+        folder.mkdir()
+        return folder
+
+    # -- by ourselves
+
+    def _prepare(self, one: _Checked) -> None:
+        example = one.outcome.example
+        options = example.options
+        try:
+            verify(example.grown.graph)
+            for name, board in self.boards.items():
+                one.prepared[name] = prepare(
+                    example.grown.graph, board, module_name=_module(example),
+                    optimize=options.optimize, io=options.io, workspace=options.workspace,
+                    system_lib=False,
+                )
+        except Exception as error:
+            if type(error) is CrtExportError:
+                one.outcome.refused = error.problem
+                return
+            one.fail(f"export: {_where(error)}", _text(error))
+
+    def _mean(self, one: _Checked) -> None:
+        grown = one.outcome.example.grown
+        try:
+            one.wanted = wanted(grown.graph, grown.runs)
+        except UndefinedError as error:
+            one.outcome.undefined = str(error)
+
+    def _interpret(self, one: _Checked, name: str, board: Board) -> None:
+        artifact = one.prepared[name].artifact
+        machine = Interpreted(artifact, board.target.pointer_bits)
+        found = [machine.run(given) for given in one.outcome.example.grown.runs]
+        one.results[name] = found
+        self._compare(one, found, f"interpreter for {name} against meaning")
+
+    @staticmethod
+    def _compare(
+        one: _Checked, found: Results, what: str, *, reference: bool = False
+    ) -> None:
+        for run, (results, wishes) in enumerate(zip(found, one.wanted, strict=True)):
+            for number, (result, wish) in enumerate(zip(results, wishes, strict=True)):
+                if not (reference and wish.beyond) and not wish.agrees(result):
+                    one.fail(what, f"run {run}, output {number}, within {wish.tolerance}:\n"
+                             f"{_shown(result)}\nbut wanted\n{_shown(wish.value)}")
+
+    def _compiled(
+        self, checked: Sequence[_Checked], what: str, name: str,
+        build: Callable[[list[_Checked]], Library],
+    ) -> None:
+        """Runs a library of many examples; if it can't be made, one of each."""
+        found = [one for one in checked if one.going]
+        if not found:
+            return
+        try:
+            library = build(found)
+        except Exception as error:
+            if len(found) == 1:
+                found[0].fail(f"{what}: {_where(error)}", _text(error))
+                return
+            for one in found:
+                self._compiled([one], what, name, build)
+            return
+        for one in found:
+            one.attempt(what, lambda one=one: self._run(one, library, what, name))
+
+    @staticmethod
+    def _run(one: _Checked, library: Library, what: str, name: str) -> None:
+        simulation = Simulation.of_artifact(one.prepared[name].artifact, library)
+        for run, given in enumerate(one.outcome.example.grown.runs):
+            found = simulation.run(given)
+            for number, (result, wish) in enumerate(
+                zip(found, one.results[name][run], strict=True)
+            ):
+                if not _same(result, wish):
+                    one.fail(f"{what} against interpreter", f"run {run}, output {number}:\n"
+                             f"{_shown(result)}\nbut wanted\n{_shown(wish)}")
+
+    # -- the reference
+
+    def _refer(self, one: _Checked) -> None:
+        grown = one.outcome.example.grown
+        if all(wish.beyond for run in one.wanted for wish in run):
+            one.outcome.reference = "not asked"
+            return
+        try:
+            content = to_tflite(grown.graph, dequantize_weights=is_hybrid(grown.graph))
+            path = self._folder / "model.tflite"
+            path.write_bytes(content)
+            reference = self._loaded(path)
+            found = [reference.run(given) for given in grown.runs]
+        except ToolMissingError:
+            one.outcome.reference = "not there"
+            return
+        except CrtExportError as error:
+            if isinstance(error, RunFailedError):
+                self._stop_reference()
+            one.outcome.reference = f"refused: {error.problem.splitlines()[0][:100]}"
+            return
+        one.outcome.reference = "agreed"
+        self._compare(one, found, "reference against meaning", reference=True)
+
+    def _loaded(self, path: Path) -> TFLiteReference:
+        if self._reference is None:
+            self._reference = TFLiteReference(path, runtime=find_runtime("tflite-runtime"))
+        else:
+            self._reference.load(path)
+        return self._reference
+
+    def _stop_reference(self) -> None:
+        if self._reference is not None:
+            self._reference.close()
+        self._reference = None
+
+
+def _module(example: Example) -> str:
+    return f"n{str(example.seed).replace('-', '_')}"
+
+
+def _same(found: Array, wish: Array) -> bool:
+    """Whether bits are equal; any NaN equals any other."""
+    if found.shape != wish.shape or found.dtype != wish.dtype:
+        return False
+    if wish.dtype.kind == "f":
+        nan = np.isnan(wish)
+        if not np.array_equal(np.isnan(found), nan):
+            return False
+        found, wish = found[~nan], wish[~nan]
+    return found.tobytes() == wish.tobytes()
+
+
+def _shown(array: Array) -> str:
+    flat: Any = array.reshape(-1)[:40]
+    return f"{array.dtype}{list(array.shape)} {flat.tolist()}"
+
+
+def _where(error: BaseException) -> str:
+    """Kind and innermost place in the program, which tells findings apart."""
+    frames = [f for f in traceback.extract_tb(error.__traceback__) if "crtexport/" in f.filename]
+    frames = [f for f in frames if "/tests/" not in f.filename]
+    place = f" in {Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else ""
+    return f"{type(error).__name__}{place}"
+
+
+def _text(error: BaseException) -> str:
+    return "".join(traceback.format_exception(error))[-3000:]
