@@ -6,7 +6,7 @@ import functools
 import math
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -146,7 +146,13 @@ class SecondsType(click.FloatRange):
         return float(seconds)
 
 
-class PoolType(click.ParamType[tuple[str, int]]):
+if TYPE_CHECKING:
+    _PairType = click.ParamType[tuple[str, int]]
+else:
+    _PairType = click.ParamType  # which says of what only since click 8.2
+
+
+class PoolType(_PairType):
     """``NAME=SIZE``: a memory and how much of it."""
 
     name = "NAME=SIZE"

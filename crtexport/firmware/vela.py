@@ -82,6 +82,6 @@ def _program() -> str:
     if not found:
         raise ToolMissingError(
             "Vela, which compiles for Ethos-U, is not installed",
-            hint=f"pip install ethos-u-vela, or name the program in {PROGRAM}",
+            hint=f"pip install 'crtexport[ethos-u]', or name the program in {PROGRAM}",
         )
     return found

@@ -35,7 +35,7 @@ def check(path: Path) -> None:
     if importlib.util.find_spec("matplotlib") is None:
         raise ToolMissingError(
             "charts are drawn by matplotlib, which is not installed",
-            hint="pip install matplotlib, or leave out --chart",
+            hint="pip install 'crtexport[bench]', or leave out --chart",
         )
 
 

@@ -145,7 +145,7 @@ def test_a_missing_vela_is_named(
     monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
     with pytest.raises(ToolMissingError, match="not installed") as caught:
         crtexport.export(pooling, accelerators=["ethos-u55-64"], output=tmp_path / "p.tar")
-    assert "pip install ethos-u-vela" in str(caught.value)
+    assert "pip install 'crtexport[ethos-u]'" in str(caught.value)
     monkeypatch.setenv(vela.PROGRAM, str(tmp_path / "nothing"))
     with pytest.raises(ToolMissingError, match="can't be started"):
         crtexport.export(pooling, accelerators=["ethos-u55-64"], output=tmp_path / "p.tar")

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 
 import pytest
 from msgspec.structs import asdict
 
 from crtexport import pipeline
-from crtexport.errors import CrtExportError
+from crtexport.errors import CrtExportError, ToolMissingError
 from crtexport.firmware.board import load_board
 from crtexport.firmware.board_reader import board_from_keys
 from crtexport.firmware.compat import check_linkable
@@ -22,7 +23,7 @@ from crtexport.firmware.zephyr.build import (
     read_build,
 )
 from crtexport.firmware.zephyr.derive import derive_board, write_board
-from crtexport.firmware.zephyr.devicetree import Region
+from crtexport.firmware.zephyr.devicetree import Region, read_regions
 from crtexport.mlf.reader import open_package
 from tests.cli.support import DIGITS
 from tests.support import require, require_module
@@ -134,6 +135,18 @@ def test_other_memories_come_from_the_devicetree_and_the_chosen_one_has_workspac
     board = board_from_keys(derive_board(build), "build")
     assert board.memory["sdram_2"].size == 8 << 20
     assert board.placement.workspace == "sdram_2"
+
+
+def test_without_the_library_that_reads_devicetrees_its_extra_is_named(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    path = tmp_path / "zephyr.dts"
+    path.write_text("/dts-v1/;\n/ { };\n", encoding="ascii")
+    assert read_regions(path) == ()
+    monkeypatch.setitem(sys.modules, "devicetree", None)
+    with pytest.raises(ToolMissingError, match="devicetree") as caught:
+        read_regions(path)
+    assert "'crtexport[zephyr]'" in str(caught.value)
 
 
 def test_a_board_file_that_would_not_change_keeps_its_time(tmp_path: Path) -> None:

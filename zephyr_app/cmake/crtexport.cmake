@@ -69,7 +69,7 @@ function(crtexport_find_program out)
     if(NOT known)
       find_program(CRTEXPORT_PROGRAM crtexport)
       if(NOT CRTEXPORT_PROGRAM)
-        message(FATAL_ERROR "The exporter is not there. `pip install ${checkout}` installs it for "
+        message(FATAL_ERROR "The exporter is not there. `pip install ${checkout}[zephyr]` installs it for "
           "the Python that builds Zephyr; -DCRTEXPORT=<program> names another.\n${problem}")
       endif()
       set(known ${CRTEXPORT_PROGRAM})

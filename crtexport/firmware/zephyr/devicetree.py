@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from devicetree import dtlib
 from msgspec import Struct
 
-from crtexport.errors import CrtExportError
+from crtexport.errors import CrtExportError, ToolMissingError
+
+if TYPE_CHECKING:
+    from devicetree import dtlib
 
 WORKSPACE = "crtexport,workspace"
 """Property of ``/chosen``: the memory for the models' intermediate results."""
@@ -27,11 +30,14 @@ class Region(Struct, frozen=True):
 
 
 def read_regions(path: Path) -> tuple[Region, ...]:
-    """Memories that the devicetree ``path`` names, by address. Raises CrtExportError if it is none.
+    """Memories that the devicetree ``path`` names, by address.
+
+    Raises CrtExportError if it is none, ToolMissingError without what reads them.
     """
+    dtlib = _dtlib()
     try:
         tree = dtlib.DT(str(path))
-        roles = _chosen(tree)
+        roles = _chosen(tree, (dtlib.Type.PATH, dtlib.Type.STRING))
         found = [
             region for node in tree.node_iter()
             if (_REGION in node.props or node.path in roles)
@@ -43,14 +49,25 @@ def read_regions(path: Path) -> tuple[Region, ...]:
     return tuple(sorted(found, key=lambda region: (region.origin, region.name)))
 
 
-def _chosen(tree: dtlib.DT) -> dict[str, tuple[str, ...]]:
+def _dtlib() -> Any:
+    try:
+        from devicetree import dtlib  # noqa: PLC0415  (an extra)
+    except ImportError:
+        raise ToolMissingError(
+            "the Python package devicetree, which reads Zephyr's builds, is not installed",
+            hint="pip install 'crtexport[zephyr]'",
+        ) from None
+    return dtlib
+
+
+def _chosen(tree: dtlib.DT, paths: tuple[object, ...]) -> dict[str, tuple[str, ...]]:
     """What each node is chosen for, by its path; consoles and other things that are no memory,
     too."""
     roles: dict[str, tuple[str, ...]] = {}
     if not tree.has_node("/chosen"):
         return roles
     for name, prop in tree.get_node("/chosen").props.items():
-        if prop.type in (dtlib.Type.PATH, dtlib.Type.STRING):
+        if prop.type in paths:
             path = prop.to_path().path
             roles[path] = (*roles.get(path, ()), name)
     return roles
