@@ -104,7 +104,7 @@ def test_times_alone_make_a_chart(monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
     require_module("matplotlib")
     monkeypatch.setattr("crtexport.cli.bench.bench_host", lambda *_, **__: timed())
     picture = tmp_path / "chart.svg"
-    assert main(["bench", "net.tflite", "--board", "host", "--chart", str(picture)]) == 0
+    assert main(["bench", str(DIGITS), "--board", "host", "--chart", str(picture)]) == 0
     assert "LiteRT" in picture.read_text(encoding="utf-8")
 
 
