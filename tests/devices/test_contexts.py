@@ -273,6 +273,32 @@ def test_external_functions_need_no_device(backend: str) -> None:
     assert "_devices" not in emit_header(made.artifact)
 
 
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("reversed_", [False, True])
+def test_commands_and_functions_stand_beside_each_other(reversed_: bool, backend: str) -> None:
+    """A driver's commands alone, and in front of a function that takes pointers."""
+    base = network()
+    (table,) = (c for c in base.constants if c.symbol == "tvmgen_m_table")
+    between = WorkspaceArg(96) if reversed_ else OutputArg(0)
+    commands = Call(
+        "host_commands", (ConstantArg(table.symbol), WorkspaceArg(16), between), "", (256, 10, 10)
+    )
+    after = [Call("host_reverse", (between, OutputArg(0)))] if reversed_ else []
+    made = Program(replace(
+        base, calls=(*base.calls[:1], commands, *after), devices=(),
+        externals=(
+            ExternalFunction("host_commands", 0, 0, commands=True),
+            *(base.externals[2:] if reversed_ else ()),
+        ),
+    ), backend)
+    x = model_input()
+    assert made.run(x) == 0
+    sums = WEIGHTS[0].astype(np.int32) @ x[0].astype(np.int32) + BIASES[0]
+    wanted = np.clip(sums >> 7, -128, 127)[:OUTPUTS] + int(TABLE[0])
+    order = -1 if reversed_ else 1
+    np.testing.assert_array_equal(made.output[0], wanted.astype(np.int8)[::order])
+
+
 @pytest.mark.parametrize("compiler", COMPILERS)
 def test_generated_c_and_the_simulation_compile_without_a_warning(
     compiler: str, tmp_path: Path
