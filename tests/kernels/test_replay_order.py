@@ -28,6 +28,9 @@ statements = st.recursive(
             st.just("if"), st.integers(0, 1), st.lists(parts, max_size=2),
             st.lists(parts, max_size=2),
         ),
+        st.tuples(
+            st.just("where"), st.lists(parts, max_size=2), st.lists(parts, max_size=2),
+        ),
         st.tuples(st.just("for"), st.lists(parts, min_size=1, max_size=2)),
     ),
     max_leaves=5,
@@ -37,7 +40,8 @@ statements = st.recursive(
 def emit(
     b: KernelBuilder, body: list[Statement], buffers: tuple[Buffer, Buffer, Buffer], at: Expr
 ) -> None:
-    """Statements at an index ``at``: 0, or that of the innermost loop, of two iterations."""
+    """Statements at an index ``at``: 0, or that of the innermost loop, of two iterations. Branches
+    are chosen by the data, or by the index, which can be followed."""
     x, choice, y = buffers
     for statement in body:
         match statement:
@@ -47,6 +51,11 @@ def emit(
                 b.store(y, to, load(x, of))
             case "if", which, then, other:
                 with b.if_(gt(load(choice, const(which)), const(0, Scalar.I8))):
+                    emit(b, then, buffers, at)
+                with b.else_():
+                    emit(b, other, buffers, at)
+            case "where", then, other:
+                with b.if_(gt(at, const(0))):
                     emit(b, then, buffers, at)
                 with b.else_():
                     emit(b, other, buffers, at)
@@ -89,6 +98,15 @@ def test_what_is_called_harmless_changes_nothing(body: list[Statement], distance
     kernel = made(body)
     if Replay(kernel).harmless(["y"], ["x"], SIZE, distance):
         assert same_in_place(kernel, distance)
+
+
+def test_each_side_of_a_condition_runs_where_it_says() -> None:
+    """Iteration 0 takes the second side, iteration 1 the first: it reads what was overwritten."""
+    first, second = ("copy", 2, False, 0, False), ("copy", 0, False, 1, False)
+    for sides, harmless in (((first, second), False), ((second, first), True)):
+        body: list[Statement] = [("for", [("where", *([side] for side in sides))])]
+        assert Replay(made(body)).harmless(["y"], ["x"], SIZE, 0) is harmless
+        assert same_in_place(made(body), 0) is harmless
 
 
 def test_what_follows_a_branch_comes_after_both_of_its_sides() -> None:

@@ -1,0 +1,79 @@
+"""A loop is called one over channels only where it alone decides which element of a pixel is
+touched: tried for all values of all loops."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from crtexport.kernels.build import KernelBuilder, add, const, load, mul
+from crtexport.kernels.channels import Channels, channels
+from crtexport.kernels.ir import Kernel, Scalar
+
+Address = tuple[int, int, int, int]
+"""The factors of the loops c, i and j, and what is added."""
+NAMES = frozenset({"x", "y"})
+
+
+def made(extents: tuple[int, int, int], reads: Address, writes: Address) -> Kernel:
+    b = KernelBuilder("drawn")
+    x = b.buffer("x", Scalar.I8, 500)
+    y = b.buffer("y", Scalar.I8, 500, writable=True)
+    with b.loop("c", extents[0]) as c, b.loop("i", extents[1]) as i, b.loop("j", extents[2]) as j:
+        read, written = (
+            add(*(mul(loop, const(f)) for loop, f in zip((c, i, j), address, strict=False)),
+                const(address[3]))
+            for address in (reads, writes)
+        )
+        b.store(y, written, load(x, read))
+    return b.finish()
+
+
+def alone(
+    found: Channels, extents: tuple[int, int, int], addresses: tuple[Address, Address]
+) -> bool:
+    """Whether each value of the loop touches an element of a pixel that no other value does."""
+    own = "cij".index(found.loop)
+    touched: dict[int, set[int]] = {}
+    for values in itertools.product(*map(range, extents)):
+        for *factors, added in addresses:
+            at = sum(f * v for f, v in zip(factors, values, strict=True)) + added
+            touched.setdefault(values[own], set()).add(at % found.count)
+    return sum(map(len, touched.values())) == len(set().union(*touched.values()))
+
+
+factors = st.sampled_from([0, 1, 1, -1, 2, 3, 4, 6, 8])
+addresses = st.tuples(factors, factors, factors, st.integers(0, 9))
+sizes = st.tuples(st.sampled_from([2, 3, 4]), st.sampled_from([2, 3, 4]), st.integers(2, 3))
+
+
+@settings(max_examples=300, deadline=None)
+@given(extents=sizes, reads=addresses, writes=addresses, alike=st.booleans())
+def test_channels_touch_elements_of_their_own(
+    extents: tuple[int, int, int], reads: Address, writes: Address, alike: bool
+) -> None:
+    pair = (reads, reads if alike else writes)
+    found = channels(made(extents, *pair), NAMES)
+    if found is not None:
+        assert found.count == extents["cij".index(found.loop)]
+        assert alone(found, extents, pair)
+
+
+@pytest.mark.parametrize(("reads", "writes", "expected"), [
+    ((1, 4, 8, 0), (1, 8, 16, 0), Channels("c", 4)),
+    ((1, 4, 8, 3), (1, 8, 16, 7), Channels("c", 4)),
+    ((1, 4, 8, 0), (1, 4, 8, 1), None),  # an element further in the output
+    ((1, 4, 1, 0), (1, 4, 1, 0), None),  # j decides, too
+    ((1, 1, 4, 0), (1, 1, 4, 0), None),
+    ((1, 3, 8, 0), (1, 4, 8, 0), None),
+    ((2, 4, 8, 0), (2, 4, 8, 0), None),
+    ((1, 4, 8, 0), (-1, 4, 8, 0), None),
+    ((-1, 4, 8, 3), (-1, 4, 8, 7), Channels("c", 4)),
+])
+def test_pixels_are_whole_numbers_of_channels_apart(
+    reads: Address, writes: Address, expected: Channels | None
+) -> None:
+    assert channels(made((4, 3, 5), reads, writes), NAMES) == expected
