@@ -17,7 +17,9 @@ from crtexport.artifact.model import (
     Artifact,
     Branch,
     Call,
+    Constant,
     ConstantArg,
+    Function,
     InputArg,
     Loop,
     OutputArg,
@@ -64,14 +66,19 @@ class _Cells:
 
 
 class Interpreted:
-    """An artifact in the interpreter, where its memories are arrays of bytes."""
+    """An artifact in the interpreter, where its memories are arrays of bytes. ``functions`` and
+    ``constants`` are those of all models of its package, where there are several."""
 
-    def __init__(self, artifact: Artifact, pointer_bits: int) -> None:
+    def __init__(
+        self, artifact: Artifact, pointer_bits: int, functions: Sequence[Function] = (),
+        constants: Sequence[Constant] = (),
+    ) -> None:
         self._artifact, self._bits = artifact, pointer_bits
-        self._kernels = {f.symbol: f.kernel for f in artifact.functions}
+        self._kernels = {f.symbol: f.kernel for f in (*functions, *artifact.functions)}
         self._compiled: dict[str, Callable[..., None]] = {}
         self._constants = {
-            c.symbol: np.frombuffer(c.data.read(), np.uint8) for c in artifact.constants
+            c.symbol: np.frombuffer(c.data.read(), np.uint8)
+            for c in (*constants, *artifact.constants)
         }
         self._state = np.zeros(artifact.state_size, np.uint8)
         self._pools = [
