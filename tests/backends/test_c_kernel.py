@@ -15,6 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from crtexport.backends.c_helpers import (
+    _HELPERS,
     F16_FROM_F32,
     F32_FROM_F16,
     FLOATS,
@@ -28,6 +29,7 @@ from crtexport.errors import CrtExportError
 from crtexport.kernels import interp
 from crtexport.kernels.build import KernelBuilder, clamp, const
 from crtexport.kernels.ir import (
+    ARITHMETIC,
     Assign,
     Binary,
     BinaryOp,
@@ -404,3 +406,9 @@ def test_random_kernels_do_what_the_interpreter_does(
             for name, array in wanted.items():
                 assert_same(found[name], array)
     assert "runtime error" not in capfd.readouterr().err
+
+
+@pytest.mark.parametrize("type_", sorted(ARITHMETIC, key=lambda t: t.value))
+@pytest.mark.parametrize("op", [BinaryOp.MIN, BinaryOp.MAX])
+def test_there_is_a_function_for_the_extremes_of_each_type(op: BinaryOp, type_: Scalar) -> None:
+    assert "static" in _HELPERS[extremum_key(op, type_)].text

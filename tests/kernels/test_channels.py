@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from crtexport.kernels.build import KernelBuilder, add, const, load, mul
+from crtexport.kernels.build import KernelBuilder, add, const, div, load, mul
 from crtexport.kernels.channels import Channels, channels
 from crtexport.kernels.ir import Kernel, Scalar
 
@@ -77,3 +77,16 @@ def test_pixels_are_whole_numbers_of_channels_apart(
     reads: Address, writes: Address, expected: Channels | None
 ) -> None:
     assert channels(made((4, 3, 5), reads, writes), NAMES) == expected
+
+
+@pytest.mark.parametrize("own", [True, False])
+def test_a_variable_made_of_the_channel_decides_as_much_as_it(own: bool) -> None:
+    """Of two variables in an address, one follows from the channel."""
+    b = KernelBuilder("made")
+    x = b.buffer("x", Scalar.I8, 99)
+    y = b.buffer("y", Scalar.I8, 99, writable=True)
+    with b.loop("c", 4) as c, b.loop("i", 3) as i:
+        half = b.let("half", div(c if own else i, const(2)))
+        at = add(c, mul(i, const(8)), mul(half, const(4)))
+        b.store(y, at, load(x, at))
+    assert channels(b.finish(), NAMES) == (None if own else Channels("c", 4))

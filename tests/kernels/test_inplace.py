@@ -31,7 +31,7 @@ from crtexport.ir.ops import (
 )
 from crtexport.ir.types import DType
 from crtexport.kernels.build import KernelBuilder, add, cast, const, load, mul, sub
-from crtexport.kernels.inplace import InPlaceFacts, kernel_facts
+from crtexport.kernels.inplace import InPlaceFacts, _complete, _Side, kernel_facts
 from crtexport.kernels.interp import run
 from crtexport.kernels.ir import Kernel, Scalar
 from crtexport.kernels.proof import ReplayProof
@@ -287,3 +287,18 @@ def test_only_what_one_iteration_stores_is_reversed(shift: int, reversible: bool
 def test_what_an_iteration_hands_to_the_next_is_not_reversed() -> None:
     kernel: Kernel = lowered(sum_of_neighbours).kernel
     assert backwards(kernel) is None
+
+
+@pytest.mark.parametrize(("stretches", "complete"), [
+    (((0, 4), (4, 6)), True), (((4, 6), (0, 4)), True), (((0, 10),), True),
+    (((0, 4), (4, 5)), False),
+    (((0, 4), (5, 5)), False), (((0, 4), (3, 6), (9, 1)), False), (((1, 9),), False), ((), False),
+])
+def test_copies_make_an_output_where_each_byte_is_written_once(
+    stretches: tuple[tuple[int, int], ...], complete: bool
+) -> None:
+    """Of ten bytes; another output beside it is whole."""
+    moves = [Move(0, 0, target, 50 + target, nbytes) for target, nbytes in stretches]
+    sides = {0: _Side(frozenset({"y"}), 10), 1: _Side(frozenset({"z"}), 3)}
+    assert _complete([*moves, Move(1, 0, 0, 7, 3)], sides) is complete
+    assert not _complete(moves, sides)

@@ -267,6 +267,14 @@ def test_a_plan_that_writes_before_it_reads_is_found_out() -> None:
         check(graph, replace(planned, steps=(second, first, *rest)))
 
 
+def test_a_plan_without_room_for_what_is_kept_is_found_out() -> None:
+    graph = delay_line()
+    planned = plan(graph)
+    check(graph, replace(planned, state_size=4))
+    with pytest.raises(PlanError, match="3 bytes of state, but 4 are kept"):
+        check(graph, replace(planned, state_size=3))
+
+
 def test_models_without_state_have_no_reset() -> None:
     type_ = TensorType(DType.FLOAT32, (2,))
     graph = Graph(
