@@ -300,5 +300,7 @@ def _project(package: Path, folder: Path) -> dict[str, bytes]:
                 del os.environ[name]
     return {
         str(path.relative_to(folder)): path.read_bytes()
-        for path in folder.rglob("*") if path.is_file() and path.suffix != ".tar"
+        for path in folder.rglob("*")
+        # The package itself, and the list with its hash, are never the same.
+        if path.is_file() and path.suffix != ".tar" and path.name[0] != "."
     }
