@@ -11,12 +11,13 @@ from hypothesis import strategies as st
 
 from crtexport.fixedpoint import multiply_by_quantized_multiplier
 from crtexport.ir.ops import Relu
-from crtexport.ir.types import Rounding
+from crtexport.ir.types import DType, Rounding
 from crtexport.kernels import interp
 from crtexport.kernels.build import add, const, load
 from crtexport.kernels.ir import Kernel, Scalar
 from crtexport.kernels.registry import Context, Derived, Lowering
 from crtexport.kernels.requantize import Multiplier, Requantizer
+from crtexport.kernels.scaled import reach
 from crtexport.kernels.text import dump
 from tests.lowered import values_of
 from tests.plan.graphs import GraphBuilder
@@ -116,3 +117,12 @@ def test_sums_up_to_their_bound_are_scaled_as_the_formula_says(
     sums = [total for total in halves if abs(total) <= bound]
     sums += [bound, -bound, bound - 1, 1 - bound, 0]
     assert scaled(multiplier, bound, sums, rounding) == wanted(multiplier, sums, rounding)
+
+
+@pytest.mark.parametrize(("dtype", "zeros"), [
+    (DType.INT8, (-128, 127)), (DType.UINT8, (0, 255)), (DType.INT16, (0, 0)),
+])
+def test_the_reach_of_a_type_is_its_largest_distance_from_a_zero_point(
+    dtype: DType, zeros: tuple[int, int]
+) -> None:
+    assert reach(dtype) == max(abs(v - zero) for v in dtype.limits for zero in zeros)
