@@ -165,10 +165,12 @@ class Meaning:
             chosen, [values[t] for t in given], [trusts[t] for t in given]
         )
         sure = trusts[condition]
+        # The runtime may leave the second of two outputs that are one tensor as it was.
+        twice = any(len({*inner.outputs}) < len(inner.outputs) for inner in node.graphs)
         for tensor, value, result in zip(node.outputs, results, known, strict=True):
             values[tensor] = value
             trust = result.trust if sure.trust is Trust.EXACT else Trust.UNKNOWN
-            trusts[tensor] = Known(trust, result.beyond or sure.beyond)
+            trusts[tensor] = Known(trust, result.beyond or sure.beyond or twice)
 
     def _while(self, graph: Graph, node: Node, values: Values, trusts: dict[int, Known]) -> None:
         given = [t for t in node.inputs if t is not None]
