@@ -83,9 +83,17 @@ def emit_header(artifact: Artifact) -> str:
 
     Raises CrtExportError when two tensors would share a struct member or a macro.
     """
+    opening = banner(artifact, f"{artifact.prefix}.h: the C interface of one neural network")
+    return f"{opening}\n{declarations(artifact)}"
+
+
+def declarations(artifact: Artifact) -> str:
+    """The header after its first comment, from its guard on; raises what :func:`emit_header` does.
+
+    Sources begin with the same text, for builds that compile them without a folder of headers.
+    """
     inputs, outputs = _tensors(artifact)
     lines = (
-        banner(artifact, f"{artifact.prefix}.h: the C interface of one neural network"),
         *_opening(artifact),
         *_workspace(artifact),
         *(_state(artifact) if artifact.state_size else ()),

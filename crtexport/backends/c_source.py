@@ -35,7 +35,13 @@ from crtexport.artifact.model import (
 from crtexport.artifact.symbols import macro_stems
 from crtexport.backends import c_calls
 from crtexport.backends.c_contexts import Contexts
-from crtexport.backends.c_header import banner, map_prototype, reset_prototype, run_prototype
+from crtexport.backends.c_header import (
+    banner,
+    declarations,
+    map_prototype,
+    reset_prototype,
+    run_prototype,
+)
 from crtexport.backends.c_helpers import SPECIAL, select_helpers
 from crtexport.backends.c_kernel import declare_kernel, print_kernel
 from crtexport.backends.c_literals import (
@@ -161,6 +167,7 @@ def _emit_model(artifact: Artifact, linked: bool) -> str:
     pools = _workspaces(artifact, workspace)
     return environment().get_template("model/lib0.c.j2").render(
         banner=banner(artifact, f"{artifact.module}_lib0.c: constants, kernels and run function"),
+        declarations=declarations(artifact),
         prefix=artifact.prefix,
         PREFIX=artifact.prefix.upper(),
         **_definitions(

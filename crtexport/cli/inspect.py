@@ -23,7 +23,7 @@ from crtexport.cli.options import (
     with_output,
 )
 from crtexport.cli.output import Output
-from crtexport.mlf.metadata import Module, Section
+from crtexport.mlf.metadata import Module, ModuleSection, Section
 from crtexport.mlf.reader import Package, PackageTensor, open_package
 
 
@@ -83,7 +83,7 @@ def _summary(out: Output, package: Package) -> None:
     if section:
         _show_section(out, section)
     for name, module in package.modules.items():
-        _show_module(out, name, module)
+        _show_module(out, name, module, section.modules.get(name) if section else None)
         if section and name in section.modules:
             show_channels(out, section.modules[name].channels, each=True)
             show_decisions(out, section.modules[name].decisions)
@@ -131,7 +131,7 @@ def _needs(section: Section) -> str:
     return f"at most {len(section.undefined.allowed)} symbols; --json lists them"
 
 
-def _show_module(out: Output, name: str, module: Module) -> None:
+def _show_module(out: Output, name: str, module: Module, own: ModuleSection | None) -> None:
     rows: list[tuple[str, object]] = [
         ("style", module.style),
         ("executor", ", ".join(module.executors) or "-"),
@@ -139,8 +139,12 @@ def _show_module(out: Output, name: str, module: Module) -> None:
         ("exported", module.export_datetime or "-"),
     ]
     for main in module.memory.functions.main:
+        # The format counts what callers have to provide, ours what there is.
+        workspace = f"{main.workspace_size_bytes:,}"
+        if own is not None:
+            workspace = f"{own.workspace.together:,}, of the {own.workspace.owner}"
         rows += [
-            (f"workspace bytes (device {main.device})", f"{main.workspace_size_bytes:,}"),
+            (f"workspace bytes (device {main.device})", workspace),
             ("constant bytes", f"{main.constants_size_bytes:,}"),
             ("input and output bytes", f"{main.io_size_bytes:,}"),
         ]

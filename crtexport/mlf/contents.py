@@ -24,6 +24,14 @@ from crtexport.target import Target
 EMPTY_PARAMETERS = struct.pack("<QQQQ", 0xF7E58D4F05049CB7, 0, 0, 0)
 """A dictionary of parameters without entries: all constants are linked with the code."""
 
+_STAND_IN = """\
+/*
+ * {name}: the code of this package is in objects.
+ * Build systems that gather sources and objects into a library ask a source for its language.
+ */
+typedef int tvmgen_{module}_objects;
+"""
+
 _GRAPH_FIRST_LINE = "# The network as crtexport understood it; this isn't Relay text.\n"
 
 
@@ -174,6 +182,7 @@ def check(contents: PackageContents) -> dict[str, ObjectFacts]:
 def _check_basenames(contents: PackageContents) -> None:
     taken: dict[str, str] = {}
     stems: dict[str, str] = {}
+    reserved = {layout.stand_in(model.artifact.module) for model in contents.models}
     for name in (*contents.sources, *contents.objects):
         layout.check_relative(name)
         suffixes = layout.SOURCE_SUFFIXES if name in contents.sources else (layout.OBJECT_SUFFIX,)
@@ -182,6 +191,11 @@ def _check_basenames(contents: PackageContents) -> None:
             raise CrtExportError(
                 f"a file of generated code is named *{' or *'.join(suffixes)}, without a folder",
                 location=name,
+            )
+        if name in reserved:
+            raise CrtExportError(
+                "a package of objects has a file of this name", location=name,
+                hint="rename the file",
             )
         if name.lower() in taken or stem.lower() in stems:
             other = taken.get(name.lower()) or stems[stem.lower()]
@@ -206,6 +220,10 @@ def member_files(contents: PackageContents) -> dict[str, Blob]:
             files[plan] = json_bytes(dict(model.info["plan"]))
     for name, text in contents.sources.items():
         files[layout.source(name)] = text.encode("utf-8")
+    if not contents.sources:
+        module = contents.models[0].artifact.module
+        name = layout.stand_in(module)
+        files[layout.source(name)] = _STAND_IN.format(name=name, module=module).encode("utf-8")
     for name, blob in contents.objects.items():
         files[layout.library(name)] = blob
     for name, content in contents.runtime_headers.items():

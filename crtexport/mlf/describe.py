@@ -41,7 +41,8 @@ def _module(model: ModelContents, contents: PackageContents, epoch: int) -> meta
     date = datetime.datetime.fromtimestamp(epoch, datetime.UTC)
     io_size = sum(tensor.type.nbytes for tensor in (*artifact.inputs, *artifact.outputs))
     main = metadata.MainEntry(
-        workspace_size_bytes=artifact.workspace_total,
+        # Readers make an arena of that size: none beside memory that is in the code itself.
+        workspace_size_bytes=artifact.workspace_total if artifact.workspace_caller else 0,
         constants_size_bytes=artifact.constants_size,
         io_size_bytes=io_size,
         inputs=_sizes(artifact.inputs),

@@ -33,6 +33,11 @@ def source(basename: str) -> str:
     return f"{SOURCE_DIR}/{basename}"
 
 
+def stand_in(module: str) -> str:
+    """``<module>_objects.c``: a source without code, the only one in a package of objects."""
+    return f"{module}_objects.c"
+
+
 def library(basename: str) -> str:
     """``codegen/host/lib/<basename>``"""
     return f"{OBJECT_DIR}/{basename}"

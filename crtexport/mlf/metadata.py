@@ -127,6 +127,11 @@ class Workspace(_Record, frozen=True):
     brief: ClassVar[tuple[str, ...]] = ("spilled",)
 
     @property
+    def together(self) -> int:
+        """Bytes in all memories."""
+        return self.bytes + sum(part.bytes for part in self.spilled)
+
+    @property
     def by_caller(self) -> bool:
         return self.owner == "caller"
 

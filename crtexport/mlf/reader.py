@@ -136,11 +136,12 @@ class Package(Struct, frozen=True):
 
     @property
     def sources(self) -> dict[str, str]:
-        """C and C++ sources, by path below ``codegen/host/src``."""
+        """C and C++ sources of code, by path below ``codegen/host/src``."""
+        without_code = set(map(layout.stand_in, self.modules)) if self.section else set()
         return {
             name: self._text(layout.source(name))
             for name in self._below(layout.SOURCE_DIR)
-            if name.endswith(layout.SOURCE_SUFFIXES)
+            if name.endswith(layout.SOURCE_SUFFIXES) and name not in without_code
         }
 
     @property

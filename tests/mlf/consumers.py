@@ -150,20 +150,34 @@ def micro_loader(files: Files, metadata: dict[str, Any]) -> list[str]:
 
 
 def arduino(files: Files, metadata: dict[str, Any]) -> list[str]:
-    """Arduino's example project sums up workspaces of full models."""
-    found, total = [], 0
-    for module in metadata["modules"].values():
+    """Arduino's example project has an arena for the workspaces of full models, and takes no file
+    but sources."""
+    found = []
+    for name, module in metadata["modules"].items():
         if module["style"] != "full-model":
             found.append(f"style is {module['style']}")
-        total += module["memory"]["functions"]["main"][0]["workspace_size_bytes"]
-    if total < 0:
-        found.append("the workspaces sum up to less than nothing")
+        arena = module["memory"]["functions"]["main"][0]["workspace_size_bytes"]
+        if arena and not _workspace_of_the_caller(files, name):
+            found.append(f"an arena of {arena} bytes stands beside the workspace in {name}'s code")
+    for source in files.names("codegen/host/src"):
+        text = files.read(f"codegen/host/src/{source}").decode("utf-8", "replace")
+        if re.search(r'#include\s+["<]tvmgen_', text):
+            found.append(f"{source} needs a header that isn't copied")
     return found
 
 
+def _workspace_of_the_caller(files: Files, name: str) -> bool:
+    """Whether users of the module hand in its workspace, by the header."""
+    header = files.read(f"codegen/host/include/tvmgen_{name}.h").decode()
+    return re.search(r"^  void \*workspace;", header, re.MULTILINE) is not None
+
+
 def zephyr(files: Files, metadata: dict[str, Any]) -> list[str]:
-    """Zephyr's template greps the sources as text, for headers of CMSIS-NN among others."""
+    """Zephyr's template greps the sources as text, for headers of CMSIS-NN among others, and makes
+    a library of sources and objects whose language CMake has to find out."""
     found = []
+    if not files.names("codegen/host/src"):
+        found.append("no source tells CMake the language of the library")
     for name in files.names("codegen/host/src"):
         text = files.read(f"codegen/host/src/{name}").decode("utf-8", "replace")
         if "arm_nnfunctions.h" in text:
@@ -184,7 +198,7 @@ def header_and_sums(files: Files, metadata: dict[str, Any]) -> list[str]:
         tensors = [*main["inputs"].values(), *main["outputs"].values()]
         if main["io_size_bytes"] != sum(tensor["size"] for tensor in tensors):
             found.append("io_size_bytes isn't the sum of the tensors")
-        if f"TVMGEN_{name.upper()}_WORKSPACE_SIZE" in header:
+        if _workspace_of_the_caller(files, name):
             pattern = rf"TVMGEN_{name.upper()}_WORKSPACE_SIZE\s+\(?(\d+)"
             if re.findall(pattern, header)[:1] != [str(main["workspace_size_bytes"])]:
                 found.append("the header's workspace size differs from the metadata's")

@@ -57,7 +57,8 @@ def test_the_checker_of_other_readers_does_complain(package: Path, tmp_path: Pat
     assert "there is no literal ./metadata.json" in complaints(bare)
     wrong = metadata(package)
     wrong["modules"]["digits"]["executors"] = []
-    wrong["modules"]["digits"]["memory"]["functions"]["main"][0]["io_size_bytes"] = 1
+    main = wrong["modules"]["digits"]["memory"]["functions"]["main"][0]
+    main |= {"io_size_bytes": 1, "workspace_size_bytes": 192}
     files = {
         "./metadata.json": json.dumps(wrong).encode(),
         "./codegen/host/include/tvmgen_digits.h": b"",
@@ -67,8 +68,13 @@ def test_the_checker_of_other_readers_does_complain(package: Path, tmp_path: Pat
     for expected in (
         "executors are []", "the parameters have a wrong header", "there is no generated code",
         "io_size_bytes isn't the sum of the tensors", "the folder codegen/host/src is missing",
+        "an arena of 192 bytes stands beside the workspace in digits's code",
+        "no source tells CMake the language of the library",
     ):
         assert expected in found
+    files["./codegen/host/src/digits_lib0.c"] = b'#include "tvmgen_digits.h"\n'
+    found = complaints(tar_of(tmp_path / "source.tar", files))
+    assert "digits_lib0.c needs a header that isn't copied" in found
 
 
 def test_keys_of_version_7(package: Path) -> None:
@@ -83,7 +89,7 @@ def test_keys_of_version_7(package: Path) -> None:
                     "main": [
                         {
                             "device": 1,
-                            "workspace_size_bytes": 192,
+                            "workspace_size_bytes": 0,
                             "constants_size_bytes": 5,
                             "io_size_bytes": 104,
                             "inputs": {'serving "x":0': {"size": 64, "dtype": "int8"}},

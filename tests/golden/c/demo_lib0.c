@@ -10,7 +10,85 @@
 
 #include <tvm/runtime/c_backend_api.h>
 
-#include "tvmgen_demo.h"
+/* tvmgen_demo.h, word for word: some builds compile sources without the folder of headers. */
+#ifndef TVMGEN_DEMO_H_
+#define TVMGEN_DEMO_H_
+
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/*! \brief Result: the module ran */
+#define TVMGEN_DEMO_OK 0
+/*! \brief Result: a pointer is NULL (a struct, one of its members, or the data of a tensor) */
+#define TVMGEN_DEMO_ERROR_NULL (-1)
+/*! \brief Result of the packed function only: wrong number or kind of arguments */
+#define TVMGEN_DEMO_ERROR_ARGUMENTS (-2)
+
+/*!
+ * \brief Memory for intermediate results, in bytes, and its alignment
+ *
+ * The module owns it, in .bss.
+ */
+#define TVMGEN_DEMO_WORKSPACE_SIZE 32
+#define TVMGEN_DEMO_WORKSPACE_ALIGN 16
+/*! \brief Weights and tables in read-only memory, in bytes */
+#define TVMGEN_DEMO_CONSTANTS_SIZE 42
+
+/*!
+ * \brief Input tensor "serving:0": int8[1x6]
+ * Real value = SCALE * (stored value - ZERO_POINT)
+ */
+#define TVMGEN_DEMO_SERVING_0_SIZE 6
+#define TVMGEN_DEMO_SERVING_0_ELEMENTS 6
+#define TVMGEN_DEMO_SERVING_0_DTYPE "int8"
+#define TVMGEN_DEMO_SERVING_0_DTYPE_CODE 0
+#define TVMGEN_DEMO_SERVING_0_DTYPE_BITS 8
+#define TVMGEN_DEMO_SERVING_0_NDIM 2
+#define TVMGEN_DEMO_SERVING_0_SHAPE {1, 6}
+#define TVMGEN_DEMO_SERVING_0_SCALE 0.5f
+#define TVMGEN_DEMO_SERVING_0_ZERO_POINT (-3)
+
+/*! \brief Output tensor "Identity": float32[1x3] */
+#define TVMGEN_DEMO_IDENTITY_SIZE 12
+#define TVMGEN_DEMO_IDENTITY_ELEMENTS 3
+#define TVMGEN_DEMO_IDENTITY_DTYPE "float32"
+#define TVMGEN_DEMO_IDENTITY_DTYPE_CODE 2
+#define TVMGEN_DEMO_IDENTITY_DTYPE_BITS 32
+#define TVMGEN_DEMO_IDENTITY_NDIM 2
+#define TVMGEN_DEMO_IDENTITY_SHAPE {1, 3}
+
+/*! \brief Input tensor pointers for the module "demo" */
+struct tvmgen_demo_inputs {
+  const void *serving_0;
+};
+
+/*! \brief Output tensor pointers for the module "demo" */
+struct tvmgen_demo_outputs {
+  void *Identity;
+};
+
+/*!
+ * \brief Runs the module "demo" once
+ *
+ * Tensors are row-major without gaps, aligned like their elements, and don't overlap.
+ * The module's memory is static: one call at a time.
+ *
+ * \param inputs Input tensors, only read
+ * \param outputs Output tensors
+ * \return TVMGEN_DEMO_OK or TVMGEN_DEMO_ERROR_NULL
+ */
+int32_t tvmgen_demo_run(
+    const struct tvmgen_demo_inputs *inputs,
+    const struct tvmgen_demo_outputs *outputs);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* TVMGEN_DEMO_H_ */
 
 /* What C99 has no words for. */
 #if defined(__GNUC__)

@@ -11,6 +11,15 @@
 #include <stddef.h>
 #include <stdint.h>
 
+/* What functions for others are marked with: C sources of TVM's code generators begin with it. */
+#ifndef TVM_DLL
+#if defined(__GNUC__) && defined(__ELF__)
+#define TVM_DLL __attribute__((visibility("default")))
+#else
+#define TVM_DLL
+#endif
+#endif
+
 #ifdef __cplusplus
 extern "C" {
 #endif
