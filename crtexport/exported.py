@@ -104,26 +104,32 @@ class Exported(Struct, frozen=True):
         }
 
 
-def usage_of(artifacts: Sequence[Artifact], code: int) -> Usage:
+def usage_of(artifacts: Sequence[Artifact], code: int, const_inputs: bool = False) -> Usage:
     """What models with ``code`` bytes of code take of a board, together."""
+    handed = [artifact for artifact in artifacts if not artifact.io_in_workspace]
+    inputs = sum(i.type.nbytes for a in handed for i in a.inputs)
     owning = [artifact for artifact in artifacts if not artifact.workspace_caller]
     spaces = package_workspaces(artifacts)
-    return Usage(
+    usage = Usage(
         code=code, constants=package_constants(artifacts),
         spilled=tuple((end.removeprefix("_"), size) for end, size in spaces.items() if end),
         workspace=spaces.get("", 0) + sum(a.state_size + a.inflated_size for a in owning),
-        io=sum(
-            i.type.nbytes
-            for a in artifacts if not a.io_in_workspace for i in (*a.inputs, *a.outputs)
-        ),
+        io=inputs + sum(o.type.nbytes for a in handed for o in a.outputs), inputs=inputs,
     )
+    return usage.with_const_inputs() if const_inputs else usage
 
 
-def usage_beside(graphs: Sequence[Graph], io: Literal["caller", "workspace"]) -> Usage:
+def usage_beside(
+    graphs: Sequence[Graph], io: Literal["caller", "workspace"], *, const_inputs: bool = False
+) -> Usage:
     """What networks, together, take of memories beside their workspaces."""
-    given = sum(g.type(t).nbytes for g in graphs for t in (*g.inputs, *g.outputs))
     kept = sum(g.type(t).nbytes for g in graphs for t in g.variables)
-    return Usage(workspace=kept, io=given if io == "caller" else 0)
+    if io == "workspace":
+        return Usage(workspace=kept)
+    inputs = sum(g.type(t).nbytes for g in graphs for t in g.inputs)
+    outputs = sum(g.type(t).nbytes for g in graphs for t in g.outputs)
+    usage = Usage(workspace=kept, io=inputs + outputs, inputs=inputs)
+    return usage.with_const_inputs() if const_inputs else usage
 
 
 def check_name(path: Path) -> None:

@@ -7,6 +7,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+from msgspec.structs import replace
+
 import crtexport
 from crtexport import passes, plan
 from crtexport.accelerators import hand_over
@@ -114,13 +116,15 @@ def prepare_package(
     io: Io = "caller", pools: Pools = (), system_lib: bool = True,
     accelerators: Sequence[str] | None = None, progress: Progress | None = None,
     must_fit: bool = False, choose: Choose | None = None,
-    prove: Callable[[Proof], None] = lambda proof: proof(),
+    prove: Callable[[Proof], None] = lambda proof: proof(), const_inputs: bool = False,
 ) -> tuple[Prepared, ...]:
     """:func:`prepare` for models that share a package: what is equal is there once.
 
     All of ``graphs`` are valid. ``module_names``: one for each, in their order. ``prove`` is given
-    the proofs that plans and kernels are sound, and must make them before code is used.
+    the proofs that plans and kernels are sound, and must make them before code is used. With
+    ``const_inputs`` the caller's inputs take no RAM.
     """
+    _check_inputs(io, const_inputs)
     if module_names is not None and len(module_names) != len(graphs):
         raise CrtExportError(
             f"there are {len(graphs)} models, but {len(module_names)} module names",
@@ -145,7 +149,8 @@ def prepare_package(
         others = (*(model.graph for model in planned), *graphs[len(planned) + 1 :])
         before = [model.plan.pools for model in planned] if workspace == "static" else []
         say("plan memory")
-        left = room(board, usage_beside((simplified, *others), io), pools, before)
+        beside = usage_beside((simplified, *others), io, const_inputs=const_inputs)
+        left = room(board, beside, pools, before)
         may = InPlaceFacts(steps)
         simplified, made = fusion.smallest(simplified, board.target, level, partial(
             plan.plan, facts=may, io_in_workspace=io == "workspace", pools=left
@@ -168,6 +173,14 @@ def prepare_package(
     )
 
 
+def _check_inputs(io: Io, const_inputs: bool) -> None:
+    if const_inputs and io == "workspace":
+        raise CrtExportError(
+            "inputs in the workspace are written before each run: they can't stay in flash",
+            location=("--const-inputs", "--io workspace"), hint="leave one of them out",
+        )
+
+
 def _comment(graph: Graph, board: Board) -> tuple[str, ...]:
     """What opens every generated file."""
     return (
@@ -180,7 +193,7 @@ def _comment(graph: Graph, board: Board) -> tuple[str, ...]:
 def export(
     model: Model | Sequence[Model], *, board: Board | Path | str = "host",
     output: Path | str | None = None, emit: Emit | None = None, optimize: Optimize | None = None,
-    workspace: Owner = "static", io: Io = "caller", pools: Pools = (),
+    workspace: Owner = "static", io: Io = "caller", const_inputs: bool = False, pools: Pools = (),
     large_data: LargeData = "auto", rounding: str = "double",
     module_name: str | Sequence[str] | None = None, system_lib: bool = True,
     split: Split | None = None, llvm_options: Sequence[str] = (), jobs: int | None = None,
@@ -193,7 +206,8 @@ def export(
 
     Several models, each with a ``module_name`` if any is given, have one function registry, and
     what is equal in them is there once. ``output`` defaults to ``<modules>-<board>.tar`` in the
-    current folder. ``pools``: memories for the workspace instead of the board's choice.
+    current folder. ``const_inputs``: inputs stay in flash, where they are counted then.
+    ``pools``: memories for the workspace instead of the board's choice.
     ``large_data``: whether constants may be any distance from code; "auto" asks the board. For
     objects, ``split`` says which kernels get one of their own (none, operator, auto);
     ``llvm_options`` are LLVM's own, beside the board's; ``llvm_timeout`` is how many seconds it may
@@ -220,16 +234,16 @@ def export(
     prepared = prepare_package(
         graphs, target_board, module_names=_listed(module_name), optimize=optimize,
         workspace=workspace, io=io, pools=pools, system_lib=system_lib, must_fit=True,
-        accelerators=accelerators, progress=progress,
+        accelerators=accelerators, progress=progress, const_inputs=const_inputs,
         choose=tuned or choose or generator.default_choice(), prove=proofs.append,
     )
     artifacts = _artifacts(prepared, system_lib)
-    check_budget(target_board, usage_of(artifacts, 0), _known_boards())
+    check_budget(target_board, usage := usage_of(artifacts, 0, const_inputs), _known_boards())
     say(f"generate {generator.emit}")
     packing = _packed(
         prepared, target_board, generator, tuned, proofs, large_data, device_bundle=device_bundle
     )
-    check_budget(target_board, usage_of(artifacts, packing.code_size), _known_boards())
+    check_budget(target_board, replace(usage, code=packing.code_size), _known_boards())
     path = Path(output or default_name(artifacts, target_board.name))
     if output is None:
         claims.file("the package", path)
@@ -305,6 +319,25 @@ def _verified(graph: Graph) -> Graph:
 def _known_boards() -> Iterator[Board]:
     """Read when somebody looks: a broken board file must not stop exports for another."""
     yield from list_boards()
+
+
+def sources_of_others(
+    model: Path | str, *, board: Board | Path | str = "host",
+    accelerators: Sequence[str] | None = None,
+) -> tuple[str, ...]:
+    """Returns the names of C files that an export would bring along beside generated code: those of
+    the model's modules and of accelerators. Raises CrtExportError as an export does."""
+    target_board = resolve_board(board)
+    graph = load(model, accelerators=accelerators, board=target_board)
+    plugins = npu.plugins(target_board.accelerators if accelerators is None else accelerators)
+    if plugins:
+        prefix = f"tvmgen_{sanitize_module(graph.name)}"
+        graph, _ = hand_over(passes.simplify(graph).graph, plugins, target_board.target, prefix)
+    return tuple(
+        file.name for module in graph.modules if module.kind == "c-source" for file in module.files
+    ) + tuple(
+        f"{module.name}'s decoder" for module in graph.modules if module.kind == "device-image"
+    )
 
 
 def stage(

@@ -61,6 +61,10 @@ if TYPE_CHECKING:
     "share, or handed in with each call.",
 )
 @io_option
+@click.option(
+    "--const-inputs", is_flag=True,
+    help="Inputs stay in flash: they take no RAM of the board.",
+)
 @pool_option
 @click.option(
     "--large-data", type=click.Choice(["auto", "always", "never"]), default="auto",
@@ -126,7 +130,8 @@ def command(
     out: Output, models: tuple[Path, ...], board: str | None, output: Path | None,
     emit: Literal["c", "llvm"] | None,
     optimize: Literal["size", "balanced", "speed"] | None,
-    workspace: pipeline.Owner, io: pipeline.Io, pools: tuple[tuple[str, int], ...],
+    workspace: pipeline.Owner, io: pipeline.Io, const_inputs: bool,
+    pools: tuple[tuple[str, int], ...],
     large_data: Literal["auto", "always", "never"], rounding: str,
     accelerators: tuple[str, ...] | None, device_bundle: bool, names: tuple[str, ...],
     no_system_lib: bool, split: Split | None, llvm_options: tuple[str, ...],
@@ -162,12 +167,12 @@ def command(
                 tuning, tuned = tune_first(models, graphs, facts, tuning, step)
         exported = pipeline.export(
             read, board=target, output=output, emit=emit, optimize=optimize,
-            workspace=workspace, io=io, pools=pools, large_data=large_data,
-            rounding=rounding, module_name=names or None, system_lib=not no_system_lib,
-            split=split, llvm_options=llvm_options, llvm_timeout=llvm_timeout,
-            keep_failed=keep_failed, jobs=jobs, accelerators=accelerators,
-            device_bundle=device_bundle, tuning=tuning, claims=claims, progress=step,
-            written=step.written,
+            workspace=workspace, io=io, const_inputs=const_inputs, pools=pools,
+            large_data=large_data, rounding=rounding, module_name=names or None,
+            system_lib=not no_system_lib, split=split, llvm_options=llvm_options,
+            llvm_timeout=llvm_timeout, keep_failed=keep_failed, jobs=jobs,
+            accelerators=accelerators, device_bundle=device_bundle, tuning=tuning, claims=claims,
+            progress=step, written=step.written,
         )
     if folder is not None:
         _unpack(exported.path, folder, force)

@@ -9,8 +9,15 @@ import click
 from msgspec.structs import asdict
 
 from crtexport.cli.claims import claim
-from crtexport.cli.options import FILE, Command, package_argument, with_output
+from crtexport.cli.options import (
+    FILE,
+    Command,
+    accelerator_option,
+    package_argument,
+    with_output,
+)
 from crtexport.cli.output import Output, named
+from crtexport.errors import CrtExportError
 from crtexport.firmware.board import list_boards
 from crtexport.firmware.board_reader import board_from_keys
 from crtexport.firmware.compat import check_linkable
@@ -18,6 +25,7 @@ from crtexport.firmware.zephyr.build import ZephyrBuild, files_of, read_build
 from crtexport.firmware.zephyr.derive import board_text, derive_board, write_board
 from crtexport.firmware.zephyr.report import REST, read_report
 from crtexport.mlf.reader import open_package
+from crtexport.pipeline import sources_of_others
 
 
 @click.group("zephyr")
@@ -83,6 +91,31 @@ def check(out: Output, package: Path, build: Path, compiler: str | None, flags: 
     check_linkable(opened, derived, found.compiler.abi)
     out.result({"package": str(package), "build": str(build), **named(opened.modules)})
     out.line(f"{package} fits {build}")
+
+
+@command.command(
+    "sources", short_help="Can a build export a model by itself?",
+    context_settings={"ignore_unknown_options": True, "allow_extra_args": True},
+)
+@click.argument("model", type=FILE)
+@click.argument("board", type=FILE)
+@accelerator_option
+@with_output
+def sources(
+    out: Output, model: Path, board: Path, accelerators: tuple[str, ...] | None
+) -> None:
+    """Refuse MODEL if its export for BOARD brings C sources that a build has to know beforehand.
+
+    Of the options of an export, which may all be given, --accelerator matters.
+    """
+    found = sources_of_others(model, board=board, accelerators=accelerators)
+    if found:
+        raise CrtExportError(
+            f"the export brings C sources of others along: {', '.join(found)}",
+            location=str(model), hint="export the model beforehand, and name the PACKAGE instead",
+        )
+    out.result({"model": str(model), "sources": []})
+    out.line(f"{model}: all of its code is generated")
 
 
 @command.command("boards", short_help="Which boards Zephyr and the exporter share.")

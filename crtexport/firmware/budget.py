@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -17,9 +17,10 @@ _ADDRESS_BITS = 47
 
 
 class Usage(Struct, frozen=True):
-    """Bytes that a model takes. ``io`` is its inputs and outputs; ``other`` is what else is known
-    to be in flash, such as a device image. The board adds its stack. ``spilled`` is what of the
-    workspace lies in further memories, by name; ``workspace`` is the rest.
+    """Bytes that a model takes. ``io`` is its inputs and outputs in RAM, of which ``inputs`` could
+    be in flash, and ``const_inputs`` inputs that are; ``other`` is what else is known to be there,
+    such as a device image. The board adds its stack. ``spilled`` is what of the workspace lies in
+    further memories, by name; ``workspace`` is the rest.
     """
 
     constants: int = 0
@@ -28,6 +29,14 @@ class Usage(Struct, frozen=True):
     io: int = 0
     other: int = 0
     spilled: tuple[tuple[str, int], ...] = ()
+    inputs: int = 0
+    const_inputs: int = 0
+
+    def with_const_inputs(self) -> Usage:
+        """The same with the inputs in flash, as far as they lie in buffers of their own."""
+        return replace(
+            self, io=self.io - self.inputs, inputs=0, const_inputs=self.const_inputs + self.inputs
+        )
 
     def items(self, board: Board) -> tuple[tuple[str, str, int], ...]:
         """(what, memory, bytes) of everything on ``board``."""
@@ -36,11 +45,11 @@ class Usage(Struct, frozen=True):
             ("constants", place.constants, self.constants),
             ("code", place.code, self.code),
             ("other", place.constants, self.other),
+            ("inputs", place.constants, self.const_inputs),
             *self._workspaces(board),
             ("inputs and outputs", place.io, self.io),
             ("stack", place.stack, board.stack_size),
         )
-
 
     def _workspaces(self, board: Board) -> list[tuple[str, str, int]]:
         """The parts of the workspace; on a board without these memories it is in one piece."""
@@ -156,7 +165,8 @@ def check_tensors(
 def check_budget(board: Board, usage: Usage, others: Iterable[Board]) -> None:
     """Raise CrtExportError if ``usage`` does not fit ``board``'s memories.
 
-    The error has a table of what takes how much, and names those of ``others`` that it would fit.
+    The error has a table of what takes how much, and names what would help: inputs that stay in
+    flash or lie in the workspace and, for one of ``others``, those among them that it would fit.
     """
     over = excess(board, usage)
     if not over:
@@ -176,9 +186,29 @@ def check_budget(board: Board, usage: Usage, others: Iterable[Board]) -> None:
         f"{size:,} bytes ({format_size(size)}) too much for {memory}"
         for memory, size in over.items()
     )
-    fits = [b.name for b in others if b.name != board.name and not excess(b, usage)]
     raise CrtExportError(
-        f"the model does not fit: {problem}\n{table}",
-        location=board.name,
-        hint=f"it would fit: {', '.join(fits)}" if fits else "it fits none of the known boards",
+        f"the model does not fit: {problem}\n{table}", location=board.name,
+        hint="; ".join((*_remedies(board, usage, over), *_other_boards(board, usage, others))),
     )
+
+
+def _remedies(board: Board, usage: Usage, over: Mapping[str, int]) -> Iterator[str]:
+    """What could make the model fit where RAM is short because of its inputs and outputs."""
+    if usage.io == 0 or board.placement.io not in over:
+        return
+    if not excess(board, usage.with_const_inputs()):
+        yield (
+            "it fits if its inputs stay in flash: --const-inputs, or INPUTS CONST of Zephyr's "
+            "crtexport_model()"
+        )
+    yield "--io workspace lets inputs, outputs and intermediate results share bytes"
+
+
+def _other_boards(board: Board, usage: Usage, others: Iterable[Board]) -> Iterator[str]:
+    """Boards that would do instead of one that was chosen among them. Somebody's own board is the
+    hardware that there is, and one that was derived from a build can't be exchanged."""
+    known = list(others)
+    if all(other.name != board.name for other in known):
+        return
+    fits = [b.name for b in known if b.name != board.name and not excess(b, usage)]
+    yield f"it would fit: {', '.join(fits)}" if fits else "it fits none of the known boards"

@@ -113,3 +113,28 @@ def test_no_tensor_is_larger_than_addresses_reach() -> None:
     for board, size in ((host, (1 << 47) + 1), (small, (1 << 32) + 1)):
         with pytest.raises(CrtExportError, match="its processor addresses"):
             check_tensors(board, [("x", size)], must_fit=False)
+
+
+def test_inputs_in_flash_and_io_in_the_workspace_are_named_where_ram_is_short() -> None:
+    board = load_board("mps2_an386")
+    ram, flash = (board.memory[name].size for name in ("ram", "flash"))
+    usage = Usage(io=ram, inputs=ram // 2)
+    with pytest.raises(CrtExportError, match=r"--const-inputs, or INPUTS CONST .*; --io workspace"):
+        check_budget(board, usage, ())
+    check_budget(board, usage.with_const_inputs(), ())
+    with pytest.raises(CrtExportError) as caught:
+        check_budget(board, replace(usage, constants=flash), ())
+    assert "INPUTS CONST" not in str(caught.value), "flash is full"
+    assert "--io workspace" in str(caught.value)
+    with pytest.raises(CrtExportError) as caught:
+        check_budget(board, Usage(workspace=ram), list_boards())
+    assert "--io workspace" not in str(caught.value), "it takes no inputs and outputs"
+    assert "fit" in str(caught.value)
+
+
+def test_other_boards_are_no_answer_for_a_board_of_the_users_own() -> None:
+    own = replace(load_board("qemu_cortex_m0"), name="own")
+    with pytest.raises(CrtExportError) as caught:
+        check_budget(own, MODEL, list_boards())
+    assert "it would fit" not in str(caught.value)
+    assert "known boards" not in str(caught.value)

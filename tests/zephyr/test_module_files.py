@@ -6,7 +6,7 @@ import argparse
 import importlib.util
 import re
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -19,7 +19,7 @@ from tests.support import ROOT, require_module
 
 APP = ROOT / "zephyr_app"
 
-# What modules of Zephyr 3.4 to 4.1 may say (scripts/zephyr_module.py), as far as it is of use here.
+# What modules of Zephyr 3.4 to 4.2 may say (scripts/zephyr_module.py), as far as it is of use here.
 BUILD_KEYS = {"cmake": str, "kconfig": str, "depends": list, "settings": dict}
 MODULE_KEYS = {"name": str, "build": dict, "samples": list, "tests": list}
 
@@ -29,7 +29,7 @@ def test_the_manifest_is_one_and_allows_modules_by_name() -> None:
         (APP / "west.yml").read_text(), import_flags=ImportFlag.IGNORE
     )
     (zephyr,) = [project for project in manifest.projects if project.name == "zephyr"]
-    assert re.fullmatch(r"v4\.\d+\.\d+", zephyr.revision)
+    assert re.fullmatch(r"v4\.2\.\d+", zephyr.revision), "tests run with 3.4 and 4.2"
     raw = yaml.safe_load((APP / "west.yml").read_text())["manifest"]
     imported = next(p for p in raw["projects"] if p["name"] == "zephyr")["import"]
     assert set(imported) == {"name-allowlist"}
@@ -65,10 +65,7 @@ def kconfig(folder: Path, *settings: str) -> Any:
     import kconfiglib
 
     stubs = re.sub(r"(config \w+)", r"\1\n\tbool", KCONFIG)
-    # Only Zephyr's build knows the function that asks the devicetree.
-    module = (APP / "zephyr" / "Kconfig").read_text().replace(
-        "$(dt_chosen_enabled,$(DT_CHOSEN_CRTEXPORT_WORKSPACE))", "y"
-    )
+    module = (APP / "zephyr" / "Kconfig").read_text()
     (folder / "Kconfig").write_text(f"{stubs}\n{module}")
     found = kconfiglib.Kconfig(str(folder / "Kconfig"), warn_to_stderr=False)
     (folder / ".config").write_text("\n".join(settings) + "\n")
@@ -161,3 +158,47 @@ def test_west_crtexport_runs_the_exporter(typed: list[str], run: list[list[str]]
     parser = module.Crtexport().do_add_parser(parsers)
     args, unknown = parser.parse_known_args(typed)
     assert module.commands(args, unknown) == run
+
+
+def fake_python(folder: Path, problem: str) -> str:
+    """A Python that can't run the exporter: a script that fails as one without a package does."""
+    script = folder / "python"
+    script.write_text(f"#!/bin/sh\necho '{problem}' >&2\nexit 1\n")
+    script.chmod(0o755)
+    return str(script)
+
+
+def test_west_crtexport_takes_the_program_in_the_search_path_where_west_has_no_exporter(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module = west_command()
+    command, variables = module.exporter()
+    assert command[1:] == ["-m", "crtexport"]
+    assert variables["PYTHONPATH"].startswith(str(ROOT))
+    problem = "ModuleNotFoundError: No module named 'msgspec'"
+    monkeypatch.setattr(module.sys, "executable", fake_python(tmp_path, problem))
+    program = tmp_path / "bin" / "crtexport"
+    program.parent.mkdir()
+    program.write_text(f"#!/bin/sh\necho \"$@\" > {tmp_path}/said\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{program.parent}:/bin:/usr/bin")
+    west = module.Crtexport()
+    west.config = SimpleNamespace(getboolean=lambda *_, **__: False)
+    west.do_run(argparse.Namespace(verb="boards", build_dir=None), ["--json"])
+    assert (tmp_path / "said").read_text() == "zephyr boards --json\n"
+
+
+def test_west_crtexport_says_what_is_missing_where_there_is_no_exporter(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    module = west_command()
+    monkeypatch.setattr(module.sys, "executable", fake_python(tmp_path, "ModuleNotFoundError"))
+    monkeypatch.setenv("PATH", str(tmp_path / "nothing"))
+    west = module.Crtexport()
+    west.config = SimpleNamespace(getboolean=lambda *_, **__: False)  # no colours
+    with pytest.raises(SystemExit):
+        west.do_run(argparse.Namespace(verb="boards", build_dir=None), [])
+    said = capsys.readouterr()
+    assert "the exporter is not there" in said.err
+    assert "-m pip install" in said.err
+    assert "Traceback" not in said.err + said.out

@@ -12,7 +12,12 @@ from crtexport.errors import CrtExportError, ToolMissingError
 from crtexport.firmware.board import load_board
 from crtexport.firmware.package import board_from_package, parts_from_package
 from crtexport.firmware.zephyr.application import write_application
-from crtexport.firmware.zephyr.runner import Tree, find_tree, zephyr_board
+from crtexport.firmware.zephyr.runner import (
+    Tree,
+    check_emulator,
+    find_tree,
+    zephyr_board,
+)
 from crtexport.mlf.reader import open_package
 from crtexport.outputs import manifest
 from tests.cli.support import DIGITS, exported
@@ -77,3 +82,23 @@ def test_the_application_is_whole_and_stays_as_it_is(tmp_path: Path) -> None:
     times = {name: (folder / name).stat().st_mtime_ns for name in names - {"src/inputs.bin"}}
     write_application(parts, board, package.path, folder)
     assert times == {name: (folder / name).stat().st_mtime_ns for name in times}
+
+
+@pytest.mark.parametrize(("targets", "cache", "lacking"), [
+    ("build zephyr/run_qemu: phony zephyr/CMakeFiles/run_qemu", "", ""),
+    ("build zephyr/run_armfvp: phony x", "ARMFVP:FILEPATH=/opt/fvp/FVP_MPS2_Cortex-M4", ""),
+    ("build zephyr/run_armfvp: phony x", "ARMFVP:FILEPATH=ARMFVP-NOTFOUND", "armfvp"),
+    ("build all: phony", "", "hardware"),
+])
+def test_a_board_that_no_emulator_here_runs_is_named_with_those_that_qemu_does(
+    tmp_path: Path, targets: str, cache: str, lacking: str
+) -> None:
+    (tmp_path / "build.ninja").write_text(f"# ninja\n{targets}\n")
+    (tmp_path / "CMakeCache.txt").write_text(f"A:STRING=b\n{cache}\n")
+    if not lacking:
+        check_emulator(tmp_path, "mps2_an386")
+        return
+    with pytest.raises(ToolMissingError, match=f"it asks for {lacking}") as caught:
+        check_emulator(tmp_path, "mps2_an386")
+    assert "mps2_an385" in str(caught.value)
+    assert caught.value.exit_code == 3

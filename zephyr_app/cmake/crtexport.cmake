@@ -11,6 +11,7 @@
 #   BACKEND llvm|c            objects, or C sources that the build's compiler compiles
 #   WORKSPACE static|caller   memory for intermediate results: the module's own, or handed in
 #   OPTIMIZE size|balanced|speed
+#   INPUTS CONST              inputs stay in flash, and take no RAM
 #   SECTION name              linker section for a static workspace; by default as Kconfig says
 #   SYSTEM_LIB                with the registry TVMSystemLibEntryPoint(); once in an image
 #   OPTIONS ...               further options of `crtexport export`
@@ -90,15 +91,38 @@ function(crtexport_now)
   endif()
 endfunction()
 
-# What tells the exporter how this build compiles C: options of `crtexport zephyr board`.
-function(crtexport_compiler_options out)
+# The flags that choose processor, ABI and code model for the C code of this build.
+function(crtexport_build_flags out)
   get_property(flags TARGET zephyr_interface PROPERTY INTERFACE_COMPILE_OPTIONS)
   crtexport_machine_flags(flags "${CMAKE_C_FLAGS}" ${flags})
   if(CMAKE_C_COMPILER_TARGET)
     list(PREPEND flags --target=${CMAKE_C_COMPILER_TARGET})
   endif()
+  set(${out} "${flags}" PARENT_SCOPE)
+endfunction()
+
+# What tells the exporter how this build compiles C: options of `crtexport zephyr board`.
+function(crtexport_compiler_options out)
+  crtexport_build_flags(flags)
   list(JOIN flags " " flags)
   set(${out} "--compiler" "${CMAKE_C_COMPILER}" "--flags" " ${flags}" PARENT_SCOPE)
+endfunction()
+
+# The compiler's own library, which has what models need of arithmetic that the processor lacks;
+# empty where the compiler has none. Zephyr links it, too, but some versions before the libraries of
+# applications, where a linker doesn't look again.
+function(crtexport_compiler_library out)
+  get_property(library GLOBAL PROPERTY CRTEXPORT_COMPILER_LIBRARY)
+  if(NOT library)
+    crtexport_build_flags(flags)
+    execute_process(COMMAND ${CMAKE_C_COMPILER} ${flags} -print-libgcc-file-name
+      RESULT_VARIABLE status OUTPUT_VARIABLE library OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET)
+    if(NOT status EQUAL 0 OR NOT EXISTS "${library}")
+      set(library)
+    endif()
+    set_property(GLOBAL PROPERTY CRTEXPORT_COMPILER_LIBRARY "${library}")
+  endif()
+  set(${out} "${library}" PARENT_SCOPE)
 endfunction()
 
 # The board file that describes this build, derived once while configuring.
@@ -127,6 +151,11 @@ function(crtexport_workspace_section out)
         "devicetree has no crtexport,workspace; add it in an overlay: "
         "/ { chosen { crtexport,workspace = &dtcm; }; };")
     endif()
+    dt_node_has_status(enabled PATH "${node}" STATUS okay)
+    if(NOT enabled)
+      message(FATAL_ERROR "crtexport: crtexport,workspace is ${node}, which is not enabled: its "
+        "status is not \"okay\"")
+    endif()
     dt_chosen(ram PROPERTY "zephyr,sram")
     dt_chosen(dtcm PROPERTY "zephyr,dtcm")
     dt_prop(region PATH "${node}" PROPERTY "zephyr,memory-region")
@@ -147,7 +176,7 @@ endfunction()
 
 function(crtexport_model)
   cmake_parse_arguments(PARSE_ARGV 0 arg "SYSTEM_LIB"
-    "TARGET;NAME;MODEL;PACKAGE;BACKEND;WORKSPACE;OPTIMIZE;SECTION" "OPTIONS;LIBRARIES")
+    "TARGET;NAME;MODEL;PACKAGE;BACKEND;WORKSPACE;OPTIMIZE;INPUTS;SECTION" "OPTIONS;LIBRARIES")
   crtexport_check_arguments()
   set(folder ${CMAKE_BINARY_DIR}/crtexport/${arg_NAME})
   # Folders of imported targets must be there before anything is built.
@@ -157,6 +186,8 @@ function(crtexport_model)
   else()
     crtexport_add_export()
   endif()
+  crtexport_compiler_library(library)
+  set_property(TARGET crtexport_${arg_NAME} APPEND PROPERTY INTERFACE_LINK_LIBRARIES ${library})
   target_link_libraries(${arg_TARGET} PRIVATE crtexport_${arg_NAME})
 endfunction()
 
@@ -184,7 +215,7 @@ macro(crtexport_check_arguments)
     message(FATAL_ERROR "crtexport_model(NAME ${arg_NAME}): give either MODEL or PACKAGE")
   endif()
   if(arg_PACKAGE)
-    foreach(word BACKEND WORKSPACE OPTIMIZE OPTIONS SYSTEM_LIB)
+    foreach(word BACKEND WORKSPACE OPTIMIZE INPUTS OPTIONS SYSTEM_LIB)
       if(arg_${word})
         message(FATAL_ERROR "crtexport_model(NAME ${arg_NAME}): ${word} was decided when PACKAGE "
           "was exported")
@@ -211,6 +242,9 @@ macro(crtexport_check_arguments)
   if(NOT arg_OPTIMIZE)
     set(arg_OPTIMIZE ${CONFIG_CRTEXPORT_OPTIMIZE})
   endif()
+  if(DEFINED arg_INPUTS AND NOT arg_INPUTS STREQUAL "CONST")
+    message(FATAL_ERROR "crtexport_model(NAME ${arg_NAME}): INPUTS can be CONST, not '${arg_INPUTS}'")
+  endif()
   if(NOT DEFINED arg_SECTION)
     crtexport_workspace_section(arg_SECTION)
   endif()
@@ -222,6 +256,10 @@ macro(crtexport_add_export)
   cmake_policy(SET CMP0116 NEW)
   crtexport_find_program(program)
   crtexport_board(board)
+  # Only these formats have no modules; the exporter looks into the others.
+  if(NOT arg_MODEL MATCHES "\\.(tflite|onnx)$" OR "${arg_OPTIONS}" MATCHES "--accelerator")
+    crtexport_now(zephyr sources ${arg_MODEL} ${board} ${arg_OPTIONS})
+  endif()
   set(package ${folder}.tar)
   set(export ${program} export ${arg_MODEL} --board ${board} -o ${package} --emit ${arg_BACKEND}
     --optimize ${arg_OPTIMIZE} --workspace ${arg_WORKSPACE} --module-name ${arg_NAME}
@@ -229,10 +267,13 @@ macro(crtexport_add_export)
   if(NOT arg_SYSTEM_LIB)
     list(APPEND export --no-system-lib)
   endif()
+  if(arg_INPUTS)
+    list(APPEND export --const-inputs)
+  endif()
   set(header ${folder}/include/tvmgen_${arg_NAME}.h)
-  set(wanted)
   set(archive)
   if(arg_BACKEND STREQUAL "llvm")
+    set(wanted ${folder}/src/${arg_NAME}_objects.c)
     set(made ${folder}/lib${arg_NAME}.a)
     crtexport_archive_command(archive)
     set(archive COMMAND ${archive})
@@ -277,6 +318,12 @@ macro(crtexport_add_package)
   endif()
   file(GLOB objects ${folder}/lib/*.o)
   file(GLOB sources ${folder}/src/*.c)
+  # Sources without code, which stand for the objects of a package.
+  file(GLOB headers RELATIVE ${folder}/include ${folder}/include/tvmgen_*.h)
+  foreach(header IN LISTS headers)
+    string(REGEX REPLACE "^tvmgen_(.*)\\.h$" "\\1" model ${header})
+    list(REMOVE_ITEM sources ${folder}/src/${model}_objects.c)
+  endforeach()
   if(objects)
     set(made ${folder}/lib${arg_NAME}.a)
     crtexport_archive_command(archive)

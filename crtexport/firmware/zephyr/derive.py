@@ -24,6 +24,9 @@ Data = dict[str, Any]
 
 _RUNNER = {"kind": "none", "reason": "Zephyr's build of the application runs it"}
 _KIB = 1024
+# Which thread runs a model, and on how large a stack, is the application's: a board file that told
+# the main thread's would change, and with it all exports, for what code doesn't depend on.
+_STACK = 256
 
 _ARM_TRIPLES = {
     "ARMv6-M": "thumbv6m", "ARMv7-M": "thumbv7m", "ARMv7E-M": "thumbv7em",
@@ -63,7 +66,7 @@ def derive_board(build: ZephyrBuild) -> Data:
     if not posix:
         data |= {
             **_memories(build),
-            "stack_size": max(build.number("MAIN_STACK_SIZE") // 16 * 16, 256),
+            "stack_size": _STACK,
             "counter": {"kind": "none"},
         }
     data |= {

@@ -40,6 +40,7 @@ BASE = "ZEPHYR_BASE"
 """Environment variable: the folder of Zephyr's tree."""
 
 _NEW_NAMES = (3, 7)
+_EMULATOR = re.compile(r"^build (?:zephyr/)?run_(\w+): phony", re.MULTILINE)
 _CLOCK = re.compile(r"^CRT:CLOCK ([0-9a-f]+)\r?$", re.MULTILINE)
 _NANOSECONDS = 1_000_000_000
 
@@ -156,7 +157,7 @@ def _run_in(
         if start or len(chosen) > 1:
             write_inputs(folder / SOURCES, chosen)
             _make(folder, zephyr_board(board, find_tree()), find_tree())
-        console = _boot(folder / "build", timeout)
+        console = _boot(folder / "build", board, timeout)
         frames = parse_frames(
             console, [tuple(p.nbytes for p in model.outputs) for model in parts.models],
             first.sections,
@@ -218,9 +219,32 @@ def _in_workspace(west: list[str], tree: Tree) -> bool:
     return True
 
 
-def _boot(build: Path, timeout: float) -> str:
+def check_emulator(build: Path, board: str) -> None:
+    """Raises ToolMissingError unless ``ninja run`` in ``build`` starts an emulator that is there.
+    """
+    emulators = _EMULATOR.findall(_text(build / "build.ninja"))
+    if "qemu" in emulators:
+        return
+    cache = _text(build / "CMakeCache.txt")
+    if any(re.search(rf"^{e.upper()}:.*=(?!.*-NOTFOUND$).+$", cache, re.M) for e in emulators):
+        return
+    raise ToolMissingError(
+        f"this version of Zephyr does not run the board in QEMU: it asks for "
+        f"{' or '.join(emulators) or 'hardware'}", location=board,
+        hint="mps2_an385 and mps3_an547 run in QEMU with every version; so does this board, "
+        "without Zephyr, if its runner is QEMU",
+    )
+
+
+def _text(path: Path) -> str:
+    return path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
+
+
+def _boot(build: Path, board: Board, timeout: float) -> str:
     native = build / NATIVE_IMAGE
     command = [str(native.resolve())] if native.is_file() else ["ninja", "run"]
+    if command[0] == "ninja":
+        check_emulator(build, board.name)
     console, _ = run_program(command, cwd=build, timeout=timeout)
     return console
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -56,11 +57,16 @@ class Crtexport(WestCommand):
         )
 
     def do_run(self, args, unknown):
+        program, variables = exporter()
+        if program is None:
+            self.die(
+                f"the exporter is not there: neither {sys.executable} can run it nor is a program "
+                f"crtexport in the search path; `{sys.executable} -m pip install {CHECKOUT}` "
+                "installs it for west"
+            )
         for words in commands(args, unknown):
-            self.dbg(" ".join(words))
-            status = subprocess.run(
-                [sys.executable, "-m", "crtexport", *words], env=environment(), check=False
-            ).returncode
+            self.dbg(" ".join([*program, *words]))
+            status = subprocess.run([*program, *words], env=variables, check=False).returncode
             if status:
                 sys.exit(status)
 
@@ -78,6 +84,21 @@ def commands(args, unknown):
     if args.verb == "boards":
         return [["zephyr", "boards", *unknown]]
     return [["zephyr", "report", args.build_dir, *unknown]]
+
+
+def exporter():
+    """The command that runs the exporter, and its environment: this checkout's by the Python of
+    west, else the program in the search path; (None, None) without either."""
+    own = [sys.executable, "-m", "crtexport"]
+    variables = environment()
+    probe = subprocess.run(
+        [*own, "--version"], env=variables, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+        check=False,
+    )
+    if probe.returncode == 0:
+        return own, variables
+    found = shutil.which("crtexport")
+    return ([found], dict(os.environ)) if found else (None, None)
 
 
 def environment():
