@@ -120,7 +120,7 @@ def usage_of(artifacts: Sequence[Artifact], code: int, const_inputs: bool = Fals
 
 
 def usage_beside(
-    graphs: Sequence[Graph], io: Literal["caller", "workspace"], *, const_inputs: bool = False
+    graphs: Sequence[Graph], io: Literal["caller", "workspace"], const_inputs: bool = False
 ) -> Usage:
     """What networks, together, take of memories beside their workspaces."""
     kept = sum(g.type(t).nbytes for g in graphs for t in g.variables)

@@ -149,8 +149,7 @@ def prepare_package(
         others = (*(model.graph for model in planned), *graphs[len(planned) + 1 :])
         before = [model.plan.pools for model in planned] if workspace == "static" else []
         say("plan memory")
-        beside = usage_beside((simplified, *others), io, const_inputs=const_inputs)
-        left = room(board, beside, pools, before)
+        left = room(board, usage_beside((simplified, *others), io, const_inputs), pools, before)
         may = InPlaceFacts(steps)
         simplified, made = fusion.smallest(simplified, board.target, level, partial(
             plan.plan, facts=may, io_in_workspace=io == "workspace", pools=left

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from crtexport import importers
@@ -73,8 +74,33 @@ def write_networks(folder: Path, models: Path, app: Path) -> None:
         )
         names.append(name)
     text += _MAIN.format(calls=" + ".join(f"{n}()" for n in names), count=len(names))
+    write_application(folder, app, text, cmake)
+
+
+def write_constant(folder: Path, models: Path, app: Path, arguments: str) -> None:
+    """An application in ``folder`` that runs vww96 on the standard input, which is a constant."""
+    graph = importers.load(models / "vww96_int8.tflite")
+    inputs = graph.type(graph.inputs[0]).nbytes
+    values = ", ".join(str((i * 37 + 11) % 256 - 128) for i in range(inputs))
+    text = _RUN.format(
+        name="vww96", inputs=inputs, outputs=graph.type(graph.outputs[0]).nbytes,
+        hash=int(str(tflm_outputs()["vww96_int8"]["fnv1a"]), 0),
+    )
+    text = text.replace(
+        f"static int8_t vww96_in[{inputs}] __aligned(16);",
+        f"static const int8_t vww96_in[{inputs}] __aligned(16) = {{{values}}};",
+    )
+    filled = text.index("    for (uint32_t i = 0; i < ")
+    text = text[:filled] + text[text.index("    if (tvmgen_"):]
+    write_application(folder, app, _HEAD + text + _MAIN.format(calls="vww96()", count=1), [
+        f"crtexport_model(TARGET app NAME vww96 MODEL {models}/vww96_int8.tflite {arguments})"
+    ])
+
+
+def write_application(folder: Path, app: Path, main: str, models: Sequence[str]) -> None:
+    """An application in ``folder`` of ``main`` and calls of crtexport_model()."""
     folder.mkdir(parents=True)
-    (folder / "main.c").write_text(text)
-    (folder / "CMakeLists.txt").write_text(_CMAKE.format(app=app, models="\n".join(cmake)))
+    (folder / "main.c").write_text(main)
+    (folder / "CMakeLists.txt").write_text(_CMAKE.format(app=app, models="\n".join(models)))
     (folder / "prj.conf").write_text("CONFIG_CRTEXPORT=y\nCONFIG_MAIN_STACK_SIZE=4096\n")
     (folder / "Kconfig").write_text((app / "Kconfig").read_text())

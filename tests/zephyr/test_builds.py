@@ -19,8 +19,9 @@ import pytest
 
 import crtexport
 from crtexport.cli.main import main
+from crtexport.errors import ToolMissingError
 from crtexport.firmware.qemu import run_program
-from crtexport.firmware.zephyr.runner import BASE, Tree, find_tree
+from crtexport.firmware.zephyr.runner import BASE, Tree, check_emulator, find_tree
 from crtexport.mlf.arrays import load_npz
 from tests.cli.support import DIGITS, DIGITS_IMAGES, DIGITS_LABELS, exported
 from tests.support import ROOT, SHARED_MODELS, require, unavailable
@@ -48,6 +49,7 @@ PLACES = (
     Place("native_sim_64", "native_sim/native/64", "host"),
     Place("qemu_x86", "qemu_x86/atom", "X86"),
     Place("qemu_cortex_m3", "qemu_cortex_m3/ti_lm3s6965", "gnuarmemb"),
+    Place("mps2_an385", "mps2/an385", "gnuarmemb"),
     Place("mps2_an386", "mps2/an386", "gnuarmemb"),
     Place("mps2_an521", "mps2/an521/cpu0", "gnuarmemb"),
     Place("mps3_an547", "mps3/corstone300/an547", "gnuarmemb"),
@@ -138,6 +140,10 @@ def test_the_application_reads_all_digits(
         tree, place, APP, tmp_path / "b", f"-DCONFIG_CRTEXPORT_BACKEND_{backend.upper()}=y"
     )
     assert own_warnings(text) == []
+    if place.old == "mps2_an386" and tree.version >= (3, 7):
+        with pytest.raises(ToolMissingError, match="does not run the board in QEMU"):
+            check_emulator(tmp_path / "b", place.old)
+        return
     console = boot(tmp_path / "b")
     for index, label in enumerate(np.load(DIGITS_LABELS).tolist()):
         assert f"image {index} shows {label}, predicted {label}" in console
@@ -152,7 +158,7 @@ def test_the_application_reads_all_digits(
 def test_nothing_is_built_anew_unless_the_model_changes(
     tree: Tree, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    place = BY_NAME["mps2_an386"]
+    place = BY_NAME["mps3_an547"]
     toolchain(place, monkeypatch)
     for file in (*DIGITS.parent.glob("model.*"),):
         target = tmp_path / "docs" / "examples" / "digits" / file.name
@@ -164,11 +170,16 @@ def test_nothing_is_built_anew_unless_the_model_changes(
     for name in ("templates", "boards", "pyproject.toml"):
         (tmp_path / name).symlink_to(ROOT / name)
     folder = tmp_path / "b"
-    assert build(tree, place, source, folder).count("Exporting model digits") == 1
+    text = build(tree, place, source, folder, "-DCONFIG_FPU=y")
+    assert text.count("Exporting model digits") == 1
     assert "no work to do" in ninja(folder)
     os.utime(tmp_path / "docs" / "examples" / "digits" / "model.json")
     assert ninja(folder).count("Exporting model digits") == 1
     assert "no work to do" in ninja(folder)
+    # What the code doesn't depend on changes nothing.
+    for setting in ("-DCONFIG_LOG=y", "-DCONFIG_MAIN_STACK_SIZE=8192"):
+        assert configure(tree, place, source, folder, setting).returncode == 0
+        assert "Exporting" not in ninja(folder)
     # Another processor in the same folder of a build: other code, without being asked.
     before = (folder / "crtexport" / "digits.tar").read_bytes()
     done = configure(tree, place, source, folder, "-DCONFIG_FPU=n")
@@ -217,9 +228,9 @@ def test_devicetree_chooses_the_memory_of_workspaces(
 def test_the_runner_answers_as_bare_metal_does(
     tree: Tree, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    place = BY_NAME["mps2_an386"]
+    place = BY_NAME["mps2_an385"]
     toolchain(place, monkeypatch)
-    package = exported(tmp_path, board="mps2_an386", emit="llvm")
+    package = exported(tmp_path, board="mps2_an385", emit="llvm")
     images = load_npz(DIGITS_IMAGES)
     under_zephyr = crtexport.run(package, images, runner="zephyr", out_dir=tmp_path / "app")
     bare = crtexport.run(package, images)
@@ -230,6 +241,65 @@ def test_the_runner_answers_as_bare_metal_does(
     assert under_zephyr.instructions_second == pytest.approx(bare.instructions_second, rel=0.1)
     # What a linked model takes is the same: the report tells it from the kernel.
     assert main(["zephyr", "report", str(tmp_path / "app" / "build"), "--json"]) == 0
+
+
+FLOATS = """
+#include <zephyr/kernel.h>
+#include <zephyr/sys/printk.h>
+#include <tvmgen_kws.h>
+#include "leave.h"
+static float in[TVMGEN_KWS_INPUT_1_ELEMENTS], out[TVMGEN_KWS_IDENTITY_ELEMENTS];
+int main(void)
+{
+    struct tvmgen_kws_inputs inputs = {in};
+    struct tvmgen_kws_outputs outputs = {out};
+    float sum = 0.0f;
+    int status = tvmgen_kws_run(&inputs, &outputs);
+    for (int i = 0; i < TVMGEN_KWS_IDENTITY_ELEMENTS; i++) {
+        sum += out[i];
+    }
+    printk("status %d, sum %d\\n", status, (int)(sum * 1000.0f + 0.5f));
+    leave(status);
+    return 0;
+}
+"""
+
+
+@pytest.mark.parametrize("optimize", ["SIZE", "BALANCED"])
+@pytest.mark.parametrize("place", ["mps2_an385", "qemu_riscv32"])
+def test_what_processors_lack_comes_from_the_compilers_library(
+    tree: Tree, place: str, optimize: str, shared_models: Path, tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from tests.zephyr.networks import write_application
+
+    toolchain(BY_NAME[place], monkeypatch)
+    source = tmp_path / "app"
+    model = f"crtexport_model(TARGET app NAME kws MODEL {shared_models / 'kws_fp32.tflite'})"
+    write_application(source, APP, FLOATS, [model])
+    build(tree, BY_NAME[place], source, tmp_path / "b", f"-DCONFIG_CRTEXPORT_OPTIMIZE_{optimize}=y")
+    assert "status 0, sum 1000" in boot(tmp_path / "b")
+
+
+def test_a_network_whose_input_stays_in_flash_fits_a_small_board(
+    tree: Tree, shared_models: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from tests.zephyr.networks import write_constant
+
+    place = BY_NAME["qemu_cortex_m3"]
+    toolchain(place, monkeypatch)
+    for arguments in ("", "INPUTS CONST"):
+        source, folder = tmp_path / f"app{len(arguments)}", tmp_path / f"b{len(arguments)}"
+        write_constant(source, shared_models, APP, arguments)
+        assert configure(tree, place, source, folder).returncode == 0
+        done = subprocess.run(
+            ["ninja", "-C", str(folder)], capture_output=True, text=True, check=False
+        )
+        if not arguments:
+            assert "INPUTS CONST" in " ".join(done.stdout.split())
+            continue
+        assert done.returncode == 0, done.stdout[-4000:]
+        assert "1 networks exact" in boot(folder)
 
 
 def test_a_package_for_another_float_abi_is_refused_while_configuring(

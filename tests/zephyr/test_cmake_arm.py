@@ -84,7 +84,7 @@ class Project:
         self, arguments: str = "", *, settings: str = "", **config: object
     ) -> subprocess.CompletedProcess[str]:
         lines = [f"CONFIG_{key}={value}" for key, value in (CONFIG | config).items()]
-        text = 'CONFIG_BOARD=\\"a stub\\"\\n' + "\\n".join(lines) + "\\n"
+        text = 'CONFIG_BOARD=\\"a_stub\\"\\n' + "\\n".join(lines) + "\\n"
         (self.folder / "CMakeLists.txt").write_text(PROJECT.format(
             python=sys.executable, module=MODULE, arguments=arguments, settings=settings,
             config=text,
