@@ -66,10 +66,7 @@ def model_of(kind: type[Struct], extra: Extra = "forbid") -> type[BaseModel]:
         keys[tag.tag_field] = (Literal[tag.tag], ...)
     for field in fields(kind):
         keys[field.name] = (_annotation(hints[field.name], extra), _default(field))
-    # Releases of pydantic before 2.10 warn of fields that begin with "model_".
-    config = ConfigDict(
-        frozen=True, extra=extra, defer_build=True, protected_namespaces=()
-    )
+    config = ConfigDict(frozen=True, extra=extra, defer_build=True)
     return create_model(kind.__name__, __config__=config, __doc__=kind.__doc__, **keys)
 
 

@@ -149,7 +149,7 @@ class SecondsType(click.FloatRange):
 if TYPE_CHECKING:
     _PairType = click.ParamType[tuple[str, int]]
 else:
-    _PairType = click.ParamType  # which says of what only since click 8.2
+    _PairType = click.ParamType  # older releases don't take what it is of
 
 
 class PoolType(_PairType):
