@@ -177,7 +177,7 @@ def test_nothing_is_built_anew_unless_the_model_changes(
     assert ninja(folder).count("Exporting model digits") == 1
     assert "no work to do" in ninja(folder)
     # What the code doesn't depend on changes nothing.
-    for setting in ("-DCONFIG_LOG=y", "-DCONFIG_MAIN_STACK_SIZE=8192"):
+    for setting in ("-DCONFIG_THREAD_NAME=y", "-DCONFIG_MAIN_STACK_SIZE=8192"):
         assert configure(tree, place, source, folder, setting).returncode == 0
         assert "Exporting" not in ninja(folder)
     # Another processor in the same folder of a build: other code, without being asked.
