@@ -3,6 +3,7 @@ without elements are tensors, too."""
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -53,3 +54,26 @@ def test_tensors_of_no_bytes_in_a_workspace_of_none_are_exported(
     empty, kept = load_package(open_package(path)).run([np.zeros((0, 3), np.float32), given])
     assert empty.shape == (0, 3)
     np.testing.assert_array_equal(kept, [0, 2])
+
+
+@pytest.mark.parametrize("workspace", ["static", "caller"])
+@pytest.mark.parametrize("emit", ["c", "llvm"])
+def test_variables_of_no_bytes_alone_are_exported(
+    emit: pipeline.Emit, workspace: pipeline.Owner, tmp_path: Path
+) -> None:
+    path = tmp_path / "model.json"
+    path.write_text(json.dumps({
+        "format": "crtexport-model", "version": 1, "name": "empty",
+        "inputs": ["x", "y"], "outputs": ["x"],
+        "tensors": [
+            {"name": "x", "dtype": "int32", "shape": [2]},
+            {"name": "v", "dtype": "int32", "shape": [0, 5], "variable": True, "data": []},
+            {"name": "y", "dtype": "int32", "shape": [0, 5]},
+        ],
+        "nodes": [{"op": "AssignVariable", "inputs": ["v", "y"], "outputs": []}],
+    }))
+    package = tmp_path / "empty.tar"
+    crtexport.export(path, emit=emit, workspace=workspace, output=package)
+    given = np.array([-1, 2], np.int32)
+    model = load_package(open_package(package))
+    np.testing.assert_array_equal(model.run([given, np.zeros((0, 5), np.int32)])[0], given)

@@ -422,12 +422,13 @@ def _numbered(tensors: Sequence[int]) -> dict[int, int]:
 
 
 def _states(graph: Graph, alignment: int) -> tuple[dict[int, int], int]:
-    """The offset of each variable in the state, and the bytes of all."""
+    """The offset of each variable in the state, and the bytes of all; those of no bytes need an
+    address all the same."""
     offsets, size = {}, 0
     for variable in graph.variables:
         offsets[variable] = size
         size += -(-graph.type(variable).nbytes // alignment) * alignment
-    return offsets, size
+    return offsets, max(size, int(bool(offsets)))
 
 
 def _all_of(freedoms: list[Freedom]) -> Freedom:
