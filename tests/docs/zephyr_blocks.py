@@ -75,5 +75,6 @@ def signatures(block: Block, place: Place) -> None:
         r"cmake_parse_arguments\(PARSE_ARGV 0 arg(.*?)\)", MODULE.read_text(), re.DOTALL
     )
     assert parsed is not None
-    shown = set(re.findall(r"\b[A-Z][A-Z_]+\b", block.text))
+    # A word behind an argument is its value, as in INPUTS CONST.
+    shown = set(re.findall(r"(?<![A-Z] )\b[A-Z][A-Z_]+\b", block.text))
     assert shown == set(re.findall(r"[A-Z_]+", parsed[1]))
