@@ -50,7 +50,7 @@ SIDECARS: dict[str, tuple[Callable[[Path], None], Json, str]] = {
     "missing": (nothing, {"file": "w.bin"}, "the file 'w.bin': there is no such file"),
     "folder": (nothing, {"file": "."}, "this is a directory"),
     "null": (nothing, {"file": "a\0"}, "is no usable file name"),
-    "loop": (link_to_itself, {"file": "w.bin"}, "is no usable file name"),
+    "loop": (link_to_itself, {"file": "w.bin"}, "no usable file name|Too many levels"),
     "short": (short_file, {"file": "w.bin"}, "bytes 0 to 6 of 'w.bin', which has only 5"),
     "far": (short_file, {"file": "w.bin", "offset": 2**62}, "which has only 5"),
     "nbytes": (short_file, {"file": "w.bin", "nbytes": 5}, "takes 6 bytes, found nbytes 5"),

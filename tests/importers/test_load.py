@@ -61,7 +61,7 @@ def test_special_file(tmp_path: Path) -> None:
 
 
 def test_unusable_name(tmp_path: Path) -> None:
-    with pytest.raises(CrtExportError, match="can't be read: embedded null byte"):
+    with pytest.raises(CrtExportError, match=r"can't be read: .*embedded null"):
         load(tmp_path / "a\0b")
 
 

@@ -32,7 +32,8 @@ def operator_table() -> str:
     for name, kind in OPERATORS.items():
         model = attributes_model(kind)
         attributes = ", ".join(attribute(field.name, field, model) for field in fields(kind))
-        rows.append(f"| {name} | {(kind.__doc__ or '').strip()} | {attributes} |")
+        meaning = " ".join((kind.__doc__ or "").split())
+        rows.append(f"| {name} | {meaning} | {attributes} |")
     return "\n".join(rows)
 
 
