@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -46,6 +47,15 @@ def boards_dir() -> Path:
 def zephyr_dir() -> Path:
     """The folder of the Zephyr module. Raises CrtExportError when the installation lacks it."""
     return _find("zephyr_app")
+
+
+def cache_folder() -> Path | None:
+    """Returns the folder for what crtexport keeps between runs, made by whoever writes there; None
+    where neither XDG_CACHE_HOME nor HOME names an absolute path."""
+    cache, home = os.environ.get("XDG_CACHE_HOME", ""), os.environ.get("HOME", "")
+    if os.path.isabs(cache):  # noqa: PTH117  (a relative one doesn't count, says its specification)
+        return Path(cache, "crtexport")
+    return Path(home, ".cache", "crtexport") if os.path.isabs(home) else None  # noqa: PTH117
 
 
 def own_files() -> tuple[Path, ...]:

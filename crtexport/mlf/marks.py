@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from crtexport.mlf import layout
+from crtexport.resources import cache_folder
 
 if TYPE_CHECKING:  # exports read no packages
     from crtexport.mlf.reader import Package
@@ -72,14 +73,9 @@ def _mark(metadata: bytes) -> bytes:
 
 
 def _file() -> Path | None:
-    """Where the hashes are; None without a home."""
-    cache = os.environ.get("XDG_CACHE_HOME", "")
-    if not os.path.isabs(cache):  # noqa: PTH117  (as its specification wants it)
-        home = os.environ.get("HOME", "")
-        if not os.path.isabs(home):  # noqa: PTH117
-            return None
-        cache = f"{home}/.cache"
-    return Path(cache, "crtexport", "exported")
+    """Where the hashes are; None without a place for them."""
+    folder = cache_folder()
+    return None if folder is None else folder / "exported"
 
 
 @contextlib.contextmanager

@@ -20,6 +20,7 @@ from msgspec import Struct
 
 from crtexport.errors import CrtExportError, ToolMissingError
 from crtexport.ir.types import Rounding
+from crtexport.resources import cache_folder
 
 RuntimeName = Literal["tflite-runtime", "ai-edge-litert"]
 
@@ -69,9 +70,9 @@ def find_runtime(name: RuntimeName) -> ReferenceRuntime:
     python = os.environ.get(kind.variable)
     if python:
         return ReferenceRuntime(name, python)
-    made = _python_in(_folder(name))
-    if made.is_file():
-        return ReferenceRuntime(name, str(made))
+    folder = _folder(name)
+    if folder is not None and _python_in(folder).is_file():
+        return ReferenceRuntime(name, str(_python_in(folder)))
     if importlib.util.find_spec(kind.module) is None:
         raise ToolMissingError(f"the reference runtime {name} is not installed", hint=ways(name))
     return ReferenceRuntime(name, sys.executable)
@@ -100,8 +101,15 @@ def install(name: RuntimeName) -> ReferenceRuntime:
     ToolMissingError where no Python fits or the packages can't be had, CrtExportError where the
     cache can't be written.
     """
+    if os.environ.get(KINDS[name].variable):
+        return find_runtime(name)
     folder = _folder(name)
-    if not os.environ.get(KINDS[name].variable) and not _python_in(folder).is_file():
+    if folder is None:
+        raise CrtExportError(
+            f"there is no folder for the environment for {name}",
+            hint="XDG_CACHE_HOME names a folder for caches, HOME the one that has it else",
+        )
+    if not _python_in(folder).is_file():
         try:
             folder.parent.mkdir(parents=True, exist_ok=True)
             with tempfile.TemporaryDirectory(prefix=".new-", dir=folder.parent) as new:
@@ -128,12 +136,11 @@ def ways(name: RuntimeName) -> str:
     )
 
 
-def _folder(name: RuntimeName) -> Path:
+def _folder(name: RuntimeName) -> Path | None:
     """Where :func:`install` puts the environment; with other packages it is another one."""
-    cache = os.environ.get("XDG_CACHE_HOME", "")
-    base = Path(cache) if Path(cache).is_absolute() else Path.home() / ".cache"
+    cache = cache_folder()
     release = KINDS[name].packages[0].partition("=")[2].strip("=").partition(",")[0]
-    return base / "crtexport" / f"{name}-{release}"
+    return None if cache is None else cache / f"{name}-{release}"
 
 
 def _python_in(folder: Path) -> Path:

@@ -102,6 +102,18 @@ def test_without_a_python_that_fits_the_versions_are_named(
     assert list(cache.iterdir()) == []
 
 
+def test_without_a_home_nothing_is_installed_and_nothing_found(
+    cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", "relative")
+    monkeypatch.delenv("HOME")
+    with pytest.raises(CrtExportError, match="no folder for the environment") as caught:
+        runtimes.install("tflite-runtime")
+    assert "XDG_CACHE_HOME" in str(caught.value)
+    with pytest.raises(ToolMissingError, match="tflite-runtime is not installed"):
+        runtimes.find_runtime("tflite-runtime")
+
+
 def test_a_cache_that_cannot_be_written_is_named(cache: Path) -> None:
     cache.parent.write_text("a file")
     with pytest.raises(CrtExportError, match=r"can't be made \(Not a directory\)") as caught:
