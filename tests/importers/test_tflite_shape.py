@@ -63,6 +63,10 @@ GOOD: list[tuple[Reading, Op]] = [
         Slice((0, 2), (4, 3), (1, -1), (4, 3)),
     ),
     (
+        lambda f: read(f, "REVERSE_V2", (4, 3, 5), [[0, -1]], (4, 3, 5)),
+        Slice((3, 0, 4), (4, 3, 5), (-1, 1, -1), (4, 3, 5)),
+    ),
+    (
         lambda f: read(f, "SPLIT", (4, 6), [-1], (4, 3), data_at=1, outputs=2, num_splits=2),
         Split(1, (3, 3)),
     ),
