@@ -29,6 +29,7 @@ READ = {
     "inspect": {"path"}, "run": {"package", "given", "device_code"},
     "simulate": {"package", "given", "device_code"}, "unpack": {"package"}, "verify": {"model"},
     "zephyr board": {"build"}, "zephyr check": {"package", "build"}, "zephyr report": {"build"},
+    "zephyr sources": {"model", "board"},
 }
 
 
