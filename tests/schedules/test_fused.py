@@ -19,6 +19,7 @@ from crtexport.importers import load
 from crtexport.ir.graph import Graph
 from crtexport.ir.verify import verify
 from crtexport.kernels import families
+from crtexport.kernels.ir import Scalar
 from crtexport.kernels.registry import Context
 from crtexport.mlf.reader import open_package
 from crtexport.passes import run as simplify
@@ -178,6 +179,25 @@ def test_a_transposed_convolution(code: str, tmp_path: Path) -> None:
     (expected,) = interpret(graph, values)
     found = lower(Context(joint, joint.nodes[0]), load_board("mps2_an386").target, "balanced")
     np.testing.assert_array_equal(run(joint, found, *values), expected)
+
+
+@pytest.mark.parametrize(("columns", "sums"), [(15, Scalar.I16), (16, Scalar.I32)])
+def test_sums_of_windows_take_as_few_bytes_as_they_fit_in(
+    columns: int, sums: Scalar, tmp_path: Path
+) -> None:
+    n = Layers(lambda low, high: low, 3)
+    x = n.tensor((1, 16, columns, 2))
+    y, _ = window(n, x, (16, columns, 2), 3)
+    z = n.pool("AVERAGE_POOL_2D", y, (1, 16, columns, 3), (16, columns))
+    (tmp_path / "m.tflite").write_bytes(n.m.build([x], [z]))
+    graph = load(tmp_path / "m.tflite")
+    joint = fused(graph, "mps2_an385")
+    assert joint is not None
+    found = families.lower(Context(joint, joint.nodes[0]))
+    (kept,) = [b for b in found.kernel.buffers if "sums" in b.name]
+    assert kept.dtype is sums
+    most = np.full((1, 16, columns, 2), 127, np.int8)
+    np.testing.assert_array_equal(run(joint, found, most), interpret(graph, [most])[0])
 
 
 @pytest.mark.parametrize("board", BOARDS)
