@@ -51,8 +51,8 @@ class Exporter:
 
     def end(self) -> tuple[int, str]:
         """Its exit code and what it said, once it and all that it started have ended."""
-        _, said = self.process.communicate(timeout=60)
-        deadline = time.monotonic() + 30
+        _, said = self.process.communicate(timeout=300)
+        deadline = time.monotonic() + 120
         while self.workers() and time.monotonic() < deadline:
             time.sleep(0.05)
         assert not self.workers()
