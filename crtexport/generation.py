@@ -160,7 +160,7 @@ def _sources(artifacts: Sequence[Artifact], board: Board, large: bool) -> Code:
     linked = large or package_constants(artifacts) > MAX_CONSTANTS
     sources: dict[str, str] = {}
     for artifact in artifacts:
-        sources |= emit_c(artifact, linked=linked)
+        sources |= emit_c(artifact, linked=linked, int_bits=board.target.int_bits)
     placement = Placement(large, table=True)
     return sources, _constants(artifacts, board, placement) if linked else {}
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from msgspec import Struct
 
 
@@ -23,3 +25,8 @@ class Target(Struct, frozen=True):
     stack_align: int = 8
     reloc: str = "static"  # or "pic"
     cflags: tuple[str, ...] = ()  # what a C compiler needs to agree with all this
+
+    @property
+    def int_bits(self) -> Literal[16, 32]:
+        """Bits of C's ``int``, which is as wide as pointers where these have 16."""
+        return 16 if self.pointer_bits == 16 else 32

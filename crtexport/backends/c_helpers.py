@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 
 from msgspec import Struct
 
 from crtexport.backends import c_vectors
-from crtexport.backends.c_literals import STORAGE
+from crtexport.backends.c_literals import STORAGE, IntBits
 from crtexport.errors import CrtExportError
 from crtexport.kernels.intrinsics import find_intrinsic
 from crtexport.kernels.ir import ARITHMETIC, BinaryOp, Scalar
@@ -15,10 +16,12 @@ from crtexport.kernels.ir import ARITHMETIC, BinaryOp, Scalar
 INDEX_TYPE = "ptrdiff_t"
 """Index arithmetic: as wide as a pointer, and the type that C subscripts with anyway."""
 
-UNROLL, FLOATS, SPECIAL, F32_FROM_F16, F16_FROM_F32, WORD, ALIGNED_WORD = (
-    "unroll", "floats", "special", "f32_from_f16", "f16_from_f32", "word", "aligned word"
+UNROLL, FLOATS, DOUBLES, SPECIAL, F32_FROM_F16, F16_FROM_F32, WORD, ALIGNED_WORD = (
+    "unroll", "floats", "doubles", "special", "f32_from_f16", "f16_from_f32", "word",
+    "aligned word",
 )
 _INTRINSIC = "intrinsic "
+_UNSIGNED_WORD = re.compile(r"\b(0x[0-9a-f]+|[0-9]+)u\b")
 SATURATED = {Scalar.I8: (-128, 127), Scalar.I16: (-32768, 32767)}
 """Types to whose numbers words are clamped by a function."""
 
@@ -102,6 +105,13 @@ _FLOATS = """\
 #pragma STDC FP_CONTRACT OFF
 #elif defined(__GNUC__) && !defined(__STRICT_ANSI__)
 #pragma GCC optimize ("fp-contract=off")
+#endif
+"""
+
+_DOUBLES = """\
+/* Some compilers for small processors have doubles that are floats, with other results. */
+#if defined(__SIZEOF_DOUBLE__) && __SIZEOF_DOUBLE__ < 8
+#error "this model needs a double of 64 bits (newer compilers for AVR: -mdouble=64)"
 #endif
 """
 
@@ -193,6 +203,7 @@ def _catalogue() -> dict[str, Helper]:
     helpers = {
         SPECIAL: Helper(_SPECIAL),
         FLOATS: Helper(_FLOATS),
+        DOUBLES: Helper(_DOUBLES),
         UNROLL: Helper(_UNROLL),
         F32_FROM_F16: Helper(_F32_FROM_F16),
         F16_FROM_F32: Helper(_F16_FROM_F32),
@@ -221,9 +232,16 @@ def _intrinsic(name: str) -> Helper:
     return Helper(found.c_helper, include)
 
 
-def select_helpers(keys: Iterable[str]) -> tuple[Helper, ...]:
-    """The helpers behind ``keys``: the general ones in a fixed order, then intrinsics by name."""
+def select_helpers(keys: Iterable[str], int_bits: IntBits = 32) -> tuple[Helper, ...]:
+    """The helpers behind ``keys``: the general ones in a fixed order, then intrinsics by name.
+
+    They compute in words, whatever the bits of ``int``.
+    """
     wanted = frozenset(keys)
     general = [helper for key, helper in _HELPERS.items() if key in wanted]
+    if int_bits < 32:
+        general = [
+            Helper(_UNSIGNED_WORD.sub(r"UINT32_C(\1)", h.text), h.include) for h in general
+        ]
     intrinsics = sorted(wanted - _HELPERS.keys())
     return (*general, *(_intrinsic(key.removeprefix(_INTRINSIC)) for key in intrinsics))

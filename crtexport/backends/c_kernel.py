@@ -8,6 +8,9 @@ targets wrap and shift arithmetically.
 
 Parentheses: only ``+ - *`` lean on precedence; operands of shifts, comparisons, bit operations,
 divisions and ``?:`` are parenthesized whenever they are more than a unary expression.
+
+Where ``int`` has 16 bits, literals of 32 bits say so: operators would otherwise compute in ``int``
+what stands between two of them. All else has a type of its own, from variables and casts.
 """
 
 from __future__ import annotations
@@ -23,7 +26,14 @@ from crtexport.artifact.symbols import RESERVED
 from crtexport.backends import c_helpers, c_vectors
 from crtexport.backends.c_helpers import INDEX_TYPE
 from crtexport.backends.c_layout import folded
-from crtexport.backends.c_literals import LINE, STORAGE, block_comment, literal, needs_special
+from crtexport.backends.c_literals import (
+    LINE,
+    STORAGE,
+    IntBits,
+    block_comment,
+    literal,
+    needs_special,
+)
 from crtexport.backends.c_prune import prune
 from crtexport.errors import CrtExportError
 from crtexport.kernels.alignment import alignment
@@ -67,15 +77,18 @@ class KernelText(Struct, frozen=True):
 
 
 def print_kernel(
-    kernel: Kernel, symbol: str, taken: frozenset[str] = frozenset(), *, shared: bool = False
+    kernel: Kernel, symbol: str, taken: frozenset[str] = frozenset(), *, shared: bool = False,
+    int_bits: IntBits = 32,
 ) -> KernelText:
     """``kernel`` as ``static void symbol(buffers..., params...)``; with ``shared`` other files of
     the package see it.
 
-    ``taken``: file-scope names that no local may shadow. Raises CrtExportError for what the Kernel
+    ``taken``: file-scope names that no local may shadow. ``int_bits``: the width of ``int``, or
+    less. Raises CrtExportError for what the Kernel
     IR forbids (arithmetic on storage types) or an unknown intrinsic.
     """
-    return _printer(kernel, symbol, taken, "CRT_SHARED" if shared else "static").print()
+    linkage = "CRT_SHARED" if shared else "static"
+    return _printer(kernel, symbol, taken, linkage, int_bits).print()
 
 
 def declare_kernel(
@@ -85,8 +98,10 @@ def declare_kernel(
     return _printer(kernel, symbol, taken, "CRT_SHARED").declaration()
 
 
-def _printer(kernel: Kernel, symbol: str, taken: frozenset[str], linkage: str) -> _Printer:
-    return _Printer(kernel, symbol, {*taken, *RESERVED, symbol}, linkage)
+def _printer(
+    kernel: Kernel, symbol: str, taken: frozenset[str], linkage: str, int_bits: IntBits = 32
+) -> _Printer:
+    return _Printer(kernel, symbol, {*taken, *RESERVED, symbol}, linkage, int_bits)
 
 
 class _Level(enum.IntEnum):
@@ -139,6 +154,7 @@ class _Printer(Struct):
     symbol: str
     used: set[str]  # names that no other may have
     linkage: str
+    int_bits: IntBits
     needs: set[str] = field(default_factory=set)
     names: dict[str, str] = field(default_factory=dict)
 
@@ -148,6 +164,8 @@ class _Printer(Struct):
         unused += [p.name for p in self.kernel.params if p.name not in uses.variables]
         if any(type_.is_float for type_ in uses.types):
             self.needs.add(c_helpers.FLOATS)
+        if self.int_bits < 32 and Scalar.F64 in uses.types:
+            self.needs.add(c_helpers.DOUBLES)
         self.needs |= {c_vectors.types_key(type_) for type_ in uses.types if type_.is_vector}
         lines = [self._signature(), "{"]
         lines += [f"    (void){self._name(name)};" for name in unused]
@@ -260,7 +278,7 @@ class _Printer(Struct):
         if type(e) is Var:
             return self._name(e.name), _PRIMARY
         if type(e) is Const:
-            text = literal(e.value, e.type)
+            text = literal(e.value, e.type, self.int_bits)
             if needs_special(text):
                 self.needs.add(c_helpers.SPECIAL)
             return text, _UNARY if text[0] in "-(" else _PRIMARY

@@ -11,7 +11,7 @@ import math
 import re
 import textwrap
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -21,6 +21,9 @@ from crtexport.kernels.ir import Scalar
 
 LINE = 100
 """Longest line of generated C, in characters."""
+
+IntBits = Literal[16, 32]
+"""Bits that ``int`` has at least."""
 
 STORAGE = {
     Scalar.I8: "int8_t", Scalar.U8: "uint8_t", Scalar.I16: "int16_t", Scalar.U16: "uint16_t",
@@ -48,11 +51,11 @@ _LEAST = -(1 << 63)
 _PAIRS = re.compile(r"(?<=\*)(?=/)|(?<=/)(?=\*)|(?<=\?)(?=\?)")  # inside */ and /* and ??
 
 
-def literal(value: int | float, type_: Scalar) -> str:
-    """``value`` as a C99 constant expression of ``type_``.
+def literal(value: int | float, type_: Scalar, int_bits: IntBits = 32) -> str:
+    """``value`` as a C99 constant expression of ``type_``, where ``int`` has so many bits.
 
     Negative numbers have a sign in front (a unary expression), all else is primary. INT64_C and
-    INT32_MIN need <stdint.h>; for CRT_INFINITY and CRT_NAN see :func:`needs_special`. Raises
+    its like need <stdint.h>; for CRT_INFINITY and CRT_NAN see :func:`needs_special`. Raises
     CrtExportError for a value that the type can't hold.
     """
     if type_ is Scalar.F16:
@@ -63,7 +66,7 @@ def literal(value: int | float, type_: Scalar) -> str:
     low, high = _RANGE[type_]
     if not isinstance(value, int) or not low <= value <= high:
         raise CrtExportError(f"{value!r} is no value of type {type_.value}")
-    return _integer(value, type_)
+    return _integer(value, type_) if int_bits == 32 else _explicit(value, type_)
 
 
 def _integer(value: int, type_: Scalar) -> str:
@@ -75,6 +78,16 @@ def _integer(value: int, type_: Scalar) -> str:
     if type_ is _INDEX:
         return "PTRDIFF_MIN" if value == _LEAST else str(value)
     return _word(value)
+
+
+def _explicit(value: int, type_: Scalar) -> str:
+    """The same where a word is wider than ``int``."""
+    text = _integer(value, type_)
+    if type_ is _U32:
+        return f"UINT32_C({value})"
+    if type_ is not Scalar.I32 or text == "INT32_MIN":
+        return text
+    return f"{'-' if value < 0 else ''}INT32_C({abs(value)})"
 
 
 def _word(value: int) -> str:

@@ -46,6 +46,7 @@ from crtexport.backends.c_helpers import SPECIAL, select_helpers
 from crtexport.backends.c_kernel import declare_kernel, print_kernel
 from crtexport.backends.c_literals import (
     STORAGE,
+    IntBits,
     array_literals,
     block_comment,
     c_string,
@@ -61,15 +62,23 @@ MAX_CONSTANTS = 16 << 20
 """Bytes of constants beyond which C text (four to seven characters a byte) stops being sensible."""
 
 
-def emit_c(artifact: Artifact, *, linked: bool = False) -> dict[str, str]:
+def emit_c(
+    artifact: Artifact, *, linked: bool = False, int_bits: IntBits = 32
+) -> dict[str, str]:
     """The C files of one model: base name → text, sorted by name.
 
-    ``linked``: the constants are in an object, see :mod:`crtexport.backends.constants`. Raises
-    CrtExportError when names clash or when the artifact contradicts itself.
+    ``linked``: the constants are in an object, see :mod:`crtexport.backends.constants`.
+    ``int_bits``: the width of ``int``; where that is 16, pointers are taken to be no wider. Raises
+    CrtExportError when names clash, when the artifact contradicts itself, or when it is too large
+    for such pointers.
     """
     module = artifact.module
+    if int_bits < 32:
+        from crtexport.artifact.narrow import check_narrow  # noqa: PLC0415  (rarely wanted)
+
+        check_narrow(artifact)
     files = {
-        f"{module}_lib0.c": _emit_model(artifact, linked),
+        f"{module}_lib0.c": _emit_model(artifact, linked, int_bits),
         f"{module}_lib1.c": _emit_metadata(artifact),
     }
     if artifact.system_lib:
@@ -156,7 +165,7 @@ def _used(artifact: Artifact) -> list[Function]:
     return [f for f in artifact.functions if f.symbol in symbols]
 
 
-def _emit_model(artifact: Artifact, linked: bool) -> str:
+def _emit_model(artifact: Artifact, linked: bool, int_bits: IntBits) -> str:
     constants = artifact.reached_constants
     table = table_symbol(artifact) if linked and constants else None
     workspace = _workspace_name(artifact)
@@ -171,7 +180,7 @@ def _emit_model(artifact: Artifact, linked: bool) -> str:
         prefix=artifact.prefix,
         PREFIX=artifact.prefix.upper(),
         **_definitions(
-            artifact, () if linked else (*constants, *artifact.image_constants), taken
+            artifact, () if linked else (*constants, *artifact.image_constants), taken, int_bits
         ),
         linked_images=artifact.image_constants if linked else (),
         table=table,
@@ -209,7 +218,7 @@ def _emit_model(artifact: Artifact, linked: bool) -> str:
 
 
 def _definitions(
-    artifact: Artifact, constants: Sequence[Constant], taken: frozenset[str]
+    artifact: Artifact, constants: Sequence[Constant], taken: frozenset[str], int_bits: IntBits
 ) -> dict[str, object]:
     """Constants that are text, and kernels, with what they need, as the template wants them.
 
@@ -222,13 +231,15 @@ def _definitions(
     ]
     kernels = [
         declare_kernel(f.kernel, f.symbol, taken) if f.symbol in borrowed
-        else print_kernel(f.kernel, f.symbol, taken, shared=f.symbol in lent)
+        else print_kernel(
+            f.kernel, f.symbol, taken, shared=f.symbol in lent, int_bits=int_bits
+        )
         for f in _used(artifact)
     ]
     needs = {key for kernel in kernels for key in kernel.needs}
     if any(needs_special(t.values) for t in texts):
         needs.add(SPECIAL)
-    helpers = select_helpers(needs)
+    helpers = select_helpers(needs, int_bits)
     return {
         "includes": sorted(
             {h.include for h in helpers if h.include}

@@ -126,15 +126,30 @@ def _check_memories(board: Board) -> None:
             raise ContradictionError(
                 ("memory", name, "origin"), f"memory {name} doesn't begin at a multiple of 4"
             )
-    name, last = regions[-1]
-    if last.origin + last.size > 1 << board.cpu.pointer_bits:
-        raise ContradictionError(
-            ("memory", name), f"memory {name} ends above the addresses that the processor has"
-        )
+    _check_addresses(board)
     if board.stack_size >= board.memory[board.placement.stack].size:
         raise ContradictionError(
             ("stack_size",), f"the stack is larger than memory {board.placement.stack}"
         )
+
+
+def _check_addresses(board: Board) -> None:
+    """Processors with pointers of 16 bits may fetch code from a memory that pointers don't reach,
+    and linkers call an address space by what stands above these bits."""
+    bits, place = board.cpu.pointer_bits, board.placement
+    code_alone = {place.vectors, place.code} - {*board.ram, place.constants}
+    for name, memory in board.memory.items():
+        begin = memory.origin
+        if bits == 16:
+            if name in code_alone:
+                continue
+            begin %= 1 << bits
+        if begin + memory.size > 1 << bits:
+            raise ContradictionError(
+                ("memory", name),
+                f"memory {name} ends above the addresses that the processor has"
+                + (", where only code may be" if bits == 16 else ""),
+            )
 
 
 def _check_accelerator(name: str, system: str) -> None:

@@ -58,7 +58,8 @@ ZephyrName = Annotated[str, Meta(pattern=r"^[A-Za-z0-9_]+([/@. -][A-Za-z0-9_]+)*
 class Cpu(Struct, frozen=True, kw_only=True):
     """What code is generated for; see :class:`crtexport.target.Target` for the meaning.
 
-    Other processors, which LLVM doesn't have, have no triple.
+    Other processors, which LLVM doesn't have, have no triple. Theirs alone may have pointers of 16
+    bits, with an ``int`` of 16, and stacks that callers align to less than 4.
     """
 
     triple: Annotated[str, Meta(pattern=r"^[A-Za-z0-9_.-]*$")] = ""
@@ -66,9 +67,9 @@ class Cpu(Struct, frozen=True, kw_only=True):
     features: tuple[Annotated[str, Meta(pattern=r"^[+-][a-z0-9.-]+$")], ...] = ()
     float_abi: Literal["", "soft", "hard"] = ""
     abi: Literal["", "ilp32", "ilp32f", "ilp32d", "ilp32e", "lp64", "lp64f", "lp64d", "lp64e"] = ""
-    pointer_bits: Literal[32, 64] = 32
+    pointer_bits: Literal[16, 32, 64] = 32
     endian: Literal["little", "big"] = "little"
-    stack_align: Literal[4, 8, 16] = 8
+    stack_align: Literal[1, 2, 4, 8, 16] = 8
     reloc: Literal["static", "pic"] = "static"
     cflags: tuple[Word, ...] = ()
 

@@ -148,6 +148,8 @@ def check_tensors(
     """
     limit = 1 << min(board.cpu.pointer_bits, _ADDRESS_BITS)
     what = "and its processor addresses"
+    if board.cpu.pointer_bits == 16:
+        limit, what = (1 << 15) - 1, "and positions in arrays, of 16 bits, end at"
     if must_fit and not board.hosted:
         together = sum(memory.size for memory in board.memory.values())
         limit, what = min(

@@ -80,6 +80,10 @@ def check_cpu(board: Board) -> None:
         _check_unknown(cpu)
         return
     arch = _check_triple(board)
+    if cpu.stack_align < 4:
+        raise ContradictionError(
+            ("cpu", "stack_align"), f"callers align the stack of {arch} to 4 bytes or more"
+        )
     if family_of(arch) == "arm":
         _check_arm(cpu, arch)
     elif cpu.float_abi:

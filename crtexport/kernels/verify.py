@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Mapping
 from typing import NamedTuple, NoReturn
@@ -11,6 +12,7 @@ from crtexport.kernels.intervals import (
     Ranges,
     assigned_names,
     contains,
+    hull,
     type_range,
 )
 from crtexport.kernels.intrinsics import find_intrinsic
@@ -52,6 +54,8 @@ _ON_FLOATS = (
 )
 
 
+_WALKS = 4  # after which the interval of a Local that still grows is taken to be its type's
+
 _I1, _INDEX, _F16, _F32 = Scalar.I1, Scalar.INDEX, Scalar.F16, Scalar.F32
 
 
@@ -81,6 +85,24 @@ def verify(kernel: Kernel, params: Bounds | None = None) -> None:
     _Verifier(kernel, params or {}).kernel_()
 
 
+def verify_narrow(kernel: Kernel, known: Bounds, index_bits: int) -> None:
+    """Raises KernelError unless all that a well-formed kernel computes in ``index`` fits into
+    ``index_bits``.
+
+    ``known``: values or intervals of parameters, and of the elements of buffers.
+    """
+    narrow = _Narrow(
+        type_range(_INDEX, index_bits),
+        {b.name: v for b in kernel.buffers if isinstance(v := known.get(b.name), tuple)},
+    )
+    params = {p.name: known[p.name] for p in kernel.params if p.name in known}
+    for walk in itertools.count():
+        narrow.grown, narrow.widens = False, walk >= _WALKS
+        _Verifier(kernel, params, narrow).kernel_()
+        if not narrow.grown:
+            return
+
+
 def access_intervals(kernel: Kernel, params: Bounds | None = None) -> dict[str, Access]:
     """What a well-formed kernel touches of each buffer; buffers that it never touches are absent.
 
@@ -91,11 +113,33 @@ def access_intervals(kernel: Kernel, params: Bounds | None = None) -> dict[str, 
     return verifier.accesses
 
 
+class _Narrow:
+    """What proves that indices fit a narrow type: that, what buffers contain, and of Locals that
+    change the interval which holds for all that they are given, if it holds before."""
+
+    def __init__(self, top: Interval, contents: dict[str, Interval]) -> None:
+        self.top, self.contents = top, contents
+        self.settled: dict[str, Interval] = {}
+        self.grown = self.widens = False
+
+    def settle(self, var: Var, found: Interval | None) -> Interval | None:
+        """The interval of a Local, that of a value which it is given included."""
+        if found is None:
+            return None
+        before = self.settled.get(var.name)
+        after = found if before is None else hull(before, found)
+        if after != before:
+            self.grown = True
+            self.settled[var.name] = type_range(var.type) if self.widens else after
+        return self.settled[var.name]
+
+
 class _Verifier:
     """One walk over a kernel."""
 
-    def __init__(self, kernel: Kernel, params: Bounds) -> None:
+    def __init__(self, kernel: Kernel, params: Bounds, narrow: _Narrow | None = None) -> None:
         self.kernel = kernel
+        self.narrow = narrow
         self.params = params
         self.buffers: dict[str, Buffer] = {}
         self.names: set[str] = set()
@@ -183,6 +227,8 @@ class _Verifier:
             if not isinstance(scope.origin[var.name], Local):
                 self.fail(f"{var.name} can't be assigned")
             self.same(var.type, self.expr(stmt.value, scope, ranges), var.name)
+            if self.narrow is not None and ranges is not None:
+                self.narrow.settle(var, ranges.of(stmt.value))
         elif type(stmt) is Store:
             buffer = stmt.buffer
             self.written(buffer)
@@ -214,6 +260,10 @@ class _Verifier:
         scope.add(var, stmt)
         if ranges is not None:
             ranges.name(var, value)
+            if self.narrow is not None and var.name in ranges.mutable:
+                settled = self.narrow.settle(var, ranges.of(value))
+                if settled is not None:
+                    ranges.known[var.name] = settled
 
     def loop(self, stmt: For, scope: _Scope, ranges: Ranges | None) -> None:
         name = stmt.var.name
@@ -317,6 +367,7 @@ class _Verifier:
             return expr.type
         if type(expr) is Const:
             self.constant(expr)
+            self.fits(expr, ranges)
             return expr.type
         if type(expr) is Binary:
             return self.binary(expr, scope, ranges)
@@ -338,9 +389,23 @@ class _Verifier:
             self.same(expr.then.type, self.expr(expr.other, scope, ranges), "a select")
         elif type(expr) is Cast:
             self.cast(self.expr(expr.value, scope, ranges), expr.type)
+            self.fits(expr, ranges)
         elif type(expr) is Call:
             self.call(expr, scope, ranges)
         return expr.type
+
+    def fits(self, expr: Binary | Cast | Const, ranges: Ranges | None) -> None:
+        """An index that is computed, proven to be one of a narrow processor."""
+        if self.narrow is None or ranges is None or expr.type is not _INDEX:
+            return
+        value = expr.value if type(expr) is Cast else expr
+        found = ranges.of(value)
+        if type(value) is Load:
+            found = self.narrow.contents.get(value.buffer.name, found)
+        if found is None:
+            self.fail("an index is computed from a float")
+        if not contains(self.narrow.top, found):
+            self.fail(f"an index may be anything from {found[0]} to {found[1]}")
 
     def arithmetic(self, type_: Scalar, what: str) -> None:
         if type_ not in ARITHMETIC:
@@ -362,6 +427,7 @@ class _Verifier:
         type_ = self.expr(expr.a, scope, ranges)
         other = self.expr(expr.b, scope, ranges)
         if type_ is _INDEX is other:
+            self.fits(expr, ranges)
             return type_
         op = expr.op
         if type_ is not other:

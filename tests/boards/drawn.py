@@ -180,6 +180,7 @@ def contradictions(board: Json) -> list[Spoil]:
     found += [
         (("cpu", "endian"), _set("cpu", "endian", to="big")),
         (("cpu", "name"), _set("cpu", "name", to="cortex-m99")),
+        (("cpu", "stack_align"), _set("cpu", "stack_align", to=2)),
         (("cpu", "features"), _add("cpu", "features", word="+dps")),
         (("cpu", "cflags"), _add("cpu", "cflags", word="--target=hexagon-none-elf")),
         (("toolchain", "compiler"), _add("toolchain", "compiler", word="--target=hexagon")),

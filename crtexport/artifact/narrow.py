@@ -1,0 +1,96 @@
+"""Whether a model can be C for processors with pointers of 16 bits, where ``int`` has 16, too.
+
+Subscripts are ``ptrdiff_t`` there, which ends at 32767: arrays are no larger, and no kernel may
+compute a position beyond, on the way to one inside, either.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from crtexport.artifact import abi
+from crtexport.artifact.model import Arg, Artifact, ConstantArg, ScalarArg, every_call
+from crtexport.errors import CrtExportError
+from crtexport.kernels.ir import Buffer, Scalar, Var
+from crtexport.kernels.verify import KernelError, verify_narrow
+
+Interval = tuple[int, int]
+
+BITS = 16
+LARGEST = (1 << (BITS - 1)) - 1
+"""Bytes of the largest array, and the last position in it, as far as ``ptrdiff_t`` tells."""
+
+
+def check_narrow(artifact: Artifact) -> None:
+    """Raises CrtExportError, with its name, for what such a processor doesn't have room for or
+    can't count, and for programs of other devices."""
+    for what, size in _arrays(artifact):
+        if size > LARGEST:
+            raise CrtExportError(
+                f"it takes {size:,} bytes, and arrays have at most {LARGEST:,} where pointers "
+                f"have {BITS} bits", location=(artifact.module, what),
+                hint="the model is too large for this processor",
+            )
+    if artifact.images:
+        raise CrtExportError(
+            f"programs of devices aren't for processors with pointers of {BITS} bits",
+            location=artifact.module,
+        )
+    _check_kernels(artifact)
+
+
+def _arrays(artifact: Artifact) -> Iterator[tuple[str, int]]:
+    for tensor in artifact.inputs:
+        yield f"input {tensor.name!r}", tensor.type.nbytes
+    for tensor in artifact.outputs:
+        yield f"output {tensor.name!r}", tensor.type.nbytes
+    for constant in artifact.reached_constants:
+        yield constant.comment or constant.symbol, constant.count * constant.dtype.itemsize
+    for _, end, size in abi.workspaces(artifact):
+        yield f"workspace{end.replace('_', ' in ')}", size
+    for _, size in artifact.common.workspace.pools if artifact.common.workspace else ():
+        yield "workspace of all models", size
+    yield "state", artifact.state_size
+
+
+def _check_kernels(artifact: Artifact) -> None:
+    """Raises CrtExportError for a kernel whose positions aren't proven, whoever calls it."""
+    known: dict[str, dict[str, Interval]] = {}
+    functions = {f.symbol: f for f in artifact.functions}
+    for call in every_call(artifact.calls):
+        if call.symbol in functions:
+            kernel, own = functions[call.symbol].kernel, known.setdefault(call.symbol, {})
+            params: tuple[Buffer | Var, ...] = (*kernel.buffers, *kernel.params)
+            for param, arg in zip(params, call.args, strict=False):
+                found = _known(artifact, param, arg)
+                if found is not None:
+                    low, high = own.get(param.name, found)
+                    own[param.name] = min(low, found[0]), max(high, found[1])
+    for symbol, own in known.items():
+        kernel = functions[symbol].kernel
+        try:
+            verify_narrow(kernel, own, BITS)
+        except KernelError as error:
+            raise CrtExportError(
+                f"positions that it computes may need more than {BITS} bits: {error}",
+                location=(artifact.module, kernel.doc[0] if kernel.doc else symbol),
+                hint="the layer is too large for processors with pointers of so many bits, or its "
+                "positions come from data",
+            ) from None
+
+
+def _known(artifact: Artifact, param: Buffer | Var, arg: Arg) -> Interval | None:
+    """What a parameter is, or the elements of a table that positions may come from."""
+    if isinstance(param, Var):
+        if param.type.is_float or not isinstance(arg, ScalarArg):
+            return None
+        return int(arg.value), int(arg.value)
+    if param.dtype is not Scalar.U16:
+        return None
+    if not isinstance(arg, ConstantArg):
+        return 0, (1 << 16) - 1
+    constant = next(c for c in artifact.constants if c.symbol == arg.symbol)
+    values = np.frombuffer(constant.data.read(), "<u2")
+    return (int(values.min()), int(values.max())) if values.size else None
