@@ -32,6 +32,9 @@ ALIGNMENT = 16
 """Distances that aren't multiples of this are of no use to a planner that aligns."""
 SHARE_LIMIT = 1 << 26
 """Most bytes of a tensor whose last accesses are told apart, so that it may share them."""
+PAIRS_LIMIT = 64
+"""Most pairs of an input and an output of one node that are told apart; each takes a look at the
+whole kernel, and one input of so many is worth little."""
 COPY_LIMIT = 1 << 22
 """Most elements of a node whose copies are followed one by one."""
 
@@ -156,6 +159,8 @@ class _Freedoms(Mapping[tuple[int, int], Freedom]):
         """None where the two must not share any bytes."""
         output, source = self._outputs.get(o), self._inputs.get(i)
         if output is None or source is None or max(output.nbytes, source.nbytes) > SHARE_LIMIT:
+            return None
+        if len(self._outputs) * len(self._inputs) > PAIRS_LIMIT:
             return None
         freedom = _freedom(self._kernel, self._listed, output, source)
         freedom = replace(freedom, exact=_interleaved(self._kernel, output, source, freedom))

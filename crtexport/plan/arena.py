@@ -12,6 +12,8 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from msgspec import Struct
 
+from crtexport.plan.crowd import Crowd
+
 _ATTEMPTS = 16  # greedy placements per order to begin with
 _GREEDY_EFFORT = 1_500_000
 _SEARCH_EFFORT = 200_000
@@ -41,12 +43,25 @@ class Arena(Struct, frozen=True):
     times: tuple[int, ...]
     bound: int = 0
 
+    def only(self, blocks: Sequence[int]) -> Arena:
+        """Some of the blocks, in rising order, without a bound."""
+        numbers = {block: number for number, block in enumerate(blocks)}
+        bans = tuple(
+            Ban(numbers[b.first], numbers[b.second], b.low, b.high)
+            for b in self.bans if b.first in numbers and b.second in numbers
+        )
+        return Arena(
+            tuple(self.sizes[i] for i in blocks), bans, tuple(self.times[i] for i in blocks)
+        )
 
-def place(arena: Arena, alignment: int) -> tuple[int, ...]:
+
+def place(arena: Arena | Crowd, alignment: int) -> tuple[int, ...]:
     """The offset of each block, a multiple of ``alignment``.
 
     Never worse than greedy placement by size; the least extent where the search ends in time.
     """
+    if isinstance(arena, Crowd):
+        return arena.place(alignment)
     solver = _Solver(arena, alignment)
     solver.greedy()
     solver.search()
@@ -54,10 +69,12 @@ def place(arena: Arena, alignment: int) -> tuple[int, ...]:
 
 
 def fill(
-    arena: Arena, order: Sequence[int], capacity: int | None, alignment: int
+    arena: Arena | Crowd, order: Sequence[int], capacity: int | None, alignment: int
 ) -> dict[int, int]:
     """Offsets for blocks in an order, each the lowest that is left; without those that would end
     beyond ``capacity``."""
+    if isinstance(arena, Crowd):
+        return arena.fill(order, capacity, alignment)
     solver = _Solver(arena, alignment)
     offsets: list[int | None] = [None] * len(arena.sizes)
     for block in order:

@@ -5,13 +5,15 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping
 
+import numpy as np
+import numpy.typing as npt
 from msgspec import Struct
 
 from crtexport.ir.graph import Graph
 from crtexport.ir.ops import Reshape
 from crtexport.plan.layout import NO_FACTS, Block, Layout
 from crtexport.plan.model import Facts, Peak, Plan, Space
-from crtexport.plan.order import bits, overlap
+from crtexport.plan.order import overlap
 from crtexport.plan.spans import moments
 
 
@@ -133,19 +135,28 @@ class _Moment(Struct, frozen=True):
 def _moments(graph: Graph, plan: Plan, facts: Mapping[int, Facts]) -> Iterator[_Moment]:
     sizes = _counted(graph, plan, facts)
     made, wanted = _related(graph)
-    around: list[list[int]] = [[] for _ in graph.nodes]
-    for tensor in sizes:
-        for number in bits(made[tensor] & wanted[tensor]):
-            around[number].append(tensor)
+    around = np.zeros(len(graph.nodes), np.int64)
+    for tensor, size in sizes.items():
+        around[_flags(made[tensor] & wanted[tensor], len(around))] += size
     for number, node in enumerate(graph.nodes):
         known, bit = facts.get(number, NO_FACTS), 1 << number
         own = {t for t in (*node.inputs, *node.outputs) if t is not None and t in sizes}
-        there = own.union(around[number]).difference(known.pins)
-        yield _Moment(known, known.scratch + sum(sizes[t] for t in there), [
+        beside = {
+            t for t in {*own, *known.pins} if t in sizes and made[t] & wanted[t] & bit
+        }
+        there = own.difference(known.pins)
+        needed = int(around[number]) + sum(sizes[t] for t in there) - sum(sizes[t] for t in beside)
+        yield _Moment(known, known.scratch + needed, [
             (o, i, sizes[source], sizes[output])
             for o, output in enumerate(node.outputs) for i, source in enumerate(node.inputs)
             if source in there and output in there and not wanted[source] & bit
         ])
+
+
+def _flags(bits: int, count: int) -> npt.NDArray[np.bool_]:
+    """The lowest bits of a number, one by one."""
+    whole = np.frombuffer(bits.to_bytes(count // 8 + 1, "little"), np.uint8)
+    return np.unpackbits(whole, count=count, bitorder="little").view(np.bool_)
 
 
 def _counted(graph: Graph, plan: Plan, facts: Mapping[int, Facts]) -> dict[int, int]:

@@ -7,7 +7,9 @@ overwrites its own input, or doesn't run because it only copies, a proof about i
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
+from operator import attrgetter
 from typing import NoReturn, Protocol
 
 from msgspec import Struct, field
@@ -74,24 +76,31 @@ class _Piece(Struct, frozen=True):
     base: int
 
 
+def _touching(pieces: list[_Piece], at: _Range) -> tuple[int, int]:
+    """From which to which (exclusive) pieces of a buffer have bytes of ``at``."""
+    low = bisect_right(pieces, at.start, key=attrgetter("end"))
+    return low, max(low, bisect_left(pieces, at.end, key=attrgetter("start")))
+
+
 class _Memory(Struct):
-    """What every buffer holds."""
+    """What every buffer holds: pieces that don't overlap, in the order of their bytes."""
 
     pieces: dict[tuple[Space, int], list[_Piece]] = field(default_factory=dict)
 
     def write(self, at: _Range, value: int) -> None:
         """Bytes of ``at`` become those of ``value``, which begins there; the rest stays."""
+        pieces = self.pieces.setdefault((at.space, at.index), [])
+        low, high = _touching(pieces, at)
         kept = []
-        for piece in self.pieces.get((at.space, at.index), []):
+        for piece in pieces[low:high]:
             if piece.start < at.start:
-                kept.append(
-                    _Piece(piece.start, min(piece.end, at.start), piece.value, piece.base)
-                )
-            if piece.end > at.end:
-                kept.append(_Piece(max(piece.start, at.end), piece.end, piece.value, piece.base))
+                kept.append(_Piece(piece.start, at.start, piece.value, piece.base))
         if at.start < at.end:
             kept.append(_Piece(at.start, at.end, value, at.start))
-        self.pieces[at.space, at.index] = sorted(kept, key=lambda p: p.start)
+        for piece in pieces[low:high]:
+            if piece.end > at.end:
+                kept.append(_Piece(at.end, piece.end, piece.value, piece.base))
+        pieces[low:high] = kept
 
     def stranger(self, at: _Range, value: int, base: int) -> tuple[int, int, int | None] | None:
         """The first bytes of ``at`` that aren't those of ``value``: (start, end, what they hold).
@@ -99,9 +108,9 @@ class _Memory(Struct):
         ``base``: where in the buffer byte 0 of the value belongs.
         """
         position = at.start
-        for piece in self.pieces.get((at.space, at.index), []):
-            if piece.end <= position or piece.start >= at.end:
-                continue
+        pieces = self.pieces.get((at.space, at.index), [])
+        low, high = _touching(pieces, at)
+        for piece in pieces[low:high]:
             if piece.start > position:
                 return position, piece.start, None
             if piece.value != value or piece.base != base:

@@ -8,17 +8,25 @@ from __future__ import annotations
 
 from collections import ChainMap
 from collections.abc import Iterator, Mapping, MutableMapping, Sequence
+from heapq import heappop, heappush
 
 from msgspec import Struct
 
 from crtexport.ir.graph import Graph, Node
 from crtexport.ir.ops import Reshape
 from crtexport.plan.arena import Arena, Ban
+from crtexport.plan.crowd import Bans, Crowd, Part
 from crtexport.plan.liveness import Lifetime, lifetimes
 from crtexport.plan.model import Facts, Freedom, Move, Placement, Scratch, Space
-from crtexport.plan.spans import Spans, pairs
+from crtexport.plan.spans import Spans, meetings, pairs
 
 NO_FACTS = Facts()
+
+_PAIRS = 40_000
+"""Up to how many pairs of tensors that are needed at one time are listed for placing them."""
+_STRETCHES, _FEW_STRETCHES = 120_000, 500
+"""Stretches of blocks that are looked at for views; behind that, only blocks of few grow. Hundreds
+of concatenations of concatenations would have as many with the cube of their number."""
 
 
 class Block(Struct):
@@ -68,6 +76,7 @@ class Layout:
         self.states, self.state_size = _states(self.graph, self.alignment)
         self._contents: dict[int, tuple[_Stretch, ...]] = {}
         self._pinned: dict[int, int] = {}
+        self._effort = 0
         for tensor in self.lifetimes:
             self.block_of[tensor] = Block({tensor: 0}, self._anchor(tensor))
             self._contents[tensor] = (_Stretch(0, self._sizes[tensor], tensor, 0),)
@@ -221,25 +230,45 @@ class Layout:
         contents: _Contents,
     ) -> bool:
         """Whether tensors of one block that share bytes at one time have them in common."""
+        if not self._affordable(starts, contents):
+            return False
         if home is not None and not self._fits(starts, home, contents):
             return False
         least = min(starts.values())
         if any((start - least) % self._item(t) for t, start in starts.items()):
             return False
         parts = [
-            (starts[t] + p.start, starts[t] + p.end, p.value, starts[t] + p.start - p.base, t)
+            (starts[t] + p.start, starts[t] + p.end, (p.value, starts[t] + p.start - p.base), t)
             for t in starts for p in contents[t]
         ]
         parts.sort()
-        for i, (_, end, value, base, tensor) in enumerate(parts):
-            for start, _, other, other_base, second in parts[i + 1 :]:
-                if start >= end:
-                    break
-                same = (value, base) == (other, other_base)
-                same = same or self._pinned.get(tensor, -1) == self._pinned.get(second, -2)
-                if not same and self.lifetimes[tensor].meets(self.lifetimes[second]):
-                    return False
+        ends: list[tuple[int, int, tuple[int, int]]] = []
+        there: dict[tuple[int, int], dict[int, int]] = {}
+        for number, (start, end, value, tensor) in enumerate(parts):
+            while ends and ends[0][0] <= start:
+                _, gone, held = heappop(ends)
+                del there[held][gone]
+                if not there[held]:
+                    del there[held]
+            if any(
+                self._spoil(tensor, other)
+                for held, others in there.items() if held != value for other in others.values()
+            ):
+                return False
+            there.setdefault(value, {})[number] = tensor
+            heappush(ends, (end, number, value))
         return True
+
+    def _spoil(self, first: int, second: int) -> bool:
+        """Whether two tensors that hold other values at the same bytes do harm to each other."""
+        pinned = self._pinned.get(first, -1) == self._pinned.get(second, -2)
+        return not pinned and self.lifetimes[first].meets(self.lifetimes[second])
+
+    def _affordable(self, starts: dict[int, int], contents: _Contents) -> bool:
+        """Whether a block isn't too large to be looked at whole once more."""
+        effort = sum(len(contents[tensor]) for tensor in starts)
+        self._effort += effort
+        return effort <= _FEW_STRETCHES or self._effort <= _STRETCHES
 
     def _fits(
         self, starts: dict[int, int], home: Placement,
@@ -372,20 +401,46 @@ class Layout:
                     if low + 1 < high:
                         yield low + start - begin, high + start - begin
 
-    def arena(self) -> tuple[list[Block], Arena]:
+    def arena(self) -> tuple[list[Block], Arena | Crowd]:
         """The blocks of the workspace and what there is to know for placing them."""
         blocks = [b for b in self.blocks if b.home is None]
         for block in blocks:
             least = min(block.starts.values())
             block.starts = {t: s - least for t, s in block.starts.items()}
         spans = [self.span(block) for block in blocks]
+        sizes = tuple(max(s + self.size(t) for t, s in b.starts.items()) for b in blocks)
+        times = tuple(first for first, _ in spans)
+        meeting = meetings(
+            span for block, span in zip(blocks, spans, strict=True) for _ in block.starts
+        )
+        if meeting > _PAIRS:
+            return blocks, Crowd(sizes, *self._parts(blocks), times)
         bans = [
             Ban(i, j, low, high)
             for i, j in pairs(spans) for low, high in self.between(blocks[i], blocks[j])
         ]
-        sizes = tuple(max(s + self.size(t) for t, s in b.starts.items()) for b in blocks)
-        times = tuple(first for first, _ in spans)
         return blocks, Arena(sizes, tuple(bans), times)
+
+    def _parts(
+        self, blocks: Sequence[Block]
+    ) -> tuple[tuple[Part, ...], dict[tuple[int, int], Bans]]:
+        """The tensors of blocks, and distances between two of them that do harm where these aren't
+        all at which both would share bytes."""
+        parts: list[Part] = []
+        numbers: dict[int, int] = {}
+        for block, whole in enumerate(blocks):
+            for tensor, start in whole.starts.items():
+                if self.size(tensor):
+                    life = self.lifetimes[tensor]
+                    numbers[tensor] = len(parts)
+                    parts.append(Part(block, start, self.size(tensor), life.first, life.last))
+        special = {
+            (numbers[source], numbers[output]): tuple(
+                (low, high) for low, high in self.apart(source, output) if low + 1 < high
+            )
+            for source, output in self.free if source in numbers and output in numbers
+        }
+        return tuple(parts), special
 
 
 class _Lodgers:

@@ -32,6 +32,8 @@ def execution_order(
     costs = _Costs(graph, facts or {}, io_counts)
     if costs.forced:
         return given  # before anybody asks what kernels allow
+    if costs.choices() > _KEPT[-1][0]:
+        return given  # so many can run next at each step that the search would be given up
     bound = costs.peak(given)
     found = _Search(costs).run(bound)
     return found if found is not None else given
@@ -149,6 +151,19 @@ class _Costs:
     def forced(self) -> bool:
         """Whether each node needs the one before it, so that there is one order only."""
         return all(self.needs[number] >> (number - 1) & 1 for number in range(1, len(self.needs)))
+
+    def choices(self) -> int:
+        """How many nodes can run next, at all steps of the graph's own order together."""
+        missing = [needs.bit_count() for needs in self.needs]
+        ready = sum(not count for count in missing)
+        total = 0
+        for followers in self.followers:
+            total += ready
+            ready -= 1
+            for number in followers:
+                missing[number] -= 1
+                ready += not missing[number]
+        return total
 
     def step(self, number: int, done: int, memory: int, peak: int) -> tuple[int, int]:
         """(bytes while node ``number`` runs, bytes afterwards); ``done`` excludes it. Up to

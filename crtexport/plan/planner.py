@@ -16,6 +16,7 @@ from crtexport.ir.graph import Graph, Node
 from crtexport.ir.ops import EthosU, Reshape, While
 from crtexport.plan.arena import Arena, extent, place
 from crtexport.plan.bounds import least, peak
+from crtexport.plan.crowd import Crowd
 from crtexport.plan.layout import NO_FACTS, Block, Layout
 from crtexport.plan.model import Facts, Inner, KernelFacts, Peak, Placement, Plan, Space, Step
 from crtexport.plan.order import execution_order
@@ -225,7 +226,7 @@ def _planned(
 
 
 def _heat(
-    layout: Layout, blocks: list[Block], arena: Arena, facts: dict[int, Facts]
+    layout: Layout, blocks: list[Block], arena: Arena | Crowd, facts: dict[int, Facts]
 ) -> list[float]:
     """Accesses per byte of each block; scratch comes before all else."""
     accesses: dict[int, int] = {}

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from msgspec import Struct
-from msgspec.structs import replace
 
-from crtexport.plan.arena import Arena, Ban, extent, fill, place
+from crtexport.plan.arena import Arena, extent, fill, place
+from crtexport.plan.crowd import Crowd
 
 _ATTEMPTS = 8
 """How many blocks that found no room are tried again once a memory is packed well."""
@@ -25,7 +25,7 @@ class Spread(Struct, frozen=True):
 
 
 def spread(
-    arena: Arena, heat: Sequence[float], capacities: Sequence[int | None], alignment: int
+    arena: Arena | Crowd, heat: Sequence[float], capacities: Sequence[int | None], alignment: int
 ) -> Spread:
     """Places all blocks; ``heat``: accesses per byte of each. ``capacities`` of the pools in bytes,
     None for no limit, which the last has whatever it says."""
@@ -42,7 +42,7 @@ def spread(
 
 
 def _packed(
-    arena: Arena, blocks: Sequence[int], capacity: int | None, alignment: int
+    arena: Arena | Crowd, blocks: Sequence[int], capacity: int | None, alignment: int
 ) -> dict[int, int]:
     """The offsets of those of ``blocks``, the first before others, that fit one pool."""
     found = fill(arena, blocks, capacity, alignment)
@@ -58,25 +58,16 @@ def _packed(
     return found
 
 
-def _better(arena: Arena, found: dict[int, int], alignment: int) -> dict[int, int]:
+def _better(arena: Arena | Crowd, found: dict[int, int], alignment: int) -> dict[int, int]:
     """The same blocks, placed anew if that takes less."""
     anew = _placed(arena, list(found), alignment)
     return anew if _end(arena, anew) < _end(arena, found) else found
 
 
-def _placed(arena: Arena, blocks: Sequence[int], alignment: int) -> dict[int, int]:
+def _placed(arena: Arena | Crowd, blocks: Sequence[int], alignment: int) -> dict[int, int]:
     chosen = sorted(blocks)
-    number = {block: i for i, block in enumerate(chosen)}
-    bans = tuple(
-        Ban(number[b.first], number[b.second], b.low, b.high)
-        for b in arena.bans if b.first in number and b.second in number
-    )
-    part = replace(
-        arena, sizes=tuple(arena.sizes[i] for i in chosen), bans=bans,
-        times=tuple(arena.times[i] for i in chosen), bound=0,
-    )
-    return dict(zip(chosen, place(part, alignment), strict=True))
+    return dict(zip(chosen, place(arena.only(chosen), alignment), strict=True))
 
 
-def _end(arena: Arena, offsets: dict[int, int]) -> int:
+def _end(arena: Arena | Crowd, offsets: dict[int, int]) -> int:
     return extent([arena.sizes[i] for i in offsets], list(offsets.values()))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right, insort
+from bisect import bisect_left, bisect_right, insort
 from collections.abc import Iterable, Iterator, Sequence
 from operator import itemgetter
 from typing import Generic, TypeVar
@@ -62,6 +62,14 @@ def pairs(spans: Sequence[tuple[int, int]]) -> Iterator[tuple[int, int]]:
         living[number] = last
     for number, others in enumerate(after):
         yield from ((number, other) for other in sorted(others))
+
+
+def meetings(spans: Iterable[tuple[int, int]]) -> int:
+    """How many pairs of stretches meet."""
+    stretches = [*spans]
+    ends = sorted(last for _, last in stretches)
+    begins = sorted(first for first, _ in stretches)
+    return sum(number - bisect_left(ends, first) for number, first in enumerate(begins))
 
 
 def moments(spans: Iterable[tuple[int, int, T]], end: int) -> Iterator[tuple[list[T], list[T]]]:

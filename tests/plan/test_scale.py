@@ -11,10 +11,11 @@ import pytest
 
 from crtexport.ir.graph import Graph
 from crtexport.ir.ops import Abs, Add, Concatenation, Logistic, MaxPool2D, Relu, Reshape, Tanh
+from crtexport.kernels import inplace
 from crtexport.kernels.inplace import InPlaceFacts
 from crtexport.kernels.proof import ReplayProof
 from crtexport.passes.copy_outputs import copy_outputs
-from crtexport.plan import check, order, plan
+from crtexport.plan import check, layout, order, plan
 from tests.plan.graphs import GraphBuilder
 
 FEW, MANY = 120, 240
@@ -65,6 +66,38 @@ def aside(count: int) -> Graph:
     return b.finish(whole)
 
 
+def ladder(count: int) -> Graph:
+    """Each result is read twice: by the next one, and on the way back."""
+    b = GraphBuilder()
+    results = [b.input(1, 4, 4, 2)]
+    for _ in range(count // 2):
+        results.append(b.node(Tanh(), results[-1]))
+    whole = results.pop()
+    while results:
+        whole = b.node(Add(), whole, results.pop())
+    return b.finish(whole)
+
+
+def gathered(count: int) -> Graph:
+    """Concatenations of concatenations of what was computed aside."""
+    b = GraphBuilder()
+    x = b.input(1, 4, 4, 2)
+    whole = [b.node(Tanh(), x) for _ in range(count * 7 // 8)]
+    while len(whole) > 1:
+        whole = [b.node(Concatenation(0), *whole[i : i + 8]) for i in range(0, len(whole), 8)]
+    return b.finish(b.node(Relu(), whole[0]))
+
+
+def dense(count: int) -> Graph:
+    """Each concatenation has that before it and a bit more."""
+    b = GraphBuilder()
+    x = b.input(1, 1, 1, 4)
+    whole = x
+    for _ in range(count // 2):
+        whole = b.node(Concatenation(0), whole, b.node(Tanh(), x))
+    return b.finish(b.node(Relu(), whole))
+
+
 def steps(graph: Graph, inside: bool) -> int:
     """Function calls of the planner and the checker, which know no clock."""
     calls = 0
@@ -99,6 +132,43 @@ def test_what_is_needed_at_one_time_takes_pairs_and_no_more() -> None:
     assert many < 5 * few
 
 
+def lines(graph: Graph, inside: bool) -> int:
+    """Lines of the planner and the checker that run, each time they do."""
+    count = 0
+
+    def line(_: FrameType, event: str, __: object) -> Callable[..., object]:
+        nonlocal count
+        count += event == "line"
+        return line
+
+    def call(frame: FrameType, _: str, __: object) -> Callable[..., object] | None:
+        return line if "crtexport/plan/" in frame.f_code.co_filename else None
+
+    facts, proof = InPlaceFacts(), ReplayProof()
+    before = sys.gettrace()
+    sys.settrace(call)
+    try:
+        found = plan(graph, facts=facts, io_in_workspace=inside)
+        check.check(graph, found, proof)
+    finally:
+        sys.settrace(before)
+    return count
+
+
+@pytest.mark.parametrize("inside", [False, True])
+@pytest.mark.parametrize("network", [aside, ladder, gathered, dense])
+def test_wide_networks_are_planned_without_a_list_of_pairs(
+    network: Callable[[int], Graph], inside: bool
+) -> None:
+    with (
+        patch.object(order, "_KEPT", ((1000, 8),)), patch.object(layout, "_PAIRS", 500),
+        patch.object(layout, "_STRETCHES", 500), patch.object(layout, "_FEW_STRETCHES", 50),
+    ):
+        few, many = (lines(copy_outputs(network(count)), inside) for count in (FEW, MANY))
+    assert few > FEW
+    assert many < 2.6 * few
+
+
 @pytest.mark.parametrize("network", [chain, skips, branches, joined])
 def test_the_order_is_looked_for_in_bounded_effort(network: Callable[[int], Graph]) -> None:
     graph = network(MANY)
@@ -111,3 +181,27 @@ def test_wide_graphs_keep_their_order_when_the_search_is_given_up() -> None:
     graph = aside(FEW)
     with patch.object(order, "_KEPT", ((50, 4096),)):
         assert order.execution_order(graph) == tuple(range(len(graph.nodes)))
+
+
+def test_no_order_is_looked_for_where_too_many_nodes_can_run_next() -> None:
+    graph = aside(FEW)
+    most = order._Costs(graph, {}, io_counts=False).choices()
+    # 60 can run first, then one fewer at each step, with a sum beside the others once two are there
+    assert 60 * 61 // 2 <= most <= 60 * 61 // 2 + 2 * 59
+    for limit, searches in ((most, 1), (most - 1, 0)):
+        with (
+            patch.object(order, "_KEPT", ((limit, 1),)),
+            patch.object(order._Search, "run", autospec=True, return_value=None) as run,
+        ):
+            order.execution_order(graph)
+        assert run.call_count == searches
+
+
+def test_inputs_of_a_node_with_very_many_are_not_told_apart() -> None:
+    for count, allowed in ((inplace.PAIRS_LIMIT, True), (inplace.PAIRS_LIMIT + 1, False)):
+        b = GraphBuilder()
+        x = b.input(1, 4, 4, 2)
+        whole = b.node(Concatenation(3), *(b.node(Tanh(), x) for _ in range(count)))
+        facts = InPlaceFacts()(b.finish(whole), count)
+        assert bool(facts.forward.get((0, 0))) == allowed
+        assert facts.moves is None

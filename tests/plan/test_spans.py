@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from crtexport.plan.spans import Spans, moments, pairs
+from crtexport.plan.spans import Spans, meetings, moments, pairs
 
 
 def drawn(seed: int) -> tuple[list[tuple[int, int]], int]:
@@ -41,6 +41,7 @@ def test_pairs_are_all_that_meet_in_rising_order(seed: int) -> None:
         (i, j) for i in range(len(spans)) for j in range(i + 1, len(spans))
         if meet(spans[i], spans[j])
     ]
+    assert meetings(spans) == len([*pairs(spans)])
 
 
 @pytest.mark.parametrize("seed", range(20))

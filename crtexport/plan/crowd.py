@@ -1,0 +1,197 @@
+"""Offsets for very many blocks that are needed at the same time.
+
+A list of all pairs that must lie apart would grow with the square of the blocks. Here each block is
+compared with those that have a place already when it gets its own, all at once, and nothing of
+that is kept: memory grows with the blocks alone. Placement is greedy, in a few orders.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+import numpy as np
+import numpy.typing as npt
+from msgspec import Struct
+
+_EFFORT = 12_000_000
+"""Comparisons after which no further order is tried; about a second."""
+_SETUP = 2000  # comparisons that take as long as preparing one look at all parts
+_ATTEMPTS = 4  # placements per order to begin with
+
+Bans = tuple[tuple[int, int], ...]
+
+
+class Part(Struct, frozen=True):
+    """Bytes of a block: ``start`` is relative to it; needed from ``first`` until ``last``, both
+    inclusive."""
+
+    block: int
+    start: int
+    size: int
+    first: int
+    last: int
+
+
+class Crowd(Struct, frozen=True):
+    """Blocks by their sizes in bytes, and the parts of them that are needed for some time.
+
+    Parts of two blocks that are needed at one time lie apart, unless ``special`` has the pair
+    (numbers of parts): then it says between which distances the second may not begin after the
+    first. ``times``: when each block is first needed. ``bound``: a size that no placement beats.
+    """
+
+    sizes: tuple[int, ...]
+    parts: tuple[Part, ...]
+    special: Mapping[tuple[int, int], Bans]
+    times: tuple[int, ...]
+    bound: int = 0
+
+    def place(self, alignment: int) -> tuple[int, ...]:
+        """The offset of each block: the best of greedy placements in several orders."""
+        bound = min(
+            (s + max(0, -(-(self.bound - s) // alignment)) * alignment for s in self.sizes),
+            default=0,
+        )
+        best: tuple[int, ...] = ()
+        least, effort = 0, 0
+        for first in self._orders():
+            order = first
+            for attempt in range(_ATTEMPTS):
+                if (attempt or best) and (least <= bound or effort > _EFFORT):
+                    return best
+                places = _Places(self, alignment)
+                found = places.all(order)
+                effort += places.effort
+                top = max((at + self.sizes[block] for block, at in found.items()), default=0)
+                if not best or top < least:
+                    best, least = tuple(found[block] for block in range(len(self.sizes))), top
+                order = sorted(order, key=lambda i, found=found, top=top: (  # type: ignore[misc]
+                    found[i] + self.sizes[i] < top
+                ))
+        return best
+
+    def fill(
+        self, order: Sequence[int], capacity: int | None, alignment: int
+    ) -> dict[int, int]:
+        """Offsets for blocks in an order, each the lowest that is left; without those that would
+        end beyond ``capacity``."""
+        places = _Places(self, alignment)
+        return places.all(order, capacity)
+
+    def only(self, blocks: Sequence[int]) -> Crowd:
+        """Some of the blocks, in rising order, without a bound."""
+        numbers = {block: number for number, block in enumerate(blocks)}
+        kept = [number for number, part in enumerate(self.parts) if part.block in numbers]
+        renamed = {part: number for number, part in enumerate(kept)}
+        parts = tuple(
+            Part(numbers[p.block], p.start, p.size, p.first, p.last)
+            for p in (self.parts[number] for number in kept)
+        )
+        special = {
+            (renamed[first], renamed[second]): bans
+            for (first, second), bans in self.special.items()
+            if first in renamed and second in renamed
+        }
+        return Crowd(
+            tuple(self.sizes[i] for i in blocks), parts, special,
+            tuple(self.times[i] for i in blocks),
+        )
+
+    def _orders(self) -> Iterator[list[int]]:
+        everything = range(len(self.sizes))
+        yield sorted(everything, key=lambda i: (-self.sizes[i], self.times[i], i))
+        yield sorted(everything, key=lambda i: (self.times[i], -self.sizes[i], i))
+        yield sorted(everything, key=lambda i: (-self.times[i], -self.sizes[i], i))
+
+
+_Numbers = npt.NDArray[np.int64]
+
+
+class _Places:
+    """Where blocks lie while one after the other gets its place."""
+
+    def __init__(self, crowd: Crowd, alignment: int) -> None:
+        self._crowd, self._alignment = crowd, alignment
+        self._parts: list[list[int]] = [[] for _ in crowd.sizes]
+        for number, part in enumerate(crowd.parts):
+            self._parts[part.block].append(number)
+        self._near: dict[int, list[tuple[int, Bans]]] = {}
+        for (first, second), bans in crowd.special.items():
+            turned = tuple((-high, -low) for low, high in bans)
+            self._near.setdefault(second, []).append((first, bans))
+            self._near.setdefault(first, []).append((second, turned))
+        # Of the parts that have a place, in the order in which they got it: start, end, lifetime.
+        self._placed = np.zeros((4, len(crowd.parts)), np.int64)
+        self._count = 0
+        self._slots: dict[int, int] = {}
+        self.effort = 0
+
+    def all(self, order: Sequence[int], capacity: int | None = None) -> dict[int, int]:
+        """The lowest offset that is left for each block, one after the other; those that would end
+        beyond ``capacity`` have none."""
+        found = {}
+        for block in order:
+            at = self._lowest(block)
+            if capacity is None or at + self._crowd.sizes[block] <= capacity:
+                self._take(block, at)
+                found[block] = at
+        return found
+
+    def _take(self, block: int, at: int) -> None:
+        for number in self._parts[block]:
+            part = self._crowd.parts[number]
+            start = at + part.start
+            self._placed[:, self._count] = start, start + part.size, part.first, part.last
+            self._slots[number] = self._count
+            self._count += 1
+
+    def _lowest(self, block: int) -> int:
+        banned = [self._banned(number) for number in self._parts[block]]
+        if not banned:
+            return 0
+        lows, highs = (np.concatenate(side) for side in zip(*banned, strict=True))
+        if not len(lows):
+            return 0
+        lows, reached = _rising(lows, highs)
+        # Behind each ban, and all that begin below it, the next multiple of the alignment.
+        behind = np.maximum(-(-reached // self._alignment) * self._alignment, 0)
+        before = np.concatenate((np.zeros(1, np.int64), behind[:-1]))
+        free = np.flatnonzero(before <= lows)
+        return int(before[free[0]] if len(free) else behind[-1])
+
+    def _banned(self, number: int) -> tuple[_Numbers, _Numbers]:
+        """Offsets that the block of a part may not have, each between two bounds."""
+        part, near = self._crowd.parts[number], self._near.get(number, ())
+        starts, ends, first, last = self._placed[:, : self._count]
+        meet = (first <= part.last) & (last >= part.first)
+        self.effort += self._count + _SETUP
+        extra: list[tuple[int, int]] = []
+        for other, bans in near:
+            slot = self._slots.get(other)
+            if slot is not None:
+                meet[slot] = False
+                base = int(starts[slot]) - part.start
+                extra += [(base + low, base + high) for low, high in bans]
+        lows, highs = starts[meet] - (part.start + part.size), ends[meet] - part.start
+        if extra:
+            more = np.array(extra, np.int64)
+            lows, highs = np.concatenate((lows, more[:, 0])), np.concatenate((highs, more[:, 1]))
+        return _joined(lows, highs)
+
+
+def _rising(lows: _Numbers, highs: _Numbers) -> tuple[_Numbers, _Numbers]:
+    """Lower bounds in rising order, and the highest upper bound of each and all before it."""
+    order = np.argsort(lows, kind="stable")
+    return lows[order], np.maximum.accumulate(highs[order])
+
+
+def _joined(lows: _Numbers, highs: _Numbers) -> tuple[_Numbers, _Numbers]:
+    """The same stretches, those that overlap as one."""
+    if not len(lows):
+        return lows, highs
+    lows, reached = _rising(lows, highs)
+    apart = np.flatnonzero(reached[:-1] <= lows[1:])
+    return (
+        lows[np.concatenate((np.zeros(1, np.int64), apart + 1))],
+        reached[np.concatenate((apart, np.array([len(lows) - 1])))],
+    )
