@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
@@ -43,21 +44,24 @@ def objects(folder: Path, name: str, emit: str, **options: bool) -> list[Path]:
         network(folder, name, weights), board="mps2_an386", emit=emit,  # type: ignore[arg-type]
         output=folder / f"{name}.tar", **options,  # type: ignore[arg-type]
     ).path
-    package, root = open_package(path), folder / "packages"
+    package, root = open_package(path), folder / "packages" / name
     package.extract(root)
     made = [root / "codegen/host/lib" / file for file in package.objects]
     for file in package.sources:
         made.append(folder / f"{file}.o")
-        compiled(root / "codegen/host/src" / file, made[-1], root)
+        compiled(root / "codegen/host/src" / file, made[-1], [root])
     return made
 
 
-def compiled(source: Path, result: Path, root: Path) -> None:
+def compiled(source: Path, result: Path, packages: Iterable[Path]) -> None:
     subprocess.run(
         [
             require("arm-none-eabi-gcc"), *CPU, "-std=c99", "-pedantic", "-Wall", "-Wextra",
             "-Werror", "-O1", "-ffunction-sections", "-fdata-sections", "-ffreestanding",
-            f"-I{root / 'codegen/host/include'}", f"-I{root / 'runtime/include'}",
+            *(
+                f"-I{root / part}"
+                for root in packages for part in ("codegen/host/include", "runtime/include")
+            ),
             "-c", str(source), "-o", str(result),
         ],
         check=True,
@@ -71,8 +75,9 @@ def library(path: Path, members: list[Path]) -> Path:
 
 def link(folder: Path, linker: str, application: str, code: list[Path]) -> tuple[int, str, Path]:
     """Exit code, words and program of a linker."""
+    packages = [*(folder / "packages").iterdir()]
     (folder / "main.c").write_text(application)
-    compiled(folder / "main.c", folder / "main.o", folder / "packages")
+    compiled(folder / "main.c", folder / "main.o", packages)
     (folder / "mem.c").write_text(
         "#include <stddef.h>\nvoid *memcpy(void *a, const void *b, size_t n);\n"
         "void *memcpy(void *a, const void *b, size_t n)\n"
@@ -80,7 +85,7 @@ def link(folder: Path, linker: str, application: str, code: list[Path]) -> tuple
         "void *memset(void *a, int b, size_t n);\nvoid *memset(void *a, int b, size_t n)\n"
         "{ char *c = a; while (n--) { *c++ = (char)b; } return a; }\n"
     )
-    compiled(folder / "mem.c", folder / "mem.o", folder / "packages")
+    compiled(folder / "mem.c", folder / "mem.o", packages)
     libgcc = subprocess.run(
         [require("arm-none-eabi-gcc"), *CPU, "-print-libgcc-file-name"], check=True,
         capture_output=True, text=True,
