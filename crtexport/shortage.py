@@ -64,10 +64,14 @@ def no_memory(why: str = "") -> ShortageError:
 
 
 def no_process(why: str = "") -> ShortageError:
-    """No further process or thread."""
+    """No further process or thread; these need address space, too, and the system says no more
+    than that it has no resources."""
+    limits = (
+        _raise(resource.RLIMIT_AS, "ulimit -v", 1024), _raise(resource.RLIMIT_NPROC, "ulimit -u"),
+    )
     return ShortageError(
         _because("the system starts no further process or thread", why),
-        hint=_raise(resource.RLIMIT_NPROC, "ulimit -u") or "end other programs, or try again",
+        hint=", or ".join(filter(None, limits)) or "end other programs, or try again",
     )
 
 

@@ -58,6 +58,7 @@ class Worker:
         except OSError as error:
             raise _not_started(error) from error
         self._ready = False
+        self.ended = False
         if options is not None:
             self.begin(options)
 
@@ -153,6 +154,7 @@ class Worker:
 
     def end(self) -> None:
         """Ends the process, whatever it is doing, without waiting for its end."""
+        self.ended = True
         self._process.kill()
 
     def close(self) -> None:
@@ -207,8 +209,8 @@ class WorkerPool:
             self._put(Worker())
 
     def abandon(self) -> None:
-        """Ends all workers, whatever they do: this process is about to end, and threads that wait
-        for one would keep it."""
+        """Ends all workers, whatever they do, so that no thread waits for one any longer; whoever
+        asks for a worker later gets a new one."""
         for worker in (*self._lent, *self._idle):
             worker.end()
 
@@ -220,12 +222,17 @@ class WorkerPool:
 
     def _take(self, options: tuple[str, ...] | None) -> Worker | None:
         with self._lock:
+            ended = [worker for worker in self._idle if worker.ended]
+            self._idle = [worker for worker in self._idle if not worker.ended]
             positions = range(len(self._idle))
             fitting = [p for p in positions if self._idle[p].options in (options, None)]
-            if not fitting:
-                return None
-            best = max(fitting, key=lambda p: (self._idle[p].options is not None, p))
-            worker = self._idle.pop(best)
+            best = max(
+                fitting, key=lambda p: (self._idle[p].options is not None, p), default=None
+            )
+            worker = None if best is None else self._idle.pop(best)
+        self._discard(ended)
+        if worker is None:
+            return None
         if worker.options is None and options is not None:
             worker.begin(options)
         return worker

@@ -172,3 +172,12 @@ def test_a_list_without_options_is_no_reason_to_refuse_all(monkeypatch: pytest.M
     monkeypatch.setattr(llvm_pool.Worker, "listing", lambda _: "USAGE: nothing")
     with pytest.raises(llvm_pool.CrtExportError, match="does not list its options"):
         llvm_pool.known_options.__wrapped__()
+
+
+def test_workers_that_were_abandoned_are_not_lent_again() -> None:
+    pool = WorkerPool()
+    pool.warm()
+    pool.abandon()
+    with pool.worker() as worker:
+        worker.set_up()
+    pool.close()

@@ -403,7 +403,8 @@ def test_boards_that_are_too_small_refuse_without_work(case: Case, board: str) -
 def test_terminals_see_a_bar_and_pipes_nothing(case: Case) -> None:
     package = case.folder / "seen.tar"
     command = [
-        sys.executable, "-m", "crtexport", str(case.folder / "large.json"), "-o", str(package),
+        sys.executable, "-m", "crtexport", str(case.folder / "large.json"), "--board", "host",
+        "-o", str(package),
     ]
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "TERM": "xterm", "COLUMNS": "120"}
     terminal, end = pty.openpty()
