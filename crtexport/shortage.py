@@ -104,7 +104,7 @@ def _of_system(error: OSError) -> CrtExportError | None:
 
 
 def _memory_is_short() -> bool:
-    """Whether this process came near a limit of its address space."""
+    """Returns whether this process came near a limit of its address space."""
     limit, _ = resource.getrlimit(resource.RLIMIT_AS)
     if limit == resource.RLIM_INFINITY:
         return False
@@ -130,6 +130,6 @@ def _because(problem: str, why: str) -> str:
 
 
 def _raise(limit: int, command: str, unit: int = 1) -> str:
-    """What to do about a limit of this process; nothing where there is none."""
+    """Returns what to do about a limit of this process; nothing where there is none."""
     soft, _ = resource.getrlimit(limit)
     return "" if soft == resource.RLIM_INFINITY else f"raise the limit: {command} is {soft // unit}"

@@ -120,7 +120,7 @@ def _artifact(
 
 
 def _in_workspace(statements: tuple[Statement, ...]) -> bool:
-    """Whether a call is given an address in the first pool of the workspace."""
+    """Returns whether a call takes an address in the first pool of the workspace."""
     return any(
         isinstance(arg, WorkspaceArg) and arg.pool == 0
         for call in every_call(statements) for arg in call.args

@@ -1,4 +1,4 @@
-"""Whether a model can be C for processors with pointers of 16 bits, where ``int`` has 16, too.
+"""Checks that a model can be C for processors with pointers of 16 bits, where ``int`` has 16, too.
 
 Subscripts are ``ptrdiff_t`` there, which ends at 32767: arrays are no larger, and no kernel may
 compute a position beyond, on the way to one inside, either.
@@ -82,7 +82,7 @@ def _check_kernels(artifact: Artifact) -> None:
 
 
 def _known(artifact: Artifact, param: Buffer | Var, arg: Arg) -> Interval | None:
-    """What a parameter is, or the elements of a table that positions may come from."""
+    """Returns a parameter, or the elements of a table that positions may come from."""
     if isinstance(param, Var):
         if param.type.is_float or not isinstance(arg, ScalarArg):
             return None

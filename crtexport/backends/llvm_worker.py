@@ -178,7 +178,7 @@ def _listing(llvm: Any) -> bytes:
 
 
 def _told(error: BaseException | None) -> str:
-    """What an error says, and what those say that it arose from."""
+    """Returns the text of an error and of those that it arose from."""
     said: list[str] = []
     while error is not None:
         said.append(str(error) or type(error).__name__)

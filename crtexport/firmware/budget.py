@@ -195,7 +195,7 @@ def check_budget(board: Board, usage: Usage, others: Iterable[Board]) -> None:
 
 
 def _remedies(board: Board, usage: Usage, over: Mapping[str, int]) -> Iterator[str]:
-    """What could make the model fit where RAM is short because of its inputs and outputs."""
+    """Returns a hint for a model whose inputs and outputs make RAM short."""
     if usage.io == 0 or board.placement.io not in over:
         return
     if not excess(board, usage.with_const_inputs()):

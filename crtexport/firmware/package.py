@@ -121,7 +121,7 @@ def _installed(package: Package, told: Board) -> Board:
 
 
 def _choice(told: Board) -> str:
-    """What can be done about a board that the package alone describes."""
+    """Returns a hint for a board that the package alone describes."""
     tools = told.toolchain
     words = [*tools.compiler, *told.cpu.cflags, *tools.cflags, *tools.ldflags, *tools.libraries]
     commands = [shlex.join(words)]

@@ -185,7 +185,7 @@ def _model(parts: FirmwareParts, board: Board) -> dict[str, Blob]:
 
 
 def _objects(parts: FirmwareParts, board: Board) -> Iterator[str]:
-    """What is compiled, by name."""
+    """Returns the names of what is compiled."""
     files = [Path(name.removesuffix(".j2")) for name in _templates(board)]
     for stem in sorted(file.stem for file in files if file.suffix in (".c", ".S")):
         yield f"{_FIRMWARE_OBJECTS}{stem}.o"

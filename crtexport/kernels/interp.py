@@ -73,7 +73,7 @@ def compile_kernel(
 # ---- buffers -----------------------------------------------------------------------------------
 
 
-class _Aliased:
+class Cells:
     """Cells of an array that overlaps another: each access goes to the array."""
 
     def __init__(self, array: Array) -> None:
@@ -91,7 +91,7 @@ class _Memory(Struct, frozen=True):
     """``cells`` is what a kernel indexes: a list, which is fast, where nothing overlaps."""
 
     array: Array
-    cells: list[Any] | _Aliased
+    cells: list[Any] | Cells
 
     def write_back(self) -> None:
         if isinstance(self.cells, list):
@@ -138,7 +138,7 @@ def _memories(kernel: Kernel, arrays: list[Array]) -> list[_Memory]:
             )
         overlapping |= {i, j}
     return [
-        _Memory(array, _Aliased(array) if i in overlapping else _cells(array))
+        _Memory(array, Cells(array) if i in overlapping else _cells(array))
         for i, array in enumerate(arrays)
     ]
 

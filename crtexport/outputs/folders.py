@@ -163,7 +163,7 @@ def _update(tree: Tree, wanted: Wanted, *, force: bool) -> None:
 
 
 def _planned(tree: Tree, wanted: Wanted, known: Manifest, *, force: bool) -> _Plan:
-    """What is to be done. Raises CrtExportError where something of the user's is in the way."""
+    """Returns what is to be done. Raises CrtExportError where one of the user's is in the way."""
     new, kept, foreign = [], {}, []
     for name, content in wanted.files.items():
         there, entry = tree.kind(name), known.files.get(name)
@@ -195,7 +195,7 @@ def _planned(tree: Tree, wanted: Wanted, known: Manifest, *, force: bool) -> _Pl
 
 
 def _ours(tree: Tree, known: Manifest, name: str) -> bool:
-    """Whether a tool may make this file: nothing is there, or what one made before."""
+    """Returns whether a tool may make this file: nothing is there, or what one made before."""
     there, entry = tree.kind(name), known.files.get(name)
     if there != "file" or entry is None:
         return not there

@@ -50,7 +50,7 @@ def read(tree: Tree) -> Manifest:
 
 
 def inside(name: str) -> bool:
-    """Whether ``name`` is that of something below a folder, in its shortest form."""
+    """Returns whether ``name`` is that of something below a folder, in its shortest form."""
     return not {"", ".", ".."} & {*name.split("/")} and "\0" not in name
 
 

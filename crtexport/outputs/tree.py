@@ -54,7 +54,7 @@ class Tree:
             os.close(at)
 
     def kind(self, name: str) -> Kind:
-        """What is there."""
+        """Returns the kind of what has this name."""
         try:
             with self.parent(name) as (folder, last):
                 return _kind(folder, last)

@@ -211,7 +211,7 @@ class Layout:
     def _views(
         self, node: Node, moves: tuple[Move, ...]
     ) -> dict[int, tuple[_Stretch, ...]]:
-        """What the node's outputs hold when they are views."""
+        """Returns the stretches of the node's outputs when they are views."""
         found: dict[int, list[_Stretch]] = {t: [] for t in node.outputs}
         for move in moves:
             source = self.graph.required(node, move.input)
@@ -260,12 +260,12 @@ class Layout:
         return True
 
     def _spoil(self, first: int, second: int) -> bool:
-        """Whether two tensors that hold other values at the same bytes do harm to each other."""
+        """Returns whether two tensors with other values at the same bytes do harm to each other."""
         pinned = self._pinned.get(first, -1) == self._pinned.get(second, -2)
         return not pinned and self.lifetimes[first].meets(self.lifetimes[second])
 
     def _affordable(self, starts: dict[int, int], contents: _Contents) -> bool:
-        """Whether a block isn't too large to be looked at whole once more."""
+        """Returns whether a block isn't too large to be looked at whole once more."""
         effort = sum(len(contents[tensor]) for tensor in starts)
         self._effort += effort
         return effort <= _FEW_STRETCHES or self._effort <= _STRETCHES
@@ -459,7 +459,7 @@ class _Lodgers:
         spans.add(*self._layout.span(block), block)
 
     def undisturbed(self, block: Block, home: Placement) -> bool:
-        """Whether a block could lie at ``home`` beside the others of that buffer."""
+        """Returns whether a block could lie at ``home`` beside the others of that buffer."""
         spans = self._spans.get(home.index)
         for other in spans.meeting(*self._layout.span(block)) if spans is not None else ():
             offset = other.home.offset if other.home is not None else 0

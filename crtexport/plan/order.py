@@ -153,7 +153,7 @@ class _Costs:
         return all(self.needs[number] >> (number - 1) & 1 for number in range(1, len(self.needs)))
 
     def choices(self) -> int:
-        """How many nodes can run next, at all steps of the graph's own order together."""
+        """Returns how many nodes can run next, at all steps of the graph's own order together."""
         missing = [needs.bit_count() for needs in self.needs]
         ready = sum(not count for count in missing)
         total = 0

@@ -65,7 +65,7 @@ def pairs(spans: Sequence[tuple[int, int]]) -> Iterator[tuple[int, int]]:
 
 
 def meetings(spans: Iterable[tuple[int, int]]) -> int:
-    """How many pairs of stretches meet."""
+    """Returns how many pairs of stretches meet."""
     stretches = [*spans]
     ends = sorted(last for _, last in stretches)
     begins = sorted(first for first, _ in stretches)

@@ -34,7 +34,7 @@ from crtexport.backends.constants import Placement, constants_object
 from crtexport.backends.llvm_compile import compile_modules
 from crtexport.backends.llvm_module import emit_llvm
 from crtexport.firmware.board import Board
-from crtexport.kernels.interp import compile_kernel
+from crtexport.kernels.interp import Cells, compile_kernel
 from crtexport.kernels.ir import Scalar
 from crtexport.kernels.translate import Translator
 from crtexport.resources import templates_dir
@@ -49,20 +49,6 @@ _NUMPY: dict[Scalar, str] = {
     Scalar.I8: "i1", Scalar.U8: "u1", Scalar.I16: "<i2", Scalar.U16: "<u2", Scalar.I32: "<i4",
     Scalar.U32: "<u4", Scalar.I64: "<i8", Scalar.F16: "<f2", Scalar.F32: "<f4", Scalar.F64: "<f8",
 }
-
-
-class _Cells:
-    """An array as kernels index it: each access goes to memory."""
-
-    def __init__(self, array: Array) -> None:
-        self._array = array
-        self._convert = array.item if array.dtype.kind in "iu" else array.__getitem__
-
-    def __getitem__(self, index: int) -> Any:
-        return self._convert(index)
-
-    def __setitem__(self, index: int, value: Any) -> None:
-        self._array[index] = value
 
 
 class Interpreted:
@@ -146,7 +132,7 @@ class Interpreted:
             return
         # One kernel of several tensors: its buffers are as large as the largest of them.
         with np.errstate(all="ignore"):
-            self._compiled[call.symbol](*map(_Cells, arrays), *params)
+            self._compiled[call.symbol](*map(Cells, arrays), *params)
 
     def _memory(self, arg: Arg) -> Array:
         """The bytes from where an argument points."""
