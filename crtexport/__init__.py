@@ -2,8 +2,9 @@
 
 The public verbs are functions of this package: :func:`load`, :func:`export`, :func:`stage`,
 :func:`simulate`, :func:`simulate_all`, :func:`build`, :func:`run`, :func:`run_all`, :func:`verify`
-and :func:`verify_layers`. They are imported when first used, so that ``import crtexport`` costs
-nothing and needs no optional package.
+and :func:`verify_layers`; :class:`InputChoices` fix what an ONNX file leaves open. They are
+imported when first used, so that ``import crtexport`` costs nothing and needs no optional package.
+What users can do wrong raises :class:`CrtExportError`.
 """
 
 from __future__ import annotations
@@ -11,28 +12,33 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-if TYPE_CHECKING:
-    from crtexport.actions import build, run, run_all, simulate, simulate_all
-    from crtexport.compare import verify, verify_layers
-    from crtexport.pipeline import export, load, stage
+from crtexport.version import __version__
 
-__version__ = "0.1.0"
+if TYPE_CHECKING:
+    from crtexport.importers.formats import InputChoices
+    from crtexport.package_actions import build, run, run_all, simulate, simulate_all
+    from crtexport.pipeline.driver import export, load, stage
+    from crtexport.support.errors import CrtExportError
+    from crtexport.verification import verify, verify_layers
+
 __all__ = [
-    "build", "export", "load", "run", "run_all", "simulate", "simulate_all", "stage", "verify",
-    "verify_layers",
+    "CrtExportError", "InputChoices", "__version__", "build", "export", "load", "run", "run_all",
+    "simulate", "simulate_all", "stage", "verify", "verify_layers",
 ]
 
 _HOME = {
-    "build": "crtexport.actions",
-    "export": "crtexport.pipeline",
-    "load": "crtexport.pipeline",
-    "run": "crtexport.actions",
-    "run_all": "crtexport.actions",
-    "simulate": "crtexport.actions",
-    "simulate_all": "crtexport.actions",
-    "stage": "crtexport.pipeline",
-    "verify": "crtexport.compare",
-    "verify_layers": "crtexport.compare",
+    "CrtExportError": "crtexport.support.errors",
+    "InputChoices": "crtexport.importers.formats",
+    "build": "crtexport.package_actions",
+    "export": "crtexport.pipeline.driver",
+    "load": "crtexport.pipeline.driver",
+    "run": "crtexport.package_actions",
+    "run_all": "crtexport.package_actions",
+    "simulate": "crtexport.package_actions",
+    "simulate_all": "crtexport.package_actions",
+    "stage": "crtexport.pipeline.driver",
+    "verify": "crtexport.verification",
+    "verify_layers": "crtexport.verification",
 }
 
 

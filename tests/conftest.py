@@ -1,4 +1,4 @@
-"""Fixtures and options shared by all tests; plain helpers are in ``support.py``."""
+"""Fixtures and options shared by all tests; plain helpers are in ``helpers.py``."""
 
 from __future__ import annotations
 
@@ -13,17 +13,19 @@ from hypothesis import Phase, settings
 
 TESTS = Path(__file__).resolve().parent
 
-# Last, so that `tests.support` is found but an installed crtexport is not shadowed by the checkout.
+# Last, so that `tests.helpers` is found but an installed crtexport is not shadowed by the checkout.
 if str(TESTS.parent) not in sys.path:
     sys.path.append(str(TESTS.parent))
 
-from tests.support import ROOT, SHARED_MODELS, unavailable  # noqa: E402  (needs the path above)
+from tests.helpers import ROOT, SHARED_MODELS, unavailable  # noqa: E402  (needs the path above)
 
 GOLDEN = TESTS / "golden"
 
-# The reference runtimes are where .ci/setup puts them, if nobody says otherwise.
+# The reference runtimes are where .ci/setup puts them, by default.
 for _variable, _folder in (
     ("CRTEXPORT_TFLITE_PYTHON", ".venv-tflite"), ("CRTEXPORT_LITERT_PYTHON", ".venv-litert"),
+    ("CRTEXPORT_ONNX_PYTHON", ".venv-onnx"),
+    ("CRTEXPORT_TFLM_PYTHON", ".venv-tflm"),
 ):
     if (ROOT / _folder).is_dir():
         os.environ.setdefault(_variable, str(ROOT / _folder / "bin" / "python"))
@@ -53,7 +55,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.fixture(autouse=True, scope="session")
 def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> None:
-    """What tests export isn't remembered among the user's packages."""
+    """Keeps what tests export out of the user's packages."""
     os.environ["XDG_CACHE_HOME"] = str(tmp_path_factory.mktemp("cache"))
 
 

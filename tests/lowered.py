@@ -1,17 +1,21 @@
-"""How tests run a kernel that was made for a node: an array for each of its buffers."""
+"""Runs kernels that were made for a node, for tests: with an array for each of their buffers."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from crtexport.ir.graph import Graph
-from crtexport.kernels import interp
-from crtexport.kernels.intrinsics import find_intrinsic
-from crtexport.kernels.registry import (
+from crtexport.kir import interpreter
+from crtexport.kir.intrinsics.registry import find_intrinsic
+from crtexport.kir.verifier import verify
+from crtexport.lowering import operator_table
+from crtexport.lowering.lowered_graph import LoweredGraph, LoweredNode, lower_graph
+from crtexport.lowering.registry import (
     Context,
     Derived,
     InputTensor,
@@ -19,32 +23,51 @@ from crtexport.kernels.registry import (
     OutputTensor,
     Scratch,
 )
-from crtexport.kernels.verify import verify
-from crtexport.schedules.candidates import Candidate
-from crtexport.schedules.choice import Kernels
-from crtexport.target import Target
+from crtexport.schedules.common.candidates import Candidate
+from crtexport.schedules.select.lower import Lowerer
+from crtexport.support.target import Target
 
 Array = npt.NDArray[Any]
-Forms = Callable[[Context], list[Candidate]]
-"""The forms that a schedule has of a node's kernel."""
+Variants = Callable[[Context], list[Candidate]]
+"""The variants that a schedule has of a node's kernel."""
 _RUBBISH = 0x5A
 
 
 def lower(context: Context, target: Target, optimize: str) -> Lowered:
     """The kernel that an export makes of a node."""
-    return Kernels(target, optimize)(context)
+    nodes = Lowerer(target, optimize)(context.graph).nodes
+    return next(node.lowered for node in nodes if node.node is context.node)
+
+
+def plain(
+    graph: Graph, lower_node: Callable[[Context], Lowered] = operator_table.lower
+) -> LoweredGraph:
+    """A graph with the kernels that operators have where no schedule is written for them."""
+
+    def node(context: Context) -> LoweredNode:
+        problems = tuple(operator_table.check(context))
+        if problems:
+            return LoweredNode(context, problems=problems)
+        return LoweredNode(context, ("plain",), "plain", partial(lower_node, context))
+
+    return lower_graph(graph, lambda _: node)
+
+
+def without_kernels(graph: Graph) -> LoweredGraph:
+    """A graph of whose kernels nothing is known."""
+    return lower_graph(graph, lambda _: LoweredNode)
 
 
 def meaning(name: str) -> Callable[..., Any]:
-    """What the intrinsic of that name computes."""
+    """Returns what the intrinsic of that name computes."""
     found = find_intrinsic(name)
     assert found is not None
     return found.evaluate
 
 
-def usual(forms: list[Candidate]) -> Lowered | None:
-    """A node's kernel in the form that it usually has; None if there is no form."""
-    return forms[0].make() if forms else None
+def usual(variants: list[Candidate]) -> Lowered | None:
+    """A node's kernel in the variant that it usually has; None if there is no variant."""
+    return variants[0].make() if variants else None
 
 
 def values_of(arg: Derived) -> Array:
@@ -56,8 +79,8 @@ def values_of(arg: Derived) -> Array:
 def bound(
     lowered: Lowered, tensor: Callable[[InputTensor | OutputTensor], Array]
 ) -> list[Array]:
-    """What ``lowered``'s buffers are bound to, in order: ``tensor`` has the node's own arrays;
-    scratch is full of rubbish."""
+    """Returns what ``lowered``'s buffers are bound to, in order: ``tensor`` has the node's own
+    arrays; scratch is full of rubbish."""
     arrays: list[Array] = []
     for buffer, arg in zip(lowered.kernel.buffers, lowered.args, strict=True):
         match arg:
@@ -89,5 +112,5 @@ def run(graph: Graph, lowered: Lowered, *values: Array) -> Array:
             return constant.array(graph.type(number))
         return values[min(arg.position, len(values) - 1)]
 
-    interp.run(lowered.kernel, [b.reshape(-1) for b in bound(lowered, tensor)])
+    interpreter.run(lowered.kernel, [b.reshape(-1) for b in bound(lowered, tensor)])
     return result

@@ -1,4 +1,4 @@
-"""How tests compile the C sources of a package that was extracted."""
+"""Compiles the C sources of a package that was extracted, for tests."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import subprocess
 from pathlib import Path
 
 from crtexport.mlf.reader import Package
-from tests.support import require
+from tests.helpers import require
 
 STRICT = (
     "-std=c99", "-pedantic", "-Wall", "-Wextra", "-Wconversion", "-Wshadow", "-Wundef",

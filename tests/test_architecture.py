@@ -4,62 +4,73 @@ from __future__ import annotations
 
 import ast
 import functools
-import importlib
-from collections.abc import Iterator
+import re
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import pytest
 from msgspec import NODEFAULT
 from msgspec.structs import fields
 
 import crtexport
-from crtexport.errors import CrtExportError
+from crtexport.firmware.architectures import ARCHITECTURES
 from crtexport.importers import load
 from crtexport.importers.crtjson.document import NODE_MODELS
+from crtexport.ir import ops
 from crtexport.ir.infer import infer
 from crtexport.ir.ops import Control, Foreign, Fused, Op
-from crtexport.kernels.families import FAMILIES, registered
-from crtexport.kernels.registry import LOWERINGS
+from crtexport.lowering.operator_table import ELSEWHERE, module_of, registered
+from crtexport.schedules.variants import INSTRUCTION_SETS
+from crtexport.support.errors import CrtExportError
 from tests.control.networks import NETWORKS
 from tests.differential.cases import CASES, PAIRS, SeededDraw
+from tests.differential.numpy_cases import NUMPY_CASES
 
 PACKAGE = Path(crtexport.__file__).resolve().parent
 TESTS = Path(__file__).resolve().parent
-OPERATORS = tuple(kind for kind in get_args(Op) if kind is not Fused)
+OPERATORS = tuple(kind for kind in ops.OPERATORS if kind is not Fused)
 
-# What is used by all rooms and uses none, but for the element types.
-FOUNDATION = {"errors", "target", "resources", "fixedpoint", "outputs", "shortage", "validation"}
+# Used by all parts; they use none but each other.
+FOUNDATION = {"support", "version"}
 
-# From the top of the house down: a room imports from rooms above its own line.
+# In the order of the way from a model to a package: a part imports from lines above its own.
 LAYERS: tuple[set[str], ...] = (
     {"ir"},
     {"importers", "passes"},
-    {"plan"},
-    {"kernels"},
+    {"kir"},
+    {"lowering"},
     {"schedules"},
+    {"plan"},
     {"devices"},
     {"artifact"},
     {"backends"},
     {"accelerators"},
     {"mlf"},
     {"firmware", "simulation"},
-    {"exported"},
-    {"generation"},
-    {"packing"},
     {"pipeline"},
-    {"actions"},
-    {"compare", "report"},
+    {"package_actions"},
+    {"verification", "report"},
     {"cli"},
     {"__main__"},
 )
-LAYER = {room: number for number, rooms in enumerate(LAYERS) for room in rooms}
+LAYER = {part: number for number, parts in enumerate(LAYERS) for part in parts}
 
-# What the printers may know of the rooms above: nothing that has to do with neural networks.
-BACKENDS_MAY_SEE = (
-    "crtexport.artifact", "crtexport.kernels.alignment", "crtexport.kernels.ir",
-    "crtexport.kernels.intrinsics", "crtexport.ir.types",
+# All that these parts and folders may import, besides themselves and the foundation.
+CLOSED: dict[str, tuple[str, ...]] = {
+    "kir": ("crtexport.ir.types",),
+    "backends": (
+        "crtexport.artifact", "crtexport.ir.types", "crtexport.kir.alignment",
+        "crtexport.kir.intrinsics", "crtexport.kir.language", "crtexport.kir.walk",
+    ),
+    "support": (),
+}
+
+# Folders of which none imports another.
+STRANGERS: tuple[tuple[str, ...], ...] = (
+    ("backends.c", "backends.llvm"),
+    ("schedules.scalar", *(f"schedules.{known.name}" for known in INSTRUCTION_SETS)),
 )
 
 MAX_FILE_LINES = 500
@@ -76,9 +87,13 @@ class Import:
     typing: bool
 
     @property
-    def room(self) -> str:
-        """The part of crtexport that it belongs to; empty for crtexport itself."""
+    def part(self) -> str:
+        """Returns the part of crtexport that it belongs to; "" for crtexport itself."""
         return self.module.split(".")[1] if "." in self.module else ""
+
+    def within(self, names: Iterable[str]) -> bool:
+        """Returns whether it is one of these modules, or in one of these folders."""
+        return any(self.module == name or self.module.startswith(f"{name}.") for name in names)
 
 
 def files() -> list[Path]:
@@ -91,7 +106,7 @@ def name_of(path: Path) -> str:
     return path.relative_to(PACKAGE).as_posix()
 
 
-def room_of(path: Path) -> str:
+def part_of(path: Path) -> str:
     return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
 
 
@@ -132,7 +147,7 @@ def _imports(node: ast.AST, *, lazy: bool, typing: bool) -> Iterator[Import]:
 
 
 def own_imports(path: Path) -> list[Import]:
-    """What a file imports of crtexport."""
+    """Returns what a file imports of crtexport."""
     return [i for i in imports_of(path) if i.module.split(".")[0] == "crtexport"]
 
 
@@ -141,25 +156,54 @@ def inside() -> list[Path]:
     return [path for path in files() if path != PACKAGE / "__init__.py"]
 
 
-def test_every_room_has_its_place_in_the_order() -> None:
-    rooms = {room_of(path) for path in inside()}
-    assert rooms <= LAYER.keys() | FOUNDATION, "add the new room to LAYERS"
-    assert LAYER.keys() | FOUNDATION <= rooms, "LAYERS names a room that doesn't exist"
+def test_every_part_has_its_place_in_the_order() -> None:
+    parts = {part_of(path) for path in inside()}
+    assert parts == LAYER.keys() | FOUNDATION, "LAYERS and the folders differ"
 
 
-def may_import(room: str, found: Import) -> bool:
-    if room in FOUNDATION:
-        return found.room in FOUNDATION or found.module == "crtexport.ir.types"
-    if not found.room or found.room in FOUNDATION | {room}:
+def may_import(part: str, found: Import) -> bool:
+    if part in CLOSED and not found.within(CLOSED[part]):
+        return found.part in FOUNDATION | {part}
+    if not found.part or found.part in FOUNDATION | {part}:
         return True
-    return LAYER[found.room] < LAYER[room]
+    return part not in FOUNDATION and LAYER[found.part] < LAYER[part]
 
 
 def test_imports_go_up_only() -> None:
     assert not [
         f"{name_of(path)}:{found.line} imports {found.module}"
-        for path in inside() for found in own_imports(path) if not may_import(room_of(path), found)
+        for path in inside() for found in own_imports(path) if not may_import(part_of(path), found)
     ]
+
+
+def test_what_schedules_share_knows_no_instruction_set() -> None:
+    folder = PACKAGE / "schedules" / "common"
+    own = ("crtexport.schedules.common",)
+    assert not [
+        f"{name_of(path)}:{found.line} imports {found.module}"
+        for path in sorted(folder.rglob("*.py")) for found in own_imports(path)
+        if found.part == "schedules" and not found.within(own)
+    ]
+
+
+def test_each_folder_of_schedules_is_for_an_instruction_set() -> None:
+    folders = {path.parent.name for path in (PACKAGE / "schedules").glob("*/__init__.py")}
+    sets = {known.name for known in INSTRUCTION_SETS}
+    assert folders == {"common", "scalar", "select", *sets}
+
+
+@pytest.mark.parametrize("folders", STRANGERS)
+def test_folders_that_do_not_know_each_other(folders: tuple[str, ...]) -> None:
+    wrong = []
+    for folder in folders:
+        others = [f"crtexport.{other}" for other in folders if other != folder]
+        paths = sorted(PACKAGE.joinpath(*folder.split(".")).rglob("*.py"))
+        assert paths
+        wrong += [
+            f"{name_of(path)}:{found.line} imports {found.module}"
+            for path in paths for found in own_imports(path) if found.within(others)
+        ]
+    assert not wrong
 
 
 def front_door_uses(path: Path) -> Iterator[str]:
@@ -176,35 +220,16 @@ def front_door_uses(path: Path) -> Iterator[str]:
 
 
 def test_only_the_command_line_uses_the_front_door() -> None:
-    """Elsewhere ``crtexport`` is good for its version alone: its verbs are far below."""
+    """Elsewhere ``crtexport`` is good for its version alone: its verbs come last."""
     assert not [
-        use for path in inside() if room_of(path) not in ("cli", "__main__")
+        use for path in inside() if part_of(path) not in ("cli", "__main__")
         for use in front_door_uses(path)
     ]
 
 
 def test_the_front_door_imports_nothing_until_it_is_used() -> None:
-    assert all(i.typing or i.lazy for i in own_imports(PACKAGE / "__init__.py"))
-
-
-def test_backends_know_no_neural_networks() -> None:
-    for path in sorted((PACKAGE / "backends").glob("*.py")):
-        for found in own_imports(path):
-            allowed = found.room in FOUNDATION | {"backends"} or any(
-                found.module == m or found.module.startswith(f"{m}.") for m in BACKENDS_MAY_SEE
-            )
-            assert allowed, f"{name_of(path)}:{found.line} imports {found.module}"
-
-
-def test_the_two_backends_are_independent() -> None:
-    for path in sorted((PACKAGE / "backends").glob("*_*.py")):
-        own = path.name.split("_")[0]
-        other = {"c": "llvm_", "llvm": "c_"}.get(own)
-        for found in own_imports(path):
-            imported = found.module.removeprefix("crtexport.backends.")
-            assert not (other and imported != found.module and imported.startswith(other)), (
-                f"{name_of(path)}:{found.line} imports {found.module}"
-            )
+    at_once = [i for i in own_imports(PACKAGE / "__init__.py") if not (i.typing or i.lazy)]
+    assert {i.module for i in at_once} == {"crtexport.version"}
 
 
 def test_llvmlite_is_imported_late_and_in_few_places() -> None:
@@ -213,7 +238,7 @@ def test_llvmlite_is_imported_late_and_in_few_places() -> None:
         for found in imports_of(path):
             if found.module.split(".")[0] == "llvmlite":
                 name = name_of(path)
-                assert name.startswith(("backends/llvm_", "simulation/")), name
+                assert name.startswith(("backends/llvm/", "simulation/")), name
                 assert found.lazy, f"{name}:{found.line} imports llvmlite when it is imported"
                 users.add(name)
     assert users, "nothing uses llvmlite: is this test still reading the right files?"
@@ -255,8 +280,21 @@ def test_functions_are_short() -> None:
     assert not [f"{name}: {lines} lines" for name, lines in lengths if lines > MAX_FUNCTION_LINES]
 
 
+def comparisons_of_architectures(path: Path) -> Iterator[str]:
+    for node in ast.walk(tree_of(path)):
+        match node:
+            case ast.Compare(left=ast.Attribute(attr="architecture"), comparators=[other]):
+                if isinstance(other, ast.Constant) and other.value in ARCHITECTURES:
+                    yield f"{name_of(path)}:{node.lineno} compares with {other.value}"
+
+
+def test_only_a_table_knows_architectures_of_boards_by_name() -> None:
+    """Each fact that depends on one is a field of its row in firmware/architectures.py."""
+    assert not [found for path in files() for found in comparisons_of_architectures(path)]
+
+
 def unfit_for_libraries(path: Path) -> Iterator[str]:
-    in_cli = room_of(path) in ("cli", "__main__")
+    in_cli = part_of(path) in ("cli", "__main__")
     for node in ast.walk(tree_of(path)):
         where = f"{name_of(path)}:{getattr(node, 'lineno', 0)}"
         match node:
@@ -276,6 +314,21 @@ def test_libraries_neither_print_nor_exit_nor_assert() -> None:
     assert not [found for path in files() for found in unfit_for_libraries(path)]
 
 
+# Their docstrings say "Returns …", "Raises …", what to do, or what a thing is.
+QUESTIONS = re.compile(r"(What|Whether|How|Who|Whose|Where|When|Which)\b")
+
+
+def questions(path: Path) -> Iterator[str]:
+    for node in ast.walk(tree_of(path)):
+        match node:
+            case ast.Expr(value=ast.Constant(value=str(text))) if QUESTIONS.match(text.strip()):
+                yield f"{name_of(path)}:{node.lineno}: {text.split()[0]}"
+
+
+def test_docstrings_are_no_questions() -> None:
+    assert not [found for path in files() for found in questions(path)]
+
+
 def test_modules_say_why_they_exist() -> None:
     assert not [name_of(path) for path in files() if not ast.get_docstring(tree_of(path))]
 
@@ -287,7 +340,7 @@ ATTRIBUTES: dict[str, Any] = {
     "multiples": (1,), "block_size": 1, "block": (1,), "crops": ((0, 0),),
     "shape": (1,), "paddings": ((0, 0),), "axes": (0,), "axis": 0, "window": (1, 1),
     "function": "f", "arena": 16, "fast": 0, "places": (0, 0), "accelerator": "ethos-u55-128",
-    "size": (1, 1), "max_detections": 1, "num_classes": 1, "score_threshold": 0.5,
+    "size": (1, 1), "count": 1, "max_detections": 1, "num_classes": 1, "score_threshold": 0.5,
     "iou_threshold": 0.5, "scale_yxhw": (1.0, 1.0, 1.0, 1.0),
 }
 
@@ -308,7 +361,7 @@ def test_every_operator_is_frozen_data_with_a_sentence(kind: type[Op]) -> None:
     assert (kind.__doc__ or "").endswith(".")
     assert not (kind.__doc__ or "").startswith(f"{kind.__name__}("), "the docstring is generated"
     methods = [n for n, v in vars(kind).items() if callable(v) and not n.startswith("__")]
-    assert not methods, "shapes, lowering and printing have rooms of their own"
+    assert not methods, "shapes, lowering and printing have places of their own"
 
 
 @pytest.mark.parametrize("kind", OPERATORS)
@@ -331,24 +384,17 @@ def test_every_operator_is_lowered(kind: type[Op]) -> None:
         assert rule.__doc__, f"a rule of {kind.__name__} has no sentence for the user"
 
 
-@pytest.mark.parametrize("family", FAMILIES)
-def test_families_lower_what_is_said_of_them(family: str) -> None:
-    kinds = FAMILIES[family]
-    assert {*kinds} <= {*COMPUTING, Fused}
-    importlib.import_module(f"crtexport.kernels.{family}")
-    found = {
-        kind for kind, lowering in LOWERINGS.items()
-        if lowering.lower.__module__ == f"crtexport.kernels.{family}"
-    }
-    assert found == {*kinds}
+@pytest.mark.parametrize("kind", [*COMPUTING, Fused])
+def test_every_operator_is_lowered_by_the_module_that_is_imported_for_it(kind: type[Op]) -> None:
+    """Another module would lower it or not by what was imported before."""
+    found = registered(kind)
+    assert found is not None
+    assert found.lower.__module__ == f"crtexport.lowering.{module_of(kind)}"
 
 
-def test_families_are_all_that_lowers() -> None:
-    """What the table doesn't list would be lowered or not by what was imported before."""
-    lowering = {
-        path.stem for path in (PACKAGE / "kernels").glob("*.py") if "@lowers(" in path.read_text()
-    }
-    assert lowering == {*FAMILIES}
+def test_the_table_of_lowerings_has_what_their_modules_do_not_say() -> None:
+    for module, kinds in ELSEWHERE.items():
+        assert not [k for k in kinds if module == f"ops.{k.__module__.rpartition('.')[2]}"]
 
 
 @pytest.mark.parametrize("kind", OPERATORS)
@@ -364,6 +410,7 @@ def test_every_operator_is_compared_with_the_reference(tmp_path: Path) -> None:
         found |= {type(node.op) for node in load(path).nodes}
     for make in NETWORKS.values():
         found |= {type(node.op) for graph in make().graph.nested() for node in graph.nodes}
+    found |= {type(case.op) for case in NUMPY_CASES.values()}
     missing = sorted(
         kind.__name__ for kind in set(OPERATORS) - found if not issubclass(kind, Foreign)
     )

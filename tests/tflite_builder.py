@@ -25,7 +25,7 @@ import numpy.typing as npt
 import tflite
 
 from crtexport.simulation.forms_arithmetic import FIRST_VERSIONS
-from tests.support import reference
+from tests.helpers import reference
 
 OPTION_KINDS = {
     "CONV_2D": "Conv2DOptions",

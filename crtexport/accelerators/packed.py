@@ -1,5 +1,5 @@
-"""Calls of packed functions: each goes through an adapter with the C interface, which makes
-DLTensors of its pointers.
+"""Calls of packed functions, each through an adapter with the C interface that makes DLTensors of
+its pointers.
 
 ``TVMBackendPackedCFunc`` is TVM's ``include/tvm/runtime/c_backend_api.h``; the tensors are where
 the plan has them, on ``kDLCPU``, without strides.
@@ -12,22 +12,22 @@ from collections.abc import Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
-from crtexport import resources
 from crtexport.artifact import abi
 from crtexport.artifact.symbols import c_identifier
-from crtexport.backends.c_literals import comment_text
-from crtexport.errors import CrtExportError
+from crtexport.backends.c.literals import comment_text
 from crtexport.ir.external import functions_of
 from crtexport.ir.graph import Graph, Node
 from crtexport.ir.modules import ExternalModule, ModuleFunction, SourceText
 from crtexport.ir.ops import External
 from crtexport.ir.types import TensorType
+from crtexport.support import resources
+from crtexport.support.errors import CrtExportError
 
 _TEMPLATE = "accelerators/packed.c.j2"
 
 
 class _Adapter(Struct, frozen=True):
-    """What tells calls apart: the function, and the types of what it is given."""
+    """The function and the types of its arguments; equal ones need one adapter."""
 
     function: ModuleFunction
     inputs: tuple[TensorType, ...]
@@ -35,8 +35,8 @@ class _Adapter(Struct, frozen=True):
 
 
 def adapted(graph: Graph, prefix: str) -> Graph:
-    """``graph`` with calls of adapters in place of those of packed functions, and a module with
-    the adapters; all names begin with ``prefix``.
+    """Returns ``graph`` with calls of adapters in place of those of packed functions, and a module
+    with the adapters; all names begin with ``prefix``.
 
     Raises CrtExportError, naming the node, for more arguments than TVM's runtime passes.
     """
@@ -81,7 +81,7 @@ def _adapter(graph: Graph, node: Node, function: ModuleFunction) -> _Adapter:
         raise CrtExportError(
             f"{function.symbol!r} would be given {count} arguments; TVM's C runtime passes at most "
             f"{abi.MAX_PACKED_ARGS} to a packed function",
-            location=str(node), hint="give it fewer, or the signature of C",
+            location=str(node), hint="give it fewer arguments, or the C signature",
         )
     return _Adapter(
         function, *(tuple(replace(type_, quant=None) for type_ in side)

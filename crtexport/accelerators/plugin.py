@@ -1,4 +1,4 @@
-"""What a plugin is: it says which nodes of a network it takes, and brings the functions for them.
+"""The plugin interface: a plugin takes nodes of a network, and brings the functions for them.
 
 A plugin is an entry point in the group ``crtexport.accelerators``; docs/accelerators.md has one as
 an example.
@@ -14,7 +14,7 @@ from msgspec import Struct
 from crtexport.ir.graph import Graph
 from crtexport.ir.modules import ConstantVariable as Constant
 from crtexport.ir.modules import ExternalModule
-from crtexport.target import Target
+from crtexport.support.target import Target
 
 __all__ = ["Accelerator", "Built", "Constant", "Match", "Refusal"]
 
@@ -22,11 +22,10 @@ __all__ = ["Accelerator", "Built", "Constant", "Match", "Refusal"]
 class Match(Struct, frozen=True):
     """Nodes that one call of a function replaces.
 
-    ``nodes`` are positions in the graph's nodes. The function is given a pointer to each of
-    ``inputs`` (ids of the graph's tensors, or constants of the plugin's own), to each of
-    ``outputs`` (ids: all that other nodes, or nobody, read of what the nodes make) and, with
-    ``scratch``, to so many bytes, 16-byte aligned, that are its own while it runs. ``data`` is for
-    the plugin itself.
+    ``nodes`` are positions in the graph's nodes. The function gets a pointer to each of ``inputs``
+    (ids of the graph's tensors, or constants of the plugin's own), to each of ``outputs`` (ids: all
+    results of the nodes that other nodes read, or that nothing reads) and, with ``scratch``, to as
+    many bytes, 16-byte aligned, that are its own while it runs. ``data`` is for the plugin itself.
     """
 
     nodes: tuple[int, ...]
@@ -37,7 +36,7 @@ class Match(Struct, frozen=True):
 
 
 class Refusal(Struct, frozen=True):
-    """Why a plugin doesn't take a node, as a sentence for people."""
+    """The reason why a plugin doesn't take a node, as a sentence for people."""
 
     reason: str
 
@@ -50,12 +49,14 @@ class Built(Struct, frozen=True):
 
 
 class Accelerator(Protocol):
-    """A plugin. It must give the same for the same network, whatever time or folder it is."""
+    """A plugin. It must return the same for the same network, at any time and in any folder."""
 
     def match(self, graph: Graph, node: int, target: Target) -> Match | Refusal | None:
-        """What it does with a node, and perhaps with others around it. None: a kind of node that it
-        never takes. Each node is asked about, in order, unless a match before has it already."""
+        """Returns a match of a node, and perhaps of others around it, or a refusal. None: a kind of
+        node that it never takes. Called for each node, in order, unless a match before has it
+        already."""
 
     def build(self, matches: Sequence[Match], prefix: str) -> Built:
-        """The code for all matches of a network; asked only if there are some. Symbols and names of
-        files begin with ``prefix``, which is an identifier of C and the network's own."""
+        """Returns the code for all matches of a network; called only if there are some. Symbols and
+        names of files begin with ``prefix``, which is an identifier of C and unique to the network.
+        """

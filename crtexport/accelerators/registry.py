@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable
+from importlib import import_module
 from typing import TYPE_CHECKING
 
 from crtexport.accelerators.plugin import Accelerator
-from crtexport.errors import CrtExportError
+from crtexport.support.errors import CrtExportError
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint, EntryPoints
@@ -15,36 +15,33 @@ if TYPE_CHECKING:
 GROUP = "crtexport.accelerators"
 
 
-def _cmsis_nn() -> Accelerator:
-    from crtexport.accelerators.cmsis_nn import CmsisNN  # noqa: PLC0415  (most exports ask nobody)
-
-    return CmsisNN()
-
-
-BUILT_IN: dict[str, Callable[[], Accelerator]] = {"cmsis-nn": _cmsis_nn}
+BUILT_IN = {"cmsis-nn": "crtexport.accelerators.cmsis_nn:CmsisNN"}
+"""The module and the class of each plugin that comes with crtexport."""
 
 
 def names() -> tuple[str, ...]:
-    """What can be asked for, sorted."""
+    """Returns the names of all accelerators, sorted."""
     return tuple(sorted({*BUILT_IN, *(entry.name for entry in _offered())}))
 
 
 def find(name: str) -> Accelerator:
-    """The plugin of that name.
+    """Returns the plugin of that name.
 
-    Raises CrtExportError for a name that nobody or more than one has, and for a plugin that can't
-    be loaded.
+    Raises CrtExportError for a name that no plugin or more than one has, and for a plugin that
+    can't be loaded.
     """
     entries = _entries(name)
     if len(entries) + (name in BUILT_IN) > 1:
         owners = [_owner(entry) for entry in entries]
         raise CrtExportError(
-            f"more than one plugin is called so: {', '.join(owners)}"
+            f"several plugins have this name: {', '.join(owners)}"
             + (", and one that comes with crtexport" if name in BUILT_IN else ""),
             location=f"accelerator {name!r}", hint="uninstall all but one of them",
         )
     if name in BUILT_IN:
-        return BUILT_IN[name]()
+        module, _, kind = BUILT_IN[name].partition(":")
+        plugin: Accelerator = getattr(import_module(module), kind)()
+        return plugin
     if not entries:
         close = difflib.get_close_matches(name, names(), 1)
         meant = f"did you mean {close[0]}? " if close else ""

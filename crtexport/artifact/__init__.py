@@ -1,1 +1,1 @@
-"""What a model is to a linker: kernels, constants, calls, interface, registry; as data."""
+"""A model as data for linking: kernels, constants, calls, interface, registry."""

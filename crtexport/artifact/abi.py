@@ -13,8 +13,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from crtexport.artifact.model import Artifact, Interface, RegistryEntry
-from crtexport.errors import CrtExportError
 from crtexport.ir.types import DType
+from crtexport.support.errors import CrtExportError
 
 OK = 0
 ERROR_NULL = -1
@@ -35,17 +35,17 @@ MAX_NAME = 119
 MAX_PACKED_ARGS = 10
 """Most arguments that the C runtime passes (TVM_CRT_MAX_ARGS); it aborts at more."""
 MAX_FUNCTIONS = 0x7FFF
-"""Most functions that it tells apart: of 16 bits of a function's handle one says that it is valid.
-"""
+"""Most functions that the C runtime can address: of 16 bits of a function's handle one says that it
+is valid."""
 
 WORKSPACE_POOL = "workspace"
 """Field of ``struct tvmgen_<m>_workspace_pools``, and the name of the pool in the metadata."""
 
 IMAGE_POOL = "device_image"
-"""The same for the buffer that programs of devices are inflated into."""
+"""The same for the buffer that device programs are inflated into."""
 
 STATE_POOL = "state"
-"""The same for what the model keeps between runs."""
+"""The same for the model's state, which it keeps between runs."""
 
 _DLDATATYPE = {
     DType.BOOL: (1, 1), DType.INT8: (0, 8), DType.UINT8: (1, 8), DType.INT16: (0, 16),
@@ -55,23 +55,24 @@ _DLDATATYPE = {
 
 
 def dl_data_type(dtype: DType) -> tuple[int, int, int]:
-    """``DLDataType`` {code, bits, lanes} of an element type; bool is one unsigned bit."""
+    """Returns the ``DLDataType`` {code, bits, lanes} of an element type; bool is one unsigned bit.
+    """
     code, bits = _DLDATATYPE[dtype]
     return code, bits, 1
 
 
 def metadata_name(interface: Interface) -> str:
-    """The name of an input or output in ``TVMTensorInfo``: its field in the C interface."""
+    """Returns the name of an input or output in ``TVMTensorInfo``: its field in the C interface."""
     return interface.field
 
 
 def takes_workspace(artifact: Artifact) -> bool:
-    """Whether ``run`` has a workspace argument: the caller owns it, and there is one."""
+    """Returns whether ``run`` has a workspace argument: the caller owns it, and there is one."""
     return artifact.workspace_caller and artifact.workspace_total > 0
 
 
 def workspaces(artifact: Artifact) -> tuple[tuple[int, str, int], ...]:
-    """The pools of the workspace that have bytes: number, what its names end in, bytes.
+    """Returns the non-empty pools of the workspace: number, suffix of their names, bytes.
 
     The first is called "workspace", those in other memories "workspace_<memory>".
     """
@@ -81,17 +82,19 @@ def workspaces(artifact: Artifact) -> tuple[tuple[int, str, int], ...]:
 
 
 def takes_state(artifact: Artifact) -> bool:
-    """Whether ``run`` has the state among its arguments: the caller owns it, and there is one."""
+    """Returns whether ``run`` has the state among its arguments: the caller owns it, and there is
+    one."""
     return artifact.workspace_caller and artifact.state_size > 0
 
 
 def takes_buffer(artifact: Artifact) -> bool:
-    """Whether ``run`` is given the buffer for programs: the caller owns it, and there is one."""
+    """Returns whether ``run`` takes the buffer for programs: the caller owns it, and there is one.
+    """
     return artifact.workspace_caller and artifact.inflated_size > 0
 
 
 def caller_pools(artifact: Artifact) -> tuple[tuple[str, int], ...]:
-    """The memory that the caller hands in: name and bytes of each pool, in order."""
+    """Returns the memory that the caller provides: name and bytes of each pool, in order."""
     pools = []
     if takes_workspace(artifact):
         pools += [(WORKSPACE_POOL + end, size) for _, end, size in workspaces(artifact)]
@@ -103,15 +106,16 @@ def caller_pools(artifact: Artifact) -> tuple[tuple[str, int], ...]:
 
 
 def takes_io(artifact: Artifact) -> bool:
-    """Whether ``run`` takes inputs and outputs: they don't lie in the workspace."""
+    """Returns whether ``run`` takes inputs and outputs: they don't lie in the workspace."""
     return not artifact.io_in_workspace
 
 
 def io_maps(artifact: Artifact) -> tuple[tuple[str, str, tuple[Interface, ...]], ...]:
-    """The functions that tell where inputs and outputs lie: symbol, which, tensors.
+    """Returns the functions that give the addresses of inputs and outputs in the workspace: symbol,
+    side, tensors.
 
-    ``struct tvmgen_<m>_inputs tvmgen_<m>_map_inputs([workspace_pools *])``, by value as microTVM
-    has it; ``run`` then takes neither. All members are NULL where the workspace is.
+    ``struct tvmgen_<m>_inputs tvmgen_<m>_map_inputs([workspace_pools *])``, by value as in
+    microTVM; ``run`` then takes neither. All members are NULL where the workspace is.
     """
     if takes_io(artifact):
         return ()
@@ -120,25 +124,27 @@ def io_maps(artifact: Artifact) -> tuple[tuple[str, str, tuple[Interface, ...]],
 
 
 def packed_tensors(artifact: Artifact) -> int:
-    """Number of the packed run function's arguments that are tensors: the first ones."""
+    """Returns the number of the packed run function's arguments that are tensors: the first ones.
+    """
     return len(artifact.inputs) + len(artifact.outputs) + len(caller_pools(artifact))
 
 
 def packed_arity(artifact: Artifact) -> int:
-    """Number of arguments of the packed run function."""
+    """Returns the number of arguments of the packed run function."""
     return packed_tensors(artifact) + len(artifact.devices)
 
 
 def packed_symbol(artifact: Artifact) -> str:
-    """The symbol of the packed form of ``tvmgen_<m>_run``: what the registry has behind it."""
+    """Returns the symbol of the packed version of ``tvmgen_<m>_run``, which the registry refers to.
+    """
     name = f"{artifact.prefix}_run"
     symbols = [entry.symbol for entry in artifact.registry if entry.name == name]
     return symbols[0] if symbols else f"{name}_packed"
 
 
 def reset_symbol(artifact: Artifact) -> str:
-    """The symbol of the packed form of ``tvmgen_<m>_reset``, whose argument is the caller's state
-    if the caller owns it."""
+    """Returns the symbol of the packed version of ``tvmgen_<m>_reset``, whose argument is the
+    caller's state if the caller owns it."""
     return f"{artifact.prefix}_reset_packed"
 
 
@@ -162,7 +168,8 @@ def check_arguments(artifact: Artifact) -> None:
 
 
 def registry_names(entries: Iterable[RegistryEntry], *, little_endian: bool) -> bytes:
-    """``TVMFuncRegistry.names``: a 16-bit count, NUL-terminated names, and a NUL that ends them.
+    """Returns ``TVMFuncRegistry.names``: a 16-bit count, NUL-terminated names, and a NUL that ends
+    them.
 
     Raises CrtExportError for names that a lookup could never find or that don't fit.
     """

@@ -24,22 +24,20 @@ from crtexport.artifact.model import (
     every_call,
 )
 from crtexport.artifact.symbols import interface_fields
-from crtexport.errors import CrtExportError
 from crtexport.ir.external import functions_of, programs_of
 from crtexport.ir.graph import Graph
 from crtexport.ir.modules import Device
 from crtexport.ir.ops import EthosU, Foreign
 from crtexport.ir.types import ConstantRef
-from crtexport.kernels.families import check
-from crtexport.kernels.ir import Scalar
-from crtexport.kernels.registry import Context
-from crtexport.kernels.share import Weigh
-from crtexport.kernels.step import LowerStep
+from crtexport.kir.analysis.kernel_merging import Weigh
+from crtexport.kir.language import Scalar
+from crtexport.lowering.lowered_graph import LoweredGraph
 from crtexport.plan.model import Plan, Space
+from crtexport.support.errors import CrtExportError
 
 
-class Options(Struct, frozen=True):
-    """What of the interface the user chose."""
+class ModuleOptions(Struct, frozen=True):
+    """The user's choices about the interface."""
 
     module: str
     workspace_caller: bool = False
@@ -50,14 +48,17 @@ class Options(Struct, frozen=True):
 
 
 class Planned(Struct, frozen=True):
-    """A planned graph on its way to an artifact; ``lower`` makes the kernels of its steps,
-    ``weigh`` says which of them become one; without it, those that are equal."""
+    """A planned graph on its way to an artifact; ``weigh`` says which of its kernels become one;
+    without it, those that are equal."""
 
-    graph: Graph
+    lowered: LoweredGraph
     plan: Plan
-    options: Options
-    lower: LowerStep
+    options: ModuleOptions
     weigh: Weigh | None = None
+
+    @property
+    def graph(self) -> Graph:
+        return self.lowered.graph
 
 
 def assemble_package(
@@ -75,11 +76,11 @@ def assemble_package(
     stock = Stock(name for m in models for name in entry_symbols(m.options.module))
     started = []
     for model in models:
-        check_supported(model.graph, model.plan)
+        check_supported(model.lowered, model.plan)
         calls = Calls(
-            f"tvmgen_{model.options.module}", model.lower, stock, functions_of(model.graph), prove
+            f"tvmgen_{model.options.module}", stock, functions_of(model.graph), prove
         )
-        started.append((calls, calls.statements(Scope(model.graph, model.plan))))
+        started.append((calls, calls.statements(Scope(model.lowered, model.plan))))
     done = finished(started, stock.namer, models[0].weigh, prove)
     return with_common([
         _artifact(model, calls.constants, *code)
@@ -198,27 +199,25 @@ def _images(
     return tuple(images)
 
 
-def check_supported(graph: Graph, plan: Plan) -> None:
+def check_supported(lowered: LoweredGraph, plan: Plan) -> None:
     """Raises one CrtExportError that names every node that can't be lowered, and why."""
-    problems = _problems(graph, plan)
+    problems = _problems(lowered, plan)
     if problems:
         raise CrtExportError(
             f"{len(problems)} node{'s' if len(problems) > 1 else ''} can't be exported:\n  "
             + "\n  ".join(problems),
-            location=graph.source,
+            location=lowered.graph.source,
             hint="the table of supported operators in the documentation lists types and limits",
         )
 
 
-def _problems(graph: Graph, plan: Plan) -> list[str]:
+def _problems(lowered: LoweredGraph, plan: Plan) -> list[str]:
     found = []
     for step in plan.steps:
-        node = graph.nodes[step.node]
-        if not step.inner and not isinstance(node.op, Foreign):
-            broken = check(Context(graph, node))
-            found += [f"{node}: {problem}" for problem in broken]
+        node = lowered.nodes[step.node]
+        found += [f"{node.node}: {problem}" for problem in node.problems]
         for inner, nested in zip(step.inner, node.graphs, strict=True):
-            found += [f"{node} → {problem}" for problem in _problems(nested, inner.plan)]
+            found += [f"{node.node} → {problem}" for problem in _problems(nested, inner.plan)]
     return found
 
 
@@ -234,7 +233,7 @@ def _interfaces(
 
 
 def _inside(plan: Plan, tensor: int) -> WorkspaceArg | None:
-    """Where in the workspace an input or output lies, if it does."""
+    """Returns the address in the workspace of an input or output, if it lies there."""
     home = plan.placements[tensor]
     inside = home is not None and home.space is Space.WORKSPACE
     return WorkspaceArg(home.offset, home.index) if home is not None and inside else None

@@ -1,53 +1,55 @@
-"""The steps of a plan as calls: lowers each, shares kernels that are alike, and equal constants."""
+"""The steps of a plan as calls; kernels that are alike are shared, and so are equal constants."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import assert_never
+from typing import TypeAlias, assert_never
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from crtexport.artifact.contents import Contents
+from crtexport.artifact.constant_dedup import Contents
 from crtexport.artifact.model import (
     MAX_ADDRESSES,
     Arg,
     Branch,
-    Call,
     Constant,
     ConstantArg,
     Function,
+    FunctionCall,
     InputArg,
     Loop,
     OutputArg,
     ScalarArg,
     StateArg,
     Statement,
+    StatementOf,
     WorkspaceArg,
     every_call,
     with_calls,
 )
 from crtexport.artifact.symbols import Namer, c_identifier
-from crtexport.errors import CrtExportError
 from crtexport.ir.graph import Graph, Node
 from crtexport.ir.modules import ModuleFunction
-from crtexport.ir.ops import ETHOS_U_ALIGN, EthosU, Foreign, Reshape, While
+from crtexport.ir.ops import ETHOS_U_ALIGN, EthosU, Foreign, While
 from crtexport.ir.types import ConstantRef
-from crtexport.kernels.identity import identity
-from crtexport.kernels.ir import Buffer, Kernel, Scalar
-from crtexport.kernels.registry import (
+from crtexport.kir.analysis.kernel_merging import Weigh, merge
+from crtexport.kir.fingerprint import fingerprint
+from crtexport.kir.language import Buffer, Kernel, Scalar
+from crtexport.kir.verifier import verify
+from crtexport.lowering.lowered_graph import LoweredGraph
+from crtexport.lowering.registry import (
     SCALAR_OF,
     Derived,
     InputTensor,
     KernelArg,
+    Lowered,
     OutputTensor,
     Scratch,
 )
-from crtexport.kernels.share import Sharing, Weigh, share
-from crtexport.kernels.step import LowerStep
-from crtexport.kernels.verify import verify
 from crtexport.plan.model import Plan, Space, Step
+from crtexport.support.errors import CrtExportError
 
 Proof = Callable[[], None]
 """Raises CrtExportError where something isn't as it must be."""
@@ -67,16 +69,35 @@ def describe(graph: Graph, node: Node) -> str:
 _WORKSPACE = WorkspaceArg(0)
 
 
+class UnnamedCall(Struct, frozen=True):
+    """A call of a kernel that has no symbol yet. ``key`` tells it from others."""
+
+    kernel: Kernel
+    key: bytes
+    args: tuple[Arg, ...]
+    comment: str
+
+
+Unnamed: TypeAlias = StatementOf[FunctionCall | UnnamedCall]
+"""A statement before kernels have symbols; functions of external modules have them."""
+
+
 class Scope(Struct, frozen=True):
     """A graph with its plan, and where that lies: ``workspace`` is where the plan's first pool
     begins in the module's, ``inputs`` and ``outputs`` are the graph's buffers; None: those of the
-    caller."""
+    caller. ``path``: of nested graphs the numbers of the nodes that run them, from the outermost
+    on, each with which of the node's graphs it is."""
 
-    graph: Graph
+    lowered: LoweredGraph
     plan: Plan
     workspace: WorkspaceArg = _WORKSPACE
     inputs: tuple[Arg, ...] | None = None
     outputs: tuple[Arg, ...] | None = None
+    path: tuple[int, ...] = ()
+
+    @property
+    def graph(self) -> Graph:
+        return self.lowered.graph
 
 
 KEPT = 16 << 20
@@ -85,8 +106,8 @@ whenever they are read."""
 
 
 class Stock:
-    """What the models of a package have in common: names that are given once, and constants by
-    symbol, of which equal ones are there once, aligned for all that read them."""
+    """Symbols and constants that the models of a package share: each symbol is used once, and equal
+    constants are there once, aligned for all that read them."""
 
     def __init__(self, taken: Iterable[str] = ()) -> None:
         self._left = KEPT
@@ -94,8 +115,11 @@ class Stock:
         self.constants: dict[str, Constant] = {}
         self._contents = Contents()
 
-    def constant(self, name: str, buffer: Buffer, data: ConstantRef, line: str) -> str:
+    def constant(
+        self, name: str, buffer: Buffer, data: ConstantRef, line: str, row: int = 0, note: str = ""
+    ) -> str:
         """The symbol of a constant of these bytes; of a new one that is called like ``name``."""
+        words = data.made is not None and not buffer.dtype.is_float
         if data.made is not None and data.nbytes <= self._left:
             self._left -= data.nbytes
             data = ConstantRef(data.nbytes, data.read())
@@ -105,7 +129,9 @@ class Stock:
         if symbol is None:
             symbol = self.namer.name(name)
             self._contents.add(data, kind, symbol)
-            self.constants[symbol] = Constant(symbol, buffer.dtype, buffer.size, data, align, line)
+            self.constants[symbol] = Constant(
+                symbol, buffer.dtype, buffer.size, data, align, line, note, row, words
+            )
         elif self.constants[symbol].align < align:
             self.constants[symbol] = replace(self.constants[symbol], align=align)
         return symbol
@@ -118,17 +144,15 @@ class Calls:
     """
 
     def __init__(
-        self, prefix: str, lower: LowerStep, stock: Stock,
-        functions: Mapping[str, ModuleFunction], prove: Callable[[Proof], None],
+        self, prefix: str, stock: Stock, functions: Mapping[str, ModuleFunction],
+        prove: Callable[[Proof], None],
     ) -> None:
         self.prefix = prefix
         self._functions = functions
         self._prove = prove
-        self.kernels: list[Kernel] = []
-        self.keys: list[bytes] = []  # what tells the kernels apart
-        self._lower = lower
+        self.unnamed: list[UnnamedCall] = []
         self._proven: set[bytes] = set()
-        self._by_tensor: dict[tuple[int, int], str] = {}
+        self._by_tensor: dict[tuple[tuple[int, ...], int], str] = {}
         self._stock = stock
         self._constants: dict[str, None] = {}
 
@@ -137,11 +161,12 @@ class Calls:
         """Those that the statements use, in the order of their first use."""
         return tuple(self._stock.constants[symbol] for symbol in self._constants)
 
-    def statements(self, scope: Scope) -> tuple[Statement, ...]:
-        """What the steps of a plan do, in their order; :func:`finished` says what calls call."""
+    def statements(self, scope: Scope) -> tuple[Unnamed, ...]:
+        """Returns the statements of a plan's steps, in their order; :func:`finished` names the
+        kernels that they call."""
         return tuple(s for step in scope.plan.steps for s in self._step(scope, step))
 
-    def _step(self, scope: Scope, step: Step) -> list[Statement]:
+    def _step(self, scope: Scope, step: Step) -> list[Unnamed]:
         node = scope.graph.nodes[step.node]
         line = describe(scope.graph, node)
         if isinstance(node.op, While):
@@ -157,17 +182,21 @@ class Calls:
         if isinstance(node.op, Foreign):
             given = [self._given(scope, tensor, line) for tensor in node.inputs]
             made = [self._place(scope, tensor) for tensor in node.outputs]
-            return [Call(
+            return [FunctionCall(
                 node.op.function, (*given, *made, *self._const_vars(node.op.function, line)), line
             )]
-        lowered = self._lower(scope.graph, step)
+        lowered = scope.lowered.nodes[step.node].running(
+            backward=step.backward, in_place=step.in_place
+        )
         args = tuple(
             self._bind(scope, step, buffer, arg, line)
             for buffer, arg in zip(lowered.kernel.buffers, lowered.args, strict=True)
         )
         return [self._call(lowered.kernel, args, line)]
 
-    def _commands(self, scope: Scope, step: Step, node: Node, op: EthosU, line: str) -> Call:
+    def _commands(
+        self, scope: Scope, step: Step, node: Node, op: EthosU, line: str
+    ) -> FunctionCall:
         """Addresses as TensorFlow Lite Micro gives them to Arm's driver (kernels/ethos_u in its
         sources): constant data, arena, fast memory, then inputs and outputs, as far as they go."""
         start = _start(scope, step)
@@ -188,7 +217,7 @@ class Calls:
         )
         sizes = (*read, op.arena, op.fast or op.arena, *places)
         most = MAX_ADDRESSES + 1
-        return Call(op.function, args[:most], line, sizes[:most])
+        return FunctionCall(op.function, args[:most], line, sizes[:most])
 
     # -- graphs that nodes run
 
@@ -205,7 +234,10 @@ class Calls:
             for i, offset in enumerate(inner.outputs)
         )
         workspace = replace(start, offset=start.offset + inner.workspace)
-        return Scope(node.graphs[number], inner.plan, workspace, tuple(given), outputs)
+        return Scope(
+            scope.lowered.nodes[step.node].graphs[number], inner.plan, workspace, tuple(given),
+            outputs, (*scope.path, step.node, number),
+        )
 
     def _given(self, scope: Scope, tensor: int | None, line: str) -> Arg:
         if tensor is None:
@@ -225,50 +257,42 @@ class Calls:
             found.append(ConstantArg(self._constant(name, buffer, variable.data, line)))
         return found
 
-    def _loop(self, scope: Scope, step: Step, line: str) -> list[Statement]:
+    def _loop(self, scope: Scope, step: Step, line: str) -> list[Unnamed]:
         """Copies of what the loop begins with, and the loop, whose body ends with copies of what it
         couldn't make where the next round finds it."""
-        node = scope.graph.nodes[step.node]
+        lowered = scope.lowered.nodes[step.node]
+        node = lowered.node
         condition, body = (self._inner(scope, step, number, line) for number in (0, 1))
-        found: list[Statement] = []
-        after: list[Statement] = []
-        for position, tensor in enumerate(node.outputs):
-            target, type_ = self._place(scope, tensor), scope.graph.type(tensor)
-            if not type_.nbytes:
+        found: list[Unnamed] = []
+        after: list[Unnamed] = []
+        for position, (tensor, copy) in enumerate(zip(node.outputs, lowered.copies, strict=True)):
+            target = self._place(scope, tensor)
+            if copy is None:
                 continue
             start = self._given(scope, node.inputs[position], line)
             made = (body.outputs or ())[position]
-            found.append(self._copy(scope.graph, tensor, start, target, f"{node}: start"))
+            found.append(self._copy(copy.lowered, start, target, f"{node}: start"))
             if made != target:
-                after.append(self._copy(scope.graph, tensor, made, target, f"{node}: next round"))
+                after.append(self._copy(copy.lowered, made, target, f"{node}: next round"))
         return [*found, Loop(
             self.statements(condition), (condition.outputs or ())[0],
             (*self.statements(body), *after), line,
         )]
 
-    def _copy(self, graph: Graph, tensor: int, source: Arg, target: Arg, line: str) -> Call:
-        """A call that copies a value of the type of ``tensor``."""
-        value = replace(graph.tensors[tensor], constant=None, variable=None)
-        node = Node(Reshape(value.type.shape), (0,), (1,), value.name, line)
-        copying = replace(
-            graph, tensors=(value, value), nodes=(node,), inputs=(0,), outputs=(1,)
-        )
-        lowered = self._lower(copying, Step(0))
+    def _copy(self, lowered: Lowered, source: Arg, target: Arg, line: str) -> UnnamedCall:
         args = {InputTensor(0): source, OutputTensor(0): target}
         bound = tuple(args[a] for a in lowered.args if isinstance(a, InputTensor | OutputTensor))
         return self._call(lowered.kernel, bound, line)
 
     # -- what calls use
 
-    def _call(self, kernel: Kernel, args: tuple[Arg, ...], line: str) -> Call:
-        """A call of a kernel by its number; functions are known when all kernels are."""
-        key = identity(kernel)
+    def _call(self, kernel: Kernel, args: tuple[Arg, ...], line: str) -> UnnamedCall:
+        key = fingerprint(kernel)
         if key not in self._proven:
             self._prove(partial(verify, kernel))
             self._proven.add(key)
-        self.kernels.append(kernel)
-        self.keys.append(key)
-        return Call(str(len(self.kernels) - 1), args, line)
+        self.unnamed.append(UnnamedCall(kernel, key, args, line))
+        return self.unnamed[-1]
 
     def _bind(self, scope: Scope, step: Step, buffer: Buffer, arg: KernelArg, line: str) -> Arg:
         node = scope.graph.nodes[step.node]
@@ -279,7 +303,9 @@ class Calls:
                 return self._tensor(scope, node.outputs[position], buffer, line)
             case Derived():
                 name = f"{self.prefix}_{arg.purpose}"
-                return ConstantArg(self._constant(name, buffer, arg.data, line))
+                return ConstantArg(
+                    self._constant(name, buffer, arg.data, line, arg.row, arg.note)
+                )
             case Scratch(offset):
                 if step.scratch is None:
                     raise CrtExportError(f"the plan has no scratch for {node}")
@@ -292,15 +318,17 @@ class Calls:
             if home is not None and home.space is Space.CONSTANT:
                 return self._tensor(scope, home.index, buffer, line)
             return self._place(scope, tensor)
-        key = (id(scope.graph), tensor)
+        key = scope.path, tensor
         if key not in self._by_tensor:
+            shape = scope.graph.type(tensor).shape
+            row = buffer.size // shape[0] if len(shape) > 1 and shape[0] > 1 else 0
             self._by_tensor[key] = self._constant(
-                f"{self.prefix}_{buffer.name}", buffer, constant, line
+                f"{self.prefix}_{buffer.name}", buffer, constant, line, row
             )
         return ConstantArg(self._by_tensor[key])
 
     def _place(self, scope: Scope, tensor: int) -> Arg:
-        """Where a tensor that is no constant lies."""
+        """Returns the address of a tensor that is no constant."""
         graph = scope.graph
         if scope.inputs is not None and graph.tensors[tensor].variable is not None:
             return scope.inputs[graph.inputs.index(tensor)]
@@ -325,14 +353,16 @@ class Calls:
             case Space.CONSTANT:
                 raise CrtExportError(f"{graph.tensors[tensor].name!r} lies in a constant")
 
-    def _constant(self, name: str, buffer: Buffer, data: ConstantRef, line: str) -> str:
-        symbol = self._stock.constant(name, buffer, data, line)
+    def _constant(
+        self, name: str, buffer: Buffer, data: ConstantRef, line: str, row: int = 0, note: str = ""
+    ) -> str:
+        symbol = self._stock.constant(name, buffer, data, line, row, note)
         self._constants.setdefault(symbol)
         return symbol
 
 
 def finished(
-    models: Sequence[tuple[Calls, tuple[Statement, ...]]], namer: Namer, weigh: Weigh | None,
+    models: Sequence[tuple[Calls, tuple[Unnamed, ...]]], namer: Namer, weigh: Weigh | None,
     prove: Callable[[Proof], None],
 ) -> list[tuple[tuple[Function, ...], tuple[Statement, ...]]]:
     """For each model the functions that it calls, and its statements with their symbols and the
@@ -342,40 +372,36 @@ def finished(
     names every layer that does. ``weigh``: what decides which are made one; ``prove`` is given the
     proofs of kernels that are new.
     """
-    shared = share(
-        [kernel for calls, _ in models for kernel in calls.kernels], weigh,
-        [key for calls, _ in models for key in calls.keys],
-    )
-    proven = {key for calls, _ in models for key in calls.keys}
+    unnamed = [call for calls, _ in models for call in calls.unnamed]
+    keys = [call.key for call in unnamed]
+    shared = merge([call.kernel for call in unnamed], weigh, keys)
+    # Those of equal keys are equal, so it doesn't matter which of them stands here.
+    uses = {call.key: (call, use) for call, use in zip(unnamed, shared, strict=True)}
     functions: dict[bytes, tuple[str, Kernel]] = {}
     docs: dict[str, list[str]] = {}
 
-    def named(call: Call, calls: Calls, sharings: Sequence[Sharing]) -> Call:
-        if not call.symbol.isdigit():
-            return call  # of a function that isn't ours
-        number = int(call.symbol)
-        sharing = sharings[number]
-        params = sharing.kernel.params
-        own = sharing.kernel is calls.kernels[number]
-        key = calls.keys[number] if own else identity(sharing.kernel)
+    def named(call: FunctionCall | UnnamedCall, calls: Calls) -> FunctionCall:
+        if isinstance(call, FunctionCall):
+            return call
+        equal, use = uses[call.key]
+        params = use.kernel.params
+        key = call.key if use.kernel is equal.kernel else fingerprint(use.kernel)
         if key not in functions:
-            if key not in proven:
-                numbers = zip((param.name for param in params), sharing.values, strict=True)
-                prove(partial(verify, sharing.kernel, dict(numbers)))
-            symbol = namer.name(f"{calls.prefix}_{sharing.kernel.name}")
-            functions[key] = (symbol, sharing.kernel)
+            if key not in uses:
+                numbers = zip((param.name for param in params), use.values, strict=True)
+                prove(partial(verify, use.kernel, dict(numbers)))
+            symbol = namer.name(f"{calls.prefix}_{use.kernel.name}")
+            functions[key] = (symbol, use.kernel)
         symbol = functions[key][0]
         docs.setdefault(symbol, []).append(call.comment)
         given = (
-            ScalarArg(value, param.type)
-            for value, param in zip(sharing.values, params, strict=True)
+            ScalarArg(value, param.type) for value, param in zip(use.values, params, strict=True)
         )
-        return replace(call, symbol=symbol, args=(*call.args, *given))
+        return FunctionCall(symbol, (*call.args, *given), call.comment)
 
-    results = []
-    for calls, statements in models:
-        own, shared = shared[: len(calls.kernels)], shared[len(calls.kernels) :]
-        results.append(with_calls(statements, partial(named, calls=calls, sharings=own)))
+    results = [
+        with_calls(statements, partial(named, calls=calls)) for calls, statements in models
+    ]
     made = [
         Function(symbol, replace(kernel, doc=tuple(docs[symbol])))
         for symbol, kernel in functions.values()
@@ -388,7 +414,7 @@ def finished(
 
 
 def _start(scope: Scope, step: Step) -> WorkspaceArg:
-    """Where the scratch of a step begins in the module's workspace."""
+    """Returns the address in the module's workspace where the scratch of a step begins."""
     if step.scratch is None:
         return scope.workspace
     if step.scratch.pool:

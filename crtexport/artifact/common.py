@@ -1,4 +1,4 @@
-"""What the models of one package have in common: names, kernels, constants, one registry."""
+"""Names, kernels, constants and the registry that the models of one package share."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from crtexport.artifact.abi import workspaces
 from crtexport.artifact.model import Artifact, Common, SharedWorkspace
-from crtexport.errors import CrtExportError
+from crtexport.support.errors import CrtExportError
 
 _ENTRIES = (
     "run", "run_packed", "get_c_metadata", "reset", "reset_packed", "map_inputs", "map_outputs",
@@ -18,7 +18,7 @@ _ENTRIES = (
 
 
 def entry_symbols(module: str) -> tuple[str, ...]:
-    """The symbols that a model of this name may have whatever it computes."""
+    """Returns the symbols that a model of this name may have, whatever it computes."""
     return tuple(f"tvmgen_{module}_{name}" for name in _ENTRIES)
 
 
@@ -37,8 +37,8 @@ def check_names(modules: Sequence[str]) -> None:
 def with_common(
     artifacts: Sequence[Artifact], *, one_workspace: bool = False
 ) -> tuple[Artifact, ...]:
-    """``artifacts``, each told what it shares: the first that uses a function or a constant
-    defines it, and the first has the registry of all and, if wanted, the one workspace."""
+    """Returns ``artifacts``, each with its shared parts: the first that uses a function or a
+    constant defines it, and the first has the registry of all and, if wanted, the one workspace."""
     workspace = _workspace(artifacts) if one_workspace else None
     owners: dict[str, int] = {}
     users: dict[str, set[int]] = {}
@@ -71,7 +71,7 @@ def with_common(
 
 
 def _workspace(artifacts: Sequence[Artifact]) -> SharedWorkspace:
-    """What is enough for each of ``artifacts``."""
+    """Returns the least workspace that is enough for each of ``artifacts``."""
     sizes: dict[str, int] = {}
     for artifact in artifacts:
         for _, end, size in workspaces(artifact):
@@ -82,8 +82,8 @@ def _workspace(artifacts: Sequence[Artifact]) -> SharedWorkspace:
 
 
 def package_workspaces(artifacts: Sequence[Artifact]) -> dict[str, int]:
-    """The bytes of all workspaces that the models own, by what their names end in: "" in the first
-    memory, "_<memory>" in another."""
+    """Returns the bytes of all workspaces that the models own, by the suffix of their names: "" in
+    the first memory, "_<memory>" in another."""
     owning = [artifact for artifact in artifacts if not artifact.workspace_caller]
     if owning and owning[0].common.workspace is not None:
         return dict(owning[0].common.workspace.pools)
@@ -97,7 +97,7 @@ def package_workspaces(artifacts: Sequence[Artifact]) -> dict[str, int]:
 def _check_externals(
     artifact: Artifact, number: int, artifacts: Sequence[Artifact], owners: dict[str, int]
 ) -> None:
-    """Raises CrtExportError for a function of others that is called as one of another model."""
+    """Raises CrtExportError for an external function with the name of one of another model."""
     taken = {s: n for n, other in enumerate(artifacts) for s in entry_symbols(other.module)}
     for function in artifact.externals:
         whose = owners.get(function.symbol, taken.get(function.symbol, number))
@@ -109,7 +109,7 @@ def _check_externals(
 
 
 def package_constants(artifacts: Sequence[Artifact]) -> int:
-    """Bytes of the constants of all ``artifacts``, those that they share once."""
+    """Returns the bytes of the constants of all ``artifacts``, shared ones counted once."""
     sizes = {
         c.symbol: c.data.nbytes
         for artifact in artifacts for c in (*artifact.constants, *artifact.image_constants)

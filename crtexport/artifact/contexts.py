@@ -1,4 +1,4 @@
-"""Device contexts: what they are called in the interface, and the hooks around their functions.
+"""Device contexts: their names in the interface, and the hooks around their functions.
 
 The hooks are those of TVM's C device API: ``int32_t TVMDevice<Kind><Verb>(void *context)``, 0 for
 success. ``run`` activates every device in the order of the contexts, opens a device before each
@@ -7,9 +7,9 @@ function that runs on it, closes it afterwards, and deactivates all in reverse.
 A device whose program is in an image has two hooks more: Load, which gets the program once the
 device is open, ``(void *context, const struct crt_device_image *image, const void *program)``, and
 Launch, which runs a function of the program, ``(void *context, const struct crt_device_function
-*function, const void *const *inputs, void *const *outputs)``. Where a hook or a
-function returns another code, what is open is closed, what is active is deactivated, and that code
-is what ``run`` returns; codes of hooks that fail while this happens are lost to it.
+*function, const void *const *inputs, void *const *outputs)``. Where a hook or a function returns
+another code, open devices are closed, active ones deactivated, and ``run`` returns that code; codes
+of hooks that fail meanwhile are lost.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from typing import Literal
 
 from crtexport.artifact.model import Artifact, DeviceImage, ExternalFunction, every_call
 from crtexport.artifact.symbols import c_identifier
-from crtexport.errors import CrtExportError
 from crtexport.ir.modules import Device
+from crtexport.support.errors import CrtExportError
 
 Verb = Literal["Activate", "Open", "Load", "Launch", "Close", "Deactivate"]
 VERBS: tuple[Verb, ...] = ("Activate", "Open", "Close", "Deactivate")
@@ -30,7 +30,7 @@ VERBS: tuple[Verb, ...] = ("Activate", "Open", "Close", "Deactivate")
 
 
 def hook(device: Device, verb: Verb) -> str:
-    """The symbol of a hook: ``ethos-u`` and Open give ``TVMDeviceEthosUOpen``.
+    """Returns the symbol of a hook: ``ethos-u`` and Open give ``TVMDeviceEthosUOpen``.
 
     Raises CrtExportError for a kind without letters and digits.
     """
@@ -41,7 +41,7 @@ def hook(device: Device, verb: Verb) -> str:
 
 
 def verbs(artifact: Artifact, device: int) -> tuple[Verb, ...]:
-    """The hooks that the code calls for a device, in their order."""
+    """Returns the hooks that the code calls for a device, in their order."""
     more: list[Verb] = []
     if image_of(artifact, device) is not None:
         more.append("Load")
@@ -51,7 +51,7 @@ def verbs(artifact: Artifact, device: int) -> tuple[Verb, ...]:
 
 
 def all_hooks(artifact: Artifact) -> dict[str, Verb]:
-    """Every hook that the code calls, by its symbol, in the order of devices and verbs."""
+    """Returns every hook that the code calls, by its symbol, in the order of devices and verbs."""
     return {
         hook(device, verb): verb
         for number, device in enumerate(artifact.devices) for verb in verbs(artifact, number)
@@ -59,28 +59,29 @@ def all_hooks(artifact: Artifact) -> dict[str, Verb]:
 
 
 def image_of(artifact: Artifact, device: int) -> int | None:
-    """Which of the images is for a device, if one is."""
+    """Returns the number of the image of a device, if it has one."""
     return next((n for n, i in enumerate(artifact.images) if i.device == device), None)
 
 
 def launched(artifact: Artifact) -> tuple[ExternalFunction, ...]:
-    """The functions of programs that the calls reach: the rows of the table of functions."""
+    """Returns the functions of programs that the calls reach: the rows of the table of functions.
+    """
     return tuple(f for f in called_externals(artifact) if f.entry is not None)
 
 
 def images_symbol(artifact: Artifact) -> str:
-    """The table of programs of devices."""
+    """Returns the symbol of the table of device programs."""
     return f"{artifact.prefix}_device_images"
 
 
 def launched_symbol(artifact: Artifact) -> str:
-    """The table of functions of these programs."""
+    """Returns the symbol of the table of functions of these programs."""
     return f"{artifact.prefix}_device_functions"
 
 
 def context_fields(devices: Sequence[Device]) -> tuple[str, ...]:
-    """The members of ``struct tvmgen_<m>_devices``: the kind, and as much of id and program as
-    tells the contexts apart.
+    """Returns the members of ``struct tvmgen_<m>_devices``: the kind, and as much of id and program
+    as distinguishes the contexts.
 
     Raises CrtExportError when two contexts would be one member.
     """
@@ -105,19 +106,19 @@ def context_fields(devices: Sequence[Device]) -> tuple[str, ...]:
 
 
 def context_text(device: Device) -> str:
-    """A device context for people."""
+    """Returns a device context as text for people."""
     return f'"{device.kind}" {device.id}, program "{device.program}"'
 
 
 def image_text(artifact: Artifact, image: DeviceImage) -> str:
-    """A program and its sizes for people."""
+    """Returns a program and its sizes as text for people."""
     header = image.header
     sizes = f"{header.original_size} bytes, {header.stored_size} stored"
     return f"{context_text(artifact.devices[image.device])}: {sizes}"
 
 
 def check_externals(artifact: Artifact) -> dict[str, ExternalFunction]:
-    """The external functions by symbol.
+    """Returns the external functions by symbol.
 
     Raises CrtExportError for a symbol that isn't an identifier of C or that is there twice, for a
     device that isn't there, and for one on which nothing runs.
@@ -149,11 +150,11 @@ def check_externals(artifact: Artifact) -> dict[str, ExternalFunction]:
 
 
 DECODER = "crt_image_open"
-"""What makes a program available; its source goes into the package."""
+"""The function that makes a program available; its source goes into the package."""
 
 
 def needed_symbols(artifact: Artifact) -> tuple[str, ...]:
-    """The external functions and hooks that a model's code calls or registers."""
+    """Returns the external functions and hooks that a model's code calls or registers."""
     functions = (f.symbol for f in called_externals(artifact) if f.entry is None)
     decoder = (DECODER,) if artifact.images else ()
     registered = (entry.symbol for entry in artifact.registry if entry.external)
@@ -161,6 +162,6 @@ def needed_symbols(artifact: Artifact) -> tuple[str, ...]:
 
 
 def called_externals(artifact: Artifact) -> tuple[ExternalFunction, ...]:
-    """The external functions that the calls reach."""
+    """Returns the external functions that the calls reach."""
     symbols = {call.symbol for call in every_call(artifact.calls)}
     return tuple(f for f in artifact.externals if f.symbol in symbols)

@@ -1,4 +1,4 @@
-"""The artifact: all that either backend needs to print, and nothing about neural networks.
+"""The artifact: everything that a backend prints, without any knowledge of neural networks.
 
 Every string that ends in C text as an identifier is already one (``[A-Za-z_][A-Za-z0-9_]*``);
 every string that is data (tensor names, comments) is escaped by the printer.
@@ -7,14 +7,13 @@ every string that is data (tensor names, comments) is escaped by the printer.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Generic, TypeAlias, TypeVar
 
 from msgspec import Struct
-from msgspec.structs import replace
 
 from crtexport.ir.modules import Device
 from crtexport.ir.types import ConstantRef, TensorType
-from crtexport.kernels.ir import Kernel, Scalar
+from crtexport.kir.language import Kernel, Scalar
 
 if TYPE_CHECKING:
     from crtexport.devices.image import ImageHeader
@@ -23,7 +22,7 @@ if TYPE_CHECKING:
 class Interface(Struct, frozen=True):
     """An input or output. ``name`` is the model's text, ``field`` its identifier in C.
 
-    ``place``: where in the workspace it lies; None if it lies in a buffer of the caller's.
+    ``place``: its address in the workspace; None if it lies in a buffer of the caller's.
     """
 
     name: str
@@ -33,7 +32,9 @@ class Interface(Struct, frozen=True):
 
 
 class Constant(Struct, frozen=True):
-    """A read-only array. ``symbol`` is file-local; ``comment`` says whose it is."""
+    """A read-only array. ``symbol`` is file-local; ``comment`` says whose it is, ``note`` what its
+    elements are. ``row``: elements that belong together; 0 where that is none or all. ``words``:
+    each element packs several numbers, so that its bits say more than its value."""
 
     symbol: str
     dtype: Scalar
@@ -41,6 +42,9 @@ class Constant(Struct, frozen=True):
     data: ConstantRef
     align: int
     comment: str = ""
+    note: str = ""
+    row: int = 0
+    words: bool = False
 
 
 class InputArg(Struct, frozen=True):
@@ -63,7 +67,7 @@ class WorkspaceArg(Struct, frozen=True):
 
 
 class StateArg(Struct, frozen=True):
-    """``offset`` bytes into what the model keeps between runs."""
+    """``offset`` bytes into the model's state, which it keeps between runs."""
 
     offset: int
 
@@ -89,15 +93,15 @@ class Function(Struct, frozen=True):
 
 
 class ExternalFunction(Struct, frozen=True):
-    """A function that something else compiled: ``int32_t symbol(inputs, outputs, constants)``, a
+    """A function that another tool compiled: ``int32_t symbol(inputs, outputs, constants)``, a
     pointer for each, and last the context of its device if it has one; it returns 0 or a code.
 
-    ``device`` is an index into the artifact's. With an ``entry`` it is no C function, but one that
-    the program of the device has under this name, and that the device's hook launches. With
-    ``commands``, how many pointers there are is for each call to say, and the signature is that of
-    microTVM's hook for drivers of an Ethos-U: ``int32_t symbol(void *context, void *commands,
-    size_t commands_size, uint64_t *addresses, size_t *sizes, int count)``, with the addresses and
-    sizes of all pointers but the first.
+    ``device`` is an index into the artifact's. With an ``entry`` it is no C function, but one of
+    the device's program by this name, and the device's hook launches it. With ``commands``, the
+    number of pointers differs between calls, and the signature is that of microTVM's hook for
+    drivers of an Ethos-U: ``int32_t symbol(void *context, void *commands, size_t commands_size,
+    uint64_t *addresses, size_t *sizes, int count)``, with the addresses and sizes of all pointers
+    but the first.
     """
 
     symbol: str
@@ -111,7 +115,7 @@ class ExternalFunction(Struct, frozen=True):
 
 class DeviceImage(Struct, frozen=True):
     """The program of device ``device`` in read-only memory: an image from byte ``offset`` of
-    ``constant`` on. ``source`` is the program as it was given."""
+    ``constant`` on. ``source`` is the original program."""
 
     device: int
     constant: Constant
@@ -120,7 +124,7 @@ class DeviceImage(Struct, frozen=True):
     source: ConstantRef
 
 
-class Call(Struct, frozen=True):
+class FunctionCall(Struct, frozen=True):
     """A call of ``symbol``; args: the kernel's buffers, then its params, or an external function's
     inputs, outputs and constants. ``comment``: the layer. ``sizes``: where commands
     are run, the bytes behind each argument."""
@@ -131,68 +135,76 @@ class Call(Struct, frozen=True):
     sizes: tuple[int, ...] = ()
 
 
-class Branch(Struct, frozen=True):
+C = TypeVar("C")
+D = TypeVar("D")
+
+
+class Branch(Struct, Generic[C], frozen=True):
     """Runs ``then`` if the byte that ``condition`` points to is not 0, else ``other``."""
 
     condition: Arg
-    then: tuple[Statement, ...]
-    other: tuple[Statement, ...]
+    then: tuple[StatementOf[C], ...]
+    other: tuple[StatementOf[C], ...]
     comment: str = ""
 
 
-class Loop(Struct, frozen=True):
+class Loop(Struct, Generic[C], frozen=True):
     """Runs ``before``, then ``body`` if the byte that ``condition`` points to is not 0, and so on
     until it is 0."""
 
-    before: tuple[Statement, ...]
+    before: tuple[StatementOf[C], ...]
     condition: Arg
-    body: tuple[Statement, ...]
+    body: tuple[StatementOf[C], ...]
     comment: str = ""
 
 
+StatementOf: TypeAlias = C | Branch[C] | Loop[C]
+"""A statement: a call, or a branch or loop of statements."""
+Statement: TypeAlias = StatementOf[FunctionCall]
+
 MAX_ADDRESSES = 8
-"""Most addresses that commands have, as many as an Ethos-U has registers for."""
-
-Statement = Call | Branch | Loop
+"""Most addresses that commands have: the number of an Ethos-U's registers for them."""
 
 
-def every_call(statements: Iterable[Statement]) -> Iterator[Call]:
-    """The calls among ``statements`` and in them, in the order in which they are printed."""
+def every_call(statements: Iterable[StatementOf[C]]) -> Iterator[C]:
+    """Yields the calls among ``statements`` and inside them, in the order in which they are
+    printed."""
     for statement in statements:
         match statement:
-            case Call():
-                yield statement
             case Branch(then=then, other=other):
                 yield from every_call((*then, *other))
             case Loop(before=before, body=body):
                 yield from every_call((*before, *body))
+            case call:
+                yield call
 
 
 def with_calls(
-    statements: Iterable[Statement], change: Callable[[Call], Call]
-) -> tuple[Statement, ...]:
-    """``statements`` with what ``change`` makes of each call, in their order."""
-    changed: list[Statement] = []
+    statements: Iterable[StatementOf[C]], change: Callable[[C], D]
+) -> tuple[StatementOf[D], ...]:
+    """Returns ``statements`` with each call replaced by the result of ``change``, in their order.
+    """
+    changed: list[StatementOf[D]] = []
     for statement in statements:
         match statement:
-            case Call():
-                changed.append(change(statement))
-            case Branch(then=then, other=other):
-                changed.append(replace(
-                    statement, then=with_calls(then, change), other=with_calls(other, change)
+            case Branch(condition, then, other, comment):
+                changed.append(Branch(
+                    condition, with_calls(then, change), with_calls(other, change), comment
                 ))
-            case Loop(before=before, body=body):
-                changed.append(replace(
-                    statement, before=with_calls(before, change), body=with_calls(body, change)
+            case Loop(before, condition, body, comment):
+                changed.append(Loop(
+                    with_calls(before, change), condition, with_calls(body, change), comment
                 ))
+            case call:
+                changed.append(change(call))
     return tuple(changed)
 
 
 def every_condition(statements: Iterable[Statement]) -> Iterator[Arg]:
-    """The conditions of ``statements`` and of those in them."""
+    """Yields the conditions of ``statements`` and of those inside them."""
     for statement in statements:
         match statement:
-            case Call():
+            case FunctionCall():
                 continue
             case Branch(condition=condition, then=first, other=second):
                 pass
@@ -218,9 +230,9 @@ class State(Struct, frozen=True):
 
 
 class RegistryEntry(Struct, frozen=True):
-    """A name that the function registry knows and the packed function behind it.
+    """A name in the function registry and its packed function.
 
-    ``external``: something else compiled that.
+    ``external``: another tool compiled that.
     """
 
     name: str
@@ -229,8 +241,8 @@ class RegistryEntry(Struct, frozen=True):
 
 
 class SharedWorkspace(Struct, frozen=True):
-    """The workspace that all models of a package use: ``prefix`` is that of the model that has it,
-    ``pools`` are what the names of its pools end in, and their bytes."""
+    """The workspace that all models of a package use: ``prefix`` is that of the model that owns it,
+    ``pools`` are the suffixes of its pools' names, and their bytes."""
 
     prefix: str
     pools: tuple[tuple[str, int], ...]
@@ -238,13 +250,13 @@ class SharedWorkspace(Struct, frozen=True):
 
 
 class Common(Struct, frozen=True):
-    """What a model has in common with the others of its package.
+    """The parts that a model shares with the others of its package.
 
     ``lent``: symbols of functions and constants that it defines and others use as well;
-    ``borrowed``: of those that another defines. ``registry``: the others' entries in the function
-    registry, if that is with this model. ``workspace``: the one of all, if they share one.
+    ``borrowed``: those that another model defines. ``registry``: the others' entries in the
+    function registry, if this model has that. ``workspace``: the one of all, if they share one.
     ``system_lib``: the symbol of the ``TVMModule`` behind the registry, wherever that is; the files
-    of all models name it, so that linkers, who take from libraries what is named, find two.
+    of all models name it, so that linkers, which take named members from libraries, report two.
     """
 
     lent: frozenset[str] = frozenset()
@@ -260,14 +272,13 @@ class Artifact(Struct, frozen=True):
     ``module`` is the sanitized model name: symbols are ``tvmgen_<module>_*``. ``workspace_caller``
     means that ``run`` takes the workspace from its caller instead of owning a static one, and the
     state with it: ``state_size`` bytes that the model keeps between runs, in which zeros stand for
-    the initial values; ``states`` says what is where. Both are aligned to ``workspace_align``.
-    ``externals`` are functions of others that the calls may use, ``devices`` their contexts, which
-    ``run`` gets from its caller, ``images`` the programs of some of them.
-    ``spilled``: what of the workspace lies in other memories, pools 1 and on.
-    With ``io_in_workspace`` every input and output lies in the workspace, and ``run`` takes none.
-    ``header_comment`` lines (tool version, model, SHA-256, options) open each generated file.
-    ``common``: what it shares with other models. With ``system_lib`` the function registry is
-    here: :attr:`registered`.
+    the initial values; ``states`` lists the variables in it. Both are aligned to
+    ``workspace_align``. ``externals`` are external functions that the calls may use, ``devices``
+    their contexts, which ``run`` gets from its caller, ``images`` the programs of some of them.
+    ``spilled``: parts of the workspace in other memories, pools 1 and on. With ``io_in_workspace``
+    every input and output lies in the workspace, and ``run`` takes none. ``header_comment`` lines
+    (tool version, model, SHA-256, options) open each generated file. ``common``: its parts in
+    common with other models. With ``system_lib`` it has the function registry: :attr:`registered`.
     """
 
     module: str
@@ -293,8 +304,8 @@ class Artifact(Struct, frozen=True):
 
     @property
     def registered(self) -> tuple[RegistryEntry, ...]:
-        """What the function registry has: the model's own entries and those of the others. A
-        function of others is there once, whichever models bring it."""
+        """Returns the entries of the function registry: the model's own and those of the others. An
+        external function is listed once, whichever models use it."""
         found: list[RegistryEntry] = []
         known: set[RegistryEntry] = set()
         for entry in (*self.registry, *self.common.registry):
@@ -305,12 +316,12 @@ class Artifact(Struct, frozen=True):
 
     @property
     def own_functions(self) -> tuple[Function, ...]:
-        """The functions that this model defines."""
+        """Returns the functions that this model defines."""
         return tuple(f for f in self.functions if f.symbol not in self.common.borrowed)
 
     @property
     def workspace_total(self) -> int:
-        """The bytes of all pools of the workspace."""
+        """Returns the bytes of all pools of the workspace."""
         return self.workspace_size + sum(pool.size for pool in self.spilled)
 
     @property
@@ -320,22 +331,23 @@ class Artifact(Struct, frozen=True):
 
     @property
     def constants_size(self) -> int:
-        """Bytes of constants and of programs of devices."""
+        """Returns the bytes of constants and of device programs."""
         return sum(c.data.nbytes for c in (*self.constants, *self.image_constants))
 
     @property
     def image_constants(self) -> tuple[Constant, ...]:
-        """The constants that hold programs of devices, each once."""
+        """Returns the constants that contain device programs, each once."""
         return tuple({i.constant.symbol: i.constant for i in self.images}.values())
 
     @property
     def inflated_size(self) -> int:
-        """Bytes of the buffer that compressed programs are inflated into, one at a time."""
+        """Returns the bytes of the buffer that compressed programs are inflated into, one at a
+        time."""
         return max((i.header.original_size for i in self._inflated), default=0)
 
     @property
     def inflated_align(self) -> int:
-        """What the buffer's address is a multiple of."""
+        """Returns the alignment of the buffer's address."""
         return max((i.header.align for i in self._inflated), default=1)
 
     @property
@@ -344,7 +356,8 @@ class Artifact(Struct, frozen=True):
 
     @property
     def reached_constants(self) -> tuple[Constant, ...]:
-        """The constants that the calls read; compilers would drop the others, or warn of them."""
+        """Returns the constants that the calls read; compilers would drop the others, or warn of
+        them."""
         args = [arg for call in every_call(self.calls) for arg in call.args]
         args += every_condition(self.calls)
         reached = {arg.symbol for arg in args if isinstance(arg, ConstantArg)}

@@ -1,4 +1,4 @@
-"""Checks that a model can be C for processors with pointers of 16 bits, where ``int`` has 16, too.
+"""Checks that a model can be C for processors with 16-bit pointers, where ``int`` has 16 bits, too.
 
 Subscripts are ``ptrdiff_t`` there, which ends at 32767: arrays are no larger, and no kernel may
 compute a position beyond, on the way to one inside, either.
@@ -12,20 +12,20 @@ import numpy as np
 
 from crtexport.artifact import abi
 from crtexport.artifact.model import Arg, Artifact, ConstantArg, ScalarArg, every_call
-from crtexport.errors import CrtExportError
-from crtexport.kernels.ir import Buffer, Scalar, Var
-from crtexport.kernels.verify import KernelError, verify_narrow
+from crtexport.kir.language import Buffer, Scalar, Var
+from crtexport.kir.verifier import KernelError, verify_narrow
+from crtexport.support.errors import CrtExportError
 
 Interval = tuple[int, int]
 
 BITS = 16
 LARGEST = (1 << (BITS - 1)) - 1
-"""Bytes of the largest array, and the last position in it, as far as ``ptrdiff_t`` tells."""
+"""Bytes of the largest array, and the last position in it that ``ptrdiff_t`` represents."""
 
 
 def check_narrow(artifact: Artifact) -> None:
-    """Raises CrtExportError, with its name, for what such a processor doesn't have room for or
-    can't count, and for programs of other devices."""
+    """Raises CrtExportError, naming it, for an object that is too large for such a processor, and
+    for programs of other devices."""
     for what, size in _arrays(artifact):
         if size > LARGEST:
             raise CrtExportError(
@@ -35,7 +35,7 @@ def check_narrow(artifact: Artifact) -> None:
             )
     if artifact.images:
         raise CrtExportError(
-            f"programs of devices aren't for processors with pointers of {BITS} bits",
+            f"device programs can't be used by processors with pointers of {BITS} bits",
             location=artifact.module,
         )
     _check_kernels(artifact)
@@ -74,7 +74,7 @@ def _check_kernels(artifact: Artifact) -> None:
             verify_narrow(kernel, own, BITS)
         except KernelError as error:
             raise CrtExportError(
-                f"positions that it computes may need more than {BITS} bits: {error}",
+                f"indices that it computes may need more than {BITS} bits: {error}",
                 location=(artifact.module, kernel.doc[0] if kernel.doc else symbol),
                 hint="the layer is too large for processors with pointers of so many bits, or its "
                 "positions come from data",

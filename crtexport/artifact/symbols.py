@@ -1,4 +1,4 @@
-"""Names: from whatever a model calls things to identifiers that C and C++ accept.
+"""Turns a model's names into identifiers that C and C++ accept.
 
 Struct fields. As microTVM does, every character of a tensor name that is neither an ASCII letter
 nor a digit becomes ``_`` and case is kept (``serving_default_input:0`` is the field
@@ -12,7 +12,7 @@ Macros. They carry the field in capitals, ``TVMGEN_<M>_<FIELD>_SIZE``, as microT
 that stem is ambiguous, because an input and an output share it or because it is one of the model's
 own (an input called ``workspace``), the stem carries the kind: ``TVMGEN_<M>_INPUT_<FIELD>_SIZE``.
 
-Whatever still clashes is refused with both names.
+Names that clash all the same are refused with both names.
 """
 
 from __future__ import annotations
@@ -22,13 +22,14 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from crtexport.artifact.abi import MAX_NAME
-from crtexport.errors import CrtExportError
+from crtexport.support.errors import CrtExportError
 
 MAX_MODULE = MAX_NAME - len("tvmgen__get_c_metadata")
 """Longest module name whose registered functions the C runtime can look up."""
 
 MAX_TENSOR_NAME = 4095
-"""Bytes that every C99 compiler takes in a string (ISO C99, 5.2.4.1); the metadata has them."""
+"""Longest string, in bytes, that every C99 compiler takes (ISO C99, 5.2.4.1); the metadata contains
+tensors' names."""
 
 _KEYWORDS = """
 auto break case char const continue default do double else enum extern float for goto if inline int
@@ -56,15 +57,15 @@ MODEL_MACROS = frozenset({
     "STATE_SIZE", "STATE_ALIGN", "STATE_ATTR", "STATE_WORKSPACE_POOL_SIZE",
     "CONSTANTS_SIZE", "CONSTANTS_ATTR", "OK", "ERROR_NULL", "ERROR_ARGUMENTS",
 })
-"""Macros that speak of the model and not of a tensor, after ``TVMGEN_<M>_``."""
+"""Macros of the model as a whole, after ``TVMGEN_<M>_``."""
 TENSOR_MACROS = (
     "SIZE", "ELEMENTS", "DTYPE", "DTYPE_CODE", "DTYPE_BITS", "NDIM", "SHAPE", "SCALE", "ZERO_POINT"
 )
-"""What each tensor's macros say, after ``TVMGEN_<M>_<stem>_``."""
+"""Properties of a tensor that macros define, after ``TVMGEN_<M>_<stem>_``."""
 
 
 def sanitize_module(name: str) -> str:
-    """``name`` as the ``<module>`` of ``tvmgen_<module>_*``: lower case, ``[a-z0-9_]+``.
+    """Returns ``name`` as the ``<module>`` of ``tvmgen_<module>_*``: lower case, ``[a-z0-9_]+``.
 
     Raises CrtExportError when nothing usable is left or when the result is too long for the C
     runtime's name buffers.
@@ -90,7 +91,7 @@ def _safe(text: str) -> str:
 
 
 def c_identifier(text: str) -> str:
-    """A lower-case identifier ``[a-z][a-z0-9_]*`` that reads like ``text``.
+    """Returns a lower-case identifier ``[a-z][a-z0-9_]*`` that reads like ``text``.
 
     Never empty, never a keyword of C or C++, without ``__``.
     """
@@ -106,7 +107,7 @@ def _field(name: str, kind: str, position: int) -> str:
 
 
 def interface_fields(names: Sequence[str], kind: str) -> tuple[str, ...]:
-    """Struct fields for the tensors ``names``; ``kind`` is ``"input"`` or ``"output"``.
+    """Returns struct fields for the tensors ``names``; ``kind`` is ``"input"`` or ``"output"``.
 
     Raises CrtExportError, naming both, when two names become the same field or differ only in case
     (their macros would be the same), and for a name that is too long for C.
@@ -132,7 +133,8 @@ def interface_fields(names: Sequence[str], kind: str) -> tuple[str, ...]:
 def macro_stems(
     inputs: Sequence[str], outputs: Sequence[str]
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """``<stem>`` of ``TVMGEN_<M>_<stem>_SIZE`` for the fields of all inputs and of all outputs.
+    """Returns ``<stem>`` of ``TVMGEN_<M>_<stem>_SIZE`` for the fields of all inputs and of all
+    outputs.
 
     Raises CrtExportError when two tensors would still share a macro.
     """
@@ -160,13 +162,13 @@ def macro_stems(
 
 
 class Namer:
-    """Hands out file-local symbols, each once: ``conv2d``, ``conv2d_2``, …"""
+    """Returns file-local symbols, each once: ``conv2d``, ``conv2d_2``, …"""
 
     def __init__(self, taken: Iterable[str] = ()) -> None:
         self._taken = set(taken)
 
     def name(self, text: str) -> str:
-        """An identifier that reads like ``text`` and was not given before."""
+        """Returns an identifier that reads like ``text`` and was not returned before."""
         base = c_identifier(text)
         candidate, count = base, 1
         while candidate in self._taken:

@@ -3,8 +3,8 @@
 No neural-network word in here. The C printers (``c_*``) and the LLVM printers (``llvm_*``) do not
 know each other; what both must agree on is in :mod:`crtexport.artifact`.
 
-A program that has an :class:`~crtexport.artifact.model.Artifact` (``crtexport.pipeline.prepare``
-makes one) gets its code from
+A program that has an :class:`~crtexport.artifact.model.Artifact`
+(``crtexport.pipeline.driver.prepare`` makes one) gets its code from
 
 * :func:`emit_c` and :func:`emit_header`: C99 sources and the header, as text by file name;
 * :func:`llvm_modules`: LLVM IR, split into modules or not;
@@ -22,23 +22,23 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from crtexport.backends.c_header import emit_header
-    from crtexport.backends.c_source import emit_c
+    from crtexport.backends.c.header import emit_header
+    from crtexport.backends.c.source import emit_c
     from crtexport.backends.constants import constants_object
-    from crtexport.backends.llvm_compile import Compiler, compile_modules
-    from crtexport.backends.llvm_module import llvm_modules
+    from crtexport.backends.llvm.compile import Compiler, compile_modules
+    from crtexport.backends.llvm.module import llvm_modules
 
 __all__ = [
     "Compiler", "compile_modules", "constants_object", "emit_c", "emit_header", "llvm_modules",
 ]
 
 _HOME = {
-    "Compiler": "crtexport.backends.llvm_compile",
-    "compile_modules": "crtexport.backends.llvm_compile",
+    "Compiler": "crtexport.backends.llvm.compile",
+    "compile_modules": "crtexport.backends.llvm.compile",
     "constants_object": "crtexport.backends.constants",
-    "emit_c": "crtexport.backends.c_source",
-    "emit_header": "crtexport.backends.c_header",
-    "llvm_modules": "crtexport.backends.llvm_module",
+    "emit_c": "crtexport.backends.c.source",
+    "emit_header": "crtexport.backends.c.header",
+    "llvm_modules": "crtexport.backends.llvm.module",
 }
 
 

@@ -15,10 +15,10 @@ from typing import Literal
 import numpy as np
 from msgspec import Struct
 
-from crtexport.artifact.blobs import Streamed
+from crtexport.artifact.byte_sources import Streamed
 from crtexport.artifact.model import Artifact, Constant
-from crtexport.backends.elf_abi import NEAR, ElfAbi, elf_abi
-from crtexport.backends.elf_writer import (
+from crtexport.backends.elf.abi import NEAR, ElfTarget, elf_abi
+from crtexport.backends.elf.writer import (
     MAX_SECTIONS,
     SHF_ALLOC,
     SHF_WRITE,
@@ -27,8 +27,8 @@ from crtexport.backends.elf_writer import (
     relocatable,
 )
 from crtexport.backends.modules import Module
-from crtexport.errors import CrtExportError
-from crtexport.target import Target
+from crtexport.support.errors import CrtExportError
+from crtexport.support.target import Target
 
 LargeData = Literal["auto", "always", "never"]
 
@@ -36,7 +36,7 @@ LARGE_THRESHOLD = 1 << 30
 """Bytes of constants above which they go where the distance from code doesn't count."""
 
 
-class Placement(Struct, frozen=True):
+class ConstantPlacement(Struct, frozen=True):
     """``large``: in ``.lrodata``, which linkers may put any distance from code. ``table``: with the
     table of addresses. ``slots``: under the name of each constant is a pointer near the code, and
     the constant itself under that of :func:`stored_symbol`."""
@@ -46,11 +46,11 @@ class Placement(Struct, frozen=True):
     slots: bool = False
 
 
-_NEAR = Placement()
+_NEAR = ConstantPlacement()
 
 
 def constants_module(artifact: Artifact) -> Module:
-    """What the object is called, and that it is one of constants."""
+    """Returns the name of the object, and that it is one of constants."""
     return Module(f"{artifact.module}_constants", "constants")
 
 
@@ -60,7 +60,7 @@ def table_symbol(artifact: Artifact) -> str:
 
 
 def stored_symbol(symbol: str) -> str:
-    """What a constant is called to whose name a slot answers."""
+    """Returns the name of a constant where its own is that of the slot with its address."""
     return f"{symbol}.stored"
 
 
@@ -80,7 +80,7 @@ def is_large(
     artifact: Artifact, target: Target, mode: LargeData, threshold: int | None = None,
     others: Sequence[Artifact] = (),
 ) -> bool:
-    """Whether the constants go to ``.lrodata``: on x86-64, by ``mode``; with "auto" when they
+    """Returns whether the constants go to ``.lrodata``: on x86-64, by ``mode``; "auto": when they
     have more than ``threshold`` bytes together (default: :data:`LARGE_THRESHOLD`). ``others`` are
     the further models of the package.
 
@@ -108,7 +108,7 @@ def is_large(
 
 
 def constants_object(
-    artifact: Artifact, target: Target, placement: Placement = _NEAR,
+    artifact: Artifact, target: Target, placement: ConstantPlacement = _NEAR,
     others: Sequence[Artifact] = (),
 ) -> Streamed | None:
     """The object with the constants that the model's calls read, and those of ``others``, the
@@ -149,11 +149,11 @@ def stored_chunks(constant: Constant, little_endian: bool) -> Iterator[bytes]:
             yield np.frombuffer(piece, f"<u{constant.dtype.itemsize}").byteswap().tobytes()
 
 
-def _name(constant: Constant, placement: Placement) -> str:
+def _name(constant: Constant, placement: ConstantPlacement) -> str:
     return stored_symbol(constant.symbol) if placement.slots else constant.symbol
 
 
-def _data(constant: Constant, abi: ElfAbi, placement: Placement) -> Data:
+def _data(constant: Constant, abi: ElfTarget, placement: ConstantPlacement) -> Data:
     size = constant.count * constant.dtype.itemsize
     if constant.data.nbytes != size:
         raise CrtExportError(
@@ -165,7 +165,7 @@ def _data(constant: Constant, abi: ElfAbi, placement: Placement) -> Data:
     return Data(_name(constant, placement), size, align, chunks)
 
 
-def _pointers(symbol: str, names: Sequence[str], abi: ElfAbi, target: Target) -> Section:
+def _pointers(symbol: str, names: Sequence[str], abi: ElfTarget, target: Target) -> Section:
     """Addresses of constants, near code whatever the size of the constants; the loader may have to
     relocate them."""
     word, moved = abi.bits // 8, target.reloc == "pic"

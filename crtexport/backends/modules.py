@@ -1,4 +1,4 @@
-"""What both printers return: the files of a model, and what each is for."""
+"""The result of both printers: the files of a model, and what each is for."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""The command line: words around the library. One module per command; nothing imports this."""
+"""The command line over the public API. One module per command; nothing imports this."""

@@ -1,4 +1,4 @@
-"""Words for what accelerators did with layers."""
+"""Output about the decisions of accelerators."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ if TYPE_CHECKING:
     from crtexport.report.bench import Bench
 
 
-class Decision(Protocol):
-    """A decision, as exporting reports it and packages keep it."""
+class DecisionReport(Protocol):
+    """A decision, as exports report it and packages store it."""
 
     @property
     def accelerator(self) -> str: ...
@@ -24,18 +24,20 @@ class Decision(Protocol):
     def reason(self) -> str: ...
 
 
-def show_decisions(out: Output, decisions: Sequence[Decision]) -> None:
-    """Who computes which layer, and why not; nothing where no accelerator was asked."""
+def show_decisions(out: Output, decisions: Sequence[DecisionReport]) -> None:
+    """Shows which accelerator computes each layer, and the reasons of refusals; nothing without
+    accelerators."""
     if decisions:
         out.table(
-            "Layers for accelerators", ("layer", "accelerator", "computed by", "why not"),
-            ((d.layer, d.accelerator, d.function or "our own code", d.reason or "-")
+            "Layers and accelerators", ("layer", "accelerator", "computed by", "why not"),
+            ((d.layer, d.accelerator, d.function or "crtexport's own code", d.reason or "-")
              for d in decisions),
         )
 
 
 def show_beside(out: Output, results: Sequence[Bench]) -> None:
-    """Of each two results, the first without accelerators: the instructions of each layer."""
+    """Shows the instructions of each layer without and with accelerators: ``results`` are pairs,
+    the first without."""
     for plain, taken in zip(results[::2], results[1::2], strict=True):
         _show_beside(out, plain, taken)
 

@@ -1,15 +1,15 @@
-"""``crtexport bench``: what networks cost on boards, by layer, beside what others take."""
+"""``crtexport bench``: the cost of networks on boards, by layer, beside that of other tools."""
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Unpack
 
 import click
 import msgspec
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from crtexport.cli import bench_host as bench_host_cli
 from crtexport.cli.accelerators import show_beside
@@ -28,7 +28,8 @@ from crtexport.cli.run import timeout_option
 from crtexport.cli.tuning import cache_for, show_tuned, tune_all, tuning_options
 from crtexport.firmware.board import user_files
 from crtexport.importers.files import data_files
-from crtexport.pipeline import load, resolve_board
+from crtexport.pipeline.driver import load, resolve_board
+from crtexport.pipeline.options import ExportChanges, ExportOptions
 from crtexport.report import chart
 from crtexport.report.bench import Bench, bench
 from crtexport.report.host import HostBench, bench_host
@@ -43,7 +44,7 @@ _LONGEST_NAME = 36
 @click.argument("models", type=FILE, nargs=-1, required=True, metavar="MODEL...")
 @click.option(
     "--board", "boards", metavar="NAME|FILE", multiple=True, required=True,
-    help="A board to measure on; may be given several times.",
+    help="A board to measure on; may be repeated.",
 )
 @emit_option
 @optimize_option
@@ -52,7 +53,7 @@ _LONGEST_NAME = 36
 @tuning_options
 @click.option(
     "--chart", "picture", type=FILE, metavar="FILE.svg|png",
-    help="Draw the instructions of layers, and those of others, into this file.",
+    help="Draw a chart of the instructions, and those of other tools, into this file.",
 )
 @click.option(
     "--onnx", type=FILE, metavar="FILE.onnx",
@@ -81,6 +82,7 @@ def command(
     if hosted and (tune_it or tuning is not None or accelerators):
         raise click.UsageError(f"tuning and accelerators are for boards in QEMU, not {hosted[0]}")
     _claim(out, models, (given, onnx), boards, picture, tuning, tune_it)
+    options = ExportOptions(emit=emit, optimize=optimize, accelerators=accelerators, tuning=tuning)
     inputs = read_arrays(given)
     tunings: list[Tuned] = []
     results: list[Bench] = []
@@ -93,14 +95,12 @@ def command(
                     model, board=board, emit=emit, optimize=optimize, inputs=inputs, onnx=onnx
                 ))
             else:
-                each = [
-                    Setting(model, board, emit, optimize, (), chosen, tuning, inputs, timeout)
-                    for chosen in ([(), accelerators] if accelerators else [accelerators])
-                ]
+                whole = Setting(model, board, options, inputs, timeout)
+                each = [_changed(whole, accelerators=()), whole] if accelerators else [whole]
                 if tune_it:
                     cache = cache_for([model], tuning)
                     tunings += tune_all(each, cache, step)
-                    each = [replace(setting, tuning=cache) for setting in each]
+                    each = [_changed(setting, tuning=cache) for setting in each]
                 results += map(bench, each)
     for host_result in timed:
         bench_host_cli.show(out, host_result)
@@ -122,11 +122,16 @@ def command(
     })
 
 
+def _changed(setting: Setting, **changes: Unpack[ExportChanges]) -> Setting:
+    """Returns a setting with other options."""
+    return replace(setting, options=replace(setting.options, **changes))
+
+
 def _claim(
     out: Output, models: Sequence[Path], others: Sequence[Path | None], boards: Sequence[str],
     picture: Path | None, tuning: Path | None, tune_it: bool,
 ) -> None:
-    """Refuses what would be written where it is read."""
+    """Refuses outputs that are inputs."""
     caches = [cache_for([model], tuning) for model in models] if tune_it else []
     read = [*models, *others, *(file for name in boards for file in user_files(name))]
     if picture is not None or caches:
@@ -142,7 +147,7 @@ def _data(result: Bench) -> dict[str, Any]:
         values["per_mac"] = layer.per_mac
     return {
         **data, "macs": result.macs, "flash_size": result.flash_size, "startup": result.startup,
-        "peers": [figure.model_dump() for figure in result.peers],
+        "peers": [asdict(figure) for figure in result.peers],
         "provenance": {f.source: provenance(f) for f in result.peers},
     }
 
@@ -165,7 +170,7 @@ def _show(out: Output, result: Bench) -> None:
             out.table(title, ("section", "bytes"), rows)
     if result.peers and result.second is not None:
         out.table(
-            "Others on the same file and board",
+            "Other tools on the same file and board",
             ("", "instructions", "ours is", "start-up", "flash", "ours is", "RAM"),
             [
                 (figure.peer, figure.instructions, _times(result.second, figure.instructions),
@@ -222,7 +227,7 @@ def _peers_note(out: Output, results: Sequence[Bench]) -> None:
 
 
 def _shorten(name: str) -> str:
-    """Both ends: where a layer is, and which one it is there."""
+    """Returns a name with both its ends: the layer's place, and its own name."""
     if len(name) <= _LONGEST_NAME:
         return name
     start = _LONGEST_NAME // 3

@@ -11,13 +11,13 @@ from crtexport.report.host import HostBench
 
 
 def data(result: HostBench) -> dict[str, Any]:
-    """The result for JSON; times in nanoseconds."""
+    """Returns the result for JSON; times in nanoseconds."""
     facts: dict[str, Any] = msgspec.to_builtins(result)
     return facts
 
 
 def show(out: Output, result: HostBench) -> None:
-    """A table of times, in microseconds of CPU time per inference."""
+    """Shows a table of times, in microseconds of CPU time per inference."""
     out.table(
         f"{result.model} on {result.board}, {result.emit}, {result.optimize}: CPU time of one "
         f"thread, medians of {result.rounds} rounds with quartiles",

@@ -1,4 +1,4 @@
-"""``crtexport boards``: which boards there are, and what is known of one."""
+"""``crtexport boards``: lists the boards, or describes one."""
 
 from __future__ import annotations
 

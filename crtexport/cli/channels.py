@@ -1,4 +1,4 @@
-"""Words for the channels that an export left out."""
+"""Output about the channels that an export removed."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from crtexport.cli.output import Output
 Pair = tuple[int, int]
 
 
-class Layer(Protocol):
-    """A layer before and after, as exporting reports it and packages keep it."""
+class LayerReport(Protocol):
+    """A layer before and after, as exports report it and packages store it."""
 
     @property
     def layer(self) -> str: ...
@@ -31,8 +31,8 @@ class Layer(Protocol):
     def unread(self) -> int: ...
 
 
-def show_channels(out: Output, layers: Sequence[Layer], *, each: bool) -> None:
-    """One line in all and, with ``each``, one for every layer that lost something."""
+def show_channels(out: Output, layers: Sequence[LayerReport], *, each: bool) -> None:
+    """Shows one line in all and, with ``each``, one for every layer that lost channels."""
     if not layers:
         return
     before, after = (sum(layer.outputs[side] for layer in layers) for side in (0, 1))

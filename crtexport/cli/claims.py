@@ -1,4 +1,4 @@
-"""Every verb says here what it will write and what it reads, before it does anything."""
+"""Declares the outputs and inputs of every verb, before it does anything."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from crtexport.cli.output import Output
-from crtexport.outputs.claims import Claims
+from crtexport.support.outputs.claims import Claims
 
 
 def claim(

@@ -1,4 +1,4 @@
-"""``crtexport convert``: from any format that is read to model.json."""
+"""``crtexport convert``: from any supported format to model.json."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from pathlib import Path
 
 import click
 
-from crtexport import pipeline
 from crtexport.cli.claims import claim
 from crtexport.cli.options import (
     FILE,
+    choices_options,
     force_option,
     model_argument,
     outside_option,
@@ -18,6 +18,8 @@ from crtexport.cli.options import (
 from crtexport.cli.output import Output
 from crtexport.importers.crtjson import save, sidecar_of
 from crtexport.importers.files import data_files
+from crtexport.importers.formats import InputChoices
+from crtexport.pipeline import driver
 
 
 @click.command("convert")
@@ -27,15 +29,18 @@ from crtexport.importers.files import data_files
     help="The file to write; large constants go to a .safetensors file beside it.",
 )
 @outside_option
+@choices_options
 @force_option("the place of the .safetensors file")
 @with_output
-def command(out: Output, model: Path, output: Path, outside: bool, force: bool) -> None:
+def command(
+    out: Output, model: Path, output: Path, outside: bool, choices: InputChoices, force: bool
+) -> None:
     """Write MODEL as model.json, which can be read, edited and exported."""
     claims = claim(out, {"-o": output}, reads=(model,))
     claims.file("the file of constants beside -o", sidecar_of(output))
     with out.steps() as step:
         step(f"read {model}")
-        graph = pipeline.load(model, allow_outside=outside)
+        graph = driver.load(model, allow_outside=outside, choices=choices)
         claims.reads(*data_files(graph))
         step(f"write {output}")
         save(graph, output, force=force)

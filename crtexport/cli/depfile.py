@@ -1,4 +1,4 @@
-"""What an export read, for build systems: a dependency file as make and ninja read it."""
+"""The files that an export read, for build systems: a dependency file as make and ninja read it."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from crtexport import resources
-from crtexport.errors import CrtExportError
 from crtexport.importers.files import data_files
 from crtexport.ir.graph import Graph
-from crtexport.outputs.single import replacing
+from crtexport.support import resources
+from crtexport.support.errors import CrtExportError
+from crtexport.support.outputs.single import replacing
 
 
 def write_depfile(
     path: Path, target: Path, models: Mapping[Path, Graph], others: Iterable[Path] = ()
 ) -> None:
-    """Say in ``path`` that ``target`` was made from ``models``, the data files and modules of their
+    """Writes to ``path`` that ``target`` depends on ``models``, the data files and modules of their
     graphs, ``others``, and this program."""
     data = {file for graph in models.values() for file in data_files(graph)}
     files = sorted({*models, *data, *others} | set(resources.own_files()))
@@ -31,7 +31,7 @@ def write_depfile(
 
 
 def depfile_text(target: Path, files: Iterable[Path]) -> str:
-    """One rule: ``target`` and what it depends on, as absolute paths."""
+    """Returns one rule: ``target`` and its dependencies, as absolute paths."""
     lines = " \\\n".join(f"  {_escaped(file.absolute())}" for file in files)
     return f"{_escaped(target.absolute())}: \\\n{lines}\n"
 

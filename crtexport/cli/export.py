@@ -7,14 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Unpack
 
 import click
 from msgspec.structs import asdict
 
 import crtexport
-from crtexport.backends.llvm_pool import POOL
-from crtexport.backends.modules import SPLITS, Split
+from crtexport.backends.llvm.pool import POOL
+from crtexport.backends.modules import SPLITS
 from crtexport.cli.accelerators import show_decisions
 from crtexport.cli.channels import show_channels
 from crtexport.cli.claims import claim
@@ -24,24 +24,26 @@ from crtexport.cli.options import (
     SecondsType,
     accelerator_option,
     board_option,
+    choices_options,
     emit_option,
     force_option,
     given_option,
     io_option,
     models_argument,
     note_board,
+    numerics_option,
     optimize_option,
     outside_option,
     pool_option,
-    rounding_option,
     with_output,
 )
 from crtexport.cli.output import Output, named
 from crtexport.cli.tuning import show_tuned, tune_first, tuning_options
 
 if TYPE_CHECKING:
-    from crtexport import pipeline
     from crtexport.ir.graph import Graph
+    from crtexport.pipeline import driver
+    from crtexport.pipeline.options import ExportChanges, ExportOptions
     from crtexport.report.tune import Tuned
 
 
@@ -58,7 +60,7 @@ if TYPE_CHECKING:
     "--workspace", type=click.Choice(["static", "shared", "caller"]), default="static",
     show_default=True,
     help="Memory for intermediate results: the module's own, one that several models of a package "
-    "share, or handed in with each call.",
+    "share, or the caller's.",
 )
 @io_option
 @click.option(
@@ -69,10 +71,12 @@ if TYPE_CHECKING:
 @click.option(
     "--large-data", type=click.Choice(["auto", "always", "never"]), default="auto",
     show_default=True,
-    help="Whether constants go into .lrodata (x86-64), which may be larger than 2 GiB; auto: as "
-    "from the board's threshold on.",
+    help=(
+        "Put constants into .lrodata (x86-64), which may be larger than 2 GiB; auto: above the "
+        "board's threshold."
+    ),
 )
-@rounding_option
+@numerics_option
 @accelerator_option
 @click.option(
     "--module-name", "names", metavar="NAME", multiple=True,
@@ -85,41 +89,44 @@ if TYPE_CHECKING:
 )
 @click.option(
     "--split", type=click.Choice(SPLITS),
-    help="Objects: all kernels in one (none), one for each kernel (operator), or as many as help "
-    "to make them in parallel (auto, the default).",
+    help=(
+        "Objects: all kernels in one (none), one for each kernel (operator), or as many as "
+        "help to compile in parallel (auto, the default)."
+    ),
 )
 @click.option(
     "--llvm-option", "llvm_options", multiple=True, metavar="-NAME[=VALUE]",
-    help="An option of LLVM's own, as in --llvm-option=-unroll-threshold=100; may come repeatedly.",
+    help="An option of LLVM's own, as in --llvm-option=-unroll-threshold=100; may be repeated.",
 )
 @click.option(
     "--llvm-timeout", type=SecondsType(),
-    help="How long LLVM may take for one object.",
+    help="Time that LLVM may take for one object.",
 )
 @click.option(
     "--keep-failed", type=FILE, metavar="FOLDER",
-    help="Where to keep the text of modules on which LLVM fails.",
+    help="Keep the text of modules on which LLVM fails in this folder.",
 )
 @click.option(
     "-j", "--jobs", type=click.IntRange(min=1), metavar="N",
-    help="How many objects to make at once; the bytes don't depend on it.",
+    help="Objects to compile at the same time; the bytes don't depend on it.",
 )
 @click.option(
     "--device-bundle", is_flag=True,
-    help="Also bundle programs of devices, compressed, as clang-offload-bundler reads them.",
+    help="Also bundle device programs, compressed, as clang-offload-bundler reads them.",
 )
 @click.option(
     "--unpack", "folder", type=FILE, metavar="DIR",
-    help="Also lay out headers, sources and objects in DIR, touching only what changes.",
+    help="Also unpack headers, sources and objects into DIR, touching only files that change.",
 )
 @click.option(
     "--depfile", type=FILE, metavar="FILE.d",
-    help="Also list what the package was made from, for make or ninja.",
+    help="Also list the package's inputs, for make or ninja.",
 )
 @click.option(
     "--zephyr", "application", type=FILE, metavar="DIR",
     help="Then write a Zephyr application around it into DIR and build that; see ZEPHYR_BASE.",
 )
+@choices_options
 @tuning_options
 @click.option("--run", "run_it", is_flag=True, help="Then build and run the board's firmware.")
 @given_option("With --run")
@@ -128,56 +135,48 @@ if TYPE_CHECKING:
 @with_output
 def command(
     out: Output, models: tuple[Path, ...], board: str | None, output: Path | None,
-    emit: Literal["c", "llvm"] | None,
-    optimize: Literal["size", "balanced", "speed"] | None,
-    workspace: pipeline.Owner, io: pipeline.Io, const_inputs: bool,
-    pools: tuple[tuple[str, int], ...],
-    large_data: Literal["auto", "always", "never"], rounding: str,
-    accelerators: tuple[str, ...] | None, device_bundle: bool, names: tuple[str, ...],
-    no_system_lib: bool, split: Split | None, llvm_options: tuple[str, ...],
-    llvm_timeout: float | None, keep_failed: Path | None, jobs: int | None,
-    folder: Path | None, depfile: Path | None,
-    application: Path | None, tuning: Path | None, tune_it: bool, run_it: bool,
-    given: Path | None, outside: bool, force: bool,
+    names: tuple[str, ...], no_system_lib: bool, folder: Path | None, depfile: Path | None,
+    application: Path | None, tune_it: bool, run_it: bool, given: Path | None, outside: bool,
+    force: bool, **chosen: Unpack[ExportChanges],
 ) -> None:
-    """Export MODEL (model.json or .tflite) as a package for a board.
+    """Export MODEL (model.json, .tflite or .onnx) as a package for a board.
 
     Several models share a package, its function registry, and whatever is equal in them.
     """
     if given is not None and not run_it:
         raise click.UsageError("--input goes with --run")
     target = DEFAULT_BOARD if board is None else board
+    failed = chosen.get("keep_failed")
     claims = claim(
         out, {"-o": output, "--depfile": depfile}, reads=(*models, given),
-        folders={"--unpack": folder, "--keep-failed": keep_failed, "--zephyr": application},
+        folders={
+            "--unpack": folder, "--keep-failed": None if failed is None else Path(failed),
+            "--zephyr": application,
+        },
     )
-    if emit != "c":
+    if chosen.get("emit") != "c":
         POOL.start()  # takes as long as what is imported here
-    from crtexport import pipeline  # noqa: PLC0415
+    from crtexport.pipeline import driver  # noqa: PLC0415
 
     _find_tree(application)
-    read: Sequence[pipeline.Model] = models
+    chosen |= {"module_name": names or None, "system_lib": not no_system_lib}
+    options = driver.ExportOptions(**chosen)
+    read: Sequence[driver.Model] = models
     with out.steps() as step:
         tuned: Sequence[Tuned] = ()
         if given is not None or outside or tune_it:
-            read = graphs = _load(models, rounding, accelerators, target, outside)
+            read = graphs = _load(models, options, target, outside)
             _check_inputs(graphs, names, given)  # before any work
             if tune_it:
-                facts = (target, emit, optimize, llvm_options, accelerators)
-                tuning, tuned = tune_first(models, graphs, facts, tuning, step)
-        exported = pipeline.export(
-            read, board=target, output=output, emit=emit, optimize=optimize,
-            workspace=workspace, io=io, const_inputs=const_inputs, pools=pools,
-            large_data=large_data, rounding=rounding, module_name=names or None,
-            system_lib=not no_system_lib, split=split, llvm_options=llvm_options,
-            llvm_timeout=llvm_timeout, keep_failed=keep_failed, jobs=jobs,
-            accelerators=accelerators, device_bundle=device_bundle, tuning=tuning, claims=claims,
-            progress=step, written=step.written,
+                options, tuned = tune_first(models, graphs, target, options, step)
+        exported = driver.export(
+            read, options, board=target, output=output, claims=claims, progress=step,
+            written=step.written,
         )
     if folder is not None:
         _unpack(exported.path, folder, force)
     if depfile is not None:
-        _write_depfile(depfile, models, exported, target, tuning)
+        _write_depfile(depfile, models, exported, target, options)
     _show(out, exported)
     note_board(out, board)
     data = {**_data(exported), **show_tuned(out, tuned)}
@@ -197,12 +196,12 @@ def _find_tree(application: Path | None) -> None:
 
 
 def _load(
-    models: Sequence[Path], rounding: str, accelerators: tuple[str, ...] | None, board: str,
-    outside: bool,
+    models: Sequence[Path], options: ExportOptions, board: str, outside: bool
 ) -> list[Graph]:
     return [
         crtexport.load(
-            model, rounding=rounding, accelerators=accelerators, board=board, allow_outside=outside
+            model, numerics=options.numerics, accelerators=options.accelerators, board=board,
+            allow_outside=outside, choices=options.choices,
         )
         for model in models
     ]
@@ -211,10 +210,10 @@ def _load(
 def _check_inputs(graphs: Sequence[Graph], names: Sequence[str], given: Path | None) -> None:
     if given is None:
         return
-    from crtexport import actions  # noqa: PLC0415
+    from crtexport import package_actions  # noqa: PLC0415
     from crtexport.mlf.arrays import load_npz  # noqa: PLC0415
 
-    actions.check_inputs(graphs, names, load_npz(given))
+    package_actions.check_inputs(graphs, names, load_npz(given))
 
 
 def _run(
@@ -230,13 +229,13 @@ def _run(
 
 
 def _write_depfile(
-    path: Path, models: Sequence[Path], exported: pipeline.Exported, board: str,
-    tuning: Path | None,
+    path: Path, models: Sequence[Path], exported: driver.Exported, board: str,
+    options: ExportOptions,
 ) -> None:
     from crtexport.cli.depfile import write_depfile  # noqa: PLC0415
     from crtexport.firmware.board import board_files  # noqa: PLC0415
 
-    others = [*board_files(board), *([tuning] if tuning else [])]
+    others = [*board_files(board), *([Path(options.tuning)] if options.tuning else [])]
     read = dict(zip(models, exported.read, strict=True))
     write_depfile(path, exported.path, read, others)
 
@@ -262,7 +261,7 @@ def _build_application(
             "flash": built.sections.flash_size, "ram": built.sections.ram_size}
 
 
-def _data(exported: pipeline.Exported) -> dict[str, object]:
+def _data(exported: driver.Exported) -> dict[str, object]:
     return {
         "package": str(exported.path),
         "board": exported.board,
@@ -279,7 +278,7 @@ def _data(exported: pipeline.Exported) -> dict[str, object]:
     }
 
 
-def _show(out: Output, exported: pipeline.Exported) -> None:
+def _show(out: Output, exported: driver.Exported) -> None:
     what = "objects" if exported.emit == "llvm" else "C sources"
     names = ", ".join(model.artifact.module for model in exported.models)
     out.line(f"{exported.path}: {names} for {exported.board}, {what}")

@@ -1,4 +1,4 @@
-"""How commands show functions of others: in a model, which can be exported; in a package, all."""
+"""Output about external functions: in a model, which can be exported; in a package, all."""
 
 from __future__ import annotations
 
@@ -7,31 +7,31 @@ from pathlib import Path
 
 import msgspec
 
-from crtexport import pipeline
 from crtexport.cli.output import Output
 from crtexport.ir.modules import Device
-from crtexport.mlf.metadata import DeviceImage, ModuleSection
+from crtexport.mlf.metadata import ImageEntry, ModuleSection
+from crtexport.pipeline import driver
 
 
-def show_model(out: Output, path: Path, board: str, rounding: str) -> None:
-    """Each function of a model's modules, by device: whether it can be exported, and why."""
+def show_model(out: Output, path: Path, board: str, numerics: str) -> None:
+    """Shows each function of a model's modules, by device: whether it can be exported, and why."""
     from crtexport.firmware.classify import classify  # noqa: PLC0415
 
-    graph = pipeline.load(path, rounding=rounding)
-    chosen = pipeline.resolve_board(board)
+    graph = driver.load(path, numerics=numerics)
+    chosen = driver.resolve_board(board)
     verdicts = classify(graph, chosen)
     out.line(
-        f"{path}: a model of {len(graph.nodes)} operators; --stage shows it on its way to code, "
-        "and exports can be inspected as packages"
+        f"{path}: a model of {len(graph.nodes)} operators; --stage shows the stages of its "
+        "export, and exports can be inspected as packages"
     )
     out.table(
-        f"Functions of others, in the C runtime on {chosen.name}",
+        f"External functions, in the C runtime on {chosen.name}",
         ("function", "module", "kind", "device", "exportable", "why"),
         [
             (v.function, v.module, v.kind, _device(v.device), "yes" if v.exportable else "no",
              v.reason)
             for v in verdicts
-        ] or [("none", "-", "-", "-", "-", "all operators are the exporter's own")],
+        ] or [("none", "-", "-", "-", "-", "no operator calls an external function")],
     )
     out.result({
         "model": str(path), "board": chosen.name, "operators": len(graph.nodes),
@@ -46,13 +46,13 @@ def _device(device: Device | None) -> str:
 
 
 def show_externals(
-    out: Output, module: ModuleSection, images: Sequence[DeviceImage]
+    out: Output, module: ModuleSection, images: Sequence[ImageEntry]
 ) -> None:
-    """Functions of others by module and device, and programs of devices; nothing for a model
+    """Shows external functions by module and device, and device programs; nothing for a model
     without."""
     if module.externals:
         out.table(
-            "Functions of others", ("function", "module", "kind", "files", "device context"),
+            "External functions", ("function", "module", "kind", "files", "device context"),
             ((e.symbol, e.module, e.kind, ", ".join(e.files), e.device or "-")
              for e in module.externals),
         )
@@ -77,7 +77,7 @@ def show_externals(
         )
     if images:
         out.table(
-            "Programs of devices",
+            "Device programs",
             ("kind", "id", "program", "functions", "compression", "bytes", "stored", "CRC-32C"),
             ((i.kind, i.id, i.program or "-", ", ".join(i.functions) or "-", i.compression,
               i.original_size, i.stored_size, i.crc32c) for i in images),

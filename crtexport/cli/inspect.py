@@ -1,4 +1,4 @@
-"""``crtexport inspect``: what is in a package, or what a model looks like on its way to code."""
+"""``crtexport inspect``: the contents of a package, or a stage of a model's export."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from typing import Any
 
 import click
 
-from crtexport import pipeline
 from crtexport.cli.accelerators import show_decisions
 from crtexport.cli.channels import show_channels
 from crtexport.cli.functions import show_externals, show_model
@@ -17,38 +16,41 @@ from crtexport.cli.options import (
     FILE,
     accelerator_option,
     board_option,
+    choices_options,
     io_option,
     note_board,
-    rounding_option,
+    numerics_option,
     with_output,
 )
 from crtexport.cli.output import Output
-from crtexport.mlf.metadata import Module, ModuleSection, Section
+from crtexport.mlf.metadata import CrtexportSection, ModuleEntry, ModuleSection
 from crtexport.mlf.reader import Package, PackageTensor, open_package
+from crtexport.pipeline import driver
 
 
 @click.command("inspect")
 @click.argument("path", metavar="PACKAGE|MODEL", type=FILE)
 @click.option(
-    "--stage", type=click.Choice(pipeline.STAGES),
+    "--stage", type=click.Choice(driver.STAGES),
     help="Print this stage of exporting MODEL instead of the summary of PACKAGE.",
 )
 @board_option
 @io_option
-@rounding_option
+@numerics_option
 @accelerator_option
+@choices_options
 @with_output
 def command(
-    out: Output, path: Path, stage: pipeline.Stage | None, board: str | None, io: pipeline.Io,
-    rounding: str, accelerators: tuple[str, ...] | None,
+    out: Output, path: Path, stage: driver.Stage | None, board: str | None, io: driver.Io,
+    numerics: str, accelerators: tuple[str, ...] | None, choices: driver.InputChoices,
 ) -> None:
     """Show what PACKAGE holds, whoever wrote it, which functions of others MODEL can be exported
     with, or one --stage of exporting MODEL."""
     target = DEFAULT_BOARD if board is None else board
     if stage is not None:
-        text = pipeline.stage(
-            path, stage, board=target, rounding=rounding, io=io,
-            accelerators=accelerators,
+        text = driver.stage(
+            path, stage, board=target, numerics=numerics, io=io,
+            accelerators=accelerators, choices=choices,
         )
         if out.as_json:
             out.result({"stage": stage, "text": text})
@@ -57,7 +59,7 @@ def command(
         note_board(out, board)
         return
     if path.is_file() and not is_tarfile(path):
-        show_model(out, path, target, rounding)
+        show_model(out, path, target, numerics)
         note_board(out, board)
         return
     package = open_package(path)
@@ -100,7 +102,7 @@ def _summary(out: Output, package: Package) -> None:
     out.table("Files", ("name", "bytes"), ((name, package.size(name)) for name in package.names))
 
 
-def _show_section(out: Output, section: Section) -> None:
+def _show_section(out: Output, section: CrtexportSection) -> None:
     abi = section.abi
     out.table("Target", ("fact", "value"), [
         ("board", section.board.name),
@@ -124,14 +126,14 @@ def _show_section(out: Output, section: Section) -> None:
         )
 
 
-def _needs(section: Section) -> str:
+def _needs(section: CrtexportSection) -> str:
     if section.undefined.used is not None:
         return ", ".join(section.undefined.used) or "nothing"
     # Which of them a compiler will ask for is not known before it runs.
     return f"at most {len(section.undefined.allowed)} symbols; --json lists them"
 
 
-def _show_module(out: Output, name: str, module: Module, own: ModuleSection | None) -> None:
+def _show_module(out: Output, name: str, module: ModuleEntry, own: ModuleSection | None) -> None:
     rows: list[tuple[str, object]] = [
         ("style", module.style),
         ("executor", ", ".join(module.executors) or "-"),

@@ -1,7 +1,7 @@
-"""The program ``crtexport``: finds the command, and turns errors into words and exit codes.
+"""The program ``crtexport``: finds the command, and turns errors into messages and exit codes.
 
-Exit codes: 0 success, 1 a run or a comparison failed, 2 bad input or usage, 3 a tool is missing,
-70 a defect of this program, 130 interrupted, 143 terminated.
+Exit codes: 0 success, 1 a run or a comparison failed, 2 bad input or usage, 3 a tool is missing, 70
+a defect of this program, 130 interrupted, 143 terminated.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import importlib
 import itertools
-import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -19,7 +18,7 @@ from click.shell_completion import CompletionItem
 
 import crtexport
 from crtexport.cli.options import Settings
-from crtexport.errors import CrtExportError, Terminated
+from crtexport.support.errors import CrtExportError, Terminated
 
 _INTERNAL = 70  # EX_SOFTWARE
 _INTERRUPTED = 130
@@ -27,19 +26,19 @@ _TERMINATED = 143
 
 COMMANDS = {
     "bench": "Measure what models cost on boards, layer by layer.",
-    "boards": "List the boards, or explain one.",
+    "boards": "List the boards, or describe one.",
     "convert": "Turn a model into model.json.",
     "export": "Export a model as a package for a board.",
     "inspect": "Show a package, or a stage of exporting a model.",
     "run": "Build, run and measure a package's firmware.",
     "schema": "Print the JSON Schema of model.json.",
     "simulate": "Run a package's code on this computer.",
-    "unpack": "Lay out a package's headers, sources and objects.",
+    "unpack": "Unpack a package's headers, sources and objects.",
     "verify": "Compare a model with the reference runtime.",
-    "zephyr": "Builds of Zephyr: their boards, and what models take in them.",
+    "zephyr": "Builds of Zephyr: boards, checks and memory of models.",
 }
-"""What each does, in short. Each is a module beside this one, imported when it is used: no command,
-and no list of them, waits for what others import."""
+"""Short descriptions by command. Each command is a module beside this one, imported when it is
+used: no command, and no list of them, waits for the imports of others."""
 
 
 class _ModelFirst(click.Group):
@@ -95,7 +94,7 @@ def cli() -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command; returns its exit code. ``arguments`` default to the process's."""
+    """Runs one command; returns its exit code. ``arguments`` default to the process's."""
     words = list(sys.argv[1:] if arguments is None else arguments)
     # Read here, because what is wrong may be how the other words are written.
     settings = Settings(as_json="--json" in itertools.takewhile("--".__ne__, words))
@@ -120,12 +119,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except Terminated:
         _end_llvm()
         return _fail(settings, CrtExportError("terminated"), _TERMINATED)
-    except BrokenPipeError:
-        # Whoever read our output has enough; Python must not fail again while closing it.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except BrokenPipeError:  # whoever read our output has enough
         return 1
     except Exception as error:  # the last resort, so that users see words instead of a traceback
-        from crtexport.shortage import shortage  # noqa: PLC0415
+        from crtexport.support.shortage import shortage  # noqa: PLC0415
 
         lacking = shortage(error)
         if lacking is None:
@@ -135,7 +132,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _end_llvm() -> None:
     """Ends LLVM's processes, if there are some."""
-    pool = sys.modules.get("crtexport.backends.llvm_pool")
+    pool = sys.modules.get("crtexport.backends.llvm.pool")
     if pool is not None:
         pool.POOL.abandon()
 
@@ -148,8 +145,7 @@ def _defect(error: Exception, settings: Settings) -> int:
 
 
 def _fail(settings: Settings, error: CrtExportError, code: int) -> int:
-    """Says on stderr what went wrong, and with ``--json`` as an object on stdout; returns
-    ``code``."""
+    """Writes the error to stderr, and with ``--json`` as an object to stdout; returns ``code``."""
     with contextlib.suppress(OSError):  # whoever should read this has left
         if code in (_INTERRUPTED, _TERMINATED):
             click.echo(str(error), err=True)

@@ -12,11 +12,12 @@ import click
 
 from crtexport.cli.output import Output
 from crtexport.firmware.sizes import parse_size
+from crtexport.ir.numerics import FORMER_WORDS, Numerics
 
 Command = Callable[..., Any]
 
 class FileType(click.Path):
-    """A path; whether it can be read or written is for the library to say.
+    """A path; the library checks that it can be read or written.
 
     Files are read and written in any order, so that standard input and output can't be named.
     """
@@ -29,7 +30,8 @@ class FileType(click.Path):
     ) -> Any:
         if value == "-":
             self.fail(
-                "files can't be standard input or output here; name one (./- is called so)",
+                "standard input and output can't be used here; name a file (./- for one of that "
+                "name)",
                 param, ctx,
             )
         return super().convert(value, param, ctx)
@@ -39,7 +41,7 @@ FILE = FileType()
 
 
 class Settings:
-    """What the program's outermost frame must know of the command's options."""
+    """The options that the program's outermost frame uses."""
 
     def __init__(self, *, as_json: bool = False) -> None:
         self.debug = False
@@ -53,7 +55,7 @@ def _set_debug(context: click.Context, _: click.Parameter, value: bool) -> None:
 def with_output(command: Command) -> Command:
     """Adds ``-v``, ``-q``, ``--json`` and ``--debug``; the command gets an Output first."""
 
-    @click.option("-v", "--verbose", is_flag=True, help="Tell every step.")
+    @click.option("-v", "--verbose", is_flag=True, help="Print every step.")
     @click.option("-q", "--quiet", is_flag=True, help="Print nothing but errors.")
     @click.option(
         "--json", "as_json", is_flag=True, help="Print one JSON object and nothing else."
@@ -85,9 +87,70 @@ def outside_option(command: Command) -> Command:
     """``--allow-outside``"""
     return click.option(
         "--allow-outside", "outside", is_flag=True,
-        help="Also read data files of a model.json that lie outside of its folder, if you trust "
-        "the model.",
+        help="Also read data files of a model.json or ONNX file that lie outside of its folder, if "
+        "you trust the model.",
     )(command)
+
+
+def choices_options(command: Command) -> Command:
+    """``--dim``, ``--input-shape``, ``--bind`` and ``--input-layout``; the command gets
+    ``choices``."""
+
+    @click.option(
+        "--dim", "dims", metavar="NAME=SIZE", multiple=True,
+        help="ONNX: the size of a dimension that has a name; may be repeated.",
+    )
+    @click.option(
+        "--input-shape", "shapes", metavar="INPUT=N,N,...", multiple=True,
+        help="ONNX: the shape of an input that is not fixed; may be repeated.",
+    )
+    @click.option(
+        "--bind", "values", metavar="INPUT=FILE.npy", multiple=True,
+        help="ONNX: make an input a constant with this value; may be repeated.",
+    )
+    @click.option(
+        "--input-layout", "layout", type=click.Choice(["nchw", "nhwc"]), default="nchw",
+        show_default=True,
+        help="ONNX: images come with their channels first, as in the file, or last, as kernels "
+        "have them, which saves moving them.",
+    )
+    @functools.wraps(command)
+    def wrapped(
+        *args: Any, dims: tuple[str, ...], shapes: tuple[str, ...], values: tuple[str, ...],
+        layout: Any, **kwargs: Any,
+    ) -> Any:
+        from crtexport.importers.formats import InputChoices  # noqa: PLC0415
+
+        choices = InputChoices(
+            {name: _size("--dim", size) for name, size in _pairs("--dim", dims)},
+            {
+                name: [_size("--input-shape", size) for size in sizes.split(",")]
+                for name, sizes in _pairs("--input-shape", shapes)
+            },
+            {name: Path(file) for name, file in _pairs("--bind", values)},
+            layout,
+        )
+        return command(*args, choices=choices, **kwargs)
+
+    return wrapped
+
+
+def _pairs(option: str, given: tuple[str, ...]) -> list[tuple[str, str]]:
+    """Returns the two sides of each NAME=VALUE. A name may have "=" itself, a value has none."""
+    found = [text.rpartition("=") for text in given]
+    for text, (name, sign, value) in zip(given, found, strict=True):
+        if not (name and sign and value):
+            raise click.UsageError(f"{option} takes NAME=VALUE, not {text!r}")
+    names = [name for name, _, _ in found]
+    if len(set(names)) < len(names):
+        raise click.UsageError(f"{option} names {max(names, key=names.count)!r} twice")
+    return [(name, value) for name, _, value in found]
+
+
+def _size(option: str, text: str) -> int:
+    if not (text.strip().isdecimal() and len(text) < 16):
+        raise click.UsageError(f"{option}: {text!r} is no size")
+    return int(text)
 
 
 def package_argument(command: Command) -> Command:
@@ -99,7 +162,7 @@ def chosen_option(command: Command) -> Command:
     """``--model``"""
     return click.option(
         "--model", "chosen", metavar="NAME",
-        help="Of a package of several models: this one. Without it, all run in turns.",
+        help="Run only this model of a package; by default all run alternately.",
     )(command)
 
 
@@ -115,17 +178,30 @@ def board_option(command: Command) -> Command:
 
 
 def note_board(out: Output, board: str | None) -> None:
-    """Says on stderr which board was taken where none was named: what works, but for this computer
-    alone, is easily taken for what was meant."""
+    """Says on stderr which board was chosen by default: code for this computer alone works, and is
+    easily mistaken for what was meant."""
     if board is None:
         out.notes([f"no --board was given: this is for {DEFAULT_BOARD}, this computer"])
 
 
-def rounding_option(command: Command) -> Command:
-    """``--rounding``"""
+class _NumericsType(click.Choice[str]):
+    """A member of Numerics, or the word of ``--rounding`` that it was called by before."""
+
+    def __init__(self) -> None:
+        super().__init__([numerics.value for numerics in Numerics])
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> str:
+        return str(super().convert(FORMER_WORDS.get(value, value), param, ctx))
+
+
+def numerics_option(command: Command) -> Command:
+    """``--numerics``; ``--rounding`` and its words still are other spellings of it."""
     return click.option(
-        "--rounding", type=click.Choice(["double", "single"]), default="double", show_default=True,
-        help="Round integers twice, as TensorFlow Lite Micro does, or once, as LiteRT 2.x does.",
+        "--numerics", "--rounding", "numerics", type=_NumericsType(),
+        default=Numerics.TFLITE.value, show_default=True,
+        help="Whose integers: tflite-runtime 2.14's, LiteRT 2.x's or TensorFlow Lite Micro's.",
     )(command)
 
 
@@ -153,7 +229,7 @@ else:
 
 
 class PoolType(_PairType):
-    """``NAME=SIZE``: a memory and how much of it."""
+    """``NAME=SIZE``: a memory and the part of it that may be used."""
 
     name = "NAME=SIZE"
 
@@ -171,29 +247,33 @@ class PoolType(_PairType):
 
 
 def pool_option(command: Command) -> Command:
-    """``--pool``, as often as there are memories."""
+    """``--pool``, once for each memory."""
     return click.option(
         "--pool", "pools", type=PoolType(), multiple=True,
-        help="A memory for the workspace and how much it may take of it, the fastest first;"
-        " by default what the board says.",
+        help=(
+            "A memory for the workspace and the part of it that may be used, the fastest "
+            "first; by default the board's."
+        ),
     )(command)
 
 
 def accelerator_option(command: Command) -> Command:
-    """``--accelerator``, as often as there are some; the command gets ``accelerators``."""
+    """``--accelerator``, may be repeated; the command gets ``accelerators``."""
     return click.option(
         "--accelerator", "accelerators", metavar="NAME", multiple=True, callback=_accelerators,
-        help="Let this plugin take what it can; may come repeatedly, the first is asked first."
-        " By default those that the board names; none: none.",
+        help=(
+            "Offload layers to this accelerator; may be repeated, in order of priority. By "
+            "default the board's; none: none."
+        ),
     )(command)
 
 
 def _accelerators(
     context: click.Context, parameter: click.Parameter, given: tuple[str, ...]
 ) -> tuple[str, ...] | None:
-    """None where the board decides."""
+    """Returns the accelerators, or None where the board decides."""
     if "none" in given and len(given) > 1:
-        raise click.BadParameter("none goes without others", context, parameter)
+        raise click.BadParameter("none excludes others", context, parameter)
     return () if given == ("none",) else given or None
 
 
@@ -209,12 +289,12 @@ def optimize_option(command: Command) -> Command:
     """``--optimize``"""
     return click.option(
         "--optimize", type=click.Choice(["size", "balanced", "speed"]),
-        help="What code is made for; by default the board's.",
+        help="Goal of the optimization; by default the board's.",
     )(command)
 
 
 def given_option(when: str = "") -> Callable[[Command], Command]:
-    """``--input``, an .npz; ``when`` is a condition to say first."""
+    """``--input``, an .npz; ``when`` is a condition that the help text starts with."""
     text = "rrays by the names of the inputs; without it a fixed pattern is used."
     return click.option(
         "--input", "given", type=FILE, metavar="FILE.npz",
@@ -232,7 +312,7 @@ def trust_option(command: Command) -> Command:
 
 
 def device_code_option(command: Command) -> Command:
-    """``--device-code``, as often as there are files."""
+    """``--device-code``, may be repeated."""
     return click.option(
         "--device-code", type=FILE, multiple=True, metavar="FILE.c",
         help="C source with the hooks of devices, in the place of simulated ones.",
@@ -243,14 +323,14 @@ def io_option(command: Command) -> Command:
     """``--io``"""
     return click.option(
         "--io", type=click.Choice(["caller", "workspace"]), default="caller", show_default=True,
-        help="Where inputs and outputs lie: in buffers that are handed in, or in the workspace.",
+        help="Memory of inputs and outputs: the caller's buffers, or the workspace.",
     )(command)
 
 
 def array_options(command: Command) -> Command:
     """``--input`` and ``--output``, both .npz."""
     command = click.option(
-        "--output", "save", type=FILE, metavar="FILE.npz", help="Keep the outputs in this file."
+        "--output", "save", type=FILE, metavar="FILE.npz", help="Write the outputs to this file."
     )(command)
     return given_option()(command)
 

@@ -1,4 +1,4 @@
-"""What commands print: tables and lines on stdout, or one JSON object; steps on stderr."""
+"""Output of commands: tables and lines on stdout, or one JSON object; steps on stderr."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from crtexport.errors import printable
+from crtexport.support.errors import printable
 
 if TYPE_CHECKING:
     from crtexport.cli.terminal import Terminal
@@ -18,7 +18,7 @@ _LONG = 64 << 20  # bytes that take long enough to write to show it
 
 
 class Output:
-    """Where a command's words go.
+    """Writes a command's messages and result.
 
     With ``as_json`` only :meth:`result` reaches stdout. ``verbosity`` is -1 (results only in JSON,
     else nothing), 0, or 1 (every step). Text from models can't drive the terminal.
@@ -30,7 +30,7 @@ class Output:
 
     @property
     def silent(self) -> bool:
-        """True where words on stdout are unwanted."""
+        """Returns True where text on stdout is unwanted."""
         return self.as_json or self.verbosity < 0
 
     @functools.cached_property
@@ -41,34 +41,35 @@ class Output:
         return Terminal()
 
     def line(self, text: str = "") -> None:
-        """One line for a reader."""
+        """Writes one line for a reader."""
         if not self.silent:
             self._terminal.line(text)
 
     def notes(self, lines: Iterable[str]) -> None:
-        """Lines for a reader on stderr, with ``--json``, too: what no result says."""
+        """Writes lines for a reader to stderr, with ``--json``, too: facts that no result contains.
+        """
         for line in lines if self.verbosity >= 0 else ():
             sys.stderr.write(f"note: {printable(line)}\n")
 
     def raw(self, text: str) -> None:
-        """Text that is the command's whole result, byte for byte, even with ``-q``."""
+        """Writes text that is the command's whole result, byte for byte, even with ``-q``."""
         sys.stdout.write(text if text.endswith("\n") else text + "\n")
 
     def table(
         self, title: str, columns: Sequence[str], rows: Iterable[Sequence[object]]
     ) -> None:
-        """A table; integers stand to the right with their thousands grouped."""
+        """Writes a table; integers are right-aligned with their thousands grouped."""
         if not self.silent:
             self._terminal.table(title, columns, [tuple(row) for row in rows])
 
     def result(self, data: dict[str, Any]) -> None:
-        """The command's result as JSON, if that is wanted."""
+        """Writes the command's result as JSON, if that is wanted."""
         if self.as_json:
             sys.stdout.write(json.dumps(data, indent=2) + "\n")
 
     @contextlib.contextmanager
     def steps(self) -> Iterator[Steps]:
-        """What shows the step at hand: live on a terminal, as lines with ``-v``."""
+        """Yields a display of the current step: live on a terminal, as lines with ``-v``."""
         if self.verbosity > 0:
             yield Steps(self._terminal.step)
         elif self.verbosity == 0 and sys.stderr.isatty():
@@ -79,7 +80,7 @@ class Output:
 
 
 class Steps:
-    """Called with the name of each step; :meth:`written` with how far a long one is."""
+    """Called with the name of each step; :meth:`written` with the progress of a long one."""
 
     def __init__(
         self, show: Callable[[str], None], bar: Callable[[int, int], None] | None = None
@@ -90,12 +91,12 @@ class Steps:
         self._show(step)
 
     def written(self, done: int, total: int) -> None:
-        """``done`` of ``total`` bytes; a bar on terminals, where they take their time."""
+        """Shows ``done`` of ``total`` bytes; a bar on terminals, where they take long."""
         if self._bar is not None and total >= _LONG:
             self._bar(done, total)
 
 
 def named(modules: Iterable[str]) -> dict[str, Any]:
-    """The models of a package for JSON: ``modules`` and, where it is one, ``module``."""
+    """Returns the models of a package for JSON: ``modules`` and, where it is one, ``module``."""
     names = list(modules)
     return {"modules": names, **({"module": names[0]} if len(names) == 1 else {})}

@@ -1,4 +1,4 @@
-"""Inputs from and outputs to files and readers, the same for every command that runs a model."""
+"""Inputs and outputs of commands that run a model: .npz files, and tables for readers."""
 
 from __future__ import annotations
 
@@ -22,12 +22,13 @@ Arrays = Mapping[str, Array]
 
 
 def read_arrays(path: Path | None) -> dict[str, Array] | None:
-    """The arrays of an .npz file, None without a file."""
+    """Returns the arrays of an .npz file, None without a file."""
     return None if path is None else load_npz(path)
 
 
 def keep(path: Path | None, samples: Sequence[Arrays]) -> None:
-    """Write the outputs to an .npz file, if one is wanted; several samples get an axis in front."""
+    """Writes the outputs to an .npz file, if one is wanted; several samples get an axis in front.
+    """
     if path is None:
         return
     if len(samples) == 1:
@@ -37,7 +38,8 @@ def keep(path: Path | None, samples: Sequence[Arrays]) -> None:
 
 
 def outputs_data(samples: Sequence[Arrays], given: Path | None) -> dict[str, Any]:
-    """Inputs and outputs for JSON: per sample, by C name; floats that JSON can't say are text."""
+    """Returns inputs and outputs for JSON: per sample, by C name; floats that JSON can't represent
+    are text."""
     return {
         "inputs": PATTERN if given is None else str(given),
         "outputs": [
@@ -47,7 +49,7 @@ def outputs_data(samples: Sequence[Arrays], given: Path | None) -> dict[str, Any
 
 
 def keep_all(path: Path | None, models: Mapping[str, Sequence[Arrays]]) -> None:
-    """:func:`keep` for several models: arrays are called ``MODEL/OUTPUT``."""
+    """Runs :func:`keep` for several models: names of arrays are ``MODEL/OUTPUT``."""
     count = max(map(len, models.values()), default=0)
     keep(path, [
         {f"{name}/{key}": array for name, rows in models.items() for key, array in rows[i].items()}
@@ -66,7 +68,7 @@ def _plain(value: Any) -> Any:
 def show_outputs(
     out: Output, tensors: Sequence[PackageTensor], samples: Sequence[Arrays], given: Path | None
 ) -> None:
-    """Which inputs were used, and a table with one line per sample and output."""
+    """Shows which inputs were used, and a table with one line per sample and output."""
     count = len(samples)
     out.line(f"inputs: {given or PATTERN} ({count} sample{'s' if count > 1 else ''})")
     out.line()
@@ -92,7 +94,8 @@ def _number(value: object) -> str:
 
 
 def _largest(tensor: PackageTensor, array: Array) -> str:
-    """For what may be scores of classes: the best class, and its score as a real number."""
+    """Returns, for outputs that may be scores of classes, the best class and its score as a real
+    number."""
     flat = array.reshape(-1)
     if not 2 <= flat.size <= _CLASSES or flat.size != max(array.shape):
         return "-"

@@ -1,4 +1,4 @@
-"""``crtexport run``: a package's firmware built, booted, asked and measured."""
+"""``crtexport run``: builds a package's firmware, boots it and measures it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from crtexport import actions
+from crtexport import package_actions
 from crtexport.cli.claims import claim
 from crtexport.cli.options import (
     SecondsType,
@@ -26,7 +26,7 @@ from crtexport.mlf.reader import open_package
 
 timeout_option = click.option(
     "--timeout", type=SecondsType(), default=DEFAULT_TIMEOUT, show_default=True,
-    help="How long one boot may take.",
+    help="Time that one boot may take.",
 )
 
 
@@ -35,8 +35,8 @@ timeout_option = click.option(
 @array_options
 @timeout_option
 @click.option(
-    "--runner", type=click.Choice(actions.RUNNERS), default="bare-metal", show_default=True,
-    help="What runs it: nothing but the board's start-up code, or Zephyr, which ZEPHYR_BASE names.",
+    "--runner", type=click.Choice(package_actions.RUNNERS), default="bare-metal", show_default=True,
+    help="Run on bare metal, or under the Zephyr that ZEPHYR_BASE names.",
 )
 @chosen_option
 @click.option(
@@ -49,7 +49,7 @@ timeout_option = click.option(
 @with_output
 def command(
     out: Output, package: Path, given: Path | None, save: Path | None, timeout: float,
-    runner: actions.Runner, chosen: str | None, board: str | None,
+    runner: package_actions.Runner, chosen: str | None, board: str | None,
     device_code: tuple[Path, ...], trust_package: bool,
 ) -> None:
     """Build the firmware of PACKAGE's board, run it, print outputs and measurements.
@@ -67,16 +67,16 @@ def command(
 
 def run_and_show(
     out: Output, package: Path, *, given: Path | None, save: Path | None = None,
-    timeout: float = DEFAULT_TIMEOUT, runner: actions.Runner = "bare-metal",
+    timeout: float = DEFAULT_TIMEOUT, runner: package_actions.Runner = "bare-metal",
     out_dir: Path | None = None, chosen: str | None = None, board: str | None = None,
     device_code: tuple[Path, ...] = (), trust_package: bool = False, force: bool = False,
 ) -> dict[str, Any]:
-    """Run ``package``, or the ``chosen`` one of its models, and print the result; returns it for
+    """Runs ``package``, or the ``chosen`` one of its models, and prints the result; returns it for
     JSON."""
     arrays = read_arrays(given)
     with out.steps() as step:
         step("build and run the firmware")
-        results = actions.run_all(
+        results = package_actions.run_all(
             package, arrays, timeout=timeout, runner=runner, out_dir=out_dir, model=chosen,
             device_code=device_code, board=board, trust_package=trust_package, force=force,
         )

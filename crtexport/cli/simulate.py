@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from crtexport import actions
+from crtexport import package_actions
 from crtexport.cli.claims import claim
 from crtexport.cli.options import (
     array_options,
@@ -43,7 +43,7 @@ def command(
     if len(opened.each) > 1:
         with out.steps() as step:
             step("load and run the code")
-            all_samples = actions.simulate_all(
+            all_samples = package_actions.simulate_all(
                 package, arrays, device_code=device_code, trust_package=trust_package
             )
         keep_all(save, all_samples)
@@ -56,7 +56,7 @@ def command(
         return
     with out.steps() as step:
         step("load and run the code")
-        samples = actions.simulate(
+        samples = package_actions.simulate(
             package, arrays, model=chosen, device_code=device_code, trust_package=trust_package
         )
     keep(save, samples)

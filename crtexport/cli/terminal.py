@@ -1,4 +1,4 @@
-"""What is drawn with Rich: lines, tables and bars of progress."""
+"""Output with Rich: lines, tables and progress bars."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from rich.progress import (
 from rich.table import Table
 from rich.text import Text
 
-from crtexport.errors import printable
+from crtexport.support.errors import printable
 
 _PIPED_WIDTH = 200  # wide enough that tables keep their lines whole in files and logs
 
@@ -35,17 +35,17 @@ class Terminal:
         self._err = Console(stderr=True, markup=False, highlight=False, emoji=False)
 
     def line(self, text: str) -> None:
-        """One line on stdout."""
+        """Writes one line to stdout."""
         self._out.print(Text(printable(text, keep_newlines=True)), soft_wrap=True)
 
     def step(self, text: str) -> None:
-        """One line on stderr."""
+        """Writes one line to stderr."""
         self._err.print(Text(printable(text)))
 
     def table(
         self, title: str, columns: Sequence[str], rows: Sequence[Sequence[object]]
     ) -> None:
-        """A table on stdout; integers stand to the right with their thousands grouped."""
+        """Writes a table to stdout; integers are right-aligned with their thousands grouped."""
         table = Table(
             title=Text(printable(title)), title_justify="left", box=None, pad_edge=False,
             title_style="bold", header_style="bold",
@@ -60,7 +60,8 @@ class Terminal:
 
     @contextlib.contextmanager
     def progress(self) -> Iterator[tuple[Callable[[str], None], Callable[[int, int], None]]]:
-        """What shows a step on stderr while it lasts, and what shows how far it is."""
+        """Yields a function that shows the current step on stderr, and one that shows its progress.
+        """
         with Progress(
             SpinnerColumn(), TextColumn("{task.description}", markup=False), _LongBar(),
             console=self._err, transient=True,

@@ -1,4 +1,4 @@
-"""``--tuning`` and ``--tune``: what was measured of kernels decides about their forms."""
+"""``--tuning`` and ``--tune``: measurements select the variants of kernels."""
 
 from __future__ import annotations
 
@@ -8,13 +8,15 @@ from typing import TYPE_CHECKING, Any
 
 import click
 from msgspec import to_builtins
+from msgspec.structs import replace
 
 from crtexport.cli.options import FILE, Command
 from crtexport.cli.output import Output
-from crtexport.outputs.claims import Claims
+from crtexport.support.outputs.claims import Claims
 
 if TYPE_CHECKING:
     from crtexport.ir.graph import Graph
+    from crtexport.pipeline.options import ExportOptions
     from crtexport.report.measure import Setting
     from crtexport.report.tune import Tuned
 
@@ -23,17 +25,19 @@ def tuning_options(command: Command) -> Command:
     """Both; the command gets ``tuning`` and ``tune_it``."""
     command = click.option(
         "--tune", "tune_it", is_flag=True,
-        help="First run the board's firmware with each form that kernels can have, and keep what"
-        " that takes in the file of --tuning, by default MODEL.tune.json beside the model.",
+        help=(
+            "First measure each variant of the kernels on the board, and store the results in "
+            "the file of --tuning, by default MODEL.tune.json beside the model."
+        ),
     )(command)
     return click.option(
         "--tuning", type=FILE, metavar="FILE.json",
-        help="Let what was measured of kernels decide about their forms.",
+        help="Select kernel variants by the measurements in this file.",
     )(command)
 
 
 def cache_for(models: Sequence[Path], tuning: Path | None) -> Path:
-    """Where measurements of models are kept."""
+    """Returns the path where measurements of models are kept."""
     if tuning is not None:
         return tuning
     if len(models) > 1:
@@ -42,38 +46,47 @@ def cache_for(models: Sequence[Path], tuning: Path | None) -> Path:
 
 
 def tune_first(
-    models: Sequence[Path], graphs: Sequence[Graph], facts: tuple[Any, ...], tuning: Path | None,
+    models: Sequence[Path], graphs: Sequence[Graph], board: str, options: ExportOptions,
     step: Callable[[str], None],
-) -> tuple[Path, list[Tuned]]:
-    """Tunes for models, which are ``graphs``, before they are exported; ``facts``: a Setting's from
-    the board on."""
+) -> tuple[ExportOptions, list[Tuned]]:
+    """Tunes models, loaded as ``graphs``, before they are exported for ``board`` with ``options``;
+    returns these with the file of measurements, and what tuning found."""
     from crtexport.firmware.board import user_files  # noqa: PLC0415
     from crtexport.importers.files import data_files  # noqa: PLC0415
+    from crtexport.pipeline.options import ExportOptions  # noqa: PLC0415
     from crtexport.report.measure import Setting  # noqa: PLC0415
 
-    cache = cache_for(models, tuning)
+    cache = cache_for(models, None if options.tuning is None else Path(options.tuning))
+    code = ExportOptions(
+        emit=options.emit, optimize=options.optimize, llvm_options=options.llvm_options,
+        accelerators=options.accelerators,
+    )
     claims = Claims()
     claims.file("--tuning", cache)
-    claims.reads(*models, *user_files(facts[0]))
+    claims.reads(*models, *user_files(board))
     claims.reads(*(file for graph in graphs for file in data_files(graph)))
-    return cache, tune_all([Setting(graph, *facts) for graph in graphs], cache, step)
+    tuned = tune_all([Setting(graph, board, code) for graph in graphs], cache, step)
+    return replace(options, tuning=cache), tuned
 
 
 def tune_all(
     settings: Sequence[Setting], cache: Path, step: Callable[[str], None]
 ) -> list[Tuned]:
-    """Tunes for all of them, one after the other, telling each step."""
+    """Tunes all of them, one after the other, reporting each step."""
     from crtexport.report.tune import tune  # noqa: PLC0415
 
     return [tune(one, cache, progress=lambda text: step(f"tune: {text}")) for one in settings]
 
 
 def show_tuned(out: Output, results: Sequence[Tuned]) -> dict[str, Any]:
-    """Shows what tuning found, layer by layer; returns it for ``--json``."""
+    """Shows the result of tuning, layer by layer; returns it for ``--json``."""
     for result in results:
         out.table(
             f"Tuned for {result.configuration}",
-            ("layer", "usual form", "instructions", "code", "chosen form", "instructions", "code"),
+            (
+                "layer", "usual variant", "instructions", "code",
+                "chosen variant", "instructions", "code",
+            ),
             [
                 *(
                     (layer.name, layer.usual, layer.before.instructions, layer.before.code,
@@ -90,7 +103,7 @@ def show_tuned(out: Output, results: Sequence[Tuned]) -> dict[str, Any]:
 
 def _data(result: Tuned) -> dict[str, Any]:
     return {
-        "file": str(result.path), "configuration": result.configuration.model_dump(),
+        "file": str(result.path), "configuration": to_builtins(result.configuration),
         "measured": result.measured, "rounds": result.rounds,
         "before": to_builtins(result.before), "after": to_builtins(result.after),
         "layers": [to_builtins(layer) for layer in result.layers],

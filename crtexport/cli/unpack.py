@@ -1,4 +1,4 @@
-"""``crtexport unpack``: a package's files as build systems take them."""
+"""``crtexport unpack``: a package's files in the folders that build systems expect."""
 
 from __future__ import annotations
 

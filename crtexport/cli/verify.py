@@ -1,4 +1,4 @@
-"""``crtexport verify``: exported code against the reference runtime."""
+"""``crtexport verify``: compares exported code with the reference runtime."""
 
 from __future__ import annotations
 
@@ -8,21 +8,20 @@ from pathlib import Path
 import click
 from msgspec.structs import asdict
 
-from crtexport import compare
+from crtexport import verification
 from crtexport.cli.options import (
     accelerator_option,
     board_option,
+    choices_options,
     emit_option,
     io_option,
     model_argument,
     note_board,
-    rounding_option,
+    numerics_option,
     with_output,
 )
 from crtexport.cli.output import Output
-from crtexport.ir.types import Rounding
-from crtexport.pipeline import Emit, Io
-from crtexport.simulation import runtimes
+from crtexport.pipeline.driver import Emit, InputChoices, Io
 
 _LONGEST_NAME = 40
 
@@ -33,25 +32,27 @@ _LONGEST_NAME = 40
 @emit_option
 @click.option(
     "--samples", type=click.IntRange(min=1), default=10, show_default=True,
-    help="How many random inputs to compare on.",
+    help="Number of random inputs.",
 )
 @click.option(
     "--per-layer", is_flag=True,
     help="Compare every operator's results; show the first that differs, with -v all.",
 )
-@click.option("--seed", type=int, default=0, show_default=True, help="Of the random inputs.")
+@click.option("--seed", type=int, default=0, show_default=True, help="Seed of the random inputs.")
 @click.option(
     "--install-reference", "install", is_flag=True,
     help="First make an environment with the reference runtime in the user's cache, where there is"
-    " none; packages come from where pip takes them.",
+    " none; packages come from pip's index.",
 )
 @io_option
-@rounding_option
+@numerics_option
 @accelerator_option
+@choices_options
 @with_output
 def command(
     out: Output, model: Path, board: str | None, emit: Emit | None, samples: int, seed: int,
-    io: Io, rounding: str, accelerators: tuple[str, ...] | None, per_layer: bool, install: bool,
+    io: Io, numerics: str, accelerators: tuple[str, ...] | None, per_layer: bool, install: bool,
+    choices: InputChoices,
 ) -> int:
     """Compare the exported MODEL with the reference runtime on random inputs.
 
@@ -64,25 +65,25 @@ def command(
     with out.steps() as step:
         if install:
             step("install the reference runtime")
-            runtimes.install_reference(Rounding(rounding))
+            verification.install_reference(model, numerics)
         step("export, run, compare")
         if per_layer:
-            layers = compare.verify_layers(
-                model, board=board, samples=samples, seed=seed, rounding=rounding, emit=emit,
-                accelerators=accelerators,
+            layers = verification.verify_layers(
+                model, board=board, samples=samples, seed=seed, numerics=numerics, emit=emit,
+                accelerators=accelerators, choices=choices,
             )
             note_board(out, board)
             return _show_layers(out, model, layers, seed)
-        result = compare.verify(
-            model, board=board, samples=samples, seed=seed, rounding=rounding, emit=emit, io=io,
-            accelerators=accelerators,
+        result = verification.verify(
+            model, board=board, samples=samples, seed=seed, numerics=numerics, emit=emit, io=io,
+            accelerators=accelerators, choices=choices,
         )
     _show_outputs(out, model, result, seed)
     note_board(out, board)
     return 0 if result.agrees else 1
 
 
-def _show_outputs(out: Output, model: Path, result: compare.VerifyResult, seed: int) -> None:
+def _show_outputs(out: Output, model: Path, result: verification.VerifyResult, seed: int) -> None:
     out.result(
         {
             **_facts(model, result),
@@ -104,7 +105,7 @@ def _show_outputs(out: Output, model: Path, result: compare.VerifyResult, seed: 
     )
 
 
-def _show_layers(out: Output, model: Path, result: compare.LayersResult, seed: int) -> int:
+def _show_layers(out: Output, model: Path, result: verification.LayersResult, seed: int) -> int:
     first = result.first_difference
     out.result(
         {
@@ -136,11 +137,12 @@ def _show_layers(out: Output, model: Path, result: compare.LayersResult, seed: i
 
 
 def _shortened(name: str) -> str:
-    """Converters put the names of all that they fused into one."""
+    """Returns the last part of a name: converters join the names of all operators that they fused.
+    """
     return name if len(name) <= _LONGEST_NAME else f"{name[:_LONGEST_NAME - 1]}…"
 
 
-def _show_difference(out: Output, layer: compare.LayerComparison) -> None:
+def _show_difference(out: Output, layer: verification.LayerComparison) -> None:
     out.line(f"the first that differs is {layer.operator}")
     output, first = layer.output, layer.first
     out.line(f"  output:    {output.name!r}, {output.dtype}{list(layer.shape)}")
@@ -155,7 +157,8 @@ def _show_difference(out: Output, layer: compare.LayerComparison) -> None:
 
 
 def _introduce(
-    out: Output, model: Path, result: compare.VerifyResult | compare.LayersResult, seed: int
+    out: Output, model: Path, result: verification.VerifyResult | verification.LayersResult,
+    seed: int,
 ) -> None:
     out.line(f"reference: {result.reference}")
     if result.rewritten:
@@ -165,7 +168,7 @@ def _introduce(
 
 
 def _facts(
-    model: Path, result: compare.VerifyResult | compare.LayersResult
+    model: Path, result: verification.VerifyResult | verification.LayersResult
 ) -> dict[str, object]:
     return {
         "model": str(model), "agrees": result.agrees, "reference": result.reference,
@@ -173,14 +176,14 @@ def _facts(
     }
 
 
-def _output_facts(output: compare.OutputComparison) -> dict[str, object]:
+def _output_facts(output: verification.OutputComparison) -> dict[str, object]:
     return {
         **asdict(output), "agrees": output.agrees,
         "largest_difference": _finite(output.largest_difference),
     }
 
 
-def _layer_facts(layer: compare.LayerComparison) -> dict[str, object]:
+def _layer_facts(layer: verification.LayerComparison) -> dict[str, object]:
     first = layer.first
     return {
         "operator": layer.operator, "output": _output_facts(layer.output),

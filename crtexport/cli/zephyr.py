@@ -17,15 +17,15 @@ from crtexport.cli.options import (
     with_output,
 )
 from crtexport.cli.output import Output, named
-from crtexport.errors import CrtExportError
+from crtexport.firmware.abi_check import check_linkable
 from crtexport.firmware.board import list_boards
 from crtexport.firmware.board_reader import board_from_keys
-from crtexport.firmware.compat import check_linkable
 from crtexport.firmware.zephyr.build import ZephyrBuild, files_of, read_build
 from crtexport.firmware.zephyr.derive import board_text, derive_board, write_board
 from crtexport.firmware.zephyr.report import REST, read_report
 from crtexport.mlf.reader import open_package
-from crtexport.pipeline import sources_of_others
+from crtexport.pipeline.driver import sources_of_others
+from crtexport.support.errors import CrtExportError
 
 
 @click.group("zephyr")
@@ -43,7 +43,7 @@ def _compiler_options(command: Command) -> Command:
     )(command)
     return click.option(
         "--compiler", metavar="PATH",
-        help="The C compiler of the build; without it compile_commands.json tells.",
+        help="The C compiler of the build; by default that in compile_commands.json.",
     )(command)
 
 
@@ -78,7 +78,7 @@ def board(out: Output, build: Path, output: Path | None, compiler: str | None, f
     out.line(f"{output}: {derived.description}")
 
 
-@command.command("check", short_help="Does a package fit a build?")
+@command.command("check", short_help="Check that a package fits a build.")
 @package_argument
 @click.argument("build", type=FILE)
 @_compiler_options
@@ -94,7 +94,7 @@ def check(out: Output, package: Path, build: Path, compiler: str | None, flags: 
 
 
 @command.command(
-    "sources", short_help="Can a build export a model by itself?",
+    "sources", short_help="Check that a build can export a model by itself.",
     context_settings={"ignore_unknown_options": True, "allow_extra_args": True},
 )
 @click.argument("model", type=FILE)
@@ -111,14 +111,14 @@ def sources(
     found = sources_of_others(model, board=board, accelerators=accelerators)
     if found:
         raise CrtExportError(
-            f"the export brings C sources of others along: {', '.join(found)}",
+            f"the export brings external C sources: {', '.join(found)}",
             location=str(model), hint="export the model beforehand, and name the PACKAGE instead",
         )
     out.result({"model": str(model), "sources": []})
     out.line(f"{model}: all of its code is generated")
 
 
-@command.command("boards", short_help="Which boards Zephyr and the exporter share.")
+@command.command("boards", short_help="List the boards that Zephyr and the exporter share.")
 @with_output
 def boards(out: Output) -> None:
     """List the exporter's boards that Zephyr has too, by both names.

@@ -1,1 +1,1 @@
-"""Programs of accelerators as data: images for the device, containers for tools."""
+"""Accelerator programs as data: images for the device, containers for tools."""

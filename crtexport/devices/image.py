@@ -1,7 +1,7 @@
-"""Device images: a program of an accelerator behind a header that tells all about it.
+"""Device images: an accelerator's program behind a header that describes it.
 
 ``templates/devices/crt_image.h`` has the layout and reads it on the device; compressed images are
-inflated there when the device is opened. Here they are written, and read back for tools.
+inflated there when the device is opened. This module writes them, and reads them back for tools.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ import lz4.block
 from msgspec import Struct
 from msgspec.structs import replace
 
-from crtexport.errors import CrtExportError
 from crtexport.ir.modules import Compression
 from crtexport.ir.types import ConstantRef
+from crtexport.support.errors import CrtExportError
 
 _HEADER = struct.Struct("<4sHHIIIIII")
 HEADER_SIZE = _HEADER.size
@@ -29,15 +29,15 @@ _MAGIC = b"CRTI"
 _VERSION = 1
 _CHUNK = 1 << 20
 MAX_SIZE = (1 << 32) - 1 - 8192
-"""Bytes of a program: header and alignment come on top of it, in 32 bits."""
+"""Bytes of the largest program: header and alignment come on top of it, in 32 bits."""
 MAX_COMPRESSED = 256 << 20
-"""Bytes of a program that may be compressed: it is inflated into RAM."""
+"""Bytes of the largest program that may be compressed: it is inflated into RAM."""
 
 Bytes = bytes | memoryview | mmap.mmap
 
 
 class Method(enum.Enum):
-    """How the program is stored; the value is the number in the header."""
+    """The compression of a stored program; the value is the number in the header."""
 
     STORED = 0
     LZ4 = 1
@@ -56,16 +56,16 @@ class ImageHeader(Struct, frozen=True):
 
     @property
     def compressed(self) -> bool:
-        """Whether the program must be inflated before it can be loaded."""
+        """Returns whether the program must be inflated before it can be loaded."""
         return self.method is not Method.STORED
 
     @property
     def image_size(self) -> int:
-        """Bytes of the header and what follows it."""
+        """Returns the bytes of the header and the stored program."""
         return HEADER_SIZE + self.stored_size
 
     def pack(self) -> bytes:
-        """The 32 bytes before the stored bytes."""
+        """Returns the 32 bytes before the stored program."""
         head = _HEADER.pack(
             _MAGIC, _VERSION, self.method.value, self.original_size, self.stored_size,
             self.original_crc, self.stored_crc, self.align, 0,
@@ -74,7 +74,8 @@ class ImageHeader(Struct, frozen=True):
 
     @staticmethod
     def unpack(data: Bytes, where: str = "") -> ImageHeader:
-        """The header at the beginning of ``data``. Raises CrtExportError for anything else."""
+        """Returns the header at the beginning of ``data``. Raises CrtExportError for anything else.
+        """
         head = bytes(data[:HEADER_SIZE])
         if len(head) < HEADER_SIZE or head[:4] != _MAGIC:
             raise CrtExportError("this is no device image", location=where)
@@ -97,7 +98,7 @@ class ImageHeader(Struct, frozen=True):
 
 @contextmanager
 def mapped(path: Path) -> Iterator[memoryview]:
-    """The bytes of a file without reading them. Raises CrtExportError where that can't be."""
+    """Returns the bytes of a file, mapped and not read. Raises CrtExportError where that fails."""
     try:
         with path.open("rb") as stream:
             if path.stat().st_size == 0:
@@ -116,7 +117,7 @@ def mapped(path: Path) -> Iterator[memoryview]:
 
 
 class Behind(Struct, frozen=True):
-    """Makes constants: ``head``, and behind it ``source``."""
+    """A rule that makes a constant of ``head`` followed by ``source``."""
 
     head: bytes
     source: ConstantRef
@@ -143,7 +144,8 @@ class Stored(Struct, frozen=True):
 
 
 def stored_image(path: Path, compression: Compression, align: int) -> Stored:
-    """The image of the program in the file ``path``, whose bytes are read when they are written.
+    """Returns the image of the program in the file ``path``, whose bytes are read when they are
+    written.
 
     Only compressed programs are in memory, in compressed form. Raises CrtExportError for a file
     that can't be read, and for a program that no image, or no compressed one, can hold.
@@ -177,7 +179,7 @@ def _compressed(program: memoryview, how: Compression, align: int, where: str) -
         raise CrtExportError(
             f"a program of {len(program):,} bytes is too large to be inflated into RAM; "
             f"{MAX_COMPRESSED:,} is the most",
-            location=where, hint='use it where it lies: "compression": "none"',
+            location=where, hint='use it in place: "compression": "none"',
         )
     if how == "smallest":
         return smallest(program, align=align, where=where)
@@ -198,10 +200,10 @@ def _check(size: int, align: int, where: str) -> None:
 
 
 def encode(program: Bytes, method: Method, *, align: int = 16, where: str = "") -> bytes:
-    """A device image of ``program``.
+    """Returns a device image of ``program``.
 
-    ``align`` is what the device asks of the program's address, a power of two up to 4096; ``where``
-    is for errors. Raises CrtExportError for programs that no image can hold.
+    ``align`` is the alignment of the program's address that the device needs, a power of two up to
+    4096; ``where`` is for errors. Raises CrtExportError for programs that no image can hold.
     """
     _check(len(program), align, where)
     stored = _compress(program, method)
@@ -212,13 +214,13 @@ def encode(program: Bytes, method: Method, *, align: int = 16, where: str = "") 
 
 
 def smallest(program: Bytes, *, align: int = 16, where: str = "") -> bytes:
-    """The image that takes the least bytes; stored where compression gains nothing."""
+    """Returns the smallest image; stored where compression gains nothing."""
     images = [encode(program, method, align=align, where=where) for method in Method]
     return min(images, key=len)
 
 
 def decode(image: Bytes, where: str = "") -> bytes:
-    """The program in an image. Raises CrtExportError for one that is damaged or cut off."""
+    """Returns the program in an image. Raises CrtExportError for one that is damaged or cut off."""
     header = ImageHeader.unpack(image, where)
     stored = memoryview(image)[HEADER_SIZE : HEADER_SIZE + header.stored_size]
     if len(stored) != header.stored_size or _crc(stored) != header.stored_crc:

@@ -14,8 +14,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from msgspec import Struct, field
 
-from crtexport.errors import CrtExportError
 from crtexport.ir.types import ConstantRef
+from crtexport.support.errors import CrtExportError
 
 _MAGIC = b"\x10\xff\x10\xad"
 _HEADER = struct.Struct("<4sIQQQ")  # magic, version, size, entry offset, entry size
@@ -29,12 +29,12 @@ _COMPRESSED_VERSION = 2
 _ZLIB = 0
 _LIMIT = 1 << 32
 HOST_ENTRY = "host-x86_64-unknown-linux-gnu"
-"""The bundler wants a host among the targets; ours has no bytes."""
+"""The entry of the host, which the bundler requires; ours has no bytes."""
 
 
 class Container(Struct, frozen=True):
-    """``size`` bytes that ``chunks`` yields in pieces, anew with each call; images are read while
-    this happens, and never held as a whole."""
+    """``size`` bytes that ``chunks`` yields in pieces, anew with each call; images are read
+    meanwhile, and never held as a whole."""
 
     size: int
     chunks: Callable[[], Iterator[bytes]]
@@ -45,8 +45,8 @@ class Container(Struct, frozen=True):
 
 
 class OffloadEntry(Struct, frozen=True):
-    """A device's image: ``triple`` and ``arch`` say for what, ``strings`` whatever else there is
-    to say, such as the device's name and the program's."""
+    """A device's image: ``triple`` and ``arch`` are its target, ``strings`` further properties,
+    such as the names of the device and the program."""
 
     image: ConstantRef
     triple: str
@@ -63,7 +63,7 @@ class OffloadEntry(Struct, frozen=True):
 
 
 def offload_binaries(entries: Iterable[OffloadEntry]) -> Container:
-    """One ``OffloadBinary`` per entry, one after the other.
+    """Returns one ``OffloadBinary`` per entry, one after the other.
 
     Raises CrtExportError for a name with a NUL in it.
     """
@@ -79,7 +79,7 @@ def offload_binaries(entries: Iterable[OffloadEntry]) -> Container:
 
 
 def _around(entry: OffloadEntry) -> tuple[bytes, bytes]:
-    """What stands before an image, and the bytes behind it."""
+    """Returns the header of an entry and the padding after its image."""
     strings = entry.all_strings()
     strings_at = _HEADER.size + _ENTRY.size
     table_at = strings_at + _STRING.size * len(strings)
@@ -105,8 +105,8 @@ def _round(size: int) -> int:
 
 
 def bundle(images: Sequence[tuple[str, ConstantRef]]) -> Container:
-    """A plain bundle of images by target (``openmp-thumbv7em-none-none-eabi-cortex-m4``), a host
-    without bytes first."""
+    """Returns a plain bundle of images by target (``openmp-thumbv7em-none-none-eabi-cortex-m4``), a
+    host without bytes first."""
     whole = [(HOST_ENTRY, ConstantRef(0, data=b"")), *images]
     # As the tool itself writes them: LLVM 19 finds no others, newer ones take both.
     ids = [f"{name.rstrip('-')}-".encode() for name, _ in whole]
@@ -125,7 +125,7 @@ def bundle(images: Sequence[tuple[str, ConstantRef]]) -> Container:
 
 
 def compressed_bundle(images: Sequence[tuple[str, ConstantRef]]) -> Container:
-    """The same, compressed by zlib behind a header with both sizes and a hash.
+    """Returns the same bundle, compressed by zlib behind a header with both sizes and a hash.
 
     The images are read twice: sizes and hash come first in the file. Raises CrtExportError beyond
     the 4 GiB that the header has room for.

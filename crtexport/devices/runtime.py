@@ -1,8 +1,9 @@
-"""What firmware compiles to use programs of devices: a decoder of images, and declarations."""
+"""Source files that firmware compiles to use device programs: a decoder of images, and
+declarations."""
 
 from __future__ import annotations
 
-from crtexport.resources import templates_dir
+from crtexport.support.resources import templates_dir
 
 DEVICE_HEADERS = ("crt_device.h", "crt_image.h")
 DECODER_SOURCE = "crt_image.c"
@@ -10,5 +11,5 @@ ETHOS_U_HEADER = "crt_ethosu.h"
 
 
 def device_file(name: str) -> bytes:
-    """A file of ``templates/devices``."""
+    """Returns a file of ``templates/devices``."""
     return (templates_dir() / "devices" / name).read_bytes()

@@ -1,4 +1,4 @@
-"""The simulated device of ``templates/devices``, for programs that run without real ones."""
+"""The simulated device of ``templates/devices``, for tests without accelerator hardware."""
 
 from __future__ import annotations
 
@@ -8,25 +8,25 @@ from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 
 from crtexport.devices.runtime import DEVICE_HEADERS, device_file
-from crtexport.errors import CrtExportError
+from crtexport.support.errors import CrtExportError
 
 HEADERS = ("crt_simulated.h", *DEVICE_HEADERS)
 _DRIVEN = "EthosU"
-"""The kind of device that is called by its driver's function, which no simulated device has."""
+"""The kind of device that its driver's function runs; there is no simulated one."""
 _PROGRAM = struct.Struct("<4sI")
 _FUNCTION = struct.Struct("<24sII")
 
 
 def headers() -> dict[str, bytes]:
-    """The headers that the sources include, by name."""
+    """Returns the headers that the sources include, by name."""
     return {name: device_file(name) for name in HEADERS}
 
 
 def program(functions: Mapping[str, tuple[int, bytes]], tail: bytes = b"") -> bytes:
-    """A program for the simulated device, as ``crt_simulated.h`` describes it.
+    """Returns a program for the simulated device, as ``crt_simulated.h`` describes it.
 
-    ``functions``: by name, how many bytes of its input a function looks up in a table of 256, and
-    the table. ``tail`` is appended; the device doesn't read it.
+    ``functions``: by name, the number of input bytes that a function looks up in a table of 256,
+    and the table. ``tail`` is appended; the device doesn't read it.
     """
     at = _PROGRAM.size + _FUNCTION.size * len(functions)
     head, tables = _PROGRAM.pack(b"CRTS", len(functions)), b""
@@ -40,7 +40,8 @@ def program(functions: Mapping[str, tuple[int, bytes]], tail: bytes = b"") -> by
 
 
 def sources(activating: Collection[str], device_code: Iterable[Path] = ()) -> dict[str, str]:
-    """C sources, by name, with hooks for all kinds of devices whose Activate hooks are named.
+    """Returns C sources, by name, with hooks for all kinds of devices whose Activate hooks are
+    named.
 
     They include the headers. ``device_code`` are sources of the user's, which are added; where they
     have the hooks of a kind, no simulated device does. Raises CrtExportError for one that can't be

@@ -1,20 +1,16 @@
-"""Boards by name or file. Those that ship are there checked: see :mod:`crtexport.firmware.shipped`.
-
-What reads YAML and checks it is imported for other boards alone: that takes as long as a good part
-of an export.
-"""
+"""Boards by name or file."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from crtexport.errors import CrtExportError
-from crtexport.firmware import native
+from crtexport.firmware import board_reader, native
 from crtexport.firmware.board_schema import Board
 from crtexport.firmware.board_search import SEARCH_PATH, SUFFIXES, find, folders, shown_as
 from crtexport.firmware.budget import Usage, check_budget
-from crtexport.firmware.shipped import shipped_board
-from crtexport.resources import boards_dir
+from crtexport.support.errors import CrtExportError
+from crtexport.support.resources import boards_dir
+from crtexport.support.schema import did_you_mean
 
 __all__ = [
     "SEARCH_PATH", "Board", "Usage", "board_files", "check_budget", "list_boards", "load_board",
@@ -23,12 +19,13 @@ __all__ = [
 
 
 def load_board(name_or_path: str | Path) -> Board:
-    """The board of that name, or of the YAML file at that path (with a ``/`` or ending in .yaml).
+    """Returns the board of that name, or of the YAML file at that path (with a ``/`` or ending in
+    .yaml).
 
     Names are searched in the folders of ``CRTEXPORT_BOARD_PATH``, then among the shipped boards;
-    ``native`` is the fastest one of these that this computer can be.
-    Raises CrtExportError for an unknown name (with what may have been meant) and for every flaw in
-    the file or in one that it extends.
+    ``native`` is the fastest of these that this computer can be. Raises CrtExportError for an
+    unknown name (with the most similar ones) and for every error in the file or in one that it
+    extends.
     """
     path, explicit = _located(name_or_path)
     board = _loaded(path)
@@ -39,24 +36,22 @@ def load_board(name_or_path: str | Path) -> Board:
         )
     if not explicit and board.name != path.stem:
         raise CrtExportError(
-            f"the board calls itself {board.name!r}, but its file {path.name!r}",
+            f"the board's name is {board.name!r}, but its file {path.name!r}",
             location=(shown_as(path), "name"),
         )
     return board
 
 
 def board_files(name_or_path: str | Path) -> tuple[Path, ...]:
-    """The files that tell of a board: its own, and those that it extends. Raises CrtExportError as
-    :func:`load_board`."""
-    from crtexport.firmware import board_reader  # noqa: PLC0415
-
+    """Returns the files that define a board: its own, and those that it extends. Raises
+    CrtExportError as :func:`load_board`."""
     path, _ = _located(name_or_path)
     return board_reader.read(path).files
 
 
 def user_files(board: Board | Path | str) -> tuple[Path, ...]:
-    """Returns the files of the user's that tell of a board: none for those that ship. Raises
-    CrtExportError as :func:`load_board`."""
+    """Returns the user's files that define a board: none for shipped ones. Raises CrtExportError as
+    :func:`load_board`."""
     if isinstance(board, Board):
         return ()
     path, _ = _located(board)
@@ -64,7 +59,7 @@ def user_files(board: Board | Path | str) -> tuple[Path, ...]:
 
 
 def list_boards() -> tuple[Board, ...]:
-    """Every board that has a name of its own (families are left out), by name."""
+    """Returns every board that has a name of its own (families are left out), by name."""
     paths: dict[str, Path] = {}
     for folder in folders():
         for path in sorted(folder.iterdir()):
@@ -75,18 +70,13 @@ def list_boards() -> tuple[Board, ...]:
 
 
 def _loaded(path: Path) -> Board | None:
-    """The board in a file; None for a family."""
-    shipped = shipped_board(path)
-    if shipped is not None:
-        return shipped
-    from crtexport.firmware import board_reader  # noqa: PLC0415
-
+    """Returns the board in a file; None for a family."""
     merged = board_reader.read(path)
     return None if merged.abstract else board_reader.validate(merged, path)
 
 
 def _located(name_or_path: str | Path) -> tuple[Path, bool]:
-    """The board's file, and whether it was named itself."""
+    """Returns the board's file, and whether the user named it as a file."""
     text = str(name_or_path)
     if isinstance(name_or_path, Path) or "/" in text or text.endswith(SUFFIXES):
         return Path(text), True
@@ -99,11 +89,10 @@ def _located(name_or_path: str | Path) -> tuple[Path, bool]:
 
 
 def _unknown(name: str) -> CrtExportError:
-    from crtexport.firmware.schema_errors import did_you_mean  # noqa: PLC0415
-
     known = [board.name for board in list_boards()]
+    names = ", ".join(known) or "none"
     return CrtExportError(
         f"there is no board {name!r}",
         hint=f"a board's file is named with its folder: ./{name}" if Path(name).is_file()
-        else f"{did_you_mean(name, known)}the boards are: {', '.join(known) or 'none'}",
+        else " ".join(filter(None, (did_you_mean(name, known), f"the boards are: {names}"))),
     )

@@ -1,4 +1,4 @@
-"""Reads board files: YAML, ``extends``, and where each key came from."""
+"""Reads board files: YAML, ``extends``, and the file that each key came from."""
 
 from __future__ import annotations
 
@@ -10,12 +10,11 @@ from typing import Any
 
 import yaml
 from msgspec import Struct
-from msgspec.structs import fields
 
-from crtexport.errors import CrtExportError
 from crtexport.firmware.board_schema import Board
 from crtexport.firmware.board_search import SEARCH_PATH, find, folders, shown_as
-from crtexport.firmware.schema_errors import KeyPath, board_of, did_you_mean
+from crtexport.support.errors import CrtExportError
+from crtexport.support.schema import KeyPath, did_you_mean
 
 if yaml.__with_libyaml__:
     from yaml import CSafeLoader as _SafeLoader  # ten times as fast
@@ -29,7 +28,7 @@ _MAX_VALUES = 10_000
 
 
 class _Loader(_SafeLoader):
-    """Safe YAML in which a key that comes twice is an error."""
+    """Safe YAML in which a duplicate key is an error."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
         seen: set[Any] = set()
@@ -57,24 +56,24 @@ class Merged(Struct, frozen=True):
 
 
 def board_from_keys(keys: Mapping[str, Any], origin: str) -> Board:
-    """The board that a file with ``keys`` would describe; ``origin`` is for errors."""
+    """Returns the board that a file with ``keys`` would describe; ``origin`` is for errors."""
     path = Path(origin)
     return validate(_resolve(copy.deepcopy(dict(keys)), path, ()), path)
 
 
 def read(path: Path, children: tuple[Path, ...] = ()) -> Merged:
-    """``path`` with its parents' keys beneath its own."""
+    """Returns the keys of ``path`` merged over those of its parents."""
     shown = shown_as(path)
     if os.path.realpath(path) in [os.path.realpath(child) for child in children]:
         chain = " → ".join(shown_as(p) for p in (*children, path))
-        raise CrtExportError(f"boards extend each other in a circle: {chain}", location=shown)
+        raise CrtExportError(f"boards extend each other in a cycle: {chain}", location=shown)
     if len(children) >= _MAX_DEPTH:
         raise CrtExportError("too many boards extend each other", location=shown)
     return _resolve(_parse(path), path, children)
 
 
 def _resolve(data: dict[str, Any], path: Path, children: tuple[Path, ...]) -> Merged:
-    """The keys of the file ``path`` with its parents' beneath them."""
+    """Returns the keys of the file ``path`` merged over those of its parents."""
     shown = shown_as(path)
     abstract = data.pop("abstract", False)
     parent = data.pop("extends", None)
@@ -134,14 +133,14 @@ def _check_size(data: dict[str, Any], shown: str) -> None:
         value = left.pop()
         if isinstance(value, dict | list):
             left += value.values() if isinstance(value, dict) else value
-    raise CrtExportError("these are more values than a board has", location=shown,
+    raise CrtExportError("the file has more values than a board can have", location=shown,
                          hint="aliases (*name) may not stand inside of what they name")
 
 
 def _merge(
     base: dict[str, Any], new: dict[str, Any], origins: dict[KeyPath, str], at: KeyPath, file: str
 ) -> None:
-    """Put ``new`` over ``base``: mappings merge, lists and plain values replace."""
+    """Puts ``new`` over ``base``: mappings merge, lists and plain values replace."""
     for key, value in new.items():
         here = (*at, key)
         origins[here] = file
@@ -157,19 +156,15 @@ def _merge(
 
 
 def validate(merged: Merged, path: Path) -> Board:
-    """The board that the keys describe; ``path`` is for errors. Raises CrtExportError."""
+    """Returns the board that the keys describe; ``path`` is for errors. Raises CrtExportError."""
     def file_of(key: KeyPath) -> str:
         for length in range(len(key), 0, -1):
             if key[:length] in merged.origins:
                 return merged.origins[key[:length]]
         return shown_as(path)
 
-    keys = [field.name for field in fields(Board)]
-    unknown = [key for key in merged.data if key not in keys]
-    if unknown:
-        keys += _FILE_KEYS
-        raise CrtExportError(
-            "unknown key", location=(file_of((unknown[0],)), unknown[0]),
-            hint=f"{did_you_mean(unknown[0], keys)}keys here are: {', '.join(keys)}",
-        )
-    return board_of(merged.data, file_of)
+    for key in merged.data:
+        hint = did_you_mean(key, _FILE_KEYS)
+        if hint and key not in Board.__struct_fields__:
+            raise CrtExportError(f"unknown key {key!r}", location=(file_of((key,)), key), hint=hint)
+    return Board.from_data(merged.data, file_of)

@@ -1,43 +1,34 @@
-"""What no board can be: contradictions among a board's keys, each told with its key.
-
-Boards that ship are checked by tests, and exports for them don't wait for this.
-"""
+"""Contradictions among a board's keys, each reported with its key."""
 
 from __future__ import annotations
 
-import difflib
 import itertools
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from msgspec.structs import asdict
 
-from crtexport.firmware.vela import CONFIGURATIONS
+from crtexport.firmware.architectures import rules_of
+from crtexport.support.schema import ContradictionError
 
 if TYPE_CHECKING:
     from crtexport.firmware.board_schema import Board
 
+ETHOS_U = (
+    "ethos-u55-32", "ethos-u55-64", "ethos-u55-128", "ethos-u55-256", "ethos-u65-256",
+    "ethos-u65-512", "ethos-u85-128", "ethos-u85-256", "ethos-u85-512", "ethos-u85-1024",
+    "ethos-u85-2048",
+)
+"""Vela's name of each Ethos-U, by product and multiply-accumulates per cycle."""
+
 LEAST_STACK = 128
-"""Bytes without which no call of a model returns."""
-
-_CONSOLES = {
-    "cortex_m": ("semihosting",), "riscv": ("semihosting",), "i386": ("uart16550",),
-    "host": ("stdio",), "other": ("none",),
-}
-_RUNNERS = {"host": ("native", "none"), "other": ("none",)}
-_COUNTERS = {"cortex_m": "systick", "riscv": "minstret", "i386": "tsc"}
-
-
-class ContradictionError(ValueError):
-    """``problem`` stands under the key at the end of ``key``."""
-
-    def __init__(self, key: tuple[str, ...], problem: str, hint: str | None = None) -> None:
-        super().__init__(problem)
-        self.key, self.hint = key, hint
+"""Bytes of the smallest stack on which a model's call can return."""
 
 
 def near(word: str, known: Iterable[str]) -> str:
-    """A hint at what may have been meant by a name that nobody has."""
+    """Returns a hint with the known name that is most like ``word``."""
+    import difflib  # noqa: PLC0415  (nothing is wrong with most boards)
+
     names = sorted(known)
     close = difflib.get_close_matches(word, names, n=3, cutoff=0.6)
     if close:
@@ -46,7 +37,7 @@ def near(word: str, known: Iterable[str]) -> str:
 
 
 def check(board: Board) -> None:
-    """Raises ContradictionError for what can't be true of one board."""
+    """Raises ContradictionError for keys that can't be true of one board."""
     from crtexport.firmware.cpu_rules import check_cpu  # noqa: PLC0415  (imports this module)
 
     _check_kinds(board)
@@ -54,8 +45,8 @@ def check(board: Board) -> None:
     if board.stack_size % board.cpu.stack_align:
         raise ContradictionError(
             ("stack_size",),
-            f"{board.stack_size} bytes are no multiple of what the stack is aligned to "
-            f"(cpu: stack_align), {board.cpu.stack_align}",
+            f"{board.stack_size} bytes are no multiple of the stack's alignment (cpu: "
+            f"stack_align), {board.cpu.stack_align}",
         )
     if board.stack_size < LEAST_STACK:
         raise ContradictionError(
@@ -69,39 +60,32 @@ def check(board: Board) -> None:
 
 
 def _check_kinds(board: Board) -> None:
-    what = f"the architecture {board.architecture}"
-    runners = _RUNNERS.get(board.architecture, ("qemu", "none"))
-    if board.runner.kind not in runners:
-        raise ContradictionError(
-            ("runner", "kind"), f"{what} has no runner of the kind {board.runner.kind}",
-            f"it has {' and '.join(runners)}",
-        )
-    console = board.console
-    if console.kind not in _CONSOLES[board.architecture]:
-        raise ContradictionError(
-            ("console", "kind"), f"{what} has no console of the kind {console.kind}",
-            f"it has {' and '.join(_CONSOLES[board.architecture])}",
-        )
+    rules, what = rules_of(board.architecture), f"the architecture {board.architecture}"
+    for key, kind, allowed in (
+        ("runner", board.runner.kind, rules.runners),
+        ("console", board.console.kind, rules.consoles),
+        ("counter", board.counter.kind, ("none", rules.counter)),
+    ):
+        if kind not in allowed:
+            raise ContradictionError(
+                (key, "kind"), f"{what} has no {key} of the kind {kind}",
+                f"it has {' and '.join(dict.fromkeys(allowed))}",
+            )
+    console, counter = board.console, board.counter
     if (console.address is None) == (console.kind == "uart16550"):
         raise ContradictionError(
             ("console", "address"),
             "a uart16550 needs its I/O port" if console.address is None
             else f"a console of the kind {console.kind} has no address",
         )
-    counter = board.counter
-    if counter.kind not in ("none", _COUNTERS.get(board.architecture)):
-        raise ContradictionError(
-            ("counter", "kind"), f"{what} has no counter of the kind {counter.kind}",
-            f"it has {_COUNTERS.get(board.architecture, 'none')}",
-        )
     if counter.hz is not None and counter.kind != "systick":
         raise ContradictionError(("counter", "hz"), "only a systick counter has a clock")
-    if board.architecture == "other" and board.backend != "c":
+    if board.c_only and board.backend != "c":
         raise ContradictionError(
             ("backend",), "code for other processors is C source only", "write backend: c",
         )
-    if board.architecture == "other" and board.llvm_options:
-        raise ContradictionError(("llvm_options",), "LLVM has no part in code for other processors")
+    if board.c_only and board.llvm_options:
+        raise ContradictionError(("llvm_options",), "LLVM has no code for other processors")
 
 
 def _check_memories(board: Board) -> None:
@@ -134,8 +118,8 @@ def _check_memories(board: Board) -> None:
 
 
 def _check_addresses(board: Board) -> None:
-    """Processors with pointers of 16 bits may fetch code from a memory that pointers don't reach,
-    and linkers call an address space by what stands above these bits."""
+    """Processors with 16-bit pointers may fetch code from a memory that pointers don't reach;
+    linkers select an address space by the address bits above these 16."""
     bits, place = board.cpu.pointer_bits, board.placement
     code_alone = {place.vectors, place.code} - {*board.ram, place.constants}
     for name, memory in board.memory.items():
@@ -153,9 +137,9 @@ def _check_addresses(board: Board) -> None:
 
 
 def _check_accelerator(name: str, system: str) -> None:
-    if name not in CONFIGURATIONS:
+    if name not in ETHOS_U:
         raise ContradictionError(
-            ("npu", "accelerator"), f"there is no Ethos-U {name!r}", near(name, CONFIGURATIONS)
+            ("npu", "accelerator"), f"there is no Ethos-U {name!r}", near(name, ETHOS_U)
         )
     family = name.removeprefix("ethos-").split("-")[0]  # u55
     if system and not system.lower().startswith(f"ethos_{family}_"):

@@ -1,19 +1,22 @@
 """Boards: processor, memories, toolchain and runner, as records.
 
 A board is one YAML file (``boards/README.md`` explains every key), resolved into a frozen
-:class:`Board` that knows nothing of files: ``to_data()`` is what a package embeds, so that it can
-be built and run where the YAML is not. :mod:`crtexport.validation` reads these records from data.
+:class:`Board` that knows nothing of files: ``to_data()`` is embedded in packages, so that these can
+be built and run without the YAML.
 """
 
 # Annotations are no text here: msgspec would compile each before it reads a board.
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Annotated, Any, ClassVar, Literal
 
 from msgspec import Meta, Struct, json
 
+from crtexport.firmware.architectures import ARCHITECTURES, has_llvm
 from crtexport.firmware.sizes import parse_size
-from crtexport.target import Target
+from crtexport.support.errors import CrtExportError
+from crtexport.support.schema import ContradictionError, InvalidDataError, KeyPath, Problem, record
+from crtexport.support.target import Target
 
 
 def _address(value: object) -> object:
@@ -56,10 +59,11 @@ ZephyrName = Annotated[str, Meta(pattern=r"^[A-Za-z0-9_]+([/@. -][A-Za-z0-9_]+)*
 
 
 class Cpu(Struct, frozen=True, kw_only=True):
-    """What code is generated for; see :class:`crtexport.target.Target` for the meaning.
+    """The processor that code is generated for; see :class:`crtexport.support.target.Target`.
 
-    Other processors, which LLVM doesn't have, have no triple. Theirs alone may have pointers of 16
-    bits, with an ``int`` of 16, and stacks that callers align to less than 4.
+    Processors that LLVM doesn't have, as those of the architecture ``other``, have no triple.
+    Theirs alone may have pointers of 16 bits, with an ``int`` of 16, and stacks that callers align
+    to less than 4.
     """
 
     triple: Annotated[str, Meta(pattern=r"^[A-Za-z0-9_.-]*$")] = ""
@@ -81,10 +85,10 @@ class Memory(Struct, frozen=True):
     size: Size
 
 
-class Placement(Struct, frozen=True):
-    """The memory of each kind of content; what ``.data`` starts with is in ``constants``.
+class SectionPlacement(Struct, frozen=True):
+    """The memory of each kind of content; initial values of ``.data`` are in ``constants``.
 
-    ``spill``: memories for what of the workspace finds no room in its own, fastest first.
+    ``spill``: memories for parts of the workspace that don't fit its own, fastest first.
     """
 
     vectors: Identifier = "flash"
@@ -98,13 +102,13 @@ class Placement(Struct, frozen=True):
 
     @property
     def workspaces(self) -> tuple[str, ...]:
-        """The memories that the workspace may take, fastest first."""
+        """Returns the memories that the workspace may use, fastest first."""
         return (self.workspace, *self.spill)
 
 
 class Toolchain(Struct, frozen=True):
     """``compiler`` is the command without flags; ``package`` is the Debian package that has it, or
-    ``url`` tells where to get it."""
+    ``url`` its download page."""
 
     kind: Literal["gcc", "clang"]
     compiler: Command
@@ -130,7 +134,7 @@ class NativeRunner(Struct, frozen=True, tag_field="kind", tag="native"):
 
 
 class NoRunner(Struct, frozen=True, tag_field="kind", tag="none"):
-    """Nothing here can run the board's programs; ``reason`` says why."""
+    """No program here can run the board's firmware; ``reason`` says why."""
 
     kind: ClassVar[Literal["none"]] = "none"
     reason: Text
@@ -140,15 +144,15 @@ Runner = QemuRunner | NativeRunner | NoRunner
 
 
 class Console(Struct, frozen=True):
-    """Where the firmware prints, if we build any; ``address`` is an I/O port, where the kind has
-    one."""
+    """The console that the firmware prints to, if we build any; ``address`` is an I/O port, where
+    the kind has one."""
 
     kind: Literal["semihosting", "uart16550", "stdio", "none"]
     address: Address | None = None
 
 
 class Counter(Struct, frozen=True):
-    """What counts instructions.
+    """The instruction counter.
 
     ``tsc`` and ``minstret`` are exact under QEMU with one instruction per nanosecond; ``systick``
     ticks ``hz`` times a second and is exact only with QEMU's plugin; with ``none`` nothing counts.
@@ -158,13 +162,14 @@ class Counter(Struct, frozen=True):
     hz: Annotated[int, Meta(gt=0)] | None = None
 
     def check(self) -> None:
-        """Raises ValueError for a clock that is missing."""
+        """Raises ContradictionError for a clock that is missing."""
         if self.kind == "systick" and self.hz is None:
-            raise ValueError("a systick counter needs hz, the clock that it counts")
+            raise ContradictionError((), "a systick counter needs hz, the clock that it counts")
 
 
 class Zephyr(Struct, frozen=True):
-    """Zephyr's names: ``board`` since 3.7 (``mps2/an385``), ``legacy`` before (``mps2_an385``)."""
+    """Names of the board in Zephyr: ``board`` since 3.7 (``mps2/an385``), ``legacy`` before
+    (``mps2_an385``)."""
 
     board: ZephyrName
     legacy: ZephyrName | None = None
@@ -185,14 +190,14 @@ class Npu(Struct, frozen=True):
 
 
 class Board(Struct, frozen=True, kw_only=True):
-    """A board, resolved: no parents, no files, nothing optional left open."""
+    """A resolved board: no parents, no files, no optional key left open."""
 
     name: Identifier
     description: Text
-    architecture: Literal["cortex_m", "riscv", "i386", "host", "other"]
+    architecture: Identifier
     cpu: Cpu
     memory: dict[Identifier, Memory] = {}
-    placement: Placement = Placement()
+    placement: SectionPlacement = SectionPlacement()
     stack_size: Size = 8192
     toolchain: Toolchain
     runner: Runner
@@ -207,25 +212,31 @@ class Board(Struct, frozen=True, kw_only=True):
     zephyr: Zephyr | None = None
 
     def check(self) -> None:
-        """Raises ValueError, a ContradictionError with its key, for what no board can be."""
+        """Raises ContradictionError for impossible boards."""
         from crtexport.firmware.board_rules import check  # noqa: PLC0415  (for boards from data)
 
         check(self)
 
     @property
     def hosted(self) -> bool:
-        """True if programs run under an operating system, which gives the memory."""
-        return self.architecture == "host"
+        """Returns True if programs run under an operating system, which allocates the memory."""
+        rules = ARCHITECTURES.get(self.architecture)
+        return rules is not None and rules.hosted
+
+    @property
+    def c_only(self) -> bool:
+        """Returns True if LLVM doesn't have the processor: exports are C sources."""
+        return not has_llvm(self.architecture, self.cpu.triple)
 
     @property
     def reaches_host(self) -> bool:
-        """True if programs that are run reach the files and programs of this computer: without an
-        emulator, and by semihosting, which has calls for both."""
+        """Returns True if programs of the board reach the files and programs of this computer:
+        without an emulator, and by semihosting, which has calls for both."""
         return self.hosted or self.console.kind == "semihosting"
 
     @property
     def target(self) -> Target:
-        """What backends generate code for."""
+        """Returns the target for backends."""
         cpu = self.cpu
         return Target(
             triple=cpu.triple,
@@ -242,20 +253,20 @@ class Board(Struct, frozen=True, kw_only=True):
 
     @property
     def flash(self) -> tuple[str, ...]:
-        """Names of the memories that hold code and constants, sorted."""
+        """Returns the names of the memories with code and constants, sorted."""
         place = self.placement
         return () if self.hosted else tuple(sorted({place.vectors, place.code, place.constants}))
 
     @property
     def ram(self) -> tuple[str, ...]:
-        """Names of the memories that hold what changes, sorted."""
+        """Returns the names of the memories with variable data, sorted."""
         place = self.placement
         if self.hosted:
             return ()
         return tuple(sorted({place.data, *place.workspaces, place.io, place.stack}))
 
     def to_data(self) -> dict[str, Any]:
-        """The board as JSON data, from which :meth:`from_data` makes an equal one."""
+        """Returns the board as JSON data, from which :meth:`from_data` makes an equal one."""
         data: dict[str, Any] = json.decode(json.encode(self))
         for name, memory in self.memory.items():
             data["memory"][name]["origin"] = _hexadecimal(memory.origin)
@@ -273,8 +284,33 @@ class Board(Struct, frozen=True, kw_only=True):
         return data
 
     @staticmethod
-    def from_data(data: Mapping[str, Any], source: str = "board") -> "Board":
-        """The board that ``data`` describes. Raises CrtExportError located in ``source``."""
-        from crtexport.firmware.schema_errors import board_of  # noqa: PLC0415  (needs pydantic)
+    def from_data(
+        data: Mapping[str, Any], source: str | Callable[[KeyPath], str] = "board"
+    ) -> "Board":
+        """Returns the board that ``data`` describes. Raises CrtExportError for the most telling
+        flaw, located in ``source``: a file's name, or a function from keys to the file that each
+        came from."""
+        data = dict(data)
+        try:
+            cpu = data.get("cpu")
+            triple = cpu.get("triple") if isinstance(cpu, Mapping) else None
+            if not has_llvm(str(data.get("architecture")), str(triple or "")):
+                _check_c_only(cpu)
+                data.setdefault("backend", "c")
+            return record(Board, data)
+        except InvalidDataError as error:
+            problem = error.problems[0]
+            file = source if isinstance(source, str) else source(problem.path)
+            raise CrtExportError(
+                problem.text, location=(file, *map(str, problem.path)), hint=problem.hint
+            ) from error
 
-        return board_of(data, lambda _: source)
+
+def _check_c_only(cpu: object) -> None:
+    """Raises InvalidDataError where a processor that only the board knows isn't described."""
+    for key in ("pointer_bits", "endian", "stack_align"):
+        if isinstance(cpu, Mapping) and key not in cpu:
+            raise InvalidDataError([Problem(
+                ("cpu", key), "this key is missing",
+                "nothing else tells it of processors that LLVM doesn't have",
+            )])

@@ -1,4 +1,5 @@
-"""Does a model fit a board? If not: what takes how much, what is too much, and where it fits."""
+"""Checks that a model fits a board's memories, and reports the sizes and alternatives where it
+doesn't."""
 
 from __future__ import annotations
 
@@ -8,20 +9,19 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
-from crtexport.errors import CrtExportError
 from crtexport.firmware.board_schema import Board
 from crtexport.firmware.sizes import format_size
+from crtexport.support.errors import CrtExportError
 
 _ADDRESS_BITS = 47
-"""Of the addresses that programs have on processors of 64 bits."""
+"""Bits of the addresses that programs have on 64-bit processors."""
 
 
 class Usage(Struct, frozen=True):
     """Bytes that a model takes. ``io`` is its inputs and outputs in RAM, of which ``inputs`` could
-    be in flash, and ``const_inputs`` inputs that are; ``other`` is what else is known to be there,
-    such as a device image. The board adds its stack. ``spilled`` is what of the workspace lies in
-    further memories, by name; ``workspace`` is the rest.
-    """
+    be in flash, and ``const_inputs`` inputs that are; ``other`` is other content of flash, such as
+    a device image. The board adds its stack. ``spilled`` are the parts of the workspace in further
+    memories, by name; ``workspace`` is the rest."""
 
     constants: int = 0
     code: int = 0
@@ -33,13 +33,13 @@ class Usage(Struct, frozen=True):
     const_inputs: int = 0
 
     def with_const_inputs(self) -> Usage:
-        """The same with the inputs in flash, as far as they lie in buffers of their own."""
+        """Returns the same with the inputs in flash, as far as they lie in buffers of their own."""
         return replace(
             self, io=self.io - self.inputs, inputs=0, const_inputs=self.const_inputs + self.inputs
         )
 
     def items(self, board: Board) -> tuple[tuple[str, str, int], ...]:
-        """(what, memory, bytes) of everything on ``board``."""
+        """Returns (content, memory, bytes) of everything on ``board``."""
         place = board.placement
         return (
             ("constants", place.constants, self.constants),
@@ -52,7 +52,8 @@ class Usage(Struct, frozen=True):
         )
 
     def _workspaces(self, board: Board) -> list[tuple[str, str, int]]:
-        """The parts of the workspace; on a board without these memories it is in one piece."""
+        """Returns the parts of the workspace; on a board without these memories it is in one piece.
+        """
         first = board.placement.workspace
         parts = {first: self.workspace}
         for memory, size in self.spilled:
@@ -62,7 +63,7 @@ class Usage(Struct, frozen=True):
 
 
 def excess(board: Board, usage: Usage) -> dict[str, int]:
-    """Bytes that are too much, by memory; empty if everything fits."""
+    """Returns the bytes by which memories overflow, by memory; empty if everything fits."""
     if board.hosted:
         return {}
     used = dict.fromkeys(board.memory, 0)
@@ -76,7 +77,8 @@ def excess(board: Board, usage: Usage) -> dict[str, int]:
 
 
 def with_pools(board: Board, pools: Sequence[tuple[str, int]]) -> Board:
-    """``board`` with its workspace in the memories ``pools``, fastest first; as it is without any.
+    """Returns ``board`` with its workspace in the memories ``pools``, fastest first; unchanged
+    without any.
 
     Raises CrtExportError for a memory that the board doesn't have, or that comes twice.
     """
@@ -88,7 +90,7 @@ def with_pools(board: Board, pools: Sequence[tuple[str, int]]) -> Board:
             raise CrtExportError(
                 f"the board has no memory called {name!r}", location=board.name,
                 hint=f"its memories are: {', '.join(board.memory)}" if board.memory
-                else "the operating system gives the memory there",
+                else "the operating system allocates the memory there",
             )
         if names.count(name) > 1:
             raise CrtExportError(f"the memory {name!r} is named twice", location=board.name)
@@ -98,11 +100,11 @@ def with_pools(board: Board, pools: Sequence[tuple[str, int]]) -> Board:
 
 def room(
     board: Board, usage: Usage, pools: Sequence[tuple[str, int]] = (),
-    before: Sequence[Sequence[int]] = (),
+    earlier: Sequence[Sequence[int]] = (),
 ) -> tuple[int | None, ...]:
-    """Bytes for a workspace in each of its memories, beside ``usage`` and the stack there; None
-    for a single one, which the budget checks. ``pools`` has the user's limits, for all workspaces
-    together; ``before`` the sizes of the parts of those that are there already."""
+    """Returns the bytes for a workspace in each of its memories, beside ``usage`` and the stack
+    there; None for a single one, which the budget checks. ``pools`` has the user's limits, for all
+    workspaces together; ``earlier`` the sizes of the parts of earlier ones."""
     if board.hosted or (not board.placement.spill and not pools):
         return (None,)
     used = dict.fromkeys(board.memory, 0)
@@ -110,7 +112,7 @@ def room(
         used[memory] += size
     limits = dict(pools)
     names = board.placement.workspaces
-    taken = dict(zip(names, _together(before), strict=False))
+    taken = dict(zip(names, _together(earlier), strict=False))
     sizes = {name: board.memory[name].size for name in names}
     return tuple(
         max(0, min(limits.get(name, size), size - used[name]) - taken.get(name, 0))
@@ -119,7 +121,7 @@ def room(
 
 
 def _together(workspaces: Sequence[Sequence[int]]) -> list[int]:
-    """What workspaces take of each memory, given what each of them does."""
+    """Returns the bytes of all workspaces by memory."""
     return [sum(sizes) for sizes in itertools.zip_longest(*workspaces, fillvalue=0)]
 
 
@@ -141,10 +143,10 @@ def check_pools(
 def check_tensors(
     board: Board, tensors: Iterable[tuple[str, int]], *, must_fit: bool = True
 ) -> None:
-    """Raise CrtExportError, naming it, for a tensor that is larger than all that ``board`` can
+    """Raises CrtExportError, naming it, for a tensor that is larger than all that ``board`` can
     address, or, if it ``must_fit``, than all of its memories.
 
-    ``tensors``: names and bytes of what isn't constant.
+    ``tensors``: names and bytes of tensors that aren't constant.
     """
     limit = 1 << min(board.cpu.pointer_bits, _ADDRESS_BITS)
     what = "and its processor addresses"
@@ -165,9 +167,9 @@ def check_tensors(
 
 
 def check_budget(board: Board, usage: Usage, others: Iterable[Board]) -> None:
-    """Raise CrtExportError if ``usage`` does not fit ``board``'s memories.
+    """Raises CrtExportError if ``usage`` does not fit ``board``'s memories.
 
-    The error has a table of what takes how much, and names what would help: inputs that stay in
+    The error has a table of all content and its bytes, and suggests remedies: inputs that stay in
     flash or lie in the workspace and, for one of ``others``, those among them that it would fit.
     """
     over = excess(board, usage)
@@ -207,8 +209,8 @@ def _remedies(board: Board, usage: Usage, over: Mapping[str, int]) -> Iterator[s
 
 
 def _other_boards(board: Board, usage: Usage, others: Iterable[Board]) -> Iterator[str]:
-    """Boards that would do instead of one that was chosen among them. Somebody's own board is the
-    hardware that there is, and one that was derived from a build can't be exchanged."""
+    """Returns other boards that would do, where the board is one of those compared. A user's own
+    board is the hardware at hand, and one derived from a build can't be exchanged."""
     known = list(others)
     if all(other.name != board.name for other in known):
         return

@@ -1,4 +1,4 @@
-"""Where the flags for C compilers name another processor than LLVM's words do."""
+"""Checks that a board's C compiler flags name the same processor as its LLVM keys."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from crtexport.firmware.board_rules import ContradictionError
+from crtexport.support.schema import ContradictionError
 
 if TYPE_CHECKING:
     from crtexport.firmware.board_schema import Board, Cpu
@@ -20,7 +20,7 @@ _FLOAT_ABIS = {"soft": "soft", "softfp": "soft", "hard": "hard"}
 
 
 def check_flags(board: Board, arch: str) -> None:
-    """Raises ContradictionError for flags and words of the compiler that contradict ``cpu``."""
+    """Raises ContradictionError for compiler flags and command words that contradict ``cpu``."""
     cpu = board.cpu
     for flag in cpu.cflags:
         for said, is_ in _contradictions(flag, cpu, arch):
@@ -49,7 +49,7 @@ def _machine(triple: str) -> str:
 
 
 def _contradictions(flag: str, cpu: Cpu, arch: str) -> Iterator[tuple[str, str]]:
-    """(what a flag says, what ``cpu`` has) where these differ."""
+    """Returns (value of a flag, value in ``cpu``) where these differ."""
     name, equals, value = flag.partition("=")
     order = {"-mbig-endian": "big", "-EB": "big", "-mlittle-endian": "little", "-EL": "little"}
     if order.get(flag, cpu.endian) != cpu.endian:

@@ -1,4 +1,5 @@
-"""Which functions of others can be exported to the C runtime, and why: by module and device."""
+"""Decides which external functions can be exported to the C runtime, and why: by module and device.
+"""
 
 from __future__ import annotations
 
@@ -7,14 +8,14 @@ from collections.abc import Iterator
 from msgspec import Struct
 
 from crtexport.devices.image import stored_image
-from crtexport.errors import CrtExportError
 from crtexport.firmware.board_schema import Board
 from crtexport.firmware.elf_abi import ElfAbi, read_abi
+from crtexport.firmware.ethos_u import for_networks
 from crtexport.firmware.external import external_files
-from crtexport.firmware.npu import for_networks
 from crtexport.ir.external import functions_of
 from crtexport.ir.graph import Graph
 from crtexport.ir.modules import Device, DeviceProgram, ExternalModule
+from crtexport.support.errors import CrtExportError
 
 _HOW = {
     "c-source": "compiled with the code", "object": "linked as it is",
@@ -23,7 +24,8 @@ _HOW = {
 
 
 class Verdict(Struct, frozen=True):
-    """A function of a module; ``reason`` says how it is exported, or why it can't be."""
+    """The decision about a module's function; ``reason`` says how it is exported, or why it can't
+    be."""
 
     function: str
     module: str
@@ -34,13 +36,13 @@ class Verdict(Struct, frozen=True):
 
 
 def classify(graph: Graph, board: Board) -> tuple[Verdict, ...]:
-    """A verdict on each function of the graph's modules, ordered by device, those without one
-    first. Raises CrtExportError only where modules contradict each other."""
+    """Returns a verdict on each function of the graph's modules, ordered by device, those without
+    one first. Raises CrtExportError only where modules contradict each other."""
     functions_of(graph)
     ours = None
     if any(module.kind == "object" for module in graph.modules):
         # Imported here so that LLVM is only asked for what objects have to fit.
-        from crtexport.backends.llvm_compile import empty_object  # noqa: PLC0415
+        from crtexport.backends.llvm.compile import empty_object  # noqa: PLC0415
 
         ours = read_abi(empty_object(board.target), board.name)
     found = [
@@ -55,7 +57,7 @@ def _order(device: Device | None) -> tuple[str, int, str]:
 
 
 def _of_commands(module: ExternalModule, graph: Graph, board: Board) -> str:
-    """What is wrong with an Ethos-U's commands on this board."""
+    """Returns the problem with an Ethos-U's commands on this board, if there is one."""
     if module.kind == "ethos-u":
         try:
             for_networks(board, [graph], None, fixed=False)
@@ -85,7 +87,7 @@ def _of_module(module: ExternalModule, ours: ElfAbi | None, problem: str) -> Ite
 
 
 def _of_program(program: DeviceProgram) -> tuple[bool, str]:
-    """Whether a program can be exported, and how or why not."""
+    """Returns whether a program can be exported, and how or why not."""
     try:
         header = stored_image(program.file, program.compression, program.align).header
     except CrtExportError as error:
@@ -99,6 +101,6 @@ def _of_program(program: DeviceProgram) -> tuple[bool, str]:
 
 
 def _words(error: CrtExportError) -> str:
-    """File and problem; that it is this module goes without saying."""
+    """Returns file and problem; the module is clear from the context."""
     where = [part for part in error.location if not part.startswith("module ")]
     return ": ".join([*where, error.problem])

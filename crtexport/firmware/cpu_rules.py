@@ -1,7 +1,7 @@
-"""What no processor can be: names that LLVM doesn't have, and contradictions of a board's ``cpu``.
+"""Rules for a board's ``cpu``: names must exist in LLVM, and keys must not contradict each other.
 
-``llvm_names.json`` has what LLVM lists for each family of processors, and which architecture each
-of Arm's belongs to; a test compares it with LLVM itself.
+``llvm_names.json`` has LLVM's lists for each family of processors, and the architecture of each of
+Arm's; a test compares it with LLVM itself.
 """
 
 from __future__ import annotations
@@ -13,26 +13,15 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from crtexport.firmware.board_rules import ContradictionError, near
+from crtexport.firmware.architectures import M_PROFILE, X86_32, rules_of
+from crtexport.firmware.board_rules import near
+from crtexport.support.schema import ContradictionError
 
 if TYPE_CHECKING:
     from crtexport.firmware.board_schema import Board, Cpu
 
 NAMES = Path(__file__).with_name("llvm_names.json")
 
-_M_PROFILE = {
-    "v6m": "ARMv6-M", "v7m": "ARMv7-M", "v7em": "ARMv7E-M", "v8m.base": "ARMv8-M Baseline",
-    "v8m.main": "ARMv8-M Mainline", "v8.1m.main": "ARMv8.1-M Mainline",
-}
-"""Arm's architectures as triples call them, and as objects do."""
-
-_X86_32 = ("i386", "i486", "i586", "i686")
-_ARCHES = {
-    "cortex_m": tuple(f"thumb{eb}{v}" for eb in ("", "eb") for v in _M_PROFILE),
-    "riscv": ("riscv32", "riscv64"),
-    "i386": (*_X86_32, "x86_64"),
-    "host": (*_X86_32, "x86_64", "aarch64", "riscv64"),
-}
 _OTHER_SYSTEMS = re.compile(r"linux|windows|darwin|macos|ios|android|freebsd|wasi|uefi")
 
 _MAINLINE = ("v7em", "v8m.main", "v8.1m.main")
@@ -48,11 +37,11 @@ _PARTS = {
     "avx": ("sse4.2", "sse4.1", "sse2", "sse"), "avx2": ("avx", "sse4.2", "sse2", "sse"),
     "avxvnni": ("avx2", "avx", "sse2", "sse"), "fma": ("avx", "sse2", "sse"),
 }
-"""Features, and what they consist of."""
+"""Features, and the features that they consist of."""
 
 
 class Family(msgspec.Struct, frozen=True):
-    """What LLVM lists: ``processors`` with the architecture of each, and ``features``."""
+    """LLVM's lists for a family: ``processors`` with the architecture of each, and ``features``."""
 
     processors: dict[str, str]
     features: tuple[str, ...]
@@ -60,23 +49,23 @@ class Family(msgspec.Struct, frozen=True):
 
 @functools.cache
 def families() -> dict[str, Family]:
-    """Those of LLVM's families that boards can be of, by name."""
+    """Returns LLVM's families that boards can belong to, by name."""
     return msgspec.json.decode(NAMES.read_bytes(), type=dict[str, Family])
 
 
 def family_of(arch: str) -> str:
-    """The name of the family of a triple's first part."""
+    """Returns the name of the family of a triple's first part."""
     if arch.startswith(("thumb", "arm")):
         return "arm"
-    return "i386" if arch in _X86_32 else arch
+    return "i386" if arch in X86_32 else arch
 
 
 def check_cpu(board: Board) -> None:
-    """Raises ContradictionError for a processor that can't be."""
+    """Raises ContradictionError for an impossible processor."""
     from crtexport.firmware.cflag_rules import check_flags  # noqa: PLC0415  (imports this module)
 
     cpu = board.cpu
-    if board.architecture == "other":
+    if board.c_only:
         _check_unknown(cpu)
         return
     arch = _check_triple(board)
@@ -100,25 +89,27 @@ def check_cpu(board: Board) -> None:
 
 
 def _check_unknown(cpu: Cpu) -> None:
-    """For processors of which LLVM knows nothing."""
+    """Checks processors that LLVM doesn't have."""
     for key in ("triple", "features", "float_abi", "abi"):
         if getattr(cpu, key):
             raise ContradictionError(
-                ("cpu", key), "this key is LLVM's, which has no part in code for other processors",
+                ("cpu", key), "this key is LLVM's, which has no code for other processors",
                 "leave it out",
             )
 
 
 def _check_triple(board: Board) -> str:
-    """Its first part, if it is a triple of the architecture and agrees with width and order."""
+    """Returns the triple's first part, if the triple is of the architecture and agrees with width
+    and order."""
     cpu, key = board.cpu, ("cpu", "triple")
     if not cpu.triple:
         raise ContradictionError(key, "this key is missing")
     arch, *rest = cpu.triple.split("-")
-    if arch not in _ARCHES[board.architecture]:
+    triples = rules_of(board.architecture).triples
+    if (family_of(arch) not in families()) if triples is None else (arch not in triples):
         raise ContradictionError(
             key, f"{arch!r} is no processor of the architecture {board.architecture}",
-            near(arch, _ARCHES[board.architecture]),
+            near(arch, families() if triples is None else triples),
         )
     if not 2 <= len(rest) <= 3:
         raise ContradictionError(key, "a triple has three or four parts, with - between them")
@@ -187,7 +178,7 @@ def _check_riscv(cpu: Cpu) -> None:
 
 def _check_name(cpu: Cpu, arch: str) -> None:
     known = families()[family_of(arch)].processors
-    version = _M_PROFILE.get(re.sub("^thumb(eb)?", "", arch))
+    version = M_PROFILE.get(re.sub("^thumb(eb)?", "", arch))
     fitting = [name for name, own in known.items() if version in (None, own)]
     if cpu.name not in known:
         raise ContradictionError(
@@ -232,5 +223,5 @@ def _check_m_features(cpu: Cpu, version: str, on: list[str]) -> None:
         if lacks:
             raise ContradictionError(
                 ("cpu", "features"),
-                f"no {_M_PROFILE[version]} processor, as {cpu.name} with this triple, has +{name}",
+                f"no {M_PROFILE[version]} processor, as {cpu.name} with this triple, has +{name}",
             )

@@ -1,4 +1,4 @@
-"""What an ELF object says of the machine it is for: what linkers compare, and what they should."""
+"""Reads the machine and ABI that an ELF object states, more precisely than linkers compare them."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from elftools.elf.elffile import ELFFile
 from elftools.elf.sections import ARMAttributesSection, RISCVAttributesSection
 from msgspec import Struct
 
-from crtexport.artifact.blobs import Blob, opened
-from crtexport.errors import CrtExportError
+from crtexport.artifact.byte_sources import Blob, opened
+from crtexport.support.errors import CrtExportError
 
 _MACHINES = {
     "EM_ARM": "Arm", "EM_AARCH64": "AArch64", "EM_RISCV": "RISC-V", "EM_386": "i386",
@@ -34,12 +34,13 @@ _RISCV_EMBEDDED = 0x8
 
 
 class ElfAbi(Struct, frozen=True):
-    """``instructions`` are names of what the code may use beyond the architecture's base.
+    """``instructions`` are names of extensions beyond the architecture's base that the code may
+    use.
 
     ``architecture`` is the base: ``ARMv7E-M``, ``RV32I``, ``i386``; empty for an object of Arm's
-    that holds data only, which any of them takes. ``float_abi`` says where
-    floats are passed: ``soft`` (integer registers), ``hard``, ``single`` or ``double`` (registers
-    of that width), empty where the machine has one way only.
+    that holds data only, which fits all of them. ``float_abi`` is how floats are passed: ``soft``
+    (integer registers), ``hard``, ``single`` or ``double`` (registers of that width), empty where
+    the machine has one way only.
     """
 
     machine: str
@@ -51,7 +52,7 @@ class ElfAbi(Struct, frozen=True):
 
 
 def read_abi(content: Blob, name: str) -> ElfAbi:
-    """The facts of the object ``content``; ``name`` is for errors.
+    """Returns the facts of the object ``content``; ``name`` is for errors.
 
     Raises CrtExportError when it is no ELF file.
     """
@@ -134,9 +135,10 @@ def _riscv(
 
 
 def _riscv_extensions(text: str) -> Iterable[str]:
-    """``m``, ``a``, ``zicsr`` … of ``rv32i2p0_m2p0_a2p0_zicsr2p0``, without versions and base.
+    """Returns ``m``, ``a``, ``zicsr`` … of ``rv32i2p0_m2p0_a2p0_zicsr2p0``, without versions and
+    base.
 
-    Newer compilers also list what an extension consists of; that goes without saying.
+    Newer compilers also list the parts of an extension, which are left out.
     """
     parts = re.sub(r"^rv\d+", "", text).split("_")
     names = {re.sub(r"\d+(p\d+)?$", "", part) for part in parts} - {"", "i", "e"}

@@ -1,4 +1,5 @@
-"""Modules of others on their way into a package: read, and checked for what they promise."""
+"""Reads the files of external modules for a package, and checks that they define their functions.
+"""
 
 from __future__ import annotations
 
@@ -8,22 +9,22 @@ from pathlib import Path
 
 from msgspec import Struct, field
 
-from crtexport.artifact.blobs import Blob
-from crtexport.errors import CrtExportError
-from crtexport.firmware.compat import conflicts
+from crtexport.artifact.byte_sources import Blob
+from crtexport.firmware.abi_check import conflicts
 from crtexport.firmware.elf_abi import ElfAbi, read_abi
 from crtexport.ir.modules import ExternalModule, SourceText
 from crtexport.mlf.objects import ObjectFacts, object_facts
+from crtexport.support.errors import CrtExportError
 
 _AT_START_UP = (".init_array", ".preinit_array", ".ctors", ".init")
 _BY_LOADERS = {
-    "__tvm_dev_mblob": "modules in a blob, which would have to be unpacked",
-    "__tvm_ffi__library_bin": "modules in a blob, which would have to be unpacked",
+    "__tvm_dev_mblob": "modules in a blob, which would need unpacking",
+    "__tvm_ffi__library_bin": "modules in a blob, which would need unpacking",
     "__tvm_module_ctx": "a table of functions, which a loader would have to fill in",
     "__tvm_ffi__library_ctx": "a table of functions, which a loader would have to fill in",
     "__tvm_main__": "an entry point for a loader, which would have to look it up",
 }
-"""Symbols of modules for TVM's C++ runtime, and what they say."""
+"""Symbols of modules for TVM's C++ runtime, and their meaning."""
 _REGISTERING = "TVMBackendRegisterSystemLibSymbol"
 _COMMENTS = re.compile(
     r"/\*.*?\*/|//[^\n]*|(\"(?:\\.|[^\"\\\n])*\"|'(?:\\.|[^'\\\n])*')", re.DOTALL
@@ -43,7 +44,7 @@ class ExternalFiles(Struct):
 
 
 def external_files(modules: Sequence[ExternalModule], ours: ElfAbi | None) -> ExternalFiles:
-    """The files of ``modules``; ``ours`` is what objects of the board's own code say.
+    """Returns the files of ``modules``; ``ours`` is the ABI of objects of the board's own code.
 
     Raises CrtExportError, naming module and file, for one that can't be read, lacks a promised
     function, was made for another processor or ABI, or has code that runs at start-up.
@@ -88,8 +89,8 @@ def _add(module: ExternalModule, found: ExternalFiles, ours: ElfAbi | None) -> N
 
 
 def _checked(path: Path, ours: ElfAbi | None) -> ObjectFacts:
-    """The facts of an object, if it can be linked with ours and nothing of it runs, or has to be
-    loaded, before it is called."""
+    """Returns the facts of an object, if it can be linked with ours and nothing of it runs, or has
+    to be loaded, before it is called."""
     facts = object_facts(path.name, path)
     if ours is not None:
         for what, theirs, own in conflicts(read_abi(path, path.name), ours):

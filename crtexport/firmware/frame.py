@@ -7,9 +7,9 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
-from crtexport.errors import RunFailedError
 from crtexport.firmware.sections import Sections
 from crtexport.firmware.toolchain import log_tail
+from crtexport.support.errors import RunFailedError
 
 _BEGIN = "CRT:BEGIN"
 _END = "CRT:END"
@@ -31,14 +31,14 @@ class Frame(Struct, frozen=True):
 
 
 def parse_frame(console: str, sizes: tuple[int, ...], sections: Sections) -> Frame:
-    """The answer of the one model in what the firmware printed; as :func:`parse_frames`."""
+    """Returns the answer of the one model in the console output; as :func:`parse_frames`."""
     return parse_frames(console, [sizes], sections)[0]
 
 
 def parse_frames(
     console: str, sizes: Sequence[tuple[int, ...]], sections: Sections
 ) -> tuple[Frame, ...]:
-    """The answers of all models in what the firmware printed; ``sizes`` are the bytes of each
+    """Returns the answers of all models in the console output; ``sizes`` are the bytes of each
     output of each.
 
     Raises RunFailedError, with the end of the console, when the processor faulted, the answer is
@@ -78,7 +78,7 @@ def parse_frames(
 
 
 def _lines_of(number: int, body: Sequence[str]) -> list[str]:
-    """The lines about a model, without those that say which it is."""
+    """Returns the lines about a model, without those that name it."""
     current, found = 0, []
     for line in body:
         kind, *words = line.split()

@@ -1,28 +1,30 @@
-"""Which of the boards that are this computer has the most of its processor's instructions."""
+"""Finds the shipped board that is this computer and uses the most of its processor's instructions.
+"""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from crtexport.errors import CrtExportError
+from crtexport.support.errors import CrtExportError
 
 NAME = "native"
-"""What stands for that board."""
+"""The name that stands for that board."""
 
 _CPUINFO = Path("/proc/cpuinfo")
 _V2 = frozenset({"cx16", "lahf_lm", "popcnt", "ssse3", "sse4_1", "sse4_2"})
 _V3 = _V2 | {"abm", "avx", "avx2", "bmi1", "bmi2", "f16c", "fma", "movbe", "xsave"}
 _NEEDED = {"host_vnni": _V3 | {"avx_vnni"}, "host_avx2": _V3, "host": _V2}
-"""Linux's names of what each board's code may use, the fastest board first."""
+"""Linux's names of the instructions that each board's code may use, the fastest board first."""
 
 
 def native_board() -> str:
-    """The name of the board. Raises CrtExportError where there is none, or nobody knows."""
+    """Returns the name of the board. Raises CrtExportError where none fits, or the processor can't
+    be determined."""
     try:
         text = _CPUINFO.read_text(encoding="utf-8", errors="replace")
     except OSError as error:
         raise CrtExportError(
-            f"this computer doesn't say what its processor can do: {error.strerror}",
+            f"the features of this computer's processor can't be read: {error.strerror}",
             location=str(_CPUINFO), hint="name a board: `crtexport boards` lists them",
         ) from error
     lines = [line.partition(":") for line in text.splitlines()]

@@ -1,4 +1,4 @@
-"""From an open package to what firmware is built from, and to the board that it is for."""
+"""Turns an open package into the parts of a firmware, and finds the board that it is for."""
 
 from __future__ import annotations
 
@@ -9,19 +9,20 @@ from pathlib import Path
 from msgspec.structs import asdict, replace
 
 from crtexport.devices import simulated
-from crtexport.errors import CrtExportError
 from crtexport.firmware.board import load_board
 from crtexport.firmware.board_schema import Board, QemuRunner
 from crtexport.firmware.parts import FirmwareParts, TensorPart
 from crtexport.ir.types import DType
 from crtexport.mlf.reader import Package, PackageTensor
+from crtexport.support.errors import CrtExportError
 
 
 def parts_from_package(package: Package, device_code: Sequence[Path] = ()) -> FirmwareParts:
-    """The models in ``package``, or the chosen one, with a simulated device for each kind of device
-    that the package's code uses, but for those whose hooks are in the C sources ``device_code``.
+    """Returns the models in ``package``, or the chosen one, with a simulated device for each kind
+    of device that the package's code uses, but for those whose hooks are in the C sources
+    ``device_code``.
 
-    Raises CrtExportError for a package of another exporter, which does not say enough about its
+    Raises CrtExportError for a package of another exporter, whose metadata lacks facts about its
     tensors.
     """
     if not package.modules:
@@ -47,12 +48,12 @@ def parts_from_package(package: Package, device_code: Sequence[Path] = ()) -> Fi
 
 
 def _model(package: Package) -> FirmwareParts:
-    """The chosen model of ``package``, without files."""
+    """Returns the chosen model of ``package``, without files."""
     section = package.module_section
     header = package.header
     if section is None or header is None:
         raise CrtExportError(
-            "the package does not tell shapes and C names of its tensors",
+            "the package's metadata lacks the shapes and C names of its tensors",
             location=str(package.path),
             hint="firmware can be built from packages that crtexport wrote",
         )
@@ -74,23 +75,23 @@ def _model(package: Package) -> FirmwareParts:
 
 
 def board_from_package(package: Package) -> Board:
-    """The board that ``package`` was exported for, as it was then: with commands that whoever made
-    the package chose. Raises CrtExportError where it says none."""
+    """Returns the board that is stored in ``package``: its commands were chosen by whoever made the
+    package. Raises CrtExportError where there is none."""
     data = package.board_data
     if data is None:
         raise CrtExportError(
-            "the package does not say which board it is for", location=str(package.path),
+            "the package's metadata names no board", location=str(package.path),
             hint="packages that crtexport wrote do",
         )
     return Board.from_data(data, f"{package.path}: board")
 
 
 def board_for(package: Package, board: Board | None = None, *, trusted: bool = False) -> Board:
-    """The board that firmware of ``package`` is built for and run on.
+    """Returns the board that firmware of ``package`` is built for and run on.
 
-    Memories are those that the package was exported for. What is started on this computer,
-    toolchain and runner, is that of ``board``, else of the board of that name that is installed
-    here, and the package's own only if it is ``trusted``. Raises CrtExportError for a board that
+    Memories are those that the package was exported for. The programs that are started on this
+    computer, toolchain and runner, are those of ``board``, else of the installed board of that
+    name, and the package's own only if it is ``trusted``. Raises CrtExportError for a board that
     isn't installed, and for one of another processor.
     """
     told = board_from_package(package)
@@ -121,20 +122,21 @@ def _installed(package: Package, told: Board) -> Board:
 
 
 def _choice(told: Board) -> str:
-    """Returns a hint for a board that the package alone describes."""
+    """Returns a hint for a board that only the package describes."""
     tools = told.toolchain
     words = [*tools.compiler, *told.cpu.cflags, *tools.cflags, *tools.ldflags, *tools.libraries]
     commands = [shlex.join(words)]
     if isinstance(told.runner, QemuRunner):
         commands.append(shlex.join(told.runner.command))
     return (
-        "name the board's file with --board FILE; or, if you trust whoever made the package, say "
+        "name the board's file with --board FILE; or, if you trust the package's author, add "
         f"--trust-package, which starts: {' and '.join(commands)}"
     )
 
 
 def _differences(told: Board, found: Board) -> Iterator[tuple[str, object, object]]:
-    """(what, the package's, the board's) of what code depends on."""
+    """Returns (property, the package's value, the board's value) of properties that code depends
+    on."""
     yield from _unequal("architecture", told.architecture, found.architecture)
     theirs, ours = asdict(told.cpu), asdict(found.cpu)
     for key in theirs:
@@ -154,7 +156,7 @@ def _shown(value: object) -> object:
 def _tensor(package: Package, tensor: PackageTensor) -> TensorPart:
     if tensor.shape is None or tensor.field is None:
         raise CrtExportError(
-            "the package does not tell the tensor's shape and name in C",
+            "the package's metadata lacks shape or C name of this tensor",
             location=(str(package.path), tensor.name),
         )
     try:

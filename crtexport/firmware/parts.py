@@ -1,4 +1,5 @@
-"""What a firmware build takes from a package: code, header, and the tensors of its interface."""
+"""The parts of a package that a firmware build uses: code, header, and the tensors of its
+interface."""
 
 from __future__ import annotations
 
@@ -8,11 +9,11 @@ from collections.abc import Mapping
 
 from msgspec import Struct, field
 
-from crtexport.artifact.blobs import Blob
-from crtexport.errors import CrtExportError
+from crtexport.artifact.byte_sources import Blob
 from crtexport.ir.types import DType
 from crtexport.mlf import layout
-from crtexport.mlf.metadata import Library
+from crtexport.mlf.metadata import LibraryEntry
+from crtexport.support.errors import CrtExportError
 
 _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 OPTIMIZE = ("size", "balanced", "speed")
@@ -32,18 +33,17 @@ class TensorPart(Struct, frozen=True):
 
 
 class FirmwareParts(Struct, frozen=True):
-    """A model to build firmware from, or several.
+    """One or several models to build firmware from.
 
-    ``sources`` and ``objects`` map basenames to contents; ``header`` is
-    the text of ``tvmgen_<module>.h``; ``runtime_headers`` maps paths relative to the include folder
-    to contents. With ``workspace_caller`` the firmware hands in ``workspace_size`` bytes, aligned
-    to ``workspace_align``. With ``io_in_workspace`` inputs and outputs lie in the workspace.
+    ``sources`` and ``objects`` map basenames to contents; ``header`` is the text of
+    ``tvmgen_<module>.h``; ``runtime_headers`` maps paths relative to the include folder to
+    contents. With ``workspace_caller`` the firmware provides ``workspace_size`` bytes, aligned to
+    ``workspace_align``. With ``io_in_workspace`` inputs and outputs lie in the workspace.
     ``devices`` are the members of the struct of device contexts, ``image_buffer`` is bytes and
-    alignment of what the firmware hands in for their programs; ``libraries`` are those that the
-    sources are built with.
-    ``optimize`` is for sources: size, balanced or speed. ``others`` are the further models, whose
-    files are here too; ``headers`` those of models that are linked but not called. Raises
-    CrtExportError for names that no file or C text may hold.
+    alignment of the buffer that the firmware provides for their programs; ``libraries`` are those
+    that the sources are built with. ``optimize`` is for sources: size, balanced or speed.
+    ``others`` are the further models, whose files are here too; ``headers`` those of models that
+    are linked but not called. Raises CrtExportError for names that no file or C text may hold.
     """
 
     module: str
@@ -62,25 +62,25 @@ class FirmwareParts(Struct, frozen=True):
     optimize: str = "balanced"
     devices: tuple[str, ...] = ()
     image_buffer: tuple[int, int] = (0, 1)
-    libraries: tuple[Library, ...] = ()
+    libraries: tuple[LibraryEntry, ...] = ()
     others: tuple[FirmwareParts, ...] = ()
     headers: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def models(self) -> tuple[FirmwareParts, ...]:
-        """All models, in their order."""
+        """Returns all models, in their order."""
         return (self, *self.others)
 
     @property
     def all_inputs(self) -> tuple[TensorPart, ...]:
-        """The inputs of all models, in the order in which a sample has them."""
+        """Returns the inputs of all models, in the order in which a sample has them."""
         return tuple(part for model in self.models for part in model.inputs)
 
     def __post_init__(self) -> None:
         layout.check_module(self.module)
         for part in (*self.inputs, *self.outputs):
             if not _IDENTIFIER.fullmatch(part.field):
-                raise CrtExportError("this is no name for a member of a C struct",
+                raise CrtExportError("this can't be the name of a member of a C struct",
                                      location=(part.name, part.field))
         for name in (*self.sources, *self.objects, *self.runtime_headers, *self.headers):
             layout.check_relative(name)

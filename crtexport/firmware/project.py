@@ -7,14 +7,14 @@ from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
-from crtexport import resources
-from crtexport.artifact.blobs import Blob, blob_chunks
-from crtexport.errors import CrtExportError
+from crtexport.artifact.byte_sources import Blob, blob_chunks
 from crtexport.firmware import qemu
 from crtexport.firmware.board_schema import Board
 from crtexport.firmware.parts import FirmwareParts, TensorPart
-from crtexport.outputs.folders import Wanted, lay_out
-from crtexport.outputs.single import replacing
+from crtexport.support import resources
+from crtexport.support.errors import CrtExportError
+from crtexport.support.outputs.folders import Wanted, lay_out
+from crtexport.support.outputs.single import replacing
 
 ELF = "firmware.elf"
 INPUTS = "inputs.bin"
@@ -34,7 +34,7 @@ def write_project(
     parts: FirmwareParts, board: Board, folder: Path, *, count_by_timer: bool = False,
     force: bool = False,
 ) -> None:
-    """Write the project into ``folder``, which is made if it does not exist.
+    """Writes the project into ``folder``, which is made if it does not exist.
 
     ``count_by_timer``: on Cortex-M, count by SysTick instead of leaving it to QEMU's plugin. The
     inputs come later, by :func:`write_inputs`. Raises CrtExportError if a file can't be written,
@@ -59,7 +59,8 @@ def write_project(
 
 
 def sample_layout(inputs: Sequence[TensorPart]) -> tuple[tuple[int, ...], int]:
-    """Offset of each input in a sample, and the size of a sample (never 0), in bytes."""
+    """Returns the offset of each input in a sample, and the size of a sample (never 0), in bytes.
+    """
     offsets: list[int] = []
     at = 0
     for part in inputs:
@@ -80,7 +81,7 @@ def write_inputs(folder: Path, samples: Sequence[bytes]) -> None:
 
 
 def main_context(parts: FirmwareParts) -> dict[str, object]:
-    """What ``main.c.j2`` wants to know of the models."""
+    """Returns the variables of ``main.c.j2``."""
     offsets, size = sample_layout(parts.all_inputs)
     left = list(offsets)
     models = []
@@ -101,7 +102,7 @@ def main_context(parts: FirmwareParts) -> dict[str, object]:
 def _model_context(
     model: FirmwareParts, offsets: Sequence[int], suffix: str
 ) -> dict[str, object]:
-    """What it wants to know of one; its names end in ``suffix``."""
+    """Returns the variables of ``main.c.j2`` about one model; its C names end in ``suffix``."""
     return {
         "module": model.module,
         "suffix": suffix,
@@ -120,7 +121,7 @@ def _model_context(
 
 
 def _firmware(parts: FirmwareParts, board: Board) -> dict[str, bytes]:
-    """The firmware around the model, by name."""
+    """Returns the firmware around the model, by file name."""
     context = main_context(parts) | {
         "board": board.name,
         "memories": list(board.memory.items()),
@@ -140,7 +141,7 @@ def _firmware(parts: FirmwareParts, board: Board) -> dict[str, bytes]:
 
 
 def _pools(parts: FirmwareParts) -> list[tuple[str, int]]:
-    """The memory that the firmware hands to the model: name and bytes."""
+    """Returns the memory that the firmware provides for the model: name and bytes."""
     if not parts.workspace_caller:
         return []
     pools = [
@@ -153,14 +154,15 @@ def _pools(parts: FirmwareParts) -> list[tuple[str, int]]:
 
 
 def _arguments(parts: FirmwareParts) -> list[tuple[str, str]]:
-    """What ``run`` takes: the structs' last names, and the firmware's variables."""
+    """Returns the arguments of ``run``: suffixes of the structs' names, and the firmware's
+    variables."""
     io = [] if parts.io_in_workspace else [("inputs", "inputs"), ("outputs", "outputs")]
     pools = [("workspace_pools", "pools")] if _pools(parts) else []
     return [*io, *pools, *([("devices", "devices")] if parts.devices else [])]
 
 
 def _templates(board: Board) -> list[str]:
-    """The templates of the firmware's files, relative to the templates folder."""
+    """Returns the templates of the firmware's files, relative to the templates folder."""
     common = ["crt_frame.c", "crt_frame.h", "crt_platform.h", "inputs.S", "main.c.j2"]
     if not board.hosted:
         common += ["crt_mem.c", "link.ld.j2"]
@@ -172,7 +174,7 @@ def _templates(board: Board) -> list[str]:
 
 
 def _model(parts: FirmwareParts, board: Board) -> dict[str, Blob]:
-    """The model's files and the headers that these include, by name."""
+    """Returns the model's files and the headers that these include, by name."""
     headers = {f"tvmgen_{one.module}.h": one.header for one in parts.models}
     texts = headers | dict(parts.headers) | dict(parts.sources)
     found: dict[str, Blob] = {f"model/{name}": text.encode() for name, text in texts.items()}
@@ -185,7 +187,7 @@ def _model(parts: FirmwareParts, board: Board) -> dict[str, Blob]:
 
 
 def _objects(parts: FirmwareParts, board: Board) -> Iterator[str]:
-    """Returns the names of what is compiled."""
+    """Returns the names of the files that are compiled."""
     files = [Path(name.removesuffix(".j2")) for name in _templates(board)]
     for stem in sorted(file.stem for file in files if file.suffix in (".c", ".S")):
         yield f"{_FIRMWARE_OBJECTS}{stem}.o"
@@ -237,5 +239,5 @@ def _makefile(parts: FirmwareParts, board: Board, count_by_timer: bool) -> str:
 
 
 def _words(words: Iterable[str]) -> str:
-    """Words as make and its shell read them back unchanged."""
+    """Returns words in a form that make and its shell read back unchanged."""
     return " ".join(shlex.quote(word).replace("$", "$$").replace("#", "\\#") for word in words)

@@ -13,13 +13,13 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from crtexport import resources
-from crtexport.errors import CrtExportError, RunFailedError
 from crtexport.firmware.board_schema import Board, QemuRunner
 from crtexport.firmware.toolchain import end_with_children, find_tool, log_tail, run_tool
+from crtexport.support import resources
+from crtexport.support.errors import CrtExportError, RunFailedError
 
 MAX_CONSOLE = 64 << 20
-"""Bytes of console output after which a program is taken to have run wild."""
+"""Bytes of console output after which a program counts as runaway."""
 
 MARKS = "marks.txt"
 COUNTS = "counts.txt"
@@ -56,7 +56,7 @@ class QemuRun(Struct, frozen=True):
 
 
 def run_program(command: Sequence[str], *, cwd: Path, timeout: float) -> tuple[str, int]:
-    """Run ``command`` and return its output and exit status.
+    """Runs ``command`` and returns its output and exit status.
 
     Raises RunFailedError with the end of the output when ``timeout`` seconds pass or the output
     grows beyond MAX_CONSOLE.
@@ -94,7 +94,7 @@ class _Output(Struct, frozen=True):
 
 
 def _collect(process: subprocess.Popen[bytes], deadline: float) -> _Output:
-    """Read until the program closes its output, prints too much or runs out of time."""
+    """Reads until the program closes its output, prints too much or exceeds its time."""
     data = bytearray()
     stream = process.stdout
     if stream is None:
@@ -153,7 +153,8 @@ def run_qemu(
 
 
 def build_plugin(board: Board, folder: Path) -> Path | None:
-    """The counting plugin, compiled into ``folder``; None where this computer can't compile it."""
+    """Returns the counting plugin, compiled into ``folder``; None where this computer can't compile
+    it."""
     runner = board.runner
     if not isinstance(runner, QemuRunner):
         return None

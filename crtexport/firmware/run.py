@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 from msgspec import Struct
 
-from crtexport.errors import CrtExportError, RunFailedError
+from crtexport.firmware.architectures import has_start_up
 from crtexport.firmware.board_schema import Board, NativeRunner, NoRunner, QemuRunner
 from crtexport.firmware.frame import Frame, parse_frames
 from crtexport.firmware.parts import FirmwareParts, TensorPart
@@ -21,7 +21,8 @@ from crtexport.firmware.qemu import Mark, QemuRun, build_plugin, run_program, ru
 from crtexport.firmware.sections import Sections, Symbol, read_sections
 from crtexport.firmware.toolchain import find_tool, run_tool
 from crtexport.mlf.libraries import locate
-from crtexport.outputs.folders import settle
+from crtexport.support.errors import CrtExportError, RunFailedError
+from crtexport.support.outputs.folders import settle
 
 Array = npt.NDArray[Any]
 Sample = Mapping[str, Array] | Sequence[Array]
@@ -80,7 +81,7 @@ def build(
     count_by_timer: bool = False,
     force: bool = False,
 ) -> BuildResult:
-    """Write a project into ``out_dir`` and build it with the board's toolchain.
+    """Writes a project into ``out_dir`` and builds it with the board's toolchain.
 
     ``inputs`` are compiled in; without any, the inputs are zeros. ``force`` replaces files in the
     way that are not ours. Raises ToolMissingError for a missing program, RunFailedError (with the
@@ -96,7 +97,7 @@ def _build(
     parts: FirmwareParts, board: Board, folder: Path, inputs: Sequence[Sample], *,
     count_by_timer: bool = False, force: bool = False,
 ) -> BuildResult:
-    """:func:`build`, whose products may still change."""
+    """:func:`build` without its final step, so that the products may still change."""
     _find_compiler(board)
     locate(parts.libraries)
     write_project(parts, board, folder, count_by_timer=count_by_timer, force=force)
@@ -107,7 +108,7 @@ def _build(
 
 def _find_compiler(board: Board) -> None:
     tools = board.toolchain
-    if board.architecture == "other":
+    if not has_start_up(board.architecture):
         raise CrtExportError(
             "there is no start-up code for this processor", location=(board.name, "architecture"),
             hint="`crtexport unpack` lays out the sources for a build of yours",
@@ -129,7 +130,7 @@ def run(
     """:func:`run_all` for firmware of one model. Raises CrtExportError for several."""
     if parts.others:
         raise CrtExportError(
-            f"this runs one model, here are {', '.join(m.module for m in parts.models)}"
+            f"this runs one model, but there are {', '.join(m.module for m in parts.models)}"
         )
     (result,) = run_all(
         parts, board, inputs, timeout=timeout, out_dir=out_dir, watch=watch, force=force
@@ -147,21 +148,20 @@ def run_all(
     watch: Sequence[str] = (),
     force: bool = False,
 ) -> tuple[RunResult, ...]:
-    """Build, boot and ask: every model's outputs for every sample of ``inputs``; several models run
-    in turns.
+    """Builds the firmware, boots it and returns every model's outputs for every sample of
+    ``inputs``; several models run alternately.
 
     A sample has the inputs of all models, in their order, or by name if there is one model.
-    ``watch`` names functions of the program whose calls are to be counted one by one, where QEMU
-    can. Samples that do not fit the board's flash together take several boots of up to ``timeout``
-    seconds each. The project stays in ``out_dir`` if that is given; ``force``
-    replaces files there that are not ours. Raises what :func:`build` raises, ToolMissingError
-    where QEMU isn't installed, and RunFailedError when the firmware
-    faults, hangs, answers rubbish or its model returns an error, or when the second inference gives
-    other outputs than the first.
+    ``watch`` names functions of the program whose calls are counted one by one, where QEMU can.
+    Samples that do not fit the board's flash together take several boots of up to ``timeout``
+    seconds each. The project stays in ``out_dir`` if there is one; ``force`` replaces files there
+    that are not ours. Raises what :func:`build` raises, ToolMissingError where QEMU isn't
+    installed, and RunFailedError when the firmware faults, hangs, prints no valid answer or its
+    model returns an error, or when the second inference gives other outputs than the first.
     """
     if isinstance(board.runner, NoRunner):
         raise CrtExportError(
-            f"nothing here can run this board's programs: {board.runner.reason}",
+            f"no program here can run this board's firmware: {board.runner.reason}",
             location=(board.name, "runner"),
             hint="crtexport.build makes its firmware all the same",
         )
@@ -171,15 +171,15 @@ def run_all(
     if not inputs:
         raise CrtExportError("there are no inputs to run the model on", location=parts.module)
     if out_dir is not None:
-        results = _run_in(_Job(parts, board, timeout, out_dir, tuple(watch), force), inputs)
+        results = _run_in(_Run(parts, board, timeout, out_dir, tuple(watch), force), inputs)
         settle(out_dir)
         return results
     with tempfile.TemporaryDirectory(prefix="crtexport-") as folder:
-        return _run_in(_Job(parts, board, timeout, Path(folder), tuple(watch)), inputs)
+        return _run_in(_Run(parts, board, timeout, Path(folder), tuple(watch)), inputs)
 
 
-class _Job(Struct, frozen=True):
-    """What to run, and where."""
+class _Run(Struct, frozen=True):
+    """The firmware to run, and its board and folder."""
 
     parts: FirmwareParts
     board: Board
@@ -190,7 +190,7 @@ class _Job(Struct, frozen=True):
 
 
 class _Answers(Struct, frozen=True):
-    """Outputs of all samples for each model, and what the first boot measured."""
+    """Outputs of all samples for each model, and the measurements of the first boot."""
 
     outputs: tuple[list[tuple[bytes, ...]], ...]
     frames: tuple[Frame, ...]
@@ -198,7 +198,7 @@ class _Answers(Struct, frozen=True):
     sections: Sections
 
 
-def _run_in(job: _Job, inputs: Sequence[Sample]) -> tuple[RunResult, ...]:
+def _run_in(job: _Run, inputs: Sequence[Sample]) -> tuple[RunResult, ...]:
     parts, board = job.parts, job.board
     samples = pack_samples(parts, inputs)
     counts_itself = board.counter.kind != "systick"
@@ -221,7 +221,7 @@ def _run_in(job: _Job, inputs: Sequence[Sample]) -> tuple[RunResult, ...]:
     )
 
 
-def _result(job: _Job, answers: _Answers, number: int, *, exact: bool) -> RunResult:
+def _result(job: _Run, answers: _Answers, number: int, *, exact: bool) -> RunResult:
     counted = _instructions(job.board, answers, number)
     stack = answers.frames[number].stack
     return RunResult(
@@ -240,9 +240,9 @@ def _result(job: _Job, answers: _Answers, number: int, *, exact: bool) -> RunRes
 
 
 def _ask(
-    job: _Job, samples: Sequence[bytes], first: BuildResult, plugin: Path | None
+    job: _Run, samples: Sequence[bytes], first: BuildResult, plugin: Path | None
 ) -> _Answers | None:
-    """Boot as often as the samples need; None if QEMU does not take the plugin."""
+    """Boots as often as the samples need; returns None if QEMU does not take the plugin."""
     parts, board = job.parts, job.board
     outputs: tuple[list[tuple[bytes, ...]], ...] = tuple([] for _ in parts.models)
     measured: tuple[tuple[Frame, ...], tuple[Mark, ...] | None] | None = None
@@ -275,7 +275,7 @@ def _make(board: Board, folder: Path, samples: Sequence[bytes], *options: str) -
 
 
 def _samples_per_boot(board: Board, sections: Sections, sample_size: int) -> int:
-    """How many samples fit beside the program, which was built with one."""
+    """Returns how many samples fit beside the program, which was built with one."""
     if board.hosted:
         return 1 << 20
     memory = board.placement.constants
@@ -284,7 +284,7 @@ def _samples_per_boot(board: Board, sections: Sections, sample_size: int) -> int
     return 1 + max(free, 0) // sample_size
 
 
-def _boot(job: _Job, built: BuildResult, plugin: Path | None) -> QemuRun:
+def _boot(job: _Run, built: BuildResult, plugin: Path | None) -> QemuRun:
     board = job.board
     if isinstance(board.runner, QemuRunner):
         names = (_MEASURED, *job.watch) if plugin is not None else ()
@@ -301,7 +301,8 @@ def _boot(job: _Job, built: BuildResult, plugin: Path | None) -> QemuRun:
 
 
 def check_frame(parts: FirmwareParts, frame: Frame, start: int, count: int) -> None:
-    """Raise RunFailedError unless ``frame`` answers ``count`` samples, from ``start`` on, alike."""
+    """Raises RunFailedError unless ``frame`` answers ``count`` samples, from ``start`` on, alike.
+    """
     if len(frame.statuses) != count + 1:
         raise RunFailedError(
             f"the firmware answered {len(frame.statuses) - 1} samples instead of {count}"
@@ -319,8 +320,8 @@ def check_frame(parts: FirmwareParts, frame: Frame, start: int, count: int) -> N
 
 
 def _measurements(answers: _Answers, number: int) -> tuple[tuple[int, int], ...] | None:
-    """Positions in the marks of four measurements' ends of a model: a rehearsal, nothing, and the
-    first and the second inference. None without marks.
+    """Returns the positions in the marks where a model's four measurements end: a rehearsal, the
+    empty measurement, and the first and the second inference. None without marks.
 
     The firmware makes the first three model by model, and then the second inferences.
     """
@@ -335,7 +336,8 @@ def _measurements(answers: _Answers, number: int) -> tuple[tuple[int, int], ...]
 
 
 def _instructions(board: Board, answers: _Answers, number: int) -> tuple[int, int] | None:
-    """Instructions of the first and the second inference, from call to return, both counted."""
+    """Returns the instructions of the first and the second inference, from call to return, both
+    counted."""
     if board.counter.kind == "none":
         return None
     measured = _measurements(answers, number)
@@ -356,7 +358,7 @@ def _instructions(board: Board, answers: _Answers, number: int) -> tuple[int, in
 def _watched(
     answers: _Answers, number: int, watch: Sequence[str]
 ) -> tuple[WatchedCall, ...] | None:
-    """The watched functions' calls within a model's second inference."""
+    """Returns the watched functions' calls within a model's second inference."""
     measured = _measurements(answers, number)
     if answers.marks is None or measured is None:
         return None
@@ -370,7 +372,8 @@ def _watched(
 
 
 def pack_samples(parts: FirmwareParts, inputs: Sequence[Sample]) -> list[bytes]:
-    """The bytes of each sample. Raises CrtExportError unless names, types and shapes are right."""
+    """Returns the bytes of each sample. Raises CrtExportError unless names, types and shapes are
+    right."""
     offsets, size = sample_layout(parts.all_inputs)
     packed = []
     for index, sample in enumerate(inputs):
@@ -408,7 +411,7 @@ def _ordered(parts: FirmwareParts, sample: Sample, index: int) -> list[Array]:
 
 
 def decode_outputs(parts: Sequence[TensorPart], row: tuple[bytes, ...]) -> tuple[Array, ...]:
-    """The arrays whose bytes are ``row``."""
+    """Returns the arrays whose bytes are ``row``."""
     return tuple(
         np.frombuffer(data, dtype=part.dtype.numpy).reshape(part.shape).copy()
         for part, data in zip(parts, row, strict=True)

@@ -1,4 +1,4 @@
-"""Reads a linked program: how much of which memory its sections take, and its symbols."""
+"""Reads a linked program: the bytes of its sections by memory, and its symbols."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from elftools.elf.elffile import ELFFile
 from elftools.elf.sections import SymbolTableSection
 from msgspec import Struct
 
-from crtexport.errors import CrtExportError, RunFailedError
 from crtexport.firmware.board_schema import Board
+from crtexport.support.errors import CrtExportError, RunFailedError
 
 TEST_INPUTS = ".test_inputs"
 """Section with the inputs that the firmware was built with; no part of the model."""
@@ -28,7 +28,7 @@ class Symbol(Struct, frozen=True):
 class Sections(Struct, frozen=True):
     """Bytes by section, in the order of the file.
 
-    ``flash`` holds code, constants and what ``.data`` starts with; ``ram`` what can change.
+    ``flash`` holds code, constants and initial values of ``.data``; ``ram`` variable data.
     """
 
     flash: dict[str, int]
@@ -37,16 +37,16 @@ class Sections(Struct, frozen=True):
 
     @property
     def flash_size(self) -> int:
-        """All of flash but the test inputs."""
+        """Returns the bytes in flash but for the test inputs."""
         return sum(size for name, size in self.flash.items() if name != TEST_INPUTS)
 
     @property
     def ram_size(self) -> int:
-        """All of RAM, the stack with the size that is set aside for it."""
+        """Returns the bytes in RAM, the stack with its reserved size."""
         return sum(self.ram.values())
 
     def address(self, name: str) -> int:
-        """The address of a symbol. Raises RunFailedError if the program lacks it."""
+        """Returns the address of a symbol. Raises RunFailedError if the program lacks it."""
         for symbol in self.symbols:
             if symbol.name == name:
                 return symbol.address
@@ -63,9 +63,10 @@ class Sections(Struct, frozen=True):
 
 
 def read_sections(elf: Path, board: Board) -> Sections:
-    """Sections and symbols of the linked program ``elf``, and the stack that the board sets aside.
+    """Returns sections and symbols of the linked program ``elf``, and the stack that the board
+    reserves.
 
-    Raises CrtExportError if it is none.
+    Raises CrtExportError for other files.
     """
     found = read_program(elf)
     if not board.hosted:
@@ -74,7 +75,8 @@ def read_sections(elf: Path, board: Board) -> Sections:
 
 
 def read_program(elf: Path) -> Sections:
-    """Sections and symbols of the linked program ``elf``. Raises CrtExportError if it is none."""
+    """Returns sections and symbols of the linked program ``elf``. Raises CrtExportError for other
+    files."""
     try:
         with elf.open("rb") as stream:
             file = ELFFile(stream)

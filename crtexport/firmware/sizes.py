@@ -9,7 +9,8 @@ _UNITS = {None: 1, "B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
 
 
 def parse_size(value: object) -> object:
-    """Bytes of ``256KiB``, ``4MiB``, ``1GiB``, ``512B`` or a plain number. Raises ValueError."""
+    """Returns the bytes of ``256KiB``, ``4MiB``, ``1GiB``, ``512B`` or a plain number. Raises
+    ValueError."""
     if not isinstance(value, str):
         if isinstance(value, bool) or not isinstance(value, int):
             raise ValueError("a size is a whole number of bytes, or text such as 256KiB or 4MiB")

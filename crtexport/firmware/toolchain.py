@@ -1,4 +1,5 @@
-"""Finds and runs the programs that a build needs, and says plainly when one is missing or fails."""
+"""Finds and runs the programs that a build needs; errors name missing ones and quote those that
+fail."""
 
 from __future__ import annotations
 
@@ -10,19 +11,19 @@ import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
-from crtexport.errors import RunFailedError, ToolMissingError
-from crtexport.shortage import ShortageError, shortage
+from crtexport.support.errors import RunFailedError, ToolMissingError
+from crtexport.support.shortage import ShortageError, shortage
 
 LOG_LINES = 30
-"""How much of a failed tool's output an error quotes."""
+"""Lines of a failed tool's output that an error quotes."""
 
 BUILD_TIMEOUT = 600.0
 """Seconds that one build may take."""
 
 
 def find_tool(name: str, package: str | None, url: str | None = None) -> str:
-    """The path of program ``name``. Raises ToolMissingError that names the Debian ``package``, or
-    the ``url`` where to get it."""
+    """Returns the path of program ``name``. Raises ToolMissingError that names the Debian
+    ``package``, or the ``url`` to download it from."""
     found = shutil.which(name)
     if found is None:
         raise ToolMissingError(
@@ -34,7 +35,7 @@ def find_tool(name: str, package: str | None, url: str | None = None) -> str:
 
 
 def log_tail(text: str, lines: int = LOG_LINES) -> str:
-    """The last lines of ``text``, indented for an error."""
+    """Returns the last lines of ``text``, indented for an error."""
     kept = text.rstrip().splitlines()[-lines:]
     return "\n".join(f"  | {line}" for line in kept) or "  | (no output)"
 
@@ -42,7 +43,7 @@ def log_tail(text: str, lines: int = LOG_LINES) -> str:
 def run_tool(
     command: Sequence[str], *, cwd: Path, what: str, timeout: float = BUILD_TIMEOUT
 ) -> str:
-    """Run ``command`` in ``cwd``; returns its output. ``what`` names the step in errors.
+    """Runs ``command`` in ``cwd``; returns its output. ``what`` names the step in errors.
 
     Raises RunFailedError with the end of the output when it fails or takes longer than ``timeout``
     seconds.
@@ -73,7 +74,7 @@ def run_tool(
 
 
 def end_with_children(process: subprocess.Popen[bytes]) -> None:
-    """Ends a program that leads a session of its own, and what it started: compilers that make
-    runs, an emulator that a build tool runs."""
+    """Ends a program that leads a session of its own, and its child processes, such as compilers
+    that make runs."""
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)

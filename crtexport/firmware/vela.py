@@ -8,18 +8,11 @@ import subprocess
 import sys
 from pathlib import Path
 
-from crtexport.errors import CrtExportError, ToolMissingError
 from crtexport.firmware.toolchain import log_tail
+from crtexport.support.errors import CrtExportError, ToolMissingError
 
 PROGRAM = "CRTEXPORT_VELA"
-"""Environment variable: the program, where it is neither beside Python nor along PATH."""
-
-CONFIGURATIONS = (
-    "ethos-u55-32", "ethos-u55-64", "ethos-u55-128", "ethos-u55-256", "ethos-u65-256",
-    "ethos-u65-512", "ethos-u85-128", "ethos-u85-256", "ethos-u85-512", "ethos-u85-1024",
-    "ethos-u85-2048",
-)
-"""What Vela calls each Ethos-U: product and multiply-accumulates per cycle."""
+"""Environment variable: the path of Vela, where it is neither beside Python nor in PATH."""
 
 ARMS_CONFIG = "Arm/vela.ini"
 """The configuration file that comes with Vela."""
@@ -31,8 +24,8 @@ _QUOTED = 12
 def compile_model(
     model: Path, accelerator: str, folder: Path, *, system_config: str = "", memory_mode: str = ""
 ) -> Path:
-    """What Vela makes of a .tflite file, in ``folder``: the same for the same bytes, wherever they
-    lie.
+    """Returns Vela's output for a .tflite file, in ``folder``: the same for the same bytes,
+    whatever their path.
 
     ``system_config`` and ``memory_mode`` are names in Vela's configuration file; empty: Vela's own
     choice. Raises ToolMissingError where Vela isn't installed, CrtExportError with its last words

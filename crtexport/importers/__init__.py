@@ -1,14 +1,28 @@
-"""Foreign formats end here: :func:`load` reads a model file, whatever its name, into a Graph."""
+"""Reads model files into Graphs: :func:`load` tells the format by the file's content, not its name.
+"""
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 
-from crtexport.errors import CrtExportError
-from crtexport.importers.files import head, is_tflite, regular_size
+from crtexport.importers.files import head, regular_size
+from crtexport.importers.formats import (
+    FORMATS,
+    HEAD,
+    NO_CHOICES,
+    ONNX,
+    InputChoices,
+    ReadOptions,
+    format_of,
+)
+from crtexport.importers.oddities import oddities, refuse_nan
 from crtexport.ir.graph import Graph
-from crtexport.ir.types import Rounding
+from crtexport.ir.numerics import Numerics
 from crtexport.ir.verify import verify
+from crtexport.support.errors import CrtExportError
+
+_log = logging.getLogger(__name__)
 
 _CONVERTERS = "convert it to .tflite (e.g. with tf.lite.TFLiteConverter), or write a model.json"
 _KNOWN_MAGIC = (
@@ -19,67 +33,54 @@ _KNOWN_MAGIC = (
     (b"\x80", "a Python pickle"),
     (b"\x1f\x8b", "a gzip file"),
 )
-# ir_version (field 1, a small varint), then the tag of any other field of ONNX's ModelProto.
-_ONNX_NEXT_TAGS = frozenset({0x12, 0x1A, 0x22, 0x28, 0x32, 0x3A, 0x42, 0x72, 0xA2})
-_ONNX_MAX_IR_VERSION = 0x20
-_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
-def load(path: Path, *, rounding: Rounding = Rounding.DOUBLE, allow_outside: bool = False) -> Graph:
-    """The network in ``path``, a .tflite file or a model.json; its content decides, not its name.
+def load(
+    path: Path, *, numerics: Numerics = Numerics.TFLITE, allow_outside: bool = False,
+    choices: InputChoices = NO_CHOICES,
+) -> Graph:
+    """Returns the verified network in ``path``; the file's content decides its format, not its
+    name.
 
-    ``rounding`` is how integer kernels will scale accumulators. Constants stay in their files;
-    those of a model.json must lie in its folder unless ``allow_outside``. The result is verified.
+    ``numerics``: whose results integer kernels will equal. Constants stay in their files;
+    those of a model.json or ONNX file must lie in its folder unless ``allow_outside``. ``choices``
+    fix the inputs of an ONNX file.
     Raises CrtExportError for anything that isn't a whole, supported and consistent model.
     """
     size = regular_size(path)
     if size == 0:
         raise CrtExportError("the file is empty", location=str(path))
-    if is_tflite(path):
-        # Imported when needed: an export reads one format.
-        from crtexport.importers.tflite import load_tflite  # noqa: PLC0415
-
-        graph = load_tflite(path, rounding)
-    elif (start := head(path, 64)).removeprefix(_BYTE_ORDER_MARK).lstrip().startswith(b"{"):
-        from crtexport.importers.crtjson import load_json  # noqa: PLC0415
-
-        graph = load_json(path, rounding, allow_outside=allow_outside)
-    else:
-        raise _refusal(path, start)
+    known = format_of(path)
+    if known is None:
+        raise _refusal(path, head(path, HEAD))
+    if choices.given and known is not ONNX:
+        raise CrtExportError(
+            "--dim, --input-shape, --bind and --input-layout are for ONNX files", location=str(path)
+        )
+    graph = known.read(path, ReadOptions(numerics, allow_outside, choices))
     verify(graph)
+    refuse_nan(graph)
+    for oddity in oddities(graph):
+        _log.warning("%s: %s", path.name, oddity)
     return graph
 
 
 def _refusal(path: Path, start: bytes) -> CrtExportError:
-    """What to say about a file that is neither of the formats."""
+    """Returns the error for a file that is in none of the formats."""
     where = str(path)
-    if _looks_like_onnx(start):
-        return CrtExportError(
-            "this is an ONNX model, which this version does not read",
-            location=where,
-            hint="convert it to .tflite (e.g. with onnx2tf), or write a model.json",
-        )
+    names = " or ".join(known.name for known in FORMATS)
     for magic, name in _KNOWN_MAGIC:
         if start.startswith(magic):
             return CrtExportError(
-                f"this is {name}, not a .tflite or model.json", location=where, hint=_CONVERTERS
+                f"this is {name}, not a {names}", location=where, hint=_CONVERTERS
             )
     if len(start) < 8:
         return CrtExportError(
             f"the file is truncated: it has only {len(start)} bytes", location=where
         )
     return CrtExportError(
-        f"unknown format: the file begins with {start[:8].hex(' ')}; a .tflite file has 'TFL3' at"
-        " byte 4, a model.json begins with '{'",
+        f"unknown format: the file begins with {start[:8].hex(' ')}; "
+        + ", ".join(f"a {known.name} file {known.mark}" for known in FORMATS),
         location=where,
         hint=_CONVERTERS,
-    )
-
-
-def _looks_like_onnx(start: bytes) -> bool:
-    return (
-        len(start) > 2
-        and start[0] == 0x08
-        and 1 <= start[1] <= _ONNX_MAX_IR_VERSION
-        and start[2] in _ONNX_NEXT_TAGS
     )

@@ -1,4 +1,4 @@
-"""Files that models come from: readable, regular, hashed without being held in memory."""
+"""Access to model files: they must be regular, and are hashed without being held in memory."""
 
 from __future__ import annotations
 
@@ -6,21 +6,23 @@ import hashlib
 import stat
 from pathlib import Path
 
-from crtexport.errors import CrtExportError
 from crtexport.ir.graph import Graph
-
-_TFLITE_IDENTIFIER = b"TFL3"
-"""Bytes 4 to 7 of every such file."""
+from crtexport.support.errors import CrtExportError
 
 
 def regular_size(path: Path) -> int:
-    """The size in bytes of a regular file that must exist; CrtExportError says what is there."""
+    """Returns the size in bytes of a regular file. Raises CrtExportError where there is none."""
     try:
         status = path.stat()
     except FileNotFoundError:
         raise CrtExportError("there is no such file", location=str(path)) from None
     except (OSError, ValueError) as error:
         raise _unreadable(path, error) from error
+    if stat.S_ISDIR(status.st_mode) and (path / "saved_model.pb").exists():
+        raise CrtExportError(
+            "this is a TensorFlow SavedModel", location=str(path),
+            hint="convert it: tf.lite.TFLiteConverter.from_saved_model(folder).convert()",
+        )
     if stat.S_ISDIR(status.st_mode):
         raise CrtExportError(
             "this is a directory", location=str(path), hint="name the model file inside it"
@@ -42,11 +44,6 @@ def head(path: Path, count: int) -> bytes:
         raise _unreadable(path, error) from error
 
 
-def is_tflite(path: Path) -> bool:
-    """Whether a file begins as .tflite files do."""
-    return head(path, 8)[4:] == _TFLITE_IDENTIFIER
-
-
 def sha256(path: Path) -> str:
     """The hexadecimal SHA-256 of a file, read in pieces."""
     try:
@@ -57,7 +54,7 @@ def sha256(path: Path) -> str:
 
 
 def data_files(graph: Graph) -> set[Path]:
-    """Returns the files that a network's constants and the modules of others lie in."""
+    """Returns the files that contain a network's constants and its external modules."""
     tensors = [tensor for part in graph.nested() for tensor in part.tensors]
     constants = [tensor.constant for tensor in tensors] + [
         tensor.variable.initial for tensor in tensors if tensor.variable

@@ -1,1 +1,2 @@
-"""What a network is: typed tensors, canonical operators, quantization. Knows no file format."""
+"""Neural networks as data: typed tensors, canonical operators, quantization. Knows no file format.
+"""

@@ -1,4 +1,5 @@
-"""Sums over the channels of constants of any size, of which a window is in memory at a time."""
+"""Sums over the channels of constants of any size, with one window of the constant in memory at a
+time."""
 
 from __future__ import annotations
 
@@ -13,13 +14,14 @@ Ints = npt.NDArray[np.int64]
 
 _NARROW = 1 << 15
 _BYTES = 1 << 22
-"""As many bytes, less a zero point, have a sum of 32 bits."""
+"""The most bytes, less a zero point, whose sum fits 32 bits."""
 
 
 def channel_sums(
     constant: ConstantRef, type_: TensorType, axis: int, zero: int = 0
 ) -> tuple[Ints, Ints]:
-    """Of w - ``zero``, and of its magnitude: the sum over each slice of ``axis``, as int64.
+    """Returns the sums of w - ``zero``, and of its magnitude, over each slice of ``axis``, as
+    int64.
 
     For integers of at most 16 bits, of which no more than 2**46 are in a slice.
     """
@@ -53,7 +55,8 @@ def _by_channel(which: npt.NDArray[np.int64], values: npt.NDArray[np.int32], cou
 
 
 def _runs(at: int, count: int, inner: int, channels: int) -> tuple[Ints, Ints]:
-    """Where the values from position ``at`` on go over to another channel, and which it is."""
+    """Returns the positions, from ``at`` on, where the channel changes, and the channel after each.
+    """
     first = at // inner
     edges = np.arange(first, (at + count - 1) // inner + 1, dtype=np.int64)
     return np.maximum(edges * inner - at, 0), edges % channels

@@ -1,4 +1,5 @@
-"""What operators give for constants: shape and index arithmetic, and elements that only move.
+"""Evaluates operators on constants: shape and index arithmetic, and operators that only move
+elements.
 
 Nothing here rounds: floats and quantized numbers are moved and never computed with.
 """
@@ -43,7 +44,7 @@ from crtexport.ir.types import DType
 Array = npt.NDArray[Any]
 
 SMALL = 4096
-"""Bytes that a constant may have where folding makes more of them than there were."""
+"""Bytes up to which a folded constant may be larger than its inputs."""
 
 _WHOLE = (DType.INT32, DType.INT64)
 
@@ -56,10 +57,11 @@ _BINARY: Mapping[type[Op], Callable[[Array, Array], Array]] = {
 def evaluate(
     op: Op, inputs: Sequence[Tensor | None], declared: Sequence[DType]
 ) -> list[Array] | None:
-    """The outputs of ``op``, ``declared`` as these types, if all its inputs are constants; or None.
+    """Returns the outputs of ``op``, with the types ``declared``, if all its inputs are constants;
+    else None.
 
-    None for what isn't computed here too, and where the outputs would be larger than both the
-    inputs and :data:`SMALL`. Inputs must fit the operator, as inference says.
+    None also for operators that aren't evaluated here, and where the outputs would be larger than
+    both the inputs and :data:`SMALL`. Inputs must fit the operator, as inference checks.
     """
     given = [tensor for tensor in inputs if tensor is not None and tensor.constant is not None]
     if not given or len(given) != len(inputs):
@@ -78,7 +80,7 @@ def evaluate(
     return results
 
 
-_ARITHMETIC = (*_BINARY, Cast, Neg, ReduceProd, Sum)
+_ARITHMETIC: tuple[type[Op], ...] = (*_BINARY, Cast, Neg, ReduceProd, Sum)
 _MOVING = (
     Reshape, Transpose, Slice, BroadcastTo, Tile, Split, Unpack, Pack, Concatenation, Gather,
     GatherNd,
@@ -91,35 +93,35 @@ def _values(tensor: Tensor) -> Array:
     return tensor.constant.array(tensor.type)
 
 
-def _grows(op: Op, given: Sequence[Tensor]) -> int:
+def _grows(op: Op, inputs: Sequence[Tensor]) -> int:
     """Bytes of the output of an operator that repeats its input; 0 for the others."""
-    data = given[0].type
+    data = inputs[0].type
     match op:
         case BroadcastTo(shape=shape):
             return data.dtype.itemsize * int(np.prod(shape, dtype=object))
         case Tile(multiples=multiples):
             return data.nbytes * int(np.prod(multiples, dtype=object))
         case Gather() | GatherNd():
-            return data.nbytes * max(given[1].type.elements, 1) if data.elements else 0
+            return data.nbytes * max(inputs[1].type.elements, 1) if data.elements else 0
         case _:
             return 0
 
 
-def alike(op: Op, given: Sequence[Tensor]) -> bool:
-    """Whether what is joined has one scale."""
+def alike(op: Op, inputs: Sequence[Tensor]) -> bool:
+    """Returns whether all joined inputs have one scale."""
     if not isinstance(op, Concatenation | Pack):
         return True
     plain = not isinstance(op, Concatenation) or op.activation is Activation.NONE
-    return plain and len({tensor.type.quant for tensor in given}) == 1
+    return plain and len({tensor.type.quant for tensor in inputs}) == 1
 
 
-def _computed(op: Op, given: Sequence[Tensor], declared: DType) -> list[Array] | None:
-    """Arithmetic on int32 and int64 that stand for themselves; sums and products wrap."""
-    if any(t.type.dtype not in _WHOLE or t.type.quant is not None for t in given):
+def _computed(op: Op, inputs: Sequence[Tensor], declared: DType) -> list[Array] | None:
+    """Arithmetic on unscaled int32 and int64; sums and products wrap."""
+    if any(t.type.dtype not in _WHOLE or t.type.quant is not None for t in inputs):
         return None
     if isinstance(op, Add | Sub | Mul) and op.activation is not Activation.NONE:
         return None
-    arrays = [_values(tensor) for tensor in given]
+    arrays = [_values(tensor) for tensor in inputs]
     if isinstance(op, FloorDiv | FloorMod) and not np.all(arrays[1]):
         return None
     if declared not in _WHOLE:

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import re
 
-from crtexport.errors import CrtExportError
 from crtexport.ir.graph import Graph, Node
 from crtexport.ir.modules import Device, DeviceProgram, ExternalModule, ModuleFunction
 from crtexport.ir.ops import EthosU, Foreign
+from crtexport.support.errors import CrtExportError
 
 
 def functions_of(graph: Graph) -> dict[str, ModuleFunction]:
-    """The functions of all modules, by symbol. Raises CrtExportError when two define one."""
+    """Returns the functions of all modules, by symbol. Raises CrtExportError when two define one.
+    """
     found: dict[str, ModuleFunction] = {}
     owners: dict[str, ExternalModule] = {}
     for module in graph.modules:
@@ -31,8 +32,8 @@ def functions_of(graph: Graph) -> dict[str, ModuleFunction]:
 
 
 def programs_of(graph: Graph) -> dict[Device, DeviceProgram]:
-    """The programs of all device images. Raises CrtExportError when a device has two of one name,
-    and for functions of images that no program of theirs can have."""
+    """Returns the programs of all device images. Raises CrtExportError when a device has two of one
+    name, and for functions of images that none of their programs can have."""
     found: dict[Device, DeviceProgram] = {}
     for module in graph.modules:
         where = f"module {module.name!r}"
@@ -56,7 +57,7 @@ def programs_of(graph: Graph) -> dict[Device, DeviceProgram]:
                 raise CrtExportError(
                     "a function of an image has neither const_vars nor a NUL in its name",
                     location=(where, function.symbol),
-                    hint="what is constant can be an input of the node, or part of the image",
+                    hint="make the constant an input of the node, or part of the image",
                 )
     return found
 
@@ -83,7 +84,8 @@ def check_external(graph: Graph) -> None:
 
 
 def _check_ethos_u(graph: Graph, node: Node, op: EthosU) -> None:
-    """What the commands use is constant, or has a place of its own in the arena."""
+    """Checks that each input of the commands is a constant, or has an address of its own in the
+    arena."""
     for position, what in ((op.commands, "commands"), (op.constants, "constant data")):
         tensor = graph.optional(node, position)
         if tensor is None and position == op.constants:
@@ -97,7 +99,7 @@ def _check_ethos_u(graph: Graph, node: Node, op: EthosU) -> None:
             location=str(node),
         )
     if min(op.arena, op.fast) < 0:
-        raise CrtExportError("a memory of less than nothing", location=str(node))
+        raise CrtExportError("a memory of negative size", location=str(node))
     for side, places in (
         (inputs, op.places[: len(inputs)]), (node.outputs, op.places[len(inputs) :])
     ):
@@ -119,7 +121,7 @@ def _check_arity(node: Node, symbol: str, arities: dict[str, tuple[int, int]]) -
     if None in node.inputs:
         raise CrtExportError("an external function has no optional inputs", location=str(node))
     if not node.outputs:
-        raise CrtExportError("the function gives nothing", location=str(node))
+        raise CrtExportError("the function has no output", location=str(node))
     own = len(node.inputs), len(node.outputs)
     other = arities.setdefault(symbol, own)
     if own != other:

@@ -10,20 +10,21 @@ from collections.abc import Iterator
 from msgspec import Struct
 from msgspec.structs import replace
 
-from crtexport.errors import CrtExportError
 from crtexport.ir.modules import ExternalModule
+from crtexport.ir.numerics import Numerics
 from crtexport.ir.ops import Control, Op, Stateful
-from crtexport.ir.types import ConstantRef, Rounding, TensorType
+from crtexport.ir.types import ConstantRef, TensorType
+from crtexport.support.errors import CrtExportError
 
 
 class Variable(Struct, frozen=True):
-    """What a tensor that keeps its value between runs holds before the first; None: zero bytes."""
+    """Initial value of a tensor that keeps its value between runs; None: zero bytes."""
 
     initial: ConstantRef | None = None
 
 
 class Tensor(Struct, frozen=True):
-    """``constant`` is None for what is computed or given at run time.
+    """``constant`` is None for tensors that are computed or are inputs of the network.
 
     A tensor with ``variable`` is there from the start and keeps its value from run to run. Only
     operators that say so read and write it (see :class:`crtexport.ir.ops.Stateful`), in the order
@@ -39,10 +40,11 @@ class Tensor(Struct, frozen=True):
 class Node(Struct, frozen=True):
     """One operator. ``inputs`` are tensor ids, None for an optional input left out.
 
-    ``origin`` says where it came from, for errors and comments (``"operator 3 (CONV_2D)"``).
-    ``graphs`` are what an operator marked ``Control`` runs. Each has tensors of its own; those of
-    its inputs that are variables are the node's, not copies of them. ``parts`` are the nodes that a
-    Fused node stands for, in their order: the tensors between them are nobody else's, and nowhere.
+    ``origin`` is its place in the model file, for errors and comments (``"operator 3 (CONV_2D)"``).
+    ``graphs`` are those that an operator marked ``Control`` runs. Each has tensors of its own;
+    those of its inputs that are variables are the node's, not copies of them. ``parts`` are the
+    nodes that a Fused node stands for, in their order: the tensors between them have no other
+    reader and no memory.
     """
 
     op: Op
@@ -58,12 +60,12 @@ class Node(Struct, frozen=True):
 
     @property
     def operator(self) -> str:
-        """The name of its operator, or the names of those of its parts."""
+        """Returns the name of its operator, or the names of those of its parts."""
         return " + ".join(type(node.op).__name__ for node in self.parts or (self,))
 
     @property
     def given(self) -> tuple[int | None, ...]:
-        """What an operator marked ``Control`` gives to each of its graphs."""
+        """Returns the inputs that an operator marked ``Control`` passes to each of its graphs."""
         return self.inputs[self.op.first :] if isinstance(self.op, Control) else ()
 
 
@@ -80,7 +82,7 @@ class Graph(Struct, frozen=True):
     outputs: tuple[int, ...]
     source: str = "" # the model file's name without its folder, for comments and errors
     sha256: str = "" # of the model file
-    rounding: Rounding = Rounding.DOUBLE
+    numerics: Numerics = Numerics.TFLITE
     modules: tuple[ExternalModule, ...] = ()
 
     def type(self, tensor: int) -> TensorType:
@@ -114,25 +116,25 @@ class Graph(Struct, frozen=True):
         return replace(self, nodes=nodes)
 
     def nested(self) -> Iterator[Graph]:
-        """This graph and all that its nodes hold, and theirs."""
+        """Yields this graph and, recursively, the graphs of its nodes."""
         yield self
         for node in self.nodes:
             for graph in node.graphs:
                 yield from graph.nested()
 
-    def from_file(self, source: str, sha256: str, rounding: Rounding) -> Graph:
-        """The same, from a file and rounding so, with the graphs of its nodes."""
+    def from_file(self, source: str, sha256: str, numerics: Numerics) -> Graph:
+        """Returns the graph, and those of its nodes, with this source, digest and numerics."""
         nodes = tuple(
             replace(node, graphs=tuple(
-                graph.from_file(source, sha256, rounding) for graph in node.graphs
+                graph.from_file(source, sha256, numerics) for graph in node.graphs
             )) if node.graphs else node
             for node in self.nodes
         )
-        return replace(self, nodes=nodes, source=source, sha256=sha256, rounding=rounding)
+        return replace(self, nodes=nodes, source=source, sha256=sha256, numerics=numerics)
 
 
 def variable_positions(node: Node) -> dict[int, bool]:
-    """The inputs of ``node`` that must be variables, and whether it writes them."""
+    """Yields the inputs of ``node`` that must be variables, and whether it writes them."""
     found: dict[int, bool] = {}
     if isinstance(node.op, Stateful):
         found = dict.fromkeys(node.op.reads, False) | dict.fromkeys(node.op.writes, True)

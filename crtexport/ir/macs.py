@@ -1,4 +1,4 @@
-"""Multiply-accumulates of a node: what counts of instructions are compared with."""
+"""Multiply-accumulates of a node, with which instruction counts are compared."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ from crtexport.ir.graph import Graph, Node
 
 
 def macs(graph: Graph, node: Node) -> int:
-    """Products that a node sums up per run, padding counted as if it were data; 0 for the rest.
+    """Returns the number of multiply-accumulates of a node per run, padding counted as data; 0 for
+    operators without products.
 
-    This is the usual count of MLPerf Tiny and of vendors' tables: outputs times the products that
-    each takes.
+    This is the usual count of MLPerf Tiny and of vendors' tables: outputs times products per
+    output.
     """
     match node.op:
         case ops.Fused():
@@ -31,6 +32,9 @@ def macs(graph: Graph, node: Node) -> int:
         case ops.UnidirectionalSequenceLstm():
             steps = math.prod(graph.type(graph.required(node, 0)).shape[:-1])
             return steps * _weights(graph, node, range(1, 9))
+        case ops.Rnn() | ops.Gru() | ops.Lstm():
+            steps = math.prod(graph.type(graph.required(node, 0)).shape[:-1])
+            return steps * _weights(graph, node, (1, 2))
         case _:
             return 0
 

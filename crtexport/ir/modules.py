@@ -1,4 +1,4 @@
-"""Functions that something else compiled, as a network refers to them."""
+"""External modules: functions compiled by other tools, as a network refers to them."""
 
 from __future__ import annotations
 
@@ -47,7 +47,8 @@ class ModuleFunction(Struct, frozen=True):
 
 
 class DeviceProgram(Struct, frozen=True):
-    """The bytes in ``file``, which ``device`` runs; at a multiple of ``align`` when it does."""
+    """A program that ``device`` runs: the bytes in ``file``, loaded at a multiple of ``align``
+    bytes."""
 
     device: Device
     file: Path
@@ -63,7 +64,8 @@ class SourceText(Struct, frozen=True):
 
 
 class Library(Struct, frozen=True):
-    """Code of others that a module is built with and that no package holds: the user has it.
+    """A third-party library that a module is built with and that no package contains: users have
+    it.
 
     ``<variable>_PATH`` says in which folder, in the environment or to make; ``include`` are the
     folders with headers below it, ``sources`` patterns of C files. ``<variable>_LIBRARY`` may name
@@ -79,8 +81,8 @@ class Library(Struct, frozen=True):
 
 
 class ExternalModule(Struct, frozen=True):
-    """Files that are compiled or linked into the firmware as they are, and what they define; or
-    ``programs`` of devices (a device image), which ``files`` are then.
+    """Files that are compiled or linked into the firmware unchanged, and the functions that they
+    define; or, for a device image, the ``programs`` that ``files`` contain.
 
     ``name`` is unique in the network. Nothing may have to run before the functions are called.
     A module of the kind "ethos-u" has no files: its function is that of the firmware's driver.

@@ -1,16 +1,17 @@
-"""How operators go from one scale to another: real multipliers, and bounds of fused clamps."""
+"""Rescaling between quantized types: real multipliers, and bounds of fused clamps."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from crtexport.fixedpoint import round_half_away
 from crtexport.ir.graph import Graph, Node
-from crtexport.ir.ops import Activation, Conv2D, DepthwiseConv2D
-from crtexport.ir.types import DType, Quantization, Rounding, TensorType
+from crtexport.ir.numerics import Numerics
+from crtexport.ir.ops import Activation, Conv2D, DepthwiseConv2D, TransposeConv2D
+from crtexport.ir.types import DType, Quantization, TensorType
+from crtexport.support.fixedpoint import Rounding, round_half_away
 
 EXTREME = "its scales are too large, too small or too far apart to compute with"
-"""What is wrong with a node whose scales lead arithmetic out of its range."""
+"""The message for a node whose scales lead arithmetic out of its range."""
 EXTREME_HINT = "look at the quantization of its inputs and outputs"
 
 _SMALLEST = 2.0**-149
@@ -21,7 +22,7 @@ def layer_scales(
     data: TensorType, weights: TensorType, result: TensorType, rounding: Rounding, *,
     fully_connected: bool,
 ) -> list[float]:
-    """What sums of products are multiplied by to be on the scale of ``result``: one real number,
+    """Returns the factors that bring sums of products to the scale of ``result``: one real number,
     or one per output channel. All types carry scales, per tensor but for the weights.
 
     With DOUBLE rounding, the product of the scales of input and weights is float32 where TFLite's
@@ -39,17 +40,24 @@ def layer_scales(
 
 
 def wide_sums(graph: Graph, node: Node) -> bool:
-    """Whether TFLite sums in 64 bits: the type of the bias decides, or its default."""
+    """Returns whether TFLite sums in 64 bits: the type of the bias decides, or its default.
+
+    TensorFlow Lite Micro's default is 64 bits; transposed convolutions know no other there.
+    """
     if graph.type(graph.required(node, 0)).dtype is not DType.INT16:
         return False
+    micro = graph.numerics is Numerics.TFLM
+    if micro and isinstance(node.op, TransposeConv2D):
+        return True
     bias = graph.optional(node, 2)
     if bias is not None:
         return graph.type(bias).dtype is DType.INT64
-    return isinstance(node.op, Conv2D | DepthwiseConv2D)
+    return micro or isinstance(node.op, Conv2D | DepthwiseConv2D)
 
 
 def activation_range(activation: Activation, output: TensorType) -> tuple[int, int]:
-    """Integer clamp bounds of a fused activation (TFLite ``CalculateActivationRangeQuantized``)."""
+    """Returns the integer clamp bounds of a fused activation (TFLite
+    ``CalculateActivationRangeQuantized``)."""
     low, high = output.dtype.limits
     quant = output.quant or Quantization((1.0,), (0,))
     # Not 0, of which the smallest scales would be.

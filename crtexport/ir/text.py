@@ -1,4 +1,5 @@
-"""A graph as text: stable, one line per tensor that is given and per node, names escaped."""
+"""The text of a graph: stable, one line per tensor that isn't computed and per node, names escaped.
+"""
 
 from __future__ import annotations
 
@@ -6,19 +7,19 @@ import enum
 
 from msgspec import Struct
 
-from crtexport.errors import printable
 from crtexport.ir.graph import Graph, Node, Tensor
 from crtexport.ir.types import Quantization
+from crtexport.support.errors import printable
 
 _SCALES_SHOWN = 4
 
 
 def dump(graph: Graph) -> str:
-    """``graph`` for people and golden files; equal graphs give equal text.
+    """Returns ``graph`` as text for people and golden files; equal graphs give equal text.
 
-    Where constants' bytes lie and which file the graph came from is not part of it.
+    Neither the places of constants' bytes nor the graph's file are part of it.
     """
-    return "\n".join(_lines(graph, f"graph {graph.name!r} rounding={graph.rounding.value}")) + "\n"
+    return "\n".join(_lines(graph, f"graph {graph.name!r} numerics={graph.numerics.value}")) + "\n"
 
 
 def _lines(graph: Graph, head: str) -> list[str]:

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 from msgspec import Struct
 
-from crtexport.errors import CrtExportError
+from crtexport.support.errors import CrtExportError
 
 
 class DType(enum.Enum):
@@ -53,19 +53,6 @@ class DType(enum.Enum):
         return low, low + count - 1
 
 
-class Rounding(enum.Enum):
-    """How an integer accumulator is scaled down to the output type.
-
-    DOUBLE: gemmlowp's ``MultiplyByQuantizedMultiplier`` (rounding doubling high multiply, then
-    rounding shift), as TensorFlow Lite Micro and tflite-runtime 2.14 reference kernels do.
-    SINGLE: as LiteRT 2.x, whose fully connected layers round one product once, halves away from
-    zero; its other operators are those of DOUBLE.
-    """
-
-    DOUBLE = "double"
-    SINGLE = "single"
-
-
 class Quantization(Struct, frozen=True):
     """real = scale * (stored - zero_point); per tensor (``axis`` None) or one pair per slice."""
 
@@ -98,21 +85,21 @@ class TensorType(Struct, frozen=True):
 
 
 class Making(Protocol):
-    """How the bytes of a constant come from those of another one while they are written. Equal
-    ones make the same bytes."""
+    """A rule that computes the bytes of a constant from those of others while they are written.
+    Equal rules make the same bytes."""
 
     def chunks(self, nbytes: int) -> Iterator[bytes]:
-        """The first ``nbytes`` bytes that are made, in pieces."""
+        """Yields the first ``nbytes`` bytes, in pieces."""
 
     def part(self, start: int, nbytes: int) -> bytes:
-        """``nbytes`` bytes from ``start`` on."""
+        """Returns ``nbytes`` bytes from ``start`` on."""
 
 
 class Made(Struct, frozen=True):
-    """What ``rule`` makes of the elements of another constant, one after the other.
+    """The elements of another constant with ``rule`` applied to each piece, one after the other.
 
-    ``rule`` is given the position of a piece in bytes, and the piece; it must be equal to rules
-    that do the same. ``sizes``: the bytes of an element, and those that it becomes.
+    ``rule`` takes the position of a piece in bytes, and the piece; it must be equal to rules that
+    do the same. ``sizes``: bytes of an element before and after.
     """
 
     source: ConstantRef

@@ -1,17 +1,18 @@
-"""Tensors that keep their values between runs: who may touch them, and in which order."""
+"""Checks and order of accesses to variables, tensors that keep their values between runs."""
 
 from __future__ import annotations
 
 from msgspec.structs import replace
 
-from crtexport.errors import CrtExportError
 from crtexport.ir.graph import Graph, Node, variable_positions
+from crtexport.support.errors import CrtExportError
 
 
 def lend(graph: Graph) -> Graph:
-    """``graph`` whose inner graphs know the initial values of the variables that they are given.
+    """Returns ``graph`` whose inner graphs know the initial values of the variables that they
+    receive.
 
-    Raises nothing: what inner graphs are given is verified elsewhere.
+    Raises nothing: the arguments of inner graphs are verified elsewhere.
     """
     return graph.with_nodes(tuple(
         replace(node, graphs=tuple(lend(_borrowing(graph, node, inner)) for inner in node.graphs))

@@ -1,14 +1,13 @@
-"""What every Graph must satisfy; run after import and after each pass.
+"""The invariants of every Graph, checked after import and after each pass.
 
-Only what makes a network meaningless is refused here. What a kernel can't do is said by the
-kernels' own rules.
+Only networks without a meaning are refused here; limits of kernels are in the kernels' own rules.
 """
 
 from __future__ import annotations
 
 import math
 
-from crtexport.errors import CrtExportError
+from crtexport.ir.bias_scales import odd_scale, refused_by_runtimes
 from crtexport.ir.external import check_external
 from crtexport.ir.graph import Graph, Node, Tensor
 from crtexport.ir.infer import infer
@@ -36,12 +35,14 @@ from crtexport.ir.ops import (
     Tanh,
     TransposeConv2D,
 )
+from crtexport.ir.order import misplaced_use
 from crtexport.ir.types import ConstantRef, DType, Quantization, TensorType
 from crtexport.ir.variables import check_variables
+from crtexport.support.errors import CrtExportError
 
 MAX_RANK = 8
 MAX_DEPTH = 16
-"""Most graphs that one can be in, one in the other."""
+"""The deepest nesting of graphs."""
 MAX_BYTES = 1 << 40
 """More than any tensor of a network that is meant for a microcontroller or its host."""
 
@@ -52,7 +53,6 @@ _NEED_SCALES = (
     SquaredDifference, Mean, Softmax, Logistic,
     Tanh, Quantize, Dequantize,
 )  # fmt: skip
-_BIAS_TOLERANCE = 0.01
 
 
 def verify(graph: Graph) -> None:
@@ -89,8 +89,8 @@ def _check(graph: Graph, depth: int) -> None:
 
 
 def _check_nested(outer: Graph, graph: Graph, depth: int) -> None:
-    if graph.rounding is not outer.rounding:
-        raise CrtExportError("a graph in a graph must round as that does")
+    if graph.numerics is not outer.numerics:
+        raise CrtExportError("a graph in a graph must have the numerics of that")
     _check(graph, depth + 1)
     for variable in graph.variables:
         if variable not in graph.inputs:
@@ -101,7 +101,7 @@ def _check_nested(outer: Graph, graph: Graph, depth: int) -> None:
 
 
 def describe(index: int, tensor: Tensor) -> str:
-    """How errors call a tensor: its number, and its name as a quoted string."""
+    """Returns a tensor's number and quoted name, for errors."""
     return f"tensor {index} {tensor.name!r}"
 
 
@@ -184,9 +184,7 @@ def _check_order(graph: Graph, *, nested: bool) -> None:
                 continue
             if maybe not in defined:
                 _check_id(graph, maybe, str(node), f"input {position}")
-                raise _misplaced(
-                    graph, maybe, "is used before it is defined", str(node), f"input {position}"
-                )
+                raise misplaced_use(graph, node, position, maybe)
         for position, tensor in enumerate(node.outputs):
             _check_id(graph, tensor, str(node), f"output {position}")
             if tensor in defined:
@@ -244,20 +242,26 @@ def _check_node(graph: Graph, node: Node) -> None:
                 name = describe(node.outputs[position], graph.tensors[node.outputs[position]])
                 raise CrtExportError(f"{name} is {found}, but the operator gives {expected}")
         _check_scaled(node.op, types, declared)
+        odd = odd_scale(graph, node)
+        if odd is not None and refused_by_runtimes(graph, node):
+            raise CrtExportError(odd)
     except CrtExportError as error:
         raise error.within(str(node)) from None
 
 
 def _check_parts(graph: Graph, node: Node) -> None:
-    """Each part fits its tensors, and reads what the node reads or the part before it gives."""
+    """Checks that each part fits its tensors, and reads only inputs of the node or the result of
+    the part before."""
     given = set(node.inputs)
     for part in node.parts:
         _check_node(graph, part)
         if not given.issuperset(part.inputs):
-            raise CrtExportError(f"{part} reads what neither the node nor a part of it has")
+            raise CrtExportError(
+                f"{part} reads a tensor that is no input of the node and no result of a part"
+            )
         given = {*node.inputs, *part.outputs}
     if not node.parts or node.parts[-1].outputs != node.outputs:
-        raise CrtExportError("what it gives is not what its last part gives")
+        raise CrtExportError("its outputs are not those of its last part")
 
 
 def _check_scaled(
@@ -277,8 +281,8 @@ def _check_scaled(
         bias = inputs[2] if len(inputs) > 2 else None
         axis = 3 if isinstance(op, DepthwiseConv2D) else 0
         _check_weights(op, present[1], axis)
-        if bias is not None and not bias.dtype.is_float:
-            _check_bias(present[0], present[1], bias, outputs[0])
+        if bias is not None and bias.quant is not None and any(bias.quant.zero_point):
+            raise CrtExportError("an integer bias must have zero point 0")
 
 
 def _check_weights(op: Op, weights: TensorType, axis: int) -> None:
@@ -291,30 +295,3 @@ def _check_weights(op: Op, weights: TensorType, axis: int) -> None:
         raise CrtExportError("int8 weights must have zero point 0")
     if not quant.per_tensor and quant.axis != axis:
         raise CrtExportError(f"scales of these weights go along axis {axis}, found {quant.axis}")
-
-
-def _check_bias(
-    data: TensorType, weights: TensorType, bias: TensorType, result: TensorType
-) -> None:
-    """An integer bias is added to sums of products, so its scale is input scale × weight scale."""
-    if bias.quant is None or data.quant is None or weights.quant is None or result.quant is None:
-        return
-    if any(bias.quant.zero_point):
-        raise CrtExportError("an integer bias must have zero point 0")
-    data_scale, own = data.quant.scale[0], bias.quant.scale
-    count = max(len(own), len(weights.quant.scale))
-    pairs = zip(_each(weights.quant.scale, count), _each(own, count), strict=True)
-    # Both tolerances: converters round tiny scales, and the result can't show tiny ones.
-    invisible = 2 * _BIAS_TOLERANCE * result.quant.scale[0]
-    for unit, (weight_scale, bias_scale) in enumerate(pairs):
-        off = abs(data_scale * weight_scale - bias_scale)
-        if off > invisible and off > _BIAS_TOLERANCE * (data_scale * weight_scale):
-            raise CrtExportError(
-                f"the bias of unit {unit} has scale {bias_scale:.6g}, but input and weights"
-                f" give {data_scale * weight_scale:.6g}"
-            )
-
-
-def _each(scales: tuple[float, ...], count: int) -> tuple[float, ...]:
-    """One scale for each of ``count`` units."""
-    return scales if len(scales) == count else scales * count

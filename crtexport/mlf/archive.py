@@ -1,4 +1,4 @@
-"""Opens a tar file that somebody else made, and believes nothing it says."""
+"""Opens untrusted tar files."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from typing import BinaryIO
 
 from msgspec import Struct
 
-from crtexport.artifact.blobs import FileRange
-from crtexport.errors import CrtExportError
+from crtexport.artifact.byte_sources import FileRange
+from crtexport.support.errors import CrtExportError
 
 _COMPRESSED = {
     b"\x1f\x8b": ("gzip", "gunzip"),
@@ -23,8 +23,8 @@ _COMPRESSED = {
 _CHUNK = 1 << 20
 
 
-class Entry(Struct, frozen=True):
-    """A file of the archive: where its bytes stand."""
+class ArchiveEntry(Struct, frozen=True):
+    """A file of the archive: the range of its bytes."""
 
     name: str
     offset: int
@@ -35,24 +35,25 @@ class Archive(Struct, frozen=True):
     """The files of a tar, by path without the leading ``./``, sorted."""
 
     path: Path
-    entries: dict[str, Entry]
+    entries: dict[str, ArchiveEntry]
 
     def range(self, name: str) -> FileRange:
-        """Where the bytes of file ``name`` stand. Raises CrtExportError when there is no such."""
+        """Returns the range of the bytes of file ``name``. Raises CrtExportError when there is no
+        such file."""
         entry = self.entries.get(name)
         if entry is None:
             raise CrtExportError("the package has no such file", location=(str(self.path), name))
         return FileRange(self.path, entry.offset, entry.size)
 
     def chunks(self, name: str) -> Iterator[bytes]:
-        """The bytes of file ``name`` in pieces.
+        """Yields the bytes of file ``name`` in pieces.
 
         Raises CrtExportError when there is no such file or the archive became shorter.
         """
         yield from self.range(name).chunks()
 
     def extract(self, folder: Path, besides: str | None = None) -> None:
-        """Write all files below ``folder``, which is made if need be; ``besides`` those of one
+        """Writes all files below ``folder``, which is made if need be; ``besides`` those of one
         folder of the archive.
 
         No file is replaced, and no symbolic link inside ``folder`` followed. Raises CrtExportError
@@ -98,7 +99,7 @@ def _make_real_folders(root: Path, folder: Path) -> None:
 
 
 def open_archive(path: Path) -> Archive:
-    """Index the uncompressed tar file ``path``.
+    """Indexes the uncompressed tar file ``path``.
 
     Raises CrtExportError for anything else, for names that lead out of a folder, for links, devices
     and other special members, for a name that comes twice and for members that the file is too
@@ -129,8 +130,8 @@ def _refuse_compressed(path: Path, start: bytes) -> None:
             )
 
 
-def _index(path: Path, stream: BinaryIO, size: int) -> dict[str, Entry]:
-    entries: dict[str, Entry] = {}
+def _index(path: Path, stream: BinaryIO, size: int) -> dict[str, ArchiveEntry]:
+    entries: dict[str, ArchiveEntry] = {}
     folders: set[str] = set()
     try:
         with tarfile.open(fileobj=stream, mode="r:", errorlevel=2) as tar:
@@ -149,7 +150,7 @@ def _index(path: Path, stream: BinaryIO, size: int) -> dict[str, Entry]:
                     raise CrtExportError(
                         "the archive has two files of this name", location=(str(path), info.name)
                     )
-                entries[name] = Entry(name, info.offset_data, info.size)
+                entries[name] = ArchiveEntry(name, info.offset_data, info.size)
             # tarfile takes garbage after the first member for the end of the archive.
             _check_end(path, stream, tar.offset, size)
     except (tarfile.TarError, ValueError, OverflowError) as error:

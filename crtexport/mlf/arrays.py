@@ -1,6 +1,7 @@
-"""Arrays for a package's inputs and outputs: matched by name, checked, read from and kept in .npz.
+"""Arrays for a package's inputs and outputs: matched by name, checked, read from and written to
+.npz.
 
-An array is called by its tensor's name in the model or by its field in the C interface.
+The name of an array is its tensor's name in the model or its field in the C interface.
 """
 
 from __future__ import annotations
@@ -16,9 +17,9 @@ import numpy as np
 import numpy.typing as npt
 from msgspec import Struct
 
-from crtexport.errors import CrtExportError
 from crtexport.mlf.reader import PackageTensor, module_of
-from crtexport.outputs.single import replacing
+from crtexport.support.errors import CrtExportError
+from crtexport.support.outputs.single import replacing
 
 Array = npt.NDArray[np.generic]
 
@@ -26,28 +27,28 @@ _ZIP32_LIMIT = 1 << 30
 
 
 def key_of(tensor: PackageTensor) -> str:
-    """What results call the tensor: its field in the C interface, else its name."""
+    """Returns the name of the tensor in results: its field in the C interface, else its name."""
     return tensor.field or tensor.name
 
 
 class Samples(Struct, frozen=True):
     """Inputs for one or more runs: ``rows[sample]`` maps :func:`key_of` each input to its array.
 
-    ``stacked`` tells one run with the samples' axis from one without it.
+    ``stacked``: the arrays had a samples' axis, maybe of size one.
     """
 
     rows: tuple[dict[str, Array], ...]
     stacked: bool = False
 
 
-def bind_inputs(tensors: Sequence[PackageTensor], given: Mapping[str, Array]) -> Samples:
-    """``given`` sorted into the inputs, contiguous and little-endian.
+def bind_inputs(tensors: Sequence[PackageTensor], arrays: Mapping[str, Array]) -> Samples:
+    """Returns the arrays ``arrays`` in the order of the inputs, contiguous and little-endian.
 
     Arrays have the shapes of their inputs, or all of them one axis more in front: the samples.
-    Raises CrtExportError for inputs that are missing, arrays that are no input's, and arrays of
-    another shape or dtype: nothing is converted silently.
+    Raises CrtExportError for missing inputs, arrays of no input, and arrays of another shape or
+    dtype: nothing is converted silently.
     """
-    found = _matched(tensors, given)
+    found = _matched(tensors, arrays)
     checked = [_checked(tensor, array) for tensor, array in zip(tensors, found, strict=True)]
     counts = {tensor.name: count for tensor, (_, count) in zip(tensors, checked, strict=True)}
     if len(set(counts.values())) > 1:
@@ -67,7 +68,7 @@ def bind_inputs(tensors: Sequence[PackageTensor], given: Mapping[str, Array]) ->
     )
 
 
-def _matched(tensors: Sequence[PackageTensor], given: Mapping[str, Array]) -> list[Array]:
+def _matched(tensors: Sequence[PackageTensor], arrays: Mapping[str, Array]) -> list[Array]:
     matched: list[Array] = []
     used: set[str] = set()
     names = [tensor.name for tensor in tensors]
@@ -75,7 +76,7 @@ def _matched(tensors: Sequence[PackageTensor], given: Mapping[str, Array]) -> li
         keys = [key_of(tensor)]
         if names.count(tensor.name) == 1:
             keys.append(tensor.name)
-        found = [key for key in dict.fromkeys(keys) if key in given]
+        found = [key for key in dict.fromkeys(keys) if key in arrays]
         if not found:
             raise CrtExportError(
                 "there is no array for this input", location=tensor.name, hint=_wanted(tensors)
@@ -86,8 +87,8 @@ def _matched(tensors: Sequence[PackageTensor], given: Mapping[str, Array]) -> li
                 location=tensor.name, hint=_wanted(tensors),
             )
         used.add(found[0])
-        matched.append(np.asarray(given[found[0]]))
-    extra = sorted(set(given) - used)
+        matched.append(np.asarray(arrays[found[0]]))
+    extra = sorted(set(arrays) - used)
     if extra:
         raise CrtExportError(
             f"no input is called {', '.join(map(repr, extra))}", hint=_wanted(tensors)
@@ -106,7 +107,8 @@ def _described(tensor: PackageTensor) -> str:
 
 
 def _checked(tensor: PackageTensor, array: Array) -> tuple[Array, int | None]:
-    """The array as the device wants it, and its number of samples, None without their axis."""
+    """Returns the array as the device needs it, and its number of samples, None without their axis.
+    """
     if array.dtype.newbyteorder("=") != np.dtype(tensor.dtype):
         raise CrtExportError(
             f"the array is {array.dtype}, the input is {tensor.dtype}", location=tensor.name,
@@ -132,22 +134,23 @@ def _checked(tensor: PackageTensor, array: Array) -> tuple[Array, int | None]:
 
 
 def samples_for(
-    tensors: Sequence[PackageTensor], given: Mapping[str, Array] | None
+    tensors: Sequence[PackageTensor], arrays: Mapping[str, Array] | None
 ) -> Samples:
-    """What :func:`bind_inputs` makes of ``given``, or the fixed pattern where nothing is given."""
-    return pattern_inputs(tensors) if given is None else bind_inputs(tensors, given)
+    """Returns the samples that :func:`bind_inputs` makes of ``arrays``, or the fixed pattern
+    without arrays."""
+    return pattern_inputs(tensors) if arrays is None else bind_inputs(tensors, arrays)
 
 
 def samples_of_models(
-    models: Mapping[str, Sequence[PackageTensor]], given: Mapping[str, Array] | None
+    models: Mapping[str, Sequence[PackageTensor]], arrays: Mapping[str, Array] | None
 ) -> dict[str, Samples]:
-    """:func:`samples_for` the inputs of several models, as many samples for each. An array is
-    called ``MODEL/INPUT``.
+    """Returns :func:`samples_for` the inputs of several models, with as many samples for each.
+    Names of arrays are ``MODEL/INPUT``.
 
     Raises CrtExportError for an array of no model and for different numbers of samples too.
     """
     sorted_out: dict[str, dict[str, Array]] = {name: {} for name in models}
-    for key, array in (given or {}).items():
+    for key, array in (arrays or {}).items():
         model, tensor = _whose(key, models)
         if tensor in sorted_out[model]:
             raise CrtExportError("there are two arrays for this input", location=(model, tensor))
@@ -155,7 +158,7 @@ def samples_of_models(
     found: dict[str, Samples] = {}
     for name, tensors in models.items():
         try:
-            found[name] = samples_for(tensors, None if given is None else sorted_out[name])
+            found[name] = samples_for(tensors, None if arrays is None else sorted_out[name])
         except CrtExportError as error:
             raise error.within(name) from error
     counts = {name: len(s.rows) for name, s in found.items() if models[name]}
@@ -169,7 +172,7 @@ def samples_of_models(
 
 
 def _whose(key: str, models: Collection[str]) -> tuple[str, str]:
-    """Model and input of ``MODEL/INPUT``; names of either may hold slashes."""
+    """Returns model and input of ``MODEL/INPUT``; names of either may contain slashes."""
     for slash in re.finditer("/", key):
         model = module_of(key[: slash.start()], models)
         if model is not None:
@@ -181,7 +184,7 @@ def _whose(key: str, models: Collection[str]) -> tuple[str, str]:
 
 
 def pattern_inputs(tensors: Sequence[PackageTensor]) -> Samples:
-    """One sample of a fixed pattern: p(i) = (37 i + 11) mod 256 - 128.
+    """Returns one sample of a fixed pattern: p(i) = (37 i + 11) mod 256 - 128.
 
     Element i of the flattened tensor is p(i) in signed types, p(i) + 128 in unsigned ones,
     p(i) / 128 in floats, and p(i) >= 0 in bool.
@@ -207,7 +210,7 @@ _write_array: Callable[[IO[bytes], Array], None] = functools.partial(
 
 
 def load_npz(path: Path) -> dict[str, Array]:
-    """All arrays of the NumPy archive ``path``. Raises CrtExportError for anything else."""
+    """Returns all arrays of the NumPy archive ``path``. Raises CrtExportError for anything else."""
     try:
         with path.open("rb") as stream:
             loaded = np.load(stream, allow_pickle=False)
@@ -230,7 +233,8 @@ def load_npz(path: Path) -> dict[str, Array]:
 
 
 def save_npz(path: Path, arrays: Mapping[str, Array]) -> None:
-    """Write ``arrays`` to ``path``, the same bytes for the same arrays; no half file stays."""
+    """Writes ``arrays`` to ``path``, the same bytes for the same arrays; a failure leaves no
+    partial file."""
     try:
         # numpy.savez has parameters of its own, whose names a tensor may not have.
         with replacing(path) as stream, zipfile.ZipFile(stream, "w") as archive:

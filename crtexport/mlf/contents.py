@@ -1,4 +1,4 @@
-"""What goes into a package, and the metadata that describes it."""
+"""The contents of a package, and the checks before it is written."""
 
 from __future__ import annotations
 
@@ -8,10 +8,9 @@ from typing import Any, Literal, NotRequired, TypedDict
 
 from msgspec import Struct, field
 
-from crtexport.artifact.blobs import Blob
+from crtexport.artifact.byte_sources import Blob
 from crtexport.artifact.model import Artifact
 from crtexport.backends.modules import Module
-from crtexport.errors import CrtExportError
 from crtexport.ir.graph import Graph, Node
 from crtexport.ir.modules import ExternalModule
 from crtexport.mlf import layout
@@ -19,7 +18,8 @@ from crtexport.mlf.devices import containers
 from crtexport.mlf.metadata import json_bytes
 from crtexport.mlf.objects import ObjectFacts, object_facts
 from crtexport.plan.model import Plan, Space, Step
-from crtexport.target import Target
+from crtexport.support.errors import CrtExportError
+from crtexport.support.target import Target
 
 EMPTY_PARAMETERS = struct.pack("<QQQQ", 0xF7E58D4F05049CB7, 0, 0, 0)
 """A dictionary of parameters without entries: all constants are linked with the code."""
@@ -38,8 +38,9 @@ _GRAPH_FIRST_LINE = "# The network as crtexport understood it; this isn't Relay 
 class PackageInfo(TypedDict):
     """Facts about the export that only its caller knows.
 
-    ``undefined`` lists every symbol that the code may leave to the firmware. ``modules`` says what
-    the objects are for; ``tools`` maps the tools that made the code to their versions.
+    ``undefined`` lists every symbol that the code may leave to the firmware. ``modules`` are the
+    models that the objects belong to; ``tools`` maps the tools that made the code to their
+    versions.
     """
 
     emit: Literal["c", "llvm"]
@@ -54,7 +55,7 @@ class ModelInfo(TypedDict, total=False):
 
     optimize: str
     llvm_options: tuple[str, ...]
-    rounding: str
+    numerics: str
     source: str
     source_sha256: str
     plan: Mapping[str, Any]
@@ -78,8 +79,8 @@ class PackageContents(Struct, frozen=True):
 
     ``sources`` and ``objects`` map basenames (``default_lib0.c``, ``default_lib1.o``) to contents;
     ``runtime_headers`` maps paths relative to ``runtime/include`` to bytes; ``board`` is the
-    resolved board as JSON data with its ``name``. ``facts`` are those of objects that somebody has
-    examined before. ``device_bundle``: with a compressed bundle of devices' programs.
+    resolved board as JSON data with its ``name``. ``facts`` are those of objects that were examined
+    before. ``device_bundle``: add a compressed bundle of device programs.
     """
 
     models: tuple[ModelContents, ...]
@@ -93,13 +94,15 @@ class PackageContents(Struct, frozen=True):
     device_bundle: bool = False
 
     def plan_file(self, model: ModelContents) -> str | None:
-        """Where the package has the memory plan of ``model``, None without one."""
-        alone = len(self.models) == 1
-        return layout.plan(model.artifact.module, alone=alone) if "plan" in model.info else None
+        """Returns the path of the memory plan of ``model`` in the package, None without one."""
+        if "plan" not in model.info:
+            return None
+        return layout.plan(model.artifact.module, only_model=len(self.models) == 1)
 
 
 def plan_data(graph: Graph, plan: Plan) -> dict[str, Any]:
-    """The memory plan as JSON data: the home of every planned tensor, and the order of nodes."""
+    """Returns the memory plan as JSON data: the place of every planned tensor, and the order of
+    nodes."""
     placed = [
         {
             "id": index,
@@ -125,8 +128,8 @@ def plan_data(graph: Graph, plan: Plan) -> dict[str, Any]:
 
 
 def _step_data(node: Node, step: Step) -> dict[str, Any]:
-    """A step as JSON data. Plans of graphs that its node runs lie in the scratch: ``workspace`` and
-    ``outputs`` are offsets there; null: an output of the node itself."""
+    """Returns a step as JSON data. Plans of graphs that its node runs lie in the scratch:
+    ``workspace`` and ``outputs`` are offsets there; null: an output of the node itself."""
     data: dict[str, Any] = {
         "node": str(node),
         "in_place": [list(pair) for pair in step.in_place],
@@ -148,10 +151,11 @@ def _step_data(node: Node, step: Step) -> dict[str, Any]:
 
 
 def check(contents: PackageContents) -> dict[str, ObjectFacts]:
-    """Refuse contents that no firmware could use; returns the facts of the objects.
+    """Refuses contents that no firmware could use; returns the facts of the objects.
 
     Raises CrtExportError for bad or clashing file names, for a symbol that two objects define and,
-    where there are only objects, for a symbol that one needs but nobody promised.
+    where there are only objects, for an undefined symbol that isn't among those promised to the
+    user.
     """
     for model in contents.models:
         layout.check_module(model.artifact.module)
@@ -207,7 +211,7 @@ def _check_basenames(contents: PackageContents) -> None:
 
 
 def member_files(contents: PackageContents) -> dict[str, Blob]:
-    """Every file of the package but the metadata, by path."""
+    """Returns every file of the package but the metadata, by path."""
     files: dict[str, Blob] = {layout.BOARD: json_bytes(dict(contents.board))}
     for model in contents.models:
         module = model.artifact.module

@@ -1,4 +1,4 @@
-"""From the contents of a package to its metadata."""
+"""Builds the metadata of a package from its contents."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from collections.abc import Mapping
 
 from msgspec.structs import asdict
 
-import crtexport
 from crtexport.artifact.contexts import called_externals, context_fields, hook, verbs
 from crtexport.artifact.model import Artifact, Interface, every_call
 from crtexport.backends.constants import constants_module
-from crtexport.errors import CrtExportError
 from crtexport.mlf import layout, metadata
 from crtexport.mlf.contents import ModelContents, PackageContents
 from crtexport.mlf.devices import described
 from crtexport.mlf.layout import text
 from crtexport.mlf.objects import ObjectFacts
-from crtexport.target import Target
+from crtexport.support.errors import CrtExportError
+from crtexport.support.target import Target
+from crtexport.version import __version__
 
 
 def describe(
@@ -26,7 +26,8 @@ def describe(
     members: Mapping[str, metadata.Member],
     epoch: int,
 ) -> metadata.Metadata:
-    """The metadata of ``contents``; ``epoch`` is the export's date in seconds since 1970."""
+    """Returns the metadata of ``contents``; ``epoch`` is the export's date in seconds since 1970.
+    """
     return metadata.Metadata(
         modules={
             model.artifact.module: _module(model, contents, epoch)
@@ -36,7 +37,7 @@ def describe(
     )
 
 
-def _module(model: ModelContents, contents: PackageContents, epoch: int) -> metadata.Module:
+def _module(model: ModelContents, contents: PackageContents, epoch: int) -> metadata.ModuleEntry:
     artifact = model.artifact
     date = datetime.datetime.fromtimestamp(epoch, datetime.UTC)
     io_size = sum(tensor.type.nbytes for tensor in (*artifact.inputs, *artifact.outputs))
@@ -48,10 +49,10 @@ def _module(model: ModelContents, contents: PackageContents, epoch: int) -> meta
         inputs=_sizes(artifact.inputs),
         outputs=_sizes(artifact.outputs),
     )
-    return metadata.Module(
+    return metadata.ModuleEntry(
         model_name=artifact.module,
         export_datetime=date.strftime("%Y-%m-%d %H:%M:%SZ"),
-        memory=metadata.Memory(functions=metadata.Functions(main=(main,))),
+        memory=metadata.ModuleMemory(functions=metadata.Functions(main=(main,))),
         target=(_target_string(contents.target, contents.info["emit"]),),
         executors=("aot",),
         external_dependencies=tuple(
@@ -62,14 +63,14 @@ def _module(model: ModelContents, contents: PackageContents, epoch: int) -> meta
     )
 
 
-def _libraries(model: ModelContents) -> tuple[metadata.Library, ...]:
-    """What the modules' sources are built with, each once."""
+def _libraries(model: ModelContents) -> tuple[metadata.LibraryEntry, ...]:
+    """Returns the libraries that the modules' sources are built with, each once."""
     libraries = dict.fromkeys(module.library for module in model.externals if module.library)
-    return tuple(metadata.Library(**asdict(library)) for library in libraries)
+    return tuple(metadata.LibraryEntry(**asdict(library)) for library in libraries)
 
 
 def _sizes(tensors: tuple[Interface, ...]) -> dict[str, metadata.TensorSize]:
-    """By the model's names where they tell the tensors apart, else by their fields in C."""
+    """Returns sizes by the model's names where they are unique, else by their fields in C."""
     names = [text(tensor.name) for tensor in tensors]
     unique = len(set(names)) == len(names)
     return {
@@ -95,18 +96,18 @@ def _section(
     contents: PackageContents,
     facts: Mapping[str, ObjectFacts],
     members: Mapping[str, metadata.Member],
-) -> metadata.Section:
+) -> metadata.CrtexportSection:
     info, target = contents.info, contents.target
     name = contents.board.get("name")
     if not isinstance(name, str) or not name:
         raise CrtExportError("the board's data has no name", location="board")
     defined = {s for fact in facts.values() for s in (*fact.defined, *fact.hidden)}
     used = {symbol for fact in facts.values() for symbol in fact.undefined} - defined
-    return metadata.Section(
-        version=crtexport.__version__,
+    return metadata.CrtexportSection(
+        version=__version__,
         emit=info["emit"],
         system_lib=any(model.artifact.system_lib for model in contents.models),
-        board=metadata.Board(name=name, file=layout.BOARD),
+        board=metadata.BoardEntry(name=name, file=layout.BOARD),
         abi=metadata.Abi(
             triple=target.triple, cpu=target.cpu, features=target.features,
             float_abi=target.float_abi, abi=target.abi, pointer_bits=target.pointer_bits,
@@ -142,7 +143,7 @@ def _objects(
             defined=fact.defined, hidden=fact.hidden, undefined=fact.undefined,
             role=modules[name].role if name in modules else "",
             kernels=tuple(
-                metadata.Kernel(symbol=symbol, layers=tuple(layers.get(symbol, ())))
+                metadata.KernelEntry(symbol=symbol, layers=tuple(layers.get(symbol, ())))
                 for symbol in (modules[name].kernels if name in modules else ())
             ),
         )
@@ -155,7 +156,7 @@ def _module_section(model: ModelContents, contents: PackageContents) -> metadata
     return metadata.ModuleSection(
         source=info.get("source", ""),
         source_sha256=info.get("source_sha256", ""),
-        rounding=info.get("rounding", ""),
+        numerics=info.get("numerics", ""),
         optimize=info.get("optimize", ""),
         llvm_options=info.get("llvm_options", ()),
         inputs=tuple(map(_tensor, artifact.inputs)),
@@ -171,15 +172,16 @@ def _module_section(model: ModelContents, contents: PackageContents) -> metadata
         externals=_externals(model),
         devices=_devices(artifact),
         registry=tuple(
-            metadata.Registered(name=entry.name, symbol=entry.symbol) for entry in artifact.registry
+            metadata.RegisteredEntry(name=entry.name, symbol=entry.symbol)
+            for entry in artifact.registry
         ),
         plan=contents.plan_file(model),
         channels=tuple(
-            metadata.LayerChannels(**{**layer, "layer": text(layer["layer"])})
+            metadata.ChannelsEntry(**{**layer, "layer": text(layer["layer"])})
             for layer in info.get("channels", ())
         ),
         decisions=tuple(
-            metadata.Decision(**{key: text(value) for key, value in decision.items()})
+            metadata.DecisionEntry(**{key: text(value) for key, value in decision.items()})
             for decision in info.get("decisions", ())
         ),
         libraries=_libraries(model),
@@ -192,12 +194,12 @@ def _constants_object(contents: PackageContents) -> str | None:
     return name if name in contents.objects else None
 
 
-def _externals(model: ModelContents) -> tuple[metadata.External, ...]:
+def _externals(model: ModelContents) -> tuple[metadata.ExternalEntry, ...]:
     artifact = model.artifact
     fields = context_fields(artifact.devices)
     owners = {f.symbol: module for module in model.externals for f in module.functions}
     return tuple(
-        metadata.External(
+        metadata.ExternalEntry(
             symbol=function.symbol, module=text(owners[function.symbol].name),
             kind=owners[function.symbol].kind,
             files=tuple(path.name for path in owners[function.symbol].files),
@@ -240,11 +242,11 @@ def _workspace(artifact: Artifact) -> metadata.Workspace:
     )
 
 
-def _state(artifact: Artifact) -> metadata.State:
-    return metadata.State(
+def _state(artifact: Artifact) -> metadata.StateEntry:
+    return metadata.StateEntry(
         bytes=artifact.state_size,
         variables=tuple(
-            metadata.Variable(
+            metadata.VariableEntry(
                 name=text(kept.name), dtype=kept.type.dtype.value, shape=kept.type.shape,
                 offset=kept.offset,
             )
@@ -253,9 +255,9 @@ def _state(artifact: Artifact) -> metadata.State:
     )
 
 
-def _tensor(interface: Interface) -> metadata.Tensor:
+def _tensor(interface: Interface) -> metadata.TensorEntry:
     quant = interface.type.quant
-    return metadata.Tensor(
+    return metadata.TensorEntry(
         name=text(interface.name),
         field=interface.field,
         dtype=interface.type.dtype.value,

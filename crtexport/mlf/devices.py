@@ -1,10 +1,10 @@
-"""Programs of devices in a package: what the metadata says of them, and containers for tools."""
+"""Device programs in a package: their metadata, and containers for tools."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from crtexport.artifact.blobs import Blob, Streamed
+from crtexport.artifact.byte_sources import Blob, Streamed
 from crtexport.artifact.contexts import launched
 from crtexport.artifact.model import Artifact, DeviceImage
 from crtexport.artifact.symbols import Namer, c_identifier
@@ -14,17 +14,17 @@ from crtexport.devices.offload import (
     compressed_bundle,
     offload_binaries,
 )
-from crtexport.errors import CrtExportError
 from crtexport.mlf import layout, metadata
 from crtexport.mlf.layout import text
+from crtexport.support.errors import CrtExportError
 
 
 def described(
     artifacts: Sequence[Artifact], triple: str
-) -> tuple[metadata.DeviceImage, ...]:
-    """The programs of all models, as the tables in their code have them."""
+) -> tuple[metadata.ImageEntry, ...]:
+    """Returns the programs of all models, as the tables in their code list them."""
     return tuple(
-        metadata.DeviceImage(
+        metadata.ImageEntry(
             module=artifact.module, kind=text(device.kind), id=device.id,
             program=text(device.program), functions=_functions(artifact, image),
             symbol=image.constant.symbol, offset=image.offset,
@@ -40,12 +40,12 @@ def described(
 def containers(
     artifacts: Sequence[Artifact], triple: str, *, bundled: bool
 ) -> dict[str, Blob]:
-    """Files of the package with the programs as they were given: LLVM's container and, if
+    """Returns files of the package with the original programs: LLVM's container and, if
     ``bundled``, a compressed bundle each; none without programs, which can't be bundled then."""
     each = list(_each(artifacts, triple))
     if not each:
         if bundled:
-            raise CrtExportError("there is no program of a device that could be bundled")
+            raise CrtExportError("there is no device program that could be bundled")
         return {}
     entries = [
         OffloadEntry(
@@ -71,8 +71,8 @@ def containers(
 def _each(
     artifacts: Sequence[Artifact], triple: str
 ) -> Iterator[tuple[Artifact, DeviceImage, str]]:
-    """Every program, and what it is called in the bundle: a kind and a triple that the bundler
-    knows, those of the processor, and a name for model, device and program."""
+    """Yields every program and its name in the bundle: a kind and a triple that the bundler knows,
+    those of the processor, and a name for model, device and program."""
     namer = Namer()
     parts = triple.split("-")
     if len(parts) == 3:

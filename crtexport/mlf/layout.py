@@ -1,4 +1,4 @@
-"""Every path in the archive. Nothing else in the package spells one.
+"""Every path in the archive. No other module spells one.
 
 Paths are relative, with ``/``, without the leading ``./`` that the tar members carry.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 
-from crtexport.errors import CrtExportError
+from crtexport.support.errors import CrtExportError
 
 METADATA = "metadata.json"
 SOURCE_DIR = "codegen/host/src"
@@ -54,18 +54,18 @@ def parameters(module: str) -> str:
 
 
 def graph(module: str) -> str:
-    """``src/<module>.relay``: the name that readers of the format look for."""
+    """Returns ``src/<module>.relay``: the name that readers of the format look for."""
     return f"{GRAPH_DIR}/{module}.relay"
 
 
 def bundle(number: int) -> str:
-    """Where the bundle of a device's program is, by its place among all programs."""
+    """Returns the path of the bundle of a device program, by its number among all programs."""
     return f"{OWN_DIR}/device_{number}.ccob"
 
 
-def plan(module: str, *, alone: bool) -> str:
-    """Where the memory plan of a model is, which may be ``alone`` in the package."""
-    return PLAN if alone else f"{OWN_DIR}/{module}/plan.json"
+def plan(module: str, *, only_model: bool) -> str:
+    """Returns the path of a model's memory plan; ``only_model``: it is the package's only model."""
+    return PLAN if only_model else f"{OWN_DIR}/{module}/plan.json"
 
 
 def runtime_header(relative: str) -> str:
@@ -74,12 +74,13 @@ def runtime_header(relative: str) -> str:
 
 
 def text(name: str) -> str:
-    """A name from a model as Unicode text; JSON can smuggle in halves of surrogate pairs."""
+    """Returns a name from a model as Unicode text; JSON can smuggle in halves of surrogate pairs.
+    """
     return name.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
 def check_module(name: str) -> None:
-    """Raise CrtExportError unless ``name`` can be a module's name in files, symbols and macros."""
+    """Raises CrtExportError unless ``name`` can be a module's name in files, symbols and macros."""
     if not _MODULE.fullmatch(name):
         raise CrtExportError(
             "a module's name must consist of a-z, 0-9 and _", location=name,
@@ -88,13 +89,13 @@ def check_module(name: str) -> None:
 
 
 def check_relative(path: str) -> None:
-    """Raise CrtExportError unless ``path`` is a plain relative path of portable names."""
+    """Raises CrtExportError unless ``path`` is a plain relative path of portable names."""
     if not all(_BASENAME.fullmatch(part) for part in path.split("/")):
         raise CrtExportError("this is no file name that a package may hold", location=path)
 
 
 def folders(files: list[str]) -> set[str]:
-    """The folders of ``files``, with all of their parents."""
+    """Returns the folders of ``files``, with all of their parents."""
     return {
         "/".join(parts[:depth])
         for parts in (name.split("/") for name in files)

@@ -1,4 +1,5 @@
-"""Libraries of others that a package's sources are built with, found where the user says."""
+"""Third-party libraries that a package's sources are built with, at the paths that the user names.
+"""
 
 from __future__ import annotations
 
@@ -9,14 +10,14 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from crtexport.errors import CrtExportError, ToolMissingError
-from crtexport.mlf.metadata import Library
+from crtexport.mlf.metadata import LibraryEntry
+from crtexport.support.errors import CrtExportError, ToolMissingError
 
 
 class Located(Struct, frozen=True):
     """A library on this computer: folders of headers, and either C files or an archive."""
 
-    library: Library
+    library: LibraryEntry
     folder: Path
     include: tuple[Path, ...]
     sources: tuple[Path, ...]
@@ -24,17 +25,18 @@ class Located(Struct, frozen=True):
 
 
 def locate(
-    libraries: Sequence[Library], *, archives: bool = True
+    libraries: Sequence[LibraryEntry], *, archives: bool = True
 ) -> tuple[Located, ...]:
-    """Each library where the environment says that it is; without ``archives`` as C files.
+    """Returns each library at the path in its environment variable; without ``archives`` as C
+    files.
 
-    Raises ToolMissingError for one that it says nothing of, and CrtExportError for a folder that
-    isn't it, or whose name make can't write.
+    Raises ToolMissingError for one without a variable, and CrtExportError for a folder that isn't
+    the library, or whose name make can't write.
     """
     return tuple(_locate(library, archives) for library in libraries)
 
 
-def _locate(library: Library, archives: bool) -> Located:
+def _locate(library: LibraryEntry, archives: bool) -> Located:
     variable = f"{library.variable}_PATH"
     named = os.environ.get(variable)
     if not named:

@@ -1,8 +1,8 @@
-"""Which packages this user exported on this computer: hashes in the user's cache.
+"""Records which packages this user exported on this computer: hashes in the user's cache.
 
 A package's metadata has the hashes of all its files, so the metadata's own hash stands for all of
-it. The file of hashes is only ever added to and cut to its newest entries; where there is no place
-for it, nothing is remembered but by this process.
+it. The file of hashes is only ever appended to and cut to its newest entries; without a cache
+folder, only this process remembers.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from crtexport.mlf import layout
-from crtexport.resources import cache_folder
+from crtexport.support.resources import cache_folder
 
 if TYPE_CHECKING:  # exports read no packages
     from crtexport.mlf.reader import Package
 
 _LINE = 65  # 64 hexadecimal digits and the end of the line
 _MOST = 4096
-"""Packages that are remembered; of more, the older half is forgotten."""
+"""Packages that are remembered; beyond that, the older half is forgotten."""
 
 _LOOKS_RIGHT = re.compile(rb"[0-9a-f]{64}\n")
 
@@ -34,7 +34,7 @@ _here: set[bytes] = set()
 
 
 def remember(metadata: bytes) -> None:
-    """Notes that a package with this metadata was exported here. Never fails."""
+    """Records that a package with this metadata was exported here. Never fails."""
     mark = _mark(metadata)
     _here.add(mark)
     path = _file()
@@ -56,7 +56,7 @@ def remember(metadata: bytes) -> None:
 
 def exported_here(package: Package) -> bool:
     """Returns True if this user exported ``package``, whose files match its metadata, on this
-    computer, as far as that is remembered."""
+    computer and the record of it still exists."""
     mark = _mark(package.read(layout.METADATA))
     path = _file()
     if mark in _here or path is None:
@@ -73,14 +73,15 @@ def _mark(metadata: bytes) -> bytes:
 
 
 def _file() -> Path | None:
-    """Where the hashes are; None without a place for them."""
+    """Returns the path of the hashes; None without a cache folder."""
     folder = cache_folder()
     return None if folder is None else folder / "exported"
 
 
 @contextlib.contextmanager
 def _opened(path: Path, flags: int) -> Iterator[int]:
-    """The file, which must be the user's own and for others to read at most. Raises OSError."""
+    """Opens the file, which must be the user's own and for others to read at most. Raises OSError.
+    """
     descriptor = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o600)
     try:
         found = os.fstat(descriptor)
@@ -93,7 +94,7 @@ def _opened(path: Path, flags: int) -> Iterator[int]:
 
 
 def _marks(descriptor: int) -> list[bytes]:
-    """The hashes in the file, the oldest first; what isn't one ends them."""
+    """Returns the hashes in the file, the oldest first, up to the first invalid one."""
     data = os.pread(descriptor, _LINE * _MOST, 0)
     lines = (data[at : at + _LINE] for at in range(0, len(data), _LINE))
     return list(itertools.takewhile(_LOOKS_RIGHT.fullmatch, lines))

@@ -1,7 +1,7 @@
 """metadata.json: TVM's version 7, and our section under the key ``crtexport``.
 
-The records are strict about what they write and lenient about what they read: other exporters leave
-keys out or add some. Older versions (1 to 6) are brought to the form of version 7 while reading.
+The records are strict when written and lenient when read: other exporters leave keys out or add
+some. Older versions (1 to 6) are converted to the form of version 7 while reading.
 """
 
 # Annotations are no text here: msgspec would compile each before it checks what is written.
@@ -13,7 +13,8 @@ from typing import Annotated, Any, ClassVar, Literal
 from msgspec import NODEFAULT, Meta, Struct, convert
 from msgspec.json import format as indented
 
-from crtexport.errors import CrtExportError
+from crtexport.support.errors import CrtExportError
+from crtexport.support.schema import InvalidDataError, record
 
 VERSION = 7
 SECTION_FORMAT: Literal[1] = 1
@@ -44,7 +45,7 @@ class TensorSize(_Record, frozen=True):
 
 
 class MainEntry(_Record, frozen=True):
-    """What the main function needs on one device (a DLDeviceType)."""
+    """Memory of the main function on one device (a DLDeviceType)."""
 
     device: int = CPU_DEVICE
     workspace_size_bytes: _Count = 0
@@ -66,16 +67,16 @@ class Functions(_Record, frozen=True):
     operator_functions: tuple[OperatorFunction, ...] = ()
 
 
-class Memory(_Record, frozen=True):
+class ModuleMemory(_Record, frozen=True):
     functions: Functions = Functions()
 
 
-class Module(_Record, frozen=True):
+class ModuleEntry(_Record, frozen=True):
     """One model of a package, with the format's own keys."""
 
     model_name: str
     export_datetime: str = ""
-    memory: Memory = Memory()
+    memory: ModuleMemory = ModuleMemory()
     target: tuple[str, ...] = ()
     executors: tuple[str, ...] = ()
     style: str = "full-model"
@@ -89,12 +90,19 @@ class TensorQuantization(_Record, frozen=True):
     zero_point: tuple[int, ...]
     axis: int | None = None
 
+    def check(self) -> None:
+        if not self.scale or len(self.scale) != len(self.zero_point):
+            raise ValueError(
+                f"{len(self.scale)} scales and {len(self.zero_point)} zero points: there must be"
+                " as many of both, and at least one"
+            )
 
-class Tensor(_Record, frozen=True):
+
+class TensorEntry(_Record, frozen=True):
     """An input or output in the order of ``run``; ``field`` is its name in C.
 
-    ``offset``: where in pool ``pool`` of the workspace it lies, 0 for the first and then those
-    spilled; None if it lies in a buffer of the caller's.
+    ``offset``: its byte in pool ``pool`` of the workspace, 0 for the first and then those spilled;
+    None if it lies in a buffer of the caller's.
     """
 
     name: str
@@ -117,8 +125,7 @@ class Spilled(_Record, frozen=True):
 
 class Workspace(_Record, frozen=True):
     """``owner``: "module" (static memory of its own), "package" (static memory of all its models)
-    or "caller" (handed to ``run``). ``spilled``
-    is what comes to ``bytes`` in other memories."""
+    or "caller" (passed to ``run``). ``spilled``: further memories, in addition to ``bytes``."""
 
     bytes: _Count
     align: _Align
@@ -128,7 +135,7 @@ class Workspace(_Record, frozen=True):
 
     @property
     def together(self) -> int:
-        """Bytes in all memories."""
+        """Returns the bytes in all memories."""
         return self.bytes + sum(part.bytes for part in self.spilled)
 
     @property
@@ -137,14 +144,14 @@ class Workspace(_Record, frozen=True):
 
 
 class ImageBuffer(_Record, frozen=True):
-    """What programs of devices are inflated into; its owner is that of the workspace."""
+    """The buffer that device programs are inflated into; its owner is that of the workspace."""
 
     bytes: _Count
     align: _Align
 
 
-class Variable(_Record, frozen=True):
-    """What a model keeps from run to run, ``offset`` bytes into its state."""
+class VariableEntry(_Record, frozen=True):
+    """A tensor that a model keeps from run to run, ``offset`` bytes into its state."""
 
     name: str
     dtype: str
@@ -152,26 +159,26 @@ class Variable(_Record, frozen=True):
     offset: _Count
 
 
-class State(_Record, frozen=True):
+class StateEntry(_Record, frozen=True):
     """Memory that is kept from run to run; zeros stand for the initial values. Owned and aligned
     as the workspace is."""
 
     bytes: _Count = 0
-    variables: tuple[Variable, ...] = ()
+    variables: tuple[VariableEntry, ...] = ()
 
 
-class Registered(_Record, frozen=True):
+class RegisteredEntry(_Record, frozen=True):
     """A name in the function registry and the symbol behind it."""
 
     name: str
     symbol: str
 
 
-class LayerChannels(_Record, frozen=True):
-    """A layer before and after channels were removed that tell the outputs nothing: the channels
-    that it reads and computes, multiply-accumulates, bytes of weights.
+class ChannelsEntry(_Record, frozen=True):
+    """A layer before and after the removal of channels without influence on the outputs: the
+    channels that it reads and computes, multiply-accumulates, bytes of weights.
 
-    Channels that are gone had zero weights only, one value whatever the input, or no reader.
+    Removed channels had zero weights only, one value whatever the input, or no reader.
     """
 
     layer: str
@@ -184,8 +191,9 @@ class LayerChannels(_Record, frozen=True):
     unread: _Count = 0
 
 
-class Decision(_Record, frozen=True):
-    """What an accelerator did with a layer: one of its functions computes it, or it refused."""
+class DecisionEntry(_Record, frozen=True):
+    """The decision of an accelerator about a layer: one of its functions computes it, or it
+    refused."""
 
     accelerator: str
     layer: str
@@ -193,8 +201,8 @@ class Decision(_Record, frozen=True):
     reason: str = ""
 
 
-class Library(_Record, frozen=True):
-    """Code of others that sources of the package are built with: see
+class LibraryEntry(_Record, frozen=True):
+    """A third-party library that sources of the package are built with: see
     :class:`crtexport.ir.modules.Library`."""
 
     name: _Plain
@@ -206,7 +214,7 @@ class Library(_Record, frozen=True):
 
 
 class Tuning(_Record, frozen=True):
-    """The file of measurements that decided about kernels, and for how many layers it could."""
+    """The file of measurements that selected kernels, and the number of layers that it covered."""
 
     sha256: str
     layers: _Count
@@ -224,8 +232,8 @@ class DeviceContext(_Record, frozen=True):
 
 
 class Commands(_Record, frozen=True):
-    """What an Ethos-U runs in one call: the layer, and bytes of commands and constant data in
-    flash, of the arena and of a fast memory (the arena, where there is none apart)."""
+    """One call of an Ethos-U: the layer, and bytes of commands and constant data in flash, of the
+    arena and of a fast memory (the arena, where there is none apart)."""
 
     layer: str
     commands: _Count
@@ -234,8 +242,8 @@ class Commands(_Record, frozen=True):
     fast: _Count
 
 
-class External(_Record, frozen=True):
-    """A function of others that the model calls, and where it comes from."""
+class ExternalEntry(_Record, frozen=True):
+    """An external function that the model calls, and the file that defines it."""
 
     symbol: str
     module: str
@@ -247,45 +255,46 @@ class External(_Record, frozen=True):
 
 
 class ModuleSection(_Record, frozen=True, kw_only=True):
-    """What crtexport knows about one module beyond the format's keys.
+    """crtexport's facts about one module beyond the format's keys.
 
-    ``io``: whose the memory of inputs and outputs is, the "caller"'s or part of the "workspace".
+    ``io``: the memory of inputs and outputs, the "caller"'s or part of the "workspace".
     ``channels`` is empty where no channel was removed.
     """
 
     source: str = ""
     source_sha256: str = ""
-    rounding: str = ""
+    numerics: str = ""
     optimize: Annotated[str, Meta(pattern=r"^(size|balanced|speed)?$")] = ""
     llvm_options: tuple[str, ...] = ()
-    inputs: tuple[Tensor, ...]
-    outputs: tuple[Tensor, ...]
+    inputs: tuple[TensorEntry, ...]
+    outputs: tuple[TensorEntry, ...]
     io: Literal["caller", "workspace"] = "caller"
     workspace: Workspace
-    state: State = State()
+    state: StateEntry = StateEntry()
     image_buffer: ImageBuffer | None = None
     constants_bytes: _Count
     constants_object: str | None = None
-    externals: tuple[External, ...] = ()
+    externals: tuple[ExternalEntry, ...] = ()
     devices: tuple[DeviceContext, ...] = ()
-    registry: tuple[Registered, ...]
+    registry: tuple[RegisteredEntry, ...]
     plan: str | None = None
-    channels: tuple[LayerChannels, ...] = ()
-    decisions: tuple[Decision, ...] = ()
-    libraries: tuple[Library, ...] = ()
+    channels: tuple[ChannelsEntry, ...] = ()
+    decisions: tuple[DecisionEntry, ...] = ()
+    libraries: tuple[LibraryEntry, ...] = ()
     tuning: Tuning | None = None
     brief: ClassVar[tuple[str, ...]] = ("decisions", "libraries", "tuning", "image_buffer")
 
     @property
     def caller_buffer(self) -> tuple[int, int]:
-        """Bytes and alignment of the buffer for programs that the caller hands in; 0: none."""
+        """Returns bytes and alignment of the buffer for programs that the caller provides; 0: none.
+        """
         if self.image_buffer is None or not self.workspace.by_caller:
             return 0, 1
         return self.image_buffer.bytes, self.image_buffer.align
 
 
 class Abi(_Record, frozen=True):
-    """What objects and generated C agree on with the firmware that links them."""
+    """The ABI that objects and generated C share with the firmware that links them."""
 
     triple: str
     cpu: str
@@ -299,7 +308,7 @@ class Abi(_Record, frozen=True):
     cflags: tuple[str, ...]
 
 
-class Kernel(_Record, frozen=True):
+class KernelEntry(_Record, frozen=True):
     """A kernel by its symbol, and the layers that it computes."""
 
     symbol: str
@@ -308,7 +317,7 @@ class Kernel(_Record, frozen=True):
 
 class Object(_Record, frozen=True, kw_only=True):
     """An object: machine, bytes by section, global symbols (``hidden`` ones serve other objects of
-    the package), what it is for and its kernels."""
+    the package), its purpose and its kernels."""
 
     machine: str
     bits: int
@@ -317,11 +326,11 @@ class Object(_Record, frozen=True, kw_only=True):
     hidden: tuple[str, ...] = ()
     undefined: tuple[str, ...]
     role: str = ""
-    kernels: tuple[Kernel, ...] = ()
+    kernels: tuple[KernelEntry, ...] = ()
 
 
 class Undefined(_Record, frozen=True):
-    """External symbols: all that the code is allowed to need, and what the objects do need.
+    """External symbols: those that the code may use, and those that the objects do use.
 
     ``used`` is None when the package holds sources, whose compiler decides.
     """
@@ -330,7 +339,7 @@ class Undefined(_Record, frozen=True):
     used: tuple[str, ...] | None = None
 
 
-class Board(_Record, frozen=True):
+class BoardEntry(_Record, frozen=True):
     name: str
     file: str
 
@@ -340,8 +349,8 @@ class Member(_Record, frozen=True):
     bytes: _Count
 
 
-class DeviceImage(_Record, frozen=True):
-    """A program of a device: ``symbol`` plus ``offset`` bytes is its image, stored, lz4 or zlib;
+class ImageEntry(_Record, frozen=True):
+    """A device program: ``symbol`` plus ``offset`` bytes is its image, stored, lz4 or zlib;
     ``crc32c`` is of the program, in hexadecimal digits; ``target`` is its name in a bundle."""
 
     module: str
@@ -359,30 +368,31 @@ class DeviceImage(_Record, frozen=True):
     target: str
 
 
-class Section(_Record, frozen=True, kw_only=True):
-    """The key ``crtexport``. ``devices`` lists device images; ``members`` every file but this."""
+class CrtexportSection(_Record, frozen=True, kw_only=True):
+    """The key ``crtexport``. ``devices`` lists device images; ``members`` every file but the
+    metadata."""
 
     format: Literal[1] = SECTION_FORMAT
     version: str
     emit: Literal["c", "llvm"]
     system_lib: bool
-    board: Board
+    board: BoardEntry
     abi: Abi
     modules: dict[str, ModuleSection]
     objects: dict[str, Object] = {}
     undefined: Undefined
-    devices: tuple[DeviceImage, ...] = ()
+    devices: tuple[ImageEntry, ...] = ()
     tools: dict[str, str] = {}
     members: dict[str, Member] = {}
 
 
 class Metadata(_Record, frozen=True, kw_only=True):
     version: int = VERSION
-    modules: dict[str, Module]
-    crtexport: Section | None = None
+    modules: dict[str, ModuleEntry]
+    crtexport: CrtexportSection | None = None
 
     def dump(self) -> bytes:
-        """The file's bytes."""
+        """Returns the file's bytes."""
         data: Json = _data(self)
         convert(data, Metadata)  # what is written is what can be read
         return json_bytes(data)
@@ -410,16 +420,16 @@ def _defaults(kind: type[_Record]) -> tuple[tuple[str, object], ...]:
 
 
 def json_bytes(data: Json) -> bytes:
-    """JSON text, indented, ASCII, in the order that ``data`` has."""
+    """Returns JSON text, indented, ASCII, in the order of ``data``."""
     # What json would indent itself, it would write in Python.
     text = indented(json.dumps(data, allow_nan=False), indent=2)
     return f"{text}\n".encode("ascii")
 
 
 def parse(content: bytes, where: str) -> tuple[Metadata, Json]:
-    """Read metadata of any version from 1 to 7; returns it and the JSON object as it stands.
+    """Returns metadata of any version from 1 to 7, and its unchanged JSON object.
 
-    Raises CrtExportError, located in ``where``, for what isn't metadata of a package.
+    Raises CrtExportError, located in ``where``, for anything but metadata of a package.
     """
     try:
         raw = json.loads(content)
@@ -437,16 +447,12 @@ def parse(content: bytes, where: str) -> tuple[Metadata, Json]:
             f"this program reads {SECTION_FORMAT}",
             location=where, hint="read it with the version of crtexport that wrote it, or a newer",
         )
-    from pydantic import ValidationError  # noqa: PLC0415  (exports write, and read nothing)
-
-    from crtexport.validation import record  # noqa: PLC0415
-
     try:
         return record(Metadata, _version_7(raw), extra="ignore"), raw
-    except ValidationError as error:
-        first = error.errors()[0]
-        key = ".".join(str(part) for part in first["loc"])
-        raise CrtExportError(str(first["msg"]), location=(where, key)) from error
+    except InvalidDataError as error:
+        problem = error.problems[0]
+        key = ".".join(map(str, problem.path))
+        raise CrtExportError(problem.text, location=(where, key), hint=problem.hint) from error
 
 
 def _version_7(raw: Json) -> Json:

@@ -1,4 +1,4 @@
-"""What a relocatable ELF object promises and needs: symbols, sections, machine."""
+"""The defined and undefined symbols, sections and machine of a relocatable ELF object."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from elftools.elf.elffile import ELFFile
 from elftools.elf.sections import SymbolTableSection
 from msgspec import Struct
 
-from crtexport.artifact.blobs import Blob, opened
-from crtexport.errors import CrtExportError
+from crtexport.artifact.byte_sources import Blob, opened
+from crtexport.support.errors import CrtExportError
 
 _DATA_OF_EVERY_OBJECT = (".text", ".rodata", ".data", ".bss")
 
 
 class ObjectFacts(Struct, frozen=True):
-    """``defined`` and ``undefined`` are sorted global symbols, ``hidden`` those that other objects
-    of the same program see and nobody else; ``sections`` holds bytes by section.
+    """``defined`` and ``undefined`` are sorted global symbols, ``hidden`` those that only other
+    objects of the same program see; ``sections`` holds bytes by section.
 
-    Only sections that take up room on the device count; ``.text``, ``.rodata``, ``.data`` and
+    Only sections that take up memory on the device count; ``.text``, ``.rodata``, ``.data`` and
     ``.bss`` are always there, and ``.rodata.name`` counts as ``.rodata``.
     """
 
@@ -33,7 +33,7 @@ class ObjectFacts(Struct, frozen=True):
 
 
 def object_facts(name: str, content: Blob) -> ObjectFacts:
-    """Read the object ``content``; ``name`` is for errors.
+    """Returns the facts of the object ``content``; ``name`` is for errors.
 
     Raises CrtExportError when it isn't a relocatable ELF object.
     """

@@ -10,27 +10,27 @@ from pathlib import Path, PurePosixPath
 from msgspec import Struct
 from msgspec.structs import replace
 
-from crtexport.artifact.blobs import FileRange
+from crtexport.artifact.byte_sources import FileRange
 from crtexport.artifact.symbols import sanitize_module
-from crtexport.errors import CrtExportError
 from crtexport.mlf import layout
 from crtexport.mlf.archive import Archive, open_archive
 from crtexport.mlf.metadata import (
+    CrtexportSection,
     Json,
     Metadata,
-    Module,
+    ModuleEntry,
     ModuleSection,
-    Section,
     TensorQuantization,
     parse,
 )
+from crtexport.support.errors import CrtExportError
 
 _METADATA_LIMIT = 64 << 20
 
 
 def module_of(name: str, modules: Collection[str]) -> str | None:
-    """The one of ``modules`` that is called ``name``, or made of a model with that name; None if
-    there is none."""
+    """Returns the one of ``modules`` that is called ``name``, or made of a model with that name;
+    None if there is none."""
     if name in modules:
         return name
     try:
@@ -41,7 +41,7 @@ def module_of(name: str, modules: Collection[str]) -> str | None:
 
 
 class PackageTensor(Struct, frozen=True):
-    """An input or output. Other exporters say neither ``shape`` nor ``field``: None there."""
+    """An input or output. ``shape`` and ``field`` are None in packages of other exporters."""
 
     name: str
     dtype: str
@@ -52,11 +52,11 @@ class PackageTensor(Struct, frozen=True):
 
 
 class Package(Struct, frozen=True):
-    """An open package. Its files are read when asked for, so the tar must stay where it is.
+    """An open package. Its files are read on demand, so the tar must stay where it is.
 
     ``metadata`` is in the form of version 7 whatever the file's version is; ``raw_metadata`` is the
-    JSON object as it stands. ``chosen`` is the model that :attr:`module` and all that speaks of one
-    model mean; without it, that is the only one.
+    unchanged JSON object. ``chosen`` is the model that :attr:`module` and the other properties of
+    one model refer to; without it, that is the only one.
     """
 
     archive: Archive
@@ -65,10 +65,10 @@ class Package(Struct, frozen=True):
     chosen: str | None = None
 
     def select(self, name: str | None) -> Package:
-        """The same package, speaking of the model called ``name``; of the only one for None.
+        """Returns the same package with the model called ``name`` chosen; the only one for None.
 
-        The model's own name is understood as well as the module's that was made of it. Raises
-        CrtExportError for a model that the package doesn't have.
+        The model's own name is understood as well as the name of its module. Raises CrtExportError
+        for a model that the package doesn't have.
         """
         chosen = None if name is None else module_of(name, self.modules)
         if name is not None and chosen is None:
@@ -77,7 +77,8 @@ class Package(Struct, frozen=True):
 
     @property
     def each(self) -> tuple[Package, ...]:
-        """The package once for each of its models, speaking of that; of the chosen one alone."""
+        """Returns the package once for each of its models, that being chosen; only for the chosen
+        one if there is one."""
         return tuple(self.select(name) for name in ([self.chosen] if self.chosen else self.modules))
 
     def _models(self) -> str:
@@ -103,24 +104,24 @@ class Package(Struct, frozen=True):
         return b"".join(self.archive.chunks(name))
 
     def extract(self, folder: Path, *, besides: str | None = None) -> None:
-        """Unpack below ``folder``, all ``besides`` one folder of the package; nothing is ever
+        """Unpacks below ``folder``, all ``besides`` one folder of the package; nothing is ever
         written outside of it."""
         self.archive.extract(folder, besides)
 
     @property
-    def modules(self) -> dict[str, Module]:
+    def modules(self) -> dict[str, ModuleEntry]:
         """The models, by name."""
         return self.metadata.modules
 
     @property
-    def section(self) -> Section | None:
-        """What crtexport wrote for itself; None in packages of other exporters."""
+    def section(self) -> CrtexportSection | None:
+        """Returns crtexport's own section; None in packages of other exporters."""
         return self.metadata.crtexport
 
     @property
     def module(self) -> str:
-        """The name of the chosen or only model. Raises CrtExportError when none is chosen of
-        several, and where there is none."""
+        """Returns the name of the chosen or only model. Raises CrtExportError when none is chosen
+        of several, and where there is none."""
         names = [self.chosen] if self.chosen else list(self.modules)
         if len(names) != 1:
             raise CrtExportError(
@@ -131,12 +132,12 @@ class Package(Struct, frozen=True):
 
     @property
     def module_section(self) -> ModuleSection | None:
-        """Our facts about the one model, if crtexport wrote them."""
+        """Returns crtexport's facts about the one model, if it wrote them."""
         return self.section.modules.get(self.module) if self.section else None
 
     @property
     def sources(self) -> dict[str, str]:
-        """C and C++ sources of code, by path below ``codegen/host/src``."""
+        """Returns C and C++ sources of code, by path below ``codegen/host/src``."""
         without_code = set(map(layout.stand_in, self.modules)) if self.section else set()
         return {
             name: self._text(layout.source(name))
@@ -146,7 +147,7 @@ class Package(Struct, frozen=True):
 
     @property
     def objects(self) -> dict[str, FileRange]:
-        """Objects, by path below ``codegen/host/lib``: where they stand in the package."""
+        """Returns objects, by path below ``codegen/host/lib``, as ranges of the package."""
         return {
             name: self.archive.range(layout.library(name))
             for name in self._below(layout.OBJECT_DIR)
@@ -155,14 +156,14 @@ class Package(Struct, frozen=True):
 
     @property
     def header(self) -> str | None:
-        """The text of the C interface's header, None without one."""
+        """Returns the text of the C interface's header, None without one."""
         # TVM lower-cases the name of this file, though not the symbols that it declares.
         name = layout.header(self.module.lower())
         return self._text(name) if name in self.names else None
 
     @property
     def graph_text(self) -> str | None:
-        """The network as text, in whatever language the exporter speaks."""
+        """Returns the network as text, in the exporter's own language."""
         for name in (layout.graph(self.module), "src/relay.txt", "relay.txt"):
             if name in self.names:
                 return self._text(name)
@@ -170,7 +171,7 @@ class Package(Struct, frozen=True):
 
     @property
     def runtime_headers(self) -> dict[str, bytes]:
-        """Headers that the generated code includes, by path below ``runtime/include``."""
+        """Returns headers that the generated code includes, by path below ``runtime/include``."""
         return {
             name: self.read(layout.runtime_header(name))
             for name in self._below(layout.RUNTIME_INCLUDE_DIR)
@@ -178,22 +179,23 @@ class Package(Struct, frozen=True):
 
     @property
     def inputs(self) -> tuple[PackageTensor, ...]:
-        """The inputs, in the order of ``run`` where the exporter tells it."""
+        """Returns the inputs, in the order of ``run`` where the exporter records it."""
         return self._tensors("inputs")
 
     @property
     def outputs(self) -> tuple[PackageTensor, ...]:
-        """The outputs, in the order of ``run`` where the exporter tells it."""
+        """Returns the outputs, in the order of ``run`` where the exporter records it."""
         return self._tensors("outputs")
 
     @property
     def board_data(self) -> Json | None:
-        """The board that the package is for, resolved; None in packages of other exporters."""
+        """Returns the board that the package is for, resolved; None in packages of other exporters.
+        """
         return self._json(self.section.board.file) if self.section else None
 
     @property
     def plan_data(self) -> Json | None:
-        """The memory plan; None where the exporter didn't store one."""
+        """Returns the memory plan; None where the exporter didn't store one."""
         section = self.module_section
         return self._json(section.plan) if section and section.plan else None
 
@@ -238,11 +240,11 @@ class Package(Struct, frozen=True):
 
 
 def open_package(path: Path, *, verify: bool = True) -> Package:
-    """Open the package ``path``.
+    """Opens the package ``path``.
 
     ``verify`` compares every file with the hash that the metadata states, where it states any.
-    Raises CrtExportError for what is no package, for one that isn't safe to unpack, and for one
-    whose files don't match its metadata.
+    Raises CrtExportError for files that are no package, aren't safe to unpack, or don't match their
+    metadata.
     """
     archive = open_archive(path)
     if layout.METADATA not in archive.entries:
@@ -252,7 +254,7 @@ def open_package(path: Path, *, verify: bool = True) -> Package:
         )
     if archive.entries[layout.METADATA].size > _METADATA_LIMIT:
         raise CrtExportError(
-            "the metadata is too large to be metadata", location=(str(path), layout.METADATA)
+            "the metadata is too large", location=(str(path), layout.METADATA)
         )
     content = b"".join(archive.chunks(layout.METADATA))
     try:
@@ -265,7 +267,7 @@ def open_package(path: Path, *, verify: bool = True) -> Package:
     return package
 
 
-def _verify(package: Package, section: Section) -> None:
+def _verify(package: Package, section: CrtexportSection) -> None:
     stated, present = set(section.members), set(package.names) - {layout.METADATA}
     for name in sorted(stated ^ present):
         problem = (

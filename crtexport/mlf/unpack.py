@@ -1,14 +1,14 @@
-"""Lays a package out for a build system: headers, sources and objects in three folders."""
+"""Unpacks a package for a build system: headers, sources and objects in three folders."""
 
 from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
 
-from crtexport.errors import CrtExportError
 from crtexport.mlf import layout
 from crtexport.mlf.reader import Package
-from crtexport.outputs.folders import Wanted, lay_out
+from crtexport.support.errors import CrtExportError
+from crtexport.support.outputs.folders import Wanted, lay_out
 
 INCLUDE, SOURCE, LIBRARY = "include", "src", "lib"
 
@@ -19,13 +19,12 @@ _FOLDERS = (
 
 
 def unpack_for_build(package: Package, folder: Path, *, force: bool = False) -> tuple[Path, ...]:
-    """Write ``include/``, ``src/`` and ``lib/`` below ``folder``; returns the files, sorted.
+    """Writes ``include/``, ``src/`` and ``lib/`` below ``folder``; returns the files, sorted.
 
     All of them are written or none. Files that would not change keep their time, so that nothing is
     compiled anew for them; files of an earlier package that this one doesn't have are removed,
-    unless they were changed. Raises CrtExportError when a file can't be written, and for files in
-    the way that are not ours (``force`` replaces them), and for
-    names that mean something to build systems.
+    unless they were changed. Raises CrtExportError when a file can't be written, for files in the
+    way that are not ours (``force`` replaces them), and for names with a meaning to build systems.
     """
     files = {
         f"{own}/{name.removeprefix(f'{theirs}/')}": partial(package.archive.chunks, name)

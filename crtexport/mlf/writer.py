@@ -11,32 +11,32 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import BinaryIO
 
-from crtexport.artifact.blobs import Blob, blob_chunks, blob_size
-from crtexport.errors import CrtExportError
+from crtexport.artifact.byte_sources import Blob, blob_chunks, blob_size
 from crtexport.mlf import layout
 from crtexport.mlf.contents import PackageContents, check, member_files
 from crtexport.mlf.describe import describe
 from crtexport.mlf.marks import remember
 from crtexport.mlf.metadata import Member
-from crtexport.outputs.single import replacing
+from crtexport.support.errors import CrtExportError
+from crtexport.support.outputs.single import replacing
 
 _LATEST = 0o77777777777  # what an octal mtime of eleven digits holds; year 2242
 _WORTH = 1 << 16
-"""Bytes whose hash takes longer than handing them to another thread."""
+"""Bytes from which on hashing in another thread pays."""
 
 Progress = Callable[[int, int], None]
-"""Told how many bytes are written, and of how many."""
+"""Called with the bytes written so far, and with their total."""
 
 
 def write_package(
     path: Path, contents: PackageContents, progress: Progress | None = None
 ) -> None:
-    """Write ``contents`` to the tar file ``path``, replacing it in one step.
+    """Writes ``contents`` to the tar file ``path``, replacing it in one step.
 
     Each file is read once, while it is written, and is never in memory as a whole. The date in the
     archive is ``SOURCE_DATE_EPOCH``, or 1970 without it. Raises CrtExportError for contents that
-    make no usable package and for a path that can't be written; whatever was at ``path`` before is
-    still there then.
+    make no usable package and for a path that can't be written; an earlier file at ``path`` then
+    stays.
     """
     epoch = source_date_epoch()
     facts = check(contents)
@@ -61,7 +61,8 @@ def write_package(
 
 
 def source_date_epoch() -> int:
-    """Seconds since 1970 from the environment variable ``SOURCE_DATE_EPOCH``, 0 without it."""
+    """Returns seconds since 1970 from the environment variable ``SOURCE_DATE_EPOCH``, 0 without it.
+    """
     text = os.environ.get("SOURCE_DATE_EPOCH", "") or "0"
     if not (text.isascii() and text.isdigit()) or int(text) > _LATEST:
         raise CrtExportError(
@@ -110,7 +111,7 @@ def _failed(error: OSError, path: Path) -> CrtExportError:
 
 
 class _Tar:
-    """The archive while it is written; ``members`` gets what the metadata says of its files."""
+    """The archive while it is written; ``members`` receives the metadata of its files."""
 
     def __init__(
         self, files: Mapping[str, Blob], sizes: Mapping[str, int], members: dict[str, Member],
@@ -121,7 +122,7 @@ class _Tar:
         self._progress, self._done, self._all = progress, 0, sum(sizes.values())
 
     def write(self, stream: BinaryIO) -> None:
-        """All of it, sorted by name."""
+        """Writes all files, sorted by name."""
         folders = layout.folders(list(self._files)) | {layout.SOURCE_DIR}
         # PAX headers appear only for what USTAR can't say: names over 100 bytes, members over 8 GiB
         with tarfile.TarFile(
@@ -144,8 +145,8 @@ class _Tar:
         self, tar: tarfile.TarFile, entry: tarfile.TarInfo, blob: Blob, size: int,
         hashing: ThreadPoolExecutor,
     ) -> str:
-        """Adds a file; returns its SHA-256. Its pieces go to the archive as they come: what tarfile
-        reads from must give as much as it asks for, which takes a copy of every byte."""
+        """Adds a file; returns its SHA-256. Its pieces go straight to the archive: tarfile would
+        read from a file object and so copy every byte."""
         entry.size = size
         stream, left = tar.fileobj, size
         # addfile() of Python 3.13 takes no entry without what it is to read from.
@@ -173,15 +174,14 @@ class _Tar:
 
 
 class _Digest:
-    """The SHA-256 of pieces, of large ones made by ``hashing`` beside what else is done with them.
-    """
+    """The SHA-256 of pieces; ``hashing``, a thread, digests large ones while they are written."""
 
     def __init__(self, hashing: ThreadPoolExecutor) -> None:
         self._hashing, self._digest = hashing, hashlib.sha256()
         self._hashed: Future[None] | None = None
 
     def add(self, piece: bytes) -> None:
-        """One piece after the other: at most one waits."""
+        """Adds the next piece; at most one waits."""
         self._wait()
         if len(piece) < _WORTH:
             self._digest.update(piece)
@@ -189,7 +189,7 @@ class _Digest:
             self._hashed = self._hashing.submit(self._digest.update, piece)
 
     def hexadecimal(self) -> str:
-        """Of all pieces."""
+        """Returns the digest of all pieces."""
         self._wait()
         return self._digest.hexdigest()
 

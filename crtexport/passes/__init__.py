@@ -7,7 +7,6 @@ from collections.abc import Callable
 from msgspec import Struct
 from msgspec.structs import replace
 
-from crtexport.errors import CrtExportError
 from crtexport.ir.graph import Graph
 from crtexport.ir.verify import verify
 from crtexport.passes.channels import LayerChannels, remove_channels, with_report
@@ -19,12 +18,13 @@ from crtexport.passes.fold_constants import fold_constants
 from crtexport.passes.fuse_activation import fuse_activation
 from crtexport.passes.fuse_pad import fuse_pad
 from crtexport.passes.moves_to_reshapes import moves_to_reshapes
+from crtexport.support.errors import CrtExportError
 
 Pass = Callable[[Graph], Graph]
 
 
 def simplify_inner(graph: Graph) -> Graph:
-    """The graphs that nodes hold, each simplified as the whole is.
+    """Returns the graph with those of its nodes simplified as the whole is.
 
     Requires: nothing. Ensures: for each of them what the pipeline ensures for the outermost.
     """
@@ -51,15 +51,16 @@ PIPELINE: tuple[Pass, ...] = (
 
 
 class Simplified(Struct, frozen=True):
-    """A graph after all passes. ``channels`` says what became of its layers where channels were
-    removed, and is empty where none was."""
+    """A graph after all passes. ``channels`` reports on each layer where channels were removed, and
+    is empty where none was."""
 
     graph: Graph
     channels: tuple[LayerChannels, ...] = ()
 
 
 def simplify(graph: Graph) -> Simplified:
-    """``graph``, which is valid, ready for planning; names and types of inputs and outputs stay.
+    """Returns ``graph``, which is valid, ready for planning; names and types of inputs and outputs
+    stay.
 
     Raises CrtExportError, naming the pass, when one makes a graph that isn't valid.
     """
@@ -80,6 +81,7 @@ def simplify(graph: Graph) -> Simplified:
 
 
 def run(graph: Graph) -> Graph:
-    """The graph that :func:`simplify` gives. Raises CrtExportError when ``graph`` is not valid."""
+    """Returns the graph that :func:`simplify` makes. Raises CrtExportError when ``graph`` is not
+    valid."""
     verify(graph)
     return simplify(graph).graph

@@ -1,4 +1,4 @@
-"""Makes every computed tensor an output, for finding where results begin to differ."""
+"""Makes every computed tensor an output, to find the first layer whose results differ."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from crtexport.ir.graph import Graph
 
 
 def with_all_outputs(graph: Graph) -> Graph:
-    """``graph`` with every output of every node as a graph output, in order of execution.
+    """Returns ``graph`` with every output of every node as a graph output, in order of execution.
 
-    No pass of the pipeline fuses or drops an operator of it then. Inputs are called ``input0`` and
-    so on, outputs ``layer0``: what networks call their inner tensors may be empty or not unique.
+    No pass of the pipeline fuses or drops any of its operators then. Inputs are named ``input0``
+    and so on, outputs ``layer0``: names of inner tensors may be empty or not unique.
     """
     outputs = tuple(tensor for node in graph.nodes for tensor in node.outputs)
     tensors = list(graph.tensors)

@@ -1,4 +1,4 @@
-"""Makes less of operators that run graphs: what is known while exporting is not decided later."""
+"""Simplifies operators that run graphs, where conditions or arguments are known while exporting."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from crtexport.passes.uses import producers, readers
 
 
 def bind_arguments(graph: Graph) -> Graph:
-    """Constants that inner graphs are given become constants of their own; what goes round a loop
-    unchanged is only given to it; what nothing reads is left out.
+    """Moves constant arguments into inner graphs, takes values out of a loop that it doesn't
+    change, and drops unread arguments.
 
-    Requires: nothing. Ensures: no inner graph is given a constant or has an input that none of its
-    node's graphs read, but for what a loop begins with; each output of an If is read.
+    Requires: nothing. Ensures: no inner graph receives a constant or has an input that none of its
+    node's graphs read, but for initial values of a loop; each output of an If is read.
     """
     uses = readers(graph)
     tensors = list(graph.tensors)
@@ -34,8 +34,8 @@ def bind_arguments(graph: Graph) -> Graph:
 
 
 def choose_branches(graph: Graph) -> Graph:
-    """The branch that a constant condition takes stands in the place of its If; a While whose
-    condition is never true is a copy.
+    """Replaces an If with a constant condition by the branch that it takes, and a While whose
+    condition is never true by a copy.
 
     Requires: nothing. Ensures: no condition of an If is constant.
     """
@@ -68,7 +68,7 @@ def _copy(node: Node, source: int, output: int, tensors: Sequence[Tensor]) -> No
 
 
 def _bound(node: Node, tensors: Sequence[Tensor]) -> Node:
-    """``node`` without what its graphs are given and need not be."""
+    """Returns ``node`` without arguments that its graphs don't need."""
     first = len(node.inputs) - len(node.given)
     carried = len(node.outputs) if isinstance(node.op, While) else 0
     graphs = list(node.graphs)
@@ -99,7 +99,7 @@ def _with_tensor(graph: Graph, number: int, tensor: Tensor) -> Graph:
 
 
 def _without_unread(node: Node, uses: dict[int, int]) -> Node:
-    """An If without the outputs that nothing reads."""
+    """Returns an If without the outputs that nothing reads."""
     kept = [i for i, output in enumerate(node.outputs) if uses[output]]
     return replace(
         node, outputs=tuple(node.outputs[i] for i in kept),
@@ -110,7 +110,8 @@ def _without_unread(node: Node, uses: dict[int, int]) -> Node:
 
 
 def _without_unchanged(node: Node, tensors: Sequence[Tensor]) -> tuple[list[Node], Node]:
-    """Copies of what a loop doesn't change, and the loop that only reads it."""
+    """Returns copies of the values that a loop doesn't change, and the loop that only reads them.
+    """
     body = node.graphs[1]
     computed_by = producers(body)
     fixed = [
@@ -133,7 +134,7 @@ def _without_unchanged(node: Node, tensors: Sequence[Tensor]) -> tuple[list[Node
 
 
 def _origin(graph: Graph, computed_by: dict[int, Node], tensor: int) -> int:
-    """What ``tensor`` is a copy of, maybe of another shape."""
+    """Returns the tensor that ``tensor`` is a copy of, maybe of another shape."""
     while tensor in computed_by and isinstance(computed_by[tensor].op, Reshape):
         tensor = graph.required(computed_by[tensor], 0)
     return tensor

@@ -1,4 +1,4 @@
-"""Gives operators with a memory of their own copies of what they read and write there."""
+"""Copies the inputs and outputs of operators with an arena of their own."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from crtexport.ir.ops import EthosU, Reshape
 def copy_arenas(graph: Graph) -> Graph:
     """Inserts a copy before each input of an Ethos-U that lies in its arena, and after each output.
 
-    Requires: nothing. Ensures: such a tensor has one writer and one reader, so that its place can
+    Requires: nothing. Ensures: such a tensor has one writer and one reader, so that its offset can
     be fixed. The planner makes views of the copies wherever the other tensor can lie there, too.
     """
     if not any(isinstance(node.op, EthosU) for node in graph.nodes):

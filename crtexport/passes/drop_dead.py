@@ -1,4 +1,4 @@
-"""Leaves out what no graph output depends on."""
+"""Removes nodes and tensors that no graph output depends on."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from crtexport.ir.graph import Graph, Node
 
 
 def drop_dead(graph: Graph) -> Graph:
-    """Drops nodes without use and tensors that nothing names; numbers the others anew.
+    """Drops nodes without use and tensors without readers and writers; renumbers the others.
 
     Requires: a valid order. Ensures: each node leads to a graph output or writes a variable, and
-    each tensor is an input of the graph or named by a node or output; graph inputs stay even when
-    nothing reads them. Nodes are made anew, so that those of a graph that two nodes run can be told
-    apart.
+    each tensor is an input of the graph or used by a node or output; graph inputs stay even when
+    nothing reads them. Nodes are created anew, so that those of a graph that two nodes run can be
+    told apart.
     """
     needed = set(graph.outputs)
     kept: list[Node] = []

@@ -1,4 +1,4 @@
-"""Computes while exporting what depends on constants alone."""
+"""Evaluates nodes that depend on constants alone."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from msgspec.structs import replace
 
 from crtexport.ir.evaluate import evaluate
 from crtexport.ir.graph import Graph, Node, Tensor
-from crtexport.ir.moved import moved
 from crtexport.ir.ops import (
     Conv2D,
     DepthwiseConv2D,
@@ -20,26 +19,28 @@ from crtexport.ir.ops import (
     Reshape,
     TransposeConv2D,
 )
+from crtexport.ir.strided_constant import moved
 from crtexport.ir.types import ConstantRef, DType, Made, TensorType
 
 _WEIGHTS = 1
 _LARGE = 1 << 20
-"""Bytes of constants that are moved in memory, and computed with; others while they are written."""
+"""Bytes up to which constants are folded in memory; larger ones are moved while they are written.
+"""
 _CHANNEL_AXIS: dict[type[Op], int] = {
     Conv2D: 0, FullyConnected: 0, TransposeConv2D: 0, DepthwiseConv2D: 3,
 }
 
 
 def fold_constants(graph: Graph) -> Graph:
-    """Replaces by constants what Reshape, Dequantize, other operators that only move elements, and
-    arithmetic on whole numbers make of constants.
+    """Evaluates Reshape, Dequantize, other operators that only move elements, and integer
+    arithmetic on constants.
 
     Int8 weights of a convolution or fully connected operator that a Dequantize makes floats stay
     int8 and are read as they are: the kernels scale them, and flash holds a quarter of the bytes.
 
     Requires: nothing. Ensures: no Reshape or Dequantize reads a constant, but for a Reshape that
-    copies one to a graph output; nothing grows to more than a few kilobytes. What is large is moved
-    while it is written, and not computed with.
+    copies one to a graph output; nothing grows to more than a few kilobytes. Large constants are
+    moved while they are written, and not computed with.
     """
     tensors = list(graph.tensors)
     stored: dict[int, int] = {}  # what Dequantize made of int8 constants: the constants
@@ -63,7 +64,7 @@ def fold_constants(graph: Graph) -> Graph:
 
 
 def _foldable_input(graph: Graph, node: Node) -> int | None:
-    """The input of a node that would be folded if that input were constant."""
+    """Returns the input of a node that would be folded if that input were constant."""
     match node.op:
         case Dequantize():
             return node.inputs[0]
@@ -74,7 +75,8 @@ def _foldable_input(graph: Graph, node: Node) -> int | None:
 
 
 def _evaluated(graph: Graph, node: Node, tensors: list[Tensor]) -> list[ConstantRef] | None:
-    """The outputs of a node that only moves constants or computes shapes and indices with them."""
+    """Returns the outputs of a node that only moves constants or computes shapes and indices with
+    them."""
     if not set(graph.outputs).isdisjoint(node.outputs):
         return None
     given = [tensors[t] for t in node.inputs if t is not None]
@@ -89,7 +91,7 @@ def _evaluated(graph: Graph, node: Node, tensors: list[Tensor]) -> list[Constant
 def _with_stored_weights(
     node: Node, tensors: list[Tensor], stored: dict[int, int]
 ) -> Node:
-    """``node`` reading int8 weights where it read their floats."""
+    """Returns ``node`` reading int8 weights where it read their floats."""
     weights = node.inputs[_WEIGHTS] if len(node.inputs) > _WEIGHTS else None
     source = stored.get(weights) if weights is not None else None
     if source is None or not _scalable(node.op, tensors[source].type):
@@ -99,7 +101,8 @@ def _with_stored_weights(
 
 
 def _scalable(op: Op, weights: TensorType) -> bool:
-    """Whether the kernels of ``op`` scale these weights: symmetric, by tensor or by channel."""
+    """Returns whether the kernels of ``op`` scale these weights: symmetric, by tensor or by
+    channel."""
     axis, quant = _CHANNEL_AXIS.get(type(op)), weights.quant
     if axis is None or quant is None or any(quant.zero_point):
         return False
@@ -107,7 +110,8 @@ def _scalable(op: Op, weights: TensorType) -> bool:
 
 
 def _only_weights(graph: Graph, tensor: int, source: TensorType) -> bool:
-    """Whether everything that reads ``tensor`` can read ``source`` as its weights instead."""
+    """Returns whether everything that reads ``tensor`` can read ``source`` as its weights instead.
+    """
     return tensor not in graph.outputs and all(
         position == _WEIGHTS and _scalable(node.op, source)
         for node in graph.nodes
@@ -123,12 +127,12 @@ def _folded(op: Op, source: Tensor, output: Tensor) -> Tensor:
     if isinstance(op, Reshape):
         return replace(output, constant=source.constant)
     sizes = source.type.dtype.itemsize, output.type.dtype.itemsize
-    made = Made(source.constant, _Real(source.type), sizes)
+    made = Made(source.constant, _RealValues(source.type), sizes)
     return replace(output, constant=ConstantRef(nbytes=output.type.nbytes, made=made))
 
 
-class _Real(Struct, frozen=True):
-    """What stored values of a type stand for, as float32."""
+class _RealValues(Struct, frozen=True):
+    """The conversion of a type's stored values to the float32 that they stand for."""
 
     type: TensorType
 

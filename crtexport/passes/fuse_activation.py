@@ -1,4 +1,4 @@
-"""Moves a clamp into the operator before it."""
+"""Fuses a clamp into the operator before it."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ _CLAMP: dict[type[Op], Activation] = {
 
 
 def fuse_activation(graph: Graph) -> Graph:
-    """Relu, Relu6 and ReluN1To1 become the activation of the operator whose result only they read.
+    """Makes Relu, Relu6 and ReluN1To1 the activation of the operator whose result only they read.
 
     Requires: nothing. Ensures: that operator computes the clamp's output itself. Quantized tensors
-    are fused only where the clamp keeps scale and zero point: it then moves no integer between
-    its bounds, which are those of the fused activation.
+    are fused only where the clamp keeps scale and zero point: it then moves no integer between its
+    bounds, which are those of the fused activation.
     """
     uses, computed_by = readers(graph), producers(graph)
     replaced: dict[int, Node | None] = {}
@@ -57,7 +57,7 @@ def fuse_activation(graph: Graph) -> Graph:
 
 
 def _with_activation(op: Op, activation: Activation) -> Op | None:
-    """``op`` with a fused activation; None where it can't have one or has one already."""
+    """Returns ``op`` with a fused activation; None where it can't have one or has one already."""
     match op:
         case (
             Conv2D(activation=Activation.NONE) | DepthwiseConv2D(activation=Activation.NONE)

@@ -1,4 +1,4 @@
-"""Moves padding into the convolution that reads it."""
+"""Fuses padding into the convolution that reads it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from crtexport.passes.uses import producers
 
 
 def fuse_pad(graph: Graph) -> Graph:
-    """A convolution of a padded image becomes a convolution with more padding of the image.
+    """Turns a convolution of a padded image into a convolution with more padding.
 
     Both count a padded cell as real 0. Requires: nothing. Ensures: no Conv2D or DepthwiseConv2D
     reads a Pad of rows and columns that keeps the quantization; the Pad stays for other readers.
@@ -22,7 +22,7 @@ def fuse_pad(graph: Graph) -> Graph:
 
 
 def _fused(graph: Graph, node: Node, computed_by: dict[int, Node]) -> Node:
-    """``node`` with the Pads before it taken in, however many follow each other."""
+    """Returns ``node`` with all consecutive Pads before it fused."""
     while isinstance(node.op, Conv2D | DepthwiseConv2D):
         pad = computed_by.get(graph.required(node, 0))
         if pad is None or not isinstance(pad.op, Pad):
@@ -40,7 +40,8 @@ def _fused(graph: Graph, node: Node, computed_by: dict[int, Node]) -> Node:
 
 
 def _spatial(op: Pad) -> Padding2D | None:
-    """The rows and columns that ``op`` adds to NHWC images; None where it adds anything else."""
+    """Returns the rows and columns that ``op`` adds to NHWC images; None where it adds anything
+    else."""
     if len(op.paddings) != 4 or any(op.paddings[0]) or any(op.paddings[3]):
         return None
     (top, bottom), (left, right) = op.paddings[1], op.paddings[2]

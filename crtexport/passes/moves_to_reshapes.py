@@ -1,4 +1,4 @@
-"""Finds operators that move nothing."""
+"""Replaces operators that move no element by Reshapes."""
 
 from __future__ import annotations
 
@@ -22,10 +22,11 @@ from crtexport.ir.ops import (
 
 
 def moves_to_reshapes(graph: Graph) -> Graph:
-    """Operators that keep all elements in their order become Reshapes, which take no time.
+    """Turns operators that keep all elements in their order into Reshapes, which take no time.
 
-    Such are a Transpose that moves axes of size 1 only, a Slice of everything, a part or a join
-    of one. Requires: nothing. Ensures: as said; scales and zero points of the outputs stay.
+    Such are a Transpose that moves axes of size 1 only, a Slice of everything, a Split or
+    Concatenation of one. Requires: nothing. Ensures: as said; scales and zero points of the outputs
+    stay.
     """
     return graph.with_nodes(tuple(
         replace(node, op=Reshape(graph.type(node.outputs[0]).shape))

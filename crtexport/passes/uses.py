@@ -1,4 +1,4 @@
-"""Who reads and who computes each tensor."""
+"""Readers and producers of each tensor."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from crtexport.ir.graph import Graph, Node
 
 
 def readers(graph: Graph) -> dict[int, int]:
-    """How often each tensor is read, by nodes and as a graph output; 0 where it is not."""
+    """Returns the number of reads of each tensor, by nodes and as a graph output."""
     counts = dict.fromkeys(range(len(graph.tensors)), 0)
     for node in graph.nodes:
         for tensor in node.inputs:
@@ -18,5 +18,5 @@ def readers(graph: Graph) -> dict[int, int]:
 
 
 def producers(graph: Graph) -> dict[int, Node]:
-    """The node that computes each computed tensor."""
+    """Returns the node that computes each computed tensor."""
     return {tensor: node for node in graph.nodes for tensor in node.outputs}

@@ -1,4 +1,4 @@
-"""When each operator runs and where each tensor lives."""
+"""The execution order of operators and the place of each tensor."""
 
 from crtexport.plan.model import Placement, Plan, Space, Step
 from crtexport.plan.planner import plan

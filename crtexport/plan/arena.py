@@ -151,7 +151,7 @@ class _Solver:
                     self._keep(offsets)
 
     def _small(self, block: int, part: int) -> bool:
-        """Whether a block is less than a part of the largest."""
+        """Returns whether a block is smaller than a fraction of the largest."""
         return self.sizes[block] * part < self.largest
 
     def _crowd(self, block: int) -> int:
@@ -199,7 +199,7 @@ class _Solver:
         self._branch([None] * count, 0, list(range(count)), frozenset(), [0] * count)
 
     def _stuck(self) -> bool:
-        """Whether some of the blocks can't do with less than the best placement of all."""
+        """Returns whether some of the blocks need as much as the best placement of all."""
         effort = 0
         for blocks in self._parts():
             part = self._part(blocks)
@@ -223,7 +223,8 @@ class _Solver:
             yield [*large, other]
 
     def _part(self, blocks: Sequence[int]) -> _Solver:
-        """What tells whether some of the blocks can do with less than the best placement of all."""
+        """Returns a subset of the blocks that decides whether less than the best placement of all
+        is possible."""
         numbers = {block: number for number, block in enumerate(blocks)}
         solver = _Solver(Arena(
             tuple(self.sizes[block] for block in blocks),

@@ -1,4 +1,4 @@
-"""What no placement can go below: the bytes that are needed at one moment."""
+"""Lower bounds of any placement: the bytes that are needed at one moment."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ from msgspec import Struct
 
 from crtexport.ir.graph import Graph
 from crtexport.ir.ops import Reshape
+from crtexport.lowering.facts import Facts
 from crtexport.plan.layout import NO_FACTS, Block, Layout
-from crtexport.plan.model import Facts, Peak, Plan, Space
+from crtexport.plan.model import Peak, Plan, Space
 from crtexport.plan.order import overlap
 from crtexport.plan.spans import moments
 
@@ -43,11 +44,11 @@ def _covered(layout: Layout, end: int) -> Iterator[int]:
     taken: dict[int, int] = {}
     total = 0
     for begun, ended in moments(lives, end):
-        changed = {id(layout.block_of[t]): layout.block_of[t] for t in (*begun, *ended)}
+        changed = {block.number: block for t in (*begun, *ended) for block in (layout.block_of[t],)}
         for tensor in ended:
-            there[id(layout.block_of[tensor])].remove(tensor)
+            there[layout.block_of[tensor].number].remove(tensor)
         for tensor in begun:
-            there.setdefault(id(layout.block_of[tensor]), set()).add(tensor)
+            there.setdefault(layout.block_of[tensor].number, set()).add(tensor)
         for number, block in changed.items():
             total -= taken.get(number, 0)
             taken[number] = _length(layout, block, there[number])
@@ -92,7 +93,8 @@ def _overlap(layout: Layout, source: int, output: int) -> int:
 
 
 def least(graph: Graph, plan: Plan, facts: Mapping[int, Facts], size: float) -> bool:
-    """Whether every plan needs ``size`` bytes, whatever its order and its kernels' directions.
+    """Returns whether every plan needs ``size`` bytes, whatever its order and its kernels'
+    directions.
 
     While a node runs, there are its tensors, and those that come before it and are wanted behind
     it, in every order. Of these count what lies in the workspace of ``plan`` and fits no buffer of

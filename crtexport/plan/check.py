@@ -17,7 +17,8 @@ from msgspec import Struct, field
 from crtexport.ir.graph import Graph, Node
 from crtexport.ir.ops import EthosU, Foreign, Reshape, While
 from crtexport.ir.variables import accesses
-from crtexport.plan.model import Inner, Move, Placement, Plan, Scratch, Space, Step
+from crtexport.lowering.facts import Move
+from crtexport.plan.model import Inner, Placement, Plan, ScratchRange, Space, Step
 
 
 class PlanError(Exception):
@@ -25,19 +26,20 @@ class PlanError(Exception):
 
 
 class KernelProof(Protocol):
-    """What can be proven about the kernels that will run."""
+    """The facts that can be proven about the kernels of a plan."""
 
-    def harmless(
-        self, graph: Graph, step: Step, output: int, position: int, distance: int
-    ) -> bool:
-        """Whether output ``output`` of a step may begin ``distance`` bytes after its input
+    def harmless(self, step: Step, output: int, position: int, distance: int) -> bool:
+        """Returns whether output ``output`` of a step may begin ``distance`` bytes after its input
         ``position`` though they overlap: no byte is overwritten before its last read."""
 
-    def moves(self, graph: Graph, number: int) -> tuple[Move, ...] | None:
+    def moves(self, number: int) -> tuple[Move, ...] | None:
         """All that node ``number`` does, as copies; None if it does anything else."""
 
-    def scratch(self, graph: Graph, step: Step) -> int:
+    def scratch(self, step: Step) -> int:
         """Bytes that the kernel of a step needs besides its tensors."""
+
+    def inner(self, node: int, graph: int) -> KernelProof:
+        """The proofs for one of the graphs that a node runs."""
 
 
 _NOTHING = -1
@@ -82,8 +84,8 @@ def _touching(pieces: list[_Piece], at: _Range) -> tuple[int, int]:
     return low, max(low, bisect_left(pieces, at.end, key=attrgetter("start")))
 
 
-class _Memory(Struct):
-    """What every buffer holds: pieces that don't overlap, in the order of their bytes."""
+class _Contents(Struct):
+    """The content of every buffer: pieces that don't overlap, in the order of their bytes."""
 
     pieces: dict[tuple[Space, int], list[_Piece]] = field(default_factory=dict)
 
@@ -135,7 +137,7 @@ class _Simulation:
 
     def __init__(self, graph: Graph, plan: Plan, proof: KernelProof | None) -> None:
         self.graph, self.plan, self.proof = graph, plan, proof
-        self.memory = _Memory()
+        self.memory = _Contents()
         # What each tensor holds. A view has bytes of what it views: the same under another name.
         self.contents: list[tuple[_Piece, ...]] = [
             (_Piece(0, tensor.type.nbytes, number, 0),)
@@ -223,10 +225,10 @@ class _Simulation:
         node = self.graph.nodes[number]
         if isinstance(node.op, Reshape):
             return (Move(0, 0, 0, 0, self.graph.type(node.outputs[0]).nbytes),)
-        return self.proof.moves(self.graph, number) if self.proof is not None else None
+        return self.proof.moves(number) if self.proof is not None else None
 
     def _assembled(self, node: Node, output: int, moves: tuple[Move, ...]) -> tuple[_Piece, ...]:
-        """What a view holds, piece by piece; all of it must come from somewhere."""
+        """Returns the content of a view, piece by piece; all of it must have a source."""
         pieces: list[_Piece] = []
         for move in sorted(moves, key=lambda m: m.target):
             if move.output != output:
@@ -247,7 +249,7 @@ class _Simulation:
     # -- places
 
     def place(self, tensor: int) -> _Range:
-        """Where a tensor lives, checked against the buffer."""
+        """Returns the bytes of a tensor, checked against the buffer."""
         home = self.plan.placements[tensor]
         if home is None:
             self.fail(f"{self.name(tensor)} is used but has no place")
@@ -338,7 +340,7 @@ class _Simulation:
             self._read(f"{node}, when done,", tensor)
 
     def _use_scratch(self, step: Step) -> None:
-        """What a kernel needs besides its tensors is there, apart from them; then it's spoilt."""
+        """Checks that the scratch of a kernel exists, apart from its tensors, and overwrites it."""
         node = self.graph.nodes[step.node]
         if step.inner or node.graphs:
             needed = self._check_inner(step)
@@ -347,7 +349,7 @@ class _Simulation:
         elif isinstance(node.op, Foreign):
             needed = 0
         else:
-            needed = self.proof.scratch(self.graph, step) if self.proof is not None else 0
+            needed = self.proof.scratch(step) if self.proof is not None else 0
         given = step.scratch.nbytes if step.scratch is not None else 0
         if given < needed:
             self.fail(f"{node} needs {needed} bytes of scratch, but has {given}")
@@ -371,7 +373,7 @@ class _Simulation:
 
     def _check_arena(self, step: Step, node: Node, op: EthosU) -> None:
         """Tensors lie where the commands look for them."""
-        scratch = step.scratch or Scratch(0, 0)
+        scratch = step.scratch or ScratchRange(0, 0)
         for tensor, at in zip((*node.inputs[op.first :], *node.outputs), op.places, strict=True):
             if tensor is None or self.plan.placements[tensor] != Placement(
                 Space.WORKSPACE, scratch.pool, scratch.offset + at
@@ -391,8 +393,9 @@ class _Simulation:
         needed = 0
         for number, (inner, graph) in enumerate(zip(step.inner, node.graphs, strict=True)):
             what = f"graph {number} of {node}"
+            proof = None if self.proof is None else self.proof.inner(step.node, number)
             try:
-                check(graph, inner.plan, self.proof)
+                check(graph, inner.plan, proof)
             except PlanError as error:
                 self.fail(f"{what}: {error}")
             if inner.plan.io_in_workspace or self.plan.alignment % inner.plan.alignment:
@@ -408,7 +411,8 @@ class _Simulation:
         return needed
 
     def _placed_well(self, node: Node, number: int, inner: Inner) -> bool:
-        """Whether the outputs of a graph are where they can be found, and over no other input."""
+        """Returns whether the outputs of a graph are where they can be found, and over no other
+        input."""
         own = frozenset(i for i, start in enumerate(inner.outputs) if start is None)
         if not isinstance(node.op, While):
             return not inner.plan.shared and len(own) == len(inner.outputs)
@@ -441,7 +445,7 @@ class _Simulation:
                 self.fail(f"{node} overwrites what it reads: {self._both(tensor, output)}")
             distance = at.start - source.start
             if self.proof is None or not self.proof.harmless(
-                self.graph, step, position, number, distance
+                step, position, number, distance
             ):
                 self.fail(f"{node} can't work in place: {self._both(tensor, output)}")
 

@@ -108,7 +108,7 @@ _Numbers = npt.NDArray[np.int64]
 
 
 class _Places:
-    """Where blocks lie while one after the other gets its place."""
+    """The offsets of blocks while they are placed one after the other."""
 
     def __init__(self, crowd: Crowd, alignment: int) -> None:
         self._crowd, self._alignment = crowd, alignment

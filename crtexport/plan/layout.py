@@ -1,7 +1,7 @@
-"""Which tensors keep their distance, and which pairs must: the blocks that get offsets.
+"""Groups tensors at fixed distances into blocks that get offsets.
 
-Tensors whose distance is fixed form one block: a reshape and what it views, the parts of a
-concatenation that needs no copy. A block lies in the workspace, or in a buffer of the caller.
+Tensors whose distance is fixed form one block: a reshape and the tensor that it views, the parts of
+a concatenation that needs no copy. A block lies in the workspace, or in a buffer of the caller.
 """
 
 from __future__ import annotations
@@ -14,10 +14,11 @@ from msgspec import Struct
 
 from crtexport.ir.graph import Graph, Node
 from crtexport.ir.ops import Reshape
+from crtexport.lowering.facts import Facts, Freedom, Move
 from crtexport.plan.arena import Arena, Ban
 from crtexport.plan.crowd import Bans, Crowd, Part
 from crtexport.plan.liveness import Lifetime, lifetimes
-from crtexport.plan.model import Facts, Freedom, Move, Placement, Scratch, Space
+from crtexport.plan.model import Placement, ScratchRange, Space
 from crtexport.plan.spans import Spans, meetings, pairs
 
 NO_FACTS = Facts()
@@ -32,9 +33,11 @@ of concatenations of concatenations would have as many with the cube of their nu
 class Block(Struct):
     """Tensors at fixed distances: ``starts`` has the first byte of each, relative to the block.
 
-    ``home``: the buffer that it lies in and where; None for a block of the workspace.
+    ``number`` is that of one of its tensors, each of which is in one block. ``home``: the buffer
+    that it lies in and where; None for a block of the workspace.
     """
 
+    number: int
     starts: dict[int, int]
     home: Placement | None = None
 
@@ -78,7 +81,7 @@ class Layout:
         self._pinned: dict[int, int] = {}
         self._effort = 0
         for tensor in self.lifetimes:
-            self.block_of[tensor] = Block({tensor: 0}, self._anchor(tensor))
+            self.block_of[tensor] = Block(tensor, {tensor: 0}, self._anchor(tensor))
             self._contents[tensor] = (_Stretch(0, self._sizes[tensor], tensor, 0),)
         for position, number in enumerate(self.order):
             self._pin(number, position)
@@ -111,7 +114,7 @@ class Layout:
         return self.facts[node].scratch if node >= 0 else self._sizes[tensor]
 
     def _item(self, tensor: int) -> int:
-        """What the offset of a tensor, or of a node's scratch, must be a multiple of."""
+        """Returns the alignment of the offset of a tensor, or of a node's scratch."""
         scratch = tensor >= len(self.graph.tensors)
         return self.alignment if scratch else self.graph.type(tensor).dtype.itemsize
 
@@ -119,7 +122,7 @@ class Layout:
         scratch = len(self.graph.tensors) + number
         if self.facts.get(number, NO_FACTS).scratch and scratch not in self.block_of:
             self.lifetimes[scratch] = Lifetime(position, position)
-            self.block_of[scratch] = Block({scratch: 0})
+            self.block_of[scratch] = Block(scratch, {scratch: 0})
 
     def _pin(self, number: int, position: int) -> None:
         """Makes one block of a node's scratch and the tensors that must lie in it."""
@@ -127,7 +130,7 @@ class Layout:
         if not pins:
             return
         scratch = len(self.graph.tensors) + number
-        whole = Block({scratch: 0, **pins})
+        whole = Block(scratch, {scratch: 0, **pins})
         for tensor in whole.starts:
             if tensor in self.block_of and (
                 len(self.block_of[tensor].starts) > 1 or self.block_of[tensor].home is not None
@@ -138,18 +141,18 @@ class Layout:
         self.lifetimes[scratch] = Lifetime(position, position)
         self._contents[scratch] = (_Stretch(0, self.size(scratch), scratch, 0),)
 
-    def scratch(self, number: int, places: Mapping[int, tuple[int, int]]) -> Scratch | None:
+    def scratch(self, number: int, places: Mapping[int, tuple[int, int]]) -> ScratchRange | None:
         """The scratch of a node, given the pools and offsets of tensors in the workspace."""
         tensor = len(self.graph.tensors) + number
         if tensor not in places:
             return None
         pool, offset = places[tensor]
-        return Scratch(offset, self.size(tensor), pool)
+        return ScratchRange(offset, self.size(tensor), pool)
 
     @property
     def blocks(self) -> list[Block]:
         """Every block once, in the order of its first tensor."""
-        return list({id(b): b for b in self.block_of.values()}.values())
+        return list({block.number: block for block in self.block_of.values()}.values())
 
     # -- views
 
@@ -168,7 +171,7 @@ class Layout:
         return moves if self.views_of_parts else None
 
     def _join(self, node: Node, moves: tuple[Move, ...]) -> bool:
-        """Whether the blocks of a node's tensors can become one; if so, they are."""
+        """Joins the blocks of a node's tensors if that is possible; returns whether it is."""
         merged = dict(self.block_of[node.outputs[0]].starts)
         home = self.block_of[node.outputs[0]].home
         origin = merged[node.outputs[0]]
@@ -203,7 +206,7 @@ class Layout:
         if not self._agrees(merged, home, ChainMap(views, self._contents)):
             return False
         self._contents |= views
-        whole = Block(merged, home)
+        whole = Block(node.outputs[0], merged, home)
         for tensor in merged:
             self.block_of[tensor] = whole
         return True
@@ -229,7 +232,7 @@ class Layout:
         self, starts: dict[int, int], home: Placement | None,
         contents: _Contents,
     ) -> bool:
-        """Whether tensors of one block that share bytes at one time have them in common."""
+        """Returns whether tensors of one block that share bytes at one time have them in common."""
         if not self._affordable(starts, contents):
             return False
         if home is not None and not self._fits(starts, home, contents):
@@ -274,7 +277,7 @@ class Layout:
         self, starts: dict[int, int], home: Placement,
         contents: _Contents,
     ) -> bool:
-        """Whether a block may lie in a buffer of the caller or in a constant."""
+        """Returns whether a block may lie in a buffer of the caller or in a constant."""
         for tensor, start in starts.items():
             offset = home.offset + start
             if tensor >= len(self.graph.tensors):
@@ -487,7 +490,7 @@ def _states(graph: Graph, alignment: int) -> tuple[dict[int, int], int]:
 
 
 def _all_of(freedoms: list[Freedom]) -> Freedom:
-    """What all of ``freedoms`` allow."""
+    """Returns the distances that all of ``freedoms`` allow."""
     before, after = min(f.before for f in freedoms), max(f.after for f in freedoms)
     single = {d for f in freedoms for d in f.exact}
     exact = sorted(d for d in single if all(f.allows(d) for f in freedoms))

@@ -18,7 +18,7 @@ class Lifetime(Struct, frozen=True):
     last: int
 
     def meets(self, other: Lifetime) -> bool:
-        """Whether both are needed at some time."""
+        """Returns whether both are live at some time."""
         return self.first <= other.last and other.first <= self.last
 
     def joined(self, other: Lifetime) -> Lifetime:

@@ -1,19 +1,14 @@
-"""The plan: what the planner decides and the checker proves; and what it may know of kernels."""
+"""The plan: what the planner decides and the checker proves."""
 
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Mapping
-from functools import cached_property
-from itertools import pairwise
 
-from msgspec import Struct, field
-
-from crtexport.ir.graph import Graph
+from msgspec import Struct
 
 
 class Space(enum.Enum):
-    """Where a tensor lives."""
+    """The kinds of memory that a tensor can lie in."""
 
     INPUT = "input"  # the caller's buffer of graph input ``index``
     OUTPUT = "output"  # the caller's buffer of graph output ``index``
@@ -30,7 +25,7 @@ class Placement(Struct, frozen=True):
     offset: int = 0
 
 
-class Scratch(Struct, frozen=True):
+class ScratchRange(Struct, frozen=True):
     """``nbytes`` from byte ``offset`` of pool ``pool`` of the workspace on that a node uses only
     while it runs."""
 
@@ -50,7 +45,7 @@ class Step(Struct, frozen=True):
     node: int
     in_place: tuple[tuple[int, int], ...] = ()
     backward: bool = False
-    scratch: Scratch | None = None
+    scratch: ScratchRange | None = None
     inner: tuple[Inner, ...] = ()
 
 
@@ -110,76 +105,3 @@ class Plan(Struct, frozen=True):
     def total(self) -> int:
         """The bytes of all pools of the workspace."""
         return sum(self.pools)
-
-
-# ---- what kernels tell the planner
-
-
-class Freedom(Struct, frozen=True):
-    """Where an output may begin, in bytes from where an input begins that dies with the node.
-
-    At most ``before``: the kernel writes behind what it still reads. Or at least ``after``: it
-    writes ahead of it. Anything between would overwrite what is still read, but for distances in
-    ``exact``: there, the kernel never meets what it still reads though both lie interleaved.
-    """
-
-    before: int
-    after: int
-    exact: tuple[int, ...] = ()
-
-    def allows(self, distance: int) -> bool:
-        """Whether the output may begin ``distance`` bytes after the input."""
-        return distance <= self.before or distance >= self.after or distance in self.exact
-
-    def bans(self) -> tuple[tuple[int, int], ...]:
-        """What isn't allowed: distances between two that are, neighbour by neighbour."""
-        edges = [self.before, *sorted(d for d in self.exact if self.before < d < self.after)]
-        return tuple(pairwise([*edges, self.after]))
-
-    def shared(self, source: int, output: int) -> int:
-        """Most bytes that an output of so many bytes may share with an input of so many."""
-        aligned = source - output
-        ways = (min(self.before, 0, aligned), max(self.after, 0, aligned), *self.exact)
-        return max(0, *(min(source, d + output) - max(0, d) for d in ways))
-
-
-class Move(Struct, frozen=True):
-    """``nbytes`` of an output from byte ``target`` are those of an input from byte ``source``."""
-
-    output: int
-    input: int
-    target: int
-    source: int
-    nbytes: int
-
-
-Freedoms = Mapping[tuple[int, int], Freedom]
-
-
-class Facts(Struct, frozen=True, dict=True):
-    """What the kernel of one node allows, by (output position, input position).
-
-    ``reversed``, asked only where it matters, holds for the kernel with its outer loops reversed;
-    None where it can't be. ``moves`` is all that the node does, if it does nothing but copying;
-    None otherwise. ``scratch``: bytes of workspace that it needs while it runs, beside its tensors.
-    ``reads`` and ``writes``: how many accesses it has to each input and output, by position.
-    ``pins``: tensors that must lie in the scratch, and at which byte of it; what it overwrites
-    there, and when, is the node's own affair.
-    """
-
-    forward: Freedoms = field(default_factory=dict)
-    reversed: Callable[[], Freedoms | None] | None = None
-    moves: tuple[Move, ...] | None = None
-    scratch: int = 0
-    reads: Mapping[int, int] = field(default_factory=dict)
-    writes: Mapping[int, int] = field(default_factory=dict)
-    pins: Mapping[int, int] = field(default_factory=dict)
-
-    @cached_property
-    def backward(self) -> Freedoms | None:
-        """What ``reversed`` says."""
-        return None if self.reversed is None else self.reversed()
-
-
-KernelFacts = Callable[[Graph, int], Facts]
-"""Tells the planner about the kernel of a node, by number."""

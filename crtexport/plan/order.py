@@ -14,11 +14,12 @@ from msgspec import Struct
 from crtexport.ir.graph import Graph
 from crtexport.ir.ops import Reshape
 from crtexport.ir.variables import accesses
-from crtexport.plan.model import Facts
+from crtexport.lowering.facts import Facts
 
 _KEPT = ((100_000, 4096), (200_000, 8), (400_000, 1))
 """Up to how many steps from a set to another that were looked at, in all levels, how many sets of
 a level are kept. Behind the last, the search is given up: very wide graphs keep their order."""
+
 
 
 def execution_order(
@@ -93,7 +94,7 @@ class _State(Struct):
 
 
 class _Costs:
-    """What running a node takes and leaves, in a model without offsets."""
+    """The bytes that running a node allocates and frees, in a model without offsets."""
 
     def __init__(self, graph: Graph, facts: Mapping[int, Facts], io_counts: bool) -> None:
         self.graph = graph
@@ -149,7 +150,7 @@ class _Costs:
 
     @property
     def forced(self) -> bool:
-        """Whether each node needs the one before it, so that there is one order only."""
+        """Returns whether each node needs the one before it, so that there is one order only."""
         return all(self.needs[number] >> (number - 1) & 1 for number in range(1, len(self.needs)))
 
     def choices(self) -> int:

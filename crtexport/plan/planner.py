@@ -14,11 +14,13 @@ from msgspec.structs import replace
 
 from crtexport.ir.graph import Graph, Node
 from crtexport.ir.ops import EthosU, Reshape, While
+from crtexport.lowering.facts import Facts
+from crtexport.lowering.lowered_graph import LoweredGraph, LoweredNode
 from crtexport.plan.arena import Arena, extent, place
 from crtexport.plan.bounds import least, peak
 from crtexport.plan.crowd import Crowd
 from crtexport.plan.layout import NO_FACTS, Block, Layout
-from crtexport.plan.model import Facts, Inner, KernelFacts, Peak, Placement, Plan, Space, Step
+from crtexport.plan.model import Inner, Peak, Placement, Plan, Space, Step
 from crtexport.plan.order import execution_order
 from crtexport.plan.pools import Spread, spread
 
@@ -28,14 +30,13 @@ _WORTH_BACKWARD = 1 / 32
 
 
 def plan(
-    graph: Graph, *, alignment: int = 16, facts: KernelFacts | None = None,
-    io_in_workspace: bool = False, pools: Sequence[int | None] = (None,),
-    shared: frozenset[int] = frozenset(),
+    lowered: LoweredGraph, *, alignment: int = 16, io_in_workspace: bool = False,
+    pools: Sequence[int | None] = (None,), shared: frozenset[int] = frozenset(),
 ) -> Plan:
-    """Orders the nodes and places the tensors of a verified graph.
+    """Orders the nodes and places the tensors of a verified graph, by what its kernels allow.
 
-    ``alignment`` in bytes, of the workspace and the blocks in it, is a power of two. ``facts``
-    tells what kernels allow; without it nothing shares bytes but reshapes. ``io_in_workspace``
+    ``alignment`` in bytes, of the workspace and the blocks in it, is a power of two. Of nodes
+    without kernels nothing shares bytes but reshapes. ``io_in_workspace``
     gives graph inputs and outputs offsets in the workspace, where an input's bytes are used again
     once nobody reads them. Else each graph output must be the output of a node of its own (the
     pass copy_outputs sees to it). ``pools``: the bytes of the memories that the workspace may take,
@@ -47,12 +48,13 @@ def plan(
         raise ValueError(f"alignment {alignment} is no power of two")
     if not pools:
         raise ValueError("a workspace needs a memory")
+    graph = lowered.graph
     _check_outputs(graph)
     inner = {
-        number: _inner(node, alignment, facts)
-        for number, node in enumerate(graph.nodes) if node.graphs
+        number: _inner(node, alignment)
+        for number, node in enumerate(lowered.nodes) if node.graphs
     }
-    known = _known(graph, facts, inner)
+    known = _known(lowered, inner)
     best: Plan | None = None
     spoilt: list[int] = []
     tried: list[object] = []
@@ -78,7 +80,7 @@ def plan(
                 best = found
     if best is None and spoilt:
         fewer = shared - _given_up(graph, spoilt)
-        return plan(graph, alignment=alignment, facts=facts, pools=pools, shared=fewer)
+        return plan(lowered, alignment=alignment, pools=pools, shared=fewer)
     return best if best is not None else Plan((), (), 0, alignment, io_in_workspace)
 
 
@@ -89,12 +91,10 @@ def _given_up(graph: Graph, spoilt: list[int]) -> set[int]:
     return {min(spoilt, key=lambda number: graph.type(graph.outputs[number]).nbytes)}
 
 
-def _known(
-    graph: Graph, facts: KernelFacts | None, inner: dict[int, tuple[Inner, ...]]
-) -> dict[int, Facts]:
-    known = {
-        n: facts(graph, n) for n in range(len(graph.nodes)) if facts is not None and n not in inner
-    }
+def _known(lowered: LoweredGraph, inner: dict[int, tuple[Inner, ...]]) -> dict[int, Facts]:
+    """Returns the facts about each node, by number."""
+    graph = lowered.graph
+    known = {number: node.facts for number, node in enumerate(lowered.nodes)}
     for number, plans in inner.items():
         node = graph.nodes[number]
         scratch = max(map(_end, plans, node.graphs), default=0)
@@ -110,14 +110,15 @@ def _known(
 # ---- graphs that nodes run
 
 
-def _inner(node: Node, alignment: int, facts: KernelFacts | None) -> tuple[Inner, ...]:
+def _inner(lowered: LoweredNode, alignment: int) -> tuple[Inner, ...]:
     """The plans of a node's graphs; no two of these need their memory at the same time."""
+    node = lowered.node
     looping = isinstance(node.op, While)
-    first, second = node.graphs
+    _, second = node.graphs
     everything = frozenset(range(len(second.outputs))) if looping else frozenset()
     plans = (
-        plan(first, alignment=alignment, facts=facts),
-        plan(second, alignment=alignment, facts=facts, shared=everything),
+        plan(lowered.graphs[0], alignment=alignment),
+        plan(lowered.graphs[1], alignment=alignment, shared=everything),
     )
     if not looping:
         own = (None,) * len(node.outputs)
@@ -134,7 +135,7 @@ def _inner(node: Node, alignment: int, facts: KernelFacts | None) -> tuple[Inner
 
 
 def _end(inner: Inner, graph: Graph) -> int:
-    """How many bytes of scratch a graph needs."""
+    """Returns the bytes of scratch that a graph needs."""
     outputs = [
         start + graph.type(tensor).nbytes
         for start, tensor in zip(inner.outputs, graph.outputs, strict=True) if start is not None
@@ -153,7 +154,7 @@ def _layouts(
     graph: Graph, facts: dict[int, Facts], io_in_workspace: bool, alignment: int, directions: int,
     shared: frozenset[int],
 ) -> Iterator[Layout]:
-    """What is worth trying: two orders, with and without views beyond those of reshapes."""
+    """Yields the layouts to try: two orders, with and without views beyond those of reshapes."""
     given = tuple(range(len(graph.nodes)))
     if directions == 1:
         facts = {number: replace(known, reversed=None) for number, known in facts.items()}
@@ -168,7 +169,7 @@ def _layouts(
 
 
 class _Offsets(Struct, frozen=True):
-    """Where the tensors of a layout ended."""
+    """The offsets of a layout's tensors."""
 
     layout: Layout
     placements: tuple[Placement | None, ...]
@@ -246,7 +247,8 @@ def _heat(
 
 
 def _step(placed: _Offsets, number: int, facts: Facts) -> Step:
-    """How a node runs: what shares bytes, and in which direction that is possible."""
+    """Returns a node's step: the tensors that share bytes, and the direction in which that is
+    possible."""
     if facts.pins:
         return Step(number)
     node: Node = placed.layout.graph.nodes[number]

@@ -14,11 +14,11 @@ from crtexport.plan.arena import Arena, extent, fill, place
 from crtexport.plan.crowd import Crowd
 
 _ATTEMPTS = 8
-"""How many blocks that found no room are tried again once a memory is packed well."""
+"""The number of unplaced blocks that are tried again once a memory is packed well."""
 
 
 class Spread(Struct, frozen=True):
-    """Where blocks lie: (pool, offset) of each, and the bytes that each pool takes."""
+    """The offsets of blocks: (pool, offset) of each, and the bytes that each pool takes."""
 
     places: tuple[tuple[int, int], ...]
     sizes: tuple[int, ...]

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from xml.sax.saxutils import escape
 
-from crtexport.errors import printable
 from crtexport.ir.graph import Graph
 from crtexport.plan.liveness import Lifetime, lifetimes
 from crtexport.plan.model import Plan, Space
 from crtexport.plan.order import whole_order
 from crtexport.plan.text import peak_text
+from crtexport.support.errors import printable
 
 _COLUMN = 56
 _HEIGHT = 480

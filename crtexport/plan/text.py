@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from crtexport.errors import printable
 from crtexport.ir.graph import Graph, Node
 from crtexport.plan.model import Placement, Plan, Space, Step
 from crtexport.plan.order import whole_order
+from crtexport.support.errors import printable
 
 
 def dump(graph: Graph, plan: Plan) -> str:
@@ -36,7 +36,7 @@ def dump(graph: Graph, plan: Plan) -> str:
 
 
 def peak_text(graph: Graph, plan: Plan) -> str:
-    """Which operator sets the peak, and what its tensors alone would take."""
+    """Returns the operator that sets the peak, and the bytes that its tensors alone would take."""
     node = plan.peak.node
     where = (
         f"node {node}, {printable(str(graph.nodes[node]))}" if node is not None
@@ -84,5 +84,5 @@ def _place(graph: Graph, plan: Plan, tensor: int) -> str:
 
 
 def _memory(pool: int) -> str:
-    """Which memory of the workspace it is, where that is not the first."""
+    """Returns the memory of the workspace that it lies in, where that is not the first."""
     return f" of memory {pool}" if pool else ""

@@ -1,10 +1,10 @@
-"""What a network costs on a board: instructions by layer, flash, RAM and stack, all measured.
+"""The cost of a network on a board: instructions by layer, flash, RAM and stack, all measured.
 
 Instructions are those that QEMU executed in the second inference on one input. A plugin notes the
 instructions executed before each call of a kernel, so that a layer's are those from its kernel's
 entry to the next one's; they are counts, not cycles. Where branches and loops decide, a layer has
-the instructions of all times that it ran. Where QEMU can't be watched, only the board's own counter
-is left, and layers have no figures.
+the instructions of all its runs. Where QEMU can't be watched, only the board's own counter is left,
+and layers have no figures.
 """
 
 from __future__ import annotations
@@ -14,22 +14,21 @@ from collections.abc import Iterable, Mapping
 from msgspec import Struct
 from msgspec.structs import replace
 
-from crtexport import pipeline
-from crtexport.artifact.model import Call, ConstantArg
+from crtexport.artifact.model import ConstantArg, FunctionCall
 from crtexport.firmware.sections import TEST_INPUTS
 from crtexport.ir.macs import macs
-from crtexport.pipeline import Emit, Optimize
-from crtexport.report.measure import Measured, Setting, Step, measure
+from crtexport.pipeline import driver
+from crtexport.pipeline.driver import Emit, Optimize
+from crtexport.report.measure import MeasuredCall, MeasuredExport, Setting, measure
 from crtexport.report.peers import PeerFigure, figures_for
-from crtexport.report.trace import Place
+from crtexport.report.trace import CallSite
 
 
 class LayerCost(Struct, frozen=True):
     """A call of a kernel. ``code`` and ``constants`` are bytes, counted at the first layer that
     uses them: 0 for a layer that shares all of its own. It ran ``runs`` times, to which
     ``instructions`` and ``macs`` belong; where that wasn't counted, these are None, and the
-    multiply-accumulates of one time.
-    """
+    multiply-accumulates of one run."""
 
     name: str
     operator: str
@@ -42,7 +41,7 @@ class LayerCost(Struct, frozen=True):
 
     @property
     def per_mac(self) -> float | None:
-        """Instructions per multiply-accumulate, None for layers without any."""
+        """Returns instructions per multiply-accumulate, None for layers without any."""
         if self.instructions is None or not self.macs:
             return None
         return self.instructions / self.macs
@@ -54,7 +53,7 @@ class Bench(Struct, frozen=True):
     ``first`` and ``second`` are instructions of the first and second inference; ``exact`` tells
     counts from a timer's estimates. ``flash`` and ``ram`` are bytes of the whole program by
     section, the test input in ``flash`` as TEST_INPUTS. ``workspace``, ``state`` and ``stack`` are
-    bytes. ``peers``: what others were measured to take for this very file on this board.
+    bytes. ``peers``: published measurements of other tools for this file on this board.
     ``accelerators`` are those that took layers, if they could.
     """
 
@@ -81,12 +80,12 @@ class Bench(Struct, frozen=True):
 
     @property
     def flash_size(self) -> int:
-        """Bytes of flash that a product would need: all but the input that is tested with."""
+        """Returns the bytes of flash that a product would need: all but the test input."""
         return sum(size for name, size in self.flash.items() if name != TEST_INPUTS)
 
     @property
     def startup(self) -> int | None:
-        """Instructions that the first inference takes more than the second."""
+        """Returns the instructions of the first inference beyond those of the second."""
         return None if self.first is None or self.second is None else self.first - self.second
 
 
@@ -95,29 +94,32 @@ def bench(setting: Setting) -> Bench:
 
     Raises what exporting and running raise.
     """
-    board = pipeline.resolve_board(setting.board)
+    board = driver.resolve_board(setting.board)
     measured = measure(replace(setting, board=board))
     exported, result = measured.exported, measured.result
     graph = exported.graph
     return Bench(
         model=graph.source, sha256=graph.sha256, board=board.name, emit=exported.emit,
-        optimize=setting.optimize or board.optimize, first=result.instructions_first,
+        optimize=setting.options.optimize or board.optimize, first=result.instructions_first,
         second=result.instructions_second, exact=result.exact, layers=_layers(measured),
         flash=result.flash, ram=result.ram, workspace=exported.artifact.workspace_total,
         state=exported.artifact.state_size, stack=result.stack,
         peers=figures_for(graph.sha256, board.name),
-        accelerators=board.accelerators if setting.accelerators is None else setting.accelerators,
+        accelerators=(
+            board.accelerators if setting.options.accelerators is None
+            else tuple(setting.options.accelerators)
+        ),
     )
 
 
-def _layers(measured: Measured) -> tuple[LayerCost, ...]:
+def _layers(measured: MeasuredExport) -> tuple[LayerCost, ...]:
     steps, sizes = measured.steps(), measured.sizes
     code = _first_uses([(step.place.call.symbol,) for step in steps], sizes)
     constants = _first_uses([_constants(step.place.call) for step in steps], sizes)
     return tuple(map(_layer, steps, code, constants))
 
 
-def _layer(step: Step, code: int, constants: int) -> LayerCost:
+def _layer(step: MeasuredCall, code: int, constants: int) -> LayerCost:
     place, done = step.place, step.executed
     each = 0 if place.copies else macs(place.graph, place.node)
     return LayerCost(
@@ -129,12 +131,12 @@ def _layer(step: Step, code: int, constants: int) -> LayerCost:
     )
 
 
-def _constants(call: Call) -> tuple[str, ...]:
+def _constants(call: FunctionCall) -> tuple[str, ...]:
     return tuple(arg.symbol for arg in call.args if isinstance(arg, ConstantArg))
 
 
 def _first_uses(uses: Iterable[Iterable[str]], sizes: Mapping[str, int]) -> list[int]:
-    """For each user, the bytes of what nobody before it has used."""
+    """Returns, for each user, the bytes that no user before it has used."""
     seen: set[str] = set()
     totals = []
     for names in uses:
@@ -144,6 +146,6 @@ def _first_uses(uses: Iterable[Iterable[str]], sizes: Mapping[str, int]) -> list
     return totals
 
 
-def _output(place: Place) -> str:
+def _output(place: CallSite) -> str:
     shapes = [place.graph.type(tensor).shape for tensor in place.node.outputs[:1]]
     return "x".join(str(n) for shape in shapes for n in shape)

@@ -1,4 +1,5 @@
-"""Draws benchmarks: instructions of each layer, and of one inference beside what others take."""
+"""Draws benchmarks: instructions of each layer, and of one inference beside those of other tools.
+"""
 
 from __future__ import annotations
 
@@ -7,10 +8,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from crtexport.errors import CrtExportError, ToolMissingError, printable
-from crtexport.outputs.single import replacing
 from crtexport.report.bench import Bench
 from crtexport.report.host import OURS, HostBench
+from crtexport.support.errors import CrtExportError, ToolMissingError, printable
+from crtexport.support.outputs.single import replacing
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -23,8 +24,7 @@ _LONGEST_NAME = 28
 
 def check(path: Path) -> None:
     """Raises CrtExportError for a file that no chart can be written to, ToolMissingError without
-    matplotlib: before anything is measured.
-    """
+    matplotlib; called before anything is measured."""
     if path.suffix.lower() not in _SUFFIXES:
         raise CrtExportError(
             f"charts are {' or '.join(_SUFFIXES)} files", location=str(path),

@@ -1,7 +1,7 @@
-"""How fast an exported model is on this computer, beside LiteRT and ONNX Runtime.
+"""The speed of an exported model on this computer, beside LiteRT and ONNX Runtime.
 
-CPU time of one thread, batches of all runtimes in turns in one process
-(:mod:`crtexport.report.host_worker`): what else the computer does then disturbs all alike, and the
+CPU time of one thread, batches of all runtimes interleaved in one process
+(:mod:`crtexport.report.host_worker`): other load of the computer then disturbs all alike, and the
 ratios hold where the times don't.
 """
 
@@ -19,17 +19,17 @@ from typing import Any
 import numpy as np
 from msgspec import Struct
 
-from crtexport import pipeline
-from crtexport.errors import CrtExportError, RunFailedError, ToolMissingError
 from crtexport.firmware.board_schema import Board
 from crtexport.firmware.toolchain import log_tail, run_tool
-from crtexport.importers.files import is_tflite
+from crtexport.importers.formats import TFLITE, format_of
 from crtexport.ir.macs import macs
 from crtexport.mlf import layout
 from crtexport.mlf.arrays import Array, key_of, samples_for
 from crtexport.mlf.reader import Package, open_package
-from crtexport.pipeline import Emit, Optimize
+from crtexport.pipeline import driver
+from crtexport.pipeline.driver import Emit, Optimize
 from crtexport.simulation.runtimes import RuntimeName, find_runtime
+from crtexport.support.errors import CrtExportError, RunFailedError, ToolMissingError
 
 OURS = "crtexport"
 ROUNDS = 31
@@ -55,7 +55,7 @@ class Timing(Struct, frozen=True):
 
 
 class HostBench(Struct, frozen=True):
-    """One network on this computer; ``missing`` says why a runtime could not be asked.
+    """One network on this computer; ``missing`` says why a runtime could not be timed.
 
     ``workspace``, ``state`` and ``constants`` are bytes.
     """
@@ -81,16 +81,16 @@ def bench_host(
 ) -> HostBench:
     """Exports ``model`` for a board that is this computer and times it beside other runtimes.
 
-    LiteRT is asked if ``model`` is a .tflite file, ONNX Runtime if ``onnx`` is the same network in
+    LiteRT is timed if ``model`` is a .tflite file, ONNX Runtime if ``onnx`` is the same network in
     its format; both run under the Python that ``CRTEXPORT_LITERT_PYTHON`` names, or this one. A
     runtime that isn't installed is named in the result, which then has the other times.
     """
-    chosen = pipeline.resolve_board(board)
+    chosen = driver.resolve_board(board)
     if not chosen.hosted:
         raise CrtExportError("this board is not this computer", location=chosen.name)
     with tempfile.TemporaryDirectory(prefix="crtexport-") as name:
         folder = Path(name)
-        exported = pipeline.export(
+        exported = driver.export(
             model, board=chosen, emit=emit, optimize=optimize, output=folder / "bench.tar",
             system_lib=False,
         )
@@ -99,7 +99,7 @@ def bench_host(
         arrays: dict[str, Any] = {str(i): row[key_of(t)] for i, t in enumerate(package.inputs)}
         np.savez(folder / "inputs.npz", **arrays)
         python, lacking = _python()
-        asked = is_tflite(Path(model))
+        asked = format_of(Path(model)) is TFLITE
         answer = _time(python, {
             "library": str(_link(package, chosen, folder)),
             "run": f"tvmgen_{package.module}_run",
@@ -127,7 +127,7 @@ def bench_host(
 
 
 def _link(package: Package, board: Board, folder: Path) -> Path:
-    """The package as a shared library, by the board's own compiler."""
+    """Returns the package as a shared library, linked by the board's own compiler."""
     package.extract(folder)
     library = folder / "model.so"
     inputs = [
@@ -146,7 +146,8 @@ def _link(package: Package, board: Board, folder: Path) -> Path:
 
 
 def _python() -> tuple[str, str]:
-    """The Python that times, and why no runtime of .tflite is there, "" where one is."""
+    """Returns the Python that times, and the reason why it has no runtime of .tflite, "" where it
+    has one."""
     problems = []
     for name in _RUNTIMES:
         try:
@@ -181,7 +182,7 @@ def _timing(name: str, values: Sequence[float], ours: Sequence[float]) -> Timing
 
 
 def _spread(values: Sequence[float]) -> tuple[float, float, float]:
-    """Median and quartiles."""
+    """Returns median and quartiles."""
     if len(values) == 1:
         return values[0], values[0], values[0]
     low, _, high = statistics.quantiles(values, n=4)

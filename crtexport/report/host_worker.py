@@ -38,7 +38,7 @@ Subject = Callable[[], Any]
 
 
 def crtexport_subject(job: dict[str, Any], inputs: list[Any]) -> Subject:
-    """The exported model through its C interface."""
+    """Returns the exported model, called through its C interface."""
     function = getattr(ctypes.CDLL(job["library"]), job["run"])
     function.restype = ctypes.c_int32
     arrays = [_aligned(array.nbytes) for array in inputs]
@@ -52,7 +52,7 @@ def crtexport_subject(job: dict[str, Any], inputs: list[Any]) -> Subject:
 
 
 class _Call:
-    """Keeps the memory that the arguments point to."""
+    """A call that keeps the memory of its arguments alive."""
 
     def __init__(self, function: Any, arguments: list[Any], memory: Any) -> None:
         self.function, self.arguments, self.memory = function, arguments, memory
@@ -73,7 +73,7 @@ def _pointers(arrays: list[Any]) -> Any:
 
 
 def litert_subject(job: dict[str, Any], inputs: list[Any]) -> tuple[str, Subject]:
-    """LiteRT as it comes: XNNPACK where it takes the network."""
+    """Returns LiteRT with its defaults: XNNPACK where it takes the network."""
     try:
         from ai_edge_litert import interpreter as module
 
@@ -90,7 +90,7 @@ def litert_subject(job: dict[str, Any], inputs: list[Any]) -> tuple[str, Subject
 
 
 def onnx_subject(job: dict[str, Any], inputs: list[Any]) -> tuple[str, Subject]:
-    """ONNX Runtime on the processor, inputs and outputs bound once."""
+    """Returns ONNX Runtime on the processor, inputs and outputs bound once."""
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
@@ -115,7 +115,7 @@ def _batch(run: Subject, count: int) -> int:
 
 
 def _fitting(run: Subject, least: int) -> int:
-    """How many inferences take ``least`` nanoseconds."""
+    """Returns how many inferences take ``least`` nanoseconds."""
     count = 1
     while _batch(run, count) < least:
         count *= 2
@@ -146,7 +146,7 @@ def measure(job: dict[str, Any]) -> dict[str, Any]:
 
 
 def main() -> None:
-    """One job; what the runtimes print goes to stderr."""
+    """Runs one job; output of the runtimes goes to stderr."""
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     if hasattr(os, "sched_setaffinity"):

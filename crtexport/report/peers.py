@@ -1,4 +1,4 @@
-"""What others take for networks that everybody measures, as recorded in ``peers.json``.
+"""Measurements of other tools for well-known networks, as recorded in ``peers.json``.
 
 A figure belongs to one model file (by its SHA-256) and one board; its provenance says who measured
 it, with which versions and how.
@@ -9,17 +9,14 @@ from __future__ import annotations
 import functools
 from pathlib import Path
 
-from pydantic import BaseModel, ConfigDict
+import msgspec
 
 _FILE = Path(__file__).with_name("peers.json")
 
 
-class PeerFigure(BaseModel):
-    """Instructions of one inference and of what must run before the first; bytes of flash (whole
-    program) and RAM (without stack). What was not measured is None.
-    """
-
-    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
+class PeerFigure(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Instructions of one inference and of the initialization before the first; bytes of flash
+    (whole program) and RAM (without stack). None: not measured."""
 
     model: str
     board: str
@@ -31,21 +28,19 @@ class PeerFigure(BaseModel):
     source: str
 
 
-class _Document(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
-
+class _PeerFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     sources: dict[str, str]
     models: dict[str, str]
     figures: tuple[PeerFigure, ...]
 
 
 @functools.cache
-def _document() -> _Document:
-    return _Document.model_validate_json(_FILE.read_bytes())
+def _document() -> _PeerFile:
+    return msgspec.json.decode(_FILE.read_bytes(), type=_PeerFile)
 
 
 def figures_for(sha256: str, board: str) -> tuple[PeerFigure, ...]:
-    """What is recorded for a model file on a board; the least instructions first."""
+    """Returns the figures for a model file on a board; the least instructions first."""
     document = _document()
     model = document.models.get(sha256)
     found = [f for f in document.figures if f.model == model and f.board == board]
@@ -53,5 +48,5 @@ def figures_for(sha256: str, board: str) -> tuple[PeerFigure, ...]:
 
 
 def provenance(figure: PeerFigure) -> str:
-    """Where a figure comes from, as a sentence or two."""
+    """Returns the source of a figure, as a sentence or two."""
     return _document().sources[figure.source]

@@ -1,8 +1,8 @@
-"""Which statement of a network made which call that was watched.
+"""Matches watched calls with the statements of a network that made them.
 
 Where IF and WHILE decide, the calls are one of many sequences that the statements allow: a walk
-through them, from the first to the last. Of a call that several statements could have made, in
-walks that all fit, nobody knows whose it is.
+through them, from the first to the last. A call that several statements could have made, in walks
+that all fit, stays unmatched.
 """
 
 from __future__ import annotations
@@ -12,36 +12,48 @@ from collections.abc import Callable, Iterator, Sequence
 
 from msgspec import Struct
 
-from crtexport.artifact.model import Branch, Call, Loop, Statement
-from crtexport.errors import CrtExportError
+from crtexport.artifact.model import Branch, FunctionCall, Loop, Statement
 from crtexport.firmware.run import WatchedCall
 from crtexport.ir.graph import Graph, Node
 from crtexport.ir.ops import While
+from crtexport.lowering.lowered_graph import LoweredGraph, LoweredNode
 from crtexport.plan.model import Plan
+from crtexport.support.errors import CrtExportError
 
 
-class Place(Struct, frozen=True):
-    """Where a call stands: it computes ``node`` of ``graph``. ``name`` says for nodes within others
-    in which of their graphs they are. ``copies``: it only moves what a loop works on."""
+class CallSite(Struct, frozen=True):
+    """The origin of a call: it computes ``lowered``. ``name`` says for nodes within others in which
+    of their graphs they are. ``copies``: it only moves values that a loop works on."""
 
-    call: Call
-    graph: Graph
-    node: Node
+    call: FunctionCall
+    lowered: LoweredNode
     name: str
     copies: bool = False
 
+    @property
+    def graph(self) -> Graph:
+        """The graph that the node is in."""
+        return self.lowered.context.graph
+
+    @property
+    def node(self) -> Node:
+        return self.lowered.node
+
 
 class Executed(Struct, frozen=True):
-    """How often a call was made, and the instructions of all times together."""
+    """The number of times that a call was made, and the instructions of all of them together."""
 
     runs: int
     instructions: int
 
 
-def places(graph: Graph, plan: Plan, statements: Sequence[Statement]) -> list[Place]:
-    """The calls of a graph's statements, as :func:`crtexport.artifact.model.every_call` has them.
+def places(
+    graph: LoweredGraph, plan: Plan, statements: Sequence[Statement]
+) -> list[CallSite]:
+    """Returns the calls of a graph's statements, in the order of
+    :func:`crtexport.artifact.model.every_call`.
 
-    Raises CrtExportError where statements are others than the plan's.
+    Raises CrtExportError where the statements aren't those of the plan.
     """
     left = list(statements)
     found = list(_placed(graph, plan, left, ""))
@@ -50,21 +62,25 @@ def places(graph: Graph, plan: Plan, statements: Sequence[Statement]) -> list[Pl
     return found
 
 
-def _unlike(graph: Graph) -> CrtExportError:
-    return CrtExportError("the layers of this network can't be told apart", location=graph.name)
+def _unlike(graph: LoweredGraph) -> CrtExportError:
+    return CrtExportError(
+        "the layers of this network can't be told apart", location=graph.graph.name
+    )
 
 
-def _placed(graph: Graph, plan: Plan, left: list[Statement], within: str) -> Iterator[Place]:
+def _placed(
+    graph: LoweredGraph, plan: Plan, left: list[Statement], within: str
+) -> Iterator[CallSite]:
     """Takes the statements of a plan's steps from ``left``."""
     for step in plan.steps:
         node = graph.nodes[step.node]
-        name = f"{within}{node}"
-        if isinstance(node.op, While):
-            yield from _copies(graph, node, left, within)
+        name = f"{within}{node.node}"
+        if isinstance(node.node.op, While):
+            yield from _copies(node, left, within)
         inner = list(zip(node.graphs, (inner.plan for inner in step.inner), strict=True))
         match left.pop(0) if left else None:
-            case Call() as call if not inner:
-                yield Place(call, graph, node, name)
+            case FunctionCall() as call if not inner:
+                yield CallSite(call, node, name)
             case Branch(then=then, other=other) if inner:
                 for role, body, nested in zip(("then", "else"), (then, other), inner, strict=True):
                     yield from _whole(*nested, list(body), f"{name}, {role}: ")
@@ -72,32 +88,34 @@ def _placed(graph: Graph, plan: Plan, left: list[Statement], within: str) -> Ite
                 yield from _whole(*inner[0], list(before), f"{name}, condition: ")
                 rest = list(body)
                 yield from _placed(*inner[1], rest, f"{name}, body: ")
-                yield from _copies(graph, node, rest, within)
+                yield from _copies(node, rest, within)
                 if rest:
                     raise _unlike(graph)
             case _:
                 raise _unlike(graph)
 
 
-def _whole(graph: Graph, plan: Plan, left: list[Statement], within: str) -> Iterator[Place]:
+def _whole(
+    graph: LoweredGraph, plan: Plan, left: list[Statement], within: str
+) -> Iterator[CallSite]:
     yield from _placed(graph, plan, left, within)
     if left:
         raise _unlike(graph)
 
 
-def _copies(graph: Graph, node: Node, left: list[Statement], within: str) -> Iterator[Place]:
+def _copies(node: LoweredNode, left: list[Statement], within: str) -> Iterator[CallSite]:
     """Takes the calls that ``left`` begins with."""
-    while left and isinstance(left[0], Call):
+    while left and isinstance(left[0], FunctionCall):
         call = left[0]
         del left[0]
-        yield Place(call, graph, node, f"{within}{call.comment}", copies=True)
+        yield CallSite(call, node, f"{within}{call.comment}", copies=True)
 
 
 def executed(
     statements: Sequence[Statement], watched: Sequence[WatchedCall] | None
 ) -> list[Executed | None]:
-    """For each call of ``statements``, in the order of every_call, what was executed of it; None
-    where that isn't known. ``watched`` are all calls in the order in which they were made."""
+    """Returns the counts of each call of ``statements``, in the order of every_call; None where
+    they aren't known. ``watched`` are all calls in the order in which they were made."""
     walks = _Walks(statements)
     unknown: list[Executed | None] = [None] * len(walks.calls)
     if watched is None:
@@ -157,10 +175,10 @@ class _Walks:
         return self._states - 1
 
     def _through(self, statements: Sequence[Statement], at: int) -> int:
-        """The state after ``statements`` from ``at`` on."""
+        """Returns the state after ``statements`` from ``at`` on."""
         for statement in statements:
             match statement:
-                case Call(symbol=symbol):
+                case FunctionCall(symbol=symbol):
                     made = self._new()
                     self.calls.append(symbol)
                     self._ends.append((at, made))
@@ -180,7 +198,7 @@ class _Walks:
         return at
 
     def _rest(self, states: _States) -> _States:
-        """With those that are reached without a call."""
+        """Returns the states and those that are reached from them without a call."""
         return _closed(states, self._free)
 
     def _forward(self, states: _States, name: str) -> _States:
@@ -198,8 +216,8 @@ class _Walks:
         )
 
     def _between(self, sources: _States, name: str, targets: _States) -> frozenset[int]:
-        """The calls of ``name`` that lead from one of ``sources`` to one from which ``targets``,
-        or without any call left the end, are reached."""
+        """Returns the calls of ``name`` that lead from one of ``sources`` to one from which
+        ``targets``, or without any call left the end, are reached."""
         from_here = self.rest(sources)
         until_here = _closed(targets, [(b, a) for a, b in self._free])
         return frozenset(

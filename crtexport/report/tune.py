@@ -1,10 +1,10 @@
-"""Tries the forms of kernels on a board and keeps what each costs.
+"""Measures the variants of kernels on a board and stores their costs.
 
-All layers are measured at once: in each round every layer has a form that wasn't measured yet, and
-the firmware is exported, built and run in QEMU, which counts the instructions of each kernel. So
-there are as many rounds as the layer with the most forms has. What was measured is kept after each
-round, so that nothing is lost when tuning is interrupted, and tuning again measures only what is
-new. Every round must give the same outputs.
+All layers are measured at once: in each round every layer has a variant that wasn't measured yet,
+and the firmware is exported, built and run in QEMU, which counts the instructions of each kernel.
+So there are as many rounds as the layer with the most variants has. Costs are stored after each
+round, so that nothing is lost when tuning is interrupted, and tuning again measures only new
+variants. Every round must give the same outputs.
 """
 
 from __future__ import annotations
@@ -15,27 +15,27 @@ from pathlib import Path
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from crtexport import pipeline
-from crtexport.errors import CrtExportError, RunFailedError
 from crtexport.firmware.board_schema import Board, QemuRunner
-from crtexport.generation import Generator
 from crtexport.ir.graph import Graph
-from crtexport.kernels.registry import Context
+from crtexport.lowering.registry import Context
 from crtexport.mlf.arrays import Array
+from crtexport.pipeline import driver
+from crtexport.pipeline.codegen import Generator
 from crtexport.report import measure
-from crtexport.schedules import records
-from crtexport.schedules.candidates import Candidate
-from crtexport.schedules.choice import Choose, by_default, digest
-from crtexport.schedules.cost import Cost
-from crtexport.schedules.records import ByRecord, Configuration, Records
+from crtexport.schedules.common.candidates import Candidate
+from crtexport.schedules.select import tuning_records
+from crtexport.schedules.select.choose import Choose, by_default, digest
+from crtexport.schedules.select.cost_model import Cost
+from crtexport.schedules.select.tuning_records import ByRecord, Configuration, Records
+from crtexport.support.errors import CrtExportError, RunFailedError
 
 Progress = Callable[[str], None]
 _ALL = 1 << 30
 
 
 class TunedLayer(Struct, frozen=True):
-    """A layer whose kernel has several forms: the usual one and the one that measurements choose,
-    with their costs."""
+    """A layer whose kernel has several variants: the default one and the one that measurements
+    select, with their costs."""
 
     name: str
     usual: str
@@ -45,8 +45,8 @@ class TunedLayer(Struct, frozen=True):
 
 
 class Tuned(Struct, frozen=True):
-    """What tuning found: the costs of an inference with the usual forms and with those that
-    measurements choose. ``measured`` kernels were new, in ``rounds`` runs."""
+    """The result of tuning: the costs of an inference with the default variants and with those that
+    measurements select. ``measured`` kernels were new, in ``rounds`` runs."""
 
     path: Path
     configuration: Configuration
@@ -60,57 +60,56 @@ class Tuned(Struct, frozen=True):
 def tune(
     setting: measure.Setting, cache: Path | str, *, progress: Progress | None = None
 ) -> Tuned:
-    """Measures the forms of a model's kernels on a board, but for those that ``cache``, which may
-    be a new file, has already; and adds them to it.
+    """Measures the variants of a model's kernels on a board, but for those that are in ``cache``,
+    which may be a new file, already; and adds them to it.
 
-    Raises CrtExportError where QEMU can't count the board's instructions or ``cache`` is something
-    else, and what exporting and running raise.
+    Raises CrtExportError where QEMU can't count the board's instructions or ``cache`` is another
+    kind of file, and what exporting and running raise.
     """
-    board = pipeline.resolve_board(setting.board)
+    board = driver.resolve_board(setting.board)
     if not isinstance(board.runner, QemuRunner):
         raise CrtExportError(
             "tuning counts instructions in QEMU, which doesn't run this board's programs",
             location=(board.name, "runner"),
-            hint="tune for a board with the same processor that has a QEMU machine: what is"
-            " measured there is good for this one",
+            hint=(
+                "tune for a board with the same processor that has a QEMU machine: its "
+                "measurements apply to this one"
+            ),
         )
     path = Path(cache)
-    known = records.read(path) if path.exists() else Records(path)
+    known = tuning_records.read(path) if path.exists() else Records(path)
     model = setting.model
-    graph = model if isinstance(model, Graph) else pipeline.load(model)
+    graph = model if isinstance(model, Graph) else driver.load(model)
     return _Tuning(
-        replace(setting, model=graph, board=board, tuning=None), board, known,
+        replace(
+            setting, model=graph, board=board, options=replace(setting.options, tuning=None)
+        ), board, known,
         progress or (lambda _: None),
     ).result()
 
 
 class _Trial(Struct):
-    """Picks a form that is ``wanted`` for up to ``most`` kernels, the ``usual`` one for others.
-
-    ``picked``: by the id of a node, the form's name and its kernel's digest; ``fresh`` are those
-    that were wanted.
-    """
+    """Picks a variant that is ``wanted`` for up to ``most`` kernels, the ``usual`` one for others.
+    ``fresh`` are the digests of those that were wanted."""
 
     usual: Choose
     wanted: Callable[[str], bool]
     most: int = _ALL
-    picked: dict[int, tuple[str, str]] = field(default_factory=dict)
     fresh: set[str] = field(default_factory=set)
 
     def __call__(
         self, context: Context, found: Sequence[Candidate], part: float
     ) -> Candidate:
         first = self.usual(context, found, part)
-        ordered = [first, *(form for form in found if form.name != first.name)]
-        named = [(form, digest(form.make().kernel)) for form in ordered]
-        form, known_as = next((pair for pair in named if self.wanted(pair[1])), named[0])
+        ordered = [first, *(variant for variant in found if variant.name != first.name)]
+        named = [(variant, digest(variant.make().kernel)) for variant in ordered]
+        variant, known_as = next((pair for pair in named if self.wanted(pair[1])), named[0])
         if self.wanted(known_as):
             if known_as in self.fresh or len(self.fresh) < self.most:
                 self.fresh.add(known_as)
             else:
-                form, known_as = named[0]
-        self.picked[id(context.node)] = form.name, known_as
-        return form
+                variant, _ = named[0]
+        return variant
 
 
 class _Tuning:
@@ -118,9 +117,7 @@ class _Tuning:
         self, setting: measure.Setting, board: Board, known: Records, say: Progress
     ) -> None:
         self.setting, self.board, self.known, self.say = setting, board, known, say
-        self.configuration = Generator(
-            board, setting.emit, setting.optimize, llvm_options=setting.llvm_options
-        ).configuration()
+        self.configuration = Generator(board, setting.options).configuration()
         self.usual = by_default(
             board.target, self.configuration.optimize, self.configuration.emit
         )
@@ -128,29 +125,27 @@ class _Tuning:
         self.outputs: list[Array] | None = None
 
     def result(self) -> Tuned:
-        """Measures until nothing is left; then compares the usual forms with the chosen ones."""
+        """Measures until no variant is left; then compares the default variants with the selected
+        ones."""
         at_first, rounds = len(self._measured), 0
         for trial in self._trials():
             rounds += 1
             self.say(f"round {rounds}: {len(trial.fresh)} kernels, {len(self._measured)} known")
-        usual = _Trial(self.usual, lambda _: False)
-        self.say("measure the usual forms")
-        before = self._run(usual)
-        chosen = ByRecord(self._measured, self.configuration.optimize, self.usual)
-        tuned = _Trial(chosen, lambda _: False)
-        self.say("measure the chosen forms")
-        after = self._run(tuned)
+        self.say("measure the default variants")
+        before = self._run(self.usual)
+        self.say("measure the selected variants")
+        after = self._run(ByRecord(self._measured, self.configuration.optimize, self.usual))
         return Tuned(
-            self.known.path, self.configuration, tuple(self._layers(before, usual, after, tuned)),
+            self.known.path, self.configuration, tuple(self._layers(before, after)),
             len(self._measured) - at_first, rounds, _total(before), _total(after),
         )
 
     @property
-    def _measured(self) -> Mapping[str, records.Measured]:
+    def _measured(self) -> Mapping[str, tuning_records.Measured]:
         return self.known.of(self.configuration)
 
     def _trials(self) -> Iterator[_Trial]:
-        """Runs with forms that weren't measured yet, whose costs are kept."""
+        """Runs variants that weren't measured yet, and stores their costs."""
         most = _ALL
         while True:
             trial = _Trial(
@@ -161,7 +156,7 @@ class _Tuning:
             except RunFailedError:
                 raise
             except CrtExportError:
-                # One of the forms takes too much memory, perhaps.
+                # One of the variants takes too much memory, perhaps.
                 if not trial.fresh or not self._measured:
                     raise
                 if len(trial.fresh) == 1:
@@ -174,7 +169,7 @@ class _Tuning:
             self._keep(trial, ran)
             yield trial
 
-    def _run(self, choose: Choose) -> measure.Measured:
+    def _run(self, choose: Choose) -> measure.MeasuredExport:
         """Exports and runs. Raises RunFailedError for other outputs than before."""
         ran = measure.measure(self.setting, choose)
         if ran.result.calls is None or ran.result.instructions_second is None:
@@ -186,19 +181,19 @@ class _Tuning:
         if self.outputs is not None and not all(
             a.tobytes() == b.tobytes() for a, b in zip(outputs, self.outputs, strict=True)
         ):
-            raise RunFailedError("two forms of the network's kernels give different outputs")
+            raise RunFailedError("two variants of the network's kernels give different outputs")
         self.outputs = outputs
         return ran
 
-    def _keep(self, trial: _Trial, ran: measure.Measured) -> None:
+    def _keep(self, trial: _Trial, ran: measure.MeasuredExport) -> None:
         sizes, found = ran.sizes, {}
         for step in ran.steps():
-            node, done = step.place.node, step.executed
-            form, known_as = trial.picked.get(id(node), ("", ""))
-            if done is not None and done.runs and known_as and not step.place.copies:
-                found[known_as] = records.Measured(
+            node, done = step.place.lowered, step.executed
+            if done is not None and done.runs and _has_forms(step):
+                found[digest(node.lowered.kernel)] = tuning_records.Measured(
                     instructions=done.instructions // done.runs,
-                    code=sizes.get(step.place.call.symbol, 0), form=form, layer=str(node),
+                    code=sizes.get(step.place.call.symbol, 0), form=node.chosen,
+                    layer=str(node.node),
                 )
         # Some are in branches that weren't taken.
         self.skipped |= trial.fresh - found.keys()
@@ -206,23 +201,26 @@ class _Tuning:
         self.known.write()
 
     def _layers(
-        self, before: measure.Measured, usual: _Trial, after: measure.Measured, tuned: _Trial
+        self, before: measure.MeasuredExport, after: measure.MeasuredExport
     ) -> Iterator[TunedLayer]:
         for first, second in zip(before.steps(), after.steps(), strict=True):
-            node = id(first.place.node)
-            if node in usual.picked and not first.place.copies:
+            if _has_forms(first):
                 yield TunedLayer(
-                    first.place.name, usual.picked[node][0],
-                    tuned.picked[id(second.place.node)][0], _cost(before, first),
-                    _cost(after, second),
+                    first.place.name, first.place.lowered.chosen, second.place.lowered.chosen,
+                    _cost(before, first), _cost(after, second),
                 )
 
 
-def _cost(ran: measure.Measured, step: measure.Step) -> Cost:
+def _has_forms(step: measure.MeasuredCall) -> bool:
+    """Returns whether a kernel was chosen from several for a step."""
+    return len(step.place.lowered.candidates) > 1 and not step.place.copies
+
+
+def _cost(ran: measure.MeasuredExport, step: measure.MeasuredCall) -> Cost:
     instructions = step.executed.instructions if step.executed is not None else 0
     return Cost(instructions, ran.sizes.get(step.place.call.symbol, 0))
 
 
-def _total(ran: measure.Measured) -> Cost:
+def _total(ran: measure.MeasuredExport) -> Cost:
     code = ran.result.flash.get(".model_text", 0)
     return Cost(ran.result.instructions_second or 0, code)

@@ -10,9 +10,9 @@ import numpy.typing as npt
 from msgspec import Struct
 
 from crtexport.artifact import abi
-from crtexport.errors import CrtExportError, RunFailedError
 from crtexport.ir.types import DType
-from crtexport.simulation.library import Library
+from crtexport.simulation.library import LoadedCode
+from crtexport.support.errors import CrtExportError, RunFailedError
 
 Array = npt.NDArray[np.generic]
 _CPU = 1
@@ -94,14 +94,14 @@ _PACKED = ctypes.CFUNCTYPE(
 
 
 class PackedResult(Struct, frozen=True):
-    """What a packed function returned: its code, and the value with its type code."""
+    """The result of a packed function: its code, and the value with its type code."""
 
     code: int
     value: int | None
     type_code: int
 
 
-class TensorInfo(Struct, frozen=True):
+class CrtTensorInfo(Struct, frozen=True):
     """A ``TVMTensorInfo``; ``dtype`` is (code, bits, lanes)."""
 
     name: str
@@ -109,18 +109,19 @@ class TensorInfo(Struct, frozen=True):
     dtype: tuple[int, int, int]
 
 
-class Metadata(Struct, frozen=True):
+class CrtMetadata(Struct, frozen=True):
     """A ``TVMMetadata``."""
 
     version: int
-    inputs: tuple[TensorInfo, ...]
-    outputs: tuple[TensorInfo, ...]
-    workspace_pools: tuple[TensorInfo, ...]
+    inputs: tuple[CrtTensorInfo, ...]
+    outputs: tuple[CrtTensorInfo, ...]
+    workspace_pools: tuple[CrtTensorInfo, ...]
     mod_name: str
 
 
 def tensor(array: Array, byte_offset: int = 0) -> DLTensor:
-    """A ``DLTensor`` over ``array``, whose data pointer is ``byte_offset`` before its elements.
+    """Returns a ``DLTensor`` over ``array``, whose data pointer is ``byte_offset`` before its
+    elements.
 
     ``array`` must outlive the result.
     """
@@ -135,7 +136,7 @@ def tensor(array: Array, byte_offset: int = 0) -> DLTensor:
 class SystemLib:
     """The function registry behind ``TVMSystemLibEntryPoint``, read as TVM's C runtime reads it."""
 
-    def __init__(self, library: Library) -> None:
+    def __init__(self, library: LoadedCode) -> None:
         """Raises CrtExportError when the code has no such entry point."""
         entry = library.address("TVMSystemLibEntryPoint")
         if entry is None:
@@ -159,7 +160,7 @@ class SystemLib:
         return names
 
     def function(self, name: str) -> Callable[..., int]:
-        """The packed function of this name, callable with ctypes arguments."""
+        """Returns the packed function of this name, callable with ctypes arguments."""
         if name not in self.names:
             raise CrtExportError("the registry doesn't know this function", location=name)
         return _PACKED(self._registry.funcs[self.names.index(name)])
@@ -180,14 +181,14 @@ class SystemLib:
         )
         return PackedResult(code, result.v_handle, result_code.value)
 
-    def metadata(self, module: str) -> Metadata:
-        """What ``tvmgen_<module>_get_c_metadata`` returns."""
+    def metadata(self, module: str) -> CrtMetadata:
+        """Returns the result of ``tvmgen_<module>_get_c_metadata``."""
         name = f"tvmgen_{module}_get_c_metadata"
         result = self.call(name)
         if result.code or result.type_code != abi.TYPE_CODE_OPAQUE_HANDLE or not result.value:
             raise RunFailedError(f"the function returned {result}", location=name)
         raw = TVMMetadata.from_address(result.value)
-        return Metadata(
+        return CrtMetadata(
             raw.version,
             _infos(raw.inputs, raw.num_inputs),
             _infos(raw.outputs, raw.num_outputs),
@@ -196,9 +197,9 @@ class SystemLib:
         )
 
 
-def _infos(array: ctypes._Pointer[TVMTensorInfo], count: int) -> tuple[TensorInfo, ...]:
+def _infos(array: ctypes._Pointer[TVMTensorInfo], count: int) -> tuple[CrtTensorInfo, ...]:
     return tuple(
-        TensorInfo(
+        CrtTensorInfo(
             info.name.decode("utf-8"),
             tuple(info.shape[i] for i in range(info.num_shape)),
             (info.dtype.code, info.dtype.bits, info.dtype.lanes),

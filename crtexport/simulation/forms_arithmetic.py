@@ -1,33 +1,11 @@
-"""How TensorFlow Lite writes elementwise operators of two or three inputs."""
+"""TensorFlow Lite's encoding of elementwise operators of two or three inputs."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
 from crtexport.ir.graph import Graph, Node
-from crtexport.ir.ops import (
-    Add,
-    AddN,
-    Div,
-    Equal,
-    FloorDiv,
-    FloorMod,
-    Greater,
-    GreaterEqual,
-    Less,
-    LessEqual,
-    LogicalAnd,
-    LogicalNot,
-    LogicalOr,
-    Maximum,
-    Minimum,
-    Mul,
-    NotEqual,
-    Op,
-    Select,
-    SquaredDifference,
-    Sub,
-)
+from crtexport.ir.ops import Add, Div, Mul, Op, Select, Sub
 from crtexport.simulation.tflite_form import Form, Former, clamp
 
 
@@ -47,37 +25,17 @@ def _select(_graph: Graph, node: Node) -> Form:
     return Form("SELECT" if rows else "SELECT_V2")
 
 
-def _plain(code: str) -> Former:
-    """An operator without options."""
-    return lambda _graph, _node: Form(code)
-
-
 FIRST_VERSIONS = (
-    "DIV", "FLOOR_DIV", "FLOOR_MOD", "MAXIMUM", "MINIMUM", "SQUARED_DIFFERENCE", "EQUAL",
+    "DIV", "FLOOR_DIV", "FLOOR_MOD", "MAXIMUM", "MINIMUM", "SQUARED_DIFFERENCE", "POW", "EQUAL",
     "NOT_EQUAL", "GREATER", "GREATER_EQUAL", "LESS", "LESS_EQUAL",
 )
-"""Operators whose first version does all that later ones do."""
+"""Operators whose first version covers every element type."""
 
 FORMERS: Mapping[type[Op], Former] = {
     Add: _clamped,
     Sub: _clamped,
     Mul: _clamped,
     Div: _clamped,
-    FloorDiv: _plain("FLOOR_DIV"),
-    FloorMod: _plain("FLOOR_MOD"),
-    Maximum: _plain("MAXIMUM"),
-    Minimum: _plain("MINIMUM"),
-    SquaredDifference: _plain("SQUARED_DIFFERENCE"),
-    AddN: _plain("ADD_N"),
-    Equal: _plain("EQUAL"),
-    NotEqual: _plain("NOT_EQUAL"),
-    Greater: _plain("GREATER"),
-    GreaterEqual: _plain("GREATER_EQUAL"),
-    Less: _plain("LESS"),
-    LessEqual: _plain("LESS_EQUAL"),
-    LogicalAnd: _plain("LOGICAL_AND"),
-    LogicalOr: _plain("LOGICAL_OR"),
-    LogicalNot: _plain("LOGICAL_NOT"),
     Select: _select,
 }
-"""How the operators of this family are written."""
+"""The writers of this family, by operator."""

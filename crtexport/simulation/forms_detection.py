@@ -1,4 +1,4 @@
-"""How TensorFlow Lite writes the custom operator at the end of object detectors."""
+"""TensorFlow Lite's encoding of the custom operator at the end of object detectors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How TensorFlow Lite writes operators that remember their past inputs."""
+"""TensorFlow Lite's encoding of recurrent operators."""
 
 from __future__ import annotations
 
@@ -28,10 +28,12 @@ def _lstm(graph: Graph, node: Node) -> Form:
     if not isinstance(op, UnidirectionalSequenceLstm):
         raise TypeError(op)
     intermediates: tuple[TensorType, ...] = ()
-    if graph.type(graph.required(node, 0)).dtype is DType.INT8:
-        gate = TensorType(DType.INT16, (1,), Quantization((2.0**-12,), (0,)))
+    dtype = graph.type(graph.required(node, 0)).dtype
+    if dtype is not DType.FLOAT32:
+        # No elements: TensorFlow Lite Micro takes no others.
+        gate = TensorType(DType.INT16, (0,), Quantization((2.0**-12,), (0,)))
         hidden = Quantization((op.hidden_scale,), (op.hidden_zero_point,))
-        intermediates = (*[gate] * 4, TensorType(DType.INT8, (1,), hidden))
+        intermediates = (*[gate] * 4, TensorType(dtype, (0,), hidden))
     return Form(
         "UNIDIRECTIONAL_SEQUENCE_LSTM", "UnidirectionalSequenceLSTMOptions",
         {

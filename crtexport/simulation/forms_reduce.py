@@ -1,4 +1,4 @@
-"""How TensorFlow Lite writes reductions, positions of extremes and running sums."""
+"""TensorFlow Lite's encoding of reductions, positions of extremes and running sums."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How TensorFlow Lite writes operators that move elements, and those that resize images."""
+"""TensorFlow Lite's encoding of operators that move elements, and those that resize images."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from typing import Any
 
 import tflite
 
-from crtexport.errors import CrtExportError
 from crtexport.ir.graph import Graph, Node
 from crtexport.ir.ops import (
     BatchToSpaceNd,
@@ -31,9 +30,10 @@ from crtexport.ir.ops import (
     Unpack,
 )
 from crtexport.simulation.tflite_form import Form, Former, integers
+from crtexport.support.errors import CrtExportError
 
 VERSIONS = {"BROADCAST_TO": 2, "DYNAMIC_UPDATE_SLICE": 1, "SPLIT_V": 2}
-"""Of operators whose versions don't follow the element type."""
+"""Versions of operators for which the element type doesn't decide."""
 
 
 def _slice(graph: Graph, node: Node) -> Form:
@@ -73,7 +73,8 @@ def _slice(graph: Graph, node: Node) -> Form:
 
 
 def _entries(size: tuple[int, ...], shape: tuple[int, ...]) -> list[str] | None:
-    """Which axes stay, are dropped or are new between ``size`` and ``shape``; None if others do."""
+    """Returns which axes stay, are dropped or are new between ``size`` and ``shape``; None if
+    others change."""
     if not size and not shape:
         return []
     found: list[str] | None = None
@@ -117,7 +118,7 @@ def _pad_v2(graph: Graph, node: Node) -> Form:
 
 
 def _of(write: Callable[[Any], Form]) -> Former:
-    """A form that depends on the operator alone."""
+    """Returns a writer that depends on the operator alone."""
 
     def former(graph: Graph, node: Node) -> Form:
         del graph
@@ -143,6 +144,12 @@ def _mirror_pad(op: MirrorPad) -> Form:
     )
 
 
+def _transpose(op: Transpose) -> Form:
+    if not op.permutation:  # runtimes crash on scalars, or go on for ever
+        return Form("RESHAPE", "ReshapeOptions", {"NewShape": integers(())})
+    return Form("TRANSPOSE", "TransposeOptions", steering=(integers(op.permutation),))
+
+
 FORMERS: Mapping[type[Op], Former] = {
     Slice: _slice,
     Pack: _pack,
@@ -153,9 +160,7 @@ FORMERS: Mapping[type[Op], Former] = {
         "SPLIT_V", "SplitVOptions", {"NumSplits": len(op.sizes)},
         (integers(op.sizes), integers(op.axis)),
     )),
-    Transpose: _of(lambda op: Form(
-        "TRANSPOSE", "TransposeOptions", steering=(integers(op.permutation),)
-    )),
+    Transpose: _of(_transpose),
     BroadcastTo: _of(lambda op: Form(
         "BROADCAST_TO", "BroadcastToOptions", steering=(integers(op.shape),)
     )),
@@ -182,4 +187,4 @@ FORMERS: Mapping[type[Op], Former] = {
     ResizeBilinear: _resize("RESIZE_BILINEAR"),
     ResizeNearestNeighbor: _resize("RESIZE_NEAREST_NEIGHBOR"),
 }
-"""This family's operators."""
+"""The writers of this family, by operator."""

@@ -1,4 +1,4 @@
-"""How TensorFlow Lite writes operators with weights."""
+"""TensorFlow Lite's encoding of operators with weights."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from collections.abc import Mapping
 
 import tflite
 
-from crtexport.errors import CrtExportError
 from crtexport.ir.graph import Graph, Node
 from crtexport.ir.ops import (
     BatchMatMul,
@@ -18,10 +17,11 @@ from crtexport.ir.ops import (
 )
 from crtexport.ir.types import DType
 from crtexport.simulation.tflite_form import Form, Former, Value, clamp, integers
+from crtexport.support.errors import CrtExportError
 
 
 def sums(graph: Graph, node: Node) -> dict[str, Value]:
-    """The field that says in how many bits an int16 operator accumulates.
+    """Returns the field with the accumulator's type of an int16 operator.
 
     LiteRT 2.x goes by it, tflite-runtime 2.14 by the bias; without one, by the operator.
     """

@@ -1,4 +1,4 @@
-"""Brings exported code into this process: objects through LLVM's linker, C through the compiler."""
+"""Loads exported code into this process: objects through LLVM's linker, C through the compiler."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
-from crtexport.artifact.blobs import Blob, blob_bytes
-from crtexport.errors import CrtExportError, RunFailedError, ToolMissingError
+from crtexport.artifact.byte_sources import Blob, blob_bytes
 from crtexport.mlf.libraries import Located
 from crtexport.mlf.objects import object_facts
 from crtexport.simulation.mapped import Mapped, map_constants, pointers_object
+from crtexport.support.errors import CrtExportError, RunFailedError, ToolMissingError
 
 _COMPILERS = ("cc", "gcc", "clang")
 # Contraction would give other floats than the exported code has on its target.
@@ -27,11 +27,12 @@ _POINTER_BITS = 8 * ctypes.sizeof(ctypes.c_void_p)
 _names = itertools.count()
 
 
-class Library(Protocol):
+class LoadedCode(Protocol):
     """Loaded code."""
 
     def address(self, symbol: str) -> int | None:
-        """Where ``symbol`` is in this process, None when the code doesn't define it."""
+        """Returns the address of ``symbol`` in this process, None when the code doesn't define it.
+        """
 
 
 class SharedLibrary:
@@ -62,9 +63,9 @@ class ObjectLibrary:
 def load_objects(objects: Iterable[Blob]) -> ObjectLibrary:
     """Links ELF objects for this kind of computer into this process.
 
-    Constants in files stay there until they are used. What the objects leave undefined comes from
-    this process (the C library). Raises ToolMissingError without llvmlite, CrtExportError for what
-    can't be linked here.
+    Constants in files stay there until they are used. Undefined symbols are resolved in this
+    process (the C library). Raises ToolMissingError without llvmlite, CrtExportError for objects
+    that can't be linked here.
     """
     try:
         import llvmlite.binding as llvm  # noqa: PLC0415
@@ -101,7 +102,8 @@ def load_objects(objects: Iterable[Blob]) -> ObjectLibrary:
 
 
 def _symbols(blobs: Sequence[Blob]) -> list[str]:
-    """What the objects define, if they are for this computer and nothing is missing."""
+    """Returns the symbols that the objects define, if they are for this computer and none is
+    missing."""
     defined: list[str] = []
     hidden: set[str] = set()
     undefined: set[str] = set()
@@ -128,12 +130,12 @@ def build_shared(
     constants: Iterable[Blob] = (), objects: Sequence[Path] = (),
     libraries: Sequence[Located] = (),
 ) -> SharedLibrary:
-    """Compiles C ``sources`` with the host's compiler and loads them, with ``objects`` for this
-    computer linked in as they are, and what is called of ``libraries``.
+    """Compiles C ``sources`` with the host's compiler and loads them, linked with ``objects`` for
+    this computer and the functions that they call of ``libraries``.
 
-    ``constants``: objects of any processor with constants that the sources find by tables of their
-    addresses; they stay where they are. The compiler is ``$CC``, else cc, gcc or clang. Raises
-    ToolMissingError when there is none, RunFailedError with its messages when it refuses the
+    ``constants``: objects of any processor with constants that the sources reach through tables of
+    their addresses; they stay in their files. The compiler is ``$CC``, else cc, gcc or clang.
+    Raises ToolMissingError when there is none, RunFailedError with its messages when it refuses the
     sources.
     """
     compiler = _compiler()
@@ -171,7 +173,8 @@ def _run(command: Sequence[str], what: str) -> None:
 
 
 def _archives(compiler: Sequence[str], libraries: Sequence[Located], folder: Path) -> list[str]:
-    """Archives of the libraries, for this computer; linkers take what is called from them."""
+    """Returns archives of the libraries, for this computer; linkers take the members that are
+    called."""
     archives = []
     for number, library in enumerate(libraries):
         place = folder / f"library{number}"
@@ -195,7 +198,7 @@ def _constants_only(blob: Blob) -> Mapped:
 
 
 def _compiler() -> list[str]:
-    """The command of the host's C compiler; ``$CC`` may have options, as make takes it."""
+    """Returns the command of the host's C compiler; ``$CC`` may have options, as make takes it."""
     wanted = os.environ.get("CC", "").strip()
     commands = [[wanted], wanted.split()] if wanted else [[known] for known in _COMPILERS]
     for name, *options in commands:

@@ -1,4 +1,4 @@
-"""Objects that hold nothing but constants, mapped into this process from where they are stored."""
+"""Objects of constants only, mapped into this process from their files."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from elftools.elf.sections import Section as ElfSection
 from elftools.elf.sections import SymbolTableSection
 from msgspec import Struct
 
-from crtexport.artifact.blobs import Blob, FileRange, opened
-from crtexport.backends.elf_abi import EM_X86_64, ElfAbi
-from crtexport.backends.elf_writer import SHF_ALLOC, Data, Section, relocatable
+from crtexport.artifact.byte_sources import Blob, FileRange, opened
+from crtexport.backends.elf.abi import EM_X86_64, ElfTarget
+from crtexport.backends.elf.writer import SHF_ALLOC, Data, Section, relocatable
 
 _ALIGN = 64
 _SPECIAL = 0xFF00
@@ -33,9 +33,9 @@ class Mapped(Struct, frozen=True):
 
 
 def map_constants(blob: Blob) -> Mapped | None:
-    """The constants of an object that has nothing else, None for any other object.
+    """Returns the constants of an object that has nothing else, None for any other object.
 
-    Nothing is read before somebody does; the byte order must be this computer's.
+    Nothing is read before it is used; the byte order must be this computer's.
     """
     if not isinstance(blob, FileRange) or blob.offset % _ALIGN:
         return None
@@ -69,7 +69,7 @@ def map_constants(blob: Blob) -> Mapped | None:
 
 
 def pointers_object(mapped: Mapped) -> bytes:
-    """An object for this x86-64 computer with the tables of ``mapped``, filled in."""
+    """Returns an object for this x86-64 computer with the tables of ``mapped``, filled in."""
 
     def filled(symbols: tuple[str, ...]) -> bytes:
         return struct.pack(f"<{len(symbols)}Q", *(mapped.addresses[name] for name in symbols))
@@ -80,12 +80,13 @@ def pointers_object(mapped: Mapped) -> bytes:
         for name, content in tables.items()
     ]
     return relocatable(
-        ElfAbi(EM_X86_64, 64, address=1), [Section(".rodata", SHF_ALLOC, tuple(data))]
+        ElfTarget(EM_X86_64, 64, address=1), [Section(".rodata", SHF_ALLOC, tuple(data))]
     ).read()
 
 
 def _is_more(section: ElfSection, relocated: bool) -> bool:
-    """Whether a section is of a program, but neither constants nor a table of their addresses."""
+    """Returns whether a section has content of a program other than constants and tables of their
+    addresses."""
     flags = section["sh_flags"]
     if not flags & SH_FLAGS.SHF_ALLOC or not section["sh_size"]:
         return False

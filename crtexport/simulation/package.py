@@ -8,25 +8,25 @@ from pathlib import Path
 
 from crtexport.artifact.model import Interface
 from crtexport.devices import simulated
-from crtexport.errors import CrtExportError
 from crtexport.ir.types import DType, TensorType
 from crtexport.mlf import layout
 from crtexport.mlf.arrays import Array, key_of
 from crtexport.mlf.libraries import locate
 from crtexport.mlf.metadata import ModuleSection
 from crtexport.mlf.reader import Package, PackageTensor
-from crtexport.simulation.library import Library, build_shared, load_objects
+from crtexport.simulation.library import LoadedCode, build_shared, load_objects
 from crtexport.simulation.simulation import Simulation
+from crtexport.support.errors import CrtExportError
 
 
 def simulate_package(
     package: Package, samples: Sequence[Mapping[str, Array]], device_code: Sequence[Path] = ()
 ) -> list[dict[str, Array]]:
-    """The outputs for each sample, one after the other from the initial state; arrays are called
-    as :func:`crtexport.mlf.arrays.key_of` says.
+    """Returns the outputs for each sample, run one after the other from the initial state; names of
+    arrays are those of :func:`crtexport.mlf.arrays.key_of`.
 
-    C sources of any board are compiled with the host's compiler; objects are loaded unmodified
-    and must be for this computer. ``device_code``: C sources with hooks of devices. Raises
+    C sources of any board are compiled with the host's compiler; objects are loaded unmodified and
+    must be for this computer. ``device_code``: C sources with hooks of devices. Raises
     CrtExportError for packages that can't be run here and for inputs that don't fit,
     ToolMissingError for a missing compiler or llvmlite, RunFailedError when the model fails.
     """
@@ -37,7 +37,8 @@ def simulate_models(
     package: Package, samples: Mapping[str, Sequence[Mapping[str, Array]]],
     device_code: Sequence[Path] = (),
 ) -> dict[str, list[dict[str, Array]]]:
-    """The same for several models of a package, by name: they run in turns, sample by sample."""
+    """Returns the same for several models of a package, by name: they run alternately, sample by
+    sample."""
     models = [package.select(name) for name in samples]
     library = _library(package, device_code)
     simulations = [_simulation(model, library) for model in models]
@@ -62,15 +63,15 @@ def _run(
 
 
 def load_package(package: Package) -> Simulation:
-    """The one model in ``package``, ready to run. Raises as :func:`simulate_package`."""
+    """Returns the one model in ``package``, ready to run. Raises as :func:`simulate_package`."""
     return _simulation(package, _library(package, ()))
 
 
-def _simulation(package: Package, library: Library) -> Simulation:
+def _simulation(package: Package, library: LoadedCode) -> Simulation:
     section = package.module_section
     if section is None:
         raise CrtExportError(
-            "the package does not tell the shapes and C names of its tensors",
+            "the package's metadata lacks the shapes and C names of its tensors",
             location=str(package.path),
             hint="packages that crtexport wrote can be simulated",
         )
@@ -93,7 +94,7 @@ def _simulation(package: Package, library: Library) -> Simulation:
 def _interface(package: Package, tensor: PackageTensor) -> Interface:
     if tensor.shape is None or tensor.field is None:
         raise CrtExportError(
-            "the package tells no shape or C name for this tensor",
+            "the package's metadata lacks shape or C name of this tensor",
             location=(str(package.path), tensor.name),
         )
     try:
@@ -107,9 +108,9 @@ def _interface(package: Package, tensor: PackageTensor) -> Interface:
 
 def _linked(
     package: Package, sections: Sequence[ModuleSection], device_code: Sequence[Path]
-) -> Library:
-    """The package with functions of others, linked by the host's compiler; a simulated device
-    stands in for each kind of device."""
+) -> LoadedCode:
+    """Returns the package with its external functions, linked by the host's compiler; a simulated
+    device stands in for each kind of device."""
     texts = simulated.sources(
         [context.hooks[0] for section in sections for context in section.devices], device_code
     )
@@ -135,7 +136,7 @@ def _linked(
         )
 
 
-def _library(package: Package, device_code: Sequence[Path]) -> Library:
+def _library(package: Package, device_code: Sequence[Path]) -> LoadedCode:
     sources, objects = package.sources, package.objects
     if not sources and not objects:
         raise CrtExportError(

@@ -1,8 +1,8 @@
-"""Reference runtimes for ``.tflite`` models: what an exported network is compared with.
+"""Reference runtimes for ``.tflite`` models, with which exported networks are compared.
 
 A runtime lives in a process of its own (:mod:`crtexport.simulation.reference_worker`): it may need
 another NumPy or another Python than crtexport, and its crash is an error message here.
-:mod:`crtexport.simulation.runtimes` knows with which Python.
+:mod:`crtexport.simulation.runtimes` finds the Python for it.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ import json
 import struct
 import subprocess
 import tempfile
-from collections.abc import Sequence
+import threading
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import IO, Any, NoReturn
 
@@ -21,8 +22,8 @@ import numpy as np
 import numpy.typing as npt
 from msgspec import Struct
 
-from crtexport.errors import CrtExportError, RunFailedError, ToolMissingError
 from crtexport.simulation.runtimes import KINDS, ReferenceRuntime, RuntimeName, find_runtime, ways
+from crtexport.support.errors import CrtExportError, RunFailedError, ToolMissingError
 
 Array = npt.NDArray[np.generic]
 
@@ -31,7 +32,7 @@ _WORKER = Path(__file__).with_name("reference_worker.py")
 
 
 class TensorInfo(Struct, frozen=True):
-    """One input or output of a model as the runtime sees it; ``dtype`` is NumPy's name."""
+    """One input or output of a model in the runtime; ``dtype`` is NumPy's name."""
 
     name: str
     dtype: str
@@ -81,7 +82,7 @@ class TFLiteReference:
         return f"{self.runtime.name} {self.version} {self.kernels}"
 
     def load(self, model: str | Path | bytes) -> None:
-        """Replace the model by the file at this path, or with this content."""
+        """Replaces the model by the file at this path, or with this content."""
         if isinstance(model, bytes):
             answer = json.loads(self._ask(b"C", model))
         else:
@@ -99,21 +100,35 @@ class TFLiteReference:
             raise error.within(str(path)) from None
 
     def run(self, inputs: Sequence[Array]) -> list[Array]:
-        """The outputs for ``inputs``, both in the model's order; shapes and dtypes must fit."""
+        """Returns the outputs for ``inputs``, both in the model's order; shapes and dtypes must
+        fit."""
         answer = self._ask(b"R", _pack(inputs))
         by_position = _unpack(answer)
         return [by_position[str(i)] for i in range(len(by_position))]
 
     def intermediate(self, inputs: Sequence[Array]) -> dict[int, Array]:
-        """All tensors after a run, by their index in the file; for finding the first difference.
+        """Returns all tensors after a run, by their index in the file; for finding the first
+        difference.
 
         Constants are among them, and tensors of the runtime's own follow the file's last index.
         """
         answer = self._ask(b"I", _pack(inputs))
         return {int(index): value for index, value in _unpack(answer).items()}
 
+    @contextlib.contextmanager
+    def ended_after(self, seconds: float) -> Iterator[None]:
+        """Ends the process unless what is done inside takes less than ``seconds``; then the call
+        that waits for it raises RunFailedError."""
+        timer = threading.Timer(seconds, self._process.kill)
+        timer.daemon = True
+        timer.start()
+        try:
+            yield
+        finally:
+            timer.cancel()
+
     def close(self) -> None:
-        """End the process; may be called twice."""
+        """Ends the process; may be called twice."""
         process = getattr(self, "_process", None)
         if process is not None:
             for stream in (process.stdin, process.stdout):

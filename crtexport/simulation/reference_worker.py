@@ -1,9 +1,9 @@
-"""Runs ``.tflite`` models with a reference runtime, in a process of its own.
+"""Runs ``.tflite`` or ``.onnx`` models with a reference runtime, in a process of its own.
 
 This file is a plain script: another Python, without crtexport and with another NumPy, may run it.
 It imports nothing but NumPy and the runtime, and stays readable for Python 3.9.
 
-Usage: ``python reference_worker.py tflite-runtime|ai-edge-litert``
+Usage: ``python reference_worker.py tflite-runtime|ai-edge-litert|tflite-micro|onnxruntime``
 
 Frames go both ways over stdin and stdout: one byte for the kind, eight bytes for the length
 (little-endian), then the payload.
@@ -45,7 +45,10 @@ HEADER = struct.Struct("<cQ")
 RUNTIMES = {
     "tflite-runtime": "tflite_runtime.interpreter",
     "ai-edge-litert": "ai_edge_litert.interpreter",
+    "tflite-micro": "tflite_micro.python.tflite_micro.runtime",
+    "onnxruntime": "onnxruntime",
 }
+ARENAS = (1 << 20, 1 << 24, 1 << 28)  # bytes that TensorFlow Lite Micro may take
 
 
 class Runner:
@@ -88,17 +91,7 @@ class Runner:
         if every_tensor and not self.preserves:
             self.load(self.model, preserve=True)
         details = self.interpreter.get_input_details()
-        if len(inputs) != len(details):
-            raise ValueError(f"the model has {len(details)} inputs, not {len(inputs)}")
-        for position, detail in enumerate(details):
-            value = inputs[str(position)]
-            shape = tuple(int(n) for n in detail["shape"])
-            dtype = np.dtype(detail["dtype"])
-            if value.shape != shape or value.dtype != dtype:
-                raise ValueError(
-                    f"input {position} wants {dtype}{list(shape)},"
-                    f" not {value.dtype}{list(value.shape)}"
-                )
+        for detail, value in zip(details, _checked(inputs, details)):  # noqa: B905
             self.interpreter.set_tensor(detail["index"], value)
         self.interpreter.invoke()
         if every_tensor:
@@ -124,6 +117,138 @@ class Runner:
         }
 
 
+class MicroRunner:
+    """TensorFlow Lite Micro and the model loaded last."""
+
+    def __init__(self, runtime: str) -> None:
+        self.module: Any = importlib.import_module(RUNTIMES[runtime])
+        self.version = importlib.metadata.version(runtime)
+        self.content = b""
+        self.interpreter: Any = None
+        self.tensors: Any = ()
+        self.inputs: Any = ()
+        self.outputs: Any = ()
+        self.preserves = False
+
+    def load(self, model: dict[str, Any], preserve: bool = False) -> None:
+        """Load a model (``model_path`` or ``model_content``) into as large an arena as it needs."""
+        self.content = model.get("model_content") or _content(model["model_path"])
+        if self.content[4:8] != b"TFL3":  # the runtime would read past its end
+            raise ValueError("the file has another identifier than TFL3")
+        main = self.module.convert_bytearray_to_object(bytearray(self.content)).subgraphs[0]
+        self.tensors, self.inputs, self.outputs = main.tensors, main.inputs, main.outputs
+        kind = self.module.InterpreterConfig
+        for arena in ARENAS:
+            try:
+                self.interpreter = self.module.Interpreter.from_bytes(
+                    self.content, arena_size=arena + 2 * len(self.content),
+                    intrepreter_config=(
+                        kind.kPreserveAllTensors if preserve else kind.kAllocationRecording
+                    ),
+                )
+                break
+            except RuntimeError:
+                if arena == ARENAS[-1]:
+                    raise
+        self.preserves = preserve
+
+    def run(self, inputs: dict[str, Any], every_tensor: bool = False) -> dict[str, Any]:
+        """The outputs for ``inputs`` (both by position), or all computed tensors by index."""
+        if self.interpreter is None:
+            raise ValueError("no model is loaded")
+        if every_tensor and not self.preserves:
+            self.load({"model_content": self.content}, preserve=True)
+        for position, value in enumerate(_checked(inputs, self.describe()["inputs"])):
+            self.interpreter.set_input(value, position)
+        self.interpreter.invoke()
+        if every_tensor:
+            return self._tensors()
+        return {str(i): self.interpreter.get_output(i) for i in range(len(self.outputs))}
+
+    def describe(self) -> dict[str, Any]:
+        """The loaded model's inputs and outputs, in the order that run() uses."""
+        made = self.interpreter
+        return {
+            "kernels": "reference kernels",
+            "inputs": [
+                _describe({**made.get_input_details(i), "name": self._name(tensor)})
+                for i, tensor in enumerate(self.inputs)
+            ],
+            "outputs": [
+                _describe({**made.get_output_details(i), "name": self._name(tensor)})
+                for i, tensor in enumerate(self.outputs)
+            ],
+        }
+
+    def _tensors(self) -> dict[str, Any]:
+        tensors = range(len(self.tensors))
+        return {str(i): self.interpreter.GetTensor(i, 0)["tensor_data"] for i in tensors}
+
+    def _name(self, tensor: int) -> str:
+        return (self.tensors[tensor].name or b"").decode("utf-8", "replace")
+
+
+class OnnxRunner:
+    """ONNX Runtime on the processor, and the model loaded last."""
+
+    def __init__(self, runtime: str) -> None:
+        self.module: Any = importlib.import_module(RUNTIMES[runtime])
+        self.version = importlib.metadata.version(runtime)
+        self.session: Any = None
+
+    def load(self, model: dict[str, Any]) -> None:
+        """Load a model (``model_path`` or ``model_content``)."""
+        options = self.module.SessionOptions()
+        options.intra_op_num_threads = options.inter_op_num_threads = 1
+        options.log_severity_level = 3
+        self.session = self.module.InferenceSession(
+            model.get("model_content") or model["model_path"], options,
+            providers=["CPUExecutionProvider"],
+        )
+
+    def run(self, inputs: dict[str, Any], every_tensor: bool = False) -> dict[str, Any]:
+        """The outputs for ``inputs`` (both by position)."""
+        if self.session is None or every_tensor:
+            raise ValueError("no model is loaded, or more than its outputs are wanted")
+        names = [one.name for one in self.session.get_inputs()]
+        given = {name: inputs[str(position)] for position, name in enumerate(names)}
+        found = self.session.run(None, given)
+        return {str(position): value for position, value in enumerate(found)}
+
+    def describe(self) -> dict[str, Any]:
+        """The loaded model's inputs and outputs, in the order that run() uses; open sizes are -1.
+        """
+        return {
+            "kernels": "CPUExecutionProvider",
+            "inputs": [_tensor(one) for one in self.session.get_inputs()],
+            "outputs": [_tensor(one) for one in self.session.get_outputs()],
+        }
+
+
+def _tensor(one: Any) -> dict[str, Any]:
+    sizes = [size if isinstance(size, int) else -1 for size in one.shape or []]
+    return {"name": one.name, "dtype": one.type, "shape": sizes}
+
+
+def _content(path: str) -> bytes:
+    with open(path, "rb") as file:  # noqa: PTH123
+        return file.read()
+
+
+def _checked(inputs: dict[str, Any], details: list[dict[str, Any]]) -> list[Any]:
+    """The inputs in their order; ValueError for any that doesn't fit."""
+    if len(inputs) != len(details):
+        raise ValueError(f"the model has {len(details)} inputs, not {len(inputs)}")
+    for position, detail in enumerate(details):
+        value = inputs[str(position)]
+        shape, dtype = tuple(int(n) for n in detail["shape"]), np.dtype(detail["dtype"])
+        if value.shape != shape or value.dtype != dtype:
+            raise ValueError(
+                f"input {position} wants {dtype}{list(shape)}, not {value.dtype}{list(value.shape)}"
+            )
+    return [inputs[str(position)] for position in range(len(details))]
+
+
 def _describe(detail: dict[str, Any]) -> dict[str, Any]:
     return {
         "name": detail["name"],
@@ -145,10 +270,10 @@ def _receive(stream: BinaryIO) -> Optional[tuple[bytes, bytes]]:
     return kind, stream.read(length)
 
 
-def _answer(runner: Runner, kind: bytes, payload: bytes) -> tuple[bytes, bytes]:
+def _answer(runner: Any, kind: bytes, payload: bytes) -> tuple[bytes, bytes]:
     if kind in (b"L", b"C"):
-        path = {"model_path": payload.decode("utf-8")} if kind == b"L" else None
-        runner.load(path or {"model_content": payload})
+        model: dict[str, Any] = {"model_content": payload}
+        runner.load(model if kind == b"C" else {"model_path": payload.decode("utf-8")})
         return b"D", json.dumps(runner.describe()).encode()
     if kind in (b"R", b"I"):
         with np.load(io.BytesIO(payload), allow_pickle=False) as archive:
@@ -162,7 +287,8 @@ def _answer(runner: Runner, kind: bytes, payload: bytes) -> tuple[bytes, bytes]:
 def serve(runtime: str, requests: BinaryIO, answers: BinaryIO) -> None:
     """Answer requests until ``requests`` ends."""
     try:
-        runner = Runner(runtime)
+        kinds: dict[str, Any] = {"tflite-micro": MicroRunner, "onnxruntime": OnnxRunner}
+        runner = kinds.get(runtime, Runner)(runtime)
     except Exception as error:
         _send(answers, b"E", f"{type(error).__name__}: {error}".encode())
         return

@@ -1,8 +1,9 @@
-"""Where the reference runtimes are, and an environment made for one that is nowhere.
+"""Finds the reference runtimes, and makes an environment for one that is missing.
 
-tflite-runtime needs NumPy 1 and Python 3.11 or older, so it seldom lives beside crtexport. Looked
-at are, in this order: the Python that ``CRTEXPORT_TFLITE_PYTHON`` or ``CRTEXPORT_LITERT_PYTHON``
-names, the environment that :func:`install` made, and the Python that runs this.
+tflite-runtime needs NumPy 1 and Python 3.11 or older, so it can seldom share crtexport's
+environment. Searched are, in this order: the Python that ``CRTEXPORT_TFLITE_PYTHON``,
+``CRTEXPORT_LITERT_PYTHON``, ``CRTEXPORT_TFLM_PYTHON`` or ``CRTEXPORT_ONNX_PYTHON`` names, the
+environment that :func:`install` made, and the Python that runs this.
 """
 
 from __future__ import annotations
@@ -18,17 +19,17 @@ from typing import Literal
 
 from msgspec import Struct
 
-from crtexport.errors import CrtExportError, ToolMissingError
-from crtexport.ir.types import Rounding
-from crtexport.resources import cache_folder
+from crtexport.ir.numerics import Numerics
+from crtexport.support.errors import CrtExportError, ToolMissingError
+from crtexport.support.resources import cache_folder
 
-RuntimeName = Literal["tflite-runtime", "ai-edge-litert"]
+RuntimeName = Literal["tflite-runtime", "ai-edge-litert", "tflite-micro", "onnxruntime"]
 
 _TIMEOUT = 900  # seconds for making an environment over a slow network
 
 
 class _Kind(Struct, frozen=True):
-    """How a runtime is found and installed; ``pythons`` are minor versions, the best first."""
+    """The modules and packages of a runtime; ``pythons`` are minor versions, the best first."""
 
     module: str
     variable: str
@@ -46,11 +47,19 @@ KINDS: dict[RuntimeName, _Kind] = {
         "ai_edge_litert", "CRTEXPORT_LITERT_PYTHON", "litert",
         ("ai-edge-litert>=2.0,<3",), (11, 12, 13, 10),
     ),
+    "tflite-micro": _Kind(
+        "tflite_micro", "CRTEXPORT_TFLM_PYTHON", "tflm",
+        ("tflite-micro>=0.dev20260801",), (11, 12, 13, 10),
+    ),
+    "onnxruntime": _Kind(
+        "onnxruntime", "CRTEXPORT_ONNX_PYTHON", "onnx", ("onnxruntime>=1.20",), (11, 12, 13, 14),
+    ),
 }
 
-_BY_ROUNDING: dict[Rounding, RuntimeName] = {
-    Rounding.DOUBLE: "tflite-runtime",
-    Rounding.SINGLE: "ai-edge-litert",
+_BY_NUMERICS: dict[Numerics, RuntimeName] = {
+    Numerics.TFLITE: "tflite-runtime",
+    Numerics.LITERT: "ai-edge-litert",
+    Numerics.TFLM: "tflite-micro",
 }
 
 
@@ -78,26 +87,25 @@ def find_runtime(name: RuntimeName) -> ReferenceRuntime:
     return ReferenceRuntime(name, sys.executable)
 
 
-def find_reference(rounding: Rounding) -> ReferenceRuntime:
-    """Returns the runtime whose reference kernels round as ``rounding``.
+def find_reference(numerics: Numerics) -> ReferenceRuntime:
+    """Returns the runtime whose reference kernels the integers of ``numerics`` equal.
 
-    tflite-runtime 2.14 for DOUBLE (as TensorFlow Lite Micro), ai-edge-litert 2.x for SINGLE.
     Raises ToolMissingError, with the ways to get it, where it isn't installed.
     """
-    return find_runtime(_BY_ROUNDING[rounding])
+    return find_runtime(_BY_NUMERICS[numerics])
 
 
-def install_reference(rounding: Rounding) -> ReferenceRuntime:
-    """Makes an environment for what :func:`find_reference` would return; see :func:`install`."""
-    return install(_BY_ROUNDING[rounding])
+def runtime_of(numerics: Numerics) -> RuntimeName:
+    """Returns the name of the runtime that :func:`find_reference` looks for."""
+    return _BY_NUMERICS[numerics]
 
 
 def install(name: RuntimeName) -> ReferenceRuntime:
     """Makes an environment for the runtime ``name`` in the user's cache, where there is none.
 
     Returns what :func:`find_runtime` returns from then on. The Python is this one if the runtime
-    has wheels for it, else another of this computer, else one that uv brings; packages come from
-    where pip, or uv, takes them. The environment appears when it is complete. Raises
+    has wheels for it, else another of this computer, else one that uv downloads; packages come from
+    the configured index of pip or uv. The environment appears when it is complete. Raises
     ToolMissingError where no Python fits or the packages can't be had, CrtExportError where the
     cache can't be written.
     """
@@ -126,7 +134,7 @@ def install(name: RuntimeName) -> ReferenceRuntime:
 
 
 def ways(name: RuntimeName) -> str:
-    """Returns what a user can do to get the runtime, as a hint."""
+    """Returns the ways to get the runtime, as a hint."""
     kind = KINDS[name]
     where = " (Python 3.9 to 3.11, NumPy 1)" if name == "tflite-runtime" else ""
     return (
@@ -137,7 +145,8 @@ def ways(name: RuntimeName) -> str:
 
 
 def _folder(name: RuntimeName) -> Path | None:
-    """Where :func:`install` puts the environment; with other packages it is another one."""
+    """Returns the folder of the environment that :func:`install` makes; other packages have another
+    one."""
     cache = cache_folder()
     release = KINDS[name].packages[0].partition("=")[2].strip("=").partition(",")[0]
     return None if cache is None else cache / f"{name}-{release}"
@@ -148,7 +157,7 @@ def _python_in(folder: Path) -> Path:
 
 
 def _put(made: Path, folder: Path) -> None:
-    """Only its own tools know an environment's path; whoever was faster has made the same."""
+    """Moves the environment to its place, unless another process has made the same meanwhile."""
     try:
         made.rename(folder)
     except OSError:
@@ -215,6 +224,6 @@ def _command(arguments: list[str], name: RuntimeName) -> None:
         text = (done.stderr or done.stdout).decode("utf-8", "replace").strip()
         words = [line for line in text.splitlines() if not line.startswith("WARNING")]
         raise ToolMissingError(
-            f"{name} can't be installed: " + (words or ["no word why"])[-1],
+            f"{name} can't be installed: " + (words or ["no reason reported"])[-1],
             location=" ".join(arguments[:4]), hint=ways(name),
         )

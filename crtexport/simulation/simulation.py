@@ -10,9 +10,9 @@ import numpy.typing as npt
 from msgspec import Struct, field
 
 from crtexport.artifact.model import Artifact, Interface
-from crtexport.errors import CrtExportError, RunFailedError
 from crtexport.simulation import crt
-from crtexport.simulation.library import Library
+from crtexport.simulation.library import LoadedCode
+from crtexport.support.errors import CrtExportError, RunFailedError
 
 Array = npt.NDArray[np.generic]
 _GUARD = 64
@@ -20,8 +20,8 @@ _PATTERN = 0xA5
 _CONTEXT = 64  # bytes of a device context: more than a simulated device needs
 
 
-class _Memory:
-    """Aligned bytes between two guards that tell when somebody wrote past the ends."""
+class _GuardedMemory:
+    """Aligned bytes between two guards, which show writes past the ends."""
 
     def __init__(self, name: str, nbytes: int, align: int = 16) -> None:
         self._name = name
@@ -43,16 +43,16 @@ class Simulation(Struct, frozen=True, eq=False):
     """A loaded model.
 
     ``workspace_size`` and ``state_size`` in bytes count when ``workspace_caller``: each run then
-    brings a workspace of its own, and all runs the same state, which is what a model keeps from
-    run to run. Where the model owns it, all simulations of one library share it.
-    ``devices`` is how many contexts the model takes; they are zeroed memory. ``image_buffer``:
-    bytes and alignment of what the caller hands in for programs of devices.
+    has a workspace of its own, and all runs share the state, which the model keeps from run to run.
+    Where the model owns it, all simulations of one library share it. ``devices`` is the number of
+    contexts that the model takes; they are zeroed memory. ``image_buffer``: bytes and alignment of
+    the caller's buffer for device programs.
     """
 
     module: str
     inputs: tuple[Interface, ...]
     outputs: tuple[Interface, ...]
-    library: Library
+    library: LoadedCode
     workspace_size: int = 0
     workspace_align: int = 16
     workspace_caller: bool = False
@@ -61,23 +61,23 @@ class Simulation(Struct, frozen=True, eq=False):
     devices: int = 0
     spilled: tuple[tuple[str, int], ...] = ()
     image_buffer: tuple[int, int] = (0, 1)
-    _state: list[_Memory] = field(default_factory=list)
+    _state: list[_GuardedMemory] = field(default_factory=list)
     _contexts_held: list[ctypes.Array[ctypes.c_char]] = field(default_factory=list)
 
     @staticmethod
     def from_parts(
-        module: str, inputs: Sequence[Interface], outputs: Sequence[Interface], library: Library,
+        module: str, inputs: Sequence[Interface], outputs: Sequence[Interface], library: LoadedCode,
         *, workspace_size: int = 0, workspace_align: int = 16, workspace_caller: bool = False,
     ) -> Simulation:
-        """A simulation of ``tvmgen_<module>_*`` in ``library``."""
+        """Returns a simulation of ``tvmgen_<module>_*`` in ``library``."""
         return Simulation(
             module, tuple(inputs), tuple(outputs), library, workspace_size, workspace_align,
             workspace_caller,
         )
 
     @staticmethod
-    def of_artifact(artifact: Artifact, library: Library) -> Simulation:
-        """A simulation of what a backend made of ``artifact``."""
+    def of_artifact(artifact: Artifact, library: LoadedCode) -> Simulation:
+        """Returns a simulation of a backend's code for ``artifact``."""
         return Simulation(
             artifact.module, artifact.inputs, artifact.outputs, library, artifact.workspace_size,
             artifact.workspace_align, artifact.workspace_caller, artifact.state_size,
@@ -136,7 +136,8 @@ class Simulation(Struct, frozen=True, eq=False):
         ]
 
     def _mapped(self, side: str, arguments: Sequence[object]) -> list[int]:
-        """Where the workspace has the tensors of a side: ``tvmgen_<m>_map_inputs`` or outputs."""
+        """Returns the addresses of a side's tensors in the workspace: ``tvmgen_<m>_map_inputs`` or
+        outputs."""
         count = len(self.inputs if side == "inputs" else self.outputs)
         members = [(f"m{i}", ctypes.c_void_p) for i in range(max(count, 1))]
         struct = type("Tensors", (ctypes.Structure,), {"_fields_": members})
@@ -181,18 +182,18 @@ class Simulation(Struct, frozen=True, eq=False):
             )
         return [_pointers([ctypes.addressof(context) for context in self._contexts_held])]
 
-    def _pools(self) -> list[_Memory]:
-        """What the caller hands in beside inputs and outputs, as abi.caller_pools has it."""
+    def _pools(self) -> list[_GuardedMemory]:
+        """Returns the caller's memory beside inputs and outputs, as in abi.caller_pools."""
         if not self.workspace_caller:
             return []
         if self.state_size and not self._state:
-            self._state.append(_Memory("state", self.state_size, self.workspace_align))
+            self._state.append(_GuardedMemory("state", self.state_size, self.workspace_align))
             self._state[0].bytes[:] = 0
         pools = (("workspace", self.workspace_size), *self.spilled)
         size, align = self.image_buffer
         return [
-            *(_Memory(name, size, self.workspace_align) for name, size in pools if size),
-            *([_Memory("device_image", size, align)] if size else []),
+            *(_GuardedMemory(name, size, self.workspace_align) for name, size in pools if size),
+            *([_GuardedMemory("device_image", size, align)] if size else []),
             *self._state,
         ]
 
@@ -204,10 +205,10 @@ class Simulation(Struct, frozen=True, eq=False):
             raise CrtExportError("the code has no such function", location=symbol)
         return ctypes.CFUNCTYPE(returned, *[ctypes.c_void_p] * arity)(address)
 
-    def _memories(self, inputs: Sequence[Array]) -> list[_Memory]:
+    def _memories(self, inputs: Sequence[Array]) -> list[_GuardedMemory]:
         """Buffers for inputs (filled), outputs and the caller's pools."""
         self._check_inputs(inputs)
-        memories = [_Memory(t.name, t.type.nbytes) for t in (*self.inputs, *self.outputs)]
+        memories = [_GuardedMemory(t.name, t.type.nbytes) for t in (*self.inputs, *self.outputs)]
         for memory, array in zip(memories, inputs, strict=False):
             memory.bytes[:] = np.frombuffer(array.tobytes(), dtype=np.uint8)
         return memories + self._pools()
@@ -220,7 +221,7 @@ class Simulation(Struct, frozen=True, eq=False):
         for tensor, array in zip(self.inputs, inputs, strict=True):
             _check_input(tensor, array)
 
-    def _results(self, memories: Sequence[_Memory], name: str, code: int) -> list[Array]:
+    def _results(self, memories: Sequence[_GuardedMemory], name: str, code: int) -> list[Array]:
         _accept(memories, name, code)
         outputs = memories[len(self.inputs) : len(self.inputs) + len(self.outputs)]
         return [
@@ -229,8 +230,8 @@ class Simulation(Struct, frozen=True, eq=False):
         ]
 
 
-def _accept(memories: Sequence[_Memory], name: str, code: int) -> None:
-    """Raises RunFailedError for an error that ``name`` returned, or bytes that it spoilt."""
+def _accept(memories: Sequence[_GuardedMemory], name: str, code: int) -> None:
+    """Raises RunFailedError for an error that ``name`` returned, or guards that it overwrote."""
     if code:
         raise RunFailedError(f"the model returned the error {code}", location=name)
     for memory in memories:
@@ -251,5 +252,5 @@ def _check_input(tensor: Interface, array: Array) -> None:
 
 
 def _pointers(addresses: Sequence[int]) -> ctypes.Array[ctypes.c_void_p]:
-    """A struct of pointers; never of size zero, which C doesn't have."""
+    """Returns a struct of pointers; never of size zero, which C doesn't have."""
     return (ctypes.c_void_p * max(len(addresses), 1))(*addresses)

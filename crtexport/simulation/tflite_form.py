@@ -1,4 +1,4 @@
-"""What TensorFlow Lite's schema says of one operator."""
+"""One operator in terms of TensorFlow Lite's schema."""
 
 from __future__ import annotations
 
@@ -21,12 +21,11 @@ class Form(Struct, frozen=True):
     """An operator by the names of TensorFlow Lite's schema.
 
     ``code`` is its builtin operator; ``options`` the kind of its table of options ("": none),
-    ``fields`` what stands in it. ``steering`` are constants that follow the node's inputs,
-    ``leading`` such that come before them, ``between`` such that come
-    after the first. ``order`` has the positions of the node's inputs as the
-    file wants them, None for inputs left out, where that isn't the node's own order.
-    ``intermediates`` are the types of tensors that only tell scales. A custom operator has the
-    code "custom:" and its name, and ``custom_options``.
+    ``fields`` the content of that. ``steering`` are constants that follow the node's inputs,
+    ``leading`` those that come before them, ``between`` those that come after the first. ``order``
+    has the positions of the node's inputs in the file's order, None for inputs left out, where that
+    isn't the node's own order. ``intermediates`` are the types of tensors that only carry scales. A
+    custom operator has the code "custom:" and its name, and ``custom_options``.
     """
 
     code: str
@@ -44,11 +43,11 @@ Former = Callable[[Graph, Node], Form]
 
 
 def clamp(activation: Activation) -> dict[str, Value]:
-    """The field of a fused activation."""
+    """Returns the field of a fused activation."""
     code = getattr(tflite.ActivationFunctionType, activation.name)
     return {"FusedActivationFunction": int(code)}
 
 
 def integers(values: npt.ArrayLike) -> npt.NDArray[np.int32]:
-    """A list of sizes, axes and the like."""
+    """Returns a constant list of sizes, axes and the like."""
     return np.array(values, "<i4")

@@ -1,4 +1,4 @@
-"""How TensorFlow Lite writes each operator: the reverse of what the importer reads."""
+"""TensorFlow Lite's encoding of each operator: the reverse of the importer's decoders."""
 
 from __future__ import annotations
 
@@ -6,26 +6,23 @@ from collections.abc import Mapping
 
 import tflite
 
-from crtexport.errors import CrtExportError
+from crtexport.importers.tflite import ops_unary
+from crtexport.importers.tflite.operators import Plain
+from crtexport.importers.tflite.schema import BuiltinOperator, constant_names
+from crtexport.importers.tflite.tflite_ops import DECODERS
 from crtexport.ir.graph import Graph, Node
 from crtexport.ir.ops import (
     AveragePool2D,
     Concatenation,
     Conv2D,
     DepthwiseConv2D,
-    Dequantize,
     FullyConnected,
     L2Pool2D,
-    Logistic,
     MaxPool2D,
     Op,
     Pad,
-    Quantize,
-    Relu,
-    Relu6,
     Reshape,
     Softmax,
-    Tanh,
 )
 from crtexport.ir.types import DType
 from crtexport.simulation import (
@@ -34,26 +31,34 @@ from crtexport.simulation import (
     forms_recurrent,
     forms_reduce,
     forms_shape,
-    forms_state,
     forms_unary,
     forms_weighted,
 )
 from crtexport.simulation.forms_weighted import sums
 from crtexport.simulation.tflite_form import Form, Former, Value, clamp, integers
+from crtexport.support.errors import CrtExportError
 
 Windowed = Conv2D | DepthwiseConv2D | AveragePool2D | MaxPool2D | L2Pool2D
 
 
+_NAMES = constant_names(BuiltinOperator)
+
+
+def _plain(code: int) -> Former:
+    return lambda _graph, _node: Form(_NAMES[code])
+
+
 FORMERS: Mapping[type[Op], Former] = {
+    **{type(row.op): _plain(code) for code, row in DECODERS.items() if isinstance(row, Plain)},
     **forms_arithmetic.FORMERS, **forms_detection.FORMERS, **forms_recurrent.FORMERS,
-    **forms_reduce.FORMERS, **forms_shape.FORMERS, **forms_state.FORMERS, **forms_unary.FORMERS,
+    **forms_reduce.FORMERS, **forms_shape.FORMERS, **forms_unary.FORMERS,
     **forms_weighted.FORMERS,
 }
-"""How families with files of their own are written."""
+"""The writers by operator: the importer's rows in reverse, then those of operators with options."""
 
 
 def form(graph: Graph, node: Node) -> Form:
-    """How ``node`` is written.
+    """Returns the encoding of ``node``.
 
     Raises CrtExportError, naming the node, for a padding that is neither SAME nor VALID.
     """
@@ -82,20 +87,15 @@ def form(graph: Graph, node: Node) -> Form:
             return Form("CONCATENATION", "ConcatenationOptions", fields)
         case Softmax(beta=beta):
             return Form("SOFTMAX", "SoftmaxOptions", {"Beta": beta})
-        case Logistic():
-            return Form("LOGISTIC")
-        case Tanh():
-            return Form("TANH")
-        case Relu():
-            return Form("RELU")
-        case Relu6():
-            return Form("RELU6")
-        case Quantize():
-            return Form("QUANTIZE")
-        case Dequantize():
-            return Form("DEQUANTIZE")
         case _:
-            return FORMERS[type(op)](graph, node)
+            write = FORMERS.get(type(op))
+            if write is None:
+                raise CrtExportError(
+                    f"TensorFlow Lite has no operator like {type(op).__name__}, so its runtimes"
+                    " can't check this network",
+                    location=str(node),
+                )
+            return write(graph, node)
 
 
 _INT8_AND_INT16 = {DType.INT8: 2, DType.INT16: 3}
@@ -105,7 +105,7 @@ _VERSIONS: Mapping[str, Mapping[DType, int]] = {
     "FULLY_CONNECTED": {DType.FLOAT32: 5, DType.UINT8: 5, DType.INT8: 5, DType.INT16: 7},
     "TRANSPOSE_CONV": dict.fromkeys(DType, 3),
     "RESHAPE": {},
-    **{code: {} for code in forms_unary.FIRST_VERSIONS},
+    **{_NAMES[code]: {} for code in ops_unary.DECODERS},
     **{code: {} for code in forms_arithmetic.FIRST_VERSIONS},
     "READ_VARIABLE": {},
     "SVDF": {DType.INT8: 3},
@@ -119,7 +119,7 @@ _HYBRID_VERSIONS = {"CONV_2D": 2, "DEPTHWISE_CONV_2D": 4}
 
 
 def version(code: str, types: tuple[DType, ...]) -> int:
-    """A version of builtin operator ``code`` that takes inputs of ``types``, and is an old one."""
+    """Returns an old version of builtin operator ``code`` that takes inputs of ``types``."""
     if types[:2] == (DType.FLOAT32, DType.INT8) and code in _HYBRID_VERSIONS:
         return _HYBRID_VERSIONS[code]
     if code in forms_shape.VERSIONS:
@@ -128,7 +128,8 @@ def version(code: str, types: tuple[DType, ...]) -> int:
 
 
 def implicit_padding(graph: Graph, node: Node, op: Windowed) -> int | None:
-    """The ``tflite.Padding`` that puts the windows where ``op`` does, or None if neither does."""
+    """Returns the ``tflite.Padding`` that places the windows as ``op`` does, or None if neither
+    does."""
     image = graph.type(graph.required(node, 0)).shape[1:3]
     counts = graph.type(node.outputs[0]).shape[1:3]
     if isinstance(op, Conv2D | DepthwiseConv2D):

@@ -1,4 +1,4 @@
-"""Graph to graph: what TensorFlow Lite's runtimes can't take, said with what they can."""
+"""Rewrites a graph for TensorFlow Lite's runtimes: operators that they can't run, by others."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 from msgspec.structs import replace
 
-from crtexport.errors import CrtExportError
+from crtexport.ir.bias_scales import refused_by_runtimes, scale_difference
 from crtexport.ir.graph import Graph, Node, Tensor
 from crtexport.ir.ops import (
     Conv2D,
@@ -14,15 +14,18 @@ from crtexport.ir.ops import (
     FullyConnected,
     Pad,
     Padding2D,
+    Reshape,
     TransposeConv2D,
 )
 from crtexport.ir.types import ConstantRef, DType, Quantization, TensorType
 from crtexport.passes.drop_dead import drop_dead
 from crtexport.simulation.tflite_forms import implicit_padding
+from crtexport.support.errors import CrtExportError
 
 
 def hybrid_weights(graph: Graph, node: Node) -> int | None:
-    """The int8 weights (a tensor id) that ``node`` applies to float32 activations, if it does."""
+    """Returns the int8 weights (a tensor id) that ``node`` applies to float32 activations, if it
+    does."""
     if not isinstance(node.op, Conv2D | DepthwiseConv2D | FullyConnected | TransposeConv2D):
         return None
     data, weights = graph.required(node, 0), graph.required(node, 1)
@@ -31,7 +34,7 @@ def hybrid_weights(graph: Graph, node: Node) -> int | None:
 
 
 def with_float_weights(graph: Graph) -> Graph:
-    """``graph`` with the weights of hybrid nodes as float32: scale * (stored - zero point).
+    """Returns ``graph`` with the weights of hybrid nodes as float32: scale * (stored - zero point).
 
     Nodes and tensors that no output depends on are left out. Raises CrtExportError, naming the
     node, for hybrid weights that are computed at run time.
@@ -52,8 +55,23 @@ def with_float_weights(graph: Graph) -> Graph:
     return drop_dead(replace(graph, tensors=tuple(tensors), nodes=tuple(nodes)))
 
 
+def computed_wrong(graph: Graph) -> bool:
+    """Returns whether tflite-runtime 2.14 computes something of ``graph`` wrong that
+    :func:`legalize` writes in another way: FULLY_CONNECTED with a scale per channel and a result
+    of more or less than two dimensions, of which it takes the second for the channels."""
+    return any(_is_wrong(inner, node) for inner in graph.nested() for node in inner.nodes)
+
+
+def _is_wrong(graph: Graph, node: Node) -> bool:
+    if not isinstance(node.op, FullyConnected) or len(graph.type(node.outputs[0]).shape) == 2:
+        return False
+    weights = graph.type(graph.required(node, 1))
+    return weights.quant is not None and not weights.quant.per_tensor
+
+
 def legalize(graph: Graph) -> Graph:
-    """``graph`` with explicit PADs where a convolution pads neither SAME nor VALID, and biases.
+    """Returns ``graph`` with explicit PADs where a convolution pads neither SAME nor VALID, biases
+    of the scales that runtimes want, and without what :func:`computed_wrong` finds.
 
     The runtimes demand a bias of CONV_2D alone. New tensors follow those of ``graph``.
     """
@@ -61,6 +79,15 @@ def legalize(graph: Graph) -> Graph:
     nodes: list[Node] = []
     for node in graph.nodes:
         op = node.op
+        if scale_difference(graph, node) is not None and refused_by_runtimes(graph, node):
+            # A valid graph has such a bias only where it is all zero.
+            bias = graph.tensors[graph.required(node, 2)]
+            scaled = replace(bias.type, quant=_bias_quantization(graph, node))
+            node = _with_input(node, 2, len(tensors))  # noqa: PLW2901
+            tensors.append(replace(bias, type=scaled))
+        if isinstance(op, FullyConnected) and _is_wrong(graph, node):
+            nodes += _of_rows(graph, node, op, tensors)
+            continue
         if isinstance(op, Conv2D) and graph.optional(node, 2) is None:
             node = _with_input(node, 2, len(tensors))  # noqa: PLW2901
             tensors.append(_zero_bias(graph, node))
@@ -105,22 +132,50 @@ def _dequantized(graph: Graph, node: Node, weights: int) -> Tensor:
 def _along(
     values: tuple[int, ...] | tuple[float, ...], quant: Quantization, rank: int
 ) -> npt.NDArray[np.generic]:
-    """One value for all, or one per slice, as an array that broadcasts over the tensor."""
+    """Returns one value for all, or one per slice, as an array that broadcasts over the tensor."""
     shape = [1] * rank
     if quant.axis is not None:
         shape[quant.axis] = len(values)
     return np.array(values).reshape(shape)
 
 
+def _of_rows(
+    graph: Graph, node: Node, op: FullyConnected, tensors: list[Tensor]
+) -> list[Node]:
+    """Returns the layer between two RESHAPEs, computing the rows of a matrix; ``tensors`` gets
+    both matrices."""
+    data, (result,) = graph.required(node, 0), node.outputs
+    units, depth = graph.type(graph.required(node, 1)).shape
+    rows = len(tensors)
+    for tensor, width in ((data, depth), (result, units)):
+        known = graph.tensors[tensor]
+        shape = (known.type.elements // width if width else 0, width)
+        tensors.append(Tensor(f"{known.name}/rows", replace(known.type, shape=shape)))
+    matrix = replace(_with_input(node, 0, rows), op=replace(op, keep_num_dims=False))
+    return [
+        Node(Reshape(tensors[rows].type.shape), (data,), (rows,), node.name, node.origin),
+        replace(matrix, outputs=(rows + 1,)),
+        Node(Reshape(graph.type(result).shape), (rows + 1,), (result,), node.name, node.origin),
+    ]
+
+
+def _bias_quantization(graph: Graph, node: Node) -> Quantization | None:
+    """Returns the scales of the sums that a bias is added to."""
+    data = graph.type(graph.required(node, 0)).quant
+    weights = graph.type(graph.required(node, 1)).quant
+    if data is None or weights is None:
+        return None
+    scales = tuple(data.scale[0] * scale for scale in weights.scale)
+    return Quantization(scales, (0,) * len(scales), None if len(scales) == 1 else 0)
+
+
 def _zero_bias(graph: Graph, node: Node) -> Tensor:
     data = graph.type(graph.required(node, 0))
     weights = graph.type(graph.required(node, 1))
     sums = {DType.INT8: DType.INT32, DType.UINT8: DType.INT32, DType.INT16: DType.INT64}
-    type_ = TensorType(sums.get(data.dtype, data.dtype), weights.shape[:1])
-    if data.quant is not None and weights.quant is not None:
-        scales = tuple(data.quant.scale[0] * scale for scale in weights.quant.scale)
-        axis = None if len(scales) == 1 else 0
-        type_ = replace(type_, quant=Quantization(scales, (0,) * len(scales), axis))
+    type_ = TensorType(
+        sums.get(data.dtype, data.dtype), weights.shape[:1], _bias_quantization(graph, node)
+    )
     zeros = np.zeros(type_.shape, type_.dtype.numpy)
     return Tensor(f"{node.name}/bias", type_, ConstantRef.of(zeros))
 

@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from msgspec import Struct, field
 
-from crtexport.errors import CrtExportError
 from crtexport.ir.graph import Graph, Node, Tensor, variable_positions
 from crtexport.ir.ops import AssignVariable, Control, Foreign, If, ReadVariable, While
 from crtexport.ir.types import ConstantRef, DType, TensorType
@@ -15,12 +14,13 @@ from crtexport.passes.copy_outputs import copy_outputs
 from crtexport.simulation.tflite_form import Form, Steering
 from crtexport.simulation.tflite_forms import form, version
 from crtexport.simulation.tflite_legalize import legalize
+from crtexport.support.errors import CrtExportError
 
 Shared = tuple[str, str]
-"""Container and name: what a VAR_HANDLE calls a variable."""
+"""Container and name of a variable in VAR_HANDLE."""
 
 
-class Operator(Struct, frozen=True):
+class FileOperator(Struct, frozen=True):
     """An operator with the numbers of its tensors; ``code`` is its name and version."""
 
     form: Form
@@ -30,11 +30,11 @@ class Operator(Struct, frozen=True):
     intermediates: tuple[int, ...] = ()
 
 
-class Part(Struct, frozen=True):
+class FilePart(Struct, frozen=True):
     """A subgraph; the tensors at ``handles`` are written as handles of variables."""
 
     tensors: list[Tensor]
-    operators: list[Operator] = field(default_factory=list)
+    operators: list[FileOperator] = field(default_factory=list)
     inputs: tuple[int, ...] = ()
     outputs: tuple[int, ...] = ()
     handles: tuple[int, ...] = ()
@@ -44,19 +44,20 @@ class Part(Struct, frozen=True):
         return [t.constant for t in self.tensors if t.constant is not None]
 
 
-def parts(graph: Graph) -> list[Part]:
-    """The subgraphs of a file: that of ``graph``, then the one that initialises its variables, if
-    there are such, then those that its nodes run."""
-    found: list[Part] = []
+def parts(graph: Graph) -> list[FilePart]:
+    """Returns the subgraphs of a file: that of ``graph``, then the one that initialises its
+    variables, if there are such, then those that its nodes run."""
+    found: list[FilePart] = []
     # Names may repeat; containers tell them apart.
     shared = {v: (str(v), graph.tensors[v].name) for v in sorted(resources(graph))}
     _refuse_shared_states(graph, shared)
-    _Writing(found, legalize(graph), shared).write(outermost=True)
+    _PartWriter(found, legalize(graph), shared).write(outermost=True)
     return found
 
 
 def resources(graph: Graph) -> set[int]:
-    """The variables that are read and written as such, not by the operator that owns them."""
+    """Returns the variables that are read and written by operators of their own, and not as states
+    of a recurrent one."""
     found = set()
     for node in graph.nodes:
         if isinstance(node.op, ReadVariable | AssignVariable):
@@ -68,15 +69,15 @@ def resources(graph: Graph) -> set[int]:
     return found
 
 
-def _var_handle(shared: Shared, output: int) -> Operator:
+def _var_handle(shared: Shared, output: int) -> FileOperator:
     fields = {"Container": shared[0], "SharedName": shared[1]}
     form_ = Form("VAR_HANDLE", "VarHandleOptions", fields)
-    return Operator(form_, ("VAR_HANDLE", 1), (), (output,))
+    return FileOperator(form_, ("VAR_HANDLE", 1), (), (output,))
 
 
-def _initialisation(graph: Graph, shared: Mapping[int, Shared]) -> Part:
-    """The subgraph that gives variables their initial values."""
-    tensors, operators = list[Tensor](), list[Operator]()
+def _initialisation(graph: Graph, shared: Mapping[int, Shared]) -> FilePart:
+    """Returns the subgraph that gives variables their initial values."""
+    tensors, operators = list[Tensor](), list[FileOperator]()
     for variable, names in shared.items():
         tensor = graph.tensors[variable]
         zeros = ConstantRef.of(np.zeros(tensor.type.shape, tensor.type.dtype.numpy))
@@ -85,18 +86,19 @@ def _initialisation(graph: Graph, shared: Mapping[int, Shared]) -> Part:
         tensors += [tensor, Tensor(tensor.name, tensor.type, given or zeros)]
         operators += [
             _var_handle(names, handle),
-            Operator(Form("ASSIGN_VARIABLE"), ("ASSIGN_VARIABLE", 1), (handle, handle + 1), ()),
+            FileOperator(Form("ASSIGN_VARIABLE"), ("ASSIGN_VARIABLE", 1), (handle, handle + 1), ()),
         ]
-    return Part(tensors, operators, handles=tuple(range(0, len(tensors), 2)))
+    return FilePart(tensors, operators, handles=tuple(range(0, len(tensors), 2)))
 
 
-class _Writing:
-    """One graph on its way into ``parts``; ``shared`` are its variables that are resources."""
+class _PartWriter:
+    """The conversion of one graph into ``parts``; ``shared`` are its variables that are resources.
+    """
 
-    def __init__(self, parts: list[Part], graph: Graph, shared: Mapping[int, Shared]) -> None:
+    def __init__(self, parts: list[FilePart], graph: Graph, shared: Mapping[int, Shared]) -> None:
         self._parts, self._graph, self._shared = parts, graph, shared
         variables = set(graph.variables)
-        self._part = Part(
+        self._part = FilePart(
             list(graph.tensors), [], tuple(t for t in graph.inputs if t not in variables),
             graph.outputs, tuple(shared),
         )
@@ -109,7 +111,7 @@ class _Writing:
         operators = self._part.operators
         if self._shared and outermost:
             once = Form("CALL_ONCE", "CallOnceOptions", {"InitSubgraphIndex": len(self._parts)})
-            operators.append(Operator(once, ("CALL_ONCE", 1), (), ()))
+            operators.append(FileOperator(once, ("CALL_ONCE", 1), (), ()))
             self._parts.append(_initialisation(self._graph, self._shared))
         operators += [_var_handle(names, v) for v, names in self._shared.items()]
         operators += [
@@ -118,12 +120,12 @@ class _Writing:
         ]
         return number
 
-    def _operator(self, node: Node) -> Operator:
+    def _operator(self, node: Node) -> FileOperator:
         if isinstance(node.op, Foreign):
             raise CrtExportError(
                 f"the reference runtime has no function {node.op.function!r}",
                 location=(self._graph.source, str(node)),
-                hint="compare a network without functions of others",
+                hint="compare a network without external functions",
             )
         written = form(self._graph, node)
         inputs = [-1 if tensor is None else tensor for tensor in node.inputs]
@@ -139,7 +141,7 @@ class _Writing:
         first = len(self._tensors)
         self._tensors += [Tensor(f"{name}/intermediate", t) for t in written.intermediates]
         intermediates = tuple(range(first, len(self._tensors)))
-        return Operator(written, code, tuple(inputs), node.outputs, intermediates)
+        return FileOperator(written, code, tuple(inputs), node.outputs, intermediates)
 
     def _steering(self, name: str, values: Steering) -> int:
         """A new constant that steers an operator; its number."""
@@ -149,7 +151,7 @@ class _Writing:
 
     # -- operators that run graphs
 
-    def _control(self, node: Node, op: Control) -> Operator:
+    def _control(self, node: Node, op: Control) -> FileOperator:
         variables = variable_positions(node)
         plain = [p for p in range(len(node.inputs)) if p not in variables]
         inputs = tuple(self._graph.required(node, p) for p in plain)
@@ -170,9 +172,9 @@ class _Writing:
         numbers = [self._inner(node, graph) for graph in graphs]
         if isinstance(op, If):
             fields = {"ThenSubgraphIndex": numbers[0], "ElseSubgraphIndex": numbers[1]}
-            return Operator(Form("IF", "IfOptions", fields), ("IF", 1), inputs, outputs)
+            return FileOperator(Form("IF", "IfOptions", fields), ("IF", 1), inputs, outputs)
         fields = {"CondSubgraphIndex": numbers[0], "BodySubgraphIndex": numbers[1]}
-        return Operator(Form("WHILE", "WhileOptions", fields), ("WHILE", 1), inputs, outputs)
+        return FileOperator(Form("WHILE", "WhileOptions", fields), ("WHILE", 1), inputs, outputs)
 
     def _inner(self, node: Node, graph: Graph) -> int:
         used = resources(graph)
@@ -180,24 +182,25 @@ class _Writing:
         for tensor, outer in zip(graph.inputs, node.given, strict=True):
             if tensor in used and outer is not None:
                 shared[tensor] = self._shared[outer]
-        return _Writing(self._parts, legalize(graph), shared).write(outermost=False)
+        return _PartWriter(self._parts, legalize(graph), shared).write(outermost=False)
 
 
 def _refuse_shared_states(graph: Graph, shared: Mapping[int, Shared]) -> None:
-    """Runtimes keep the states of recurrent operators for each subgraph by itself."""
+    """Refuses states of recurrent operators that several subgraphs use: runtimes keep them for each
+    subgraph by itself."""
     for variable in graph.variables:
         outside = sum(variable in node.inputs for node in graph.nodes if not node.graphs)
         users = _users(graph, variable)
         if variable not in shared and users > max(outside, 1):
             raise CrtExportError(
-                "TensorFlow Lite can't say that several graphs share the state"
+                "TensorFlow Lite can't share a state among several graphs:"
                 f" {graph.tensors[variable].name!r}",
                 location=graph.source,
             )
 
 
 def _users(graph: Graph, variable: int) -> int:
-    """How many operators use a variable, in inner graphs too."""
+    """Returns the number of operators that use a variable, in inner graphs too."""
     found = 0
     for node in graph.nodes:
         if not node.graphs:
@@ -211,5 +214,5 @@ def _users(graph: Graph, variable: int) -> int:
 def _giving(graph: Graph, unchanged: Sequence[int]) -> Graph:
     return Graph(
         graph.name, graph.tensors, graph.nodes, graph.inputs, (*graph.outputs, *unchanged),
-        graph.source, graph.sha256, graph.rounding,
+        graph.source, graph.sha256, graph.numerics,
     )

@@ -8,12 +8,12 @@ import flatbuffers
 import numpy as np
 import tflite
 
-from crtexport.errors import CrtExportError
 from crtexport.ir.graph import Graph, Tensor
 from crtexport.ir.types import ConstantRef, Quantization
 from crtexport.simulation.tflite_form import Value
 from crtexport.simulation.tflite_legalize import hybrid_weights, with_float_weights
-from crtexport.simulation.tflite_parts import Operator, parts
+from crtexport.simulation.tflite_parts import FileOperator, parts
+from crtexport.support.errors import CrtExportError
 
 MAX_CONSTANTS = (1 << 31) - (1 << 24)
 """Bytes of constants in a file: flatbuffers end at 2 GiB, and the tables need some room."""
@@ -24,18 +24,19 @@ _CODE_IN_ONE_BYTE = 127
 
 
 def is_hybrid(graph: Graph) -> bool:
-    """Whether some operator applies int8 weights to float32 activations."""
+    """Returns whether some operator applies int8 weights to float32 activations."""
     return any(
         hybrid_weights(inner, node) is not None for inner in graph.nested() for node in inner.nodes
     )
 
 
 def to_tflite(graph: Graph, *, dequantize_weights: bool = False) -> bytes:
-    """``graph``, which must be valid, as a .tflite file for tflite-runtime 2.14 and LiteRT 2.x.
+    """Returns ``graph``, which must be valid, as a .tflite file for tflite-runtime 2.14 and LiteRT
+    2.x.
 
     With ``dequantize_weights``, int8 weights of hybrid operators become float32, so that the
     runtimes compute in float arithmetic as exported code does; else they quantize activations.
-    Raises CrtExportError, naming the node, for a pool whose padding TensorFlow Lite can't say,
+    Raises CrtExportError, naming the node, for a pool whose padding TensorFlow Lite can't express,
     and for constants of :data:`MAX_CONSTANTS` bytes or more.
     """
     if dequantize_weights:
@@ -44,7 +45,7 @@ def to_tflite(graph: Graph, *, dequantize_weights: bool = False) -> bytes:
 
 
 class _File:
-    """One writing of one graph."""
+    """The file while it is written."""
 
     def __init__(self, graph: Graph) -> None:
         self._parts = parts(graph)
@@ -89,7 +90,7 @@ class _File:
             ))
         return tables
 
-    def _operator_table(self, operator: Operator, position: int) -> int:
+    def _operator_table(self, operator: FileOperator, position: int) -> int:
         fields: dict[str, int] = {}
         kind = operator.form.options
         if kind:
@@ -105,7 +106,7 @@ class _File:
         )
 
     def _handle(self, tensor: Tensor) -> int:
-        """What operators know a variable by."""
+        """Returns the tensor by which operators refer to a variable."""
         return self._table(
             "Tensor", Shape=self._integers(()), Type=tflite.TensorType.RESOURCE, HasRank=True,
             Name=tensor.name,
@@ -143,7 +144,8 @@ class _File:
         )
 
     def _table(self, kind: str, **fields: Value) -> int:
-        """A table of the schema; vectors of integers among its fields are written first."""
+        """Writes a table of the schema, after the vectors of integers among its fields; returns its
+        offset."""
         b = self._builder
         values = {name: self._field(value) for name, value in fields.items()}
         getattr(tflite, f"{kind}Start")(b)
@@ -152,7 +154,8 @@ class _File:
         return int(getattr(tflite, f"{kind}End")(b))
 
     def _field(self, value: Value) -> int | float | bool:
-        """A scalar as it is; the place of a list of integers or a text, written now."""
+        """Returns a scalar as it is; of a list of integers or a text, the offset, after writing it.
+        """
         if isinstance(value, np.ndarray):
             return self._integers(value.tolist())
         if isinstance(value, str):

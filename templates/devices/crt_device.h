@@ -1,4 +1,5 @@
-/* Programs of devices, as a model's code has them: constant tables, which nothing has to set up.
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Device programs in a model's code: constant tables, which need no initialisation.
  *
  * tvmgen_<model>_device_images has a row for each program, tvmgen_<model>_device_functions one for
  * each of their functions that the model calls.
@@ -31,7 +32,7 @@ struct crt_device_image {
 struct crt_device_function {
     const char *name;
     const struct crt_device_image *image;
-    uint32_t inputs;  /* how many pointers the hook Launch is given */
+    uint32_t inputs;  /* number of pointers that the hook Launch gets */
     uint32_t outputs;
 };
 

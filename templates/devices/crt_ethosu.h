@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * crt_ethosu.h: runs an exported model's commands on an Arm Ethos-U with Arm's core driver.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "crt_image.h"
 
 /* Compilers copy small functions into their callers also where code shall be small. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Device images: programs of accelerators, stored as they are or compressed.
  *
  * An image begins with a header of 32 bytes, all numbers little-endian:
@@ -51,7 +52,7 @@ struct crt_image_info {
 int32_t crt_image_info(const void *image, size_t limit, struct crt_image_info *info);
 
 /* Makes the program of an image available at *program. A stored one is used where it is; another is
- * inflated into buffer, which has room for its original size and is not touched otherwise.
+ * inflated into buffer, which holds its original size and is not written otherwise.
  * Both checksums, of the stored bytes and of the program, are compared each time. Compiled with
  * CRT_IMAGE_TRUSTED the bytes of a stored one are not read for that, only the header: a program of
  * any size is there at once. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* crt_simulated.c: see crt_simulated.h. */
 #include "crt_simulated.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * crt_simulated.h: a device that is none, for tests of what runs on devices.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What the answering program needs of Zephyr: a console, a clock, an end. */
 #include <zephyr/kernel.h>
 #include <zephyr/fatal.h>

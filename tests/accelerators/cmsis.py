@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from crtexport.importers import load
 from crtexport.ir.graph import Graph, Node, Tensor
 from tests.differential.cases import CASES, Case, SeededDraw
-from tests.support import unavailable
+from tests.helpers import unavailable
 
 OPERATORS = (
     "conv_2d", "depthwise_conv_2d", "fully_connected", "average_pool_2d", "max_pool_2d", "softmax",

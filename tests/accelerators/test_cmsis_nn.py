@@ -15,22 +15,22 @@ from hypothesis import strategies as st
 
 import crtexport
 from crtexport.accelerators.cmsis_nn.buffers import (
-    Machine,
-    Window,
+    Implementation,
     average_pool,
     convolution,
     depthwise,
 )
 from crtexport.cli.main import main
-from crtexport.errors import CrtExportError
-from crtexport.ir.types import Rounding
+from crtexport.ir.numerics import Numerics
+from crtexport.ir.window import WindowGeometry
 from crtexport.mlf.libraries import Located, locate
 from crtexport.mlf.reader import open_package
 from crtexport.simulation import library as simulated
+from crtexport.support.errors import CrtExportError
 from tests.accelerators.cmsis import OPERATORS, drawn, joined, library
+from tests.helpers import INT8_NETWORKS, hashed_input, require, shared_model
 from tests.mlf.consumers import complaints
 from tests.packages import STRICT
-from tests.support import INT8_NETWORKS, hashed_input, require, shared_model
 from tests.tflite_builder import run_reference
 
 HEADERS = Path(__file__).parent / "headers"
@@ -123,7 +123,7 @@ def test_packages_say_what_they_are_built_with(
 def test_what_the_library_computes_otherwise_stays_ours(tmp_path: Path) -> None:
     graph = joined(drawn("conv_2d", range(2)), tmp_path)
     made = crtexport.export(
-        graph.from_file("x", "", Rounding.SINGLE),
+        graph.from_file("x", "", Numerics.LITERT),
         output=tmp_path / "single.tar", accelerators=["cmsis-nn"],
     )
     assert {d.reason for d in made.decisions} == {
@@ -237,7 +237,7 @@ def sizes(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
     return ctypes.CDLL(str(made))
 
 
-SUFFIXES = {Machine.PLAIN: "", Machine.DSP: "_dsp", Machine.MVE: "_mve"}
+SUFFIXES = {Implementation.PLAIN: "", Implementation.DSP: "_dsp", Implementation.MVE: "_mve"}
 
 
 @settings(max_examples=300, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -255,11 +255,13 @@ def test_planned_scratch_is_what_the_library_asks_for(
     size, out, window = pair(1, 20), pair(1, 20), pair(1, 5)
     stride, padding, dilation = pair(1, 3), pair(0, 2), data.draw(st.sampled_from([(1, 1), (2, 1)]))
     rest = (*stride[::-1], *padding[::-1], *dilation[::-1], -128, 127)
-    machine = data.draw(st.sampled_from(list(Machine)))
+    machine = data.draw(st.sampled_from(list(Implementation)))
     x, filters = numbers(1, *size, channels), numbers(made, *window, channels)
 
-    def shaped(result: int) -> Window:
-        return Window((1, *size, channels), (1, *out, result), window, stride, dilation, padding)
+    def shaped(result: int) -> WindowGeometry:
+        return WindowGeometry(
+            (1, *size, channels), (1, *out, result), window, stride, dilation, padding
+        )
 
     asked = getattr(sizes, f"arm_convolve_wrapper_s8_get_buffer_size{SUFFIXES[machine]}")
     y = numbers(1, *out, made)

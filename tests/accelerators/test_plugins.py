@@ -12,11 +12,11 @@ import numpy as np
 import pytest
 
 import crtexport
-from crtexport.accelerators import hand_over, names
+from crtexport.accelerators import names, offload
 from crtexport.cli.main import main
-from crtexport.errors import CrtExportError
 from crtexport.firmware.board import load_board
 from crtexport.importers import load
+from crtexport.support.errors import CrtExportError
 from tests.accelerators.vendor import PLUGIN, install
 
 BACKENDS = ("c", "llvm")
@@ -146,15 +146,15 @@ MISTAKES = {
     ),
     "raises while imported": ("import nonexistent_thing", "can't be loaded: ModuleNotFoundError"),
     "has no build": (changed("def build", "def built"), "has no method 'build'"),
-    "answers something else": (changed("return None", "return 7"), "match gave int"),
+    "answers something else": (changed("return None", "return 7"), "match returned int"),
     "takes what isn't asked": (changed("(node, behind[0])", "(behind[0],)"), "lacks the node"),
-    "takes what isn't there": (changed("(node, behind[0])", "(node, 99)"), "aren't there"),
+    "takes what isn't there": (changed("(node, behind[0])", "(node, 99)"), "don't exist"),
     "forgets an output": (changed("second.outputs,", "(),"), "outputs aren't those"),
     "reads what isn't read": (
         changed("(first.inputs[0], constant)", "(second.outputs[0], constant)"),
         "is no input of the match",
     ),
-    "has a constant of the wrong size": (changed("(256,)", "(255,)"), "other bytes"),
+    "has a constant of the wrong size": (changed("(256,)", "(255,)"), "bytes don't fit its type"),
     "wants scratch that can't be": (
         changed("graph.type(first.inputs[0]).nbytes,", "-1,"), "wants -1 bytes",
     ),
@@ -173,7 +173,7 @@ def test_mistakes_of_plugins_are_told_with_plugin_and_node(
     code, message = MISTAKES[mistake]
     vendor(code)
     with pytest.raises(CrtExportError, match=message) as error:
-        hand_over(load(model), ["vendor"], load_board("host").target, "tvmgen_m")
+        offload(load(model), ["vendor"], load_board("host").target, "tvmgen_m")
     assert error.value.exit_code == 2
     assert "vendor" in error.value.location[0]
 
@@ -181,8 +181,8 @@ def test_mistakes_of_plugins_are_told_with_plugin_and_node(
 def test_two_plugins_of_one_name_are_refused(model: Path, vendor: Any) -> None:
     vendor()
     vendor(distribution="rival")
-    with pytest.raises(CrtExportError, match=r"called so: rival 1\.0, vendor 1\.0"):
-        hand_over(load(model), ["vendor"], load_board("host").target, "tvmgen_m")
+    with pytest.raises(CrtExportError, match=r"have this name: rival 1\.0, vendor 1\.0"):
+        offload(load(model), ["vendor"], load_board("host").target, "tvmgen_m")
 
 
 def test_functions_that_lack_their_file_are_refused(

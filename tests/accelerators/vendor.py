@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from tests.support import ROOT
+from tests.helpers import ROOT
 
 PLUGIN = next(
     re.finditer(r"```python\n(.*?)```", (ROOT / "docs" / "accelerators.md").read_text(), re.DOTALL)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from crtexport.artifact.contents import Contents
+from crtexport.artifact.constant_dedup import Contents
 from crtexport.ir.types import ConstantRef, Made
 
 KIND = ("i8", 100000)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from crtexport.artifact.contents import least_bytes
+from crtexport.artifact.constant_dedup import least_bytes
 from crtexport.importers import load
 from crtexport.ir.graph import Graph
 from crtexport.ir.types import ConstantRef

@@ -18,7 +18,7 @@ from crtexport.artifact.symbols import (
     macro_stems,
     sanitize_module,
 )
-from crtexport.errors import CrtExportError
+from crtexport.support.errors import CrtExportError
 
 PLAIN = re.compile(r"[a-z][a-z0-9_]*")
 FIELD = re.compile(r"[A-Za-z][A-Za-z0-9_]*")

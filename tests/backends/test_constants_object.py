@@ -17,18 +17,18 @@ from msgspec.structs import replace
 
 from crtexport.artifact.model import Artifact, Constant
 from crtexport.backends import constants as constants_module
-from crtexport.backends.constants import Placement, constants_object, is_large, table_symbol
-from crtexport.backends.elf_abi import elf_abi
-from crtexport.backends.elf_writer import Data, Section, relocatable
-from crtexport.backends.llvm_elf import reach_through_slots
-from crtexport.errors import CrtExportError
+from crtexport.backends.constants import ConstantPlacement, constants_object, is_large, table_symbol
+from crtexport.backends.elf.abi import elf_abi
+from crtexport.backends.elf.writer import Data, Section, relocatable
+from crtexport.backends.llvm.elf import reach_through_slots
 from crtexport.ir.types import ConstantRef
-from crtexport.kernels.ir import Scalar
+from crtexport.kir.language import Scalar
 from crtexport.mlf.objects import object_facts
 from crtexport.simulation.library import SharedLibrary
 from crtexport.simulation.simulation import Simulation
-from crtexport.target import Target
-from tests.backends.llvm_support import (
+from crtexport.support.errors import CrtExportError
+from crtexport.support.target import Target
+from tests.backends.llvm.llvm_support import (
     GCC,
     HOST,
     TARGETS,
@@ -37,7 +37,7 @@ from tests.backends.llvm_support import (
     model_outputs,
     objects,
 )
-from tests.support import require
+from tests.helpers import require
 
 OTHERS = {
     "aarch64": Target("aarch64-unknown-linux-gnu", "generic", pointer_bits=64, reloc="pic"),
@@ -55,9 +55,9 @@ HEADERS = {  # machine, e_flags
 
 
 def made(
-    target: str, placement: Placement | None = None, artifact: Artifact | None = None
+    target: str, placement: ConstantPlacement | None = None, artifact: Artifact | None = None
 ) -> bytes:
-    result = constants_object(artifact or model(), ALL[target], placement or Placement())
+    result = constants_object(artifact or model(), ALL[target], placement or ConstantPlacement())
     assert result is not None
     content = result.read()
     assert len(content) == result.size
@@ -67,7 +67,7 @@ def made(
 @pytest.mark.parametrize("table", [False, True])
 @pytest.mark.parametrize("target", ALL)
 def test_readers_find_every_constant(target: str, table: bool) -> None:
-    content = made(target, Placement(table=table))
+    content = made(target, ConstantPlacement(table=table))
     elf = ELFFile(io.BytesIO(content))
     assert (elf["e_machine"], elf["e_flags"]) == HEADERS.get(target, ("EM_ARM", 0x05000000))
     assert elf.little_endian == ALL[target].little_endian
@@ -91,13 +91,13 @@ def test_readers_find_every_constant(target: str, table: bool) -> None:
         stored = np.frombuffer(constant.data.read(), f"<i{constant.dtype.itemsize}")
         np.testing.assert_array_equal(values, stored)
         assert symbol["st_other"]["visibility"] == "STV_HIDDEN"
-        assert symbol["st_info"] == {"bind": "STB_GLOBAL", "type": "STT_OBJECT"}
+        assert dict(symbol["st_info"]) == {"bind": "STB_GLOBAL", "type": "STT_OBJECT"}
 
 
 @pytest.mark.parametrize("target", ALL)
 def test_binutils_read_it_without_a_word(target: str, tmp_path: Path) -> None:
     path = tmp_path / "c.o"
-    path.write_bytes(made(target, Placement(table=True)))
+    path.write_bytes(made(target, ConstantPlacement(table=True)))
     done = subprocess.run(
         [require("readelf"), "-aW", path], capture_output=True, text=True, check=True
     )
@@ -107,7 +107,7 @@ def test_binutils_read_it_without_a_word(target: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("target", ALL)
 def test_the_head_tells_all_but_the_data(target: str) -> None:
-    streamed = constants_object(model(), ALL[target], Placement())
+    streamed = constants_object(model(), ALL[target], ConstantPlacement())
     assert streamed is not None
     facts = object_facts("c.o", streamed)
     assert facts == object_facts("c.o", streamed.read())
@@ -116,7 +116,7 @@ def test_the_head_tells_all_but_the_data(target: str) -> None:
 
 
 def test_large_constants_are_marked_for_linkers() -> None:
-    elf = ELFFile(io.BytesIO(made("host", Placement(large=True, table=True))))
+    elf = ELFFile(io.BytesIO(made("host", ConstantPlacement(large=True, table=True))))
     kinds = {
         s.name.rsplit(".tvmgen_m", 1)[0].removesuffix(f".{c}"): s["sh_flags"]
         for c in ("weights_0", "bias_0") for s in elf.iter_sections() if c in s.name
@@ -136,7 +136,7 @@ def test_the_stack_note_is_where_compilers_write_it() -> None:
 def test_unreached_constants_are_left_out_and_nothing_makes_no_object() -> None:
     spare = Constant("spare", Scalar.I8, 4, ConstantRef(4, b"1234"), 4)
     assert b"spare" not in made("m4", artifact=model(constants=(*model().constants, spare)))
-    assert constants_object(model(calls=()), TARGETS["m4"], Placement()) is None
+    assert constants_object(model(calls=()), TARGETS["m4"], ConstantPlacement()) is None
 
 
 def test_many_constants_share_a_section(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -268,7 +268,7 @@ def test_linked_with_compilers_objects_on_this_computer(
     compiler: str, linker: str, large: bool, tmp_path: Path
 ) -> None:
     require(_LINKERS[linker])
-    (tmp_path / "c.o").write_bytes(made("host", Placement(large, table=True)))
+    (tmp_path / "c.o").write_bytes(made("host", ConstantPlacement(large, table=True)))
     (tmp_path / "p.c").write_text(_PROBE + "int main(void) { return sum() != SUM; }\n")
     for pie in ("-pie", "-no-pie"):
         flags = ["-fPIC"] if pie == "-pie" else ["-fno-pie"]
@@ -301,7 +301,7 @@ def test_code_of_other_64_bit_processors_sees_the_values(
     target: str, linker: str, table: bool, tmp_path: Path
 ) -> None:
     emulator, leave = _EXITS[target]
-    (tmp_path / "c.o").write_bytes(made(target, Placement(table=table)))
+    (tmp_path / "c.o").write_bytes(made(target, ConstantPlacement(table=table)))
     probe = _PROBE
     start = f"void _start(void) {{ long failed = sum() != {_sum()}; {leave} for (;;); }}\n"
     if not table:
@@ -364,7 +364,7 @@ def test_linked_for_other_processors_what_is_unused_is_left_out(
 
 
 def test_a_slot_is_one_address_and_no_larger() -> None:
-    elf = ELFFile(io.BytesIO(made("host", Placement(large=True, slots=True))))
+    elf = ELFFile(io.BytesIO(made("host", ConstantPlacement(large=True, slots=True))))
     names = {c.symbol for c in model().reached_constants}
     found = [
         section for section in elf.iter_sections()
@@ -391,7 +391,7 @@ def test_code_finds_constants_through_slots_with_every_linker(tmp_path: Path) ->
         assert found
         assert found <= kinds
     (tmp_path / "m.o").write_bytes(changed)
-    (tmp_path / "c.o").write_bytes(made("host", Placement(large=True, slots=True)))
+    (tmp_path / "c.o").write_bytes(made("host", ConstantPlacement(large=True, slots=True)))
     for linker, tool in _LINKERS.items():
         require(tool)
         library = tmp_path / f"{linker}.so"

@@ -12,11 +12,12 @@ import argparse
 from rich.console import Console
 from rich.table import Table
 
+from crtexport.pipeline.options import ExportOptions
 from crtexport.report.bench import Bench, bench
 from crtexport.report.measure import Setting
 from tests.bench.exports import print_exports
 from tests.bench.images import tables
-from tests.support import INT8_NETWORKS, shared_model
+from tests.helpers import INT8_NETWORKS, shared_model
 
 AIMS = {
     "mps2_an386": (0.70, 0.60, 0.55, 0.38),
@@ -33,7 +34,7 @@ def main() -> None:
     parser.add_argument("--emit", choices=("llvm", "c"))
     parser.add_argument("--optimize", choices=("size", "balanced", "speed"), default="balanced")
     parser.add_argument(
-        "--images", action="store_true", help="compressed programs of devices instead"
+        "--images", action="store_true", help="compressed device programs instead"
     )
     parser.add_argument("--exports", action="store_true", help="time and memory of exports instead")
     options = parser.parse_args()
@@ -55,7 +56,8 @@ def main() -> None:
         )
         for index, name in enumerate(INT8_NETWORKS):
             result = bench(Setting(
-                shared_model(name), board, options.emit, options.optimize
+                shared_model(name), board,
+                ExportOptions(emit=options.emit, optimize=options.optimize),
             ))
             table.add_row(name, *_cells(result, board, index))
         console.print(table)

@@ -1,10 +1,10 @@
 """``python -m tests.bench.costs``: estimates of kernels' costs beside what was measured of them.
 
 Tunes the MLPerf Tiny networks for a board, all into one file, or with ``--drawn`` networks of drawn
-shapes, and compares the cost model with every measured form: errors, and what choosing by it loses.
-Then it prints the weights that fit the measurements best, to be copied into
-:mod:`crtexport.schedules.cost` where they are better; but those of drawn networks with seeds below
-100 are what fits are checked with.
+shapes, and compares the cost model with every measured variant: errors, and what choosing by it
+loses. Then it prints the weights that fit the measurements best, to be copied into
+:mod:`crtexport.schedules.select.cost_model` where they are better; but those of drawn networks with
+seeds below 100 are what fits are checked with.
 """
 
 from __future__ import annotations
@@ -20,29 +20,31 @@ import numpy.typing as npt
 from rich.console import Console
 from rich.table import Table
 
-from crtexport import passes, pipeline
-from crtexport.errors import CrtExportError
-from crtexport.generation import Generator
+from crtexport import passes
 from crtexport.ir.graph import Graph, Node
-from crtexport.kernels.registry import Context
+from crtexport.lowering.registry import Context
+from crtexport.pipeline import driver
+from crtexport.pipeline.codegen import Generator
 from crtexport.report.measure import Setting
 from crtexport.report.tune import tune
-from crtexport.schedules import forms, records
-from crtexport.schedules.choice import digest
-from crtexport.schedules.cost import Counted, Machine, Work, counted, machine_for
-from crtexport.schedules.records import Measured
+from crtexport.schedules.select import tuning_records
+from crtexport.schedules.select.choose import digest
+from crtexport.schedules.select.cost_model import Counted, Machine, Work, counted, machine_for
+from crtexport.schedules.select.tuning_records import Measured
+from crtexport.schedules.variants import variants_of
+from crtexport.support.errors import CrtExportError
 from tests.bench.drawn import KINDS, drawn
-from tests.support import INT8_NETWORKS, shared_model
+from tests.helpers import INT8_NETWORKS, shared_model
 
 Array = npt.NDArray[np.float64]
 _USUAL = np.array([1, 2, 1.5, 0.5, 0.2, 2, 3, 2, 2, 6, 2, 1], np.float64)
 _TRUST = 2e-4
-"""How much the usual weights count beside a measurement."""
+"""The weight of the usual weights beside that of a measurement."""
 
 
 @dataclass(frozen=True)
 class Point:
-    """A form of a layer: its work and what was measured; ``rare`` as of the candidate."""
+    """A variant of a layer: its work and what was measured; ``rare`` as of the candidate."""
 
     layer: tuple[str, int]
     kind: str
@@ -75,8 +77,8 @@ def main() -> None:
                 Setting(network(name), options.board), options.tuning,
                 progress=lambda text, name=name: console.print(name, text),  # type: ignore[misc]
             )
-    machine = machine_for(pipeline.resolve_board(options.board).target)
-    points = [p for name in networks for p in measured_forms(name, options, machine)]
+    machine = machine_for(driver.resolve_board(options.board).target)
+    points = [p for name in networks for p in measured_variants(name, options, machine)]
     if machine is not None:
         _compare(console, points, machine)
     weights, width = fit(points)
@@ -89,31 +91,31 @@ def network(name: str) -> Graph:
     kind, _, seed = name.partition(" ")
     if seed:
         return drawn(next(known for known in KINDS if known == kind), int(seed))
-    return pipeline.load(shared_model(name))
+    return driver.load(shared_model(name))
 
 
-def measured_forms(name: str, options: Any, machine: Machine | None) -> list[Point]:
-    """The forms of a network's layers that were measured."""
-    board = pipeline.resolve_board(options.board)
-    known = records.read(options.tuning).of(Generator(board).configuration())
+def measured_variants(name: str, options: Any, machine: Machine | None) -> list[Point]:
+    """The measured variants of a network's layers."""
+    board = driver.resolve_board(options.board)
+    known = tuning_records.read(options.tuning).of(Generator(board).configuration())
     graph = passes.simplify(network(name)).graph
     found = []
     for number, node in enumerate(graph.nodes):
         try:
-            candidates = forms(Context(graph, node), board.target, board.optimize)
+            candidates = variants_of(Context(graph, node), board.target, board.optimize)
         except CrtExportError:
             continue
-        # Where compilers of C get forms of their own, they are of another kind of machine.
-        ours = [form for form in candidates if form.objects] or candidates
-        for form in ours:
-            kernel = form.make().kernel
+        # Where compilers of C get variants of their own, they are of another kind of machine.
+        ours = [variant for variant in candidates if variant.objects] or candidates
+        for variant in ours:
+            kernel = variant.make().kernel
             if (record := known.get(digest(kernel))) is not None:
                 work = counted(
                     kernel, machine.registers if machine else 8, mla=not machine or machine.mla
                 )
                 found.append(Point(
                     (name, number), f"{type(node.op).__name__} {_dtype(graph, node)}",
-                    form.name, form.rare, work, record,
+                    variant.name, variant.rare, work, record,
                 ))
     return found
 
@@ -123,7 +125,7 @@ def _dtype(graph: Graph, node: Node) -> str:
 
 
 def _compare(console: Console, points: list[Point], machine: Machine) -> None:
-    table = Table("operator", "forms", "median error", "worst", title="Estimates")
+    table = Table("operator", "variants", "median error", "worst", title="Estimates")
     for kind in sorted({p.kind for p in points}):
         errors = [abs(_error(p, machine)) for p in points if p.kind == kind]
         table.add_row(
@@ -141,7 +143,7 @@ def _compare(console: Console, points: list[Point], machine: Machine) -> None:
             losses.append(pick.measured.instructions / best - 1)
     if losses:
         console.print(
-            f"What is estimated to be the fastest of the likely forms takes in the median "
+            f"What is estimated to be the fastest of the likely variants takes in the median "
             f"{statistics.median(losses):.1%}, at worst {max(losses):.1%} more than the fastest."
         )
 

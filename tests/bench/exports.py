@@ -1,4 +1,4 @@
-"""What exporting takes: wall and CPU seconds as medians of several runs, and memory.
+"""The cost of exporting: wall and CPU seconds as medians of several runs, and memory.
 
 Python's bytecode is compiled before, as it is where crtexport was installed.
 

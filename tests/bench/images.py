@@ -1,4 +1,4 @@
-"""``python -m tests.bench --images``: what compressed programs of devices cost on a board.
+"""``python -m tests.bench --images``: the cost of compressed device programs on a board.
 
 The program is a mebibyte of what accelerators are given: weights of the MLPerf Tiny networks, and
 machine code. It goes through the whole way, from model.json to the hook of a simulated device.
@@ -17,11 +17,11 @@ from elftools.elf.elffile import ELFFile
 from rich.table import Table
 
 import crtexport
-from crtexport.artifact.blobs import blob_bytes
+from crtexport.artifact.byte_sources import blob_bytes
 from crtexport.devices.simulated import program
 from crtexport.mlf.reader import open_package
-from crtexport.resources import templates_dir
-from tests.support import INT8_NETWORKS, shared_model
+from crtexport.support.resources import templates_dir
+from tests.helpers import INT8_NETWORKS, shared_model
 
 SIZE = 1 << 20
 CODE = ("mps2_an386", "mps3_an547", "mps2_an385", "qemu_riscv32", "qemu_x86", "mps2_an500")
@@ -74,7 +74,8 @@ def decoder_sizes() -> dict[str, int]:
 
 
 def tables(board: str) -> Iterator[Table]:
-    """What ``--images`` prints: sizes of the decoder; ratio and instructions by compression."""
+    """Returns what ``--images`` prints: sizes of the decoder; ratio and instructions by
+    compression."""
     sizes = Table("compiler", "bytes", title="decoder on Cortex-M4: code and tables")
     for name, size in decoder_sizes().items():
         sizes.add_row(name, f"{size:,}")

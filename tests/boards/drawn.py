@@ -8,8 +8,8 @@ from typing import Any
 
 from hypothesis import strategies as st
 
+from crtexport.firmware.board_rules import ETHOS_U
 from crtexport.firmware.cpu_rules import families
-from crtexport.firmware.vela import CONFIGURATIONS
 
 Json = dict[str, Any]
 Spoil = tuple[tuple[str, ...], Callable[[Json], None]]
@@ -59,7 +59,7 @@ def boards(draw: st.DrawFn) -> Json:
             ["flash", *names])),
     }
     if architecture == "cortex_m" and draw(st.booleans()):
-        board["npu"] = {"accelerator": draw(st.sampled_from(CONFIGURATIONS))}
+        board["npu"] = {"accelerator": draw(st.sampled_from(ETHOS_U))}
     return board
 
 

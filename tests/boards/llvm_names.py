@@ -20,8 +20,8 @@ FUNCTION = 'target triple="{}"\ndefine i32 @f(i32 %x) nounwind {{ ret i32 %x }}'
 
 
 def asked(family: str, *, each: bool = True) -> dict[str, Any]:
-    """What LLVM has of a family, asked in a process of its own; without ``each``, processors are
-    only listed."""
+    """Returns what LLVM has of a family, asked in a process of its own; without ``each``,
+    processors are only listed."""
     done = subprocess.run(
         [sys.executable, __file__, TRIPLES[family], *(["each"] if each else [])],
         capture_output=True, text=True, check=True,
@@ -36,7 +36,8 @@ def _names(text: str) -> list[str]:
 
 
 def _architecture(triple: str, name: str) -> str:
-    """What an object for a processor says that it is for; empty where LLVM has none such."""
+    """Returns what an object for a processor says that it is for; empty where LLVM has none such.
+    """
     reading, writing = os.pipe()
     if not (child := os.fork()):  # LLVM ends the process where width and processor don't agree
         os.dup2(os.open(os.devnull, os.O_WRONLY), 2)

@@ -1,15 +1,19 @@
-"""What board files may say, and how the mistakes in them are named."""
+"""Board files: what they may say, and how mistakes in them are named."""
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
 
-from crtexport.errors import CrtExportError
+import crtexport
 from crtexport.firmware.board import SEARCH_PATH, Board, list_boards, load_board
 from crtexport.firmware.board_schema import QemuRunner
 from crtexport.firmware.sizes import format_size, parse_size
+from crtexport.support import resources
+from crtexport.support.errors import CrtExportError
+from tests.cli.support import DIGITS
 
 SENSOR = """\
 name: sensor
@@ -176,7 +180,7 @@ def test_a_parent_is_one_name(tmp_path: Path, parent: str) -> None:
 def test_boards_that_extend_each_other_are_refused(tmp_path: Path) -> None:
     write(tmp_path, "name: a\nextends: b\n", "a")
     path = write(tmp_path, "name: b\nextends: a\n", "b")
-    assert "in a circle" in mistake(path)
+    assert "in a cycle" in mistake(path)
 
 
 def test_a_systick_needs_its_clock(tmp_path: Path) -> None:
@@ -198,7 +202,7 @@ def test_what_is_no_board_at_all_is_refused(tmp_path: Path, text: str) -> None:
 ])
 def test_values_without_end_are_refused(tmp_path: Path, text: str) -> None:
     (tmp_path / "x.yaml").write_text(text)
-    with pytest.raises(CrtExportError, match="more values than a board has"):
+    with pytest.raises(CrtExportError, match="more values than a board can have"):
         load_board(tmp_path / "x.yaml")
 
 
@@ -217,10 +221,55 @@ def test_a_board_found_by_name_bears_that_name(
 ) -> None:
     write(tmp_path, SENSOR, "node")
     monkeypatch.setenv(SEARCH_PATH, str(tmp_path))
-    assert "calls itself 'sensor'" in mistake("node")
+    assert "name is 'sensor'" in mistake("node")
 
 
 def test_data_that_is_no_board_is_refused() -> None:
     data = load_board("qemu_x86").to_data()
     with pytest.raises(CrtExportError, match=r"package → stak_size: unknown key"):
         Board.from_data(data | {"stak_size": 1}, "package")
+
+
+FAMILY = """
+name: bare_aarch64
+description: AArch64 without an operating system
+abstract: true
+architecture: aarch64_bare
+cpu: {triple: aarch64-none-elf, name: cortex-a53, pointer_bits: 64, stack_align: 16}
+toolchain: {kind: gcc, compiler: [aarch64-none-elf-gcc]}
+console: {kind: semihosting}
+"""
+MEMBER = """
+name: pi
+description: A board of the new family
+extends: bare_aarch64
+memory: {flash: {origin: 0, size: 1MiB}, ram: {origin: 0x20000000, size: 1MiB}}
+runner: {kind: none, reason: connected to a debug probe}
+"""
+
+
+def test_a_new_architecture_is_a_family_and_a_folder_of_templates(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(tmp_path, FAMILY, "bare_aarch64")
+    path = write(tmp_path, MEMBER, "pi")
+    with pytest.raises(CrtExportError, match=r"architecture: there is no architecture 'aarch64_b"):
+        load_board(path)
+    shutil.copytree(resources.templates_dir(), tmp_path / "templates")
+    monkeypatch.setattr(resources, "templates_dir", lambda: tmp_path / "templates")
+    (tmp_path / "templates" / "baremetal" / "aarch64_bare").mkdir()
+    (tmp_path / "templates" / "baremetal" / "aarch64_bare" / "start.S").touch()
+    board = load_board(path)
+    assert board.architecture == "aarch64_bare"
+    package = crtexport.export(DIGITS, board=board, output=tmp_path / "digits.tar")
+    assert package.path.is_file()
+    write(tmp_path, FAMILY.replace("aarch64-none", "aarch65-none"), "bare_aarch64")
+    with pytest.raises(CrtExportError, match="'aarch65' is no processor of the architecture"):
+        load_board(path)
+
+
+def test_a_misspelt_architecture_is_corrected(tmp_path: Path) -> None:
+    text = MEMBER.replace("bare_aarch64", "cortex_m4f\narchitecture: cortex_n")
+    path = write(tmp_path, text, "pi")
+    with pytest.raises(CrtExportError, match="did you mean 'cortex_m'"):
+        load_board(path)

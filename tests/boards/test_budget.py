@@ -1,4 +1,4 @@
-"""Whether a model fits a board, and what the answer tells if not."""
+"""Models that fit a board and that don't, and what the answer tells of those."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from typing import Literal
 import pytest
 from msgspec.structs import replace
 
-from crtexport.errors import CrtExportError
 from crtexport.firmware.board import Usage, check_budget, list_boards, load_board
 from crtexport.firmware.budget import check_tensors, excess, room, with_pools
-from crtexport.pipeline import export
+from crtexport.pipeline.driver import export
+from crtexport.support.errors import CrtExportError
 from tests.tflite_builder import ModelBuilder
 
 MODEL = Usage(constants=250_000, code=20_000, workspace=15_000, io=700)
@@ -98,7 +98,7 @@ def test_a_tensor_that_no_memory_holds_is_named_before_any_proof(
     model = tmp_path / "model.tflite"
     model.write_bytes(huge_relus())
     assert model.stat().st_size < 1000
-    monkeypatch.setattr("crtexport.pipeline.InPlaceFacts", lambda *_: pytest.fail("planned"))
+    monkeypatch.setattr("crtexport.pipeline.driver.Lowerer", lambda *_: pytest.fail("planned"))
     output = tmp_path / "x.tar"
     with pytest.raises(CrtExportError, match="tensor 'x': it takes 3,200,000,000 bytes") as caught:
         export(model, board="mps2_an386", io=io, output=output)

@@ -12,14 +12,14 @@ from hypothesis import strategies as st
 
 import crtexport
 from crtexport.cli.main import main
-from crtexport.errors import CrtExportError
 from crtexport.firmware.board import Board, load_board
 from crtexport.importers import load
 from crtexport.mlf.reader import open_package
 from crtexport.mlf.unpack import unpack_for_build
+from crtexport.support.errors import CrtExportError
 from tests.boards.drawn import Json, boards, contradictions, spoiled
 from tests.cli.support import DIGITS
-from tests.support import require
+from tests.helpers import require
 
 SETTINGS = settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow])
 
@@ -93,14 +93,6 @@ def test_boards_are_checked_without_llvmlite(tmp_path: Path) -> None:
         f"crtexport.export({str(DIGITS)!r}, board={str(file)!r}, emit='c', output='m.tar')\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True, cwd=tmp_path)
-
-
-def test_shipped_boards_wait_for_no_check() -> None:
-    code = (
-        "import sys\nfrom crtexport.firmware.board import load_board\nload_board('mps2_an386')\n"
-        "assert not [m for m in sys.modules if m.endswith(('_rules', 'pydantic'))]\n"
-    )
-    subprocess.run([sys.executable, "-c", code], check=True)
 
 
 def test_verbs_that_export_take_a_board_of_c_sources(

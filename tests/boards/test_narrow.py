@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 
 import crtexport
-from crtexport.errors import CrtExportError
 from crtexport.firmware.board import Board, load_board
 from crtexport.firmware.budget import check_tensors
 from crtexport.mlf.arrays import samples_for
 from crtexport.mlf.reader import open_package
 from crtexport.mlf.unpack import unpack_for_build
-from tests.backends.avr_support import CONSOLE, compiled, printed, tools
+from crtexport.support.errors import CrtExportError
+from tests.backends.c.avr_support import CONSOLE, compiled, printed, tools
 from tests.boards.drawn import Json
 from tests.cli.support import DIGITS
 from tests.differential.cases import CASES, SeededDraw

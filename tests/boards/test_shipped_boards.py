@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-import shutil
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -12,12 +11,11 @@ from typing import Any
 import pytest
 from elftools.elf.elffile import ELFFile
 
-from crtexport import resources
-from crtexport.firmware import board_reader, shipped
 from crtexport.firmware.board import Board, Usage, list_boards, load_board
 from crtexport.firmware.board_schema import NoRunner, QemuRunner
 from crtexport.firmware.budget import excess
-from tests.support import require, require_module
+from crtexport.support import resources
+from tests.helpers import require, require_module
 
 BOARDS = list_boards()
 NAMES = [board.name for board in BOARDS]
@@ -61,45 +59,6 @@ def test_the_promised_boards_are_there() -> None:
 @pytest.mark.parametrize("board", BOARDS, ids=NAMES)
 def test_a_board_survives_the_way_through_json(board: Board) -> None:
     assert Board.from_data(json.loads(json.dumps(board.to_data()))) == board
-
-
-def test_the_shipped_boards_are_what_their_files_say(request: pytest.FixtureRequest) -> None:
-    """``pytest --update-golden`` writes them."""
-    read = [(path, board_reader.read(path)) for path in resources.boards_dir().glob("*.yaml")]
-    boards = [(board_reader.validate(merged, path), merged.files)
-              for path, merged in sorted(read) if not merged.abstract]
-    path = resources.boards_dir() / shipped.FILE
-    if request.config.getoption("--update-golden"):
-        path.write_bytes(shipped.shipped_text(boards))
-        return
-    again = f"pytest --update-golden {request.node.nodeid!r} writes boards/{shipped.FILE}"
-    assert path.read_bytes() == shipped.shipped_text(boards), again
-    for board, files in boards:
-        assert shipped.shipped_board(files[-1]) == board
-
-
-def test_a_shipped_board_whose_family_was_changed_is_read_anew(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    shutil.copytree(resources.boards_dir(), tmp_path / "boards")
-    monkeypatch.setattr(resources, "boards_dir", lambda: tmp_path / "boards")
-    family = tmp_path / "boards" / "cortex_m4f.yaml"
-    assert shipped.shipped_board(tmp_path / "boards" / "mps2_an386.yaml") is not None
-    family.write_text(family.read_text(encoding="utf-8") + "stack_size: 4KiB\n", encoding="utf-8")
-    assert shipped.shipped_board(tmp_path / "boards" / "mps2_an386.yaml") is None
-    assert load_board("mps2_an386").stack_size == 4096
-
-
-@pytest.mark.parametrize("text", [None, b"", b"{", b"[]", b'{"mps2_an386": {"files": {}}}'])
-def test_boards_are_read_where_what_was_made_of_them_is_missing_or_damaged(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: bytes | None
-) -> None:
-    expected = load_board("mps2_an386")
-    shutil.copytree(resources.boards_dir(), tmp_path / "boards")
-    monkeypatch.setattr(resources, "boards_dir", lambda: tmp_path / "boards")
-    made = tmp_path / "boards" / shipped.FILE
-    made.unlink() if text is None else made.write_bytes(text)
-    assert load_board("mps2_an386") == expected
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -43,10 +43,9 @@ def test_accelerators_stand_beside_our_own(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def measured(setting: Setting) -> Bench:
-        cost = 300 if setting.accelerators else 100
-        return replace(
-            result(layer("conv", cost)), second=cost, accelerators=setting.accelerators or ()
-        )
+        accelerators = tuple(setting.options.accelerators or ())
+        cost = 300 if accelerators else 100
+        return replace(result(layer("conv", cost)), second=cost, accelerators=accelerators)
 
     monkeypatch.setattr("crtexport.cli.bench.bench", measured)
     arguments = ["bench", "net.tflite", "--accelerator", "cmsis-nn", "--board"]

@@ -1,4 +1,4 @@
-"""What ``export`` and ``inspect`` say of channels that were removed."""
+"""``export`` and ``inspect`` say which channels were removed."""
 
 from __future__ import annotations
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from crtexport import pipeline
 from crtexport.cli.main import main
 from crtexport.ir import text
+from crtexport.pipeline import driver
 from tests.cli.support import DIGITS
 
 
@@ -19,7 +19,7 @@ def test_a_converted_model_is_the_same_network(
     copy = tmp_path / "copy.json"
     assert main(["convert", str(DIGITS), "-o", str(copy)]) == 0
     assert capsys.readouterr().out.startswith(f"{copy}: ")
-    one, two = pipeline.load(DIGITS), pipeline.load(copy)
+    one, two = driver.load(DIGITS), driver.load(copy)
     assert one.nodes == two.nodes
     assert [t.type for t in one.tensors] == [t.type for t in two.tensors]
     assert text.dump(one).splitlines()[2:] == text.dump(two).splitlines()[2:]

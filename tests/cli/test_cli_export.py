@@ -14,8 +14,8 @@ from crtexport.cli.main import main
 from crtexport.mlf.arrays import save_npz
 from crtexport.mlf.reader import open_package
 from tests.cli.support import DIGITS, DIGITS_IMAGES
+from tests.helpers import require
 from tests.mlf.consumers import complaints
-from tests.support import require
 
 
 @pytest.fixture(autouse=True)
@@ -52,7 +52,7 @@ def test_every_option_reaches_the_package(capsys: pytest.CaptureFixture[str]) ->
     assert not package.section.system_lib
     assert package.module_section is not None
     assert package.module_section.workspace.owner == "caller"
-    assert (package.module_section.optimize, package.module_section.rounding) == ("size", "single")
+    assert (package.module_section.optimize, package.module_section.numerics) == ("size", "litert")
     assert complaints(Path("out.tar")) == []
 
 

@@ -1,4 +1,4 @@
-"""What errors and pages tell users to write is there: commands, options, functions."""
+"""All that errors and pages tell users to write is there: commands, options, functions."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import crtexport
 from crtexport.cli.main import cli
 from tests.docs.mentions import OPTION, all_options, check_command
 from tests.docs.pages import page_paths
-from tests.support import ROOT
+from tests.helpers import ROOT
 
 OTHERS = {
     "--cpu-tensor-alignment", "--cop-format",  # Vela's

@@ -18,9 +18,9 @@ import crtexport
 from crtexport import __main__
 from crtexport.cli.main import COMMANDS as SHORT
 from crtexport.cli.main import cli, main
-from crtexport.errors import CrtExportError, RunFailedError, ToolMissingError
+from crtexport.support.errors import CrtExportError, RunFailedError, ToolMissingError
 from tests.cli.support import DIGITS, exported
-from tests.support import ROOT, require
+from tests.helpers import ROOT, require
 
 
 def flattened(group: click.Group, before: str = "") -> dict[str, click.Command]:
@@ -83,7 +83,7 @@ def test_help_and_version(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def loaded_for(**variables: str) -> tuple[str, list[str]]:
-    """What the program writes, and which commands it imports for that."""
+    """Returns what the program writes, and which commands it imports for that."""
     program = (
         "import sys\nfrom crtexport.cli.main import COMMANDS, main\nsys.argv[0] = 'crtexport'\n"
         "try:\n    main()\nfinally:\n    sys.stderr.write(' '.join("
@@ -262,7 +262,7 @@ def test_standard_input_and_output_are_no_files(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     assert main(arguments) == 2
-    assert "can't be standard input or output" in capsys.readouterr().err
+    assert "standard input and output can't be used" in capsys.readouterr().err
     assert not list(tmp_path.iterdir())
 
 
@@ -306,7 +306,6 @@ def test_so_has_one_before_the_program_is_there(
 
     interrupted.__getattr__ = ask  # type: ignore[method-assign]
     monkeypatch.setitem(sys.modules, "crtexport.cli.main", interrupted)
-    monkeypatch.setattr(__main__, "_hurry", lambda _: None)
     with pytest.raises(SystemExit) as left:
         __main__.run()
     assert left.value.code == 130
@@ -347,7 +346,7 @@ def test_a_reader_that_leaves_is_no_defect(words: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("words", "code"), [(["nothing.json"], 2), (["boards", "--frob"], 2)])
-def test_an_error_keeps_its_code_where_nobody_reads_it(words: list[str], code: int) -> None:
+def test_an_error_keeps_its_code_where_its_output_is_unread(words: list[str], code: int) -> None:
     reading, writing = os.pipe()
     os.close(reading)
     with open(writing, "wb") as left:  # noqa: PTH123
@@ -379,8 +378,7 @@ def test_the_module_is_the_program(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("ends", "code"), [("return 3", 3), ("raise ZeroDivisionError", 1)])
-def test_the_process_ends_after_all_that_waits_for_its_end(ends: str, code: int) -> None:
-    """Though Python doesn't take its memory apart."""
+def test_the_process_ends_after_its_exit_handlers(ends: str, code: int) -> None:
     script = f"""
 import atexit
 from crtexport import __main__

@@ -11,7 +11,7 @@ import pytest
 import crtexport
 from crtexport.cli.main import main
 from crtexport.mlf.arrays import save_npz
-from tests.support import require
+from tests.helpers import require
 
 MODEL = "Café v1.0/final"
 INPUTS = ["input_0_f.1", "a/b:0", 'q"uo\nte', "ünïcode", "0digit"]
@@ -71,7 +71,7 @@ def test_on_this_computer(model: Path, arrays: Path, tmp_path: Path) -> None:
     words = ["simulate", str(package), "--model", MODEL, "-q", "--output", str(saved)]
     assert main([*words, *given]) == 0
     check(saved)
-    for stage in ("graph", "plan", "picture", "kernels", "c", "llvm"):
+    for stage in ("graph", "lowered", "plan", "picture", "kernels", "c", "llvm"):
         assert main(["inspect", str(model), "--stage", stage, "-q"]) == 0
     assert main(["inspect", str(package), "-q"]) == 0
     assert main(["unpack", str(package), str(tmp_path / "unpacked"), "-q"]) == 0
@@ -89,5 +89,5 @@ def test_of_several_models(model: Path, tmp_path: Path) -> None:
     assert list(results) == ["first_one", "2nd_one"]
     for (row,) in results.values():
         assert [array.tolist() for array in row.values()] == [[[0, 0, 1, 2]]] * len(OUTPUTS)
-    with pytest.raises(crtexport.errors.CrtExportError, match="two arrays"):
+    with pytest.raises(crtexport.support.errors.CrtExportError, match="two arrays"):
         crtexport.simulate_all(package, {**given, f"first_one/{INPUTS[0]}": VALUES})

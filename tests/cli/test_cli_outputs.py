@@ -63,7 +63,7 @@ class Attempt:
     words: str
     read: str
     named: str = "{}"
-    """What the option is given in its place: a link of another name where a suffix is wanted."""
+    """The option's value in its place: a link of another name where a suffix is wanted."""
 
     @property
     def command(self) -> str:
@@ -98,7 +98,7 @@ ATTEMPTS = (
 )
 FOLDERS = {("export", "folder"), ("export", "application"), ("export", "keep_failed"),
            ("unpack", "folder")}
-"""What names folders, which hold many files: these have tests of their own."""
+"""Options that name folders, which hold many files: these have tests of their own."""
 OPTIONS = {
     "-o": "output", "--depfile": "depfile", "--tuning": "tuning", "--output": "save",
     "--chart": "picture",

@@ -8,12 +8,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from crtexport import actions
+from crtexport import package_actions
 from crtexport.cli.main import main
-from crtexport.errors import RunFailedError
 from crtexport.firmware.run import RunResult
+from crtexport.support.errors import RunFailedError
 from tests.cli.support import DIGITS_IMAGES, exported, hits
-from tests.support import require
+from tests.helpers import require
 
 
 @pytest.mark.qemu
@@ -53,7 +53,7 @@ def package(tmp_path: Path) -> Path:
 def test_the_table_for_people(
     package: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(actions, "run_all", lambda *_, **__: {"digits": answer(123456)})
+    monkeypatch.setattr(package_actions, "run_all", lambda *_, **__: {"digits": answer(123456)})
     assert main(["run", str(package)]) == 0
     lines = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
     assert "inputs: a fixed pattern (1 sample)" in lines
@@ -68,24 +68,25 @@ def test_the_table_for_people(
 def test_what_was_not_counted_is_not_invented(
     package: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(actions, "run_all", lambda *_, **__: {"digits": answer(None)})
+    monkeypatch.setattr(package_actions, "run_all", lambda *_, **__: {"digits": answer(None)})
     assert main(["run", str(package)]) == 0
     text = capsys.readouterr().out
     assert "not counted" in text
     assert "not measured" in text
-    monkeypatch.setattr(actions, "run_all", lambda *_, **__: {"digits": answer(5, exact=False)})
+    estimated = {"digits": answer(5, exact=False)}
+    monkeypatch.setattr(package_actions, "run_all", lambda *_, **__: estimated)
     assert main(["run", str(package)]) == 0
     assert "estimated by a timer" in capsys.readouterr().out
 
 
-def test_deadline_and_runner_are_handed_on(package: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_deadline_and_runner_are_passed_on(package: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[object] = []
 
     def run(*_: object, timeout: float, runner: str, **__: object) -> dict[str, RunResult]:
         seen.append((timeout, runner))
         return {"digits": answer(1)}
 
-    monkeypatch.setattr(actions, "run_all", run)
+    monkeypatch.setattr(package_actions, "run_all", run)
     assert main(["run", str(package), "-q", "--timeout", "2.5"]) == 0
     assert main(["run", str(package), "-q", "--timeout", "3", "--runner", "zephyr"]) == 0
     assert seen == [(2.5, "bare-metal"), (3, "zephyr")]
@@ -97,7 +98,7 @@ def test_a_failed_run_is_exit_code_1(
     def run(*_: object, **__: object) -> dict[str, RunResult]:
         raise RunFailedError("the firmware gave no answer within 1 s", location="qemu_x86")
 
-    monkeypatch.setattr(actions, "run_all", run)
+    monkeypatch.setattr(package_actions, "run_all", run)
     assert main(["run", str(package), "--json"]) == 1
     captured = capsys.readouterr()
     assert json.loads(captured.out) == {"error": {
@@ -112,4 +113,4 @@ def test_a_board_without_a_runner_says_so(
 ) -> None:
     package = exported(tmp_path, board="nrf52840dk")
     assert main(["run", str(package)]) == 2
-    assert "nothing here can run this board's programs" in capsys.readouterr().err
+    assert "no program here can run this board's firmware" in capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""What the system lacks is no defect of crtexport: the error names it."""
+"""A shortage of the system is no defect of crtexport: the error names it."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from pathlib import Path
 
 import pytest
 
-from crtexport.backends.llvm_pool import POOL
+from crtexport.backends.llvm.pool import POOL
 from crtexport.cli.main import main
-from crtexport.shortage import ShortageError, shortage
+from crtexport.support.shortage import ShortageError, shortage
 from tests.cli.support import DIGITS, exported
-from tests.outputs.test_folders import state
-from tests.support import ROOT
+from tests.helpers import ROOT
+from tests.support.outputs.test_folders import state
 
 EXPORT = [str(DIGITS), "-q", "-o", "x.tar", "--emit"]
 

@@ -11,7 +11,7 @@ import pytest
 import crtexport
 from crtexport.cli.main import main
 from tests.cli.support import DIGITS, DIGITS_IMAGES, exported, hits
-from tests.support import require
+from tests.helpers import require
 
 
 @pytest.fixture(scope="module")

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from crtexport import resources
 from crtexport.cli.depfile import depfile_text
 from crtexport.cli.main import main
-from crtexport.errors import CrtExportError
+from crtexport.support import resources
+from crtexport.support.errors import CrtExportError
 from tests.cli.support import DIGITS, exported
 
 

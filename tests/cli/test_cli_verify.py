@@ -7,9 +7,10 @@ import math
 
 import pytest
 
-from crtexport import compare
+from crtexport import verification
 from crtexport.cli.main import main
-from crtexport.compare import (
+from crtexport.importers.formats import InputChoices
+from crtexport.verification import (
     Difference,
     LayerComparison,
     LayersResult,
@@ -17,7 +18,7 @@ from crtexport.compare import (
     VerifyResult,
 )
 from tests.cli.support import DIGITS
-from tests.support import require_reference
+from tests.helpers import require_reference
 
 
 @pytest.mark.parametrize("emit", ["c", "llvm"])
@@ -43,7 +44,7 @@ def test_a_difference_is_shown_and_fails(
         (OutputComparison("good", "int8", 0.0, 0.0, 0),
          OutputComparison("bad", "int8", difference, 0.0, 2)),
     )
-    monkeypatch.setattr(compare, "verify", lambda *_, **__: result)
+    monkeypatch.setattr(verification, "verify", lambda *_, **__: result)
     assert main(["verify", "m.tflite"]) == 1
     lines = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
     assert "reference: reference 1" in lines
@@ -54,19 +55,19 @@ def test_a_difference_is_shown_and_fails(
     assert [output["agrees"] for output in data["outputs"]] == [True, False]
 
 
-def test_options_are_handed_on(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_options_are_passed_on(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[dict[str, object]] = []
 
     def verify(*_: object, **options: object) -> VerifyResult:
         seen.append(options)
         return VerifyResult("r", "b", 1, ())
 
-    monkeypatch.setattr(compare, "verify", verify)
+    monkeypatch.setattr(verification, "verify", verify)
     assert main(["verify", "m.tflite", "--board", "qemu_x86", "--rounding", "single", "-q",
-                 "--accelerator", "cmsis-nn"]) == 0
+                 "--accelerator", "cmsis-nn", "--dim", "n=3"]) == 0
     assert seen == [
-        {"board": "qemu_x86", "samples": 10, "seed": 0, "rounding": "single", "emit": None,
-         "io": "caller", "accelerators": ("cmsis-nn",)}
+        {"board": "qemu_x86", "samples": 10, "seed": 0, "numerics": "litert", "emit": None,
+         "io": "caller", "accelerators": ("cmsis-nn",), "choices": InputChoices(dims={"n": 3})}
     ]
 
 
@@ -97,7 +98,7 @@ def test_the_first_operator_that_differs_is_shown_with_both_values(
          LayerComparison("operator 2 (EXP)", OutputComparison("c", "int8", 5.0, 0.0, 2), (1, 4),
                          Difference(0, (0, 0), 5.0, 0.0))),
     )
-    monkeypatch.setattr(compare, "verify_layers", lambda *_, **__: result)
+    monkeypatch.setattr(verification, "verify_layers", lambda *_, **__: result)
     assert main(["verify", "m.tflite", "--per-layer"]) == 1
     lines = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
     assert "the first that differs is operator 1 (NEG)" in lines

@@ -12,7 +12,7 @@ import yaml
 from crtexport.cli.main import main
 from crtexport.firmware.board import list_boards
 from tests.cli.support import exported
-from tests.support import require
+from tests.helpers import require
 
 CONFIG = """\
 CONFIG_BOARD="my_board"
@@ -82,12 +82,12 @@ def test_a_report_tells_models_by_layer_from_the_rest(
 ) -> None:
     """The image is the bare-metal firmware of the same model: the report knows no board."""
     require("make")
-    from crtexport import actions
+    from crtexport import package_actions
     from crtexport.mlf.reader import open_package
     from crtexport.mlf.unpack import unpack_for_build
 
     package = exported(tmp_path, board="mps2_an385", emit="llvm")
-    elf = actions.build(package, tmp_path / "firmware").elf
+    elf = package_actions.build(package, tmp_path / "firmware").elf
     shutil.copyfile(elf, build / "zephyr" / "zephyr.elf")
     unpack_for_build(open_package(package), build / "crtexport" / "digits")
     (build / "compile_commands.json").write_text(json.dumps([

@@ -90,7 +90,7 @@ def branch() -> Network:
 
 
 def collatz() -> Network:
-    """How often to halve or triple a number until it is 1: an IF in a WHILE."""
+    """An IF in a WHILE: counts how often to halve or triple a number until it is 1."""
     even, odd = GraphBuilder(), GraphBuilder()
     halved = even.node(
         FloorDiv(), even.input(1, dtype=I32), even.constant(np.array([2], np.int32))

@@ -11,16 +11,16 @@ import numpy as np
 import pytest
 
 import crtexport
-from crtexport import pipeline
 from crtexport.importers import load
 from crtexport.importers.crtjson import save
 from crtexport.ir.text import dump
 from crtexport.mlf.reader import open_package
+from crtexport.pipeline import driver
 from crtexport.simulation.package import load_package
 from crtexport.simulation.tflite_writer import to_tflite
 from tests.control.networks import NETWORKS, Array, Network, same, swapped
+from tests.helpers import reference, require, require_reference
 from tests.packages import compile_strictly
-from tests.support import reference, require, require_reference
 
 Emit = Literal["c", "llvm"]
 EVERY = pytest.mark.parametrize("name", NETWORKS)
@@ -33,7 +33,7 @@ def network(name: str) -> Network:
 
 @functools.cache
 def expected(name: str) -> list[list[Array]]:
-    """What the reference runtime gives in each run."""
+    """Returns what the reference runtime gives in each run."""
     net = network(name)
     runtime = reference(to_tflite(net.graph))
     return [runtime.run(given) for given in net.runs]
@@ -98,8 +98,8 @@ def test_model_json_says_the_same(name: str, tmp_path: Path) -> None:
     save(graph, tmp_path / "net.json")
     again = load(tmp_path / "net.json")
     assert dump(again) == dump(graph)
-    assert pipeline.stage(again, "kernels") == pipeline.stage(graph, "kernels")
-    assert pipeline.stage(again, "plan") == pipeline.stage(graph, "plan")
+    assert driver.stage(again, "kernels") == driver.stage(graph, "kernels")
+    assert driver.stage(again, "plan") == driver.stage(graph, "plan")
     save(again, tmp_path / "more.json")
     text = (tmp_path / "more.json").read_text().replace("more.safetensors", "net.safetensors")
     assert text == (tmp_path / "net.json").read_text()

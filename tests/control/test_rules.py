@@ -1,4 +1,4 @@
-"""What IF and WHILE may not be, in graphs, files and plans; and what is left of them."""
+"""Rules of IF and WHILE in graphs, files and plans, and what is left of them after passes."""
 
 from __future__ import annotations
 
@@ -11,23 +11,24 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
-from crtexport.errors import CrtExportError
 from crtexport.importers import load
 from crtexport.importers.crtjson import save
 from crtexport.ir.graph import Graph, Node, Tensor, Variable
+from crtexport.ir.numerics import Numerics
 from crtexport.ir.ops import Add, If, Less, Mul, Relu, Reshape, Tanh, While
-from crtexport.ir.types import ConstantRef, DType, Quantization, Rounding, TensorType
+from crtexport.ir.types import ConstantRef, DType, Quantization, TensorType
 from crtexport.ir.verify import MAX_DEPTH, verify
-from crtexport.kernels.inplace import InPlaceFacts
-from crtexport.kernels.proof import ReplayProof
 from crtexport.passes import run
 from crtexport.plan import Plan, plan
 from crtexport.plan.check import PlanError, check
+from crtexport.plan.kernel_proof import ReplayProof
 from crtexport.plan.model import Placement, Space
 from crtexport.simulation.tflite_form import Form
-from crtexport.simulation.tflite_parts import Operator
+from crtexport.simulation.tflite_parts import FileOperator
 from crtexport.simulation.tflite_writer import _File
+from crtexport.support.errors import CrtExportError
 from tests.control.networks import NETWORKS, collected, fibonacci, remembering
+from tests.lowered import plain
 from tests.plan.graphs import GraphBuilder
 
 F32, I32, BOOL = DType.FLOAT32, DType.INT32, DType.BOOL
@@ -126,9 +127,9 @@ WRONG: dict[str, tuple[Callable[[], Graph], str]] = {
     ),
     "a variable of its own": (own_variable, "'own' is a variable of its own"),
     "another initial value": (other_start, "knows another initial value of a variable"),
-    "another rounding": (
-        lambda: inner(choice(), 1, replace(unary(Tanh(), 3), rounding=Rounding.SINGLE)),
-        "must round as that does",
+    "other numerics": (
+        lambda: inner(choice(), 1, replace(unary(Tanh(), 3), numerics=Numerics.LITERT)),
+        "must have the numerics of that",
     ),
     "too deep": (
         lambda: choice(depth=MAX_DEPTH), f"graphs are nested more than {MAX_DEPTH} deep"
@@ -220,7 +221,7 @@ def test_inner_operators_that_are_not_supported_are_named(tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        (lambda node: node.pop("graphs"), r"nodes\[0\].graphs: the key 'graphs' is missing"),
+        (lambda node: node.pop("graphs"), r"nodes\[0\].graphs: this key is missing"),
         (lambda node: node["graphs"].pop(), "expected 2 graphs, found 1"),
         (
             lambda node: node["graphs"][1]["nodes"][0]["inputs"].__setitem__(0, "nobody"),
@@ -324,8 +325,8 @@ def test_the_other_branch_keeps_its_meaning_where_scales_differ() -> None:
 
 def planned(graph: Graph) -> tuple[Graph, Plan]:
     simplified = run(graph)
-    result = plan(simplified, facts=InPlaceFacts())
-    check(simplified, result, ReplayProof())
+    result = plan(plain(simplified))
+    check(simplified, result, ReplayProof(plain(simplified)))
     return simplified, result
 
 
@@ -337,8 +338,9 @@ def test_a_plan_that_lets_a_body_overwrite_what_goes_round_is_found_out() -> Non
     (apart,) = (i for i, start in enumerate(body.outputs) if start is not None)
 
     def refused(message: str, *plans: Any) -> None:
+        bad = replace(good, steps=(replace(step, inner=plans),))
         with pytest.raises(PlanError, match=message):
-            check(graph, replace(good, steps=(replace(step, inner=plans),)), ReplayProof())
+            check(graph, bad, ReplayProof(plain(graph)))
 
     everywhere = replace(body.plan, shared=frozenset(range(3)))
     refused("doesn't put its outputs where", condition, replace(body, outputs=(None,) * 3))
@@ -382,7 +384,7 @@ def test_inner_graphs_have_no_memory_but_that_of_their_node() -> None:
 
 def test_variables_are_not_initialised_where_it_may_not_happen(tmp_path: Path) -> None:
     file = _File(choice())
-    file._parts[1].operators.append(Operator(Form("CALL_ONCE"), ("CALL_ONCE", 1), (), ()))
+    file._parts[1].operators.append(FileOperator(Form("CALL_ONCE"), ("CALL_ONCE", 1), (), ()))
     (tmp_path / "m.tflite").write_bytes(file.content())
     with pytest.raises(CrtExportError, match=r"subgraph 1 → operator 1 \(CALL_ONCE\): variables"):
         load(tmp_path / "m.tflite")

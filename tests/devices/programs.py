@@ -1,4 +1,4 @@
-"""Programs of devices, made up: like machine code in that much of it repeats."""
+"""Device programs, made up: like machine code in that much of it repeats."""
 
 from __future__ import annotations
 

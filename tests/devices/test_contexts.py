@@ -20,25 +20,25 @@ from crtexport.artifact.contexts import VERBS, context_fields, hook
 from crtexport.artifact.model import (
     Artifact,
     Branch,
-    Call,
     Constant,
     ConstantArg,
     ExternalFunction,
+    FunctionCall,
     InputArg,
     OutputArg,
     ScalarArg,
     WorkspaceArg,
 )
-from crtexport.backends.c_header import emit_header
-from crtexport.backends.c_source import emit_c
-from crtexport.errors import CrtExportError
+from crtexport.backends.c.header import emit_header
+from crtexport.backends.c.source import emit_c
 from crtexport.ir.modules import Device
 from crtexport.ir.types import ConstantRef
-from crtexport.kernels.ir import Scalar
-from crtexport.resources import templates_dir
+from crtexport.kir.language import Scalar
 from crtexport.simulation import crt
-from tests.backends.c_support import COMPILERS, compile_object, run_tool, runtime_include, write
-from tests.backends.llvm_support import (
+from crtexport.support.errors import CrtExportError
+from crtexport.support.resources import templates_dir
+from tests.backends.c.c_support import COMPILERS, compile_object, run_tool, runtime_include, write
+from tests.backends.llvm.llvm_support import (
     BIASES,
     HOST,
     OUTPUTS,
@@ -49,7 +49,7 @@ from tests.backends.llvm_support import (
     model_input,
     objects_of,
 )
-from tests.support import require
+from tests.helpers import require
 
 HERE = Path(__file__).parent
 TABLE = np.random.default_rng(3).integers(-128, 128, 256, dtype=np.int8)
@@ -67,8 +67,8 @@ def network(**changes: Any) -> Artifact:
     """Two dense layers, an accelerator's program after each, and a function of the host."""
     base = model()
     first, second, _ = base.calls
-    assert isinstance(first, Call)
-    assert isinstance(second, Call)
+    assert isinstance(first, FunctionCall)
+    assert isinstance(second, FunctionCall)
     table = Constant("tvmgen_m_table", Scalar.I8, 256, ConstantRef.of(TABLE), 16)
     artifact = replace(
         base,
@@ -76,11 +76,13 @@ def network(**changes: Any) -> Artifact:
         outputs=base.outputs[:1],
         calls=(
             first,
-            Call("acc_flip", (WorkspaceArg(16), WorkspaceArg(48)), "on */ a device"),
+            FunctionCall("acc_flip", (WorkspaceArg(16), WorkspaceArg(48)), "on */ a device"),
             replace(second, args=(WorkspaceArg(48), *second.args[1:3], WorkspaceArg(80),
                                   ScalarArg(8, Scalar.I32))),
-            Call("acc_look_up", (WorkspaceArg(80), WorkspaceArg(96), ConstantArg(table.symbol))),
-            Call("host_reverse", (WorkspaceArg(96), OutputArg(0))),
+            FunctionCall(
+                "acc_look_up", (WorkspaceArg(80), WorkspaceArg(96), ConstantArg(table.symbol))
+            ),
+            FunctionCall("host_reverse", (WorkspaceArg(96), OutputArg(0))),
         ),
         workspace_size=112,
         externals=(
@@ -94,7 +96,7 @@ def network(**changes: Any) -> Artifact:
 
 
 def expected(x: npt.NDArray[np.int8]) -> npt.NDArray[np.int8]:
-    """What the network gives, by NumPy."""
+    """Returns what the network gives, by NumPy."""
 
     def dense(values: npt.NDArray[np.int8], layer: int, shift: int) -> npt.NDArray[np.int8]:
         sums = WEIGHTS[layer].astype(np.int32) @ values.astype(np.int32) + BIASES[layer]
@@ -173,7 +175,7 @@ class Program:
         return [(call[0], call[1]) for call in calls]
 
     def at_rest(self) -> bool:
-        """Whether every device is closed and inactive."""
+        """Returns whether every device is closed and inactive."""
         return all(list(context)[1:] == [0, 0] for context in self.contexts)
 
 
@@ -267,7 +269,7 @@ def test_calls_in_branches_are_guarded_too(
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_external_functions_need_no_device(backend: str) -> None:
     base = network()
-    calls = (*base.calls[:1], Call("host_reverse", (WorkspaceArg(16), OutputArg(0))))
+    calls = (*base.calls[:1], FunctionCall("host_reverse", (WorkspaceArg(16), OutputArg(0))))
     made = Program(replace(base, calls=calls, devices=(), externals=base.externals[2:]), backend)
     assert made.run(model_input()) == 0
     assert "_devices" not in emit_header(made.artifact)
@@ -280,10 +282,10 @@ def test_commands_and_functions_stand_beside_each_other(reversed_: bool, backend
     base = network()
     (table,) = (c for c in base.constants if c.symbol == "tvmgen_m_table")
     between = WorkspaceArg(96) if reversed_ else OutputArg(0)
-    commands = Call(
+    commands = FunctionCall(
         "host_commands", (ConstantArg(table.symbol), WorkspaceArg(16), between), "", (256, 10, 10)
     )
-    after = [Call("host_reverse", (between, OutputArg(0)))] if reversed_ else []
+    after = [FunctionCall("host_reverse", (between, OutputArg(0)))] if reversed_ else []
     made = Program(replace(
         base, calls=(*base.calls[:1], commands, *after), devices=(),
         externals=(

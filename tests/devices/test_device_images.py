@@ -1,4 +1,4 @@
-"""Programs of devices in images: from model.json to hooks that are given them, raw or inflated."""
+"""Device programs in images: from model.json to hooks that are given them, raw or inflated."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ import pytest
 from elftools.elf.elffile import ELFFile
 
 import crtexport
-from crtexport.artifact.blobs import blob_bytes
+from crtexport.artifact.byte_sources import blob_bytes
 from crtexport.cli.main import main
 from crtexport.devices.image import decode
 from crtexport.devices.simulated import program
-from crtexport.errors import CrtExportError, RunFailedError
 from crtexport.firmware.board import load_board
 from crtexport.mlf.reader import open_package
 from crtexport.simulation.package import load_package
-from tests.backends.c_support import COMPILERS, compile_object
+from crtexport.support.errors import CrtExportError, RunFailedError
+from tests.backends.c.c_support import COMPILERS, compile_object
 from tests.devices.programs import program as filler
 from tests.devices.test_offload import llvm_tool, unbundled
+from tests.helpers import require
 from tests.mlf.consumers import complaints
-from tests.support import require
 
 BACKENDS = ("c", "llvm")
 SIZE = 24
@@ -83,7 +83,8 @@ def network(offload: bool) -> dict[str, Any]:
 
 @cache
 def one_operator(op: str) -> bytes:
-    """What an operator of the network makes of all int8 values, in the order of their bytes."""
+    """Returns what an operator of the network makes of all int8 values, in the order of their
+    bytes."""
     content = network(False)
     node = next(node for node in content["nodes"] if node["op"] == op)
     content |= {"inputs": node["inputs"], "outputs": node["outputs"], "nodes": [node]}
@@ -96,7 +97,7 @@ def one_operator(op: str) -> bytes:
 
 @cache
 def plain_result() -> Any:
-    """What the network gives without accelerators."""
+    """Returns what the network gives without accelerators."""
     return _simulated(network(False), X)
 
 
@@ -132,6 +133,22 @@ def write(folder: Path, compression: str = "none", align: int = 16, **changes: A
     return path
 
 
+@cache
+def _folder() -> TemporaryDirectory[str]:
+    """A folder that is removed when the process ends."""
+    return TemporaryDirectory()
+
+
+@cache
+def exported(compression: str, emit: str, **options: Any) -> Path:
+    """The package of the network with its images; tests share it, so they leave it as it is."""
+    folder = Path(_folder().name) / "-".join(map(str, (compression, emit, *options.values())))
+    folder.mkdir()
+    return crtexport.export(
+        write(folder, compression), emit=emit, output=folder / "p.tar", **options
+    ).path
+
+
 @pytest.mark.parametrize(
     ("compression", "options"),
     [("none", {}), ("none", {"workspace": "caller"}), ("lz4", {}), ("zlib", {"io": "workspace"}),
@@ -139,13 +156,11 @@ def write(folder: Path, compression: str = "none", align: int = 16, **changes: A
 )
 @pytest.mark.parametrize("emit", BACKENDS)
 def test_programs_compute_what_the_cpu_does(
-    emit: Any, compression: str, options: dict[str, Any], tmp_path: Path
+    emit: str, compression: str, options: dict[str, Any]
 ) -> None:
     require("gcc")
     assert len(np.unique(plain_result())) > 8
-    package = crtexport.export(
-        write(tmp_path, compression), emit=emit, output=tmp_path / "p.tar", **options
-    ).path
+    package = exported(compression, emit, **options)
     assert complaints(package) == []
     (outputs,) = crtexport.simulate(package, {"x": X})
     np.testing.assert_array_equal(outputs["y"], plain_result())
@@ -158,15 +173,12 @@ def test_programs_compute_what_the_cpu_does(
      ("qemu_x86", "llvm", "zlib", "caller")],
 )
 def test_programs_run_on_boards(
-    board: str, emit: Any, compression: str, workspace: Any, tmp_path: Path
+    board: str, emit: str, compression: str, workspace: str
 ) -> None:
     chosen = load_board(board)
     require(chosen.toolchain.compiler[0])
     require(chosen.runner.command[0])  # type: ignore[union-attr]
-    package = crtexport.export(
-        write(tmp_path, compression), board=board, emit=emit, output=tmp_path / "p.tar",
-        workspace=workspace,
-    ).path
+    package = exported(compression, emit, board=board, workspace=workspace)
     ((output,),) = crtexport.run(package, {"x": X}).outputs
     np.testing.assert_array_equal(output, plain_result())
 
@@ -182,7 +194,7 @@ class Running:
         self.simulation._contexts_held[:] = self.contexts  # type: ignore[assignment]
 
     def run(self, fail: int = -1, code: int = 0) -> int:
-        """What ``run`` returns; its call number ``fail`` of a hook returns ``code``."""
+        """Returns what ``run`` returns; its call number ``fail`` of a hook returns ``code``."""
         self.library.crt_simulated_reset()
         if fail >= 0:
             self.library.crt_simulated_fail(fail, code)
@@ -200,18 +212,17 @@ class Running:
         return [(call[0], call[1]) for call in calls]
 
     def at_rest(self) -> bool:
-        """Whether every device is closed and inactive."""
+        """Returns whether every device is closed and inactive."""
         return all(list(context)[1:3] == [0, 0] for context in self.contexts)
 
 
 @pytest.mark.parametrize("compression", ["none", "zlib"])
 @pytest.mark.parametrize("emit", BACKENDS)
 def test_a_failure_of_any_hook_closes_everything_and_is_reported(
-    emit: Any, compression: str, tmp_path: Path
+    emit: str, compression: str
 ) -> None:
     require("gcc")
-    path = write(tmp_path, compression)
-    made = Running(crtexport.export(path, emit=emit, output=tmp_path / "p.tar").path)
+    made = Running(exported(compression, emit))
     assert made.run() == 0
     assert made.story() == STORY
     for call, ending in ENDINGS.items():
@@ -251,9 +262,7 @@ def test_a_damaged_program_ends_the_run_with_everything_closed(
     compression: str, which: int, tmp_path: Path
 ) -> None:
     require("gcc")
-    path = write(tmp_path, compression)
-    package = crtexport.export(path, emit="llvm", output=tmp_path / "p.tar").path
-    made = Running(damaged(package, tmp_path, which))
+    made = Running(damaged(exported(compression, "llvm"), tmp_path, which))
     assert made.run() == -105  # CRT_IMAGE_DAMAGED
     opened = STORY.index((O, which)) + 1
     assert made.story() == [*STORY[:opened], (C, which), (D, 1), (D, 0)]
@@ -387,19 +396,15 @@ def test_llvms_tools_read_the_programs_of_a_package(tmp_path: Path) -> None:
 def test_a_bundle_of_nothing_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "plain.json"
     path.write_text(json.dumps(network(False)))
-    with pytest.raises(CrtExportError, match="no program of a device that could be bundled"):
+    with pytest.raises(CrtExportError, match="no device program that could be bundled"):
         crtexport.export(path, output=tmp_path / "p.tar", device_bundle=True)
     assert not (tmp_path / "p.tar").exists()
 
 
 @pytest.mark.parametrize("compiler", COMPILERS)
 def test_sources_with_programs_compile_without_a_warning(compiler: str, tmp_path: Path) -> None:
-    path = write(tmp_path, "smallest")
     for workspace in ("static", "caller"):
-        package = crtexport.export(
-            path, board="qemu_x86", emit="c", output=tmp_path / "p.tar",
-            workspace=workspace,  # type: ignore[arg-type]
-        ).path
+        package = exported("smallest", "c", board="qemu_x86", workspace=workspace)
         folder = tmp_path / workspace
         open_package(package).extract(folder)
         flags = [f"-I{folder / part}" for part in ("codegen/host/include", "runtime/include")]
@@ -409,8 +414,7 @@ def test_sources_with_programs_compile_without_a_warning(compiler: str, tmp_path
 
 def test_the_header_with_programs_is_c_plus_plus_too(tmp_path: Path) -> None:
     require("g++")
-    package = crtexport.export(write(tmp_path, "lz4"), output=tmp_path / "p.tar").path
-    open_package(package).extract(tmp_path / "all")
+    open_package(exported("lz4", "llvm")).extract(tmp_path / "all")
     source = tmp_path / "app.cpp"
     source.write_text(
         '#include "tvmgen_mixed.h"\n'

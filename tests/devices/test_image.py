@@ -25,11 +25,11 @@ from crtexport.devices.image import (
     mapped,
     smallest,
 )
-from crtexport.errors import CrtExportError
 from crtexport.mlf.objects import object_facts
-from crtexport.resources import templates_dir
+from crtexport.support.errors import CrtExportError
+from crtexport.support.resources import templates_dir
 from tests.devices.programs import program
-from tests.support import require
+from tests.helpers import require
 
 HERE = Path(__file__).parent
 STRICT = ("-std=c99", "-Wall", "-Wextra", "-Wconversion", "-Wpedantic", "-Werror")

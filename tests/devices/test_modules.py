@@ -14,9 +14,8 @@ import numpy as np
 import pytest
 
 import crtexport
-from crtexport.artifact.blobs import blob_bytes
+from crtexport.artifact.byte_sources import blob_bytes
 from crtexport.cli.main import main
-from crtexport.errors import CrtExportError
 from crtexport.firmware.board import load_board
 from crtexport.firmware.package import parts_from_package
 from crtexport.firmware.zephyr.application import write_application
@@ -25,9 +24,10 @@ from crtexport.importers.crtjson import save
 from crtexport.mlf import objects
 from crtexport.mlf.objects import object_facts
 from crtexport.mlf.reader import open_package
-from tests.backends.llvm_support import GCC
+from crtexport.support.errors import CrtExportError
+from tests.backends.llvm.llvm_support import GCC
+from tests.helpers import require
 from tests.mlf.consumers import complaints
-from tests.support import require
 
 HERE = Path(__file__).parent
 BACKENDS = ("c", "llvm")
@@ -326,7 +326,7 @@ def test_reference_runtimes_know_no_functions_of_others(
 
 def test_networks_with_modules_are_not_converted(tmp_path: Path) -> None:
     graph = load(write(tmp_path, document()))
-    with pytest.raises(CrtExportError, match="modules of others can't be written"):
+    with pytest.raises(CrtExportError, match="external modules can't be written"):
         save(graph, tmp_path / "again.json")
     assert not (tmp_path / "again.json").exists()
 
@@ -355,7 +355,7 @@ def test_constructors_in_comments_and_names_are_none(tmp_path: Path) -> None:
 
 
 LOADERS = {
-    "const char __tvm_dev_mblob[1] = {0};": "modules in a blob.*unpacked",
+    "const char __tvm_dev_mblob[1] = {0};": "modules in a blob.*unpacking",
     "void *__tvm_module_ctx = 0;": "a loader would have to fill in",
     "const char __tvm_main__[2] = \"f\";": "an entry point for a loader",
     "int TVMBackendRegisterSystemLibSymbol(const char *, void *);"

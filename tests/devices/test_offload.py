@@ -17,10 +17,10 @@ from crtexport.devices.offload import (
     compressed_bundle,
     offload_binaries,
 )
-from crtexport.errors import CrtExportError
 from crtexport.ir.types import ConstantRef
+from crtexport.support.errors import CrtExportError
 from tests.devices.programs import program
-from tests.support import unavailable
+from tests.helpers import unavailable
 
 TARGET = "openmp-thumbv7em-none-none-eabi-cortex-m4"
 
@@ -63,7 +63,7 @@ def test_llvm_lists_every_image(tmp_path: Path) -> None:
 
 
 def unbundled(tool: str, path: Path, targets: list[str], folder: Path) -> list[bytes]:
-    """What the bundler finds for ``targets``; it wants to hear of all that are there."""
+    """Returns what the bundler finds for ``targets``; it wants to hear of all that are there."""
     names = [HOST_ENTRY, *targets]
     outputs = [folder / f"out{i}" for i in range(len(names))]
     subprocess.run(

@@ -11,14 +11,14 @@ import numpy as np
 import pytest
 
 import crtexport
-from crtexport.errors import CrtExportError
 from crtexport.firmware.board import load_board
 from crtexport.mlf.reader import open_package
 from crtexport.simulation.crt import SystemLib, tensor
 from crtexport.simulation.package import load_package
+from crtexport.support.errors import CrtExportError
+from tests.helpers import require
 from tests.mlf.consumers import complaints
 from tests.packages import compile_strictly
-from tests.support import require
 
 BACKENDS = ("c", "llvm")
 X = np.arange(-6, 6, dtype=np.float32).reshape(2, 2, 3)

@@ -19,7 +19,7 @@ import tflite
 
 import crtexport
 from crtexport.mlf.reader import open_package
-from tests.support import unavailable
+from tests.helpers import unavailable
 
 STAND_IN = Path(__file__).with_name("npu.c")
 
@@ -35,7 +35,7 @@ def vela_program() -> str:
 
 @functools.cache
 def compiled(model: Path, accelerator: str = "ethos-u55-128", *options: str) -> Path:
-    """What Vela makes of a .tflite file."""
+    """Returns the .tflite file that Vela makes of one."""
     folder = Path(mkdtemp(prefix="crtexport-vela-"))
     subprocess.run(
         [vela_program(), model, "--accelerator-config", accelerator, "--output-dir", folder,
@@ -47,7 +47,7 @@ def compiled(model: Path, accelerator: str = "ethos-u55-128", *options: str) -> 
 
 @dataclass(frozen=True)
 class Launch:
-    """What the file says of one operator for the NPU: names and bytes of what is behind its base
+    """The facts of one operator for the NPU in a file: names and bytes of what is behind its base
     addresses, and the places of inputs and outputs in the arena."""
 
     commands: int

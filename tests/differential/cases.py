@@ -7,6 +7,7 @@ for it. Families of their own: ``cases_<family>.py``, with ``CASES`` and ``DTYPE
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 from tests.differential import (
     cases_arithmetic,
@@ -28,7 +29,7 @@ from tests.differential.draw import (
 )
 from tests.tflite_builder import ModelBuilder
 
-__all__ = ["CASES", "DTYPES", "PAIRS", "Array", "Case", "Draw", "SeededDraw"]
+__all__ = ["CASES", "DTYPES", "PAIRS", "TYPES", "Array", "Case", "Draw", "SeededDraw"]
 
 
 def reshape(draw: Draw, dtype: str) -> Case:
@@ -65,8 +66,13 @@ def concatenation(draw: Draw, dtype: str) -> Case:
     out = [n if a != axis else sum(extents) for a, n in enumerate(base)]
     q = quantization(draw, dtype)
     m = ModelBuilder()
-    inputs = [m.tensor(f"x{i}", s, dtype, **q) for i, s in enumerate(shapes)]
-    y = m.tensor("y", out, dtype, **q)
+
+    def own() -> dict[str, Any]:
+        """Scales of int16 are nothing to the runtime."""
+        return quantization(draw, dtype) if dtype == "int16" else q
+
+    inputs = [m.tensor(f"x{i}", s, dtype, **own()) for i, s in enumerate(shapes)]
+    y = m.tensor("y", out, dtype, **own())
     m.op("CONCATENATION", inputs, [y], axis=draw.choice([axis, axis - rank]))
     return Case(m.build(inputs, [y]), tuple(values(draw, s, dtype) for s in shapes))
 
@@ -80,10 +86,14 @@ CASES |= cases_arithmetic.CASES | cases_weighted.CASES | cases_state.CASES | cas
 CASES |= cases_unary.CASES | cases_reduce.CASES | cases_detection.CASES
 
 DTYPES: dict[str, tuple[str, ...]] = {
+    "concatenation": ("int8", "float32", "int16"),
     **cases_arithmetic.DTYPES, **cases_detection.DTYPES, **cases_reduce.DTYPES,
     **cases_shape.DTYPES, **cases_state.DTYPES, **cases_unary.DTYPES, **cases_weighted.DTYPES,
 }
 """The element types that a case is made for, where they aren't int8 and float32."""
 
-PAIRS = [(name, dtype) for name in CASES for dtype in DTYPES.get(name, ("int8", "float32"))]
+TYPES = {name: DTYPES.get(name, ("int8", "float32")) for name in CASES}
+"""The element types that each case is made for."""
+
+PAIRS = [(name, dtype) for name, types in TYPES.items() for dtype in types]
 """Every case with every element type."""

@@ -185,12 +185,34 @@ def squared_difference(draw: Draw, dtype: str) -> Case:
     return _network("SQUARED_DIFFERENCE", operands, dtype, quant)
 
 
+def pow_(draw: Draw, dtype: str) -> Case:
+    """Positive numbers, or any with whole exponents; half of the exponents are one constant."""
+    first, second = _shapes(draw, 2)
+    x = np.abs(values(draw, first, dtype)) + np.float32(0.1)
+    if draw.choice([True, False]):
+        exponent = draw.choice([1.0, 2.0, 3.0, 0.5, -0.5, -1.0, 1.7])
+        if exponent in (1.0, 2.0, 3.0, -1.0):
+            x = x * np.where(values(draw, first, dtype) < 0, -1, 1)
+        m = ModelBuilder()
+        base = m.tensor("x", first, dtype)
+        y = m.tensor("y", (), dtype, data=exponent)
+        z = m.tensor("z", first, dtype)
+        m.op("POW", [base, y], [z], version=1)
+        return Case(m.build([base], [z]), (x.astype(dtype),))
+    exponents = np.clip(values(draw, second, dtype), -3, 3)
+    if draw.choice([True, False]):
+        exponents = np.round(exponents)
+        x = x * np.where(values(draw, first, dtype) < 0, -1, 1)
+    operands: list[Operand] = [(first, {}, x.astype(dtype)), (second, {}, exponents)]
+    return _network("POW", operands, dtype, {})
+
+
 def add_n(draw: Draw, dtype: str) -> Case:
-    shape = _shapes(draw, 1)[0]
+    shape, quant = _shapes(draw, 1)[0], quantization(draw, dtype)
     operands: list[Operand] = [
-        (shape, {}, values(draw, shape, dtype)) for _ in range(draw.integer(2, 4))
+        (shape, quant, values(draw, shape, dtype)) for _ in range(draw.integer(2, 4))
     ]
-    return _network("ADD_N", operands, dtype, {})
+    return _network("ADD_N", operands, dtype, quantization(draw, dtype))
 
 
 def _comparison(draw: Draw, code: str, dtype: str) -> Case:
@@ -268,7 +290,7 @@ CASES: dict[str, Callable[[Draw, str], Case]] = {
     f.__name__: f
     for f in (
         average_pool_2d, max_pool_2d, l2_pool_2d, add, sub, mul, div, floor_div, floor_mod,
-        maximum, minimum, squared_difference, add_n, equal, not_equal, greater, greater_equal,
+        maximum, minimum, squared_difference, pow_, add_n, equal, not_equal, greater, greater_equal,
         less, less_equal, logical_and, logical_or, logical_not, select,
     )
 }
@@ -288,7 +310,7 @@ DTYPES: dict[str, tuple[str, ...]] = {
     "maximum": NUMBERS,
     "minimum": NUMBERS,
     "squared_difference": ("float32", "int8", "int32"),
-    "add_n": ("float32", "int32"),
+    "add_n": ("float32", "int32"), "pow_": ("float32",),
     "equal": (*NUMBERS, "bool"),
     "not_equal": (*_WITHOUT_INT16, "bool"),
     "greater": _WITHOUT_INT16,
@@ -300,4 +322,4 @@ DTYPES: dict[str, tuple[str, ...]] = {
     "logical_not": ("bool",),
     "select": (*NUMBERS, "uint32", "bool"),
 }
-"""What the reference takes."""
+"""The element types that the reference takes."""

@@ -15,7 +15,7 @@ NAME = "TFLite_Detection_PostProcess"
 
 
 def options(**changed: Any) -> dict[str, Any]:
-    """What TensorFlow's object detection writes, changed."""
+    """Returns what TensorFlow's object detection writes, changed."""
     return {
         "max_detections": 5, "max_classes_per_detection": 1, "detections_per_class": 100,
         "use_regular_nms": False, "nms_score_threshold": 0.2, "nms_iou_threshold": 0.5,

@@ -104,11 +104,11 @@ def arg_min(draw: Draw, dtype: str) -> Case:
 def cumsum(draw: Draw, dtype: str) -> Case:
     shape = [draw.integer(1, 5) for _ in range(draw.integer(1, 4))]
     m = ModelBuilder()
-    x = m.tensor("x", shape, dtype)
+    x = m.tensor("x", shape, dtype, **quantization(draw, dtype))
     axis = m.tensor("axis", (), "int32", data=draw.integer(-len(shape), len(shape) - 1))
-    y = m.tensor("y", shape, dtype)
+    y = m.tensor("y", shape, dtype, **quantization(draw, dtype))
     exclusive, reverse = (bool(draw.choice([True, False])) for _ in range(2))
-    m.op("CUMSUM", [x, axis], [y], exclusive=exclusive, reverse=reverse)
+    m.op("CUMSUM", [x, axis], [y], version=1, exclusive=exclusive, reverse=reverse)
     return Case(m.build([x], [y]), (values(draw, shape, dtype),))
 
 

@@ -105,7 +105,7 @@ def strided_slice(draw: Draw, dtype: str) -> Case:
 
 
 def _beyond(index: list[Any], shape: list[int]) -> bool:
-    """Whether NumPy refuses an index."""
+    """Returns whether NumPy refuses an index."""
     try:
         np.zeros(shape)[tuple(index)]
     except IndexError:
@@ -402,4 +402,4 @@ DTYPES: dict[str, tuple[str, ...]] = {
     "resize_nearest_neighbor": ("float32", "int8", "uint8", "int16"),
     "concatenation_uint8": ("uint8",),
 }
-"""What tflite-runtime's kernels take; ours take every type where nothing is computed."""
+"""The element types that tflite-runtime's kernels take; ours take all where nothing is computed."""

@@ -127,7 +127,9 @@ def softmax(draw: Draw, dtype: str) -> Case:
         qx["scale"] = qx["scale"] / 256
     beta = float(draw.choice([1.0, 0.5]))
     wide = dtype in ("int8", "uint8") and draw.choice([True, False])
-    qy = WIDE if wide else PROBABILITIES.get(dtype, {})
+    qy = dict(WIDE if wide else PROBABILITIES.get(dtype, {}))
+    if wide or dtype == "int16":  # of which converters write scales that are not quite it
+        qy["scale"] *= draw.choice([1.0, 65536 / 65535, 0.9995])
     return _case(draw, "SOFTMAX", data, qx, qy, "int16" if wide else None, beta=beta)
 
 
@@ -166,7 +168,7 @@ def cast(draw: Draw, dtype: str) -> Case:
     """``dtype`` is the input's; floats stay in the range of the output's integers."""
     out = draw.choice(CASTABLE)
     data = values(draw, _shape(draw), dtype)
-    if dtype == "float32":
+    if dtype.startswith("float"):
         data = np.abs(data) * np.float32(draw.choice([1.0, 10.0]))
         data = data * draw.choice([1.0, 1.0 if out.startswith("u") else -1.0])
     return _case(draw, "CAST", data.astype(dtype), {}, {}, out)
@@ -198,7 +200,9 @@ PROBABILITIES: dict[str, dict[str, Any]] = {
     "int16": {"scale": 1 / 32768},
 }
 WIDE = {"scale": 1 / 65536, "zero_point": -32768}
-CASTABLE = ("bool", "int8", "uint8", "int16", "int32", "uint32", "int64", "float32")
+CASTABLE = (
+    "bool", "int8", "uint8", "int16", "int32", "uint32", "int64", "float16", "float32",
+)
 SINES: dict[str, dict[str, Any]] = {
     "int8": {"scale": 1 / 128},
     "uint8": {"scale": 1 / 128, "zero_point": 128},

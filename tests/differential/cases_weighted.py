@@ -114,21 +114,27 @@ def _convolution(
 
 
 def fully_connected(draw: Draw, dtype: str) -> Case:
-    rows, depth, units = draw.integer(1, 3), draw.integer(1, 40), draw.integer(1, 7)
+    """A third of them with weights that are an input of the network, as in attention."""
+    rows, depth, units = draw.integer(1, 5), draw.integer(1, 40), draw.integer(1, 7)
     m = ModelBuilder()
     qx, qy = quantization(draw, dtype), quantization(draw, dtype)
-    stored = weights_type(draw, dtype)
+    computed = draw.choice([True, False, False])
+    stored = WEIGHTS[dtype] if computed else weights_type(draw, dtype)
     # The runtime has no int4 weights with several scales here.
-    qw = weight_quantization(draw, stored, 1 if stored == "int4" else units, 0, qx, qy)
+    single = computed or stored == "int4"
+    qw = weight_quantization(draw, stored, 1 if single else units, 0, qx, qy)
     if stored == "int8" and len(qw["scale"]) == 1:
         qw["zero_point"] = draw.choice([0, 0, 5, -128])
     x = m.tensor("x", (rows, depth), dtype, **qx)
     data = weights_of(draw, (units, depth), stored)
-    w = m.tensor("w", (units, depth), stored, data=data, **qw)
+    w = m.tensor("w", (units, depth), stored, data=None if computed else data, **qw)
     inputs = [x, w, *bias(draw, m, units, dtype, qx, qw)]
     y = m.tensor("y", (rows, units), dtype, **qy)
     m.op("FULLY_CONNECTED", inputs, [y], activation=activation(draw))
-    return Case(m.build([x], [y]), (values(draw, (rows, depth), dtype),))
+    given = values(draw, (rows, depth), dtype)
+    if computed:
+        return Case(m.build([x, w], [y]), (given, data))
+    return Case(m.build([x], [y]), (given,))
 
 
 def transpose_conv_2d(draw: Draw, dtype: str) -> Case:
@@ -144,7 +150,9 @@ def transpose_conv_2d(draw: Draw, dtype: str) -> Case:
     m = ModelBuilder()
     qx, qy = quantization(draw, dtype), quantization(draw, dtype)
     qw = weight_quantization(draw, WEIGHTS[dtype], units, 0, qx, qy)
-    shape = m.tensor("shape", (4,), "int32", data=[batch, *out, units])
+    sizes = np.array([batch, *out, units], np.int32)
+    computed = draw.choice([False, False, True])
+    shape = m.tensor("shape", (4,), "int32", data=None if computed else sizes)
     w_shape = (units, *window, depth)
     data = weights_of(draw, w_shape, WEIGHTS[dtype])
     w = m.tensor("w", w_shape, WEIGHTS[dtype], data=data, **qw)
@@ -155,7 +163,10 @@ def transpose_conv_2d(draw: Draw, dtype: str) -> Case:
         "TRANSPOSE_CONV", [shape, w, x, *b], [y], padding=padding, stride=tuple(stride),
         activation=activation(draw),
     )
-    return Case(m.build([x], [y]), (values(draw, (batch, *size, depth), dtype),))
+    data = values(draw, (batch, *size, depth), dtype)
+    if computed:
+        return Case(m.build([shape, x], [y]), (sizes, data))
+    return Case(m.build([x], [y]), (data,))
 
 
 def batch_matmul(draw: Draw, dtype: str) -> Case:

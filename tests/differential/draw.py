@@ -1,4 +1,4 @@
-"""Where the choices of single-operator networks come from, and what all of them choose."""
+"""Sources of the choices of single-operator networks, and the choices that all of them make."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SCALED = ("int8", "uint8", "int16")
 
 
 class Draw(Protocol):
-    """Where a case's choices come from: Hypothesis, or a seeded generator."""
+    """Makes a case's choices: Hypothesis, or a seeded generator."""
 
     def integer(self, low: int, high: int) -> int: ...
 

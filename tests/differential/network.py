@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,17 +10,17 @@ import numpy.typing as npt
 
 from crtexport.ir.graph import Graph, Node
 from crtexport.ir.types import DType
-from crtexport.kernels import interp
-from crtexport.kernels.families import lower
-from crtexport.kernels.ir import Kernel
-from crtexport.kernels.registry import (
+from crtexport.kir import interpreter
+from crtexport.kir.language import Kernel
+from crtexport.kir.verifier import verify
+from crtexport.lowering.operator_table import lower
+from crtexport.lowering.registry import (
     SCALAR_OF,
     Context,
     InputTensor,
     Lowered,
     OutputTensor,
 )
-from crtexport.kernels.verify import verify
 from tests.lowered import bound
 
 Array = npt.NDArray[np.generic]
@@ -39,7 +39,9 @@ class Step:
     after: list[Array]
 
 
-def steps(graph: Graph, values: Values) -> Iterator[Step]:
+def steps(
+    graph: Graph, values: Values, lower_node: Callable[[Context], Lowered] = lower
+) -> Iterator[Step]:
     """The graph's kernels as the interpreter runs them. ``values`` gets every tensor computed;
     what it has of variables is what the run before left, nothing before the first."""
     for tensor, info in enumerate(graph.tensors):
@@ -49,14 +51,14 @@ def steps(graph: Graph, values: Values) -> Iterator[Step]:
         type_ = graph.type(tensor)
         values.setdefault(tensor, np.zeros(type_.shape, type_.dtype.numpy))
     for node in graph.nodes:
-        lowered = lower(Context(graph, node))
+        lowered = lower_node(Context(graph, node))
         verify(lowered.kernel)
         for output in node.outputs:
             type_ = graph.type(output)
             values[output] = np.zeros(type_.shape, type_.dtype.numpy)
         arrays = _arrays(graph, node, lowered, values)
         before = [array.copy() for array in arrays]
-        interp.run(lowered.kernel, arrays)
+        interpreter.run(lowered.kernel, arrays)
         yield Step(lowered.kernel, before, [array.copy() for array in arrays])
 
 

@@ -1,4 +1,4 @@
-"""What the reference runtime can't show of elementwise operators: by formulas, and by symmetry."""
+"""Elementwise operators where the reference runtime shows nothing: by formulas, and by symmetry."""
 
 from __future__ import annotations
 
@@ -11,8 +11,6 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from crtexport.errors import CrtExportError
-from crtexport.fixedpoint import multiply_by_quantized_multiplier, quantize_multiplier
 from crtexport.ir.graph import Graph, Node, Tensor
 from crtexport.ir.infer import infer
 from crtexport.ir.ops import (
@@ -33,7 +31,10 @@ from crtexport.ir.ops import (
     SquaredDifference,
 )
 from crtexport.ir.types import DType, Quantization, TensorType
-from tests.backends import c_support, llvm_support
+from crtexport.support.errors import CrtExportError
+from crtexport.support.fixedpoint import multiply_by_quantized_multiplier, quantize_multiplier
+from tests.backends.c import c_support
+from tests.backends.llvm import llvm_support
 from tests.differential.network import Step, Values, steps
 
 Array = npt.NDArray[Any]

@@ -9,6 +9,7 @@ import pytest
 
 from crtexport.importers import load
 from tests.differential.network import interpret
+from tests.helpers import reference
 from tests.tflite_builder import ModelBuilder, run_reference
 
 SCALES = ((0.01, 0.01), (0.05, 0.02), (0.05, 0.11), (0.09, 0.03), (0.3, 0.3), (1.3, 0.7))
@@ -41,3 +42,16 @@ def test_every_number_becomes_what_the_reference_says(
         (tmp_path / "net.tflite").write_bytes(content)
         (found,) = interpret(load(tmp_path / "net.tflite"), [values])
         np.testing.assert_array_equal(found, run_reference(content, values)[0])
+
+
+def test_every_number_is_negated_as_litert_does(tmp_path: Path) -> None:
+    """tflite-runtime 2.14 has no NEG of int8."""
+    values = np.arange(-128, 128).astype(np.int8)
+    m = ModelBuilder()
+    x, y = (m.tensor(name, values.shape, "int8", scale=0.1) for name in "xy")
+    m.op("NEG", [x], [y], version=1)
+    content = m.build([x], [y])
+    (tmp_path / "net.tflite").write_bytes(content)
+    (found,) = interpret(load(tmp_path / "net.tflite"), [values])
+    (expected,) = reference(content, "ai-edge-litert").run([values])
+    np.testing.assert_array_equal(found, expected)

@@ -9,8 +9,8 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from crtexport.errors import CrtExportError
 from crtexport.importers import load
+from crtexport.support.errors import CrtExportError
 from tests.differential.network import interpret
 from tests.tflite_builder import ModelBuilder, run_reference
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from crtexport.fixedpoint import multiply_by_quantized_multiplier, quantize_multiplier
 from crtexport.importers import load
+from crtexport.support.fixedpoint import multiply_by_quantized_multiplier, quantize_multiplier
 from tests.differential.draw import SeededDraw, quantization, values
 from tests.differential.network import interpret
 from tests.tflite_builder import ModelBuilder

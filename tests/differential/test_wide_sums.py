@@ -8,16 +8,17 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
-from crtexport.errors import CrtExportError
-from crtexport.fixedpoint import (
+from crtexport.importers import load
+from crtexport.ir.graph import Graph
+from crtexport.ir.numerics import Numerics
+from crtexport.lowering.numerics.requantize import WIDE_LIMIT
+from crtexport.support.errors import CrtExportError
+from crtexport.support.fixedpoint import (
+    Rounding,
     multiply_by_quantized_multiplier,
     multiply_wide_by_quantized_multiplier,
     quantize_multiplier,
 )
-from crtexport.importers import load
-from crtexport.ir.graph import Graph
-from crtexport.ir.types import Rounding
-from crtexport.kernels.requantize import WIDE_LIMIT
 from tests.differential.network import interpret
 from tests.tflite_builder import ModelBuilder
 
@@ -61,14 +62,14 @@ def test_sums_beyond_the_formula_are_refused(tmp_path: Path) -> None:
 
 
 def test_single_rounding_has_narrower_sums(tmp_path: Path) -> None:
-    graph = replace(dense(tmp_path, [12345], [[127, -3]], 0.75), rounding=Rounding.SINGLE)
+    graph = replace(dense(tmp_path, [12345], [[127, -3]], 0.75), numerics=Numerics.LITERT)
     data = np.array([[30000, -77]], np.int16)
     pair = quantize_multiplier(SCALE * SCALE / 0.75)
     expected = multiply_by_quantized_multiplier(
         30000 * 127 + 77 * 3 + 12345, *pair, Rounding.SINGLE
     )
     assert interpret(graph, [data])[0].tolist() == [[expected]]
-    wide = replace(dense(tmp_path, [1 << 32], [[1]], 1.0), rounding=Rounding.SINGLE)
+    wide = replace(dense(tmp_path, [1 << 32], [[1]], 1.0), numerics=Numerics.LITERT)
     with pytest.raises(CrtExportError, match="single rounding takes them up to"):
         interpret(wide, [np.zeros((1, 1), np.int16)])
 

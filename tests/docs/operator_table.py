@@ -23,12 +23,14 @@ from crtexport.importers.tflite.operators import Decoder
 from crtexport.importers.tflite.schema import constant_names
 from crtexport.importers.tflite.tflite_ops import DECODERS
 from crtexport.ir.graph import Graph, Node
+from crtexport.ir.infer import infer
 from crtexport.ir.ops import Op
 from crtexport.ir.types import DType
-from crtexport.kernels.families import registered
-from crtexport.kernels.registry import Rule
-from crtexport.kernels.rules import SameTypes
+from crtexport.lowering.operator_table import registered
+from crtexport.lowering.registry import Rule
+from crtexport.lowering.rules import SameTypes
 from tests.differential.cases import CASES, PAIRS, SeededDraw
+from tests.differential.numpy_cases import NUMPY_CASES
 
 SEEDS = range(12)
 
@@ -46,7 +48,7 @@ _TENSORFLOW_LITE = re.compile(r"operator \d+ \((\w+)\)")
 
 @dataclass
 class Seen:
-    """What the networks of the tests show of one operator."""
+    """The facts that the networks of the tests show of one operator."""
 
     names: set[str] = field(default_factory=set)
     signatures: set[Signature] = field(default_factory=set)
@@ -86,6 +88,11 @@ def _seen() -> dict[type[Op], Seen]:
                     if origin is not None:
                         found[type(node.op)].names.add(origin[1])
                     found[type(node.op)].signatures.add(_signature(graph, node))
+    for one in NUMPY_CASES.values():
+        results = infer(one.op, one.inputs, declared=(one.result,))
+        found[type(one.op)].signatures.add((
+            tuple(t.dtype for t in one.inputs), tuple(t.dtype for t in results)
+        ))
     return found
 
 
@@ -147,7 +154,7 @@ def _arrow(outputs: tuple[DType, ...]) -> str:
 
 
 def _begins(short: Signature, long: Signature) -> bool:
-    """Whether ``long`` has the inputs of ``short`` and optional ones after them."""
+    """Returns whether ``long`` has the inputs of ``short`` and optional ones after them."""
     count = len(short[0])
     return len(long[0]) > count and long[0][:count] == short[0] and long[1] == short[1]
 

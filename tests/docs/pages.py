@@ -20,7 +20,7 @@ import yaml
 from markdown_it import MarkdownIt
 from msgspec import Struct
 
-from tests.support import ROOT
+from tests.helpers import ROOT
 
 _COMMENT = re.compile(r"<!--\s*(not run:|test\b)(.*?)-->", re.DOTALL)
 

@@ -1,4 +1,4 @@
-"""Where the blocks of a page run."""
+"""The place that the blocks of a page run in."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What runs the code blocks of a page: one function for each language.
+"""Runs the code blocks of a page: one function for each language.
 
 The keys of a block's comment (:mod:`tests.docs.pages`) are the keyword arguments of its runner.
 ``write`` goes with all: files that the page's reader has, by name.
@@ -34,7 +34,7 @@ from tests.docs import zephyr_blocks
 from tests.docs.mentions import check_command
 from tests.docs.pages import Block, Page
 from tests.docs.place import Place
-from tests.support import ROOT, require_reference, shared_model, unavailable
+from tests.helpers import ROOT, require_reference, shared_model, unavailable
 
 STRICT = ("-std=c99", "-pedantic", "-Wall", "-Wextra", "-Wconversion", "-Werror")
 FILES = Path(__file__).with_name("files")
@@ -279,10 +279,17 @@ def synopsis(block: Block, place: Place) -> None:
         check_command(cli, line)
 
 
+def diff(block: Block, place: Place) -> None:
+    """A change of the checkout: test_contributing.py makes those of CONTRIBUTING.md in a copy."""
+    del place
+    if block.page != "CONTRIBUTING.md":
+        raise ValueError("nobody makes the changes of this page")
+
+
 RUNNERS: dict[str, Run] = {
     "": shell, "sh": shell, "bash": shell, "shell": shell, "console": shell,
     "python": python, "c": c, "json": json_, "yaml": board, "cmake": cmake,
-    "fresh": fresh, "toml": toml, "synopsis": synopsis,
+    "fresh": fresh, "toml": toml, "synopsis": synopsis, "diff": diff,
     "west": zephyr_blocks.west, "kconfig": zephyr_blocks.kconfig,
     "dts": zephyr_blocks.dts, "crtexport_model": zephyr_blocks.crtexport_model,
     "signatures": zephyr_blocks.signatures,

@@ -10,7 +10,7 @@ import tflite
 from crtexport.importers.tflite.schema import constant_names
 from crtexport.importers.tflite.tflite_ops import DECODERS
 from tests.docs.operator_table import operator_table
-from tests.support import ROOT
+from tests.helpers import ROOT
 
 DOCUMENT = ROOT / "docs" / "operators.md"
 TABLE = re.compile(r"(<!-- operators: .*? -->\n)(.*?)(\n<!-- end of operators -->)", re.DOTALL)

@@ -9,7 +9,7 @@ import pytest
 from tests.docs.pages import Page, page_paths, parse, read_page
 from tests.docs.place import Place
 from tests.docs.runners import run_page
-from tests.support import require
+from tests.helpers import require
 
 TOOLS = (
     "bash", "gcc", "cmake", "make", "arm-none-eabi-gcc", "qemu-system-arm", "qemu-system-i386",

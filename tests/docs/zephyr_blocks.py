@@ -13,7 +13,7 @@ from west.manifest import ImportFlag, Manifest
 
 from tests.docs.pages import Block
 from tests.docs.place import Place
-from tests.support import ROOT
+from tests.helpers import ROOT
 from tests.zephyr.test_cmake import MODULE, Project
 from tests.zephyr.test_module_files import kconfig as load_kconfig
 

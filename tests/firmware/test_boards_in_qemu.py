@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from crtexport.firmware.board import Board, list_boards, load_board
 from crtexport.firmware.board_schema import NoRunner, QemuRunner
 from crtexport.firmware.run import RunResult, run
 from tests.firmware.handmade import SOURCE, toy_expected, toy_inputs, toy_parts
-from tests.support import require, require_processor
+from tests.helpers import require, require_processor
 
 BOARDS = [board for board in list_boards() if not isinstance(board.runner, NoRunner)]
 EMULATED = [board for board in BOARDS if isinstance(board.runner, QemuRunner)]
@@ -54,14 +55,19 @@ def loop(board: Board, turns: int, scale: int = 1000) -> RunResult:
     return run(toy_parts(LOOP.replace("SCALE", str(scale))), board, [sample], timeout=60)
 
 
+@functools.cache
+def toy_result(name: str) -> RunResult:
+    """Returns what running the model with three samples gives on the board called ``name``."""
+    return run(toy_parts(), load_board(name), toy_inputs(3), timeout=60)
+
+
 @pytest.mark.qemu
 @each(BOARDS)
-def test_a_model_gives_the_right_outputs_for_every_sample(board: Board, tmp_path: Path) -> None:
+def test_a_model_gives_the_right_outputs_for_every_sample(board: Board) -> None:
     tools_of(board)
-    samples = toy_inputs(3)
-    result = run(toy_parts(), board, samples, timeout=60, out_dir=tmp_path / "project")
+    result = toy_result(board.name)
     assert len(result.outputs) == 3
-    for sample, (y, g) in zip(samples, result.outputs, strict=True):
+    for sample, (y, g) in zip(toy_inputs(3), result.outputs, strict=True):
         assert np.array_equal(y, toy_expected(sample))
         np.testing.assert_allclose(g, sample["f"].astype(np.float64) * 1.5 + 0.25, rtol=1e-6)
 
@@ -99,7 +105,7 @@ def test_a_function_of_two_instructions_counts_as_two(board: Board) -> None:
 def test_stack_is_what_the_model_uses(board: Board) -> None:
     tools_of(board)
     frame = "volatile char frame[600]; for (int i = 0; i < 600; i++) { frame[i] = 1; }"
-    small = run(toy_parts(), board, toy_inputs(1), timeout=60).stack
+    small = toy_result(board.name).stack
     large = run(
         toy_parts(SOURCE.replace("{\n    const int8_t", f"{{\n    {frame}\n    const int8_t", 1)),
         board, toy_inputs(1), timeout=60,
@@ -114,7 +120,7 @@ def test_stack_is_what_the_model_uses(board: Board) -> None:
 @each(EMULATED)
 def test_sections_tell_the_model_from_the_firmware(board: Board) -> None:
     tools_of(board)
-    result = run(toy_parts(), board, toy_inputs(1), timeout=60)
+    result = toy_result(board.name)
     assert result.ram[".model_bss"] == 256
     assert result.ram[".stack"] == board.stack_size
     assert 16 <= result.flash[".model_rodata"] <= 32

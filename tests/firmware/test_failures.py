@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
-from crtexport.errors import CrtExportError, RunFailedError, ToolMissingError
 from crtexport.firmware import qemu
 from crtexport.firmware.board import Board, load_board
 from crtexport.firmware.parts import TensorPart
 from crtexport.firmware.run import build, run
 from crtexport.ir.types import DType
+from crtexport.support.errors import CrtExportError, RunFailedError, ToolMissingError
 from tests.firmware.handmade import toy_inputs, toy_parts
-from tests.support import require
+from tests.helpers import require
 
 EMULATED = ("qemu_x86", "mps2_an386", "mps3_an547", "qemu_cortex_m0", "qemu_riscv32",
             "qemu_riscv32_v")

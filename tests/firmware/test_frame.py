@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from crtexport.errors import RunFailedError
 from crtexport.firmware.frame import parse_frame
 from crtexport.firmware.sections import Sections, Symbol
+from crtexport.support.errors import RunFailedError
 
 SECTIONS = Sections({}, {}, (Symbol("tvmgen_toy_run", 0x100, 0x40),))
 BODY = (

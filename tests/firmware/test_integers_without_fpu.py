@@ -6,8 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from crtexport import pipeline
-from crtexport.errors import RunFailedError
 from crtexport.firmware.board import load_board
 from crtexport.firmware.frame import Frame, parse_frame
 from crtexport.firmware.package import board_from_package, parts_from_package
@@ -18,8 +16,10 @@ from crtexport.firmware.run import pack_samples
 from crtexport.firmware.sections import read_sections
 from crtexport.firmware.toolchain import run_tool
 from crtexport.mlf.reader import open_package
+from crtexport.pipeline import driver
+from crtexport.support.errors import RunFailedError
 from tests.firmware.handmade import toy_inputs, toy_parts
-from tests.support import fnv1a, require, shared_model, standard_input, tflm_outputs
+from tests.helpers import fnv1a, require, shared_model, standard_input, tflm_outputs
 
 BOARD = load_board("qemu_x86")
 
@@ -46,10 +46,10 @@ def run_without_fpu(parts: FirmwareParts, sample: bytes, folder: Path) -> Frame:
 @pytest.mark.parametrize("emit", ["c", "llvm"])
 @pytest.mark.parametrize("network", ["kws_int8", "ad01_int8"])
 def test_integer_networks_never_touch_the_fpu(
-    network: str, emit: pipeline.Emit, tmp_path: Path
+    network: str, emit: driver.Emit, tmp_path: Path
 ) -> None:
     path = tmp_path / "model.tar"
-    pipeline.export(shared_model(network), board=BOARD, emit=emit, output=path)
+    driver.export(shared_model(network), board=BOARD, emit=emit, output=path)
     package = open_package(path)
     assert board_from_package(package) == BOARD
     parts = parts_from_package(package)

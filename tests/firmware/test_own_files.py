@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 
 import crtexport
-from crtexport.errors import CrtExportError
 from crtexport.firmware.board import load_board
 from crtexport.firmware.package import parts_from_package
 from crtexport.firmware.zephyr.application import write_application
 from crtexport.mlf.reader import open_package
-from crtexport.outputs import manifest
+from crtexport.support.errors import CrtExportError
+from crtexport.support.outputs import manifest
 from tests.cli.support import exported
-from tests.outputs.test_folders import state
+from tests.support.outputs.test_folders import state
 
 
 @pytest.fixture(scope="module")

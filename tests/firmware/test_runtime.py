@@ -11,16 +11,16 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
-from crtexport import resources
 from crtexport.firmware.board import Board, list_boards, load_board
 from crtexport.firmware.parts import FirmwareParts, TensorPart
 from crtexport.firmware.project import write_inputs, write_project
 from crtexport.firmware.run import run
 from crtexport.ir.types import DType
+from crtexport.support import resources
 from tests.firmware.handmade import toy_parts
-from tests.support import require
+from tests.helpers import require
 
-BOARDS = [board for board in list_boards() if board.architecture != "other"]
+BOARDS = [board for board in list_boards() if board.cpu.triple]
 CASES = 400
 
 DIVISIONS = """\

@@ -8,9 +8,9 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from crtexport.errors import CrtExportError
 from crtexport.firmware.project import sample_layout
 from crtexport.firmware.run import pack_samples
+from crtexport.support.errors import CrtExportError
 from tests.firmware.handmade import toy_inputs, toy_parts
 
 

@@ -16,10 +16,10 @@ from crtexport.artifact.model import (
     Arg,
     Artifact,
     Branch,
-    Call,
     Constant,
     ConstantArg,
     Function,
+    FunctionCall,
     InputArg,
     Loop,
     OutputArg,
@@ -28,17 +28,17 @@ from crtexport.artifact.model import (
     Statement,
     WorkspaceArg,
 )
-from crtexport.backends.c_header import emit_header
-from crtexport.backends.c_source import emit_c
-from crtexport.backends.constants import Placement, constants_object
-from crtexport.backends.llvm_compile import compile_modules
-from crtexport.backends.llvm_module import emit_llvm
+from crtexport.backends.c.header import emit_header
+from crtexport.backends.c.source import emit_c
+from crtexport.backends.constants import ConstantPlacement, constants_object
+from crtexport.backends.llvm.compile import compile_modules
+from crtexport.backends.llvm.module import emit_llvm
 from crtexport.firmware.board import Board
-from crtexport.kernels.interp import Cells, compile_kernel
-from crtexport.kernels.ir import Scalar
-from crtexport.kernels.translate import Translator
-from crtexport.resources import templates_dir
-from crtexport.simulation.library import Library, SharedLibrary, load_objects
+from crtexport.kir.interpreter import Cells, compile_kernel
+from crtexport.kir.language import Scalar
+from crtexport.kir.to_python import Translator
+from crtexport.simulation.library import LoadedCode, SharedLibrary, load_objects
+from crtexport.support.resources import templates_dir
 
 Array = npt.NDArray[Any]
 _RUBBISH = 0xA5
@@ -99,7 +99,7 @@ class Interpreted:
     def _all(self, statements: Sequence[Statement]) -> None:
         for statement in statements:
             match statement:
-                case Call():
+                case FunctionCall():
                     self._call(statement)
                 case Branch(condition=condition, then=then, other=other):
                     self._all(then if self._memory(condition)[0] else other)
@@ -112,7 +112,7 @@ class Interpreted:
                     else:
                         raise RuntimeError(f"{statement.comment} doesn't end")
 
-    def _call(self, call: Call) -> None:
+    def _call(self, call: FunctionCall) -> None:
         kernel = self._kernels[call.symbol]
         if call.symbol not in self._compiled:
             self._compiled[call.symbol] = (
@@ -155,8 +155,8 @@ class Interpreted:
 _OWN = re.compile(r"\bcrt_")
 
 
-def compiled_c(artifacts: Sequence[Artifact], folder: Path, optimize: str = "-O1") -> Library:
-    """What C makes of ``artifacts``, each of which is a package of its own, in one library.
+def compiled_c(artifacts: Sequence[Artifact], folder: Path, optimize: str = "-O1") -> LoadedCode:
+    """Returns what C makes of ``artifacts``, each of which is a package of its own, in one library.
 
     All of them are one unit, which compiles faster; the names of their helpers tell the models.
     """
@@ -180,13 +180,13 @@ def compiled_c(artifacts: Sequence[Artifact], folder: Path, optimize: str = "-O1
     return SharedLibrary(ctypes.CDLL(str(library)), ())
 
 
-def compiled_llvm(artifacts: Sequence[Artifact], board: Board, optimize: str) -> Library:
+def compiled_llvm(artifacts: Sequence[Artifact], board: Board, optimize: str) -> LoadedCode:
     """The same by LLVM, for this computer."""
     texts: dict[str, str] = {}
     blobs = []
     for artifact in artifacts:
         texts |= emit_llvm(artifact, board.target, optimize)
-        constants = constants_object(artifact, board.target, Placement())
+        constants = constants_object(artifact, board.target, ConstantPlacement())
         if constants is not None:
             blobs.append(constants)
     objects = compile_modules(texts, board.target, optimize, jobs=1)

@@ -11,12 +11,12 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from crtexport.backends.c_source import emit_c
-from crtexport.errors import CrtExportError
+from crtexport.backends.c.source import emit_c
 from crtexport.firmware.board import Board
 from crtexport.importers import load
 from crtexport.ir.graph import Graph
-from crtexport.pipeline import prepare
+from crtexport.pipeline.driver import prepare
+from crtexport.support.errors import CrtExportError
 from tests.fuzz.corpus import Seed
 from tests.fuzz.pool import Outcome
 

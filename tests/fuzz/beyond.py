@@ -1,4 +1,4 @@
-"""Where the reference runtime computes otherwise, as docs/numerics.md says, or nothing defined."""
+"""Nodes for which the reference runtime computes otherwise, as docs/numerics.md says, or nothing"""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _FAR = 2.0**24
 
 
 def beyond_the_reference(graph: Graph, node: Node, values: Values) -> bool:
-    """Whether the runtime's results of a node that ran are none to compare with."""
+    """Returns whether the runtime's results of a node that ran are none to compare with."""
     given = [t for t in node.inputs if t is not None]
     for tensor in (*given, *node.outputs):
         array = values[tensor]
@@ -47,19 +47,33 @@ def _sum(graph: Graph, node: Node, _values: Values) -> bool:
     return type_.dtype in SCALED and type_.dtype is not DType.UINT8
 
 
+def _product(graph: Graph, node: Node, _values: Values) -> bool:
+    """Of a constant with a scale, the runtimes give its own numbers, or what lay there before."""
+    source = graph.tensors[graph.required(node, 0)]
+    return source.constant is not None and source.type.dtype in SCALED
+
+
+def _power(graph: Graph, node: Node, values: Values) -> bool:
+    """Of integers beyond int32, and of negative exponents."""
+    base, exponent = (values[graph.required(node, i)] for i in (0, 1))
+    if base.dtype.kind == "f":
+        return False
+    with np.errstate(all="ignore"):
+        powers = np.abs(np.power(base.astype(np.float64), exponent))
+    return bool((exponent < 0).any() or not (powers < 2.0**31).all())
+
+
+def _svdf(graph: Graph, node: Node, _values: Values) -> bool:
+    """An int8 state is read as if it were int16."""
+    return graph.type(graph.required(node, 3)).dtype is DType.INT8
+
+
 def _matmul(graph: Graph, node: Node, _values: Values) -> bool:
     """Matrices are mixed up where the first ones are transposed and broadcast with the second."""
     left, right = (graph.type(graph.required(node, i)).shape for i in (0, 1))
     if not isinstance(node.op, ops.BatchMatMul) or not node.op.adj_x:
         return False
     return left[:-2] != right[:-2]
-
-
-def _fully_connected(graph: Graph, node: Node, _values: Values) -> bool:
-    """With several scales only the first row of more than two axes is computed."""
-    weights = graph.type(graph.required(node, 1)).quant
-    many = weights is not None and not weights.per_tensor
-    return many and len(graph.type(node.outputs[0]).shape) > 2
 
 
 def _exp(graph: Graph, node: Node, values: Values) -> bool:
@@ -100,8 +114,30 @@ def _gelu(graph: Graph, node: Node, values: Values) -> bool:
     return source.dtype.kind == "f" and bool(source.max(initial=-1.0) < 0.5)
 
 
+def _pad_value(graph: Graph, node: Node, _values: Values) -> bool:
+    """A value that is quantized otherwise than the result may leave that unwritten."""
+    value = graph.type(graph.required(node, 1))
+    return value.dtype in SCALED and value.quant != graph.type(node.outputs[0]).quant
+
+
+def _quantize(graph: Graph, node: Node, values: Values) -> bool:
+    """Of numbers of steps beyond int32."""
+    source, quant = values[graph.required(node, 0)], graph.type(node.outputs[0]).quant
+    if source.dtype.kind != "f" or quant is None:
+        return False
+    with np.errstate(over="ignore"):
+        steps = np.abs(source.astype(np.float64)) / quant.scale[0]
+    return bool((steps > 2.0**31 - 2**8).any())  # they are float32
+
+
+def _scalar(graph: Graph, node: Node, _values: Values) -> bool:
+    """The runtimes crash, or read what isn't theirs."""
+    return not graph.type(graph.required(node, 0)).shape
+
+
 _RULES: dict[type[Op], Callable[[Graph, Node, Values], bool]] = {
-    ops.Sum: _sum, ops.BatchMatMul: _matmul, ops.Exp: _exp, ops.Div: _division,
-    ops.FloorDiv: _division, ops.FloorMod: _division, ops.Cast: _cast, ops.Gelu: _gelu,
-    ops.DetectionPostProcess: _always, ops.FullyConnected: _fully_connected,
+    ops.Sum: _sum, ops.ReduceProd: _product, ops.BatchMatMul: _matmul, ops.Exp: _exp,
+    ops.Div: _division, ops.FloorDiv: _division, ops.FloorMod: _division, ops.Cast: _cast,
+    ops.Gelu: _gelu, ops.DetectionPostProcess: _always, ops.PadV2: _pad_value,
+    ops.Transpose: _scalar, ops.Quantize: _quantize, ops.Svdf: _svdf, ops.Pow: _power,
 }

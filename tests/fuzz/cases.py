@@ -19,7 +19,7 @@ import yaml
 import crtexport
 from tests.fuzz.corpus import Seed, example
 from tests.fuzz.mutate import change_tree, damaged_bytes, damaged_json, mutant, places
-from tests.support import ROOT
+from tests.helpers import ROOT
 
 BOARDS = ("host", "mps2_an386", "mps3_an547", "qemu_riscv32", "host_avx2", "qemu_x86")
 STAGES = ("graph", "plan", "picture", "kernels", "c", "llvm")

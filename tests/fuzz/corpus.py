@@ -1,4 +1,4 @@
-"""What is mutated: networks as .tflite and as model.json, whole ones and single operators."""
+"""The files that are mutated: networks as .tflite and as model.json, whole ones and operators."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from pathlib import Path
 
 import tflite
 
-from crtexport.errors import CrtExportError
 from crtexport.importers import load
 from crtexport.importers.crtjson.writing import save
 from crtexport.simulation.tflite_writer import to_tflite
+from crtexport.support.errors import CrtExportError
 from tests.control.networks import NETWORKS as CONTROLLED
 from tests.differential.cases import CASES, PAIRS, SeededDraw
-from tests.support import ROOT, SHARED_MODELS
+from tests.helpers import ROOT, SHARED_MODELS
 
 _EXAMPLE = ROOT / "docs" / "examples" / "digits" / "model.json"
 _LARGE = 64

@@ -36,7 +36,7 @@ CHUNK = 50
 
 @dataclass
 class Tally:
-    """What came of all networks so far."""
+    """Counts of the outcomes of all networks so far."""
 
     tried: int = 0
     nodes: int = 0
@@ -108,7 +108,7 @@ def _serve(seeds: Sequence[int], pipe: Connection) -> None:
 
 
 def _checked(seeds: Sequence[int]) -> Iterator[Outcome]:
-    """What came of each; where a process dies, its batch is tried one by one."""
+    """Returns the outcome of each; where a process dies, its batch is tried one by one."""
     context = multiprocessing.get_context("spawn")
     receiving, sending = context.Pipe(duplex=False)
     process = context.Process(target=_serve, args=(seeds, sending))
@@ -153,6 +153,8 @@ def search(seconds: float, first: int, count: int | None, keep: Path | None) -> 
                 )
                 if keep is not None and not outcome.finding.startswith("the process died"):
                     _LOG.info("kept in %s\n", kept(reduced(outcome), keep))
+            elif outcome.finding:  # of a kind that was shown; what is behind it may be another
+                _LOG.info("network %s: %s, too\n", outcome.example.seed, outcome.finding)
         number += size
         if time.monotonic() - last > 120:
             last = time.monotonic()

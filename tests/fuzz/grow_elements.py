@@ -31,17 +31,15 @@ U32 = DType.UINT32
 
 # ---- one operand
 
-_SAME_SCALES = (ops.Abs,)
 UNARY: dict[type[Op], tuple[DType, ...]] = {
     ops.Relu: (F32, *SCALED), ops.Relu6: (F32, *SCALED), ops.ReluN1To1: (F32, I8, U8),
     ops.LeakyRelu: (F32, *SCALED), ops.Elu: (F32, I8), ops.Gelu: (F32, I8, U8),
     ops.HardSwish: (F32, I8, U8), ops.Logistic: (F32, *SCALED), ops.Tanh: (F32, *SCALED),
     ops.Softmax: (F32, *SCALED), ops.LogSoftmax: (F32, I8, U8),
     ops.L2Normalization: (F32, I8, U8),
-    ops.Abs: (F32, I8, I16, I32), ops.Neg: (F32, I32, I64), ops.Square: (F32,),
-    ops.Exp: (F32, I8, I16), ops.Log: (F32,), ops.Sqrt: (F32,), ops.Rsqrt: (F32, I8),
-    ops.Sin: (F32,), ops.Cos: (F32,), ops.Ceil: (F32,), ops.Floor: (F32,), ops.Round: (F32,),
-    ops.ZerosLike: (F32, I32, I64),
+    **{kind: (F32,) for kind in ops.OPERATORS if issubclass(kind, ops.Elementary)},
+    ops.Abs: (F32, I8, I16, I32), ops.Neg: (F32, I32, I64, I8, I16), ops.Exp: (F32, I8, I16),
+    ops.Rsqrt: (F32, I8), ops.ZerosLike: (F32, I32, I64, I8),
 }
 """Functions of one tensor and what they take."""
 
@@ -72,12 +70,16 @@ def _result(g: Growing, kind: type[Op], dtype: DType) -> Quantization | str | No
         return _SIGNED[dtype]
     if kind is ops.LogSoftmax:
         return Quantization((1 / 16,), (dtype.limits[1],))
+    if kind is ops.Neg:
+        return "like"
     return g.draw.choice(("draw", "like"))
 
 
 def _unary(kind: type[Op]) -> Producer:
     def fits(type_: TensorType) -> bool:
         if not scaled(type_) or (kind in _ALONG and not (type_.shape and full(type_))):
+            return False
+        if kind is ops.Neg and type_.quant is not None and any(type_.quant.zero_point):
             return False
         steep = type_.dtype is I16 and kind in (ops.Logistic, ops.Tanh)
         return not (steep and type_.quant is not None and type_.quant.scale[0] >= 5.3)
@@ -109,9 +111,13 @@ def _unary(kind: type[Op]) -> Producer:
 
 BINARY: dict[type[Op], tuple[DType, ...]] = {
     ops.Add: NUMBERS, ops.Sub: NUMBERS, ops.Mul: (*NUMBERS, U32),
-    ops.Div: (F32, I8, U8, I32), ops.FloorDiv: (F32, I8, I16, I32),
+    ops.Div: (F32, I8, U8, I32, I64), ops.FloorDiv: (F32, I8, I16, I32),
     ops.FloorMod: (F32, I8, I16, I32, I64), ops.Maximum: NUMBERS, ops.Minimum: NUMBERS,
-    ops.SquaredDifference: (F32, I8, I16, I32),
+    ops.SquaredDifference: (F32, I8, I16, I32), ops.Pow: (F32, I32, I64),
+    **dict.fromkeys(
+        (ops.BitwiseAnd, ops.BitwiseOr, ops.BitwiseXor, ops.ShiftLeft, ops.ShiftRight),
+        (I8, U8, I16, I32, U32, I64),
+    ),
 }
 """Operators of two tensors that broadcast, and what they take."""
 
@@ -163,8 +169,11 @@ def _second(
 
 
 def _stored(kind: type[Op]) -> bool:
-    """Whether an operator computes with stored numbers, whatever their scales."""
-    return kind in (ops.FloorDiv, ops.FloorMod, ops.Maximum, ops.Minimum)
+    """Returns whether an operator computes with stored numbers, whatever their scales."""
+    return kind in (
+        ops.FloorDiv, ops.FloorMod, ops.Maximum, ops.Minimum, ops.BitwiseAnd, ops.BitwiseOr,
+        ops.BitwiseXor, ops.ShiftLeft, ops.ShiftRight,
+    )
 
 
 def _binary(kind: type[Op]) -> Producer:
@@ -270,26 +279,36 @@ def select(g: Growing) -> None:
 
 
 def add_n(g: Growing) -> None:
-    x = g.pick((F32, I32))
-    g.add(ops.AddN(), x, *(g.like(x) for _ in range(g.draw.integer(0, 3))))
+    x = g.pick((F32, I32, I8), scaled)
+    others = (g.like(x) for _ in range(g.draw.integer(0, 3)))
+    g.add(ops.AddN(), x, *others, quant=g.draw.quant(g.type(x).dtype))
 
 
 def prelu(g: Growing) -> None:
-    x = g.pick(UNARY[ops.HardSwish], scaled)
+    x = g.pick((*UNARY[ops.HardSwish], I16), scaled)
     type_ = g.type(x)
-    shape = type_.shape
+    shape, kind = type_.shape, I8 if type_.dtype is I16 else type_.dtype
     slopes = g.draw.choice((shape, shape[-1:], (1,) * (len(shape) - 1) + shape[-1:], ()))
-    alpha = g.fresh(TensorType(type_.dtype, slopes, g.draw.quant(type_.dtype)))
+    alpha = g.fresh(TensorType(kind, slopes, g.draw.quant(kind)))
     g.add(ops.Prelu(), x, alpha)
 
 
 # ---- types
 
+_ALIKE = {I8: U8, U8: I8, I32: U32, U32: I32}
+
+
+def bitcast(g: Growing) -> None:
+    """Of whole numbers: processors give NaN different bits."""
+    x = g.pick(tuple(_ALIKE))
+    g.add(ops.Bitcast(), x, quant=None, dtypes=(_ALIKE[g.type(x).dtype],))
+
+
 _QUANTIZED: dict[DType, Sequence[DType]] = {
     F32: (I8, U8, I16), I8: (I8, U8, I16, I32), U8: (I8, U8, I16), I16: (I8, I16, I32),
     I32: (I8, I16),
 }
-_CASTABLE = (BOOL, I8, U8, I16, I32, U32, I64, F32)
+_CASTABLE = (BOOL, I8, U8, I16, I32, U32, I64, DType.FLOAT16, F32)
 
 
 def quantize(g: Growing) -> None:
@@ -323,5 +342,5 @@ PRODUCERS: dict[type[Op], Producer] = {
     **{kind: _comparison(kind) for kind in COMPARISONS},
     **{kind: _logical(kind) for kind in (ops.LogicalAnd, ops.LogicalOr, ops.LogicalNot)},
     ops.Select: select, ops.AddN: add_n, ops.Prelu: prelu, ops.Quantize: quantize,
-    ops.Dequantize: dequantize, ops.Cast: cast,
+    ops.Dequantize: dequantize, ops.Cast: cast, ops.Bitcast: bitcast,
 }

@@ -106,7 +106,7 @@ def concatenation(g: Growing) -> None:
     x = g.pick(_USUAL, lambda t: full(t) and bool(t.shape) and scaled(t))
     axis = g.draw.integer(0, len(g.type(x).shape) - 1)
     parts = _parts(g, x, axis)
-    other = g.type(x).dtype is U8 and g.draw.chance(40)
+    other = g.type(x).dtype in (U8, I16) and g.draw.chance(40)
     g.add(ops.Concatenation(axis), *parts, quant="draw" if other else "like")
 
 
@@ -253,6 +253,55 @@ def gather_nd(g: Growing) -> None:
     g.add(ops.GatherNd(), x, _indices(g, picked, min(type_.shape[:depth])), quant="like")
 
 
+def _part(g: Growing, shape: tuple[int, ...], axis: int) -> tuple[int, ...]:
+    """A shape with as many axes, which may be longer along ``axis`` alone."""
+    return tuple(
+        g.draw.size(5) if i == axis else g.draw.integer(1, n) if n else 0
+        for i, n in enumerate(shape)
+    )
+
+
+def gather_elements(g: Growing) -> None:
+    x = _any(g, least=1)
+    shape = g.type(x).shape
+    axis = g.draw.integer(0, len(shape) - 1)
+    indices = _indices(g, _part(g, shape, axis), shape[axis])
+    g.add(ops.GatherElements(axis), x, indices, quant="like")
+
+
+def _joined(g: Growing, type_: TensorType) -> ops.Reduction:
+    numbers = type_.dtype in (F32, I32, I64)
+    return g.draw.choice(tuple(ops.Reduction) if numbers else (ops.Reduction.NONE,))
+
+
+def scatter_elements(g: Growing) -> None:
+    x = _any(g, least=1)
+    type_ = g.type(x)
+    axis = g.draw.integer(0, len(type_.shape) - 1)
+    part = _part(g, type_.shape, axis)
+    update = g.fresh(TensorType(type_.dtype, part, type_.quant))
+    op = ops.ScatterElements(axis, _joined(g, type_))
+    g.add(op, x, _indices(g, part, type_.shape[axis]), update, quant="like")
+
+
+def scatter_nd(g: Growing) -> None:
+    x = _any(g, least=1)
+    type_ = g.type(x)
+    depth = g.draw.integer(1, len(type_.shape))
+    count = g.draw.size(4)
+    update = g.fresh(TensorType(type_.dtype, (count, *type_.shape[depth:]), type_.quant))
+    indices = _indices(g, (count, depth), min(type_.shape[:depth]))
+    g.add(ops.ScatterNd(_joined(g, type_)), x, indices, update, quant="like")
+
+
+def top_k(g: Growing) -> None:
+    x = g.pick((F32, *SCALED, I32, I64), lambda t: full(t) and bool(t.shape))
+    shape = g.type(x).shape
+    axis = g.draw.integer(0, len(shape) - 1)
+    op = ops.TopK(axis, g.draw.integer(0, shape[axis]), g.draw.chance(50))
+    g.add(op, x, quants=(g.type(x).quant, None))
+
+
 def dynamic_update_slice(g: Growing) -> None:
     x = _any(g, least=1)
     type_ = g.type(x)
@@ -287,6 +336,22 @@ def _resize(kind: type[ops.ResizeBilinear | ops.ResizeNearestNeighbor]) -> Produ
         g.add(kind(size, align, half), x, quant="like")
 
     return produce
+
+
+def resample(g: Growing) -> None:
+    weighted = g.draw.chance(60)
+    x = g.pick((F32,) if weighted else _USUAL, lambda t: full(t) and bool(t.shape))
+    shape = g.type(x).shape
+    axes = sorted({g.draw.integer(0, len(shape) - 1) for _ in range(g.draw.integer(1, 2))})
+    taps = [(g.draw.size(7), *((g.draw.integer(1, 5),) if weighted else ())) for _ in axes]
+    dtype = g.draw.choice((I16, I32))
+    tables = [
+        g.fresh(TensorType(dtype, table), (-2, shape[axis] + 1))
+        for axis, table in zip(axes, taps, strict=True)
+    ]
+    if weighted:
+        tables += [g.fresh(TensorType(F32, table)) for table in taps]
+    g.add(ops.Resample(tuple(axes)), x, *tables, quant="like")
 
 
 # ---- folded axes
@@ -333,9 +398,16 @@ def _position(kind: type[Op]) -> Producer:
 
 
 def cum_sum(g: Growing) -> None:
+    x = g.pick((F32, I32, I64, I8), lambda t: full(t) and bool(t.shape) and scaled(t))
+    axis = g.draw.integer(0, len(g.type(x).shape) - 1)
+    op = ops.CumSum(axis, g.draw.chance(50), g.draw.chance(50))
+    g.add(op, x, quant=g.draw.quant(g.type(x).dtype))
+
+
+def cum_prod(g: Growing) -> None:
     x = g.pick((F32, I32, I64), lambda t: full(t) and bool(t.shape))
     axis = g.draw.integer(0, len(g.type(x).shape) - 1)
-    g.add(ops.CumSum(axis, g.draw.chance(50), g.draw.chance(50)), x)
+    g.add(ops.CumProd(axis, g.draw.chance(50), g.draw.chance(50)), x)
 
 
 def detection(g: Growing) -> None:
@@ -372,8 +444,11 @@ PRODUCERS: dict[type[Op], Producer] = {
     ops.SpaceToBatchNd: space_to_batch, ops.BatchToSpaceNd: batch_to_space,
     ops.Gather: gather, ops.GatherNd: gather_nd, ops.DynamicUpdateSlice: dynamic_update_slice,
     ops.ResizeBilinear: _resize(ops.ResizeBilinear),
-    ops.ResizeNearestNeighbor: _resize(ops.ResizeNearestNeighbor),
+    ops.ResizeNearestNeighbor: _resize(ops.ResizeNearestNeighbor), ops.Resample: resample,
     **{kind: _reduction(kind) for kind in REDUCTIONS},
-    ops.ArgMax: _position(ops.ArgMax), ops.ArgMin: _position(ops.ArgMin), ops.CumSum: cum_sum,
+    ops.ArgMax: _position(ops.ArgMax), ops.ArgMin: _position(ops.ArgMin),
+    ops.CumSum: cum_sum, ops.CumProd: cum_prod,
+    ops.GatherElements: gather_elements, ops.ScatterElements: scatter_elements,
+    ops.ScatterNd: scatter_nd, ops.TopK: top_k,
     ops.DetectionPostProcess: detection,
 }

@@ -207,7 +207,26 @@ def fully_connected(g: Growing) -> None:
     depths = [type_.shape[-1], type_.shape[-1], math.prod(type_.shape[1:])]
     depth = type_.shape[-1] if keep else g.draw.choice(depths)
     op = FullyConnected(keep, g.draw.activation())
-    _apply(g, op, x, (g.draw.size(), depth), 0)
+    if g.draw.chance(25):
+        _attend(g, op, x, (g.draw.size(), depth))
+    else:
+        _apply(g, op, x, (g.draw.size(), depth), 0)
+
+
+def _attend(g: Growing, op: FullyConnected, x: int, shape: tuple[int, int]) -> None:
+    """A layer whose weights are computed, or an input."""
+    data = g.type(x)
+    dtype = I8 if data.dtype is I16 else data.dtype
+    out, quant = g.draw.quant(data.dtype), None
+    if out is not None and data.quant is not None:
+        scale = _weight_scale(g, data.quant.scale[0], out.scale[0])
+        quant = Quantization((scale,), (g.draw.zero(dtype),))
+    weights = g.find(lambda t: t.dtype is dtype and t.shape == shape and scaled(t))
+    if weights is None:
+        weights = g.fresh(TensorType(dtype, shape, quant))
+    more = _bias(g, data, weights, shape[0])
+    y = g.one(op, x, weights, *more, quant=out)
+    _limited(g, g.type(y).shape, shape[1])
 
 
 def batch_matmul(g: Growing) -> None:

@@ -11,11 +11,11 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from crtexport.errors import CrtExportError
 from crtexport.ir.graph import Graph, Node, Tensor, Variable
 from crtexport.ir.infer import infer
 from crtexport.ir.ops import Activation, Op
 from crtexport.ir.types import ConstantRef, DType, Quantization, TensorType
+from crtexport.support.errors import CrtExportError
 
 Array = npt.NDArray[Any]
 T = TypeVar("T")
@@ -38,7 +38,7 @@ _SIZES = (1, 1, 1, 2, 2, 3, 3, 4, 4, 5, 7, 8, 11, 13, 16, 17)
 
 
 class MisfitError(Exception):
-    """What was wanted can't be added to this graph."""
+    """An operator can't be added to this graph."""
 
 
 @dataclass(frozen=True)
@@ -147,7 +147,7 @@ class Growing:
         self.limits: dict[int, tuple[int, int]] = {}
         self.closed = bool(given)
         self.memory = draw.choice((1, 1, 2, 3, 5, 100))
-        """How many of the last tensors a node may read: with one, the graph is a chain."""
+        """Numbers of the last tensors that a node may read: with one, the graph is a chain."""
         for type_ in given:
             self._input(type_)
 
@@ -285,7 +285,8 @@ class Growing:
 
 
 def scaled(type_: TensorType) -> bool:
-    """Whether integers that stand for real numbers say how, with one scale; and int16 around 0."""
+    """Returns whether integers that stand for real numbers say how, with one scale; and int16
+    around 0."""
     if type_.dtype not in SCALED:
         return True
     quant = type_.quant
@@ -295,5 +296,5 @@ def scaled(type_: TensorType) -> bool:
 
 
 def full(type_: TensorType) -> bool:
-    """Whether there are elements."""
+    """Returns whether there are elements."""
     return type_.elements > 0

@@ -16,12 +16,12 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from crtexport.errors import CrtExportError
 from crtexport.importers import load
 from crtexport.importers.crtjson.writing import save
 from crtexport.ir.graph import Graph
 from crtexport.ir.infer import infer
 from crtexport.ir.types import TensorType
+from crtexport.support.errors import CrtExportError
 from tests.differential.cases import CASES, PAIRS, SeededDraw
 from tests.fuzz.cases import Case
 from tests.fuzz.pool import CHUNK, Outcome, Tally, run

@@ -1,4 +1,4 @@
-"""What a graph computes: node by node, each in its plain kernel, interpreted, without any plan.
+"""The results of a graph, node by node, each in its plain kernel, interpreted, without any plan.
 
 Of every tensor it is known how far others must agree. Integers do exactly. So do floats that are
 exact in whatever order they are computed, which is found from the numbers themselves. Of others it
@@ -21,28 +21,29 @@ from crtexport.ir import ops
 from crtexport.ir.graph import Graph, Node
 from crtexport.ir.ops import Op
 from crtexport.ir.types import DType
-from crtexport.kernels.families import lower
-from crtexport.kernels.interp import run as interpret
-from crtexport.kernels.registry import SCALAR_OF, Context, InputTensor, OutputTensor
+from crtexport.kir.interpreter import run as interpret
+from crtexport.lowering.operator_table import lower
+from crtexport.lowering.registry import SCALAR_OF, Context, InputTensor, OutputTensor
+from crtexport.passes.drop_dead import drop_dead
 from tests.fuzz.beyond import beyond_the_reference
 from tests.lowered import bound
 
 Array = npt.NDArray[Any]
 Values = dict[int, Array]
 _STEP = 2.0**-21
-"""How far what rounds is moved, as a part of itself."""
+"""The distance by which what rounds is moved, as a part of itself."""
 MOST_ROUNDS = 1000
 
 
 class UndefinedError(Exception):
-    """What is computed means nothing: C leaves open which whole number becomes of NaN."""
+    """The results mean nothing: C leaves open which whole number becomes of NaN."""
 
 
 _NUMPY = {scalar: dtype.numpy for dtype, scalar in SCALAR_OF.items() if dtype is not DType.BOOL}
 
 
 class Trust(enum.IntEnum):
-    """How far others must agree with a tensor."""
+    """The agreement that others must reach with a tensor."""
 
     EXACT = 0
     NEAR = 1
@@ -50,7 +51,7 @@ class Trust(enum.IntEnum):
 
 
 class Known(NamedTuple):
-    """What is known of a tensor's value; ``beyond``: the reference runtime has another one."""
+    """The facts known of a tensor's value; ``beyond``: the reference runtime has another one."""
 
     trust: Trust
     beyond: bool = False
@@ -66,12 +67,13 @@ _MOVING: tuple[type[Op], ...] = (
     ops.DynamicUpdateSlice, ops.ResizeNearestNeighbor, ops.Maximum, ops.Minimum, ops.ReduceMax,
     ops.ReduceMin, ops.MaxPool2D, ops.Relu, ops.Relu6, ops.ReluN1To1, ops.Abs, ops.Neg,
     ops.Select, ops.ZerosLike, ops.ReadVariable, ops.AssignVariable, ops.Dequantize,
-    ops.EmbeddingLookup, ops.Cast,
+    ops.EmbeddingLookup, ops.Cast, ops.GatherElements, ops.TopK, ops.Bitcast,
 )
 """Operators whose results round nothing."""
 
 _JUMPING: tuple[type[Op], ...] = (
-    ops.Ceil, ops.Floor, ops.Round, ops.FloorDiv, ops.FloorMod,
+    ops.Ceil, ops.Floor, ops.Round, ops.FloorDiv, ops.FloorMod, ops.Pow,
+    ops.TreeEnsemble,
 )
 """Operators of floats whose results jump."""
 
@@ -97,7 +99,7 @@ class Meaning:
     rounding: list[Known] = field(default_factory=list)
     """Of each node that ran: how far its results can be trusted, in the order of execution."""
     known: list[Known] | None = None
-    """What that was without a nudge."""
+    """The same without a nudge."""
 
     def run(self, inputs: Sequence[Array]) -> tuple[list[Array], list[Known]]:
         """The outputs, and how far they can be trusted."""
@@ -139,6 +141,7 @@ class Meaning:
         else:
             beyond = any(trusts[t].beyond for t in node.inputs if t is not None)
             beyond = beyond or beyond_the_reference(graph, node, values)
+            beyond = beyond or self._lost_when_prepared(graph, node)
             known = Known(_trust(graph, node, values, trusts), beyond)
         self.rounding.append(known)
         written = (*node.outputs, *(graph.written(node)))
@@ -148,7 +151,15 @@ class Meaning:
                 graph.type(tensor).dtype is DType.FLOAT32
             ):
                 factor = self.nudge.uniform(1 - _STEP, 1 + _STEP, values[tensor].shape)
-                values[tensor] = (values[tensor] * factor).astype(np.float32)
+                with np.errstate(over="ignore", invalid="ignore"):  # at both ends of the range
+                    values[tensor] = (values[tensor] * factor).astype(np.float32)
+
+    def _lost_when_prepared(self, graph: Graph, node: Node) -> bool:
+        """Inside branches and loops the runtime computes what is made of constants once, before it
+        runs, in memory that it then gives to others."""
+        return graph is not self.graph and bool(node.inputs) and all(
+            t is None or graph.constant(t) is not None for t in node.inputs
+        )
 
     def _call(
         self, inner: Graph, given: Sequence[Array], known: Sequence[Known]
@@ -220,7 +231,7 @@ def compute(graph: Graph, node: Node, values: Values) -> None:
 
 
 def _trust(graph: Graph, node: Node, values: Values, trusts: dict[int, Known]) -> Trust:
-    """How far others must agree with the results of a node that just ran."""
+    """Returns how far others must agree with the results of a node that just ran."""
     given = [t for t in node.inputs if t is not None]
     worst = max((trusts[t].trust for t in given), default=Trust.EXACT)
     real = any(graph.type(t).dtype.is_float for t in (*given, *node.outputs))
@@ -237,7 +248,7 @@ def _trust(graph: Graph, node: Node, values: Values, trusts: dict[int, Known]) -
 
 
 def _exact(graph: Graph, node: Node, values: Values) -> bool:
-    """Whether sums and products of floats are exact in any order."""
+    """Returns whether sums and products of floats are exact in any order."""
     if not isinstance(node.op, _SUMS):
         return False
     arrays = [values[t].astype(np.float64) for t in node.inputs if t is not None]
@@ -286,7 +297,7 @@ class Wanted:
     beyond: bool = False
 
     def agrees(self, found: Array) -> bool:
-        """Whether ``found`` is as near as it must be."""
+        """Returns whether ``found`` is as near as it must be."""
         if self.value.dtype != found.dtype or self.value.shape != found.shape:
             return False
         if self.tolerance is None:
@@ -300,7 +311,12 @@ class Wanted:
 
 
 def wanted(graph: Graph, runs: Sequence[Sequence[Array]]) -> list[list[Wanted]]:
-    """What ``graph`` computes in runs one after the other."""
+    """Returns what ``graph`` computes in runs one after the other.
+
+    Nodes that no output depends on are left out: exports drop them before any kernel is asked for,
+    so they may break its rules.
+    """
+    graph = drop_dead(graph)
     plain = Meaning(graph)
     found = [plain.run(given) for given in runs]
     if all(known.trust is not Trust.NEAR for _, trusts in found for known in trusts):
@@ -328,7 +344,8 @@ def wanted(graph: Graph, runs: Sequence[Sequence[Array]]) -> list[list[Wanted]]:
 
 
 def _tolerance(value: Array, moved: Sequence[Array]) -> float | None:
-    """How far others may be: much more than a little nudge moved; None where that is anything."""
+    """Returns how far others may be: much more than a little nudge moved; None where that is
+    anything."""
     finite = np.isfinite(value)
     if not finite.any():
         return None

@@ -30,7 +30,7 @@ class Outcome:
 
 @dataclass
 class Tally:
-    """What came of all attempts so far."""
+    """Counts of the outcomes of all attempts so far."""
 
     tried: int = 0
     reached: Counter[str] = field(default_factory=Counter)

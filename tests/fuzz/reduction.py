@@ -12,7 +12,10 @@ from msgspec.structs import replace as changed
 from crtexport.importers.crtjson import save
 from crtexport.ir import ops
 from crtexport.ir.graph import Graph
+from crtexport.kir.to_python import InterpreterError
+from crtexport.kir.verifier import KernelError
 from crtexport.passes.drop_dead import drop_dead
+from crtexport.support.errors import CrtExportError
 from tests.fuzz.checking import Checker, Outcome
 from tests.fuzz.growing import Array, Grown
 from tests.fuzz.meaning import Values, compute
@@ -41,6 +44,8 @@ def reduced(outcome: Outcome) -> Outcome:
 def _parts(grown: Grown) -> Iterator[Grown]:
     """Networks with one output, one run, or a tensor less that is computed: simpler first."""
     graph = grown.graph
+    if drop_dead(graph) != graph:
+        yield _without_the_dead(grown, graph)
     if len(graph.outputs) > 1:
         for output in graph.outputs:
             yield _without_the_dead(grown, changed(graph, outputs=(output,)))
@@ -66,8 +71,8 @@ def _parts(grown: Grown) -> Iterator[Grown]:
 
 def _given(grown: Grown, tensors: list[int]) -> Grown | None:
     """With tensors as inputs that are computed otherwise."""
-    graph = grown.graph
-    if any(node.graphs for node in graph.nodes) or graph.variables:
+    graph = drop_dead(grown.graph)
+    if graph != grown.graph or any(node.graphs for node in graph.nodes) or graph.variables:
         return None
     runs = []
     for run in grown.runs:
@@ -75,8 +80,11 @@ def _given(grown: Grown, tensors: list[int]) -> Grown | None:
         for number, tensor in enumerate(graph.tensors):
             if tensor.constant is not None:
                 values[number] = tensor.constant.array(tensor.type)
-        for node in graph.nodes:
-            compute(graph, node, values)
+        try:
+            for node in graph.nodes:
+                compute(graph, node, values)
+        except (CrtExportError, KernelError, InterpreterError):
+            return None  # which may be what is to be made smaller
         runs.append((*run, *(values[t] for t in dict.fromkeys(tensors))))
     nodes = tuple(node for node in graph.nodes if not set(node.outputs).intersection(tensors))
     lost = {t for node in graph.nodes if node not in nodes for t in node.outputs} - set(tensors)

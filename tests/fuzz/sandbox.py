@@ -26,9 +26,9 @@ from tests.fuzz.pool import Outcome
 
 SECONDS = 20
 MEMORY = 1 << 30
-"""What a command may take unless a sandbox is told otherwise."""
+"""The limits of a command unless a sandbox is told otherwise."""
 CODES = {0: "done", 1: "failed", 2: "refused", 3: "refused for want of a tool"}
-"""What ends are called that may be; all others are findings."""
+"""Names of the ends that may be; all others are findings."""
 
 _PRECIOUS = {"precious/notes.txt": b"mine", "precious/src/main.c": b"int x;\n"}
 _WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
@@ -111,7 +111,7 @@ class Sandbox:
     def _judged(
         self, code: int, said: str, nbytes: int, before: dict[str, tuple[int, ...]]
     ) -> str:
-        """What mustn't be; nothing if all is well."""
+        """Returns what mustn't be; nothing if all is well."""
         if "Traceback (most recent call last)" in said:
             return f"traceback{_place(said)}"
         if code not in CODES:
@@ -172,7 +172,7 @@ class Sandbox:
 
 @contextmanager
 def _caught(path: Path) -> Iterator[Callable[[], str]]:
-    """What this process and those that it starts say, on both streams."""
+    """Returns what this process and those that it starts say, on both streams."""
     kept = os.dup(1), os.dup(2), sys.stdout, sys.stderr
     target = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND, 0o600)
     os.dup2(target, 1)

@@ -16,7 +16,7 @@ from tests.fuzz import pool, sandbox
 from tests.fuzz.cases import Case, case, corpus
 from tests.fuzz.corpus import controlled, example
 from tests.fuzz.pool import Outcome, Tally
-from tests.support import ROOT
+from tests.helpers import ROOT
 
 COUNT = 128
 
@@ -50,7 +50,7 @@ def test_a_case_is_the_same_every_time() -> None:
 
 
 def tried(effect: Callable[[list[str]], int], seconds: float = 10) -> tuple[Tally, Outcome]:
-    """What comes of a command that is ``effect``, in a process of its own."""
+    """Returns what comes of a command that is ``effect``, in a process of its own."""
 
     def serve(numbers: range, tell: Callable[[Outcome], None]) -> None:
         with tempfile.TemporaryDirectory() as folder:

@@ -9,15 +9,15 @@ import numpy as np
 import pytest
 
 import crtexport
-from crtexport import pipeline
-from crtexport.errors import CrtExportError
 from crtexport.firmware.board import load_board
 from crtexport.mlf.arrays import key_of
 from crtexport.mlf.reader import open_package
+from crtexport.pipeline import driver
+from crtexport.support.errors import CrtExportError
 from tests.fuzz.artifacts import Interpreted
 from tests.fuzz.graphs import example
 from tests.fuzz.growing import Grown
-from tests.support import require
+from tests.helpers import require
 
 COUNT = 8
 
@@ -31,7 +31,7 @@ def networks() -> dict[str, Grown]:
         plain = all(t.elements and t.dtype.numpy.kind in "iuf" for t in types)
         if plain and grown.graph.inputs and len(types) < 8:
             with suppress(CrtExportError):  # now and then one breaks a rule
-                pipeline.prepare(grown.graph, load_board("host"))
+                driver.prepare(grown.graph, load_board("host"))
                 found[f"n{seed}"] = grown
         if len(found) == COUNT:
             break

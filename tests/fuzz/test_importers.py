@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from crtexport.errors import ToolMissingError
 from crtexport.firmware.board import Board, load_board
+from crtexport.support.errors import ToolMissingError
 from tests.fuzz import attempt as attempts
 from tests.fuzz.attempt import attempt
 from tests.fuzz.corpus import Seed, controlled, example, operators

@@ -1,4 +1,4 @@
-"""What a damaged .tflite file may make its reader do, at the limits."""
+"""Damaged .tflite files at the limits of what they may make their reader do."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import struct
 
 import pytest
 
-from crtexport.errors import CrtExportError
 from crtexport.importers.tflite import schema
 from crtexport.importers.tflite.flatbuffer import Content, Field, Reader, Table
+from crtexport.support.errors import CrtExportError
 
 
 def test_tables_may_be_read_about_four_times_and_no_more() -> None:

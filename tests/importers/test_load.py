@@ -1,4 +1,4 @@
-"""Which importer reads a file, and what is said about files that none reads."""
+"""The importer that reads a file is found by its content; files that none reads are refused."""
 
 from __future__ import annotations
 
@@ -8,16 +8,12 @@ from typing import Any
 
 import pytest
 
-from crtexport.errors import CrtExportError
 from crtexport.importers import load
+from crtexport.support.errors import CrtExportError
 
 CONTENTS: dict[str, tuple[bytes, str]] = {
     "empty": (b"", "the file is empty"),
     "short": (b"\x1c\0\0", "the file is truncated: it has only 3 bytes"),
-    "onnx": (
-        b"\x08\x07\x12\x07pytorch\x1a\x011",
-        "an ONNX model, which this version does not read",
-    ),
     "keras": (b"PK\x03\x04" + bytes(60), "this is a ZIP archive, as .keras and PyTorch files are"),
     "h5": (b"\x89HDF\r\n\x1a\n" + bytes(60), "this is an HDF5 file"),
     "pickle": (b"\x80\x04\x95" + bytes(60), "this is a Python pickle"),
@@ -34,14 +30,6 @@ def test_foreign_content_is_named(content: bytes, message: str, tmp_path: Path) 
     with pytest.raises(CrtExportError, match=message) as caught:
         load(path)
     assert caught.value.location == (str(path),)
-
-
-def test_onnx_says_what_to_do(tmp_path: Path) -> None:
-    path = tmp_path / "model.onnx"
-    path.write_bytes(CONTENTS["onnx"][0])
-    with pytest.raises(CrtExportError) as caught:
-        load(path)
-    assert "convert it to .tflite" in str(caught.value)
 
 
 def test_missing_file(tmp_path: Path) -> None:

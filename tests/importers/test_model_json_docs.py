@@ -6,32 +6,33 @@ import json
 import re
 from pathlib import Path
 
-from msgspec import NODEFAULT
+import pytest
+from msgspec import NODEFAULT, to_builtins
 from msgspec.structs import FieldInfo, fields
 
 from crtexport.importers import load
 from crtexport.importers.crtjson import schema
-from crtexport.importers.crtjson.attributes import OPERATORS, attributes_model
+from crtexport.importers.crtjson.attributes import OPERATORS
 from crtexport.ir.ops import Activation, FullyConnected, Softmax
-from tests.support import ROOT
+from tests.helpers import ROOT
 
-DOCUMENT = (ROOT / "docs" / "model_json.md").read_text(encoding="utf-8")
+PAGE = ROOT / "docs" / "model_json.md"
+DOCUMENT = PAGE.read_text(encoding="utf-8")
 BLOCKS = re.findall(r"```json\n(.*?)```", DOCUMENT, flags=re.DOTALL)
 TABLE = re.compile(r"<!-- operators: .*? -->\n(.*?)\n<!-- end of operators -->", re.DOTALL)
 
 
-def attribute(name: str, field: FieldInfo, model: type) -> str:
+def attribute(name: str, field: FieldInfo) -> str:
     if field.default is NODEFAULT:
         return f"`{name}` (required)"
-    default = json.loads(model.model_construct().model_dump_json(include={name}))[name]
+    default = to_builtins(field.default)
     return f"`{name}` {json.dumps(default)}" if name != "padding" else "`padding`"
 
 
 def operator_table() -> str:
     rows = ["| operator | meaning | attributes and defaults |", "|---|---|---|"]
     for name, kind in OPERATORS.items():
-        model = attributes_model(kind)
-        attributes = ", ".join(attribute(field.name, field, model) for field in fields(kind))
+        attributes = ", ".join(attribute(field.name, field) for field in fields(kind))
         meaning = " ".join((kind.__doc__ or "").split())
         rows.append(f"| {name} | {meaning} | {attributes} |")
     return "\n".join(rows)
@@ -57,7 +58,15 @@ def test_the_forms_of_data_are_in_the_schema() -> None:
     assert keys == {key for data in shown if isinstance(data, dict) for key in data}
 
 
-def test_the_table_lists_every_operator() -> None:
-    found = TABLE.search(DOCUMENT)
+def test_the_table_lists_every_operator(request: pytest.FixtureRequest) -> None:
+    """``pytest --update-golden`` writes it."""
+    text = PAGE.read_text(encoding="utf-8")
+    found = TABLE.search(text)
     assert found is not None
-    assert found[1] == operator_table(), f"put this into docs/model_json.md:\n{operator_table()}"
+    if request.config.getoption("--update-golden"):
+        PAGE.write_text(
+            text[: found.start(1)] + operator_table() + text[found.end(1) :], encoding="utf-8"
+        )
+        return
+    again = f"pytest --update-golden {request.node.nodeid!r} writes docs/model_json.md"
+    assert found[1] == operator_table(), again

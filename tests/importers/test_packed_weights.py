@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from crtexport.errors import CrtExportError
 from crtexport.importers import load
 from crtexport.ir.types import DType
+from crtexport.support.errors import CrtExportError
 from tests.tflite_builder import ModelBuilder
 
 WEIGHTS = [[-8, 7, 0], [1, -1, 5], [-7, 2, 3]]

@@ -11,10 +11,10 @@ from flatbuffers import flexbuffers
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from crtexport.errors import CrtExportError
 from crtexport.importers import load
 from crtexport.ir.graph import Graph
 from crtexport.ir.ops import DetectionPostProcess
+from crtexport.support.errors import CrtExportError
 from tests.differential.cases_detection import NAME, options
 from tests.tflite_builder import ModelBuilder
 

@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from crtexport.errors import CrtExportError
 from crtexport.importers import load
 from crtexport.ir.graph import Graph
 from crtexport.ir.ops import BroadcastTo, Reshape, Slice
 from crtexport.passes import run
+from crtexport.support.errors import CrtExportError
 from tests.differential.network import interpret
 from tests.tflite_builder import ModelBuilder, run_reference
 

@@ -1,4 +1,4 @@
-"""What the importer knows of the schema is what the generated accessors say."""
+"""The importer's tables of the schema are those of the generated accessors."""
 
 from __future__ import annotations
 

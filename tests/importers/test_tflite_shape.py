@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from crtexport.errors import CrtExportError
 from crtexport.importers import load
 from crtexport.ir.graph import Graph
 from crtexport.ir.ops import Gather, Op, Slice, Split, Transpose
+from crtexport.support.errors import CrtExportError
 from tests.tflite_builder import ModelBuilder
 
 
@@ -71,6 +71,7 @@ GOOD: list[tuple[Reading, Op]] = [
         Split(1, (3, 3)),
     ),
     (lambda f: read(f, "TRANSPOSE", (4, 6), [[-1, 0]], (6, 4)), Transpose((1, 0))),
+    (lambda f: read(f, "TRANSPOSE", (), [[]], ()), Transpose(())),
     (
         lambda f: read(f, "GATHER", (2, 3), [[[0], [1]]], (2, 1), axis=-1, batch_dims=-1),
         Gather(1, 1),

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from crtexport.errors import CrtExportError
 from crtexport.importers import load
 from crtexport.ir.ops import Cast, Gelu, L2Normalization, LeakyRelu, LogSoftmax, Op
 from crtexport.ir.types import DType
+from crtexport.support.errors import CrtExportError
 from tests.tflite_builder import ModelBuilder
 
 

@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
-from crtexport.errors import CrtExportError
 from crtexport.importers import load
 from crtexport.ir.graph import Graph, Node, Tensor, Variable
 from crtexport.ir.ops import AssignVariable, ReadVariable
 from crtexport.ir.types import ConstantRef, DType, TensorType
 from crtexport.simulation.tflite_form import Form
-from crtexport.simulation.tflite_parts import Operator
+from crtexport.simulation.tflite_parts import FileOperator
 from crtexport.simulation.tflite_writer import _File, to_tflite
+from crtexport.support.errors import CrtExportError
 from tests.tflite_builder import ModelBuilder
 
 PAIR = TensorType(DType.INT16, (2,))
@@ -69,8 +69,8 @@ def test_variable_tensors_start_as_runtimes_fill_them(tmp_path: Path) -> None:
     assert kept.initial.read() == b"\3\3"
 
 
-def _operator(code: str, inputs: tuple[int, ...], outputs: tuple[int, ...]) -> Operator:
-    return Operator(Form(code), (code, 1), inputs, outputs)
+def _operator(code: str, inputs: tuple[int, ...], outputs: tuple[int, ...]) -> FileOperator:
+    return FileOperator(Form(code), (code, 1), inputs, outputs)
 
 
 def computed(file: _File) -> None:

@@ -24,9 +24,9 @@ from typing import Any, NamedTuple
 from rich.console import Console
 from rich.table import Table
 
+from tests.helpers import FLOAT_NETWORKS, INT8_NETWORKS, ROOT, SHARED_MODELS, demanded
 from tests.install.pythons import find_pythons
 from tests.install.reports import Report, problems
-from tests.support import FLOAT_NETWORKS, INT8_NETWORKS, ROOT, SHARED_MODELS, demanded
 
 DIGITS = ROOT / "docs" / "examples" / "digits" / "model.json"
 _PROBE = Path(__file__).with_name("probe.py")
@@ -48,7 +48,7 @@ class Environment(NamedTuple):
 
 
 def run(arguments: Sequence[str | Path], **options: Any) -> str:
-    """What a program prints. Raises RuntimeError with its last words if it fails."""
+    """Returns what a program prints. Raises RuntimeError with its last words if it fails."""
     hidden = ("PYTHONPATH", "VIRTUAL_ENV", "CRTEXPORT_TFLITE_PYTHON")
     environment = {name: value for name, value in os.environ.items() if name not in hidden}
     done = subprocess.run(
@@ -93,7 +93,8 @@ def make(environment: Environment, wheel: Path, uv: str) -> None:
 
 
 def probe(python: Path | str, folder: Path, models: Sequence[Path]) -> Report:
-    """What the probe reports of the crtexport that ``python`` has, without this checkout."""
+    """Returns what the probe reports of the crtexport that ``python`` has, without this checkout.
+    """
     folder.mkdir()
     report: Report = json.loads(run([python, "-I", _PROBE, folder, *models], cwd=folder))
     if ROOT / "crtexport" in Path(report["where"]).parents:

@@ -20,7 +20,7 @@ from typing import Any
 
 
 def command(*arguments: str) -> str:
-    """What ``crtexport ARGUMENTS`` prints. Raises RuntimeError if it fails."""
+    """Returns what ``crtexport ARGUMENTS`` prints. Raises RuntimeError if it fails."""
     from crtexport.cli.main import main
 
     printed, said = io.StringIO(), io.StringIO()
@@ -32,7 +32,7 @@ def command(*arguments: str) -> str:
 
 
 def tried(model: Path, emit: str, folder: Path) -> dict[str, Any]:
-    """What one export gave."""
+    """Returns what one export gave."""
     import numpy as np
 
     package, outputs = folder / f"{model.stem}-{emit}.tar", folder / f"{model.stem}-{emit}.npz"

@@ -49,7 +49,7 @@ def _is(python: str, minor: int) -> bool:
 
 
 def _brought(uv: str, minor: int, folder: Path) -> tuple[str | None, str]:
-    """What uv installs, or why it doesn't."""
+    """Returns what uv installs, or why it doesn't."""
     try:
         done = subprocess.run(
             [uv, "python", "install", "--no-bin", "--install-dir", str(folder), f"3.{minor}"],

@@ -1,4 +1,4 @@
-"""What the probe found in one environment, against what it must have found."""
+"""Compares the probe's findings in one environment with those that it must have."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ Report = Mapping[str, Any]
 
 
 def problems(report: Report, ours: Report, recorded: Mapping[str, Any]) -> dict[str, str]:
-    """What is wrong with each result of ``report``; empty where nothing is.
+    """Returns what is wrong with each result of ``report``; empty where nothing is.
 
     ``ours`` is the report of the environment of the tests: packages are the same bytes everywhere,
     and so are outputs. ``recorded`` has the outputs (``out``) that networks gave on devices.

@@ -1,4 +1,4 @@
-"""What differs between environments is seen."""
+"""Differences between environments are seen."""
 
 from __future__ import annotations
 

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from crtexport.errors import CrtExportError
 from crtexport.ir.infer import infer
 from crtexport.ir.ops import DetectionPostProcess
 from crtexport.ir.types import DType, TensorType
+from crtexport.support.errors import CrtExportError
 
 OP = DetectionPostProcess(
     max_detections=5, num_classes=3, score_threshold=0.3, iou_threshold=0.5,

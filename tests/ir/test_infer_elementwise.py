@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from crtexport.errors import CrtExportError
 from crtexport.ir.infer import infer
 from crtexport.ir.ops import (
     AddN,
@@ -27,6 +26,7 @@ from crtexport.ir.ops import (
     SquaredDifference,
 )
 from crtexport.ir.types import DType, TensorType
+from crtexport.support.errors import CrtExportError
 
 
 def real(*shape: int) -> TensorType:

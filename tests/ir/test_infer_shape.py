@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from crtexport.errors import CrtExportError
 from crtexport.ir.infer import infer
 from crtexport.ir.ops import (
     BatchToSpaceNd,
@@ -28,6 +27,7 @@ from crtexport.ir.ops import (
     Unpack,
 )
 from crtexport.ir.types import DType, TensorType
+from crtexport.support.errors import CrtExportError
 
 Types = tuple[TensorType, ...]
 Shapes = list[tuple[int, ...]]

@@ -11,10 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from crtexport.ir import moved as module
+from crtexport.ir import strided_constant as module
 from crtexport.ir.evaluate import evaluate
 from crtexport.ir.graph import Tensor
-from crtexport.ir.moved import moved
 from crtexport.ir.ops import (
     Activation,
     Add,
@@ -27,6 +26,7 @@ from crtexport.ir.ops import (
     Transpose,
     Unpack,
 )
+from crtexport.ir.strided_constant import moved
 from crtexport.ir.types import ConstantRef, DType, Made, Quantization, TensorType
 
 Array = npt.NDArray[Any]

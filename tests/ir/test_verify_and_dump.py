@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
-from crtexport.errors import CrtExportError
 from crtexport.ir.graph import Graph, Node, Tensor
+from crtexport.ir.numerics import Numerics
 from crtexport.ir.ops import (
     Activation,
     Add,
@@ -23,8 +23,9 @@ from crtexport.ir.ops import (
     Reshape,
 )
 from crtexport.ir.text import dump
-from crtexport.ir.types import ConstantRef, DType, Quantization, Rounding, TensorType
+from crtexport.ir.types import ConstantRef, DType, Quantization, TensorType
 from crtexport.ir.verify import check_type, verify
+from crtexport.support.errors import CrtExportError
 
 F32, I8, I32 = DType.FLOAT32, DType.INT8, DType.INT32
 X, W, B, Y = range(4)
@@ -130,7 +131,7 @@ INVALID: dict[str, tuple[Callable[[], Graph], str]] = {
     "input twice": (lambda: replace(dense(), inputs=(X, X)), "'x' is already a graph input"),
     "undefined": (
         lambda: replace(dense(), inputs=()),
-        r"operator 0 \(FULLY_CONNECTED\) → input 0: tensor 0 'x' is used before it is defined",
+        r"operator 0 \(FULLY_CONNECTED\) → input 0: tensor 0 'x' is computed by nothing",
     ),
     "output of nothing": (
         lambda: replace(dense(), nodes=()),
@@ -252,12 +253,12 @@ def test_check_type_has_a_hint_for_dynamic_shapes() -> None:
 
 
 def test_dump() -> None:
-    graph = replace(dense(), rounding=Rounding.SINGLE, outputs=(Y, Y))
+    graph = replace(dense(), numerics=Numerics.LITERT, outputs=(Y, Y))
     node = replace(graph.nodes[0], op=FullyConnected(activation=Activation.RELU))
     attributes = "{keep_num_dims=False, activation=relu}"
     origin = "'dense'  # operator 0 (FULLY_CONNECTED)"
     assert dump(graph.with_nodes((node,))).splitlines() == [
-        "graph 'g' rounding=single",
+        "graph 'g' numerics=litert",
         "  input %0 'x': int8[1x3] q(0.5@-1)",
         "  constant %1 'w': int8[2x3] q(0.25@0) 6 bytes",
         "  constant %2 'b': int32[2] q(0.125@0) 8 bytes",

@@ -59,7 +59,7 @@ class Table:
             at, left = at + count, left - count
 
     def row(self, index: int) -> npt.NDArray[np.int8 | np.float32]:
-        """What the file holds of one row."""
+        """Returns what the file holds of one row."""
         return self._elements(index * self.width // 8, self.width // 8)
 
     def _elements(self, at: int, count: int) -> npt.NDArray[np.int8 | np.float32]:

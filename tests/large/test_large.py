@@ -29,11 +29,11 @@ import yaml
 from elftools.elf.elffile import ELFFile
 
 import crtexport
-from crtexport.artifact.blobs import opened
+from crtexport.artifact.byte_sources import opened
 from crtexport.mlf.reader import Package, open_package
-from crtexport.resources import boards_dir
+from crtexport.support.resources import boards_dir
+from tests.helpers import ROOT, require, unavailable
 from tests.large.models import Large, Table
-from tests.support import ROOT, require, unavailable
 
 FULL = os.environ.get("CRTEXPORT_LARGE") == "1"
 GIB = 1 << 30
@@ -43,7 +43,7 @@ THRESHOLD = "1GiB" if FULL else "64MiB"
 MOST_MEMORY, INSPECTING = 200, 120  # MB
 WIDTH = 4096
 PLACES = (0.0, 0.2, 2 / 4.5, 3.1 / 4.5, 4 / 4.5, 1.0)
-"""What is looked up, in parts of all constants: before and past 2, 3.1 and 4 GiB."""
+"""Rows that are looked up, in parts of all constants: before and past 2, 3.1 and 4 GiB."""
 
 FAR = "0x300000000"
 LINKERS = {"bfd": "ld.bfd", "gold": "ld.gold", "mold": "mold", "lld": "ld.lld-22"}
@@ -336,7 +336,7 @@ def test_linked_into_a_shared_library(case: Case, linker: str) -> None:
 
 
 def _use(linker: str, folder: Path) -> list[str]:
-    """What makes gcc and clang use a linker; newer ones have other names."""
+    """Returns what makes gcc and clang use a linker; newer ones have other names."""
     if linker != "lld":
         return [f"-fuse-ld={linker}"]
     tools = folder / "tools"
@@ -387,7 +387,7 @@ def test_boards_that_are_too_small_refuse_without_work(case: Case, board: str) -
     code = (
         "import re, sys, crtexport; from pathlib import Path\n"
         "try:\n    crtexport.export(sys.argv[1], board=sys.argv[2], output=sys.argv[3])\n"
-        "except crtexport.errors.CrtExportError as error:\n    print(error)\n"
+        "except crtexport.support.errors.CrtExportError as error:\n    print(error)\n"
         f"{PRINT_PEAK}"
     )
     package = case.folder / "small.tar"

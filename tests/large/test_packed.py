@@ -21,11 +21,11 @@ import pytest
 import crtexport
 from crtexport.firmware.board import load_board
 from crtexport.importers import load
-from crtexport.kernels.packing import Packed
-from crtexport.pipeline import prepare
+from crtexport.lowering.weight_packing import Packed
+from crtexport.pipeline.driver import prepare
+from tests.helpers import ROOT
 from tests.large.models import Large, Table
 from tests.large.test_large import FULL, GIB, MOST_MEMORY, PRINT_PEAK, check_room, export
-from tests.support import ROOT
 
 SIZE = 5 * GIB // 2 if FULL else 64 << 20
 WIDTH = 4096

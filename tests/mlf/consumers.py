@@ -1,4 +1,4 @@
-"""What readers of the Model Library Format demand of a package, without a line of crtexport.
+"""The demands that readers of the Model Library Format make, without a line of crtexport.
 
 Each check follows one program that reads packages: TVM's loader for micro targets, its project
 templates for the host, Zephyr and Arduino, its loader of parameters. ``complaints(path)`` returns
@@ -49,7 +49,7 @@ class Files:
 
 
 def complaints(path: Path) -> list[str]:
-    """What any of the readers would refuse, as sentences."""
+    """Returns what any of the readers would refuse, as sentences."""
     try:
         # Not tarfile.open(): this constructor doesn't decompress, and the templates use it.
         tar = tarfile.TarFile(path)
@@ -167,7 +167,7 @@ def arduino(files: Files, metadata: dict[str, Any]) -> list[str]:
 
 
 def _workspace_of_the_caller(files: Files, name: str) -> bool:
-    """Whether users of the module hand in its workspace, by the header."""
+    """Returns whether users of the module hand in its workspace, by the header."""
     header = files.read(f"codegen/host/include/tvmgen_{name}.h").decode()
     return re.search(r"^  void \*workspace;", header, re.MULTILINE) is not None
 

@@ -12,9 +12,9 @@ from msgspec.structs import replace
 
 from crtexport.artifact.model import Artifact, Constant, Interface, RegistryEntry
 from crtexport.ir.types import ConstantRef, DType, Quantization, TensorType
-from crtexport.kernels.ir import Scalar
+from crtexport.kir.language import Scalar
 from crtexport.mlf.contents import ModelContents, ModelInfo, PackageContents, PackageInfo
-from crtexport.target import Target
+from crtexport.support.target import Target
 
 QUANTIZED = TensorType(DType.INT8, (1, 8, 8, 1), Quantization((0.5,), (-3,)))
 RESULT = TensorType(DType.FLOAT32, (1, 10))
@@ -49,7 +49,7 @@ def described(module: Artifact, graph_text: str = "graph digits\n") -> ModelCont
     """A model as packages have it."""
     return ModelContents(
         module, "#ifndef TVMGEN_DIGITS_H_\n#define TVMGEN_DIGITS_H_\n#endif\n", graph_text,
-        ModelInfo(optimize="balanced", rounding="double", source="digits.tflite",
+        ModelInfo(optimize="balanced", numerics="tflite", source="digits.tflite",
                   source_sha256="0" * 64, plan={"workspace_bytes": 192}),
     )
 

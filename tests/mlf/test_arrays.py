@@ -7,10 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from crtexport.errors import CrtExportError
 from crtexport.mlf.arrays import bind_inputs, load_npz, pattern_inputs, save_npz
 from crtexport.mlf.reader import PackageTensor
-from tests.support import standard_input
+from crtexport.support.errors import CrtExportError
+from tests.helpers import standard_input
 
 X = PackageTensor("serving:x", "int8", 6, (2, 3), "serving_x")
 Y = PackageTensor("y", "float32", 8, (2,), "y")

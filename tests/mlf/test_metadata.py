@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from crtexport.artifact.model import Interface
-from crtexport.errors import CrtExportError
 from crtexport.ir import ops
 from crtexport.ir.graph import Graph, Node, Tensor
 from crtexport.ir.types import ConstantRef, DType, TensorType
@@ -22,7 +21,8 @@ from crtexport.mlf.contents import plan_data
 from crtexport.mlf.metadata import Json, json_bytes, parse
 from crtexport.mlf.reader import open_package
 from crtexport.mlf.writer import write_package
-from crtexport.plan.model import Placement, Plan, Scratch, Space, Step
+from crtexport.plan.model import Placement, Plan, ScratchRange, Space, Step
+from crtexport.support.errors import CrtExportError
 from tests.mlf.consumers import complaints
 from tests.mlf.support import QUANTIZED, artifact, calling, contents, info, tar_of
 
@@ -126,7 +126,7 @@ def test_our_own_section(package: Path) -> None:
     assert module["registry"] == [
         {"name": "tvmgen_digits_run", "symbol": "tvmgen_digits_run_packed"}
     ]
-    assert (module["rounding"], module["optimize"]) == ("double", "balanced")
+    assert (module["numerics"], module["optimize"]) == ("tflite", "balanced")
     assert module["plan"] == "crtexport/plan.json"
 
 
@@ -223,7 +223,7 @@ def test_the_plan_as_data() -> None:
         inputs=(0,), outputs=(3,),
     )
     plan = Plan(
-        steps=(Step(0), Step(1, in_place=((0, 0),), scratch=Scratch(32, 8))),
+        steps=(Step(0), Step(1, in_place=((0, 0),), scratch=ScratchRange(32, 8))),
         placements=(
             Placement(Space.INPUT), Placement(Space.CONSTANT, 1),
             Placement(Space.WORKSPACE, offset=16), Placement(Space.OUTPUT),

@@ -17,9 +17,9 @@ import numpy as np
 import pytest
 from elftools.elf.elffile import ELFFile
 
-from crtexport import pipeline
+from crtexport.pipeline import driver
 from tests.cli.support import DIGITS, DIGITS_IMAGES, DIGITS_LABELS
-from tests.support import require, require_module
+from tests.helpers import require, require_module
 
 CMAKE = """\
 cmake_minimum_required(VERSION 3.18)
@@ -63,11 +63,11 @@ int main(void)
 
 
 def unpacked(
-    folder: Path, emit: pipeline.Emit, workspace: pipeline.Workspace = "static"
+    folder: Path, emit: driver.Emit, workspace: driver.Workspace = "static"
 ) -> Path:
     """``folder/model`` has a package of the digits example, ``folder/crt`` the runtime's headers,
     ``folder/images.h`` the test images."""
-    made = pipeline.export(
+    made = driver.export(
         DIGITS, emit=emit, output=folder / "digits.tar", workspace=workspace, board="host"
     )
     with tarfile.TarFile(made.path) as tar:
@@ -94,7 +94,7 @@ def run(folder: Path, *command: str) -> str:
 @pytest.mark.parametrize("emit", ["c", "llvm"])
 @pytest.mark.parametrize("include", ["crt", "crt model/codegen/host/include"])
 def test_a_library_of_all_sources_and_objects_needs_no_header_and_no_language(
-    tmp_path: Path, emit: pipeline.Emit, include: str
+    tmp_path: Path, emit: driver.Emit, include: str
 ) -> None:
     if emit == "llvm":
         require_module("llvmlite")
@@ -130,7 +130,7 @@ def flattened(folder: Path) -> tuple[list[Path], int]:
 
 @pytest.mark.parametrize("workspace", ["static", "caller"])
 def test_sources_alone_compile_and_their_arena_is_no_second_workspace(
-    tmp_path: Path, workspace: pipeline.Workspace
+    tmp_path: Path, workspace: driver.Workspace
 ) -> None:
     folder = unpacked(tmp_path, "c", workspace)
     sources, arena = flattened(folder)
@@ -192,7 +192,7 @@ TVM_DLL int32_t twice(TVMValue* args, int* type_code, int num_args, TVMValue* ou
 
 @pytest.mark.parametrize("emit", ["c", "llvm"])
 def test_functions_marked_as_tvms_code_generators_do_are_compiled(
-    tmp_path: Path, emit: pipeline.Emit
+    tmp_path: Path, emit: driver.Emit
 ) -> None:
     (tmp_path / "byoc.c").write_text(BYOC)
     tensors = [{"name": name, "dtype": "float32", "shape": [4]} for name in ("x", "h", "y")]
@@ -209,7 +209,7 @@ def test_functions_marked_as_tvms_code_generators_do_are_compiled(
              "attributes": {"function": "twice"}},
         ],
     }))
-    made = pipeline.export(tmp_path / "model.json", emit=emit, output=tmp_path / "byoc.tar")
+    made = driver.export(tmp_path / "model.json", emit=emit, output=tmp_path / "byoc.tar")
     x = np.array([1, -2, 3.5, 0], np.float32)
     from crtexport import simulate
 

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from crtexport.errors import CrtExportError
 from crtexport.mlf.archive import open_archive
 from crtexport.mlf.reader import open_package
 from crtexport.mlf.writer import write_package
+from crtexport.support.errors import CrtExportError
 from tests.mlf.support import compiled, contents, info, tar_of
 
 TOO_LARGE = r"more than the archive has left|no readable tar"
@@ -218,6 +218,16 @@ def test_a_package_that_was_changed_is_refused(
 ) -> None:
     with pytest.raises(CrtExportError, match=message):
         open_package(rewritten(package, change))
+
+
+@pytest.mark.parametrize("wrong", [{"zero_point": []}, {"scale": [], "zero_point": []}])
+def test_scales_without_zero_points_are_refused(wrong: dict[str, Any], package: Path) -> None:
+    with tarfile.open(package) as tar:
+        data = json.load(tar.extractfile("./metadata.json"))  # type: ignore[arg-type]
+    data["crtexport"]["modules"]["digits"]["inputs"][0]["quantization"] |= wrong
+    with pytest.raises(CrtExportError, match="as many of both") as caught:
+        open_package(rewritten(package, {"./metadata.json": json.dumps(data).encode()}))
+    assert "inputs" in str(caught.value)
 
 
 def test_hashes_can_be_left_unchecked(package: Path) -> None:

@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from crtexport.artifact.blobs import Streamed
-from crtexport.errors import CrtExportError
+from crtexport.artifact.byte_sources import Streamed
 from crtexport.mlf.reader import open_package
 from crtexport.mlf.writer import write_package
+from crtexport.support.errors import CrtExportError
+from tests.helpers import ROOT
 from tests.mlf.support import artifact, calling, compiled, contents, info
-from tests.support import ROOT
 
 
 @pytest.fixture(autouse=True)
@@ -24,7 +24,7 @@ def _no_epoch(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("SOURCE_DATE_EPOCH", raising=False)
 
 
-def test_members_are_sorted_prefixed_and_owned_by_nobody_in_particular(tmp_path: Path) -> None:
+def test_members_are_sorted_prefixed_and_have_no_owner(tmp_path: Path) -> None:
     write_package(tmp_path / "p.tar", contents())
     with tarfile.TarFile(tmp_path / "p.tar") as tar:
         members = tar.getmembers()

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 import crtexport
-from crtexport.compare import VerifyResult
-from crtexport.errors import ToolMissingError
 from crtexport.firmware.run import RunResult
-from crtexport.mlf.reader import open_package
-from tests.support import (
+from crtexport.mlf.arrays import Array
+from crtexport.support.errors import ToolMissingError
+from crtexport.verification import VerifyResult
+from tests.exports import exported_network
+from tests.helpers import (
     FLOAT_NETWORKS,
     HASHED_INPUTS,
     INT8_NETWORKS,
@@ -34,12 +37,6 @@ QEMU = {
 }
 
 
-def exported(folder: Path, name: str, board: str, emit: str) -> Path:
-    path = folder / f"{name}.tar"
-    crtexport.export(shared_model(name), board=board, emit=emit, output=path)
-    return path
-
-
 @pytest.mark.parametrize("emit", BACKENDS)
 @pytest.mark.parametrize("name", INT8_NETWORKS)
 def test_int8_networks_equal_the_reference_bit_for_bit(name: str, emit: str) -> None:
@@ -51,7 +48,7 @@ def test_int8_networks_equal_the_reference_bit_for_bit(name: str, emit: str) -> 
 @pytest.mark.parametrize("emit", BACKENDS)
 @pytest.mark.parametrize("name", INT8_NETWORKS)
 def test_single_rounding_equals_litert_bit_for_bit(name: str, emit: str) -> None:
-    result = compared(name, emit=emit, samples=100, rounding="single")
+    result = compared(name, emit=emit, samples=100, numerics="litert")
     assert "ai-edge-litert 2" in result.reference
     assert [o.largest_difference for o in result.outputs] == [0.0]
 
@@ -67,18 +64,18 @@ def compared(name: str, **options: object) -> VerifyResult:
     try:
         return crtexport.verify(shared_model(name), **options)
     except ToolMissingError as error:
-        tool = "ai-edge-litert" if options.get("rounding") == "single" else "tflite-runtime"
+        tool = "ai-edge-litert" if options.get("numerics") == "litert" else "tflite-runtime"
         unavailable(tool, str(error))
 
 
 @pytest.mark.parametrize("emit", BACKENDS)
 @pytest.mark.parametrize("name", INT8_NETWORKS)
-def test_outputs_are_those_measured_on_devices(name: str, emit: str, tmp_path: Path) -> None:
-    package = exported(tmp_path, name, "host", emit)
-    (tensor,) = open_package(package).inputs
+def test_outputs_are_those_measured_on_devices(name: str, emit: str) -> None:
+    package = exported_network(name, "host", emit)
+    (tensor,) = package.inputs
     samples = [standard_input(tensor.shape)]
     samples += [hashed_input(k, tensor.shape) for k in range(HASHED_INPUTS)]
-    results = crtexport.simulate(package, {tensor.field: np.stack(samples)})
+    results = crtexport.simulate(package.path, {tensor.field: np.stack(samples)})
     (outputs,) = zip(*(row.values() for row in results), strict=True)
     measured = tflm_outputs()[name]
     assert outputs[0].reshape(-1).tolist() == measured["out"]
@@ -86,26 +83,33 @@ def test_outputs_are_those_measured_on_devices(name: str, emit: str, tmp_path: P
     assert fnv1a(b"".join(o.tobytes() for o in outputs[1:])) == measured["fpr_all"]
 
 
+@functools.cache
+def samples(name: str) -> Array:
+    """Three inputs of an int8 network; one of a float network, for emulators without an FPU."""
+    (tensor,) = exported_network(name, "host", "llvm").inputs
+    if tensor.dtype != "int8":
+        rng = np.random.default_rng(0)
+        return rng.standard_normal((1, *tensor.shape)).astype(np.float32)
+    shape = tensor.shape
+    return np.stack([standard_input(shape), hashed_input(0, shape), hashed_input(1, shape)])
+
+
+@functools.cache
+def computed_here(name: str) -> list[dict[str, Array]]:
+    """The outputs for :func:`samples` on this computer, whatever the board is."""
+    package = exported_network(name, "host", "llvm")
+    return crtexport.simulate(package.path, {package.inputs[0].field: samples(name)})
+
+
 @pytest.mark.qemu
 @pytest.mark.parametrize("emit", BACKENDS)
 @pytest.mark.parametrize("board", BOARDS)
 @pytest.mark.parametrize("name", INT8_NETWORKS + FLOAT_NETWORKS)
-def test_firmware_computes_what_this_computer_does(
-    name: str, board: str, emit: str, tmp_path: Path
-) -> None:
-    package = exported(tmp_path, name, board, emit)
-    (tensor,) = open_package(package).inputs
-    if tensor.dtype == "int8":
-        samples = [standard_input(tensor.shape), hashed_input(0, tensor.shape)]
-        samples.append(hashed_input(1, tensor.shape))
-    else:
-        # One sample is enough for soft-float machines' patience.
-        rng = np.random.default_rng(0)
-        samples = [rng.standard_normal(tensor.shape).astype(np.float32)]
-    given = {tensor.field: np.stack(samples)}
-    result = run_on(board, package, given)
-    host = crtexport.simulate(exported(tmp_path, name, "host", "llvm"), given)
-    for got, expected in zip(result.outputs, host, strict=True):
+def test_firmware_computes_what_this_computer_does(name: str, board: str, emit: str) -> None:
+    package = exported_network(name, board, emit)
+    (tensor,) = package.inputs
+    result = run_on(board, package.path, {tensor.field: samples(name)})
+    for got, expected in zip(result.outputs, computed_here(name), strict=True):
         (ours,), (theirs,) = got, expected.values()
         if tensor.dtype == "int8":
             np.testing.assert_array_equal(ours, theirs)
@@ -119,8 +123,8 @@ def test_firmware_computes_what_this_computer_does(
     assert result.instructions_first
 
 
-def run_on(board: str, package: Path, given: dict[str, object]) -> RunResult:
+def run_on(board: str, package: Path, inputs: Mapping[str, Array]) -> RunResult:
     try:
-        return crtexport.run(package, given)
+        return crtexport.run(package, inputs)
     except ToolMissingError as error:
         unavailable(QEMU[board], str(error))

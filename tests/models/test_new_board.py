@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 import crtexport
-from crtexport.errors import CrtExportError
 from crtexport.firmware.board import SEARCH_PATH
 from crtexport.mlf.arrays import load_npz
-from tests.support import ROOT, require
+from crtexport.support.errors import CrtExportError
+from tests.helpers import ROOT, require
 
 DIGITS = ROOT / "docs" / "examples" / "digits"
 BOARD = """\

@@ -16,12 +16,9 @@ from elftools.elf.elffile import ELFFile
 from msgspec.structs import replace
 
 import crtexport
-from crtexport import pipeline
 from crtexport.artifact import abi
-from crtexport.backends.c_header import emit_header
-from crtexport.backends.c_source import emit_c
-from crtexport.compare import FLOAT_TOLERANCE
-from crtexport.errors import CrtExportError
+from crtexport.backends.c.header import emit_header
+from crtexport.backends.c.source import emit_c
 from crtexport.firmware.board import load_board
 from crtexport.importers import load
 from crtexport.importers.crtjson import save
@@ -30,14 +27,18 @@ from crtexport.ir.ops import Add, AssignVariable, Concatenation, ReadVariable, S
 from crtexport.ir.types import ConstantRef, DType, Quantization, TensorType
 from crtexport.ir.verify import verify
 from crtexport.mlf.reader import open_package
+from crtexport.pipeline import driver
 from crtexport.plan import plan
 from crtexport.plan.check import PlanError, check
 from crtexport.simulation import crt
 from crtexport.simulation.package import load_package
 from crtexport.simulation.tflite_writer import to_tflite
+from crtexport.support.errors import CrtExportError
+from crtexport.verification import FLOAT_TOLERANCE
 from tests.differential.cases_recurrent import CASES
 from tests.differential.draw import SeededDraw
-from tests.support import reference, require_reference
+from tests.helpers import reference, require_reference
+from tests.lowered import without_kernels
 
 Array = npt.NDArray[Any]
 
@@ -220,7 +221,7 @@ def test_metadata_and_header_say_what_is_kept(tmp_path: Path) -> None:
     assert section is not None
     (kept,) = section.state.variables
     assert (kept.name, kept.dtype, kept.shape, kept.offset) == ("kept", "int8", (1, 4), 0)
-    prepared = pipeline.prepare(delay_line(), load_board("host"))
+    prepared = driver.prepare(delay_line(), load_board("host"))
     header = emit_header(prepared.artifact)
     assert "#define TVMGEN_DELAY_LINE_STATE_SIZE 16\n" in header
     assert '"kept" int8[1x4]: bytes 0 to 4' in header
@@ -259,7 +260,7 @@ def test_what_may_not_touch_a_variable_is_refused() -> None:
 
 def test_a_plan_that_writes_before_it_reads_is_found_out() -> None:
     graph = delay_line()
-    planned = plan(graph)
+    planned = plan(without_kernels(graph))
     check(graph, planned)
     first, second, *rest = planned.steps
     assert (first.node, second.node) == (0, 1)
@@ -269,7 +270,7 @@ def test_a_plan_that_writes_before_it_reads_is_found_out() -> None:
 
 def test_a_plan_without_room_for_what_is_kept_is_found_out() -> None:
     graph = delay_line()
-    planned = plan(graph)
+    planned = plan(without_kernels(graph))
     check(graph, replace(planned, state_size=4))
     with pytest.raises(PlanError, match="3 bytes of state, but 4 are kept"):
         check(graph, replace(planned, state_size=3))
@@ -281,7 +282,7 @@ def test_models_without_state_have_no_reset() -> None:
         "plain", (Tensor("x", type_), Tensor("y", type_)), (Node(Softmax(), (0,), (1,)),),
         (0,), (1,),
     )
-    artifact = pipeline.prepare(graph, load_board("host")).artifact
+    artifact = driver.prepare(graph, load_board("host")).artifact
     assert "reset" not in emit_header(artifact) + emit_c(artifact)["plain_lib0.c"]
 
 

@@ -11,7 +11,7 @@ import crtexport
 from crtexport.ir.graph import Graph, Node, Tensor
 from crtexport.ir.ops import Cast
 from crtexport.ir.types import DType, TensorType
-from tests.support import require
+from tests.helpers import require
 
 F32, I64, U32 = DType.FLOAT32, DType.INT64, DType.UINT32
 BOARDS = ("qemu_cortex_m0", "mps2_an386", "qemu_riscv32", "qemu_x86")

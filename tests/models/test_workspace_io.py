@@ -9,14 +9,13 @@ import numpy as np
 import pytest
 
 import crtexport
-from crtexport.errors import CrtExportError
 from crtexport.ir.graph import Graph
 from crtexport.ir.ops import Add
 from crtexport.mlf.reader import Package, open_package
 from crtexport.simulation.package import load_package
-from tests.packages import compile_strictly
-from tests.plan.graphs import GraphBuilder
-from tests.support import (
+from crtexport.support.errors import CrtExportError
+from tests.exports import exported_network, unpacked_network
+from tests.helpers import (
     HASHED_INPUTS,
     INT8_NETWORKS,
     fnv1a,
@@ -26,6 +25,8 @@ from tests.support import (
     standard_input,
     tflm_outputs,
 )
+from tests.packages import compile_strictly
+from tests.plan.graphs import GraphBuilder
 
 BACKENDS = ("c", "llvm")
 OWNERS = ("static", "caller")
@@ -34,13 +35,17 @@ LIMITS = {"ad01_int8": 1935, "kws_int8": 12000, "resnet8_int8": 36864, "vww96_in
 
 
 def exported(
-    model: Graph | Path, folder: Path, emit: str, workspace: str, board: str = "host"
+    graph: Graph, folder: Path, emit: str, workspace: str, board: str = "host"
 ) -> Package:
     path = folder / "model.tar"
     crtexport.export(
-        model, board=board, emit=emit, workspace=workspace, io="workspace", output=path,
+        graph, board=board, emit=emit, workspace=workspace, io="workspace", output=path,
     )
     return open_package(path)
+
+
+def network(name: str, board: str, emit: str, workspace: str) -> Package:
+    return exported_network(name, board, emit, workspace=workspace, io="workspace")
 
 
 def samples(package: Package, count: int) -> list[np.ndarray]:
@@ -54,9 +59,9 @@ def samples(package: Package, count: int) -> list[np.ndarray]:
 @pytest.mark.parametrize("emit", BACKENDS)
 @pytest.mark.parametrize("name", INT8_NETWORKS)
 def test_outputs_are_those_measured_on_devices(
-    name: str, emit: str, workspace: str, tmp_path: Path
+    name: str, emit: str, workspace: str
 ) -> None:
-    package = exported(shared_model(name), tmp_path, emit, workspace)
+    package = network(name, "host", emit, workspace)
     simulation = load_package(package)
     rows = samples(package, HASHED_INPUTS)
     measured = tflm_outputs()[name]
@@ -81,10 +86,10 @@ def test_outputs_are_those_measured_on_devices(
     ("name", "board"), [(n, "mps2_an386") for n in INT8_NETWORKS] + [("kws_int8", "qemu_x86")]
 )
 def test_firmware_has_no_other_buffers(
-    name: str, board: str, emit: str, workspace: str, tmp_path: Path
+    name: str, board: str, emit: str, workspace: str
 ) -> None:
     require("qemu-system-i386" if board == "qemu_x86" else "qemu-system-arm")
-    package = exported(shared_model(name), tmp_path, emit, workspace, board)
+    package = network(name, board, emit, workspace)
     (tensor,) = package.inputs
     rows = samples(package, 2)
     result = crtexport.run(package.path, {tensor.field: np.stack(rows)})
@@ -95,20 +100,21 @@ def test_firmware_has_no_other_buffers(
     section = package.module_section
     assert section is not None
     assert result.ram[".model_bss"] - section.workspace.bytes in range(16)
-    here = exported(shared_model(name), tmp_path, "llvm", workspace)
+    here = load_package(network(name, "host", "llvm", workspace))
     for row, outputs in zip(rows, result.outputs, strict=True):
-        np.testing.assert_array_equal(load_package(here).run([row])[0], outputs[0])
+        np.testing.assert_array_equal(here.run([row])[0], outputs[0])
 
 
 @pytest.mark.models
 @pytest.mark.parametrize("workspace", OWNERS)
 @pytest.mark.parametrize("compiler", ["gcc", "clang", "arm-none-eabi-gcc"])
 def test_generated_c_compiles_without_a_warning(
-    compiler: str, workspace: str, tmp_path: Path
+    compiler: str, workspace: str
 ) -> None:
-    package = exported(shared_model("ad01_int8"), tmp_path, "c", workspace, "mps2_an386")
-    package.extract(tmp_path)
-    compile_strictly(package, tmp_path, compiler)
+    package, folder = unpacked_network(
+        "ad01_int8", "mps2_an386", "c", workspace=workspace, io="workspace"
+    )
+    compile_strictly(package, folder, compiler)
 
 
 # ---- structs of any size come back by value, as every calling convention has it
@@ -123,22 +129,34 @@ def ring(count: int) -> Graph:
 
 
 @pytest.mark.qemu
-@pytest.mark.parametrize(("emit", "count"), [("llvm", 1), ("llvm", 2), ("llvm", 3), ("c", 3)])
+@pytest.mark.parametrize("emit", BACKENDS)
 @pytest.mark.parametrize("workspace", OWNERS)
 @pytest.mark.parametrize("board", ["host", "qemu_x86", "mps2_an386", "qemu_riscv32"])
 def test_firmware_finds_any_number_of_tensors(
-    board: str, workspace: str, emit: str, count: int, tmp_path: Path
+    board: str, workspace: str, emit: str, tmp_path: Path
 ) -> None:
+    """Models of 1, 2 and 3 tensors a side in one firmware: each has functions of its own, which
+    return structs of other sizes."""
     tools = {"host": "cc", "qemu_x86": "qemu-system-i386", "mps2_an386": "qemu-system-arm"}
     require(tools.get(board, "qemu-system-riscv32"))
-    package = exported(ring(count), tmp_path, emit, workspace, board)
-    rng = np.random.default_rng(count)
-    given = {t.field: rng.standard_normal((3, 4)).astype(np.float32) for t in package.inputs}
-    result = crtexport.run(package.path, given)
-    rows = list(given.values())
-    for i, row in enumerate(rows):
-        got = np.stack([outputs[i] for outputs in result.outputs])
-        np.testing.assert_array_equal(got, row + rows[(i + 1) % count])
+    names = ["ring1", "ring2", "ring3"]
+    path = crtexport.export(
+        [ring(1), ring(2), ring(3)], board=board, emit=emit, workspace=workspace, io="workspace",
+        module_name=names, output=tmp_path / "model.tar",
+    ).path
+    rng = np.random.default_rng(3)
+    inputs = {
+        name: {t.field: rng.standard_normal((3, 4)).astype(np.float32) for t in model.inputs}
+        for name, model in zip(names, open_package(path).each, strict=True)
+    }
+    results = crtexport.run_all(path, {
+        f"{name}/{field}": array for name, own in inputs.items() for field, array in own.items()
+    })
+    for name, own in inputs.items():
+        rows = list(own.values())
+        for i, row in enumerate(rows):
+            got = np.stack([outputs[i] for outputs in results[name].outputs])
+            np.testing.assert_array_equal(got, row + rows[(i + 1) % len(rows)])
 
 
 class Three(ctypes.Structure):

@@ -1,6 +1,6 @@
 """Small mistakes made in the package, and which of them its tests see.
 
-``python -m tests.mutation kernels schedules --count 20 --seed 3`` draws 20 changes over these
+``python -m tests.mutation lowering schedules --count 20 --seed 3`` draws 20 changes over these
 folders of the package, makes one after the other in a copy of the checkout, and runs the tests that
 belong to the changed line until the first of them fails. What survives is shown as a diff: either
 nobody could see it (it means the same, or costs something, or looks otherwise), or a test is
@@ -15,10 +15,10 @@ import tempfile
 import time
 from pathlib import Path
 
+from tests.helpers import ROOT
 from tests.mutation.changes import Change, drawn
 from tests.mutation.reach import Reach, files_for, recorded
 from tests.mutation.tree import Tree
-from tests.support import ROOT
 
 SEEN, SURVIVED, UNREACHED = "seen", "survived", "reached by no test"
 MISUSED = (3, 4, 5)
@@ -33,7 +33,7 @@ def say(text: str) -> None:
 
 
 def tried(tree: Tree, change: Change, reach: Reach, seconds: float) -> tuple[str, str]:
-    """What became of a change, and how."""
+    """Returns what became of a change, and how."""
     tests = reach.belonging(change.path, change.line, seconds)[:MOST_TESTS]
     if not tests:
         return UNREACHED, ""
@@ -64,7 +64,7 @@ def numbers(text: str) -> list[int]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.mutation")
-    parser.add_argument("folders", nargs="+", metavar="FOLDER", help="of the package: kernels")
+    parser.add_argument("folders", nargs="+", metavar="FOLDER", help="of the package: lowering")
     parser.add_argument("--count", type=int, default=20, help="how many changes")
     parser.add_argument("--seed", type=int, default=0, help="which ones; same seed, same changes")
     parser.add_argument(

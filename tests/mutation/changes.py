@@ -27,10 +27,10 @@ _OPERATORS: dict[type[ast.operator], tuple[str, str]] = {
     ast.BitAnd: ("&", "|"),
 }
 _WHOLE = ast.Name | ast.Constant | ast.Attribute | ast.Call | ast.Subscript
-"""What needs no parentheses anywhere."""
+"""Expressions that need no parentheses anywhere."""
 _CALLS = {"min": "max", "max": "min", "any": "all", "all": "any"}
 _CONSTANTS = {"bool": ("True", "False"), "int": ("0", "1")}
-"""What functions are made to return, by the type that they say they return."""
+"""Values that functions are made to return, by the type that they say they return."""
 
 
 @dataclass(frozen=True, order=True)
@@ -50,7 +50,7 @@ class Change:
         return source[: self.start] + self.new.encode() + source[self.end :]
 
     def diff(self, source: bytes) -> str:
-        """What a reader sees of it."""
+        """Returns what a reader sees of it."""
         before, after = source.decode(), self.of(source).decode()
         lines = difflib.unified_diff(
             before.splitlines(), after.splitlines(), self.path, f"{self.path} ({self.kind})",
@@ -88,7 +88,7 @@ def _compiles(root: Path, change: Change) -> bool:
 
 
 def _obvious(argument: ast.expr) -> bool:
-    """Whether the type checker would see it in another one's place."""
+    """Returns whether the type checker would see it in another one's place."""
     match argument:
         case ast.Constant(value=value):
             return isinstance(value, str)

@@ -1,4 +1,4 @@
-"""Which tests belong to a line of the package: those that reach it, as a run of theirs recorded."""
+"""Finds the tests that belong to a line of the package: those that reach it, as recorded."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ NEVER = {"bench", "docs", "fuzz", "large", "mutation", "zephyr"}
 """Folders of tests that look at other things than what a module means, or that take too long."""
 
 FILE_SECONDS = 600
-"""What is recorded of a file of tests is what it does in this time."""
+"""The time in which a file of tests is recorded."""
 
 FEW = 3
-"""Where fewer tests reach a line, others of its file are taken, too: what is computed once and
+"""If fewer tests reach a line, others of its file are taken, too: what is computed once and
 kept is reached by the first test alone."""
 
 
@@ -102,8 +102,9 @@ def recorded(
     root: Path, cache: Path, files: Sequence[str], say: Callable[[str], None],
     seconds: float = FILE_SECONDS,
 ) -> Reach:
-    """What the tests of ``files`` reach. Those are run whose file isn't as it was when ``cache``
-    got what they reach; of a file that is, what they reached is kept though the package changed."""
+    """Returns what the tests of ``files`` reach. Those are run whose file isn't as it was when
+    ``cache`` got what they reach; of a file that is, what they reached is kept though the package
+    changed."""
     missing = [file for file in files if not _entry(root, cache, file).exists()]
     if missing:
         cache.mkdir(parents=True, exist_ok=True)

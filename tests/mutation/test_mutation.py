@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
+from tests.helpers import ROOT
 from tests.mutation.__main__ import SEEN, SURVIVED, UNREACHED, tried
 from tests.mutation.changes import changes, drawn
 from tests.mutation.reach import Reach, Test, files_for, recorded
 from tests.mutation.recorder import spans
 from tests.mutation.tree import Tree
-from tests.support import ROOT
 
 SOURCE = b'''\
 """What is said of it stays: 1 < 2."""

@@ -17,6 +17,7 @@ from msgspec.structs import replace
 import crtexport
 from crtexport import passes
 from crtexport.ir.graph import Graph
+from crtexport.ir.numerics import Numerics
 from crtexport.ir.ops import (
     Activation,
     Add,
@@ -34,7 +35,7 @@ from crtexport.ir.ops import (
     Reshape,
     Softmax,
 )
-from crtexport.ir.types import DType, Quantization, Rounding, TensorType
+from crtexport.ir.types import DType, Quantization, TensorType
 from crtexport.ir.verify import verify
 from crtexport.passes.all_outputs import with_all_outputs
 from crtexport.passes.channels import remove_channels
@@ -43,8 +44,8 @@ from crtexport.passes.channels.needs import needs_of
 from crtexport.passes.drop_dead import drop_dead
 from crtexport.simulation.tflite_writer import to_tflite
 from tests.differential.network import interpret
+from tests.helpers import shared_model
 from tests.plan.graphs import GraphBuilder
-from tests.support import shared_model
 from tests.tflite_builder import run_reference
 
 Array = npt.NDArray[Any]
@@ -172,7 +173,7 @@ _STEPS: tuple[Callable[[Planted, int], int], ...] = (
 )
 
 
-def network(seed: int, dtype: DType, steps: Sequence[int], rounding: Rounding) -> Graph:
+def network(seed: int, dtype: DType, steps: Sequence[int], numerics: Numerics) -> Graph:
     """A random network; int16 has the operators that TensorFlow Lite has for it."""
     made = Planted(seed, dtype)
     tensor = made.input(1, 4, 3, int(made.rng.integers(1, 4)))
@@ -189,7 +190,7 @@ def network(seed: int, dtype: DType, steps: Sequence[int], rounding: Rounding) -
     if made.rng.random() < 0.7:
         tensor = made.dense(tensor)
     graph = made.b.finish(tensor)
-    return replace(graph, rounding=rounding)
+    return replace(graph, numerics=numerics)
 
 
 def inputs_of(graph: Graph, seed: int) -> list[list[Array]]:
@@ -209,7 +210,7 @@ def inputs_of(graph: Graph, seed: int) -> list[list[Array]]:
 def test_outputs_are_those_that_the_reference_computes_of_the_whole_network(
     seed: int, dtype: DType, steps: list[int]
 ) -> None:
-    graph = network(seed, dtype, steps, Rounding.DOUBLE)
+    graph = network(seed, dtype, steps, Numerics.TFLITE)
     smaller = passes.run(graph)
     content = to_tflite(graph)
     for inputs in inputs_of(graph, seed):
@@ -220,7 +221,7 @@ def test_outputs_are_those_that_the_reference_computes_of_the_whole_network(
 @settings(max_examples=40, deadline=None)
 @given(st.integers(0, 2**32), st.lists(st.integers(0, len(_STEPS) - 1), min_size=1, max_size=6))
 def test_single_rounding_is_kept(seed: int, steps: list[int]) -> None:
-    graph = network(seed, DType.INT8, steps, Rounding.SINGLE)
+    graph = network(seed, DType.INT8, steps, Numerics.LITERT)
     smaller = passes.run(graph)
     for inputs in inputs_of(graph, seed):
         (expected,), (found,) = interpret(graph, inputs), interpret(smaller, inputs)
@@ -229,7 +230,7 @@ def test_single_rounding_is_kept(seed: int, steps: list[int]) -> None:
 
 @pytest.mark.parametrize("emit", ["c", "llvm"])
 def test_exported_code_computes_what_the_reference_does(emit: str, tmp_path: Path) -> None:
-    graph = network(12, DType.INT8, [0, 2, 5, 4, 1], Rounding.DOUBLE)
+    graph = network(12, DType.INT8, [0, 2, 5, 4, 1], Numerics.TFLITE)
     assert channels_of(passes.run(graph)) < channels_of(graph)
     package = tmp_path / "model.tar"
     crtexport.export(graph, output=package, emit=emit)
@@ -447,14 +448,14 @@ def test_weights_and_scales_of_channels_stay_together() -> None:
 
 
 def test_layers_that_are_all_outputs_stay_as_they_are() -> None:
-    graph = with_all_outputs(network(12, DType.INT8, [0, 2, 5, 4, 1], Rounding.DOUBLE))
+    graph = with_all_outputs(network(12, DType.INT8, [0, 2, 5, 4, 1], Numerics.TFLITE))
     assert remove_channels(graph) == graph
 
 
 @settings(max_examples=30, deadline=None)
 @given(st.integers(0, 2**32), st.lists(st.integers(0, len(_STEPS) - 1), min_size=1, max_size=6))
 def test_nothing_is_left_for_a_second_time(seed: int, steps: list[int]) -> None:
-    smaller = passes.run(network(seed, DType.INT8, steps, Rounding.DOUBLE))
+    smaller = passes.run(network(seed, DType.INT8, steps, Numerics.TFLITE))
     assert all(kept.all() for kept in needs_of(known_of(smaller)).kept.values())
 
 

@@ -10,11 +10,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from crtexport import passes
-from crtexport.errors import CrtExportError
-from crtexport.fixedpoint import INT32_MAX, INT32_MIN, quantize_multiplier, quantize_multipliers
 from crtexport.ir.ops import FullyConnected
-from crtexport.ir.types import DType, Quantization, Rounding
-from crtexport.passes.channels.layers import Scaling
+from crtexport.ir.types import DType, Quantization
+from crtexport.passes.channels.layers import OutputScaling
+from crtexport.support.errors import CrtExportError
+from crtexport.support.fixedpoint import (
+    INT32_MAX,
+    INT32_MIN,
+    Rounding,
+    quantize_multiplier,
+    quantize_multipliers,
+)
 from tests.plan.graphs import GraphBuilder
 
 MULTIPLIERS = st.one_of(
@@ -35,7 +41,7 @@ def test_all_channels_at_once(
     zero_point: int,
 ) -> None:
     multipliers, shifts = np.array([pair for pair, _ in channels[: 1 if one else None]]).T
-    scaling = Scaling(multipliers, shifts, rounding, wide, zero_point, (-128, 127))
+    scaling = OutputScaling(multipliers, shifts, rounding, wide, zero_point, (-128, 127))
     row = [acc for _, acc in channels]
     rows = [row, row[::-1]]
     values, known = scaling.all_stored(np.array(rows, np.int64))

@@ -8,11 +8,11 @@ import numpy as np
 import numpy.typing as npt
 
 from crtexport.ir.graph import Graph
-from crtexport.kernels.interp import run
-from crtexport.kernels.registry import InputTensor, OutputTensor
-from crtexport.kernels.step import lower_step
+from crtexport.kir.interpreter import run
+from crtexport.lowering.lowered_graph import LoweredGraph
+from crtexport.lowering.registry import InputTensor, OutputTensor
 from crtexport.plan import Placement, Plan, Space, Step
-from tests.lowered import bound
+from tests.lowered import bound, plain
 
 Array = npt.NDArray[Any]
 
@@ -25,10 +25,11 @@ def execute(graph: Graph, inputs: list[Array]) -> list[Array]:
             values[number] = tensor.constant.array(tensor.type)
     for number, array in zip(graph.inputs, inputs, strict=True):
         values[number] = np.ascontiguousarray(array, graph.type(number).dtype.numpy)
+    lowered = plain(graph)
     for number, node in enumerate(graph.nodes):
         for tensor in node.outputs:
             values[tensor] = np.zeros(graph.type(tensor).shape, graph.type(tensor).dtype.numpy)
-        run_step(graph, Step(number), values)
+        run_step(lowered, Step(number), values)
     return [values[t].copy() for t in graph.outputs]
 
 
@@ -57,14 +58,16 @@ def execute_planned(graph: Graph, plan: Plan, inputs: list[Array]) -> list[Array
     for number, array in zip(graph.inputs, inputs, strict=True):
         if plan.placements[number] != Placement(Space.INPUT, graph.inputs.index(number)):
             placed[number][...] = array
+    lowered = plain(graph)
     for step in plan.steps:
-        run_step(graph, step, placed)
+        run_step(lowered, step, placed)
     return [placed[t].copy() for t in graph.outputs]
 
 
-def run_step(graph: Graph, step: Step, values: dict[int, Array]) -> None:
+def run_step(network: LoweredGraph, step: Step, values: dict[int, Array]) -> None:
     """Computes the outputs of a step's node, which are in ``values`` already, in place."""
-    node, lowered = graph.nodes[step.node], lower_step(graph, step)
+    graph, node = network.graph, network.graph.nodes[step.node]
+    lowered = network.nodes[step.node].running(backward=step.backward, in_place=step.in_place)
 
     def tensor(arg: InputTensor | OutputTensor) -> Array:
         output = isinstance(arg, OutputTensor)

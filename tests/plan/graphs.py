@@ -64,12 +64,22 @@ class GraphBuilder:
         self, op: Op, *inputs: int | None, quant: Quantization | None = None,
         quantized: DType = DType.INT8,
     ) -> int:
-        types = tuple(None if t is None else self.tensors[t].type for t in inputs)
-        (type_,) = infer(op, types, declared=(quantized,))
-        output = self.tensor(TensorType(type_.dtype, type_.shape, quant))
-        origin = f"operator {len(self.nodes)} ({type(op).__name__})"
-        self.nodes.append(Node(op, inputs, (output,), origin=origin))
+        (output,) = self.node_of(op, *inputs, quant=quant, quantized=quantized)
         return output
+
+    def node_of(
+        self, op: Op, *inputs: int | None, quant: Quantization | None = None,
+        quantized: DType = DType.INT8,
+    ) -> list[int]:
+        """A node of any number of outputs, all of the scale and zero point ``quant``."""
+        types = tuple(None if t is None else self.tensors[t].type for t in inputs)
+        outputs = [
+            self.tensor(TensorType(type_.dtype, type_.shape, quant))
+            for type_ in infer(op, types, declared=(quantized,))
+        ]
+        origin = f"operator {len(self.nodes)} ({type(op).__name__})"
+        self.nodes.append(Node(op, inputs, tuple(outputs), origin=origin))
+        return outputs
 
     def assign(self, variable: int, value: int) -> None:
         self.nodes.append(Node(AssignVariable(), (variable, value), ()))

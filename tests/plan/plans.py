@@ -6,19 +6,18 @@ from msgspec.structs import replace
 
 from crtexport.ir.graph import Graph
 from crtexport.ir.ops import Add, MaxPool2D, Reshape, Softmax
-from crtexport.kernels.inplace import InPlaceFacts
-from crtexport.kernels.proof import ReplayProof
 from crtexport.plan import Placement, Plan, Space, plan
 from crtexport.plan.check import check
+from crtexport.plan.kernel_proof import ReplayProof
+from tests.lowered import plain
 from tests.plan.graphs import GraphBuilder
 
 
 def planned(graph: Graph, alignment: int = 16, *, io_in_workspace: bool = False) -> Plan:
     """A plan that the checker accepts."""
-    result = plan(
-        graph, alignment=alignment, facts=InPlaceFacts(), io_in_workspace=io_in_workspace
-    )
-    check(graph, result, ReplayProof())
+    lowered = plain(graph)
+    result = plan(lowered, alignment=alignment, io_in_workspace=io_in_workspace)
+    check(graph, result, ReplayProof(lowered))
     return result
 
 

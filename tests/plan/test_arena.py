@@ -32,7 +32,7 @@ def arena(sizes: list[int], lives: list[Lifetime]) -> Arena:
 
 
 def greedy_by_size(given: Arena, alignment: int) -> int:
-    """What placing the largest block first, each as low as it can be, takes."""
+    """Returns what placing the largest block first, each as low as it can be, takes."""
     offsets: dict[int, int] = {}
     for i in sorted(range(len(given.sizes)), key=lambda i: (-given.sizes[i], given.times[i], i)):
         offset = 0

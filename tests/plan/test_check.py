@@ -8,12 +8,12 @@ import pytest
 from msgspec.structs import replace
 
 from crtexport.ir.ops import Concatenation, Pad, Relu, Softmax
-from crtexport.kernels.inplace import InPlaceFacts
-from crtexport.kernels.proof import ReplayProof
 from crtexport.passes import simplify
 from crtexport.plan import Placement, Plan, Space, Step, plan
 from crtexport.plan.check import PlanError, check
+from crtexport.plan.kernel_proof import ReplayProof
 from tests.control.networks import Network, branch, collatz
+from tests.lowered import plain, without_kernels
 from tests.plan.graphs import GraphBuilder
 from tests.plan.plans import at, moved, residual
 
@@ -45,7 +45,7 @@ def test_the_checker_says_what_is_wrong() -> None:
     ]
     for bad, message in wrong:
         with pytest.raises(PlanError, match=message):
-            check(graph, bad, ReplayProof())
+            check(graph, bad, ReplayProof(plain(graph)))
 
 
 def test_the_checker_names_what_overwrote_a_tensor() -> None:
@@ -54,12 +54,12 @@ def test_the_checker_names_what_overwrote_a_tensor() -> None:
     a = b.node(Softmax(), x)
     c = b.node(Softmax(), x)
     graph = b.finish(b.node(Concatenation(1), a, c))
-    good = plan(graph)
+    good = plan(without_kernels(graph))
     with pytest.raises(PlanError, match=(
         r"operator 2 \(Concatenation\) reads tensor 1 't1' \(bytes 0 to 32 of workspace\), but "
         r"bytes 16 to 32 hold tensor 2 't2'"
     )):
-        check(graph, moved(good, c, at(16)), ReplayProof())
+        check(graph, moved(good, c, at(16)), ReplayProof(plain(graph)))
 
 
 def test_nothing_may_be_in_place_without_a_proof() -> None:
@@ -77,19 +77,19 @@ def test_an_output_must_not_run_into_what_is_still_read() -> None:
     steps = (Step(0), Step(1, ((0, 0),)), Step(2))
     placements = (Placement(Space.INPUT, 0), at(16), at(0), Placement(Space.OUTPUT, 0))
     behind = Plan(steps, placements, 64, 16)
-    check(graph, behind, ReplayProof())
+    check(graph, behind, ReplayProof(plain(graph)))
     with pytest.raises(PlanError, match="can't work in place"):
-        check(graph, moved(behind, c, at(32)), ReplayProof())
+        check(graph, moved(behind, c, at(32)), ReplayProof(plain(graph)))
 
 
 @pytest.mark.parametrize("make", [branch, collatz])
 def test_the_plans_of_inner_graphs_may_not_be_forgotten(make: Callable[[], Network]) -> None:
     graph = simplify(make().graph).graph
-    good = plan(graph, facts=InPlaceFacts())
-    check(graph, good, ReplayProof())
+    good = plan(plain(graph))
+    check(graph, good, ReplayProof(plain(graph)))
     for number, step in enumerate(good.steps):
         for kept in range(len(step.inner)):
             steps = list(good.steps)
             steps[number] = replace(step, inner=step.inner[:kept])
             with pytest.raises(PlanError, match=f"has 2 graphs, but {kept} plans of them"):
-                check(graph, replace(good, steps=tuple(steps)), ReplayProof())
+                check(graph, replace(good, steps=tuple(steps)), ReplayProof(plain(graph)))

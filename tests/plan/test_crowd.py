@@ -11,14 +11,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from crtexport.ir.graph import Graph
-from crtexport.kernels.inplace import InPlaceFacts
-from crtexport.kernels.proof import ReplayProof
 from crtexport.passes.copy_outputs import copy_outputs
 from crtexport.plan import layout, plan
 from crtexport.plan.arena import Arena, Ban, extent, fill, place
 from crtexport.plan.check import check
 from crtexport.plan.crowd import Bans, Crowd, Part
+from crtexport.plan.kernel_proof import ReplayProof
 from crtexport.plan.pools import spread
+from tests.lowered import plain
 from tests.plan.graphs import networks
 
 
@@ -100,6 +100,6 @@ def test_plans_of_crowds_compute_their_graphs(
     graph = copy_outputs(graph)
     pools = (None,) if first is None else (first, None)
     with patch.object(layout, "_PAIRS", -1):
-        found = plan(graph, facts=InPlaceFacts(), io_in_workspace=inside, pools=pools)
-    check(graph, found, ReplayProof())
+        found = plan(plain(graph), io_in_workspace=inside, pools=pools)
+    check(graph, found, ReplayProof(plain(graph)))
     assert found.total >= found.peak.lower_bound

@@ -8,12 +8,12 @@ from hypothesis import HealthCheck, given, settings
 
 from crtexport.ir.graph import Graph
 from crtexport.ir.ops import Add, Concatenation, MaxPool2D, Pad, Relu, Softmax
-from crtexport.kernels.inplace import InPlaceFacts
-from crtexport.kernels.proof import ReplayProof
 from crtexport.passes.copy_outputs import copy_outputs
 from crtexport.plan import plan
 from crtexport.plan.check import check
+from crtexport.plan.kernel_proof import ReplayProof
 from crtexport.plan.order import execution_order, peak_of, whole_order
+from tests.lowered import plain
 from tests.plan.graphs import GraphBuilder, networks
 
 SETTINGS = settings(max_examples=80, deadline=None, suppress_health_check=list(HealthCheck))
@@ -49,8 +49,8 @@ def test_a_branch_ends_before_the_next_begins() -> None:
     one = 16 * 16 * 2 * 4
     assert peak_of(graph, tuple(range(len(graph.nodes)))) >= 4 * one
     assert peak_of(graph, order) < 2 * one
-    result = plan(graph, facts=InPlaceFacts())
-    check(graph, result, ReplayProof())
+    result = plan(plain(graph))
+    check(graph, result, ReplayProof(plain(graph)))
     assert result.workspace_size < 2 * one
 
 
@@ -86,5 +86,5 @@ def test_no_order_of_a_small_network_is_better(network: Graph) -> None:
 @given(networks())
 def test_views_find_their_place_in_the_order(network: Graph) -> None:
     graph = copy_outputs(network)
-    result = plan(graph, facts=InPlaceFacts())
+    result = plan(plain(graph))
     assert valid(graph, whole_order(graph, (s.node for s in result.steps)))

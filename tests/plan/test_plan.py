@@ -25,14 +25,14 @@ from crtexport.ir.ops import (
     Tanh,
 )
 from crtexport.ir.types import DType
-from crtexport.kernels.inplace import InPlaceFacts
-from crtexport.kernels.interp import InterpreterError
-from crtexport.kernels.proof import ReplayProof
+from crtexport.kir.interpreter import InterpreterError
 from crtexport.passes.copy_outputs import copy_outputs
 from crtexport.plan import Placement, Plan, Space, Step, plan
 from crtexport.plan.check import PlanError, check
+from crtexport.plan.kernel_proof import ReplayProof
 from crtexport.plan.svg import draw
 from crtexport.plan.text import dump
+from tests.lowered import plain, without_kernels
 from tests.plan.execute import execute, execute_planned
 from tests.plan.graphs import GraphBuilder, Q, networks
 from tests.plan.plans import at, moved, planned, residual
@@ -56,7 +56,7 @@ def test_the_checker_accepts_every_plan(network: Graph, alignment: int, inside: 
     touched = {t for n in graph.nodes for t in (*n.inputs, *n.outputs)} | set(graph.inputs)
     for tensor, placement in enumerate(result.placements):
         assert (placement is not None) == (tensor in touched)
-    again = plan(graph, alignment=alignment, facts=InPlaceFacts(), io_in_workspace=inside)
+    again = plan(plain(graph), alignment=alignment, io_in_workspace=inside)
     assert again == result
     assert dump(graph, result).endswith("\n")
     assert draw(graph, result) == draw(graph, again)
@@ -66,7 +66,7 @@ def test_the_checker_accepts_every_plan(network: Graph, alignment: int, inside: 
 @given(networks())
 def test_sharing_never_costs_memory(network: Graph) -> None:
     graph = copy_outputs(network)
-    assert planned(graph).workspace_size <= plan(graph).workspace_size
+    assert planned(graph).workspace_size <= plan(without_kernels(graph)).workspace_size
 
 
 @SETTINGS
@@ -74,7 +74,7 @@ def test_sharing_never_costs_memory(network: Graph) -> None:
 def test_a_moved_tensor_passes_only_where_it_does_no_harm(
     network: Graph, data: st.DataObject
 ) -> None:
-    """What the checker accepts computes the right values on real bytes."""
+    """A plan that the checker accepts computes the right values on real bytes."""
     graph = copy_outputs(network)
     result = planned(graph, 4)
     homes = workspace(result)
@@ -93,7 +93,7 @@ def test_a_moved_tensor_passes_only_where_it_does_no_harm(
         steps.append(replace(step, in_place=pairs))
     changed = replace(changed, steps=tuple(steps))
     try:
-        check(graph, changed, ReplayProof())
+        check(graph, changed, ReplayProof(plain(graph)))
     except PlanError:
         return
     assert computes(graph, changed)
@@ -116,7 +116,7 @@ def overlapping(graph: Graph, result: Plan, step: Step) -> tuple[tuple[int, int]
 
 
 def computes(graph: Graph, result: Plan) -> bool:
-    """Whether the plan, run on real bytes, gives what memory for every tensor gives."""
+    """Returns whether the plan, run on real bytes, gives what memory for every tensor gives."""
     rng = np.random.default_rng(0)
     inputs = [rng.normal(size=graph.type(t).shape).astype(np.float32) for t in graph.inputs]
     try:
@@ -138,10 +138,10 @@ def test_the_checker_rejects_forgotten_and_repeated_steps(
     at = data.draw(st.integers(0, len(result.steps) - 1))
     left, step, right = result.steps[:at], result.steps[at], result.steps[at + 1 :]
     with pytest.raises(PlanError, match="runs twice"):
-        check(graph, replace(result, steps=(*left, step, step, *right)), ReplayProof())
+        check(graph, replace(result, steps=(*left, step, step, *right)), ReplayProof(plain(graph)))
     if not isinstance(graph.nodes[step.node].op, Reshape | Concatenation):
         with pytest.raises(PlanError, match="never runs"):
-            check(graph, replace(result, steps=(*left, *right)), ReplayProof())
+            check(graph, replace(result, steps=(*left, *right)), ReplayProof(plain(graph)))
 
 
 # ---- sharing
@@ -167,7 +167,7 @@ def test_without_facts_about_kernels_nothing_is_overwritten() -> None:
     for _ in range(6):
         x = b.node(Softmax(), x)
     graph = b.finish(x)
-    result = plan(graph)
+    result = plan(without_kernels(graph))
     check(graph, result)
     assert result.workspace_size == result.peak.lower_bound == 512
 
@@ -257,7 +257,7 @@ def test_kernels_run_backwards_where_outputs_would_creep_down() -> None:
     with pytest.raises(PlanError, match="can't work in place"):
         check(
             graph, replace(result, steps=(result.steps[0], *broken, result.steps[7])),
-            ReplayProof(),
+            ReplayProof(plain(graph)),
         )
 
 
@@ -337,7 +337,7 @@ def test_identity_outputs_must_be_copied_first() -> None:
     y = b.node(Softmax(), x)
     for graph in (b.finish(x), b.finish(y, y), b.finish(b.constant(np.zeros(3, np.float32)))):
         with pytest.raises(ValueError, match="a node of its own"):
-            plan(graph)
+            plan(without_kernels(graph))
         planned(copy_outputs(graph))
         planned(copy_outputs(graph), io_in_workspace=True)
 
@@ -346,7 +346,7 @@ def test_alignment_is_a_power_of_two() -> None:
     b = GraphBuilder()
     graph = b.finish(b.node(Softmax(), b.input(1, 8)))
     with pytest.raises(ValueError, match="12 is no power of two"):
-        plan(graph, alignment=12)
+        plan(without_kernels(graph), alignment=12)
 
 
 # ---- inputs and outputs in the workspace
@@ -370,15 +370,15 @@ def test_inputs_in_the_workspace_are_there_from_the_start() -> None:
     result = planned(graph, io_in_workspace=True)
     assert result.workspace_size == 512
     with pytest.raises(PlanError, match="two graph inputs overlap"):
-        check(graph, moved(result, late, at(workspace(result)[x])), ReplayProof())
+        check(graph, moved(result, late, at(workspace(result)[x])), ReplayProof(plain(graph)))
 
 
 def test_graph_inputs_lie_where_the_plan_says() -> None:
     graph, good = residual()
     with pytest.raises(PlanError, match="graph input 0, tensor 0 't0', lies in bytes 0 to 32 of w"):
-        check(graph, moved(good, 0, at(0)), ReplayProof())
+        check(graph, moved(good, 0, at(0)), ReplayProof(plain(graph)))
     with pytest.raises(PlanError, match="is a graph input but has no place"):
-        check(graph, moved(good, 0, None), ReplayProof())
+        check(graph, moved(good, 0, None), ReplayProof(plain(graph)))
 
 
 # ---- text

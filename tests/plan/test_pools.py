@@ -12,20 +12,20 @@ from msgspec.structs import replace
 
 from crtexport.ir.graph import Graph
 from crtexport.ir.ops import Add, Conv2D, Mean, Padding2D, Relu, Softmax
-from crtexport.kernels.inplace import InPlaceFacts
-from crtexport.kernels.proof import ReplayProof
 from crtexport.passes.copy_outputs import copy_outputs
 from crtexport.plan import plan, svg
 from crtexport.plan.arena import Arena, Ban
 from crtexport.plan.check import PlanError, check
+from crtexport.plan.kernel_proof import ReplayProof
 from crtexport.plan.model import Placement, Plan, Space
 from crtexport.plan.pools import spread
+from tests.lowered import plain, without_kernels
 from tests.plan.graphs import GraphBuilder, networks
 
 
 def planned(graph: Graph, *pools: int | None, inside: bool = True) -> Plan:
-    result = plan(graph, facts=InPlaceFacts(), io_in_workspace=inside, pools=pools)
-    check(graph, result, ReplayProof())
+    result = plan(plain(graph), io_in_workspace=inside, pools=pools)
+    check(graph, result, ReplayProof(plain(graph)))
     return result
 
 
@@ -96,9 +96,9 @@ def test_the_checker_wants_pools_that_exist_and_are_large_enough() -> None:
         homes = list(result.placements)
         homes[hot] = Placement(Space.WORKSPACE, index, result.pools[0] if not index else 0)
         with pytest.raises(PlanError, match=problem):
-            check(graph, replace(result, placements=tuple(homes)), ReplayProof())
+            check(graph, replace(result, placements=tuple(homes)), ReplayProof(plain(graph)))
 
 
 def test_a_workspace_needs_a_memory() -> None:
     with pytest.raises(ValueError, match="needs a memory"):
-        plan(two_branches()[0], pools=())
+        plan(without_kernels(two_branches()[0]), pools=())

@@ -11,11 +11,11 @@ import pytest
 
 from crtexport.ir.graph import Graph
 from crtexport.ir.ops import Abs, Add, Concatenation, Logistic, MaxPool2D, Relu, Reshape, Tanh
-from crtexport.kernels import inplace
-from crtexport.kernels.inplace import InPlaceFacts
-from crtexport.kernels.proof import ReplayProof
+from crtexport.lowering import inplace_facts
 from crtexport.passes.copy_outputs import copy_outputs
 from crtexport.plan import check, layout, order, plan
+from crtexport.plan.kernel_proof import ReplayProof
+from tests.lowered import plain
 from tests.plan.graphs import GraphBuilder
 
 FEW, MANY = 120, 240
@@ -106,11 +106,11 @@ def steps(graph: Graph, inside: bool) -> int:
         nonlocal calls
         calls += event == "call" and "crtexport/plan/" in frame.f_code.co_filename
 
-    facts, proof = InPlaceFacts(), ReplayProof()
+    lowered = plain(graph)
     sys.setprofile(count)
     try:
-        found = plan(graph, facts=facts, io_in_workspace=inside)
-        check.check(graph, found, proof)
+        found = plan(lowered, io_in_workspace=inside)
+        check.check(graph, found, ReplayProof(lowered))
     finally:
         sys.setprofile(None)
     return calls
@@ -144,12 +144,12 @@ def lines(graph: Graph, inside: bool) -> int:
     def call(frame: FrameType, _: str, __: object) -> Callable[..., object] | None:
         return line if "crtexport/plan/" in frame.f_code.co_filename else None
 
-    facts, proof = InPlaceFacts(), ReplayProof()
+    lowered = plain(graph)
     before = sys.gettrace()
     sys.settrace(call)
     try:
-        found = plan(graph, facts=facts, io_in_workspace=inside)
-        check.check(graph, found, proof)
+        found = plan(lowered, io_in_workspace=inside)
+        check.check(graph, found, ReplayProof(lowered))
     finally:
         sys.settrace(before)
     return count
@@ -198,10 +198,11 @@ def test_no_order_is_looked_for_where_too_many_nodes_can_run_next() -> None:
 
 
 def test_inputs_of_a_node_with_very_many_are_not_told_apart() -> None:
-    for count, allowed in ((inplace.PAIRS_LIMIT, True), (inplace.PAIRS_LIMIT + 1, False)):
+    limit = inplace_facts.PAIRS_LIMIT
+    for count, allowed in ((limit, True), (limit + 1, False)):
         b = GraphBuilder()
         x = b.input(1, 4, 4, 2)
         whole = b.node(Concatenation(3), *(b.node(Tanh(), x) for _ in range(count)))
-        facts = InPlaceFacts()(b.finish(whole), count)
+        facts = plain(b.finish(whole)).nodes[count].facts
         assert bool(facts.forward.get((0, 0))) == allowed
         assert facts.moves is None

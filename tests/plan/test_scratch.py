@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
-
 import numpy as np
 import pytest
 from msgspec.structs import replace
@@ -12,25 +10,25 @@ from crtexport import passes
 from crtexport.ir.graph import Graph, Node
 from crtexport.ir.ops import EthosU, Softmax
 from crtexport.ir.types import DType
-from crtexport.kernels import families
-from crtexport.kernels.build import const, load
-from crtexport.kernels.inplace import InPlaceFacts
-from crtexport.kernels.ir import Scalar
-from crtexport.kernels.proof import ReplayProof
-from crtexport.kernels.registry import Context, Lowered, Lowering
-from crtexport.kernels.step import lower_step
+from crtexport.kir.builder import const, load
+from crtexport.kir.language import Scalar
+from crtexport.lowering import operator_table
+from crtexport.lowering.lowered_graph import LoweredGraph
+from crtexport.lowering.registry import Context, Lowered, Lowering
 from crtexport.passes.copy_arenas import copy_arenas
 from crtexport.plan import Plan, plan
 from crtexport.plan import text as plan_text
 from crtexport.plan.check import PlanError, check
-from crtexport.plan.model import Scratch
+from crtexport.plan.kernel_proof import ReplayProof
+from crtexport.plan.model import ScratchRange
+from tests.lowered import plain, without_kernels
 from tests.plan.graphs import GraphBuilder
 
 
 def by_way_of_scratch(context: Context) -> Lowered:
     """A copy that takes each value to scratch and back, or the plain kernel."""
     if not isinstance(context.node.op, Softmax) or context.node.outputs[0] % 2:
-        return families.lower(context)
+        return operator_table.lower(context)
     lowering = Lowering("copy", context)
     b, count = lowering.b, context.output().elements
     source, output = lowering.input(0, "input"), lowering.output()
@@ -44,7 +42,8 @@ def by_way_of_scratch(context: Context) -> Lowered:
     return lowering.finish()
 
 
-step_by_way_of_scratch = partial(lower_step, lower_node=by_way_of_scratch)
+def lowered_so(graph: Graph) -> LoweredGraph:
+    return plain(graph, by_way_of_scratch)
 
 
 def chain() -> Graph:
@@ -56,16 +55,13 @@ def chain() -> Graph:
 
 
 def planned(graph: Graph, *pools: int | None) -> Plan:
-    return plan(
-        graph, facts=InPlaceFacts(step_by_way_of_scratch), io_in_workspace=True,
-        pools=pools or (None,),
-    )
+    return plan(lowered_so(graph), io_in_workspace=True, pools=pools or (None,))
 
 
 def test_scratch_is_planned_for_the_time_of_its_node_alone() -> None:
     graph = chain()
     result = planned(graph)
-    check(graph, result, ReplayProof(step_by_way_of_scratch))
+    check(graph, result, ReplayProof(lowered_so(graph)))
     assert [s.scratch is not None for s in result.steps] == [False, True, False, True]
     scratch = result.steps[1].scratch
     assert scratch is not None
@@ -80,7 +76,7 @@ def test_scratch_is_planned_for_the_time_of_its_node_alone() -> None:
 def test_scratch_too_large_for_the_first_memory_lies_in_the_next() -> None:
     graph = chain()
     result = planned(graph, 48, None)
-    check(graph, result, ReplayProof(step_by_way_of_scratch))
+    check(graph, result, ReplayProof(lowered_so(graph)))
     assert result.pools[0] <= 48
     scratch = result.steps[1].scratch
     assert scratch is not None
@@ -96,25 +92,25 @@ def test_the_checker_finds_what_scratch_would_spoil() -> None:
     home = good.placements[graph.nodes[1].inputs[0] or 0]
     assert home is not None
 
-    def with_scratch(scratch: Scratch | None) -> Plan:
+    def with_scratch(scratch: ScratchRange | None) -> Plan:
         steps = list(good.steps)
         steps[1] = replace(steps[1], scratch=scratch)
         return replace(good, steps=tuple(steps))
 
     for scratch, message in (
         (None, "needs 56 bytes of scratch, but has 0"),
-        (Scratch(0, 48), "needs 56 bytes of scratch, but has 48"),
-        (Scratch(good.workspace_size, 56), "which has"),
-        (Scratch(-16, 56), "which has"),
-        (Scratch(8, 56), "not aligned to 16"),
-        (Scratch(0, 56, pool=1), "of workspace 1, which doesn't exist"),
-        (Scratch(home.offset, 56), r"scratch of .* where tensor 1 't1' lies"),
+        (ScratchRange(0, 48), "needs 56 bytes of scratch, but has 48"),
+        (ScratchRange(good.workspace_size, 56), "which has"),
+        (ScratchRange(-16, 56), "which has"),
+        (ScratchRange(8, 56), "not aligned to 16"),
+        (ScratchRange(0, 56, pool=1), "of workspace 1, which doesn't exist"),
+        (ScratchRange(home.offset, 56), r"scratch of .* where tensor 1 't1' lies"),
     ):
         wider = replace(with_scratch(scratch))
         if scratch is not None and 0 <= scratch.offset < good.workspace_size:
             wider = replace(wider, workspace_size=good.workspace_size + 64)
         with pytest.raises(PlanError, match=message):
-            check(graph, wider, ReplayProof(step_by_way_of_scratch))
+            check(graph, wider, ReplayProof(lowered_so(graph)))
 
 
 def test_the_checker_names_scratch_that_overwrote_a_tensor() -> None:
@@ -124,15 +120,15 @@ def test_the_checker_names_scratch_that_overwrote_a_tensor() -> None:
     copied = b.node(Softmax(), x)
     graph = b.finish(b.node(Softmax(), kept), b.node(Softmax(), copied))
     good = planned(graph)
-    check(graph, good, ReplayProof(step_by_way_of_scratch))
+    check(graph, good, ReplayProof(lowered_so(graph)))
     home = good.placements[kept]
     number = next(i for i, s in enumerate(good.steps) if graph.nodes[s.node].outputs == (copied,))
     assert home is not None
     steps = list(good.steps)
-    steps[number] = replace(steps[number], scratch=Scratch(home.offset, 56))
+    steps[number] = replace(steps[number], scratch=ScratchRange(home.offset, 56))
     bad = replace(good, steps=tuple(steps), workspace_size=good.workspace_size + 64)
     with pytest.raises(PlanError, match=r"reads tensor 1 .* hold scratch"):
-        check(graph, bad, ReplayProof(step_by_way_of_scratch))
+        check(graph, bad, ReplayProof(lowered_so(graph)))
 
 
 # ---- tensors that must lie in a scratch
@@ -157,7 +153,7 @@ def test_a_tensor_lies_in_one_scratch_alone(inside: bool, tensor: int) -> None:
     """Neither in a buffer of the caller's and a scratch, nor in two of these."""
     graph = commanded((0, 32), (16, 0))
     with pytest.raises(ValueError, match=rf"tensor {tensor} can't lie in the scratch of node"):
-        plan(graph, io_in_workspace=inside)
+        plan(without_kernels(graph), io_in_workspace=inside)
 
 
 @pytest.mark.parametrize("inside", [False, True])
@@ -169,7 +165,7 @@ def test_copies_let_every_tensor_lie_in_its_scratch(
 ) -> None:
     """So an export never meets the error above: its last pass makes them."""
     graph = copy_arenas(commanded(*places))
-    found = plan(graph, io_in_workspace=inside)
+    found = plan(without_kernels(graph), io_in_workspace=inside)
     check(graph, found)
     for step in found.steps:
         node = graph.nodes[step.node]

@@ -1,4 +1,4 @@
-"""Which stretches of time meet, found without a look at all of them."""
+"""Stretches of time that meet are found without a look at all of them."""
 
 from __future__ import annotations
 

@@ -13,12 +13,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from crtexport import pipeline
+from crtexport.pipeline import driver
 from crtexport.simulation.library import load_objects
 from crtexport.simulation.simulation import Simulation
-from tests.backends.llvm_support import objects_of
+from tests.backends.llvm.llvm_support import objects_of
+from tests.helpers import require_module
 from tests.reference.digits import FOLDER, Digits, as_tflite
-from tests.support import require_module
 from tests.tflite_builder import run_reference
 
 Array = npt.NDArray[Any]
@@ -44,7 +44,7 @@ def held_out() -> tuple[Array, Array]:
     """All held-out images as the network takes them (360,1,8,8,1), and their labels."""
     train = script()
     _, split = train.split_digits()
-    graph = pipeline.load(FOLDER / "model.json")
+    graph = driver.load(FOLDER / "model.json")
     images = train.quantize(split.images, graph.type(graph.inputs[0]).quant)
     return images[:, None], split.labels
 
@@ -61,8 +61,8 @@ def stated(kind: str) -> tuple[int, float]:
 def exported() -> Simulation:
     """The example's code for this computer, loaded."""
     require_module("llvmlite")
-    board = pipeline.resolve_board("host")
-    prepared = pipeline.prepare(pipeline.load(FOLDER / "model.json"), board)
+    board = driver.resolve_board("host")
+    prepared = driver.prepare(driver.load(FOLDER / "model.json"), board)
     objects = objects_of(prepared.artifact, board.target)
     return Simulation.of_artifact(prepared.artifact, load_objects(objects.values()))
 

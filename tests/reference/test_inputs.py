@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from tests.support import fnv1a, hashed_input, standard_input
+from tests.helpers import fnv1a, hashed_input, standard_input
 
 
 def test_fnv1a_matches_published_vectors() -> None:

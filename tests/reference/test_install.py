@@ -12,9 +12,9 @@ import pytest
 from msgspec.structs import replace
 
 from crtexport.cli.main import main
-from crtexport.errors import CrtExportError, ToolMissingError
-from crtexport.ir.types import Rounding
+from crtexport.ir.numerics import Numerics
 from crtexport.simulation import runtimes
+from crtexport.support.errors import CrtExportError, ToolMissingError
 from tests.cli.support import DIGITS
 from tests.reference.test_runtimes import nowhere
 
@@ -56,9 +56,9 @@ def test_the_environment_has_the_pinned_packages_and_is_found_from_then_on(
 ) -> None:
     for name, version in (("tflite_runtime", "2.14.0"), ("numpy", "1.26.4"), ("numpy", "2.4.0")):
         wheel(tmp_path / "wheels", name, version)
-    made = runtimes.install_reference(Rounding.DOUBLE)
+    made = runtimes.install(runtimes.runtime_of(Numerics.TFLITE))
     assert made.python == str(cache / "tflite-runtime-2.14.0" / "bin" / "python")
-    assert made == runtimes.find_reference(Rounding.DOUBLE)
+    assert made == runtimes.find_reference(Numerics.TFLITE)
     assert [path.name for path in cache.iterdir()] == ["tflite-runtime-2.14.0"]
     look = "import importlib.metadata as m; print(m.version('tflite-runtime'), m.version('numpy'))"
     done = subprocess.run([made.python, "-c", look], capture_output=True, text=True, check=True)

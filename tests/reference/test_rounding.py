@@ -1,4 +1,4 @@
-"""How the reference runtimes scale sums down, on scales that are powers of two: ties abound.
+"""The reference runtimes scale sums down, on scales that are powers of two: ties abound.
 
 ``Rounding`` and what ``verify`` compares with rest on these facts.
 """
@@ -11,10 +11,13 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from crtexport.fixedpoint import multiply_by_quantized_multiplier, quantize_multiplier
-from crtexport.ir.types import Rounding
 from crtexport.simulation.runtimes import RuntimeName
-from tests.support import reference
+from crtexport.support.fixedpoint import (
+    Rounding,
+    multiply_by_quantized_multiplier,
+    quantize_multiplier,
+)
+from tests.helpers import reference
 from tests.tflite_builder import ModelBuilder
 
 Array = npt.NDArray[Any]

@@ -9,12 +9,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from crtexport.errors import CrtExportError, RunFailedError, ToolMissingError
-from crtexport.ir.types import Rounding
+from crtexport.ir.numerics import Numerics
 from crtexport.simulation import runtimes
 from crtexport.simulation.reference import TFLiteReference
 from crtexport.simulation.runtimes import ReferenceRuntime, find_reference
-from tests.support import (
+from crtexport.support.errors import CrtExportError, RunFailedError, ToolMissingError
+from tests.helpers import (
     HASHED_INPUTS,
     INT8_NETWORKS,
     fnv1a,
@@ -137,14 +137,28 @@ def test_a_runtime_that_dies_is_an_error_with_its_status(ad01: TFLiteReference) 
         ad01.run([standard_input((1, 640))])
 
 
+def run_for_ever(reference: TFLiteReference) -> None:
+    while True:
+        reference.run([standard_input((1, 640))])
+
+
+@pytest.mark.models
+def test_a_runtime_that_takes_too_long_is_ended(ad01: TFLiteReference) -> None:
+    with ad01.ended_after(60.0):
+        ad01.run([standard_input((1, 640))])
+    ad01.run([standard_input((1, 640))])
+    with ad01.ended_after(0.0), pytest.raises(RunFailedError, match="ended with status -9"):
+        run_for_ever(ad01)
+
+
 def test_a_missing_runtime_names_the_option_the_extra_and_the_variable(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     nowhere(monkeypatch, tmp_path)
     with pytest.raises(ToolMissingError) as double:
-        find_reference(Rounding.DOUBLE)
+        find_reference(Numerics.TFLITE)
     with pytest.raises(ToolMissingError) as single:
-        find_reference(Rounding.SINGLE)
+        find_reference(Numerics.LITERT)
     for error, extra, variable in (
         (double, "reference", "CRTEXPORT_TFLITE_PYTHON"),
         (single, "litert", "CRTEXPORT_LITERT_PYTHON"),
@@ -156,7 +170,7 @@ def test_a_missing_runtime_names_the_option_the_extra_and_the_variable(
 
 def test_a_python_named_by_the_environment_comes_first(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CRTEXPORT_LITERT_PYTHON", "/opt/litert/bin/python")
-    found = find_reference(Rounding.SINGLE)
+    found = find_reference(Numerics.LITERT)
     assert found == ReferenceRuntime("ai-edge-litert", "/opt/litert/bin/python")
 
 

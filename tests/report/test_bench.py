@@ -7,16 +7,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from crtexport.errors import CrtExportError
 from crtexport.report import bench as bench_module
 from crtexport.report import chart
 from crtexport.report.bench import bench
 from crtexport.report.measure import Setting
 from crtexport.report.peers import PeerFigure, figures_for, provenance
+from crtexport.support.errors import CrtExportError
 from tests.cli.support import DIGITS
 from tests.control.networks import collatz
+from tests.helpers import INT8_NETWORKS, require, require_module, shared_model
 from tests.report.benches import layer, result
-from tests.support import INT8_NETWORKS, require, require_module, shared_model
 
 BOARDS = [
     ("mps2_an386", ("arm-none-eabi-gcc", "qemu-system-arm")),
@@ -100,8 +100,8 @@ def test_a_chart_that_can_not_be_written_is_refused_before_measuring(
 
 
 @pytest.mark.parametrize("network", INT8_NETWORKS)
-def test_figures_of_others_belong_to_the_file(network: str) -> None:
-    graph_hash = bench_module.pipeline.load(shared_model(network)).sha256
+def test_figures_of_other_tools_belong_to_the_file(network: str) -> None:
+    graph_hash = bench_module.driver.load(shared_model(network)).sha256
     figures = figures_for(graph_hash, "mps2_an386")
     assert figures[0].peer == "TFLM + CMSIS-NN"
     assert [f.instructions for f in figures] == sorted(f.instructions for f in figures)

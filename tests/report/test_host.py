@@ -9,12 +9,12 @@ from typing import NoReturn
 import pytest
 
 from crtexport.cli.main import main
-from crtexport.errors import CrtExportError, RunFailedError, ToolMissingError
 from crtexport.report import host
 from crtexport.report.host import bench_host
 from crtexport.simulation.runtimes import find_runtime
+from crtexport.support.errors import CrtExportError, RunFailedError, ToolMissingError
 from tests.cli.support import DIGITS
-from tests.support import require, require_module, shared_model, unavailable
+from tests.helpers import require, require_module, shared_model, unavailable
 
 
 def needs_a_runtime() -> None:

@@ -9,26 +9,26 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from crtexport import pipeline
 from crtexport.artifact.model import (
     Branch,
-    Call,
+    FunctionCall,
     InputArg,
     Loop,
     Statement,
     every_call,
 )
-from crtexport.errors import CrtExportError
 from crtexport.firmware.board import load_board
 from crtexport.firmware.run import WatchedCall
+from crtexport.pipeline import driver
 from crtexport.report.trace import Executed, executed, places
+from crtexport.support.errors import CrtExportError
 from tests.control.networks import NETWORKS
 
 CONDITION = InputArg(0)
 
 
-def call(symbol: str) -> Call:
-    return Call(symbol, ())
+def call(symbol: str) -> FunctionCall:
+    return FunctionCall(symbol, ())
 
 
 def watched(text: str) -> list[WatchedCall]:
@@ -85,7 +85,7 @@ def walk(
     """The numbers of the calls that a run makes."""
     for statement in code:
         match statement:
-            case Call():
+            case FunctionCall():
                 yield numbers[id(statement)]
             case Branch(then=then, other=other):
                 yield from walk((then, other)[rng.integers(2)], numbers, rng)
@@ -100,7 +100,7 @@ def distinct(code: tuple[Statement, ...]) -> tuple[Statement, ...]:
     made: list[Statement] = []
     for statement in code:
         match statement:
-            case Call(symbol=symbol):
+            case FunctionCall(symbol=symbol):
                 made.append(call(symbol))
             case Branch(then=then, other=other):
                 made.append(Branch(CONDITION, distinct(then), distinct(other)))
@@ -127,8 +127,8 @@ def test_what_is_said_is_what_happened(code: list[Statement], seed: int) -> None
 
 @pytest.mark.parametrize("name", NETWORKS)
 def test_every_call_of_a_network_has_a_node_of_its_own(name: str) -> None:
-    made = pipeline.prepare(NETWORKS[name]().graph, load_board("mps2_an386"))
-    found = places(made.graph, made.plan, made.artifact.calls)
+    made = driver.prepare(NETWORKS[name]().graph, load_board("mps2_an386"))
+    found = places(made.lowered, made.plan, made.artifact.calls)
     assert [place.call for place in found] == list(every_call(made.artifact.calls))
     for place in found:
         assert any(place.node is node for node in place.graph.nodes)
@@ -136,4 +136,4 @@ def test_every_call_of_a_network_has_a_node_of_its_own(name: str) -> None:
     own = [id(place.node) for place in found if not place.copies]
     assert len(own) == len(set(own))
     with pytest.raises(CrtExportError, match="can't be told apart"):
-        places(made.graph, made.plan, made.artifact.calls[:-1])
+        places(made.lowered, made.plan, made.artifact.calls[:-1])

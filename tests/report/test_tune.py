@@ -1,4 +1,4 @@
-"""Tuning: every form is measured once, nothing is lost, and exports follow what was measured."""
+"""Tuning: every variant is measured once, nothing is lost, and exports follow what was measured."""
 
 from __future__ import annotations
 
@@ -8,31 +8,32 @@ from typing import Any
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
-from crtexport import pipeline
 from crtexport.cli.main import main
-from crtexport.errors import CrtExportError, RunFailedError
 from crtexport.ir.ops import FullyConnected
 from crtexport.mlf.reader import open_package
+from crtexport.pipeline import driver
 from crtexport.report import measure as measure_module
-from crtexport.report.measure import Measured, Setting
+from crtexport.report.measure import MeasuredExport, Setting
 from crtexport.report.tune import tune
-from crtexport.schedules import records
+from crtexport.schedules.select import tuning_records
+from crtexport.support.errors import CrtExportError, RunFailedError
 from tests.control.networks import layers
-from tests.schedules.test_words import dense
-from tests.support import require
+from tests.helpers import require
+from tests.schedules.scalar.test_words import dense
 
 BOARD = "mps2_an385"
 
 
 def network(folder: Path) -> Path:
-    """A layer whose kernel has a few forms on Cortex-M3."""
+    """A layer whose kernel has a few variants on Cortex-M3."""
     dense(folder, np.arange(5 * 40).reshape(5, 40) % 127)
     return folder / "m.tflite"
 
 
-def section(cache: Path) -> dict[str, records.Measured]:
-    (found,) = records.read(cache).sections
+def section(cache: Path) -> dict[str, tuning_records.Measured]:
+    (found,) = tuning_records.read(cache).sections
     return dict(found[1])
 
 
@@ -52,25 +53,25 @@ def test_what_was_measured_decides_about_exports(tmp_path: Path) -> None:
     again = tune(Setting(model, BOARD), cache)
     assert (again.measured, again.rounds, cache.read_bytes()) == (0, 0, content)
     packages = [
-        pipeline.export(model, board=BOARD, tuning=cache, output=tmp_path / f"{name}.tar").path
+        driver.export(model, board=BOARD, tuning=cache, output=tmp_path / f"{name}.tar").path
         for name in "ab"
     ]
     assert packages[0].read_bytes() == packages[1].read_bytes()
     (module,) = open_package(packages[0]).metadata.crtexport.modules.values()
     assert module.tuning is not None
-    assert (module.tuning.sha256, module.tuning.layers) == (records.read(cache).sha256, 1)
-    # Were the best form a slow one, another would be taken.
-    known = records.read(cache)
+    assert (module.tuning.sha256, module.tuning.layers) == (tuning_records.read(cache).sha256, 1)
+    # Were the best variant a slow one, another would be taken.
+    known = tuning_records.read(cache)
     ((configuration, kernels),) = known.sections
     best = min(kernels, key=lambda kernel: kernels[kernel].instructions)
-    slow = kernels[best].model_copy(update={"instructions": 10**9})
+    slow = replace(kernels[best], instructions=10**9)
     known.added(configuration, {best: slow}).write()
-    other = pipeline.export(model, board=BOARD, tuning=cache, output=tmp_path / "other.tar")
-    assert other.artifact.functions != pipeline.export(
+    other = driver.export(model, board=BOARD, tuning=cache, output=tmp_path / "other.tar")
+    assert other.artifact.functions != driver.export(
         model, board=BOARD, output=tmp_path / "usual.tar"
     ).artifact.functions
     with pytest.raises(CrtExportError, match="nothing was measured for cortex-m3, c, balanced"):
-        pipeline.export(model, board=BOARD, emit="c", tuning=cache, output=tmp_path / "c.tar")
+        driver.export(model, board=BOARD, emit="c", tuning=cache, output=tmp_path / "c.tar")
 
 
 @pytest.mark.qemu
@@ -80,10 +81,10 @@ def test_what_was_measured_before_it_ended_is_kept(
 ) -> None:
     require("qemu-system-arm")
     model, cache = network(tmp_path), tmp_path / "t.json"
-    runs: list[Measured] = []
+    runs: list[MeasuredExport] = []
     real = measure_module.measure
 
-    def measure(*args: Any, **kwargs: Any) -> Measured:
+    def measure(*args: Any, **kwargs: Any) -> MeasuredExport:
         if runs and not wrong:
             raise KeyboardInterrupt
         runs.append(real(*args, **kwargs))

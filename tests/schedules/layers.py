@@ -16,7 +16,7 @@ import crtexport
 from crtexport.firmware.board import load_board
 from crtexport.firmware.board_schema import QemuRunner
 from crtexport.mlf.reader import open_package
-from tests.support import require
+from tests.helpers import require
 from tests.tflite_builder import ModelBuilder
 
 Array = np.ndarray[Any, Any]
@@ -29,11 +29,11 @@ ACTIVATIONS = ("NONE", "RELU", "RELU6", "RELU_N1_TO_1")
 AS_CODE = pytest.mark.parametrize("where", [
     "c here", *(pytest.param(emit, marks=pytest.mark.qemu) for emit in ("c", "llvm")),
 ])
-"""Where :func:`outputs_as_code` runs a package, and what is in it."""
+"""Places where :func:`outputs_as_code` runs a package, and what is in it."""
 
 
 def search(examples: int) -> settings:
-    """How long to look for a layer that goes wrong."""
+    """Returns settings that draw so many layers."""
     return settings(
         max_examples=examples, deadline=None,
         suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
@@ -89,18 +89,18 @@ class Layers(ABC):
 
     @abstractmethod
     def values(self, shape: tuple[int, ...]) -> Array:
-        """What an input may hold."""
+        """Returns numbers that an input may hold."""
 
     @abstractmethod
     def channels(self, kind: str) -> int:
         """Of the image that a layer reads."""
 
     def depth(self) -> int:
-        """How many inputs each output of a fully connected layer has."""
+        """Returns the number of inputs that each output of a fully connected layer has."""
         return self.integer(1, 40)
 
     def multiplier(self) -> int:
-        """How many outputs a depthwise layer has of each channel."""
+        """Returns the number of outputs that a depthwise layer has of each channel."""
         return 1
 
     def add(self, kind: str) -> tuple[tuple[int, ...], int, int]:

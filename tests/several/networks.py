@@ -124,7 +124,7 @@ _CALL = """\
 
 
 def program(package: Package) -> str:
-    """C: reads an input for each model, calls all in turns through their headers, then by name,
+    """C: reads an input for each model, calls all alternately through their headers, then by name,
     twice, and writes what they gave. Each has one input and one output of int8."""
     models = package.each
     text = _HEAD.replace(
@@ -144,5 +144,5 @@ def _filled(text: str, model: Package) -> str:
 
 
 def expected(outputs: Mapping[str, Sequence[Mapping[str, Array]]]) -> bytes:
-    """What :func:`program` writes when the models give the first of ``outputs`` each."""
+    """Returns what :func:`program` writes when the models give the first of ``outputs`` each."""
     return b"".join(array.tobytes() for rows in outputs.values() for array in rows[0].values()) * 4

@@ -1,4 +1,5 @@
-"""Several models in one firmware: in turns, by header and by name, and what that takes of flash."""
+"""Several models in one firmware: alternately, by header and by name, and what that takes of
+flash."""
 
 from __future__ import annotations
 
@@ -10,7 +11,6 @@ import pytest
 
 import crtexport
 from crtexport.cli.main import main
-from crtexport.errors import CrtExportError
 from crtexport.firmware.frame import parse_frames
 from crtexport.firmware.package import board_from_package, parts_from_package
 from crtexport.firmware.project import ELF
@@ -18,8 +18,10 @@ from crtexport.firmware.qemu import run_qemu
 from crtexport.firmware.sections import TEST_INPUTS, read_sections
 from crtexport.firmware.toolchain import run_tool
 from crtexport.mlf.reader import open_package
+from crtexport.support.errors import CrtExportError
+from tests.exports import exported_network
+from tests.helpers import reference, require, require_reference, shared_model
 from tests.several.networks import OTHERS, WEIGHTS, inputs, network
-from tests.support import reference, require, require_reference, shared_model
 
 BACKENDS = ("c", "llvm")
 NETWORKS = ("ad01_int8", "kws_int8", "vww96_int8")
@@ -81,16 +83,26 @@ def alternating(text: str) -> str:
     return re.sub(r"return (tvmgen_\w+_run)\(&inputs_(\d), &outputs_\2\);", both, text)
 
 
-@pytest.mark.parametrize("emit", BACKENDS)
-def test_three_networks_run_in_turns_by_header_and_by_name(emit: str, tmp_path: Path) -> None:
+@pytest.fixture(scope="module", params=BACKENDS)
+def three(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[str, Path]:
+    """A backend, and its package of all networks for a Cortex-M4."""
+    models = [shared_model(name) for name in NETWORKS]
+    path = tmp_path_factory.mktemp("several") / "three.tar"
+    crtexport.export(models, board="mps2_an386", emit=request.param, output=path)
+    return request.param, path
+
+
+def test_three_networks_run_in_turns_by_header_and_by_name(
+    three: tuple[str, Path], tmp_path: Path
+) -> None:
     """On a Cortex-M4; the firmware itself compares both ways, here is the reference runtime."""
     for tool in ("arm-none-eabi-gcc", "make", "qemu-system-arm"):
         require(tool)
     require_reference()
     models = [shared_model(name) for name in NETWORKS]
-    path = crtexport.export(
-        models, board="mps2_an386", emit=emit, output=tmp_path / "three.tar"  # type: ignore[arg-type]
-    ).path
+    _, path = three
     package = open_package(path)
     given = inputs(package, 1)
     crtexport.build(path, tmp_path / "firmware", given)
@@ -112,23 +124,19 @@ def test_three_networks_run_in_turns_by_header_and_by_name(emit: str, tmp_path: 
         assert by_header == (wanted.tobytes(),)
 
 
-@pytest.mark.parametrize("emit", BACKENDS)
 def test_all_models_together_take_what_they_take_alone_but_for_what_they_share(
-    emit: str, tmp_path: Path
+    three: tuple[str, Path], tmp_path: Path
 ) -> None:
     """Flash of the whole program: start-up and output are there once, not once for each."""
     for tool in ("arm-none-eabi-gcc", "make"):
         require(tool)
 
-    def flash(names: list[Path], folder: Path) -> dict[str, int]:
-        path = crtexport.export(
-            names, board="mps2_an386", emit=emit, output=tmp_path / "p.tar"  # type: ignore[arg-type]
-        ).path
-        return crtexport.build(path, folder).sections.flash
+    def flash(package: Path) -> dict[str, int]:
+        return crtexport.build(package, tmp_path / package.stem).sections.flash
 
-    models = [shared_model(name) for name in NETWORKS]
-    together = flash(models, tmp_path / "all")
-    alone = [flash([model], tmp_path / model.stem) for model in models]
+    emit, path = three
+    together = flash(path)
+    alone = [flash(exported_network(name, "mps2_an386", emit).path) for name in NETWORKS]
     model_parts = (".model_text", ".model_rodata")
     total = sum(size for name, size in together.items() if name != TEST_INPUTS)
     separate = sum(part[name] for part in alone for name in model_parts)
@@ -158,7 +166,7 @@ def test_small_networks_share_code_in_flash(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("workspace", ["static", "caller"])
 @pytest.mark.parametrize("io", ["caller", "workspace"])
-def test_every_way_to_hand_over_memory(workspace: str, io: str, tmp_path: Path) -> None:
+def test_every_way_to_provide_memory(workspace: str, io: str, tmp_path: Path) -> None:
     for tool in ("gcc", "make", "qemu-system-i386"):
         require(tool)
     models = [network(tmp_path, "first", WEIGHTS), network(tmp_path, "second", OTHERS)]

@@ -10,8 +10,8 @@ import pytest
 
 import crtexport
 from crtexport.mlf.reader import open_package
+from tests.helpers import require
 from tests.several.networks import OTHERS, WEIGHTS, network
-from tests.support import require
 
 BACKENDS = ("c", "llvm")
 LINKERS = ("bfd", "lld")
@@ -127,7 +127,7 @@ def test_two_registries_do_not_link(emit: str, linker: str, tmp_path: Path) -> N
 
 @pytest.mark.parametrize("linker", LINKERS)
 @pytest.mark.parametrize("emit", BACKENDS)
-def test_one_registry_links_and_is_dropped_where_nobody_asks(
+def test_one_registry_links_and_is_dropped_where_it_is_unused(
     emit: str, linker: str, tmp_path: Path
 ) -> None:
     first = objects(tmp_path, "first", emit)

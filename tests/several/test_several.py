@@ -13,15 +13,15 @@ import crtexport
 from crtexport.artifact import abi
 from crtexport.artifact.model import RegistryEntry
 from crtexport.cli.main import main
-from crtexport.errors import CrtExportError
 from crtexport.ir.graph import Graph, Node, Tensor
 from crtexport.ir.ops import Softmax
 from crtexport.ir.types import DType, TensorType
 from crtexport.mlf.reader import Package, open_package
+from crtexport.support.errors import CrtExportError
+from tests.helpers import require
 from tests.mlf.consumers import complaints
 from tests.models.test_streaming import accumulator
 from tests.several.networks import OTHERS, WEIGHTS, expected, inputs, network, program
-from tests.support import require
 
 BACKENDS = ("c", "llvm")
 STRICT = (
@@ -147,7 +147,7 @@ def test_kernels_in_objects_of_their_own_are_shared_too(
 def test_constants_too_many_for_text_are_one_object_with_a_table_for_each(
     three: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("crtexport.backends.c_source.MAX_CONSTANTS", 100)
+    monkeypatch.setattr("crtexport.backends.c.source.MAX_CONSTANTS", 100)
     package = exported(three, tmp_path, emit="c")
     assert list(package.objects) == ["first_constants.o"]
     given = inputs(package)

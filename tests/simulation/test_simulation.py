@@ -11,19 +11,19 @@ import pytest
 
 from crtexport.artifact.model import Artifact
 from crtexport.artifact.undefined import UNDEFINED_ALLOWED
-from crtexport.backends.c_header import emit_header
-from crtexport.backends.c_source import emit_c
-from crtexport.errors import CrtExportError, RunFailedError, ToolMissingError
+from crtexport.backends.c.header import emit_header
+from crtexport.backends.c.source import emit_c
 from crtexport.mlf.contents import ModelContents, PackageContents, PackageInfo
 from crtexport.mlf.reader import Package, open_package
 from crtexport.mlf.writer import write_package
-from crtexport.resources import templates_dir
 from crtexport.simulation.crt import SystemLib
 from crtexport.simulation.library import build_shared, load_objects
 from crtexport.simulation.package import load_package, simulate_package
 from crtexport.simulation.simulation import Simulation
-from crtexport.target import Target
-from tests.backends.llvm_support import (
+from crtexport.support.errors import CrtExportError, RunFailedError, ToolMissingError
+from crtexport.support.resources import templates_dir
+from crtexport.support.target import Target
+from tests.backends.llvm.llvm_support import (
     HOST,
     TARGETS,
     Array,
@@ -33,7 +33,7 @@ from tests.backends.llvm_support import (
     objects,
     objects_of,
 )
-from tests.support import require
+from tests.helpers import require
 
 RUNTIME = templates_dir() / "runtime" / "include"
 

@@ -60,7 +60,7 @@ def with_board(package: Path, to: Path, change: Callable[[Json], None]) -> Path:
 
 
 def texts(data: object, place: Place = ()) -> Iterator[Place]:
-    """Where in JSON data texts stand, keys of mappings not among them."""
+    """Returns the places of texts in JSON data, keys of mappings not among them."""
     if isinstance(data, str):
         yield place
     inside = data.items() if isinstance(data, dict) else enumerate(

@@ -17,7 +17,6 @@ from hypothesis import strategies as st
 
 import crtexport
 from crtexport.cli.main import main
-from crtexport.errors import CrtExportError
 from crtexport.firmware.board import Board, load_board
 from crtexport.firmware.board_schema import Word
 from crtexport.firmware.package import parts_from_package
@@ -25,8 +24,9 @@ from crtexport.firmware.parts import FirmwareParts
 from crtexport.firmware.project import write_project
 from crtexport.firmware.zephyr.application import write_application
 from crtexport.mlf.reader import open_package
+from crtexport.support.errors import CrtExportError
 from tests.cli.support import DIGITS, exported
-from tests.support import require
+from tests.helpers import require
 from tests.trust.repack import METADATA, Json, Place, put, repacked, texts, with_board
 
 HOSTILE = (
@@ -280,7 +280,7 @@ def _with_text(package: Path, to: Path, place: Place, text: str) -> Path:
 
 
 def _project(package: Path, folder: Path) -> dict[str, bytes]:
-    """What is written of a package: for make, and for CMake."""
+    """Returns what is written of a package: for make, and for CMake."""
     opened = open_package(package)
     board = load_board("host")
     shutil.rmtree(folder, ignore_errors=True)

@@ -1,4 +1,4 @@
-"""What is remembered of packages that were exported here, and what asks for it."""
+"""The record of packages that were exported here, and its users."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ import pytest
 
 import crtexport
 from crtexport.cli.main import main
-from crtexport.errors import CrtExportError
 from crtexport.mlf import marks
 from crtexport.mlf.reader import open_package
+from crtexport.support.errors import CrtExportError
 from tests.cli.support import DIGITS, exported
-from tests.support import ROOT
+from tests.helpers import ROOT
 from tests.trust.repack import repacked
 
 
@@ -66,7 +66,7 @@ def test_a_copy_is_as_good_as_the_package_and_a_changed_one_is_not(
     assert crtexport.simulate_all(copy, trust_package=True)
 
 
-def test_without_a_place_for_the_file_this_process_remembers(
+def test_without_a_cache_this_process_keeps_the_record(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cache: Path
 ) -> None:
     for variables in ({"XDG_CACHE_HOME": str(tmp_path / "file" / "cache")}, {}):

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from crtexport import importers
-from tests.support import INT8_NETWORKS, tflm_outputs
+from tests.helpers import INT8_NETWORKS, tflm_outputs
 
 _HEAD = """\
 #include <zephyr/kernel.h>

@@ -19,12 +19,12 @@ import pytest
 
 import crtexport
 from crtexport.cli.main import main
-from crtexport.errors import ToolMissingError
 from crtexport.firmware.qemu import run_program
-from crtexport.firmware.zephyr.runner import BASE, Tree, check_emulator, find_tree
+from crtexport.firmware.zephyr.runner import BASE, ZephyrTree, check_emulator, find_tree
 from crtexport.mlf.arrays import load_npz
+from crtexport.support.errors import ToolMissingError
 from tests.cli.support import DIGITS, DIGITS_IMAGES, DIGITS_LABELS, exported
-from tests.support import ROOT, SHARED_MODELS, require, unavailable
+from tests.helpers import ROOT, SHARED_MODELS, require, unavailable
 
 pytestmark = [pytest.mark.zephyr, pytest.mark.slow]
 
@@ -40,7 +40,7 @@ class Place:
     new: str
     variant: str
 
-    def name(self, tree: Tree) -> str:
+    def name(self, tree: ZephyrTree) -> str:
         return self.new if tree.version >= (3, 7) else self.old
 
 
@@ -59,7 +59,7 @@ BY_NAME = {place.old: place for place in PLACES}
 
 
 @pytest.fixture(scope="session")
-def tree() -> Tree:
+def tree() -> ZephyrTree:
     if not os.environ.get(BASE):
         unavailable("zephyr", f"{BASE} names no tree of Zephyr")
     for tool in ("cmake", "ninja", "dtc", "gperf"):
@@ -89,7 +89,7 @@ def toolchain(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("CROSS_COMPILE", prefix)
 
 
-def build(tree: Tree, place: Place, source: Path, folder: Path, *options: str) -> str:
+def build(tree: ZephyrTree, place: Place, source: Path, folder: Path, *options: str) -> str:
     """Configure and build; returns all output. Fails the test with it when that fails."""
     done = configure(tree, place, source, folder, *options)
     assert done.returncode == 0, done.stdout[-4000:]
@@ -97,7 +97,7 @@ def build(tree: Tree, place: Place, source: Path, folder: Path, *options: str) -
 
 
 def configure(
-    tree: Tree, place: Place, source: Path, folder: Path, *options: str
+    tree: ZephyrTree, place: Place, source: Path, folder: Path, *options: str
 ) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         ["cmake", "-GNinja", f"-DBOARD={place.name(tree)}",
@@ -133,7 +133,7 @@ def own_warnings(output: str) -> list[str]:
 @pytest.mark.parametrize("backend", ["llvm", "c"])
 @pytest.mark.parametrize("place", PLACES, ids=lambda place: place.old)
 def test_the_application_reads_all_digits(
-    tree: Tree, place: Place, backend: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tree: ZephyrTree, place: Place, backend: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     toolchain(place, monkeypatch)
     text = build(
@@ -156,7 +156,7 @@ def test_the_application_reads_all_digits(
 
 
 def test_nothing_is_built_anew_unless_the_model_changes(
-    tree: Tree, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tree: ZephyrTree, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     place = BY_NAME["mps3_an547"]
     toolchain(place, monkeypatch)
@@ -195,7 +195,7 @@ def test_nothing_is_built_anew_unless_the_model_changes(
     (BY_NAME["qemu_x86"], ("-DOVERLAY_CONFIG=userspace.conf",)),
 ], ids=lambda value: value.old if isinstance(value, Place) else "")
 def test_threads_work_queues_and_user_mode_each_have_their_workspace(
-    tree: Tree, place: Place, options: tuple[str, ...], tmp_path: Path,
+    tree: ZephyrTree, place: Place, options: tuple[str, ...], tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     toolchain(place, monkeypatch)
@@ -207,7 +207,7 @@ def test_threads_work_queues_and_user_mode_each_have_their_workspace(
 
 
 def test_devicetree_chooses_the_memory_of_workspaces(
-    tree: Tree, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tree: ZephyrTree, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     place = BY_NAME["mps3_an547"]
     toolchain(place, monkeypatch)
@@ -226,7 +226,7 @@ def test_devicetree_chooses_the_memory_of_workspaces(
 
 
 def test_the_runner_answers_as_bare_metal_does(
-    tree: Tree, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tree: ZephyrTree, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     place = BY_NAME["mps2_an385"]
     toolchain(place, monkeypatch)
@@ -268,7 +268,7 @@ int main(void)
 @pytest.mark.parametrize("optimize", ["SIZE", "BALANCED"])
 @pytest.mark.parametrize("place", ["mps2_an385", "qemu_riscv32"])
 def test_what_processors_lack_comes_from_the_compilers_library(
-    tree: Tree, place: str, optimize: str, shared_models: Path, tmp_path: Path,
+    tree: ZephyrTree, place: str, optimize: str, shared_models: Path, tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     from tests.zephyr.networks import write_application
@@ -282,7 +282,7 @@ def test_what_processors_lack_comes_from_the_compilers_library(
 
 
 def test_a_network_whose_input_stays_in_flash_fits_a_small_board(
-    tree: Tree, shared_models: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tree: ZephyrTree, shared_models: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from tests.zephyr.networks import write_constant
 
@@ -303,7 +303,7 @@ def test_a_network_whose_input_stays_in_flash_fits_a_small_board(
 
 
 def test_a_package_for_another_float_abi_is_refused_while_configuring(
-    tree: Tree, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tree: ZephyrTree, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     place = BY_NAME["qemu_cortex_m3"]
     toolchain(place, monkeypatch)
@@ -324,7 +324,7 @@ def test_a_package_for_another_float_abi_is_refused_while_configuring(
 
 
 def test_four_networks_in_one_image_answer_exactly(
-    tree: Tree, shared_models: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tree: ZephyrTree, shared_models: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from tests.zephyr.networks import write_networks
 

@@ -10,14 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from crtexport import pipeline
 from crtexport.accelerators import Built, Match, registry
 from crtexport.ir.graph import Graph
 from crtexport.ir.modules import ExternalModule, ModuleFunction, SourceText
 from crtexport.ir.ops import Reshape
-from crtexport.target import Target
+from crtexport.pipeline import driver
+from crtexport.support.target import Target
 from tests.cli.support import DIGITS, exported
-from tests.support import ROOT, require, require_module
+from tests.helpers import ROOT, require, require_module
 
 MODULE = ROOT / "zephyr_app" / "cmake" / "crtexport.cmake"
 
@@ -245,11 +245,11 @@ target_include_directories(vendor PUBLIC ${CMAKE_BINARY_DIR}/v)
 
 @pytest.mark.parametrize("emit", ["c", "llvm"])
 def test_sources_of_others_are_compiled_and_linked_with_their_library(
-    tmp_path: Path, emit: pipeline.Emit, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, emit: driver.Emit, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     require_module("llvmlite")
-    monkeypatch.setitem(registry.BUILT_IN, "copying", Copying)
-    made = pipeline.export(DIGITS, emit=emit, output=tmp_path / "d.tar", accelerators=["copying"])
+    monkeypatch.setitem(registry.BUILT_IN, "copying", f"{__name__}:{Copying.__name__}")
+    made = driver.export(DIGITS, emit=emit, output=tmp_path / "d.tar", accelerators=["copying"])
     assert [bool(decision.function) for decision in made.decisions] == [True]
     project = Project(tmp_path)
     done = project.configure(
@@ -287,7 +287,7 @@ def test_mistakes_end_the_configuration_with_a_sentence(tmp_path: Path) -> None:
 
 def test_an_export_that_fails_fails_the_build_with_its_words(tmp_path: Path) -> None:
     project = Project(tmp_path)
-    arguments = "TARGET app NAME digits MODEL model.json OPTIONS --rounding triple"
+    arguments = "TARGET app NAME digits MODEL model.json OPTIONS --numerics triple"
     assert project.configure(arguments).returncode == 0
     done = subprocess.run(
         ["ninja", "-C", str(project.build)], capture_output=True, text=True, check=False

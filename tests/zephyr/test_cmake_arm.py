@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from elftools.elf.elffile import ELFFile
 
-from tests.support import ROOT, require, require_module
+from tests.helpers import ROOT, require, require_module
 
 MODULE = ROOT / "zephyr_app" / "cmake" / "crtexport.cmake"
 COUNT = 300
@@ -188,5 +188,5 @@ def test_a_model_that_brings_sources_of_others_is_refused_while_configuring(tmp_
     )
     done = project.configure()
     assert done.returncode != 0
-    assert "brings C sources of others along: acc.c" in words(done)
+    assert "brings external C sources: acc.c" in words(done)
     assert "name the PACKAGE instead" in words(done)

@@ -6,21 +6,21 @@ from pathlib import Path
 
 import pytest
 
-from crtexport import pipeline
-from crtexport.errors import CrtExportError
+from crtexport.firmware.abi_check import check_linkable
 from crtexport.firmware.board_reader import board_from_keys
-from crtexport.firmware.compat import check_linkable
 from crtexport.firmware.zephyr.derive import derive_board
 from crtexport.mlf.reader import Package, open_package
+from crtexport.pipeline import driver
+from crtexport.support.errors import CrtExportError
 from tests.cli.support import DIGITS
-from tests.support import require_module
+from tests.helpers import require_module
 from tests.zephyr.test_derive import recorded
 
 
-def package(folder: Path, board: str, emit: pipeline.Emit) -> Package:
+def package(folder: Path, board: str, emit: driver.Emit) -> Package:
     require_module("llvmlite")
     path = folder / f"{board}-{emit}.tar"
-    return open_package(pipeline.export(DIGITS, board=board, emit=emit, output=path).path)
+    return open_package(driver.export(DIGITS, board=board, emit=emit, output=path).path)
 
 
 def check(found: Package, build: str) -> None:

@@ -9,11 +9,9 @@ from pathlib import Path
 import pytest
 from msgspec.structs import asdict
 
-from crtexport import pipeline
-from crtexport.errors import CrtExportError, ToolMissingError
+from crtexport.firmware.abi_check import check_linkable
 from crtexport.firmware.board import load_board
 from crtexport.firmware.board_reader import board_from_keys
-from crtexport.firmware.compat import check_linkable
 from crtexport.firmware.elf_abi import read_abi
 from crtexport.firmware.zephyr.build import (
     ZephyrBuild,
@@ -25,8 +23,10 @@ from crtexport.firmware.zephyr.build import (
 from crtexport.firmware.zephyr.derive import derive_board, write_board
 from crtexport.firmware.zephyr.devicetree import Region, read_regions
 from crtexport.mlf.reader import open_package
+from crtexport.pipeline import driver
+from crtexport.support.errors import CrtExportError, ToolMissingError
 from tests.cli.support import DIGITS
-from tests.support import require, require_module
+from tests.helpers import require, require_module
 
 ARM = "arm-none-eabi-gcc"
 RISCV = "riscv64-unknown-elf-gcc"
@@ -95,7 +95,7 @@ def test_objects_for_a_derived_board_say_what_the_builds_own_say(name: str, tmp_
     build = recorded(name)
     board = write_board(derive_board(build), tmp_path / "board.yaml", "a test")
     package = open_package(
-        pipeline.export(DIGITS, board=board, emit="llvm", output=tmp_path / "d.tar").path
+        driver.export(DIGITS, board=board, emit="llvm", output=tmp_path / "d.tar").path
     )
     check_linkable(package, board, build.compiler.abi)
     theirs = read_abi(package.objects["digits_lib0.o"], "object")

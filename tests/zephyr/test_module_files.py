@@ -1,4 +1,4 @@
-"""What Zephyr and west read of zephyr_app/: manifest, module.yml, Kconfig, sample.yaml."""
+"""Zephyr and west read these files of zephyr_app/: manifest, module.yml, Kconfig, sample.yaml."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import yaml
 from west.manifest import ImportFlag, Manifest
 
 from tests.cli.support import DIGITS_IMAGES, DIGITS_LABELS
-from tests.support import ROOT, require_module
+from tests.helpers import ROOT, require_module
 
 APP = ROOT / "zephyr_app"
 

@@ -9,7 +9,7 @@
 # tvmgen_<NAME>.h and call tvmgen_<NAME>_run().
 #
 #   BACKEND llvm|c            objects, or C sources that the build's compiler compiles
-#   WORKSPACE static|caller   memory for intermediate results: the module's own, or handed in
+#   WORKSPACE static|caller   memory for intermediate results: the module's own, or the caller's
 #   OPTIMIZE size|balanced|speed
 #   INPUTS CONST              inputs stay in flash, and take no RAM
 #   SECTION name              linker section for a static workspace; by default as Kconfig says
@@ -333,7 +333,7 @@ macro(crtexport_add_package)
     endif()
     crtexport_add_archive()
     if(sources)
-      # Both: functions of others are C, and large constants of C code are objects.
+      # Both: external functions are C, and large constants of C code are objects.
       crtexport_add_sources(crtexport_${arg_NAME}_sources ${sources})
       set_property(TARGET crtexport_${arg_NAME} PROPERTY
         INTERFACE_LINK_LIBRARIES crtexport_${arg_NAME}_sources)

@@ -6,6 +6,6 @@ string(REPLACE "|" ";" WANTED "${WANTED}")
 list(SORT WANTED)
 if(NOT "${sources}" STREQUAL "${WANTED}")
   message(FATAL_ERROR "the exporter wrote ${sources}, but the build compiles \"${WANTED}\". "
-    "Sources of others need PACKAGE instead of MODEL; or else crtexport.cmake and the exporter are "
+    "External sources need PACKAGE instead of MODEL; or else crtexport.cmake and the exporter are "
     "of different versions")
 endif()

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The first held-out images of docs/examples/digits, as the model takes them, and what they show. */
 #include <stdint.h>
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Reads the test images of the digits model, says what they show, how long that took and which
  * memory the model has.
  */

@@ -1,6 +1,7 @@
-"""CMSIS-NN, Arm's library of kernels for Cortex-M, as an accelerator; the library is the user's.
+"""CMSIS-NN, Arm's library of kernels for Cortex-M, as an accelerator; users install the library.
 
-Taken is what the library computes bit for bit as the kernels here do: int8 with two roundings.
+It takes the operators that the library computes bit for bit as the kernels here do: int8 with two
+roundings.
 """
 
 from __future__ import annotations
@@ -10,13 +11,13 @@ from collections.abc import Sequence
 from crtexport.accelerators.cmsis_nn.layers import TAKERS
 from crtexport.accelerators.cmsis_nn.source import LIBRARY, write_source
 from crtexport.accelerators.plugin import Built, Match, Refusal
-from crtexport.errors import CrtExportError
 from crtexport.ir.graph import Graph
 from crtexport.ir.modules import ExternalModule, ModuleFunction, SourceText
-from crtexport.ir.types import Rounding
-from crtexport.kernels.families import check
-from crtexport.kernels.registry import Context
-from crtexport.target import Target
+from crtexport.ir.numerics import Numerics
+from crtexport.lowering.operator_table import check
+from crtexport.lowering.registry import Context
+from crtexport.support.errors import CrtExportError
+from crtexport.support.target import Target
 
 __all__ = ["CmsisNN"]
 
@@ -28,7 +29,7 @@ class CmsisNN:
         take = TAKERS.get(type(graph.nodes[node].op))
         if take is None:
             return None
-        if graph.rounding is not Rounding.DOUBLE:
+        if graph.numerics is Numerics.LITERT:
             return Refusal("results are rounded once here, but twice in CMSIS-NN")
         context = Context(graph, graph.nodes[node])
         broken = check(context)

@@ -1,4 +1,4 @@
-"""Which nodes CMSIS-NN's functions take, and what they are given."""
+"""The nodes that CMSIS-NN's functions take, and the arguments of their calls."""
 
 from __future__ import annotations
 
@@ -8,14 +8,12 @@ import numpy as np
 from msgspec import Struct
 
 from crtexport.accelerators.cmsis_nn.buffers import (
-    Machine,
-    Window,
+    Implementation,
     average_pool,
     convolution,
     depthwise,
 )
 from crtexport.accelerators.plugin import Constant, Match, Refusal
-from crtexport.fixedpoint import quantize_multiplier
 from crtexport.ir.ops import (
     AveragePool2D,
     Conv2D,
@@ -27,18 +25,20 @@ from crtexport.ir.ops import (
 )
 from crtexport.ir.scaling import activation_range, layer_scales
 from crtexport.ir.types import ConstantRef, DType, TensorType
-from crtexport.kernels.registry import Context
-from crtexport.kernels.softmax import Exponentials
-from crtexport.target import Target
+from crtexport.ir.window import WindowGeometry
+from crtexport.lowering.ops.softmax import Exponentials
+from crtexport.lowering.registry import Context
+from crtexport.support.fixedpoint import quantize_multiplier
+from crtexport.support.target import Target
 
 Pair = tuple[int, int]
 Number = int | tuple[int, ...] | str | bool
 _MOST_IN_A_ROW = 511  # of a softmax: more make the library shift by 32 and further
 
 
-class Call(Struct, frozen=True):
-    """A call as the template writes it: which function, and its numbers. Equal calls are one
-    function. ``inputs`` are what its pointers are called."""
+class LibraryCall(Struct, frozen=True):
+    """A call as the template writes it: the function, and its numbers. Equal calls are one
+    function. ``inputs`` are the names of its pointers."""
 
     kind: str
     inputs: tuple[str, ...]
@@ -63,22 +63,24 @@ def _weights(context: Context) -> Refusal | None:
     quant = context.input(1).quant
     if context.input(1).dtype is not DType.INT8 or quant is None:
         return Refusal("weights must be int8")
+    if context.graph.constant(context.graph.required(context.node, 1)) is None:
+        return Refusal("weights must be constant")
     if any(quant.zero_point):
         return Refusal("the zero point of weights must be 0")
     return None
 
 
 def _offsets(context: Context) -> tuple[int, int]:
-    """What is added to each input, and to each output."""
+    """Returns the offsets that are added to each input, and to each output."""
     zero, result = (context.quant(t).zero_point[0] for t in (context.input(0), context.output()))
     return -zero, result
 
 
 def _scales(context: Context, channels: int, *, fully_connected: bool = False) -> list[Pair]:
-    """Multiplier and shift of each channel."""
+    """Returns multiplier and shift of each channel."""
     reals = layer_scales(
-        context.input(0), context.input(1), context.output(), context.rounding,
-        fully_connected=fully_connected,
+        context.input(0), context.input(1), context.output(),
+        context.numerics.dense_rounding, fully_connected=fully_connected,
     )
     pairs = [quantize_multiplier(real) for real in reals]
     return pairs * channels if len(pairs) == 1 else pairs
@@ -99,32 +101,32 @@ def _convolution(context: Context, node: int, target: Target) -> Match | Refusal
     alone = isinstance(op, DepthwiseConv2D)
     if not alone and w[3] != x[3]:
         return Refusal("convolutions in groups are not among those that all versions take")
-    window = Window(x, y, (w[1], w[2]), op.stride, op.dilation, _corner(op.padding))
+    window = WindowGeometry.of(op, x, y, (w[1], w[2]))
     scales = _scales(context, y[3])
-    machine = Machine.of(target)
+    machine = Implementation.of(target)
     scratch = (depthwise if alone else convolution)(machine, window)
     multiplier = op.depth_multiplier if isinstance(op, DepthwiseConv2D) else 0
     offsets = _offsets(context)
-    return _weighted(context, node, Call(
+    return _weighted(context, node, LibraryCall(
         "depthwise" if alone else "convolution", ("weights", "bias", "multipliers", "shifts"),
         (
             ("input_offset", offsets[0]), ("output_offset", offsets[1]),
             ("multiplier", multiplier), ("stride", op.stride), ("dilation", op.dilation),
-            ("padding", window.padding),
+            ("padding", window.pad_before),
             ("limits", activation_range(op.activation, context.output())),
             ("x", x), ("w", w), ("y", y), ("bias", context.has(2)),
         ), scratch,
     ), [_int32("multipliers", [m for m, _ in scales]), _int32("shifts", [s for _, s in scales])])
 
 
-def _weighted(context: Context, node: int, call: Call, more: list[Constant]) -> Match:
-    """With weights and bias of the model's own, then more constants."""
+def _weighted(context: Context, node: int, call: LibraryCall, more: list[Constant]) -> Match:
+    """Returns the match with weights and bias of the model, then more constants."""
     bias = context.node.inputs[2] if context.has(2) else None
     tensors = [context.graph.required(context.node, position) for position in (0, 1)]
     names = tuple(name for name in call.inputs if name != "bias" or bias is not None)
     return Match(
         (node,), (*tensors, *([] if bias is None else [bias]), *more), context.node.outputs,
-        call.scratch, Call(call.kind, names, call.numbers, call.scratch, str(context.node)),
+        call.scratch, LibraryCall(call.kind, names, call.numbers, call.scratch, str(context.node)),
     )
 
 
@@ -144,7 +146,7 @@ def _fully_connected(context: Context, node: int, target: Target) -> Match | Ref
         more += [_int32("multipliers", [m for m, _ in scales]),
                  _int32("shifts", [s for _, s in scales])]
         names += ["multipliers", "shifts"]
-    if Machine.of(target) is Machine.MVE:
+    if Implementation.of(target) is Implementation.MVE:
         # What arm_vector_sum_s8 would compute before the first inference.
         totals, _ = context.sums(1, 0, 0)
         bias = context.values(2).reshape(-1).tolist() if context.has(2) else [0] * channels
@@ -152,7 +154,7 @@ def _fully_connected(context: Context, node: int, target: Target) -> Match | Ref
             b + offsets[0] * t for b, t in zip(bias, totals.tolist(), strict=True)
         ]))
         names.append("sums")
-    return _weighted(context, node, Call(
+    return _weighted(context, node, LibraryCall(
         "per_channel" if each else "fully_connected", tuple(names),
         (
             ("input_offset", offsets[0]), ("output_offset", offsets[1]),
@@ -174,9 +176,9 @@ def _pool(context: Context, node: int, target: Target) -> Match | Refusal:
         return refusal
     x, y = context.input(0).shape, context.output().shape
     mean = isinstance(op, AveragePool2D)
-    scratch = average_pool(Machine.of(target), x[3]) if mean else 0
+    scratch = average_pool(Implementation.of(target), x[3]) if mean else 0
     return Match((node,), (context.graph.required(context.node, 0),), context.node.outputs, scratch,
-                 Call("average_pool" if mean else "max_pool", (), (
+                 LibraryCall("average_pool" if mean else "max_pool", (), (
                      ("stride", op.stride), ("padding", _corner(op.padding)),
                      ("limits", activation_range(op.activation, context.output())),
                      ("x", x), ("window", op.window), ("y", y),
@@ -199,7 +201,7 @@ def _softmax(context: Context, node: int, _target: Target) -> Match | Refusal:
         scale = context.quant(source).scale[0] * op.beta
         return Refusal(f"scale and beta must be at least 2**-27 together; found {scale}")
     return Match((node,), (context.graph.required(context.node, 0),), context.node.outputs, 0,
-                 Call("softmax", (), (
+                 LibraryCall("softmax", (), (
                      ("rows", source.elements // length), ("length", length),
                      ("scale", of.multiplier), ("least", of.radius),
                  ), 0, str(context.node)))
@@ -209,4 +211,4 @@ TAKERS: dict[type, Callable[[Context, int, Target], Match | Refusal]] = {
     Conv2D: _convolution, DepthwiseConv2D: _convolution, FullyConnected: _fully_connected,
     AveragePool2D: _pool, MaxPool2D: _pool, Softmax: _softmax,
 }
-"""By operator: what becomes of a node that keeps the rules of kernels here."""
+"""By operator: the function that matches a node that the kernels' rules here accept."""

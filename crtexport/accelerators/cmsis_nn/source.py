@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
-from crtexport import resources
-from crtexport.accelerators.cmsis_nn.layers import Call
+from crtexport.accelerators.cmsis_nn.layers import LibraryCall
 from crtexport.accelerators.plugin import Match
-from crtexport.backends.c_literals import comment_text
+from crtexport.backends.c.literals import comment_text
 from crtexport.ir.modules import Library
+from crtexport.support import resources
 
 _TEMPLATE = "accelerators/cmsis_nn.c.j2"
 
@@ -24,15 +24,16 @@ LIBRARY = Library(
         "Source/NNSupportFunctions/arm_q7_*.c",
     ),
 )
-"""Where the library's headers and sources are below its folder."""
+"""The library's headers and sources, below its folder."""
 
 
 def write_source(matches: Sequence[Match], prefix: str) -> tuple[tuple[str, ...], str]:
-    """The name of each match's function, and the file with all of them; equal ones are one."""
-    functions: dict[Call, tuple[str, list[str]]] = {}
+    """Returns the name of each match's function, and the file with all of them; equal ones are one.
+    """
+    functions: dict[LibraryCall, tuple[str, list[str]]] = {}
     names: list[str] = []
     for match in matches:
-        if not isinstance(match.data, Call):
+        if not isinstance(match.data, LibraryCall):
             raise TypeError(match.data)
         key = replace(match.data, layer="")
         if key not in functions:

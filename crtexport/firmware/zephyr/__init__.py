@@ -1,1 +1,1 @@
-"""Zephyr: boards derived from builds, applications around packages, and what built images take."""
+"""Zephyr: boards derived from builds, applications around packages, and reports on built images."""

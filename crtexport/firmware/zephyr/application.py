@@ -5,14 +5,15 @@ from __future__ import annotations
 from functools import partial
 from pathlib import Path
 
-from crtexport import resources
-from crtexport.artifact.blobs import Blob, blob_chunks
-from crtexport.errors import CrtExportError
+from crtexport.artifact.byte_sources import Blob, blob_chunks
+from crtexport.firmware.architectures import rules_of
 from crtexport.firmware.board_schema import Board
 from crtexport.firmware.parts import FirmwareParts
 from crtexport.firmware.project import BUILD, INPUTS, main_context, sample_layout, write_inputs
 from crtexport.mlf.libraries import locate
-from crtexport.outputs.folders import Wanted, lay_out
+from crtexport.support import resources
+from crtexport.support.errors import CrtExportError
+from crtexport.support.outputs.folders import Wanted, lay_out
 
 SOURCES = "src"
 _COPIED = (
@@ -24,9 +25,9 @@ _COPIED = (
 def write_application(
     parts: FirmwareParts, board: Board, package: Path, folder: Path, *, force: bool = False
 ) -> None:
-    """Write the application for ``package`` into ``folder``; its inputs are zeros for now.
+    """Writes the application for ``package`` into ``folder``; its inputs are zeros for now.
 
-    Only files that change are written, so that a build in ``folder`` stays of use. Raises
+    Only files that change are written, so that a build in ``folder`` stays usable. Raises
     CrtExportError for a model with devices, if a file can't be written, for files in the way that
     are not ours (``force`` replaces them), or if a path has characters that CMake can't quote.
     """
@@ -71,10 +72,10 @@ def write_application(
 
 
 def _settings(board: Board) -> list[str]:
-    """What the board's code needs of the processor's configuration, and of QEMU."""
+    """Returns the settings of the processor and of QEMU that the board's code needs."""
     found = []
     # Zephyr leaves the FPU off unless asked; vectors of Armv8.1-M come with it.
-    if board.cpu.float_abi == "hard" or board.architecture == "i386":
+    if board.cpu.float_abi == "hard" or rules_of(board.architecture).fpu:
         found.append("CONFIG_FPU=y")
     if board.runner.kind == "qemu":
         # One instruction takes one nanosecond, so that cycles can be told as instructions.

@@ -1,4 +1,4 @@
-"""A Zephyr build as its files tell it: configuration, devicetree, and how it compiles C."""
+"""Reads a Zephyr build: configuration, devicetree, and its C compiler with flags."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from crtexport.errors import CrtExportError, RunFailedError, ToolMissingError
 from crtexport.firmware.elf_abi import ElfAbi, read_abi
 from crtexport.firmware.toolchain import run_tool
 from crtexport.firmware.zephyr.devicetree import Region, read_regions
+from crtexport.support.errors import CrtExportError, RunFailedError, ToolMissingError
 
 CONFIG = "zephyr/.config"
 DEVICETREE = "zephyr/zephyr.dts"
@@ -30,14 +30,14 @@ _MACRO = re.compile(r"#define (\w+) ?(.*)")
 
 
 def files_of(folder: Path) -> tuple[Path, ...]:
-    """Returns the files of the build in ``folder`` that tell of it."""
+    """Returns the files of the build in ``folder`` that describe it."""
     return tuple(folder / name for name in (CONFIG, DEVICETREE, IMAGE, COMMANDS))
 
 
-class Compiler(Struct, frozen=True):
-    """How C is compiled: the command, the flags that choose the machine, and what follows.
+class CCompiler(Struct, frozen=True):
+    """The C compiler of a build: the command, the flags that choose the machine, and derived facts.
 
-    ``macros`` are predefined; ``abi`` is what an object compiled so says of itself.
+    ``macros`` are predefined; ``abi`` is read from an object that it compiled.
     """
 
     command: tuple[str, ...]
@@ -50,15 +50,15 @@ class ZephyrBuild(Struct, frozen=True):
     """``config`` maps symbols without ``CONFIG_`` to values, texts without their quotes."""
 
     config: dict[str, str]
-    compiler: Compiler
+    compiler: CCompiler
     regions: tuple[Region, ...] = ()
 
     def on(self, symbol: str) -> bool:
-        """Whether a bool symbol is y."""
+        """Returns whether a bool symbol is y."""
         return self.config.get(symbol) == "y"
 
     def number(self, symbol: str) -> int:
-        """The value of an int or hex symbol; 0 where it isn't set."""
+        """Returns the value of an int or hex symbol; 0 where it isn't set."""
         text = self.config.get(symbol, "0")
         try:
             return int(text, 0)
@@ -69,17 +69,17 @@ class ZephyrBuild(Struct, frozen=True):
 
     @property
     def board(self) -> str:
-        """Zephyr's name of the board, with its qualifiers where the version has any."""
+        """Returns Zephyr's name of the board, with its qualifiers where the version has any."""
         return self.config.get("BOARD_TARGET") or self.config.get("BOARD", "")
 
 
 def read_build(
     folder: Path, *, compiler: Sequence[str] = (), flags: Sequence[str] | None = None
 ) -> ZephyrBuild:
-    """The build in ``folder``, which need not have got further than being configured.
+    """Returns the build in ``folder``, which must have been configured, but not necessarily built.
 
-    ``compiler`` and ``flags`` say how C is compiled; without them compile_commands.json does, which
-    is there after configuring. Raises CrtExportError for a folder that is no build of Zephyr.
+    ``compiler`` and ``flags`` are how C is compiled; without them compile_commands.json is read,
+    which exists after configuring. Raises CrtExportError for a folder that is no build of Zephyr.
     """
     if not (folder / CONFIG).is_file():
         raise CrtExportError(
@@ -97,7 +97,7 @@ def read_build(
 
 
 def parse_config(text: str) -> dict[str, str]:
-    """The assignments of a ``.config`` file; what is not set is left out."""
+    """Returns the assignments of a ``.config`` file; unset symbols are left out."""
     found: dict[str, str] = {}
     for line in text.splitlines():
         match = _ASSIGNMENT.fullmatch(line.strip())
@@ -110,17 +110,18 @@ def parse_config(text: str) -> dict[str, str]:
 
 
 def machine_flags(words: Iterable[str]) -> tuple[str, ...]:
-    """Those of a compiler's arguments that choose processor, ABI and code model, in order."""
+    """Returns those of a compiler's arguments that choose processor, ABI and code model, in order.
+    """
     return tuple(word for word in words if _MACHINE.fullmatch(word))
 
 
 def model_flags(flags: Iterable[str]) -> tuple[str, ...]:
-    """Those flags that the compiler of a model's C sources needs in order to agree."""
+    """Returns those flags that the compiler of a model's C sources needs in order to agree."""
     return tuple(flag for flag in flags if _MODEL_FLAGS.fullmatch(flag))
 
 
-def examine(command: tuple[str, ...], flags: tuple[str, ...]) -> Compiler:
-    """Ask the compiler itself what it makes with ``flags``.
+def examine(command: tuple[str, ...], flags: tuple[str, ...]) -> CCompiler:
+    """Runs the compiler with ``flags`` to learn its macros and ABI.
 
     Raises RunFailedError when it can't compile with them, ToolMissingError when it isn't there.
     """
@@ -144,7 +145,7 @@ def examine(command: tuple[str, ...], flags: tuple[str, ...]) -> Compiler:
             raise
         abi = read_abi(folder / "probe.o", "probe.o")
     macros = {m[1]: m[2] for m in map(_MACRO.fullmatch, listed.splitlines()) if m}
-    return Compiler(command, flags, macros, abi)
+    return CCompiler(command, flags, macros, abi)
 
 
 def _compile_command(path: Path) -> tuple[tuple[str, ...], tuple[str, ...]]:

@@ -1,7 +1,7 @@
-"""Boards derived from builds of Zephyr, so that code fits whatever is configured.
+"""Derives boards from builds of Zephyr, so that code fits any configuration.
 
-Nothing here is a table of boards or processors: the build's compiler says what its objects may
-hold and how they pass floats, Kconfig and devicetree say which memories there are.
+Nothing here is a table of boards or processors: the build's compiler decides which instructions its
+objects may hold and how they pass floats, Kconfig and devicetree list the memories.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from typing import Any
 
 import yaml
 
-from crtexport.errors import CrtExportError
 from crtexport.firmware.board import load_board
 from crtexport.firmware.board_schema import Board
 from crtexport.firmware.cpu_rules import families
-from crtexport.firmware.zephyr.build import Compiler, ZephyrBuild, model_flags
+from crtexport.firmware.zephyr.build import CCompiler, ZephyrBuild, model_flags
 from crtexport.firmware.zephyr.devicetree import WORKSPACE, Region
-from crtexport.outputs.single import replacing
+from crtexport.support.errors import CrtExportError
+from crtexport.support.outputs.single import replacing
 
 Data = dict[str, Any]
 
@@ -49,9 +49,10 @@ _X86_FEATURES = {
 
 
 def derive_board(build: ZephyrBuild) -> Data:
-    """The keys of a board file for ``build``: processor, ABI and memories as they are configured.
+    """Returns the keys of a board file for ``build``: processor, ABI and memories as they are
+    configured.
 
-    Raises CrtExportError for a processor that no code is generated for.
+    Raises CrtExportError for a processor that no backend generates code for.
     """
     compiler = build.compiler
     posix = build.on("ARCH_POSIX")
@@ -77,14 +78,15 @@ def derive_board(build: ZephyrBuild) -> Data:
 
 
 def board_text(data: Data, origin: str) -> str:
-    """The board file; ``origin`` says in its first line what it was derived from."""
+    """Returns the text of the board file; its first line names ``origin``, from which it was
+    derived."""
     return f"# Derived from {origin}; changed by the next build.\n" + yaml.safe_dump(
         data, sort_keys=False, width=99
     )
 
 
 def write_board(data: Data, path: Path, origin: str) -> Board:
-    """Write the board file, unless it stands there already, and read it back.
+    """Writes the board file, unless it exists unchanged, and reads it back.
 
     A file that would not change keeps its time, so that nothing is built anew for it.
     """
@@ -100,8 +102,8 @@ def write_board(data: Data, path: Path, origin: str) -> Board:
     return load_board(path.resolve())
 
 
-def _cpu(compiler: Compiler, *, posix: bool) -> tuple[str, Data]:
-    """The family of boards that has toolchain and console, and the keys of ``cpu``."""
+def _cpu(compiler: CCompiler, *, posix: bool) -> tuple[str, Data]:
+    """Returns the family of boards that has toolchain and console, and the keys of ``cpu``."""
     machine = compiler.abi.machine
     make = {"Arm": _arm, "RISC-V": _riscv, "i386": _x86, "x86-64": _x86}.get(machine)
     if make is None or (posix and machine not in ("i386", "x86-64")):
@@ -122,7 +124,7 @@ def _cpu(compiler: Compiler, *, posix: bool) -> tuple[str, Data]:
     return family, cpu
 
 
-def _arm(compiler: Compiler) -> tuple[str, Data]:
+def _arm(compiler: CCompiler) -> tuple[str, Data]:
     abi = compiler.abi
     if abi.architecture not in _ARM_TRIPLES or not abi.little_endian:
         order = "" if abi.little_endian else ", big-endian"
@@ -160,7 +162,7 @@ def _arm(compiler: Compiler) -> tuple[str, Data]:
     }
 
 
-def _riscv(compiler: Compiler) -> tuple[str, Data]:
+def _riscv(compiler: CCompiler) -> tuple[str, Data]:
     abi = compiler.abi
     suffix = {"soft": "", "single": "f", "double": "d"}.get(abi.float_abi, "?")
     base = "ilp32" if abi.bits == 32 else "lp64"
@@ -179,7 +181,7 @@ def _riscv(compiler: Compiler) -> tuple[str, Data]:
     }
 
 
-def _x86(compiler: Compiler) -> tuple[str, Data]:
+def _x86(compiler: CCompiler) -> tuple[str, Data]:
     macros = compiler.macros
     wide = compiler.abi.bits == 64
     features = [
@@ -202,22 +204,23 @@ def _x86(compiler: Compiler) -> tuple[str, Data]:
 
 
 def _known(name: str | None) -> str | None:
-    """A processor as LLVM calls it: GCC has variants, as ``cortex-m0.small-multiply``."""
+    """Returns LLVM's name of a processor: GCC has variants, as ``cortex-m0.small-multiply``."""
     plain = (name or "").split(".")[0]
     return plain if plain in families()["arm"].processors else None
 
 
-def _named(compiler: Compiler, prefix: str) -> str | None:
-    """The value of the last flag that starts so, without ``+extensions``."""
+def _named(compiler: CCompiler, prefix: str) -> str | None:
+    """Returns the value of the last flag that starts so, without ``+extensions``."""
     values = [flag.removeprefix(prefix) for flag in compiler.flags if flag.startswith(prefix)]
     return values[-1].split("+")[0] if values else None
 
 
 def _memories(build: ZephyrBuild) -> Data:
-    """Flash as far as it is this image's, RAM, and what else the devicetree has by name."""
+    """Returns flash as far as it is this image's, RAM, and other memories that the devicetree
+    names."""
     ram = build.number("SRAM_SIZE") * _KIB
     if not ram:
-        raise CrtExportError("the configuration tells no size of RAM",
+        raise CrtExportError("the configuration has no size of RAM",
                              location=("zephyr/.config", "CONFIG_SRAM_SIZE"))
     memory: Data = {
         "ram": {"origin": f"0x{build.number('SRAM_BASE_ADDRESS'):08x}", "size": ram},
@@ -240,7 +243,7 @@ def _memories(build: ZephyrBuild) -> Data:
 
 
 def _free_name(region: Region, memory: Data) -> str | None:
-    """A key for ``region``, None where it is (part of) a memory that is there already."""
+    """Returns a key for ``region``, None where it is (part of) a memory that is there already."""
     if not region.size:
         return None
     for known in memory.values():

@@ -1,4 +1,4 @@
-"""Memories in a build's devicetree, beyond the flash and RAM that Kconfig tells."""
+"""Memories in a build's devicetree, beyond the flash and RAM in Kconfig."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
-from crtexport.errors import CrtExportError, ToolMissingError
+from crtexport.support.errors import CrtExportError, ToolMissingError
 
 if TYPE_CHECKING:
     from devicetree import dtlib
@@ -20,8 +20,8 @@ _TIGHTLY_COUPLED = ("zephyr,dtcm", "zephyr,itcm")
 
 
 class Region(Struct, frozen=True):
-    """``size`` bytes at ``origin``. ``name`` is the linker's, or a label; ``chosen`` what
-    ``/chosen`` has it for."""
+    """``size`` bytes at ``origin``. ``name`` is the linker's, or a label; ``chosen`` are the
+    properties of ``/chosen`` that refer to it."""
 
     name: str
     origin: int
@@ -30,7 +30,7 @@ class Region(Struct, frozen=True):
 
 
 def read_regions(path: Path) -> tuple[Region, ...]:
-    """Memories that the devicetree ``path`` names, by address.
+    """Returns the memories that the devicetree ``path`` names, by address.
 
     Raises CrtExportError if it is none, ToolMissingError without what reads them.
     """
@@ -61,8 +61,8 @@ def _dtlib() -> Any:
 
 
 def _chosen(tree: dtlib.DT, paths: tuple[object, ...]) -> dict[str, tuple[str, ...]]:
-    """What each node is chosen for, by its path; consoles and other things that are no memory,
-    too."""
+    """Returns the properties of ``/chosen`` that refer to each node, by its path; to consoles and
+    other nodes that are no memory, too."""
     roles: dict[str, tuple[str, ...]] = {}
     if not tree.has_node("/chosen"):
         return roles

@@ -1,4 +1,4 @@
-"""What models take in a built image, by layer, beside everything else in it."""
+"""The memory of models in a built image, by layer, beside everything else in it."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from elftools.elf.relocation import RelocationSection
 from elftools.elf.sections import SymbolTableSection
 from msgspec import Struct, field
 
-from crtexport.errors import CrtExportError
 from crtexport.firmware.zephyr.build import IMAGE
+from crtexport.support.errors import CrtExportError
 
 NATIVE_IMAGE = "zephyr/zephyr.exe"
 REST = "rest"
@@ -24,7 +24,7 @@ _OF_A_MODEL = re.compile(r"tvmgen_([a-z0-9_]+)_run")
 _CALLERS = {"main", "run", "run_packed"}
 
 
-class Part(Struct):
+class ImagePart(Struct):
     """Bytes of one function with the constants that only it reads, or of one table."""
 
     code: int = 0
@@ -35,13 +35,12 @@ class Part(Struct):
 class Report(Struct):
     """``models[model][layer]``, and the bytes of the whole image.
 
-    ``flash`` counts what is loaded, ``ram`` what can be written; what starts with a value is in
-    both.
+    ``flash`` counts loaded bytes, ``ram`` writable ones; data with an initial value is in both.
     """
 
     flash: int = 0
     ram: int = 0
-    models: dict[str, dict[str, Part]] = field(default_factory=dict)
+    models: dict[str, dict[str, ImagePart]] = field(default_factory=dict)
 
     def flash_of(self, model: str) -> int:
         return sum(part.code + part.constants for part in self.models[model].values())
@@ -57,7 +56,7 @@ class _Symbol(Struct, frozen=True):
 
 
 def find_image(folder: Path) -> Path:
-    """The linked image in ``folder``. Raises CrtExportError where nothing was built yet."""
+    """Returns the linked image in ``folder``. Raises CrtExportError before the first build."""
     # Of a native build, zephyr.elf is only what the program is made from.
     for name in (NATIVE_IMAGE, IMAGE):
         if (folder / name).is_file():
@@ -68,7 +67,8 @@ def find_image(folder: Path) -> Path:
 
 
 def read_report(folder: Path) -> Report:
-    """The report of the image built in ``folder``. Raises CrtExportError where there is none."""
+    """Returns the report of the image built in ``folder``. Raises CrtExportError where there is
+    none."""
     image = find_image(folder)
     report = Report()
     try:
@@ -93,7 +93,7 @@ def read_report(folder: Path) -> Report:
 
 
 def _count(
-    parts: dict[str, Part], model: str, symbol: _Symbol, readers: dict[str, set[str]]
+    parts: dict[str, ImagePart], model: str, symbol: _Symbol, readers: dict[str, set[str]]
 ) -> None:
     layer = _layer(symbol.name, model)
     if symbol.kind == "constants":
@@ -101,12 +101,13 @@ def _count(
         # What hands a table on does not read it.
         if len(users) == 1 and not users & _CALLERS:
             layer = users.pop()
-    part = parts.setdefault(layer, Part())
+    part = parts.setdefault(layer, ImagePart())
     setattr(part, symbol.kind, getattr(part, symbol.kind) + symbol.size)
 
 
 def _model(name: str, models: Iterable[str]) -> str | None:
-    """The model that symbol ``name`` belongs to: the longest of those whose prefix it has."""
+    """Returns the model that symbol ``name`` belongs to: the longest of those whose prefix it has.
+    """
     fitting = [m for m in models if re.match(rf"tvmgen_{m}[_.]", name)]
     return max(fitting, key=len, default=None)
 
@@ -135,7 +136,8 @@ def _symbols(elf: ELFFile) -> Iterator[_Symbol]:
 
 
 def _readers(folder: Path) -> dict[str, set[str]]:
-    """Which functions read each constant, by the relocations in the models' own objects."""
+    """Returns the functions that read each constant, by the relocations in the models' own objects.
+    """
     objects = [
         *folder.glob("crtexport/*/lib/*.o"), *folder.rglob("crtexport_*.dir/**/*.obj"),
     ]

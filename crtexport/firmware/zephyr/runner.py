@@ -12,7 +12,6 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from crtexport.errors import CrtExportError, RunFailedError, ToolMissingError
 from crtexport.firmware.board_reader import board_from_keys
 from crtexport.firmware.board_schema import Board, NoRunner
 from crtexport.firmware.frame import Frame, parse_frames
@@ -34,7 +33,8 @@ from crtexport.firmware.zephyr.application import SOURCES, write_application
 from crtexport.firmware.zephyr.build import read_build
 from crtexport.firmware.zephyr.derive import derive_board
 from crtexport.firmware.zephyr.report import NATIVE_IMAGE, find_image
-from crtexport.outputs.folders import settle
+from crtexport.support.errors import CrtExportError, RunFailedError, ToolMissingError
+from crtexport.support.outputs.folders import settle
 
 BASE = "ZEPHYR_BASE"
 """Environment variable: the folder of Zephyr's tree."""
@@ -45,22 +45,23 @@ _CLOCK = re.compile(r"^CRT:CLOCK ([0-9a-f]+)\r?$", re.MULTILINE)
 _NANOSECONDS = 1_000_000_000
 
 
-class Tree(Struct, frozen=True):
+class ZephyrTree(Struct, frozen=True):
     """A tree of Zephyr: ``version`` is (major, minor)."""
 
     path: Path
     version: tuple[int, int]
 
 
-def find_tree() -> Tree:
-    """The tree that ZEPHYR_BASE names. Raises ToolMissingError that says how to name one."""
+def find_tree() -> ZephyrTree:
+    """Returns the tree that ZEPHYR_BASE names. Raises ToolMissingError that says how to name one.
+    """
     named = os.environ.get(BASE, "")
     hint = (
         "export ZEPHYR_BASE=<workspace>/zephyr, or source zephyr-env.sh there; "
         "https://docs.zephyrproject.org/latest/develop/getting_started tells how to get one"
     )
     if not named:
-        raise ToolMissingError(f"{BASE} is not set: which tree of Zephyr is to be used?", hint=hint)
+        raise ToolMissingError(f"{BASE} is not set: it must name a tree of Zephyr", hint=hint)
     path = Path(named)
     try:
         text = (path / "VERSION").read_text(encoding="utf-8")
@@ -69,16 +70,17 @@ def find_tree() -> Tree:
                                location=named, hint=hint) from error
     numbers = dict(re.findall(r"^(VERSION_MAJOR|VERSION_MINOR)\s*=\s*(\d+)", text, re.MULTILINE))
     if len(numbers) != 2:
-        raise ToolMissingError("the file VERSION does not tell the version of Zephyr",
+        raise ToolMissingError("the file VERSION has no version of Zephyr",
                                location=str(path / "VERSION"), hint=hint)
-    return Tree(path, (int(numbers["VERSION_MAJOR"]), int(numbers["VERSION_MINOR"])))
+    return ZephyrTree(path, (int(numbers["VERSION_MAJOR"]), int(numbers["VERSION_MINOR"])))
 
 
-def zephyr_board(board: Board, tree: Tree) -> str:
-    """Zephyr's name of ``board`` in that version. Raises CrtExportError if the board tells none."""
+def zephyr_board(board: Board, tree: ZephyrTree) -> str:
+    """Returns Zephyr's name of ``board`` in that version. Raises CrtExportError if the board has
+    none."""
     if board.zephyr is None:
         raise CrtExportError(
-            "the board does not say which of Zephyr's boards it is",
+            "the board has no name in Zephyr",
             location=(board.name, "zephyr"), hint="add zephyr: {board: …} to its file",
         )
     if tree.version >= _NEW_NAMES:
@@ -90,7 +92,7 @@ def build_application(
     parts: FirmwareParts, board: Board, package: Path, folder: Path,
     inputs: Sequence[Sample] = (), *, force: bool = False,
 ) -> BuildResult:
-    """Write the application into ``folder`` and build it in ``folder/build``; ``force`` replaces
+    """Writes the application into ``folder`` and builds it in ``folder/build``; ``force`` replaces
     files there that are not ours.
 
     Raises ToolMissingError without a tree of Zephyr or its tools, RunFailedError with the build's
@@ -105,7 +107,7 @@ def _built(
     parts: FirmwareParts, board: Board, package: Path, folder: Path, inputs: Sequence[Sample], *,
     force: bool,
 ) -> BuildResult:
-    """:func:`build_application`, whose inputs may still change."""
+    """:func:`build_application` without its final step, so that inputs may still change."""
     tree = find_tree()
     name = zephyr_board(board, tree)
     find_tool("cmake", "cmake")
@@ -123,14 +125,14 @@ def run_application(
     parts: FirmwareParts, board: Board, package: Path, inputs: Sequence[Sample], *,
     timeout: float = DEFAULT_TIMEOUT, out_dir: Path | None = None, force: bool = False,
 ) -> tuple[RunResult, ...]:
-    """Build the application and run it: every model's outputs for every sample of ``inputs``.
+    """Builds the application and runs it: every model's outputs for every sample of ``inputs``.
 
     As :func:`crtexport.firmware.run.run_all`, but under Zephyr. Instructions are estimated by its
     clock and never exact; ``flash`` and ``ram`` are of the whole image, with the kernel.
     """
     if isinstance(board.runner, NoRunner):
         raise CrtExportError(
-            f"nothing here can run this board's programs: {board.runner.reason}",
+            f"no program here can run this board's firmware: {board.runner.reason}",
             location=(board.name, "runner"), hint="--zephyr DIR makes the application all the same",
         )
     if not inputs:
@@ -189,8 +191,9 @@ def _result(
     )
 
 
-def _make(folder: Path, board: str, tree: Tree) -> None:
-    """Build through west where there is a workspace, else as west would."""
+def _make(folder: Path, board: str, tree: ZephyrTree) -> None:
+    """Builds through west where there is a workspace, else with the commands that west would run.
+    """
     west = [shutil.which("west")] if shutil.which("west") else [sys.executable, "-m", "west"]
     words = [word for word in west if word]
     absolute = folder.resolve()
@@ -211,7 +214,7 @@ def _make(folder: Path, board: str, tree: Tree) -> None:
              what=f"building the application for {board}")
 
 
-def _in_workspace(west: list[str], tree: Tree) -> bool:
+def _in_workspace(west: list[str], tree: ZephyrTree) -> bool:
     try:
         run_tool([*west, "topdir"], cwd=tree.path, what="looking for a workspace")
     except RunFailedError:
@@ -220,8 +223,7 @@ def _in_workspace(west: list[str], tree: Tree) -> bool:
 
 
 def check_emulator(build: Path, board: str) -> None:
-    """Raises ToolMissingError unless ``ninja run`` in ``build`` starts an emulator that is there.
-    """
+    """Raises ToolMissingError unless ``ninja run`` in ``build`` starts an installed emulator."""
     emulators = _EMULATOR.findall(_text(build / "build.ninja"))
     if "qemu" in emulators:
         return
@@ -250,7 +252,7 @@ def _boot(build: Path, board: Board, timeout: float) -> str:
 
 
 def _samples_per_boot(build: Path, built: BuildResult, sample_size: int) -> int:
-    """How many samples fit beside the program, which was built with one."""
+    """Returns how many samples fit beside the program, which was built with one."""
     board = board_from_keys(derive_board(read_build(build)), str(build))
     if board.hosted:
         return 1 << 20
@@ -262,7 +264,8 @@ def _samples_per_boot(build: Path, built: BuildResult, sample_size: int) -> int:
 
 
 def _instructions(frame: Frame, clock: int) -> tuple[int, int] | None:
-    """Of the first two inferences, by a clock of ``clock`` cycles per second."""
+    """Returns the instructions of the first two inferences, by a clock of ``clock`` cycles per
+    second."""
     nothing, first, second = frame.ticks
     if not clock or not first:
         return None

@@ -10,35 +10,35 @@ import enum
 import functools
 from typing import Annotated, Any, TypeVar, get_args, get_origin, get_type_hints
 
-from msgspec import NODEFAULT, Struct
+from msgspec import NODEFAULT, Meta, Struct, defstruct
 from msgspec.structs import asdict, fields
-from pydantic import BaseModel, ConfigDict, Field, create_model
 
+from crtexport.ir import ops
 from crtexport.ir.ops import Fused, Op
 
-STRICT = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False)
-"""No unknown keys and no conversions: a typo or a string for a number is an error."""
-
 OPERATORS: dict[str, type[Op]] = {
-    kind.__name__: kind for kind in get_args(Op) if kind is not Fused
+    kind.__name__: kind for kind in ops.OPERATORS if kind is not Fused
 }
-"""Every operator by its name in model.json; what is fused is an affair of exports."""
+"""Every operator by its name in model.json; Fused nodes arise in exports only."""
 
 # Wide enough for any size, narrow enough that sums and products stay printable.
-_Integer = Annotated[int, Field(ge=-(2**31), lt=2**31)]
+_Integer = Annotated[int, Meta(ge=-(2**31), lt=2**31)]
 
 R = TypeVar("R", bound=Struct)
 
 
 @functools.cache
-def attributes_model(kind: type[Struct]) -> type[BaseModel]:
-    """The pydantic model of a record's fields."""
+def attributes_model(kind: type[Struct]) -> type[Struct]:
+    """Returns the record of a record's keys, which allows no others."""
     hints = get_type_hints(kind)
-    known: dict[str, Any] = {}
+    keys: list[Any] = []
     for field in fields(kind):
-        default = ... if field.default is NODEFAULT else _default(field.default)
-        known[field.name] = (_annotation(hints[field.name]), default)
-    return create_model(kind.__name__, __config__=STRICT, __doc__=kind.__doc__, **known)
+        key = (field.name, _annotation(hints[field.name]))
+        keys.append(key if field.default is NODEFAULT else (*key, _default(field.default)))
+    return defstruct(
+        kind.__name__, keys, namespace={"__doc__": kind.__doc__}, module=__name__, frozen=True,
+        kw_only=True, forbid_unknown_fields=True,
+    )
 
 
 def _annotation(hint: Any) -> Any:
@@ -57,16 +57,13 @@ def _default(value: Any) -> Any:
     return value
 
 
-def decode(kind: type[R], attributes: BaseModel) -> R:
-    """The record that validated attributes stand for."""
+def decode(kind: type[R], attributes: Struct) -> R:
+    """Returns the record that validated attributes describe."""
     hints = get_type_hints(kind)
-    values = {name: getattr(attributes, name) for name in type(attributes).model_fields}
-    return kind(
-        **{
-            name: decode(hints[name], value) if isinstance(value, BaseModel) else value
-            for name, value in values.items()
-        }
-    )
+    return kind(**{
+        name: decode(hints[name], value) if isinstance(value, Struct) else value
+        for name, value in asdict(attributes).items()
+    })
 
 
 def encode(value: Struct) -> dict[str, Any]:

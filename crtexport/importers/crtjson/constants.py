@@ -9,17 +9,17 @@ from typing import Any
 import numpy as np
 from msgspec import Struct, field
 
-from crtexport.errors import CrtExportError
 from crtexport.importers.crtjson.document import FileData
-from crtexport.importers.crtjson.problems import did_you_mean
-from crtexport.importers.crtjson.safetensors_file import Entry, read_entries
+from crtexport.importers.crtjson.safetensors_file import TensorRange, read_entries
 from crtexport.importers.files import regular_size
 from crtexport.ir.types import ConstantRef, DType, TensorType
 from crtexport.ir.verify import MAX_RANK
+from crtexport.support.errors import CrtExportError
+from crtexport.support.schema import did_you_mean
 
 
 def inline(data: Any, type_: TensorType) -> ConstantRef:
-    """A constant from numbers, flat in C order or nested like the shape."""
+    """Returns a constant from numbers, flat in C order or nested like the shape."""
     values = _flatten(data, type_)
     if len(values) != type_.elements:
         raise CrtExportError(f"{type_} has {type_.elements} elements, found {len(values)}")
@@ -57,7 +57,8 @@ def _flatten(data: Any, type_: TensorType) -> list[Any]:
 
 
 def to_inline(constant: ConstantRef, type_: TensorType) -> Any:
-    """What :func:`inline` reads back bit for bit, or None where JSON has no such number."""
+    """Returns the numbers that :func:`inline` reads back bit for bit, or None where JSON can't
+    represent one."""
     array = constant.array(type_).reshape(-1)
     values = array.tolist()
     if type_.dtype.is_float:
@@ -81,7 +82,7 @@ class Sidecars(Struct):
 
     folder: Path
     allow_outside: bool
-    _entries: dict[Path, dict[str, Entry]] = field(default_factory=dict)
+    _entries: dict[Path, dict[str, TensorRange]] = field(default_factory=dict)
 
     def constant(self, data: FileData, type_: TensorType) -> ConstantRef:
         """The bytes that ``data`` refers to; they exist and are as many as ``type_`` has."""
@@ -122,7 +123,8 @@ class Sidecars(Struct):
         return entry.constant
 
     def file(self, name: str) -> Path:
-        """Where a file lies that is more than a constant; it is there."""
+        """Returns the path of a file other than a constant. Raises CrtExportError where it doesn't
+        exist."""
         path = self._resolve(name)
         try:
             regular_size(path)
@@ -131,7 +133,8 @@ class Sidecars(Struct):
         return path
 
     def _resolve(self, name: str) -> Path:
-        """Where a sidecar lies, links followed; inside the folder unless allowed otherwise."""
+        """Returns the path of a sidecar, links followed; inside the folder unless allowed
+        otherwise."""
         try:
             folder = self.folder.resolve()
             path = (folder / name).resolve()

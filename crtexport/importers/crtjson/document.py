@@ -1,122 +1,106 @@
-"""What model.json looks like: pydantic models, from which its JSON Schema is made too."""
+"""The schema of model.json: records that msgspec decodes, and its JSON Schema."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Union
+from functools import reduce
+from operator import or_
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, cast
 
-from pydantic import (
-    BaseModel,
-    Discriminator,
-    Field,
-    Tag,
-    WithJsonSchema,
-    create_model,
-)
+from msgspec import Meta, Struct, defstruct, field, json
+from msgspec.structs import fields
 
-from crtexport.importers.crtjson.attributes import OPERATORS, STRICT, attributes_model
-from crtexport.ir.ops import Control
+from crtexport.importers.crtjson.attributes import OPERATORS, attributes_model
+from crtexport.ir.ops import Control, Op
 from crtexport.ir.types import DType
 
 FORMAT = "crtexport-model"
 VERSION = 1
 SCHEMA_ID = "https://json-schema.org/draft/2020-12/schema"
 
-_INLINE_SCHEMA = {
-    "title": "Inline",
-    "description": "All elements in C order, flat or nested like the shape.",
-    "anyOf": [{"type": "number"}, {"type": "boolean"}, {"type": "array"}],
-}
-
-
 # Bounded, so that no number of the file is too long to be printed in a message.
-Size = Annotated[int, Field(ge=0, lt=2**63)]
-Stored = Annotated[int, Field(ge=-(2**63), lt=2**63)]
+Size = Annotated[int, Meta(ge=0, le=2**63 - 1)]
+Stored = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
 
 
-class QuantizationModel(BaseModel):
+class Keys(Struct, frozen=True, forbid_unknown_fields=True):
+    """An object of model.json; unknown keys are errors."""
+
+
+class QuantizationModel(Keys, frozen=True, kw_only=True):
     """real = scale * (stored - zero_point). A list of scales goes along ``axis``."""
 
-    model_config = STRICT
     scale: float | list[float]
     zero_point: Stored | list[Stored] = 0
     axis: Size | None = None
 
 
-class FileData(BaseModel):
+class FileData(Keys, frozen=True, kw_only=True):
     """A constant in a file beside the model: a tensor of a .safetensors file, or raw bytes.
 
     Raw bytes are little-endian in C order, ``nbytes`` (default: as many as the tensor has) from
     ``offset`` (default 0).
     """
 
-    model_config = STRICT
     file: str
     tensor: str | None = None
     offset: Size | None = None
     nbytes: Size | None = None
 
 
-# Tags show up in pydantic's error locations, so they must not look like keys.
-DATA_TAGS = ("a file", "inline")
-
-
-def _kind_of_data(data: object) -> str:
-    return DATA_TAGS[0] if isinstance(data, dict | FileData) else DATA_TAGS[1]
-
-
-Data = Annotated[
-    Annotated[FileData, Tag(DATA_TAGS[0])]
-    | Annotated[Any, WithJsonSchema(_INLINE_SCHEMA), Tag(DATA_TAGS[1])],
-    Discriminator(_kind_of_data),
+Inline = Annotated[
+    list[Any] | bool | int | float,
+    Meta(description="All elements in C order, flat or nested like the shape."),
 ]
 
 
-class TensorModel(BaseModel):
+class TensorModel(Keys, frozen=True, kw_only=True):
     """A tensor; with ``data`` it is a constant. ``name`` is unique and any text.
 
-    A ``variable`` keeps its value between runs; ``data`` is what it holds before the first one
-    (default: zero bytes).
-    ``label`` is what the network calls the tensor, where that isn't ``name``.
+    A ``variable`` keeps its value between runs; ``data`` is its initial value (default: zero
+    bytes). ``label`` is the network's name of the tensor, where that isn't ``name``.
     """
 
-    model_config = STRICT
     name: str
     dtype: DType
     shape: list[Size]
     quantization: QuantizationModel | None = None
-    data: Data | None = None
+    data: FileData | Inline | None = None
     variable: bool = False
     label: str | None = None
 
 
-class NodeModel(BaseModel):
+class NodeModel(Keys, frozen=True, kw_only=True):
     """One operator. ``inputs`` and ``outputs`` name tensors; null is an optional input left out.
 
     ``name`` and ``origin`` only serve messages.
     """
 
-    model_config = STRICT
-    op: str
+    kind: ClassVar[type[Op]]
     inputs: list[str | None]
     outputs: list[str]
-    attributes: Any
     name: str = ""
     origin: str | None = None
+    if TYPE_CHECKING:
+        attributes: Struct
 
 
-def _node_model(name: str, kind: type) -> type[NodeModel]:
+class GraphsModel(NodeModel, frozen=True, kw_only=True):
+    """An operator that runs graphs of its own."""
+
+    graphs: list[GraphModel]
+
+
+def _node_model(name: str, kind: type[Op]) -> type[NodeModel]:
     attributes = attributes_model(kind)
-    literal: Any = Literal[name]
-    optional = not any(field.is_required() for field in attributes.model_fields.values())
-    fields: dict[str, Any] = {
-        "op": (literal, ...),
-        "attributes": (attributes, attributes() if optional else ...),
-    }
-    if issubclass(kind, Control):
-        fields["graphs"] = (list["GraphModel"], ...)
-    return create_model(
-        f"{name}Node", __base__=NodeModel, __doc__=kind.__doc__, __module__=__name__, **fields
+    required = any(key.required for key in fields(attributes))
+    key = ("attributes", attributes)
+    model = defstruct(
+        f"{name}Node", [key if required else (*key, attributes())],
+        bases=(GraphsModel if issubclass(kind, Control) else NodeModel,),
+        namespace={"__doc__": kind.__doc__, "kind": kind}, module=__name__, tag_field="op",
+        tag=name, frozen=True, kw_only=True,
     )
+    return cast(type[NodeModel], model)
 
 
 NODE_MODELS = {name: _node_model(name, kind) for name, kind in OPERATORS.items()}
@@ -124,13 +108,12 @@ NODE_MODELS = {name: _node_model(name, kind) for name, kind in OPERATORS.items()
 if TYPE_CHECKING:
     AnyNode = NodeModel
 else:
-    AnyNode = Annotated[Union[tuple(NODE_MODELS.values())], Field(discriminator="op")]  # noqa: UP007
+    AnyNode = reduce(or_, NODE_MODELS.values())
 
 
-class GraphModel(BaseModel):
+class GraphModel(Keys, frozen=True, kw_only=True):
     """``nodes`` in a valid order of execution; tensors of its own, referred to by name."""
 
-    model_config = STRICT
     name: str | None = None
     inputs: list[str]
     outputs: list[str]
@@ -138,66 +121,52 @@ class GraphModel(BaseModel):
     nodes: list[AnyNode]
 
 
-for _model in NODE_MODELS.values():
-    _model.model_rebuild()
-
-
-def graphs_of(node: NodeModel) -> list[GraphModel]:
-    """The graphs that a node holds."""
-    return getattr(node, "graphs", [])
-
-
-class DeviceModel(BaseModel):
+class DeviceModel(Keys, frozen=True, kw_only=True):
     """A device that runs functions: number ``id`` of a ``kind``, with a ``program`` of its own."""
 
-    model_config = STRICT
     kind: str
     id: Size = 0
     program: str = ""
 
 
-class FunctionModel(BaseModel):
+class FunctionModel(Keys, frozen=True, kw_only=True):
     """A C function ``int32_t name(inputs, outputs[, const_vars][, context])`` that returns 0 or a
     code.
 
     ``const_vars`` name constant tensors; it gets the address of each. With the ``signature`` packed
-    it is a ``TVMBackendPackedCFunc``, which is given the same as DLTensors.
+    it is a ``TVMBackendPackedCFunc``, whose arguments are DLTensors.
     """
 
-    model_config = STRICT
     name: str
     device: DeviceModel | None = None
     const_vars: list[str] = []
     signature: Literal["c", "packed"] = "c"
 
 
-class EntryModel(BaseModel):
+class EntryModel(Keys, frozen=True, kw_only=True):
     """A function of a device's program, which calls it ``entry`` (default: ``name``)."""
 
-    model_config = STRICT
     name: str
     entry: str = ""
 
 
-class ProgramModel(BaseModel):
-    """A file whose bytes a device runs, at an address that is a multiple of ``align``; stored as it
-    is or compressed, and its functions."""
+class ProgramModel(Keys, frozen=True, kw_only=True):
+    """A file with a device's program, loaded at a multiple of ``align`` bytes, stored as it is or
+    compressed, and its functions."""
 
-    model_config = STRICT
     file: str
     device: DeviceModel
     compression: Literal["none", "lz4", "zlib", "smallest"] = "none"
-    align: Annotated[int, Field(ge=1, le=4096)] = 16
+    align: Annotated[int, Meta(ge=1, le=4096)] = 16
     functions: list[EntryModel] = []
 
 
-class ModuleModel(BaseModel):
-    """What something else compiled, or C compilers will, and functions that nodes of the operator
-    External call: ``files`` beside the model with ``functions`` in them or, for the kind
-    device-image, ``programs`` of devices. The kind ethos-u has the driver's function alone, which
-    nodes of the operator EthosU call."""
+class ModuleModel(Keys, frozen=True, kw_only=True):
+    """An external module, compiled by another tool: ``files`` beside the model with ``functions``
+    in them or, for the kind device-image, ``programs`` of devices; nodes of the operator External
+    call the functions. The kind ethos-u has the driver's function alone, which nodes of the
+    operator EthosU call."""
 
-    model_config = STRICT
     name: str
     kind: Literal["c-source", "object", "device-image", "ethos-u"]
     files: list[str] = []
@@ -205,16 +174,19 @@ class ModuleModel(BaseModel):
     programs: list[ProgramModel] = []
 
 
-class Document(GraphModel):
+class Document(GraphModel, frozen=True, kw_only=True):
     """A network: ``nodes`` in a valid order of execution, tensors referred to by name."""
 
-    schema_: str | None = Field(default=None, alias="$schema", description="For editors; ignored.")
+    schema_: Annotated[str | None, Meta(description="For editors; ignored.")] = field(
+        default=None, name="$schema"
+    )
     format: Literal["crtexport-model"]
     version: Literal[1]
-    name: str | None = Field(default=None, description="Of the network; default: the file's.")
+    name: Annotated[str | None, Meta(description="Of the network; default: the file's.")] = None
     modules: list[ModuleModel] = []
 
 
 def schema() -> dict[str, Any]:
-    """The JSON Schema of model.json."""
-    return {"$schema": SCHEMA_ID, **Document.model_json_schema(by_alias=True)}
+    """Returns the JSON Schema of model.json."""
+    made = json.decode(json.encode(json.schema(Document)))  # defaults, too, become JSON data
+    return {"$schema": SCHEMA_ID, **made["$defs"].pop("Document"), "$defs": made["$defs"]}

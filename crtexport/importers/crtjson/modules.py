@@ -1,11 +1,10 @@
-"""Modules of others in model.json: their files, functions and the devices that these run on."""
+"""External modules in model.json: their files, functions and the devices that these run on."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
 
-from crtexport.errors import CrtExportError
 from crtexport.importers.crtjson.constants import Sidecars
 from crtexport.importers.crtjson.document import (
     DeviceModel,
@@ -21,6 +20,7 @@ from crtexport.ir.modules import (
     ExternalModule,
     ModuleFunction,
 )
+from crtexport.support.errors import CrtExportError
 
 Find = Callable[[str], ConstantVariable]
 
@@ -28,8 +28,8 @@ Find = Callable[[str], ConstantVariable]
 def read_modules(
     document: Document, sidecars: Sidecars, find: Find
 ) -> tuple[ExternalModule, ...]:
-    """The modules of ``document``; ``find`` knows its constants. Raises CrtExportError, located by
-    key, for files that aren't there and keys that don't fit the kind."""
+    """Returns the modules of ``document``; ``find`` returns its constants. Raises CrtExportError,
+    located by key, for missing files and keys that don't fit the kind."""
     return tuple(
         _module(module, f"modules[{number}]", sidecars, find)
         for number, module in enumerate(document.modules)
@@ -76,7 +76,7 @@ def _file(sidecars: Sidecars, name: str, where: str) -> Path:
 
 
 def _device(model: DeviceModel) -> Device:
-    return Device(**model.model_dump())
+    return Device(model.kind, model.id, model.program)
 
 
 def _entries(program: ProgramModel) -> tuple[ModuleFunction, ...]:

@@ -2,44 +2,49 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
+import json
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 from msgspec.structs import replace
-from pydantic import ValidationError
 
-from crtexport.errors import CrtExportError
-from crtexport.importers.crtjson.attributes import OPERATORS, decode
+from crtexport.importers.crtjson.attributes import decode
 from crtexport.importers.crtjson.constants import Sidecars, inline
 from crtexport.importers.crtjson.document import (
     Document,
     FileData,
     GraphModel,
+    GraphsModel,
     NodeModel,
     QuantizationModel,
     TensorModel,
-    graphs_of,
 )
 from crtexport.importers.crtjson.modules import read_modules
-from crtexport.importers.crtjson.problems import did_you_mean, explain
+from crtexport.importers.crtjson.problems import explain
 from crtexport.importers.files import head, regular_size
+from crtexport.importers.formats import ReadOptions
 from crtexport.ir.graph import Graph, Node, Tensor, Variable
 from crtexport.ir.modules import ConstantVariable
-from crtexport.ir.types import ConstantRef, Quantization, Rounding, TensorType
+from crtexport.ir.types import ConstantRef, Quantization, TensorType
 from crtexport.ir.variables import lend
 from crtexport.ir.verify import check_type
+from crtexport.support.errors import CrtExportError
+from crtexport.support.schema import InvalidDataError, decode_json, did_you_mean
 
+_BY_HAND = 4 << 20
 MAX_TEXT = 256 << 20
-"""A larger model.json is refused: its constants belong in a file beside it."""
+"""Bytes of the largest model.json that is read; larger constants belong in a file beside it."""
 
 
-def load_json(path: Path, rounding: Rounding, *, allow_outside: bool = False) -> Graph:
-    """The network in a model.json, its names resolved, not yet verified.
+def read(path: Path, options: ReadOptions) -> Graph:
+    """Returns the network in a model.json, its names resolved, not yet verified.
 
     Raises CrtExportError naming the key. Constants in files beside it must lie in its folder,
-    links followed, unless ``allow_outside``.
+    links followed, unless ``options`` allow others.
     """
     size = regular_size(path)
     if size > MAX_TEXT:
@@ -50,21 +55,45 @@ def load_json(path: Path, rounding: Rounding, *, allow_outside: bool = False) ->
         )
     content = head(path, size)  # reading takes as much memory as it may read
     try:
-        document = Document.model_validate_json(content.removeprefix(b"\xef\xbb\xbf"))
-    except ValidationError as error:
+        document = decode_json(Document, content.removeprefix(b"\xef\xbb\xbf"))
+    except InvalidDataError as error:
         raise explain(error).within(path.name) from None
+    repeated = _repeated_key(content)
+    if repeated is not None:
+        raise CrtExportError(
+            f"the key {repeated!r} is twice in one object", location=path.name,
+            hint="only one of its values could count",
+        )
     try:
-        sidecars = Sidecars(path.parent, allow_outside)
-        reading = _Reading(document, sidecars)
-        graph = reading.graph(document.name if document.name is not None else path.stem)
-        graph = replace(graph, modules=read_modules(document, sidecars, reading.constant_of(graph)))
+        sidecars = Sidecars(path.parent, options.allow_outside)
+        names = _Reading(document, sidecars)
+        graph = names.graph(document.name if document.name is not None else path.stem)
+        graph = replace(graph, modules=read_modules(document, sidecars, names.constant_of(graph)))
     except CrtExportError as error:
         raise error.within(path.name) from error.__cause__
-    return lend(graph).from_file(path.name, hashlib.sha256(content).hexdigest(), rounding)
+    return lend(graph).from_file(path.name, hashlib.sha256(content).hexdigest(), options.numerics)
+
+
+def _repeated_key(content: bytes) -> str | None:
+    """Returns a key that an object of valid JSON has twice; None where there is no such key, and
+    for what is too large to be written by hand: it would take much memory."""
+    if len(content) > _BY_HAND:
+        return None
+    repeated: list[str] = []
+
+    def note(pairs: list[tuple[str, object]]) -> None:
+        if len({key for key, _ in pairs}) < len(pairs):
+            counts = Counter(key for key, _ in pairs)
+            repeated.append(next(key for key, count in counts.items() if count > 1))
+
+    with contextlib.suppress(ValueError, RecursionError):  # numbers of too many digits, for one
+        json.loads(content, object_pairs_hook=note)
+    return repeated[0] if repeated else None
 
 
 class _Reading:
-    """Names become numbers, constants become references. ``within``: the keys that lead here."""
+    """Turns names into tensor ids and constants into references. ``within``: the keys that lead
+    here."""
 
     def __init__(self, document: GraphModel, sidecars: Sidecars, within: str = "") -> None:
         self._document = document
@@ -91,7 +120,8 @@ class _Reading:
         )
 
     def constant_of(self, graph: Graph) -> Callable[[str], ConstantVariable]:
-        """Finds constants of ``graph``, which was read here, by the names of their tensors."""
+        """Returns a function that finds constants of ``graph``, which was read here, by the names
+        of their tensors."""
 
         def find(name: str) -> ConstantVariable:
             tensor = graph.tensors[self._number(name, "")]
@@ -127,8 +157,9 @@ class _Reading:
 
     def _node(self, index: int, node: NodeModel) -> Node:
         where = f"{self._within}nodes[{index}]"
+        graphs = node.graphs if isinstance(node, GraphsModel) else []
         return Node(
-            op=decode(OPERATORS[node.op], node.attributes),
+            op=decode(node.kind, node.attributes),
             inputs=tuple(
                 None if name is None else self._number(name, f"{where}.inputs[{i}]")
                 for i, name in enumerate(node.inputs)
@@ -136,10 +167,10 @@ class _Reading:
             outputs=self._all(node.outputs, f"{where}.outputs"),
             name=node.name,
             # An empty origin is one that was saved so; none at all means a file written by hand.
-            origin=f"{where} ({node.op})" if node.origin is None else node.origin,
+            origin=f"{where} ({node.kind.__name__})" if node.origin is None else node.origin,
             graphs=tuple(
                 _Reading(graph, self._sidecars, f"{where}.graphs[{i}].").graph(graph.name or "")
-                for i, graph in enumerate(graphs_of(node))
+                for i, graph in enumerate(graphs)
             ),
         )
 

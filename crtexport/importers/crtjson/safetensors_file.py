@@ -1,8 +1,8 @@
 """Tensors of a .safetensors file as ranges of bytes, and writing such a file piece by piece.
 
-The safetensors library checks a file that is read. It can hand out neither the place of a tensor
-in the file nor write more than fits into memory, which is what this module adds: the format is
-the header's size (8 bytes, little-endian), a JSON header, and the bytes.
+The safetensors library checks a file that is read, but neither tells a tensor's offset in the file
+nor writes more than fits into memory; this module does both. The format is the header's size (8
+bytes, little-endian), a JSON header, and the bytes.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from typing import BinaryIO
 from msgspec import Struct
 from safetensors import SafetensorError, safe_open
 
-from crtexport.errors import CrtExportError
 from crtexport.ir.types import ConstantRef, DType, TensorType
+from crtexport.support.errors import CrtExportError
 
 _NAMES = {
     DType.BOOL: "BOOL",
@@ -36,14 +36,14 @@ _NAMES = {
 }
 _DTYPES = {name: dtype for dtype, name in _NAMES.items()}
 RESERVED = "__metadata__"
-"""The one name that a tensor can't have."""
+"""The one name that no tensor can have."""
 _DIGEST = "crtexport-sha256"
-"""In the metadata of files that are written here: the SHA-256 of the file with zeros in its place,
-by which they are told from those that others wrote or changed."""
+"""The metadata key of the SHA-256 of the file with zeros in its place, which tells files written
+here from those that others wrote or changed."""
 _LONGEST_HEADER = 100_000_000  # of any file that safetensors reads
 
 
-class Entry(Struct, frozen=True):
+class TensorRange(Struct, frozen=True):
     """One tensor of a file; ``dtype`` is None for a type that no network here has."""
 
     dtype: DType | None
@@ -51,8 +51,8 @@ class Entry(Struct, frozen=True):
     constant: ConstantRef
 
 
-def read_entries(path: Path) -> dict[str, Entry]:
-    """Every tensor of the file by name. Raises CrtExportError when it is damaged."""
+def read_entries(path: Path) -> dict[str, TensorRange]:
+    """Returns every tensor of the file by name. Raises CrtExportError when it is damaged."""
     try:
         with safe_open(path, framework="numpy"), path.open("rb") as stream:
             (size,) = struct.unpack("<Q", stream.read(8))
@@ -61,7 +61,7 @@ def read_entries(path: Path) -> dict[str, Entry]:
         raise CrtExportError(f"not a readable .safetensors file: {error}") from error
     start = 8 + size
     return {
-        name: Entry(
+        name: TensorRange(
             dtype=_DTYPES.get(entry["dtype"]),
             shape=tuple(entry["shape"]),
             constant=ConstantRef(
@@ -76,7 +76,7 @@ def read_entries(path: Path) -> dict[str, Entry]:
 
 
 def write_entries(stream: BinaryIO, tensors: Iterable[tuple[str, TensorType, ConstantRef]]) -> None:
-    """A whole file, holding one chunk of a constant at a time. Names must be unique."""
+    """Writes a whole file, holding one chunk of a constant at a time. Names must be unique."""
     # Wide elements first, so that all are aligned; the order is otherwise the given one.
     ordered = sorted(tensors, key=lambda tensor: -tensor[1].dtype.itemsize)
     unknown = "0" * (2 * hashlib.sha256().digest_size)

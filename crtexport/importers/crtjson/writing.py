@@ -8,33 +8,33 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from crtexport.errors import CrtExportError
 from crtexport.importers.crtjson.attributes import encode
 from crtexport.importers.crtjson.constants import to_inline
 from crtexport.importers.crtjson.document import FORMAT, VERSION
 from crtexport.importers.crtjson.safetensors_file import RESERVED, is_unchanged, write_entries
 from crtexport.ir.graph import Graph, Node, Tensor
 from crtexport.ir.types import ConstantRef, Quantization, TensorType
-from crtexport.outputs.single import replacing
+from crtexport.support.errors import CrtExportError
+from crtexport.support.outputs.single import replacing
 
 INLINE_BYTES = 64
 """Constants up to this size are written as numbers."""
 
 
 def save(graph: Graph, path: Path, *, force: bool = False) -> None:
-    """Write ``graph`` as model.json at ``path`` and its large constants as .safetensors beside it.
+    """Writes ``graph`` as model.json at ``path`` and its large constants as .safetensors beside it.
 
     The same graph gives the same bytes, and reading them back the same graph, apart from where it
-    came from and its rounding, which is a choice of the export. Both files appear whole or not at
+    came from and its numerics, which are a choice of the export. Both files appear whole or not at
     all; constants are copied in pieces. Raises CrtExportError when they can't be written.
     """
     if graph.modules:
         raise CrtExportError(
-            "a network with modules of others can't be written", location=graph.modules[0].name,
+            "a network with external modules can't be written", location=graph.modules[0].name,
             hint="edit its model.json by hand",
         )
     sidecar = sidecar_of(path)
-    writing = _Writing(graph, sidecar.name)
+    writing = _JsonWriter(graph, sidecar.name)
     text = writing.text()
     try:
         content = text.encode()
@@ -56,8 +56,8 @@ def save(graph: Graph, path: Path, *, force: bool = False) -> None:
 
 
 def sidecar_of(path: Path) -> Path:
-    """Returns where the large constants of a model.json at ``path`` go. Raises CrtExportError where
-    that would be the same file."""
+    """Returns the path of the large constants of a model.json at ``path``. Raises CrtExportError
+    where that would be the same file."""
     sidecar = path.with_suffix(".safetensors")
     if sidecar == path:
         raise CrtExportError("a model.json can't be called .safetensors", location=str(path))
@@ -65,7 +65,8 @@ def sidecar_of(path: Path) -> Path:
 
 
 def _refuse_foreign(sidecar: Path) -> None:
-    """Nobody named this file: only one of ours is replaced."""
+    """Raises CrtExportError where the sidecar would replace a file that crtexport didn't write: no
+    option names it."""
     try:
         if not os.path.lexists(sidecar):
             return
@@ -93,7 +94,7 @@ def _write(path: Path, fill: Callable[[BinaryIO], object]) -> None:
         raise _unwritten(path, error) from error
 
 
-class _Writing:
+class _JsonWriter:
     """``stored`` is what goes into the sidecar, once the text has been made."""
 
     def __init__(self, graph: Graph, sidecar: str) -> None:
@@ -196,7 +197,7 @@ def _quantization(quant: Quantization) -> dict[str, Any]:
 
 
 def _unique(names: Iterable[str]) -> list[str]:
-    """``names`` with the second and later of equal ones changed."""
+    """Returns ``names`` with the second and later of equal ones changed."""
     given = list(names)
     taken = set(given)
     seen: set[str] = set()

@@ -9,28 +9,35 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from crtexport.errors import CrtExportError
 from crtexport.importers.files import regular_size, sha256
-from crtexport.importers.tflite import ethosu, schema
+from crtexport.importers.formats import ReadOptions
+from crtexport.importers.tflite import circular_buffer, decode, ethosu, schema
 from crtexport.importers.tflite.flatbuffer import Reader, root
 from crtexport.importers.tflite.folded import FOLDED
 from crtexport.importers.tflite.operators import Decoder
 from crtexport.importers.tflite.ops_detection import CUSTOM_DECODERS
 from crtexport.importers.tflite.schema import BuiltinOperator, any_name, constant_names
-from crtexport.importers.tflite.subgraphs import Given, Imported, Reading
+from crtexport.importers.tflite.subgraphs import (
+    CIRCULAR_BUFFER,
+    DECODE,
+    Caller,
+    Imported,
+    Reading,
+    with_file_numbers,
+)
 from crtexport.importers.tflite.tensors import TensorTable
 from crtexport.importers.tflite.tflite_ops import DECODERS
 from crtexport.importers.tflite.variables import STEERING, Key, Subgraph, initial_values
 from crtexport.ir.graph import Graph
 from crtexport.ir.ops import EthosU
-from crtexport.ir.types import Rounding
 from crtexport.ir.variables import lend
-from crtexport.ir.verify import MAX_DEPTH
+from crtexport.ir.verify import MAX_DEPTH, verify
+from crtexport.support.errors import CrtExportError
 
 _SCHEMA_VERSION = 3
 _OPERATOR_NAMES = constant_names(BuiltinOperator)
 _FIRST_LARGE_CODE = 127
-"""Smaller codes of operators are in a field that old files have, too."""
+"""Operator codes below it are in a field of their own in old files."""
 
 _WITHOUT_DECODER = frozenset({
     *STEERING, *FOLDED, BuiltinOperator.IF, BuiltinOperator.WHILE,
@@ -42,11 +49,11 @@ _REPEATS, _FEW = 4, 1000
 _log = logging.getLogger(__name__)
 
 
-def load_tflite(path: Path, rounding: Rounding) -> Graph:
-    """The first subgraph of the file, not yet verified.
+def read(path: Path, options: ReadOptions) -> Graph:
+    """Returns the first subgraph of the file, verified: errors have the file's numbers.
 
-    Raises CrtExportError when the file is damaged or has what can't be exported: operators (all
-    of them listed at once), attributes, element types, dynamic shapes.
+    Raises CrtExportError when the file is damaged or contains anything that can't be exported:
+    operators (all of them listed at once), attributes, element types, dynamic shapes.
     """
     regular_size(path)
     digest = sha256(path)
@@ -54,19 +61,27 @@ def load_tflite(path: Path, rounding: Rounding) -> Graph:
         with path.open("rb") as stream:
             # Never closed by hand: an error's traceback may still hold views of the map.
             data = mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ)
-        graph = _Importer(data, path).graph()
+        importer = _Importer(data, path)
+        graph = importer.graph()
     except CrtExportError as error:
         raise error.within(path.name) from error.__cause__
     except OSError as error:
         raise CrtExportError(
             f"the file can't be read: {error.strerror}", location=str(path)
         ) from error
-    return graph.from_file(path.name, digest, rounding)
+    graph = graph.from_file(path.name, digest, options.numerics)
+    try:
+        verify(graph)
+    except CrtExportError:
+        if len(importer.numbers) == len(graph.tensors):
+            verify(with_file_numbers(graph, importer.numbers))  # raises the same
+        raise
+    return graph
 
 
 def has_commands(path: Path) -> bool:
-    """Whether the file has operators that Vela made for an Ethos-U. Raises CrtExportError for one
-    that can't be read."""
+    """Returns whether the file has operators that Vela made for an Ethos-U. Raises CrtExportError
+    for one that can't be read."""
     try:
         with path.open("rb") as stream:
             data = mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ)
@@ -76,7 +91,7 @@ def has_commands(path: Path) -> bool:
 
 
 def _custom_name(name: str) -> str:
-    """How messages call a custom operator."""
+    """Returns a custom operator's name for messages."""
     return f"custom {name!r}"
 
 
@@ -84,6 +99,21 @@ _CUSTOM = {
     _custom_name(name): decoder
     for name, decoder in (*CUSTOM_DECODERS.items(), (ethosu.CUSTOM_NAME, ethosu.ethos_u))
 }
+
+
+def _refuse_other_runtimes(name: str) -> None:
+    """Refuses, as what it is, a network for another runtime, which one of its operators shows."""
+    if name == _custom_name("edgetpu-custom-op"):
+        raise CrtExportError(
+            "the network was compiled for the Edge TPU, which alone can run it",
+            hint="export the original .tflite file, from before edgetpu_compiler",
+        )
+    if name.startswith("custom 'Flex"):
+        raise CrtExportError(
+            f"{name.removeprefix('custom ')} is an operator of TensorFlow itself, which only its"
+            " Flex delegate runs",
+            hint="convert the model without tf.lite.OpsSet.SELECT_TF_OPS, or without the operator",
+        )
 
 
 class _Importer:
@@ -108,6 +138,8 @@ class _Importer:
         self._planned = (
             ethosu.planned_offsets(self._model, self._buffers) if self.has_commands else ()
         )
+        self.numbers: tuple[int, ...] = ()
+        """In the file, of the tensors of the graph that was read last."""
         self._loaded: dict[int, Subgraph] = {}
         self._nested: dict[tuple[int, tuple[tuple[int, Key], ...]], Imported] = {}
 
@@ -141,7 +173,8 @@ class _Importer:
         return known
 
     def decoder(self, code: int, name: str) -> Decoder | None:
-        """What imports an operator, given its code and readable name; None for an unknown one."""
+        """Returns the decoder of an operator, given its code and readable name; None for an unknown
+        one."""
         if code == BuiltinOperator.CUSTOM:
             return _CUSTOM.get(name)
         return DECODERS.get(code)
@@ -149,8 +182,9 @@ class _Importer:
     def graph(self) -> Graph:
         """The first subgraph, with those that it runs."""
         initial = initial_values(self.load(0), self.load)
-        reading = Reading(self, 0, Given((), (0,)), initial)
+        reading = Reading(self, 0, Caller((), (0,)), initial)
         graph = reading.imported(self._signature_names).graph
+        self.numbers = reading.numbers
         if len(self._loaded) < self._count:
             used = len(self._loaded)
             some = "only the first is" if used == 1 else f"{used} are"
@@ -160,13 +194,13 @@ class _Importer:
         modules = (ethosu.module(made_for),) if made_for else ()
         return replace(lend(graph), name=self._path.stem, modules=modules)
 
-    def nested(self, number: int, given: Given) -> Imported:
+    def nested(self, number: int, caller: Caller) -> Imported:
         """A subgraph that an operator runs."""
-        if len(given.path) > MAX_DEPTH:
+        if len(caller.path) > MAX_DEPTH:
             raise CrtExportError(f"subgraphs are nested more than {MAX_DEPTH} deep")
-        key = (number, given.handles)
+        key = (number, caller.handles)
         if key not in self._nested:
-            self._nested[key] = Reading(self, number, given, None).imported(lambda *_: {})
+            self._nested[key] = Reading(self, number, caller, None).imported(lambda *_: {})
         runs = self._nested[key].runs
         there = sum(len(subgraph.operators) for subgraph in self._loaded.values())
         if runs > _REPEATS * there + _FEW:
@@ -194,27 +228,32 @@ class _Importer:
         for index, (operator, (code, name)) in enumerate(
             zip(subgraph.operators, subgraph.codes, strict=True)
         ):
-            known = self.decoder(code, name) is not None or code in _WITHOUT_DECODER
-            if not known:
+            without = code in _WITHOUT_DECODER or name in (CIRCULAR_BUFFER, DECODE)
+            if self.decoder(code, name) is None and not without:
                 called = self._called(subgraph.tensors, operator.outputs)
                 found.setdefault(name, []).append(f"operator {index}{called}")
         if not found:
             return
+        for name in found:
+            _refuse_other_runtimes(name)
         lines = [f"\n  {name}: {', '.join(nodes)}" for name, nodes in found.items()]
         count = sum(map(len, found.values()))
         what = "1 operator is" if count == 1 else f"{count} operators are"
-        names = (_OPERATOR_NAMES[code] for code in {*DECODERS, *_WITHOUT_DECODER})
-        supported = sorted((*names, *CUSTOM_DECODERS, ethosu.CUSTOM_NAME))
+        custom = ", ".join(sorted((
+            *CUSTOM_DECODERS, circular_buffer.NAME, decode.NAME, ethosu.CUSTOM_NAME
+        )))
         raise CrtExportError(
-            f"{what} not supported:{''.join(lines)}", hint=f"supported are {', '.join(supported)}"
+            f"{what} not supported:{''.join(lines)}",
+            hint=f"docs/operators.md lists those that are; of custom ones {custom}",
         )
 
     def _called(self, tensors: TensorTable, outputs: tuple[int, ...]) -> str:
-        """The name of an operator's first output, which is what converters name operators by."""
+        """Returns the name of an operator's first output, by which converters name operators."""
         return f" ({tensors.name(outputs[0])!r})" if outputs else ""
 
     def _signature_names(self, inputs: set[int], outputs: set[int]) -> dict[int, str]:
-        """What the file's signature calls inputs and outputs, where it has just one for them."""
+        """Returns the names of inputs and outputs in the file's signature, where it has just one
+        for them."""
         signatures = [
             table for table in self._model.signature_defs if table.subgraph_index == 0
         ]

@@ -1,9 +1,10 @@
-"""The custom operator that Arm's compiler Vela puts in the place of what an Ethos-U runs.
+"""The custom operator by which Arm's compiler Vela replaces the part of a network that an Ethos-U
+runs.
 
 Its inputs are, as kernels/ethos_u/ethosu.cc of TensorFlow Lite Micro says: a payload for Arm's
-driver with the commands, constant data, the arena, a fast memory, then what the network gives it.
-The commands address inputs and outputs as bytes of the arena (base address 1), whatever base
-addresses the driver gets for them; where in the arena they lie is in the file's metadata
+driver with the commands, constant data, the arena, a fast memory, then the network's tensors. The
+commands address inputs and outputs as bytes of the arena (base address 1), whatever base addresses
+the driver gets for them; their offsets in the arena are in the file's metadata
 ``OfflineMemoryAllocation``: the words 0, subgraph count, tensor count, then the offset of each
 tensor, -1 for those that are elsewhere.
 
@@ -16,18 +17,18 @@ from __future__ import annotations
 import struct
 from collections.abc import Collection, Iterator
 
-from crtexport.errors import CrtExportError
 from crtexport.importers.tflite import schema
 from crtexport.importers.tflite.flatbuffer import Vector
-from crtexport.importers.tflite.operators import Decoded, Operator
+from crtexport.importers.tflite.operators import Decoded, SourceOperator
 from crtexport.ir.graph import Tensor
 from crtexport.ir.modules import Device, ExternalModule, ModuleFunction
 from crtexport.ir.ops import ETHOS_U_ALIGN, EthosU
 from crtexport.ir.types import DType
+from crtexport.support.errors import CrtExportError
 
 CUSTOM_NAME = "ethos-u"
 FUNCTION = "TVMEthosULaunch"
-"""The hook: as microTVM's, so that firmware that has it needs no other."""
+"""The hook's name, the same as microTVM's, so that firmware that has it needs no other."""
 _ALLOCATION = "OfflineMemoryAllocation"
 _MOST = 1 << 24
 _COMMANDS, _CONSTANTS, _ARENA, _FAST, _FIRST = range(5)
@@ -44,7 +45,8 @@ _FAST_REGION = 2
 
 
 def module(accelerators: Collection[str]) -> ExternalModule:
-    """What has the function; its device runs commands for ``accelerators``, which is one.
+    """Returns the module with the driver's function; its device runs commands for ``accelerators``,
+    which is one.
 
     Raises CrtExportError where these are several: no board has all of them.
     """
@@ -55,8 +57,8 @@ def module(accelerators: Collection[str]) -> ExternalModule:
 
 
 def planned_offsets(model: schema.Model, buffers: Vector[schema.Buffer]) -> tuple[int, ...]:
-    """The offsets of the first subgraph's tensors, -1 where one has none; empty where the file says
-    nothing of the kind."""
+    """Returns the offsets of the first subgraph's tensors, -1 where one has none; empty where the
+    file has no such plan."""
     for table in model.metadata:
         if table.name != _ALLOCATION:
             continue
@@ -75,8 +77,9 @@ def planned_offsets(model: schema.Model, buffers: Vector[schema.Buffer]) -> tupl
     return ()
 
 
-def ethos_u(source: Operator) -> Decoded:
-    """The operator with its commands, constant data and the network's tensors as inputs."""
+def ethos_u(source: SourceOperator) -> Decoded:
+    """Returns the operator, with its commands, constant data and the network's tensors as inputs.
+    """
     if len(source.inputs) < _FIRST or not source.outputs:
         raise CrtExportError(
             f"{len(source.inputs)} inputs and {len(source.outputs)} outputs are not those that "
@@ -102,7 +105,7 @@ def ethos_u(source: Operator) -> Decoded:
     )
 
 
-def _place(source: Operator, tensor: int | None, arena: int) -> int:
+def _place(source: SourceOperator, tensor: int | None, arena: int) -> int:
     memory = source.inputs[_ARENA]
     if tensor is None or memory is None:
         raise CrtExportError("an input is missing")
@@ -133,7 +136,7 @@ def _words(commands: Tensor) -> tuple[int, ...]:
 
 
 def _payload(words: tuple[int, ...]) -> tuple[str, tuple[int, ...]]:
-    """What accelerator the commands are for, and the commands."""
+    """Returns the accelerator that the commands are for, and the commands."""
     if not words or words[0] != _MAGIC:
         magic = words[0].to_bytes(4, "little") if words else b""
         raise CrtExportError(
@@ -162,7 +165,7 @@ def _payload(words: tuple[int, ...]) -> tuple[str, tuple[int, ...]]:
 
 
 def _regions(stream: tuple[int, ...]) -> frozenset[int]:
-    """The numbers of the base addresses that the commands use."""
+    """Returns the numbers of the base addresses that the commands use."""
     return frozenset(
         word >> 16 for word in _first_words(stream) if word & 0x3FF in _REGIONS
         and not word & _TWO_WORDS

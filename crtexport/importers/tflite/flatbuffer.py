@@ -1,10 +1,10 @@
-"""Reading a flatbuffer that nobody vouches for.
+"""A flatbuffer reader for untrusted files.
 
 The library checks nothing: offsets may point anywhere and lengths may claim anything. A
 :class:`Reader` turns what it raises into one error and refuses to read more than an honest file
-could hold, so that a file of tables that share one huge vector can't fill the memory. What a table
-has is said by the attributes of its class, each a :class:`Field` with its number in the schema:
-the accessors that are generated for all of it take longer to import than networks to read.
+could hold, so that a file of tables that share one huge vector can't fill the memory. The
+attributes of a table's class describe its fields, each a :class:`Field` with its number in the
+schema: importing the generated accessors takes longer than reading most networks.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
 from flatbuffers import encode, number_types
 
-from crtexport.errors import CrtExportError
+from crtexport.support.errors import CrtExportError
 
 T = TypeVar("T")
 K = TypeVar("K", bound="Table")
@@ -25,13 +25,13 @@ _HEADROOM = 1 << 16
 _FIELDS = 4
 """Bytes of a vtable before the offsets of its fields, of two bytes each."""
 _MOST_FIELDS = 32
-"""More than any table has of which a field is read."""
+"""An upper bound of the fields of any table that is read."""
 _TYPES = {
     "?": number_types.BoolFlags, "b": number_types.Int8Flags, "B": number_types.Uint8Flags,
     "H": number_types.VOffsetTFlags, "i": number_types.Int32Flags, "I": number_types.UOffsetTFlags,
     "q": number_types.Int64Flags, "Q": number_types.Uint64Flags, "f": number_types.Float32Flags,
 }
-"""Types of numbers by the names that the module ``struct`` gives them."""
+"""Number types by their format characters in the module ``struct``."""
 _DTYPES = {form: number_types.to_numpy_type(type_) for form, type_ in _TYPES.items()}
 _OFFSET = number_types.UOffsetTFlags.bytewidth
 
@@ -48,11 +48,11 @@ class Reader:
         self._budget = 4 * self.size + _HEADROOM
 
     def number(self, form: str, at: int) -> Any:
-        """A number of the type ``form``."""
+        """Returns a number of the type ``form``."""
         return self._got(encode.Get, _TYPES[form].packer_type, self.data, at)
 
     def numbers(self, form: str, start: int, count: int) -> list[Any]:
-        """As many numbers of the type ``form``, one after the other."""
+        """Returns ``count`` consecutive numbers of the type ``form``."""
         if not count:
             return []
         found: list[Any] = self._got(
@@ -71,14 +71,15 @@ class Reader:
         return at + int(self.number("I", at))
 
     def spend(self, amount: int) -> None:
-        """So many bytes are read, which must be in the file."""
+        """Accounts for reading ``amount`` bytes. Raises CrtExportError where the file can't have so
+        many."""
         self._budget -= amount
         if self._budget < 0:
             raise _damaged("its tables refer to the same bytes over and over")
 
 
 class Content:
-    """What a table holds. A field's *place* is where it is from the table's position on, 0 for one
+    """The content of a table. A field's *place* is its offset from the table's position, 0 for one
     that is left out."""
 
     __slots__ = ("_at", "_places", "reader")
@@ -92,20 +93,19 @@ class Content:
         self._places = reader.numbers("H", vtable + _FIELDS, min(count, _MOST_FIELDS))
 
     def place(self, number: int) -> int:
-        """Of field ``number`` of the schema."""
+        """Returns the place of field ``number`` of the schema."""
         return self._places[number] if number < len(self._places) else 0
 
     def number(self, place: int, form: str) -> Any:
-        """A number of the type ``form``."""
+        """Returns a number of the type ``form``."""
         return self.reader.number(form, self._at + place)
 
     def target(self, place: int) -> int:
-        """The position of what a field refers to."""
+        """Returns the position that a field refers to."""
         return self.reader.target(self._at + place)
 
     def span(self, place: int) -> tuple[int, int]:
-        """Of a vector or string: the position of its first element, and how many it claims to
-        have."""
+        """Returns the position of a vector's or string's first element, and its claimed length."""
         start = self.target(place)
         return start + _OFFSET, self.reader.number("I", start)
 
@@ -122,18 +122,18 @@ class Content:
         return tuple(self.reader.numbers(form, *self.vector(place, _DTYPES[form].itemsize)))
 
     def octets(self, place: int) -> bytes:
-        """All of a vector of bytes."""
+        """Returns all bytes of a vector."""
         start, count = self.vector(place, 1)
         return self.reader.data[start : start + count]
 
     def text(self, place: int) -> str:
-        """A string. Bytes that are no UTF-8 become escapes."""
+        """Returns a string. Bytes that are no UTF-8 become escapes."""
         return self.octets(place).decode("utf-8", "backslashreplace")
 
 
 class Table:
-    """One table of the file. ``UNION``: the number of its kind among what operators have as
-    options, where it is such."""
+    """One table of the file. ``UNION``: its number in the union of operators' options, if it is in
+    that."""
 
     UNION: ClassVar[int] = 0
     __slots__ = ("content",)
@@ -143,7 +143,7 @@ class Table:
 
 
 class Field(Generic[T]):
-    """An attribute of a table: field ``number`` of the schema, read when it is asked for."""
+    """An attribute of a table: field ``number`` of the schema, read on first access."""
 
     __slots__ = ("_absent", "_read", "number")
 
@@ -156,7 +156,7 @@ class Field(Generic[T]):
 
 
 class Vector(Generic[K]):
-    """A vector of tables, each read when it is asked for; empty without a reader."""
+    """A vector of tables, each read on access; empty without a reader."""
 
     def __init__(
         self, kind: type[K], reader: Reader | None = None, start: int = 0, count: int = 0
@@ -184,7 +184,8 @@ def root(reader: Reader, kind: type[K]) -> K:
 
 
 def integer(number: int, form: str = "i", absent: int = 0) -> Field[int]:
-    """An integer as the module ``struct`` names its type; ``absent`` is the schema's default."""
+    """Returns a field for an integer of a type of the module ``struct``; ``absent`` is the schema's
+    default."""
     return Field(number, lambda content, place: int(content.number(place, form)), absent)
 
 
@@ -209,7 +210,8 @@ def octets(number: int) -> Field[bytes]:
 
 
 def span(number: int) -> Field[tuple[int, int]]:
-    """Where in the file the bytes of a vector begin, and how many they claim to be."""
+    """Returns a field for the position of a vector's bytes in the file, and their claimed number.
+    """
     return Field(number, Content.span, (0, 0))
 
 
@@ -221,7 +223,7 @@ def table(number: int, kind: type[K]) -> Field[K | None]:
 
 
 class Union(NamedTuple):
-    """A table of which another field says the kind."""
+    """A field for a table whose kind another field gives."""
 
     reader: Reader
     at: int

@@ -1,4 +1,4 @@
-"""Operators that give constants: what they compute is known while reading the file."""
+"""Operators that are evaluated while reading the file, because their results only steer others."""
 
 from __future__ import annotations
 
@@ -8,22 +8,22 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from crtexport.errors import CrtExportError
 from crtexport.importers.tflite import schema
-from crtexport.importers.tflite.operators import STEERING_BYTES, Operator
+from crtexport.importers.tflite.operators import STEERING_BYTES, SourceOperator
 from crtexport.importers.tflite.schema import BuiltinOperator
 from crtexport.ir.evaluate import evaluate
 from crtexport.ir.graph import Node, Tensor
 from crtexport.ir.infer import infer
 from crtexport.ir.types import ConstantRef, DType, TensorType
 from crtexport.ir.verify import MAX_RANK
+from crtexport.support.errors import CrtExportError
 
 Array = npt.NDArray[Any]
 
 _WHOLE = (DType.INT32, DType.INT64)
 
 
-def _shape(source: Operator) -> Array:
+def _shape(source: SourceOperator) -> Array:
     options = source.optional_options(schema.ShapeOptions)
     code = options.out_type if options else schema.TensorType.INT32
     kinds = {schema.TensorType.INT32: np.int32, schema.TensorType.INT64: np.int64}
@@ -32,11 +32,11 @@ def _shape(source: Operator) -> Array:
     return np.array(source.type(0).shape, kinds[code])
 
 
-def _rank(source: Operator) -> Array:
+def _rank(source: SourceOperator) -> Array:
     return np.array(len(source.type(0).shape), np.int32)
 
 
-def _range(source: Operator) -> Array:
+def _range(source: SourceOperator) -> Array:
     start, limit, delta = (
         _number(source, i, what) for i, what in enumerate(("the start", "the limit", "the step"))
     )
@@ -61,7 +61,7 @@ def _range(source: Operator) -> Array:
     return np.array(values[:count], np.float32)
 
 
-def _number(source: Operator, index: int, what: str) -> float:
+def _number(source: SourceOperator, index: int, what: str) -> float:
     tensor = source.given(index, what)
     usual = (*_WHOLE, DType.FLOAT32)
     if tensor.type.dtype not in usual or tensor.type.elements != 1:
@@ -78,7 +78,7 @@ def _number(source: Operator, index: int, what: str) -> float:
     return value
 
 
-def _broadcast_args(source: Operator) -> Array:
+def _broadcast_args(source: SourceOperator) -> Array:
     first, second = (source.integers(i, "the shape") for i in (0, 1))
     try:
         shape = np.broadcast_shapes(first, second)
@@ -87,7 +87,7 @@ def _broadcast_args(source: Operator) -> Array:
     return np.array(shape, source.type(0).dtype.numpy)
 
 
-FOLDED: Mapping[int, Callable[[Operator], Array]] = {
+FOLDED: Mapping[int, Callable[[SourceOperator], Array]] = {
     BuiltinOperator.SHAPE: _shape,
     BuiltinOperator.RANK: _rank,
     BuiltinOperator.RANGE: _range,
@@ -97,7 +97,8 @@ FOLDED: Mapping[int, Callable[[Operator], Array]] = {
 
 
 def steering(node: Node, tensor: Callable[[int], Tensor]) -> list[Array] | None:
-    """The outputs of a node that only computes with small constants that can be shapes or axes."""
+    """Returns the outputs of a node that only computes with small constants that can be shapes or
+    axes."""
     given = [None if t is None else tensor(t) for t in node.inputs]
     for known in given:
         if known is None or known.constant is None or known.type.dtype not in _WHOLE:

@@ -1,4 +1,4 @@
-"""One operator of a .tflite file, as the decoders in ``tflite_ops`` see it."""
+"""One operator of a .tflite file, as the decoders in ``tflite_ops`` read it."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ from typing import Any, Protocol, TypeVar
 
 from msgspec import Struct
 
-from crtexport.errors import CrtExportError
 from crtexport.importers.tflite import schema
 from crtexport.importers.tflite.flatbuffer import Table
 from crtexport.importers.tflite.schema import ActivationFunctionType, any_name
 from crtexport.ir.graph import Tensor
 from crtexport.ir.ops import Activation, Op, Padding2D
 from crtexport.ir.types import DType, TensorType
+from crtexport.support.errors import CrtExportError
 
 K = TypeVar("K", bound=Table)
 Kind = type[K]
 
 STEERING_BYTES = 4096
-"""No list of axes, sizes or paddings is longer."""
+"""An upper bound of the bytes of lists of axes, sizes or paddings."""
 
 ACTIVATIONS = {
     ActivationFunctionType.NONE: Activation.NONE,
@@ -30,13 +30,13 @@ ACTIVATIONS = {
 
 
 class Tensors(Protocol):
-    """Where an operator's tensors come from."""
+    """The lookup of an operator's tensors."""
 
     def tensor(self, index: int) -> Tensor: ...
     def place(self, index: int) -> int | None: ...
 
 
-class Operator(Struct, frozen=True):
+class SourceOperator(Struct, frozen=True):
     """``inputs`` and ``outputs`` are tensor numbers of the file; None: an input left out."""
 
     table: schema.Operator
@@ -45,7 +45,7 @@ class Operator(Struct, frozen=True):
     tensors: Tensors
 
     def given(self, index: int, what: str) -> Tensor:
-        """An input that must be there."""
+        """Returns a required input. Raises CrtExportError where it was left out."""
         tensor = self.inputs[index] if index < len(self.inputs) else None
         if tensor is None:
             raise CrtExportError(f"input {index} ({what}) is missing")
@@ -55,21 +55,25 @@ class Operator(Struct, frozen=True):
         return self.given(index, what).type
 
     def result(self) -> TensorType:
-        """The declared type of the first output."""
+        """Returns the declared type of the first output."""
         if not self.outputs:
             raise CrtExportError("the operator has no output")
         return self.tensors.tensor(self.outputs[0]).type
 
     def integers(self, index: int, what: str) -> tuple[int, ...]:
-        """The flattened values of an input that steers the operator and so must be constant."""
+        """Returns the flattened values of an input that steers the operator and so must be
+        constant."""
         tensor = self.given(index, what)
-        if tensor.constant is None:
+        # The format can't say of no bytes whether they are constant.
+        if tensor.constant is None and tensor.type.elements:
             raise CrtExportError(
                 f"{what} (tensor {tensor.name!r}) are computed at run time",
                 hint="convert the model with fixed shapes, so that they become constants",
             )
         if tensor.type.dtype not in (DType.INT32, DType.INT64):
             raise CrtExportError(f"{what} must be int32 or int64, found {tensor.type}")
+        if tensor.constant is None:
+            return ()
         if tensor.constant.nbytes != tensor.type.nbytes or tensor.type.nbytes > STEERING_BYTES:
             raise CrtExportError(
                 f"{what}: {tensor.type} in {tensor.constant.nbytes} bytes is no such list"
@@ -96,7 +100,7 @@ class Operator(Struct, frozen=True):
         return union.read(kind) if union is not None else None
 
     def activation(self, options: Any) -> Activation:
-        """The clamp fused into the operator; NONE where there are no options."""
+        """Returns the clamp fused into the operator; NONE where there are no options."""
         if options is None:
             return Activation.NONE
         code = options.fused_activation_function
@@ -106,7 +110,7 @@ class Operator(Struct, frozen=True):
         return ACTIVATIONS[code]
 
     def pair(self, what: str, height: int, width: int) -> tuple[int, int]:
-        """Two sizes of the options, rows first; each at least 1."""
+        """Returns two sizes of the options, rows first; each at least 1."""
         if min(height, width) < 1:
             raise CrtExportError(f"the {what} {height} x {width} must be at least 1 x 1")
         return height, width
@@ -143,17 +147,19 @@ def _same(size: int, window: int, stride: int, dilation: int) -> tuple[int, int]
 
 
 Decoded = tuple[Op, tuple[int | None, ...]]
-Decoder = Callable[[Operator], Decoded]
-"""Makes one of our operators, and says which of the inputs (tensor numbers of the file) stay."""
+Decoder = Callable[[SourceOperator], Decoded]
+"""Returns the operator of a node, and which of its inputs (tensor numbers of the file) remain
+inputs."""
 
 
-def plain(op: Op) -> Decoder:
-    """An operator without attributes."""
+class Plain(Struct, frozen=True):
+    """Decoder of an operator whose node in the file has no options, or none that say more. The
+    simulation's writer reads the same rows in reverse."""
 
-    def decode(source: Operator) -> Decoded:
-        return op, source.inputs
+    op: Op
 
-    return decode
+    def __call__(self, source: SourceOperator) -> Decoded:
+        return self.op, source.inputs
 
 
 def axis_of(axis: int, rank: int) -> int:

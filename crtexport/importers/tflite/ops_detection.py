@@ -6,20 +6,20 @@ import struct
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
-from crtexport.errors import CrtExportError
-from crtexport.importers.tflite.operators import Decoded, Decoder, Operator
+from crtexport.importers.tflite.operators import Decoded, Decoder, SourceOperator
 from crtexport.ir.ops import DetectionPostProcess
+from crtexport.support.errors import CrtExportError
 
 T = TypeVar("T")
 
 _BROKEN = (struct.error, IndexError, KeyError, ValueError, TypeError, OverflowError)
 _DETECTIONS_PER_CLASS = 100  # where the file says nothing
 _WIDEST = 1 << 16
-"""Bytes of options beyond which they are no list of a dozen numbers."""
+"""An upper bound of the bytes of valid options."""
 
 
-def _detection(source: Operator) -> Decoded:
-    given = _Options(source)
+def _detection(source: SourceOperator) -> Decoded:
+    given = Options(source)
     op = DetectionPostProcess(
         max_detections=given.integer("max_detections"),
         num_classes=given.integer("num_classes"),
@@ -36,10 +36,10 @@ def _detection(source: Operator) -> Decoded:
     return op, source.inputs
 
 
-class _Options:
-    """The map of a custom operator's options. A file may claim anything of it."""
+class Options:
+    """The map of a custom operator's options, of which nothing can be trusted."""
 
-    def __init__(self, source: Operator) -> None:
+    def __init__(self, source: SourceOperator) -> None:
         from flatbuffers import flexbuffers  # noqa: PLC0415
 
         content = source.table.custom_options

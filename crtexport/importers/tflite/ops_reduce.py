@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from crtexport.errors import CrtExportError
-from crtexport.importers.tflite.operators import Decoded, Decoder, Operator, axis_of
+from crtexport.importers.tflite.operators import Decoded, Decoder, SourceOperator, axis_of
 from crtexport.importers.tflite.schema import BuiltinOperator, CumsumOptions, ReducerOptions
 from crtexport.ir.ops import (
     ArgMax,
@@ -19,12 +18,13 @@ from crtexport.ir.ops import (
     ReduceProd,
     Sum,
 )
+from crtexport.support.errors import CrtExportError
 
 Reduction = Mean | Sum | ReduceMax | ReduceMin | ReduceProd | ReduceAny | ReduceAll
 
 
 def _reduction(kind: type[Reduction]) -> Decoder:
-    def decode(source: Operator) -> Decoded:
+    def decode(source: SourceOperator) -> Decoded:
         options = source.optional_options(ReducerOptions)
         rank = len(source.type(0).shape)
         axes = {axis_of(axis, rank) for axis in source.integers(1, "axes")}
@@ -35,14 +35,14 @@ def _reduction(kind: type[Reduction]) -> Decoder:
 
 
 def _position(kind: type[ArgMax | ArgMin]) -> Decoder:
-    def decode(source: Operator) -> Decoded:
+    def decode(source: SourceOperator) -> Decoded:
         # The options repeat the output's element type.
         return kind(_one_axis(source)), source.inputs[:1]
 
     return decode
 
 
-def _cumsum(source: Operator) -> Decoded:
+def _cumsum(source: SourceOperator) -> Decoded:
     options = source.optional_options(CumsumOptions)
     axis = _one_axis(source)
     if options is None:
@@ -50,7 +50,7 @@ def _cumsum(source: Operator) -> Decoded:
     return CumSum(axis, options.exclusive, options.reverse), source.inputs[:1]
 
 
-def _one_axis(source: Operator) -> int:
+def _one_axis(source: SourceOperator) -> int:
     axes = source.integers(1, "axis")
     if len(axes) != 1:
         raise CrtExportError(f"there must be 1 axis, found {len(axes)}")

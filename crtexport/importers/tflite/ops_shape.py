@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from crtexport.errors import CrtExportError
-from crtexport.importers.tflite.operators import Decoded, Decoder, Operator, axis_of, plain
+from crtexport.importers.tflite.operators import Decoded, Decoder, Plain, SourceOperator, axis_of
 from crtexport.importers.tflite.schema import (
     BuiltinOperator,
     DepthToSpaceOptions,
@@ -39,12 +38,13 @@ from crtexport.ir.ops import (
     Transpose,
     Unpack,
 )
+from crtexport.support.errors import CrtExportError
 
 Pairs = tuple[tuple[int, int], ...]
 
 
-def pairs(source: Operator, index: int, what: str) -> Pairs:
-    """A constant of two columns: what comes before and after each axis."""
+def pairs(source: SourceOperator, index: int, what: str) -> Pairs:
+    """Returns the rows of a constant with two columns: the amounts before and after each axis."""
     flat = source.integers(index, what)
     shape = source.type(index).shape
     if len(shape) != 2 or shape[1] != 2:
@@ -52,8 +52,8 @@ def pairs(source: Operator, index: int, what: str) -> Pairs:
     return tuple(zip(flat[::2], flat[1::2], strict=True))
 
 
-def _same_length(source: Operator, *lists: tuple[int, ...]) -> tuple[int, ...]:
-    """The first input's shape, which as many numbers of each list belong to."""
+def _same_length(source: SourceOperator, *lists: tuple[int, ...]) -> tuple[int, ...]:
+    """Returns the first input's shape, whose rank each list of numbers must have."""
     shape = source.type(0).shape
     for numbers in lists:
         if len(numbers) != len(shape):
@@ -61,7 +61,7 @@ def _same_length(source: Operator, *lists: tuple[int, ...]) -> tuple[int, ...]:
     return shape
 
 
-def _slice(source: Operator) -> Decoded:
+def _slice(source: SourceOperator) -> Decoded:
     begin, size = source.integers(1, "begins"), source.integers(2, "sizes")
     shape = _same_length(source, begin, size)
     # A size of -1 is all that is left.
@@ -72,7 +72,7 @@ def _slice(source: Operator) -> Decoded:
     return Slice(begin, sizes, (1,) * len(shape), sizes), source.inputs[:1]
 
 
-def _strided_slice(source: Operator) -> Decoded:
+def _strided_slice(source: SourceOperator) -> Decoded:
     options = source.options(StridedSliceOptions)
     lists = [source.integers(i + 1, what) for i, what in enumerate(("begins", "ends", "strides"))]
     if len({len(numbers) for numbers in lists}) != 1:
@@ -85,7 +85,7 @@ class _Ranges:
     """STRIDED_SLICE's begins, ends, strides and masks, of which bit i belongs to entry i."""
 
     def __init__(
-        self, source: Operator, options: StridedSliceOptions, begins: tuple[int, ...],
+        self, source: SourceOperator, options: StridedSliceOptions, begins: tuple[int, ...],
         ends: tuple[int, ...], strides: tuple[int, ...],
     ) -> None:
         self.shape = source.type(0).shape
@@ -95,7 +95,7 @@ class _Ranges:
         self.shrink, self.offset = options.shrink_axis_mask, options.offset
 
     def slice(self) -> Slice:
-        """All of it as what is taken of each axis, and the shape of the result."""
+        """Returns the slice of each axis, and the shape of the result."""
         taken: list[tuple[int, int, int]] = []
         result: list[int] = []
         count = len(self.begins)
@@ -124,7 +124,7 @@ class _Ranges:
         return bool(mask >> entry & 1)
 
     def _ellipsis(self, entry: int) -> bool:
-        """Only the first bit counts."""
+        """Returns the axes that the ellipsis covers; only its first bit counts."""
         first = self.ellipsis_mask & -self.ellipsis_mask
         return self._is(first, entry)
 
@@ -159,7 +159,7 @@ class _Ranges:
         return begin, count, stride
 
 
-def _split(source: Operator) -> Decoded:
+def _split(source: SourceOperator) -> Decoded:
     data = source.type(1)
     axis = axis_of(_single(source, 0, "axis"), len(data.shape))
     count = len(source.outputs)
@@ -168,51 +168,51 @@ def _split(source: Operator) -> Decoded:
     return Split(axis, (data.shape[axis] // count,) * count), source.inputs[1:2]
 
 
-def _split_v(source: Operator) -> Decoded:
+def _split_v(source: SourceOperator) -> Decoded:
     data, sizes = source.type(0), source.integers(1, "sizes")
     axis = axis_of(_single(source, 2, "axis"), len(data.shape))
     rest = data.shape[axis] - sum(size for size in sizes if size != -1)
     return Split(axis, tuple(rest if size == -1 else size for size in sizes)), source.inputs[:1]
 
 
-def _single(source: Operator, index: int, what: str) -> int:
+def _single(source: SourceOperator, index: int, what: str) -> int:
     values = source.integers(index, what)
     if len(values) != 1:
         raise CrtExportError(f"{what} must be one number, found {source.type(index)}")
     return values[0]
 
 
-def _pack(source: Operator) -> Decoded:
+def _pack(source: SourceOperator) -> Decoded:
     options = source.options(PackOptions)
     rank = len(source.type(0).shape) + 1
     return Pack(axis_of(options.axis, rank)), source.inputs
 
 
-def _unpack(source: Operator) -> Decoded:
+def _unpack(source: SourceOperator) -> Decoded:
     options = source.options(UnpackOptions)
     rank = len(source.type(0).shape)
     return Unpack(axis_of(options.axis, rank)), source.inputs
 
 
-def _transpose(source: Operator) -> Decoded:
+def _transpose(source: SourceOperator) -> Decoded:
     rank = len(source.type(0).shape)
     axes = source.integers(1, "the order of axes")
     return Transpose(tuple(axis_of(axis, rank) for axis in axes)), source.inputs[:1]
 
 
-def _fill(source: Operator) -> Decoded:
+def _fill(source: SourceOperator) -> Decoded:
     return BroadcastTo(source.integers(0, "the shape")), source.inputs[1:2]
 
 
-def _broadcast_to(source: Operator) -> Decoded:
+def _broadcast_to(source: SourceOperator) -> Decoded:
     return BroadcastTo(source.integers(1, "the shape")), source.inputs[:1]
 
 
-def _tile(source: Operator) -> Decoded:
+def _tile(source: SourceOperator) -> Decoded:
     return Tile(source.integers(1, "multiples")), source.inputs[:1]
 
 
-def _reverse_v2(source: Operator) -> Decoded:
+def _reverse_v2(source: SourceOperator) -> Decoded:
     shape = source.type(0).shape
     axes = {axis_of(axis, len(shape)) for axis in source.integers(1, "axes")}
     begin = tuple(max(n - 1, 0) if axis in axes else 0 for axis, n in enumerate(shape))
@@ -220,38 +220,38 @@ def _reverse_v2(source: Operator) -> Decoded:
     return Slice(begin, shape, stride, shape), source.inputs[:1]
 
 
-def _pad_v2(source: Operator) -> Decoded:
+def _pad_v2(source: SourceOperator) -> Decoded:
     source.type(2, "value")
     return PadV2(pairs(source, 1, "paddings")), (source.inputs[0], source.inputs[2])
 
 
-def _mirror_pad(source: Operator) -> Decoded:
+def _mirror_pad(source: SourceOperator) -> Decoded:
     options = source.options(MirrorPadOptions)
     symmetric = options.mode == MirrorPadMode.SYMMETRIC
     return MirrorPad(pairs(source, 1, "paddings"), symmetric), source.inputs[:1]
 
 
-def _space_to_batch_nd(source: Operator) -> Decoded:
+def _space_to_batch_nd(source: SourceOperator) -> Decoded:
     op = SpaceToBatchNd(source.integers(1, "blocks"), pairs(source, 2, "paddings"))
     return op, source.inputs[:1]
 
 
-def _batch_to_space_nd(source: Operator) -> Decoded:
+def _batch_to_space_nd(source: SourceOperator) -> Decoded:
     op = BatchToSpaceNd(source.integers(1, "blocks"), pairs(source, 2, "crops"))
     return op, source.inputs[:1]
 
 
-def _space_to_depth(source: Operator) -> Decoded:
+def _space_to_depth(source: SourceOperator) -> Decoded:
     options = source.options(SpaceToDepthOptions)
     return SpaceToDepth(options.block_size), source.inputs
 
 
-def _depth_to_space(source: Operator) -> Decoded:
+def _depth_to_space(source: SourceOperator) -> Decoded:
     options = source.options(DepthToSpaceOptions)
     return DepthToSpace(options.block_size), source.inputs
 
 
-def _gather(source: Operator) -> Decoded:
+def _gather(source: SourceOperator) -> Decoded:
     options = source.options(GatherOptions)
     axis = axis_of(options.axis, len(source.type(0).shape))
     batch = options.batch_dims
@@ -259,7 +259,7 @@ def _gather(source: Operator) -> Decoded:
     return Gather(axis, batch + rank if batch < 0 else batch), source.inputs
 
 
-def _gather_nd(source: Operator) -> Decoded:
+def _gather_nd(source: SourceOperator) -> Decoded:
     return GatherNd(), source.inputs
 
 
@@ -267,7 +267,7 @@ def _resize(
     kind: type[ResizeBilinear | ResizeNearestNeighbor],
     table: type[ResizeBilinearOptions | ResizeNearestNeighborOptions],
 ) -> Decoder:
-    def decode(source: Operator) -> Decoded:
+    def decode(source: SourceOperator) -> Decoded:
         options = source.options(table)
         size = source.integers(1, "the size")
         if len(size) != 2:
@@ -298,7 +298,7 @@ DECODERS: Mapping[int, Decoder] = {
     BuiltinOperator.DEPTH_TO_SPACE: _depth_to_space,
     BuiltinOperator.GATHER: _gather,
     BuiltinOperator.GATHER_ND: _gather_nd,
-    BuiltinOperator.DYNAMIC_UPDATE_SLICE: plain(DynamicUpdateSlice()),
+    BuiltinOperator.DYNAMIC_UPDATE_SLICE: Plain(DynamicUpdateSlice()),
     BuiltinOperator.RESIZE_BILINEAR: _resize(ResizeBilinear, ResizeBilinearOptions),
     BuiltinOperator.RESIZE_NEAREST_NEIGHBOR: _resize(
         ResizeNearestNeighbor, ResizeNearestNeighborOptions

@@ -5,8 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
-from crtexport.errors import CrtExportError
-from crtexport.importers.tflite.operators import Decoded, Decoder, Operator, plain
+from crtexport.importers.tflite.operators import Decoded, Decoder, Plain, SourceOperator
 from crtexport.importers.tflite.schema import (
     BuiltinOperator,
     GeluOptions,
@@ -38,9 +37,10 @@ from crtexport.ir.ops import (
     Square,
     ZerosLike,
 )
+from crtexport.support.errors import CrtExportError
 
 
-def _leaky_relu(source: Operator) -> Decoded:
+def _leaky_relu(source: SourceOperator) -> Decoded:
     options = source.options(LeakyReluOptions)
     alpha = options.alpha
     if not math.isfinite(alpha):
@@ -48,13 +48,13 @@ def _leaky_relu(source: Operator) -> Decoded:
     return LeakyRelu(alpha), source.inputs
 
 
-def _gelu(source: Operator) -> Decoded:
+def _gelu(source: SourceOperator) -> Decoded:
     options = source.optional_options(GeluOptions)
     approximate = options.approximate if options else False
     return Gelu(approximate), source.inputs
 
 
-def _l2_normalization(source: Operator) -> Decoded:
+def _l2_normalization(source: SourceOperator) -> Decoded:
     options = source.optional_options(L2NormOptions)
     if source.activation(options) is not Activation.NONE:
         raise CrtExportError("a normalization with a fused activation is not supported")
@@ -62,26 +62,26 @@ def _l2_normalization(source: Operator) -> Decoded:
 
 
 DECODERS: Mapping[int, Decoder] = {
-    BuiltinOperator.ABS: plain(Abs()),
-    BuiltinOperator.NEG: plain(Neg()),
-    BuiltinOperator.SQUARE: plain(Square()),
-    BuiltinOperator.EXP: plain(Exp()),
-    BuiltinOperator.LOG: plain(Log()),
-    BuiltinOperator.SQRT: plain(Sqrt()),
-    BuiltinOperator.RSQRT: plain(Rsqrt()),
-    BuiltinOperator.SIN: plain(Sin()),
-    BuiltinOperator.COS: plain(Cos()),
-    BuiltinOperator.CEIL: plain(Ceil()),
-    BuiltinOperator.FLOOR: plain(Floor()),
-    BuiltinOperator.ROUND: plain(Round()),
-    BuiltinOperator.RELU_N1_TO_1: plain(ReluN1To1()),
+    BuiltinOperator.ABS: Plain(Abs()),
+    BuiltinOperator.NEG: Plain(Neg()),
+    BuiltinOperator.SQUARE: Plain(Square()),
+    BuiltinOperator.EXP: Plain(Exp()),
+    BuiltinOperator.LOG: Plain(Log()),
+    BuiltinOperator.SQRT: Plain(Sqrt()),
+    BuiltinOperator.RSQRT: Plain(Rsqrt()),
+    BuiltinOperator.SIN: Plain(Sin()),
+    BuiltinOperator.COS: Plain(Cos()),
+    BuiltinOperator.CEIL: Plain(Ceil()),
+    BuiltinOperator.FLOOR: Plain(Floor()),
+    BuiltinOperator.ROUND: Plain(Round()),
+    BuiltinOperator.RELU_N1_TO_1: Plain(ReluN1To1()),
     BuiltinOperator.LEAKY_RELU: _leaky_relu,
-    BuiltinOperator.ELU: plain(Elu()),
+    BuiltinOperator.ELU: Plain(Elu()),
     BuiltinOperator.GELU: _gelu,
-    BuiltinOperator.HARD_SWISH: plain(HardSwish()),
-    BuiltinOperator.PRELU: plain(Prelu()),
-    BuiltinOperator.LOG_SOFTMAX: plain(LogSoftmax()),
+    BuiltinOperator.HARD_SWISH: Plain(HardSwish()),
+    BuiltinOperator.PRELU: Plain(Prelu()),
+    BuiltinOperator.LOG_SOFTMAX: Plain(LogSoftmax()),
     BuiltinOperator.L2_NORMALIZATION: _l2_normalization,
-    BuiltinOperator.CAST: plain(Cast()),
-    BuiltinOperator.ZEROS_LIKE: plain(ZerosLike()),
+    BuiltinOperator.CAST: Plain(Cast()),
+    BuiltinOperator.ZEROS_LIKE: Plain(ZerosLike()),
 }

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from crtexport.errors import CrtExportError
+from msgspec.structs import replace
+
 from crtexport.importers.tflite.operators import (
     Decoded,
     Decoder,
-    Operator,
-    plain,
+    Plain,
+    SourceOperator,
 )
 from crtexport.importers.tflite.schema import (
     BatchMatMulOptions,
@@ -18,6 +19,7 @@ from crtexport.importers.tflite.schema import (
     DepthwiseConv2DOptions,
     FullyConnectedOptions,
     FullyConnectedOptionsWeightsFormat,
+    Padding,
     TransposeConvOptions,
     any_name,
 )
@@ -29,11 +31,12 @@ from crtexport.ir.ops import (
     FullyConnected,
     TransposeConv2D,
 )
+from crtexport.support.errors import CrtExportError
 
 _RANK = 4  # of images
 
 
-def _conv_2d(source: Operator) -> Decoded:
+def _conv_2d(source: SourceOperator) -> Decoded:
     options = source.options(Conv2DOptions)
     stride = source.pair("stride", options.stride_h, options.stride_w)
     dilation = source.pair(
@@ -43,7 +46,7 @@ def _conv_2d(source: Operator) -> Decoded:
     return Conv2D(stride, dilation, padding, source.activation(options)), source.inputs
 
 
-def _depthwise_conv_2d(source: Operator) -> Decoded:
+def _depthwise_conv_2d(source: SourceOperator) -> Decoded:
     options = source.options(DepthwiseConv2DOptions)
     stride = source.pair("stride", options.stride_h, options.stride_w)
     dilation = source.pair(
@@ -58,7 +61,7 @@ def _depthwise_conv_2d(source: Operator) -> Decoded:
     return op, source.inputs
 
 
-def _window(source: Operator) -> tuple[int, int]:
+def _window(source: SourceOperator) -> tuple[int, int]:
     """Rows and columns of the filters, which are input 1."""
     weights = source.type(1, "weights")
     if len(weights.shape) != 4:
@@ -66,7 +69,7 @@ def _window(source: Operator) -> tuple[int, int]:
     return weights.shape[1], weights.shape[2]
 
 
-def _fully_connected(source: Operator) -> Decoded:
+def _fully_connected(source: SourceOperator) -> Decoded:
     options = source.options(FullyConnectedOptions)
     layout = options.weights_format
     if layout != FullyConnectedOptionsWeightsFormat.DEFAULT:
@@ -75,15 +78,12 @@ def _fully_connected(source: Operator) -> Decoded:
     return FullyConnected(options.keep_num_dims, source.activation(options)), source.inputs
 
 
-def _transpose_conv(source: Operator) -> Decoded:
+def _transpose_conv(source: SourceOperator) -> Decoded:
     """Inputs: the output's shape, weights, data, bias."""
     options = source.options(TransposeConvOptions)
     stride = source.pair("stride", options.stride_h, options.stride_w)
-    shape = source.integers(0, "the output's shape")
-    result = source.result()
-    if len(shape) != _RANK or result.shape != shape:
-        raise CrtExportError(f"the output {result} must have the shape {list(shape)}")
-    crop = source.padding(options, _window(source), stride, image=result)
+    shape, result = _image_shape(source, options, stride), source.result()
+    crop = source.padding(options, _window(source), stride, image=replace(result, shape=shape))
     op = TransposeConv2D(
         (shape[1], shape[2]), stride, (crop.top, crop.left), source.activation(options)
     )
@@ -91,7 +91,30 @@ def _transpose_conv(source: Operator) -> Decoded:
     return op, (data, weights, *bias)
 
 
-def _batch_matmul(source: Operator) -> Decoded:
+def _image_shape(
+    source: SourceOperator, options: TransposeConvOptions, stride: tuple[int, int]
+) -> tuple[int, ...]:
+    """Returns the shape of the output: the one that a constant says; where that is computed, the
+    file's own, if a convolution from it to the operator's input makes sense."""
+    what, result = "the output's shape", source.result()
+    given = source.given(0, what)
+    if given.constant is not None or not given.type.elements:
+        shape = source.integers(0, what)
+        if len(shape) != _RANK or result.shape not in ((), shape):
+            raise CrtExportError(f"the output {result} must have the shape {list(shape)}")
+        return shape
+    image, window = source.type(2).shape, _window(source)
+    valid = options.padding == Padding.VALID
+    steps = [
+        -(-(size - taps + 1 if valid else size) // step)
+        for size, taps, step in zip(result.shape[1:3], window, stride, strict=True)
+    ] if len(result.shape) == len(image) == _RANK else []
+    if not steps or (result.shape[0], *steps) != image[:3]:
+        return source.integers(0, what)  # raises
+    return result.shape
+
+
+def _batch_matmul(source: SourceOperator) -> Decoded:
     options = source.optional_options(BatchMatMulOptions)
     if options is None:
         return BatchMatMul(), source.inputs
@@ -105,5 +128,5 @@ DECODERS: Mapping[int, Decoder] = {
     BuiltinOperator.FULLY_CONNECTED: _fully_connected,
     BuiltinOperator.TRANSPOSE_CONV: _transpose_conv,
     BuiltinOperator.BATCH_MATMUL: _batch_matmul,
-    BuiltinOperator.EMBEDDING_LOOKUP: plain(EmbeddingLookup()),
+    BuiltinOperator.EMBEDDING_LOOKUP: Plain(EmbeddingLookup()),
 }

@@ -30,7 +30,8 @@ def constant_names(kind: type) -> dict[int, str]:
 
 
 def any_name(enumeration: str, value: int) -> str | None:
-    """What the whole schema calls a value of an enumeration: for messages, as it takes long."""
+    """Returns the name of any enumeration's value in the whole schema: for messages only, as it is
+    slow."""
     import tflite  # noqa: PLC0415
 
     return constant_names(getattr(tflite, enumeration)).get(value)
@@ -40,7 +41,7 @@ def any_name(enumeration: str, value: int) -> str | None:
 
 
 class BuiltinOperator:
-    """Those that can be imported."""
+    """The codes of the operators that can be imported."""
 
     ADD = 0
     AVERAGE_POOL_2D = 1
@@ -105,6 +106,7 @@ class BuiltinOperator:
     SQRT = 75
     RSQRT = 76
     SHAPE = 77
+    POW = 78
     ARG_MIN = 79
     REDUCE_PROD = 81
     REDUCE_MAX = 82

@@ -1,7 +1,7 @@
 """One subgraph of a file as a Graph, with those that its IF and WHILE operators run.
 
-Inputs that are handles of variables become the variables themselves; variables that a subgraph
-uses without being given them become further inputs, so that the outermost graph has them all.
+Inputs that are handles of variables become the variables themselves; variables that a subgraph uses
+without receiving them become further inputs, so that the outermost graph has them all.
 """
 
 from __future__ import annotations
@@ -12,21 +12,28 @@ from typing import Any, Protocol
 from msgspec import Struct
 from msgspec.structs import replace
 
-from crtexport.errors import CrtExportError
-from crtexport.importers.tflite import schema
+from crtexport.importers.tflite import circular_buffer, decode, schema
 from crtexport.importers.tflite.folded import FOLDED, constant, steering
-from crtexport.importers.tflite.operators import Decoder, Operator
+from crtexport.importers.tflite.operators import Decoder, SourceOperator
 from crtexport.importers.tflite.schema import BuiltinOperator
 from crtexport.importers.tflite.variables import STEERING, Key, Subgraph, handles
 from crtexport.ir.graph import Graph, Node, Tensor, Variable
-from crtexport.ir.ops import If, While
+from crtexport.ir.infer import infer
+from crtexport.ir.ops import Foreign, If, Op, While
+from crtexport.ir.types import DType, TensorType
+from crtexport.support.errors import CrtExportError
+
+CIRCULAR_BUFFER = f"custom {circular_buffer.NAME!r}"
+"""The name of TFLite Micro's operator among those of a file."""
+DECODE = f"custom {decode.NAME!r}"
+"""The name of TFLite Micro's operator that decompresses constants."""
 
 _VARIABLES = frozenset({BuiltinOperator.READ_VARIABLE, BuiltinOperator.ASSIGN_VARIABLE})
 
 
-class Given(Struct, frozen=True):
-    """How a subgraph is run: the variables whose handles it gets, by the inputs that they are; and
-    the subgraphs that it is run by, itself the last."""
+class Caller(Struct, frozen=True):
+    """The caller of a subgraph: the variables whose handles it passes, by input; and the chain of
+    subgraphs that run it, itself the last."""
 
     handles: tuple[tuple[int, Key], ...]
     path: tuple[int, ...]
@@ -36,7 +43,7 @@ class Imported(Struct, frozen=True):
     """A graph whose last inputs are the variables ``kept``, as their owner should define them.
 
     ``passed`` has the variable whose handle an output is, for each output of the file; ``runs`` is
-    the number of operators, those of inner graphs as often as they are run.
+    the number of operators, those of inner graphs counted once per run.
     """
 
     graph: Graph
@@ -50,31 +57,33 @@ class Source(Protocol):
 
     def load(self, number: int) -> Subgraph: ...
     def decoder(self, code: int, name: str) -> Decoder | None: ...
-    def nested(self, number: int, given: Given) -> Imported: ...
+    def nested(self, number: int, caller: Caller) -> Imported: ...
 
 
 class Reading:
-    """One reading of one subgraph. ``initial`` has values of variables, where this is the first
+    """The import of one subgraph. ``initial`` has values of variables, where this is the first
     subgraph, which owns them; else they are its inputs."""
 
     def __init__(
-        self, source: Source, number: int, given: Given, initial: Mapping[Key, Tensor] | None
+        self, source: Source, number: int, caller: Caller, initial: Mapping[Key, Tensor] | None
     ) -> None:
         self._source = source
-        self._number, self._path = number, given.path
+        self._number, self._path = number, caller.path
         self._subgraph = source.load(number)
         self._tensors = self._subgraph.tensors
         self._initial = initial
-        self._bound = dict(given.handles)
+        self._bound = dict(caller.handles)
         self._handles = {**handles(self._subgraph), **self._bound}
         self._places: dict[Key, int] = {}
+        self._next = self._tensors.count  # the number of a tensor that the file doesn't have
         self._kept: dict[Key, Tensor] = {}
         self._runs = len(self._subgraph.operators)
+        self.numbers: tuple[int, ...] = ()  # in the file, of the graph's tensors
 
     # -- the graph
 
     def imported(self, names: Callable[[set[int], set[int]], dict[int, str]]) -> Imported:
-        """The graph; ``names`` gives other names to some of its inputs and outputs."""
+        """Returns the graph; ``names`` renames some of its inputs and outputs."""
         table = self._subgraph.table
         nodes = list(self._nodes())
         listed = self.inputs
@@ -89,7 +98,8 @@ class Reading:
             self._lend(sorted(used))
             inputs += self._places.values()
         numbers = sorted(used | set(inputs) | set(outputs))
-        graph = _renumbered(
+        self.numbers = tuple(numbers)
+        graph = renumbered(
             Graph(
                 table.name,
                 tuple(self._tensors.tensor(t) for t in numbers), tuple(nodes), tuple(inputs),
@@ -103,11 +113,11 @@ class Reading:
 
     @property
     def inputs(self) -> tuple[int, ...]:
-        """What the file says are the subgraph's inputs."""
+        """Returns the subgraph's inputs in the file."""
         return self._subgraph.table.inputs
 
     def _lend(self, used: Sequence[int]) -> None:
-        """Makes inputs of variable tensors that runtimes keep for an inner subgraph."""
+        """Makes inputs of an inner subgraph's variable tensors, which runtimes keep for it."""
         places = set(self._places.values())
         for number in used:
             tensor = self._tensors.tensor(number)
@@ -120,7 +130,7 @@ class Reading:
     # -- operators
 
     def _nodes(self) -> Iterator[Node]:
-        """What runs; what gives constants becomes them, in the tensors."""
+        """Returns the nodes; operators that give constants become these constants."""
         for index, (table, (code, name)) in enumerate(
             zip(self._subgraph.operators, self._subgraph.codes, strict=True)
         ):
@@ -132,18 +142,44 @@ class Reading:
                 )
             if code in STEERING:
                 continue
+            origin = f"operator {index} ({name})"
             try:
-                node = self._node(table, code, name)
+                nodes = self._operator(table, code, name)
             except CrtExportError as error:
-                raise error.within(f"operator {index} ({name})") from error.__cause__
-            if node is None:
-                continue
-            node = replace(node, origin=f"operator {index} ({name})")
-            values = steering(node, self._tensors.tensor)
-            if values is None:
-                yield node
-            else:
-                self._define(node.outputs, values)
+                raise error.within(origin) from error.__cause__
+            for made in nodes:
+                node = replace(made, origin=origin)
+                values = steering(node, self._tensors.tensor)
+                if values is None:
+                    yield node
+                else:
+                    self._define(node.outputs, values)
+
+    def _operator(self, table: schema.Operator, code: int, name: str) -> list[Node]:
+        """Returns the nodes of an operator: one, several, or none for one that gives constants."""
+        if name == CIRCULAR_BUFFER:
+            inputs = tuple(None if t == -1 else t for t in table.inputs)
+            source = SourceOperator(table, inputs, table.outputs, self._tensors)
+            nodes = circular_buffer.nodes(source, self._made)
+            for output in source.outputs:  # the file has the slots there
+                known = self._tensors.tensor(output)
+                self._tensors.define(output, replace(known, variable=None))
+            return nodes
+        if name == DECODE:
+            inputs = tuple(None if t == -1 else t for t in table.inputs)
+            source = SourceOperator(table, inputs, table.outputs, self._tensors)
+            for output, tensor in zip(table.outputs, decode.decoded(source), strict=True):
+                self._tensors.define(output, tensor)
+            return []
+        node = self._node(table, code, name)
+        return [] if node is None else [node]
+
+    def _made(self, tensor: Tensor) -> int:
+        """Defines a tensor that the file doesn't have; returns its number."""
+        number = self._next
+        self._next += 1
+        self._tensors.define(number, tensor)
+        return number
 
     def _define(self, tensors: tuple[int, ...], values: Sequence[Any]) -> None:
         """Makes constants of an operator's outputs."""
@@ -156,7 +192,7 @@ class Reading:
         """An operator; None for one that gives constants."""
         outputs = table.outputs
         inputs = tuple(None if t == -1 else t for t in table.inputs)
-        source = Operator(table, inputs, outputs, self._tensors)
+        source = SourceOperator(table, inputs, outputs, self._tensors)
         if code in (BuiltinOperator.IF, BuiltinOperator.WHILE):
             return self._control(source, is_if=code == BuiltinOperator.IF)
         if code in _VARIABLES:
@@ -173,11 +209,27 @@ class Reading:
         op, kept = decode(source)
         while kept and kept[-1] is None:
             kept = kept[:-1]
+        self._complete(op, kept, outputs)
         return Node(op, kept, outputs, self._tensors.tensor(outputs[0]).name if outputs else "")
+
+    def _complete(
+        self, op: Op, inputs: tuple[int | None, ...], outputs: tuple[int, ...]
+    ) -> None:
+        """Gives outputs the operator's shapes where the file has empty ones, as some converters
+        write it: runtimes go by the operator."""
+        declared = [self._tensors.tensor(t) for t in outputs]
+        if isinstance(op, Foreign) or all(tensor.type.shape for tensor in declared):
+            return
+        given = tuple(None if t is None else self._tensors.tensor(t).type for t in inputs)
+        types = infer(op, given, declared=tuple(tensor.type.dtype for tensor in declared))
+        for number, tensor, known in zip(outputs, declared, types, strict=False):
+            if known.shape and not tensor.type.shape:
+                found = replace(tensor.type, shape=known.shape)
+                self._tensors.define(number, replace(tensor, type=found))
 
     # -- variables
 
-    def _with_variable(self, source: Operator, code: int) -> tuple[int | None, ...]:
+    def _with_variable(self, source: SourceOperator, code: int) -> tuple[int | None, ...]:
         """The operator's inputs with the variable in the place of its handle."""
         reads = code == BuiltinOperator.READ_VARIABLE
         values = source.outputs[:1] if reads else source.inputs[1:2]
@@ -194,7 +246,8 @@ class Reading:
         if key in self._places:
             return self._places[key]
         named = [tensor for tensor, known in self._handles.items() if known == key]
-        place = named[0] if named else self._tensors.count + len(self._places)
+        place = named[0] if named else self._next
+        self._next += not named
         start = self._initial.get(key) if self._initial is not None else None
         if start is not None and (start.type.dtype, start.type.shape) != (
             like.type.dtype, like.type.shape
@@ -215,7 +268,7 @@ class Reading:
 
     # -- operators that run subgraphs
 
-    def _control(self, source: Operator, *, is_if: bool) -> Node:
+    def _control(self, source: SourceOperator, *, is_if: bool) -> Node:
         numbers = self._run_by(source, is_if=is_if)
         first = 1 if is_if else 0
         given = source.inputs[first:]
@@ -239,7 +292,7 @@ class Reading:
             name, graphs=tuple(_with_all(graph, kept) for graph in graphs),
         )
 
-    def _run_by(self, source: Operator, *, is_if: bool) -> tuple[int, int]:
+    def _run_by(self, source: SourceOperator, *, is_if: bool) -> tuple[int, int]:
         """The subgraphs that the operator runs."""
         if is_if:
             branch = source.options(schema.IfOptions)
@@ -259,7 +312,7 @@ class Reading:
                 raise CrtExportError(f"it takes {len(listed)} inputs, but is given {len(keys)}")
             pairs = zip(listed, keys, strict=True)
             bound = tuple((tensor, key) for tensor, key in pairs if key is not None)
-            child = self._source.nested(number, Given(bound, (*self._path, number)))
+            child = self._source.nested(number, Caller(bound, (*self._path, number)))
         except CrtExportError as error:
             raise error.within(f"subgraph {number}") from error.__cause__
         self._runs += child.runs
@@ -268,7 +321,7 @@ class Reading:
     def _carried(
         self, body: Imported, keys: Sequence[Key | None], outputs: tuple[int, ...]
     ) -> tuple[int, ...]:
-        """The outputs of a loop that are no handles, which must go round as they are."""
+        """Checks that the outputs of a loop that are no handles have the types of its inputs."""
         if body.passed != tuple(keys) or len(outputs) != len(keys):
             if len(body.passed) == len(keys) == len(outputs):
                 raise CrtExportError("the loop exchanges handles of variables")
@@ -282,8 +335,19 @@ class Reading:
         return tuple(t for t, key in zip(outputs, keys, strict=True) if key is None)
 
 
-def _renumbered(graph: Graph, number: Mapping[int, int], names: Mapping[int, str]) -> Graph:
-    """``graph`` with its tensors, which come in their new order, called by their new numbers."""
+def with_file_numbers(graph: Graph, numbers: Sequence[int]) -> Graph:
+    """Returns ``graph`` with its tensors under these numbers, and others of no elements between
+    them, for errors that name tensors."""
+    nothing = Tensor("", TensorType(DType.BOOL, (0,)))
+    moved = renumbered(graph, dict(enumerate(numbers)), {})
+    places = dict(zip(numbers, graph.tensors, strict=True))
+    count = max(numbers, default=-1) + 1
+    return replace(moved, tensors=tuple(places.get(i, nothing) for i in range(count)))
+
+
+def renumbered(graph: Graph, number: Mapping[int, int], names: Mapping[int, str]) -> Graph:
+    """Returns ``graph`` with its tensors, which come in their new order, under their new numbers.
+    """
     tensors = list(graph.tensors)
     for old, name in names.items():
         tensors[number[old]] = replace(tensors[number[old]], name=name)
@@ -304,7 +368,7 @@ def _renumbered(graph: Graph, number: Mapping[int, int], names: Mapping[int, str
 
 
 def _with_all(child: Imported, kept: Mapping[Key, Tensor]) -> Graph:
-    """The graph with all of ``kept`` as its last inputs, used or not."""
+    """Returns the graph with all of ``kept`` as its last inputs, used or not."""
     graph = child.graph
     plain = len(graph.inputs) - len(child.kept)
     places = dict(zip(child.kept, graph.inputs[plain:], strict=True))

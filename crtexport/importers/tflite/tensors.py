@@ -1,4 +1,4 @@
-"""Tensors of a .tflite file: types, quantization, and where constants lie in the file."""
+"""Tensors of a .tflite file: types, quantization, and the position of constants in the file."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from pathlib import Path
 
 import numpy as np
 
-from crtexport.errors import CrtExportError
 from crtexport.importers.tflite import schema
 from crtexport.importers.tflite.flatbuffer import Vector
 from crtexport.ir.graph import Tensor, Variable
 from crtexport.ir.types import ConstantRef, DType, Made, Quantization, TensorType
+from crtexport.support.errors import CrtExportError
 
 _DTYPES = {
     schema.TensorType.BOOL: DType.BOOL,
@@ -33,8 +33,8 @@ _FIXED_SHAPES = "convert the model with a fixed input shape, e.g. a batch of 1"
 
 
 class TensorTable:
-    """The tensors of one subgraph, decoded when first asked for. ``planned``: where the file's own
-    plan of memory has them, -1 for those that aren't in it."""
+    """The tensors of one subgraph, decoded on first use. ``planned``: their offsets in the file's
+    own memory plan, -1 for those that aren't in it."""
 
     def __init__(
         self, buffers: Vector[schema.Buffer], subgraph: schema.SubGraph, path: Path, size: int,
@@ -49,7 +49,7 @@ class TensorTable:
         self._decoded: dict[int, Tensor] = {}
 
     def tensor(self, index: int) -> Tensor:
-        """Tensor ``index``; CrtExportError names it when it can't be used."""
+        """Returns tensor ``index``; CrtExportError names it when it can't be used."""
         if index not in self._decoded:
             self._decoded[index] = self._decode(index)
         return self._decoded[index]
@@ -60,7 +60,7 @@ class TensorTable:
         return self._planned[index] if inside else None
 
     def define(self, index: int, tensor: Tensor) -> None:
-        """Put ``tensor`` in the place of what the file says of tensor ``index``."""
+        """Replaces the file's tensor ``index`` by ``tensor``."""
         self._decoded[index] = tensor
 
     def name(self, index: int) -> str:
@@ -68,7 +68,7 @@ class TensorTable:
         return self._table(index).name
 
     def check_input(self, index: int) -> None:
-        """Refuse a graph input with a dimension that is open, other than the batch."""
+        """Refuses a graph input with an open dimension other than the batch."""
         table = self._table(index)
         signature = table.shape_signature
         if any(size < 0 for size in signature[1:]):
@@ -114,7 +114,8 @@ class TensorTable:
         return TensorType(dtype, shape, self._quantization(table, dtype))
 
     def _quantization(self, table: schema.Tensor, dtype: DType) -> Quantization | None:
-        """None for real numbers too: runtimes ignore what a file says about their scales."""
+        """Returns a tensor's quantization; None for real numbers too: runtimes ignore their scales.
+        """
         quant = table.quantization if dtype.is_integer else None
         if quant is None:
             return None
@@ -127,6 +128,8 @@ class TensorTable:
         if len(zeros) in (0, 1):
             zeros = (zeros or (0,)) * len(scales)
         axis = quant.quantized_dimension if len(scales) > 1 else None
+        if axis is not None and len(table.shape) == 1:
+            axis = 0  # a vector has no other, though converters copy that of the weights
         return Quantization(scales, zeros, axis)
 
     def _constant(self, table: schema.Tensor) -> ConstantRef | None:
@@ -153,7 +156,7 @@ class TensorTable:
 
 
 def _unpacked(type_: TensorType, constant: ConstantRef) -> ConstantRef:
-    """The int8 elements of an int4 constant: the low half of a byte comes first."""
+    """Returns the int8 elements of an int4 constant: the low half of a byte comes first."""
     if constant.nbytes != (type_.elements + 1) // 2:
         raise CrtExportError(
             f"{type_.elements} int4 elements are in {constant.nbytes} bytes,"
@@ -169,7 +172,8 @@ def _halves(_: int, piece: bytes) -> bytes:
 
 
 def _variable(type_: TensorType) -> Variable:
-    """As runtimes fill a variable tensor: with bytes 0; int8 with the zero point."""
+    """Returns a variable tensor's initial value as runtimes fill it: bytes 0; int8 the zero point.
+    """
     zero = type_.quant.zero_point[0] if type_.quant is not None else 0
     if type_.dtype is not DType.INT8 or not zero:
         return Variable()

@@ -1,4 +1,4 @@
-"""Which operator of TensorFlow Lite becomes which of ours: one decoder, and one row, each.
+"""The table from TensorFlow Lite's operators to ours: one decoder, and one row, each.
 
 A decoder returns the operator and the inputs that stay inputs (tensor numbers of the file). It may
 raise CrtExportError without a location; shapes and types are checked later, for all alike.
@@ -6,9 +6,9 @@ raise CrtExportError without a location; shapes and types are checked later, for
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 
-from crtexport.errors import CrtExportError
 from crtexport.importers.tflite import (
     ops_arithmetic,
     ops_recurrent,
@@ -21,9 +21,9 @@ from crtexport.importers.tflite import (
 from crtexport.importers.tflite.operators import (
     Decoded,
     Decoder,
-    Operator,
+    Plain,
+    SourceOperator,
     axis_of,
-    plain,
 )
 from crtexport.importers.tflite.schema import (
     BuiltinOperator,
@@ -46,10 +46,11 @@ from crtexport.ir.ops import (
     Softmax,
     Tanh,
 )
+from crtexport.support.errors import CrtExportError
 
 
 def _pool(kind: type[AveragePool2D | MaxPool2D | L2Pool2D]) -> Decoder:
-    def decode(source: Operator) -> Decoded:
+    def decode(source: SourceOperator) -> Decoded:
         options = source.options(Pool2DOptions)
         window = source.pair("window", options.filter_height, options.filter_width)
         stride = source.pair("stride", options.stride_h, options.stride_w)
@@ -59,23 +60,38 @@ def _pool(kind: type[AveragePool2D | MaxPool2D | L2Pool2D]) -> Decoder:
     return decode
 
 
-def _reshape(source: Operator) -> Decoded:
-    # The output's declared shape has -1 resolved already, and says the same for the operators
-    # whose second input is a shape, the axis of a new dimension or nothing.
+def _moved(source: SourceOperator) -> Decoded:
+    # The declared shape says what the axis of a new dimension, or of one to remove, does.
     return Reshape(source.result().shape), source.inputs[:1]
 
 
-def _pad(source: Operator) -> Decoded:
+def _reshape(source: SourceOperator) -> Decoded:
+    # The output's declared shape has -1 resolved already.
+    shape, given = source.result().shape, source.inputs[1:2]
+    if not shape and given and given[0] and source.given(1, "the shape").constant is not None:
+        shape = _sizes(source.integers(1, "the shape"), source.type(0).elements)
+    return Reshape(shape), source.inputs[:1]
+
+
+def _sizes(listed: tuple[int, ...], elements: int) -> tuple[int, ...]:
+    """Returns a shape with its -1, if there is one, made what ``elements`` leave to it."""
+    known = math.prod(size for size in listed if size != -1)
+    if listed.count(-1) != 1 or known <= 0:
+        return listed
+    return tuple(elements // known if size == -1 else size for size in listed)
+
+
+def _pad(source: SourceOperator) -> Decoded:
     return Pad(ops_shape.pairs(source, 1, "paddings")), source.inputs[:1]
 
 
-def _concatenation(source: Operator) -> Decoded:
+def _concatenation(source: SourceOperator) -> Decoded:
     options = source.options(ConcatenationOptions)
     axis = axis_of(options.axis, len(source.type(0).shape))
     return Concatenation(axis, source.activation(options)), source.inputs
 
 
-def _softmax(source: Operator) -> Decoded:
+def _softmax(source: SourceOperator) -> Decoded:
     options = source.options(SoftmaxOptions)
     beta = options.beta
     if not 0 < beta < float("inf"):
@@ -89,17 +105,17 @@ DECODERS: Mapping[int, Decoder] = {
     BuiltinOperator.MAX_POOL_2D: _pool(MaxPool2D),
     BuiltinOperator.L2_POOL_2D: _pool(L2Pool2D),
     BuiltinOperator.RESHAPE: _reshape,
-    BuiltinOperator.SQUEEZE: _reshape,
-    BuiltinOperator.EXPAND_DIMS: _reshape,
+    BuiltinOperator.SQUEEZE: _moved,
+    BuiltinOperator.EXPAND_DIMS: _moved,
     BuiltinOperator.PAD: _pad,
     BuiltinOperator.CONCATENATION: _concatenation,
     BuiltinOperator.SOFTMAX: _softmax,
-    BuiltinOperator.LOGISTIC: plain(Logistic()),
-    BuiltinOperator.TANH: plain(Tanh()),
-    BuiltinOperator.RELU: plain(Relu()),
-    BuiltinOperator.RELU6: plain(Relu6()),
-    BuiltinOperator.QUANTIZE: plain(Quantize()),
-    BuiltinOperator.DEQUANTIZE: plain(Dequantize()),
+    BuiltinOperator.LOGISTIC: Plain(Logistic()),
+    BuiltinOperator.TANH: Plain(Tanh()),
+    BuiltinOperator.RELU: Plain(Relu()),
+    BuiltinOperator.RELU6: Plain(Relu6()),
+    BuiltinOperator.QUANTIZE: Plain(Quantize()),
+    BuiltinOperator.DEQUANTIZE: Plain(Dequantize()),
     **ops_arithmetic.DECODERS,
     **ops_recurrent.DECODERS,
     **ops_state.DECODERS,

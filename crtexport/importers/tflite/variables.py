@@ -1,8 +1,8 @@
-"""What a file keeps between runs: resource variables and the subgraph that initialises them.
+"""Resource variables of a file, and the subgraph that initialises them.
 
 VAR_HANDLE names a variable, READ_VARIABLE and ASSIGN_VARIABLE use it, CALL_ONCE runs a subgraph
 before everything else in the first run. The variable becomes a tensor of the network, its handles
-disappear, and what that subgraph assigns becomes the initial value.
+disappear, and the values that the subgraph assigns become initial values.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from typing import TypeVar
 
 from msgspec import Struct
 
-from crtexport.errors import CrtExportError
 from crtexport.importers.tflite import schema
 from crtexport.importers.tflite.flatbuffer import Table
 from crtexport.importers.tflite.schema import BuiltinOperator
 from crtexport.importers.tflite.tensors import TensorTable
 from crtexport.ir.graph import Tensor
+from crtexport.support.errors import CrtExportError
 
 K = TypeVar("K", bound=Table)
 
@@ -25,7 +25,7 @@ STEERING = frozenset({BuiltinOperator.VAR_HANDLE, BuiltinOperator.CALL_ONCE})
 """Operators that leave no node behind."""
 
 Key = tuple[str, str] | tuple[int, int]
-"""What tells variables apart: container and shared name, or subgraph and tensor."""
+"""Identifies a variable: container and shared name, or subgraph and tensor."""
 
 
 class Subgraph(Struct, frozen=True):
@@ -55,7 +55,7 @@ class _Use(Struct, frozen=True):
 
 
 def handles(subgraph: Subgraph) -> dict[int, Key]:
-    """The variables that its VAR_HANDLEs name, by the tensors that stand for them."""
+    """Returns the variables that its VAR_HANDLEs name, by the tensors that stand for them."""
     found: dict[int, Key] = {}
     for use in subgraph.uses(BuiltinOperator.VAR_HANDLE):
         if len(use.outputs) == 1:
@@ -72,7 +72,8 @@ def _options(use: _Use, kind: type[K]) -> K:
 
 
 def initial_values(main: Subgraph, load: Callable[[int], Subgraph]) -> dict[Key, Tensor]:
-    """What the subgraphs behind CALL_ONCE assign: constants, as converters write them."""
+    """Returns the values that the subgraphs behind CALL_ONCE assign: constants, as converters write
+    them."""
     found: dict[Key, Tensor] = {}
     for call in main.uses(BuiltinOperator.CALL_ONCE):
         number = _options(call, schema.CallOnceOptions).init_subgraph_index

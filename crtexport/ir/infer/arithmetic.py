@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from crtexport.errors import CrtExportError
-from crtexport.ir.infer.base import Given, infers, same
+from crtexport.ir.infer.base import InputTypes, infers, same
 from crtexport.ir.ops import (
     Add,
     AddN,
+    BitwiseAnd,
+    BitwiseOr,
+    BitwiseXor,
     Div,
     FloorDiv,
     FloorMod,
@@ -14,24 +16,29 @@ from crtexport.ir.ops import (
     Minimum,
     Mul,
     Op,
+    Pow,
+    ShiftLeft,
+    ShiftRight,
     SquaredDifference,
     Sub,
 )
 from crtexport.ir.types import TensorType
+from crtexport.support.errors import CrtExportError
 
 
 @infers(
-    Add, Sub, Mul, Div, FloorDiv, FloorMod, Maximum, Minimum, SquaredDifference, required=2
+    Add, Sub, Mul, Div, FloorDiv, FloorMod, Maximum, Minimum, SquaredDifference, Pow, BitwiseAnd,
+    BitwiseOr, BitwiseXor, ShiftLeft, ShiftRight, required=2
 )
-def broadcast(_op: Op, given: Given) -> tuple[TensorType, ...]:
-    left, right = alike(given[0], given[1])
+def broadcast(_op: Op, inputs: InputTypes) -> tuple[TensorType, ...]:
+    left, right = alike(inputs[0], inputs[1])
     return (TensorType(left.dtype, broadcast_shape(left, right)),)
 
 
 @infers(AddN, most=None)
-def add_n(_op: AddN, given: Given) -> tuple[TensorType, ...]:
-    first = given[0]
-    for other in given.all()[1:]:
+def add_n(_op: AddN, inputs: InputTypes) -> tuple[TensorType, ...]:
+    first = inputs[0]
+    for other in inputs.all()[1:]:
         alike(first, other)
         if other.shape != first.shape:
             raise CrtExportError(f"the inputs differ in shape: {first} and {other}")
@@ -39,7 +46,7 @@ def add_n(_op: AddN, given: Given) -> tuple[TensorType, ...]:
 
 
 def alike(left: TensorType, right: TensorType) -> tuple[TensorType, TensorType]:
-    """Two inputs that must have one element type."""
+    """Raises CrtExportError unless two inputs have one element type."""
     if left.dtype is not right.dtype:
         raise CrtExportError(f"the inputs differ in type: {left} and {right}")
     return left, right

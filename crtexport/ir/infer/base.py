@@ -1,4 +1,4 @@
-"""The registry of inference rules, and what a rule is given."""
+"""The registry of inference rules, and their argument."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from typing import Any
 
 from msgspec import Struct
 
-from crtexport.errors import CrtExportError
 from crtexport.ir.graph import Graph
 from crtexport.ir.ops import Op
 from crtexport.ir.types import DType, TensorType
+from crtexport.support.errors import CrtExportError
 
 Inputs = tuple[TensorType | None, ...]
 
 
-class Given(Struct, frozen=True):
+class InputTypes(Struct, frozen=True):
     """The types of a node's inputs. ``declared`` are the element types that the model gives the
     outputs, for operators (Quantize) that leave them to it. ``graphs`` are the node's own."""
 
@@ -24,7 +24,7 @@ class Given(Struct, frozen=True):
     graphs: tuple[Graph, ...] = ()
 
     def __getitem__(self, index: int) -> TensorType:
-        """An input that must be there."""
+        """Returns a required input's type; raises CrtExportError where it was left out."""
         type_ = self.optional(index)
         if type_ is None:
             raise CrtExportError(f"input {index} is missing, and it is not optional")
@@ -34,11 +34,11 @@ class Given(Struct, frozen=True):
         return self.types[index] if index < len(self.types) else None
 
     def all(self) -> list[TensorType]:
-        """Every input; none may be left out."""
+        """Returns the types of all inputs, none of which may be left out."""
         return [self[index] for index in range(len(self.types))]
 
 
-Rule = Callable[[Any, Given], tuple[TensorType, ...]]
+Rule = Callable[[Any, InputTypes], tuple[TensorType, ...]]
 
 
 class Inference(Struct, frozen=True):
@@ -49,7 +49,16 @@ class Inference(Struct, frozen=True):
     most: int | None
 
 
-INFERENCES: dict[type[Op], Inference] = {}
+INFERENCES: dict[type, Inference] = {}
+"""The rules of operators, and of marks: all operators that have one and no rule of their own."""
+
+
+def inference_of(kind: type[Op]) -> Inference:
+    """Returns the rule of an operator. Raises KeyError for one that has none."""
+    for known in kind.__mro__:
+        if known in INFERENCES:
+            return INFERENCES[known]
+    raise KeyError(kind)
 
 
 def infers(
@@ -73,7 +82,7 @@ def same(type_: TensorType) -> TensorType:
 
 
 def counted(required: int, most: int | None) -> str:
-    """"2 or 3 inputs", for messages."""
+    """Returns a phrase such as "2 or 3 inputs", for messages."""
     if most is None:
         return f"at least {required} inputs"
     count = f"{required}" if most == required else f"{required} or {most}"

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from crtexport.errors import CrtExportError
 from crtexport.ir.infer.arithmetic import alike, broadcast_shape
-from crtexport.ir.infer.base import Given, infers, same
+from crtexport.ir.infer.base import InputTypes, infers, same
 from crtexport.ir.ops import (
     Equal,
     Greater,
@@ -19,28 +18,29 @@ from crtexport.ir.ops import (
     Select,
 )
 from crtexport.ir.types import DType, TensorType
+from crtexport.support.errors import CrtExportError
 
 
 @infers(Equal, NotEqual, Greater, GreaterEqual, Less, LessEqual, required=2)
-def comparison(_op: Op, given: Given) -> tuple[TensorType, ...]:
-    return (TensorType(DType.BOOL, broadcast_shape(*alike(given[0], given[1]))),)
+def comparison(_op: Op, inputs: InputTypes) -> tuple[TensorType, ...]:
+    return (TensorType(DType.BOOL, broadcast_shape(*alike(inputs[0], inputs[1]))),)
 
 
 @infers(LogicalAnd, LogicalOr, required=2)
-def logical(_op: Op, given: Given) -> tuple[TensorType, ...]:
-    left, right = _truth(given[0]), _truth(given[1])
+def logical(_op: Op, inputs: InputTypes) -> tuple[TensorType, ...]:
+    left, right = _truth(inputs[0]), _truth(inputs[1])
     return (TensorType(DType.BOOL, broadcast_shape(left, right)),)
 
 
 @infers(LogicalNot)
-def negation(_op: LogicalNot, given: Given) -> tuple[TensorType, ...]:
-    return (same(_truth(given[0])),)
+def negation(_op: LogicalNot, inputs: InputTypes) -> tuple[TensorType, ...]:
+    return (same(_truth(inputs[0])),)
 
 
 @infers(Select, required=3)
-def select(op: Select, given: Given) -> tuple[TensorType, ...]:
-    condition = _truth(given[0])
-    then, other = alike(given[1], given[2])
+def select(op: Select, inputs: InputTypes) -> tuple[TensorType, ...]:
+    condition = _truth(inputs[0])
+    then, other = alike(inputs[1], inputs[2])
     if op.rows:
         if condition.shape != then.shape[:1] or then.shape != other.shape:
             raise CrtExportError(f"{condition} doesn't choose among the rows of {then} and {other}")
@@ -50,7 +50,7 @@ def select(op: Select, given: Given) -> tuple[TensorType, ...]:
 
 
 def _truth(type_: TensorType) -> TensorType:
-    """An input that must hold truth values."""
+    """Raises CrtExportError unless an input holds truth values."""
     if type_.dtype is not DType.BOOL:
         raise CrtExportError(f"expected bool, found {type_}")
     return type_

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from crtexport.errors import CrtExportError
 from crtexport.ir.graph import Graph
-from crtexport.ir.infer.base import Given, infers, same
+from crtexport.ir.infer.base import InputTypes, infers, same
 from crtexport.ir.ops import Control, If, While
 from crtexport.ir.types import DType, TensorType
+from crtexport.support.errors import CrtExportError
 
 
 @infers(If, required=1, most=None)
-def if_(op: If, given: Given) -> tuple[TensorType, ...]:
-    graphs = _graphs(op, given)
-    _truth(given[0], "the condition")
+def if_(op: If, inputs: InputTypes) -> tuple[TensorType, ...]:
+    graphs = _graphs(op, inputs)
+    _truth(inputs[0], "the condition")
     first, second = (_results(graph) for graph in graphs)
     if first != second:
         raise CrtExportError(f"its graphs give {_listed(first)} and {_listed(second)}")
@@ -20,27 +20,27 @@ def if_(op: If, given: Given) -> tuple[TensorType, ...]:
 
 
 @infers(While, required=0, most=None)
-def while_(op: While, given: Given) -> tuple[TensorType, ...]:
-    condition, body = _graphs(op, given)
+def while_(op: While, inputs: InputTypes) -> tuple[TensorType, ...]:
+    condition, body = _graphs(op, inputs)
     results = _results(condition)
     if len(results) != 1:
         raise CrtExportError(f"the graph of its condition gives {len(results)} values, not one")
     _truth(results[0], "the condition")
-    carried = tuple(same(type_) for type_ in given.all()[: len(body.outputs)])
+    carried = tuple(same(type_) for type_ in inputs.all()[: len(body.outputs)])
     if _results(body) != carried:
         raise CrtExportError(
             f"its body makes {_listed(_results(body))} of {_listed(carried)}",
-            hint="what goes round must keep its type and shape",
+            hint="values that a loop carries must keep their types and shapes",
         )
     return carried
 
 
-def _graphs(op: Control, given: Given) -> tuple[Graph, ...]:
-    """The node's graphs, which take what the node gives them."""
-    if len(given.graphs) != op.graphs:
-        raise CrtExportError(f"expected {op.graphs} graphs, found {len(given.graphs)}")
-    arguments = [same(type_) for type_ in given.all()[op.first :]]
-    for number, graph in enumerate(given.graphs):
+def _graphs(op: Control, inputs: InputTypes) -> tuple[Graph, ...]:
+    """Returns the node's graphs, whose inputs must fit those that the node passes to them."""
+    if len(inputs.graphs) != op.graphs:
+        raise CrtExportError(f"expected {op.graphs} graphs, found {len(inputs.graphs)}")
+    arguments = [same(type_) for type_ in inputs.all()[op.first :]]
+    for number, graph in enumerate(inputs.graphs):
         wanted = [same(graph.type(tensor)) for tensor in graph.inputs]
         if len(wanted) != len(arguments):
             raise CrtExportError(
@@ -49,7 +49,7 @@ def _graphs(op: Control, given: Given) -> tuple[Graph, ...]:
         for position, (found, want) in enumerate(zip(arguments, wanted, strict=True)):
             if found != want:
                 raise CrtExportError(f"input {position} of graph {number} is {want}, not {found}")
-    return given.graphs
+    return inputs.graphs
 
 
 def _results(graph: Graph) -> tuple[TensorType, ...]:

@@ -1,20 +1,20 @@
-"""Operators at the end of networks that find objects in images."""
+"""Postprocessing of object detectors."""
 
 from __future__ import annotations
 
 import math
 
-from crtexport.errors import CrtExportError
-from crtexport.ir.infer.base import Given, infers
+from crtexport.ir.infer.base import InputTypes, infers
 from crtexport.ir.ops import DetectionPostProcess
 from crtexport.ir.types import DType, TensorType
+from crtexport.support.errors import CrtExportError
 
 _F32 = DType.FLOAT32
 
 
 @infers(DetectionPostProcess, required=3)
-def detection(op: DetectionPostProcess, given: Given) -> tuple[TensorType, ...]:
-    boxes, scores, anchors = given[0], given[1], given[2]
+def detection(op: DetectionPostProcess, inputs: InputTypes) -> tuple[TensorType, ...]:
+    boxes, scores, anchors = inputs[0], inputs[1], inputs[2]
     _check_attributes(op)
     if len(boxes.shape) != 3 or boxes.shape[0] != 1 or boxes.shape[1] < 1 or boxes.shape[2] < 4:
         raise CrtExportError(f"boxes must be (1, N, 4 or more), found {boxes}")

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from crtexport.errors import CrtExportError
-from crtexport.ir.infer.base import Given, infers
+from crtexport.ir.infer.base import InputTypes, infers
 from crtexport.ir.ops import EthosU, External
 from crtexport.ir.types import TensorType
+from crtexport.support.errors import CrtExportError
 
 
 @infers(External, required=0, most=None)
-def external(op: External, given: Given) -> tuple[TensorType, ...]:
+def external(op: External, inputs: InputTypes) -> tuple[TensorType, ...]:
     raise CrtExportError(
-        f"what {op.function!r} gives for {len(given.all())} inputs is known to its module alone"
+        f"what {op.function!r} gives for {len(inputs.all())} inputs is known to its module alone"
     )
 
 
 @infers(EthosU, required=2, most=None)
-def ethos_u(op: EthosU, given: Given) -> tuple[TensorType, ...]:
+def ethos_u(op: EthosU, inputs: InputTypes) -> tuple[TensorType, ...]:
     raise CrtExportError(
-        f"what commands for {op.accelerator} give for {len(given.all())} inputs is known to them"
+        f"what commands for {op.accelerator} give for {len(inputs.all())} inputs is known to them"
     )

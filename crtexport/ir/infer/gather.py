@@ -1,18 +1,25 @@
-"""Operators that pick or place elements by numbers that are computed at run time."""
+"""Operators that read or write elements at indices that are computed at run time."""
 
 from __future__ import annotations
 
-from crtexport.errors import CrtExportError
-from crtexport.ir.infer.base import Given, infers, same
-from crtexport.ir.ops import DynamicUpdateSlice, Gather, GatherNd
+from crtexport.ir.infer.base import InputTypes, infers, same
+from crtexport.ir.ops import (
+    DynamicUpdateSlice,
+    Gather,
+    GatherElements,
+    GatherNd,
+    ScatterElements,
+    ScatterNd,
+)
 from crtexport.ir.types import DType, TensorType
+from crtexport.support.errors import CrtExportError
 
 _INDICES = (DType.INT16, DType.INT32, DType.INT64)
 
 
 @infers(Gather, required=2)
-def gather(op: Gather, given: Given) -> tuple[TensorType, ...]:
-    data, indices = given[0], _indices(given)
+def gather(op: Gather, inputs: InputTypes) -> tuple[TensorType, ...]:
+    data, indices = inputs[0], _indices(inputs)
     rank, batch = len(data.shape), op.batch_dims
     if not 0 <= op.axis < rank:
         raise CrtExportError(f"axis {op.axis} is not one of the {rank} of {data}")
@@ -28,9 +35,9 @@ def gather(op: Gather, given: Given) -> tuple[TensorType, ...]:
 
 
 @infers(GatherNd, required=2)
-def gather_nd(op: GatherNd, given: Given) -> tuple[TensorType, ...]:
+def gather_nd(op: GatherNd, inputs: InputTypes) -> tuple[TensorType, ...]:
     del op
-    data, indices = given[0], _indices(given)
+    data, indices = inputs[0], _indices(inputs)
     if not indices.shape or not 1 <= indices.shape[-1] <= len(data.shape):
         raise CrtExportError(f"the last axis of {indices} must give positions in {data}")
     depth = indices.shape[-1]
@@ -40,10 +47,58 @@ def gather_nd(op: GatherNd, given: Given) -> tuple[TensorType, ...]:
     return (result,)
 
 
-@infers(DynamicUpdateSlice, required=3)
-def dynamic_update_slice(op: DynamicUpdateSlice, given: Given) -> tuple[TensorType, ...]:
+@infers(GatherElements, required=2)
+def gather_elements(op: GatherElements, inputs: InputTypes) -> tuple[TensorType, ...]:
+    data, indices = inputs[0], _indices(inputs)
+    _check_beside(op.axis, data, indices)
+    if data.shape[op.axis] == 0 and indices.elements:
+        raise CrtExportError(f"{data} has nothing to take along axis {op.axis}")
+    return (TensorType(data.dtype, indices.shape),)
+
+
+def _check_beside(axis: int, data: TensorType, indices: TensorType) -> None:
+    """Raises CrtExportError unless each index has a place of its own beside ``axis``."""
+    rank = len(data.shape)
+    if not 0 <= axis < rank:
+        raise CrtExportError(f"axis {axis} is not one of the {rank} of {data}")
+    if len(indices.shape) != rank or any(
+        count > whole for number, (count, whole) in enumerate(
+            zip(indices.shape, data.shape, strict=True)
+        ) if number != axis
+    ):
+        raise CrtExportError(f"the indices {indices} are not inside of {data}")
+
+
+@infers(ScatterElements, required=3)
+def scatter_elements(op: ScatterElements, inputs: InputTypes) -> tuple[TensorType, ...]:
+    data, indices, updates = inputs[0], _indices(inputs), inputs[2]
+    _check_beside(op.axis, data, indices)
+    if updates.dtype is not data.dtype or updates.shape != indices.shape:
+        raise CrtExportError(f"{updates} for the places {indices} in {data}")
+    if data.shape[op.axis] == 0 and indices.elements:
+        raise CrtExportError(f"{data} has no place along axis {op.axis}")
+    return (same(data),)
+
+
+@infers(ScatterNd, required=3)
+def scatter_nd(op: ScatterNd, inputs: InputTypes) -> tuple[TensorType, ...]:
     del op
-    data, update, start = given[0], given[1], _indices(given, 2)
+    data, indices, updates = inputs[0], _indices(inputs), inputs[2]
+    if not indices.shape or not 1 <= indices.shape[-1] <= len(data.shape):
+        raise CrtExportError(f"the last axis of {indices} must give positions in {data}")
+    depth = indices.shape[-1]
+    wanted = indices.shape[:-1] + data.shape[depth:]
+    if updates.dtype is not data.dtype or updates.shape != wanted:
+        raise CrtExportError(f"{updates} for the places {indices} in {data}")
+    if 0 in data.shape[:depth] and updates.elements:
+        raise CrtExportError(f"{data} has no places")
+    return (same(data),)
+
+
+@infers(DynamicUpdateSlice, required=3)
+def dynamic_update_slice(op: DynamicUpdateSlice, inputs: InputTypes) -> tuple[TensorType, ...]:
+    del op
+    data, update, start = inputs[0], inputs[1], _indices(inputs, 2)
     if update.dtype is not data.dtype or len(update.shape) != len(data.shape) or any(
         size > whole for size, whole in zip(update.shape, data.shape, strict=True)
     ):
@@ -53,8 +108,8 @@ def dynamic_update_slice(op: DynamicUpdateSlice, given: Given) -> tuple[TensorTy
     return (same(data),)
 
 
-def _indices(given: Given, position: int = 1) -> TensorType:
-    indices = given[position]
+def _indices(inputs: InputTypes, position: int = 1) -> TensorType:
+    indices = inputs[position]
     if indices.dtype not in _INDICES:
         raise CrtExportError(f"indices must be integers, found {indices}")
     return indices

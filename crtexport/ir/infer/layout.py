@@ -1,11 +1,10 @@
-"""Operators that pick, repeat or reorder elements by numbers that the model gives."""
+"""Operators that select, repeat or reorder elements by numbers in the model."""
 
 from __future__ import annotations
 
 import math
 
-from crtexport.errors import CrtExportError
-from crtexport.ir.infer.base import Given, infers
+from crtexport.ir.infer.base import InputTypes, infers
 from crtexport.ir.ops import (
     BatchToSpaceNd,
     BroadcastTo,
@@ -17,13 +16,14 @@ from crtexport.ir.ops import (
     Transpose,
 )
 from crtexport.ir.types import TensorType
+from crtexport.support.errors import CrtExportError
 
 Pairs = tuple[tuple[int, int], ...]
 
 
 @infers(Slice)
-def slice_(op: Slice, given: Given) -> tuple[TensorType, ...]:
-    data = given[0]
+def slice_(op: Slice, inputs: InputTypes) -> tuple[TensorType, ...]:
+    data = inputs[0]
     if not len(op.begin) == len(op.size) == len(op.stride) == len(data.shape):
         raise CrtExportError(
             f"{len(op.begin)} begins, {len(op.size)} sizes and {len(op.stride)} strides for {data}"
@@ -42,16 +42,16 @@ def slice_(op: Slice, given: Given) -> tuple[TensorType, ...]:
 
 
 @infers(Transpose)
-def transpose(op: Transpose, given: Given) -> tuple[TensorType, ...]:
-    data = given[0]
+def transpose(op: Transpose, inputs: InputTypes) -> tuple[TensorType, ...]:
+    data = inputs[0]
     if sorted(op.permutation) != list(range(len(data.shape))):
         raise CrtExportError(f"{list(op.permutation)} is no order of the axes of {data}")
     return (TensorType(data.dtype, tuple(data.shape[axis] for axis in op.permutation)),)
 
 
 @infers(BroadcastTo)
-def broadcast_to(op: BroadcastTo, given: Given) -> tuple[TensorType, ...]:
-    data = given[0]
+def broadcast_to(op: BroadcastTo, inputs: InputTypes) -> tuple[TensorType, ...]:
+    data = inputs[0]
     new = len(op.shape) - len(data.shape)
     fits = new >= 0 and all(
         size in (1, wanted) for size, wanted in zip(data.shape, op.shape[new:], strict=True)
@@ -62,8 +62,8 @@ def broadcast_to(op: BroadcastTo, given: Given) -> tuple[TensorType, ...]:
 
 
 @infers(Tile)
-def tile(op: Tile, given: Given) -> tuple[TensorType, ...]:
-    data = given[0]
+def tile(op: Tile, inputs: InputTypes) -> tuple[TensorType, ...]:
+    data = inputs[0]
     if len(op.multiples) != len(data.shape) or min(op.multiples, default=0) < 0:
         raise CrtExportError(f"{data} can't be repeated {list(op.multiples)} times")
     shape = tuple(n * count for n, count in zip(data.shape, op.multiples, strict=True))
@@ -71,23 +71,23 @@ def tile(op: Tile, given: Given) -> tuple[TensorType, ...]:
 
 
 @infers(SpaceToDepth)
-def space_to_depth(op: SpaceToDepth, given: Given) -> tuple[TensorType, ...]:
-    batch, rows, columns, channels = _image(given[0])
+def space_to_depth(op: SpaceToDepth, inputs: InputTypes) -> tuple[TensorType, ...]:
+    batch, rows, columns, channels = _image(inputs[0])
     block = op.block_size
     if block < 1 or rows % block or columns % block:
-        raise CrtExportError(f"{given[0]} has no whole blocks of {block} x {block}")
+        raise CrtExportError(f"{inputs[0]} has no whole blocks of {block} x {block}")
     shape = (batch, rows // block, columns // block, channels * block * block)
-    return (TensorType(given[0].dtype, shape),)
+    return (TensorType(inputs[0].dtype, shape),)
 
 
 @infers(DepthToSpace)
-def depth_to_space(op: DepthToSpace, given: Given) -> tuple[TensorType, ...]:
-    batch, rows, columns, channels = _image(given[0])
+def depth_to_space(op: DepthToSpace, inputs: InputTypes) -> tuple[TensorType, ...]:
+    batch, rows, columns, channels = _image(inputs[0])
     block = op.block_size
     if block < 1 or channels % (block * block):
-        raise CrtExportError(f"the channels of {given[0]} are no blocks of {block} x {block}")
+        raise CrtExportError(f"the channels of {inputs[0]} are no blocks of {block} x {block}")
     shape = (batch, rows * block, columns * block, channels // (block * block))
-    return (TensorType(given[0].dtype, shape),)
+    return (TensorType(inputs[0].dtype, shape),)
 
 
 def _image(data: TensorType) -> tuple[int, ...]:
@@ -97,8 +97,8 @@ def _image(data: TensorType) -> tuple[int, ...]:
 
 
 @infers(SpaceToBatchNd)
-def space_to_batch_nd(op: SpaceToBatchNd, given: Given) -> tuple[TensorType, ...]:
-    data = given[0]
+def space_to_batch_nd(op: SpaceToBatchNd, inputs: InputTypes) -> tuple[TensorType, ...]:
+    data = inputs[0]
     _check_blocks(data, op.block, op.paddings)
     sizes = []
     for whole, block, (before, after) in zip(data.shape[1:], op.block, op.paddings, strict=False):
@@ -111,8 +111,8 @@ def space_to_batch_nd(op: SpaceToBatchNd, given: Given) -> tuple[TensorType, ...
 
 
 @infers(BatchToSpaceNd)
-def batch_to_space_nd(op: BatchToSpaceNd, given: Given) -> tuple[TensorType, ...]:
-    data = given[0]
+def batch_to_space_nd(op: BatchToSpaceNd, inputs: InputTypes) -> tuple[TensorType, ...]:
+    data = inputs[0]
     _check_blocks(data, op.block, op.crops)
     positions = math.prod(op.block)
     if data.shape[0] % positions:

@@ -1,16 +1,17 @@
-"""Windows over images."""
+"""Pooling over windows of images."""
 
 from __future__ import annotations
 
-from crtexport.errors import CrtExportError
-from crtexport.ir.infer.base import Given, infers
+from crtexport.ir.infer.base import InputTypes, infers
 from crtexport.ir.ops import AveragePool2D, L2Pool2D, MaxPool2D, Padding2D
 from crtexport.ir.types import TensorType
+from crtexport.ir.window import WindowAxis
+from crtexport.support.errors import CrtExportError
 
 
 @infers(AveragePool2D, MaxPool2D, L2Pool2D)
-def pool(op: AveragePool2D | MaxPool2D | L2Pool2D, given: Given) -> tuple[TensorType, ...]:
-    image = given[0]
+def pool(op: AveragePool2D | MaxPool2D | L2Pool2D, inputs: InputTypes) -> tuple[TensorType, ...]:
+    image = inputs[0]
     batch, height, width, channels = four(image, "the input")
     pad = op.padding
     if max(pad.top, pad.bottom) >= op.window[0] or max(pad.left, pad.right) >= op.window[1]:
@@ -26,7 +27,7 @@ def grid(
     dilation: tuple[int, int],
     padding: Padding2D,
 ) -> tuple[int, int]:
-    """How many windows fit into an image: rows and columns."""
+    """Returns the number of windows that fit into an image: rows and columns."""
     added = (padding.top, padding.bottom, padding.left, padding.right)
     if min(*window, *stride, *dilation) < 1 or min(added) < 0:
         raise CrtExportError(
@@ -34,18 +35,21 @@ def grid(
             f" padding {added} at least 0"
         )
     counts = []
-    padded = (image[0] + padding.top + padding.bottom, image[1] + padding.left + padding.right)
-    for axis in (0, 1):
-        extent = (window[axis] - 1) * dilation[axis] + 1
-        if padded[axis] < extent:
-            what = ("rows", "columns")[axis]
-            raise CrtExportError(f"a window of {extent} {what} doesn't fit into {padded[axis]}")
-        counts.append((padded[axis] - extent) // stride[axis] + 1)
+    sides = (padding.top, padding.bottom), (padding.left, padding.right)
+    for number, what in enumerate(("rows", "columns")):
+        before, after = sides[number]
+        axis = WindowAxis(
+            image[number], 0, window[number], stride[number], dilation[number], before, after
+        )
+        if axis.fitting < 1:
+            padded = axis.size + before + after
+            raise CrtExportError(f"a window of {axis.span} {what} doesn't fit into {padded}")
+        counts.append(axis.fitting)
     return counts[0], counts[1]
 
 
 def four(type_: TensorType, what: str) -> tuple[int, int, int, int]:
-    """The sizes of a type that must have four dimensions."""
+    """Returns the sizes of a type that must have four dimensions."""
     if len(type_.shape) != 4:
         raise CrtExportError(f"{what} must have 4 dimensions, found {type_}")
     a, b, c, d = type_.shape

@@ -1,12 +1,12 @@
-"""Operators that fold axes."""
+"""Reductions over axes."""
 
 from __future__ import annotations
 
-from crtexport.errors import CrtExportError
-from crtexport.ir.infer.base import Given, infers, same
+from crtexport.ir.infer.base import InputTypes, infers, same
 from crtexport.ir.ops import (
     ArgMax,
     ArgMin,
+    CumProd,
     CumSum,
     Mean,
     ReduceAll,
@@ -15,8 +15,10 @@ from crtexport.ir.ops import (
     ReduceMin,
     ReduceProd,
     Sum,
+    TopK,
 )
 from crtexport.ir.types import DType, TensorType
+from crtexport.support.errors import CrtExportError
 
 Reduction = Mean | Sum | ReduceMax | ReduceMin | ReduceProd | ReduceAny | ReduceAll
 
@@ -27,8 +29,8 @@ _WHAT: dict[type[Reduction], str] = {
 
 
 @infers(Mean, Sum, ReduceMax, ReduceMin, ReduceProd, ReduceAny, ReduceAll)
-def reduction(op: Reduction, given: Given) -> tuple[TensorType, ...]:
-    data = given[0]
+def reduction(op: Reduction, inputs: InputTypes) -> tuple[TensorType, ...]:
+    data = inputs[0]
     rank = len(data.shape)
     if not op.axes or list(op.axes) != sorted({axis for axis in op.axes if 0 <= axis < rank}):
         raise CrtExportError(
@@ -45,8 +47,8 @@ def reduction(op: Reduction, given: Given) -> tuple[TensorType, ...]:
 
 
 @infers(ArgMax, ArgMin)
-def position(op: ArgMax | ArgMin, given: Given) -> tuple[TensorType, ...]:
-    data, result = given[0], given.declared[0]
+def position(op: ArgMax | ArgMin, inputs: InputTypes) -> tuple[TensorType, ...]:
+    data, result = inputs[0], inputs.declared[0]
     _check_axis(op.axis, data)
     if data.shape[op.axis] == 0:
         raise CrtExportError(f"axis {op.axis} of {data} has no elements to choose from")
@@ -55,10 +57,20 @@ def position(op: ArgMax | ArgMin, given: Given) -> tuple[TensorType, ...]:
     return (TensorType(result, (*data.shape[: op.axis], *data.shape[op.axis + 1 :])),)
 
 
-@infers(CumSum)
-def running(op: CumSum, given: Given) -> tuple[TensorType, ...]:
-    _check_axis(op.axis, given[0])
-    return (same(given[0]),)
+@infers(TopK)
+def largest(op: TopK, inputs: InputTypes) -> tuple[TensorType, ...]:
+    data = inputs[0]
+    _check_axis(op.axis, data)
+    if not 0 <= op.count <= data.shape[op.axis]:
+        raise CrtExportError(f"{op.count} of the {data.shape[op.axis]} along axis {op.axis}")
+    shape = (*data.shape[: op.axis], op.count, *data.shape[op.axis + 1 :])
+    return TensorType(data.dtype, shape), TensorType(DType.INT64, shape)
+
+
+@infers(CumSum, CumProd)
+def running(op: CumSum | CumProd, inputs: InputTypes) -> tuple[TensorType, ...]:
+    _check_axis(op.axis, inputs[0])
+    return (same(inputs[0]),)
 
 
 def _check_axis(axis: int, data: TensorType) -> None:

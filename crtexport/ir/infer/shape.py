@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from crtexport.errors import CrtExportError
-from crtexport.ir.infer.base import Given, infers
+from crtexport.ir.infer.base import InputTypes, infers
 from crtexport.ir.ops import (
     Concatenation,
     MirrorPad,
@@ -15,11 +14,12 @@ from crtexport.ir.ops import (
     Unpack,
 )
 from crtexport.ir.types import TensorType
+from crtexport.support.errors import CrtExportError
 
 
 @infers(Reshape)
-def reshape(op: Reshape, given: Given) -> tuple[TensorType, ...]:
-    data = given[0]
+def reshape(op: Reshape, inputs: InputTypes) -> tuple[TensorType, ...]:
+    data = inputs[0]
     result = TensorType(data.dtype, op.shape)
     if min(op.shape, default=0) < 0 or result.elements != data.elements:
         raise CrtExportError(
@@ -29,21 +29,21 @@ def reshape(op: Reshape, given: Given) -> tuple[TensorType, ...]:
 
 
 @infers(Pad)
-def pad(op: Pad, given: Given) -> tuple[TensorType, ...]:
-    return (_padded(given[0], op.paddings),)
+def pad(op: Pad, inputs: InputTypes) -> tuple[TensorType, ...]:
+    return (_padded(inputs[0], op.paddings),)
 
 
 @infers(PadV2, required=2)
-def pad_v2(op: PadV2, given: Given) -> tuple[TensorType, ...]:
-    data, value = given[0], given[1]
+def pad_v2(op: PadV2, inputs: InputTypes) -> tuple[TensorType, ...]:
+    data, value = inputs[0], inputs[1]
     if value.dtype is not data.dtype or value.elements != 1:
         raise CrtExportError(f"{value} is no single element to pad {data} with")
     return (_padded(data, op.paddings),)
 
 
 @infers(MirrorPad)
-def mirror_pad(op: MirrorPad, given: Given) -> tuple[TensorType, ...]:
-    data = given[0]
+def mirror_pad(op: MirrorPad, inputs: InputTypes) -> tuple[TensorType, ...]:
+    data = inputs[0]
     result = _padded(data, op.paddings)
     for size, pair in zip(data.shape, op.paddings, strict=True):
         if max(pair) > size - (0 if op.symmetric else 1):
@@ -63,8 +63,8 @@ def _padded(data: TensorType, paddings: tuple[tuple[int, int], ...]) -> TensorTy
 
 
 @infers(Concatenation, most=None)
-def concatenation(op: Concatenation, given: Given) -> tuple[TensorType, ...]:
-    parts = given.all()
+def concatenation(op: Concatenation, inputs: InputTypes) -> tuple[TensorType, ...]:
+    parts = inputs.all()
     first = parts[0]
     if not 0 <= op.axis < len(first.shape):
         raise CrtExportError(f"axis {op.axis} is not one of the {len(first.shape)} of {first}")
@@ -79,8 +79,8 @@ def concatenation(op: Concatenation, given: Given) -> tuple[TensorType, ...]:
 
 
 @infers(Pack, most=None)
-def pack(op: Pack, given: Given) -> tuple[TensorType, ...]:
-    parts = given.all()
+def pack(op: Pack, inputs: InputTypes) -> tuple[TensorType, ...]:
+    parts = inputs.all()
     first = parts[0]
     if not 0 <= op.axis <= len(first.shape):
         raise CrtExportError(f"a new axis {op.axis} of {first}")
@@ -92,8 +92,8 @@ def pack(op: Pack, given: Given) -> tuple[TensorType, ...]:
 
 
 @infers(Split)
-def split(op: Split, given: Given) -> tuple[TensorType, ...]:
-    data = given[0]
+def split(op: Split, inputs: InputTypes) -> tuple[TensorType, ...]:
+    data = inputs[0]
     _check_axis(op.axis, data)
     whole = data.shape[op.axis]
     if not op.sizes or min(op.sizes) < 0 or sum(op.sizes) != whole:
@@ -105,13 +105,13 @@ def split(op: Split, given: Given) -> tuple[TensorType, ...]:
 
 
 @infers(Unpack)
-def unpack(op: Unpack, given: Given) -> tuple[TensorType, ...]:
-    data = given[0]
+def unpack(op: Unpack, inputs: InputTypes) -> tuple[TensorType, ...]:
+    data = inputs[0]
     _check_axis(op.axis, data)
     # Every position is an output, of which a model lists each: the node's own count is compared.
-    if data.shape[op.axis] > len(given.declared):
+    if data.shape[op.axis] > len(inputs.declared):
         raise CrtExportError(
-            f"expected {data.shape[op.axis]} outputs, found {len(given.declared)}"
+            f"expected {data.shape[op.axis]} outputs, found {len(inputs.declared)}"
         )
     shape = data.shape[: op.axis] + data.shape[op.axis + 1 :]
     return (TensorType(data.dtype, shape),) * data.shape[op.axis]

@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-from crtexport.errors import CrtExportError
-from crtexport.ir.infer.base import Given, infers, same
+from crtexport.ir.infer.base import InputTypes, infers, same
 from crtexport.ir.ops import AssignVariable, ReadVariable
 from crtexport.ir.types import TensorType
+from crtexport.support.errors import CrtExportError
 
 
 @infers(ReadVariable)
-def read_variable(op: ReadVariable, given: Given) -> tuple[TensorType, ...]:
+def read_variable(op: ReadVariable, inputs: InputTypes) -> tuple[TensorType, ...]:
     del op
-    return (same(given[0]),)
+    return (same(inputs[0]),)
 
 
 @infers(AssignVariable, required=2)
-def assign_variable(op: AssignVariable, given: Given) -> tuple[TensorType, ...]:
+def assign_variable(op: AssignVariable, inputs: InputTypes) -> tuple[TensorType, ...]:
     del op
-    variable, value = same(given[0]), same(given[1])
+    variable, value = same(inputs[0]), same(inputs[1])
     if variable != value:
         raise CrtExportError(f"the variable is {variable}, its new value {value}")
     return ()

@@ -2,26 +2,11 @@
 
 from __future__ import annotations
 
-from crtexport.ir.infer.base import Given, infers, same
-from crtexport.ir.ops import (
-    Abs,
-    Ceil,
-    Cos,
-    Exp,
-    Floor,
-    Log,
-    Neg,
-    Op,
-    Round,
-    Rsqrt,
-    Sin,
-    Sqrt,
-    Square,
-    ZerosLike,
-)
+from crtexport.ir.infer.base import InputTypes, infers, same
+from crtexport.ir.ops import Elementary, Op
 from crtexport.ir.types import TensorType
 
 
-@infers(Abs, Ceil, Cos, Exp, Floor, Log, Neg, Round, Rsqrt, Sin, Sqrt, Square, ZerosLike)
-def elementary(_op: Op, given: Given) -> tuple[TensorType, ...]:
-    return (same(given[0]),)
+@infers(Elementary)
+def elementary(_op: Op, inputs: InputTypes) -> tuple[TensorType, ...]:
+    return (same(inputs[0]),)

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from crtexport.errors import CrtExportError
-from crtexport.ir.infer.base import Given, infers
+from crtexport.ir.infer.base import InputTypes, infers
 from crtexport.ir.infer.pool import four, grid
 from crtexport.ir.ops import (
     BatchMatMul,
@@ -16,11 +15,12 @@ from crtexport.ir.ops import (
     TransposeConv2D,
 )
 from crtexport.ir.types import DType, TensorType
+from crtexport.support.errors import CrtExportError
 
 
 @infers(Conv2D, required=2, most=3)
-def conv2d(op: Conv2D, given: Given) -> tuple[TensorType, ...]:
-    image, weights = given[0], given[1]
+def conv2d(op: Conv2D, inputs: InputTypes) -> tuple[TensorType, ...]:
+    image, weights = inputs[0], inputs[1]
     batch, height, width, channels = four(image, "the input")
     units, kernel_h, kernel_w, depth = four(weights, "the weights")
     groups = channels // depth if depth and channels % depth == 0 else 0
@@ -29,14 +29,14 @@ def conv2d(op: Conv2D, given: Given) -> tuple[TensorType, ...]:
             f"the input's {channels} channels and {units} filters are no groups for weights of"
             f" {depth} channels per filter"
         )
-    _weighted(image, weights, given.optional(2), units)
+    _weighted(image, weights, inputs.optional(2), units)
     out_h, out_w = grid((height, width), (kernel_h, kernel_w), op.stride, op.dilation, op.padding)
     return (TensorType(image.dtype, (batch, out_h, out_w, units)),)
 
 
 @infers(DepthwiseConv2D, required=2, most=3)
-def depthwise(op: DepthwiseConv2D, given: Given) -> tuple[TensorType, ...]:
-    image, weights = given[0], given[1]
+def depthwise(op: DepthwiseConv2D, inputs: InputTypes) -> tuple[TensorType, ...]:
+    image, weights = inputs[0], inputs[1]
     batch, height, width, channels = four(image, "the input")
     one, kernel_h, kernel_w, units = four(weights, "the weights")
     if one != 1:
@@ -46,18 +46,18 @@ def depthwise(op: DepthwiseConv2D, given: Given) -> tuple[TensorType, ...]:
             f"{channels} input channels with depth multiplier {op.depth_multiplier}"
             f" don't give the weights' {units} channels"
         )
-    _weighted(image, weights, given.optional(2), units)
+    _weighted(image, weights, inputs.optional(2), units)
     out_h, out_w = grid((height, width), (kernel_h, kernel_w), op.stride, op.dilation, op.padding)
     return (TensorType(image.dtype, (batch, out_h, out_w, units)),)
 
 
 @infers(FullyConnected, required=2, most=3)
-def fully_connected(op: FullyConnected, given: Given) -> tuple[TensorType, ...]:
-    data, weights = given[0], given[1]
+def fully_connected(op: FullyConnected, inputs: InputTypes) -> tuple[TensorType, ...]:
+    data, weights = inputs[0], inputs[1]
     if len(weights.shape) != 2:
         raise CrtExportError(f"the weights must have 2 dimensions, found {weights}")
     units, depth = weights.shape
-    _weighted(data, weights, given.optional(2), units)
+    _weighted(data, weights, inputs.optional(2), units)
     if op.keep_num_dims:
         if not data.shape or data.shape[-1] != depth:
             raise CrtExportError(f"the input {data} must end in the weights' depth {depth}")
@@ -70,8 +70,8 @@ def fully_connected(op: FullyConnected, given: Given) -> tuple[TensorType, ...]:
 
 
 @infers(TransposeConv2D, required=2, most=3)
-def transpose_conv2d(op: TransposeConv2D, given: Given) -> tuple[TensorType, ...]:
-    image, weights = given[0], given[1]
+def transpose_conv2d(op: TransposeConv2D, inputs: InputTypes) -> tuple[TensorType, ...]:
+    image, weights = inputs[0], inputs[1]
     batch, _, _, channels = four(image, "the input")
     units, kernel_h, kernel_w, depth = four(weights, "the weights")
     if depth != channels:
@@ -83,13 +83,13 @@ def transpose_conv2d(op: TransposeConv2D, given: Given) -> tuple[TensorType, ...
             f"window {(kernel_h, kernel_w)}, stride {op.stride} and size {op.size} must be at"
             f" least 1, crop {op.crop} at least 0"
         )
-    _weighted(image, weights, given.optional(2), units)
+    _weighted(image, weights, inputs.optional(2), units)
     return (TensorType(image.dtype, (batch, *op.size, units)),)
 
 
 @infers(BatchMatMul, required=2)
-def batch_matmul(op: BatchMatMul, given: Given) -> tuple[TensorType, ...]:
-    first, second = given[0], given[1]
+def batch_matmul(op: BatchMatMul, inputs: InputTypes) -> tuple[TensorType, ...]:
+    first, second = inputs[0], inputs[1]
     if min(len(first.shape), len(second.shape)) < 2:
         raise CrtExportError(f"both inputs must have 2 dimensions, found {first} and {second}")
     if first.dtype is not second.dtype:
@@ -106,14 +106,14 @@ def batch_matmul(op: BatchMatMul, given: Given) -> tuple[TensorType, ...]:
 
 
 @infers(EmbeddingLookup, required=2)
-def embedding_lookup(_op: EmbeddingLookup, given: Given) -> tuple[TensorType, ...]:
-    indices, table = given[0], given[1]
+def embedding_lookup(_op: EmbeddingLookup, inputs: InputTypes) -> tuple[TensorType, ...]:
+    indices, table = inputs[0], inputs[1]
     if len(indices.shape) != 1 or indices.dtype is not DType.INT32:
         raise CrtExportError(f"the indices must be int32 in one dimension, found {indices}")
     if len(table.shape) < 2 or table.shape[0] < 1:
         raise CrtExportError(f"the table must have rows in 2 dimensions or more, found {table}")
     # The model says whether rows are turned into real numbers on the way.
-    real = table.dtype is DType.INT8 and given.declared[:1] == (DType.FLOAT32,)
+    real = table.dtype is DType.INT8 and inputs.declared[:1] == (DType.FLOAT32,)
     dtype = DType.FLOAT32 if real else table.dtype
     return (TensorType(dtype, (*indices.shape, *table.shape[1:])),)
 

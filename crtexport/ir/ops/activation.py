@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from msgspec import Struct
-
-from crtexport.ir.ops.base import Elementwise
+from crtexport.ir.ops.base import Elementwise, Op
 
 
-class Softmax(Struct, frozen=True):
+class Softmax(Op, frozen=True):
     """exp(beta*x) over its sum along the last axis."""
 
     beta: float = 1.0
@@ -57,9 +55,9 @@ class Prelu(Elementwise, frozen=True):
     """x where it is not negative, elsewhere times the second input, which broadcasts."""
 
 
-class LogSoftmax(Struct, frozen=True):
+class LogSoftmax(Op, frozen=True):
     """The logarithm of the softmax along the last axis."""
 
 
-class L2Normalization(Struct, frozen=True):
+class L2Normalization(Op, frozen=True):
     """Divided by the root of the sum of squares along the last axis, at least 1e-6."""

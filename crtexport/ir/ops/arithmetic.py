@@ -36,7 +36,11 @@ class FloorDiv(Elementwise, frozen=True):
 
 
 class FloorMod(Elementwise, frozen=True):
-    """What FloorDiv leaves over, with the sign of the divisor."""
+    """Elementwise remainder of FloorDiv, with the sign of the divisor and NumPy broadcasting."""
+
+
+class Pow(Elementwise, frozen=True):
+    """The first input to the power of the second, elementwise, with NumPy broadcasting."""
 
 
 class Maximum(Elementwise, frozen=True):

@@ -1,4 +1,4 @@
-"""Elementwise operators that give or take truth values, which are stored as bytes 0 and 1."""
+"""Elementwise operators on or to truth values, which are stored as bytes 0 and 1."""
 
 from __future__ import annotations
 
@@ -6,39 +6,39 @@ from crtexport.ir.ops.base import Elementwise
 
 
 class Equal(Elementwise, frozen=True):
-    """Whether two real numbers are equal, with NumPy broadcasting."""
+    """1 where two real numbers are equal, else 0, with NumPy broadcasting."""
 
 
 class NotEqual(Elementwise, frozen=True):
-    """Whether two real numbers differ, with NumPy broadcasting."""
+    """1 where two real numbers differ, else 0, with NumPy broadcasting."""
 
 
 class Greater(Elementwise, frozen=True):
-    """Whether the first real number is the larger one, with NumPy broadcasting."""
+    """1 where the first real number is the larger one, else 0, with NumPy broadcasting."""
 
 
 class GreaterEqual(Elementwise, frozen=True):
-    """Whether the first real number is not the smaller one, with NumPy broadcasting."""
+    """1 where the first real number is not the smaller one, else 0, with NumPy broadcasting."""
 
 
 class Less(Elementwise, frozen=True):
-    """Whether the first real number is the smaller one, with NumPy broadcasting."""
+    """1 where the first real number is the smaller one, else 0, with NumPy broadcasting."""
 
 
 class LessEqual(Elementwise, frozen=True):
-    """Whether the first real number is not the larger one, with NumPy broadcasting."""
+    """1 where the first real number is not the larger one, else 0, with NumPy broadcasting."""
 
 
 class LogicalAnd(Elementwise, frozen=True):
-    """Whether both are true, with NumPy broadcasting."""
+    """1 where both inputs are true, else 0, with NumPy broadcasting."""
 
 
 class LogicalOr(Elementwise, frozen=True):
-    """Whether one of two is true, with NumPy broadcasting."""
+    """1 where one of two inputs or both are true, else 0, with NumPy broadcasting."""
 
 
 class LogicalNot(Elementwise, frozen=True):
-    """Whether it is false."""
+    """1 where the input is false, else 0."""
 
 
 class Select(Elementwise, frozen=True):

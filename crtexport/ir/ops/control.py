@@ -15,7 +15,8 @@ class If(Control, frozen=True):
 
 
 class While(Control, frozen=True):
-    """Outputs begin as inputs; while its first graph gives true, its second makes new ones."""
+    """A loop: outputs start as the inputs; while the first graph gives true, the second computes
+    new ones."""
 
     graphs: ClassVar[int] = 2
     first: ClassVar[int] = 0

@@ -1,13 +1,13 @@
-"""Operators at the end of networks that find objects in images."""
+"""Postprocessing of object detectors."""
 
 from __future__ import annotations
 
-from msgspec import Struct
+from crtexport.ir.ops.base import Op
 
 
-class DetectionPostProcess(Struct, frozen=True):
-    """The best boxes, of those that overlap one each, with their classes, scores and number, from
-    encoded boxes (1,N,4 or more), scores (1,N,classes) and anchors (N,4)."""
+class DetectionPostProcess(Op, frozen=True):
+    """Non-maximum suppression: the best of overlapping boxes with their classes, scores and number,
+    from encoded boxes (1,N,4 or more), scores (1,N,classes) and anchors (N,4)."""
 
     max_detections: int
     num_classes: int

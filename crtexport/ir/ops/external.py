@@ -1,4 +1,4 @@
-"""The operators whose meaning is elsewhere."""
+"""Operators that run code or commands that other tools made."""
 
 from __future__ import annotations
 
@@ -8,11 +8,12 @@ from crtexport.ir.ops.base import Foreign
 
 
 class External(Foreign, frozen=True):
-    """Calls a function of a module: with a pointer to each input, then to each output."""
+    """Calls a function of a module with a pointer to each input, then to each output."""
 
 
 class EthosU(Foreign, frozen=True):
-    """Runs commands of an Arm Ethos-U: its inputs are these, constant data, then what they read."""
+    """Runs commands of an Arm Ethos-U. Inputs: the commands, constant data, then the tensors that
+    they read."""
 
     # What the commands read and write lies in a memory of `arena` bytes that they use as they like:
     # each input and then each output from the byte in `places` on. `fast` bytes more are a memory
@@ -29,14 +30,14 @@ class EthosU(Foreign, frozen=True):
 
     @property
     def fast_start(self) -> int:
-        """Where the fast memory begins, in bytes from the arena's begin."""
+        """Returns the byte of the arena at which the fast memory begins."""
         return -(-self.arena // ETHOS_U_ALIGN) * ETHOS_U_ALIGN if self.fast else 0
 
     @property
     def scratch(self) -> int:
-        """Bytes of arena and fast memory together."""
+        """Returns the bytes of arena and fast memory together."""
         return self.fast_start + self.fast if self.fast else self.arena
 
 
 ETHOS_U_ALIGN = 16
-"""What an Ethos-U's base addresses are multiples of."""
+"""Alignment of an Ethos-U's base addresses, in bytes."""

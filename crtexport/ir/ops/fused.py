@@ -1,9 +1,9 @@
-"""The operator of nodes that do what several did."""
+"""The operator of nodes that several nodes were fused into."""
 
 from __future__ import annotations
 
-from msgspec import Struct
+from crtexport.ir.ops.base import Op
 
 
-class Fused(Struct, frozen=True):
-    """Does what the node's ``parts`` do, each of which hands its result to the next one."""
+class Fused(Op, frozen=True):
+    """Runs the node's ``parts`` as one kernel: each passes its result to the next one."""

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from msgspec import Struct
-
-from crtexport.ir.ops.base import NO_PADDING, Activation, Padding2D
+from crtexport.ir.ops.base import NO_PADDING, Activation, Op, Padding2D
 
 
-class AveragePool2D(Struct, frozen=True):
+class AveragePool2D(Op, frozen=True):
     """Mean over a window; cells in the padding don't count."""
 
     window: tuple[int, int]
@@ -16,7 +14,7 @@ class AveragePool2D(Struct, frozen=True):
     activation: Activation = Activation.NONE
 
 
-class MaxPool2D(Struct, frozen=True):
+class MaxPool2D(Op, frozen=True):
     """Largest value in a window; cells in the padding don't count."""
 
     window: tuple[int, int]
@@ -25,7 +23,7 @@ class MaxPool2D(Struct, frozen=True):
     activation: Activation = Activation.NONE
 
 
-class L2Pool2D(Struct, frozen=True):
+class L2Pool2D(Op, frozen=True):
     """Root of the mean square over a window; cells in the padding don't count."""
 
     window: tuple[int, int]

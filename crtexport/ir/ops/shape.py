@@ -2,63 +2,61 @@
 
 from __future__ import annotations
 
-from msgspec import Struct
-
-from crtexport.ir.ops.base import Activation
+from crtexport.ir.ops.base import Activation, Op
 
 
-class Reshape(Struct, frozen=True):
+class Reshape(Op, frozen=True):
     """The same elements in the same order under another shape."""
 
     shape: tuple[int, ...]
 
 
-class Pad(Struct, frozen=True):
+class Pad(Op, frozen=True):
     """Real zero added before and after each axis."""
 
     paddings: tuple[tuple[int, int], ...]
 
 
-class PadV2(Struct, frozen=True):
+class PadV2(Op, frozen=True):
     """The second input's one element added before and after each axis."""
 
     paddings: tuple[tuple[int, int], ...]
 
 
-class MirrorPad(Struct, frozen=True):
+class MirrorPad(Op, frozen=True):
     """Mirrored elements added before and after each axis; ``symmetric`` repeats the edge."""
 
     paddings: tuple[tuple[int, int], ...]
     symmetric: bool = False
 
 
-class Concatenation(Struct, frozen=True):
+class Concatenation(Op, frozen=True):
     """Inputs joined along ``axis`` (non-negative)."""
 
     axis: int
     activation: Activation = Activation.NONE
 
 
-class Pack(Struct, frozen=True):
+class Pack(Op, frozen=True):
     """Inputs of one shape side by side along a new ``axis`` (non-negative)."""
 
     axis: int
 
 
-class Split(Struct, frozen=True):
+class Split(Op, frozen=True):
     """The input cut along ``axis`` (non-negative) into outputs of ``sizes``."""
 
     axis: int
     sizes: tuple[int, ...]
 
 
-class Unpack(Struct, frozen=True):
-    """An output for each position along ``axis`` (non-negative), which they don't have."""
+class Unpack(Op, frozen=True):
+    """One output for each position along ``axis`` (non-negative), without that axis."""
 
     axis: int
 
 
-class Slice(Struct, frozen=True):
+class Slice(Op, frozen=True):
     """Per axis ``size`` elements, ``stride`` (not 0) apart; then ``shape``, as Reshape."""
 
     begin: tuple[int, ...]
@@ -67,44 +65,44 @@ class Slice(Struct, frozen=True):
     shape: tuple[int, ...]
 
 
-class Transpose(Struct, frozen=True):
+class Transpose(Op, frozen=True):
     """Axis i of the output is axis ``permutation[i]`` of the input."""
 
     permutation: tuple[int, ...]
 
 
-class BroadcastTo(Struct, frozen=True):
+class BroadcastTo(Op, frozen=True):
     """The input repeated along its axes of size 1, and along new ones in front, to ``shape``."""
 
     shape: tuple[int, ...]
 
 
-class Tile(Struct, frozen=True):
+class Tile(Op, frozen=True):
     """The whole input repeated ``multiples[i]`` times along axis i."""
 
     multiples: tuple[int, ...]
 
 
-class SpaceToDepth(Struct, frozen=True):
+class SpaceToDepth(Op, frozen=True):
     """Square blocks of pixels become channels: rows and columns shrink by ``block_size``."""
 
     block_size: int
 
 
-class DepthToSpace(Struct, frozen=True):
+class DepthToSpace(Op, frozen=True):
     """Channels become square blocks of pixels: rows and columns grow by ``block_size``."""
 
     block_size: int
 
 
-class SpaceToBatchNd(Struct, frozen=True):
+class SpaceToBatchNd(Op, frozen=True):
     """Real zero added by ``paddings``, then each position in a block becomes a batch of its own."""
 
     block: tuple[int, ...]
     paddings: tuple[tuple[int, int], ...]
 
 
-class BatchToSpaceNd(Struct, frozen=True):
+class BatchToSpaceNd(Op, frozen=True):
     """Batches become the positions in blocks, of which ``crops`` are cut off at the ends."""
 
     block: tuple[int, ...]

@@ -2,56 +2,64 @@
 
 from __future__ import annotations
 
-from crtexport.ir.ops.base import Elementwise
+from crtexport.ir.ops.base import Elementary
 
 
-class Abs(Elementwise, frozen=True):
+class Abs(Elementary, frozen=True):
     """The absolute value, elementwise."""
 
 
-class Neg(Elementwise, frozen=True):
+class Neg(Elementary, frozen=True):
     """-x elementwise."""
 
 
-class Square(Elementwise, frozen=True):
+class Square(Elementary, frozen=True):
     """x * x elementwise."""
 
 
-class Exp(Elementwise, frozen=True):
+class Exp(Elementary, frozen=True):
     """e to the power of x, elementwise."""
 
 
-class Log(Elementwise, frozen=True):
+class Log(Elementary, frozen=True):
     """Natural logarithm elementwise."""
 
 
-class Sqrt(Elementwise, frozen=True):
+class Sqrt(Elementary, frozen=True):
     """Square root elementwise."""
 
 
-class Rsqrt(Elementwise, frozen=True):
+class Rsqrt(Elementary, frozen=True):
     """1 over the square root, elementwise."""
 
 
-class Sin(Elementwise, frozen=True):
+class Sin(Elementary, frozen=True):
     """Sine elementwise."""
 
 
-class Cos(Elementwise, frozen=True):
+class Cos(Elementary, frozen=True):
     """Cosine elementwise."""
 
 
-class Ceil(Elementwise, frozen=True):
+class Erf(Elementary, frozen=True):
+    """The error function, elementwise."""
+
+
+class Atan(Elementary, frozen=True):
+    """Inverse tangent elementwise."""
+
+
+class Ceil(Elementary, frozen=True):
     """The smallest integer that is not below x, elementwise."""
 
 
-class Floor(Elementwise, frozen=True):
+class Floor(Elementary, frozen=True):
     """The largest integer that is not above x, elementwise."""
 
 
-class Round(Elementwise, frozen=True):
+class Round(Elementary, frozen=True):
     """The nearest integer, of two the even one, elementwise."""
 
 
-class ZerosLike(Elementwise, frozen=True):
+class ZerosLike(Elementary, frozen=True):
     """Zeros of the input's shape and type."""

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from msgspec import Struct
-
-from crtexport.ir.ops.base import NO_PADDING, Activation, Padding2D
+from crtexport.ir.ops.base import NO_PADDING, Activation, Op, Padding2D
 
 
-class Conv2D(Struct, frozen=True):
+class Conv2D(Op, frozen=True):
     """2-D convolution of input, weights (O,KH,KW,I/groups) and an optional bias (O)."""
 
     stride: tuple[int, int] = (1, 1)
@@ -16,7 +14,7 @@ class Conv2D(Struct, frozen=True):
     activation: Activation = Activation.NONE
 
 
-class DepthwiseConv2D(Struct, frozen=True):
+class DepthwiseConv2D(Op, frozen=True):
     """Convolution of each channel alone; weights (1,KH,KW,I*multiplier), optional bias."""
 
     depth_multiplier: int = 1
@@ -26,7 +24,7 @@ class DepthwiseConv2D(Struct, frozen=True):
     activation: Activation = Activation.NONE
 
 
-class TransposeConv2D(Struct, frozen=True):
+class TransposeConv2D(Op, frozen=True):
     """Transposed convolution to ``size`` cells by weights (O,KH,KW,I) and an optional bias (O)."""
 
     # Input cell i adds its window at i * stride - crop; what falls outside of size is dropped.
@@ -37,19 +35,20 @@ class TransposeConv2D(Struct, frozen=True):
     activation: Activation = Activation.NONE
 
 
-class FullyConnected(Struct, frozen=True):
+class FullyConnected(Op, frozen=True):
     """Product of the input, flattened to rows of the weights' depth, and weights; optional bias."""
 
     keep_num_dims: bool = False
     activation: Activation = Activation.NONE
 
 
-class BatchMatMul(Struct, frozen=True):
-    """Products of matrices in the last two axes, transposed where asked; the others broadcast."""
+class BatchMatMul(Op, frozen=True):
+    """Products of the matrices in the last two axes, each transposed if the attribute says so;
+    other axes broadcast."""
 
     adj_x: bool = False
     adj_y: bool = False
 
 
-class EmbeddingLookup(Struct, frozen=True):
+class EmbeddingLookup(Op, frozen=True):
     """Rows of a table (second input) by int32 indices (first); outside of it the nearest row."""

@@ -1,9 +1,9 @@
 """Removes channels of integer networks that are constant, or that nothing reads.
 
-A channel whose weights are all zero, or whose result is clamped to one value whatever the input,
-is a constant: what it adds to the layers that read it goes into their biases. A channel that always
-equals another is read as that other one. What then reads nothing, or is read by nothing, is removed
-with it, and so on up and down the network. Every output stays bit for bit.
+A channel whose weights are all zero, or whose result is clamped to one value whatever the input, is
+a constant: its contribution to the layers that read it goes into their biases. A channel that
+always equals another is read as that other one. Then channels that read nothing, or that nothing
+reads, are removed as well, and so on up and down the network. Every output stays bit for bit.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ __all__ = ["LayerChannels", "remove_channels", "with_report"]
 
 
 def remove_channels(graph: Graph) -> Graph:
-    """``graph`` without channels that don't tell its outputs anything.
+    """Returns ``graph`` without channels that have no influence on its outputs.
 
     Requires: a valid graph. Ensures: inputs and outputs stay as they are; each tensor keeps one
-    channel at least; nothing stays of weights that are left out.
+    channel at least; no node refers to the removed weights.
     """
     return with_report(graph)[0]
 
 
 def with_report(graph: Graph) -> tuple[Graph, tuple[LayerChannels, ...]]:
-    """What :func:`remove_channels` gives, and what became of each layer; nothing where no channel
-    goes."""
+    """Returns the graph of :func:`remove_channels`, and a report of each layer; empty where no
+    channel goes."""
     known = known_of(graph)
     if not known.layers:
         return graph, ()

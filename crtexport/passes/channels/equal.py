@@ -11,14 +11,14 @@ from msgspec.structs import replace
 from crtexport.ir.graph import Graph, Node, Tensor
 from crtexport.ir.ops import Concatenation, Pad, Reshape
 from crtexport.ir.types import ConstantRef, DType
-from crtexport.passes.channels.known import Folded, Known, known_of
-from crtexport.passes.channels.layers import MAX_CHANNELS, Array, Layer, taps_of
+from crtexport.passes.channels.known import ChannelFacts, Folded, known_of
+from crtexport.passes.channels.layers import MAX_CHANNELS, Array, IntegerLayer, taps_of
 from crtexport.passes.channels.links import channels, links_of
 
 
-def merge_equal(known: Known) -> Known:
-    """Layers take what they read from equal channels from the first of them: its weights become
-    the sums, the others' real zero, wherever the sums fit.
+def merge_equal(known: ChannelFacts) -> ChannelFacts:
+    """Moves the weights of equal channels to the first of them, wherever the sums fit: its weights
+    become the sums, the others' real zero.
 
     Channels are equal that a layer computes with the same weights, bias and scale from channels
     that are, or that equal channels are the only source of. Ensures: only constant weights change,
@@ -43,14 +43,16 @@ def merge_equal(known: Known) -> Known:
 
 
 def _firsts(keys: Iterable[Hashable]) -> Array:
-    """For each key the position of the first that equals it."""
+    """Returns, for each key, the position of the first that equals it."""
     seen: dict[Hashable, int] = {}
     return np.array([seen.setdefault(key, position) for position, key in enumerate(keys)])
 
 
-def _computed(graph: Graph, layer: Layer, same: Array | None, folded: Folded) -> Array | None:
-    """The first equal output of each; ``same``: the first equal input of each, None: all differ.
-    What constants add counts as bias. None: all outputs differ."""
+def _computed(
+    graph: Graph, layer: IntegerLayer, same: Array | None, folded: Folded
+) -> Array | None:
+    """Returns the first equal output of each; ``same``: the first equal input of each, None: all
+    differ. Contributions of constants count as bias. None: all outputs differ."""
     bias = layer.bias + folded.added
     # Those without weights are constants, which biases take over.
     weighted = np.flatnonzero(~layer.unweighted())
@@ -115,7 +117,7 @@ def _reshaped(same: Array, count: int) -> Array | None:
     return np.asarray(starts + np.tile(same, count // len(same)))
 
 
-def _reading(graph: Graph, tensors: list[Tensor], layer: Layer, same: Array) -> Node:
+def _reading(graph: Graph, tensors: list[Tensor], layer: IntegerLayer, same: Array) -> Node:
     """The layer with its weights moved to the first of equal channels, where the sums fit."""
     node = layer.node
     number, taps = graph.required(node, 1), taps_of(graph, node)

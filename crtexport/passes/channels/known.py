@@ -1,5 +1,5 @@
-"""What is known of the channels of a network: its layers, their ranges, and what biases can take
-over."""
+"""Facts about the channels of a network: layers, value ranges, and contributions that biases can
+include."""
 
 from __future__ import annotations
 
@@ -8,44 +8,44 @@ from collections.abc import Mapping
 import numpy as np
 from msgspec import Struct
 
-from crtexport.fixedpoint import INT32_MAX, INT32_MIN
 from crtexport.ir.graph import Graph
 from crtexport.ir.scaling import wide_sums
-from crtexport.passes.channels.layers import Array, Layer, layers_of
+from crtexport.passes.channels.layers import Array, IntegerLayer, layers_of
 from crtexport.passes.channels.ranges import Range, ranges_of
+from crtexport.support.fixedpoint import INT32_MAX, INT32_MIN
 
 
 class Folded(Struct, frozen=True, eq=False):
-    """What a layer's bias takes over: ``inputs``, a mask of channels that are constants, and what
-    they add to each accumulator."""
+    """Channels folded into a layer's bias: ``inputs``, a mask of channels that are constants, and
+    their contribution to each accumulator."""
 
     inputs: Array
     added: Array
 
 
-class Known(Struct, frozen=True, eq=False):
+class ChannelFacts(Struct, frozen=True, eq=False):
     """``layers`` and ``folded`` by the number of the node, ``ranges`` by tensor."""
 
     graph: Graph
-    layers: Mapping[int, Layer]
+    layers: Mapping[int, IntegerLayer]
     ranges: Mapping[int, Range]
     folded: Mapping[int, Folded]
 
 
-def known_of(graph: Graph) -> Known:
-    """What is known of ``graph``; no layers where it has none of integers."""
+def known_of(graph: Graph) -> ChannelFacts:
+    """Returns the facts about ``graph``; no layers where it has none of integers."""
     layers = layers_of(graph)
     ranges = ranges_of(graph, layers) if layers else {}
     folded = {
         number: _folded(graph, layer, ranges[layer.x]) for number, layer in layers.items()
     }
-    return Known(graph, layers, ranges, folded)
+    return ChannelFacts(graph, layers, ranges, folded)
 
 
-def _folded(graph: Graph, layer: Layer, given: Range) -> Folded:
-    """Input channels that are constants and whose products the bias can take.
+def _folded(graph: Graph, layer: IntegerLayer, given: Range) -> Folded:
+    """Returns input channels that are constants and whose products the bias can include.
 
-    Those that equal the zero point always: they add nothing. Others where no cell is padded, as
+    Channels that equal the zero point always: they add nothing. Others where no cell is padded, as
     padding is no constant of theirs, and where the sums still fit the type of the bias.
     """
     constant, nothing = given.constant, np.zeros(layer.outputs, np.int64)

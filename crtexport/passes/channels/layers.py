@@ -1,4 +1,4 @@
-"""What a convolution or fully connected layer of integers does to channels, in exact integers."""
+"""The channel arithmetic of integer convolutions and fully connected layers, in exact integers."""
 
 from __future__ import annotations
 
@@ -8,15 +8,6 @@ import numpy as np
 import numpy.typing as npt
 from msgspec import Struct
 
-from crtexport.errors import CrtExportError
-from crtexport.fixedpoint import (
-    INT32_MAX,
-    INT32_MIN,
-    multiply_all_by_quantized_multiplier,
-    multiply_by_quantized_multiplier,
-    multiply_wide_by_quantized_multiplier,
-    quantize_multipliers,
-)
 from crtexport.ir.graph import Graph, Node
 from crtexport.ir.ops import Conv2D, DepthwiseConv2D, FullyConnected
 from crtexport.ir.scaling import (
@@ -26,24 +17,34 @@ from crtexport.ir.scaling import (
     layer_scales,
     wide_sums,
 )
-from crtexport.ir.types import DType, Rounding, TensorType
+from crtexport.ir.types import DType, TensorType
+from crtexport.support.errors import CrtExportError
+from crtexport.support.fixedpoint import (
+    INT32_MAX,
+    INT32_MIN,
+    Rounding,
+    multiply_all_by_quantized_multiplier,
+    multiply_by_quantized_multiplier,
+    multiply_wide_by_quantized_multiplier,
+    quantize_multipliers,
+)
 
 Array = npt.NDArray[Any]
 
 MAX_CHANNELS = 1 << 20
-"""Cells of a last axis that are told apart."""
+"""The most channels of a tensor that are tracked one by one."""
 
 MAX_WEIGHTS = 1 << 21
-"""Weights of a layer that is looked at: those of larger ones would have to be held whole."""
+"""The most weights of a layer that is analysed: they are held in memory as a whole."""
 
 MAX_TOTAL = 1 << 22
-"""Weights of all layers that are looked at together."""
+"""The most weights of all analysed layers together."""
 
 _MAX_BIAS = 1 << 62
 
 
-class Scaling(Struct, frozen=True, eq=False):
-    """From accumulators to stored outputs."""
+class OutputScaling(Struct, frozen=True, eq=False):
+    """The conversion from accumulators to stored outputs."""
 
     multipliers: Array  # int64, one or one for each output channel
     shifts: Array
@@ -53,7 +54,7 @@ class Scaling(Struct, frozen=True, eq=False):
     bounds: tuple[int, int]
 
     def stored(self, channel: int, acc: int) -> int | None:
-        """The output for an accumulator; None where it overflows on the way."""
+        """Returns the output for an accumulator; None where it overflows on the way."""
         place = channel if len(self.multipliers) > 1 else 0
         multiplier, shift = int(self.multipliers[place]), int(self.shifts[place])
         if self.wide and self.rounding is Rounding.DOUBLE:
@@ -70,8 +71,8 @@ class Scaling(Struct, frozen=True, eq=False):
         return min(max(scaled + self.zero_point, low), high)
 
     def all_stored(self, accs: Array) -> tuple[Array, Array]:
-        """:meth:`stored` of accumulators, int64, whose last axis has one for each channel; and
-        where that is no None."""
+        """Returns :meth:`stored` of accumulators (..., channels), int64, and a mask of those that
+        don't overflow."""
         low, _ = self.bounds
         if self.wide or self.rounding is not Rounding.DOUBLE:
             channels = accs.shape[-1]
@@ -92,7 +93,7 @@ class Scaling(Struct, frozen=True, eq=False):
         return np.clip(scaled + self.zero_point, *self.bounds), known
 
 
-class Layer(Struct, frozen=True, eq=False):
+class IntegerLayer(Struct, frozen=True, eq=False):
     """``positive`` and ``negative`` are sums over the taps of the weights of each sign, without
     their zero point: (outputs, inputs), or (outputs,) where each output reads one input channel.
     They are doubles, which hold them and their sums of products with stored values exactly.
@@ -112,7 +113,7 @@ class Layer(Struct, frozen=True, eq=False):
     bias: Array  # int64
     zero_point: int  # of the input
     padded: bool
-    scaling: Scaling
+    scaling: OutputScaling
 
     @property
     def depthwise(self) -> bool:
@@ -124,11 +125,12 @@ class Layer(Struct, frozen=True, eq=False):
         return np.arange(self.outputs) // max(self.outputs // max(self.inputs, 1), 1)
 
     def unweighted(self) -> Array:
-        """Which outputs have zero weights only."""
+        """Returns a mask of the outputs that have zero weights only."""
         return np.asarray(~self.used if self.depthwise else ~self.used.any(axis=1))
 
     def accumulators(self, low: Array, high: Array) -> Array:
-        """The smallest and largest accumulator of each output, for stored inputs in a range."""
+        """Returns the smallest and largest accumulator of each output, for stored inputs in a
+        range."""
         ends = np.array([low, high], np.float64) - self.zero_point
         if self.padded:  # a padded cell counts as real 0
             np.minimum(ends[0], 0, out=ends[0])
@@ -141,7 +143,8 @@ class Layer(Struct, frozen=True, eq=False):
         return np.asarray(self.bias + sums.astype(np.int64))
 
     def reads(self, outputs: Array) -> Array:
-        """Which input channels the given outputs (a mask) have weights for."""
+        """Returns a mask of the input channels for which the given outputs (a mask) have weights.
+        """
         if not self.depthwise:
             return np.asarray(self.used[outputs].any(axis=0))
         read = np.zeros(self.inputs, bool)
@@ -149,7 +152,8 @@ class Layer(Struct, frozen=True, eq=False):
         return read
 
     def contributions(self, values: Array, which: Array) -> Array:
-        """What input channels (a mask) of the given stored values add to each accumulator."""
+        """Returns the contribution to each accumulator of input channels (a mask) with these stored
+        values."""
         delta = np.where(which, values - self.zero_point, 0).astype(np.float64)
         weights = self.positive + self.negative
         added = weights * delta[self.source] if self.depthwise else _products(weights, delta)
@@ -161,9 +165,10 @@ def _products(weights: Array, values: Array) -> Array:
     return np.asarray(np.einsum("oi,...i->...o", weights, values))
 
 
-def layers_of(graph: Graph) -> dict[int, Layer]:
-    """The layers of a graph by the number of their node, as long as they can be held."""
-    layers: dict[int, Layer] = {}
+def layers_of(graph: Graph) -> dict[int, IntegerLayer]:
+    """Returns the layers of a graph by the number of their node, as long as they can be held in
+    memory."""
+    layers: dict[int, IntegerLayer] = {}
     held = 0
     for number, node in enumerate(graph.nodes):
         try:
@@ -176,9 +181,9 @@ def layers_of(graph: Graph) -> dict[int, Layer]:
     return layers
 
 
-def layer_of(graph: Graph, node: Node) -> Layer | None:
-    """``node`` as a Layer; None for what is no layer of integers with constant weights, has groups
-    of channels, or is too large to be looked at."""
+def layer_of(graph: Graph, node: Node) -> IntegerLayer | None:
+    """Returns ``node`` as a layer; None for other than integer layers with constant weights, for
+    groups of channels, and for layers that are too large."""
     op = node.op
     if not isinstance(op, Conv2D | DepthwiseConv2D | FullyConnected):
         return None
@@ -194,7 +199,7 @@ def layer_of(graph: Graph, node: Node) -> Layer | None:
     if bias is None:
         return None
     positive, negative = _of_each_sign(taps)
-    return Layer(
+    return IntegerLayer(
         node, x, y, data.shape[-1], result.shape[-1], positive, negative,
         positive != negative, bias,
         data.quant.zero_point[0] if data.quant is not None else 0,
@@ -204,7 +209,7 @@ def layer_of(graph: Graph, node: Node) -> Layer | None:
 
 
 def _of_each_sign(taps: Array) -> tuple[Array, Array]:
-    """The sums over taps of the positive and of the negative weights, as doubles."""
+    """Returns the sums over taps of the positive and of the negative weights, as doubles."""
     weights = taps.astype(np.float64)
     if weights.shape[-2] == 1:
         weights = weights[..., 0, :]
@@ -215,8 +220,8 @@ def _of_each_sign(taps: Array) -> tuple[Array, Array]:
 
 
 def taps_of(graph: Graph, node: Node) -> Array | None:
-    """The constant weights of a layer without their zero point: (outputs, taps, inputs), of a
-    depthwise layer (taps, outputs); None where the input's channels don't meet them."""
+    """Returns the constant weights of a layer without their zero point: (outputs, taps, inputs), of
+    a depthwise layer (taps, outputs); None where the input's channels don't fit them."""
     tensor = graph.required(node, 1)
     weights, constant = graph.type(tensor), graph.constant(tensor)
     depth = graph.type(graph.required(node, 0)).shape[-1]
@@ -259,7 +264,7 @@ def _understood(graph: Graph, node: Node) -> bool:
 
 
 def _bias(graph: Graph, node: Node, outputs: int) -> Array | None:
-    """The bias as int64, zeros where there is none; None where it can't be computed with."""
+    """Returns the bias as int64, zeros where there is none; None where it can't be used."""
     tensor = graph.optional(node, 2)
     if tensor is None:
         return np.zeros(outputs, np.int64)
@@ -276,14 +281,14 @@ def _bias(graph: Graph, node: Node, outputs: int) -> Array | None:
 
 def _scaling(
     graph: Graph, node: Node, data: TensorType, weights: TensorType, result: TensorType
-) -> Scaling:
+) -> OutputScaling:
     fully = isinstance(node.op, FullyConnected)
-    rounding = graph.rounding if fully else Rounding.DOUBLE
+    rounding = graph.numerics.dense_rounding if fully else Rounding.DOUBLE
     reals = layer_scales(data, weights, result, rounding, fully_connected=fully)
     op = node.op
     if not isinstance(op, Conv2D | DepthwiseConv2D | FullyConnected) or result.quant is None:
         raise TypeError(op)
-    return Scaling(
+    return OutputScaling(
         *quantize_multipliers(reals), rounding, wide_sums(graph, node),
         result.quant.zero_point[0], activation_range(op.activation, result),
     )

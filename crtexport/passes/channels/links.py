@@ -1,7 +1,7 @@
-"""How operators without weights carry channels from their inputs to their outputs.
+"""The correspondence of channels between inputs and outputs of operators without weights.
 
 A tensor's channels are the cells of its last axis. A :class:`Link` says that channel ``b`` of one
-tensor stands and falls with channel ``channel_of[b]`` of another: both are kept or neither.
+tensor corresponds to channel ``channel_of[b]`` of another: both are kept or neither.
 """
 
 from __future__ import annotations
@@ -58,14 +58,14 @@ class Link(Struct, frozen=True, eq=False):
 
 
 def channels(graph: Graph, tensor: int) -> int:
-    """The cells of a tensor's last axis; 1 of a scalar."""
+    """Returns the number of cells of a tensor's last axis; 1 of a scalar."""
     shape = graph.type(tensor).shape
     return shape[-1] if shape else 1
 
 
 def links_of(graph: Graph, node: Node) -> tuple[Link, ...] | None:
-    """The links between the inputs and the output of ``node``; None where it mixes channels or is
-    not known to keep them apart. An input without a link is read whole by every channel."""
+    """Returns the links between the inputs and the output of ``node``; None where it mixes channels
+    or isn't known to keep them apart. An input without a link is read whole by every channel."""
     if len(node.outputs) != 1 or None in node.inputs or not node.inputs:
         return None
     result = node.outputs[0]

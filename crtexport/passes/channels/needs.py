@@ -1,4 +1,5 @@
-"""Which channels of which tensors are read, and which must stay for the others' sake."""
+"""The channels of each tensor that are read, and those that must stay because others correspond to
+them."""
 
 from __future__ import annotations
 
@@ -11,7 +12,7 @@ from crtexport.ir.graph import Graph, Node
 from crtexport.ir.ops import FullyConnected
 from crtexport.ir.scaling import wide_sums
 from crtexport.ir.types import DType
-from crtexport.passes.channels.known import Known
+from crtexport.passes.channels.known import ChannelFacts
 from crtexport.passes.channels.layers import MAX_CHANNELS, Array
 from crtexport.passes.channels.links import Link, channels, links_of
 
@@ -38,8 +39,9 @@ class Needs(Struct):
         self.demand(self.kept, tensor, which)
 
 
-def needs_of(known: Known) -> Needs:
-    """The fewest channels that give the graph its outputs, found from the outputs backwards."""
+def needs_of(known: ChannelFacts) -> Needs:
+    """Returns the fewest channels that give the graph its outputs, computed from the outputs
+    backwards."""
     graph, layers = known.graph, known.layers
     links = {
         number: links_of(graph, node) or () for number, node in enumerate(graph.nodes)
@@ -57,7 +59,7 @@ def needs_of(known: Known) -> Needs:
     return needs
 
 
-def _whole(known: Known, links: Mapping[int, tuple[Link, ...]]) -> set[int]:
+def _whole(known: ChannelFacts, links: Mapping[int, tuple[Link, ...]]) -> set[int]:
     """The tensors of which every channel is read, or may be."""
     graph, named = known.graph, set[int]()
     whole = {*graph.inputs, *graph.outputs, *graph.variables}
@@ -71,7 +73,7 @@ def _whole(known: Known, links: Mapping[int, tuple[Link, ...]]) -> set[int]:
     return whole | (set(range(len(graph.tensors))) - named)
 
 
-def _settle(known: Known, links: Mapping[int, tuple[Link, ...]], needs: Needs) -> None:
+def _settle(known: ChannelFacts, links: Mapping[int, tuple[Link, ...]], needs: Needs) -> None:
     needs.changed = True
     while needs.changed:
         needs.changed = False
@@ -82,7 +84,7 @@ def _settle(known: Known, links: Mapping[int, tuple[Link, ...]], needs: Needs) -
                 _of_node(known.graph.nodes[number], links[number], needs)
 
 
-def _of_layer(known: Known, number: int, needs: Needs) -> None:
+def _of_layer(known: ChannelFacts, number: int, needs: Needs) -> None:
     layer = known.layers[number]
     computed = needs.live[layer.y] & ~known.ranges[layer.y].constant
     needs.read(layer.x, layer.reads(computed) & ~known.folded[number].inputs)
@@ -110,7 +112,7 @@ def _link(link: Link, needs: Needs) -> None:
     needs.demand(needs.kept, link.second, needs.kept[link.first][link.channel_of])
 
 
-def _fill(known: Known, needs: Needs) -> bool:
+def _fill(known: ChannelFacts, needs: Needs) -> bool:
     """Keeps a channel where none is needed, and two of a fully connected layer with a scale for
     each: with one left, its product would be computed as if there had been one scale."""
     least = {tensor: 1 for node in known.graph.nodes for tensor in (*node.inputs, *node.outputs)
@@ -130,7 +132,7 @@ def _fill(known: Known, needs: Needs) -> bool:
 
 
 def bias_type(graph: Graph, node: Node) -> DType:
-    """The type that a layer's bias has, or would have: it decides how TFLite sums."""
+    """Returns the type that a layer's bias has, or would have: it decides how TFLite sums."""
     tensor = graph.optional(node, 2)
     if tensor is not None:
         return graph.type(tensor).dtype

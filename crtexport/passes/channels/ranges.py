@@ -1,4 +1,4 @@
-"""Which values each channel of each integer tensor can have, whatever the network's input is."""
+"""The range of values of each channel of each integer tensor, for any input of the network."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from collections.abc import Mapping
 import numpy as np
 from msgspec import Struct
 
-from crtexport.fixedpoint import multiply_all_by_quantized_multiplier, quantize_multiplier
 from crtexport.ir.graph import Graph, Node
 from crtexport.ir.ops import (
     Activation,
@@ -26,8 +25,9 @@ from crtexport.ir.ops import (
 )
 from crtexport.ir.scaling import activation_range
 from crtexport.ir.types import DType
-from crtexport.passes.channels.layers import MAX_CHANNELS, MAX_WEIGHTS, Array, Layer
+from crtexport.passes.channels.layers import MAX_CHANNELS, MAX_WEIGHTS, Array, IntegerLayer
 from crtexport.passes.channels.links import channels, links_of
+from crtexport.support.fixedpoint import multiply_all_by_quantized_multiplier, quantize_multiplier
 
 _STORED = (DType.INT8, DType.UINT8, DType.INT16)
 _SUM_SHIFT = 20
@@ -41,7 +41,7 @@ class Range(Struct, frozen=True, eq=False):
 
     @property
     def constant(self) -> Array:
-        """Which channels have one value only."""
+        """Returns a mask of the channels that have one value only."""
         known: Array = self.low == self.high
         return known
 
@@ -49,8 +49,9 @@ class Range(Struct, frozen=True, eq=False):
         return Range(np.clip(self.low, low, high), np.clip(self.high, low, high))
 
 
-def ranges_of(graph: Graph, layers: Mapping[int, Layer]) -> dict[int, Range]:
-    """The ranges of all tensors of int8, uint8 and int16; ``layers`` by the number of the node."""
+def ranges_of(graph: Graph, layers: Mapping[int, IntegerLayer]) -> dict[int, Range]:
+    """Returns the ranges of all tensors of int8, uint8 and int16; ``layers`` by the number of the
+    node."""
     ranges: dict[int, Range] = {}
     used = {
         tensor for number, node in enumerate(graph.nodes)
@@ -74,7 +75,7 @@ def ranges_of(graph: Graph, layers: Mapping[int, Layer]) -> dict[int, Range]:
 
 
 def _given(graph: Graph, tensor: int) -> Range | None:
-    """What a tensor's type, and its values if it is constant, allow."""
+    """Returns the range of a tensor's type, or of its values if it is constant."""
     type_, constant = graph.type(tensor), graph.constant(tensor)
     count = channels(graph, tensor)
     if type_.dtype not in _STORED or count > MAX_CHANNELS:
@@ -86,7 +87,7 @@ def _given(graph: Graph, tensor: int) -> Range | None:
     return Range(np.full(count, low, np.int64), np.full(count, high, np.int64))
 
 
-def _of_layer(layer: Layer, given: Range) -> Range:
+def _of_layer(layer: IntegerLayer, given: Range) -> Range:
     """Scaling is monotonic: the ends of an accumulator's range give those of the output's."""
     values, (low, high) = layer.scaling.all_stored(layer.accumulators(given.low, given.high))
     least, most = layer.scaling.bounds
@@ -132,7 +133,7 @@ def _ids(graph: Graph, node: Node) -> list[int]:
 
 
 def _covers(op: MaxPool2D | AveragePool2D) -> bool:
-    """Whether each window has a cell of the image."""
+    """Returns whether each window contains a cell of the image."""
     pad, (height, width) = op.padding, op.window
     return max(pad.top, pad.bottom) < height and max(pad.left, pad.right) < width
 

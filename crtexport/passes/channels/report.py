@@ -1,4 +1,4 @@
-"""What removing channels did to each layer, and why."""
+"""The report of channel removal: its effect on each layer, and the reason."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from crtexport.ir.graph import Graph, Node
 from crtexport.ir.macs import macs
-from crtexport.passes.channels.known import Known
+from crtexport.passes.channels.known import ChannelFacts
 from crtexport.passes.channels.needs import Needs
 
 
@@ -17,7 +17,7 @@ class LayerChannels(Struct, frozen=True):
     multiply-accumulates, and bytes of weights.
 
     Of the channels that it no longer computes, ``zero_weights`` are constants for want of weights,
-    ``one_value`` are clamped to one value whatever the input, and nothing read ``unread``.
+    ``one_value`` are clamped to one value whatever the input, and no layer read ``unread``.
     """
 
     layer: str
@@ -34,8 +34,8 @@ class LayerChannels(Struct, frozen=True):
         return any(a != b for a, b in (self.inputs, self.outputs, self.macs, self.weight_bytes))
 
 
-def report(known: Known, after: Graph, needs: Needs) -> tuple[LayerChannels, ...]:
-    """All layers that were looked at, in order; both graphs have the same nodes."""
+def report(known: ChannelFacts, after: Graph, needs: Needs) -> tuple[LayerChannels, ...]:
+    """Returns a record of each analysed layer, in order; both graphs have the same nodes."""
     before, made = known.graph, list[LayerChannels]()
     for number, layer in known.layers.items():
         gone = ~needs.kept[layer.y]

@@ -1,4 +1,4 @@
-"""Writes a network anew without the channels that nothing needs."""
+"""Rebuilds a network without the channels that nothing needs."""
 
 from __future__ import annotations
 
@@ -8,14 +8,15 @@ from msgspec.structs import replace
 from crtexport.ir.graph import Graph, Node, Tensor
 from crtexport.ir.ops import Op, Pad, Reshape
 from crtexport.ir.types import ConstantRef, Quantization, TensorType
-from crtexport.passes.channels.known import Known
-from crtexport.passes.channels.layers import Array, Layer, taps_of
+from crtexport.passes.channels.known import ChannelFacts
+from crtexport.passes.channels.layers import Array, IntegerLayer, taps_of
 from crtexport.passes.channels.needs import Needs, bias_type
 from crtexport.passes.channels.ranges import Range
 
 
-def rewrite(known: Known, needs: Needs) -> Graph:
-    """The graph with the channels that ``needs`` keeps. Old weights stay as tensors without use."""
+def rewrite(known: ChannelFacts, needs: Needs) -> Graph:
+    """Returns the graph with the channels that ``needs`` keeps. Old weights stay as unused tensors.
+    """
     graph = known.graph
     tensors = [
         _kept(tensor, needs.kept[number]) if not needs.kept[number].all() else tensor
@@ -40,7 +41,7 @@ def _kept(tensor: Tensor, which: Array) -> Tensor:
 
 
 def _operator(graph: Graph, tensors: list[Tensor], node: Node, needs: Needs) -> Op:
-    """The operator with the attributes that say shapes."""
+    """Returns the operator with its shape attributes adapted."""
     op = node.op
     if isinstance(op, Reshape):
         return replace(op, shape=tensors[node.outputs[0]].type.shape)
@@ -54,8 +55,9 @@ def _operator(graph: Graph, tensors: list[Tensor], node: Node, needs: Needs) -> 
     return op
 
 
-def _layer(known: Known, tensors: list[Tensor], number: int, needs: Needs) -> Node:
-    """The layer with the weights of kept channels; what folded channels add is in its bias."""
+def _layer(known: ChannelFacts, tensors: list[Tensor], number: int, needs: Needs) -> Node:
+    """Returns the layer with the weights of kept channels; contributions of folded channels are in
+    its bias."""
     graph, layer, folded = known.graph, known.layers[number], known.folded[number]
     node, given, result = layer.node, known.ranges[layer.x], known.ranges[layer.y]
     inputs, outputs = needs.kept[layer.x], needs.kept[layer.y]
@@ -80,8 +82,8 @@ def _layer(known: Known, tensors: list[Tensor], number: int, needs: Needs) -> No
     return replace(node, inputs=tuple(numbers))
 
 
-def _of_constants(layer: Layer, given: Range, result: Range) -> Array:
-    """Biases that alone give outputs which are constants; 0 for others."""
+def _of_constants(layer: IntegerLayer, given: Range, result: Range) -> Array:
+    """Returns biases that alone give the outputs that are constants; 0 for others."""
     # Any accumulator of a constant gives it.
     ends, _ = layer.accumulators(given.low, given.high)
     low, high = layer.scaling.bounds
@@ -89,7 +91,7 @@ def _of_constants(layer: Layer, given: Range, result: Range) -> Array:
 
 
 def _selected(
-    layer: Layer, taps: Array, outputs: tuple[Array, Array], inputs: tuple[Array, Array]
+    layer: IntegerLayer, taps: Array, outputs: tuple[Array, Array], inputs: tuple[Array, Array]
 ) -> Array:
     """The weights of some of the channels, 0 for some of these: masks of both."""
     (made, fixed), (read, unread) = outputs, inputs
@@ -125,7 +127,7 @@ def _quant(quant: Quantization | None, which: Array) -> Quantization | None:
     )
 
 
-def _bias(graph: Graph, layer: Layer, values: Array, which: Array) -> Tensor:
+def _bias(graph: Graph, layer: IntegerLayer, values: Array, which: Array) -> Tensor:
     dtype = bias_type(graph, layer.node)
     number = graph.optional(layer.node, 2)
     if number is None:
@@ -138,7 +140,7 @@ def _bias(graph: Graph, layer: Layer, values: Array, which: Array) -> Tensor:
     )
 
 
-def _bias_scales(graph: Graph, layer: Layer) -> Quantization | None:
+def _bias_scales(graph: Graph, layer: IntegerLayer) -> Quantization | None:
     """Scale of input × scales of weights."""
     data = graph.type(layer.x).quant
     weights = graph.type(graph.required(layer.node, 1)).quant

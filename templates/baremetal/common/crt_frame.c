@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "crt_frame.h"
 
 #include "crt_platform.h"

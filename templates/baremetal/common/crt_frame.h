@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The framed answer: lines that begin with CRT:, closed by a checksum over all of them.
  *
  *   CRT:BEGIN <module> ...

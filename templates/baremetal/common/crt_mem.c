@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The memory functions that compilers call on their own, for firmware without a C library. */
 #include <stddef.h>
 #include <stdint.h>

@@ -1,4 +1,9 @@
-/* What a board's own files (start-up, console, counter) give to the rest of the firmware. */
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What an architecture's own files (start-up, console, counter) give to the rest of the firmware.
+ * Besides, its start.S has crt_reset, where programs begin, and crt_nothing, which returns at once:
+ * a call of it is what the measurement of an inference costs.
+ */
 #ifndef CRT_PLATFORM_H
 #define CRT_PLATFORM_H
 
@@ -24,19 +29,8 @@ int crt_main(void);
 extern uint32_t crt_stack_bottom[];
 extern uint32_t crt_stack_top[];
 
-static inline uintptr_t crt_stack_pointer(void)
-{
-    uintptr_t value;
-
-#if defined(__i386__)
-    __asm__ volatile("movl %%esp, %0" : "=r"(value));
-#elif defined(__arm__)
-    __asm__ volatile("mov %0, sp" : "=r"(value));
-#else
-    __asm__ volatile("mv %0, sp" : "=r"(value));
-#endif
-    return value;
-}
+/* Its caller's stack pointer. */
+uintptr_t crt_stack_pointer(void);
 #endif
 
 #endif

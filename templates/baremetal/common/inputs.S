@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
     /* Test data: sample after sample, each input at a multiple of 16 bytes. */
     .section .crt_inputs, "a", %progbits
     .balign 16

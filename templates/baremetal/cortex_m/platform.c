@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Cortex-M: console and exit by semihosting, faults, and SysTick as a rough counter. */
 #include "crt_platform.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Vector table and reset: works on every Cortex-M, from the M0's instructions up. */
     .syntax unified
     .section .vectors, "a", %progbits
@@ -59,3 +60,12 @@ fault:
 crt_nothing:
     bx lr
     .size crt_nothing, . - crt_nothing
+
+    .section .text.crt_stack_pointer, "ax", %progbits
+    .global crt_stack_pointer
+    .type crt_stack_pointer, %function
+    .thumb_func
+crt_stack_pointer:
+    mov r0, sp
+    bx lr
+    .size crt_stack_pointer, . - crt_stack_pointer

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A program of an operating system: prints to standard output and counts nothing. */
 #include <stdio.h>
 #include <stdlib.h>

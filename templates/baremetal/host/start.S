@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
     .text
     .global crt_nothing
 crt_nothing:

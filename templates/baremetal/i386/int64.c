@@ -1,4 +1,5 @@
-/* The 64-bit divisions that compilers call on 32-bit x86, where no libgcc is at hand. */
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The 64-bit divisions that compilers call on 32-bit x86, where there is no libgcc. */
 #include <stdint.h>
 
 uint64_t __udivdi3(uint64_t a, uint64_t b);

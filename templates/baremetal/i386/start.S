@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Entry from a multiboot loader: flat 32-bit protected mode, interrupts off. */
     .set MULTIBOOT_MAGIC, 0x1BADB002
     .set MULTIBOOT_FLAGS, 0
@@ -49,6 +50,12 @@ crt_reset:
     .section .text.crt_nothing, "ax", @progbits
     .global crt_nothing
 crt_nothing:
+    ret
+
+    .section .text.crt_stack_pointer, "ax", @progbits
+    .global crt_stack_pointer
+crt_stack_pointer:
+    lea 4(%esp), %eax
     ret
 
     /* One entry per exception: vector and error code on the stack, whether or not there is one. */

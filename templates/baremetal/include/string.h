@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The part of string.h that generated code needs, for firmware without a C library. */
 #ifndef CRT_STRING_H
 #define CRT_STRING_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* QEMU plugin: how many instructions were executed when functions are called.
  *
  *   -plugin ./count.so,marks=<file>,out=<file>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* 32-bit RISC-V: console and exit by semihosting, traps, and the counter of retired instructions. */
 #include "crt_platform.h"
 

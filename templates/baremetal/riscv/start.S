@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Reset and trap entry of a 32-bit RISC-V core in machine mode. */
     .option arch, +zicsr
     .section .vectors, "ax", @progbits
@@ -53,6 +54,12 @@ trap:
     .section .text.crt_nothing, "ax", @progbits
     .global crt_nothing
 crt_nothing:
+    ret
+
+    .section .text.crt_stack_pointer, "ax", @progbits
+    .global crt_stack_pointer
+crt_stack_pointer:
+    mv a0, sp
     ret
 
     /* Semihosting: the debugger knows the call by the three instructions, which must not be

@@ -1,4 +1,5 @@
-/* Runs models and tells what an inference took, as far as Kconfig asks for it.
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Runs models and measures inferences, if Kconfig enables that.
  *
  *   int32_t status = CRTEXPORT_RUN(kws, &inputs, &outputs);
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The part of DLPack that generated models use, compatible with DLPack 0.7 as shipped with TVM 0.18.
  * The guard is DLPack's own: whichever header a file includes first is the one it gets.

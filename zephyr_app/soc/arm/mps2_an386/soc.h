@@ -1,4 +1,5 @@
-/* What CMSIS wants to know of the processor. */
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Properties of the processor that CMSIS needs. */
 #ifndef SOC_H
 #define SOC_H
 

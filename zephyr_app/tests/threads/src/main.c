@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* One model in several threads at once, each with a workspace of its own; from a work queue; and in
  * user mode, with the workspace in a memory partition.
  */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The signature of packed functions, compatible with TVM 0.18.
  * The guard is TVM's own: whichever header a file includes first is the one it gets.

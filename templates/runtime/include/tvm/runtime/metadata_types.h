@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What a model says about itself to TVM's AOT executor, compatible with TVM 0.18.
  * The guard is TVM's own: whichever header a file includes first is the one it gets.

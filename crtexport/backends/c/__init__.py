@@ -1,0 +1,1 @@
+"""Artifacts as C99 sources."""

@@ -1,0 +1,52 @@
+"""Prints constants as arrays: numbers as numbers, what is packed into words as their bits."""
+
+from __future__ import annotations
+
+from crtexport.artifact.model import Constant
+from crtexport.backends.c.literals import (
+    STORAGE,
+    array_literals,
+    layer_comment,
+    word_literals,
+    wrapped,
+)
+from crtexport.kir.language import Scalar
+from crtexport.support.errors import CrtExportError
+
+_BITS = {Scalar.U8: "uint8_t", Scalar.U16: "uint16_t", Scalar.I32: "uint32_t",
+         Scalar.U32: "uint32_t"}
+"""The C types of elements that are printed as their bits, where those say more than a value."""
+
+
+def element_type(constant: Constant) -> str:
+    """Returns the C type of the array's elements."""
+    if constant.words and constant.dtype in _BITS:
+        return _BITS[constant.dtype]
+    return STORAGE[constant.dtype]
+
+
+def declared(constant: Constant) -> str:
+    """Returns the declaration of the array, without linkage and semicolon."""
+    return f"const {element_type(constant)} {constant.symbol}[{max(1, constant.count)}]"
+
+
+def definition(constant: Constant, linkage: str, attribute: str) -> str:
+    """Returns the array with a comment that says whose it is.
+
+    Raises CrtExportError when the constant doesn't have the elements that it announces.
+    """
+    data, bits = constant.data.read(), constant.words and constant.dtype in _BITS
+    items = (word_literals if bits else array_literals)(data, constant.dtype)
+    if len(items) != constant.count:
+        raise CrtExportError(
+            f"the constant has {len(items)} elements where {constant.count} are announced",
+            location=constant.symbol,
+        )
+    comment = [line for line in (constant.comment, constant.note) if line]
+    return "\n".join([
+        *([layer_comment(comment)] if comment else []),
+        f"CRT_ALIGNED({max(constant.align, constant.dtype.itemsize)}) {attribute}",
+        f"{linkage} {declared(constant)} = {{",
+        wrapped(items or ["0"], constant.row),
+        "};",
+    ])

@@ -1,0 +1,213 @@
+"""Prints the calls of a model's run function: which kernel gets which pointers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import assert_never
+
+from crtexport.artifact import abi
+from crtexport.artifact.contexts import check_externals
+from crtexport.artifact.model import (
+    Arg,
+    Artifact,
+    Branch,
+    Constant,
+    ConstantArg,
+    ExternalFunction,
+    Function,
+    FunctionCall,
+    InputArg,
+    Loop,
+    OutputArg,
+    ScalarArg,
+    StateArg,
+    Statement,
+    WorkspaceArg,
+)
+from crtexport.backends.c.arrays import element_type
+from crtexport.backends.c.contexts import Contexts
+from crtexport.backends.c.literals import LINE, STORAGE, layer_comment, literal
+from crtexport.kir.language import Buffer, Scalar, Var
+from crtexport.support.errors import CrtExportError
+
+_INDENT = "    "
+
+
+def calls(
+    artifact: Artifact, workspace: str, state: str = "state", table: str | None = None
+) -> list[str]:
+    """The calls in order, each with its comment, indented for the body of a function; calls that
+    run conditionally stand in the statement that decides. ``workspace`` and ``state`` name
+    ``uint8_t`` arrays or pointers.
+
+    ``table``: an array of pointers to :attr:`Artifact.reached_constants`, where those are linked.
+
+    Raises CrtExportError when arguments don't fit the kernel, or a kernel would write to an input
+    or a constant.
+    """
+    caller = _Caller(artifact, workspace, state, table)
+    return [caller.statement(statement, _INDENT) for statement in artifact.calls]
+
+
+class _Caller:
+    def __init__(
+        self, artifact: Artifact, workspace: str, state: str, table: str | None
+    ) -> None:
+        self._artifact = artifact
+        self._workspace = workspace
+        self._ends = {number: end for number, end, _ in abi.workspaces(artifact)}
+        self._state = state
+        self._functions: dict[str, Function] = {f.symbol: f for f in artifact.functions}
+        self._externals = check_externals(artifact)
+        self._contexts = Contexts(artifact)
+        self._constants: dict[str, Constant] = {c.symbol: c for c in artifact.constants}
+        self._linked = {} if table is None else {
+            c.symbol: f"{table}[{index}]" for index, c in enumerate(artifact.reached_constants)
+        }
+
+    def statement(self, statement: Statement, indent: str) -> str:
+        """A statement in lines that begin with ``indent``."""
+        comment = [layer_comment([statement.comment], indent)] if statement.comment else []
+        match statement:
+            case FunctionCall():
+                lines = [self._call(statement, indent)]
+            case Branch():
+                lines = [f"{indent}if ({self._byte(statement.condition)} != 0) {{"]
+                lines += self._inside(statement.then, indent)
+                if statement.other:
+                    lines.append(f"{indent}}} else {{")
+                    lines += self._inside(statement.other, indent)
+                lines.append(f"{indent}}}")
+            case Loop():
+                further = indent + _INDENT
+                lines = [f"{indent}for (;;) {{", *self._inside(statement.before, indent)]
+                lines += [
+                    f"{further}if ({self._byte(statement.condition)} == 0) {{",
+                    f"{further}{_INDENT}break;", f"{further}}}",
+                    *self._inside(statement.body, indent), f"{indent}}}",
+                ]
+            case _:
+                assert_never(statement)
+        return "\n".join([*comment, *lines])
+
+    def _inside(self, statements: Sequence[Statement], indent: str) -> list[str]:
+        return [self.statement(statement, indent + _INDENT) for statement in statements]
+
+    def _byte(self, arg: Arg) -> str:
+        """The byte that ``arg`` points to."""
+        match arg:
+            case WorkspaceArg(offset):
+                return f"{self._pool(arg)}[{offset}]"
+            case StateArg(offset):
+                return f"{self._state}[{offset}]"
+            case InputArg() | OutputArg():
+                base, offset = self._base(arg)
+                return f"((const uint8_t *){base})[{offset}]"
+            case ConstantArg() | ScalarArg():
+                raise CrtExportError("a condition never changes", location=self._artifact.module)
+            case _:
+                assert_never(arg)
+
+    def _pool(self, arg: WorkspaceArg) -> str:
+        """The array or pointer of a pool of the workspace."""
+        return self._workspace + self._ends[arg.pool]
+
+    def _base(self, arg: InputArg | OutputArg) -> tuple[str, int]:
+        match arg:
+            case InputArg(index, offset):
+                return f"inputs->{self._artifact.inputs[index].field}", offset
+            case OutputArg(index, offset):
+                return f"outputs->{self._artifact.outputs[index].field}", offset
+
+    def _commands(self, call: FunctionCall, function: ExternalFunction, indent: str) -> str:
+        """A block with the table of addresses, whatever memory they are in."""
+        pointer = Buffer("argument", Scalar.U8, 1)
+        commands, *others = [self._arg(call, pointer, arg) for arg in call.args]
+        further = indent + _INDENT
+        count = len(others)
+        lines = [f"{indent}{{", f"{further}uint64_t addresses[{count}] = {{"]
+        lines += [f"{further}{_INDENT}(uintptr_t){other}," for other in others]
+        sizes = ", ".join(f"{size}u" for size in call.sizes[1:])
+        lines += [f"{further}}};", f"{further}size_t sizes[{count}] = {{{sizes}}};"]
+        args = [f"(void *)(uintptr_t){commands}", f"{call.sizes[0]}u", "addresses", "sizes",
+                str(count)]
+        return "\n".join([*lines, *self._contexts.call(function, args, further), f"{indent}}}"])
+
+    def _external(self, call: FunctionCall, function: ExternalFunction, indent: str) -> str:
+        if function.commands:
+            return self._commands(call, function, indent)
+        first = function.inputs
+        buffers = [
+            Buffer(f"argument{i}", Scalar.U8, 1, writable=first <= i < first + function.outputs)
+            for i in range(first + function.outputs + function.constants)
+        ]
+        if len(buffers) != len(call.args):
+            raise self._error(call, f"it takes {len(buffers)} arguments, not {len(call.args)}")
+        args = [self._arg(call, b, arg) for b, arg in zip(buffers, call.args, strict=True)]
+        return "\n".join(self._contexts.call(function, args, indent))
+
+    def _call(self, call: FunctionCall, indent: str) -> str:
+        if call.symbol in self._externals:
+            return self._external(call, self._externals[call.symbol], indent)
+        function = self._functions.get(call.symbol)
+        if function is None:
+            raise self._error(call, "it is not defined")
+        wanted: tuple[Buffer | Var, ...] = (*function.kernel.buffers, *function.kernel.params)
+        if len(wanted) != len(call.args):
+            raise self._error(call, f"it takes {len(wanted)} arguments, not {len(call.args)}")
+        args = [self._arg(call, param, arg) for param, arg in zip(wanted, call.args, strict=True)]
+        line = f"{call.symbol}({', '.join(args)});"
+        if len(line) > LINE - len(indent):
+            further = indent + _INDENT
+            line = f"{call.symbol}(\n{further}" + f",\n{further}".join(args) + ");"
+        return indent + line
+
+    def _arg(self, call: FunctionCall, param: Buffer | Var, arg: Arg) -> str:
+        if isinstance(arg, ScalarArg):
+            if not isinstance(param, Var) or param.type is not arg.type:
+                raise self._error(call, f"{param.name} is not a {arg.type.value}")
+            return literal(arg.value, arg.type)
+        if not isinstance(param, Buffer):
+            raise self._error(call, f"{param.name} is not a pointer")
+        if param.writable and isinstance(arg, InputArg | ConstantArg):
+            raise self._error(call, f"{param.name} would be written, but is read-only memory")
+        return self._pointer(call, param, arg)
+
+    def _pointer(
+        self, call: FunctionCall, param: Buffer,
+        arg: InputArg | OutputArg | WorkspaceArg | StateArg | ConstantArg,
+    ) -> str:
+        match arg:
+            case InputArg() | OutputArg():
+                return _advanced(*self._base(arg), isinstance(arg, InputArg))
+            case WorkspaceArg(offset):
+                return f"(void *)&{self._pool(arg)}[{offset}]"
+            case StateArg(offset):
+                return f"(void *)&{self._state}[{offset}]"
+            case ConstantArg(symbol, offset):
+                constant = self._constants.get(symbol)
+                if constant is None:
+                    raise self._error(call, f"there is no constant {symbol!r}")
+                if symbol in self._linked:
+                    place = self._linked[symbol]
+                    return place if offset == 0 else _advanced(place, offset, True)
+                if offset == 0 and element_type(constant) == STORAGE[param.dtype]:
+                    return symbol
+                return _advanced(symbol, offset, True)
+            case _:
+                assert_never(arg)
+
+    def _error(self, call: FunctionCall, problem: str) -> CrtExportError:
+        return CrtExportError(
+            f"the call of {call.symbol!r} is wrong: {problem}", location=self._artifact.module
+        )
+
+
+def _advanced(pointer: str, offset: int, const: bool) -> str:
+    """``pointer`` plus ``offset`` bytes, as an untyped pointer."""
+    word = "const " if const else ""
+    if offset == 0 and "->" in pointer:
+        return pointer
+    if offset == 0:
+        return f"({word}void *){pointer}"
+    return f"({word}void *)(({word}uint8_t *){pointer} + {offset})"

@@ -1,0 +1,82 @@
+"""Leaves out of a kernel what nothing reads, so that no C compiler has to warn about it."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from crtexport.kir.language import (
+    Assign,
+    Binary,
+    Body,
+    Comment,
+    Expr,
+    For,
+    If,
+    Let,
+    Load,
+    LoadVector,
+    LoadWord,
+    Local,
+    Scalar,
+    Select,
+    Stmt,
+    Store,
+    StoreVector,
+    Var,
+)
+from crtexport.kir.walk import bodies, expressions, rewrite, walk, walk_expr
+
+
+class Uses:
+    """The uses of a body: variables and parameters whose value it reads, not merely to update them,
+    buffers that it touches, and types of values."""
+
+    def __init__(self, body: Body) -> None:
+        self.variables: set[str] = set()
+        self.buffers: set[str] = set()
+        self.types: set[Scalar] = set()
+        for stmt in walk(body):
+            if isinstance(stmt, (Store, StoreVector)):
+                self.buffers.add(stmt.buffer.name)
+            updated = stmt.var if isinstance(stmt, Assign) else None
+            if updated is not None:
+                self.types.add(updated.type)
+            for expr in expressions(stmt):
+                self._expr(expr, updated)
+
+    def _expr(self, expr: Expr, updated: Var | None) -> None:
+        for part in walk_expr(expr):
+            if isinstance(part, Var):
+                if part != updated:
+                    self.variables.add(part.name)
+                    self.types.add(part.type)
+                continue
+            if isinstance(part, (Load, LoadWord, LoadVector)):
+                self.buffers.add(part.buffer.name)
+            if not isinstance(part, (Binary, Select)):  # whose parts have their type
+                self.types.add(part.type)
+
+
+def prune(body: Body) -> tuple[Body, Uses]:
+    """``body`` without variables that nothing reads and without blocks that do nothing, and what is
+    used then."""
+    while True:
+        uses = Uses(body)
+        smaller = rewrite(body, partial(_kept, read=uses.variables))
+        if smaller == body:
+            return body, uses
+        body = smaller
+
+
+def _kept(stmt: Stmt, read: set[str]) -> Body:
+    match stmt:
+        case Let(var) | Local(var) | Assign(var):
+            return (stmt,) if var.name in read else ()
+        case For() | If():
+            return (stmt,) if any(map(_acts, bodies(stmt))) else ()
+        case _:
+            return (stmt,)
+
+
+def _acts(body: Body) -> bool:
+    return any(not isinstance(stmt, Comment) for stmt in body)

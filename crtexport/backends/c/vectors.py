@@ -1,0 +1,179 @@
+"""C of vectors: their types, loads and stores.
+
+C sources of a board also run on other computers, for simulation: where there is no MVE, a vector is
+one of gcc's and clang's, which exist for every processor.
+"""
+
+from __future__ import annotations
+
+from crtexport.backends.c.literals import STORAGE
+from crtexport.kir.language import LANE_SOURCES, Scalar
+
+TYPES, WIDE_TYPES, WIDEST_TYPES = "vectors", "wide_vectors", "widest_vectors"
+"""The keys of the types: those that MVE has, wider ones, and what takes several registers."""
+
+_BITS = {1: "b", 2: "h", 4: "w"}
+_INTEGERS = "defined(__ARM_FEATURE_MVE)"
+_FLOATS = f"{_INTEGERS} && (__ARM_FEATURE_MVE & 2)"
+_MVE_BYTES = 16
+_REGISTER_BYTES = 32
+
+
+def vector_type(type_: Scalar) -> str:
+    """The C name of a vector type."""
+    return f"crt_{type_.value}"
+
+
+def arm_suffix(type_: Scalar) -> str:
+    """Returns the name of the lanes in ``arm_mve.h``: ``s8``, ``f32``."""
+    return f"{'f' if type_.is_float else 's'}{8 * type_.lane.itemsize}"
+
+
+def condition(type_: Scalar) -> str:
+    """The preprocessor's question whether the processor has such vectors."""
+    return _FLOATS if type_.is_float else _INTEGERS
+
+
+def types_key(type_: Scalar) -> str:
+    """The key of the text that has a vector type."""
+    if type_.itemsize == _MVE_BYTES:
+        return TYPES
+    return WIDE_TYPES if type_.itemsize == _REGISTER_BYTES else WIDEST_TYPES
+
+
+def types_text() -> dict[str, str]:
+    """The types by key, on machines with and without vectors."""
+    narrow = [v for v in LANE_SOURCES if types_key(v) == TYPES]
+    integers = [v for v in narrow if not v.is_float]
+    floats = [v for v in narrow if v.is_float]
+    lines = [
+        "/* Vectors; gcc and clang make do where the processor has none. */",
+        "#if defined(__ARM_FEATURE_MVE)",
+        "#include <arm_mve.h>",
+    ]
+    for type_ in integers:
+        lines.append(f"typedef {type_.lane.value.replace('i', 'int')}x{type_.lanes}_t "
+                     f"{vector_type(type_)};")
+    lines.append("#else")
+    lines += [_portable(type_) for type_ in integers]
+    lines += ["#endif", f"#if {_FLOATS}"]
+    lines += [f"typedef float32x{v.lanes}_t {vector_type(v)};" for v in floats]
+    lines += ["#else", *(_portable(v) for v in floats), "#endif"]
+    found = {TYPES: "\n".join(lines) + "\n"}
+    for key in (WIDE_TYPES, WIDEST_TYPES):
+        wide = [
+            "/* How vectors are passed differs between processors; these never leave the file. */",
+            "#if defined(__GNUC__)",
+            '#pragma GCC diagnostic ignored "-Wpsabi"',
+            "#endif",
+            *(_portable(v) for v in LANE_SOURCES if types_key(v) == key),
+        ]
+        found[key] = "\n".join(wide) + "\n"
+    return found
+
+
+def _portable(type_: Scalar) -> str:
+    size = f"__attribute__((vector_size({type_.itemsize})))"
+    return f"typedef {STORAGE[type_.lane]} {vector_type(type_)} {size};"
+
+
+def access_key(type_: Scalar, element: Scalar, *, stores: bool) -> str:
+    """The key of the function that loads or stores vectors of ``type_`` from such elements; also
+    its name after ``crt_``."""
+    return f"{'store' if stores else 'load'}_{type_.value}_{element.value}"
+
+
+def accesses() -> dict[str, str]:
+    """The text of every such function by its key."""
+    found = {}
+    for type_, elements in LANE_SOURCES.items():
+        for element in elements:
+            found[access_key(type_, element, stores=False)] = _load(type_, element)
+            found[access_key(type_, element, stores=True)] = _store(type_, element)
+    return found
+
+
+def _names(type_: Scalar, element: Scalar) -> tuple[str, str]:
+    """(letter of the memory access, predicate of ``count`` lanes)"""
+    return _BITS[element.itemsize], f"vctp{8 * type_.lane.itemsize}q((uint32_t)count)"
+
+
+def _guarded(type_: Scalar, arm: str, portable: str) -> str:
+    """The body for machines with MVE and without; vectors that it has not need no question."""
+    if type_.itemsize != _MVE_BYTES:
+        return portable
+    return f"#if {condition(type_)}\n{arm}#else\n{portable}#endif\n"
+
+
+def _narrow(type_: Scalar, element: Scalar) -> str:
+    """A vector of as many lanes as they are in memory, under the name ``crt_narrow``."""
+    size = type_.lanes * element.itemsize
+    return f"typedef {STORAGE[element]} crt_narrow __attribute__((vector_size({size})));"
+
+
+def _load(type_: Scalar, element: Scalar) -> str:
+    vector, c = vector_type(type_), STORAGE[element]
+    letter, predicate = _names(type_, element)
+    suffix = arm_suffix(type_)
+    read = f"vldr{letter}q_{{}}{suffix}(from{{}})"
+    if not element.is_signed:  # widening loads of unsigned elements give unsigned lanes
+        unsigned = suffix.replace("s", "u")
+        read = f"vreinterpretq_{suffix}_{unsigned}(vldr{letter}q_{{}}{unsigned}(from{{}}))"
+    whole = read.format("", "")
+    some = read.format("z_", f", {predicate}")
+    arm = f"    return count == {type_.lanes} ? {whole}\n        : {some};\n"
+    same = type_.lane is element
+    portable = (
+        f"    {_narrow(type_, element)}\n"
+        "    crt_narrow narrow = {0};\n\n"
+        f"    if (count == {type_.lanes}) {{\n"
+        "        __builtin_memcpy(&narrow, from, sizeof(narrow));\n"
+        "    } else {\n"
+        "        for (int i = 0; i < count; ++i) {\n"
+        "            narrow[i] = from[i];\n"
+        "        }\n"
+        "    }\n"
+        f"    return {'narrow' if same else f'__builtin_convertvector(narrow, {vector})'};\n"
+    )
+    return (
+        f"/* {type_.lanes} lanes from count elements; the others are 0. */\n"
+        f"static inline {vector} crt_{access_key(type_, element, stores=False)}"
+        f"(const {c} *from, int count)\n"
+        f"{{\n{_guarded(type_, arm, portable)}}}\n"
+    )
+
+
+def _store(type_: Scalar, element: Scalar) -> str:
+    vector, c = vector_type(type_), STORAGE[element]
+    letter, predicate = _names(type_, element)
+    suffix, value = arm_suffix(type_), "value"
+    if not element.is_signed:
+        unsigned = suffix.replace("s", "u")
+        suffix, value = unsigned, f"vreinterpretq_{unsigned}_{suffix}(value)"
+    arm = (
+        f"    if (count == {type_.lanes}) {{\n"
+        f"        vstr{letter}q_{suffix}(to, {value});\n"
+        "    } else {\n"
+        f"        vstr{letter}q_p_{suffix}(to, {value}, {predicate});\n"
+        "    }\n"
+    )
+    narrowed = (
+        "value" if type_.lane is element else "__builtin_convertvector(value, crt_narrow)"
+    )
+    portable = (
+        f"    {_narrow(type_, element)}\n"
+        f"    const crt_narrow narrow = {narrowed};\n\n"
+        f"    if (count == {type_.lanes}) {{\n"
+        "        __builtin_memcpy(to, &narrow, sizeof(narrow));\n"
+        "    } else {\n"
+        "        for (int i = 0; i < count; ++i) {\n"
+        "            to[i] = narrow[i];\n"
+        "        }\n"
+        "    }\n"
+    )
+    return (
+        f"/* The first count of {type_.lanes} lanes. */\n"
+        f"static inline void crt_{access_key(type_, element, stores=True)}"
+        f"({c} *to, {vector} value, int count)\n"
+        f"{{\n{_guarded(type_, arm, portable)}}}\n"
+    )

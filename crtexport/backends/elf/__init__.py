@@ -1,0 +1,1 @@
+"""Relocatable ELF files, written without a compiler."""

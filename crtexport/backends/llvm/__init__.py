@@ -1,0 +1,1 @@
+"""Artifacts as LLVM IR, and objects compiled from it in worker processes."""

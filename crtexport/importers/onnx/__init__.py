@@ -1,0 +1,75 @@
+"""ONNX files to Graph. Constants stay in the file, or beside it, until they are written."""
+
+from __future__ import annotations
+
+import mmap
+from pathlib import Path
+
+from crtexport.importers.files import regular_size, sha256
+from crtexport.importers.formats import ReadOptions
+from crtexport.importers.onnx.builder import Builder
+from crtexport.importers.onnx.interface import read_inputs, read_outputs
+from crtexport.importers.onnx.messages import GraphInfo, ModelInfo
+from crtexport.importers.onnx.messages import read as read_message
+from crtexport.importers.onnx.registry import load_table
+from crtexport.importers.onnx.values import Value
+from crtexport.importers.onnx.walk import Frame, Scope, Walker, count_reads, versions
+from crtexport.importers.onnx.wire import Span
+from crtexport.ir.graph import Graph
+from crtexport.support.errors import CrtExportError
+
+_OLDEST_IR = 3
+
+
+def read(path: Path, options: ReadOptions) -> Graph:
+    """Returns the graph of the file, not yet verified.
+
+    Raises CrtExportError, naming the node, when the file is damaged or contains anything that can't
+    be exported: operators, attributes, element types, shapes that aren't fixed.
+    """
+    regular_size(path)
+    digest = sha256(path)
+    try:
+        with path.open("rb") as stream:
+            # Never closed by hand: an error's traceback may still hold views of the map.
+            data = mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ)
+        graph = _graph(data, path, options)
+    except CrtExportError as error:
+        raise error.within(path.name) from error.__cause__
+    except OSError as error:
+        raise CrtExportError(
+            f"the file can't be read: {error.strerror}", location=str(path)
+        ) from error
+    return graph.from_file(path.name, digest, options.numerics)
+
+
+def _graph(data: mmap.mmap, path: Path, options: ReadOptions) -> Graph:
+    model = read_message(ModelInfo, Span(data, 0, len(data)))
+    if model.ir_version < _OLDEST_IR:
+        raise CrtExportError(
+            f"the file has IR version {model.ir_version}; {_OLDEST_IR} and later are read"
+        )
+    if model.graph is None:
+        raise CrtExportError("the file has no graph")
+    load_table()
+    builder = Builder()
+    values, inputs = read_inputs(builder, model.graph, options.choices)
+    outputs = _walked(builder, model, model.graph, path, options, values)
+    tensors = read_outputs(builder, outputs, inputs, options.choices)
+    return Graph(
+        path.stem, tuple(builder.tensors), tuple(builder.nodes), tuple(inputs), tuple(tensors)
+    )
+
+
+def _walked(
+    builder: Builder, model: ModelInfo, graph: GraphInfo, path: Path, options: ReadOptions,
+    values: dict[str, Value],
+) -> list[tuple[str, Value]]:
+    """Reads all nodes; returns the names and values of the outputs."""
+    scope = Scope()
+    for name, value in values.items():
+        scope.define(name, value)
+    names = [output.name for output in graph.outputs]
+    frame = Frame(scope, versions(model.opsets), {}, count_reads(graph.nodes, names))
+    Walker(builder, model, path, allow_outside=options.allow_outside).graph(graph, frame)
+    return [(name, scope[name]) for name in names]

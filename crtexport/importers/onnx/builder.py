@@ -1,0 +1,268 @@
+"""The Graph that an import makes: nodes are added one by one, their types inferred, those of
+constants computed at once, and elements moved only where an operator needs another order."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from math import prod
+
+import numpy as np
+import numpy.typing as npt
+from msgspec.structs import replace
+
+from crtexport.importers.onnx.folding import fold
+from crtexport.importers.onnx.values import Shape, Value, runs, stored
+from crtexport.ir.graph import Graph, Node, Tensor
+from crtexport.ir.infer import infer
+from crtexport.ir.ops import Op, Reshape, Transpose
+from crtexport.ir.types import ConstantRef, DType, TensorType
+from crtexport.ir.verify import check_type
+
+
+class Builder:
+    """Tensors and nodes so far. ``name`` and ``origin`` are given to what is added next."""
+
+    def __init__(self) -> None:
+        self.tensors: list[Tensor] = []
+        self.nodes: list[Node] = []
+        self.name = self.origin = ""
+        self._reshaped: dict[tuple[int, Shape], int] = {}
+        self._moved: dict[tuple[int, Shape, tuple[int, ...]], int] = {}
+        self._source: dict[int, int] = {}
+        """The input of each Reshape, by its output."""
+
+    # -- tensors
+
+    def tensor(self, type_: TensorType, constant: ConstantRef | None = None) -> int:
+        """Adds a tensor that nothing computes; returns its number."""
+        check_type(type_)
+        self.tensors.append(Tensor(self.name, type_, constant))
+        return len(self.tensors) - 1
+
+    def constant(
+        self, values: npt.ArrayLike, dtype: DType, shape: Shape | None = None
+    ) -> Value:
+        """Returns a constant of these values."""
+        array = np.asarray(values, dtype.numpy)
+        array = array if shape is None else array.reshape(shape)
+        type_ = TensorType(dtype, array.shape)
+        return stored(self.tensor(type_, ConstantRef.of(array)), array.shape)
+
+    def type(self, tensor: int) -> TensorType:
+        return self.tensors[tensor].type
+
+    def is_constant(self, value: Value) -> bool:
+        return self.tensors[value.tensor].constant is not None
+
+    # -- nodes
+
+    def emit(
+        self, op: Op, *inputs: int | None, dtypes: tuple[DType, ...] = (),
+        graphs: tuple[Graph, ...] = (),
+    ) -> tuple[int, ...]:
+        """Adds a node, unless its inputs are constants with which it can be computed; returns its
+        outputs. ``dtypes`` are those of outputs where the operator leaves them open."""
+        types = tuple(None if i is None else self.type(i) for i in inputs)
+        first = next((type_.dtype for type_ in types if type_ is not None), DType.FLOAT32)
+        results = infer(op, types, declared=dtypes or (first,), graphs=graphs)
+        for type_ in results:
+            check_type(type_)
+        given = [self.tensors[i] for i in inputs if i is not None]
+        folded = None
+        if len(given) == len(inputs) and all(tensor.constant for tensor in given):
+            folded = fold(op, given, results)
+        constants = folded if folded is not None else [None] * len(results)
+        outputs = tuple(
+            self.tensor(type_, constant)
+            for type_, constant in zip(results, constants, strict=True)
+        )
+        if folded is None:
+            self.nodes.append(
+                Node(op, tuple(inputs), outputs, self.name, self.origin, graphs)
+            )
+        return outputs
+
+    def reshape(self, tensor: int, shape: Sequence[int]) -> int:
+        """Returns the tensor, or one with the same elements in the same order, of this shape."""
+        shape = tuple(shape)
+        tensor = self._source.get(tensor, tensor)
+        if self.type(tensor).shape == shape:
+            return tensor
+        key = tensor, shape
+        if key not in self._reshaped:
+            (made,) = self.emit(Reshape(shape), tensor)
+            self._reshaped[key] = made
+            self._source[made] = tensor
+        return self._reshaped[key]
+
+    # -- the order of elements
+
+    def arranged(self, value: Value, order: Sequence[int] | None = None) -> int:
+        """Returns the tensor with the elements of ``value``, whose axis i is axis ``order[i]`` of
+        it (default: as ONNX has them). Where they lie in another order, a Transpose moves them."""
+        order = tuple(range(len(value.axes))) if order is None else tuple(order)
+        shape = [value.shape[axis] for axis in order]
+        sequence = value.sequence(order)
+        if value.arranged(order):
+            return self.reshape(value.tensor, shape)
+        groups = runs(sequence, value.atoms)
+        key = value.tensor, value.atoms, tuple(sequence)
+        if key not in self._moved:
+            there = sorted(groups)
+            sizes = [prod(value.atoms[atom] for atom in group) for group in there]
+            source = self.reshape(value.tensor, sizes)
+            permutation = tuple(there.index(group) for group in groups)
+            (self._moved[key],) = self.emit(Transpose(permutation), source)
+        return self.reshape(self._moved[key], shape)
+
+    def plain(self, value: Value) -> Value:
+        """Returns the value with its elements in memory as ONNX has them."""
+        return stored(self.arranged(value), value.shape)
+
+    def ordered(self, value: Value) -> tuple[int, tuple[int, ...]]:
+        """Returns a tensor with one axis for each of the value's, and the order in which it has
+        them: for operators that can do with any."""
+        order = value.order
+        if order is None:
+            order = tuple(range(len(value.axes)))
+        return self.arranged(value, order), order
+
+    def reshaped(self, value: Value, shape: Sequence[int]) -> Value:
+        """Returns the elements, counted as ONNX does, under another shape."""
+        found = value.reshaped(shape)
+        if found is not None:
+            return found
+        plain = self.plain(value)
+        return plain.reshaped(shape) or stored(self.reshape(plain.tensor, shape), shape)
+
+    # -- elementwise operators and reductions, which don't care for the order
+
+    def unary(self, op: Op, value: Value, *, dtypes: tuple[DType, ...] = ()) -> Value:
+        """Adds an operator that computes each element from the one in its place."""
+        (made,) = self.emit(op, value.tensor, dtypes=dtypes)
+        return replace(value, tensor=made)
+
+    def elementwise(self, op: Op, *values: Value) -> Value:
+        """Adds an operator of several inputs that broadcast; the result lies as the input that has
+        its shape, the others are brought into that order."""
+        shape = tuple(np.broadcast_shapes(*(value.shape for value in values)))
+        values = tuple(_leading(value, len(shape)) for value in values)
+        frame = self._frame(values, shape)
+        if frame is None:
+            return self._aligned(op, values, shape)
+        patterns = [self._like(value, frame) for value in values]
+        whole = self.type(frame.tensor).shape
+        pieces = _pieces(whole, frame.atoms)
+        fitting = [_joined(sizes, frame.atoms, pieces) for _, sizes in patterns]
+        target = tuple(frame.atoms)
+        shapes: Sequence[Sequence[int] | None] = fitting
+        if pieces is None or any(sizes is None for sizes in fitting):
+            kept = [i for i, size in enumerate(target) if size != 1] or list(range(len(target)))
+            shapes = [[sizes[i] for i in kept] for _, sizes in patterns]
+        inputs = [
+            self.reshape(tensor, sizes or ())
+            for (tensor, _), sizes in zip(patterns, shapes, strict=True)
+        ]
+        (made,) = self.emit(op, *inputs)
+        return replace(frame, tensor=made)
+
+    def _frame(self, values: Sequence[Value], shape: Shape) -> Value | None:
+        """Returns the input in whose order the others are brought: computed rather than constant,
+        and in the kernels' order rather than ONNX's."""
+        whole = [value for value in values if value.shape == shape]
+        return min(
+            whole, key=lambda value: (self.is_constant(value), value.plain), default=None
+        )
+
+    def _aligned(self, op: Op, values: Sequence[Value], shape: Shape) -> Value:
+        """The operator on inputs none of which has the shape of the result."""
+        largest = max(values, key=lambda value: (not self.is_constant(value), value.elements))
+        order = largest.order or tuple(range(len(shape)))
+        (made,) = self.emit(op, *(self.arranged(value, order) for value in values))
+        return stored(made, [shape[axis] for axis in order], order)
+
+    def _like(self, value: Value, frame: Value) -> tuple[int, list[int]]:
+        """Returns a tensor with the elements of ``value`` in the order of ``frame``, and its size
+        along each atom of ``frame``: the atom's, or 1."""
+        if value is frame:
+            return value.tensor, list(frame.atoms)
+        axes = [(axis, size != 1) for axis, size in zip(frame.axes, value.shape, strict=True)]
+        sizes = {atom: frame.atoms[atom] if there else 1 for axis, there in axes for atom in axis}
+        atoms = [atom for axis, _ in axes for atom in axis]
+        finer = self.reshaped(value, [sizes[atom] for atom in atoms])
+        order = [atoms.index(atom) for atom in sorted(atoms)]
+        tensor = self.arranged(finer, order)
+        return tensor, [sizes.get(atom, 1) for atom in range(len(frame.atoms))]
+
+    def reduce(
+        self, kind: Callable[..., Op], value: Value, axes: Sequence[int], *, keep: bool
+    ) -> Value:
+        """Adds a reduction (Sum, Mean, ...) over ``axes``, which ``keep`` keeps with one element.
+        """
+        gone = {atom for axis in axes for atom in value.axes[axis]}
+        sizes = self.type(value.tensor).shape
+        pieces = _pieces(sizes, value.atoms)
+        tensor, places = value.tensor, list[int]()
+        if pieces is None or any(
+            len({atom in gone for atom in piece if value.atoms[atom] != 1}) > 1 for piece in pieces
+        ):
+            tensor = self.reshape(value.tensor, value.atoms)
+            places = sorted(gone)
+        else:
+            places = [
+                number for number, piece in enumerate(pieces)
+                if any(atom in gone and value.atoms[atom] != 1 for atom in piece)
+            ]
+        if places:
+            (tensor,) = self.emit(kind(tuple(places), keep_dims=True), tensor)
+        atoms = tuple(1 if atom in gone else size for atom, size in enumerate(value.atoms))
+        kept = replace(value, tensor=tensor, atoms=atoms)
+        return kept if keep else kept.without(axes)
+
+
+def _leading(value: Value, rank: int) -> Value:
+    """Returns the value with axes of one element in front."""
+    more = rank - len(value.axes)
+    if not more:
+        return value
+    axes = tuple(tuple(atom + more for atom in axis) for axis in value.axes)
+    return Value(
+        value.tensor, (1,) * more + value.atoms, (*((i,) for i in range(more)), *axes)
+    )
+
+
+def _pieces(shape: Sequence[int], atoms: Sequence[int]) -> list[list[int]] | None:
+    """Returns the atoms that make up each axis of a tensor; None where an axis ends inside of one,
+    or nothing is stored."""
+    if 0 in shape or 0 in atoms:
+        return None
+    pieces: list[list[int]] = []
+    at = 0
+    for size in shape:
+        piece, left = list[int](), size
+        while at < len(atoms) and (left > 1 or (atoms[at] == 1 and not piece)):
+            if left % atoms[at]:
+                return None
+            left //= atoms[at]
+            piece.append(at)
+            at += 1
+        if left != 1:
+            return None
+        pieces.append(piece)
+    if pieces:
+        pieces[-1] += range(at, len(atoms))
+    return pieces
+
+
+def _joined(
+    sizes: Sequence[int], atoms: Sequence[int], pieces: list[list[int]] | None
+) -> list[int] | None:
+    """Returns the sizes of a tensor along the axes of another, of which it has each as a whole or
+    not; None where it has a part of one."""
+    result = []
+    for piece in pieces or ():
+        own = prod(sizes[atom] for atom in piece)
+        if own not in (1, prod(atoms[atom] for atom in piece)):
+            return None
+        result.append(own)
+    return result

@@ -1,0 +1,1 @@
+"""The operators of ONNX, a module for each family; see :mod:`crtexport.importers.onnx.registry`."""

@@ -1,0 +1,258 @@
+"""Activations: functions of one input, made of clamps, exponentials and their kin."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from crtexport.importers.onnx.node import Source
+from crtexport.importers.onnx.operators.numbers import FLOAT, WHOLE, clamped, computed
+from crtexport.importers.onnx.registry import operator
+from crtexport.importers.onnx.values import Value, stored
+from crtexport.ir.ops import (
+    Abs,
+    Add,
+    ArgMax,
+    Div,
+    Elu,
+    Equal,
+    Exp,
+    Gelu,
+    Greater,
+    HardSwish,
+    LeakyRelu,
+    Less,
+    Log,
+    Logistic,
+    LogSoftmax,
+    Maximum,
+    Minimum,
+    Mul,
+    Neg,
+    Op,
+    Prelu,
+    Relu,
+    Select,
+    Softmax,
+    Sub,
+    Tanh,
+)
+from crtexport.ir.types import DType
+from crtexport.support.errors import CrtExportError
+
+_PLAIN: Mapping[str, Op] = {
+    "Sigmoid": Logistic(), "Tanh": Tanh(), "HardSwish": HardSwish(),
+}
+
+
+@operator(*_PLAIN, follows=True)
+def plain(node: Source) -> Value:
+    return node.unary(_PLAIN[node.info.operator], node.input(0))
+
+
+@operator("Relu", follows=True)
+def relu(node: Source) -> Value:
+    x = node.input(0)
+    if node.dtype(x) is FLOAT:
+        return node.unary(Relu(), x)
+    return computed(node, lambda y: node.elementwise(Maximum(), y, node.like(0, y)), WHOLE, x)
+
+
+@operator("LeakyRelu", follows=True)
+def leaky_relu(node: Source) -> Value:
+    return node.unary(LeakyRelu(node.real("alpha", _f32(0.01))), node.input(0))
+
+
+def _f32(value: float) -> float:
+    """Returns a default of the standard as the float32 that it is."""
+    return float(np.float32(value))
+
+
+@operator("Elu", follows=True)
+def elu(node: Source) -> Value:
+    alpha, x = node.real("alpha", 1.0), node.input(0)
+    if alpha == 1:
+        return node.unary(Elu(), x)
+    positive = node.unary(Relu(), x)
+    negative = node.elementwise(Minimum(), x, node.like(0, x))
+    bent = node.elementwise(Mul(), node.unary(Elu(), negative), node.like(alpha, x))
+    return node.elementwise(Add(), positive, bent)
+
+
+@operator("PRelu", inputs=(2, 2), follows=True)
+def prelu(node: Source) -> Value:
+    x, slope = node.all()
+    return node.elementwise(Prelu(), x, slope)
+
+
+@operator("Gelu", follows=True)
+def gelu(node: Source) -> Value:
+    approximate = node.text("approximate", "none")
+    if approximate not in ("none", "tanh"):
+        raise CrtExportError(f"the approximation {approximate!r} is unknown")
+    return node.unary(Gelu(approximate == "tanh"), node.input(0))
+
+
+@operator("HardSigmoid", follows=True)
+def hard_sigmoid(node: Source) -> Value:
+    x = node.input(0)
+    alpha, beta = node.real("alpha", _f32(0.2)), node.real("beta", 0.5)
+    line = node.elementwise(Mul(), x, node.like(alpha, x))
+    return clamped(node, node.elementwise(Add(), line, node.like(beta, x)), 0.0, 1.0)
+
+
+@operator("ThresholdedRelu", follows=True)
+def thresholded_relu(node: Source) -> Value:
+    x, alpha = node.input(0), node.real("alpha", 1.0)
+    above = node.elementwise(Greater(), x, node.like(alpha, x))
+    return node.elementwise(Select(), above, x, node.like(0, x))
+
+
+@operator("Softsign", follows=True)
+def softsign(node: Source) -> Value:
+    x = node.input(0)
+    below = node.elementwise(Add(), node.unary(Abs(), x), node.like(1, x))
+    return node.elementwise(Div(), x, below)
+
+
+@operator("Swish", follows=True)
+def swish(node: Source) -> Value:
+    x, alpha = node.input(0), node.real("alpha", 1.0)
+    inner = x if alpha == 1 else node.elementwise(Mul(), x, node.like(alpha, x))
+    return node.elementwise(Mul(), x, node.unary(Logistic(), inner))
+
+
+@operator("Softmax", "LogSoftmax", follows=True)
+def softmax(node: Source) -> Value:
+    """Along one axis; before opset 13 along all axes from ``axis`` on."""
+    x = node.input(0)
+    op: Op = Softmax() if node.info.operator == "Softmax" else LogSoftmax()
+    rank = len(x.shape)
+    axis = node.axis(node.integer("axis", -1 if node.version >= 13 else 1), max(rank, 1))
+    if node.dtype(x) is not DType.FLOAT32:
+        raise CrtExportError(f"{node.dtype(x).value} is not supported")
+    if node.version < 13:
+        front, back = x.shape[:axis], x.shape[axis:]
+        rows = node.builder.reshaped(x, (int(np.prod(front)), int(np.prod(back))))
+        made = node.emit(op, node.builder.arranged(rows))
+        return node.builder.reshaped(made, x.shape)
+    order = x.order or tuple(range(rank))
+    order = (*(a for a in order if a != axis), axis)
+    return node.emit(op, node.builder.arranged(x, order), order=order)
+
+
+@operator("Softplus", follows=True)
+def softplus(node: Source) -> Value:
+    return rectified(node, node.input(0))
+
+
+def rectified(node: Source, x: Value) -> Value:
+    """Returns log(1 + exp(x)), as the larger of x and 0 plus what is at most log(2)."""
+    small = node.unary(Exp(), node.unary(Neg(), node.unary(Abs(), x)))
+    return node.elementwise(Add(), node.unary(Relu(), x), log_of_1_plus(node, small))
+
+
+def log_of_1_plus(node: Source, x: Value) -> Value:
+    """Returns log(1 + x), precise near 0, too: W. Kahan's quotient, in which errors cancel."""
+    one = node.like(1, x)
+    raised = node.elementwise(Add(), x, one)
+    over = node.elementwise(Sub(), raised, one)
+    gone = node.elementwise(Equal(), over, node.like(0, x))
+    divisor = node.elementwise(Select(), gone, one, over)
+    exact = node.elementwise(
+        Div(), node.elementwise(Mul(), node.unary(Log(), raised), x), divisor
+    )
+    return node.elementwise(Select(), gone, x, exact)
+
+
+@operator("Mish", follows=True)
+def mish(node: Source) -> Value:
+    x = node.input(0)
+    return node.elementwise(Mul(), x, node.unary(Tanh(), rectified(node, x)))
+
+
+def _bent(node: Source, x: Value, inner: float, outer: float) -> Value:
+    """Returns outer * (exp(x / inner) - 1) of negative x, 0 of others."""
+    negative = node.elementwise(Minimum(), x, node.like(0, x))
+    if inner != 1:
+        negative = node.elementwise(Mul(), negative, node.like(1 / inner, x))
+    return node.elementwise(Mul(), node.unary(Elu(), negative), node.like(outer, x))
+
+
+@operator("Celu", follows=True)
+def celu(node: Source) -> Value:
+    x, alpha = node.input(0), node.real("alpha", 1.0)
+    return node.elementwise(Add(), node.unary(Relu(), x), _bent(node, x, alpha, alpha))
+
+
+@operator("Selu", follows=True)
+def selu(node: Source) -> Value:
+    x = node.input(0)
+    alpha, gamma = node.real("alpha", _f32(1.67326319217)), node.real("gamma", _f32(1.05070102214))
+    both = node.elementwise(Add(), node.unary(Relu(), x), _bent(node, x, 1.0, alpha))
+    return node.elementwise(Mul(), both, node.like(gamma, x))
+
+
+@operator("Shrink", follows=True)
+def shrink(node: Source) -> Value:
+    """Values within ``lambd`` of 0 become 0, others come nearer by ``bias``."""
+    bias, bound = node.real("bias", 0.0), node.real("lambd", 0.5)
+
+    def shrunk(x: Value) -> Value:
+        low = node.elementwise(Less(), x, node.like(-bound, x))
+        high = node.elementwise(Greater(), x, node.like(bound, x))
+        above = node.elementwise(Sub(), x, node.like(bias, x))
+        below = node.elementwise(Add(), x, node.like(bias, x))
+        upper = node.elementwise(Select(), high, above, node.like(0, x))
+        return node.elementwise(Select(), low, below, upper)
+
+    return computed(node, shrunk, (FLOAT, *WHOLE), node.input(0))
+
+
+@operator("Sign", follows=True)
+def sign(node: Source) -> Value:
+    """0 and NaN stay what they are."""
+
+    def signed(x: Value) -> Value:
+        zero = node.like(0, x)
+        negative = node.elementwise(Less(), x, zero)
+        lower = node.elementwise(Select(), negative, node.like(-1, x), x)
+        positive = node.elementwise(Greater(), x, zero)
+        return node.elementwise(Select(), positive, node.like(1, x), lower)
+
+    return computed(node, signed, (FLOAT, *WHOLE), node.input(0))
+
+
+@operator("Hardmax", follows=True)
+def hardmax(node: Source) -> Value:
+    """1 at the first largest element of an axis; before opset 13 of all axes from ``axis`` on."""
+    x = node.input(0)
+    axis = node.axis(node.integer("axis", -1 if node.version >= 13 else 1), len(x.shape))
+    rows = x if node.version >= 13 else node.builder.reshaped(
+        x, (int(np.prod(x.shape[:axis])), int(np.prod(x.shape[axis:])))
+    )
+    axis = axis if node.version >= 13 else 1
+    tensor, order = node.builder.ordered(rows)
+    place = order.index(axis)
+    shape = node.type(tensor).shape
+    (where,) = node.builder.emit(ArgMax(place), tensor, dtypes=(DType.INT32,))
+    found = stored(
+        node.builder.reshape(where, (*shape[:place], 1, *shape[place + 1 :])),
+        (*shape[:place], 1, *shape[place + 1 :]), order,
+    )
+    sizes = [1] * len(shape)
+    sizes[axis] = rows.shape[axis]
+    numbers = node.constant(np.arange(sizes[axis]), DType.INT32, tuple(sizes))
+    hot = node.elementwise(Equal(), numbers, found)
+    return node.builder.reshaped(node.cast(hot, node.dtype(x)), x.shape)
+
+
+
+@operator("SwiGLU", inputs=(2, 2), follows=True)
+def swiglu(node: Source) -> Value:
+    gate, x = node.all()
+    alpha = node.real("alpha", 1.0)
+    inner = gate if alpha == 1 else node.elementwise(Mul(), gate, node.like(alpha, gate))
+    open_ = node.elementwise(Mul(), gate, node.unary(Logistic(), inner))
+    return node.elementwise(Mul(), open_, x)

@@ -1,0 +1,108 @@
+"""Constants, shapes as numbers, and changes of element types."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from crtexport.importers.onnx.constants import element_type
+from crtexport.importers.onnx.node import Source
+from crtexport.importers.onnx.registry import operator
+from crtexport.importers.onnx.values import Value
+from crtexport.ir.ops import BroadcastTo, Cast, NotEqual
+from crtexport.ir.types import DType
+from crtexport.support.errors import CrtExportError
+
+
+@operator("Constant", inputs=(0, 0))
+def constant(node: Source) -> Value:
+    if node.has("value"):
+        value = node.tensor("value")
+        if value is not None:
+            return value
+    if node.has("value_float"):
+        return node.constant(node.real("value_float"), DType.FLOAT32)
+    if node.has("value_floats"):
+        return node.constant(node.reals("value_floats"), DType.FLOAT32)
+    if node.has("value_int"):
+        return node.constant(node.integer("value_int"), DType.INT64)
+    if node.has("value_ints"):
+        return node.constant(node.numbers("value_ints"), DType.INT64)
+    if node.has("sparse_value"):
+        return node.sparse("sparse_value")
+    raise CrtExportError("a constant without a value of numbers")
+
+
+@operator("ConstantOfShape")
+def constant_of_shape(node: Source) -> Value:
+    value = node.tensor("value")
+    cell = value if value is not None else node.constant(0.0, DType.FLOAT32)
+    if cell.elements != 1:
+        raise CrtExportError(f"the value must be one element, found {cell.shape}")
+    shape = node.integers(0, "the shape")
+    if any(size < 0 for size in shape):
+        raise CrtExportError(f"{list(shape)} is no shape")
+    return node.emit(BroadcastTo(shape), node.builder.reshape(cell.tensor, ()))
+
+
+@operator("Shape")
+def shape(node: Source) -> Value:
+    sizes = node.input(0).shape
+    start, end = node.integer("start", 0), node.integer("end", len(sizes))
+    return node.constant(sizes[slice(start, end)], DType.INT64)
+
+
+@operator("Size")
+def size(node: Source) -> Value:
+    return node.constant(node.input(0).elements, DType.INT64)
+
+
+@operator("Range", inputs=(3, 3))
+def range_(node: Source) -> Value:
+    dtype = node.dtype(node.input(0))
+    start, end, step = (node.number(i, "the range") for i in range(3))
+    count = max(int(np.ceil((end - start) / step)), 0) if step else 0
+    if not step or count > 1 << 24:
+        raise CrtExportError(f"a range from {start:g} to {end:g} by {step:g}")
+    return node.constant(start + np.arange(count) * step, dtype)
+
+
+@operator("Cast", follows=True)
+def cast(node: Source) -> Value:
+    node.ignore("saturate", "round_mode")
+    return converted(node, node.input(0), element_type(node.integer("to")))
+
+
+@operator("CastLike", inputs=(2, 2), follows=True)
+def cast_like(node: Source) -> Value:
+    node.ignore("saturate", "round_mode")
+    return converted(node, node.input(0), node.dtype(node.input(1)))
+
+
+def converted(node: Source, x: Value, dtype: DType) -> Value:
+    """Returns the value in another element type; to bool, whether it isn't 0."""
+    if node.dtype(x) is dtype:
+        return x
+    if dtype is DType.BOOL and not node.builder.is_constant(x):
+        return node.elementwise(NotEqual(), x, node.like(0, x))
+    return node.unary(Cast(), x, dtypes=(dtype,))
+
+
+@operator("Expand", inputs=(2, 2))
+def expand(node: Source) -> Value:
+    x = node.input(0)
+    try:
+        shape = np.broadcast_shapes(x.shape, node.integers(1, "the shape"))
+    except ValueError:
+        raise CrtExportError(f"{x.shape} doesn't broadcast to the shape") from None
+    if shape == x.shape:
+        return x
+    return node.emit(BroadcastTo(shape), node.builder.arranged(x))
+
+
+@operator("EyeLike")
+def eye_like(node: Source) -> Value:
+    x = node.input(0)
+    if len(x.shape) != 2:
+        raise CrtExportError(f"{x.shape} is no matrix")
+    dtype = element_type(node.integer("dtype")) if node.has("dtype") else node.dtype(x)
+    return node.constant(np.eye(*x.shape, node.integer("k", 0)), dtype)

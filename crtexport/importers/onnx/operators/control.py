@@ -1,0 +1,172 @@
+"""If, Loop and Scan, read into the place of their nodes: a loop becomes its steps, one after the
+other, and of a condition that is computed both branches run and one is chosen."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from crtexport.importers.onnx.node import Source
+from crtexport.importers.onnx.operators.move import joined, sliced
+from crtexport.importers.onnx.registry import operator
+from crtexport.importers.onnx.values import Value
+from crtexport.ir.ops import LogicalAnd, Select
+from crtexport.ir.types import DType
+from crtexport.support.errors import CrtExportError
+
+MOST_STEPS = 1024
+"""Steps of a loop, each of which becomes nodes of its own."""
+
+
+def _known(node: Source, condition: Value) -> bool | None:
+    """Returns a truth value; None where it is computed at run time."""
+    if node.dtype(condition) is not DType.BOOL or condition.elements != 1:
+        raise CrtExportError(f"a condition must be one truth value, found {condition.shape}")
+    if not node.builder.is_constant(condition):
+        return None
+    return bool(node.array(condition, "the condition").item())
+
+
+def _chosen(node: Source, condition: Value, then: Value, other: Value) -> Value:
+    if then.shape != other.shape or node.dtype(then) is not node.dtype(other):
+        raise CrtExportError(
+            f"the shape of a value, {then.shape} or {other.shape}, depends on a condition that is "
+            "computed at run time"
+        )
+    if then == other:
+        return then
+    return node.elementwise(Select(), node.builder.reshaped(condition, ()), then, other)
+
+
+@operator("If", inputs=(1, 1))
+def if_(node: Source) -> list[Value]:
+    condition = node.input(0)
+    graphs = node.graph("then_branch"), node.graph("else_branch")
+    known = _known(node, condition)
+    if known is not None:
+        return node.walk.inline(graphs[not known], ())
+    branches = [node.walk.inline(graph, ()) for graph in graphs]
+    return [_chosen(node, condition, *pair) for pair in zip(*branches, strict=True)]
+
+
+@operator("Loop", inputs=(2, None))
+def loop(node: Source) -> list[Value]:
+    body, condition = node.graph("body"), node.optional(1)
+    most = None if node.optional(0) is None else int(node.number(0, "the number of steps"))
+    states = [node.input(i) for i in range(2, len(node.inputs))]
+    if condition is None:
+        condition = node.constant(True, DType.BOOL)
+    gathered: list[list[Value]] = [[] for _ in body.outputs[1 + len(states) :]]
+    step = 0
+    while (most is None or step < most) and _known(node, condition) is not False:
+        if step == MOST_STEPS:
+            raise CrtExportError(
+                f"a loop of more than {MOST_STEPS} steps, or of a number that isn't known",
+                hint="its number of steps must be constant while exporting",
+            )
+        number = node.constant(step, DType.INT64)
+        again, *results = node.walk.inline(body, [number, condition, *states])
+        if _known(node, condition) is None:
+            if gathered:
+                raise CrtExportError(
+                    "the size of an output depends on how often a loop runs, which is known at "
+                    "run time"
+                )
+            results = [
+                _chosen(node, condition, new, old)
+                for new, old in zip(results, states, strict=True)
+            ]
+            again = node.elementwise(LogicalAnd(), condition, again)
+        states, found = results[: len(states)], results[len(states) :]
+        for values, value in zip(gathered, found, strict=True):
+            values.append(value)
+        condition, step = again, step + 1
+    if gathered and not step:
+        raise CrtExportError("a loop that never runs has outputs of unknown shapes")
+    return [*states, *(_stacked(node, values, 0) for values in gathered)]
+
+
+@operator("Scan", inputs=(1, None))
+def scan(node: Source) -> list[Value]:
+    body, count = node.graph("body"), node.integer("num_scan_inputs")
+    if node.version < 9:
+        return _batches(node, count)
+    values = node.all()
+    first = len(values) - count
+    outputs = len(body.outputs) - first
+    if count < 1 or first < 0 or outputs < 0:
+        raise CrtExportError(f"{count} inputs of {len(values)} are scanned")
+    axes = [
+        node.axis(axis, len(value.shape)) for axis, value in zip(
+            node.numbers("scan_input_axes", (0,) * count), values[first:], strict=True
+        )
+    ]
+    states, gathered = _scanned(
+        node, values[:first], values[first:], axes,
+        node.numbers("scan_input_directions", (0,) * count), outputs,
+    )
+    backwards = node.numbers("scan_output_directions", (0,) * outputs)
+    places = node.numbers("scan_output_axes", (0,) * outputs)
+    return [*states, *(
+        _stacked(node, steps[::-1] if back else steps, node.axis(axis, len(steps[0].shape) + 1))
+        for steps, back, axis in zip(gathered, backwards, places, strict=True)
+    )]
+
+
+def _batches(node: Source, count: int) -> list[Value]:
+    """Opset 8: batches are the first axis of everything, steps the second."""
+    if node.optional(0) is not None:
+        raise CrtExportError("lengths of sequences are not supported")
+    values = [node.input(i) for i in range(1, len(node.inputs))]
+    first = len(values) - count
+    outputs = len(node.graph("body").outputs) - first
+    directions = node.numbers("directions", (0,) * count)
+    results: list[list[Value]] = []
+    for batch in range(values[0].shape[0]):
+        own = [_part(node, value, 0, batch) for value in values]
+        states, gathered = _scanned(
+            node, own[:first], own[first:], [0] * count, directions, outputs
+        )
+        results.append([*states, *(_stacked(node, steps, 0) for steps in gathered)])
+    return [_stacked(node, list(same), 0) for same in zip(*results, strict=True)]
+
+
+def _scanned(
+    node: Source, states: Sequence[Value], scanned: Sequence[Value], axes: Sequence[int],
+    backwards: Sequence[int], outputs: int,
+) -> tuple[list[Value], list[list[Value]]]:
+    """Returns the states at the end, and what each step gave."""
+    lengths = {value.shape[axis] for value, axis in zip(scanned, axes, strict=True)}
+    if len(lengths) != 1 or not 1 <= max(lengths) <= MOST_STEPS:
+        raise CrtExportError(f"sequences of {sorted(lengths)} steps; {MOST_STEPS} at most are read")
+    (length,) = lengths
+    body, current = node.graph("body"), list(states)
+    gathered: list[list[Value]] = [[] for _ in range(outputs)]
+    for step in range(length):
+        parts = [
+            _part(node, value, axis, length - 1 - step if back else step)
+            for value, axis, back in zip(scanned, axes, backwards, strict=True)
+        ]
+        results = node.walk.inline(body, [*current, *parts])
+        current = results[: len(current)]
+        for values, value in zip(gathered, results[len(current) :], strict=True):
+            values.append(value)
+    return current, gathered
+
+
+def _part(node: Source, value: Value, axis: int, index: int) -> Value:
+    """Returns the elements at one index of an axis, which is left out."""
+    shape = value.shape
+    begin, size = [0] * len(shape), list(shape)
+    begin[axis], size[axis] = index, 1
+    part = sliced(node, value, begin, size, [1] * len(shape))
+    return node.builder.reshaped(part, (*shape[:axis], *shape[axis + 1 :]))
+
+
+def _stacked(node: Source, values: Sequence[Value], axis: int) -> Value:
+    """Returns values one behind the other along a new axis."""
+    if any(value.shape != values[0].shape for value in values):
+        raise CrtExportError("what a loop gives has another shape in each step")
+    shape = values[0].shape
+    return joined(node, [
+        node.builder.reshaped(value, (*shape[:axis], 1, *shape[axis:])) for value in values
+    ], axis)

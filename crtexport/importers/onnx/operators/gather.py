@@ -1,0 +1,68 @@
+"""Elements by their positions."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from crtexport.importers.onnx.node import Source
+from crtexport.importers.onnx.registry import operator
+from crtexport.importers.onnx.values import Value, stored
+from crtexport.ir.ops import Add, Concatenation, Gather, GatherNd, Less, Select
+
+
+def wrapped(node: Source, indices: Value, size: int) -> Value:
+    """Returns indices counted from the front: negative ones count from the end."""
+    if node.builder.is_constant(indices) and indices.elements <= 1 << 16:
+        array = node.array(indices, "indices")
+        return node.constant(np.where(array < 0, array + size, array), node.dtype(indices))
+    zero, whole = node.like(0, indices), node.like(size, indices)
+    negative = node.elementwise(Less(), indices, zero)
+    from_end = node.elementwise(Add(), indices, whole)
+    return node.elementwise(Select(), negative, from_end, indices)
+
+
+@operator("Gather", inputs=(2, 2))
+def gather(node: Source) -> Value:
+    x = node.input(0)
+    axis = node.axis(node.integer("axis", 0), len(x.shape))
+    indices = wrapped(node, node.input(1), x.shape[axis])
+    tensor, order = node.builder.ordered(x)
+    place = order.index(axis)
+    (made,) = node.builder.emit(Gather(place), tensor, node.builder.arranged(indices))
+    # The axes of the indices take the place of the axis.
+    many = len(indices.shape)
+    starts = {a: a + (many - 1 if a > axis else 0) for a in range(len(x.shape))}
+    result: list[int] = []
+    for a in order:
+        result += range(axis, axis + many) if a == axis else [starts[a]]
+    return stored(made, node.type(made).shape, result)
+
+
+@operator("GatherND", inputs=(2, 2))
+def gather_nd(node: Source) -> Value:
+    x, indices = node.all()
+    batch = node.integer("batch_dims", 0)
+    depth = indices.shape[-1]
+    sizes = np.array(x.shape[batch : batch + depth], np.int64)
+    if node.builder.is_constant(indices):
+        array = node.array(indices, "indices")
+        places = node.constant(np.where(array < 0, array + sizes, array), node.dtype(indices))
+    else:
+        zero = node.like(0, indices)
+        negative = node.elementwise(Less(), indices, zero)
+        whole = node.constant(sizes, node.dtype(indices))
+        places = node.elementwise(
+            Select(), negative, node.elementwise(Add(), indices, whole), indices
+        )
+    if batch:
+        front = indices.shape[:batch]
+        rows = np.indices(front).reshape(batch, -1).T
+        rows = rows.reshape(*front, *(1,) * (len(indices.shape) - batch - 1), batch)
+        shape = (*indices.shape[:-1], batch)
+        before = node.constant(np.broadcast_to(rows, shape), node.dtype(indices))
+        places = node.emit(
+            Concatenation(len(shape) - 1), before.tensor, node.builder.arranged(places)
+        )
+    return node.emit(GatherNd(), node.builder.arranged(x), node.builder.arranged(places))
+
+

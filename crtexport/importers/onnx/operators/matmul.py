@@ -1,0 +1,226 @@
+"""Gemm and MatMul: by a constant matrix they are fully connected layers, else products of matrices.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from math import prod
+
+import numpy as np
+
+from crtexport.importers.onnx.node import Source
+from crtexport.importers.onnx.registry import operator
+from crtexport.importers.onnx.values import Value, is_sorted
+from crtexport.ir.ops import Add, BatchMatMul, FullyConnected, Mul, Slice, Sub, Sum
+from crtexport.support.errors import CrtExportError
+
+
+@operator("MatMul", inputs=(2, 2))
+def matmul(node: Source) -> Value:
+    a, b = node.all()
+    if not a.shape or not b.shape:
+        raise CrtExportError(f"a scalar has no rows: {a.shape} and {b.shape}")
+    rows, columns = len(a.shape) == 1, len(b.shape) == 1
+    if rows:
+        a = node.builder.reshaped(a, (1, *a.shape))
+    if columns:
+        b = node.builder.reshaped(b, (*b.shape, 1))
+    if a.shape[-1] != b.shape[-2]:
+        raise CrtExportError(f"matrices {a.shape} and {b.shape} can't be multiplied")
+    if node.builder.is_constant(b) and prod(b.shape[:-2]) == 1 and not node.builder.is_constant(a):
+        shape = (*np.broadcast_shapes(a.shape[:-2], b.shape[:-2]), a.shape[-2], b.shape[-1])
+        made = fully_connected(node, a, node.builder.reshaped(b, b.shape[-2:]), None)
+        made = node.builder.reshaped(made, shape)
+    else:
+        made = product(node, a, b)
+    shape = made.shape
+    if rows:
+        shape = (*shape[:-2], shape[-1])
+    if columns:
+        shape = shape[:-1]
+    return node.builder.reshaped(made, shape)
+
+
+def fully_connected(node: Source, a: Value, b: Value, bias: int | None) -> Value:
+    """Returns the product of ``a``'s last axis and a constant matrix (depth, units), plus ``bias``.
+
+    The elements of a row stay in the order that they are in, the matrix is put into the same; rows
+    may be in any.
+    """
+    depth = a.axes[-1]
+    row_order = sorted(atom for axis in a.axes[:-1] for atom in axis)
+    inner = sorted(depth)
+    if not is_sorted([*row_order, *inner], a.atoms):
+        a = node.builder.plain(a)
+        row_order = list(range(len(a.axes) - 1))
+        depth = (len(a.axes) - 1,)
+        inner = list(depth)
+    sizes = [a.atoms[atom] for atom in depth]
+    weights = node.builder.reshaped(b, (*sizes, b.shape[1]))
+    order = [len(sizes), *(depth.index(atom) for atom in inner)]
+    matrix = node.builder.reshape(
+        node.builder.arranged(weights, order), (b.shape[1], b.shape[0])
+    )
+    tensor = node.builder.reshape(a.tensor, (*(a.atoms[atom] for atom in row_order), b.shape[0]))
+    inputs = (tensor, matrix) if bias is None else (tensor, matrix, bias)
+    (made,) = node.builder.emit(FullyConnected(keep_num_dims=True), *inputs)
+    atoms = node.type(made).shape
+    places = {atom: position for position, atom in enumerate(row_order)}
+    axes = [tuple(places[atom] for atom in axis) for axis in a.axes[:-1]]
+    return Value(made, atoms, (*axes, (len(atoms) - 1,)))
+
+
+def _matrices(node: Source, value: Value) -> tuple[int, bool]:
+    """Returns a stack of matrices, and whether each is stored by columns: as it lies in memory, if
+    that saves moving it."""
+    rank = len(value.axes)
+    swapped = (*range(rank - 2), rank - 1, rank - 2)
+    by_columns = not value.plain and value.arranged(swapped)
+    return node.builder.arranged(value, swapped if by_columns else None), by_columns
+
+
+def product(node: Source, a: Value, b: Value) -> Value:
+    """Returns the products of two stacks of matrices, both computed."""
+    first, adj_x = _matrices(node, a)
+    second, adj_y = _matrices(node, b)
+    return node.emit(BatchMatMul(adj_x, adj_y), first, second)
+
+
+@operator("Gemm", inputs=(2, 3))
+def gemm(node: Source) -> Value:
+    """alpha * A * B + beta * C; constant factors go into constants."""
+    a, b, c = node.input(0), node.input(1), node.optional(2)
+    alpha, beta = node.real("alpha", 1.0), node.real("beta", 1.0)
+    if len(a.shape) != 2 or len(b.shape) != 2:
+        raise CrtExportError(f"matrices must have 2 dimensions, found {a.shape} and {b.shape}")
+    a = a.transposed((1, 0)) if node.integer("transA", 0) else a
+    b = b.transposed((1, 0)) if node.integer("transB", 0) else b
+    if a.shape[1] != b.shape[0]:
+        raise CrtExportError(f"matrices {a.shape} and {b.shape} can't be multiplied")
+    units = b.shape[1]
+    if c is not None and beta != 1:
+        c = times(node, c, beta)
+    if not node.builder.is_constant(b) or node.builder.is_constant(a):
+        made = times(node, product(node, a, b), alpha)
+        return made if c is None else node.elementwise(Add(), made, c)
+    b = times(node, b, alpha)
+    if c is not None and node.builder.is_constant(c) and c.elements in (1, units) and (
+        _leading_ones(c.shape)
+    ):
+        vector = np.broadcast_to(node.array(c, "the bias").reshape(-1), (units,))
+        return fully_connected(node, a, b, node.constant(vector, node.dtype(b)).tensor)
+    made = fully_connected(node, a, b, None)
+    return made if c is None else node.elementwise(Add(), made, c)
+
+
+def _leading_ones(shape: Sequence[int]) -> bool:
+    return prod(shape[:-1]) == 1
+
+
+def times(node: Source, value: Value, factor: float) -> Value:
+    """Returns a value times a number."""
+    if factor == 1:
+        return value
+    return node.elementwise(Mul(), value, node.like(factor, value))
+
+
+@operator("Einsum", inputs=(1, 2))
+def einsum(node: Source) -> Value:
+    """Of one or two operands with a letter for each axis: sums over letters that the result hasn't,
+    and a product of matrices."""
+    text = node.text("equation").replace(" ", "")
+    given, arrow, result = text.partition("->")
+    names = given.split(",")
+    if not arrow:
+        letters = given.replace(",", "")
+        result = "".join(sorted(c for c in set(letters) if letters.count(c) == 1))
+    values = node.all()
+    if len(names) != len(values) or not all(
+        len(set(name)) == len(name) == len(v.shape) and name.isalpha()
+        for name, v in zip(names, values, strict=False)
+    ) or not set(result) <= set(given):
+        raise CrtExportError(f"the equation {text!r} for {[v.shape for v in values]}")
+    for i, name in enumerate(names):
+        others = "".join(names[:i] + names[i + 1 :])
+        gone = [k for k, c in enumerate(name) if c not in result and c not in others]
+        if gone:
+            values[i] = node.reduce(
+                Sum, values[i], gone, keep=False
+            )
+            names[i] = "".join(c for k, c in enumerate(name) if k not in gone)
+    if len(values) == 1:
+        return values[0].transposed([names[0].index(c) for c in result])
+    return _contracted(node, values, names, result)
+
+
+def _contracted(
+    node: Source, values: Sequence[Value], names: Sequence[str], result: str
+) -> Value:
+    first, second = names
+    batch = [c for c in first if c in second and c in result]
+    inner = [c for c in first if c in second and c not in result]
+    rows, columns = ([c for c in name if c not in batch + inner] for name in names)
+    sizes = {
+        c: n for name, v in zip(names, values, strict=True)
+        for c, n in zip(name, v.shape, strict=True)
+    }
+
+    def count(letters: Sequence[str]) -> int:
+        return prod(sizes[c] for c in letters)
+
+    left = values[0].transposed([first.index(c) for c in (*batch, *rows, *inner)])
+    right = values[1].transposed([second.index(c) for c in (*batch, *inner, *columns)])
+    made = product(
+        node, node.builder.reshaped(left, (count(batch), count(rows), count(inner))),
+        node.builder.reshaped(right, (count(batch), count(inner), count(columns))),
+    )
+    order = [*batch, *rows, *columns]
+    whole = node.builder.reshaped(made, [sizes[c] for c in order])
+    return whole.transposed([order.index(c) for c in result])
+
+
+@operator("Det")
+def determinant(node: Source) -> Value:
+    """Of small matrices, by their first rows."""
+    x = node.input(0)
+    size = x.shape[-1]
+    if len(x.shape) < 2 or x.shape[-2] != size or size > _LARGEST_DETERMINANT:
+        raise CrtExportError(
+            f"{x.shape} are no square matrices of up to {_LARGEST_DETERMINANT} rows"
+        )
+    tensor = node.builder.arranged(x)
+    cells = {
+        (i, j): _cell(node, tensor, i, j) for i in range(size) for j in range(size)
+    }
+    whole = _minor(node, cells, 0, tuple(range(size)))
+    return node.builder.reshaped(whole, x.shape[:-2])
+
+
+_LARGEST_DETERMINANT = 4
+
+
+def _cell(node: Source, tensor: int, row: int, column: int) -> Value:
+    shape = node.type(tensor).shape
+    begin = (*(0,) * (len(shape) - 2), row, column)
+    size = (*shape[:-2], 1, 1)
+    return node.emit(Slice(begin, size, (1,) * len(shape), size), tensor)
+
+
+def _minor(
+    node: Source, cells: Mapping[tuple[int, int], Value], row: int, columns: tuple[int, ...]
+) -> Value:
+    if len(columns) == 1:
+        return cells[row, columns[0]]
+    total: Value | None = None
+    for number, column in enumerate(columns):
+        rest = tuple(c for c in columns if c != column)
+        term = node.elementwise(
+            Mul(), cells[row, column], _minor(node, cells, row + 1, rest)
+        )
+        if total is None:
+            total = term
+        else:
+            total = node.elementwise(Sub() if number % 2 else Add(), total, term)
+    if total is None:
+        raise ValueError("a matrix without columns")
+    return total

@@ -1,0 +1,185 @@
+"""Normalizations: by fixed statistics, or by those of the data."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from crtexport.importers.onnx.node import Source
+from crtexport.importers.onnx.registry import operator
+from crtexport.importers.onnx.values import Value
+from crtexport.ir.ops import (
+    Abs,
+    Add,
+    Div,
+    Equal,
+    Mean,
+    Mul,
+    PadV2,
+    Pow,
+    Rsqrt,
+    Select,
+    Slice,
+    Sqrt,
+    Square,
+    Sub,
+    Sum,
+)
+from crtexport.support.errors import CrtExportError
+
+
+@operator("BatchNormalization", inputs=(5, 5), follows=True)
+def batch_normalization(node: Source) -> Value:
+    """A factor and an addend for each channel, computed here from constant statistics."""
+    node.ignore("momentum", "spatial")
+    if node.integer("training_mode", 0):
+        raise CrtExportError("training is not supported: export the model for inference")
+    x, epsilon = node.input(0), node.real("epsilon", 1e-5)
+    scale, bias, mean, variance = (_vector(node, i, x) for i in range(1, 5))
+    deviation = node.unary(
+        Sqrt(), node.elementwise(Add(), variance, node.like(epsilon, variance))
+    )
+    factor = node.elementwise(Div(), scale, deviation)
+    addend = node.elementwise(Sub(), bias, node.elementwise(Mul(), mean, factor))
+    return node.elementwise(Add(), node.elementwise(Mul(), x, factor), addend)
+
+
+def _vector(node: Source, index: int, x: Value) -> Value:
+    """Returns an input with one element for each channel, shaped so that it broadcasts."""
+    value = node.input(index)
+    channels = x.shape[1] if len(x.shape) > 1 else 1
+    if value.elements not in (1, channels):
+        raise CrtExportError(f"input {index} has {value.elements} elements for {channels} channels")
+    return node.builder.reshaped(value, (value.elements, *(1,) * (len(x.shape) - 2)))
+
+
+def normalized(
+    node: Source, x: Value, axes: Sequence[int], epsilon: float, *, center: bool = True
+) -> tuple[Value, Value, Value]:
+    """Returns x less its mean over ``axes`` and divided by the root of its variance plus
+    ``epsilon``; the mean, and 1 / the root. Without ``center`` the mean counts as 0."""
+
+    def average(value: Value) -> Value:
+        return node.reduce(Mean, value, axes)
+
+    mean = average(x)
+    centered = node.elementwise(Sub(), x, mean) if center else x
+    variance = average(node.unary(Square(), centered))
+    raised = node.elementwise(Add(), variance, node.like(epsilon, variance))
+    inverse = node.unary(Rsqrt(), raised)
+    return node.elementwise(Mul(), centered, inverse), mean, inverse
+
+
+@operator("LayerNormalization", inputs=(2, 3))
+def layer_normalization(node: Source) -> list[Value]:
+    x, scale, bias = node.input(0), node.input(1), node.optional(2)
+    node.ignore("stash_type")
+    rank = len(x.shape)
+    axis = node.axis(node.integer("axis", -1), rank)
+    epsilon = node.real("epsilon", 1e-5)
+    made, mean, inverse = normalized(node, x, range(axis, rank), epsilon)
+    made = node.elementwise(Mul(), made, scale)
+    if bias is not None:
+        made = node.elementwise(Add(), made, bias)
+    return [made, mean, inverse]
+
+
+@operator("RMSNormalization", inputs=(2, 2))
+def rms_normalization(node: Source) -> Value:
+    x, scale = node.all()
+    node.ignore("stash_type")
+    rank = len(x.shape)
+    axis = node.axis(node.integer("axis", -1), rank)
+    epsilon = node.real("epsilon", 1e-5)
+    made, _, _ = normalized(node, x, range(axis, rank), epsilon, center=False)
+    return node.elementwise(Mul(), made, scale)
+
+
+@operator("InstanceNormalization", inputs=(3, 3), follows=True)
+def instance_normalization(node: Source) -> Value:
+    x = node.input(0)
+    epsilon = node.real("epsilon", 1e-5)
+    made, _, _ = normalized(node, x, range(2, len(x.shape)), epsilon)
+    scaled = node.elementwise(Mul(), made, _vector(node, 1, x))
+    return node.elementwise(Add(), scaled, _vector(node, 2, x))
+
+
+
+
+@operator("GroupNormalization", inputs=(3, 3), follows=True)
+def group_normalization(node: Source) -> Value:
+    """Before opset 21 scale and bias have an element for each group, from then on for each channel.
+    """
+    x, groups = node.input(0), node.integer("num_groups")
+    node.ignore("stash_type")
+    epsilon = node.real("epsilon", 1e-5)
+    if groups < 1 or x.shape[1] % groups:
+        raise CrtExportError(f"{groups} groups of {x.shape[1]} channels")
+    split = node.builder.reshaped(x, (x.shape[0], groups, x.shape[1] // groups, *x.shape[2:]))
+    made, _, _ = normalized(node, split, range(2, len(split.shape)), epsilon)
+    by_group = node.version < 21
+    if not by_group:
+        made = node.builder.reshaped(made, x.shape)
+    ones = (1,) * (len(made.shape) - 2)
+    scale, bias = (
+        node.builder.reshaped(node.input(i), (node.input(i).elements, *ones)) for i in (1, 2)
+    )
+    made = node.elementwise(Add(), node.elementwise(Mul(), made, scale), bias)
+    return node.builder.reshaped(made, x.shape)
+
+
+@operator("MeanVarianceNormalization", follows=True)
+def mean_variance(node: Source) -> Value:
+    x = node.input(0)
+    axes = node.axes(node.numbers("axes", (0, 2, 3)), len(x.shape))
+
+    def average(value: Value) -> Value:
+        return node.reduce(Mean, value, axes)
+
+    centered = node.elementwise(Sub(), x, average(x))
+    deviation = node.unary(Sqrt(), average(node.unary(Square(), centered)))
+    return node.elementwise(
+        Div(), centered, node.elementwise(Add(), deviation, node.like(1e-9, x))
+    )
+
+
+@operator("LpNormalization", follows=True)
+def lp_normalization(node: Source) -> Value:
+    """The result is 0 where a norm is 0."""
+    x, p = node.input(0), node.integer("p", 2)
+    axis = node.axis(node.integer("axis", -1), len(x.shape))
+    if p not in (1, 2):
+        raise CrtExportError(f"the norm {p} is not supported; 1 and 2 are")
+    parts = node.unary(Abs() if p == 1 else Square(), x)
+    norm = node.reduce(Sum, parts, (axis,))
+    norm = norm if p == 1 else node.unary(Sqrt(), norm)
+    zero = node.elementwise(Equal(), norm, node.like(0, norm))
+    return node.elementwise(
+        Div(), x, node.elementwise(Select(), zero, node.like(1, norm), norm)
+    )
+
+
+@operator("LRN", follows=True)
+def local_response(node: Source) -> Value:
+    """Divided by a power of a sum of squares over neighbouring channels."""
+    x, size = node.input(0), node.integer("size")
+    alpha, beta = node.real("alpha", 1e-4), node.real("beta", 0.75)
+    bias = node.real("bias", 1.0)
+    channels = x.shape[1]
+    tensor, order = node.builder.ordered(node.unary(Square(), x))
+    place = order.index(1)
+    shape = node.type(tensor).shape
+    before, after = (size - 1) // 2, size // 2
+    pads = tuple((before, after) if i == place else (0, 0) for i in range(len(shape)))
+    padded = node.emit(PadV2(pads), tensor, node.like(0, x).tensor).tensor
+    total: Value | None = None
+    for first in range(size):
+        begin = tuple(first if i == place else 0 for i in range(len(shape)))
+        part = node.emit(Slice(begin, shape, (1,) * len(shape), shape), padded, order=order)
+        total = part if total is None else node.elementwise(Add(), total, part)
+    if total is None or channels < 1:
+        raise CrtExportError(f"a size of {size} for {channels} channels")
+    mean = node.elementwise(Mul(), total, node.like(alpha / size, x))
+    base = node.elementwise(Add(), mean, node.like(bias, x))
+    return node.elementwise(Div(), x, node.elementwise(Pow(), base, node.like(beta, x)))

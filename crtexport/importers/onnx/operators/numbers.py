@@ -1,0 +1,88 @@
+"""Element types: whole numbers that kernels don't compute with are computed in a wider type."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from crtexport.importers.onnx.node import Source
+from crtexport.importers.onnx.values import Value
+from crtexport.ir.ops import Maximum, Minimum, Op, Relu, Relu6, ReluN1To1
+from crtexport.ir.types import DType
+from crtexport.support.errors import CrtExportError
+
+_WIDER = {
+    DType.INT8: DType.INT32, DType.UINT8: DType.INT32, DType.INT16: DType.INT32,
+    DType.UINT16: DType.INT32, DType.UINT32: DType.INT64, DType.INT32: DType.INT64,
+    DType.BOOL: DType.INT32,
+}
+"""The next type that holds all numbers of another one."""
+
+
+def work_type(dtype: DType, supported: Sequence[DType]) -> DType:
+    """Returns ``dtype``, or the next wider type of those that are ``supported``. Raises
+    CrtExportError where there is none."""
+    found: DType | None = dtype
+    while found is not None and found not in supported:
+        found = _WIDER.get(found)
+    if found is None:
+        raise CrtExportError(
+            f"{dtype.value} is not supported; supported are "
+            + ", ".join(sorted(d.value for d in supported))
+        )
+    return found
+
+
+def computed(
+    node: Source, compute: Callable[..., Value], supported: Sequence[DType], *values: Value,
+    result: DType | None = None,
+) -> Value:
+    """Returns ``compute`` of the values in a type that is ``supported``, cast to ``result``
+    (default: the type that they came in)."""
+    dtype = node.dtype(values[0])
+    for value in values:
+        if node.dtype(value) is not dtype:
+            raise CrtExportError(
+                f"the inputs differ in type: {dtype.value} and {node.dtype(value).value}"
+            )
+    work = work_type(dtype, supported)
+    made = compute(*(node.cast(value, work) for value in values))
+    return node.cast(made, result or dtype)
+
+
+def pairwise(
+    node: Source, op: Op, supported: Sequence[DType], *values: Value, result: DType | None = None
+) -> Value:
+    """Returns an elementwise operator of the values in a type that is ``supported``."""
+    return computed(
+        node, lambda *wide: node.elementwise(op, *wide), supported, *values, result=result
+    )
+
+
+FLOAT = DType.FLOAT32
+WHOLE = (DType.INT32, DType.INT64)
+"""Types in which sums and products wrap as ONNX's do."""
+
+
+def clamped(node: Source, x: Value, low: float | None, high: float | None) -> Value:
+    """Returns min(max(x, low), high), by a clamp that kernels can take in where there is one."""
+    dtype = node.dtype(x)
+    low = None if low is not None and low == -np.inf else low
+    high = None if high is not None and high == np.inf else high
+    if dtype is FLOAT:
+        largest = float(np.finfo(np.float32).max)
+        if low == 0 and (high is None or high >= largest):
+            return node.unary(Relu(), x)
+        if low == 0 and high == 6:
+            return node.unary(Relu6(), x)
+        if low == -1 and high == 1:
+            return node.unary(ReluN1To1(), x)
+
+    def clamp(y: Value) -> Value:
+        for bound, op in ((low, Maximum()), (high, Minimum())):
+            if bound is not None:
+                y = node.elementwise(op, y, node.like(bound, y))
+        return y
+
+    return computed(node, clamp, (FLOAT, *WHOLE), x)

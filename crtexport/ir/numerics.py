@@ -1,0 +1,50 @@
+"""The runtime whose integers exported code computes: a choice of the export, not of the network."""
+
+from __future__ import annotations
+
+import enum
+from typing import TYPE_CHECKING
+
+from crtexport.support.errors import CrtExportError
+
+if TYPE_CHECKING:
+    from crtexport.support.fixedpoint import Rounding
+
+
+class Numerics(enum.Enum):
+    """The runtime whose reference kernels integer results equal, bit for bit.
+
+    TFLITE: tflite-runtime 2.14. LITERT: ai-edge-litert 2.x, whose fully connected layers round
+    once. TFLM: TensorFlow Lite Micro. Operators in which they differ ask for it; all others compute
+    the same for each of them. Floats don't depend on it.
+    """
+
+    TFLITE = "tflite"
+    LITERT = "litert"
+    TFLM = "tflm"
+
+    @staticmethod
+    def of(word: str) -> Numerics:
+        """Returns the member of that name, also by the roundings that it was called after before.
+
+        Raises CrtExportError for any other word.
+        """
+        try:
+            return Numerics(FORMER_WORDS.get(word, word))
+        except ValueError:
+            known = ", ".join(numerics.value for numerics in Numerics)
+            raise CrtExportError(
+                f"{word!r} names no numerics", location="--numerics", hint=f"known are {known}"
+            ) from None
+
+    @property
+    def dense_rounding(self) -> Rounding:
+        """Returns the rounding of fully connected layers; all other sums are rounded twice."""
+        # The command line knows the words before anything needs NumPy.
+        from crtexport.support.fixedpoint import Rounding  # noqa: PLC0415
+
+        return Rounding.SINGLE if self is Numerics.LITERT else Rounding.DOUBLE
+
+
+FORMER_WORDS = {"double": Numerics.TFLITE.value, "single": Numerics.LITERT.value}
+"""The words of ``--rounding``, as ``--numerics`` was called before, and what they meant."""

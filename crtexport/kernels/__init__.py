@@ -1,1 +1,0 @@
-"""What the machine does: the Kernel IR and one lowering per operator."""

@@ -1,0 +1,30 @@
+"""Alignment of the addresses of a kernel, as far as indices prove it."""
+
+from __future__ import annotations
+
+import math
+
+from crtexport.kir.language import Binary, BinaryOp, Expr, LoadVector, LoadWord
+from crtexport.kir.linear_form import linear_form
+
+
+def alignment(load: LoadWord | LoadVector) -> int:
+    """Returns what an address is surely a multiple of, in bytes: at most the size of what is loaded
+    from it."""
+    size = load.buffer.dtype.itemsize
+    whole = 4 if isinstance(load, LoadWord) else load.type.itemsize
+    return math.gcd(whole, load.buffer.align, size * factor(load.index))
+
+
+def factor(index: Expr) -> int:
+    """Returns what an index is surely a multiple of; 0 of one that is 0."""
+    terms, constant = linear_form(index)
+    return math.gcd(constant, *(times * _factor_of_term(term) for term, times in terms))
+
+
+def _factor_of_term(term: Expr) -> int:
+    match term:
+        case Binary(op=BinaryOp.MUL):
+            return factor(term.a) * factor(term.b)
+        case _:
+            return 1

@@ -1,0 +1,169 @@
+"""The loads and stores of a kernel, and what of it decides where they go."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from crtexport.kir.language import (
+    LEAVES,
+    Body,
+    Buffer,
+    Const,
+    Expr,
+    For,
+    If,
+    Kernel,
+    Let,
+    Load,
+    LoadVector,
+    LoadWord,
+    Stmt,
+    Store,
+    StoreVector,
+    operands,
+)
+from crtexport.kir.walk import expressions, variables
+
+
+class Access(Struct, frozen=True):
+    """A load or store, numbered in the order of the text; ``loops`` encloses it, outermost first.
+
+    ``copies``: a store of nothing but a loaded element, by the number of that load. ``width``: how
+    many elements are touched at once.
+    """
+
+    number: int
+    buffer: Buffer
+    stores: bool
+    loops: tuple[tuple[str, int | None], ...]
+    conditional: bool
+    copies: int | None = None
+    width: int = 1
+
+
+def accesses(kernel: Kernel) -> tuple[Access, ...]:
+    """Every load and store of a kernel in the order of its text."""
+    return tuple(_AccessListing().body(kernel.body, (), conditional=False))
+
+
+class _AccessListing:
+    def __init__(self) -> None:
+        self.count = 0
+
+    def body(
+        self, body: Body, loops: tuple[tuple[str, int | None], ...], *, conditional: bool
+    ) -> Iterator[Access]:
+        for stmt in body:
+            last: Access | None = None
+            for expr in expressions(stmt):
+                for load in loads(expr):
+                    last = Access(
+                        self._number(), load.buffer, False, loops, conditional,
+                        width=width_of(load),
+                    )
+                    yield last
+            match stmt:
+                case Store():
+                    plain = isinstance(stmt.value, Load) and last is not None
+                    yield Access(
+                        self._number(), stmt.buffer, True, loops, conditional,
+                        copies=last.number if plain and last else None,
+                    )
+                case StoreVector():
+                    yield Access(
+                        self._number(), stmt.buffer, True, loops, conditional, width=stmt.count
+                    )
+                case For():
+                    extent = stmt.extent.value if isinstance(stmt.extent, Const) else None
+                    inner = (*loops, (stmt.var.name, None if extent is None else int(extent)))
+                    yield from self.body(stmt.body, inner, conditional=conditional)
+                case If():
+                    yield from self.body(stmt.then, loops, conditional=True)
+                    yield from self.body(stmt.other, loops, conditional=True)
+
+    def _number(self) -> int:
+        self.count += 1
+        return self.count - 1
+
+
+Reading = Load | LoadWord | LoadVector
+
+
+def width_of(load: Reading) -> int:
+    """The elements that one load touches."""
+    match load:
+        case Load():
+            return 1
+        case LoadWord(buffer=buffer):
+            return 4 // buffer.dtype.itemsize
+        case LoadVector(count=count):
+            return count
+
+
+def loads(expr: Expr) -> list[Reading]:
+    """The loads in an expression, inner ones first."""
+    found: list[Reading] = []
+    _gather(expr, found)
+    return found
+
+
+def _gather(expr: Expr, found: list[Reading]) -> None:
+    for part in operands(expr):
+        if not isinstance(part, LEAVES):
+            _gather(part, found)
+    if isinstance(expr, (Load, LoadWord, LoadVector)):
+        found.append(expr)
+
+
+def touching(kernel: Kernel, names: Collection[str]) -> Kernel:
+    """The part of a kernel that decides where it touches the buffers ``names``: its accesses to
+    them, and what these need to be found. It is nothing to run."""
+    return replace(kernel, body=_AccessSlice(names).body(kernel.body))
+
+
+class _AccessSlice:
+    """Goes through a kernel from its end: what is needed is known before it is named."""
+
+    def __init__(self, names: Collection[str]) -> None:
+        self.names = names
+        self.needed: set[str] = set()
+
+    def body(self, body: Body) -> Body:
+        kept = [part for stmt in reversed(body) if (part := self._stmt(stmt)) is not None]
+        return tuple(reversed(kept))
+
+    def _stmt(self, stmt: Stmt) -> Stmt | None:
+        if isinstance(stmt, For):
+            inner = self.body(stmt.body)
+            kept = self._touches(stmt) or inner
+            return self._needs(For(stmt.var, stmt.extent, inner)) if kept else None
+        if isinstance(stmt, If):
+            other, then = self.body(stmt.other), self.body(stmt.then)
+            kept = self._touches(stmt) or then or other
+            return self._needs(If(stmt.condition, then, other)) if kept else None
+        if isinstance(stmt, Let) and stmt.var.name in self.needed:
+            self._touches(stmt)
+            return self._needs(stmt)
+        return stmt if self._touches(stmt) else None
+
+    def _touches(self, stmt: Stmt) -> bool:
+        """Notes the indices that a statement itself touches the buffers at; returns whether it
+        does."""
+        found: list[Reading] = []
+        for expr in expressions(stmt):
+            if not isinstance(expr, LEAVES):
+                _gather(expr, found)
+        indices = [load.index for load in found if load.buffer.name in self.names]
+        if isinstance(stmt, (Store, StoreVector)) and stmt.buffer.name in self.names:
+            indices.append(stmt.index)
+        for index in indices:
+            self.needed |= variables(index)
+        return bool(indices)
+
+    def _needs(self, stmt: For | If | Let) -> Stmt:
+        for expr in expressions(stmt):
+            self.needed |= variables(expr)
+        return stmt

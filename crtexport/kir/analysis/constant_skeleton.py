@@ -1,0 +1,133 @@
+"""Skeletons: the common part of kernels that differ in constants alone."""
+
+from __future__ import annotations
+
+import enum
+from typing import assert_never
+
+from crtexport.kir.language import (
+    Assign,
+    Binary,
+    BinaryOp,
+    Body,
+    Call,
+    Cast,
+    Comment,
+    Compare,
+    Const,
+    Expr,
+    For,
+    If,
+    Kernel,
+    Let,
+    Load,
+    LoadVector,
+    LoadWord,
+    Local,
+    Select,
+    Stmt,
+    Store,
+    StoreVector,
+    Var,
+    operands,
+)
+from crtexport.kir.walk import bodies, expressions, has_loop
+
+
+class ConstantPosition(enum.Enum):
+    """Position of a constant: what it would cost as a variable depends on it."""
+
+    EXTENT = "extent"  # of a loop around others
+    INNER_EXTENT = "inner extent"  # of an innermost loop
+    DIVISOR = "divisor"
+    INSIDE = "inside"  # of an innermost loop
+    OUTSIDE = "outside"
+
+
+Skeleton = tuple[object, ...]
+"""Equal for kernels that are equal but for the values of constants, and for what is promised of
+their buffers."""
+
+Numbers = tuple[tuple[Const, ConstantPosition], ...]
+"""The constants of a kernel and where they stand, in the order of the text, which is that of
+:func:`crtexport.kir.rewrite.substitute`."""
+
+
+def skeleton(kernel: Kernel) -> tuple[Skeleton, Numbers]:
+    """Returns what stays of a kernel without the values of its constants, and these."""
+    walk = _SkeletonWalk()
+    for buffer in kernel.buffers:
+        walk.parts += (buffer.name, buffer.dtype, buffer.writable)
+    walk.parts += (kernel.name, kernel.params)
+    walk.body(kernel.body, ConstantPosition.OUTSIDE)
+    return tuple(walk.parts), tuple(walk.numbers)
+
+
+class _SkeletonWalk:
+    """Lists the parts of a kernel, each before what it is made of."""
+
+    def __init__(self) -> None:
+        self.parts: list[object] = []
+        self.numbers: list[tuple[Const, ConstantPosition]] = []
+
+    def body(self, body: Body, place: ConstantPosition) -> None:
+        self.parts.append(len(body))
+        for stmt in body:
+            self.stmt(stmt, place)
+
+    def stmt(self, stmt: Stmt, place: ConstantPosition) -> None:
+        inside = at = place
+        match stmt:
+            case Let() | Local():
+                self.parts += (type(stmt), stmt.var.name, stmt.var.type)
+            case Assign():
+                self.parts += (Assign, stmt.var.name)
+            case Store():
+                self.parts += (Store, stmt.buffer.name)
+            case StoreVector():
+                self.parts += (StoreVector, stmt.buffer.name, stmt.count)
+            case For():
+                innermost = not has_loop(stmt.body)
+                self.parts += (For, stmt.var.name, stmt.unroll, stmt.vectorize)
+                at = ConstantPosition.INNER_EXTENT if innermost else ConstantPosition.EXTENT
+                inside = ConstantPosition.INSIDE if innermost else place
+            case If():
+                self.parts.append(If)
+            case Comment():
+                self.parts += (Comment, stmt.text)
+            case _:
+                assert_never(stmt)
+        for expr in expressions(stmt):
+            self.expr(expr, at)
+        for body in bodies(stmt):
+            self.body(body, inside)
+
+    def expr(self, expr: Expr, place: ConstantPosition) -> None:
+        parts = self.parts
+        match expr:
+            case Var():
+                parts.append(expr.name)
+            case Const():
+                self.numbers.append((expr, place))
+                parts += (Const, expr.type)
+            case Binary(op=BinaryOp.DIV):
+                parts.append(expr.op)
+                self.expr(expr.a, place)
+                self.expr(expr.b, ConstantPosition.DIVISOR)
+                return
+            case Binary() | Compare():
+                parts.append(expr.op)
+            case Load() | LoadWord():
+                parts += (type(expr), expr.buffer.name)
+            case LoadVector():
+                parts += (LoadVector, expr.buffer.name, expr.type, expr.count)
+            case Select():
+                parts.append(Select)
+            case Cast():
+                parts += (Cast, expr.type)
+            case Call():
+                parts += (Call, expr.name, expr.type, len(expr.args))
+            case _:
+                assert_never(expr)
+        for part in operands(expr):
+            self.expr(part, place)

@@ -1,0 +1,129 @@
+"""Kernels that store each of their results once.
+
+Schedules may compute the last pixels of an image twice, so that all blocks of pixels are full. Who
+adds results up must see each of them once, and sums of floats need them in their order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
+
+from crtexport.kir.analysis.access_trace import Replay, happenings
+from crtexport.kir.analysis.affine_index import IndexFacts
+from crtexport.kir.builder import add, ge
+from crtexport.kir.language import (
+    Binary,
+    BinaryOp,
+    Body,
+    Buffer,
+    Const,
+    Expr,
+    If,
+    Kernel,
+    Scalar,
+    Stmt,
+    Store,
+    StoreVector,
+    Var,
+)
+from crtexport.kir.walk import map_bodies
+
+
+class Results(Struct, frozen=True):
+    """The results of a kernel: ``pixels`` of ``channels``. ``ordered``: those of a channel must
+    come in the order of pixels."""
+
+    output: Buffer
+    pixels: int
+    channels: int
+    ordered: bool
+
+    def stored_once(self, kernel: Kernel) -> Kernel | None:
+        """The kernel, if need be with conditions around stores, if it is known to store each
+        result once; else None."""
+        if self._proven(kernel):
+            return kernel
+        guarded = replace(kernel, body=_Guarding(self).body(kernel.body))
+        return guarded if guarded != kernel and self._proven(guarded) else None
+
+    def _proven(self, kernel: Kernel) -> bool:
+        """Returns whether replaying the kernel shows one store of each result."""
+        times = np.full(self.pixels * self.channels, -1, np.int64)
+        for event in Replay(kernel).events or ():
+            if not event.stores or event.buffer != self.output:
+                continue
+            if not event.certain:
+                return False
+            for places, when, _ in happenings(event, latest=False, whole=True):
+                if (times[places] >= 0).any() or len(np.unique(places)) < len(places):
+                    return False
+                times[places] = when
+        if (times < 0).any():
+            return False
+        steps = np.diff(times.reshape(self.pixels, self.channels), axis=0)
+        return not self.ordered or bool((steps > 0).all())
+
+
+def types_stored(kernel: Kernel, output: Buffer) -> set[Scalar]:
+    """The types of values that a kernel stores in a buffer."""
+    return {
+        event.value.type for event in Replay(kernel).events or ()
+        if event.buffer == output and event.value is not None
+    }
+
+
+class _Guarding:
+    """Leaves out pixels that the block before has done: where the first pixel or row of a block is
+    the smaller one of what it would be and of what still fills a block, only those from the former
+    on are new."""
+
+    def __init__(self, results: Results) -> None:
+        self.results, self.known = results, IndexFacts()
+
+    def body(self, body: Body) -> Body:
+        found: list[Stmt] = []
+        for stmt in body:
+            self.known.after(stmt)
+            found.append(self._stmt(stmt))
+        return tuple(found)
+
+    def _stmt(self, stmt: Stmt) -> Stmt:
+        match stmt:
+            case Store() | StoreVector() if stmt.buffer == self.results.output:
+                new = self._is_new(stmt.index)
+                return stmt if new is None else If(new, (stmt,))
+            case _:
+                return map_bodies(stmt, self.body)
+
+    def _is_new(self, index: Expr) -> Expr | None:
+        found = self.known.divided(index, self.results.channels)
+        tests = [] if found is None else list(self._tests(found[0]))
+        return tests[0] if len(tests) == 1 else None
+
+    def _tests(self, expr: Expr) -> Iterator[Expr]:
+        """Returns what a pixel, or a row, must be to be new."""
+        terms = list(self._terms(expr))
+        within = [term for term in terms if isinstance(term, Var | Const)]
+        for term in terms:
+            match term:
+                case Binary(BinaryOp.MIN, a, _):
+                    yield ge(add(term, *within), a)
+                case Binary(BinaryOp.MUL, a, Const()):
+                    yield from self._tests(a)
+                case _:
+                    pass
+
+    def _terms(self, expr: Expr) -> Iterator[Expr]:
+        """Returns what an expression is the sum of."""
+        match expr:
+            case Var(name=name) if name in self.known.lets:
+                yield from self._terms(self.known.lets[name])
+            case Binary(BinaryOp.ADD, a, b):
+                yield from self._terms(a)
+                yield from self._terms(b)
+            case _:
+                yield expr

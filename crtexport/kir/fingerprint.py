@@ -1,0 +1,27 @@
+"""Fingerprints of kernels, bit by bit."""
+
+from __future__ import annotations
+
+import numpy as np
+from msgspec.msgpack import Encoder
+
+from crtexport.kir.language import Kernel
+
+
+def fingerprint(kernel: Kernel) -> bytes:
+    """Equal for kernels that are equal but for what is said about them. As values, 0.0 and -0.0 are
+    equal; here they aren't."""
+    return _ENCODER.encode(
+        (kernel.name, kernel.buffers, kernel.overlapping, kernel.params, kernel.body)
+    )
+
+
+def _plain(value: object) -> int | float:
+    """A number of NumPy's as Python's."""
+    if isinstance(value, np.number):
+        number: int | float = value.item()
+        return number
+    raise TypeError(value)
+
+
+_ENCODER = Encoder(enc_hook=_plain)

@@ -1,0 +1,356 @@
+"""Vector operations that x86-64 does well: 4 lanes of 32 bits with SSE, 8 with AVX2.
+
+But for PMADDWD and VPDPBUSD they are plain LLVM, most of them those of
+:mod:`crtexport.kir.intrinsics.generic_vectors`.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+
+from msgspec.structs import replace
+
+from crtexport.kir.intrinsics.base import Intrinsic
+from crtexport.kir.intrinsics.generic_vectors import (
+    FLOATS,
+    INTS,
+    Lanes,
+    c_type,
+    everywhere,
+    f32,
+    gives,
+    intrinsic,
+    lanewise,
+    llvm_type,
+    local_type,
+    reals,
+)
+from crtexport.kir.intrinsics.x86_saturate import results
+from crtexport.kir.language import Scalar
+from crtexport.support.fixedpoint import fused_multiply_add, wrap, wrap32
+
+WIDTHS = (4, 8)
+PAIRS = {4: Scalar.I16X8, 8: Scalar.I16X16}
+"""Vectors of as many pairs of 16 bits."""
+
+_MADD = {4: "llvm.x86.sse2.pmadd.wd", 8: "llvm.x86.avx2.pmadd.wd"}
+
+
+def _intrinsic(
+    name: str, meaning: str, params: tuple[Scalar, ...], result: Scalar,
+    evaluate: Callable[..., object], c: str, body: str, declare: str = "",
+) -> Intrinsic:
+    return intrinsic(f"x86_{name}", meaning, params, result, evaluate, c, body, declare, late=True)
+
+
+# ---- integers
+
+
+def _low(value: int) -> int:
+    return wrap(value, 16)
+
+
+def _madd(a: Lanes, b: Lanes) -> Lanes:
+    return tuple(
+        wrap32(a[i] * b[i] + a[i + 1] * b[i + 1]) for i in range(0, len(a), 2)
+    )
+
+
+_BUILTIN = {4: ("__SSE2__", "128"), 8: ("__AVX2__", "256")}
+
+
+def _c_madd(width: int, a: str, b: str) -> str:
+    """PMADDWD of two vectors of pairs in C, or what it does."""
+    asks, bits = _BUILTIN[width]
+    ints, pairs = c_type(INTS[width]), c_type(PAIRS[width])
+    return (
+        f"#if defined({asks})\n"
+        f"    typedef short crt_shorts __attribute__((vector_size({4 * width})));\n"
+        f"    return ({ints})__builtin_ia32_pmaddwd{bits}((crt_shorts){a}, (crt_shorts){b});\n"
+        "#else\n"
+        f"    const {pairs} x = ({pairs}){a};\n"
+        f"    const {pairs} y = ({pairs}){b};\n"
+        f"    {ints} result = {{0}};\n"
+        f"    for (int i = 0; i < {width}; ++i) {{\n"
+        "        result[i] = (int32_t)((uint32_t)(x[2 * i] * y[2 * i])\n"
+        "            + (uint32_t)(x[2 * i + 1] * y[2 * i + 1]));\n"
+        "    }\n"
+        "    return result;\n"
+        "#endif\n"
+    )
+
+
+def _madd_intrinsics(width: int) -> tuple[Intrinsic, ...]:
+    ints, pairs = INTS[width], PAIRS[width]
+    vector, halves, name = llvm_type(ints), llvm_type(pairs), _MADD[width]
+    declare = f"declare {vector} @{name}({halves}, {halves})"
+    first = f"%v = insertelement {vector} poison, i32 %a, i32 0"
+    spread = f"shufflevector {vector} %v, {vector} poison, <{width} x i32> zeroinitializer"
+    return (
+        _intrinsic(
+            f"madd_{width}", "a[2 i] * b[2 i] + a[2 i + 1] * b[2 i + 1], which wraps.",
+            (pairs, pairs), ints, _madd, _c_madd(width, "a", "b"),
+            f"%r = call {vector} @{name}({halves} %a, {halves} %b)", declare,
+        ),
+        _intrinsic(
+            f"pairs_{width}", "The halves of a, the lower one first, over and over.",
+            (Scalar.I32,), pairs, lambda a: (_low(a), _low(a >> 16)) * width,
+            gives(f"({c_type(pairs)}){everywhere(ints, 'a')}"),
+            f"{first} %s = {spread} %r = bitcast {vector} %s to {halves}",
+        ),
+        _intrinsic(
+            f"product_{width}", "The products of the lower halves; b has no upper ones.",
+            (ints, ints), ints,
+            lambda a, b: tuple(
+                wrap32(_low(x) * _low(y) + _low(x >> 16) * _low(y >> 16))
+                for x, y in zip(a, b, strict=True)
+            ),
+            _c_madd(width, "a", "b"),
+            f"%x = bitcast {vector} %a to {halves} %y = bitcast {vector} %b to {halves} "
+            f"%r = call {vector} @{name}({halves} %x, {halves} %y)", declare,
+        ),
+    )
+
+
+def _arithmetic(type_: Scalar, suffix: str, names: str) -> tuple[Intrinsic, ...]:
+    """Sums, differences and products of lanes, the lower bits of them."""
+    bits, vector = 8 * type_.lane.itemsize, llvm_type(type_)
+    operations: dict[str, tuple[str, str, Callable[[int, int], int]]] = {
+        "add": ("sums", "+", operator.add), "sub": ("differences", "-", operator.sub),
+        "mul": ("products", "*", operator.mul),
+    }
+
+    def one(name: str) -> Intrinsic:
+        what, sign, function = operations[name]
+        return _intrinsic(
+            f"{name}{suffix}", f"The {what} of the lanes, which wrap.", (type_, type_), type_,
+            lambda a, b: tuple(wrap(function(x, y), bits) for x, y in zip(a, b, strict=True)),
+            local_type("crt_lanes", f"uint{bits}_t", type_.lanes, type_.lane.itemsize)
+            + gives(f"({c_type(type_)})((crt_lanes)a {sign} (crt_lanes)b)"),
+            f"%r = {name} {vector} %a, %b",
+        )
+
+    return tuple(map(one, names.split()))
+
+
+def _cells() -> tuple[Intrinsic, ...]:
+    """One number of 8 or of 16 bits in all 16 bytes of a vector."""
+
+    def dup(cells: Scalar) -> Intrinsic:
+        bits, vector = 8 * cells.lane.itemsize, llvm_type(cells)
+        return _intrinsic(
+            f"dup{bits}_{cells.lanes}", f"a, of {bits} bits, in every lane.", (Scalar.I32,), cells,
+            lambda a: (wrap(a, bits),) * cells.lanes,
+            gives(everywhere(cells, f"(int{bits}_t)a")),
+            f"%n = trunc i32 %a to i{bits} %v = insertelement {vector} poison, i{bits} %n, i32 0 "
+            f"%r = shufflevector {vector} %v, {vector} poison, "
+            f"<{cells.lanes} x i32> zeroinitializer",
+        )
+
+    return dup(Scalar.I8X16), dup(Scalar.I16X8)
+
+
+def _winograd() -> tuple[Intrinsic, ...]:
+    """Winograd transforms F(4, 3) of cells, in 16 bits, and with sums of products."""
+    cells = Scalar.I16X8
+
+    def part24(width: int) -> Intrinsic:
+        ints = INTS[width]
+        third = wrap32(pow(3, -1, 1 << 32))
+        return _intrinsic(
+            f"part24_{width}", "a / 24, of which a is a multiple; 8 * (a / 24) has 32 bits.",
+            (ints,), ints, lambda a: tuple(wrap32(x * third) >> 3 for x in a),
+            local_type("crt_words", "uint32_t", width, 4)
+            + gives(f"({c_type(ints)})((crt_words)a * {third % (1 << 32)}U) >> 3"),
+            f"%p = mul {llvm_type(ints)} %a, splat (i32 {third}) "
+            f"%r = ashr {llvm_type(ints)} %p, splat (i32 3)",
+        )
+
+    return (
+        *_arithmetic(cells, "16_8", "add sub mul"),
+        *(part24(width) for width in WIDTHS),
+    )
+
+
+def _bytes(word: int) -> tuple[int, ...]:
+    return tuple(word >> shift & 0xFF for shift in (0, 8, 16, 24))
+
+
+def _dot(total: Lanes, a: Lanes, b: Lanes) -> Lanes:
+    return tuple(
+        wrap32(t + sum(i * wrap(j, 8) for i, j in zip(_bytes(x), _bytes(y), strict=True)))
+        for t, x, y in zip(total, a, b, strict=True)
+    )
+
+
+def _dots() -> tuple[Intrinsic, ...]:
+    """VPDPBUSD of AVX-VNNI, and what turns int8 values into its uint8 ones."""
+    ints, octets, name = llvm_type(INTS[8]), "<32 x i8>", "llvm.x86.avx512.vpdpbusd.256"
+    flip = Scalar.I8X16
+    return (
+        replace(_intrinsic(
+            "dot_8", "a + the products of the bytes of b, unsigned, and of c, signed.",
+            (INTS[8],) * 3, INTS[8], _dot,
+            "#if defined(__AVXVNNI__)\n"
+            f"    return ({c_type(INTS[8])})_mm256_dpbusd_avx_epi32(\n"
+            "        (__m256i)a, (__m256i)b, (__m256i)c);\n"
+            "#elif defined(__AVX512VNNI__) && defined(__AVX512VL__)\n"
+            f"    return ({c_type(INTS[8])})_mm256_dpbusd_epi32(\n"
+            "        (__m256i)a, (__m256i)b, (__m256i)c);\n"
+            "#else\n"
+            "    for (int i = 0; i < 8; ++i) {\n"
+            "        uint32_t sum = (uint32_t)a[i];\n"
+            "        for (unsigned shift = 0; shift < 32U; shift += 8U) {\n"
+            "            sum += (((uint32_t)b[i] >> shift) & 0xFFU)\n"
+            "                * (uint32_t)(int32_t)(int8_t)(uint8_t)((uint32_t)c[i] >> shift);\n"
+            "        }\n"
+            "        a[i] = (int32_t)sum;\n"
+            "    }\n"
+            "    return a;\n"
+            "#endif\n",
+            f"%x = bitcast {ints} %b to {octets} %y = bitcast {ints} %c to {octets} "
+            f"%r = call {ints} @{name}({ints} %a, {octets} %x, {octets} %y)",
+            f"declare {ints} @{name}({ints}, {octets}, {octets})",
+        ), c_include="<immintrin.h>", c_where="defined(__x86_64__)"),
+        _intrinsic(
+            "lift", "a plus 128 in each lane, as the bytes of uint8 values.",
+            (flip,), flip, lambda a: tuple(x - 128 if x >= 0 else x + 128 for x in a),
+            gives(f"a ^ {everywhere(flip, 'INT8_MIN')}"),
+            "%r = xor <16 x i8> %a, splat (i8 -128)",
+        ),
+    )
+
+
+def _rounded(a: Lanes, b: Lanes, shift: int) -> Lanes:
+    half = 1 << (shift - 1)
+    return tuple(wrap32((x * y + half) >> shift) for x, y in zip(a, b, strict=True))
+
+
+def _widened(width: int, name: str) -> str:
+    """LLVM that widens every second lane of ``%name`` to ``%name0`` and the others to ``%name1``.
+
+    Both forms end as nothing but the shift that brings the others there: the first is decided
+    sooner, the second doesn't cross the halves of vectors of 8.
+    """
+    vector, wide = llvm_type(INTS[width]), f"<{width // 2} x i64>"
+    if width == 4:
+        return " ".join(
+            f"%{name}n{first} = shufflevector {vector} %{name}, {vector} poison, "
+            f"<2 x i32> <i32 {first}, i32 {first + 2}> "
+            f"%{name}{first} = sext <2 x i32> %{name}n{first} to {wide}" for first in (0, 1)
+        )
+    upper = f"<{width} x i32> <{', '.join(f'i32 {i | 1}' for i in range(width))}>"
+    both = (f"%{name}", f"%{name}u")
+    return (
+        f"%{name}u = shufflevector {vector} %{name}, {vector} poison, {upper} "
+    ) + " ".join(
+        f"%{name}w{first} = bitcast {vector} {lanes} to {wide} "
+        f"%{name}l{first} = shl {wide} %{name}w{first}, splat (i64 32) "
+        f"%{name}{first} = ashr {wide} %{name}l{first}, splat (i64 32)"
+        for first, lanes in enumerate(both)
+    )
+
+
+def _scaling(width: int, shift: int) -> Intrinsic:
+    """Of 64-bit products, each instruction makes those of every second lane; what is wanted of the
+    others ends in their upper halves."""
+    ints = INTS[width]
+    vector, wide = llvm_type(ints), f"<{width // 2} x i64>"
+    # Shifted to the left instead, factors that are known would be, beyond 32 bits.
+    lanes = ", ".join(f"i32 {i if i % 2 == 0 else width + i - 1}" for i in range(width))
+    return replace(_intrinsic(
+        f"mulr{shift}_{width}", f"(a * b + 2^{shift - 1}) >> {shift}, the lower 32 bits of it.",
+        (ints, ints), ints, lambda a, b: _rounded(a, b, shift), _c_scaling(width, shift),
+        f"{_widened(width, 'a')} {_widened(width, 'b')} " + " ".join(
+            f"%p{first} = mul nsw {wide} %a{first}, %b{first} "
+            f"%n{first} = add nsw {wide} %p{first}, splat (i64 {1 << (shift - 1)}) "
+            f"%s{first} = lshr {wide} %n{first}, splat (i64 {shift}) "
+            f"%r{first} = bitcast {wide} %s{first} to {vector}" for first in (0, 1)
+        ) + f" %s = shufflevector {vector} %r0, {vector} %r1, <{width} x i32> <{lanes}>"
+        # Else code generation looks for known bits through chains of them, in vain.
+        f" %r = freeze {vector} %s",
+    ), c_include="<immintrin.h>", c_where="defined(__x86_64__)")
+
+
+def _c_scaling(width: int, shift: int) -> str:
+    ints = c_type(INTS[width])
+    asks, m, long, blend, odd = {
+        4: ("__SSE4_1__", "_mm", "__m128i", "blend_epi16", "0xCC"),
+        8: ("__AVX2__", "_mm256", "__m256i", "blend_epi32", "0xAA"),
+    }[width]
+    return (
+        f"#if defined({asks})\n"
+        f"    const {long} half = {m}_set1_epi64x({1 << (shift - 1)}LL);\n"
+        f"    const {long} even = {m}_add_epi64(\n"
+        f"        {m}_mul_epi32(({long})a, ({long})b), half);\n"
+        f"    const {long} odd = {m}_add_epi64({m}_mul_epi32(\n"
+        f"        {m}_srli_epi64(({long})a, 32), {m}_srli_epi64(({long})b, 32)), half);\n"
+        f"    return ({ints}){m}_{blend}(\n"
+        f"        {m}_srli_epi64(even, {shift}), {m}_slli_epi64(odd, {32 - shift}), {odd});\n"
+        "#else\n"
+        + local_type("crt_long", "int64_t", width, 8)
+        + "    const crt_long product = __builtin_convertvector(a, crt_long)\n"
+        "        * __builtin_convertvector(b, crt_long);\n"
+        + gives(
+            f"__builtin_convertvector((product + {1 << (shift - 1)}LL) >> {shift}, {ints})"
+        )
+        + "#endif\n"
+    )
+
+
+# ---- floats
+
+
+def _fma(a: float, b: float, c: float) -> float:
+    return f32(fused_multiply_add(a, b, c))
+
+
+def _sums(width: int) -> tuple[Intrinsic, ...]:
+    """Of products of floats."""
+    floats = FLOATS[width]
+    vector, mangled = llvm_type(floats), f"v{width}f32"
+    return (
+        _intrinsic(
+            f"fma_{width}", "a * b + c, rounded once.", (floats, floats, floats), floats,
+            lambda a, b, c: tuple(map(_fma, a, b, c)),
+            f"    {c_type(floats)} result = {{0}};\n"
+            f"    for (int i = 0; i < {width}; ++i) {{\n"
+            "        result[i] = __builtin_fmaf(a[i], b[i], c[i]);\n"
+            "    }\n"
+            "    return result;\n",
+            f"%r = call {vector} @llvm.fma.{mangled}({vector} %a, {vector} %b, {vector} %c)",
+            f"declare {vector} @llvm.fma.{mangled}({vector}, {vector}, {vector})",
+        ),
+        _intrinsic(
+            f"muladd_{width}", "a * b, rounded, plus c.", (floats,) * 3, floats,
+            lambda a, b, c: tuple(
+                f32(f32(float(x) * y) + z) for x, y, z in zip(a, b, c, strict=True)
+            ),
+            gives("a * b + c"),
+            f"%p = fmul {vector} %a, %b %r = fadd {vector} %p, %c",
+        ),
+    )
+
+
+def _halving() -> Intrinsic:
+    """SSE has no shifts by lanes."""
+    ints = INTS[8]
+    vector = llvm_type(ints)
+    return _intrinsic(
+        "halved_8", "(a / 2^(b + 1)) to the nearest, halves up.", (ints, ints), ints,
+        lambda a, b: tuple(((x >> y) + 1) >> 1 for x, y in zip(a, b, strict=True)),
+        gives("((a >> b) + 1) >> 1"),
+        f"%s = ashr {vector} %a, %b %n = add {vector} %s, splat (i32 1) "
+        f"%r = ashr {vector} %n, splat (i32 1)",
+    )
+
+
+INTRINSICS = tuple(
+    operation for width in WIDTHS
+    for operation in (
+        *_madd_intrinsics(width), *lanewise("x86", width),
+        *_arithmetic(INTS[width], f"_{width}", "sub mul"), _scaling(width, 31),
+        _scaling(width, 32), *results(width), *reals("x86", width), *_sums(width),
+    )
+) + _dots() + (_halving(),) + _cells() + _winograd()

@@ -1,0 +1,46 @@
+"""Facts about named values, computed on first use."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Generic, TypeVar
+
+from crtexport.kir.language import Expr
+from crtexport.kir.walk import variables
+
+T = TypeVar("T")
+
+
+class LazyFact(Generic[T]):
+    """The result of ``find`` for the value of a name, computed on first use.
+
+    ``known`` is what is known where the name is given; only names that come later may be added to
+    it. What the value is made of is found before it, one after the other: the stack is too short
+    for chains of names.
+    """
+
+    def __init__(
+        self, value: Expr, known: Mapping[str, T | LazyFact[T]], find: Callable[[Expr], T]
+    ) -> None:
+        self._value, self._known, self._find = value, known, find
+        self._found: list[T] = []
+
+    def found(self) -> T:
+        if not self._found:
+            waiting = [self]
+            while waiting:
+                first = waiting[-1]
+                before = first._missing()
+                if before:
+                    waiting += before
+                else:
+                    waiting.pop()
+                    if not first._found:
+                        first._found.append(first._find(first._value))
+        return self._found[0]
+
+    def _missing(self) -> list[LazyFact[T]]:
+        """Returns the facts that the value depends on and that are not computed yet."""
+        known = self._known
+        parts = (known.get(name) for name in variables(self._value))
+        return [part for part in parts if isinstance(part, LazyFact) and not part._found]

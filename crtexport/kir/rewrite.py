@@ -1,0 +1,52 @@
+"""Kernels made anew with other constants and buffers in the places of theirs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TypeVar
+
+from msgspec.structs import replace
+
+from crtexport.kir.language import (
+    Body,
+    Buffer,
+    Const,
+    Expr,
+    Kernel,
+    Load,
+    LoadVector,
+    LoadWord,
+    Stmt,
+    Store,
+    StoreVector,
+)
+from crtexport.kir.walk import map_bodies, map_expressions, map_operands
+
+_Access = TypeVar("_Access", bound=Load | LoadWord | LoadVector | Store | StoreVector)
+
+
+def substitute(kernel: Kernel, numbers: Iterable[Expr], buffers: Mapping[str, Buffer]) -> Kernel:
+    """Returns ``kernel`` with ``numbers`` for its constants, in the order of the text, which is
+    that of :func:`crtexport.kir.analysis.constant_skeleton.skeleton`, and with ``buffers`` by name.
+    """
+    following = iter(numbers)
+
+    def body(old: Body) -> Body:
+        return tuple(map(stmt, old))
+
+    def stmt(old: Stmt) -> Stmt:
+        new = map_bodies(map_expressions(old, expr), body)
+        return on_buffer(new) if isinstance(new, (Store, StoreVector)) else new
+
+    def expr(old: Expr) -> Expr:
+        if isinstance(old, Const):
+            return next(following)
+        new = map_operands(old, expr)
+        return on_buffer(new) if isinstance(new, (Load, LoadWord, LoadVector)) else new
+
+    def on_buffer(old: _Access) -> _Access:
+        return replace(old, buffer=buffers[old.buffer.name])
+
+    return replace(
+        kernel, buffers=tuple(buffers[b.name] for b in kernel.buffers), body=body(kernel.body)
+    )

@@ -1,0 +1,145 @@
+"""Kernels as text, for people: stable, one statement per line, every type visible."""
+
+from __future__ import annotations
+
+from typing import assert_never
+
+from crtexport.kir.language import (
+    LEAVES,
+    Assign,
+    Binary,
+    BinaryOp,
+    Body,
+    Buffer,
+    Call,
+    Cast,
+    Comment,
+    Compare,
+    CompareOp,
+    Const,
+    Expr,
+    For,
+    If,
+    Kernel,
+    Let,
+    Load,
+    LoadVector,
+    LoadWord,
+    Local,
+    Scalar,
+    Select,
+    Stmt,
+    Store,
+    StoreVector,
+    Var,
+)
+from crtexport.support.errors import printable
+
+_INFIX = {BinaryOp.ADD: "+", BinaryOp.SUB: "-", BinaryOp.MUL: "*", BinaryOp.DIV: "/"}
+
+_INDEX = Scalar.INDEX
+
+_RELATION = {
+    CompareOp.EQ: "==", CompareOp.NE: "!=", CompareOp.LT: "<", CompareOp.LE: "<=",
+    CompareOp.GT: ">", CompareOp.GE: ">=",
+}
+
+
+def dump(kernel: Kernel) -> str:
+    """The kernel as text, ending in a newline. Constants other than ``index`` carry their type."""
+    lines = [f"# {printable(line)}" for line in kernel.doc]
+    arguments = [_buffer(buffer, kernel) for buffer in kernel.buffers]
+    arguments += map(_typed, kernel.params)
+    lines += [f"kernel {kernel.name}(", *(f"    {a}," for a in arguments), ") {"]
+    lines += _body(kernel.body, 1)
+    return "\n".join([*lines, "}"]) + "\n"
+
+
+def _buffer(buffer: Buffer, kernel: Kernel) -> str:
+    words = [f"{buffer.name}: {buffer.dtype.value}[{buffer.size}]", f"align {buffer.align}"]
+    words += ["writable"] * buffer.writable
+    words += ["noalias"] * (buffer.name not in kernel.overlapping)
+    return " ".join(words)
+
+
+def _typed(var: Var) -> str:
+    return f"{var.name}: {var.type.text}"
+
+
+def _body(body: Body, depth: int) -> list[str]:
+    lines: list[str] = []
+    for stmt in body:
+        _stmt(stmt, depth, lines)
+    return lines
+
+
+def _stmt(stmt: Stmt, depth: int, lines: list[str]) -> None:
+    pad = "    " * depth
+    match stmt:
+        case Let():
+            lines.append(f"{pad}let {_typed(stmt.var)} = {_outer(stmt.value)}")
+        case Local():
+            lines.append(f"{pad}local {_typed(stmt.var)} = {_outer(stmt.value)}")
+        case Assign():
+            lines.append(f"{pad}{stmt.var.name} = {_outer(stmt.value)}")
+        case Store():
+            lines.append(f"{pad}{stmt.buffer.name}[{_outer(stmt.index)}] = {_outer(stmt.value)}")
+        case StoreVector(buffer=buffer, index=index, value=value, count=count):
+            lines.append(f"{pad}{buffer.name}[{_outer(index)}; {count}] = {_outer(value)}")
+        case For(var=var, extent=extent, body=body, unroll=unroll, vectorize=vectorize):
+            hints = "".join(
+                f" {name} {hint}" for name, hint in (("unroll", unroll), ("vectorize", vectorize))
+                if hint is not None
+            )
+            lines.append(f"{pad}for {var.name} < {expression(extent)}{hints} {{")
+            lines += _body(body, depth + 1)
+            lines.append(f"{pad}}}")
+        case If(condition=condition, then=then, other=other):
+            lines.append(f"{pad}if {_outer(condition)} {{")
+            lines += _body(then, depth + 1)
+            if other:
+                lines.append(f"{pad}}} else {{")
+                lines += _body(other, depth + 1)
+            lines.append(f"{pad}}}")
+        case Comment(text=text):
+            lines.append(f"{pad}# {printable(text)}")
+
+
+def _outer(expr: Expr) -> str:
+    """An expression without the parentheses that only operators around it would need."""
+    text = expression(expr)
+    if isinstance(expr, LEAVES):
+        return text
+    bare = isinstance(expr, Compare) or (isinstance(expr, Binary) and expr.op in _INFIX)
+    return text[1:-1] if bare else text
+
+
+def expression(expr: Expr) -> str:
+    """One expression as text, in parentheses where it is an infix operation."""
+    match expr:
+        case Var():
+            return expr.name
+        case Const():
+            type_ = expr.type
+            return str(expr.value) if type_ is _INDEX else f"{expr.value!r}:{type_.text}"
+        case Binary():
+            sign = _INFIX.get(expr.op)
+            if sign is not None:
+                return f"({expression(expr.a)} {sign} {expression(expr.b)})"
+            return f"{expr.op.value}({_outer(expr.a)}, {_outer(expr.b)})"
+        case Load():
+            return f"{expr.buffer.name}[{_outer(expr.index)}]"
+        case LoadWord():
+            return f"word({expr.buffer.name}[{_outer(expr.index)}])"
+        case LoadVector():
+            return f"{expr.type.text}({expr.buffer.name}[{_outer(expr.index)}; {expr.count}])"
+        case Compare():
+            return f"({expression(expr.a)} {_RELATION[expr.op]} {expression(expr.b)})"
+        case Select():
+            return f"select({', '.join(map(_outer, (expr.condition, expr.then, expr.other)))})"
+        case Cast():
+            return f"{expr.type.text}({_outer(expr.value)})"
+        case Call():
+            return f"{expr.name}({', '.join(map(_outer, expr.args))})"
+        case _:
+            assert_never(expr)

@@ -1,0 +1,161 @@
+"""Walking over the parts of Kernel IR, and making them anew.
+
+Analyses and schedules learn here what a part of a kernel is made of, in the order of the text, so
+that a new case of the language is added in one place. Two walks are written out on purpose, since
+they check the others: the replay in :mod:`crtexport.kir.analysis.access_trace` and
+:mod:`crtexport.kir.verifier`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import assert_never
+
+from msgspec.structs import replace
+
+from crtexport.kir.language import (
+    LEAVES,
+    Assign,
+    Binary,
+    Body,
+    Call,
+    Cast,
+    Comment,
+    Compare,
+    Const,
+    Expr,
+    For,
+    If,
+    Let,
+    Load,
+    LoadVector,
+    LoadWord,
+    Local,
+    Select,
+    Stmt,
+    Store,
+    StoreVector,
+    Var,
+    operands,
+)
+
+
+def expressions(stmt: Stmt) -> tuple[Expr, ...]:
+    """Returns what a statement itself evaluates, without the bodies in it; a stored value is the
+    last."""
+    match stmt:
+        case Let() | Local() | Assign():
+            return (stmt.value,)
+        case Store() | StoreVector():
+            return stmt.index, stmt.value
+        case For():
+            return (stmt.extent,)
+        case If():
+            return (stmt.condition,)
+        case Comment():
+            return ()
+        case _:
+            assert_never(stmt)
+
+
+def bodies(stmt: Stmt) -> tuple[Body, ...]:
+    """Returns the bodies in a statement: that of a loop, both of a branch."""
+    match stmt:
+        case For():
+            return (stmt.body,)
+        case If():
+            return stmt.then, stmt.other
+        case _:
+            return ()
+
+
+def walk(body: Body) -> Iterator[Stmt]:
+    """Yields every statement of ``body``, each before those in it."""
+    for stmt in body:
+        yield stmt
+        for inner in bodies(stmt):
+            yield from walk(inner)
+
+
+def walk_expr(expr: Expr) -> Iterator[Expr]:
+    """Yields ``expr`` and all that it is made of, in no particular order."""
+    waiting = [expr]
+    while waiting:
+        part = waiting.pop()
+        yield part
+        if not isinstance(part, LEAVES):
+            waiting += operands(part)
+
+
+def variables(expr: Expr) -> set[str]:
+    """Returns the names of the variables in ``expr``."""
+    return {part.name for part in walk_expr(expr) if isinstance(part, Var)}
+
+
+def map_operands(expr: Expr, change: Callable[[Expr], Expr]) -> Expr:
+    """Returns ``expr`` with each of its operands changed, in the order of the text."""
+    match expr:
+        case Const() | Var():
+            return expr
+        case Binary() | Compare():
+            a = change(expr.a)
+            return type(expr)(expr.op, a, change(expr.b))  # type: ignore[arg-type]
+        case Load() | LoadWord():
+            return type(expr)(expr.buffer, change(expr.index))
+        case LoadVector():
+            return LoadVector(expr.buffer, change(expr.index), expr.type, expr.count)
+        case Select():
+            return Select(*map(change, (expr.condition, expr.then, expr.other)))
+        case Cast():
+            return Cast(change(expr.value), expr.type)
+        case Call():
+            return Call(expr.name, tuple(map(change, expr.args)), expr.type)
+        case _:
+            assert_never(expr)
+
+
+def map_expressions(stmt: Stmt, change: Callable[[Expr], Expr]) -> Stmt:
+    """Returns a statement with what it evaluates itself changed, in the order of the text."""
+    match stmt:
+        case Let() | Local() | Assign():
+            return type(stmt)(stmt.var, change(stmt.value))
+        case Store():
+            index = change(stmt.index)
+            return Store(stmt.buffer, index, change(stmt.value))
+        case StoreVector():
+            index = change(stmt.index)
+            return StoreVector(stmt.buffer, index, change(stmt.value), stmt.count)
+        case For():
+            return replace(stmt, extent=change(stmt.extent))
+        case If():
+            return replace(stmt, condition=change(stmt.condition))
+        case Comment():
+            return stmt
+        case _:
+            assert_never(stmt)
+
+
+def map_bodies(stmt: Stmt, change: Callable[[Body], Body]) -> Stmt:
+    """Returns a statement with the bodies in it changed, in the order of the text."""
+    match stmt:
+        case For():
+            return For(stmt.var, stmt.extent, change(stmt.body), stmt.unroll, stmt.vectorize)
+        case If():
+            then = change(stmt.then)
+            return If(stmt.condition, then, change(stmt.other))
+        case _:
+            return stmt
+
+
+def rewrite(body: Body, change: Callable[[Stmt], Body]) -> Body:
+    """Returns ``body`` with each statement replaced by the statements that ``change`` makes of it,
+    inner ones first."""
+    return tuple(
+        new for stmt in body
+        for new in change(map_bodies(stmt, lambda inner: rewrite(inner, change)))
+    )
+
+
+def has_loop(body: Body) -> bool:
+    """Returns whether a loop is in ``body``."""
+    return any(isinstance(stmt, For) for stmt in walk(body))

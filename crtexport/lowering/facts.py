@@ -1,0 +1,77 @@
+"""Facts about a kernel, for the planner: where outputs may overlap inputs, and what is only
+copied."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import cached_property
+from itertools import pairwise
+
+from msgspec import Struct, field
+
+
+class Freedom(Struct, frozen=True):
+    """The distances, in bytes, at which an output may begin from an input that dies with the node.
+
+    At most ``before``: the kernel writes behind what it still reads. Or at least ``after``: it
+    writes ahead of it. Anything between would overwrite what is still read, but for distances in
+    ``exact``: there, the kernel never meets what it still reads though both lie interleaved.
+    """
+
+    before: int
+    after: int
+    exact: tuple[int, ...] = ()
+
+    def allows(self, distance: int) -> bool:
+        """Returns whether the output may begin ``distance`` bytes after the input."""
+        return distance <= self.before or distance >= self.after or distance in self.exact
+
+    def bans(self) -> tuple[tuple[int, int], ...]:
+        """Returns the open intervals of forbidden distances, between neighbours that are
+        allowed."""
+        edges = [self.before, *sorted(d for d in self.exact if self.before < d < self.after)]
+        return tuple(pairwise([*edges, self.after]))
+
+    def shared(self, source: int, output: int) -> int:
+        """Most bytes that an output of so many bytes may share with an input of so many."""
+        aligned = source - output
+        ways = (min(self.before, 0, aligned), max(self.after, 0, aligned), *self.exact)
+        return max(0, *(min(source, d + output) - max(0, d) for d in ways))
+
+
+class Move(Struct, frozen=True):
+    """``nbytes`` of an output from byte ``target`` are those of an input from byte ``source``."""
+
+    output: int
+    input: int
+    target: int
+    source: int
+    nbytes: int
+
+
+Freedoms = Mapping[tuple[int, int], Freedom]
+
+
+class Facts(Struct, frozen=True, dict=True):
+    """The freedoms of one node's kernel, by (output position, input position).
+
+    ``reversed``, called only where it matters, holds for the kernel with its outer loops reversed;
+    None where it can't be. ``moves`` is all that the node does, if it does nothing but copying;
+    None otherwise. ``scratch``: bytes of workspace that it needs while it runs, beside its tensors.
+    ``reads`` and ``writes``: how many accesses it has to each input and output, by position.
+    ``pins``: tensors that must lie in the scratch, and at which byte of it; what it overwrites
+    there, and when, is the node's own affair.
+    """
+
+    forward: Freedoms = field(default_factory=dict)
+    reversed: Callable[[], Freedoms | None] | None = None
+    moves: tuple[Move, ...] | None = None
+    scratch: int = 0
+    reads: Mapping[int, int] = field(default_factory=dict)
+    writes: Mapping[int, int] = field(default_factory=dict)
+    pins: Mapping[int, int] = field(default_factory=dict)
+
+    @cached_property
+    def backward(self) -> Freedoms | None:
+        """The freedoms of the reversed kernel; None where it can't be reversed."""
+        return None if self.reversed is None else self.reversed()

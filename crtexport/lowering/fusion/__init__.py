@@ -1,0 +1,1 @@
+"""Kernels that take the results of a layer as it stores them."""

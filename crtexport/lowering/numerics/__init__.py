@@ -1,0 +1,1 @@
+"""Arithmetic that operators share: fixed point, float functions, tables, requantization."""

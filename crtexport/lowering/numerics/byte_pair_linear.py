@@ -1,0 +1,125 @@
+"""Sums and differences of two bytes as one linear function of them.
+
+TFLite brings both operands to one scale, adds, and scales the sum, rounding four times. That is
+hardly more than ``k0 + a*k1 + b*k2``, rounded once: it differs only where this is close to half
+way between two results. There are 65536 pairs, so while exporting a look at those that are close
+finds whole numbers with which none differs, if there are such, and a look at all of them proves it.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+
+import numpy as np
+from msgspec import Struct
+
+from crtexport.support.fixedpoint import (
+    Ints,
+    multiply_all_by_quantized_multiplier,
+    multiply_by_quantized_multiplier,
+    quantize_multiplier,
+)
+
+_AROUND = 4
+"""Distance from the rounded coefficients up to which others are tried."""
+_MOST_BITS = 30
+"""Most bits of a fraction."""
+
+
+class Terms(Struct, frozen=True):
+    """A sum of two bytes (int8 or uint8, which begin with ``lowest``), brought from their
+    ``scales`` to twice the larger one, raised by ``raised`` bits, the second times ``sign``; and
+    the result: ``zero_out`` more, within ``bounds``."""
+
+    lowest: int
+    scales: tuple[float, float]
+    zeros: tuple[int, int]
+    scale_out: float
+    zero_out: int
+    bounds: tuple[int, int]
+    sign: int
+    raised: int
+
+    @property
+    def values(self) -> Ints:
+        """All bytes, from the lowest on."""
+        return np.arange(self.lowest, self.lowest + 256, dtype=np.int64)
+
+    def results(self) -> Ints | None:
+        """[first operand][second]: TFLite's result of each pair; None where scales are so far
+        apart that its sums might not fit their words."""
+        twice = 2.0 * max(self.scales)
+        mantissa, shift = quantize_multiplier(twice / ((1 << self.raised) * self.scale_out))
+        if shift > 0:
+            return None
+        first, second = (
+            np.array([
+                multiply_by_quantized_multiplier(
+                    int(value - zero) << self.raised, *quantize_multiplier(scale / twice)
+                ) for value in self.values
+            ], np.int64)
+            for scale, zero in zip(self.scales, self.zeros, strict=True)
+        )
+        raw = first[:, None] + self.sign * second[None, :]
+        scaled = multiply_all_by_quantized_multiplier(raw, mantissa, -shift)
+        return np.clip(scaled + self.zero_out, *self.bounds)
+
+
+class Linear(Struct, frozen=True):
+    """``start + a * first + b * second``, shifted right by ``places``; all in 32 bits."""
+
+    start: int
+    first: int
+    second: int
+    places: int
+
+    def results(self, terms: Terms) -> Ints:
+        """[first operand][second]."""
+        a, b = terms.values[:, None], terms.values[None, :]
+        total: Ints = self.start + a * self.first + b * self.second
+        return (total >> self.places).clip(*terms.bounds)
+
+
+@functools.lru_cache(maxsize=256)
+def linear(terms: Terms) -> Linear | None:
+    """The linear function that is TFLite's for every pair; None if none was found."""
+    wanted = terms.results()
+    if wanted is None:
+        return None
+    found = _search(terms, wanted)
+    if found is None or not np.array_equal(found.results(terms), wanted):
+        return None
+    return found
+
+
+def _search(terms: Terms, wanted: Ints) -> Linear | None:
+    """The function with the most room on both sides of it, of those near the real one."""
+    factors = np.array(
+        [terms.scales[0] / terms.scale_out, terms.sign * terms.scales[1] / terms.scale_out]
+    )
+    start = terms.zero_out + 0.5 - float(factors @ terms.zeros)
+    largest = abs(start) + 1 + 256 * float(np.abs(factors).sum())
+    places = min(31 - math.ceil(math.log2(largest)), _MOST_BITS)
+    if places < 1:
+        return None
+    values = terms.values
+    real = start + values[:, None] * factors[0] + values[None, :] * factors[1]
+    near = np.rint(real)
+    # What other coefficients may change, as a part of 1.
+    reach = (_AROUND + 2) * 2 * 256 / (1 << places)
+    close = (np.abs(real - near) < reach) & (near > terms.bounds[0]) & (near <= terms.bounds[1])
+    a, b = (axis + terms.lowest for axis in np.nonzero(close))
+    steps, below = near[close].astype(np.int64) << places, wanted[close] < near[close]
+    first, second = (round(float(factor) * (1 << places)) for factor in factors)
+    nominal = round(start * (1 << places))
+    best: tuple[int, Linear] | None = None
+    for k1 in range(first - _AROUND, first + _AROUND + 1):
+        for k2 in range(second - _AROUND, second + _AROUND + 1):
+            # What k0 must be at least for results at a step, and less than for those below it.
+            needed = steps - a * k1 - b * k2
+            least = int(needed[~below].max(initial=nominal - (1 << places - 1)))
+            most = int(needed[below].min(initial=nominal + (1 << places - 1))) - 1
+            if least <= most and (best is None or most - least > best[0]):
+                best = most - least, Linear((least + most) // 2, k1, k2, places)
+    return None if best is None else best[1]

@@ -1,0 +1,28 @@
+"""Loops of operators along the last axis."""
+
+from __future__ import annotations
+
+from crtexport.kir.builder import KernelBuilder, cast, f32, flat_index, i32, load, max_
+from crtexport.kir.intervals import type_range
+from crtexport.kir.language import Buffer, Expr, Scalar, Var
+from crtexport.lowering.registry import Context
+
+
+def rows_of(context: Context) -> tuple[int, int]:
+    """Rows of the first input and their length."""
+    shape = context.input(0).shape
+    depth = shape[-1] if shape else 1
+    return (context.input(0).elements // depth if depth else 0), depth
+
+
+def row_maximum(b: KernelBuilder, source: Buffer, row: Expr, shape: tuple[int, int]) -> Var:
+    """i32 or f32: the largest element of a row."""
+    work = Scalar.F32 if source.dtype is Scalar.F32 else Scalar.I32
+    lowest: Expr = (
+        f32(float("-inf")) if work is Scalar.F32 else i32(type_range(source.dtype)[0])
+    )
+    largest = b.local("largest", lowest)
+    with b.loop("i", shape[1]) as i:
+        value = b.let("value", cast(load(source, flat_index([row, i], shape)), work))
+        b.assign(largest, max_(largest, value))
+    return largest

@@ -1,0 +1,226 @@
+"""Arithmetic of two quantized numbers: TFLite's reference ADD, SUB (``add.h``, ``sub.h``), MUL and
+SQUARED_DIFFERENCE, for int8, uint8 and int16."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from crtexport.ir.numerics import Numerics
+from crtexport.ir.ops import Activation, Add, Mul, Sub
+from crtexport.ir.scaling import activation_range
+from crtexport.ir.types import DType
+from crtexport.kir.builder import add, cast, clamp, const, i32, mul, shl, shr, sub
+from crtexport.kir.language import Expr, Scalar
+from crtexport.lowering.numerics.byte_pair_linear import Terms, linear
+from crtexport.lowering.numerics.requantize import (
+    Multiplier,
+    Requantizer,
+    quantized_result,
+    rounding_divide_by_pot,
+)
+from crtexport.lowering.registry import SCALAR_OF, Context, Lowering
+from crtexport.support.fixedpoint import Rounding, quantize_multiplier, shifts_between
+
+SCALED = (DType.INT8, DType.UINT8, DType.INT16)
+"""Element types that stand for real numbers."""
+
+SUM_SHIFT = {DType.INT8: 20, DType.UINT8: 20, DType.INT16: 15}
+"""The headroom that operands of a sum are raised by."""
+
+SQUARES_SHIFT = {DType.INT8: 7, DType.INT16: 0}
+"""The same for a squared difference, whose square must stay an i32."""
+
+
+def one_scale_each(context: Context) -> str | None:
+    """Int8, uint8 and int16 tensors must carry one scale and zero point each; those of int16
+    have zero point 0."""
+    for tensor in (*context.node.inputs, *context.node.outputs):
+        type_ = context.graph.type(tensor) if tensor is not None else None
+        if type_ is None or type_.dtype not in SCALED:
+            continue
+        if type_.quant is None or not type_.quant.per_tensor:
+            return f"{context.graph.tensors[tensor or 0].name!r} has none"
+        if type_.dtype is DType.INT16 and any(type_.quant.zero_point):
+            return f"found {type_.quant.zero_point[0]}"
+    return None
+
+
+def same_scales(context: Context) -> str | None:
+    """Inputs and output must have the same scale and zero point."""
+    tensors = (*context.node.inputs, *context.node.outputs)
+    types = [context.graph.type(tensor) for tensor in tensors if tensor is not None]
+    quants = {type_.quant for type_ in types if type_.dtype in SCALED}
+    return f"found {len(quants)} different ones" if len(quants) > 1 else None
+
+
+def positive_clamp(context: Context) -> str | None:
+    """Unsigned results can't be clamped to -1."""
+    op = context.node.op
+    negative = isinstance(op, Mul) and op.activation is Activation.RELU_N1_TO_1
+    return "found relu_n1_to_1" if negative and context.output().dtype is DType.UINT32 else None
+
+
+def shifts_of(context: Context) -> tuple[int, int] | None:
+    """Returns what the inputs of a sum with ``power_of_two_scales`` are shifted right by, if they
+    can."""
+    first, second = (context.quant(context.input(i)).scale[0] for i in (0, 1))
+    return shifts_between((first, second), context.quant(context.output()).scale[0])
+
+
+def shifts_operands(context: Context) -> bool:
+    """Returns whether the operands of a sum are shifted, not multiplied: as the network says, but
+    never by TensorFlow Lite Micro."""
+    op = context.node.op
+    pot = isinstance(op, Add | Sub) and op.power_of_two_scales
+    return pot and context.numerics is not Numerics.TFLM
+
+
+def shiftable(context: Context) -> str | None:
+    """Sums with power_of_two_scales take int16, one input on the scale of the output and the other
+    on one that is at most 2**15 times finer."""
+    if not shifts_operands(context):
+        return None
+    if context.output().dtype is not DType.INT16:
+        return f"found {context.output().dtype.value}"
+    return None if shifts_of(context) is not None else "found other scales"
+
+
+class Scaled:
+    """Common part of operators of two quantized numbers."""
+
+    def __init__(self, lowering: Lowering, activation: Activation = Activation.NONE) -> None:
+        context, self.b = lowering.context, lowering.b
+        self.lowering = lowering
+        self.dtype = context.output().dtype
+        quants = [context.quant(context.input(i)) for i in (0, 1)]
+        out = context.quant(context.output())
+        self.scales = [q.scale[0] for q in quants]
+        self.zeros = [q.zero_point[0] for q in quants]
+        self.scale_out, self.zero_out = out.scale[0], out.zero_point[0]
+        self.bounds = activation_range(activation, context.output())
+
+    def requantizer(self, real: float, bound: int) -> Requantizer:
+        """Multiplies values of magnitude up to ``bound`` by ``real``."""
+        mantissa, shift = quantize_multiplier(real)
+        multiplier = Multiplier((mantissa,), (shift,))
+        return Requantizer(self.lowering, multiplier, Rounding.DOUBLE, bound)
+
+    def centred(self, values: tuple[Expr, Expr]) -> list[Expr]:
+        """Both operands as i32 without their zero points."""
+        return [
+            sub(cast(v, Scalar.I32), i32(z)) for v, z in zip(values, self.zeros, strict=True)
+        ]
+
+    def stored(self, value: Expr) -> Expr:
+        return quantized_result(value, self.zero_out, self.bounds, SCALAR_OF[self.dtype])
+
+
+def reach(type_: DType) -> int:
+    """The largest distance of a number of this type from a zero point."""
+    low, high = type_.limits
+    return high - low if type_ is not DType.INT16 else -low
+
+
+class _OnOneScale(Scaled):
+    """Operands brought to twice the larger of their scales, raised by ``shift`` bits."""
+
+    def __init__(self, lowering: Lowering, activation: Activation, shift: int) -> None:
+        super().__init__(lowering, activation)
+        self.shift = shift
+        self.twice = 2.0 * max(self.scales)
+        bound = reach(self.dtype) << shift
+        self.inputs = [self.requantizer(s / self.twice, bound) for s in self.scales]
+
+    def operands(self, a: Expr, c: Expr) -> list[Expr]:
+        return [
+            self.b.let("scaled", requantize(
+                self.b.let("raised", shl(v, i32(self.shift))), const(0)
+            ))
+            for v, requantize in zip(self.centred((a, c)), self.inputs, strict=True)
+        ]
+
+
+class QuantizedSum(_OnOneScale):
+    """ADD and SUB: ``combine`` is addition or subtraction. ``linear``: what is the same, of bytes
+    for which there is such a function."""
+
+    def __init__(
+        self, lowering: Lowering, activation: Activation, combine: Callable[[Expr, Expr], Expr]
+    ) -> None:
+        dtype = lowering.context.output().dtype
+        super().__init__(lowering, activation, SUM_SHIFT[dtype])
+        self.combine = combine
+        real = self.twice / ((1 << self.shift) * self.scale_out)
+        self.result = self.requantizer(real, reach(dtype) + 1 << self.shift)
+        self.linear = None
+        if dtype is not DType.INT16:
+            self.linear = linear(Terms(
+                dtype.limits[0], (self.scales[0], self.scales[1]), (self.zeros[0], self.zeros[1]),
+                self.scale_out, self.zero_out, self.bounds, 1 if combine is add else -1,
+                self.shift,
+            ))
+
+    def __call__(self, a: Expr, c: Expr) -> Expr:
+        if self.linear is not None:
+            first = mul(cast(a, Scalar.I32), i32(self.linear.first))
+            second = mul(cast(c, Scalar.I32), i32(self.linear.second))
+            total = self.b.let("total", add(add(first, i32(self.linear.start)), second))
+            value = self.b.let("value", shr(total, i32(self.linear.places)))
+            return cast(clamp(value, *self.bounds), SCALAR_OF[self.dtype])
+        raw = self.b.let("raw", self.combine(*self.operands(a, c)))
+        return self.stored(self.result(raw, const(0)))
+
+
+class ShiftedSum(Scaled):
+    """ADD and SUB of int16 on scales that are powers of two: one operand is shifted, rounded."""
+
+    def __init__(
+        self, lowering: Lowering, activation: Activation, combine: Callable[[Expr, Expr], Expr]
+    ) -> None:
+        super().__init__(lowering, activation)
+        self.combine = combine
+        self.shifts = shifts_of(lowering.context) or (0, 0)
+
+    def __call__(self, a: Expr, c: Expr) -> Expr:
+        scaled = [
+            rounding_divide_by_pot(self.b, v, i32(shift)) if shift else v
+            for v, shift in zip(self.centred((a, c)), self.shifts, strict=True)
+        ]
+        return self.stored(self.b.let("raw", self.combine(*scaled)))
+
+
+class Squares(_OnOneScale):
+    """SQUARED_DIFFERENCE."""
+
+    def __init__(self, lowering: Lowering) -> None:
+        dtype = lowering.context.output().dtype
+        super().__init__(lowering, Activation.NONE, SQUARES_SHIFT[dtype])
+        real = self.twice * self.twice / ((1 << 2 * self.shift) * self.scale_out)
+        largest = (reach(dtype) + 1 << self.shift) ** 2
+        self.result = self.requantizer(real, largest)
+
+    def __call__(self, a: Expr, c: Expr) -> Expr:
+        first, second = self.operands(a, c)
+        difference = self.b.let("difference", sub(first, second))
+        square = self.b.let("square", mul(difference, difference))
+        return self.stored(self.result(square, const(0)))
+
+
+class QuantizedProduct(Scaled):
+    """MUL, whose multiplier TFLite computes in float32, TensorFlow Lite Micro in float64."""
+
+    def __init__(self, lowering: Lowering, activation: Activation) -> None:
+        super().__init__(lowering, activation)
+        first, second = (np.float32(s) for s in self.scales)
+        real = float(first * second / np.float32(self.scale_out))
+        if lowering.context.numerics is Numerics.TFLM:
+            real = float(first) * float(second) / float(np.float32(self.scale_out))
+        self.result = self.requantizer(real, reach(self.dtype) ** 2)
+
+    def __call__(self, a: Expr, c: Expr) -> Expr:
+        first, second = self.centred((a, c))
+        raw = self.b.let("raw", mul(first, second))
+        return self.stored(self.result(raw, const(0)))
+

@@ -1,0 +1,68 @@
+"""Copies whose reading and writing positions are linear in the loop variables."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from contextlib import ExitStack
+
+from msgspec import Struct
+
+from crtexport.kir.builder import KernelBuilder, add, const, load, mul
+from crtexport.kir.language import Buffer, Expr
+
+
+class CopyAxis(Struct, frozen=True):
+    """A loop: how often it runs and how far reading and writing go on each time, in elements."""
+
+    extent: int
+    source: int
+    target: int
+
+
+def strides(shape: Sequence[int]) -> list[int]:
+    """Returns how far apart neighbours along each axis are in row-major order."""
+    return [math.prod(shape[axis + 1 :]) for axis in range(len(shape))]
+
+
+def merged(axes: Sequence[CopyAxis]) -> list[CopyAxis]:
+    """The same copies in the same order with as few loops as possible."""
+    result: list[CopyAxis] = []
+    for axis in axes:
+        if axis.extent == 1:
+            continue
+        outer = result[-1] if result else None
+        if outer is not None and (outer.source, outer.target) == (
+            axis.source * axis.extent, axis.target * axis.extent
+        ):
+            result[-1] = CopyAxis(outer.extent * axis.extent, axis.source, axis.target)
+        else:
+            result.append(axis)
+    return result
+
+
+def position(start: int, variables: Sequence[Expr], steps: Sequence[int]) -> Expr:
+    """``start`` plus the sum of ``variables`` times ``steps``."""
+    terms = [
+        mul(variable, const(step))
+        for variable, step in zip(variables, steps, strict=True) if step
+    ]
+    if start or not terms:
+        # A start in front keeps what walks backwards from going below 0 on the way.
+        return add(const(start), *terms)
+    return add(terms[0], *terms[1:])
+
+
+def move(
+    b: KernelBuilder, source: Buffer, target: Buffer, axes: Sequence[CopyAxis],
+    source_start: int = 0, target_start: int = 0,
+) -> None:
+    """Loops over ``axes``, the first outermost, that copy one element each time."""
+    if any(axis.extent == 0 for axis in axes):
+        return
+    loops = merged(axes)
+    with ExitStack() as stack:
+        at = [stack.enter_context(b.loop("i", axis.extent)) for axis in loops]
+        read = position(source_start, at, [axis.source for axis in loops])
+        written = position(target_start, at, [axis.target for axis in loops])
+        b.store(target, written, load(source, read))

@@ -1,0 +1,1 @@
+"""Operators as kernels: the rules that keep a node out, and how it is computed."""

@@ -1,0 +1,127 @@
+"""AVERAGE_POOL_2D, MAX_POOL_2D and L2_POOL_2D; cells in the padding don't count."""
+
+from __future__ import annotations
+
+from crtexport.ir.ops import Activation, AveragePool2D, L2Pool2D, MaxPool2D
+from crtexport.ir.scaling import activation_range
+from crtexport.ir.types import DType
+from crtexport.ir.window import WindowGeometry
+from crtexport.kir.builder import (
+    add,
+    cast,
+    clamp,
+    const,
+    div,
+    f32,
+    flat_index,
+    gt,
+    i32,
+    load,
+    max_,
+    mul,
+    select,
+    shr,
+    sub,
+)
+from crtexport.kir.language import Buffer, Const, Expr, Scalar
+from crtexport.lowering.numerics import float_exact
+from crtexport.lowering.numerics.quantized_arithmetic import SCALED, one_scale_each, same_scales
+from crtexport.lowering.numerics.requantize import float_range
+from crtexport.lowering.ops.conv import window_taps
+from crtexport.lowering.registry import Context, Lowered, Lowering, lowers
+from crtexport.lowering.rules import rank, same_types
+
+POOL_RULES = (rank(4), same_types(DType.FLOAT32, *SCALED), one_scale_each, same_scales)
+
+LOWEST = -3.4028234663852886e38
+"""The number that TFLite starts a maximum of floats from."""
+
+
+def _pool(context: Context, op: AveragePool2D | MaxPool2D | L2Pool2D, name: str) -> Lowered:
+    average, squared = not isinstance(op, MaxPool2D), isinstance(op, L2Pool2D)
+    lowering = Lowering(name, context)
+    b, x, y = lowering.b, context.input(0).shape, context.output().shape
+    source = lowering.input(0, "input")
+    target = lowering.output()
+    is_float = context.input(0).dtype is DType.FLOAT32
+    work = Scalar.F32 if is_float else Scalar.I32
+    start = const(0, work) if average else lowest(context.input(0).dtype)
+    window = WindowGeometry.of(op, x, y, op.window)
+    with (
+        b.loop("n", y[0]) as n, b.loop("oy", y[1]) as oy, b.loop("ox", y[2]) as ox,
+        b.loop("c", y[3]) as c,
+    ):
+        acc = b.local("acc", start)
+        count = b.local("count", i32(0)) if average and op.padding.any else None
+
+        def inside(_ky: Expr, _kx: Expr, iy: Expr, ix: Expr) -> None:
+            value = cast(load(source, flat_index([n, iy, ix, c], x)), work)
+            if squared or not average:
+                value = b.let("value", value)
+            if squared:
+                value = mul(value, value)
+            b.assign(acc, add(acc, value) if average else max_(acc, value))
+            if count is not None:
+                b.assign(count, add(count, i32(1)))
+
+        window_taps(b, window, (oy, ox), inside, None)
+        cells: Expr = count if count is not None else i32(op.window[0] * op.window[1])
+        result: Expr = b.let("mean", mean(acc, cells)) if average else acc
+        if squared:
+            result = float_exact.sqrt(b, result)
+        store_result(lowering, op.activation, target, flat_index([n, oy, ox, c], y), result)
+    return lowering.finish()
+
+
+def lowest(dtype: DType) -> Const:
+    """Returns what a maximum of numbers of a type starts from."""
+    return f32(LOWEST) if dtype is DType.FLOAT32 else i32(dtype.limits[0])
+
+
+def mean(acc: Expr, cells: Expr) -> Expr:
+    """acc / cells as TFLite's average pool: that of integers to nearest, halves away from zero."""
+    if acc.type.is_float:
+        return div(acc, cast(cells, acc.type))
+    half = shr(cells, i32(1))
+    return div(select(gt(acc, i32(0)), add(acc, half), sub(acc, half)), cells)
+
+
+def store_result(
+    lowering: Lowering, activation: Activation, target: Buffer, index: Expr, value: Expr
+) -> None:
+    """Stores a value of the output within what the activation allows."""
+    output = lowering.context.output()
+    bounds: tuple[float, float] = (
+        float_range(activation) if output.dtype is DType.FLOAT32
+        else activation_range(activation, output)
+    )
+    if output.dtype is not DType.FLOAT32 and bounds == output.dtype.limits:
+        bounds = (float("-inf"), float("inf"))
+    lowering.b.store(target, index, cast(clamp(value, *bounds), target.dtype))
+
+
+@lowers(AveragePool2D, *POOL_RULES)
+def average_pool2d(context: Context) -> Lowered:
+    """Sum over the cells of the window that lie in the image, divided by their number."""
+    op = context.node.op
+    if not isinstance(op, AveragePool2D):
+        raise TypeError(op)
+    return _pool(context, op, "average_pool2d")
+
+
+@lowers(MaxPool2D, *POOL_RULES)
+def max_pool2d(context: Context) -> Lowered:
+    """Largest of the cells of the window that lie in the image."""
+    op = context.node.op
+    if not isinstance(op, MaxPool2D):
+        raise TypeError(op)
+    return _pool(context, op, "max_pool2d")
+
+
+@lowers(L2Pool2D, rank(4), same_types(DType.FLOAT32))
+def l2_pool2d(context: Context) -> Lowered:
+    """Root of the mean square of the cells of the window that lie in the image."""
+    op = context.node.op
+    if not isinstance(op, L2Pool2D):
+        raise TypeError(op)
+    return _pool(context, op, "l2_pool2d")

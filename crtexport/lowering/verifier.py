@@ -1,0 +1,84 @@
+"""Checks that every lowered graph passes, whoever chose and built its kernels.
+
+Kernels themselves are checked by :mod:`crtexport.kir.verifier`.
+"""
+
+from __future__ import annotations
+
+from crtexport.ir.ops import Foreign, Stateful, While
+from crtexport.kir.language import Buffer
+from crtexport.lowering.lowered_graph import LoweredGraph, LoweredNode
+from crtexport.lowering.registry import Derived, InputTensor, KernelArg, OutputTensor, Scratch
+
+
+class LoweringError(Exception):
+    """A lowered graph would compute something else than its graph: a fault of a lowering."""
+
+
+def verify(lowered: LoweredGraph) -> None:
+    """Raises LoweringError naming the first node that isn't lowered as it must be.
+
+    Each node of the graph is there, in its place; a node has a kernel, the chosen one of its
+    candidates, unless it runs graphs, calls the function of an external module or breaks a rule of
+    its operator. Each buffer of a kernel is bound to a tensor of the node, a constant or scratch
+    that has room for it, and only to what it may write if it is written.
+    """
+    graph = lowered.graph
+    if len(lowered.nodes) != len(graph.nodes):
+        raise LoweringError(f"{len(graph.nodes)} nodes, but {len(lowered.nodes)} that are lowered")
+    for number, (node, one) in enumerate(zip(graph.nodes, lowered.nodes, strict=True)):
+        if one.node is not node:
+            raise LoweringError(f"node {number} is {node}, but {one.node} is lowered in its place")
+        problem = _problem(one)
+        if problem:
+            raise LoweringError(f"{node}: {problem}")
+        for nested in one.graphs:
+            verify(nested)
+
+
+def _problem(one: LoweredNode) -> str:
+    """Returns the problem of a node; "" if there is none."""
+    node = one.node
+    if len(one.graphs) != len(node.graphs) or any(
+        lowered.graph is not graph for lowered, graph in zip(one.graphs, node.graphs, strict=True)
+    ):
+        return "other graphs are lowered than it runs"
+    if len(one.copies) != (len(node.outputs) if isinstance(node.op, While) else 0):
+        return f"{len(one.copies)} copies of what it works on"
+    needed = not (node.graphs or isinstance(node.op, Foreign) or one.problems)
+    if needed != (one.build is not None):
+        return "it has no kernel" if needed else "it needs no kernel, but has one"
+    if not needed:
+        return ""
+    if one.chosen not in one.candidates or len({*one.candidates}) != len(one.candidates):
+        return f"{one.chosen!r} is chosen, of {', '.join(map(repr, one.candidates))}"
+    kernel, args = one.lowered.kernel, one.lowered.args
+    if len(kernel.buffers) != len(args):
+        return f"{len(kernel.buffers)} buffers, but {len(args)} bindings"
+    wrong = (_misbound(one, *bound) for bound in zip(kernel.buffers, args, strict=True))
+    return next((problem for problem in wrong if problem), "")
+
+
+def _misbound(one: LoweredNode, buffer: Buffer, arg: KernelArg) -> str:
+    """Returns the problem of a buffer's binding; "" if there is none."""
+    node, graph = one.node, one.context.graph
+    match arg:
+        case InputTensor(position):
+            tensor = node.inputs[position] if 0 <= position < len(node.inputs) else None
+            writable = isinstance(node.op, Stateful) and position in node.op.writes
+        case OutputTensor(position):
+            tensor = node.outputs[position] if 0 <= position < len(node.outputs) else None
+            writable = True
+        case Derived(data=data):
+            size, writable, tensor = data.nbytes, False, None
+        case Scratch(offset):
+            return "" if offset >= 0 else f"{buffer.name} begins before the scratch"
+    if not isinstance(arg, Derived):
+        if tensor is None:
+            return f"{buffer.name} is bound to a tensor that it doesn't have"
+        size = graph.type(tensor).nbytes
+    if buffer.size * buffer.dtype.itemsize > size:
+        return f"{buffer.name} is larger than the {size} bytes that it is bound to"
+    if buffer.writable and not writable:
+        return f"{buffer.name} is written, but bound to what must not be"
+    return ""

@@ -1,0 +1,196 @@
+"""The verbs on packages: simulate here, build firmware, run it on the board."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Literal
+
+from crtexport.artifact.symbols import interface_fields, sanitize_module
+from crtexport.firmware import run as firmware_run
+from crtexport.firmware.board import Board, load_board
+from crtexport.firmware.package import board_for, parts_from_package
+from crtexport.firmware.run import DEFAULT_TIMEOUT, BuildResult, RunResult
+from crtexport.firmware.zephyr import runner as zephyr_runner
+from crtexport.ir.graph import Graph
+from crtexport.mlf.arrays import Array, key_of, samples_for, samples_of_models
+from crtexport.mlf.marks import exported_here
+from crtexport.mlf.reader import Package, PackageTensor, open_package
+from crtexport.simulation.package import simulate_models, simulate_package
+from crtexport.support.errors import CrtExportError
+
+
+def simulate(
+    package: Path | str, inputs: Mapping[str, Array] | None = None, *, model: str | None = None,
+    device_code: Sequence[Path] = (), trust_package: bool = False,
+) -> list[dict[str, Array]]:
+    """Runs a package's code on this computer, with the caller's rights.
+
+    Refused for a package that the user didn't export on this computer, unless ``trust_package``.
+
+    ``inputs`` maps names of inputs to arrays of their shapes, or with one axis more in front for
+    several samples; without them a fixed pattern is used. ``model`` chooses one of several models.
+    ``device_code`` are C sources with the hooks of devices that no simulated device stands in for.
+    Returns one dict of outputs (by their C names) per sample. Raises CrtExportError for inputs that
+    don't fit.
+    """
+    opened = open_package(Path(package)).select(model)
+    if not trust_package:
+        _check_origin(opened, "simulating")
+    return simulate_package(opened, samples_for(opened.inputs, inputs).rows, device_code)
+
+
+def simulate_all(
+    package: Path | str, inputs: Mapping[str, Array] | None = None, *,
+    device_code: Sequence[Path] = (), trust_package: bool = False,
+) -> dict[str, list[dict[str, Array]]]:
+    """Runs :func:`simulate` for all models of a package, by name: they run alternately.
+
+    Names of ``inputs`` are ``MODEL/INPUT``, with as many samples for each model.
+    """
+    opened = open_package(Path(package))
+    if not trust_package:
+        _check_origin(opened, "simulating")
+    given = samples_of_models({m.module: m.inputs for m in opened.each}, inputs)
+    rows = {name: samples.rows for name, samples in given.items()}
+    return simulate_models(opened, rows, device_code)
+
+
+def check_inputs(
+    graphs: Sequence[Graph], module_names: Sequence[str], inputs: Mapping[str, Array]
+) -> None:
+    """Raises CrtExportError for ``inputs`` that a package of ``graphs`` can't run on, as
+    :func:`run_all` would later. ``module_names`` are empty where each has its own."""
+    models = {
+        sanitize_module(name): _inputs_of(graph)
+        for graph, name in zip(
+            graphs, module_names or [graph.name for graph in graphs], strict=True
+        )
+    }
+    if len(models) == 1:
+        (tensors,) = models.values()
+        samples_for(tensors, inputs)
+    else:
+        samples_of_models(models, inputs)
+
+
+def _inputs_of(graph: Graph) -> list[PackageTensor]:
+    names = [graph.tensors[tensor].name for tensor in graph.inputs]
+    return [
+        PackageTensor(name, type_.dtype.value, type_.nbytes, type_.shape, field)
+        for name, field, type_ in zip(
+            names, interface_fields(names, "input"), map(graph.type, graph.inputs), strict=True
+        )
+    ]
+
+
+Runner = Literal["bare-metal", "zephyr"]
+RUNNERS: tuple[Runner, ...] = ("bare-metal", "zephyr")
+
+
+def build(
+    package: Path | str, out_dir: Path | str, inputs: Mapping[str, Array] | None = None, *,
+    runner: Runner = "bare-metal", model: str | None = None, device_code: Sequence[Path] = (),
+    board: Board | Path | str | None = None, trust_package: bool = False, force: bool = False,
+) -> BuildResult:
+    """Writes firmware for the package's board into ``out_dir`` and builds it; ``model`` chooses one
+    of several models, else it runs all alternately. ``device_code`` as for :func:`simulate`.
+
+    All files are written or none. Files there that crtexport didn't write, or that were changed
+    since, are refused; ``force`` replaces them. Nothing else in ``out_dir`` is touched. ``runner``
+    "zephyr": an application for the tree of Zephyr that ``ZEPHYR_BASE`` names. The toolchain is
+    that of ``board``, by default of the installed board of the package's board name. One that only
+    the package describes is started if ``trust_package``: the package's author chooses which
+    programs then run on this computer.
+    """
+    opened = open_package(Path(package)).select(model)
+    where = _board(opened, board, trust_package)
+    parts = parts_from_package(opened, device_code)
+    if runner == "zephyr":
+        return zephyr_runner.build_application(
+            parts, where, opened.path, Path(out_dir),
+            _rows(opened, inputs) if inputs is not None else (), force=force,
+        )
+    return firmware_run.build(parts, where, Path(out_dir), _rows(opened, inputs), force=force)
+
+
+def run(
+    package: Path | str, inputs: Mapping[str, Array] | None = None, *,
+    timeout: float = DEFAULT_TIMEOUT, runner: Runner = "bare-metal",
+    out_dir: Path | None = None, model: str | None = None, device_code: Sequence[Path] = (),
+    board: Board | Path | str | None = None, trust_package: bool = False, force: bool = False,
+) -> RunResult:
+    """Builds the firmware of the package's board, runs it and measures it; inputs, ``model`` and
+    ``device_code`` as for :func:`simulate`, ``board`` as for :func:`build`. The build stays in
+    ``out_dir`` if there is one, ``force`` as for :func:`build`.
+
+    Where the firmware can reach this computer, by semihosting or because it runs here without an
+    emulator, a package is refused that the user didn't export on this computer, unless
+    ``trust_package``. Raises RunFailedError when the firmware fails.
+    """
+    chosen = open_package(Path(package)).select(model).module
+    return run_all(
+        package, inputs, timeout=timeout, runner=runner, out_dir=out_dir, model=chosen,
+        device_code=device_code, board=board, trust_package=trust_package, force=force,
+    )[chosen]
+
+
+def run_all(
+    package: Path | str, inputs: Mapping[str, Array] | None = None, *,
+    timeout: float = DEFAULT_TIMEOUT, runner: Runner = "bare-metal",
+    out_dir: Path | None = None, model: str | None = None, device_code: Sequence[Path] = (),
+    board: Board | Path | str | None = None, trust_package: bool = False, force: bool = False,
+) -> dict[str, RunResult]:
+    """Runs :func:`run` for all models of a package, by name, in one firmware: they run alternately.
+
+    Names of inputs are ``MODEL/INPUT``, with as many samples for each model; with ``model`` as for
+    :func:`run`.
+    """
+    opened = open_package(Path(package)).select(model)
+    where = _board(opened, board, trust_package)
+    if not trust_package and (runner == "zephyr" or where.reaches_host):
+        bare = runner == "bare-metal" and not where.hosted
+        _check_origin(opened, "its board's semihosting" if bare else "running it")
+    parts, rows = parts_from_package(opened, device_code), _rows(opened, inputs)
+    if runner == "zephyr":
+        results = zephyr_runner.run_application(
+            parts, where, opened.path, rows, timeout=timeout, out_dir=out_dir, force=force
+        )
+    else:
+        results = firmware_run.run_all(
+            parts, where, rows, timeout=timeout, out_dir=out_dir, force=force
+        )
+    return {one.module: result for one, result in zip(parts.models, results, strict=True)}
+
+
+def _board(package: Package, board: Board | Path | str | None, trusted: bool) -> Board:
+    named = board if isinstance(board, Board) or board is None else load_board(board)
+    return board_for(package, named, trusted=trusted)
+
+
+def _check_origin(package: Package, what: str) -> None:
+    """Raises CrtExportError for a package that the user didn't export on this computer; ``what``
+    names the action that would run its code here."""
+    if not exported_here(package):
+        raise CrtExportError(
+            f"the package was not exported on this computer, and {what} gives its code your files "
+            "and programs",
+            location=str(package.path),
+            hint=(
+                "export the model here; or, if you trust the package's author, add "
+                "--trust-package"
+            ),
+        )
+
+
+def _rows(package: Package, given: Mapping[str, Array] | None) -> list[list[Array]]:
+    """Returns the samples as firmware has them: the inputs of all models, in their order."""
+    if len(package.each) == 1:
+        samples = {package.module: samples_for(package.inputs, given)}
+    else:
+        samples = samples_of_models({m.module: m.inputs for m in package.each}, given)
+    return [
+        [row[key_of(tensor)] for model, row in zip(package.each, rows, strict=True)
+         for tensor in model.inputs]
+        for rows in zip(*(s.rows for s in samples.values()), strict=True)
+    ]

@@ -1,0 +1,1 @@
+"""From a model's file to a package: load, simplify, lower, plan, emit, pack."""

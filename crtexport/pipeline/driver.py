@@ -1,0 +1,369 @@
+"""The whole story on one page: load, simplify, plan, lower, emit, package."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal, Unpack
+
+from msgspec.structs import replace
+
+from crtexport import passes, plan
+from crtexport.accelerators import offload
+from crtexport.artifact.abi import check_arguments
+from crtexport.artifact.assemble import ModuleOptions, Planned, assemble_package
+from crtexport.artifact.calls import Proof
+from crtexport.artifact.constant_dedup import computed, least_bytes
+from crtexport.artifact.model import Artifact
+from crtexport.artifact.symbols import sanitize_module
+from crtexport.firmware import ethos_u
+from crtexport.firmware.board import Board, Usage, check_budget, list_boards, user_files
+from crtexport.firmware.budget import check_pools, check_tensors, room, with_pools
+from crtexport.importers.files import data_files
+from crtexport.importers.formats import NO_CHOICES, InputChoices
+from crtexport.ir import text as graph_text
+from crtexport.ir.graph import Graph
+from crtexport.ir.numerics import Numerics
+from crtexport.ir.verify import verify
+from crtexport.kir import text as kernel_text
+from crtexport.lowering import text as lowered_text
+from crtexport.lowering.verifier import verify as verify_lowered
+from crtexport.pipeline import fuse_policy
+from crtexport.pipeline.codegen import Generator, resolve_board
+from crtexport.pipeline.options import (
+    DEFAULTS,
+    Emit,
+    ExportChanges,
+    ExportOptions,
+    Io,
+    Optimize,
+    Owner,
+    Pools,
+)
+from crtexport.pipeline.result import (
+    Exported,
+    Prepared,
+    check_name,
+    default_name,
+    usage_beside,
+    usage_of,
+)
+from crtexport.plan import check as plan_check
+from crtexport.plan import text as plan_text
+from crtexport.plan.kernel_proof import ReplayProof
+from crtexport.schedules.select.choose import Choose, by_default
+from crtexport.schedules.select.lower import Lowerer
+from crtexport.schedules.select.share_policy import weighing
+from crtexport.support.errors import CrtExportError
+from crtexport.support.outputs.claims import Claims
+from crtexport.version import __version__
+
+if TYPE_CHECKING:
+    from crtexport.pipeline.package_contents import PackageBuilder
+    from crtexport.schedules.select.tuning_records import ByRecord
+
+__all__ = [
+    "STAGES", "Emit", "ExportOptions", "Exported", "InputChoices", "Io", "Model", "Optimize",
+    "Owner", "Pools", "Prepared", "Progress", "Stage", "export", "load", "prepare",
+    "prepare_package", "resolve_board", "stage",
+]
+
+Stage = Literal["graph", "lowered", "plan", "picture", "kernels", "c", "llvm"]
+Progress = Callable[[str], None]
+Written = Callable[[int, int], None]
+"""Told how many bytes of the package are written, and of how many."""
+
+Model = Path | str | Graph
+
+STAGES: tuple[Stage, ...] = (
+    "graph", "lowered", "plan", "picture", "kernels", "c", "llvm",
+)
+
+
+def load(
+    path: Path | str, *, numerics: str = "tflite", accelerators: Sequence[str] | None = None,
+    board: Board | Path | str = "host", allow_outside: bool = False,
+    choices: InputChoices = NO_CHOICES,
+) -> Graph:
+    """The network in a file (model.json, .tflite or .onnx, told apart by content), verified;
+    compiled by Vela where ``accelerators`` name an Ethos-U ("ethos-u": that of the board).
+
+    Data files of a model.json or ONNX file must lie in its folder, unless ``allow_outside``.
+    ``choices`` fix what an ONNX file leaves open of its inputs.
+    """
+    return ethos_u.load_for(
+        Path(path), Numerics.of(numerics), accelerators, lambda: resolve_board(board),
+        allow_outside=allow_outside, choices=choices,
+    )
+
+
+def prepare(
+    graph: Graph, board: Board, options: ExportOptions = DEFAULTS, *,
+    progress: Progress | None = None, must_fit: bool = False, choose: Choose | None = None,
+    **changes: Unpack[ExportChanges],
+) -> Prepared:
+    """Verifies, simplifies, lowers and plans; what the plan claims is proven before it is used.
+
+    ``changes`` are fields of ``options``. ``must_fit`` refuses constants that are too large for the
+    board before any work on them. ``choose`` picks the variants of kernels; by default the cost
+    model does.
+    """
+    verify(graph)
+    return prepare_package(
+        [graph], board, replace(options, **changes), progress=progress, must_fit=must_fit,
+        choose=choose,
+    )[0]
+
+
+def prepare_package(
+    graphs: Sequence[Graph], board: Board, options: ExportOptions = DEFAULTS, *,
+    progress: Progress | None = None, must_fit: bool = False, choose: Choose | None = None,
+    prove: Callable[[Proof], None] = lambda proof: proof(),
+) -> tuple[Prepared, ...]:
+    """:func:`prepare` for models that share a package: what is equal is there once.
+
+    All of ``graphs`` are valid. ``prove`` is given the proofs that plans and kernels are sound, and
+    must make them before code is used.
+    """
+    _check_inputs(options)
+    module_names = options.module_names
+    if module_names is not None and len(module_names) != len(graphs):
+        raise CrtExportError(
+            f"there are {len(graphs)} models, but {len(module_names)} module names",
+            location="--module-name", hint="give one for each model, in their order, or none",
+        )
+    say = progress or (lambda _: None)
+    names = module_names if module_names is not None else [graph.name for graph in graphs]
+    level = options.optimize or board.optimize
+    plugins = _plugins(board, options.accelerators)
+    planned: list[Planned] = []
+    looked_at = []
+    for graph, name in zip(graphs, names, strict=True):
+        say("simplify")
+        result, module = passes.simplify(graph), sanitize_module(name)
+        simplified, decisions = offload(result.graph, plugins, board.target, f"tvmgen_{module}")
+        looked_at.append((result.channels, decisions))
+        check_tensors(board, computed(simplified), must_fit=must_fit)
+        if must_fit:
+            check_budget(board, Usage(constants=least_bytes(simplified)), _known_boards())
+        lower = Lowerer(board.target, level, choose)
+        others = (*(model.graph for model in planned), *graphs[len(planned) + 1 :])
+        before = [model.plan.pools for model in planned if options.workspace == "static"]
+        say("plan memory")
+        beside = usage_beside((simplified, *others), options.io, options.const_inputs)
+        left = room(board, beside, options.pools, before)
+        lowered, made = fuse_policy.smallest(simplified, board.target, level, lower, partial(
+            plan.plan, io_in_workspace=options.io == "workspace", pools=left
+        ))
+        check_pools(board, (*before, made.pools), options.pools)
+        prove(partial(verify_lowered, lowered))
+        prove(partial(plan_check.check, lowered.graph, made, ReplayProof(lowered)))
+        planned.append(Planned(
+            lowered, made,
+            ModuleOptions(
+                module, options.workspace == "caller", options.system_lib, _comment(graph, board),
+                board.placement.workspaces, options.workspace == "shared",
+            ),
+            weighing(board.target, level, lower.costs),
+        ))
+    say("lower")
+    return tuple(
+        Prepared(model.lowered, model.plan, artifact, *facts)
+        for model, artifact, facts in zip(
+            planned, assemble_package(planned, prove), looked_at, strict=True
+        )
+    )
+
+
+def _plugins(board: Board, accelerators: Sequence[str] | None) -> tuple[str, ...]:
+    """Returns the plugins that are named; None: those of the board."""
+    return ethos_u.plugins(board.accelerators if accelerators is None else accelerators)
+
+
+def _check_inputs(options: ExportOptions) -> None:
+    if options.const_inputs and options.io == "workspace":
+        raise CrtExportError(
+            "inputs in the workspace are written before each run: they can't stay in flash",
+            location=("--const-inputs", "--io workspace"), hint="leave one of them out",
+        )
+
+
+def _comment(graph: Graph, board: Board) -> tuple[str, ...]:
+    """Returns the first comment of every generated file."""
+    return (
+        f"Generated by crtexport {__version__} for {board.name}.",
+        f"Model: {graph.source} (SHA-256 {graph.sha256})",
+        f"Numerics: {graph.numerics.value}",
+    )
+
+
+def export(
+    model: Model | Sequence[Model], options: ExportOptions = DEFAULTS, *,
+    board: Board | Path | str = "host", output: Path | str | None = None,
+    choose: Choose | None = None, claims: Claims | None = None, progress: Progress | None = None,
+    written: Written | None = None, **changes: Unpack[ExportChanges],
+) -> Exported:
+    """Exports a model, or several together, for a board as a Model Library Format package.
+
+    Several models have one function registry, and what is equal in them is there once. ``output``
+    defaults to ``<modules>-<board>.tar`` in the current folder. How that is done, ``options`` say,
+    or ``changes``, which are fields of these: ``emit``, ``optimize`` and those that
+    :class:`.options.ExportOptions` explains. ``choose`` picks the variants of kernels where no
+    measurements do. ``progress`` is told steps, ``written`` bytes; ``claims`` has what the caller
+    will write besides. Raises CrtExportError, also where an output is a file that is read.
+    """
+    options = replace(options, **changes)
+    say = progress or (lambda _: None)
+    claims = _claimed(claims or Claims(), output, model, board, options.tuning)
+    target_board = with_pools(resolve_board(board), options.pools)
+    generator = Generator(target_board, options)
+    tuned = generator.tuned(options.tuning)
+    say("load")
+    graphs, target_board = _read(model, options, target_board)
+    _check_output(output, claims, graphs)
+    generator.expect(sum(len(graph.nodes) for graph in graphs))
+    proofs: list[Proof] = []
+    prepared = prepare_package(
+        graphs, target_board, options, must_fit=True, progress=progress,
+        choose=tuned or choose or generator.default_choice(), prove=proofs.append,
+    )
+    artifacts = _artifacts(prepared, options.system_lib)
+    usage = usage_of(artifacts, 0, options.const_inputs)
+    check_budget(target_board, usage, _known_boards())
+    say(f"generate {generator.emit}")
+    packing = _packed(prepared, target_board, generator, tuned, proofs, options)
+    check_budget(target_board, replace(usage, code=packing.code_size), _known_boards())
+    path = Path(output or default_name(artifacts, target_board.name))
+    if output is None:
+        claims.file("the package", path)
+    say("package")
+    packing.write(path, written)
+    return Exported(path, target_board.name, generator.emit, prepared, tuple(graphs))
+
+
+def _packed(
+    prepared: Sequence[Prepared], board: Board, generator: Generator, tuned: ByRecord | None,
+    proofs: Sequence[Proof], options: ExportOptions,
+) -> PackageBuilder:
+    """The contents of a package; the proofs are made while LLVM works."""
+    with generator.started([one.artifact for one in prepared], options.large_data) as finish:
+        for proof in proofs:
+            proof()
+        # While LLVM works: importing it takes as long as the code of a small network.
+        from crtexport.pipeline.package_contents import PackageBuilder  # noqa: PLC0415
+
+        packing = PackageBuilder(prepared, board, generator, tuned)
+        packing.add(finish(packing.look), device_bundle=options.device_bundle)
+    return packing
+
+
+def _claimed(
+    claims: Claims, output: Path | str | None, model: Model | Sequence[Model],
+    board: Board | Path | str, tuning: Path | str | None,
+) -> Claims:
+    """``claims`` with the package and the files that were named to be read."""
+    models = [model] if isinstance(model, str | Path | Graph) else model
+    claims.file("-o", None if output is None else Path(output))
+    claims.reads(*(Path(one) for one in models if not isinstance(one, Graph)))
+    claims.reads(*user_files(board), None if tuning is None else Path(tuning))
+    return claims
+
+
+def _check_output(output: Path | str | None, claims: Claims, graphs: Sequence[Graph]) -> None:
+    claims.reads(*(file for graph in graphs for file in data_files(graph)))
+    if output is not None:
+        check_name(Path(output))
+
+
+def _artifacts(prepared: Sequence[Prepared], registered: bool) -> list[Artifact]:
+    """Returns the artifacts of models. Raises CrtExportError for one that is ``registered`` and has
+    more arguments than the function registry can pass."""
+    artifacts = [one.artifact for one in prepared]
+    for artifact in artifacts if registered else ():
+        check_arguments(artifact)
+    return artifacts
+
+
+def _read(
+    model: Model | Sequence[Model], options: ExportOptions, board: Board
+) -> tuple[list[Graph], Board]:
+    """The networks, each verified, and the board as they need it."""
+    models = [model] if isinstance(model, str | Path | Graph) else list(model)
+    if not models:
+        raise CrtExportError("there is no model to export")
+    read = partial(
+        load, numerics=options.numerics, accelerators=options.accelerators, board=board,
+        choices=options.choices,
+    )
+    graphs = [_verified(one) if isinstance(one, Graph) else read(one) for one in models]
+    return graphs, ethos_u.for_networks(
+        board, graphs, options.accelerators, fixed=bool(options.pools)
+    )
+
+
+def _verified(graph: Graph) -> Graph:
+    verify(graph)
+    return graph
+
+
+def _known_boards() -> Iterator[Board]:
+    """Read when somebody looks: a broken board file must not stop exports for another."""
+    yield from list_boards()
+
+
+def sources_of_others(
+    model: Path | str, *, board: Board | Path | str = "host",
+    accelerators: Sequence[str] | None = None,
+) -> tuple[str, ...]:
+    """Returns the names of C files that an export would bring along beside generated code: those of
+    the model's modules and of accelerators. Raises CrtExportError as an export does."""
+    target_board = resolve_board(board)
+    graph = load(model, accelerators=accelerators, board=target_board)
+    plugins = _plugins(target_board, accelerators)
+    if plugins:
+        prefix = f"tvmgen_{sanitize_module(graph.name)}"
+        graph, _ = offload(passes.simplify(graph).graph, plugins, target_board.target, prefix)
+    return tuple(
+        file.name for module in graph.modules if module.kind == "c-source" for file in module.files
+    ) + tuple(
+        f"{module.name}'s decoder" for module in graph.modules if module.kind == "device-image"
+    )
+
+
+def stage(
+    model: Path | str | Graph, stage: Stage, *, board: Board | Path | str = "host",
+    numerics: str = "tflite", io: Io = "caller", accelerators: Sequence[str] | None = None,
+    choices: InputChoices = NO_CHOICES,
+) -> str:
+    """The text of one stage of the way from model to code, for people to read."""
+    options = ExportOptions(
+        numerics=numerics, io=io, accelerators=accelerators, choices=choices
+    )
+    (graph,), target_board = _read(model, options, resolve_board(board))
+    emit: Emit = "c" if stage == "c" else "llvm" if stage == "llvm" else target_board.backend
+    choose = by_default(target_board.target, target_board.optimize, emit)
+    prepared = prepare(graph, target_board, options, choose=choose)
+    match stage:
+        case "graph":
+            return graph_text.dump(prepared.graph)
+        case "lowered":
+            return lowered_text.dump(prepared.lowered)
+        case "plan":
+            return plan_text.dump(prepared.graph, prepared.plan)
+        case "picture":
+            from crtexport.plan import svg  # noqa: PLC0415
+
+            return svg.draw(prepared.graph, prepared.plan)
+        case "kernels":
+            return "\n\n".join(kernel_text.dump(f.kernel) for f in prepared.artifact.functions)
+        case "c":
+            generator = Generator(target_board, ExportOptions(emit="c"))
+            with generator.started((prepared.artifact,)) as finish:
+                sources, _ = finish(lambda *_: None)
+            return "\n".join(sources.values())
+        case "llvm":
+            from crtexport.backends.llvm.module import emit_llvm  # noqa: PLC0415
+
+            modules = emit_llvm(prepared.artifact, target_board.target, target_board.optimize)
+            return "\n".join(modules.values())

@@ -1,0 +1,76 @@
+"""Proofs about the kernels that will run, for the checker of plans."""
+
+from __future__ import annotations
+
+from crtexport.kir.analysis.access_trace import Replay
+from crtexport.kir.language import Body
+from crtexport.lowering.facts import Move
+from crtexport.lowering.lowered_graph import LoweredGraph
+from crtexport.lowering.registry import InputTensor, Lowered, OutputTensor
+from crtexport.plan.model import Step
+
+
+class ReplayProof:
+    """Replays the accesses of the kernels of a lowered graph."""
+
+    def __init__(self, lowered: LoweredGraph) -> None:
+        self._graph, self._nodes = lowered.graph, lowered.nodes
+        self._last: tuple[Body, Replay] | None = None
+
+    def inner(self, node: int, graph: int) -> ReplayProof:
+        """Returns what proves the same about one of the graphs that a node runs."""
+        return ReplayProof(self._nodes[node].graphs[graph])
+
+    def _replay(self, lowered: Lowered) -> Replay:
+        """The accesses of a kernel to tensors, for all that is asked of it one after the other."""
+        kernel = lowered.kernel
+        if self._last is None or self._last[0] is not kernel.body:
+            tensors = [
+                buffer.name for buffer, arg in zip(kernel.buffers, lowered.args, strict=True)
+                if isinstance(arg, InputTensor | OutputTensor)
+            ]
+            self._last = kernel.body, Replay(kernel, tensors)
+        return self._last[1]
+
+    def harmless(self, step: Step, output: int, position: int, distance: int) -> bool:
+        """Returns whether an output may begin ``distance`` bytes after an input that it
+        overlaps."""
+        node = self._nodes[step.node]
+        lowered = node.running(backward=step.backward, in_place=step.in_place)
+        written = _buffers(lowered, OutputTensor(output))
+        given = _buffers(lowered, InputTensor(position))
+        promised = not {*written, *given} <= {*lowered.kernel.overlapping}
+        source = self._graph.required(node.node, position)
+        return not promised and self._replay(lowered).harmless(
+            written, given, self._graph.type(source).nbytes, distance
+        )
+
+    def scratch(self, step: Step) -> int:
+        """Returns the bytes that the kernel of a step needs besides its tensors."""
+        return self._nodes[step.node].running(backward=step.backward).scratch
+
+    def moves(self, number: int) -> tuple[Move, ...] | None:
+        """Returns all that node ``number`` does, as copies; None if it does anything else."""
+        node, lowered = self._graph.nodes[number], self._nodes[number].lowered
+        owners = {
+            buffer.name: arg.position
+            for buffer, arg in zip(lowered.kernel.buffers, lowered.args, strict=True)
+            if isinstance(arg, InputTensor)
+        }
+        moves = []
+        for output, tensor in enumerate(node.outputs):
+            copied = self._replay(lowered).copied(
+                _buffers(lowered, OutputTensor(output)), self._graph.type(tensor).nbytes
+            )
+            if copied is None or any(name not in owners for name, *_ in copied):
+                return None
+            moves += [Move(output, owners[name], *stretch) for name, *stretch in copied]
+        return tuple(moves)
+
+
+def _buffers(lowered: Lowered, arg: InputTensor | OutputTensor) -> tuple[str, ...]:
+    """The names of the buffers that are bound to a tensor."""
+    return tuple(
+        buffer.name for buffer, bound in zip(lowered.kernel.buffers, lowered.args, strict=True)
+        if bound == arg
+    )

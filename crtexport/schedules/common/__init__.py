@@ -1,0 +1,1 @@
+"""Parts that schedules of several instruction sets share."""

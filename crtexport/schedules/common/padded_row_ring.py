@@ -1,0 +1,319 @@
+"""The rows of an image that a window looks at, with their padding, in memory of the kernel's own.
+
+A ring holds as many padded rows as a window is high. Each row of the image is copied into it once,
+the columns and rows of the padding are filled with the zero point; after that no tap has to ask
+whether it lies in the image, and the output may overwrite what has been copied.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+
+from msgspec import Struct
+
+from crtexport.ir.ops import Conv2D, DepthwiseConv2D, FullyConnected
+from crtexport.ir.window import WindowGeometry
+from crtexport.kir.builder import (
+    KernelBuilder,
+    add,
+    and_,
+    call,
+    const,
+    div,
+    eq,
+    f32,
+    ge,
+    i32,
+    load_vector,
+    lt,
+    min_,
+    mul,
+    sub,
+)
+from crtexport.kir.language import Buffer, Expr, Scalar
+from crtexport.lowering.registry import Context, Lowering
+
+SCRATCH = 2048
+"""Bytes that a ring may always have."""
+Copies = Mapping[Scalar, tuple[Scalar, str]]
+"""By types of values: the vectors that they are copied in, and what makes one of a number."""
+MVE: Copies = {
+    Scalar.I8: (Scalar.I8X16, "mve_dup_s8"), Scalar.I16: (Scalar.I16X8, "mve_dup_s16"),
+    Scalar.F32: (Scalar.F32X4, "mve_dup_f32"),
+}
+
+
+def geometry(context: Context, op: Conv2D | DepthwiseConv2D) -> WindowGeometry:
+    """Returns the geometry of a convolution."""
+    shape = context.input(1).shape
+    return WindowGeometry.of(
+        op, context.input(0).shape, context.output().shape, (shape[1], shape[2])
+    )
+
+
+class Rows(Struct, frozen=True):
+    """Lines of rows that are multiplied as they are: ``counts`` of lines, and of rows in each;
+    ``steps`` from one to the next in the input. ``name`` is the kernel's."""
+
+    name: str
+    counts: tuple[int, int]
+    steps: tuple[int, int]
+
+    @staticmethod
+    def of(context: Context) -> Rows | None:
+        """Of a fully connected layer, or the pixels that windows of 1x1 look at; None where this is
+        neither, or there is nothing to multiply."""
+        op, x, w, y = (
+            context.node.op, context.input(0).shape, context.input(1).shape, context.output().shape
+        )
+        if 0 in (*x, *w, *y):
+            return None
+        if isinstance(op, FullyConnected):
+            return Rows("fully_connected", (1, context.input(0).elements // w[1]), (0, w[1]))
+        if not isinstance(op, Conv2D) or w[1:3] != (1, 1) or op.padding.any or w[3] != x[3]:
+            return None
+        if op.stride == (1, 1):
+            return Rows("pointwise_conv2d", (1, y[0] * y[1] * y[2]), (0, x[3]))
+        if x[0] > 1:
+            return None
+        line = op.stride[0] * x[2] * x[3]
+        return Rows("pointwise_conv2d", (y[1], y[2]), (line, op.stride[1] * x[3]))
+
+
+class Clip(Struct, frozen=True):
+    """Columns of padding, of the image, and of padding."""
+
+    left: int
+    width: int
+    right: int
+
+
+class Line(Struct, frozen=True):
+    """``Ring.width`` columns of the output from ``first`` on, in row ``oy`` of image ``n``;
+    ``slots``: where each row of their windows is."""
+
+    n: Expr
+    oy: Expr
+    slots: list[Expr]
+    first: Expr
+
+    def pixel(self, window: WindowGeometry) -> Expr:
+        """Returns the number of its first pixel among those of the output."""
+        row = add(mul(self.n, const(window.y[1])), self.oy)
+        return add(mul(row, const(window.y[2])), self.first)
+
+
+class Ring:
+    """Padded rows: ``rows[block][slot][column][cell]``.
+
+    A block is ``cell`` neighbouring channels, all of them if it is the only one; the last of many
+    may repeat channels of the one before it. A whole vector may be read from every cell.
+
+    Where a ring of whole rows would be what the workspace is too small for, it holds some columns
+    of them, which are copied anew for each row of the output.
+    """
+
+    def __init__(
+        self, lowering: Lowering, source: Buffer, window: WindowGeometry, cell: int, zero: int = 0,
+        copies: Copies = MVE,
+    ) -> None:
+        """``source``: one of the types of ``copies``; ``zero``: what stands for 0 in it."""
+        self.vector, self._everywhere = copies[source.dtype]
+        self.b: KernelBuilder = lowering.b
+        self.source, self.window, self.cell, self.zero = source, window, cell, zero
+        self.channels = window.x[3]
+        self.blocks = -(-self.channels // cell)
+        width = window.y[2]
+        self.slots = window.rows.span
+        limit = _spare(lowering.context) // source.dtype.itemsize
+        self.tiles = 1
+        while self._size(-(-width // self.tiles)) > limit and self._can_split(self.tiles + 1):
+            self.tiles += 1
+        if self.tiles > 1:
+            self.slots = window.kernel[0]
+        self.width = -(-width // self.tiles)
+        self.tiles = -(-width // self.width)
+        self.columns = window.columns.covered(self.width)
+        self.line = self.columns * cell
+        self.rows = lowering.scratch("lines", source.dtype, self._size(self.width))
+
+    def _size(self, width: int) -> int:
+        """Elements of memory for ``width`` columns of the output."""
+        line = self.window.columns.covered(width) * self.cell
+        return self.blocks * self.slots * line + self.vector.lanes
+
+    def _can_split(self, tiles: int) -> bool:
+        """Returns whether only the first and the last of some tiles look at padding."""
+        window, width = self.window, -(-self.window.y[2] // tiles)
+        last_inner = (-(-window.y[2] // width) - 2) * width * window.stride[1]
+        return (
+            width >= 2 and width * window.stride[1] >= window.pad_before[1]
+            and last_inner - window.pad_before[1] + window.columns.covered(width) <= window.x[2]
+        )
+
+    def channel(self, block: Expr) -> Expr:
+        """The first channel of a block."""
+        first = mul(block, const(self.cell))
+        if self.channels % self.cell == 0:
+            return first
+        return min_(first, const(self.channels - self.cell))
+
+    def start(self, block: Expr, slot: Expr) -> Expr:
+        """The index of the first cell of a row."""
+        return mul(add(mul(block, const(self.slots)), slot), const(self.line))
+
+    @contextmanager
+    def walk(self) -> Iterator[Line]:
+        """Loops over the output's rows, or parts of rows."""
+        with (self._walk_whole() if self.tiles == 1 else self._walk_tiles()) as line:
+            yield line
+
+    @contextmanager
+    def _walk_whole(self) -> Iterator[Line]:
+        b, window = self.b, self.window
+        stride = window.stride[0]
+        fresh = min(stride, self.slots)
+        ahead = -(-(self.slots - fresh) // fresh)  # iterations that only copy
+        missing = ahead * fresh - (self.slots - fresh)
+        self._fill_columns()
+        with b.loop("n", window.x[0]) as n, b.loop("turn", window.y[1] + ahead) as iteration:
+            with b.loop("new", fresh) as new:
+                step = fresh if ahead else stride
+                row = b.let(
+                    "padded_row", sub(add(mul(iteration, const(step)), new), const(missing))
+                )
+                with b.if_(ge(row, const(0)) if missing else None):
+                    slot = b.let("slot", self._slot(row))
+                    self._copy(n, row, slot, (const(0), self._clip(0)))
+            with b.if_(ge(iteration, const(ahead)) if ahead else None):
+                oy = b.let("oy", sub(iteration, const(ahead)))
+                slots = []
+                for ky in range(window.kernel[0]):
+                    with b.named(f"ky{ky}"):
+                        row = add(mul(oy, const(stride)), const(ky * window.dilation[0]))
+                        slots.append(b.let("slot", self._slot(row)))
+                yield Line(n, oy, slots, const(0))
+
+    @contextmanager
+    def _walk_tiles(self) -> Iterator[Line]:
+        b, window = self.b, self.window
+        last = const(window.y[2] - self.width)
+        with (
+            b.loop("n", window.x[0]) as n, b.loop("oy", window.y[1]) as oy,
+            b.loop("tile", self.tiles) as tile,
+        ):
+            first = b.let("first_column", min_(mul(tile, const(self.width)), last))
+            with b.loop("ky", self.slots) as ky:
+                down = mul(ky, const(window.dilation[0]))
+                row = b.let("padded_row", add(mul(oy, const(window.stride[0])), down))
+                with b.if_(eq(tile, const(0))):
+                    self._copy_padded(n, row, ky, (const(0), self._clip(0)))
+                with b.else_(), b.if_(eq(tile, const(self.tiles - 1))):
+                    self._copy_padded(n, row, ky, (last, self._clip(window.y[2] - self.width)))
+                if self.tiles > 2:
+                    inner = and_(ge(tile, const(1)), lt(tile, const(self.tiles - 1)))
+                    with b.if_(inner):
+                        start = mul(tile, const(self.width))
+                        self._copy_padded(n, row, ky, (start, Clip(0, self.columns, 0)))
+            yield Line(n, oy, [const(i) for i in range(self.slots)], first)
+
+    def _slot(self, row: Expr) -> Expr:
+        if self.slots == 1:
+            return const(0)
+        whole = self.b.let("padded_row", row)
+        return sub(whole, mul(div(whole, const(self.slots)), const(self.slots)))
+
+    def _clip(self, first: int) -> Clip:
+        """Returns what of the columns from output column ``first`` on is padding."""
+        begin = first * self.window.stride[1] - self.window.pad_before[1]
+        left = min(max(-begin, 0), self.columns)
+        width = max(min(self.window.x[2] - max(begin, 0), self.columns - left), 0)
+        return Clip(left, width, self.columns - left - width)
+
+    def _zeros(self) -> Expr:
+        zero = f32(0.0) if self.vector.is_float else i32(self.zero)
+        return call(self._everywhere, zero, type_=self.vector)
+
+    def _fill_columns(self) -> None:
+        """The columns before and behind the image, which stay as they are."""
+        b, clip = self.b, self._clip(0)
+        if not clip.left and not clip.right:
+            return
+        with b.loop("line", self.blocks * self.slots) as line:
+            start = b.let("start", mul(line, const(self.line)))
+            self._fill_sides(start, clip)
+
+    def _fill_sides(self, start: Expr, clip: Clip) -> None:
+        self._fill(start, clip.left)
+        self._fill(add(start, const((clip.left + clip.width) * self.cell)), clip.right)
+
+    def _fill(self, start: Expr, cells: int) -> None:
+        lanes = self.vector.lanes
+        whole, rest = divmod(cells * self.cell, lanes)
+        with self.b.loop("chunk", whole) as chunk:
+            self.b.store_vector(self.rows, add(start, mul(chunk, const(lanes))), self._zeros())
+        if rest:
+            at = add(start, const(whole * lanes))
+            self.b.store_vector(self.rows, at, self._zeros(), rest)
+
+    def _copy_padded(self, n: Expr, row: Expr, slot: Expr, part: tuple[Expr, Clip]) -> None:
+        """A part of a row with the padding beside it."""
+        self._copy(n, row, slot, part)
+        with self.b.loop("block", self.blocks) as block:
+            self._fill_sides(self.start(block, slot), part[1])
+
+    def _copy(self, n: Expr, row: Expr, slot: Expr, part: tuple[Expr, Clip]) -> None:
+        """Copies what is seen of a row of the padded image from an output column on, into a
+        slot."""
+        b, window = self.b, self.window
+        first, clip = part
+        iy = b.let("iy", sub(row, const(window.pad_before[0])))
+        tests = [ge(iy, const(0))] if window.rows.pad_before else []
+        tests += [lt(iy, const(window.x[1]))] if window.rows.end > window.x[1] else []
+        begin = sub(mul(first, const(window.stride[1])), const(window.pad_before[1] - clip.left))
+        with b.loop("block", self.blocks) as block:
+            target = b.let(
+                "target", add(self.start(block, slot), const(clip.left * self.cell))
+            )
+            with b.if_(and_(*tests) if tests else None):
+                line = mul(add(mul(n, const(window.x[1])), iy), const(window.x[2]))
+                source = add(mul(add(line, begin), const(self.channels)), self.channel(block))
+                self._copy_line(target, b.let("source", source), clip.width)
+            if tests:
+                with b.else_():
+                    self._fill(target, clip.width)
+
+    def _copy_line(self, target: Expr, source: Expr, width: int) -> None:
+        b, lanes = self.b, self.vector.lanes
+
+        def move(there: Expr, here: Expr, count: int) -> None:
+            value = load_vector(self.source, add(source, here), self.vector, count)
+            b.store_vector(self.rows, add(target, there), value, count)
+
+        if self.blocks > 1:
+            with b.loop("column", width, unroll=_unroll(width)) as column:
+                move(mul(column, const(self.cell)), mul(column, const(self.channels)), lanes)
+            return
+        whole, rest = divmod(width * self.cell, lanes)  # neighbours stay neighbours
+        with b.loop("chunk", whole, unroll=_unroll(whole)) as chunk:
+            at = mul(chunk, const(lanes))
+            move(at, at, lanes)
+        if rest:
+            move(const(whole * lanes), const(whole * lanes), rest)
+
+
+def _spare(context: Context) -> int:
+    """Bytes of scratch that hardly cost memory: what other nodes need more than this one."""
+    graph = context.graph
+    sizes = [
+        max((graph.type(t).nbytes for t in (*node.inputs, *node.outputs)
+             if t is not None and graph.constant(t) is None), default=0)
+        for node in graph.nodes
+    ]
+    own = max(context.input(0).nbytes, context.output().nbytes)
+    return max(SCRATCH, max(sizes, default=0) - own)
+
+
+def _unroll(extent: int) -> int | None:
+    return next((n for n in (4, 3, 2) if extent % n == 0), None)

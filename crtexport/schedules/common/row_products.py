@@ -1,0 +1,60 @@
+"""Products of a matrix of rows with weights: blocks of rows, and what of each is multiplied."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from msgspec import Struct
+
+from crtexport.kir.builder import KernelBuilder, add, const, min_, mul
+from crtexport.kir.language import Buffer, Expr
+from crtexport.schedules.common.padded_row_ring import Rows
+
+
+class Segment(Struct, frozen=True):
+    """Neighbouring values of each row of the left side: ``starts``, one index for each row.
+
+    ``padded``: they are followed by whatever fills their last chunk, which weights of 0 multiply.
+    """
+
+    buffer: Buffer
+    starts: tuple[Expr, ...]
+    depth: int
+    padded: bool = False
+
+
+def multiply_rows(
+    b: KernelBuilder, rows: Rows, x: Buffer, shape: tuple[int, int], high: int,
+    emit: Callable[[list[Segment], list[Expr]], None],
+) -> None:
+    """Goes through all ``rows`` of ``x``, ``high`` at a time; ``shape``: units and depth.
+
+    ``emit`` is given what is multiplied, and the indices of the first unit's results.
+    """
+    units, depth = shape
+    (lines, count), steps = rows.counts, rows.steps
+    with b.loop("line", lines) as line:
+
+        def part(first: Expr) -> None:
+            pixels = [add(first, const(i)) for i in range(high)]
+            begin = mul(line, const(steps[0]))
+            starts = tuple(
+                b.let(f"x_r{r}", add(begin, mul(row, const(steps[1]))))
+                for r, row in enumerate(pixels)
+            )
+            done = mul(line, const(count))
+            targets = [
+                b.let(f"y_r{r}", mul(add(done, row), const(units))) for r, row in enumerate(pixels)
+            ]
+            emit([Segment(x, starts, depth)], targets)
+
+        cover(b, count, high, part)
+
+
+def cover(b: KernelBuilder, rows: int, high: int, emit: Callable[[Expr], None]) -> None:
+    """Calls ``emit(first)`` for blocks of ``high`` rows; the last one may overlap that before."""
+    with b.loop("rows", -(-rows // high)) as block:
+        first = mul(block, const(high))
+        if rows % high:
+            first = min_(first, const(rows - high))
+        emit(b.let("row", first))

@@ -1,0 +1,126 @@
+"""Vectors whose lanes are output channels, as schedules of several instruction sets see them."""
+
+from __future__ import annotations
+
+import abc
+import math
+from typing import ClassVar
+
+import numpy as np
+import numpy.typing as npt
+from msgspec import Struct
+
+from crtexport.kir.builder import KernelBuilder, call, f32, i32
+from crtexport.kir.intrinsics.generic_vectors import FLOATS, INTS
+from crtexport.kir.language import Expr, Scalar
+from crtexport.lowering.numerics.requantize import Multiplier
+
+Ints = npt.NDArray[np.int64]
+
+
+class IntegerVectors(Struct, frozen=True):
+    """Vectors of 32-bit integers."""
+
+    @abc.abstractmethod
+    def of_ints(self, operation: str, *args: Expr) -> Expr:
+        """An operation that makes 32-bit integers."""
+
+    def int_everywhere(self, value: int) -> Expr:
+        return self.of_ints("dup", i32(value))
+
+    def plus(self, value: Expr, number: int) -> Expr:
+        """Integers and one number."""
+        return self.of_ints("add", value, self.int_everywhere(number)) if number else value
+
+    def between(
+        self, value: Expr, bounds: tuple[float, float],
+        widest: tuple[float, float] = (-math.inf, math.inf),
+    ) -> Expr:
+        """Integers within ``bounds``; ``widest`` are those that no lane leaves."""
+        for name, bound, most in zip(("max", "min"), bounds, widest, strict=True):
+            if bound != most:
+                value = self.of_ints(name, value, self.int_everywhere(int(bound)))
+        return value
+
+
+class RequantizingVectors(IntegerVectors, frozen=True):
+    """Those that scale what tensors hold as TFLite's ``MultiplyByQuantizedMultiplier``."""
+
+    @abc.abstractmethod
+    def raised(self, value: Expr, places: int) -> Expr:
+        """value * 2**places, which wraps."""
+
+    @abc.abstractmethod
+    def high(self, value: Expr, mantissa: int) -> Expr:
+        """value * mantissa / 2**31 to nearest, halves up."""
+
+    @abc.abstractmethod
+    def toward(self, value: Expr) -> Expr:
+        """Negative integers less 1: :meth:`rounded` then brings halves away from zero."""
+
+    @abc.abstractmethod
+    def rounded(self, value: Expr, places: int) -> Expr:
+        """value / 2**places to nearest, halves up."""
+
+    def multiplied(
+        self, b: KernelBuilder, value: Expr, multiplier: Multiplier, *, signed: bool = True
+    ) -> Expr:
+        """Integers times the one number of ``multiplier``. Unless ``signed``, negative results may
+        be rounded otherwise: nothing tells them apart later."""
+        (mantissa,), (shift,) = multiplier.mantissas, multiplier.shifts
+        if shift > 0:
+            value = self.raised(value, shift)
+        value = b.let("high", self.high(value, mantissa))
+        if shift < 0:
+            value = self.rounded(self.toward(value) if signed else value, -shift)
+        return b.let("scaled", value)
+
+
+class VectorMachine(IntegerVectors, frozen=True):
+    """``lanes`` of 32 bits in a vector; ``family``: what names of its intrinsics begin with;
+    ``shifts``: the least and the most places by which it shifts scaled sums to the right."""
+
+    lanes: int
+    family: ClassVar[str]
+    shifts: ClassVar[tuple[int, int]]
+
+    @property
+    def ints(self) -> Scalar:
+        return INTS[self.lanes]
+
+    @property
+    def reals(self) -> Scalar:
+        return FLOATS[self.lanes]
+
+    def of_ints(self, operation: str, *args: Expr) -> Expr:
+        return call(f"{self.family}_{operation}_{self.lanes}", *args, type_=self.ints)
+
+    def of_reals(self, operation: str, *args: Expr) -> Expr:
+        """An operation that makes floats."""
+        return call(f"{self.family}_{operation}_{self.lanes}", *args, type_=self.reals)
+
+    def real_everywhere(self, value: float) -> Expr:
+        return self.of_reals("fdup", f32(value))
+
+    def scales(self, multiplier: Multiplier) -> bool:
+        """Returns whether vectors are shifted as far as the multiplier says."""
+        least, most = self.shifts
+        return all(least <= -shift <= most for shift in multiplier.shifts)
+
+    @abc.abstractmethod
+    def plus_product(self, total: Expr, a: Expr, b: Expr) -> Expr:
+        """total + a * b, of floats."""
+
+    @abc.abstractmethod
+    def places(self, shifts: Ints) -> Ints:
+        """Returns what :meth:`scaled` takes for ``shifts``, which are negative: to the right."""
+
+    @property
+    @abc.abstractmethod
+    def places_note(self) -> str:
+        """Says what :meth:`places` returns, for readers of C sources."""
+
+    @abc.abstractmethod
+    def scaled(self, total: Expr, mantissas: Expr, places: Expr, *, signed: bool) -> Expr:
+        """Sums times multipliers, both roundings as TFLite's; unless ``signed``, negative results
+        may be rounded otherwise."""

@@ -1,0 +1,165 @@
+"""From vectors of sums to results: bias, scaling, activation, storing.
+
+TFLite's ``MultiplyByQuantizedMultiplier`` rounds twice: ``high = (sum * m + 2**30) >> 31``, then
+high / 2**s to nearest, halves away from zero. The second is ``(high * 2**(32-s) + 2**31) >> 32``,
+or a shift that rounds; both round halves up: less 1 from negative numbers, they go away from zero.
+Where the result is clamped from the zero point up, as after a ReLU, all negative numbers end there,
+however rounded.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from crtexport.ir.ops import Activation, Conv2D, DepthwiseConv2D, FullyConnected
+from crtexport.ir.scaling import activation_range
+from crtexport.ir.types import DType
+from crtexport.kir.builder import load_vector
+from crtexport.kir.language import Buffer, Expr, Scalar
+from crtexport.lowering.numerics.integer_sums import FOLDED_BIAS, IntegerSums, weight_scales
+from crtexport.lowering.numerics.requantize import float_range
+from crtexport.lowering.registry import Context, Lowering
+from crtexport.schedules.common.vector_machine import Ints, VectorMachine
+from crtexport.support.fixedpoint import Rounding
+
+
+def scales(sums: IntegerSums, machine: VectorMachine) -> bool:
+    """Returns whether sums are scaled in a way that these vectors can do."""
+    return (
+        sums.rounding is Rounding.DOUBLE and sums.bound < 1 << 31
+        and machine.scales(sums.multiplier)
+    )
+
+
+def known(context: Context) -> bool:
+    """Returns whether weights and bias are constants."""
+    return all(
+        context.graph.constant(context.graph.required(context.node, position)) is not None
+        for position in (1, 2) if context.has(position)
+    )
+
+
+class VectorEpilogue(Protocol):
+    """Epilogue of vectors of sums, whose lanes are output channels."""
+
+    def start(self, channel: Expr) -> Expr:
+        """The sums before the first product: of ``channel`` and those behind it."""
+
+    def store(self, output: Buffer, index: Expr, total: Expr, channel: Expr, count: int) -> None:
+        """Stores the results of the first ``count`` lanes."""
+
+
+def activation_of(context: Context) -> Activation:
+    """That of a layer with weights."""
+    op = context.node.op
+    if not isinstance(op, Conv2D | DepthwiseConv2D | FullyConnected):
+        raise TypeError(op)
+    return op.activation
+
+
+_EACH = "for each output channel:"
+
+
+class ChannelTable:
+    """One number for each channel, or the same for all."""
+
+    def __init__(
+        self, lowering: Lowering, machine: VectorMachine, name: str, dtype: Scalar,
+        values: npt.NDArray[np.generic], channels: int, note: str,
+    ) -> None:
+        """``note``: what the numbers are, for readers of C sources."""
+        self._machine, self._type = machine, machine.reals if dtype.is_float else machine.ints
+        self._same: int | float | None = None
+        self._buffer: Buffer | None = None
+        if (values == values[0]).all() and not (dtype.is_float and math.isnan(values[0])):
+            self._same = values[0].item()
+            return
+        whole = np.zeros(-(-channels // machine.lanes) * machine.lanes, values.dtype)
+        whole[:channels] = values
+        self._buffer = lowering.derived(name, dtype, whole, note)
+
+    def at(self, channel: Expr) -> Expr:
+        """Of ``channel`` and those behind it."""
+        if self._buffer is not None:
+            return load_vector(self._buffer, channel, self._type)
+        if self._type.is_float:
+            return self._machine.real_everywhere(float(self._same or 0.0))
+        return self._machine.int_everywhere(int(self._same or 0))
+
+
+class IntegerVectorEpilogue:
+    """Results of integers, of integer sums for which :func:`scales` holds."""
+
+    def __init__(self, lowering: Lowering, machine: VectorMachine, sums: IntegerSums) -> None:
+        self.b, self.machine = lowering.b, machine
+        context, channels = lowering.context, len(sums.folded)
+        mantissas = np.array(sums.multiplier.mantissas, np.int64)
+        places = machine.places(np.array(sums.multiplier.shifts, np.int64))
+
+        def table(name: str, values: Ints, note: str) -> ChannelTable:
+            values32 = np.broadcast_to(values, channels).astype(np.int32)
+            return ChannelTable(lowering, machine, name, Scalar.I32, values32, channels, note)
+
+        self._bias = table("bias", sums.folded, FOLDED_BIAS)
+        self._mantissas = table("multipliers", mantissas, f"{_EACH} multiplier (Q31)")
+        self._places = table("places", places, f"{_EACH} {machine.places_note}")
+        self._zero = context.quant(context.output()).zero_point[0]
+        self._range = activation_range(activation_of(context), context.output())
+
+    def start(self, channel: Expr) -> Expr:
+        return self._bias.at(channel)
+
+    def store(self, output: Buffer, index: Expr, total: Expr, channel: Expr, count: int) -> None:
+        b, machine = self.b, self.machine
+        low, top = self._range
+        value = machine.scaled(
+            total, self._mantissas.at(channel), self._places.at(channel), signed=low < self._zero
+        )
+        value = machine.between(machine.plus(value, self._zero), (low, top))
+        b.store_vector(output, index, value, count)
+
+
+class FloatVectorEpilogue:
+    """Floats: bias and activation; sums of int8 weights are scaled first."""
+
+    def __init__(self, lowering: Lowering, machine: VectorMachine, pixels: int = 1) -> None:
+        """``pixels``: how often all channels are repeated in a vector."""
+        self.b, self.machine = lowering.b, machine
+        context = lowering.context
+        channels = context.output().shape[-1]
+        bias = (
+            context.values(2).astype(np.float32).reshape(-1) if context.has(2)
+            else np.zeros(channels, np.float32)
+        )
+        repeated = np.tile(bias, pixels)
+        self._bias = ChannelTable(
+            lowering, machine, "bias", Scalar.F32, repeated, len(repeated), f"{_EACH} bias"
+        )
+        self._scales: ChannelTable | None = None
+        if context.input(1).dtype is DType.INT8:
+            scales = np.array(weight_scales(context, channels).scale, np.float32)
+            self._scales = ChannelTable(
+                lowering, machine, "scales", Scalar.F32, np.broadcast_to(scales, channels),
+                channels, f"{_EACH} scale of its weights",
+            )
+        self._range = float_range(activation_of(context))
+
+    def start(self, channel: Expr) -> Expr:
+        return self._bias.at(channel) if self._scales is None else self.machine.real_everywhere(0.0)
+
+    def store(self, output: Buffer, index: Expr, total: Expr, channel: Expr, count: int) -> None:
+        low, high = self._range
+        value = total
+        if self._scales is not None:
+            value = self.machine.plus_product(
+                self._bias.at(channel), total, self._scales.at(channel)
+            )
+        if math.isfinite(low):
+            value = self.machine.of_reals("fmax", value, self.machine.real_everywhere(low))
+        if math.isfinite(high):
+            value = self.machine.of_reals("fmin", value, self.machine.real_everywhere(high))
+        self.b.store_vector(output, index, value, count)

@@ -1,0 +1,1 @@
+"""Schedules for Arm's Helium (MVE)."""

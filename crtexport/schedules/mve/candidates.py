@@ -1,0 +1,84 @@
+"""Kernels for processors with MVE (Cortex-M55, M85)."""
+
+from __future__ import annotations
+
+import functools
+
+from crtexport.ir.ops import (
+    Add,
+    AveragePool2D,
+    Conv2D,
+    DepthwiseConv2D,
+    FullyConnected,
+    MaxPool2D,
+    Mul,
+    Sub,
+)
+from crtexport.lowering.registry import Context, Lowered, Lowering
+from crtexport.schedules.common import target_features
+from crtexport.schedules.common.candidates import Candidate, single
+from crtexport.schedules.common.padded_row_ring import Rows
+from crtexport.schedules.common.row_products import multiply_rows
+from crtexport.schedules.mve import conv as mve_conv
+from crtexport.schedules.mve import depthwise as mve_depthwise
+from crtexport.schedules.mve import elementwise as mve_elementwise
+from crtexport.schedules.mve import float as mve_float
+from crtexport.schedules.mve import pool as mve_pool
+from crtexport.schedules.mve.dense import MveProducts, MveTile, block_candidates, blocks
+from crtexport.schedules.mve.requantize import Sums
+from crtexport.support.target import Target
+
+
+def candidates(context: Context, target: Target) -> list[Candidate]:
+    """Returns the variants of a node that keeps its operator's rules in vectors, of floats too if
+    the processor has such; none where there is no such variant."""
+    floats = target_features.has_mve_floats(target)
+    if floats and (found := mve_float.lower(context)) is not None:
+        return single("floats", found)
+    op = context.node.op
+    match op:
+        case FullyConnected():
+            return _rows(context)
+        case DepthwiseConv2D():
+            return single("channels", mve_depthwise.lower(context, op))
+        case Conv2D():
+            return _rows(context) or mve_conv.candidates(context, op)
+        case Add() | Sub() | Mul():
+            return single("elements", mve_elementwise.lower(context, op))
+        case AveragePool2D() | MaxPool2D():
+            return single("channels", mve_pool.lower(context, op, floats=floats))
+        case _:
+            return []
+
+
+def vector_ops() -> mve_elementwise.MveVectorOps:
+    """Returns what computes with vectors of results."""
+    return mve_elementwise.MveVectorOps()
+
+
+def _rows(context: Context) -> list[Candidate]:
+    """Of what is rows times units without further ado."""
+    rows = Rows.of(context)
+    dense = isinstance(context.node.op, FullyConnected)
+    sums = Sums.of(context, 0, fully_connected=dense) if rows is not None else None
+    return [] if rows is None or sums is None else _products(context, sums, rows)
+
+
+def _products(context: Context, sums: Sums, rows: Rows) -> list[Candidate]:
+    """Rows times all units."""
+    found = blocks(rows.counts[1], [context.input(1).shape[-1]], sums)
+    return block_candidates(found, functools.partial(_product, context, sums, rows))
+
+
+def _product(context: Context, sums: Sums, rows: Rows, shape: MveTile) -> Lowered:
+    lowering = Lowering(rows.name, context)
+    x = lowering.input(0, "input")
+    units = sums.channels
+    depth = context.input(1).elements // units
+    product = MveProducts(lowering, sums, [(depth, False)], shape)
+    output = lowering.output()
+    multiply_rows(
+        lowering.b, rows, x, (units, depth), product.high,
+        lambda segments, targets: product.emit(segments, output, targets),
+    )
+    return lowering.finish()

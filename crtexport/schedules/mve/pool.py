@@ -1,0 +1,94 @@
+"""Pooling on MVE: as many channels at once as a vector has lanes.
+
+Means of integers are sums first, in vectors, and then divided one by one.
+"""
+
+from __future__ import annotations
+
+import math
+
+from crtexport.ir.ops import AveragePool2D, MaxPool2D
+from crtexport.ir.scaling import activation_range
+from crtexport.ir.types import DType
+from crtexport.kir.builder import call, cast, f32, flat_index, i32, load, load_vector
+from crtexport.kir.language import Expr, Scalar
+from crtexport.lowering.numerics.requantize import float_range
+from crtexport.lowering.ops.pool import LOWEST, mean, store_result
+from crtexport.lowering.registry import Context, Lowered, Lowering
+from crtexport.schedules.common.pooling import At, VectorPool
+from crtexport.schedules.mve.requantize import SUFFIXES, limited
+
+_VECTORS = {DType.INT8: Scalar.I8X16, DType.INT16: Scalar.I16X8, DType.FLOAT32: Scalar.F32X4}
+_SMALL = 32767 // 128
+"""Most int8 values whose sum always has 16 bits."""
+
+
+def lower(context: Context, op: AveragePool2D | MaxPool2D, *, floats: bool) -> Lowered | None:
+    """A pooling that keeps its operator's rules; None where this is no way."""
+    dtype = context.input(0).dtype
+    average = isinstance(op, AveragePool2D)
+    real = dtype is DType.FLOAT32
+    if dtype not in _VECTORS or (real and (average or not floats)):
+        return None
+    if 0 in (*context.input(0).shape, *context.output().shape):
+        return None
+    vector = _VECTORS[dtype]
+    if average:
+        small = dtype is DType.INT8 and op.window[0] * op.window[1] <= _SMALL
+        vector = Scalar.I16X8 if small else Scalar.I32X4
+    if context.input(0).shape[3] < vector.lanes // 2:
+        return None
+    lowering = Lowering("average_pool2d" if average else "max_pool2d", context)
+    _MvePool(lowering, op, vector).emit()
+    return lowering.finish()
+
+
+class _MvePool(VectorPool):
+    def __init__(
+        self, lowering: Lowering, op: AveragePool2D | MaxPool2D, vector: Scalar
+    ) -> None:
+        super().__init__(lowering, op, vector.lanes)
+        self.vector = vector
+        if self.average:
+            self.sums = lowering.scratch("sums", vector.lane, self.x.shape[3])
+
+    def start(self) -> Expr:
+        if self.vector.is_float:
+            return self._call("dup", f32(LOWEST))
+        return self._call("dup", i32(0 if self.average else self.x.dtype.limits[0]))
+
+    def combined(self, acc: Expr, index: Expr, count: int) -> Expr:
+        value = load_vector(self.source, index, self.vector, count)
+        return self._call("add" if self.average else "max", acc, value)
+
+    def finish(self, at: At, cells: Expr, first: Expr, count: int, acc: Expr) -> None:
+        del cells
+        if self.average:
+            self.b.store_vector(self.sums, first, acc, count)
+            return
+        index = flat_index([*at, first], self.y.shape)
+        self.b.store_vector(self.target, index, self._clamped(acc), count)
+
+    def _call(self, name: str, *args: Expr) -> Expr:
+        return call(f"mve_{name}_{SUFFIXES[self.vector]}", *args, type_=self.vector)
+
+    def _clamped(self, value: Expr) -> Expr:
+        """``value`` within what the activation allows."""
+        if self.vector.is_float:
+            value = limited(value, float_range(self.op.activation), (-math.inf, math.inf))
+        else:
+            bounds = activation_range(self.op.activation, self.y)
+            value = limited(value, bounds, self.y.dtype.limits)
+        return self.b.let("result", value)
+
+    def pixel(self, at: At, cells: Expr) -> None:
+        """Sums are divided when there are those of all channels."""
+        super().pixel(at, cells)
+        if not self.average:
+            return
+        b = self.b
+        with b.loop("c", self.y.shape[3]) as c:
+            total = b.let("total", cast(load(self.sums, c), Scalar.I32))
+            result = b.let("mean", mean(total, cells))
+            index = flat_index([*at, c], self.y.shape)
+            store_result(self.lowering, self.op.activation, self.target, index, result)

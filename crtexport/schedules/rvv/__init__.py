@@ -1,0 +1,1 @@
+"""Schedules for RISC-V's vectors."""

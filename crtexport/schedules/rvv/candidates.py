@@ -1,0 +1,53 @@
+"""Kernels for RISC-V processors with vectors (V, Zve32x, Zve32f) of at least 128 bits."""
+
+from __future__ import annotations
+
+from crtexport.ir.ops import (
+    Add,
+    AveragePool2D,
+    Conv2D,
+    DepthwiseConv2D,
+    FullyConnected,
+    MaxPool2D,
+    Mean,
+    Mul,
+    ReduceMax,
+    ReduceMin,
+    Sub,
+    Sum,
+)
+from crtexport.lowering.registry import Context
+from crtexport.schedules.common import target_features
+from crtexport.schedules.common.candidates import Candidate, single
+from crtexport.schedules.rvv import dense as rvv_dense
+from crtexport.schedules.rvv import depthwise as rvv_depthwise
+from crtexport.schedules.rvv import elementwise as rvv_elementwise
+from crtexport.schedules.rvv import pool as rvv_pool
+from crtexport.schedules.rvv import reduce as rvv_reduce
+from crtexport.schedules.rvv.fused_vectors import RvvVectorOps
+from crtexport.support.target import Target
+
+
+def candidates(context: Context, target: Target) -> list[Candidate]:
+    """Returns the variants of a node that keeps its operator's rules in vectors, of floats too if
+    the processor has such; none where there is no such variant."""
+    floats = target_features.has_rvv_floats(target)
+    op = context.node.op
+    match op:
+        case FullyConnected() | Conv2D():
+            return rvv_dense.candidates(context, op, floats=floats)
+        case DepthwiseConv2D():
+            return rvv_depthwise.candidates(context, op, floats=floats)
+        case Add() | Sub() | Mul():
+            return single("elements", rvv_elementwise.lower(context, op))
+        case AveragePool2D() | MaxPool2D():
+            return single("channels", rvv_pool.lower(context, op, floats=floats))
+        case Mean() | Sum() | ReduceMax() | ReduceMin():
+            return single("channels", rvv_reduce.lower(context, op, floats=floats))
+        case _:
+            return []
+
+
+def vector_ops() -> RvvVectorOps:
+    """Returns what computes with vectors of results."""
+    return RvvVectorOps()

@@ -1,0 +1,102 @@
+"""From vectors of sums to results on RISC-V; int16 layers have sums of 64 bits in TFLite.
+
+See :mod:`crtexport.schedules.common.requantize_int16`: where sums have 32 bits and multipliers
+leave room, VSMUL rounds what it takes as TFLite does. Else VMULH drops 16 bits, the bias that
+doesn't fit comes in as addends, and VSSRA rounds.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from crtexport.ir.scaling import activation_range
+from crtexport.ir.types import DType
+from crtexport.kir.language import Buffer, Expr, Scalar
+from crtexport.lowering.numerics.integer_sums import IntegerSums
+from crtexport.lowering.registry import Context, Lowering
+from crtexport.schedules.common import requantize_int16, vector_requantize
+from crtexport.schedules.common.vector_machine import Ints
+from crtexport.schedules.common.vector_requantize import (
+    ChannelTable,
+    IntegerVectorEpilogue,
+    VectorEpilogue,
+    activation_of,
+)
+from crtexport.schedules.rvv.machine import RvvMachine
+
+Steps = list[tuple[str, Ints]]
+"""Operations with a number for each channel."""
+
+
+def sums_of(
+    context: Context, channel_axis: int, *, fully_connected: bool = False
+) -> IntegerSums | None:
+    """Returns what a layer of int8 or int16 values and int8 weights sums; None where it is another
+    one, or vectors can't scale its sums."""
+    values, weights = context.input(0).dtype, context.input(1).dtype
+    if values not in (DType.INT8, DType.INT16) or weights is not DType.INT8:
+        return None
+    sums = IntegerSums.of(context, channel_axis, fully_connected=fully_connected)
+    if sums.weight_zero:
+        return None
+    scaled = _steps(sums) is not None if sums.wide else vector_requantize.scales(
+        sums, RvvMachine(16)
+    )
+    return sums if scaled else None
+
+
+def finish_of(lowering: Lowering, machine: RvvMachine, sums: IntegerSums) -> VectorEpilogue:
+    """Returns the epilogue of ``sums``, which :func:`sums_of` found."""
+    if sums.wide:
+        return _WideFinish(lowering, machine, sums)
+    return IntegerVectorEpilogue(lowering, machine, sums)
+
+
+def _steps(sums: IntegerSums) -> Steps | None:
+    """Returns what sums begin with, then what is done to them; None if they are scaled in another
+    way."""
+    constants = requantize_int16.constants_of(sums)
+    if constants is not None and not (constants[:, 1] & 1).any():
+        bias, factor = constants.astype(np.int64).T
+        return [("start", bias), ("vsmul", factor >> 1)]
+    constants = requantize_int16.parts_of(sums)
+    if constants is None:
+        return None
+    names = ("start", "vmulh", "add", "vssra", "add")
+    columns = constants.astype(np.int64).T
+    return [
+        (name, column) for name, column in zip(names, columns, strict=True)
+        if name != "add" or column.any()
+    ]
+
+
+class _WideFinish:
+    """int16 results of sums that TFLite has in 64 bits."""
+
+    def __init__(self, lowering: Lowering, machine: RvvMachine, sums: IntegerSums) -> None:
+        self.b, self.machine = lowering.b, machine
+        output = lowering.context.output()
+        self._range = activation_range(activation_of(lowering.context), output)
+        steps = _steps(sums)
+        if steps is None:
+            raise ValueError("these sums are scaled in another way")
+        tables = [
+            (name, ChannelTable(
+                lowering, machine, "bias" if name == "start" else "scaling", Scalar.I32,
+                column.astype(np.int32), len(column),
+                "for each output channel: "
+                + ("start of its sum" if name == "start" else f"operand of {name}"),
+            )) for name, column in steps
+        ]
+        (_, self._bias), *self._tables = tables
+
+    def start(self, channel: Expr) -> Expr:
+        return self._bias.at(channel)
+
+    def store(self, output: Buffer, index: Expr, total: Expr, channel: Expr, count: int) -> None:
+        machine = self.machine
+        value = total
+        for name, table in self._tables:
+            value = machine.of_ints(name, value, table.at(channel))
+        value = machine.between(value, self._range)
+        self.b.store_vector(output, index, value, count)

@@ -1,0 +1,135 @@
+"""Kernels for processors without vectors, and for those whose compilers of C take vectors apart.
+
+The schedules of an instruction set are imported by the function for it: an export needs one's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from msgspec.structs import replace
+
+from crtexport.ir.ops import DepthwiseConv2D
+from crtexport.lowering.numerics.computed_product import is_computed_product
+from crtexport.lowering.registry import Context, Lowered
+from crtexport.schedules.common import target_features, unroll
+from crtexport.schedules.common.candidates import Candidate, changed, single
+from crtexport.support.target import Target
+
+_ARM = ("thumbv7m", "thumbv7em", "thumbv8m.main")
+"""Instruction sets with MLA, SMULL and LDRD."""
+_FEW_REGISTERS = ("thumbv6m", "thumbv8m.base")
+"""Instruction sets with eight registers for most instructions, and products of 32 bits."""
+_COPIES = (4, 8, 1)
+"""The numbers of copies of innermost loops that scalar machines may have."""
+_USUAL_COPIES = {"balanced": 4, "speed": 8}
+
+
+def candidates(
+    context: Context, target: Target, optimize: str, plain: Candidate
+) -> list[Candidate]:
+    """Returns the variants of a node, at least one; ``optimize`` is balanced or speed, and
+    ``plain`` the variant without a schedule."""
+    copies = _USUAL_COPIES[optimize]
+    found = _registers(context, target, optimize)
+    if found:
+        return _unrolled(found, copies)
+    blocked = _blocks(context, target) or [plain]
+    found = _unrolled(blocked, copies)
+    for other in _COPIES:
+        if other != copies:
+            found += [
+                replace(variant, name=f"{variant.name}, {other} copies")
+                for variant in _unrolled(blocked, other)
+            ]
+    return found
+
+
+def _registers(context: Context, target: Target, optimize: str) -> list[Candidate]:
+    """The variants that keep sums in registers: for RISC-V and for Cortex-M from M0 on, and
+    products of computed matrices."""
+    if is_computed_product(context):
+        from crtexport.schedules.scalar import computed_products
+
+        return computed_products.candidates(context, target)
+    if target.triple.startswith("riscv32"):
+        return _riscv(context, optimize)
+    if target.triple.startswith(_FEW_REGISTERS):
+        return _few_registers(context, optimize)
+    if not target.triple.startswith(_ARM):
+        return []
+    if target_features.has_fpu(target) and (found := _fpu(context)) is not None:
+        return found
+    return (_dsp if target_features.has_dsp(target) else _arm)(context, optimize)
+
+
+def _unrolled(found: Iterable[Candidate], copies: int) -> list[Candidate]:
+    def change(lowered: Lowered) -> Lowered:
+        return replace(lowered, kernel=unroll.unroll_inner_loops(lowered.kernel, copies))
+
+    return changed(found, change)
+
+
+def _riscv(context: Context, optimize: str) -> list[Candidate]:
+    from crtexport.schedules.scalar import depthwise_planes, register_blocks
+
+    return (
+        register_blocks.candidates(context, optimize, register_blocks.RISCV)
+        or depthwise_planes.candidates(context, depthwise_planes.BYTES)
+    )
+
+
+def _few_registers(context: Context, optimize: str) -> list[Candidate]:
+    from crtexport.schedules.scalar import depthwise_planes, pixel_pairs_mul32, register_blocks
+
+    return (
+        pixel_pairs_mul32.candidates(context)
+        + register_blocks.candidates(context, optimize, register_blocks.ARMV6M)
+        or depthwise_planes.candidates(context, depthwise_planes.LONE_WORDS)
+    )
+
+
+def _arm(context: Context, optimize: str) -> list[Candidate]:
+    from crtexport.schedules.scalar import depthwise_planes, register_blocks
+
+    return (
+        register_blocks.candidates(context, optimize)
+        or depthwise_planes.candidates(context, depthwise_planes.WORDS)
+    )
+
+
+def _dsp(context: Context, optimize: str) -> list[Candidate]:
+    from crtexport.schedules.scalar import depthwise_planes, smlad_channel_pairs, smlad_int16
+
+    return (
+        smlad_channel_pairs.candidates(context) or smlad_int16.candidates(context, optimize)
+        or depthwise_planes.candidates(context, depthwise_planes.PAIRS)
+    )
+
+
+def _fpu(context: Context) -> list[Candidate] | None:
+    """None for what is no layer of floats."""
+    from crtexport.schedules.common.float_layers import layer_of
+
+    layer = layer_of(context)
+    if layer is None:
+        return None
+    if isinstance(layer, DepthwiseConv2D):
+        from crtexport.schedules.scalar import fpu_depthwise
+
+        return single("planes", fpu_depthwise.lower(context, layer))
+    from crtexport.schedules.scalar import fpu_dense
+
+    return fpu_dense.candidates(context, layer)
+
+
+def _blocks(context: Context, target: Target) -> list[Candidate]:
+    """The variants of layers for machines with few registers, or none that are known."""
+    from crtexport.schedules.scalar import conv_windows, gemm_blocks
+    from crtexport.schedules.scalar.dot_product_step import step_for
+
+    step = step_for(target)
+    return (
+        single("blocks", gemm_blocks.lower(context, step))
+        or single("windows", conv_windows.lower(context, step))
+    )

@@ -1,0 +1,288 @@
+"""Scaling sums to int8 in the fewest instructions that round as TFLite does.
+
+TFLite's ``MultiplyByQuantizedMultiplier`` rounds twice: ``high = (sum * m + 2**30) >> 31``, then
+high / 2**s to nearest, halves away from zero. The rounded upper word of the doubled sum's product
+is the first. The second with halves up is the upper word of a product, too, by 2**(32-s), or a
+shift; less 1 from negative numbers, halves go away from zero. Where the result is clamped from the
+zero point up, as after a ReLU, all negative numbers end there, however they were rounded.
+"""
+
+from __future__ import annotations
+
+import abc
+import enum
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+from msgspec import Struct
+
+from crtexport.ir.ops import Activation
+from crtexport.ir.scaling import activation_range
+from crtexport.kir.builder import (
+    add,
+    and_,
+    call,
+    cast,
+    clamp,
+    const,
+    i32,
+    load,
+    mul,
+    shl,
+    shr,
+    sub,
+)
+from crtexport.kir.language import Buffer, Expr, Scalar
+from crtexport.lowering.numerics.integer_sums import IntegerSums
+from crtexport.lowering.registry import Context, Lowering
+from crtexport.support.fixedpoint import Rounding, multiply_by_quantized_multiplier, wrap32
+
+_LEAST, _MOST = 2, 31
+"""Right shifts that SMMLAR can do."""
+
+_LIMIT = 1 << 30
+"""Sums below it can be doubled."""
+_REACH = 128
+"""Largest magnitude of an input value."""
+
+
+class RequantMethod(enum.Enum):
+    """Instructions by which a target requantizes sums."""
+
+    DSP = "SMMULR and SMMLAR, which adds the zero point, of Armv7E-M"
+    MUL64 = "two 64-bit products, where one is an instruction"
+    MUL64_SHIFT = "a 64-bit product of a signed and an unsigned factor, and a shift"
+    MUL32_ONLY = "products of 16 bits, where there are none of 64, and a shift"
+
+    @property
+    def factor(self) -> int:
+        """Returns what sums are scaled times: twice, where multipliers are signed."""
+        return 1 if self is RequantMethod.MUL64_SHIFT else 2
+
+
+def constants_of(
+    sums: IntegerSums, zero_point: int, limits: tuple[int, int]
+) -> npt.NDArray[np.int32] | None:
+    """channels x (twice the bias, multiplier, power of two); None if these instructions can't.
+
+    A channel without weights has one result, whatever its bias and scale are: its constants are
+    chosen to make it. ``zero_point`` and ``limits`` are those of the output.
+    """
+    if sums.rounding is not Rounding.DOUBLE:
+        return None
+    count = len(sums.raw)
+    reach = (_REACH * sums.magnitudes).tolist()
+    rows: list[tuple[int, int, int]] = []
+    for channel in range(count):
+        one = min(channel, len(sums.multiplier.mantissas) - 1)
+        mantissa, shift = sums.multiplier.mantissas[one], sums.multiplier.shifts[one]
+        bias = int(sums.folded[channel])
+        possible = abs(bias) + reach[channel] < _LIMIT and (
+            mantissa == 0 or _LEAST <= -shift <= _MOST
+        )
+        if possible:
+            rows.append((2 * bias, mantissa, 1 << (32 + shift) if mantissa else 0))
+        elif not reach[channel]:
+            scaled = multiply_by_quantized_multiplier(wrap32(bias), mantissa, shift)
+            result = min(max(zero_point + scaled, limits[0]), limits[1])
+            rows.append((16 * (result - zero_point), 1 << 30, 1 << 30))
+        else:
+            return None
+    return np.array(rows, np.int64).astype(np.int32).reshape(count, 3)
+
+
+class ChannelConstants(Struct, frozen=True):
+    """Constants of one output channel: twice its bias, its multiplier, its power of two, instead
+    of which MUL32_ONLY has its right shift. With MUL64_SHIFT: its bias, twice its multiplier, its
+    right shift."""
+
+    bias: Expr
+    mantissa: Expr
+    power: Expr
+
+
+class ScalarEpilogue(abc.ABC):
+    """Emits results of sums, with a table of what belongs to each output channel, its bias first.
+
+    ``factor``: what sums and biases are scaled times.
+    """
+
+    def __init__(
+        self, constants: npt.NDArray[np.int32], method: RequantMethod, factor: int
+    ) -> None:
+        """``constants``: channels x words."""
+        self.method, self.factor = method, factor
+        self._constants = constants
+        self._alike = bool((constants[:, 1:] == constants[:1, 1:]).all())
+
+    @property
+    def count(self) -> int:
+        """Words of a channel."""
+        return int(self._constants.shape[1])
+
+    @property
+    @abc.abstractmethod
+    def words(self) -> tuple[tuple[str, str], ...]:
+        """The name of each constant of a channel, and what it is."""
+
+    def begin(self, lowering: Lowering) -> None:
+        """Adds the table of what differs between channels to a kernel."""
+        self.b = lowering.b
+        values, meanings = self._constants, [meaning for _, meaning in self.words]
+        note = f"for each output channel: {', '.join(meanings[: self.count])}"
+        if self._alike:
+            # Behind the biases, so that layers of one shape can have one kernel.
+            values = np.concatenate([values[:, 0], values[0, 1:]])
+            note = f"for each output channel: {meanings[0]}; for all of them: " + ", ".join(
+                meanings[1 : self.count]
+            )
+        self._table: Buffer = lowering.derived("scaling", Scalar.I32, values, note)
+
+    def value(self, number: Expr, word: int) -> Expr:
+        """A constant of an output channel (index), loaded."""
+        place = add(mul(number, const(self.count)), const(word))
+        if self._alike:
+            place = const(len(self._constants) + word - 1) if word else number
+        return self.b.let(self.words[word][0], load(self._table, place))
+
+    def values(self, number: Expr) -> tuple[Expr, ...]:
+        """All constants of an output channel (index), loaded."""
+        return tuple(self.value(number, word) for word in range(self.count))
+
+    def start(self, values: Sequence[Expr]) -> Expr:
+        """Returns what sums of a channel with these constants begin with."""
+        return values[0]
+
+    def finished(self, total: Expr, values: Sequence[Expr]) -> Expr:
+        """The result of a sum (i32) that began with 0, of a channel with these constants."""
+        times = shl(total, i32(1)) if self.factor == 2 else total
+        return self.made(self.b.let("whole", add(times, self.start(values))), values)
+
+    @abc.abstractmethod
+    def made(self, whole: Expr, values: Sequence[Expr]) -> Expr:
+        """The result of a sum with its bias (i32), times the factor, of a channel with these
+        constants."""
+
+    def _product(self, a: Expr, b: Expr) -> Expr:
+        """The upper word of a product, rounded."""
+        if self.method is RequantMethod.DSP:
+            return _i32("arm_smmulr", a, b)
+        if self.method is RequantMethod.MUL64_SHIFT:
+            product = self.b.let(
+                "product", mul(cast(a, Scalar.I64), cast(cast(b, Scalar.U32), Scalar.I64))
+            )
+            upper = cast(shr(product, const(32, Scalar.I64)), Scalar.I32)
+            rounding = shr(cast(product, Scalar.U32), const(31, Scalar.U32))
+            return add(upper, cast(rounding, Scalar.I32))
+        if self.method is RequantMethod.MUL32_ONLY:
+            return self._product_of_pieces(a, b)
+        product = mul(cast(a, Scalar.I64), cast(b, Scalar.I64))
+        nudged = add(product, const(1 << 31, Scalar.I64))
+        return cast(shr(nudged, const(32, Scalar.I64)), Scalar.I32)
+
+    def _product_of_pieces(self, a: Expr, b: Expr) -> Expr:
+        """The same for b >= 0. With a = A * 2**16 + c and b = B * 2**16 + d it is
+        A*B + (A*d + c*B + (c*d >> 16) + 2**15 >> 16), of which the sum in brackets may have 33
+        bits; so the upper half of A*d stays out of it."""
+
+        def halves(value: Expr) -> tuple[Expr, Expr]:
+            low = and_(cast(value, Scalar.U32), const(0xFFFF, Scalar.U32))
+            return let("upper", shr(value, i32(16))), let("lower", low)
+
+        let = self.b.let
+        half = const(16, Scalar.U32)
+        (a_high, a_low), (b_high, b_low) = halves(a), halves(b)
+        cross = let("cross", mul(a_high, cast(b_low, Scalar.I32)))
+        rest = add(
+            mul(a_low, cast(b_high, Scalar.U32)), shr(mul(a_low, b_low), half),
+            and_(cast(cross, Scalar.U32), const(0xFFFF, Scalar.U32)), const(1 << 15, Scalar.U32),
+        )
+        return add(
+            mul(a_high, b_high), shr(cross, i32(16)), cast(shr(rest, half), Scalar.I32)
+        )
+
+
+class Int8Epilogue(ScalarEpilogue):
+    """int8 results."""
+
+    def __init__(
+        self, context: Context, constants: npt.NDArray[np.int32], activation: Activation,
+        method: RequantMethod,
+    ) -> None:
+        super().__init__(_constants(constants, method), method, method.factor)
+        self._zero = context.quant(context.output()).zero_point[0]
+        self._range = activation_range(activation, context.output())
+
+    @staticmethod
+    def of(
+        context: Context, sums: IntegerSums, activation: Activation,
+        method: RequantMethod = RequantMethod.DSP
+    ) -> Int8Epilogue | None:
+        """None if these instructions can't scale the sums."""
+        zero_point = context.quant(context.output()).zero_point[0]
+        limits = activation_range(activation, context.output())
+        constants = constants_of(sums, zero_point, limits)
+        return None if constants is None else Int8Epilogue(context, constants, activation, method)
+
+    @property
+    def words(self) -> tuple[tuple[str, str], ...]:
+        match self.method:
+            case RequantMethod.DSP | RequantMethod.MUL64:
+                power = ("power", "2**(32 - right shift)")
+                return ("bias", "2 * bias"), ("multiplier", "multiplier (Q31)"), power
+            case RequantMethod.MUL64_SHIFT:
+                shift = ("shift", "right shift")
+                return ("bias", "bias"), ("multiplier", "2 * multiplier (Q31)"), shift
+            case RequantMethod.MUL32_ONLY:
+                shift = ("shift", "right shift")
+                return ("bias", "2 * bias"), ("multiplier", "multiplier (Q31)"), shift
+
+    def channel(self, number: Expr) -> ChannelConstants:
+        """The constants of an output channel (index), loaded."""
+        return ChannelConstants(*self.values(number))
+
+    def made(self, whole: Expr, values: Sequence[Expr]) -> Expr:
+        return self.result(whole, ChannelConstants(*values))
+
+    def result(self, whole: Expr, channel: ChannelConstants) -> Expr:
+        """The i8 of what :meth:`whole` gives."""
+        high = self.b.let("high", self._product(whole, channel.mantissa))
+        low, top = self._range
+        if low < self._zero:
+            high = add(high, shr(high, i32(31)))
+        scaled = self.b.let("scaled", self._divided(high, channel.power))
+        return cast(clamp(scaled, low, top), Scalar.I8)
+
+    def _divided(self, high: Expr, power: Expr) -> Expr:
+        """The second rounding, and the zero point."""
+        zero = i32(self._zero)
+        match self.method:
+            case RequantMethod.DSP:
+                return _i32("arm_smmlar", high, power, zero)
+            case RequantMethod.MUL64:
+                return add(self._product(high, power), zero)
+            case RequantMethod.MUL64_SHIFT | RequantMethod.MUL32_ONLY:
+                half = shl(i32(1), sub(power, i32(1)))
+                return add(shr(add(high, half), power), zero)
+
+    def whole(self, total: Expr, channel: ChannelConstants) -> Expr:
+        """A sum (i32, without the bias) with its bias, times the method's factor."""
+        return add(shl(total, i32(1)) if self.factor == 2 else total, channel.bias)
+
+
+def _constants(constants: npt.NDArray[np.int32], method: RequantMethod) -> npt.NDArray[np.int32]:
+    """``constants`` as ``method`` need them; where there is no multiplier any shift will do."""
+    if method in (RequantMethod.DSP, RequantMethod.MUL64):
+        return constants
+    doubled, mantissas, powers = constants.astype(np.int64).T
+    shifts = np.array(
+        [32 - int(power).bit_length() + 1 if power else _LEAST for power in powers], np.int64
+    )
+    if method is RequantMethod.MUL64_SHIFT:
+        doubled, mantissas = doubled // 2, 2 * mantissas
+    return np.column_stack([doubled, mantissas, shifts]).astype(np.uint32).view(np.int32)
+
+
+def _i32(name: str, *args: Expr) -> Expr:
+    return call(name, *args, type_=Scalar.I32)

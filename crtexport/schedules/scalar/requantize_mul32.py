@@ -1,0 +1,207 @@
+"""Scaling short sums to int8 where products have 32 bits: by another multiplier that has the same
+results.
+
+What TFLite makes of a sum, bias, both roundings and zero point included, is a staircase of at most
+256 results. A line goes through the same steps: floor((sum * m + c) / 2**(p + s)) with an m of some
+24 bits that is nearly TFLite's multiplier, if for each result r the least sum T that has it gives
+T * m + c >= r * 2**(p+s), and the sum before it doesn't. As two products of 32 bits, with
+m = u * 2**p + l and a c that is a multiple of 2**p, that is (sum * u + (sum * l >> p) + c') >> s.
+Sums below 2**18, as windows of depthwise layers and few channels have, leave u and l 13 bits each.
+
+Negative results, whose halves TFLite rounds the other way, would need a line of their own: results
+are to be clamped from the zero point up, as after a ReLU.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from crtexport.ir.ops import Activation
+from crtexport.ir.scaling import activation_range
+from crtexport.kir.builder import add, cast, clamp, i32, mul, shr
+from crtexport.kir.language import Expr, Scalar
+from crtexport.lowering.numerics.integer_sums import IntegerSums
+from crtexport.lowering.registry import Context
+from crtexport.schedules.scalar.requantize_int8 import RequantMethod, ScalarEpilogue
+from crtexport.support.fixedpoint import (
+    Ints,
+    Rounding,
+    multiply_all_by_quantized_multiplier,
+    wrap32,
+)
+
+_REACH = 128
+"""Largest magnitude of an input value."""
+_LEAST_BITS = 8
+"""Halves of multipliers with fewer bits hardly ever have the same results."""
+_USUAL_BITS = 13
+"""Tried first, so that layers of one shape can have one kernel."""
+_MOST_RIGHT = 30
+"""Right shift."""
+_NEAR = 3
+"""Multipliers up to so far from TFLite's are tried."""
+
+
+def constants_of(
+    sums: IntegerSums, zero_point: int, limits: tuple[int, int]
+) -> tuple[npt.NDArray[np.int32], int] | None:
+    """channels x (upper half of the multiplier, lower half, addend, right shift), bits of the lower
+    half; None if there are no such. ``zero_point`` and ``limits`` are those of the output."""
+    if sums.rounding is not Rounding.DOUBLE or max(sums.multiplier.shifts, default=0) > 0:
+        return None
+    if limits[0] < zero_point:
+        return None
+    reach = _REACH * sums.magnitudes
+    if int((np.abs(sums.folded) + reach)[reach > 0].max(initial=0)) >= 1 << 30:
+        return None
+    most = 31 - max(int(reach.max(initial=1)) - 1, 1).bit_length()
+    if most < _LEAST_BITS:
+        return None
+    last = len(sums.multiplier.mantissas) - 1
+    channels = [
+        _Steps(
+            sums.multiplier.mantissas[min(channel, last)],
+            sums.multiplier.shifts[min(channel, last)],
+            wrap32(int(sums.folded[channel])), int(reach[channel]), zero_point, limits,
+        )
+        for channel in range(len(reach))
+    ]
+    for bits in sorted(range(_LEAST_BITS, most + 1), key=lambda bits: (bits != _USUAL_BITS, -bits)):
+        rows: list[tuple[int, int, int, int]] = []
+        for channel in channels:
+            row = channel.line(bits)
+            if row is None:
+                break
+            rows.append(row)
+        else:
+            return np.array(rows, np.int32).reshape(-1, 4), bits
+    return None
+
+
+class _Steps:
+    """The results of a channel's sums from -``reach`` to ``reach``; ``shift`` is not to the left.
+
+    ``above``: those but that of the first sum; ``least``: the least sum that has each of them.
+    """
+
+    def __init__(
+        self, mantissa: int, shift: int, bias: int, reach: int, zero: int, limits: tuple[int, int]
+    ) -> None:
+        self.mantissa, self.shift, self.bias, self.reach = mantissa, shift, bias, reach
+        self.zero, self.limits = zero, limits
+        self.real = mantissa * 2.0 ** (shift - 31)
+        first, last = self.results(np.array([-reach, reach])).tolist()
+        self.first: int = first
+        self.above = np.arange(first + 1, last + 1, dtype=np.int64)
+        self.least = self._least(self.above)
+
+    def results(self, totals: Ints) -> Ints:
+        """Returns what TFLite scales sums to, in products that fit 64 bits."""
+        scaled = multiply_all_by_quantized_multiplier(
+            totals + self.bias, self.mantissa, -self.shift
+        )
+        clamped: Ints = np.clip(scaled + self.zero, *self.limits)
+        return clamped
+
+    def _least(self, results: Ints) -> Ints:
+        """The least sums that have some results, all above that of -``reach``; by bisection around
+        where they are without rounding twice."""
+        reach = self.reach
+        if not len(results):
+            return results
+        guess = ((results - self.zero - 0.5) / self.real).astype(np.int64) - self.bias
+        low, high = np.clip(guess - 3, -reach, reach), np.clip(guess + 3, -reach, reach)
+        low[self.results(low) >= results] = -reach
+        high[self.results(high) < results] = reach
+        while (high - low > 1).any():
+            middle = (low + high) >> 1
+            below = self.results(middle) < results
+            low, high = np.where(below, middle, low), np.where(below, high, middle)
+        return high
+
+    def line(self, bits: int) -> tuple[int, int, int, int] | None:
+        """The constants of a line through the steps, with ``bits`` of each half."""
+        if not len(self.above):
+            return 0, 0, self.first, 0
+        most = min(2 * bits - math.ceil(math.log2(self.real)), bits + _MOST_RIGHT)
+        # Where there are few steps, but an enormous bias, fewer places of the multiplier serve.
+        for places in range(most, bits - 1, -1):
+            nominal = round(self.real * 2.0**places)
+            for multiplier in sorted(
+                range(max(nominal - _NEAR, 1), nominal + _NEAR + 1), key=lambda m: abs(m - nominal)
+            ):
+                row = self._through(multiplier, places, bits)
+                if row is not None:
+                    return row
+        return None
+
+    def _through(
+        self, multiplier: int, places: int, bits: int
+    ) -> tuple[int, int, int, int] | None:
+        results, steps = self.above, self.least
+        upper, lower = divmod(multiplier, 1 << bits)
+        right = places - bits
+        # Beyond the ends there must be no further step, but for those that clamping removes.
+        ends = [
+            (int(results[0]) - 1 << places) + self.reach * multiplier
+        ] if results[0] - 1 > self.limits[0] else []
+        least = max([int(((results << places) - steps * multiplier).max()), *ends])
+        most = int(((results << places) - (steps - 1) * multiplier).min()) - 1
+        if results[-1] < self.limits[1]:
+            most = min(most, (int(results[-1]) + 1 << places) - self.reach * multiplier - 1)
+        addend = -(-least >> bits)
+        largest = self.reach * (upper + 1) + abs(addend) + 1
+        if addend << bits > most or right < 0 or largest >= 1 << 31:
+            return None
+        return upper, lower, addend, right
+
+
+class Mul32Epilogue(ScalarEpilogue):
+    """int8 results of short sums; biases are part of the addends.
+
+    ``constants``: as :func:`constants_of` has them, and maybe what sums begin with.
+    """
+
+    def __init__(
+        self, constants: npt.NDArray[np.int32], bits: int, limits: tuple[int, int]
+    ) -> None:
+        super().__init__(constants, RequantMethod.MUL32_ONLY, 1)
+        self._bits, self._range = bits, limits
+
+    @staticmethod
+    def of(
+        context: Context, sums: IntegerSums, activation: Activation, start: Ints | None = None
+    ) -> Mul32Epilogue | None:
+        """None if there are no multipliers with the same results. ``start``: what the sums of each
+        channel begin with, where that isn't 0."""
+        zero_point = context.quant(context.output()).zero_point[0]
+        limits = activation_range(activation, context.output())
+        found = constants_of(sums, zero_point, limits)
+        if found is None:
+            return None
+        constants, bits = found
+        if start is not None:
+            constants = np.column_stack([constants, start]).astype(np.int32)
+        return Mul32Epilogue(constants, bits, limits)
+
+    @property
+    def words(self) -> tuple[tuple[str, str], ...]:
+        return (
+            ("upper", "upper half of the multiplier"),
+            ("lower", f"its lower {self._bits} bits"),
+            ("addend", "addend (scaled bias, rounding and zero point)"),
+            ("shift", "right shift"), ("start", "what sums begin with"),
+        )
+
+    def start(self, values: Sequence[Expr]) -> Expr:
+        return values[4] if len(values) > 4 else i32(0)
+
+    def made(self, whole: Expr, values: Sequence[Expr]) -> Expr:
+        upper, lower, addend, right = values[:4]
+        below = shr(mul(whole, lower), i32(self._bits))
+        scaled = self.b.let("scaled", shr(add(mul(whole, upper), below, addend), right))
+        return cast(clamp(scaled, *self._range), Scalar.I8)

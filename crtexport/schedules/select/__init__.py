@@ -1,0 +1,1 @@
+"""The choice among a node's candidates: cost in cycles, tuning, merging."""

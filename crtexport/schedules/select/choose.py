@@ -1,0 +1,136 @@
+"""Chooses one of a node's candidates, by instructions and by the size of code.
+
+``speed`` wants the fewest instructions, ``size`` the least code; ``balanced`` trades one for the
+other: one percent of the network's instructions is worth BALANCE bytes of code.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
+
+from msgspec.structs import replace
+
+from crtexport.ir.graph import Graph, Node
+from crtexport.ir.macs import macs
+from crtexport.kir.language import Body, Kernel
+from crtexport.kir.text import dump
+from crtexport.lowering.registry import Context
+from crtexport.schedules.common.candidates import Candidate
+from crtexport.schedules.select.cost_model import Cost, estimate, extents, machine_for, stand_in
+from crtexport.support.target import Target
+
+LEAST = 0.001
+"""The part of a network from which on a node's variants are compared."""
+ELEMENT = 16
+"""Multiply-accumulates in whose time an element is computed without any."""
+BALANCE = 2048
+"""Bytes of code that one percent of a network's instructions is worth."""
+
+Choose = Callable[[Context, Sequence[Candidate], float], Candidate]
+"""Picks one of a node's candidates, of which there are at least two. The number says which part of
+the network's work the node is, with those that are like it and so get the same kernel."""
+
+
+def by_default(target: Target, optimize: str, emit: str) -> Choose:
+    """Returns what chooses where nothing else is said: the cost model, or for C, whose compilers
+    that doesn't know, the order of the schedules that are meant for them."""
+    return ByEstimate(target, optimize) if emit == "llvm" else _first
+
+
+def _first(context: Context, found: Sequence[Candidate], part: float) -> Candidate:
+    del context, part
+    return next((variant for variant in found if not variant.objects), found[0])
+
+
+class Costs:
+    """Costs of kernels on the machine that is most like a target, each estimated once."""
+
+    def __init__(self, target: Target) -> None:
+        self._machine = machine_for(target) or stand_in(target)
+        self._known: dict[tuple[Body, tuple[int, ...]], Cost] = {}
+
+    def of(self, kernel: Kernel, values: Mapping[str, int] = MappingProxyType({})) -> Cost:
+        """Returns the cost of a kernel whose parameters have ``values``."""
+        # Besides the body only extents matter.
+        key = kernel.body, tuple(values[name] for name in values and extents(kernel))
+        if key not in self._known:
+            self._known[key] = estimate(kernel, self._machine, values)
+        return self._known[key]
+
+    def know(self, kernel: Kernel, cost: Cost) -> None:
+        """Remembers the cost of a kernel without parameters."""
+        self._known[kernel.body, ()] = cost
+
+
+class ByEstimate:
+    """Chooses by the cost model among the variants that aren't rare: where the target's machine was
+    measured and the node is worth it, else the usual variant. ``costs`` has those that were
+    chosen."""
+
+    def __init__(self, target: Target, optimize: str) -> None:
+        self.costs = Costs(target)
+        self._machine, self._optimize = machine_for(target), optimize
+
+    def __call__(self, context: Context, found: Sequence[Candidate], part: float) -> Candidate:
+        del context
+        machine = self._machine
+        likely = [variant for variant in found if not variant.rare]
+        if machine is None or len(likely) < 2 or part < LEAST:
+            return found[0]
+        costs = [estimate(variant.make().kernel, machine) for variant in likely]
+        first, *others = costs
+        favoured = Cost(round(first.instructions * (1 - machine.doubt)), first.code)
+        best = preferred([favoured, *others], self._optimize, part)
+        self.costs.know(likely[best].make().kernel, costs[best])
+        return likely[best]
+
+
+def parts(graph: Graph) -> dict[str, float]:
+    """Returns the part of a graph's work that each kind of node is: multiply-accumulates, or where
+    there are none elements of the output, each of which takes as long as some of those."""
+    work: Counter[str] = Counter()
+    for node in graph.nodes:
+        elements = sum(graph.type(tensor).elements for tensor in node.outputs)
+        count = macs(graph, node) or ELEMENT * elements
+        work[_kind(graph, node)] += count
+    total = max(work.total(), 1)
+    return {kind: count / total for kind, count in work.items()}
+
+
+def part_of(graph: Graph, node: Node, work: Mapping[str, float]) -> float:
+    """Returns which part of a graph's ``work``, as from :func:`parts`, nodes like this one are."""
+    return work[_kind(graph, node)]
+
+
+def _kind(graph: Graph, node: Node) -> str:
+    """Alike for nodes whose kernels are so: operator and shapes."""
+    if node.parts:
+        return " + ".join(_kind(graph, part) for part in node.parts)
+    tensors = [t for t in (*node.inputs, *node.outputs) if t is not None]
+    return f"{node.op} {[(graph.type(t).dtype.value, graph.type(t).shape) for t in tensors]}"
+
+
+def digest(kernel: Kernel) -> str:
+    """Returns the SHA-256 of a kernel's text, by which it is known. Constants that it reads are no
+    part."""
+    return hashlib.sha256(dump(replace(kernel, doc=())).encode()).hexdigest()
+
+
+def preferred(costs: Sequence[Cost], optimize: str, part: float) -> int:
+    """The position of the best cost; ``part`` of the network's instructions are the first one's."""
+    least = max(costs[0].instructions, 1)
+
+    def weight(cost: Cost) -> tuple[float, int]:
+        match optimize:
+            case "size":
+                return cost.code, cost.instructions
+            case "speed":
+                return cost.instructions, cost.code
+            case _:
+                percent = 100 * part * cost.instructions / least
+                return percent * BALANCE + cost.code, cost.instructions
+
+    return min(range(len(costs)), key=lambda number: (*weight(costs[number]), number))

@@ -1,0 +1,59 @@
+"""Weighs kernels that may become one function, by the cost model, against the many."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+
+from crtexport.kir.analysis.kernel_merging import MergeCosts, MergedCall, MergeLevel, Weigh
+from crtexport.kir.language import Kernel
+from crtexport.schedules.common.target_features import is_x86_64
+from crtexport.schedules.select.choose import BALANCE, Costs
+from crtexport.schedules.select.cost_model import machine_for
+from crtexport.support.target import Target
+
+DOUBT = 2
+"""The factor by which parameters in innermost loops may cost more than estimated, at worst."""
+RATES = {"size": 0, "balanced": DOUBT * BALANCE, "speed": 128 * BALANCE}
+"""Bytes of code that an estimate of one percent of a network's instructions is worth."""
+PASSING = 3
+"""Instructions that it takes to pass a parameter."""
+PASSED = 8
+"""Bytes of code for that in a call."""
+TAKEN = 2
+"""And in the kernel."""
+
+
+def weighing(target: Target, optimize: str, costs: Costs | None = None) -> Weigh:
+    """Returns a function that weighs how much code and time it takes to merge kernels; ``costs``
+    are those that are known.
+
+    For machines that the cost model doesn't know, another stands in: what addresses and innermost
+    loops are made of stays, unless only size counts. That of x86-64 is good enough for them, too.
+    """
+    cost_of = (costs or Costs(target)).of
+    levels: tuple[MergeLevel, ...] = (MergeLevel.COMPUTED,)
+    if is_x86_64(target):
+        levels = tuple(MergeLevel)
+    elif machine_for(target) is not None or optimize == "size":
+        levels = (MergeLevel.COMPUTED, MergeLevel.ANY)
+
+    def weigh(kernels: Sequence[Kernel]) -> MergeCosts:
+        @functools.cache
+        def rate() -> float:
+            total = sum(cost_of(kernel).instructions for kernel in kernels)
+            return 100 * RATES[optimize] / max(total, 1)
+
+        def call(sharing: MergedCall) -> float:
+            names = [param.name for param in sharing.kernel.params]
+            values = dict(zip(names, sharing.values, strict=True))
+            passed = PASSING * len(names)
+            instructions = cost_of(sharing.kernel, values).instructions + passed
+            return rate() * instructions + PASSED * len(names)
+
+        def code(kernel: Kernel) -> float:
+            return cost_of(kernel).code + TAKEN * len(kernel.params)
+
+        return MergeCosts(call, code, levels)
+
+    return weigh

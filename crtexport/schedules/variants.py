@@ -1,0 +1,122 @@
+"""Finds the variants of a node's kernel among the schedules for a target.
+
+Schedules are imported for targets that have their instructions: there are many, and an export needs
+those of one target.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+from collections.abc import Callable
+from types import ModuleType
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from crtexport.lowering import operator_table
+from crtexport.lowering.fusion import fused_node
+from crtexport.lowering.fusion.store_hooks import VectorOps
+from crtexport.lowering.numerics.computed_product import is_computed_product
+from crtexport.lowering.registry import Context, Lowered, refusing_extremes
+from crtexport.schedules.common import target_features, unroll
+from crtexport.schedules.common.candidates import Candidate, changed
+from crtexport.support.target import Target
+
+
+class InstructionSet(Struct, frozen=True):
+    """Instructions that schedules are written for, and how to tell that a target has them.
+
+    The folder ``name`` beside this module has the schedules. Of its module ``candidates``,
+    ``candidates(context, target)`` returns the variants of a node, and ``vector_ops()`` what
+    computes with the results of layers, None where they aren't vectors. ``slow_in_c``: compilers
+    of C, gcc 12 for one, take its vectors apart, lane by lane.
+    """
+
+    name: str
+    present: Callable[[Target], bool]
+    slow_in_c: bool = False
+
+    @property
+    def schedules(self) -> ModuleType:
+        """Returns the folder's module ``candidates``."""
+        return importlib.import_module(f"crtexport.schedules.{self.name}.candidates")
+
+
+INSTRUCTION_SETS = (
+    InstructionSet("x86", target_features.is_x86_64),
+    InstructionSet("mve", target_features.has_mve),
+    InstructionSet("rvv", target_features.has_rvv, slow_in_c=True),
+)
+"""Of those that a target has, the first is used. The folder ``scalar`` is for all other targets."""
+
+
+def variants_of(context: Context, target: Target, optimize: str) -> list[Candidate]:
+    """Returns the variants of a node's kernel, at least one, the usual one first.
+
+    The node breaks none of its operator's rules, which :func:`.operator_table.check` looks at.
+    ``optimize`` is size, balanced or speed. Raises CrtExportError, naming the node, where its
+    scales are too extreme.
+    """
+    plain = Candidate("plain", functools.partial(operator_table.lower, context))
+    if context.node.parts:
+        return fused_variants(context, target, optimize) or [plain]
+    if optimize == "size":
+        return [plain]
+    own = _instruction_set(target)
+    with refusing_extremes(context):
+        found = _vectors(context, target, own)
+        if own and own.slow_in_c:
+            return [
+                *(replace(variant, objects=True) for variant in found or [plain]),
+                *(
+                    replace(variant, name=f"scalar, {variant.name}", rare=True)
+                    for variant in _scalars(context, target, optimize, plain)
+                ),
+            ]
+        if found:
+            return found
+        return [plain] if unroll.vectorizes(target) else _scalars(context, target, optimize, plain)
+
+
+def _vectors(
+    context: Context, target: Target, own: InstructionSet | None
+) -> list[Candidate]:
+    """The variants that are written for the target's own instructions, or for compilers that turn
+    loops into vector code."""
+    if not is_computed_product(context):
+        found: list[Candidate] = own.schedules.candidates(context, target) if own else []
+        return found
+    if not unroll.vectorizes(target):
+        return []
+    from crtexport.schedules.common import vector_products
+
+    return vector_products.candidates(context)
+
+
+def _scalars(
+    context: Context, target: Target, optimize: str, plain: Candidate
+) -> list[Candidate]:
+    from crtexport.schedules.scalar import candidates as scalar
+
+    return scalar.candidates(context, target, optimize, plain)
+
+
+def fused_variants(context: Context, target: Target, optimize: str) -> list[Candidate]:
+    """The variants of a fused node: those of its first part, if the results of its usual variant
+    can be passed on; else none."""
+    own = _instruction_set(target)
+    vectors: VectorOps | None = own.schedules.vector_ops() if own else None
+    found = variants_of(fused_node.layer_of(context), target, optimize)
+    usual = fused_node.fuse(context, found[0].make(), vectors)
+    if usual is None:
+        return []
+
+    def change(lowered: Lowered) -> Lowered:
+        return fused_node.fuse(context, lowered, vectors) or usual
+
+    return changed(found, change)
+
+
+def _instruction_set(target: Target) -> InstructionSet | None:
+    return next((known for known in INSTRUCTION_SETS if known.present(target)), None)

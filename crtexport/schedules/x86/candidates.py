@@ -1,0 +1,24 @@
+"""Kernels for x86-64 processors."""
+
+from __future__ import annotations
+
+from crtexport.lowering.registry import Context
+from crtexport.schedules.common.candidates import Candidate, single
+from crtexport.schedules.x86 import dense, depthwise, winograd
+from crtexport.schedules.x86.machine import machine_of
+from crtexport.support.target import Target
+
+
+def candidates(context: Context, target: Target) -> list[Candidate]:
+    """Returns the variant of a node that keeps its operator's rules in vectors; none where there is
+    no such variant."""
+    machine = machine_of(target)
+    return single(
+        "vectors",
+        winograd.lower(context, machine) or dense.lower(context, machine)
+        or depthwise.lower(context, machine),
+    )
+
+
+def vector_ops() -> None:
+    """Returns None: results of layers are stored one by one."""

@@ -1,0 +1,52 @@
+"""ONNX Runtime as the reference for ``.onnx`` files: it runs the user's file as it is."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from crtexport.importers.formats import InputChoices
+from crtexport.ir.graph import Graph
+from crtexport.simulation.reference import Array, TFLiteReference
+from crtexport.simulation.runtimes import find_runtime
+from crtexport.support.errors import CrtExportError
+
+
+class OnnxReference:
+    """A file in ONNX Runtime; a context manager, whose process ends with it.
+
+    ``graph`` is what was read of the file with ``choices``: its inputs go by their names, those
+    that have a value in ``choices`` get that. Raises ToolMissingError where the runtime isn't there
+    or can't start, and CrtExportError for a model that it refuses, and for images with their
+    channels last, which the file hasn't.
+    """
+
+    def __init__(self, path: Path, graph: Graph, choices: InputChoices) -> None:
+        if choices.layout != "nchw":
+            raise CrtExportError(
+                "the reference has images with their channels first, as the file says",
+                location="--input-layout", hint="leave it out to compare",
+            )
+        self._names = [graph.tensors[tensor].name for tensor in graph.inputs]
+        self._bound = {
+            name: np.load(file, allow_pickle=False) for name, file in choices.values.items()
+        }
+        self._runtime = TFLiteReference(path, runtime=find_runtime("onnxruntime"))
+
+    def __enter__(self) -> OnnxReference:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._runtime.close()
+
+    @property
+    def description(self) -> str:
+        """For example ``"onnxruntime 1.32.0 CPUExecutionProvider"``."""
+        return self._runtime.description
+
+    def run(self, inputs: Sequence[Array]) -> list[Array]:
+        """Returns the outputs for ``inputs``, both in the order of the graph."""
+        given = {**self._bound, **dict(zip(self._names, inputs, strict=True))}
+        return self._runtime.run([given[tensor.name] for tensor in self._runtime.inputs])

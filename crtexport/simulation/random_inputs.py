@@ -1,0 +1,90 @@
+"""Random inputs that a network can compute with: numbers of any kind, but valid indices."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from crtexport.ir.graph import Graph, Node
+from crtexport.ir.ops import (
+    BroadcastTo,
+    Cast,
+    Concatenation,
+    EmbeddingLookup,
+    Gather,
+    GatherNd,
+    Pack,
+    Reshape,
+    Slice,
+    Split,
+    Tile,
+    Transpose,
+    Unpack,
+)
+from crtexport.ir.types import TensorType
+from crtexport.mlf.arrays import Array
+
+_MOVES = (
+    BroadcastTo, Cast, Concatenation, Pack, Reshape, Slice, Split, Tile, Transpose, Unpack,
+)
+
+
+def random_inputs(graph: Graph, samples: int, seed: int) -> list[list[Array]]:
+    """Returns the arrays of ``samples`` inferences, in the order of the graph's inputs: floats
+    from a normal distribution, integers from their whole range, or below the number of rows that
+    they choose from, as the runtimes refuse other indices."""
+    rng, limits = np.random.default_rng(seed), index_limits(graph)
+    return [
+        [_random(graph.type(tensor), limits.get(tensor), rng) for tensor in graph.inputs]
+        for _ in range(samples)
+    ]
+
+
+def index_limits(graph: Graph) -> dict[int, int]:
+    """Returns the smallest number of elements that each tensor's values choose from, for tensors
+    whose values are indices, or become some without arithmetic."""
+    limits: dict[int, int] = {}
+
+    def limit(tensor: int | None, most: int) -> None:
+        if tensor is not None:
+            limits[tensor] = min(most, limits.get(tensor, most))
+
+    for node in reversed(graph.nodes):
+        chosen = _chosen_by(graph, node)
+        if chosen is not None:
+            limit(*chosen)
+        known = [limits[t] for t in node.outputs if t in limits]
+        # Of what a Gather moves, its own indices are no part.
+        moved = node.inputs if isinstance(node.op, _MOVES) else node.inputs[:1]
+        if known and isinstance(node.op, (*_MOVES, Gather, GatherNd)):
+            for tensor in moved:
+                limit(tensor, min(known))
+        for inner in node.graphs:
+            found = index_limits(inner)
+            for tensor, outer in zip(inner.inputs, node.given, strict=True):
+                if tensor in found:
+                    limit(outer, found[tensor])
+    return limits
+
+
+def _chosen_by(graph: Graph, node: Node) -> tuple[int, int] | None:
+    """Returns the node's tensor of indices, and the number of elements that they choose from."""
+    match node.op:
+        case Gather(axis=axis):
+            table = graph.type(graph.required(node, 0))
+            return graph.required(node, 1), table.shape[axis]
+        case GatherNd():
+            table, positions = graph.type(graph.required(node, 0)), graph.required(node, 1)
+            return positions, min(table.shape[: graph.type(positions).shape[-1]])
+        case EmbeddingLookup():
+            return graph.required(node, 0), graph.type(graph.required(node, 1)).shape[0]
+        case _:
+            return None
+
+
+def _random(type_: TensorType, limit: int | None, rng: np.random.Generator) -> Array:
+    if type_.dtype.is_float:
+        return rng.standard_normal(type_.shape).astype(type_.dtype.numpy)
+    low, high = type_.dtype.limits if type_.dtype.is_integer else (0, 1)
+    if limit is not None:
+        low, high = 0, min(high, max(limit - 1, 0))
+    return rng.integers(low, high, type_.shape, endpoint=True).astype(type_.dtype.numpy)

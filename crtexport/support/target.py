@@ -1,0 +1,32 @@
+"""The target of code generation: processor, ABI and code model, without any board's memories."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from msgspec import Struct
+
+
+class Target(Struct, frozen=True):
+    """A code generation target.
+
+    ``features`` are LLVM's, signed (``+dsp``, ``-fpregs``): they decide which instructions an
+    object may hold. ``float_abi`` is "soft" or "hard" (Arm) or "" where the triple says it.
+    ``stack_align`` is the alignment in bytes that callers guarantee (i386 bare metal: 4).
+    """
+
+    triple: str
+    cpu: str
+    features: tuple[str, ...] = ()
+    float_abi: str = ""
+    abi: str = ""  # RISC-V: ilp32, ilp32f …
+    pointer_bits: int = 32
+    little_endian: bool = True
+    stack_align: int = 8
+    reloc: str = "static"  # or "pic"
+    cflags: tuple[str, ...] = ()  # what a C compiler needs to agree with all this
+
+    @property
+    def int_bits(self) -> Literal[16, 32]:
+        """Bits of C's ``int``, which is as wide as pointers where these have 16."""
+        return 16 if self.pointer_bits == 16 else 32

@@ -1,0 +1,350 @@
+"""Compares exported code with a reference runtime on the same random inputs."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+from msgspec import Struct
+
+from crtexport import package_actions
+from crtexport.firmware.board import Board
+from crtexport.importers.formats import (
+    NO_CHOICES,
+    ONNX,
+    TFLITE,
+    InputChoices,
+    format_of,
+)
+from crtexport.ir.graph import Graph
+from crtexport.ir.numerics import Numerics
+from crtexport.ir.ops import Svdf
+from crtexport.ir.types import DType, TensorType
+from crtexport.mlf.arrays import Array
+from crtexport.passes.all_outputs import with_all_outputs
+from crtexport.pipeline import driver
+from crtexport.pipeline.options import ExportOptions
+from crtexport.simulation.onnx_reference import OnnxReference
+from crtexport.simulation.random_inputs import random_inputs
+from crtexport.simulation.reference import TFLiteReference
+from crtexport.simulation.runtimes import find_reference, install, runtime_of
+from crtexport.simulation.tflite_legalize import computed_wrong
+from crtexport.simulation.tflite_writer import is_hybrid, to_tflite
+from crtexport.support.errors import CrtExportError, ToolMissingError
+
+FLOAT_TOLERANCE = 1e-5
+"""Largest difference of float outputs, as a part of the reference's largest magnitude."""
+
+_FLOAT_WEIGHTS = (
+    "its int8 weights as float32, as the exported kernels scale them; the runtime would quantize"
+    " the activations instead"
+)
+
+
+_ROWS = (
+    "FULLY_CONNECTED of the rows of a matrix, because tflite-runtime 2.14 computes it wrong with a"
+    " scale per channel and a result that has not two dimensions"
+)
+
+
+class OutputComparison(Struct, frozen=True):
+    """One output over all samples. Differences are in the output's own units (steps, for integers);
+    ``tolerance`` is the largest allowed one, 0 for integers."""
+
+    name: str
+    dtype: str
+    largest_difference: float
+    tolerance: float
+    differing_samples: int
+
+    @property
+    def agrees(self) -> bool:
+        return self.largest_difference <= self.tolerance
+
+
+class VerifyResult(Struct, frozen=True):
+    """``reference`` is the runtime and its version, ``ran_on`` the board and the kind of code.
+    ``rewritten``: the reason why the reference ran another file than the model, "" where it did
+    not."""
+
+    reference: str
+    ran_on: str
+    samples: int
+    outputs: tuple[OutputComparison, ...]
+    rewritten: str = ""
+
+    @property
+    def agrees(self) -> bool:
+        return all(output.agrees for output in self.outputs)
+
+
+class Difference(Struct, frozen=True):
+    """An element that differs more than allowed: its sample, position, and both values."""
+
+    sample: int
+    position: tuple[int, ...]
+    exported: float
+    reference: float
+
+
+class LayerComparison(Struct, frozen=True):
+    """One output of one operator over all samples; ``first`` is None where it agrees."""
+
+    operator: str
+    output: OutputComparison
+    shape: tuple[int, ...]
+    first: Difference | None = None
+
+    @property
+    def agrees(self) -> bool:
+        return self.output.agrees
+
+
+class LayersResult(Struct, frozen=True):
+    """Every operator's outputs, in order of execution; else as :class:`VerifyResult`."""
+
+    reference: str
+    ran_on: str
+    samples: int
+    layers: tuple[LayerComparison, ...]
+    rewritten: str = ""
+
+    @property
+    def agrees(self) -> bool:
+        return all(layer.agrees for layer in self.layers)
+
+    @property
+    def first_difference(self) -> LayerComparison | None:
+        """Returns the first operator that differs: later ones may only pass its difference on."""
+        return next((layer for layer in self.layers if not layer.agrees), None)
+
+
+def verify(
+    model: Path | str, *, board: Board | Path | str | None = None, samples: int = 10,
+    seed: int = 0, numerics: str = "tflite", emit: driver.Emit | None = None,
+    io: driver.Io = "caller", accelerators: Sequence[str] | None = None,
+    choices: InputChoices = NO_CHOICES,
+) -> VerifyResult:
+    """Exports ``model``, runs it (on this computer, or on ``board``) and a reference runtime on
+    ``samples`` random inputs, and compares.
+
+    The reference kernels are those of tflite-runtime 2.14 (``numerics`` tflite), ai-edge-litert 2.x
+    (litert) or tflite-micro (tflm). They run the .tflite file as it is. Rewritten for them are a
+    model.json, a hybrid network (float activations, int8 weights), whose weights the kernels scale
+    in float arithmetic, and a file that they refuse or compute wrong. An .onnx file is run by ONNX
+    Runtime. ``accelerators`` and ``choices`` as for :func:`crtexport.export`. Raises
+    ToolMissingError without the runtime.
+    """
+    _check_samples(samples)
+    path = Path(model)
+    graph = driver.load(path, numerics=numerics, choices=choices)
+    given, rewritten = _reference_model(graph, path, choices)
+    inputs = random_inputs(graph, samples, seed)
+    options = ExportOptions(emit=emit, io=io, accelerators=accelerators, system_lib=False)
+    answers = _answers(graph, given, inputs, board, options)
+    return VerifyResult(
+        answers.reference, answers.ran_on, samples,
+        tuple(
+            _compare(
+                graph.tensors[tensor].name, graph.type(tensor),
+                [row[i] for row in answers.expected], [row[i] for row in answers.got],
+            )
+            for i, tensor in enumerate(graph.outputs)
+        ),
+        answers.anew or rewritten,
+    )
+
+
+def verify_layers(
+    model: Path | str, *, board: Board | Path | str | None = None, samples: int = 10,
+    seed: int = 0, numerics: str = "tflite", emit: driver.Emit | None = None,
+    accelerators: Sequence[str] | None = None, choices: InputChoices = NO_CHOICES,
+) -> LayersResult:
+    """Compares as :func:`verify` does, but every operator's outputs and not only the network's.
+
+    The network is exported and run with all of them as its outputs, operator by operator: nothing
+    is fused and no memory is shared. The reference runs that same network, written as .tflite. A
+    board must have memory for all of it at once.
+    """
+    _check_samples(samples)
+    loaded = driver.load(Path(model), numerics=numerics, choices=choices)
+    graph = with_all_outputs(loaded)
+    if not graph.outputs:
+        raise CrtExportError("the network has no operator", location=graph.source)
+    hybrid = is_hybrid(graph)
+    given = to_tflite(graph, dequantize_weights=hybrid)
+    inputs = random_inputs(graph, samples, seed)
+    options = ExportOptions(emit=emit, accelerators=accelerators, system_lib=False)
+    answers = _answers(graph, given, inputs, board, options)
+    operators = [node for node in graph.nodes for _ in node.outputs]
+    return LayersResult(
+        answers.reference, answers.ran_on, samples,
+        tuple(
+            _compare_layer(
+                str(node), loaded.tensors[tensor].name, graph.type(tensor),
+                [row[i] for row in answers.expected], [row[i] for row in answers.got],
+            )
+            for i, (node, tensor) in enumerate(zip(operators, graph.outputs, strict=True))
+        ),
+        "every operator's outputs as outputs of the network"
+        + (f"; {_FLOAT_WEIGHTS}" if hybrid else ""),
+    )
+
+
+def install_reference(model: Path | str, numerics: str) -> None:
+    """Makes an environment with the runtime that :func:`verify` would ask about ``model``, where
+    there is none. Raises as :func:`crtexport.simulation.runtimes.install` does."""
+    if format_of(Path(model)) is ONNX:
+        install("onnxruntime")
+    else:
+        install(runtime_of(Numerics.of(numerics)))
+
+
+def _check_samples(samples: int) -> None:
+    if samples < 1:
+        raise CrtExportError(f"at least 1 sample is needed, not {samples}")
+
+
+class _Results(Struct, frozen=True):
+    """Results by sample and output of the graph; ``anew``: the reason why the reference ran the
+    network in a file of ours."""
+
+    reference: str
+    ran_on: str
+    expected: list[list[Array]]
+    got: list[list[Array]]
+    anew: str = ""
+
+
+class _OnnxFile(Struct, frozen=True):
+    """An .onnx file, and what was chosen of its inputs."""
+
+    path: Path
+    choices: InputChoices
+
+
+Given = Path | bytes | _OnnxFile
+
+
+def _answers(
+    graph: Graph, given: Given, inputs: list[list[Array]], board: Board | Path | str | None,
+    options: ExportOptions,
+) -> _Results:
+    """Returns the results of the reference for ``given`` and of the exported code of ``graph``."""
+    _refuse_unknown(graph)
+    target = driver.resolve_board("host" if board is None else board)
+    reference, anew = _reference(graph, given)
+    with reference:
+        expected = [reference.run(row) for row in inputs]
+        description = reference.description
+    with tempfile.TemporaryDirectory(prefix="crtexport-") as folder:
+        exported = driver.export(graph, options, board=target, output=Path(folder) / "model.tar")
+        got = _run(exported, inputs, on_board=board is not None)
+    return _Results(description, f"{target.name} ({exported.emit})", expected, got, anew)
+
+
+def _reference(graph: Graph, given: Given) -> tuple[TFLiteReference | OnnxReference, str]:
+    """Returns the reference with the model ``given``, or with ``graph`` written anew where it
+    refuses that file, and the reason for it."""
+    if isinstance(given, _OnnxFile):
+        return OnnxReference(given.path, graph, given.choices), ""
+    runtime = find_reference(graph.numerics)
+    try:
+        return TFLiteReference(given, runtime=runtime), ""
+    except ToolMissingError:
+        raise
+    except CrtExportError as refusal:
+        if isinstance(given, bytes):
+            raise
+        try:
+            reference = TFLiteReference(to_tflite(graph), runtime=runtime)
+        except CrtExportError:
+            raise refusal from None
+        return reference, f"the network written anew, because of {refusal.problem!r}"
+
+
+def _refuse_unknown(graph: Graph) -> None:
+    """Refuses what the runtimes take and compute with memory that isn't its own: SVDF with an int8
+    state, which only TFLite Micro has."""
+    for inner in graph.nested() if graph.numerics is not Numerics.TFLM else ():
+        for node in inner.nodes:
+            if not isinstance(node.op, Svdf):
+                continue
+            if inner.type(inner.required(node, 3)).dtype is DType.INT8:
+                raise CrtExportError(
+                    "only TensorFlow Lite Micro has SVDF with an int8 state, so this runtime can't"
+                    " serve as a reference",
+                    location=(graph.source, str(node)), hint="compare with --numerics tflm",
+                )
+
+
+def _reference_model(graph: Graph, path: Path, choices: InputChoices) -> tuple[Given, str]:
+    """Returns the model for the reference, and the reason why it is another file than the user's.
+    """
+    if format_of(path) is ONNX:
+        return _OnnxFile(path, choices), ""
+    hybrid = is_hybrid(graph)
+    if format_of(path) is not TFLITE:
+        reason = "the network as .tflite, which the runtime can read"
+    elif graph.numerics is Numerics.TFLITE and computed_wrong(graph):
+        reason = _ROWS
+    else:
+        reason = ""
+    reason = _FLOAT_WEIGHTS if hybrid else reason
+    return (to_tflite(graph, dequantize_weights=hybrid) if reason else path), reason
+
+
+def _run(
+    exported: driver.Exported, inputs: Sequence[Sequence[Array]], *, on_board: bool
+) -> list[list[Array]]:
+    fields = [i.field for i in exported.artifact.inputs]
+    stacked = {
+        field: np.stack([row[i] for row in inputs]) for i, field in enumerate(fields)
+    }
+    if on_board:
+        return [list(row) for row in package_actions.run(
+            exported.path, stacked, trust_package=True
+        ).outputs]
+    results = package_actions.simulate(exported.path, stacked, trust_package=True)
+    return [[row[o.field] for o in exported.artifact.outputs] for row in results]
+
+
+def _compare(
+    name: str, type_: TensorType, expected: Sequence[Array], got: Sequence[Array]
+) -> OutputComparison:
+    difference, tolerance = _differences(type_, expected, got)
+    by_sample = difference.reshape(len(expected), -1).max(axis=1, initial=0.0)
+    return OutputComparison(
+        name, type_.dtype.value, float(by_sample.max(initial=0.0)), tolerance,
+        int((by_sample > tolerance).sum()),
+    )
+
+
+def _compare_layer(
+    operator: str, name: str, type_: TensorType, expected: Sequence[Array], got: Sequence[Array]
+) -> LayerComparison:
+    difference, tolerance = _differences(type_, expected, got)
+    where = np.argwhere(difference > tolerance)
+    first = None
+    if len(where):
+        sample, *position = (int(i) for i in where[0])
+        at = tuple(position)
+        first = Difference(sample, at, float(got[sample][at]), float(expected[sample][at]))
+    return LayerComparison(operator, _compare(name, type_, expected, got), type_.shape, first)
+
+
+def _differences(
+    type_: TensorType, expected: Sequence[Array], got: Sequence[Array]
+) -> tuple[npt.NDArray[np.float64], float]:
+    """Returns the difference of each element of each sample, and the allowed one."""
+    reference = np.stack([np.asarray(e, np.float64) for e in expected])
+    # Where both are the same infinity the difference is 0; a NaN differs from everything.
+    ours = np.stack([np.asarray(g, np.float64) for g in got])
+    with np.errstate(invalid="ignore"):
+        difference = np.where(ours == reference, 0.0, np.abs(ours - reference))
+    difference = np.where(np.isnan(difference), np.inf, difference)
+    full_scale = float(np.abs(reference[np.isfinite(reference)]).max(initial=0.0))
+    return difference, FLOAT_TOLERANCE * full_scale if type_.dtype.is_float else 0.0

@@ -1,0 +1,250 @@
+"""Operators with NumPy as their reference: those that no runtime has, and some for a second
+opinion."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from msgspec import Struct
+
+from crtexport.ir import ops
+from crtexport.ir.ops import Op
+from crtexport.ir.types import DType, TensorType
+from tests.differential import recurrent_reference as recurrent
+
+Array = npt.NDArray[Any]
+
+
+class NumpyCase(Struct, frozen=True):
+    """An operator on inputs of these types, and ``compute``, which has float64 for float32.
+
+    ``tolerance`` is that of float results, as a part of the largest one.
+    """
+
+    op: Op
+    inputs: tuple[TensorType, ...]
+    compute: Callable[..., Array | tuple[Array, ...]]
+    tolerance: float = 1e-6
+    result: DType = DType.INT8
+    """The element type of the output, where the operator leaves it open."""
+    spread: float = 10.0
+    """Standard deviation of the floats that are drawn."""
+    constants: Mapping[int, Array] = {}
+    """Inputs that must be constant, and their values."""
+
+
+def _floats(*shape: int) -> TensorType:
+    return TensorType(DType.FLOAT32, shape)
+
+
+_CHILDREN = np.array([(1, 2), (~0, 3), (~1, ~0), (~2, ~3)], np.int16)
+_FOREST: Mapping[int, Array] = {
+    1: np.array([0, 2, ~1, 0], np.int16), 2: np.array([0.5, -3, 2, -8], np.float32),
+    3: _CHILDREN, 4: np.array([0, 1, ~3], np.int16),
+    5: np.array([(1, 2), (0.25, 4), (-1, 8), (3, -5)], np.float32),
+}
+
+
+def _bilinear(x: Array, places: Array) -> Array:
+    """Between the four pixels around a place, those outside of the image are 0."""
+    result = np.zeros((*places.shape[:2], x.shape[3]))
+    for n, point in np.ndindex(*places.shape[:2]):
+        column, row = places[n, point]
+        for y, z in np.ndindex(*x.shape[1:3]):
+            result[n, point] += x[n, y, z] * max(1 - abs(row - y), 0) * max(1 - abs(column - z), 0)
+    return result
+
+
+def _forest(x: Array, *tables: Array) -> Array:
+    """From root to leaf, tree by tree and row by row."""
+    features, thresholds, children, roots, leaves = tables
+    result = np.zeros((len(x), leaves.shape[1]))
+    for row, total in zip(x, result, strict=True):
+        for root in roots:
+            node = int(root)
+            while node >= 0:
+                feature = int(features[node])
+                value = row[feature if feature >= 0 else ~feature]
+                left = value <= thresholds[node] or (np.isnan(value) and feature < 0)
+                node = int(children[node][0 if left else 1])
+            np.add(total, leaves[~node], out=total)
+    return result
+
+
+def _table(*shape: int) -> TensorType:
+    return TensorType(DType.INT16, shape)
+
+
+def _copied(axis: int) -> Callable[[Array, Array], Array]:
+    return lambda x, indices: np.take(x, indices, axis, mode="clip")
+
+
+def _resampled(*axes: int) -> Callable[..., Array]:
+    """Sums of weighted elements along one axis after another."""
+
+    def compute(x: Array, *tables: Array) -> Array:
+        pairs = zip(tables[: len(axes)], tables[len(axes) :], strict=True)
+        for axis, (indices, weights) in zip(axes, pairs, strict=True):
+            shape = (*weights.shape, *(1,) * (x.ndim - axis - 1))
+            picked = np.take(x, indices, axis, mode="clip")
+            x = (picked * weights.reshape(shape)).sum(axis + 1)
+        return x
+
+    return compute
+
+
+def _ints(*shape: int, dtype: DType = DType.INT32) -> TensorType:
+    return TensorType(dtype, shape)
+
+
+def _shifted(x: Array, by: Array) -> Array:
+    wide = x.astype(object) << np.clip(by, 0, 64).astype(object)
+    return np.array([n & 0xFF for n in wide.flat], np.uint8).reshape(wide.shape)
+
+
+def _down(x: Array, by: Array) -> Array:
+    wide = x.astype(object) >> np.clip(by, 0, 64).astype(object)
+    return wide.astype(np.int16)
+
+
+def _taken(x: Array, indices: Array) -> Array:
+    return np.take_along_axis(x, np.clip(indices, 0, x.shape[1] - 1).astype(np.int64), 1)
+
+
+def _scattered(x: Array, indices: Array, updates: Array) -> Array:
+    result = x.copy()
+    for place in np.ndindex(indices.shape):
+        row = int(np.clip(indices[place], 0, x.shape[0] - 1))
+        result[row, place[1]] = updates[place]
+    return result
+
+
+def _summed(x: Array, indices: Array, updates: Array) -> Array:
+    result = x.astype(np.int32)
+    for number, place in enumerate(indices):
+        row, column = np.clip(place, 0, np.array(x.shape[:2]) - 1)
+        result[row, column] += updates[number]
+    return result
+
+
+def _largest(x: Array) -> tuple[Array, ...]:
+    order = np.argsort(-x, 1, kind="stable")[:, :3]
+    return np.take_along_axis(x, order, 1), order.astype(np.int64)
+
+
+def _largest_of_bytes(x: Array) -> tuple[Array, ...]:
+    return _largest(x.astype(np.int64))
+
+
+def _whole_powers(x: Array, y: Array) -> Array:
+    """Modulo 2**64; of negative exponents 0, but for those of 1 and -1."""
+    x, y = np.broadcast_arrays(x, y)
+    found = [
+        pow(a, b) if b >= 0 else a ** (b & 1) if abs(a) == 1 else 0
+        for a, b in zip(x.ravel().tolist(), y.ravel().tolist(), strict=True)
+    ]
+    wrapped = [(n + (1 << 63)) % (1 << 64) - (1 << 63) for n in found]
+    return np.array(wrapped, np.int64).reshape(x.shape)
+
+
+def _erf(x: Array) -> Array:
+    return np.vectorize(math.erf)(x)
+
+
+NUMPY_CASES: Mapping[str, NumpyCase] = {
+    "square": NumpyCase(ops.Square(), (_floats(3, 5),), lambda x: x * x),
+    "neg": NumpyCase(ops.Neg(), (TensorType(DType.INT32, (7,)),), np.negative),
+    "maximum": NumpyCase(ops.Maximum(), (_floats(2, 3), _floats(2, 3)), np.maximum),
+    "sample": NumpyCase(
+        ops.Sample(), (_floats(2, 3, 5, 4), _floats(2, 9, 2)), _bilinear, spread=2.0
+    ),
+    "trees": NumpyCase(
+        ops.TreeEnsemble(),
+        (_floats(40, 3), *(TensorType(DType(a.dtype.name), a.shape) for a in _FOREST.values())),
+        _forest, constants=_FOREST,
+    ),
+    "squared_distance": NumpyCase(
+        ops.SquaredDistance(), (_floats(3, 5), _floats(4, 5)),
+        lambda x, y: ((x[:, None] - y[None]) ** 2).sum(2),
+    ),
+    "resample_copies": NumpyCase(
+        ops.Resample((1,)), (TensorType(DType.UINT8, (2, 4, 3)), _table(6)), _copied(1)
+    ),
+    "resample_images": NumpyCase(
+        ops.Resample((1, 2)),
+        (_floats(2, 4, 3, 5), _table(6, 2), _table(2, 3), _floats(6, 2), _floats(2, 3)),
+        _resampled(1, 2),
+    ),
+    "resample_many_taps": NumpyCase(
+        ops.Resample((0, 2)),
+        (_floats(4, 3, 5), _table(3, 5), _table(2, 4), _floats(3, 5), _floats(2, 4)),
+        _resampled(0, 2),
+    ),
+    "erf": NumpyCase(ops.Erf(), (_floats(40),), _erf, spread=1.5),
+    "atan": NumpyCase(ops.Atan(), (_floats(40),), np.arctan, spread=2.0),
+    "pow": NumpyCase(
+        ops.Pow(), (_floats(3, 5), _floats(5)), np.power, spread=1.0
+    ),
+    "pow of whole numbers": NumpyCase(
+        ops.Pow(), (_ints(3, 5, dtype=DType.INT64), _ints(5, dtype=DType.INT64)), _whole_powers
+    ),
+    "bitwise and": NumpyCase(ops.BitwiseAnd(), (_ints(3, 4), _ints(4)), np.bitwise_and),
+    "bitwise or": NumpyCase(
+        ops.BitwiseOr(), (_ints(3, 4, dtype=DType.UINT16), _ints(4, dtype=DType.UINT16)),
+        np.bitwise_or,
+    ),
+    "bitwise xor": NumpyCase(
+        ops.BitwiseXor(), (_ints(3, 4, dtype=DType.INT8), _ints(3, 1, dtype=DType.INT8)),
+        np.bitwise_xor,
+    ),
+    "shift left": NumpyCase(
+        ops.ShiftLeft(), (_ints(30, dtype=DType.UINT8), _ints(30, dtype=DType.UINT8)), _shifted
+    ),
+    "shift right": NumpyCase(
+        ops.ShiftRight(), (_ints(30, dtype=DType.INT16), _ints(30, dtype=DType.INT16)), _down
+    ),
+    "bitcast": NumpyCase(
+        ops.Bitcast(), (_floats(9),), lambda x: x.astype(np.float32).view(np.int32),
+        result=DType.INT32,
+    ),
+    "gather elements": NumpyCase(ops.GatherElements(1), (_floats(3, 5), _ints(3, 4)), _taken),
+    "scatter elements": NumpyCase(
+        ops.ScatterElements(0), (_floats(6, 4), _ints(2, 3), _floats(2, 3)), _scattered
+    ),
+    "scatter nd": NumpyCase(
+        ops.ScatterNd(ops.Reduction.ADD), (_ints(5, 4, 2), _ints(3, 2), _ints(3, 2)), _summed
+    ),
+    "top k": NumpyCase(ops.TopK(1, 3), (_ints(4, 7, dtype=DType.INT8),), _largest_of_bytes),
+    "cumprod": NumpyCase(
+        ops.CumProd(1), (_floats(3, 5),), lambda x: np.cumprod(x, 1), spread=1.0
+    ),
+    "rnn": NumpyCase(
+        ops.Rnn(ops.Direction.BIDIRECTIONAL, (ops.GateFunction.TANH, ops.GateFunction.RELU)),
+        (_floats(3, 2, 4), _floats(2, 5, 4, 1), _floats(2, 5, 5, 1), _floats(2, 5, 1)),
+        recurrent.rnn, 1e-5, spread=0.5,
+    ),
+    "gru": NumpyCase(
+        ops.Gru(ops.Direction.REVERSE),
+        (_floats(4, 2, 3), _floats(1, 5, 3, 3), _floats(1, 5, 5, 3), _floats(1, 5, 3),
+         TensorType(DType.INT32, (2,)), _floats(1, 2, 5)),
+        recurrent.gru, 1e-5, spread=0.5,
+    ),
+    "gru_reset_last": NumpyCase(
+        ops.Gru(
+            ops.Direction.BIDIRECTIONAL, batch_major=True, each_step=False,
+            linear_before_reset=True,
+        ),
+        (_floats(2, 4, 3), _floats(2, 5, 3, 3), _floats(2, 5, 5, 3), _floats(2, 5, 4)),
+        recurrent.gru_reset_last, 1e-5, spread=0.5,
+    ),
+    "lstm": NumpyCase(
+        ops.Lstm(ops.Direction.BIDIRECTIONAL, clip=0.5),
+        (_floats(4, 3, 2), _floats(2, 5, 2, 4), _floats(2, 5, 5, 4), _floats(2, 5, 4),
+         TensorType(DType.INT32, (3,)), _floats(2, 3, 5), _floats(2, 3, 5), _floats(2, 5, 3)),
+        recurrent.lstm, 1e-5, spread=0.5,
+    ),
+}

@@ -1,0 +1,153 @@
+"""Networks of operators that TensorFlow Lite Micro has and no runtime for a computer.
+
+``tflm_outputs.json`` has what TFLite Micro made of them: its reference kernels at commit 90b983c2
+(20 August 2026), compiled by g++ 12 with -O1 for x86-64. Written anew by
+
+    python -m tests.differential.tflm_cases RUNNER
+
+where RUNNER is a program around ``tflite::MicroInterpreter`` with the arguments MODEL INPUTS STEPS:
+for each step it copies the next bytes of INPUTS into the input tensors, invokes, and writes all
+output tensors to its standard output.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy.typing as npt
+from flatbuffers import flexbuffers
+from msgspec import Struct
+
+from tests.differential.cases_arithmetic import add_n
+from tests.differential.cases_recurrent import svdf
+from tests.differential.cases_reduce import cumsum
+from tests.differential.draw import Case, Draw, SeededDraw, quantization, values
+from tests.tflite_builder import ModelBuilder
+
+Array = npt.NDArray[Any]
+
+RECORDED = Path(__file__).with_name("tflm_outputs.json")
+SEEDS = range(6)
+
+
+class Streamed(Struct, frozen=True):
+    """A network and what it is given, step by step."""
+
+    content: bytes
+    steps: tuple[tuple[Array, ...], ...]
+
+    @property
+    def inputs(self) -> bytes:
+        """Returns all inputs of all steps, one after the other."""
+        return b"".join(array.tobytes() for step in self.steps for array in step)
+
+    @property
+    def digest(self) -> str:
+        """Returns what tells whether recorded outputs belong to this network and these inputs."""
+        return hashlib.sha256(self.content + self.inputs).hexdigest()
+
+
+def streamed(draw: Draw, case: Case, count: int = 7) -> Streamed:
+    """Returns ``case`` with ``count`` steps, of which it has the first."""
+    more = (
+        tuple(values(draw, array.shape, array.dtype.name) for array in case.inputs)
+        for _ in range(count - 1)
+    )
+    return Streamed(case.content, (case.inputs, *more))
+
+
+def _svdf(draw: Draw) -> Streamed:
+    return streamed(draw, svdf(draw, "int8", "int8"))
+
+
+def _int8(make: Callable[[Draw, str], Case]) -> Callable[[Draw], Streamed]:
+    return lambda draw: streamed(draw, make(draw, "int8"), 2)
+
+
+def _zeros_like(draw: Draw) -> Streamed:
+    shape = [draw.integer(1, 5) for _ in range(draw.integer(1, 3))]
+    m = ModelBuilder()
+    x, y = (m.tensor(name, shape, "int8", **quantization(draw, "int8")) for name in "xy")
+    m.op("ZEROS_LIKE", [x], [y])
+    return Streamed(m.build([x], [y]), ((values(draw, shape, "int8"),),))
+
+
+def _prelu(draw: Draw) -> Streamed:
+    shape = [draw.integer(1, 5) for _ in range(draw.integer(1, 4))]
+    slopes = draw.choice([shape, shape[-1:], [1] * (len(shape) - 1) + shape[-1:], [1]])
+    m = ModelBuilder()
+    x = m.tensor("x", shape, "int16", **quantization(draw, "int16"))
+    a = m.tensor(
+        "a", slopes, "int8", **quantization(draw, "int8"), data=values(draw, slopes, "int8")
+    )
+    y = m.tensor("y", shape, "int16", **quantization(draw, "int16"))
+    m.op("PRELU", [x, a], [y])
+    return streamed(draw, Case(m.build([x], [y]), (values(draw, shape, "int16"),)), 2)
+
+
+def _circular_buffer(draw: Draw) -> Streamed:
+    """Its output is a variable of the file."""
+    slots, width, depth = draw.choice([5, 13, 2, 3]), draw.integer(1, 3), draw.integer(1, 4)
+    said = slots in (2, 3) or draw.choice([True, False])
+    quant = quantization(draw, "int8")
+    m = ModelBuilder()
+    x = m.tensor("x", (1, 1, width, depth), "int8", **quant)
+    kept = m.tensor("kept", (1, slots, width, depth), "int8", variable=True, **quant)
+    options = bytes(flexbuffers.Dumps({"cycles_max": 1})) if said else b""
+    m.op("custom:CIRCULAR_BUFFER", [x], [kept], custom=options)
+    y = m.tensor("y", (2, slots, width, depth), "int8", **quant)
+    m.op("CONCATENATION", [kept, kept], [y], axis=0)
+    case = Case(m.build([x], [y]), (values(draw, (1, 1, width, depth), "int8"),))
+    return streamed(draw, case, 9)
+
+
+TFLM_CASES: Mapping[str, Callable[[Draw], Streamed]] = {
+    "svdf with an int8 state": _svdf,
+    "cumsum of int8": _int8(cumsum),
+    "add_n of int8": _int8(add_n),
+    "zeros_like of int8": _zeros_like,
+    "prelu of int16": _prelu,
+    "circular buffer": _circular_buffer,
+}
+
+
+def recorded(name: str, seed: int) -> tuple[str, bytes]:
+    """Returns the digest of the network of ``seed``, and TFLite Micro's outputs for it."""
+    entry = json.loads(RECORDED.read_text(encoding="ascii"))[name][seed]
+    return entry["sha256"], base64.b64decode(entry["outputs"])
+
+
+def _outputs(runner: str, case: Streamed) -> bytes:
+    with tempfile.TemporaryDirectory() as folder:
+        model, inputs = Path(folder) / "model.tflite", Path(folder) / "inputs.bin"
+        model.write_bytes(case.content)
+        inputs.write_bytes(case.inputs)
+        command = [runner, str(model), str(inputs), str(len(case.steps))]
+        return subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout
+
+
+def main(runner: str) -> None:
+    """Writes the outputs of ``runner`` for all networks."""
+    found = {
+        name: [
+            {
+                "sha256": case.digest,
+                "outputs": base64.b64encode(_outputs(runner, case)).decode("ascii"),
+            }
+            for case in (make(SeededDraw(seed)) for seed in SEEDS)
+        ]
+        for name, make in TFLM_CASES.items()
+    }
+    RECORDED.write_text(json.dumps(found, indent=1) + "\n", encoding="ascii")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

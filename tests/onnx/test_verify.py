@@ -1,0 +1,79 @@
+"""``verify`` compares .onnx files with ONNX Runtime."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from crtexport.importers.formats import InputChoices
+from crtexport.support.errors import CrtExportError
+from crtexport.verification import verify
+from tests.helpers import require, unavailable
+from tests.importers.onnx.test_layout import CLASSIFIER
+from tests.importers.onnx.writer import block, graph, model, node, value
+from tests.onnx.suite import python
+
+
+@pytest.fixture(autouse=True)
+def _runtime(monkeypatch: pytest.MonkeyPatch) -> None:
+    require("gcc")
+    found = python()
+    if found is None:
+        unavailable("onnx", "there is no Python with onnxruntime: .ci/setup test")
+    monkeypatch.setenv("CRTEXPORT_ONNX_PYTHON", found)
+
+
+def typed(content: bytes, outputs: dict[str, list[int]]) -> bytes:
+    """A graph with the types of its outputs, which ONNX Runtime wants."""
+    return content + b"".join(block(12, value(name, shape)) for name, shape in outputs.items())
+
+
+def sum_with(bias: list[int | str]) -> bytes:
+    body = graph(
+        [node("Add", ["x", "b"], ["s"]), node("Tanh", ["s"], ["y"])],
+        [value("x", ["n", 3]), value("b", bias)], [],
+    )
+    return model(typed(body, {"y": [2, 3]}))
+
+
+def test_a_file_agrees_with_onnx_runtime(tmp_path: Path) -> None:
+    path = tmp_path / "m.onnx"
+    np.save(tmp_path / "b.npy", np.array([1, -2, 0.5], np.float32))
+    path.write_bytes(sum_with(["m"]))
+    choices = InputChoices(dims={"n": 2}, values={"b": tmp_path / "b.npy"})
+    result = verify(path, samples=3, choices=choices)
+    assert result.agrees
+    assert result.reference.startswith("onnxruntime ")
+    assert [output.name for output in result.outputs] == ["y"]
+
+
+def test_another_result_differs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The reference gets another value of the constant than the export."""
+    path = tmp_path / "m.onnx"
+    values = tmp_path / "b.npy"
+    np.save(values, np.array([1, -2, 0.5], np.float32))
+    path.write_bytes(sum_with([3]))
+    choices = InputChoices(dims={"n": 2}, values={"b": values})
+    usual = np.load
+    seen: list[int] = []
+
+    def changed(file: object, *arguments: object, **options: object) -> object:
+        array = usual(file, *arguments, **options)
+        if file != values:
+            return array
+        seen.append(1)
+        return array + np.float32(len(seen) - 1)
+
+    monkeypatch.setattr(np, "load", changed)
+    assert not verify(path, samples=2, choices=choices).agrees
+    assert len(seen) == 2
+
+
+def test_images_are_compared_as_the_file_has_them(tmp_path: Path) -> None:
+    path = tmp_path / "m.onnx"
+    path.write_bytes(CLASSIFIER)
+    with pytest.raises(CrtExportError, match="channels first, as the file says"):
+        verify(path, samples=1, choices=InputChoices(layout="nhwc"))
+

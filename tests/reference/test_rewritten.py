@@ -1,0 +1,69 @@
+"""verify doesn't go by tflite-runtime where that is known wrong, or refuses what devices run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import crtexport
+from crtexport.importers import load
+from crtexport.support.errors import CrtExportError
+from tests.differential.cases_recurrent import svdf
+from tests.differential.draw import SeededDraw
+from tests.differential.network import interpret
+from tests.helpers import reference, require_reference
+from tests.importers.test_converter_habits import BIAS, layer
+from tests.tflite_builder import ModelBuilder, run_reference
+
+
+def tokens() -> bytes:
+    """A layer of 40 units over (1, 5, 6), with a scale for each unit, as PyTorch's exporter
+    writes it."""
+    rng = np.random.default_rng(1)
+    scales = [0.01 + i / 4000 for i in range(40)]
+    m = ModelBuilder()
+    x = m.tensor("x", (1, 5, 6), "int8", scale=0.05, zero_point=3)
+    w = m.tensor("w", (40, 6), "int8", scale=scales, axis=0, data=rng.integers(-127, 128, 240))
+    b = m.tensor(
+        "b", (40,), "int32", scale=[0.05 * s for s in scales], axis=0,
+        data=rng.integers(-3000, 3000, 40),
+    )
+    y = m.tensor("y", (1, 5, 40), "int8", scale=0.1, zero_point=-2)
+    m.op("FULLY_CONNECTED", [x, w, b], [y], keep_num_dims=True)
+    return m.build([x], [y])
+
+
+def test_layers_that_the_runtime_computes_wrong_are_rewritten_for_it(tmp_path: Path) -> None:
+    require_reference()
+    path = tmp_path / "model.tflite"
+    path.write_bytes(tokens())
+    x = np.arange(-15, 15, dtype=np.int8).reshape(1, 5, 6)
+    (ours,), (wrong,) = interpret(load(path), [x]), run_reference(tokens(), x)
+    (right,) = reference(tokens(), "ai-edge-litert").run([x])
+    np.testing.assert_array_equal(ours, right)
+    assert (wrong != right).any()
+    result = crtexport.verify(path, samples=3, emit="c")
+    assert result.agrees
+    assert "wrong with a scale per channel" in result.rewritten
+
+
+@pytest.mark.parametrize("odd", ["axis", "zeros"])
+def test_a_file_that_the_runtime_refuses_is_written_anew(odd: str, tmp_path: Path) -> None:
+    require_reference()
+    path = tmp_path / "model.tflite"
+    path.write_bytes(
+        layer("CONV_2D", bias=BIAS, weight_scale=[0.02] * 4, bias_scale=[0.001] * 4, bias_axis=3)
+        if odd == "axis" else layer("FULLY_CONNECTED", bias=np.zeros(4), bias_scale=0.5)
+    )
+    result = crtexport.verify(path, samples=3, emit="c")
+    assert result.agrees
+    assert result.rewritten.startswith("the network written anew, because of 'tflite-runtime:")
+
+
+def test_what_the_runtime_would_compute_with_strange_memory_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "model.tflite"
+    path.write_bytes(svdf(SeededDraw(1), "int8", "int8").content)
+    with pytest.raises(CrtExportError, match="only TensorFlow Lite Micro has SVDF with an int8"):
+        crtexport.verify(path, samples=1, emit="c")

@@ -1,0 +1,94 @@
+"""Sums of two pixels in a word are exact at their ends, and words are loaded at once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import crtexport
+from crtexport.importers import load
+from crtexport.ir.graph import Graph
+from crtexport.lowering import operator_table
+from crtexport.lowering.registry import Context
+from crtexport.mlf.reader import open_package
+from crtexport.schedules.scalar import pixel_pairs_mul32, register_blocks
+from tests.helpers import require
+from tests.lowered import run
+from tests.tflite_builder import ModelBuilder
+
+Array = np.ndarray[Any, Any]
+
+
+def pointwise(
+    folder: Path, weights: Array, *, pixels: int, zero_point: int = -128, scale: float = 90.0
+) -> Graph:
+    """A convolution of ``pixels`` cells with windows of one."""
+    m = ModelBuilder()
+    units, depth = weights.shape
+    x = m.tensor("x", (1, 1, pixels, depth), "int8", scale=0.5, zero_point=-128)
+    w = m.tensor(
+        "w", (units, 1, 1, depth), "int8", scale=0.01, data=weights.reshape(units, 1, 1, depth)
+    )
+    bias = np.arange(units) * 100 - 250
+    b = m.tensor("b", (units,), "int32", scale=0.005, data=bias)
+    y = m.tensor("y", (1, 1, pixels, units), "int8", scale=scale, zero_point=zero_point)
+    m.op("CONV_2D", [x, w, b], [y], padding="VALID", stride=(1, 1))
+    (folder / "m.tflite").write_bytes(m.build([x], [y]))
+    return load(folder / "m.tflite")
+
+
+@pytest.mark.parametrize("depth", [1, 16, 37])
+@pytest.mark.parametrize("zero_point", [-128, 5])
+def test_neighbours_in_a_word_never_touch_each_other(
+    zero_point: int, depth: int, tmp_path: Path
+) -> None:
+    """The largest and smallest products, of either pixel and of both."""
+    weights = np.full((5, depth), 127)
+    weights[1], weights[2], weights[3, ::2], weights[4] = -127, 0, -127, 1
+    scale = 0.005 * 127 * depth * 255 / 250
+    graph = pointwise(tmp_path, weights, pixels=9, zero_point=zero_point, scale=scale)
+    context = Context(graph, graph.nodes[0])
+    ends = np.array([[-128, -128], [127, 127], [127, -128], [-128, 127], [0, -1]])
+    value = np.repeat(ends.reshape(-1)[:9, None], depth, axis=1).reshape(1, 1, 9, depth)
+    value[0, 0, 8, ::2] = 127
+    wanted = run(graph, operator_table.lower(context), value.astype(np.int8))
+    assert len(np.unique(wanted)) > 3
+    variants = pixel_pairs_mul32.candidates(context)
+    assert len(variants) == 3
+    for variant in variants:
+        np.testing.assert_array_equal(run(graph, variant.make(), value.astype(np.int8)), wanted)
+
+
+def test_sums_that_may_leave_their_words_and_lone_pixels_get_other_variants(tmp_path: Path) -> None:
+    few = np.ones((4, register_blocks.MOST_TAPS), np.int64)
+    many = np.ones((4, register_blocks.MOST_TAPS + 1), np.int64)
+    for weights, pixels, count in ((few, 2, 2), (few, 4, 3), (few, 1, 0), (many, 4, 0)):
+        graph = pointwise(tmp_path, weights, pixels=pixels)
+        assert len(pixel_pairs_mul32.candidates(Context(graph, graph.nodes[0]))) == count
+
+
+@pytest.mark.qemu
+@pytest.mark.parametrize("emit", ["c", "llvm"])
+def test_cortex_m0_computes_pointwise_layers_as_the_reference_does(
+    emit: str, tmp_path: Path
+) -> None:
+    """Loaded byte by byte, pairs would take as many instructions more as there are products."""
+    require("qemu-system-arm")
+    rng = np.random.default_rng(4)
+    weights = rng.integers(-127, 128, (16, 32))
+    graph = pointwise(tmp_path, weights, pixels=32, scale=2.0)
+    package = tmp_path / "m.tar"
+    crtexport.export(tmp_path / "m.tflite", board="qemu_cortex_m0", emit=emit, output=package)
+    (given,) = open_package(package).inputs
+    value = rng.integers(-128, 128, (1, 1, 1, 32, 32)).astype(np.int8)
+    result = crtexport.run(package, {given.field: value})
+    context = Context(graph, graph.nodes[0])
+    np.testing.assert_array_equal(
+        result.outputs[0][0].reshape(-1),
+        run(graph, operator_table.lower(context), value[0]).reshape(-1),
+    )
+    assert result.instructions_second is not None
+    assert result.instructions_second < 6 * weights.size * 32

@@ -1,0 +1,124 @@
+"""Scaling by two short products gives TFLite's results for every sum."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+import crtexport
+from crtexport.importers import load
+from crtexport.lowering.numerics.integer_sums import IntegerSums
+from crtexport.lowering.numerics.requantize import Multiplier
+from crtexport.lowering.registry import Context
+from crtexport.mlf.reader import open_package
+from crtexport.schedules.scalar.requantize_mul32 import constants_of
+from crtexport.support.fixedpoint import Rounding, multiply_by_quantized_multiplier
+from tests.helpers import require
+from tests.tflite_builder import ModelBuilder, run_reference
+
+HIGHEST = (127, 90, 0)
+
+
+def layer(real: float, bias: int, magnitude: int, rounding: Rounding = Rounding.DOUBLE) -> (
+    IntegerSums
+):
+    """A layer of one channel."""
+    one = np.ones(1, np.int64)
+    return IntegerSums(
+        0, 0, one * magnitude, one * bias, one * bias, abs(bias) + 128 * magnitude,
+        Multiplier.of([real]), rounding, False,
+    )
+
+
+def wrong(sums: IntegerSums, zero_point: int, limits: tuple[int, int]) -> list[int] | None:
+    """Sums that are scaled in another way, of all there are near steps and some others; None if
+    none can be scaled. No product may overflow."""
+    found = constants_of(sums, zero_point, limits)
+    if found is None:
+        return None
+    ((upper, lower, addend, right),), bits = found[0].tolist(), found[1]
+    mantissa, shift = sums.multiplier.mantissas[0], sums.multiplier.shifts[0]
+    bias, reach = int(sums.folded[0]), 128 * int(sums.magnitudes[0])
+    real = max(mantissa * 2.0 ** (shift - 31), 1e-12)
+    near = [
+        min(max(round((r - 0.5) / real) - bias + off, -reach), reach)
+        for r in range(limits[0] - zero_point - 1, limits[1] - zero_point + 3)
+        for off in (-2, -1, 0, 1, 2)
+    ]
+    some = np.random.default_rng(3).integers(-reach, reach + 1, 300).tolist()
+    failed = []
+    for total in (-reach, reach, 0, *near, *some):
+        products = total * upper, total * lower
+        whole = products[0] + (products[1] >> bits)
+        assert max(map(abs, (*products, whole, whole + addend))) < 1 << 31
+        got = (whole + addend) >> right
+        wanted = multiply_by_quantized_multiplier(total + bias, mantissa, shift) + zero_point
+        low, high = limits
+        if max(low, min(got, high)) != max(low, min(wanted, high)):
+            failed.append(total)
+    return failed
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    st.floats(-20, -0.1), st.integers(-(1 << 20), 1 << 20), st.integers(0, 3000),
+    st.integers(-128, 127), st.sampled_from(HIGHEST),
+)
+@example(-8.3, 0, 0, 0, 127)
+@example(-31.5, 1 << 20, 5, -3, 127)
+@example(-2.0, 100, 1, 127, 127)
+def test_results_are_tflites_wherever_there_are_multipliers(
+    exponent: float, bias: int, magnitude: int, zero_point: int, highest: int
+) -> None:
+    limits = zero_point, max(zero_point, highest)
+    assert not wrong(layer(2.0**exponent, bias, magnitude), zero_point, limits)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_windows_of_nine_weights_have_multipliers(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    magnitude = int(rng.integers(100, 9 * 127))
+    real = 127 / (128 * magnitude * rng.uniform(0.2, 0.8))
+    sums = layer(real, int(rng.integers(-5000, 5000)), magnitude)
+    assert wrong(sums, -128, (-128, 127)) == []
+
+
+def test_layers_that_are_scaled_otherwise_have_none() -> None:
+    assert constants_of(layer(0.01, 0, 100), 0, (0, 127)) is not None
+    assert constants_of(layer(0.01, 0, 100), 0, (-1, 127)) is None
+    assert constants_of(layer(1.5, 0, 100), 0, (0, 127)) is None
+    assert constants_of(layer(0.01, 0, 100, Rounding.SINGLE), 0, (0, 127)) is None
+    assert constants_of(layer(0.01, 1 << 30, 100), 0, (0, 127)) is None
+    assert constants_of(layer(0.001, 0, 1 << 16), 0, (0, 127)) is None
+
+
+@pytest.mark.qemu
+@pytest.mark.parametrize("emit", ["c", "llvm"])
+def test_windows_are_scaled_so_on_cortex_m0(emit: str, tmp_path: Path) -> None:
+    require("qemu-system-arm")
+    rng, m = np.random.default_rng(6), ModelBuilder()
+    x = m.tensor("x", (1, 7, 6, 5), "int8", scale=0.05, zero_point=-7)
+    scales = rng.uniform(0.001, 0.01, 5).astype(np.float32).tolist()
+    weights = rng.integers(-127, 128, (1, 3, 3, 5))
+    w = m.tensor("w", weights.shape, "int8", scale=scales, axis=3, data=weights)
+    b = m.tensor(
+        "b", (5,), "int32", scale=[s * 0.05 for s in scales], axis=0,
+        data=rng.integers(-3000, 3000, 5),
+    )
+    y = m.tensor("y", (1, 7, 6, 5), "int8", scale=0.07, zero_point=-20)
+    m.op("DEPTHWISE_CONV_2D", [x, w, b], [y], padding="SAME", activation="RELU")
+    content, package = m.build([x], [y]), tmp_path / "m.tar"
+    (tmp_path / "m.tflite").write_bytes(content)
+    graph = load(tmp_path / "m.tflite")
+    sums = IntegerSums.of(Context(graph, graph.nodes[0]), 3)
+    assert constants_of(sums, -20, (-20, 127)) is not None
+    values = rng.choice(np.array([-128, 127, 3, -60]), (6, 1, 7, 6, 5)).astype(np.int8)
+    crtexport.export(tmp_path / "m.tflite", board="qemu_cortex_m0", emit=emit, output=package)
+    (given_,) = open_package(package).inputs
+    rows = crtexport.run(package, {given_.field: values}).outputs
+    for value, row in zip(values, rows, strict=True):
+        np.testing.assert_array_equal(row[0], run_reference(content, value)[0])

@@ -1,0 +1,106 @@
+"""Objects for AVX-VNNI compute what the operators' plain kernels do, instruction by instruction.
+
+Few computers have VPDPBUSD, and VPDPWSSD, which LLVM makes of sums of products. On others with AVX2
+they trap, and ``vnni.c`` does what they would do.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import platform
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import crtexport
+from crtexport.importers import load
+from crtexport.lowering import operator_table
+from crtexport.lowering.registry import Context
+from crtexport.mlf.reader import open_package
+from tests.helpers import (
+    INT8_NETWORKS,
+    fnv1a,
+    require,
+    require_processor,
+    shared_model,
+    standard_input,
+    tflm_outputs,
+)
+from tests.lowered import run
+from tests.schedules.x86.test_x86 import SHAPES, banded_layer, integer_layer
+
+BOARD = "host_vnni"
+
+
+@pytest.fixture(scope="module")
+def processor(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """One that has the instruction, or seems to."""
+    if platform.machine() != "x86_64" or platform.system() != "Linux":
+        pytest.skip("this is no x86-64 Linux")
+    require_processor("host_avx2")
+    if "avx_vnni" in Path("/proc/cpuinfo").read_text(encoding="ascii").split():
+        yield
+        return
+    library = tmp_path_factory.mktemp("vnni") / "vnni.so"
+    subprocess.run(
+        [require("gcc"), "-O1", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC",
+         Path(__file__).with_name("vnni.c"), "-o", library],
+        check=True,
+    )
+    emulator = ctypes.CDLL(str(library))
+    emulator.vnni_end.restype = ctypes.c_ulong
+    assert emulator.vnni_begin()
+    try:
+        yield
+    finally:
+        assert emulator.vnni_end() > 0, "the objects had no such instruction"
+
+
+def check(model: Path, tmp_path: Path) -> None:
+    """Compares an object's outputs with those of the plain kernel for extreme and other values."""
+    package = tmp_path / "m.tar"
+    crtexport.export(model, board=BOARD, emit="llvm", output=package)
+    graph = load(model)
+    context = Context(graph, graph.nodes[0])
+    (given,) = open_package(package).inputs
+    rng = np.random.default_rng(7)
+    shape = context.input(0).shape
+    for value in (
+        rng.integers(-128, 128, shape), rng.choice(np.array([-128, 127, 0, -9]), shape),
+        np.full(shape, -128), np.full(shape, 127),
+    ):
+        sample = value.astype(np.int8)
+        (result,) = crtexport.simulate(package, {str(given.field): sample})
+        (output,) = result.values()
+        np.testing.assert_array_equal(output, run(graph, operator_table.lower(context), sample))
+
+
+@pytest.mark.usefixtures("processor")
+def test_a_convolution_whose_runs_of_taps_are_filled_up(tmp_path: Path) -> None:
+    model = tmp_path / "m.tflite"
+    model.write_bytes(integer_layer())
+    check(model, tmp_path)
+
+
+@pytest.mark.usefixtures("processor")
+@pytest.mark.parametrize("case", SHAPES)
+def test_windows_of_every_kind(case: str, tmp_path: Path) -> None:
+    model = tmp_path / "m.tflite"
+    model.write_bytes(banded_layer(case, "int8", depthwise=False))
+    check(model, tmp_path)
+
+
+@pytest.mark.usefixtures("processor")
+@pytest.mark.parametrize("name", INT8_NETWORKS)
+def test_networks_give_what_tflm_gives(name: str, tmp_path: Path) -> None:
+    package = tmp_path / "m.tar"
+    crtexport.export(shared_model(name), board=BOARD, emit="llvm", output=package)
+    (given,) = open_package(package).inputs
+    (result,) = crtexport.simulate(
+        package, {str(given.field): standard_input(tuple(given.shape or ()))}
+    )
+    (output,) = result.values()
+    assert fnv1a(output.tobytes()) == tflm_outputs()[name]["fnv1a"]

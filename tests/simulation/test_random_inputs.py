@@ -1,0 +1,53 @@
+"""Inputs of verify: indices are valid wherever a network takes them from its inputs."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from crtexport.ir.graph import Graph, Node, Tensor
+from crtexport.ir.ops import Cast, Concatenation, EmbeddingLookup, Gather, GatherNd, Op, Reshape
+from crtexport.ir.types import DType, TensorType
+from crtexport.ir.verify import verify
+from crtexport.simulation.random_inputs import index_limits, random_inputs
+
+I32, I64, F32 = DType.INT32, DType.INT64, DType.FLOAT32
+
+
+def graph(types: list[tuple[DType, tuple[int, ...]]], inputs: int, *nodes: Node) -> Graph:
+    tensors = tuple(Tensor(f"t{i}", TensorType(*type_)) for i, type_ in enumerate(types))
+    made = Graph("g", tensors, nodes, tuple(range(inputs)), (len(types) - 1,))
+    verify(made)
+    return made
+
+
+@pytest.mark.parametrize(
+    ("op", "table", "indices", "result", "order", "limit"),
+    [
+        (Gather(1), (4, 7, 2), (3,), (4, 3, 2), (0, 1), 7),
+        (GatherNd(), (5, 3, 9), (2, 2), (2, 9), (0, 1), 3),
+        (EmbeddingLookup(), (6, 4), (3,), (3, 4), (1, 0), 6),
+    ],
+)
+def test_indices_are_below_what_they_choose_from(
+    op: Op, table: tuple[int, ...], indices: tuple[int, ...], result: tuple[int, ...],
+    order: tuple[int, int], limit: int,
+) -> None:
+    made = graph([(F32, table), (I32, indices), (F32, result)], 2, Node(op, order, (2,)))
+    drawn = np.array([row[1] for row in random_inputs(made, 200, 1)])
+    assert set(drawn.reshape(-1).tolist()) == set(range(limit))
+    assert random_inputs(made, 1, 1)[0][0].min() < 0
+
+
+def test_indices_are_followed_through_what_moves_them() -> None:
+    """Two lists side by side, reshaped and cast; the smaller of two tables counts."""
+    made = graph(
+        [(I64, (2, 2)), (I64, (2, 1)), (F32, (9, 3)), (F32, (5, 3)), (I64, (2, 3)), (I64, (6,)),
+         (I32, (6,)), (F32, (6, 3)), (F32, (6, 3)), (F32, (12, 3))], 4,
+        Node(Concatenation(1), (0, 1), (4,)), Node(Reshape((6,)), (4,), (5,)),
+        Node(Cast(), (5,), (6,)), Node(Gather(0), (2, 6), (7,)),
+        Node(EmbeddingLookup(), (6, 3), (8,)), Node(Concatenation(0), (7, 8), (9,)),
+    )
+    limits = index_limits(made)
+    assert (limits[0], limits[1]) == (5, 5)
+    assert not {2, 3} & set(limits)
