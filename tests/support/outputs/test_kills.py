@@ -27,7 +27,7 @@ from tests.large.models import Large, Table
 KILLS, WORKERS = 30, 10
 MARK = "CRTEXPORT_TEST_MARK"
 """In the environment of an exporter and of all that it starts."""
-
+WORKER = b"crtexport.backends.llvm.worker"
 
 INTERRUPTIBLE = (
     "import os, signal, sys; signal.signal(signal.SIGINT, signal.SIG_DFL);"
@@ -52,18 +52,31 @@ class Exporter:
             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
         )
 
-    def workers(self) -> list[int]:
+    def processes(self) -> list[int]:
         """The processes that it started."""
         return [pid for pid in marked(self.mark) if pid != self.process.pid]
+
+    def workers(self) -> list[int]:
+        """Those of them that run LLVM, or will. Between vfork and exec a process looks like its
+        parent, which can't handle any signal until then."""
+        return [pid for pid in self.processes() if WORKER in arguments(pid)]
 
     def end(self) -> tuple[int, str]:
         """Its exit code and what it said, once it and all that it started have ended."""
         _, said = self.process.communicate(timeout=300)
         deadline = time.monotonic() + 120
-        while self.workers() and time.monotonic() < deadline:
+        while self.processes() and time.monotonic() < deadline:
             time.sleep(0.05)
-        assert not self.workers()
+        assert not self.processes()
         return self.process.returncode, said
+
+
+def arguments(pid: int) -> list[bytes]:
+    """The command of a process; none where it has ended."""
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+    except OSError:
+        return []
 
 
 def marked(mark: str) -> Iterator[int]:

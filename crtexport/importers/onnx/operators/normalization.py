@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
-
 from crtexport.importers.onnx.node import Source
 from crtexport.importers.onnx.registry import operator
 from crtexport.importers.onnx.values import Value
