@@ -125,9 +125,7 @@ def test_reductions_find_their_axes_in_any_layout(data: st.DataObject) -> None:
         shape = refactored(draw, array.shape)
         value, array = world.builder.reshaped(value, shape), array.reshape(shape)
     axes = draw(st.lists(st.integers(0, array.ndim - 1), min_size=1, unique=True))
-    made = world.builder.reduce(
-        lambda places: ReduceMax(places, keep_dims=True), value, axes, keep=False
-    )
+    made = world.builder.reduce(ReduceMax, value, axes, keep=False)
     world.check(made, array.max(tuple(axes)))
 
 

@@ -7,7 +7,8 @@ from collections.abc import Mapping
 import numpy as np
 
 from crtexport.importers.onnx.node import Source
-from crtexport.importers.onnx.operators.numbers import FLOAT, WHOLE, clamped, computed
+from crtexport.importers.onnx.operators.numbers import FLOAT, WHOLE, clamped, computed, times
+from crtexport.importers.onnx.operators.shape import flattened
 from crtexport.importers.onnx.registry import operator
 from crtexport.importers.onnx.values import Value, stored
 from crtexport.ir.ops import (
@@ -61,23 +62,13 @@ def relu(node: Source) -> Value:
 
 @operator("LeakyRelu", follows=True)
 def leaky_relu(node: Source) -> Value:
-    return node.unary(LeakyRelu(node.real("alpha", _f32(0.01))), node.input(0))
-
-
-def _f32(value: float) -> float:
-    """Returns a default of the standard as the float32 that it is."""
-    return float(np.float32(value))
+    return node.unary(LeakyRelu(node.real("alpha", 0.01)), node.input(0))
 
 
 @operator("Elu", follows=True)
 def elu(node: Source) -> Value:
     alpha, x = node.real("alpha", 1.0), node.input(0)
-    if alpha == 1:
-        return node.unary(Elu(), x)
-    positive = node.unary(Relu(), x)
-    negative = node.elementwise(Minimum(), x, node.like(0, x))
-    bent = node.elementwise(Mul(), node.unary(Elu(), negative), node.like(alpha, x))
-    return node.elementwise(Add(), positive, bent)
+    return node.unary(Elu(), x) if alpha == 1 else _exponential(node, x, 1.0, alpha)
 
 
 @operator("PRelu", inputs=(2, 2), follows=True)
@@ -97,7 +88,7 @@ def gelu(node: Source) -> Value:
 @operator("HardSigmoid", follows=True)
 def hard_sigmoid(node: Source) -> Value:
     x = node.input(0)
-    alpha, beta = node.real("alpha", _f32(0.2)), node.real("beta", 0.5)
+    alpha, beta = node.real("alpha", 0.2), node.real("beta", 0.5)
     line = node.elementwise(Mul(), x, node.like(alpha, x))
     return clamped(node, node.elementwise(Add(), line, node.like(beta, x)), 0.0, 1.0)
 
@@ -118,8 +109,12 @@ def softsign(node: Source) -> Value:
 
 @operator("Swish", follows=True)
 def swish(node: Source) -> Value:
-    x, alpha = node.input(0), node.real("alpha", 1.0)
-    inner = x if alpha == 1 else node.elementwise(Mul(), x, node.like(alpha, x))
+    return _swish(node, node.input(0))
+
+
+def _swish(node: Source, x: Value) -> Value:
+    """Returns x * sigmoid(alpha * x)."""
+    inner = times(node, x, node.real("alpha", 1.0))
     return node.elementwise(Mul(), x, node.unary(Logistic(), inner))
 
 
@@ -128,18 +123,22 @@ def softmax(node: Source) -> Value:
     """Along one axis; before opset 13 along all axes from ``axis`` on."""
     x = node.input(0)
     op: Op = Softmax() if node.info.operator == "Softmax" else LogSoftmax()
-    rank = len(x.shape)
-    axis = node.axis(node.integer("axis", -1 if node.version >= 13 else 1), max(rank, 1))
     if node.dtype(x) is not DType.FLOAT32:
         raise CrtExportError(f"{node.dtype(x).value} is not supported")
-    if node.version < 13:
-        front, back = x.shape[:axis], x.shape[axis:]
-        rows = node.builder.reshaped(x, (int(np.prod(front)), int(np.prod(back))))
-        made = node.emit(op, node.builder.arranged(rows))
-        return node.builder.reshaped(made, x.shape)
-    order = x.order or tuple(range(rank))
+    rows, axis = _rows(node, x)
+    order = rows.order or tuple(range(len(rows.shape)))
     order = (*(a for a in order if a != axis), axis)
-    return node.emit(op, node.builder.arranged(x, order), order=order)
+    made = node.emit(op, node.builder.arranged(rows, order), order=order)
+    return node.builder.reshaped(made, x.shape)
+
+
+def _rows(node: Source, x: Value) -> tuple[Value, int]:
+    """Returns the input and the axis along which to look; before opset 13 that is all axes from
+    ``axis`` on, as one."""
+    axis = node.integer("axis", -1 if node.version >= 13 else 1)
+    if node.version >= 13:
+        return x, node.axis(axis, max(len(x.shape), 1))
+    return flattened(node, x, axis), 1
 
 
 @operator("Softplus", follows=True)
@@ -172,26 +171,24 @@ def mish(node: Source) -> Value:
     return node.elementwise(Mul(), x, node.unary(Tanh(), rectified(node, x)))
 
 
-def _bent(node: Source, x: Value, inner: float, outer: float) -> Value:
-    """Returns outer * (exp(x / inner) - 1) of negative x, 0 of others."""
-    negative = node.elementwise(Minimum(), x, node.like(0, x))
-    if inner != 1:
-        negative = node.elementwise(Mul(), negative, node.like(1 / inner, x))
-    return node.elementwise(Mul(), node.unary(Elu(), negative), node.like(outer, x))
+def _exponential(node: Source, x: Value, inner: float, outer: float) -> Value:
+    """Returns x of positive x, outer * (exp(x / inner) - 1) of others."""
+    negative = times(node, node.elementwise(Minimum(), x, node.like(0, x)), 1 / inner)
+    return node.elementwise(
+        Add(), node.unary(Relu(), x), times(node, node.unary(Elu(), negative), outer)
+    )
 
 
 @operator("Celu", follows=True)
 def celu(node: Source) -> Value:
-    x, alpha = node.input(0), node.real("alpha", 1.0)
-    return node.elementwise(Add(), node.unary(Relu(), x), _bent(node, x, alpha, alpha))
+    alpha = node.real("alpha", 1.0)
+    return _exponential(node, node.input(0), alpha, alpha)
 
 
 @operator("Selu", follows=True)
 def selu(node: Source) -> Value:
-    x = node.input(0)
-    alpha, gamma = node.real("alpha", _f32(1.67326319217)), node.real("gamma", _f32(1.05070102214))
-    both = node.elementwise(Add(), node.unary(Relu(), x), _bent(node, x, 1.0, alpha))
-    return node.elementwise(Mul(), both, node.like(gamma, x))
+    alpha, gamma = node.real("alpha", 1.67326319217), node.real("gamma", 1.05070102214)
+    return times(node, _exponential(node, node.input(0), 1.0, alpha), gamma)
 
 
 @operator("Shrink", follows=True)
@@ -228,19 +225,13 @@ def sign(node: Source) -> Value:
 def hardmax(node: Source) -> Value:
     """1 at the first largest element of an axis; before opset 13 of all axes from ``axis`` on."""
     x = node.input(0)
-    axis = node.axis(node.integer("axis", -1 if node.version >= 13 else 1), len(x.shape))
-    rows = x if node.version >= 13 else node.builder.reshaped(
-        x, (int(np.prod(x.shape[:axis])), int(np.prod(x.shape[axis:])))
-    )
-    axis = axis if node.version >= 13 else 1
+    rows, axis = _rows(node, x)
     tensor, order = node.builder.ordered(rows)
     place = order.index(axis)
     shape = node.type(tensor).shape
     (where,) = node.builder.emit(ArgMax(place), tensor, dtypes=(DType.INT32,))
-    found = stored(
-        node.builder.reshape(where, (*shape[:place], 1, *shape[place + 1 :])),
-        (*shape[:place], 1, *shape[place + 1 :]), order,
-    )
+    kept = (*shape[:place], 1, *shape[place + 1 :])
+    found = stored(node.builder.reshape(where, kept), kept, order)
     sizes = [1] * len(shape)
     sizes[axis] = rows.shape[axis]
     numbers = node.constant(np.arange(sizes[axis]), DType.INT32, tuple(sizes))
@@ -248,11 +239,7 @@ def hardmax(node: Source) -> Value:
     return node.builder.reshaped(node.cast(hot, node.dtype(x)), x.shape)
 
 
-
 @operator("SwiGLU", inputs=(2, 2), follows=True)
 def swiglu(node: Source) -> Value:
     gate, x = node.all()
-    alpha = node.real("alpha", 1.0)
-    inner = gate if alpha == 1 else node.elementwise(Mul(), gate, node.like(alpha, gate))
-    open_ = node.elementwise(Mul(), gate, node.unary(Logistic(), inner))
-    return node.elementwise(Mul(), open_, x)
+    return node.elementwise(Mul(), _swish(node, gate), x)

@@ -12,8 +12,9 @@ from msgspec import Struct
 from crtexport.importers.onnx.node import Source
 from crtexport.importers.onnx.operators.convolution import answer, image
 from crtexport.importers.onnx.operators.gather import wrapped
-from crtexport.importers.onnx.operators.matmul import product, times
+from crtexport.importers.onnx.operators.matmul import product
 from crtexport.importers.onnx.operators.move import joined, sliced
+from crtexport.importers.onnx.operators.numbers import times
 from crtexport.importers.onnx.registry import PREVIEW, operator
 from crtexport.importers.onnx.values import Value
 from crtexport.ir.ops import (

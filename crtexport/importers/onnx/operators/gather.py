@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from crtexport.importers.onnx.node import Source
@@ -10,15 +12,12 @@ from crtexport.importers.onnx.values import Value, stored
 from crtexport.ir.ops import Add, Concatenation, Gather, GatherNd, Less, Select
 
 
-def wrapped(node: Source, indices: Value, size: int) -> Value:
-    """Returns indices counted from the front: negative ones count from the end."""
-    if node.builder.is_constant(indices) and indices.elements <= 1 << 16:
-        array = node.array(indices, "indices")
-        return node.constant(np.where(array < 0, array + size, array), node.dtype(indices))
-    zero, whole = node.like(0, indices), node.like(size, indices)
-    negative = node.elementwise(Less(), indices, zero)
-    from_end = node.elementwise(Add(), indices, whole)
-    return node.elementwise(Select(), negative, from_end, indices)
+def wrapped(node: Source, indices: Value, sizes: int | Sequence[int]) -> Value:
+    """Returns indices counted from the front: negative ones count from the end of ``sizes``, one
+    for each element of the last axis, or one for all."""
+    negative = node.elementwise(Less(), indices, node.like(0, indices))
+    whole = node.constant(sizes, node.dtype(indices))
+    return node.elementwise(Select(), negative, node.elementwise(Add(), indices, whole), indices)
 
 
 @operator("Gather", inputs=(2, 2))
@@ -43,17 +42,7 @@ def gather_nd(node: Source) -> Value:
     x, indices = node.all()
     batch = node.integer("batch_dims", 0)
     depth = indices.shape[-1]
-    sizes = np.array(x.shape[batch : batch + depth], np.int64)
-    if node.builder.is_constant(indices):
-        array = node.array(indices, "indices")
-        places = node.constant(np.where(array < 0, array + sizes, array), node.dtype(indices))
-    else:
-        zero = node.like(0, indices)
-        negative = node.elementwise(Less(), indices, zero)
-        whole = node.constant(sizes, node.dtype(indices))
-        places = node.elementwise(
-            Select(), negative, node.elementwise(Add(), indices, whole), indices
-        )
+    places = wrapped(node, indices, x.shape[batch : batch + depth])
     if batch:
         front = indices.shape[:batch]
         rows = np.indices(front).reshape(batch, -1).T
@@ -64,5 +53,3 @@ def gather_nd(node: Source) -> Value:
             Concatenation(len(shape) - 1), before.tensor, node.builder.arranged(places)
         )
     return node.emit(GatherNd(), node.builder.arranged(x), node.builder.arranged(places))
-
-

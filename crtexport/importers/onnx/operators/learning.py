@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from crtexport.importers.onnx.node import Source
 from crtexport.importers.onnx.operators.matmul import fully_connected
+from crtexport.importers.onnx.operators.numbers import by_norm
 from crtexport.importers.onnx.operators.scores import (
     binary_scores,
     class_labels,
@@ -20,12 +21,11 @@ from crtexport.importers.onnx.operators.scores import (
     transformed,
 )
 from crtexport.importers.onnx.registry import LEARNING, operator
-from crtexport.importers.onnx.values import Value, stored
+from crtexport.importers.onnx.values import Value
 from crtexport.ir.ops import (
     Abs,
     ArgMax,
     Concatenation,
-    Div,
     Equal,
     Gather,
     Greater,
@@ -65,17 +65,12 @@ def normalizer(node: Source) -> Value:
         case "MAX":
             norm = node.reduce(ReduceMax, x, last)
         case "L1":
-            parts = node.unary(Abs(), x)
-            norm = node.reduce(Sum, parts, last)
+            norm = node.reduce(Sum, node.unary(Abs(), x), last)
         case "L2":
-            parts = node.unary(Square(), x)
-            norm = node.reduce(Sum, parts, last)
-            norm = node.unary(Sqrt(), norm)
+            norm = node.unary(Sqrt(), node.reduce(Sum, node.unary(Square(), x), last))
         case other:
             raise CrtExportError(f"the norm {other!r} is not supported")
-    one, zero = node.like(1, norm), node.like(0, norm)
-    empty = node.elementwise(Equal(), norm, zero)
-    return node.elementwise(Div(), x, node.elementwise(Select(), empty, one, norm))
+    return by_norm(node, x, norm)
 
 
 def linear(node: Source, x: Value, weights: Array, bias: Array) -> Value:
@@ -86,7 +81,7 @@ def linear(node: Source, x: Value, weights: Array, bias: Array) -> Value:
     made = fully_connected(
         node, x, node.constant(weights.T), node.constant(bias.reshape(-1)).tensor
     )
-    return stored(node.builder.arranged(made), made.shape)
+    return node.builder.plain(made)
 
 
 @operator("LinearRegressor", domain=LEARNING)

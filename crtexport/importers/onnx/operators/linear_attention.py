@@ -10,8 +10,8 @@ from crtexport.importers.onnx.operators.attention import (
     joined_heads,
     split_heads,
 )
-from crtexport.importers.onnx.operators.matmul import times
 from crtexport.importers.onnx.operators.move import joined, sliced
+from crtexport.importers.onnx.operators.numbers import times
 from crtexport.importers.onnx.registry import operator
 from crtexport.importers.onnx.values import Value
 from crtexport.ir.ops import Add, Exp, Mul, Sub

@@ -9,6 +9,7 @@ from math import prod
 import numpy as np
 
 from crtexport.importers.onnx.node import Source
+from crtexport.importers.onnx.operators.numbers import times
 from crtexport.importers.onnx.registry import operator
 from crtexport.importers.onnx.values import Value, is_sorted
 from crtexport.ir.ops import Add, BatchMatMul, FullyConnected, Mul, Slice, Sub, Sum
@@ -117,13 +118,6 @@ def _leading_ones(shape: Sequence[int]) -> bool:
     return prod(shape[:-1]) == 1
 
 
-def times(node: Source, value: Value, factor: float) -> Value:
-    """Returns a value times a number."""
-    if factor == 1:
-        return value
-    return node.elementwise(Mul(), value, node.like(factor, value))
-
-
 @operator("Einsum", inputs=(1, 2))
 def einsum(node: Source) -> Value:
     """Of one or two operands with a letter for each axis: sums over letters that the result hasn't,
@@ -144,9 +138,7 @@ def einsum(node: Source) -> Value:
         others = "".join(names[:i] + names[i + 1 :])
         gone = [k for k, c in enumerate(name) if c not in result and c not in others]
         if gone:
-            values[i] = node.reduce(
-                Sum, values[i], gone, keep=False
-            )
+            values[i] = node.reduce(Sum, values[i], gone, keep=False)
             names[i] = "".join(c for k, c in enumerate(name) if k not in gone)
     if len(values) == 1:
         return values[0].transposed([names[0].index(c) for c in result])

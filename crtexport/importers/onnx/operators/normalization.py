@@ -5,19 +5,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from crtexport.importers.onnx.node import Source
+from crtexport.importers.onnx.operators.numbers import by_norm
 from crtexport.importers.onnx.registry import operator
 from crtexport.importers.onnx.values import Value
 from crtexport.ir.ops import (
     Abs,
     Add,
     Div,
-    Equal,
     Mean,
     Mul,
     PadV2,
     Pow,
     Rsqrt,
-    Select,
     Slice,
     Sqrt,
     Square,
@@ -57,13 +56,9 @@ def normalized(
 ) -> tuple[Value, Value, Value]:
     """Returns x less its mean over ``axes`` and divided by the root of its variance plus
     ``epsilon``; the mean, and 1 / the root. Without ``center`` the mean counts as 0."""
-
-    def average(value: Value) -> Value:
-        return node.reduce(Mean, value, axes)
-
-    mean = average(x)
+    mean = node.reduce(Mean, x, axes)
     centered = node.elementwise(Sub(), x, mean) if center else x
-    variance = average(node.unary(Square(), centered))
+    variance = node.reduce(Mean, node.unary(Square(), centered), axes)
     raised = node.elementwise(Add(), variance, node.like(epsilon, variance))
     inverse = node.unary(Rsqrt(), raised)
     return node.elementwise(Mul(), centered, inverse), mean, inverse
@@ -103,8 +98,6 @@ def instance_normalization(node: Source) -> Value:
     return node.elementwise(Add(), scaled, _vector(node, 2, x))
 
 
-
-
 @operator("GroupNormalization", inputs=(3, 3), follows=True)
 def group_normalization(node: Source) -> Value:
     """Before opset 21 scale and bias have an element for each group, from then on for each channel.
@@ -131,12 +124,9 @@ def group_normalization(node: Source) -> Value:
 def mean_variance(node: Source) -> Value:
     x = node.input(0)
     axes = node.axes(node.numbers("axes", (0, 2, 3)), len(x.shape))
-
-    def average(value: Value) -> Value:
-        return node.reduce(Mean, value, axes)
-
-    centered = node.elementwise(Sub(), x, average(x))
-    deviation = node.unary(Sqrt(), average(node.unary(Square(), centered)))
+    centered = node.elementwise(Sub(), x, node.reduce(Mean, x, axes))
+    variance = node.reduce(Mean, node.unary(Square(), centered), axes)
+    deviation = node.unary(Sqrt(), variance)
     return node.elementwise(
         Div(), centered, node.elementwise(Add(), deviation, node.like(1e-9, x))
     )
@@ -152,10 +142,7 @@ def lp_normalization(node: Source) -> Value:
     parts = node.unary(Abs() if p == 1 else Square(), x)
     norm = node.reduce(Sum, parts, (axis,))
     norm = norm if p == 1 else node.unary(Sqrt(), norm)
-    zero = node.elementwise(Equal(), norm, node.like(0, norm))
-    return node.elementwise(
-        Div(), x, node.elementwise(Select(), zero, node.like(1, norm), norm)
-    )
+    return by_norm(node, x, norm)
 
 
 @operator("LRN", follows=True)

@@ -1,4 +1,5 @@
-"""Element types: whole numbers that kernels don't compute with are computed in a wider type."""
+"""Arithmetic that operators share. Whole numbers that kernels don't compute with are computed in a
+wider type."""
 
 from __future__ import annotations
 
@@ -8,7 +9,18 @@ import numpy as np
 
 from crtexport.importers.onnx.node import Source
 from crtexport.importers.onnx.values import Value
-from crtexport.ir.ops import Maximum, Minimum, Op, Relu, Relu6, ReluN1To1
+from crtexport.ir.ops import (
+    Div,
+    Equal,
+    Maximum,
+    Minimum,
+    Mul,
+    Op,
+    Relu,
+    Relu6,
+    ReluN1To1,
+    Select,
+)
 from crtexport.ir.types import DType
 from crtexport.support.errors import CrtExportError
 
@@ -86,3 +98,16 @@ def clamped(node: Source, x: Value, low: float | None, high: float | None) -> Va
         return y
 
     return computed(node, clamp, (FLOAT, *WHOLE), x)
+
+
+def times(node: Source, value: Value, factor: float) -> Value:
+    """Returns a value times a number."""
+    if factor == 1:
+        return value
+    return node.elementwise(Mul(), value, node.like(factor, value))
+
+
+def by_norm(node: Source, x: Value, norm: Value) -> Value:
+    """Returns x / norm, and x where the norm is 0."""
+    zero = node.elementwise(Equal(), norm, node.like(0, norm))
+    return node.elementwise(Div(), x, node.elementwise(Select(), zero, node.like(1, norm), norm))

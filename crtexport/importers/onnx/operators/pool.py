@@ -205,13 +205,5 @@ def global_pool(node: Source) -> Value:
         raise CrtExportError(f"an image must have rows beside batch and channels, found {x.shape}")
     if node.info.operator == "GlobalLpPool":
         p = node.integer("p", 2)
-        total = node.reduce(
-            Sum, _power(node, x, p), axes
-        )
-        return _root(node, total, p)
-
-    def make(places: tuple[int, ...]) -> Op:
-        kind = Mean if node.info.operator == "GlobalAveragePool" else ReduceMax
-        return kind(places, keep_dims=True)
-
-    return node.reduce(make, x, axes)
+        return _root(node, node.reduce(Sum, _power(node, x, p), axes), p)
+    return node.reduce(Mean if node.info.operator == "GlobalAveragePool" else ReduceMax, x, axes)

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
-from msgspec.structs import replace
 
 from crtexport.importers.onnx.node import Source
 from crtexport.importers.onnx.operators.numbers import FLOAT, WHOLE, computed
@@ -21,7 +20,6 @@ from crtexport.ir.ops import (
     Exp,
     Log,
     Mean,
-    Op,
     ReduceMax,
     ReduceMin,
     ReduceProd,
@@ -51,7 +49,6 @@ def _axes(node: Source) -> tuple[int, ...] | None:
     return tuple(sorted(node.axes(given, rank)))
 
 
-
 _EMPTY = {
     "ReduceSum": 0, "ReduceProd": 1, "ReduceMax": -np.inf, "ReduceMin": np.inf, "ReduceL1": 0,
     "ReduceL2": 0, "ReduceLogSum": -np.inf, "ReduceLogSumExp": -np.inf, "ReduceSumSquare": 0,
@@ -59,37 +56,33 @@ _EMPTY = {
 """The results of no elements."""
 
 
-def _over(node: Source, kind: Callable[..., Op], x: Value, axes: Sequence[int]) -> Value:
-    return node.reduce(kind, x, axes)
-
-
 def _log_sum_exp(node: Source, x: Value, axes: Sequence[int]) -> Value:
     """Returns log(sum(exp(x))), computed around the largest element so that nothing overflows."""
-    largest = _over(node, ReduceMax, x, axes)
+    largest = node.reduce(ReduceMax, x, axes)
     powers = node.unary(Exp(), node.elementwise(Sub(), x, largest))
-    return node.elementwise(Add(), node.unary(Log(), _over(node, Sum, powers, axes)), largest)
+    return node.elementwise(Add(), node.unary(Log(), node.reduce(Sum, powers, axes)), largest)
 
 
 def _reduction(node: Source, x: Value, axes: Sequence[int]) -> Value:
     match node.info.operator:
         case "ReduceSum":
-            return _over(node, Sum, x, axes)
+            return node.reduce(Sum, x, axes)
         case "ReduceMean":
-            return _over(node, Mean, x, axes)
+            return node.reduce(Mean, x, axes)
         case "ReduceMax":
-            return _over(node, ReduceMax, x, axes)
+            return node.reduce(ReduceMax, x, axes)
         case "ReduceMin":
-            return _over(node, ReduceMin, x, axes)
+            return node.reduce(ReduceMin, x, axes)
         case "ReduceProd":
-            return _over(node, ReduceProd, x, axes)
+            return node.reduce(ReduceProd, x, axes)
         case "ReduceL1":
-            return _over(node, Sum, node.unary(Abs(), x), axes)
+            return node.reduce(Sum, node.unary(Abs(), x), axes)
         case "ReduceL2":
-            return node.unary(Sqrt(), _over(node, Sum, node.unary(Square(), x), axes))
+            return node.unary(Sqrt(), node.reduce(Sum, node.unary(Square(), x), axes))
         case "ReduceSumSquare":
-            return _over(node, Sum, node.unary(Square(), x), axes)
+            return node.reduce(Sum, node.unary(Square(), x), axes)
         case "ReduceLogSum":
-            return node.unary(Log(), _over(node, Sum, x, axes))
+            return node.unary(Log(), node.reduce(Sum, x, axes))
         case _:
             return _log_sum_exp(node, x, axes)
 
@@ -116,10 +109,10 @@ def reduction(node: Source) -> Value:
             value = low if value < 0 else high
         return node.constant(np.full(shape, value), dtype)
     if node.dtype(x) is DType.BOOL:
-        return node.cast(_dropped(_reduction(node, node.cast(x, DType.INT32), axes), axes, keep),
-                         DType.BOOL)
-    made = computed(node, lambda y: _reduction(node, y, axes), _NUMBERS, x)
-    return _dropped(made, axes, keep)
+        made = node.cast(_reduction(node, node.cast(x, DType.INT32), axes), DType.BOOL)
+    else:
+        made = computed(node, lambda y: _reduction(node, y, axes), _NUMBERS, x)
+    return made if keep else made.without(axes)
 
 
 def _each(node: Source, x: Value) -> Value:
@@ -132,14 +125,6 @@ def _each(node: Source, x: Value) -> Value:
             return node.unary(Log(), x)
         case _:
             return x
-
-
-def _dropped(value: Value, axes: Sequence[int], keep: bool) -> Value:
-    """Returns the value without its reduced axes, each of one element."""
-    if keep:
-        return value
-    left = tuple(axis for number, axis in enumerate(value.axes) if number not in axes)
-    return replace(value, axes=left)
 
 
 @operator("ArgMax", "ArgMin", follows=True)
@@ -163,7 +148,7 @@ def position(node: Source) -> Value:
     if last:
         end = node.constant(shape[place] - 1, DType.INT64)
         value = node.elementwise(Sub(), end, value)
-    return _dropped(value, (axis,), bool(node.integer("keepdims", 1)))
+    return value if node.integer("keepdims", 1) else value.without((axis,))
 
 
 @operator("CumSum", "CumProd", inputs=(2, 2), follows=True)

@@ -15,7 +15,6 @@ from crtexport.ir.ops import (
     FloorMod,
     Gather,
     GatherElements,
-    Less,
     LessEqual,
     Reduction,
     ScatterElements,
@@ -73,12 +72,7 @@ def scatter_elements(node: Source) -> Value:
 def scatter_nd(node: Source) -> Value:
     x, indices, updates = node.all()
     reduction = _reduction(node)
-    depth = indices.shape[-1]
-    sizes = node.constant(x.shape[:depth], node.dtype(indices))
-    negative = node.elementwise(Less(), indices, node.like(0, indices))
-    places = node.elementwise(
-        Select(), negative, node.elementwise(Add(), indices, sizes), indices
-    )
+    places = wrapped(node, indices, x.shape[: indices.shape[-1]])
 
     def put(data: Value, new: Value) -> Value:
         return node.emit(
@@ -115,9 +109,7 @@ def one_hot(node: Source) -> Value:
     if node.dtype(indices) not in (FLOAT, *WHOLE):
         numbers = node.cast(indices, DType.INT32)
     shape = (*indices.shape[:axis], 1, *indices.shape[axis:])
-    places = wrapped(node, numbers, depth) if node.dtype(numbers) in WHOLE else _floats(
-        node, numbers, depth
-    )
+    places = wrapped(node, numbers, depth)
     sizes = [1] * len(shape)
     sizes[axis] = depth
     row = node.constant(np.arange(depth), node.dtype(places), tuple(sizes))
@@ -127,13 +119,6 @@ def one_hot(node: Source) -> Value:
         node.emit(Gather(0), flat.tensor, node.constant(i, DType.INT32).tensor) for i in (0, 1)
     )
     return node.elementwise(Select(), hot, on, off)
-
-
-def _floats(node: Source, indices: Value, size: int) -> Value:
-    negative = node.elementwise(Less(), indices, node.like(0, indices))
-    return node.elementwise(
-        Select(), negative, node.elementwise(Add(), indices, node.like(size, indices)), indices
-    )
 
 
 @operator("Trilu", inputs=(1, 2), follows=True)

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import prod
 
-from msgspec.structs import replace
-
 from crtexport.importers.onnx.node import Source
 from crtexport.importers.onnx.registry import operator
 from crtexport.importers.onnx.values import Value
@@ -61,8 +59,11 @@ def reshape(node: Source) -> Value:
 
 @operator("Flatten")
 def flatten(node: Source) -> Value:
-    x = node.input(0)
-    axis = node.integer("axis", 1)
+    return flattened(node, node.input(0), node.integer("axis", 1))
+
+
+def flattened(node: Source, x: Value, axis: int) -> Value:
+    """Returns a matrix: the axes before ``axis`` are its rows, the others its columns."""
     rank = len(x.shape)
     if not -rank <= axis <= rank:
         raise CrtExportError(f"axis {axis} of a tensor with {rank} dimensions")
@@ -87,7 +88,7 @@ def squeeze(node: Source) -> Value:
         axes = tuple(axis for axis, size in enumerate(x.shape) if size == 1)
     if any(x.shape[axis] != 1 for axis in axes):
         raise CrtExportError(f"axes {list(axes)} of {x.shape} have more than one element")
-    return replace(x, axes=tuple(axis for i, axis in enumerate(x.axes) if i not in axes))
+    return x.without(axes)
 
 
 @operator("Unsqueeze", inputs=(1, 2))
