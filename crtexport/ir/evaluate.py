@@ -72,7 +72,7 @@ def evaluate(
     if isinstance(op, _ARITHMETIC):
         results = _computed(op, given, declared[0])
     elif isinstance(op, _MOVING) and alike(op, given):
-        results = _moved(op, [_values(tensor) for tensor in given])
+        results = move(op, [_values(tensor) for tensor in given])
     else:
         return None
     if results is None or sum(array.nbytes for array in results) > nbytes:
@@ -142,7 +142,8 @@ def _computed(op: Op, inputs: Sequence[Tensor], declared: DType) -> list[Array] 
     return [np.asarray(result, dtype)]
 
 
-def _moved(op: Op, arrays: Sequence[Array]) -> list[Array] | None:
+def move(op: Op, arrays: Sequence[Array]) -> list[Array] | None:
+    """Returns the outputs of an operator that only moves elements; None for others."""
     first = arrays[0]
     match op:
         case Reshape(shape=shape):

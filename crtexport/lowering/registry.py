@@ -240,7 +240,7 @@ class Registered(Struct, frozen=True):
 
 
 LOWERINGS: dict[type[Op], Registered] = {}
-"""Those of the families that were imported; :func:`.operator_table.registered` has all."""
+"""Lowerings whose modules were imported; :func:`.operator_table.registered` imports all."""
 
 
 def lowers(op: type[Op], *rules: Rule) -> Callable[[LowerFunction], LowerFunction]:

@@ -15,6 +15,7 @@ import numpy.typing as npt
 from msgspec import Struct
 
 from crtexport.ir import ops
+from crtexport.ir.evaluate import move
 from crtexport.ir.graph import Tensor
 from crtexport.ir.strided_constant import moved
 from crtexport.ir.types import ConstantRef, DType, TensorType
@@ -58,15 +59,11 @@ def fold(
             element = inputs[0].constant.read() if inputs[0].constant else b""
             return [ConstantRef(nbytes=outputs[0].nbytes, made=Repeated(element))]
         return moved(op, inputs)
-    function = _FUNCTIONS.get(type(op))
-    if function is None or getattr(op, "activation", ops.Activation.NONE) is not (
-        ops.Activation.NONE
-    ):
+    if getattr(op, "activation", ops.Activation.NONE) is not ops.Activation.NONE:
         return None
     arrays = [t.constant.array(t.type) for t in inputs if t.constant is not None]
-    wide = [a.astype(np.float64) if a.dtype.kind == "f" else a for a in arrays]
     with np.errstate(all="ignore"):
-        results = function(op, wide, outputs[0].dtype)
+        results = _computed(op, arrays, outputs[0].dtype) or move(op, arrays)
         if results is None:
             return None
         made = [
@@ -76,6 +73,14 @@ def fold(
     if any(a.shape != t.shape for a, t in zip(made, outputs, strict=True)):
         raise ValueError(f"{op} folds to {[a.shape for a in made]}, not {outputs}")
     return [ConstantRef.of(array) for array in made]
+
+
+def _computed(op: ops.Op, arrays: Sequence[Array], dtype: DType) -> Sequence[Array] | None:
+    function = _FUNCTIONS.get(type(op))
+    if function is None:
+        return None
+    wide = [a.astype(np.float64) if a.dtype.kind == "f" else a for a in arrays]
+    return function(op, wide, dtype)
 
 
 Function = Callable[[Any, Sequence[Array], DType], Sequence[Array] | None]
@@ -120,29 +125,8 @@ def _cast(_op: ops.Cast, arrays: Sequence[Array], dtype: DType) -> list[Array]:
     return [values]
 
 
-def _slice(op: ops.Slice, arrays: Sequence[Array], _dtype: DType) -> list[Array]:
-    picked = [
-        start + step * np.arange(count)
-        for start, count, step in zip(op.begin, op.size, op.stride, strict=True)
-    ]
-    return [(arrays[0][np.ix_(*picked)] if picked else arrays[0]).reshape(op.shape)]
-
-
 def _padded(op: ops.PadV2, arrays: Sequence[Array], _dtype: DType) -> list[Array]:
     return [np.pad(arrays[0], op.paddings, constant_values=arrays[1].reshape(()))]
-
-
-def _gathered(op: ops.Gather, arrays: Sequence[Array], _dtype: DType) -> list[Array]:
-    data, indices = arrays
-    if op.batch_dims:
-        rows = [
-            np.take(d, i, op.axis - op.batch_dims, mode="clip") for d, i in zip(
-                data.reshape(-1, *data.shape[op.batch_dims :]),
-                indices.reshape(-1, *indices.shape[op.batch_dims :]), strict=True,
-            )
-        ]
-        return [np.stack(rows).reshape(*data.shape[: op.batch_dims], *rows[0].shape)]
-    return [np.take(data, indices, op.axis, mode="clip")]
 
 
 def _position(function: Callable[..., Any]) -> Function:
@@ -170,11 +154,5 @@ _FUNCTIONS: Mapping[type[ops.Op], Function] = {
     ops.ReduceMax: _reduced(np.max), ops.ReduceMin: _reduced(np.min),
     ops.ReduceAny: _reduced(np.any), ops.ReduceAll: _reduced(np.all),
     ops.ArgMax: _position(np.argmax), ops.ArgMin: _position(np.argmin),
-    ops.Reshape: lambda op, arrays, _: [arrays[0].reshape(op.shape)],
-    ops.Transpose: lambda op, arrays, _: [arrays[0].transpose(op.permutation)],
-    ops.BroadcastTo: lambda op, arrays, _: [np.broadcast_to(arrays[0], op.shape)],
-    ops.Tile: lambda op, arrays, _: [np.tile(arrays[0], op.multiples)],
-    ops.Slice: _slice, ops.PadV2: _padded, ops.Gather: _gathered,
-    ops.Split: lambda op, arrays, _: np.split(arrays[0], np.cumsum(op.sizes)[:-1], op.axis),
-    ops.Concatenation: lambda op, arrays, _: [np.concatenate(arrays, op.axis)],
+    ops.PadV2: _padded,
 }

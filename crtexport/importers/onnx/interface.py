@@ -13,7 +13,7 @@ from crtexport.importers.formats import InputChoices
 from crtexport.importers.onnx.builder import Builder
 from crtexport.importers.onnx.constants import element_type
 from crtexport.importers.onnx.messages import GraphInfo, TensorTypeInfo, ValueInfo
-from crtexport.importers.onnx.registry import find
+from crtexport.importers.onnx.registry import domain_of, find
 from crtexport.importers.onnx.values import Shape, Value, channels_last, stored
 from crtexport.ir.ops import Reshape
 from crtexport.ir.types import DType, TensorType
@@ -187,7 +187,7 @@ def _images(graph: GraphInfo) -> set[str]:
     that keep the axes."""
     found: set[str] = set()
     for node in reversed(graph.nodes):
-        row = find("" if node.domain == "ai.onnx" else node.domain, node.operator)
+        row = find(domain_of(node.domain), node.operator)
         if row is None or not node.inputs:
             continue
         if row.image or (row.follows and node.outputs and node.outputs[0] in found):

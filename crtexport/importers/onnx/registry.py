@@ -30,6 +30,12 @@ MICROSOFT = "com.microsoft"
 LEARNING = "ai.onnx.ml"
 PREVIEW = "ai.onnx.preview"
 
+
+def domain_of(name: str) -> str:
+    """Returns the domain that a file calls ``name``."""
+    return ONNX if name == "ai.onnx" else name
+
+
 Result = Value | Sequence[Value | None]
 Reader = Callable[["Source"], Result]
 

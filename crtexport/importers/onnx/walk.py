@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from crtexport.importers.onnx.messages import (
     TensorData,
 )
 from crtexport.importers.onnx.node import Source
-from crtexport.importers.onnx.registry import ONNX, Operator, find, unknown
+from crtexport.importers.onnx.registry import ONNX, Operator, domain_of, find, unknown
 from crtexport.importers.onnx.values import Value, stored
 from crtexport.support.errors import CrtExportError
 
@@ -83,7 +84,7 @@ class Walker:
         self.builder = builder
         self._path, self._outside = path, allow_outside
         self._functions = {
-            (_domain(f.domain), f.name, f.overload): f for f in model.functions
+            (domain_of(f.domain), f.name, f.overload): f for f in model.functions
         }
         self._count = 0
         self._frame = Frame(Scope(), {}, {}, {})
@@ -184,7 +185,7 @@ class Walker:
     # -- nodes
 
     def _node(self, info: NodeInfo) -> None:
-        frame, domain = self._frame, _domain(info.domain)
+        frame, domain = self._frame, domain_of(info.domain)
         inputs = [frame.scope[name] if name else None for name in info.inputs]
         attributes = dict(self._attributes(info))
         function = self._functions.get((domain, info.operator, info.overload))
@@ -222,9 +223,9 @@ class Walker:
         self, info: NodeInfo, version: int, inputs: Sequence[Value | None],
         attributes: Mapping[str, Attribute],
     ) -> Sequence[Value | None]:
-        row = find(_domain(info.domain), info.operator)
+        row = find(domain_of(info.domain), info.operator)
         if row is None:
-            raise unknown(_domain(info.domain), info.operator, version)
+            raise unknown(domain_of(info.domain), info.operator, version)
         if row.domain == ONNX and not row.oldest <= version <= NEWEST:
             raise CrtExportError(
                 f"{row.name} is of opset {version}; {row.oldest} to {NEWEST} are read",
@@ -247,14 +248,12 @@ class Walker:
         if len(inputs) > len(function.inputs):
             raise CrtExportError(f"{len(inputs)} inputs for a function of {len(function.inputs)}")
         scope = Scope()
-        for name, value in zip(function.inputs, inputs, strict=False):
-            if value is not None:
+        missing = set[str]()
+        for name, value in zip_longest(function.inputs, inputs):
+            if value is None:
+                missing.add(name)
+            else:
                 scope.define(name, value)
-        missing = {
-            name for name, value in zip(
-                function.inputs, [*inputs, *[None] * len(function.inputs)], strict=False
-            ) if value is None
-        }
         nodes = [_without_inputs(node, missing) for node in function.nodes]
         given = {attribute.name: attribute for attribute in function.defaults} | dict(attributes)
         opsets = {**self._frame.opsets, **versions(function.opsets)}
@@ -282,13 +281,9 @@ def _check_count(row: Operator, count: int) -> None:
         raise CrtExportError(f"expected {wanted} inputs, found {count}")
 
 
-def _domain(name: str) -> str:
-    return ONNX if name == "ai.onnx" else name
-
-
 def versions(opsets: Sequence[Any]) -> dict[str, int]:
     """Returns the versions of operator sets by their domains."""
-    return {_domain(opset.domain): opset.version for opset in opsets}
+    return {domain_of(opset.domain): opset.version for opset in opsets}
 
 
 def count_reads(nodes: Sequence[NodeInfo], outputs: Sequence[str]) -> Counter[str]:

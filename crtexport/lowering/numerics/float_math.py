@@ -17,6 +17,7 @@ from crtexport.kir.builder import (
     call,
     cast,
     clamp,
+    const,
     div,
     eq,
     f32,
@@ -66,10 +67,10 @@ _SMALLEST_NORMAL = 2.0**-126
 
 
 def horner(x: Expr, coefficients: tuple[float, ...]) -> Expr:
-    """The polynomial, highest power first."""
-    result: Expr = f32(coefficients[0])
+    """The polynomial in the type of ``x``, highest power first."""
+    result: Expr = const(coefficients[0], x.type)
     for coefficient in coefficients[1:]:
-        result = add(mul(result, x), f32(coefficient))
+        result = add(mul(result, x), const(coefficient, x.type))
     return result
 
 

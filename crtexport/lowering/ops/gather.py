@@ -4,12 +4,13 @@ inside by clamping."""
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from contextlib import ExitStack
 
 from crtexport.ir.ops import DynamicUpdateSlice, Gather, GatherElements, GatherNd
 from crtexport.ir.types import DType
 from crtexport.kir.builder import add, cast, clamp, const, flat_index, load, mul
-from crtexport.kir.language import Expr, Scalar
+from crtexport.kir.language import Buffer, Expr, Scalar
 from crtexport.lowering.registry import SCALAR_OF, Context, Lowered, Lowering, lowers
 
 INDICES = (DType.INT16, DType.INT32, DType.INT64)
@@ -30,6 +31,35 @@ def clamped_index(lowering: Lowering, value: Expr, size: int) -> Expr:
     wide = value if value.type in (Scalar.I32, Scalar.I64) else cast(value, Scalar.I32)
     name = lowering.b.let("given", wide)
     return lowering.b.let("index", cast(clamp(name, 0, size - 1), Scalar.INDEX))
+
+
+def position(
+    lowering: Lowering, numbers: Buffer, row: Expr, sizes: Sequence[int]
+) -> list[Expr]:
+    """Returns a row of ``numbers``, one for each of the axes that have these ``sizes``, clamped."""
+    depth = len(sizes)
+    return [
+        clamped_index(lowering, load(numbers, add(mul(row, const(depth)), const(axis))), size)
+        for axis, size in enumerate(sizes)
+    ]
+
+
+def with_axis(
+    lowering: Lowering, numbers: Buffer, at: list[Expr], shape: tuple[int, ...], axis: int,
+    size: int,
+) -> tuple[Expr, list[Expr]]:
+    """Returns the flat index of an element ``at`` of ``shape``, and its position with another
+    number of ``axis``: the one in ``numbers``, clamped into ``size``."""
+    place = lowering.b.let("place", flat_index(at, shape))
+    moved = [*at]
+    moved[axis] = clamped_index(lowering, load(numbers, place), size)
+    return place, moved
+
+
+def copy(lowering: Lowering, source: Buffer, output: Buffer) -> None:
+    """Copies an input of the output's shape, over which parts are written then."""
+    with lowering.b.loop("i", lowering.context.output().elements) as i:
+        lowering.b.store(output, i, load(source, i))
 
 
 @lowers(Gather, gather_types)
@@ -71,12 +101,7 @@ def gather_nd(context: Context) -> Lowered:
     inner = math.prod(x[depth:])
     with ExitStack() as stack:
         k = stack.enter_context(b.loop("k", count))
-        at = [
-            clamped_index(
-                lowering, load(numbers, add(mul(k, const(depth)), const(axis))), x[axis]
-            )
-            for axis in range(depth)
-        ]
+        at = position(lowering, numbers, k, x[:depth])
         i = stack.enter_context(b.loop("i", inner))
         read = flat_index([*at, i], (*x[:depth], inner))
         b.store(output, flat_index([k, i], (count, inner)), load(source, read))
@@ -96,10 +121,9 @@ def gather_elements(context: Context) -> Lowered:
     if context.output().elements == 0:
         return lowering.finish()
     with ExitStack() as stack:
-        at: list[Expr] = [stack.enter_context(b.loop("i", count)) for count in indices]
-        place = b.let("place", flat_index(at, indices))
-        at[op.axis] = clamped_index(lowering, load(numbers, place), x[op.axis])
-        b.store(output, place, load(source, flat_index(at, x)))
+        at = [stack.enter_context(b.loop("i", count)) for count in indices]
+        place, moved = with_axis(lowering, numbers, at, indices, op.axis, x[op.axis])
+        b.store(output, place, load(source, flat_index(moved, x)))
     return lowering.finish()
 
 
@@ -120,8 +144,7 @@ def dynamic_update_slice(context: Context) -> Lowered:
     b, shape, part = lowering.b, context.input(0).shape, context.input(1).shape
     source, update = lowering.input(0, "input"), lowering.input(1, "update")
     start, output = lowering.input(2, "start"), lowering.output()
-    with b.loop("i", math.prod(shape)) as i:
-        b.store(output, i, load(source, i))
+    copy(lowering, source, output)
     if not math.prod(part):
         return lowering.finish()
     first = [

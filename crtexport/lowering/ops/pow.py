@@ -36,7 +36,7 @@ from crtexport.kir.builder import (
     wrap_mul,
 )
 from crtexport.kir.language import Expr, Scalar
-from crtexport.lowering.numerics.float_math import bits, from_bits, magnitude_of, negative
+from crtexport.lowering.numerics.float_math import bits, from_bits, horner, magnitude_of, negative
 from crtexport.lowering.ops.elementwise import Compute, binary
 from crtexport.lowering.registry import SCALAR_OF, Context, Lowered, Lowering, lowers
 from crtexport.lowering.rules import same_types
@@ -49,13 +49,6 @@ _EVEN = 2.0**24
 
 def f64(value: float) -> Expr:
     return const(value, Scalar.F64)
-
-
-def _polynomial(x: Expr, terms: tuple[float, ...]) -> Expr:
-    result = f64(terms[0])
-    for term in terms[1:]:
-        result = add(mul(result, x), f64(term))
-    return result
 
 
 def _logarithm(b: KernelBuilder, x: Expr) -> Expr:
@@ -72,18 +65,18 @@ def _logarithm(b: KernelBuilder, x: Expr) -> Expr:
     octaves = cast(add(sub(biased, bias), high), Scalar.F64)
     m = b.let("m", cast(around, Scalar.F64))
     s = b.let("s", div(sub(m, f64(1.0)), add(m, f64(1.0))))
-    series = mul(_polynomial(b.let("ss", mul(s, s)), _LOG_TERMS), s)
+    series = mul(horner(b.let("ss", mul(s, s)), _LOG_TERMS), s)
     return b.let("log", add(mul(octaves, f64(math.log(2))), series))
 
 
 def _exponential(b: KernelBuilder, t: Expr) -> Expr:
     """f32: e**t, up to infinity and down to 0."""
     inside = b.let("inside", min_(f64(90.0), max_(f64(-105.0), t)))
-    turns = b.let("turns", mul(inside, f64(1 / math.log(2))))
-    half = b.let("half", select(lt(turns, f64(0.0)), f64(-0.5), f64(0.5)))
-    n = b.let("n", cast(add(turns, half), Scalar.I32))
+    octaves = b.let("octaves", mul(inside, f64(1 / math.log(2))))
+    half = b.let("half", select(lt(octaves, f64(0.0)), f64(-0.5), f64(0.5)))
+    n = b.let("n", cast(add(octaves, half), Scalar.I32))
     rest = b.let("rest", sub(inside, mul(cast(n, Scalar.F64), f64(math.log(2)))))
-    mantissa = b.let("factor", cast(_polynomial(rest, _EXP_TERMS), Scalar.F32))
+    mantissa = b.let("factor", cast(horner(rest, _EXP_TERMS), Scalar.F32))
     lower = b.let("lower", shr(n, i32(1)))
     scales = [from_bits(shl(add(part, i32(127)), i32(23))) for part in (lower, sub(n, lower))]
     return b.let("power", mul(mul(mantissa, scales[0]), scales[1]))
@@ -126,15 +119,12 @@ def _whole(b: KernelBuilder, x: Expr, y: Expr) -> Expr:
     result, square = b.local("result", start), b.local("square", x)
     # A power of a negative exponent is that of its lowest bit: units alternate.
     left = b.local("left", select(ge(y, zero), y, and_(y, one)))
-    with b.loop("bit", 8 * SCALAR_SIZES[type_]):
+    with b.loop("bit", 8 * type_.itemsize):
         factor = b.let("factor", select(eq(and_(left, one), one), square, one))
         b.assign(result, wrap_mul(result, factor))
         b.assign(square, wrap_mul(square, square))
         b.assign(left, shr(left, one))
     return result
-
-
-SCALAR_SIZES = {Scalar.I32: 4, Scalar.I64: 8}
 
 
 @lowers(Pow, same_types(DType.FLOAT32, DType.INT32, DType.INT64))

@@ -6,6 +6,7 @@ for all gates of a unit.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
 from crtexport.ir.ops import Direction, Gru, Lstm, Recurrent, Rnn
@@ -68,7 +69,7 @@ class _Place:
         self.first_unit, self.x, self.state, self.out = first_unit, x, state, out
 
 
-class _Recurrent:
+class _Recurrent(ABC):
     """The loops that all have in common: directions, batches, steps."""
 
     def __init__(self, lowering: Lowering) -> None:
@@ -90,15 +91,15 @@ class _Recurrent:
         self.state = lowering.output(int(op.each_step), "state")
         self.fresh = self.each or lowering.scratch("fresh", Scalar.F32, self.units)
 
-    def prepare(self) -> None:
+    def prepare(self) -> None:  # noqa: B027, most cells need nothing more
         """Declares further inputs and memory."""
 
-    def begin(self, place: Expr) -> None:
+    def begin(self, place: Expr) -> None:  # noqa: B027
         """Starts further state of a unit."""
 
+    @abstractmethod
     def step(self, at: _Place, gates: Sequence[Gate]) -> None:
         """Writes the new state of all units to ``fresh``, from ``at.out`` on."""
-        raise NotImplementedError
 
     def lower(self) -> Lowered:
         """Directions whose gates have the same functions share one loop."""

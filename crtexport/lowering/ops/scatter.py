@@ -11,7 +11,6 @@ from crtexport.ir.types import DType
 from crtexport.kir.builder import (
     add,
     cast,
-    const,
     flat_index,
     load,
     max_,
@@ -22,7 +21,7 @@ from crtexport.kir.builder import (
 )
 from crtexport.kir.language import Buffer, Expr
 from crtexport.lowering.ops.elementwise import work_type
-from crtexport.lowering.ops.gather import INDICES, clamped_index
+from crtexport.lowering.ops.gather import INDICES, copy, position, with_axis
 from crtexport.lowering.registry import SCALAR_OF, Context, Lowered, Lowering, lowers
 
 
@@ -70,15 +69,13 @@ def scatter_elements(context: Context) -> Lowered:
     source, numbers = lowering.input(0, "input"), lowering.input(1, "indices")
     updates, output = lowering.input(2, "updates"), lowering.output()
     write = _joining(lowering, op.reduction)
-    with b.loop("c", math.prod(shape)) as c:
-        b.store(output, c, load(source, c))
+    copy(lowering, source, output)
     if not math.prod(part):
         return lowering.finish()
     with ExitStack() as stack:
-        at: list[Expr] = [stack.enter_context(b.loop("i", count)) for count in part]
-        place = b.let("place", flat_index(at, part))
-        at[op.axis] = clamped_index(lowering, load(numbers, place), shape[op.axis])
-        target = b.let("target", flat_index(at, shape))
+        at = [stack.enter_context(b.loop("i", count)) for count in part]
+        place, moved = with_axis(lowering, numbers, at, part, op.axis, shape[op.axis])
+        target = b.let("target", flat_index(moved, shape))
         write(output, target, b.let("update", load(updates, place)))
     return lowering.finish()
 
@@ -95,19 +92,13 @@ def scatter_nd(context: Context) -> Lowered:
     source, numbers = lowering.input(0, "input"), lowering.input(1, "indices")
     updates, output = lowering.input(2, "updates"), lowering.output()
     write = _joining(lowering, op.reduction)
-    with b.loop("c", math.prod(shape)) as c:
-        b.store(output, c, load(source, c))
+    copy(lowering, source, output)
     depth, count = indices[-1], math.prod(indices[:-1])
     inner = math.prod(shape[depth:])
     if not count * inner:
         return lowering.finish()
     with b.loop("k", count) as k:
-        at = [
-            clamped_index(
-                lowering, load(numbers, add(mul(k, const(depth)), const(axis))), shape[axis]
-            )
-            for axis in range(depth)
-        ]
+        at = position(lowering, numbers, k, shape[:depth])
         with b.loop("i", inner) as i:
             target = b.let("target", flat_index([*at, i], (*shape[:depth], inner)))
             value = b.let("update", load(updates, flat_index([k, i], (count, inner))))
