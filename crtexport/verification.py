@@ -29,7 +29,7 @@ from crtexport.pipeline import driver
 from crtexport.pipeline.options import ExportOptions
 from crtexport.simulation.onnx_reference import OnnxReference
 from crtexport.simulation.random_inputs import random_inputs
-from crtexport.simulation.reference import TFLiteReference
+from crtexport.simulation.reference import ReferenceModel
 from crtexport.simulation.runtimes import find_reference, install, runtime_of
 from crtexport.simulation.tflite_legalize import computed_wrong
 from crtexport.simulation.tflite_writer import is_hybrid, to_tflite
@@ -246,21 +246,21 @@ def _answers(
     return _Results(description, f"{target.name} ({exported.emit})", expected, got, anew)
 
 
-def _reference(graph: Graph, given: Given) -> tuple[TFLiteReference | OnnxReference, str]:
+def _reference(graph: Graph, given: Given) -> tuple[ReferenceModel | OnnxReference, str]:
     """Returns the reference with the model ``given``, or with ``graph`` written anew where it
     refuses that file, and the reason for it."""
     if isinstance(given, _OnnxFile):
         return OnnxReference(given.path, graph, given.choices), ""
     runtime = find_reference(graph.numerics)
     try:
-        return TFLiteReference(given, runtime=runtime), ""
+        return ReferenceModel(given, runtime=runtime), ""
     except ToolMissingError:
         raise
     except CrtExportError as refusal:
         if isinstance(given, bytes):
             raise
         try:
-            reference = TFLiteReference(to_tflite(graph), runtime=runtime)
+            reference = ReferenceModel(to_tflite(graph), runtime=runtime)
         except CrtExportError:
             raise refusal from None
         return reference, f"the network written anew, because of {refusal.problem!r}"

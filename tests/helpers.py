@@ -19,7 +19,7 @@ import numpy.typing as npt
 import pytest
 
 from crtexport.firmware.board import load_board
-from crtexport.simulation.reference import TFLiteReference
+from crtexport.simulation.reference import ReferenceModel
 from crtexport.simulation.runtimes import ReferenceRuntime, RuntimeName, find_runtime
 from crtexport.support.errors import RunFailedError, ToolMissingError
 from crtexport.support.target import Target
@@ -73,10 +73,10 @@ def require_reference(name: RuntimeName = "tflite-runtime") -> ReferenceRuntime:
         unavailable(name, str(missing))
 
 
-_processes: dict[RuntimeName, TFLiteReference] = {}
+_processes: dict[RuntimeName, ReferenceModel] = {}
 
 
-def reference(model: bytes | Path, name: RuntimeName = "tflite-runtime") -> TFLiteReference:
+def reference(model: bytes | Path, name: RuntimeName = "tflite-runtime") -> ReferenceModel:
     """The reference runtime with ``model`` loaded anew; without it see unavailable().
 
     Its process is there for all tests of this one, so it has this model until the next call.
@@ -87,7 +87,7 @@ def reference(model: bytes | Path, name: RuntimeName = "tflite-runtime") -> TFLi
             return _processes[name]
         except RunFailedError:  # what an earlier model made of the process
             del _processes[name]
-    _processes[name] = TFLiteReference(model, runtime=require_reference(name))
+    _processes[name] = ReferenceModel(model, runtime=require_reference(name))
     atexit.register(_processes[name].close)
     return _processes[name]
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from crtexport.importers.formats import InputChoices
 from crtexport.ir.graph import Graph
-from crtexport.simulation.reference import Array, TFLiteReference
+from crtexport.simulation.reference import Array, ReferenceModel
 from crtexport.simulation.runtimes import find_runtime
 from crtexport.support.errors import CrtExportError
 
@@ -33,7 +33,7 @@ class OnnxReference:
         self._bound = {
             name: np.load(file, allow_pickle=False) for name, file in choices.values.items()
         }
-        self._runtime = TFLiteReference(path, runtime=find_runtime("onnxruntime"))
+        self._runtime = ReferenceModel(path, runtime=find_runtime("onnxruntime"))
 
     def __enter__(self) -> OnnxReference:
         return self

@@ -1,4 +1,4 @@
-"""Reference runtimes for ``.tflite`` models, with which exported networks are compared.
+"""Reference runtimes, with which exported networks are compared.
 
 A runtime lives in a process of its own (:mod:`crtexport.simulation.reference_worker`): it may need
 another NumPy or another Python than crtexport, and its crash is an error message here.
@@ -39,16 +39,17 @@ class TensorInfo(Struct, frozen=True):
     shape: tuple[int, ...]
 
 
-class TFLiteReference:
-    """A ``.tflite`` model in a reference runtime's reference kernels (BUILTIN_REF, no delegate).
+class ReferenceModel:
+    """A model in a reference runtime: a ``.tflite`` file in reference kernels (BUILTIN_REF, no
+    delegate) or in those of TensorFlow Lite Micro, an ``.onnx`` file in ONNX Runtime.
 
-    ``model`` is the path of a file, or its content. With an operator that is not among these
-    (CUMSUM) it runs with the usual kernels, and :attr:`description` says so.
+    ``model`` is the path of a file, or its content. With an operator that is not among reference
+    kernels (CUMSUM) it runs with the usual ones, and :attr:`description` says so.
 
     A context manager; the process ends with it. ``runtime`` None takes tflite-runtime, else
-    ai-edge-litert. :meth:`load` puts another model into the same process, which is much faster
-    than a new one. Raises ToolMissingError where the runtime isn't there or can't start, and
-    CrtExportError for a model that it refuses.
+    ai-edge-litert, for ``.tflite``. :meth:`load` puts another model into the same process, which is
+    much faster than a new one. Raises ToolMissingError where the runtime isn't there or can't
+    start, and CrtExportError for a model that it refuses.
     """
 
     def __init__(
@@ -70,7 +71,7 @@ class TFLiteReference:
             self.close()
             raise
 
-    def __enter__(self) -> TFLiteReference:
+    def __enter__(self) -> ReferenceModel:
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -22,7 +22,7 @@ from msgspec import Struct
 
 from crtexport.importers import load
 from crtexport.ir.numerics import Numerics
-from crtexport.simulation.reference import TFLiteReference
+from crtexport.simulation.reference import ReferenceModel
 from crtexport.support.errors import CrtExportError
 from crtexport.support.fixedpoint import (
     multiply_all_by_quantized_multiplier,
@@ -151,7 +151,7 @@ def _taken(name: str, dtype: str) -> Case:
     raise LookupError(f"every network of {name} in {dtype} is refused")
 
 
-def _entries(runtime: TFLiteReference) -> Iterator[dict[str, Any]]:
+def _entries(runtime: ReferenceModel) -> Iterator[dict[str, Any]]:
     for name, dtype in (*DIFFERENT, *ALONE):
         alone = (name, dtype) in ALONE
         case = _taken(name, dtype) if alone else _tells_apart(name, dtype)
@@ -166,7 +166,7 @@ def _entries(runtime: TFLiteReference) -> Iterator[dict[str, Any]]:
 
 def record() -> None:
     case = drawn("reshape", "int8", 0)
-    with TFLiteReference(case.content, runtime="tflite-micro") as runtime:
+    with ReferenceModel(case.content, runtime="tflite-micro") as runtime:
         entries = list(_entries(runtime))
         lines = ",\n".join(json.dumps(entry) for entry in entries)
         FILE.write_text(

@@ -18,7 +18,7 @@ from crtexport.ir.verify import verify
 from crtexport.pipeline.driver import prepare
 from crtexport.pipeline.result import Prepared
 from crtexport.simulation.library import LoadedCode
-from crtexport.simulation.reference import TFLiteReference, find_runtime
+from crtexport.simulation.reference import ReferenceModel, find_runtime
 from crtexport.simulation.simulation import Simulation
 from crtexport.simulation.tflite_writer import is_hybrid, to_tflite
 from crtexport.support.errors import CrtExportError, RunFailedError, ToolMissingError
@@ -115,7 +115,7 @@ class Checker:
         self.boards = {name: load_board(name) for name in boards}
         self._everywhere = everywhere
         self._stack = ExitStack()
-        self._reference: TFLiteReference | None = None
+        self._reference: ReferenceModel | None = None
         self._folder = Path()
         self._number = 0
 
@@ -269,9 +269,9 @@ class Checker:
         one.outcome.reference = "agreed"
         self._compare(one, found, "reference against meaning", reference=True)
 
-    def _loaded(self, path: Path) -> TFLiteReference:
+    def _loaded(self, path: Path) -> ReferenceModel:
         if self._reference is None:
-            self._reference = TFLiteReference(path, runtime=find_runtime("tflite-runtime"))
+            self._reference = ReferenceModel(path, runtime=find_runtime("tflite-runtime"))
         else:
             self._reference.load(path)
         return self._reference

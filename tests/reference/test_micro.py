@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from crtexport.ir.numerics import FORMER_WORDS, Numerics
-from crtexport.simulation.reference import TFLiteReference
+from crtexport.simulation.reference import ReferenceModel
 from crtexport.support.errors import CrtExportError
 from tests.differential.recorded import DIFFERENT, equal, recorded
 from tests.helpers import reference, require_reference
@@ -37,7 +37,7 @@ def test_what_does_not_fit_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "notes.tflite"
     path.write_bytes(b"not a model at all, only text")
     with pytest.raises(CrtExportError, match=r"notes\.tflite: tflite-micro: .*identifier"):
-        TFLiteReference(path, runtime=require_reference("tflite-micro"))
+        ReferenceModel(path, runtime=require_reference("tflite-micro"))
 
 
 def test_numerics_are_known_by_their_former_words_too() -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from crtexport.ir.numerics import Numerics
 from crtexport.simulation import runtimes
-from crtexport.simulation.reference import TFLiteReference
+from crtexport.simulation.reference import ReferenceModel
 from crtexport.simulation.runtimes import ReferenceRuntime, find_reference
 from crtexport.support.errors import CrtExportError, RunFailedError, ToolMissingError
 from tests.helpers import (
@@ -38,8 +38,8 @@ def nowhere(monkeypatch: pytest.MonkeyPatch, cache: Path) -> None:
 
 
 @pytest.fixture
-def ad01() -> Iterator[TFLiteReference]:
-    with TFLiteReference(shared_model("ad01_int8"), runtime=require_reference()) as model:
+def ad01() -> Iterator[ReferenceModel]:
+    with ReferenceModel(shared_model("ad01_int8"), runtime=require_reference()) as model:
         yield model
 
 
@@ -47,7 +47,7 @@ def ad01() -> Iterator[TFLiteReference]:
 @pytest.mark.parametrize("network", INT8_NETWORKS)
 def test_tflite_runtime_gives_what_tflm_gave_on_devices(network: str) -> None:
     measured = tflm_outputs()[network]
-    with TFLiteReference(shared_model(network), runtime=require_reference()) as model:
+    with ReferenceModel(shared_model(network), runtime=require_reference()) as model:
         shape = model.inputs[0].shape
         (output,) = model.run([standard_input(shape)])
         state = fnv1a(b"")
@@ -67,7 +67,7 @@ def test_litert_rounds_fully_connected_layers_otherwise() -> None:
 
 
 @pytest.mark.models
-def test_a_model_is_described_as_the_runtime_sees_it(ad01: TFLiteReference) -> None:
+def test_a_model_is_described_as_the_runtime_sees_it(ad01: ReferenceModel) -> None:
     assert ad01.description.startswith("tflite-runtime 2.")
     assert ad01.description.endswith(" BUILTIN_REF")
     assert [(info.dtype, info.shape) for info in ad01.inputs] == [("int8", (1, 640))]
@@ -75,7 +75,7 @@ def test_a_model_is_described_as_the_runtime_sees_it(ad01: TFLiteReference) -> N
 
 
 @pytest.mark.models
-def test_intermediate_tensors_end_in_the_output(ad01: TFLiteReference) -> None:
+def test_intermediate_tensors_end_in_the_output(ad01: ReferenceModel) -> None:
     x = standard_input((1, 640))
     (output,) = ad01.run([x])
     tensors = ad01.intermediate([x])
@@ -85,7 +85,7 @@ def test_intermediate_tensors_end_in_the_output(ad01: TFLiteReference) -> None:
 
 
 @pytest.mark.models
-def test_one_process_runs_one_model_after_another(ad01: TFLiteReference) -> None:
+def test_one_process_runs_one_model_after_another(ad01: ReferenceModel) -> None:
     ad01.load(shared_model("kws_int8"))
     assert ad01.inputs[0].shape == (1, 49, 10, 1)
     (output,) = ad01.run([standard_input((1, 49, 10, 1))])
@@ -102,7 +102,7 @@ def test_one_process_runs_one_model_after_another(ad01: TFLiteReference) -> None
     ],
 )
 def test_wrong_inputs_are_refused_and_the_process_goes_on(
-    ad01: TFLiteReference, inputs: list[np.ndarray], message: str
+    ad01: ReferenceModel, inputs: list[np.ndarray], message: str
 ) -> None:
     with pytest.raises(CrtExportError, match=message):
         ad01.run(inputs)
@@ -113,17 +113,17 @@ def test_a_file_that_is_no_model_is_refused_by_name(tmp_path: Path) -> None:
     path = tmp_path / "notes.tflite"
     path.write_bytes(b"not a model at all, only text")
     with pytest.raises(CrtExportError, match=r"notes\.tflite: tflite-runtime: .*identifier"):
-        TFLiteReference(path, runtime=require_reference())
+        ReferenceModel(path, runtime=require_reference())
 
 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(CrtExportError, match=r"gone\.tflite: no such file"):
-        TFLiteReference(tmp_path / "gone.tflite", runtime=require_reference())
+        ReferenceModel(tmp_path / "gone.tflite", runtime=require_reference())
 
 
 @pytest.mark.models
 def test_a_closed_reference_says_so() -> None:
-    model = TFLiteReference(shared_model("ad01_int8"), runtime=require_reference())
+    model = ReferenceModel(shared_model("ad01_int8"), runtime=require_reference())
     model.close()
     model.close()
     with pytest.raises(CrtExportError, match="was closed"):
@@ -131,19 +131,19 @@ def test_a_closed_reference_says_so() -> None:
 
 
 @pytest.mark.models
-def test_a_runtime_that_dies_is_an_error_with_its_status(ad01: TFLiteReference) -> None:
+def test_a_runtime_that_dies_is_an_error_with_its_status(ad01: ReferenceModel) -> None:
     ad01._process.kill()
     with pytest.raises(RunFailedError, match="tflite-runtime ended with status -9"):
         ad01.run([standard_input((1, 640))])
 
 
-def run_for_ever(reference: TFLiteReference) -> None:
+def run_for_ever(reference: ReferenceModel) -> None:
     while True:
         reference.run([standard_input((1, 640))])
 
 
 @pytest.mark.models
-def test_a_runtime_that_takes_too_long_is_ended(ad01: TFLiteReference) -> None:
+def test_a_runtime_that_takes_too_long_is_ended(ad01: ReferenceModel) -> None:
     with ad01.ended_after(60.0):
         ad01.run([standard_input((1, 640))])
     ad01.run([standard_input((1, 640))])
@@ -186,7 +186,7 @@ def test_a_python_that_does_not_work_is_a_missing_tool(
 ) -> None:
     monkeypatch.setenv("CRTEXPORT_LITERT_PYTHON", python)
     with pytest.raises(ToolMissingError, match=message):
-        TFLiteReference(tmp_path / "any.tflite", runtime="ai-edge-litert")
+        ReferenceModel(tmp_path / "any.tflite", runtime="ai-edge-litert")
 
 
 def test_a_python_without_the_runtime_is_a_missing_tool(
@@ -198,5 +198,5 @@ def test_a_python_without_the_runtime_is_a_missing_tool(
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     monkeypatch.setenv("CRTEXPORT_LITERT_PYTHON", sys.executable)
     with pytest.raises(ToolMissingError, match="built for another Python") as caught:
-        TFLiteReference(tmp_path / "any.tflite", runtime="ai-edge-litert")
+        ReferenceModel(tmp_path / "any.tflite", runtime="ai-edge-litert")
     assert "pip install" in str(caught.value)

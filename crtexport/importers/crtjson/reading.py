@@ -36,6 +36,7 @@ from crtexport.support.errors import CrtExportError
 from crtexport.support.schema import InvalidDataError, decode_json, did_you_mean
 
 _BY_HAND = 4 << 20
+"""Bytes up to which keys are looked at for repetitions, as only people write them."""
 MAX_TEXT = 256 << 20
 """Bytes of the largest model.json that is read; larger constants belong in a file beside it."""
 
