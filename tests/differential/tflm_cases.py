@@ -1,25 +1,8 @@
-"""Networks of operators that TensorFlow Lite Micro has and no runtime for a computer.
-
-``tflm_outputs.json`` has what TFLite Micro made of them: its reference kernels at commit 90b983c2
-(20 August 2026), compiled by g++ 12 with -O1 for x86-64. Written anew by
-
-    python -m tests.differential.tflm_cases RUNNER
-
-where RUNNER is a program around ``tflite::MicroInterpreter`` with the arguments MODEL INPUTS STEPS:
-for each step it copies the next bytes of INPUTS into the input tensors, invokes, and writes all
-output tensors to its standard output.
-"""
+"""Networks of operators that TensorFlow Lite Micro has and no other runtime for a computer."""
 
 from __future__ import annotations
 
-import base64
-import hashlib
-import json
-import subprocess
-import sys
-import tempfile
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Any
 
 import numpy.typing as npt
@@ -29,12 +12,11 @@ from msgspec import Struct
 from tests.differential.cases_arithmetic import add_n
 from tests.differential.cases_recurrent import svdf
 from tests.differential.cases_reduce import cumsum
-from tests.differential.draw import Case, Draw, SeededDraw, quantization, values
+from tests.differential.draw import Case, Draw, quantization, values
 from tests.tflite_builder import ModelBuilder
 
 Array = npt.NDArray[Any]
 
-RECORDED = Path(__file__).with_name("tflm_outputs.json")
 SEEDS = range(6)
 
 
@@ -43,16 +25,6 @@ class Streamed(Struct, frozen=True):
 
     content: bytes
     steps: tuple[tuple[Array, ...], ...]
-
-    @property
-    def inputs(self) -> bytes:
-        """Returns all inputs of all steps, one after the other."""
-        return b"".join(array.tobytes() for step in self.steps for array in step)
-
-    @property
-    def digest(self) -> str:
-        """Returns what tells whether recorded outputs belong to this network and these inputs."""
-        return hashlib.sha256(self.content + self.inputs).hexdigest()
 
 
 def streamed(draw: Draw, case: Case, count: int = 7) -> Streamed:
@@ -117,37 +89,3 @@ TFLM_CASES: Mapping[str, Callable[[Draw], Streamed]] = {
     "prelu of int16": _prelu,
     "circular buffer": _circular_buffer,
 }
-
-
-def recorded(name: str, seed: int) -> tuple[str, bytes]:
-    """Returns the digest of the network of ``seed``, and TFLite Micro's outputs for it."""
-    entry = json.loads(RECORDED.read_text(encoding="ascii"))[name][seed]
-    return entry["sha256"], base64.b64decode(entry["outputs"])
-
-
-def _outputs(runner: str, case: Streamed) -> bytes:
-    with tempfile.TemporaryDirectory() as folder:
-        model, inputs = Path(folder) / "model.tflite", Path(folder) / "inputs.bin"
-        model.write_bytes(case.content)
-        inputs.write_bytes(case.inputs)
-        command = [runner, str(model), str(inputs), str(len(case.steps))]
-        return subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout
-
-
-def main(runner: str) -> None:
-    """Writes the outputs of ``runner`` for all networks."""
-    found = {
-        name: [
-            {
-                "sha256": case.digest,
-                "outputs": base64.b64encode(_outputs(runner, case)).decode("ascii"),
-            }
-            for case in (make(SeededDraw(seed)) for seed in SEEDS)
-        ]
-        for name, make in TFLM_CASES.items()
-    }
-    RECORDED.write_text(json.dumps(found, indent=1) + "\n", encoding="ascii")
-
-
-if __name__ == "__main__":
-    main(sys.argv[1])
