@@ -11,6 +11,7 @@ import importlib.util
 import json
 import os
 import shutil
+import subprocess
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -71,6 +72,20 @@ def require_reference(name: RuntimeName = "tflite-runtime") -> ReferenceRuntime:
         return find_runtime(name)
     except ToolMissingError as missing:
         unavailable(name, str(missing))
+
+
+@functools.cache
+def require_environment(name: str, *modules: str) -> str:
+    """The Python of the environment ``.venv-NAME``, or of the one that ``CRTEXPORT_NAME_PYTHON``
+    names, which has all ``modules``; without the first of them that is missing see unavailable().
+    """
+    variable = f"CRTEXPORT_{name.upper().replace('-', '_')}_PYTHON"
+    python = os.environ.get(variable) or str(ROOT / f".venv-{name}" / "bin" / "python")
+    for module in modules:
+        look = f"import sys, importlib.util as u; sys.exit(u.find_spec({module!r}) is None)"
+        if not shutil.which(python) or subprocess.run((python, "-c", look), check=False).returncode:
+            unavailable(module, f"{python} has no {module}; {variable} names another Python")
+    return python
 
 
 _processes: dict[RuntimeName, ReferenceModel] = {}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import subprocess
 import tempfile
 from pathlib import Path
@@ -16,7 +15,7 @@ from msgspec import Struct
 
 from crtexport.importers.onnx.messages import GraphInfo, ModelInfo, NodeInfo, read
 from crtexport.importers.onnx.wire import Span
-from tests.helpers import ROOT, unavailable
+from tests.helpers import require_environment
 
 WORKER = Path(__file__).with_name("worker.py")
 
@@ -66,20 +65,11 @@ class Case(Struct, frozen=True):
             return [archive[str(i)] for i in range(len(archive.files))]
 
 
-def python() -> str | None:
-    """Returns the Python of the environment with the package onnx; None where there is none."""
-    named = os.environ.get("CRTEXPORT_ONNX_PYTHON")
-    own = ROOT / ".venv-onnx" / "bin" / "python"
-    return named or (str(own) if own.is_file() else None)
-
-
 def written(folder: Path) -> list[Case]:
     """Returns all tests, which it writes into ``folder`` where they aren't yet."""
     index = folder / "index.json"
     if not index.is_file():
-        found = python()
-        if found is None:
-            unavailable("onnx", "there is no Python with the package onnx: .ci/setup test")
+        found = require_environment("onnx", "onnx")
         folder.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=folder.parent) as new:
             made = Path(new) / "cases"

@@ -11,8 +11,7 @@ import pytest
 from crtexport.importers import load
 from crtexport.ir.ops import Gru, Lstm
 from tests.differential.network import interpret
-from tests.helpers import unavailable
-from tests.onnx.suite import python
+from tests.helpers import require_environment
 
 DRAWN = 30
 _WORKER = Path(__file__).with_name("recurrent_networks.py")
@@ -20,9 +19,7 @@ _WORKER = Path(__file__).with_name("recurrent_networks.py")
 
 @pytest.fixture(scope="module")
 def networks(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
-    found = python()
-    if found is None:
-        unavailable("onnx", "there is no Python with the package onnx: .ci/setup test")
+    found = require_environment("onnx", "onnx", "onnxruntime")
     folder = tmp_path_factory.mktemp("recurrent")
     subprocess.run(
         (found, "-W", "ignore", str(_WORKER), str(folder), str(DRAWN)), check=True,

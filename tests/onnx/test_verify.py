@@ -10,19 +10,15 @@ import pytest
 from crtexport.importers.formats import InputChoices
 from crtexport.support.errors import CrtExportError
 from crtexport.verification import verify
-from tests.helpers import require, unavailable
+from tests.helpers import require, require_environment
 from tests.importers.onnx.test_layout import CLASSIFIER
 from tests.importers.onnx.writer import block, graph, model, node, value
-from tests.onnx.suite import python
 
 
 @pytest.fixture(autouse=True)
 def _runtime(monkeypatch: pytest.MonkeyPatch) -> None:
     require("gcc")
-    found = python()
-    if found is None:
-        unavailable("onnx", "there is no Python with onnxruntime: .ci/setup test")
-    monkeypatch.setenv("CRTEXPORT_ONNX_PYTHON", found)
+    monkeypatch.setenv("CRTEXPORT_ONNX_PYTHON", require_environment("onnx", "onnxruntime"))
 
 
 def typed(content: bytes, outputs: dict[str, list[int]]) -> bytes:
