@@ -106,11 +106,12 @@ def printed(main: Path, objects: Iterable[Path], *flags: str, libraries: str = "
     return b"".join(bytes.fromhex(s) for s in lines if re.fullmatch("([0-9a-f]{2})+", s))
 
 
-def run_on_avr(cases: Sequence[Case], folder: Path) -> list[list[Array]]:
-    """The arrays of each kernel after it ran on them, on the simulated processor."""
+def run_on_avr(cases: Sequence[Case], folder: Path, *flags: str) -> list[list[Array]]:
+    """The arrays of each kernel after it ran on them, on the simulated processor; ``flags`` are
+    those of the compiler, beside the strictest."""
     found: list[list[Array]] = []
     for number, part in enumerate(_parts(cases)):
-        output = _run(part, folder / f"part{number}.c")
+        output = _run(part, folder / f"part{number}.c", flags)
         for _, arrays, _ in part:
             result = []
             for array in arrays:
@@ -146,7 +147,7 @@ def kernels_text(cases: Sequence[Case]) -> str:
     return PRELUDE + "\n".join([*helpers, *(t.text for t in texts), *entries])
 
 
-def _run(part: Sequence[Case], path: Path) -> bytes:
+def _run(part: Sequence[Case], path: Path, flags: Sequence[str]) -> bytes:
     symbols = [f"kernel{i}" for i in range(len(part))]
     path.write_text(kernels_text(part))
     data = b"".join(array.tobytes() for _, arrays, _ in part for array in arrays)
@@ -171,7 +172,7 @@ def _run(part: Sequence[Case], path: Path) -> bytes:
     lines += ["int main(void)", "{", "UCSR0B = 1 << TXEN0;", *body, "stop();", "}"]
     main = path.with_name(f"{path.stem}_main.c")
     main.write_text("\n".join(lines))
-    return printed(main, [compiled(path)])
+    return printed(main, [compiled(path, *flags)])
 
 
 def fits(arrays: Sequence[Array]) -> bool:
