@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import TypeVar, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -77,6 +78,11 @@ class Lowered(Struct, frozen=True):
         ), default=0)
 
 
+_A = TypeVar("_A", bound=Op)
+_B = TypeVar("_B", bound=Op)
+_C = TypeVar("_C", bound=Op)
+
+
 class Context(Struct, frozen=True):
     """A node and its graph, which is all that a lowering may know: not which tensors share
     bytes."""
@@ -87,6 +93,18 @@ class Context(Struct, frozen=True):
     @property
     def numerics(self) -> Numerics:
         return self.graph.numerics
+
+    @overload
+    def op(self, first: type[_A], /) -> _A: ...
+    @overload
+    def op(self, first: type[_A], second: type[_B], /) -> _A | _B: ...
+    @overload
+    def op(self, first: type[_A], second: type[_B], third: type[_C], /) -> _A | _B | _C: ...
+    def op(self, *kinds: type[Op]) -> Op:
+        """Returns the operator. Raises TypeError unless it is one of these ``kinds``."""
+        if not isinstance(self.node.op, kinds):
+            raise TypeError(self.node.op)
+        return self.node.op
 
     def has(self, position: int) -> bool:
         return self.graph.optional(self.node, position) is not None

@@ -91,9 +91,7 @@ def _corner(padding: Padding2D) -> Pair:
 
 
 def _convolution(context: Context, node: int, target: Target) -> Match | Refusal:
-    op = context.node.op
-    if not isinstance(op, Conv2D | DepthwiseConv2D):
-        raise TypeError(op)
+    op = context.op(Conv2D, DepthwiseConv2D)
     refusal = _int8(context) or _weights(context)
     if refusal is not None:
         return refusal
@@ -131,9 +129,7 @@ def _weighted(context: Context, node: int, call: LibraryCall, more: list[Constan
 
 
 def _fully_connected(context: Context, node: int, target: Target) -> Match | Refusal:
-    op = context.node.op
-    if not isinstance(op, FullyConnected):
-        raise TypeError(op)
+    op = context.op(FullyConnected)
     refusal = _int8(context) or _weights(context)
     if refusal is not None:
         return refusal
@@ -168,9 +164,7 @@ def _fully_connected(context: Context, node: int, target: Target) -> Match | Ref
 
 
 def _pool(context: Context, node: int, target: Target) -> Match | Refusal:
-    op = context.node.op
-    if not isinstance(op, AveragePool2D | MaxPool2D):
-        raise TypeError(op)
+    op = context.op(AveragePool2D, MaxPool2D)
     refusal = _int8(context)
     if refusal is not None:
         return refusal
@@ -186,9 +180,7 @@ def _pool(context: Context, node: int, target: Target) -> Match | Refusal:
 
 
 def _softmax(context: Context, node: int, _target: Target) -> Match | Refusal:
-    op = context.node.op
-    if not isinstance(op, Softmax):
-        raise TypeError(op)
+    op = context.op(Softmax)
     refusal = _int8(context)
     if refusal is not None:
         return refusal

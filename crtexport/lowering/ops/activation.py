@@ -147,9 +147,7 @@ def relu_n1_to_1(context: Context) -> Lowered:
 @lowers(LeakyRelu, ANY, has_scales)
 def leaky_relu(context: Context) -> Lowered:
     """x where it is positive, alpha * x elsewhere."""
-    op = context.node.op
-    if not isinstance(op, LeakyRelu):
-        raise TypeError(op)
+    op = context.op(LeakyRelu)
     source, target, alpha = context.input(0), context.output(), op.alpha
     if source.dtype is DType.FLOAT32:
         return element_map(
@@ -201,9 +199,7 @@ def elu(context: Context) -> Lowered:
 @lowers(Gelu, BYTES_OR_FLOAT, has_scales)
 def gelu(context: Context) -> Lowered:
     """x times the normal distribution function at x, exactly or by a hyperbolic tangent."""
-    op = context.node.op
-    if not isinstance(op, Gelu):
-        raise TypeError(op)
+    op = context.op(Gelu)
     if context.input(0).dtype is not DType.FLOAT32:
         function = float_reference.gelu_by_tanh if op.approximate else float_reference.gelu
         table = lut8.through_float(context.input(0), context.output(), function)

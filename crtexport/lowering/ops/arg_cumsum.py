@@ -60,9 +60,7 @@ def _around(context: Context, axis: int) -> tuple[int, int, int]:
 
 
 def _arg(context: Context, name: str) -> Lowered:
-    op = context.node.op
-    if not isinstance(op, ArgMax | ArgMin):
-        raise TypeError(op)
+    op = context.op(ArgMax, ArgMin)
     better = gt if isinstance(op, ArgMax) else lt
     lowering = Lowering(name, context)
     b, work = lowering.b, working_type(context.input(0).dtype)
@@ -100,9 +98,7 @@ def cumprod(context: Context) -> Lowered:
 
 
 def _running(context: Context, name: str) -> Lowered:
-    op = context.node.op
-    if not isinstance(op, CumSum | CumProd):
-        raise TypeError(op)
+    op = context.op(CumSum, CumProd)
     lowering = Lowering(name, context)
     b, work = lowering.b, SCALAR_OF[context.input(0).dtype]
     source, output = lowering.input(0, "input"), lowering.output()

@@ -213,9 +213,7 @@ def selected_scales(context: Context) -> str | None:
 @lowers(Select, selected_types, selected_scales)
 def select_(context: Context) -> Lowered:
     """input1 where the condition is true, else input2."""
-    op = context.node.op
-    if not isinstance(op, Select):
-        raise TypeError(op)
+    op = context.op(Select)
     lowering = Lowering("select", context)
     b = lowering.b
     buffers = [lowering.input(i, n) for i, n in enumerate(("condition", "input1", "input2"))]

@@ -72,9 +72,7 @@ def _in_image(axis: WindowAxis, position: Expr) -> Expr | None:
 def conv2d(context: Context) -> Lowered:
     """for each pixel and output channel: bias + sum over the window and the input channels of its
     group."""
-    op = context.node.op
-    if not isinstance(op, Conv2D):
-        raise TypeError(op)
+    op = context.op(Conv2D)
     lowering = Lowering("conv2d", context)
     b, x, w, y = lowering.b, context.input(0).shape, context.input(1).shape, context.output().shape
     groups = x[3] // w[3] if w[3] else 1
@@ -109,9 +107,7 @@ def conv2d(context: Context) -> Lowered:
 @lowers(DepthwiseConv2D, rank(4), *WEIGHTED_RULES, long_bias)
 def depthwise_conv2d(context: Context) -> Lowered:
     """for each pixel and channel: bias + sum over the window of that channel."""
-    op = context.node.op
-    if not isinstance(op, DepthwiseConv2D):
-        raise TypeError(op)
+    op = context.op(DepthwiseConv2D)
     lowering = Lowering("depthwise_conv2d", context)
     b, x, w, y = lowering.b, context.input(0).shape, context.input(1).shape, context.output().shape
     weighted = Weighted(lowering, 3, op.activation)
@@ -140,9 +136,7 @@ def depthwise_conv2d(context: Context) -> Lowered:
 @lowers(FullyConnected, *DENSE_RULES)
 def fully_connected(context: Context) -> Lowered:
     """for each row and unit: bias + sum over the depth."""
-    op = context.node.op
-    if not isinstance(op, FullyConnected):
-        raise TypeError(op)
+    op = context.op(FullyConnected)
     if computed_weights(context):
         return computed_product("fully_connected", context)
     lowering = Lowering("fully_connected", context)

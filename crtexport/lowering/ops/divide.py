@@ -81,9 +81,7 @@ def _floor(b: KernelBuilder, value: Expr) -> Expr:
 )
 def div_(context: Context) -> Lowered:
     """input1 / input2; int32 and int64 truncated toward zero, and 0 where input2 is 0."""
-    op = context.node.op
-    if not isinstance(op, Div):
-        raise TypeError(op)
+    op = context.op(Div)
     return _divided(context, op.activation)
 
 

@@ -157,27 +157,21 @@ ARITHMETIC_RULES = (same_types(*ANY_NUMBER), one_scale_each)
 @lowers(Add, *ARITHMETIC_RULES, shiftable)
 def add_(context: Context) -> Lowered:
     """input1 + input2; int32 and int64 wrap."""
-    op = context.node.op
-    if not isinstance(op, Add):
-        raise TypeError(op)
+    op = context.op(Add)
     return binary(context, "add", lambda lowering: arithmetic(lowering, op))
 
 
 @lowers(Sub, *ARITHMETIC_RULES, shiftable)
 def sub_(context: Context) -> Lowered:
     """input1 - input2; int32 and int64 wrap."""
-    op = context.node.op
-    if not isinstance(op, Sub):
-        raise TypeError(op)
+    op = context.op(Sub)
     return binary(context, "sub", lambda lowering: arithmetic(lowering, op))
 
 
 @lowers(Mul, same_types(*ANY_NUMBER, DType.UINT32), one_scale_each, positive_clamp)
 def mul_(context: Context) -> Lowered:
     """input1 * input2; int32, uint32 and int64 wrap."""
-    op = context.node.op
-    if not isinstance(op, Mul):
-        raise TypeError(op)
+    op = context.op(Mul)
     return binary(context, "mul", lambda lowering: arithmetic(lowering, op))
 
 

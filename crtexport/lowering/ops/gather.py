@@ -65,9 +65,7 @@ def copy(lowering: Lowering, source: Buffer, output: Buffer) -> None:
 @lowers(Gather, gather_types)
 def gather(context: Context) -> Lowered:
     """Slices along an axis; indices below 0 or past the end take the nearest slice."""
-    op = context.node.op
-    if not isinstance(op, Gather):
-        raise TypeError(op)
+    op = context.op(Gather)
     lowering = Lowering("gather", context)
     b, x, indices = lowering.b, context.input(0).shape, context.input(1).shape
     source, numbers = lowering.input(0, "input"), lowering.input(1, "indices")
@@ -111,9 +109,7 @@ def gather_nd(context: Context) -> Lowered:
 @lowers(GatherElements, gather_types)
 def gather_elements(context: Context) -> Lowered:
     """For each index the element in its own place but for one axis, whose number it is, clamped."""
-    op = context.node.op
-    if not isinstance(op, GatherElements):
-        raise TypeError(op)
+    op = context.op(GatherElements)
     lowering = Lowering("gather_elements", context)
     b, x, indices = lowering.b, context.input(0).shape, context.input(1).shape
     source, numbers = lowering.input(0, "input"), lowering.input(1, "indices")

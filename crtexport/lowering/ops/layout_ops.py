@@ -45,9 +45,7 @@ def _copied(context: Context, name: str, axes: Sequence[CopyAxis], start: int = 
 @lowers(Transpose, same_types(*COPYABLE))
 def transpose(context: Context) -> Lowered:
     """Axes in another order; axes that stay neighbours are copied as one."""
-    op = context.node.op
-    if not isinstance(op, Transpose):
-        raise TypeError(op)
+    op = context.op(Transpose)
     shape, source = context.output().shape, strides(context.input(0).shape)
     axes = [
         CopyAxis(extent, source[axis], step)
@@ -59,9 +57,7 @@ def transpose(context: Context) -> Lowered:
 @lowers(Slice, same_types(*COPYABLE))
 def slice_(context: Context) -> Lowered:
     """A part of each axis, in steps of any length and direction."""
-    op = context.node.op
-    if not isinstance(op, Slice):
-        raise TypeError(op)
+    op = context.op(Slice)
     source = strides(context.input(0).shape)
     axes = [
         CopyAxis(extent, stride * step, target)
@@ -90,9 +86,7 @@ def broadcast_to(context: Context) -> Lowered:
 @lowers(Tile, same_types(*COPYABLE))
 def tile(context: Context) -> Lowered:
     """The whole input repeated along each axis."""
-    op = context.node.op
-    if not isinstance(op, Tile):
-        raise TypeError(op)
+    op = context.op(Tile)
     given, target = context.input(0).shape, strides(context.output().shape)
     axes = []
     for extent, count, step, out in zip(

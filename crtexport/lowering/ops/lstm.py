@@ -114,9 +114,7 @@ class _Lstm(ABC):
 
     def __init__(self, lowering: Lowering) -> None:
         context = self.context = lowering.context
-        op = context.node.op
-        if not isinstance(op, UnidirectionalSequenceLstm):
-            raise TypeError(op)
+        op = context.op(UnidirectionalSequenceLstm)
         self.op, self.lowering, self.b = op, lowering, lowering.b
         shape = context.input(0).shape
         self.batches, self.steps = shape[:2][:: -1 if op.time_major else 1]

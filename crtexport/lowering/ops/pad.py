@@ -40,18 +40,14 @@ def _zero(type_: TensorType) -> Expr:
 @lowers(Pad, same_types(*COPYABLE), equal_quantization)
 def pad(context: Context) -> Lowered:
     """The input inside a frame of real 0 (the zero point of quantized tensors)."""
-    op = context.node.op
-    if not isinstance(op, Pad):
-        raise TypeError(op)
+    op = context.op(Pad)
     return _framed(context, op.paddings)
 
 
 @lowers(PadV2, same_types(*COPYABLE), equal_quantization)
 def pad_v2(context: Context) -> Lowered:
     """The input inside a frame of a value that is stored as it is given."""
-    op = context.node.op
-    if not isinstance(op, PadV2):
-        raise TypeError(op)
+    op = context.op(PadV2)
     return _framed(context, op.paddings)
 
 
@@ -100,9 +96,7 @@ def _guarded(
 @lowers(MirrorPad, same_types(*COPYABLE), equal_quantization)
 def mirror_pad(context: Context) -> Lowered:
     """The input inside a frame of its mirror image."""
-    op = context.node.op
-    if not isinstance(op, MirrorPad):
-        raise TypeError(op)
+    op = context.op(MirrorPad)
     lowering = Lowering("mirror_pad", context)
     b, x, y = lowering.b, context.input(0), context.output()
     source, output = lowering.input(0, "input"), lowering.output()
@@ -129,9 +123,7 @@ def mirror_pad(context: Context) -> Lowered:
 @lowers(SpaceToBatchNd, same_types(*COPYABLE), equal_quantization)
 def space_to_batch_nd(context: Context) -> Lowered:
     """Every position in a block becomes a batch; what lies outside is real 0."""
-    op = context.node.op
-    if not isinstance(op, SpaceToBatchNd):
-        raise TypeError(op)
+    op = context.op(SpaceToBatchNd)
     lowering = Lowering("space_to_batch", context)
     b, x, y = lowering.b, context.input(0), context.output()
     source, output = lowering.input(0, "input"), lowering.output()
@@ -154,9 +146,7 @@ def space_to_batch_nd(context: Context) -> Lowered:
 @lowers(BatchToSpaceNd, same_types(*COPYABLE), equal_quantization)
 def batch_to_space_nd(context: Context) -> Lowered:
     """Every batch becomes a position in blocks, except for what is cropped."""
-    op = context.node.op
-    if not isinstance(op, BatchToSpaceNd):
-        raise TypeError(op)
+    op = context.op(BatchToSpaceNd)
     lowering = Lowering("batch_to_space", context)
     b, x, y = lowering.b, context.input(0), context.output()
     source, output = lowering.input(0, "input"), lowering.output()

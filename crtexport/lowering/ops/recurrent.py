@@ -74,9 +74,7 @@ class _Recurrent(ABC):
 
     def __init__(self, lowering: Lowering) -> None:
         context = self.context = lowering.context
-        op = context.node.op
-        if not isinstance(op, Recurrent):
-            raise TypeError(op)
+        op = context.op(Recurrent)
         self.op, self.lowering, self.b = op, lowering, lowering.b
         shape = context.input(_X).shape
         self.batches, self.steps = shape[:2] if op.batch_major else shape[1::-1]

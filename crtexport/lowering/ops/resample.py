@@ -58,9 +58,7 @@ class _Axis:
 @lowers(Resample, resample_types)
 def resample(context: Context) -> Lowered:
     """Weighted sums of elements along some axes, or copies where there are no weights."""
-    op = context.node.op
-    if not isinstance(op, Resample):
-        raise TypeError(op)
+    op = context.op(Resample)
     lowering = Lowering("resample", context)
     x, y = context.input(0).shape, context.output().shape
     source = lowering.input(0, "input")

@@ -54,9 +54,7 @@ def image_sizes(context: Context) -> str | None:
 @lowers(ResizeNearestNeighbor, same_types(*SCALAR_OF), image_sizes)
 def resize_nearest_neighbor(context: Context) -> Lowered:
     """The nearest pixel; whole factors need no tables."""
-    op = context.node.op
-    if not isinstance(op, ResizeNearestNeighbor):
-        raise TypeError(op)
+    op = context.op(ResizeNearestNeighbor)
     lowering = Lowering("resize_nearest", context)
     b, x, y = lowering.b, context.input(0).shape, context.output().shape
     found = [nearest(op, x[axis], y[axis]) for axis in (1, 2)]
@@ -101,9 +99,7 @@ BLENDED = (DType.FLOAT32, DType.INT8, DType.UINT8, DType.INT16)
 @lowers(ResizeBilinear, same_types(*BLENDED), image_sizes)
 def resize_bilinear(context: Context) -> Lowered:
     """Between four pixels, in float32 (float32, uint8) or steps of 1/1024 (int8, int16)."""
-    op = context.node.op
-    if not isinstance(op, ResizeBilinear):
-        raise TypeError(op)
+    op = context.op(ResizeBilinear)
     lowering = Lowering("resize_bilinear", context)
     b, x, y = lowering.b, context.input(0).shape, context.output().shape
     real = context.input(0).dtype in (DType.FLOAT32, DType.UINT8)

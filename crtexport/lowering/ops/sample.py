@@ -36,9 +36,7 @@ _BEYOND = 4
 @lowers(Sample, same_types(DType.FLOAT32))
 def sample(context: Context) -> Lowered:
     """Sums over the product of the axes' neighbours."""
-    op = context.node.op
-    if not isinstance(op, Sample):
-        raise TypeError(op)
+    op = context.op(Sample)
     lowering = Lowering("sample", context)
     b, x, y = lowering.b, context.input(0).shape, context.output().shape
     sizes = x[1:-1]

@@ -61,9 +61,7 @@ def _joining(lowering: Lowering, reduction: Reduction) -> Callable[[Buffer, Expr
 def scatter_elements(context: Context) -> Lowered:
     """A copy, then each update in its own place but for one axis, whose number the index is,
     clamped."""
-    op = context.node.op
-    if not isinstance(op, ScatterElements):
-        raise TypeError(op)
+    op = context.op(ScatterElements)
     lowering = Lowering("scatter_elements", context)
     b, shape, part = lowering.b, context.input(0).shape, context.input(1).shape
     source, numbers = lowering.input(0, "input"), lowering.input(1, "indices")
@@ -84,9 +82,7 @@ def scatter_elements(context: Context) -> Lowered:
 def scatter_nd(context: Context) -> Lowered:
     """A copy, then each slice of the updates at its position; each number is clamped into its axis.
     """
-    op = context.node.op
-    if not isinstance(op, ScatterNd):
-        raise TypeError(op)
+    op = context.op(ScatterNd)
     lowering = Lowering("scatter_nd", context)
     b, shape, indices = lowering.b, context.input(0).shape, context.input(1).shape
     source, numbers = lowering.input(0, "input"), lowering.input(1, "indices")

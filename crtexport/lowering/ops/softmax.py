@@ -144,9 +144,7 @@ def softmax_rows(context: Context) -> str | None:
 @lowers(Softmax, softmax_types, softmax_input, softmax_output, softmax_rows)
 def softmax(context: Context) -> Lowered:
     """exp(beta * (x - max)) over its sum, row by row."""
-    op = context.node.op
-    if not isinstance(op, Softmax):
-        raise TypeError(op)
+    op = context.op(Softmax)
     lowering = Lowering("softmax", context)
     source = lowering.input(0, "input")
     match context.input(0).dtype:

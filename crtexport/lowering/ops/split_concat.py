@@ -46,18 +46,14 @@ def no_activation(context: Context) -> str | None:
 @lowers(Concatenation, same_types(*COPYABLE), joined_scales, no_activation)
 def concatenation(context: Context) -> Lowered:
     """Inputs side by side along one axis; uint8 inputs of other scales are rescaled."""
-    op = context.node.op
-    if not isinstance(op, Concatenation):
-        raise TypeError(op)
+    op = context.op(Concatenation)
     return _joined(context, "concatenation", op.axis)
 
 
 @lowers(Pack, same_types(*COPYABLE), equal_scales)
 def pack(context: Context) -> Lowered:
     """Inputs side by side along a new axis."""
-    op = context.node.op
-    if not isinstance(op, Pack):
-        raise TypeError(op)
+    op = context.op(Pack)
     return _joined(context, "pack", op.axis)
 
 
@@ -119,18 +115,14 @@ def _rescaling(lowering: Lowering, source: TensorType, target: TensorType) -> Bu
 @lowers(Split, same_types(*COPYABLE))
 def split(context: Context) -> Lowered:
     """Parts of one axis, each its own output."""
-    op = context.node.op
-    if not isinstance(op, Split):
-        raise TypeError(op)
+    op = context.op(Split)
     return _parted(context, "split", op.axis, op.sizes)
 
 
 @lowers(Unpack, same_types(*COPYABLE))
 def unpack(context: Context) -> Lowered:
     """The positions of one axis, each its own output."""
-    op = context.node.op
-    if not isinstance(op, Unpack):
-        raise TypeError(op)
+    op = context.op(Unpack)
     return _parted(context, "unpack", op.axis, (1,) * len(context.node.outputs))
 
 

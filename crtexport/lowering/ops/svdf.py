@@ -95,9 +95,7 @@ def svdf(context: Context) -> Lowered:
 class _Svdf:
     def __init__(self, lowering: Lowering) -> None:
         context = self.context = lowering.context
-        op = context.node.op
-        if not isinstance(op, Svdf):
-            raise TypeError(op)
+        op = context.op(Svdf)
         self.op, self.lowering, self.b = op, lowering, lowering.b
         self.integer = context.input(0).dtype is DType.INT8
         self.work = Scalar.I32 if self.integer else Scalar.F32

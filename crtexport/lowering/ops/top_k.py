@@ -21,9 +21,7 @@ def ordered_numbers(context: Context) -> str | None:
 def top_k(context: Context) -> Lowered:
     """Each next one is the best of those that come after the last: a worse number, or an equal one
     further back."""
-    op = context.node.op
-    if not isinstance(op, TopK):
-        raise TypeError(op)
+    op = context.op(TopK)
     lowering = Lowering("top_k", context)
     b, x = lowering.b, context.input(0)
     work = work_type(x.dtype)

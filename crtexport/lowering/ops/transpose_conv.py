@@ -78,9 +78,7 @@ def micro_bias(context: Context) -> str | None:
 @lowers(TransposeConv2D, rank(4), *WEIGHTED_RULES, micro_bias)
 def transpose_conv2d(context: Context) -> Lowered:
     """for each pixel and output channel: bias + sum over the input cells that reach it."""
-    op = context.node.op
-    if not isinstance(op, TransposeConv2D):
-        raise TypeError(op)
+    op = context.op(TransposeConv2D)
     lowering = Lowering("transpose_conv2d", context)
     b, x, w, y = lowering.b, context.input(0).shape, context.input(1).shape, context.output().shape
     weighted = Weighted(lowering, 0, op.activation, every_tap=False)

@@ -55,9 +55,7 @@ class VectorEpilogue(Protocol):
 
 def activation_of(context: Context) -> Activation:
     """That of a layer with weights."""
-    op = context.node.op
-    if not isinstance(op, Conv2D | DepthwiseConv2D | FullyConnected):
-        raise TypeError(op)
+    op = context.op(Conv2D, DepthwiseConv2D, FullyConnected)
     return op.activation
 
 

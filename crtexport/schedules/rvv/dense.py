@@ -115,9 +115,7 @@ class _Convolution:
     """A convolution whose windows are seen in padded rows."""
 
     def __init__(self, context: Context, sums: IntegerSums | None, block: RvvTile) -> None:
-        op = context.node.op
-        if not isinstance(op, Conv2D):
-            raise TypeError(op)
+        op = context.op(Conv2D)
         self.window = geometry(context, op)
         self.lowering = lowering = Lowering("conv2d", context)
         zero = 0 if sums is None else sums.zero_point
