@@ -341,7 +341,8 @@ ATTRIBUTES: dict[str, Any] = {
     "shape": (1,), "paddings": ((0, 0),), "axes": (0,), "axis": 0, "window": (1, 1),
     "function": "f", "arena": 16, "fast": 0, "places": (0, 0), "accelerator": "ethos-u55-128",
     "size": (1, 1), "count": 1, "max_detections": 1, "num_classes": 1, "score_threshold": 0.5,
-    "iou_threshold": 0.5, "scale_yxhw": (1.0, 1.0, 1.0, 1.0),
+    "iou_threshold": 0.5, "scale_yxhw": (1.0, 1.0, 1.0, 1.0), "shift": 1, "start": 0, "end": 1,
+    "output_scale": 1, "input_correction_bits": 1,
 }
 
 

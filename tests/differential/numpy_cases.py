@@ -15,6 +15,7 @@ from crtexport.ir import ops
 from crtexport.ir.ops import Op
 from crtexport.ir.types import DType, TensorType
 from tests.differential import recurrent_reference as recurrent
+from tests.differential import signal_reference as signal
 
 Array = npt.NDArray[Any]
 
@@ -221,6 +222,20 @@ NUMPY_CASES: Mapping[str, NumpyCase] = {
     "top k": NumpyCase(ops.TopK(1, 3), (_ints(4, 7, dtype=DType.INT8),), _largest_of_bytes),
     "cumprod": NumpyCase(
         ops.CumProd(1), (_floats(3, 5),), lambda x: np.cumprod(x, 1), spread=1.0
+    ),
+    "window": NumpyCase(ops.Window(3), (_table(3, 7), _table(7)), signal.window(3)),
+    "fft auto scale": NumpyCase(ops.FftAutoScale(), (_table(7),), signal.fft_auto_scale),
+    "energy": NumpyCase(ops.Energy(2, 5), (_table(14),), signal.energy(2, 5)),
+    "filter bank": NumpyCase(
+        ops.FilterBank(),
+        (_ints(5, dtype=DType.UINT32), *(_table(*a.shape) for a in signal.CHANNELS.values())),
+        signal.filter_bank, constants=signal.CHANNELS,
+    ),
+    "filter bank square root": NumpyCase(
+        ops.FilterBankSquareRoot(), (_ints(9, dtype=DType.INT64), _ints()), signal.square_root
+    ),
+    "filter bank log": NumpyCase(
+        ops.FilterBankLog(64, 3), (_ints(30, dtype=DType.UINT32),), signal.log(64, 3), 1e-3
     ),
     "rnn": NumpyCase(
         ops.Rnn(ops.Direction.BIDIRECTIONAL, (ops.GateFunction.TANH, ops.GateFunction.RELU)),

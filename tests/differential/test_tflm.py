@@ -9,17 +9,20 @@ import pytest
 
 from crtexport.importers import load
 from tests.differential.backends import assert_backends_agree
+from tests.differential.cases_signal import SIGNAL_CASES
 from tests.differential.draw import SeededDraw
 from tests.differential.network import Step, Values, steps
 from tests.differential.tflm_cases import SEEDS, TFLM_CASES
 from tests.helpers import reference
 
+CASES = {**TFLM_CASES, **SIGNAL_CASES}
 
-@pytest.mark.parametrize("name", TFLM_CASES)
+
+@pytest.mark.parametrize("name", CASES)
 def test_every_backend_gives_what_tflite_micro_gives(name: str, tmp_path: Path) -> None:
     path, found = tmp_path / "model.tflite", list[Step]()
     for seed in SEEDS:
-        case = TFLM_CASES[name](SeededDraw(seed))
+        case = CASES[name](SeededDraw(seed))
         model = reference(case.content, "tflite-micro")
         path.write_bytes(case.content)
         graph = load(path)

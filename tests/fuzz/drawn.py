@@ -17,6 +17,7 @@ from tests.fuzz import (
     grow_learning,
     grow_moving,
     grow_recurrent,
+    grow_signal,
     grow_weighted,
 )
 from tests.fuzz.growing import (
@@ -232,7 +233,7 @@ def while_(g: Growing) -> None:
 
 PRODUCERS: dict[type[Op], Producer] = {
     **grow_weighted.PRODUCERS, **grow_learning.PRODUCERS, **grow_elements.PRODUCERS,
-    **grow_moving.PRODUCERS, **grow_recurrent.PRODUCERS,
+    **grow_moving.PRODUCERS, **grow_recurrent.PRODUCERS, **grow_signal.PRODUCERS,
     ops.ReadVariable: read_variable, ops.AssignVariable: assign_variable, ops.Svdf: svdf,
     ops.UnidirectionalSequenceLstm: lstm, ops.If: if_, ops.While: while_,
 }
@@ -256,6 +257,7 @@ _COMMON = (
 
 
 _WITHOUT_REFERENCE = (
+    *grow_signal.PRODUCERS,
     ops.Atan, ops.Bitcast, ops.BitwiseAnd, ops.BitwiseOr, ops.BitwiseXor, ops.CumProd, ops.Erf,
     ops.GatherElements, ops.Pow, ops.Resample, ops.ScatterElements, ops.ScatterNd, ops.ShiftLeft,
     ops.ShiftRight, ops.TopK,

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from crtexport.importers.files import regular_size, sha256
 from crtexport.importers.formats import ReadOptions
-from crtexport.importers.tflite import circular_buffer, decode, ethosu, schema
+from crtexport.importers.tflite import circular_buffer, decode, ethosu, schema, signal
 from crtexport.importers.tflite.flatbuffer import Reader, root
 from crtexport.importers.tflite.folded import FOLDED
 from crtexport.importers.tflite.operators import Decoder
@@ -95,10 +95,10 @@ def _custom_name(name: str) -> str:
     return f"custom {name!r}"
 
 
-_CUSTOM = {
-    _custom_name(name): decoder
-    for name, decoder in (*CUSTOM_DECODERS.items(), (ethosu.CUSTOM_NAME, ethosu.ethos_u))
+_CUSTOM_DECODERS = {
+    **CUSTOM_DECODERS, **signal.DECODERS, ethosu.CUSTOM_NAME: ethosu.ethos_u,
 }
+_CUSTOM = {_custom_name(name): decoder for name, decoder in _CUSTOM_DECODERS.items()}
 
 
 def _refuse_other_runtimes(name: str) -> None:
@@ -239,9 +239,7 @@ class _Importer:
         lines = [f"\n  {name}: {', '.join(nodes)}" for name, nodes in found.items()]
         count = sum(map(len, found.values()))
         what = "1 operator is" if count == 1 else f"{count} operators are"
-        custom = ", ".join(sorted((
-            *CUSTOM_DECODERS, circular_buffer.NAME, decode.NAME, ethosu.CUSTOM_NAME
-        )))
+        custom = ", ".join(sorted((*_CUSTOM_DECODERS, circular_buffer.NAME, decode.NAME)))
         raise CrtExportError(
             f"{what} not supported:{''.join(lines)}",
             hint=f"docs/operators.md lists those that are; of custom ones {custom}",

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 from msgspec import Struct
 from msgspec.structs import replace
 
-from crtexport.importers.tflite import circular_buffer, decode, schema
+from crtexport.importers.tflite import circular_buffer, decode, schema, signal
 from crtexport.importers.tflite.folded import FOLDED, constant, steering
 from crtexport.importers.tflite.operators import Decoder, SourceOperator
 from crtexport.importers.tflite.schema import BuiltinOperator
@@ -27,6 +27,7 @@ CIRCULAR_BUFFER = f"custom {circular_buffer.NAME!r}"
 """The name of TFLite Micro's operator among those of a file."""
 DECODE = f"custom {decode.NAME!r}"
 """The name of TFLite Micro's operator that decompresses constants."""
+_FILTER_BANK = f"custom {signal.FILTER_BANK!r}"
 
 _VARIABLES = frozenset({BuiltinOperator.READ_VARIABLE, BuiltinOperator.ASSIGN_VARIABLE})
 
@@ -195,6 +196,9 @@ class Reading:
         source = SourceOperator(table, inputs, outputs, self._tensors)
         if code in (BuiltinOperator.IF, BuiltinOperator.WHILE):
             return self._control(source, is_if=code == BuiltinOperator.IF)
+        if name == _FILTER_BANK:
+            for output in outputs:
+                self._tensors.take_signed(output)
         if code in _VARIABLES:
             source = replace(source, inputs=self._with_variable(source, code))
         for tensor in (*source.inputs, *outputs):

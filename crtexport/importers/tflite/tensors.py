@@ -47,6 +47,7 @@ class TensorTable:
         self._buffers = buffers  # of the file, not of the subgraph
         self.count = len(self._tables)
         self._decoded: dict[int, Tensor] = {}
+        self._signed: set[int] = set()
 
     def tensor(self, index: int) -> Tensor:
         """Returns tensor ``index``; CrtExportError names it when it can't be used."""
@@ -62,6 +63,11 @@ class TensorTable:
     def define(self, index: int, tensor: Tensor) -> None:
         """Replaces the file's tensor ``index`` by ``tensor``."""
         self._decoded[index] = tensor
+
+    def take_signed(self, index: int) -> None:
+        """Has tensor ``index`` be of int64 where the file has uint64: its numbers stay below 2**63.
+        """
+        self._signed.add(index)
 
     def name(self, index: int) -> str:
         """The name of tensor ``index``, whatever its type."""
@@ -89,7 +95,8 @@ class TensorTable:
     def _decode(self, index: int) -> Tensor:
         table = self._table(index)
         try:
-            type_, constant = self._type(table), self._constant(table)
+            type_ = self._type(table, signed=index in self._signed)
+            constant = self._constant(table)
             if not table.is_variable:
                 return Tensor(table.name, type_, constant)
             if constant is not None:
@@ -98,8 +105,10 @@ class TensorTable:
         except CrtExportError as error:
             raise error.within(self._where(index, table)) from error.__cause__
 
-    def _type(self, table: schema.Tensor) -> TensorType:
+    def _type(self, table: schema.Tensor, *, signed: bool = False) -> TensorType:
         code = table.type
+        if signed and code == schema.TensorType.UINT64:
+            code = schema.TensorType.INT64
         if code not in _DTYPES:
             name = schema.any_name("TensorType", code) or code
             raise CrtExportError(f"the element type {name} is not supported")

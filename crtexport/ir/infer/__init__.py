@@ -23,6 +23,7 @@ from crtexport.ir.infer import (
     resize,
     sample,
     shape,
+    signal,
     state,
     unary,
     weighted,
@@ -34,8 +35,8 @@ from crtexport.support.errors import CrtExportError
 
 FAMILIES = (
     activation, arithmetic, compare, control, detection, external, gather, layout, learning, pool,
-    quantize, recurrent, reduce, resize, sample, shape, state, unary,
-    weighted,
+    quantize, recurrent, reduce, resize, sample, shape, signal, state,
+    unary, weighted,
 )
 
 __all__ = ["FAMILIES", "Inputs", "arity", "infer"]

@@ -28,6 +28,7 @@ from crtexport.ir.ops.reduce import *
 from crtexport.ir.ops.resize import *
 from crtexport.ir.ops.sample import *
 from crtexport.ir.ops.shape import *
+from crtexport.ir.ops.signal import *
 from crtexport.ir.ops.state import *
 from crtexport.ir.ops.unary import *
 from crtexport.ir.ops.weighted import *

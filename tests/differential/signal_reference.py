@@ -1,0 +1,72 @@
+"""Operators of audio front ends in NumPy's and Python's whole numbers, from their definitions."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+Array = npt.NDArray[Any]
+
+CHANNELS = {
+    1: np.array([900, 7, 32767, 20000, 1, 5], np.int16),
+    2: np.array([0, 32760, 1, 400, 30, 9], np.int16), 3: np.array([1, 0, 4, 2], np.int16),
+    4: np.array([0, 2, 3, 3], np.int16), 5: np.array([2, 1, 0, 3], np.int16),
+}
+"""Constants of a filter bank of three channels and one more in front: weights, complements, first
+bins, first weights, widths."""
+
+
+def window(shift: int) -> Callable[[Array, Array], Array]:
+    return lambda x, w: np.clip(
+        x.astype(np.int64) * w >> shift, -(1 << 15), (1 << 15) - 1
+    ).astype(np.int16)
+
+
+def fft_auto_scale(x: Array) -> tuple[Array, Array]:
+    """So far that the largest magnitude stays below 2**15."""
+    largest = int(np.abs(x.astype(np.int64)).max())
+    bits = 15 - largest.bit_length() if largest else 0
+    return (x.astype(np.int64) << bits).astype(np.int16), np.array(bits, np.int32)
+
+
+def energy(start: int, end: int) -> Callable[[Array], Array]:
+    def compute(x: Array) -> Array:
+        bins = (x.reshape(-1, 2).astype(np.int64) ** 2).sum(1)
+        inside = (np.arange(len(bins)) >= start) & (np.arange(len(bins)) < end)
+        return np.where(inside, bins, 0).astype(np.uint32)
+
+    return compute
+
+
+def filter_bank(x: Array, *tables: Array) -> Array:
+    weights, complements, starts, firsts, widths = (table.astype(np.int64) for table in tables)
+    result = np.zeros(len(starts) - 1, np.int64)
+    for channel, (start, first, width) in enumerate(zip(starts, firsts, widths, strict=True)):
+        bins, own = x[start : start + width].astype(np.int64), slice(first, first + width)
+        if channel:
+            result[channel - 1] += bins @ weights[own]
+        if channel < len(result):
+            result[channel] += bins @ complements[own]
+    return result
+
+
+def square_root(x: Array, bits: Array) -> Array:
+    def root(value: int) -> int:
+        found = math.isqrt(max(value, 0))
+        found += value - found * found > found
+        return min(found, 0xFFFF if value < 1 << 32 else 0xFFFFFFFF) >> (int(bits) & 31)
+
+    return np.array([root(int(value)) for value in x], np.uint32)
+
+
+def log(output_scale: int, correction_bits: int) -> Callable[[Array], Array]:
+    """The real numbers, from which lines between 128 points of each octave differ by little."""
+    def compute(x: Array) -> Array:
+        scaled = (x.astype(np.uint64) << correction_bits) & 0xFFFFFFFF
+        return np.minimum(output_scale * np.log(np.maximum(scaled, 1)), (1 << 15) - 1)
+
+    return compute
