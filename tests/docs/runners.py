@@ -172,7 +172,8 @@ def python(
     own for the Python of ``.venv-ENVIRONMENT``, which has the modules that it ``needs``."""
     if environment is not None:
         found = require_environment(environment, *needs.split())
-        _run([found, "-W", "ignore", "-c", block.text])
+        # One thread: several wait for each other in loops where other tests run, too.
+        _run(["env", "OMP_NUM_THREADS=1", found, "-W", "ignore", "-c", block.text])
         return
     if save is not None:
         (place.folder / save).write_text(block.text, encoding="utf-8")
