@@ -64,7 +64,7 @@ def computed(graph: Graph) -> Iterator[tuple[str, int]]:
 
 def least_bytes(graph: Graph) -> int:
     """Returns a lower bound of the bytes of a network's constants: those of a mebibyte and more,
-    which no lowering makes smaller, each once."""
+    packed or not, which no lowering makes smaller, each once."""
     contents, total = Contents(), 0
     read = {tensor for node in graph.nodes for tensor in node.inputs if tensor is not None}
     for tensor in sorted(read):
@@ -73,7 +73,7 @@ def least_bytes(graph: Graph) -> int:
         if data is None or data.nbytes < _LARGE or contents.symbol(data, kind) is not None:
             continue
         contents.add(data, kind, str(tensor))
-        total += data.nbytes
+        total += data.nbytes * (graph.tensors[tensor].packed_bits or 8) // 8
     return total
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal, Unpack
+from typing import Any, Unpack
 
 import click
 import msgspec
@@ -20,6 +20,7 @@ from crtexport.cli.options import (
     emit_option,
     given_option,
     optimize_option,
+    weights_option,
     with_output,
 )
 from crtexport.cli.output import Output
@@ -48,6 +49,7 @@ _LONGEST_NAME = 36
 )
 @emit_option
 @optimize_option
+@weights_option
 @accelerator_option
 @given_option()
 @tuning_options
@@ -62,10 +64,9 @@ _LONGEST_NAME = 36
 @timeout_option
 @with_output
 def command(
-    out: Output, models: tuple[Path, ...], boards: tuple[str, ...],
-    emit: Literal["c", "llvm"] | None, optimize: Literal["size", "balanced", "speed"] | None,
-    accelerators: tuple[str, ...] | None, given: Path | None, tuning: Path | None, tune_it: bool,
-    picture: Path | None, onnx: Path | None, timeout: float,
+    out: Output, models: tuple[Path, ...], boards: tuple[str, ...], given: Path | None,
+    tune_it: bool, picture: Path | None, onnx: Path | None, timeout: float,
+    **chosen: Unpack[ExportChanges],
 ) -> None:
     """Export each MODEL for each board, run its firmware in QEMU and measure it.
 
@@ -74,6 +75,9 @@ def command(
     computer, the CPU time is compared with that of LiteRT and, with --onnx, of ONNX Runtime.
     With --accelerator everything is measured without and with it, and stands side by side.
     """
+    options = ExportOptions(**chosen)
+    accelerators = options.accelerators
+    tuning = None if options.tuning is None else Path(options.tuning)
     if picture is not None:
         chart.check(picture)
     if onnx is not None and len(models) > 1:
@@ -82,7 +86,6 @@ def command(
     if hosted and (tune_it or tuning is not None or accelerators):
         raise click.UsageError(f"tuning and accelerators are for boards in QEMU, not {hosted[0]}")
     _claim(out, models, (given, onnx), boards, picture, tuning, tune_it)
-    options = ExportOptions(emit=emit, optimize=optimize, accelerators=accelerators, tuning=tuning)
     inputs = read_arrays(given)
     tunings: list[Tuned] = []
     results: list[Bench] = []
@@ -91,9 +94,7 @@ def command(
         for model, board in itertools.product(models, map(resolve_board, boards)):
             step(f"measure {model.name} on {board.name}")
             if board.hosted:
-                timed.append(bench_host(
-                    model, board=board, emit=emit, optimize=optimize, inputs=inputs, onnx=onnx
-                ))
+                timed.append(bench_host(model, board=board, inputs=inputs, onnx=onnx, **chosen))
             else:
                 whole = Setting(model, board, options, inputs, timeout)
                 each = [_changed(whole, accelerators=()), whole] if accelerators else [whole]

@@ -35,6 +35,7 @@ from crtexport.cli.options import (
     optimize_option,
     outside_option,
     pool_option,
+    weights_option,
     with_output,
 )
 from crtexport.cli.output import Output, named
@@ -56,6 +57,7 @@ if TYPE_CHECKING:
 )
 @emit_option
 @optimize_option
+@weights_option
 @click.option(
     "--workspace", type=click.Choice(["static", "shared", "caller"]), default="static",
     show_default=True,

@@ -20,6 +20,7 @@ from crtexport.cli.options import (
     io_option,
     note_board,
     numerics_option,
+    weights_option,
     with_output,
 )
 from crtexport.cli.output import Output
@@ -36,6 +37,7 @@ from crtexport.pipeline import driver
 )
 @board_option
 @io_option
+@weights_option
 @numerics_option
 @accelerator_option
 @choices_options
@@ -43,6 +45,7 @@ from crtexport.pipeline import driver
 def command(
     out: Output, path: Path, stage: driver.Stage | None, board: str | None, io: driver.Io,
     numerics: str, accelerators: tuple[str, ...] | None, choices: driver.InputChoices,
+    weights: driver.Weights,
 ) -> None:
     """Show what PACKAGE holds, whoever wrote it, which functions of others MODEL can be exported
     with, or one --stage of exporting MODEL."""
@@ -50,7 +53,7 @@ def command(
     if stage is not None:
         text = driver.stage(
             path, stage, board=target, numerics=numerics, io=io,
-            accelerators=accelerators, choices=choices,
+            accelerators=accelerators, choices=choices, weights=weights,
         )
         if out.as_json:
             out.result({"stage": stage, "text": text})

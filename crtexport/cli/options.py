@@ -293,6 +293,15 @@ def optimize_option(command: Command) -> Command:
     )(command)
 
 
+def weights_option(command: Command) -> Command:
+    """``--weights``"""
+    return click.option(
+        "--weights", type=click.Choice(["packed", "unpacked"]), default="unpacked",
+        show_default=True,
+        help="Weights whose values fit 4 or 2 bits stay packed in flash, or have a byte each.",
+    )(command)
+
+
 def given_option(when: str = "") -> Callable[[Command], Command]:
     """``--input``, an .npz; ``when`` is a condition that the help text starts with."""
     text = "rrays by the names of the inputs; without it a fixed pattern is used."

@@ -59,7 +59,7 @@ def tune_first(
     cache = cache_for(models, None if options.tuning is None else Path(options.tuning))
     code = ExportOptions(
         emit=options.emit, optimize=options.optimize, llvm_options=options.llvm_options,
-        accelerators=options.accelerators,
+        accelerators=options.accelerators, weights=options.weights,
     )
     claims = Claims()
     claims.file("--tuning", cache)

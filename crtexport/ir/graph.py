@@ -28,13 +28,15 @@ class Tensor(Struct, frozen=True):
 
     A tensor with ``variable`` is there from the start and keeps its value from run to run. Only
     operators that say so read and write it (see :class:`crtexport.ir.ops.Stateful`), in the order
-    of the graph's nodes.
+    of the graph's nodes. ``packed_bits``: those of each element of a constant as kernels read it,
+    where they are fewer than a byte; ``constant`` has a byte for each.
     """
 
     name: str
     type: TensorType
     constant: ConstantRef | None = None
     variable: Variable | None = None
+    packed_bits: int | None = None
 
 
 class Node(Struct, frozen=True):

@@ -27,6 +27,7 @@ def _lines(graph: Graph, head: str) -> list[str]:
     lines += [f"  input {_defined(graph, tensor)}" for tensor in graph.inputs]
     lines += [
         f"  constant {_defined(graph, index)} {tensor.constant.nbytes} bytes"
+        f"{f', stored in {tensor.packed_bits} bits each' if tensor.packed_bits else ''}"
         for index, tensor in enumerate(graph.tensors)
         if tensor.constant is not None
     ]

@@ -130,6 +130,12 @@ class Context(Struct, frozen=True):
         ``axis``. The input may be of any size."""
         return channel_sums(self.constant(position), self.input(position), axis, zero)
 
+    @property
+    def packed_bits(self) -> int | None:
+        """The bits of each weight, input 1, where kernels read them packed."""
+        weights = self.graph.optional(self.node, 1)
+        return None if weights is None else self.graph.tensors[weights].packed_bits
+
     def matrix(self, rows: int) -> Matrix:
         """Constant weights, input 1, as a matrix of ``rows``; of any size."""
         type_ = self.input(1)

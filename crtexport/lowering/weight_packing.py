@@ -76,6 +76,37 @@ class Blocks(Packing, frozen=True):
         return by_blocks(weights, self.channels_per_block)
 
 
+class BitFields(Packing, frozen=True):
+    """Signed elements of ``bits`` bits: a byte has those of one column of neighbouring rows, the
+    first one's in its lowest bits."""
+
+    bits: int
+
+    @property
+    def block(self) -> int:
+        return 8 // self.bits
+
+    @property
+    def step(self) -> int:
+        return 1
+
+    def nbytes(self, rows: int, columns: int) -> int:
+        return -(-rows // self.block) * columns
+
+    def __call__(self, weights: Array) -> Array:
+        fields = grouped(weights, self.block).view(np.uint8) & (1 << self.bits) - 1
+        places = (self.bits * np.arange(self.block, dtype=np.uint8))[:, None]
+        joined: Array = (fields << places).sum(1, dtype=np.uint8)
+        return joined.reshape(-1)
+
+
+def grouped(weights: Array, count: int) -> Array:
+    """Rows x columns as groups x ``count`` x columns; zeros fill the last group."""
+    padded = np.zeros((-(-len(weights) // count) * count, weights.shape[1]), weights.dtype)
+    padded[: len(weights)] = weights
+    return padded.reshape(-1, count, weights.shape[1])
+
+
 class Matrix(Struct, frozen=True):
     """A constant as ``rows`` x ``columns`` elements of ``dtype``, in C order."""
 

@@ -29,6 +29,7 @@ from crtexport.ir.verify import verify
 from crtexport.kir import text as kernel_text
 from crtexport.lowering import text as lowered_text
 from crtexport.lowering.verifier import verify as verify_lowered
+from crtexport.passes.pack_weights import pack_weights
 from crtexport.pipeline import fuse_policy
 from crtexport.pipeline.codegen import Generator, resolve_board
 from crtexport.pipeline.options import (
@@ -40,6 +41,7 @@ from crtexport.pipeline.options import (
     Optimize,
     Owner,
     Pools,
+    Weights,
 )
 from crtexport.pipeline.result import (
     Exported,
@@ -65,7 +67,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "STAGES", "Emit", "ExportOptions", "Exported", "InputChoices", "Io", "Model", "Optimize",
-    "Owner", "Pools", "Prepared", "Progress", "Stage", "export", "load", "prepare",
+    "Owner", "Pools", "Prepared", "Progress", "Stage", "Weights", "export", "load", "prepare",
     "prepare_package", "resolve_board", "stage",
 ]
 
@@ -143,6 +145,8 @@ def prepare_package(
         say("simplify")
         result, module = passes.simplify(graph), sanitize_module(name)
         simplified, decisions = offload(result.graph, plugins, board.target, f"tvmgen_{module}")
+        if options.weights == "packed":
+            simplified = pack_weights(simplified, lambda *_: True)
         looked_at.append((result.channels, decisions))
         check_tensors(board, computed(simplified), must_fit=must_fit)
         if must_fit:
@@ -334,11 +338,11 @@ def sources_of_others(
 def stage(
     model: Path | str | Graph, stage: Stage, *, board: Board | Path | str = "host",
     numerics: str = "tflite", io: Io = "caller", accelerators: Sequence[str] | None = None,
-    choices: InputChoices = NO_CHOICES,
+    choices: InputChoices = NO_CHOICES, weights: Weights = "unpacked",
 ) -> str:
     """The text of one stage of the way from model to code, for people to read."""
     options = ExportOptions(
-        numerics=numerics, io=io, accelerators=accelerators, choices=choices
+        numerics=numerics, io=io, accelerators=accelerators, choices=choices, weights=weights
     )
     (graph,), target_board = _read(model, options, resolve_board(board))
     emit: Emit = "c" if stage == "c" else "llvm" if stage == "llvm" else target_board.backend

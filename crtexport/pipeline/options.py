@@ -17,6 +17,7 @@ Optimize = Literal["size", "balanced", "speed"]
 Io = Literal["caller", "workspace"]
 Owner = Literal["static", "shared", "caller"]
 """The owner of the workspace: each model, all models of a package together, or the caller."""
+Weights = Literal["packed", "unpacked"]
 Pools = Sequence[tuple[str, int]]
 """Memories for the workspace, fastest first, and how many bytes it may take of each."""
 
@@ -34,7 +35,8 @@ class ExportOptions(Struct, frozen=True, kw_only=True):
     folder for the text of modules on which LLVM fails. ``accelerators`` may take nodes, instead of
     those of the board. ``device_bundle`` adds bundles of device programs for clang-offload-bundler.
     ``tuning`` is a file of measurements that select the variants of kernels. ``choices`` fix the
-    inputs of an ONNX file.
+    inputs of an ONNX file. ``weights`` of convolutions and fully connected layers whose values fit
+    4 or 2 bits stay packed in flash, or have a byte each.
     """
 
     emit: Emit | None = None
@@ -56,6 +58,7 @@ class ExportOptions(Struct, frozen=True, kw_only=True):
     device_bundle: bool = False
     tuning: Path | str | None = None
     choices: InputChoices = NO_CHOICES
+    weights: Weights = "unpacked"
 
     @property
     def module_names(self) -> Sequence[str] | None:
@@ -85,6 +88,7 @@ class ExportChanges(TypedDict, total=False):
     device_bundle: bool
     tuning: Path | str | None
     choices: InputChoices
+    weights: Weights
 
 
 DEFAULTS = ExportOptions()

@@ -14,7 +14,7 @@ import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 from msgspec import Struct
@@ -28,6 +28,7 @@ from crtexport.mlf.arrays import Array, key_of, samples_for
 from crtexport.mlf.reader import Package, open_package
 from crtexport.pipeline import driver
 from crtexport.pipeline.driver import Emit, Optimize
+from crtexport.pipeline.options import ExportChanges
 from crtexport.simulation.runtimes import RuntimeName, find_runtime
 from crtexport.support.errors import CrtExportError, RunFailedError, ToolMissingError
 
@@ -75,25 +76,24 @@ class HostBench(Struct, frozen=True):
 
 
 def bench_host(
-    model: Path | str, *, board: Board | Path | str = "host", emit: Emit | None = None,
-    optimize: Optimize | None = None, inputs: Mapping[str, Array] | None = None,
-    onnx: Path | None = None, rounds: int = ROUNDS,
+    model: Path | str, *, board: Board | Path | str = "host",
+    inputs: Mapping[str, Array] | None = None, onnx: Path | None = None, rounds: int = ROUNDS,
+    **changes: Unpack[ExportChanges],
 ) -> HostBench:
     """Exports ``model`` for a board that is this computer and times it beside other runtimes.
 
     LiteRT is timed if ``model`` is a .tflite file, ONNX Runtime if ``onnx`` is the same network in
     its format; both run under the Python that ``CRTEXPORT_LITERT_PYTHON`` names, or this one. A
-    runtime that isn't installed is named in the result, which then has the other times.
+    runtime that isn't installed is named in the result, which then has the other times. ``changes``
+    are those of :func:`crtexport.export`.
     """
     chosen = driver.resolve_board(board)
     if not chosen.hosted:
         raise CrtExportError("this board is not this computer", location=chosen.name)
     with tempfile.TemporaryDirectory(prefix="crtexport-") as name:
         folder = Path(name)
-        exported = driver.export(
-            model, board=chosen, emit=emit, optimize=optimize, output=folder / "bench.tar",
-            system_lib=False,
-        )
+        changes |= {"system_lib": False}
+        exported = driver.export(model, board=chosen, output=folder / "bench.tar", **changes)
         package = open_package(exported.path)
         row = samples_for(package.inputs, inputs).rows[0]
         arrays: dict[str, Any] = {str(i): row[key_of(t)] for i, t in enumerate(package.inputs)}
@@ -114,7 +114,7 @@ def bench_host(
     graph, artifact = exported.graph, exported.artifact
     return HostBench(
         model=graph.source, board=chosen.name, emit=exported.emit,
-        optimize=optimize or chosen.optimize, rounds=rounds,
+        optimize=changes.get("optimize") or chosen.optimize, rounds=rounds,
         timings=tuple(_timing(name, values, times[OURS]) for name, values in times.items()),
         missing=(
             *([lacking] if asked and lacking else []),

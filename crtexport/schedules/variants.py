@@ -61,7 +61,7 @@ def variants_of(context: Context, target: Target, optimize: str) -> list[Candida
     plain = Candidate("plain", functools.partial(operator_table.lower, context))
     if context.node.parts:
         return fused_variants(context, target, optimize) or [plain]
-    if optimize == "size":
+    if optimize == "size" or context.packed_bits:
         return [plain]
     own = _instruction_set(target)
     with refusing_extremes(context):

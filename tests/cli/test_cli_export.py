@@ -16,6 +16,7 @@ from crtexport.mlf.reader import open_package
 from tests.cli.support import DIGITS, DIGITS_IMAGES
 from tests.helpers import require
 from tests.mlf.consumers import complaints
+from tests.tflite_builder import ModelBuilder
 
 
 @pytest.fixture(autouse=True)
@@ -54,6 +55,29 @@ def test_every_option_reaches_the_package(capsys: pytest.CaptureFixture[str]) ->
     assert package.module_section.workspace.owner == "caller"
     assert (package.module_section.optimize, package.module_section.numerics) == ("size", "litert")
     assert complaints(Path("out.tar")) == []
+
+
+def test_packed_weights_take_half_of_the_flash(capsys: pytest.CaptureFixture[str]) -> None:
+    m, rng = ModelBuilder(), np.random.default_rng(2)
+    x = m.tensor("x", (3, 40), "int8", 0.05)
+    w = m.tensor("w", (10, 40), "int8", 0.05, data=rng.integers(-8, 8, (10, 40)))
+    y = m.tensor("y", (3, 10), "int8", 0.5)
+    m.op("FULLY_CONNECTED", [x, w], [y])
+    Path("m.tflite").write_bytes(m.build([x], [y]))
+    save_npz(Path("x.npz"), {"x": rng.integers(-128, 128, (1, 3, 40)).astype(np.int8)})
+    sizes, outputs = [], []
+    for weights in ("unpacked", "packed"):
+        assert main([
+            "m.tflite", "--board", "host", "--emit", "c", "--weights", weights, "-o", "m.tar",
+            "--optimize", "size", "--json",
+        ]) == 0
+        sizes.append(json.loads(capsys.readouterr().out)["bytes"]["constants"])
+        assert main(["simulate", "m.tar", "--input", "x.npz", "--json"]) == 0
+        outputs.append(json.loads(capsys.readouterr().out)["outputs"])
+    assert sizes[0] - sizes[1] == 200
+    assert outputs[0] == outputs[1]
+    assert main(["inspect", "m.tflite", "--stage", "graph", "--weights", "packed"]) == 0
+    assert "400 bytes, stored in 4 bits each" in capsys.readouterr().out
 
 
 def test_verbose_tells_steps_on_stderr(capsys: pytest.CaptureFixture[str]) -> None:

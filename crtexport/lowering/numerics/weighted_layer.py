@@ -5,11 +5,15 @@ the bias while exporting (sum of (x - z)*w = sum of x*w - z * sum of w), so inne
 products and a padded cell contributes z*w. Sums are i32; those that TFLite keeps in 64 bits (int16
 with an int64 bias) are i64 only where the weights allow more than 31 bits. *Float*: everything
 float32. *Hybrid*: float32 activations times int8 weights, scaled once per output.
+
+Weights of fewer than 8 bits may be packed: a byte has those of neighbouring output channels.
 """
 
 from __future__ import annotations
 
 import enum
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import numpy as np
 import numpy.typing as npt
@@ -25,7 +29,10 @@ from crtexport.kir.builder import (
     f32,
     i32,
     load,
+    lt,
     mul,
+    shl,
+    shr,
     sub,
     wrap_add,
 )
@@ -38,8 +45,10 @@ from crtexport.lowering.numerics.requantize import (
     quantized_result,
 )
 from crtexport.lowering.registry import SCALAR_OF, Context, Lowering
+from crtexport.lowering.weight_packing import BitFields
 from crtexport.support.fixedpoint import Rounding
 
+_ONLY_GROUP = const(0)
 _SINGLE_LIMIT = 1 << 32  # times 31 bits of a multiplier it is an i64
 
 
@@ -77,7 +86,14 @@ class Weighted:
         self._fully_connected = fully_connected
         self._every_tap = every_tap
         self.x = lowering.input(0, "input")
-        self.weights = lowering.input(1, "weights")
+        self.bits = self.context.packed_bits
+        self.weights = (
+            lowering.packed(
+                "weights", Scalar.U8, BitFields(self.bits), self.channels,
+                note=f"{self.bits} bits of each byte are a channel's, the lowest the first one's",
+            ) if self.bits else lowering.input(1, "weights")
+        )
+        self._above: Expr = i32(0)  # bits of a word above those of a channel
         self.zero_point = 0
         self.bias: Buffer | None = None
         self.weight_zero = 0
@@ -157,6 +173,28 @@ class Weighted:
             self.wraps or self.weight_zero
         )
 
+    @contextmanager
+    def units(
+        self, name: str, count: int, group: Expr = _ONLY_GROUP
+    ) -> Iterator[tuple[Expr, Expr]]:
+        """Goes through the ``count`` output channels of a group; yields a channel, and the row of
+        the stored weights that it is in. Of packed ones a row has several channels."""
+        b = self.b
+        if not self.bits:
+            with b.loop(name, count) as within:
+                unit = b.let("unit", add(mul(group, const(count)), within))
+                yield unit, unit
+            return
+        fields = 8 // self.bits
+        rows = -(-count // fields)
+        with b.loop("row", rows) as row, b.loop("field", fields) as field:
+            left = mul(cast(field, Scalar.I32), i32(self.bits))
+            self._above = b.let("above", sub(i32(32 - self.bits), left))
+            within = b.let(name, add(mul(row, const(fields)), field))
+            with b.if_(lt(within, const(count)) if count % fields else None):
+                unit = b.let("unit", add(mul(group, const(count)), within))
+                yield unit, add(mul(group, const(rows)), row)
+
     def start(self, channel: Expr) -> Var:
         """The accumulator of an output channel (index)."""
         if self.bias is not None and self.mode is not Mode.HYBRID:
@@ -167,15 +205,22 @@ class Weighted:
         """acc += x * w"""
         if self.mode is not Mode.INTEGER:
             x = cast(load(self.x, x_index), Scalar.F32)
-            self._plus(acc, mul(x, cast(load(self.weights, w_index), Scalar.F32)))
+            self._plus(acc, mul(x, cast(self._stored(w_index), Scalar.F32)))
             return
         value: Expr = cast(load(self.x, x_index), Scalar.I32)
         if not self._every_tap:
             value = sub(value, i32(self.zero_point))
         self._plus(acc, mul(value, self._weight(w_index)))
 
+    def _stored(self, index: Expr) -> Expr:
+        """A weight as it is stored; of packed ones, that of the channel of :meth:`units`."""
+        stored = load(self.weights, index)
+        if not self.bits:
+            return stored
+        return shr(shl(cast(stored, Scalar.I32), self._above), i32(32 - self.bits))
+
     def _weight(self, index: Expr) -> Expr:
-        return sub(cast(load(self.weights, index), Scalar.I32), i32(self.weight_zero))
+        return sub(cast(self._stored(index), Scalar.I32), i32(self.weight_zero))
 
     @property
     def padding_counts(self) -> bool:

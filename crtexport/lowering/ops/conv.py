@@ -81,9 +81,8 @@ def conv2d(context: Context) -> Lowered:
     window = WindowGeometry.of(op, x, y, (w[1], w[2]))
     with (
         b.loop("n", y[0]) as n, b.loop("oy", y[1]) as oy, b.loop("ox", y[2]) as ox,
-        b.loop("group", groups) as group, b.loop("oc", filters) as within,
+        b.loop("group", groups) as group, weighted.units("oc", filters, group) as (oc, row),
     ):
-        oc = b.let("unit", add(mul(group, const(filters)), within))
         first = b.let("first", mul(group, const(w[3])))
         acc = weighted.start(oc)
 
@@ -91,12 +90,12 @@ def conv2d(context: Context) -> Lowered:
             with b.loop("ic", w[3]) as ic:
                 weighted.accumulate(
                     acc, flat_index([n, iy, ix, add(first, ic)], x),
-                    flat_index([oc, ky, kx, ic], w),
+                    flat_index([row, ky, kx, ic], w),
                 )
 
         def outside(ky: Expr, kx: Expr) -> None:
             with b.loop("ic", w[3]) as ic:
-                weighted.accumulate_padded(acc, flat_index([oc, ky, kx, ic], w))
+                weighted.accumulate_padded(acc, flat_index([row, ky, kx, ic], w))
 
         counts = weighted.padding_counts and op.padding.any
         window_taps(b, window, (oy, ox), inside, outside if counts else None)
@@ -144,11 +143,11 @@ def fully_connected(context: Context) -> Lowered:
     units, depth = context.input(1).shape
     rows = context.input(0).elements // depth if depth else 0
     weighted = Weighted(lowering, 0, op.activation, fully_connected=True)
-    with b.loop("row", rows) as row, b.loop("unit", units) as unit:
+    with b.loop("row", rows) as row, weighted.units("unit", units) as (unit, at):
         acc: Var = weighted.start(unit)
         with b.loop("d", depth) as d:
             weighted.accumulate(
-                acc, flat_index([row, d], (rows, depth)), flat_index([unit, d], (units, depth))
+                acc, flat_index([row, d], (rows, depth)), flat_index([at, d], (units, depth))
             )
         weighted.finish(acc, unit, flat_index([row, unit], (rows, units)))
     return lowering.finish()

@@ -1,0 +1,76 @@
+"""Marks the weights of fewer than 8 bits that kernels read packed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+from msgspec.structs import replace
+
+from crtexport.ir.graph import Graph, Node
+from crtexport.ir.ops import Conv2D, FullyConnected
+from crtexport.ir.types import ConstantRef, DType
+
+_WIDTHS = (2, 4)
+
+
+def pack_weights(graph: Graph, wanted: Callable[[Graph, Node], bool]) -> Graph:
+    """Returns ``graph`` with the weights packed that convolutions and fully connected layers alone
+    read, all of them ``wanted``, if their values fit 4 or 2 bits; whatever type the file has.
+
+    Requires: nothing. Ensures: the same results.
+    """
+    layers: dict[int, list[Node]] = {}
+    others = set(graph.outputs)
+    for node in graph.nodes:
+        for position, tensor in enumerate(node.inputs):
+            if tensor is None:
+                continue
+            if position == 1 and isinstance(node.op, Conv2D | FullyConnected):
+                layers.setdefault(tensor, []).append(node)
+            else:
+                others.add(tensor)
+    tensors = list(graph.tensors)
+    for number, readers in layers.items():
+        if number not in others and all(wanted(graph, node) for node in readers):
+            tensors[number] = replace(tensors[number], packed_bits=_bits(graph, number, readers))
+    nodes = tuple(
+        replace(node, graphs=tuple(pack_weights(inner, wanted) for inner in node.graphs))
+        if node.graphs else node
+        for node in graph.nodes
+    )
+    return replace(graph, tensors=tuple(tensors), nodes=nodes)
+
+
+def _bits(graph: Graph, weights: int, readers: list[Node]) -> int | None:
+    """The least bits in which all these layers can read their weights; None for whole bytes."""
+    type_, constant = graph.type(weights), graph.constant(weights)
+    if constant is None or type_.dtype is not DType.INT8 or not type_.nbytes:
+        return None
+    # Neighbouring output channels share a byte, those of one group.
+    together = [type_.shape[0]]
+    for node in readers:
+        depth = graph.type(graph.required(node, 0)).shape[-1]
+        if isinstance(node.op, Conv2D) and depth != type_.shape[3]:
+            together.append(type_.shape[0] * type_.shape[3] // depth)
+    least = _least_bits(constant)
+    for bits in _WIDTHS:
+        several = 8 // bits
+        alone = len(together) == 1
+        if bits >= least and min(together) > 1 and (
+            alone or all(count % several == 0 for count in together)
+        ):
+            return bits
+    return None
+
+
+def _least_bits(constant: ConstantRef) -> int:
+    """The bits, at most 8, that any of the constant's int8 values needs."""
+    needed = 0
+    for chunk in constant.chunks():
+        values = np.frombuffer(chunk, np.int8)
+        largest = int((values ^ (values >> 7)).max())  # ~x for x < 0
+        needed = max(needed, largest.bit_length() + 1)
+        if needed > max(_WIDTHS):
+            return 8
+    return needed
