@@ -296,9 +296,10 @@ def optimize_option(command: Command) -> Command:
 def weights_option(command: Command) -> Command:
     """``--weights``"""
     return click.option(
-        "--weights", type=click.Choice(["packed", "unpacked"]), default="unpacked",
+        "--weights", type=click.Choice(["auto", "packed", "unpacked"]), default="auto",
         show_default=True,
-        help="Weights whose values fit 4 or 2 bits stay packed in flash, or have a byte each.",
+        help="Weights whose values fit 4 or 2 bits stay packed in flash, or have a byte each; auto:"
+        " packed where that costs hardly an instruction.",
     )(command)
 
 

@@ -16,7 +16,8 @@ _WIDTHS = (2, 4)
 
 def pack_weights(graph: Graph, wanted: Callable[[Graph, Node], bool]) -> Graph:
     """Returns ``graph`` with the weights packed that convolutions and fully connected layers alone
-    read, all of them ``wanted``, if their values fit 4 or 2 bits; whatever type the file has.
+    read, if their values fit 4 or 2 bits, whatever type the file has, and ``wanted`` says so of all
+    of these layers, with weights so packed.
 
     Requires: nothing. Ensures: the same results.
     """
@@ -32,8 +33,13 @@ def pack_weights(graph: Graph, wanted: Callable[[Graph, Node], bool]) -> Graph:
                 others.add(tensor)
     tensors = list(graph.tensors)
     for number, readers in layers.items():
-        if number not in others and all(wanted(graph, node) for node in readers):
-            tensors[number] = replace(tensors[number], packed_bits=_bits(graph, number, readers))
+        bits = None if number in others else _bits(graph, number, readers)
+        if bits is None:
+            continue
+        packed = replace(tensors[number], packed_bits=bits)
+        changed = (*graph.tensors[:number], packed, *graph.tensors[number + 1 :])
+        if all(wanted(replace(graph, tensors=changed), node) for node in readers):
+            tensors[number] = packed
     nodes = tuple(
         replace(node, graphs=tuple(pack_weights(inner, wanted) for inner in node.graphs))
         if node.graphs else node

@@ -28,6 +28,7 @@ from crtexport.ir.numerics import Numerics
 from crtexport.ir.verify import verify
 from crtexport.kir import text as kernel_text
 from crtexport.lowering import text as lowered_text
+from crtexport.lowering.registry import Context
 from crtexport.lowering.verifier import verify as verify_lowered
 from crtexport.passes.pack_weights import pack_weights
 from crtexport.pipeline import fuse_policy
@@ -57,8 +58,10 @@ from crtexport.plan.kernel_proof import ReplayProof
 from crtexport.schedules.select.choose import Choose, by_default
 from crtexport.schedules.select.lower import Lowerer
 from crtexport.schedules.select.share_policy import weighing
+from crtexport.schedules.variants import unpacks_free
 from crtexport.support.errors import CrtExportError
 from crtexport.support.outputs.claims import Claims
+from crtexport.support.target import Target
 from crtexport.version import __version__
 
 if TYPE_CHECKING:
@@ -145,8 +148,7 @@ def prepare_package(
         say("simplify")
         result, module = passes.simplify(graph), sanitize_module(name)
         simplified, decisions = offload(result.graph, plugins, board.target, f"tvmgen_{module}")
-        if options.weights == "packed":
-            simplified = pack_weights(simplified, lambda *_: True)
+        simplified = _packing(simplified, options.weights, board.target, level)
         looked_at.append((result.channels, decisions))
         check_tensors(board, computed(simplified), must_fit=must_fit)
         if must_fit:
@@ -183,6 +185,15 @@ def prepare_package(
 def _plugins(board: Board, accelerators: Sequence[str] | None) -> tuple[str, ...]:
     """Returns the plugins that are named; None: those of the board."""
     return ethos_u.plugins(board.accelerators if accelerators is None else accelerators)
+
+
+def _packing(graph: Graph, weights: Weights, target: Target, level: Optimize) -> Graph:
+    """Returns the graph with those weights packed that are to be."""
+    if weights == "unpacked":
+        return graph
+    return pack_weights(graph, lambda whole, node: (
+        weights == "packed" or unpacks_free(Context(whole, node), target, level)
+    ))
 
 
 def _check_inputs(options: ExportOptions) -> None:
@@ -338,7 +349,7 @@ def sources_of_others(
 def stage(
     model: Path | str | Graph, stage: Stage, *, board: Board | Path | str = "host",
     numerics: str = "tflite", io: Io = "caller", accelerators: Sequence[str] | None = None,
-    choices: InputChoices = NO_CHOICES, weights: Weights = "unpacked",
+    choices: InputChoices = NO_CHOICES, weights: Weights = "auto",
 ) -> str:
     """The text of one stage of the way from model to code, for people to read."""
     options = ExportOptions(

@@ -17,7 +17,7 @@ Optimize = Literal["size", "balanced", "speed"]
 Io = Literal["caller", "workspace"]
 Owner = Literal["static", "shared", "caller"]
 """The owner of the workspace: each model, all models of a package together, or the caller."""
-Weights = Literal["packed", "unpacked"]
+Weights = Literal["auto", "packed", "unpacked"]
 Pools = Sequence[tuple[str, int]]
 """Memories for the workspace, fastest first, and how many bytes it may take of each."""
 
@@ -36,7 +36,8 @@ class ExportOptions(Struct, frozen=True, kw_only=True):
     those of the board. ``device_bundle`` adds bundles of device programs for clang-offload-bundler.
     ``tuning`` is a file of measurements that select the variants of kernels. ``choices`` fix the
     inputs of an ONNX file. ``weights`` of convolutions and fully connected layers whose values fit
-    4 or 2 bits stay packed in flash, or have a byte each.
+    4 or 2 bits stay packed in flash, or have a byte each; "auto": packed where unpacking them takes
+    hardly an instruction more.
     """
 
     emit: Emit | None = None
@@ -58,7 +59,7 @@ class ExportOptions(Struct, frozen=True, kw_only=True):
     device_bundle: bool = False
     tuning: Path | str | None = None
     choices: InputChoices = NO_CHOICES
-    weights: Weights = "unpacked"
+    weights: Weights = "auto"
 
     @property
     def module_names(self) -> Sequence[str] | None:

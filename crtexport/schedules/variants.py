@@ -61,8 +61,11 @@ def variants_of(context: Context, target: Target, optimize: str) -> list[Candida
     plain = Candidate("plain", functools.partial(operator_table.lower, context))
     if context.node.parts:
         return fused_variants(context, target, optimize) or [plain]
-    if optimize == "size" or context.packed_bits:
+    if optimize == "size":
         return [plain]
+    if context.packed_bits:
+        with refusing_extremes(context):
+            return _packed(context, target, optimize) or [plain]
     own = _instruction_set(target)
     with refusing_extremes(context):
         found = _vectors(context, target, own)
@@ -77,6 +80,32 @@ def variants_of(context: Context, target: Target, optimize: str) -> list[Candida
         if found:
             return found
         return [plain] if unroll.vectorizes(target) else _scalars(context, target, optimize, plain)
+
+
+FEW_WEIGHTS = 1024
+"""Fewer are hardly more than the code that unpacks them."""
+
+
+def unpacks_free(context: Context, target: Target, optimize: str) -> bool:
+    """Returns whether a node with packed weights has a kernel that unpacks them in about as many
+    instructions as bytes take: a fully connected layer of one row, on Cortex-M with DSP
+    instructions."""
+    weights, values = context.input(1), context.input(0).elements
+    if weights.elements < FEW_WEIGHTS or values != weights.elements // weights.shape[0]:
+        return False
+    if optimize == "size" or target_features.has_mve(target) or operator_table.check(context):
+        return False
+    with refusing_extremes(context):
+        return bool(_packed(context, target, optimize))
+
+
+def _packed(context: Context, target: Target, optimize: str) -> list[Candidate]:
+    """The variants for packed weights."""
+    if not target_features.has_dsp(target):
+        return []
+    from crtexport.schedules.scalar import candidates as scalar
+
+    return scalar.packed(context, optimize)
 
 
 def _vectors(

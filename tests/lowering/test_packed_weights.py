@@ -11,11 +11,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from crtexport.firmware.board import load_board
 from crtexport.importers import load
 from crtexport.ir.graph import Graph
 from crtexport.lowering import operator_table
 from crtexport.lowering.registry import Context, Derived
 from crtexport.passes.pack_weights import pack_weights
+from crtexport.pipeline.driver import Optimize, prepare
 from tests.differential.backends import assert_backends_agree
 from tests.differential.network import Values, interpret, steps
 from tests.schedules.layers import drawing, search
@@ -119,3 +121,28 @@ def test_weights_that_others_read_keep_their_bytes(tmp_path: Path) -> None:
     weights = np.ones((4, 1, 1, 3), np.int8)
     assert bits(network(tmp_path, weights)) == 2
     assert bits(network(tmp_path, weights, twice=True)) is None
+
+
+@pytest.mark.parametrize(
+    ("board", "optimize", "rows", "packed"),
+    [
+        ("mps2_an386", "balanced", 1, True), ("mps2_an386", "speed", 1, True),
+        ("mps2_an386", "size", 1, False), ("mps2_an386", "balanced", 2, False),
+        ("mps2_an385", "balanced", 1, False), ("mps3_an547", "balanced", 1, False),
+        ("host", "balanced", 1, False),
+    ],
+)
+def test_weights_stay_packed_by_default_where_unpacking_is_free(
+    board: str, optimize: Optimize, rows: int, packed: bool, tmp_path: Path
+) -> None:
+    m = ModelBuilder()
+    x = m.tensor("x", (rows, 50), "int8", 0.05)
+    w = m.tensor("w", (30, 50), "int4", 0.05, data=np.full((30, 50), -8))
+    y = m.tensor("y", (rows, 30), "int8", 0.5)
+    m.op("FULLY_CONNECTED", [x, w], [y])
+    (tmp_path / "m.tflite").write_bytes(m.build([x], [y]))
+    prepared = prepare(load(tmp_path / "m.tflite"), load_board(board), optimize=optimize)
+    assert prepared.graph.tensors[1].packed_bits == (4 if packed else None)
+    largest = max(constant.data.nbytes for constant in prepared.artifact.constants)
+    # Four channels share words of two values.
+    assert largest == 8 * 25 * 4 if packed else largest >= 1500

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 import pytest
@@ -16,6 +16,7 @@ import crtexport
 from crtexport.firmware.board import load_board
 from crtexport.firmware.board_schema import QemuRunner
 from crtexport.mlf.reader import open_package
+from crtexport.pipeline.options import ExportChanges
 from tests.helpers import require
 from tests.tflite_builder import ModelBuilder
 
@@ -146,14 +147,15 @@ class Layers(ABC):
 
 
 def outputs_as_code(
-    model: Path, values: Sequence[Array], board: str, where: str
+    model: Path, values: Sequence[Array], board: str, where: str,
+    **changes: Unpack[ExportChanges],
 ) -> Sequence[Sequence[Array]]:
     """The outputs of a model's code for each sample of ``values``, which has an array of samples
     for each input: C on this computer ("c here"), or "c" or "llvm" on the emulated board."""
     package = model.with_suffix(".tar")
-    emit = "llvm" if where == "llvm" else "c"
     # Layers have more inputs together than a registry can pass.
-    crtexport.export(model, board=board, emit=emit, output=package, system_lib=False)
+    changes |= {"emit": "llvm" if where == "llvm" else "c", "system_lib": False}
+    crtexport.export(model, board=board, output=package, **changes)
     inputs = open_package(package).inputs
     given = {t.field: value for t, value in zip(inputs, values, strict=True)}
     if where == "c here":

@@ -50,8 +50,7 @@ class Im2colGather(WindowWalk):
         self, b: KernelBuilder, windows: Windows, x: Buffer, lines: Buffer, pixels_per_block: int,
         zero_point: int, totals: Totals | None = None, lift: int = 0,
     ) -> None:
-        """``totals`` and ``lift``, which is added to each value, are for values that are not in
-        groups."""
+        """``lift``, which is added to each value, is for values that are not in groups."""
         super().__init__(b, windows)
         self.x, self.lines = x, lines
         self.pixels_per_block, self.zero = pixels_per_block, zero_point + lift
@@ -143,7 +142,10 @@ class Im2colGather(WindowWalk):
         )
         if self._total is not None:
             value = self.b.let("stored", cast(value, Scalar.I32))
-            self.b.assign(self._total, add(self._total, value))
+            self.b.assign(self._total, (
+                add(self._total, value) if self.windows.group == 1
+                else call("arm_smlad", value, i32(0x10001), self._total, type_=Scalar.I32)
+            ))
         self.b.store(self.lines, position, cast(value, self.lines.dtype))
 
     def _leftovers(

@@ -45,6 +45,14 @@ def candidates(
     return found
 
 
+def packed(context: Context, optimize: str) -> list[Candidate]:
+    """Returns the variants, for Cortex-M with DSP instructions, of a node with packed weights; none
+    where there are none."""
+    from crtexport.schedules.scalar import smlad_bit_fields
+
+    return _unrolled(smlad_bit_fields.candidates(context), _USUAL_COPIES[optimize])
+
+
 def _registers(context: Context, target: Target, optimize: str) -> list[Candidate]:
     """The variants that keep sums in registers: for RISC-V and for Cortex-M from M0 on, and
     products of computed matrices."""
