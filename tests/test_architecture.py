@@ -342,7 +342,9 @@ ATTRIBUTES: dict[str, Any] = {
     "function": "f", "arena": 16, "fast": 0, "places": (0, 0), "accelerator": "ethos-u55-128",
     "size": (1, 1), "count": 1, "max_detections": 1, "num_classes": 1, "score_threshold": 0.5,
     "iou_threshold": 0.5, "scale_yxhw": (1.0, 1.0, 1.0, 1.0), "shift": 1, "start": 0, "end": 1,
-    "output_scale": 1, "input_correction_bits": 1,
+    "output_scale": 1, "input_correction_bits": 1, "length": 8, "step": 1, "snr_shift": 6,
+    "smoothing": 1, "one_minus_smoothing": 1, "alternate_smoothing": 1, "smoothing_bits": 1,
+    "alternate_one_minus_smoothing": 1, "min_signal_remaining": 1, "spectral_subtraction_bits": 1,
 }
 
 

@@ -37,6 +37,8 @@ ELSEWHERE: Mapping[str, tuple[type[Op], ...]] = {
     "ops.reduce_prod": (ops.ReduceProd,),
     "ops.resample": (ops.Resample,),
     "ops.scatter": (ops.ScatterElements, ops.ScatterNd),
+    "ops.signal_adaptive": (ops.FilterBankSpectralSubtraction, ops.Pcan, ops.OverlapAdd),
+    "ops.signal_fft": (ops.Rfft, ops.Irfft),
     "ops.softmax": (ops.Softmax,),
     "ops.split_concat": (ops.Concatenation, ops.Pack, ops.Split, ops.Unpack),
     "ops.svdf": (ops.Svdf,),

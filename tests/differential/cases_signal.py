@@ -126,7 +126,131 @@ def log(draw: Draw) -> Streamed:
     return Streamed(m.build([x], [y]), tuple((_numbers(draw, count),) for _ in range(4)))
 
 
+def _finish(
+    m: ModelBuilder, draw: Draw, x: int, shape: tuple[int, ...], dtype: str, y: int, steps: int
+) -> Streamed:
+    runs = tuple((values(draw, shape, dtype),) for _ in range(steps))
+    return Streamed(m.build([x], [y]), runs)
+
+
+_CODES = {"float32": 0, "int32": 2, "int16": 7}
+_HALVES = (2, 3, 15, 24, 30, 32, 40, 60)
+"""Half the lengths of transforms: products of the radices 4, 2, 3 and 5."""
+
+
+def rfft(dtype: str) -> Callable[[Draw], Streamed]:
+    def case(draw: Draw) -> Streamed:
+        length = 2 * draw.choice(_HALVES)
+        given, rows = draw.choice([length, draw.integer(1, length)]), draw.integer(1, 2)
+        m = ModelBuilder()
+        x, y = m.tensor("x", (rows, given), dtype), m.tensor("y", (rows, length + 2), dtype)
+        signal(m, "Rfft", [x], [y], T=_CODES[dtype], fft_length=length)
+        return _finish(m, draw, x, (rows, given), dtype, y, 2)
+
+    return case
+
+
+def irfft(dtype: str) -> Callable[[Draw], Streamed]:
+    def case(draw: Draw) -> Streamed:
+        length = 2 * draw.choice(_HALVES)
+        shape = draw.integer(1, 2), length + 2
+        m = ModelBuilder()
+        x, y = m.tensor("x", shape, dtype), m.tensor("y", (shape[0], length), dtype)
+        signal(m, "Irfft", [x], [y], T=_CODES[dtype], fft_length=length)
+        return _finish(m, draw, x, shape, dtype, y, 2)
+
+    return case
+
+
+def spectral_subtraction(draw: Draw) -> Streamed:
+    count, bits = draw.integer(2, 9), draw.choice([14, 16])
+    shares = [draw.integer(0, 1 << bits) for _ in range(2)]
+    m = ModelBuilder()
+    x, y, noise = (m.tensor(name, (count,), "uint32") for name in ("x", "y", "noise"))
+    signal(
+        m, "FilterBankSpectralSubtraction", [x], [y, noise], num_channels=count,
+        smoothing=shares[0], one_minus_smoothing=(1 << bits) - shares[0],
+        alternate_smoothing=shares[1], alternate_one_minus_smoothing=(1 << bits) - shares[1],
+        min_signal_remaining=draw.integer(0, 1 << bits), smoothing_bits=draw.integer(0, 10),
+        spectral_subtraction_bits=bits, clamping=draw.choice([True, False]),
+    )
+    return Streamed(m.build([x], [y, noise]), tuple((_numbers(draw, count),) for _ in range(6)))
+
+
+def pcan(draw: Draw) -> Streamed:
+    count = 40
+    m = ModelBuilder()
+    x, noise, y = (m.tensor(name, (count,), "uint32") for name in ("x", "noise", "y"))
+    gains = m.tensor("gains", (125,), "int16", data=values(draw, (125,), "int16"))
+    signal(m, "PCAN", [x, noise, gains], [y], snr_shift=draw.integer(0, 31))
+    runs = tuple((_numbers(draw, count), _numbers(draw, count)) for _ in range(3))
+    return Streamed(m.build([x, noise], [y]), runs)
+
+
+def delay(draw: Draw) -> Streamed:
+    shape = draw.integer(1, 3), draw.integer(2, 5)
+    m = ModelBuilder()
+    x, y = (m.tensor(name, shape, "int16") for name in "xy")
+    signal(m, "Delay", [x], [y], delay_length=draw.integer(0, 9))
+    return _finish(m, draw, x, shape, "int16", y, 7)
+
+
+def _valid(m: ModelBuilder, shape: tuple[int, ...], y: int, valid: int) -> int:
+    """What there is where it is valid, and zeros elsewhere."""
+    zeros = m.tensor("zeros", shape, "int16", data=np.zeros(shape))
+    chosen = m.tensor("chosen", shape, "int16")
+    m.op("SELECT_V2", [valid, y, zeros], [chosen])
+    return chosen
+
+
+def framer(draw: Draw) -> Streamed:
+    outer, count, step = draw.integer(1, 2), draw.integer(1, 3), draw.integer(1, 4)
+    size, shape = step + draw.integer(0, 9), (outer, count * step)
+    m = ModelBuilder()
+    x, y = m.tensor("x", shape, "int16"), m.tensor("y", (outer, count, size), "int16")
+    valid = m.tensor("valid", (), "bool")
+    signal(
+        m, "Framer", [x], [y, valid], frame_size=size, frame_step=step,
+        prefill=draw.choice([True, False]),
+    )
+    chosen = _valid(m, (outer, count, size), y, valid)
+    runs = tuple((values(draw, shape, "int16"),) for _ in range(9))
+    return Streamed(m.build([x], [chosen, valid]), runs)
+
+
+def stacker(draw: Draw) -> Streamed:
+    channels, left, right = draw.integer(1, 4), draw.integer(0, 3), draw.integer(0, 3)
+    frames = left + right + 1
+    m = ModelBuilder()
+    x, y = m.tensor("x", (channels,), "int16"), m.tensor("y", (channels * frames,), "int16")
+    valid = m.tensor("valid", (), "bool")
+    signal(
+        m, "Stacker", [x], [y, valid], num_channels=channels, stacker_left_context=left,
+        stacker_right_context=right, stacker_step=draw.integer(1, frames),
+    )
+    chosen = _valid(m, (channels * frames,), y, valid)
+    runs = tuple((values(draw, (channels,), "int16"),) for _ in range(12))
+    return Streamed(m.build([x], [chosen, valid]), runs)
+
+
+def overlap_add(dtype: str) -> Callable[[Draw], Streamed]:
+    def case(draw: Draw) -> Streamed:
+        outer, count, step = draw.integer(1, 2), draw.integer(1, 3), draw.integer(1, 4)
+        shape = outer, count, step + draw.integer(0, 7)
+        m = ModelBuilder()
+        x, y = m.tensor("x", shape, dtype), m.tensor("y", (outer, count * step), dtype)
+        signal(m, "OverlapAdd", [x], [y], T=_CODES[dtype], frame_step=step)
+        return _finish(m, draw, x, shape, dtype, y, 6)
+
+    return case
+
+
 SIGNAL_CASES: Mapping[str, Callable[[Draw], Streamed]] = {
-    f.__name__: f
-    for f in (window, fft_auto_scale, energy, filter_bank, square_root, log)
+    **{f.__name__: f for f in (
+        window, fft_auto_scale, energy, filter_bank, square_root, log, spectral_subtraction, pcan,
+        delay, framer, stacker,
+    )},
+    **{f"rfft of {dtype}": rfft(dtype) for dtype in _CODES},
+    **{f"irfft of {dtype}": irfft(dtype) for dtype in _CODES},
+    **{f"overlap_add of {dtype}": overlap_add(dtype) for dtype in ("int16", "float32")},
 }

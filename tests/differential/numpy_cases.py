@@ -237,6 +237,28 @@ NUMPY_CASES: Mapping[str, NumpyCase] = {
     "filter bank log": NumpyCase(
         ops.FilterBankLog(64, 3), (_ints(30, dtype=DType.UINT32),), signal.log(64, 3), 1e-3
     ),
+    "rfft": NumpyCase(ops.Rfft(60), (_floats(2, 51),), signal.rfft(60)),
+    "irfft": NumpyCase(ops.Irfft(36), (_floats(2, 38),), signal.irfft(36)),
+    "spectral subtraction": NumpyCase(
+        ops.FilterBankSpectralSubtraction(409, 15975, 983, 15401, 819, 10, 14),
+        (_ints(9, dtype=DType.UINT32), _ints(9, dtype=DType.UINT32)),
+        signal.spectral_subtraction((409, 15975, 983, 15401), 819, 10, 14, clamping=False),
+    ),
+    "spectral subtraction, clamping": NumpyCase(
+        ops.FilterBankSpectralSubtraction(500, 3596, 900, 3196, 7, 3, 12, clamping=True),
+        (_ints(9, dtype=DType.UINT32), _ints(9, dtype=DType.UINT32)),
+        signal.spectral_subtraction((500, 3596, 900, 3196), 7, 3, 12, clamping=True),
+    ),
+    "pcan": NumpyCase(
+        ops.Pcan(6), (_ints(30, dtype=DType.UINT32), _ints(30, dtype=DType.UINT32), _table(125)),
+        signal.pcan(6), constants=signal.GAINS,
+    ),
+    "overlap add": NumpyCase(
+        ops.OverlapAdd(3), (_floats(2, 4, 7), _floats(2, 4)), signal.overlap_add(3)
+    ),
+    "overlap add of int16": NumpyCase(
+        ops.OverlapAdd(4), (_table(3, 5), _table(1)), signal.overlap_add(4)
+    ),
     "rnn": NumpyCase(
         ops.Rnn(ops.Direction.BIDIRECTIONAL, (ops.GateFunction.TANH, ops.GateFunction.RELU)),
         (_floats(3, 2, 4), _floats(2, 5, 4, 1), _floats(2, 5, 5, 1), _floats(2, 5, 1)),

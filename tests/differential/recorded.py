@@ -30,6 +30,7 @@ from crtexport.support.fixedpoint import (
 )
 from tests.differential.cases import CASES, SeededDraw
 from tests.differential.cases_decode import CODES
+from tests.differential.cases_signal import SIGNAL_CASES
 from tests.differential.draw import Array, Case, Draw
 from tests.differential.network import interpret
 from tests.tflite_builder import ModelBuilder
@@ -47,6 +48,7 @@ DIFFERENT = (
 ALONE = (
     ("unidirectional_sequence_lstm", "int16"), ("lut", "int8"), ("lut", "int16"),
     ("prune", "int8"), ("prune", "int16"), ("huffman", "int8"), ("huffman", "int16"),
+    ("rfft of int16", "int16"), ("filter_bank", "uint32"), ("pcan", "uint32"), ("log", "uint32"),
 )
 """Operators that only TensorFlow Lite Micro has."""
 
@@ -82,6 +84,9 @@ def product(draw: Draw, dtype: str) -> Case:
 def drawn(name: str, dtype: str, seed: int) -> Case:
     if name in CODES:
         return CODES[name](SeededDraw(seed), dtype)[0]
+    if name in SIGNAL_CASES:
+        streamed = SIGNAL_CASES[name](SeededDraw(seed))
+        return Case(streamed.content, streamed.steps[0])
     return (product if name == "product" else CASES[name])(SeededDraw(seed), dtype)
 
 

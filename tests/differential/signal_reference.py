@@ -70,3 +70,73 @@ def log(output_scale: int, correction_bits: int) -> Callable[[Array], Array]:
         return np.minimum(output_scale * np.log(np.maximum(scaled, 1)), (1 << 15) - 1)
 
     return compute
+
+
+def spectral_subtraction(
+    weights: tuple[int, int, int, int], least: int, places: int, bits: int, *, clamping: bool
+) -> Callable[[Array, Array], tuple[Array, Array]]:
+    """``weights``: of the number and of the noise before, in even channels, then in odd ones."""
+    def compute(x: Array, before: Array) -> tuple[Array, Array]:
+        result, noise = [], []
+        for i, (value, former) in enumerate(zip(x.tolist(), before.tolist(), strict=True)):
+            own, other = weights[2 * (i & 1) : 2 * (i & 1) + 2]
+            scaled = (value << places) % (1 << 32)
+            estimate = ((scaled * own + former * other) >> bits) % (1 << 32)
+            within = min(estimate, scaled)
+            result.append(max((scaled - within) >> places, (value * least >> bits) % (1 << 32)))
+            noise.append(within if clamping else estimate)
+        return np.array(result, np.uint32), np.array(noise, np.uint32)
+
+    return compute
+
+
+GAINS = {2: (np.arange(125) * 137 % 9000 - 1000).astype(np.int16)}
+
+
+def pcan(snr_shift: int) -> Callable[[Array, Array, Array], Array]:
+    def gain(level: int, table: list[int]) -> int:
+        if level <= 2:
+            return table[level]
+        bits = level.bit_length()
+        fraction = (level << 11 >> bits) & 0x3FF
+        c0, c1, c2 = table[4 * bits - 6 : 4 * bits - 3]
+        parabola = ((c2 * fraction >> 5) + (c1 << 5)) * fraction
+        return (((parabola + (1 << 14)) >> 15) + c0 + (1 << 15)) % (1 << 16) - (1 << 15)
+
+    def shrunk(value: int, factor: int) -> int:
+        ratio = (value * (factor % (1 << 32)) >> snr_shift) % (1 << 32)
+        return ratio * ratio >> 20 if ratio < 2 << 12 else (ratio >> 6) - (1 << 6)
+
+    def compute(x: Array, noise: Array, table: Array) -> Array:
+        gains = [gain(level, table.tolist()) for level in noise.tolist()]
+        return np.array(list(map(shrunk, x.tolist(), gains)), np.uint32)
+
+    return compute
+
+
+def rfft(length: int) -> Callable[[Array], Array]:
+    def compute(x: Array) -> Array:
+        bins = np.fft.rfft(x, length)
+        return np.stack([bins.real, bins.imag], -1).reshape(*x.shape[:-1], length + 2)
+
+    return compute
+
+
+def irfft(length: int) -> Callable[[Array], Array]:
+    def compute(x: Array) -> Array:
+        pairs = x.reshape(*x.shape[:-1], -1, 2)
+        return np.fft.irfft(pairs[..., 0] + 1j * pairs[..., 1], length)
+
+    return compute
+
+
+def overlap_add(step: int) -> Callable[[Array, Array], tuple[Array, Array]]:
+    def compute(x: Array, before: Array) -> tuple[Array, Array]:
+        *outer, count, size = x.shape
+        total = np.zeros((*outer, count * step + size - step), x.dtype)
+        total[..., : size - step] = before
+        for i in range(count):
+            total[..., i * step : i * step + size] += x[..., i, :]
+        return total[..., : count * step], total[..., count * step :]
+
+    return compute

@@ -9,7 +9,7 @@ import numpy as np
 from crtexport.ir import ops
 from crtexport.ir.ops import Op
 from crtexport.ir.types import DType, TensorType
-from tests.fuzz.growing import I16, I32, I64, Growing, full
+from tests.fuzz.growing import F32, I16, I32, I64, Growing, full
 
 U32 = DType.UINT32
 
@@ -60,7 +60,47 @@ def log(g: Growing) -> None:
     g.add(ops.FilterBankLog(g.draw.choice((1, 64, 70000)), g.draw.integer(0, 31)), _numbers(g))
 
 
+def _transformed(g: Growing, wanted: Callable[[TensorType], bool]) -> int:
+    return g.pick((F32, I16, I32), lambda t: full(t) and bool(t.shape) and wanted(t))
+
+
+def rfft(g: Growing) -> None:
+    x = _transformed(g, lambda t: t.shape[-1] <= _LENGTHS[-1])
+    given = g.type(x).shape[-1]
+    g.add(ops.Rfft(g.draw.choice([n for n in _LENGTHS if n >= given])), x)
+
+
+def irfft(g: Growing) -> None:
+    x = _transformed(g, lambda t: t.shape[-1] - 2 in _LENGTHS)
+    g.add(ops.Irfft(g.type(x).shape[-1] - 2), x)
+
+
+def spectral_subtraction(g: Growing) -> None:
+    x = _numbers(g)
+    shares = [g.draw.integer(0, 1 << 14) for _ in range(5)]
+    places, clamping = g.draw.integer(0, 31), g.draw.chance(50)
+    op = ops.FilterBankSpectralSubtraction(*shares, places, g.draw.integer(0, 32), clamping)
+    g.add(op, x, g.fresh(TensorType(U32, g.type(x).shape)))
+
+
+def pcan(g: Growing) -> None:
+    x, gains = _numbers(g), g.fresh(TensorType(I16, (125,)))
+    g.add(ops.Pcan(g.draw.integer(0, 32)), x, g.fresh(TensorType(U32, g.type(x).shape)), gains)
+
+
+def overlap_add(g: Growing) -> None:
+    x = g.pick((F32, I16), lambda t: full(t) and len(t.shape) > 1)
+    *outer, _, size = g.type(x).shape
+    step = g.draw.integer(1, size)
+    g.add(ops.OverlapAdd(step), x, g.fresh(TensorType(g.type(x).dtype, (*outer, size - step))))
+
+
+_LENGTHS = (4, 6, 8, 10, 12, 16, 18, 24, 30, 32)
+"""Of transforms, in their order."""
+
 PRODUCERS: dict[type[Op], Callable[[Growing], None]] = {
     ops.Window: window, ops.FftAutoScale: fft_auto_scale, ops.Energy: energy,
     ops.FilterBank: filter_bank, ops.FilterBankSquareRoot: square_root, ops.FilterBankLog: log,
+    ops.Rfft: rfft, ops.Irfft: irfft, ops.FilterBankSpectralSubtraction: spectral_subtraction,
+    ops.Pcan: pcan, ops.OverlapAdd: overlap_add,
 }

@@ -11,15 +11,15 @@ from msgspec.structs import replace
 
 from crtexport.importers.files import regular_size, sha256
 from crtexport.importers.formats import ReadOptions
-from crtexport.importers.tflite import circular_buffer, decode, ethosu, schema, signal
+from crtexport.importers.tflite import decode, ethosu, schema, signal
 from crtexport.importers.tflite.flatbuffer import Reader, root
 from crtexport.importers.tflite.folded import FOLDED
 from crtexport.importers.tflite.operators import Decoder
 from crtexport.importers.tflite.ops_detection import CUSTOM_DECODERS
 from crtexport.importers.tflite.schema import BuiltinOperator, any_name, constant_names
 from crtexport.importers.tflite.subgraphs import (
-    CIRCULAR_BUFFER,
     DECODE,
+    EXPANDED,
     Caller,
     Imported,
     Reading,
@@ -99,6 +99,7 @@ _CUSTOM_DECODERS = {
     **CUSTOM_DECODERS, **signal.DECODERS, ethosu.CUSTOM_NAME: ethosu.ethos_u,
 }
 _CUSTOM = {_custom_name(name): decoder for name, decoder in _CUSTOM_DECODERS.items()}
+_EXPANDED = {DECODE, *map(_custom_name, EXPANDED)}
 
 
 def _refuse_other_runtimes(name: str) -> None:
@@ -228,7 +229,7 @@ class _Importer:
         for index, (operator, (code, name)) in enumerate(
             zip(subgraph.operators, subgraph.codes, strict=True)
         ):
-            without = code in _WITHOUT_DECODER or name in (CIRCULAR_BUFFER, DECODE)
+            without = code in _WITHOUT_DECODER or name in _EXPANDED
             if self.decoder(code, name) is None and not without:
                 called = self._called(subgraph.tensors, operator.outputs)
                 found.setdefault(name, []).append(f"operator {index}{called}")
@@ -239,7 +240,7 @@ class _Importer:
         lines = [f"\n  {name}: {', '.join(nodes)}" for name, nodes in found.items()]
         count = sum(map(len, found.values()))
         what = "1 operator is" if count == 1 else f"{count} operators are"
-        custom = ", ".join(sorted((*_CUSTOM_DECODERS, circular_buffer.NAME, decode.NAME)))
+        custom = ", ".join(sorted((*_CUSTOM_DECODERS, *EXPANDED, decode.NAME)))
         raise CrtExportError(
             f"{what} not supported:{''.join(lines)}",
             hint=f"docs/operators.md lists those that are; of custom ones {custom}",

@@ -15,6 +15,9 @@ from crtexport.ir.ops import (
     FilterBank,
     FilterBankLog,
     FilterBankSquareRoot,
+    Irfft,
+    Pcan,
+    Rfft,
     Window,
 )
 from crtexport.support.errors import CrtExportError
@@ -45,12 +48,26 @@ def _filter_bank_log(source: SourceOperator) -> Decoded:
     return op, source.inputs
 
 
+def _transform(kind: type[Rfft | Irfft]) -> Decoder:
+    def decode(source: SourceOperator) -> Decoded:
+        return kind(Options(source).integer("fft_length")), source.inputs
+
+    return decode
+
+
+def _pcan(source: SourceOperator) -> Decoded:
+    return Pcan(Options(source).integer("snr_shift")), source.inputs
+
+
 DECODERS: Mapping[str, Decoder] = {
     "SignalEnergy": _energy,
     "SignalFftAutoScale": Plain(FftAutoScale()),
     FILTER_BANK: _filter_bank,
     "SignalFilterBankLog": _filter_bank_log,
     "SignalFilterBankSquareRoot": Plain(FilterBankSquareRoot()),
+    "SignalIrfft": _transform(Irfft),
+    "SignalPCAN": _pcan,
+    "SignalRfft": _transform(Rfft),
     "SignalWindow": _window,
 }
 """By the name of the custom operator."""

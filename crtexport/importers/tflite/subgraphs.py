@@ -12,7 +12,7 @@ from typing import Any, Protocol
 from msgspec import Struct
 from msgspec.structs import replace
 
-from crtexport.importers.tflite import circular_buffer, decode, schema, signal
+from crtexport.importers.tflite import circular_buffer, decode, schema, signal, signal_state
 from crtexport.importers.tflite.folded import FOLDED, constant, steering
 from crtexport.importers.tflite.operators import Decoder, SourceOperator
 from crtexport.importers.tflite.schema import BuiltinOperator
@@ -23,8 +23,9 @@ from crtexport.ir.ops import Foreign, If, Op, While
 from crtexport.ir.types import DType, TensorType
 from crtexport.support.errors import CrtExportError
 
-CIRCULAR_BUFFER = f"custom {circular_buffer.NAME!r}"
-"""The name of TFLite Micro's operator among those of a file."""
+EXPANDED = {circular_buffer.NAME: circular_buffer.nodes, **signal_state.EXPANDED}
+"""TFLite Micro's operators that become several nodes, by their names."""
+_EXPANDED = {f"custom {name!r}": nodes for name, nodes in EXPANDED.items()}
 DECODE = f"custom {decode.NAME!r}"
 """The name of TFLite Micro's operator that decompresses constants."""
 _FILTER_BANK = f"custom {signal.FILTER_BANK!r}"
@@ -158,11 +159,11 @@ class Reading:
 
     def _operator(self, table: schema.Operator, code: int, name: str) -> list[Node]:
         """Returns the nodes of an operator: one, several, or none for one that gives constants."""
-        if name == CIRCULAR_BUFFER:
+        if name in _EXPANDED:
             inputs = tuple(None if t == -1 else t for t in table.inputs)
             source = SourceOperator(table, inputs, table.outputs, self._tensors)
-            nodes = circular_buffer.nodes(source, self._made)
-            for output in source.outputs:  # the file has the slots there
+            nodes = _EXPANDED[name](source, self._made)
+            for output in source.outputs:  # a file has a circular buffer's slots there
                 known = self._tensors.tensor(output)
                 self._tensors.define(output, replace(known, variable=None))
             return nodes

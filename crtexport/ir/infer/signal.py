@@ -8,7 +8,12 @@ from crtexport.ir.ops import (
     FftAutoScale,
     FilterBank,
     FilterBankLog,
+    FilterBankSpectralSubtraction,
     FilterBankSquareRoot,
+    Irfft,
+    OverlapAdd,
+    Pcan,
+    Rfft,
     Window,
 )
 from crtexport.ir.types import DType, TensorType
@@ -79,3 +84,71 @@ def filter_bank_square_root(
 @infers(FilterBankLog)
 def filter_bank_log(_op: FilterBankLog, inputs: InputTypes) -> tuple[TensorType, ...]:
     return (TensorType(DType.INT16, (_vector(inputs[0], "the numbers", DType.UINT32),)),)
+
+
+_TRANSFORMED = (DType.INT16, DType.INT32, DType.FLOAT32)
+
+
+def _factored(length: int) -> int:
+    """Returns the length of a transform, which must be even and have no large factors."""
+    rest = length // 2
+    for factor in (2, 3, 5):
+        while rest > 1 and rest % factor == 0:
+            rest //= factor
+    if length < 4 or length % 2 or rest != 1:
+        raise CrtExportError(f"the length {length} is not twice a product of 2, 3 and 5")
+    return length
+
+
+@infers(Rfft)
+def rfft(op: Rfft, inputs: InputTypes) -> tuple[TensorType, ...]:
+    samples, length = _row(inputs[0], "the samples", *_TRANSFORMED), _factored(op.length)
+    if samples.shape[-1] > length:
+        raise CrtExportError(f"{samples} has rows of more than {length} samples")
+    return (TensorType(samples.dtype, (*samples.shape[:-1], length + 2)),)
+
+
+@infers(Irfft)
+def irfft(op: Irfft, inputs: InputTypes) -> tuple[TensorType, ...]:
+    bins, length = _row(inputs[0], "the bins", *_TRANSFORMED), _factored(op.length)
+    if bins.shape[-1] != length + 2:
+        raise CrtExportError(f"{bins} has no rows of {length // 2 + 1} bins")
+    return (TensorType(bins.dtype, (*bins.shape[:-1], length)),)
+
+
+def _pair(inputs: InputTypes) -> TensorType:
+    """Returns the type of a result for numbers, the first input, and the noise in them."""
+    numbers, noise = (_vector(inputs[i], "numbers and noise", DType.UINT32) for i in (0, 1))
+    if numbers != noise:
+        raise CrtExportError(f"noise {inputs[1]} in numbers {inputs[0]}")
+    return TensorType(DType.UINT32, (numbers,))
+
+
+@infers(FilterBankSpectralSubtraction, required=2)
+def spectral_subtraction(
+    _op: FilterBankSpectralSubtraction, inputs: InputTypes
+) -> tuple[TensorType, ...]:
+    return (_pair(inputs),) * 2
+
+
+_GAINS = 125
+"""Elements of a table of gains: 3 for the numbers up to 2, 4 for each further power of two."""
+
+
+@infers(Pcan, required=3)
+def pcan(_op: Pcan, inputs: InputTypes) -> tuple[TensorType, ...]:
+    if _vector(inputs[2], "the gains", DType.INT16) != _GAINS:
+        raise CrtExportError(f"a table of gains has {_GAINS} elements, found {inputs[2]}")
+    return (_pair(inputs),)
+
+
+@infers(OverlapAdd, required=2)
+def overlap_add(op: OverlapAdd, inputs: InputTypes) -> tuple[TensorType, ...]:
+    frames = _row(inputs[0], "frames", DType.INT16, DType.FLOAT32)
+    if len(frames.shape) < 2 or not 1 <= op.step <= frames.shape[-1]:
+        raise CrtExportError(f"frames {frames}, {op.step} apart")
+    *outer, count, size = frames.shape
+    left = TensorType(frames.dtype, (*outer, size - op.step))
+    if same(inputs[1]) != left:
+        raise CrtExportError(f"{inputs[1]} left of {frames}, {op.step} apart")
+    return TensorType(frames.dtype, (*outer, count * op.step)), left

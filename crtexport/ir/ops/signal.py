@@ -43,3 +43,48 @@ class FilterBankLog(Op, frozen=True):
 
     output_scale: int
     input_correction_bits: int
+
+
+class Rfft(Op, frozen=True):
+    """The spectrum, ``length`` / 2 + 1 bins, of each row of samples, which zeros fill up to
+    ``length``; of whole numbers it is divided by ``length`` and rounded as kissfft does."""
+
+    length: int
+
+
+class Irfft(Op, frozen=True):
+    """The ``length`` samples whose spectrum is a row of ``length`` / 2 + 1 bins; whole numbers are
+    rounded as kissfft does."""
+
+    length: int
+
+
+class FilterBankSpectralSubtraction(Op, frozen=True):
+    """Numbers without the noise in them, and the noise: of the second input, the noise before, it
+    is the moving average, with other weights in channels of odd number. Weights have
+    ``spectral_subtraction_bits`` binary places, the noise has ``smoothing_bits``. No less is left
+    than ``min_signal_remaining`` of a number; with ``clamping`` the noise stays at or below it."""
+
+    smoothing: int
+    one_minus_smoothing: int
+    alternate_smoothing: int
+    alternate_one_minus_smoothing: int
+    min_signal_remaining: int
+    smoothing_bits: int
+    spectral_subtraction_bits: int
+    clamping: bool = False
+
+
+class Pcan(Op, frozen=True):
+    """Numbers times gains, which are a function of the noise, the second input, that the third one
+    has in its table; shifted to the right by ``snr_shift``, and small ones made smaller."""
+
+    snr_shift: int
+
+
+class OverlapAdd(Op, frozen=True):
+    """Frames, (..., count, size), added up ``step`` apart, from the left onto what is left of
+    former ones, the second input, (..., size - ``step``): finished samples, and what is left. Sums
+    of int16 are saturated."""
+
+    step: int

@@ -60,9 +60,7 @@ def whole_shift(context: Context) -> str | None:
 @lowers(Window, whole_shift)
 def window(context: Context) -> Lowered:
     """Products of two int16 shifted in 32 bits, saturated."""
-    op = context.node.op
-    if not isinstance(op, Window):
-        raise TypeError(op)
+    op = context.op(Window)
     lowering = Lowering("window", context)
     b, type_ = lowering.b, context.input(0)
     source, weights, output = (
@@ -105,9 +103,7 @@ def fft_auto_scale(context: Context) -> Lowered:
 @lowers(Energy)
 def energy(context: Context) -> Lowered:
     """Sums of two squares, of 32 bits."""
-    op = context.node.op
-    if not isinstance(op, Energy):
-        raise TypeError(op)
+    op = context.op(Energy)
     lowering = Lowering("energy", context)
     b, bins = lowering.b, context.output().elements
     source, output = lowering.input(0, "spectrum"), lowering.output()
@@ -221,9 +217,7 @@ _LN2 = 45426  # in as many
 @lowers(FilterBankLog, whole_shift)
 def filter_bank_log(context: Context) -> Lowered:
     """log2 by straight lines from a table, then ln, scaled and rounded, up to 32767."""
-    op = context.node.op
-    if not isinstance(op, FilterBankLog):
-        raise TypeError(op)
+    op = context.op(FilterBankLog)
     scale = const(op.output_scale & 0xFFFFFFFF, _U32)
     half = 1 << (_PLACES - 1)
 
