@@ -50,10 +50,8 @@ _I16, _I32, _U32, _I64, _INDEX = Scalar.I16, Scalar.I32, Scalar.U32, Scalar.I64,
 
 def whole_shift(context: Context) -> str | None:
     """Bits to shift by must be from 0 to 31."""
-    op = context.node.op
-    bits = op.shift if isinstance(op, Window) else 0
-    if isinstance(op, FilterBankLog):
-        bits = op.input_correction_bits
+    op = context.op(Window, FilterBankLog)
+    bits = op.shift if isinstance(op, Window) else op.input_correction_bits
     return None if 0 <= bits < 32 else f"found {bits}"
 
 
