@@ -37,6 +37,20 @@ def test_fast_suppression(seed: int, dtype: str, threshold: float, tmp_path: Pat
         assert not mine[0, number:].any()
 
 
+def test_regular_suppression_has_room_for_scores_below_0(tmp_path: Path) -> None:
+    boxes, scores, anchors = arrays(SeededDraw(3), "float32", 6, 2, 0)
+    scores -= 1
+    given = options(
+        num_classes=2, use_regular_nms=True, nms_score_threshold=-2.0, max_detections=4
+    )
+    content = network(given, boxes, scores, anchors)
+    ours = found(tmp_path, content, boxes, scores)
+    theirs = run_reference(content, boxes, scores)
+    assert ours[3] == theirs[3] == 4
+    for mine, other in zip(ours, theirs, strict=True):
+        np.testing.assert_allclose(mine, other, rtol=0, atol=1e-5)
+
+
 @pytest.mark.parametrize("regular", [False, True])
 def test_of_equals_the_first_counts(regular: bool, tmp_path: Path) -> None:
     boxes = np.zeros((1, 3, 4), np.float32)

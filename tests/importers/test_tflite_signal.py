@@ -23,13 +23,17 @@ def window(shift: int) -> bytes:
     return m.build([x, w], [y])
 
 
-def bank(weights: list[int], widths: list[int], channels: int = 2) -> bytes:
+def bank(
+    weights: list[int], widths: list[int], channels: int = 2, complements: list[int] | None = None
+) -> bytes:
     """A filter bank over 4 bins."""
     m = ModelBuilder()
     x, y = m.tensor("x", (4,), "uint32"), m.tensor("y", (2,), "uint64")
     tables = [
         m.tensor(f"t{i}", (len(table),), "int16", data=table)
-        for i, table in enumerate((weights, weights, [0, 0, 0], [0, 1, 2], widths))
+        for i, table in enumerate(
+            (weights, complements or weights, [0, 0, 0], [0, 1, 2], widths)
+        )
     ]
     signal(m, "FilterBank", [x, *tables], [y], num_channels=channels)
     return m.build([x], [y])
@@ -121,6 +125,7 @@ def problems(content: bytes, folder: Path) -> str:
 @pytest.mark.parametrize(("make", "expected"), [
     (lambda: window(32), "must be from 0 to 31"),
     (lambda: bank([1, -2, 3, 4], [1, 2, 2]), "found negative weights"),
+    (lambda: bank([1, 2, 3, 4], [1, 2, 2], complements=[1, 2, 3, -4]), "found negative weights"),
     (lambda: bank([1, 2, 3, 4], [1, 5, 2]), "found channels beyond the 4 bins"),
     (lambda: bank([1, 2, 3, 4], [1, 2, 3]), "found channels beyond the 4 weights"),
     (lambda: bank([1, 2, 3, 4], [1, -2, 1]), "found negative numbers of bins or weights"),
