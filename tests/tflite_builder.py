@@ -108,11 +108,13 @@ _ENUMERATIONS = {
     "output_type": tflite.TensorType,
     "weights_format": tflite.FullyConnectedOptionsWeightsFormat,
 }
+_NEW_TYPES = {"int2": 19}
+"""Element types that the schema's accessors haven't."""
 # The versions of operators that this element type of the first input needs; 1 where none is said.
 _VERSIONS: Mapping[str, Mapping[str, int]] = {
     "CONV_2D": {"int8": 3, "int16": 4, "hybrid": 2, "int4": 6},
     "DEPTHWISE_CONV_2D": {"int8": 3, "int16": 5, "hybrid": 4, "float32": 2, "uint8": 2, "int4": 6},
-    "FULLY_CONNECTED": {"int8": 4, "int16": 7, "hybrid": 3, "keep": 5, "int4": 9},
+    "FULLY_CONNECTED": {"int8": 4, "int16": 7, "hybrid": 3, "keep": 5, "int4": 9, "int2": 14},
     "TRANSPOSE_CONV": {"int32": 3},  # of the first input, which is the output's shape
     "RESHAPE": {},
     **{code: {} for code in FIRST_VERSIONS},
@@ -181,12 +183,15 @@ class ModelBuilder:
         zeros = tuple(np.atleast_1d(zero_point).astype(int).tolist())
         raw = b""
         if data is not None:
-            array = np.asarray(data, dtype="int8" if dtype == "int4" else dtype)
+            bits = {"int4": 4, "int2": 2}.get(dtype)
+            array = np.asarray(data, dtype="int8" if bits else dtype)
             if array.size != int(np.prod(tuple(shape))):
                 raise ValueError(f"{array.size} values for {name} of shape {tuple(shape)}")
-            if dtype == "int4":
-                even = np.append(array.reshape(-1), np.zeros(array.size % 2, np.int8)) & 15
-                array = even[::2] | even[1::2] << 4
+            if bits:
+                several = 8 // bits
+                whole = np.append(array.reshape(-1), np.zeros(-array.size % several, np.int8))
+                fields = (whole.astype(np.uint8) & (1 << bits) - 1).reshape(-1, several)
+                array = (fields << bits * np.arange(several)).sum(1).astype(np.uint8)
             raw = array.astype(array.dtype.newbyteorder("<")).tobytes()
         self._tensors.append(
             _Tensor(
@@ -240,8 +245,8 @@ class ModelBuilder:
         kind = types[0] if types else ""
         if types[:2] == ["float32", "int8"]:
             kind = "hybrid"
-        if types[1:2] == ["int4"]:
-            kind = "int4"
+        if types[1:2] in (["int4"], ["int2"]):
+            kind = types[1]
         if code == "FULLY_CONNECTED" and fields.get("keep_num_dims"):
             kind = "keep"
         return _VERSIONS.get(code, _USUAL_VERSIONS).get(kind, 1)
@@ -372,7 +377,8 @@ def _tensor(b: flatbuffers.Builder, buffer: int, tensor: _Tensor) -> int:
     quantization = tflite.QuantizationParametersEnd(b)
     tflite.TensorStart(b)
     tflite.TensorAddShape(b, shape)
-    tflite.TensorAddType(b, getattr(tflite.TensorType, tensor.dtype.upper()))
+    code = _NEW_TYPES.get(tensor.dtype)
+    tflite.TensorAddType(b, code or getattr(tflite.TensorType, tensor.dtype.upper()))
     tflite.TensorAddBuffer(b, buffer)
     tflite.TensorAddName(b, name)
     tflite.TensorAddQuantization(b, quantization)

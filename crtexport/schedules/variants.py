@@ -23,6 +23,11 @@ from crtexport.schedules.common import target_features, unroll
 from crtexport.schedules.common.candidates import Candidate, changed
 from crtexport.support.target import Target
 
+PLAIN = "plain"
+"""The variant without a schedule."""
+FEW_WEIGHTS = 1024
+"""Fewer are hardly more than the code that unpacks them."""
+
 
 class InstructionSet(Struct, frozen=True):
     """Instructions that schedules are written for, and how to tell that a target has them.
@@ -58,14 +63,14 @@ def variants_of(context: Context, target: Target, optimize: str) -> list[Candida
     ``optimize`` is size, balanced or speed. Raises CrtExportError, naming the node, where its
     scales are too extreme.
     """
-    plain = Candidate("plain", functools.partial(operator_table.lower, context))
+    plain = Candidate(PLAIN, functools.partial(operator_table.lower, context))
     if context.node.parts:
         return fused_variants(context, target, optimize) or [plain]
     if optimize == "size":
         return [plain]
     if context.packed_bits:
         with refusing_extremes(context):
-            return _packed(context, target, optimize) or [plain]
+            return _packed(context, target, optimize, plain)
     own = _instruction_set(target)
     with refusing_extremes(context):
         found = _vectors(context, target, own)
@@ -82,10 +87,6 @@ def variants_of(context: Context, target: Target, optimize: str) -> list[Candida
         return [plain] if unroll.vectorizes(target) else _scalars(context, target, optimize, plain)
 
 
-FEW_WEIGHTS = 1024
-"""Fewer are hardly more than the code that unpacks them."""
-
-
 def unpacks_free(context: Context, target: Target, optimize: str) -> bool:
     """Returns whether a node with packed weights has a kernel that unpacks them in about as many
     instructions as bytes take: a fully connected layer of one row, on Cortex-M with DSP
@@ -93,19 +94,20 @@ def unpacks_free(context: Context, target: Target, optimize: str) -> bool:
     weights, values = context.input(1), context.input(0).elements
     if weights.elements < FEW_WEIGHTS or values != weights.elements // weights.shape[0]:
         return False
-    if optimize == "size" or target_features.has_mve(target) or operator_table.check(context):
+    if target_features.has_mve(target) or operator_table.check(context):
         return False
-    with refusing_extremes(context):
-        return bool(_packed(context, target, optimize))
+    return variants_of(context, target, optimize)[0].name != PLAIN
 
 
-def _packed(context: Context, target: Target, optimize: str) -> list[Candidate]:
+def _packed(
+    context: Context, target: Target, optimize: str, plain: Candidate
+) -> list[Candidate]:
     """The variants for packed weights."""
-    if not target_features.has_dsp(target):
-        return []
+    if unroll.vectorizes(target) and not target_features.has_dsp(target):
+        return [plain]
     from crtexport.schedules.scalar import candidates as scalar
 
-    return scalar.packed(context, optimize)
+    return scalar.packed(context, target, optimize, plain)
 
 
 def _vectors(

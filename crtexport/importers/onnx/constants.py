@@ -3,7 +3,6 @@ elements lie there as they are; decoded numbers where they don't."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from math import prod
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -11,10 +10,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from crtexport.importers.bit_fields import stored_bytes, unpacked
 from crtexport.importers.files import regular_size
 from crtexport.importers.onnx.messages import SparseTensor, TensorData
 from crtexport.importers.onnx.wire import VARINT, Field
-from crtexport.ir.types import ConstantRef, DType, Made, TensorType
+from crtexport.ir.types import ConstantRef, DType, TensorType
 from crtexport.ir.verify import check_type
 from crtexport.support.errors import CrtExportError
 
@@ -55,7 +55,7 @@ def tensor_constant(
     type_ = TensorType(element_type(data.element), data.dims)
     check_type(type_)
     bits = _BITS.get(data.element)
-    stored = type_.nbytes if bits is None else -(-type_.elements * bits // 8)
+    stored = type_.nbytes if bits is None else stored_bytes(type_.elements, bits)
     if data.location == _EXTERNAL:
         constant = _external(data, path, stored, allow_outside=allow_outside)
     elif data.raw is not None:
@@ -65,9 +65,8 @@ def tensor_constant(
     if constant.nbytes != stored:
         raise CrtExportError(f"{type_} takes {stored} bytes, the file has {constant.nbytes}")
     if bits is not None:
-        rule = {21: _UNSIGNED4, 22: _SIGNED4, 25: _UNSIGNED2, 26: _SIGNED2}[data.element]
-        made = Made(constant, rule, (1, 8 // bits))
-        constant = ConstantRef(nbytes=type_.nbytes, made=made)
+        signed = type_.dtype is DType.INT8
+        constant = unpacked(constant, type_.elements, bits, signed=signed)
     return type_, constant
 
 
@@ -131,21 +130,6 @@ def _fixed(fields: tuple[Field, ...], itemsize: int, path: Path) -> ConstantRef:
         return ConstantRef(nbytes=len(spans[0]), path=path, offset=spans[0].start)
     data = b"".join(span.content() for span in spans)
     return ConstantRef(nbytes=len(data), data=data)
-
-
-def _unpacking(bits: int, *, signed: bool) -> Callable[[int, bytes], bytes]:
-    def rule(_: int, piece: bytes) -> bytes:
-        packed = np.frombuffer(piece, np.int8 if signed else np.uint8)
-        shifts = [8 - bits - low for low in range(0, 8, bits)]
-        parts = [packed << shift >> (8 - bits) for shift in shifts]
-        return np.stack(parts, axis=-1).astype(packed.dtype).tobytes()
-
-    return rule
-
-
-# One function each, so that rules that do the same are equal.
-_SIGNED4, _UNSIGNED4 = _unpacking(4, signed=True), _unpacking(4, signed=False)
-_SIGNED2, _UNSIGNED2 = _unpacking(2, signed=True), _unpacking(2, signed=False)
 
 
 def sparse_array(

@@ -6,15 +6,18 @@ from pathlib import Path
 
 import numpy as np
 
+from crtexport.importers.bit_fields import stored_bytes, unpacked
 from crtexport.importers.tflite import schema
 from crtexport.importers.tflite.flatbuffer import Vector
 from crtexport.ir.graph import Tensor, Variable
-from crtexport.ir.types import ConstantRef, DType, Made, Quantization, TensorType
+from crtexport.ir.types import ConstantRef, DType, Quantization, TensorType
 from crtexport.support.errors import CrtExportError
 
+_INT2 = 19  # of LiteRT 2: newer than the package that the tables of ``schema`` are compared with
 _DTYPES = {
     schema.TensorType.BOOL: DType.BOOL,
     schema.TensorType.INT4: DType.INT8,
+    _INT2: DType.INT8,
     schema.TensorType.INT8: DType.INT8,
     schema.TensorType.UINT8: DType.UINT8,
     schema.TensorType.INT16: DType.INT16,
@@ -26,7 +29,8 @@ _DTYPES = {
     schema.TensorType.FLOAT32: DType.FLOAT32,
     schema.TensorType.FLOAT64: DType.FLOAT64,
 }
-_PACKED = schema.TensorType.INT4  # two to a byte in the file, one to a byte from here on
+_BITS = {schema.TensorType.INT4: 4, _INT2: 2}
+"""Elements of less than a byte."""
 
 _MAX_INITIAL = 1 << 24  # bytes of state that a microcontroller could have, by far
 _FIXED_SHAPES = "convert the model with a fixed input shape, e.g. a batch of 1"
@@ -151,33 +155,26 @@ class TensorTable:
         # Buffers of files past 2 GiB follow the tables; 1 and 0 there mean "not so".
         if offset <= 1:
             offset, size = buffer.place
-        packed = table.type == _PACKED
+        bits = _BITS.get(table.type)
         if not size:
-            if packed:
-                raise CrtExportError("int4 tensors are supported as constants only")
+            if bits:
+                raise CrtExportError(f"int{bits} tensors are supported as constants only")
             return None
         if offset + size > self._size:
             raise CrtExportError(
                 f"its {size} bytes at {offset} reach past the end of the file ({self._size} bytes)"
             )
         constant = ConstantRef(nbytes=size, path=self._path, offset=offset)
-        return _unpacked(self._type(table), constant) if packed else constant
+        return _unpacked(self._type(table), constant, bits) if bits else constant
 
 
-def _unpacked(type_: TensorType, constant: ConstantRef) -> ConstantRef:
-    """Returns the int8 elements of an int4 constant: the low half of a byte comes first."""
-    if constant.nbytes != (type_.elements + 1) // 2:
+def _unpacked(type_: TensorType, constant: ConstantRef, bits: int) -> ConstantRef:
+    wanted = stored_bytes(type_.elements, bits)
+    if constant.nbytes != wanted:
         raise CrtExportError(
-            f"{type_.elements} int4 elements are in {constant.nbytes} bytes,"
-            f" not {(type_.elements + 1) // 2}"
+            f"{type_.elements} int{bits} elements are in {constant.nbytes} bytes, not {wanted}"
         )
-    return ConstantRef(nbytes=type_.elements, made=Made(constant, _halves, (1, 2)))
-
-
-def _halves(_: int, piece: bytes) -> bytes:
-    packed = np.frombuffer(piece, np.int8)
-    halves: bytes = np.stack([packed << 4 >> 4, packed >> 4], axis=-1).tobytes()
-    return halves
+    return unpacked(constant, type_.elements, bits, signed=True)
 
 
 def _variable(type_: TensorType) -> Variable:

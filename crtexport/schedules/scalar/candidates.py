@@ -45,12 +45,16 @@ def candidates(
     return found
 
 
-def packed(context: Context, optimize: str) -> list[Candidate]:
-    """Returns the variants, for Cortex-M with DSP instructions, of a node with packed weights; none
-    where there are none."""
-    from crtexport.schedules.scalar import smlad_bit_fields
+def packed(
+    context: Context, target: Target, optimize: str, plain: Candidate
+) -> list[Candidate]:
+    """Returns the variants of a node with packed weights; ``plain`` but with DSP instructions."""
+    found: list[Candidate] = []
+    if target_features.has_dsp(target):
+        from crtexport.schedules.scalar import smlad_bit_fields
 
-    return _unrolled(smlad_bit_fields.candidates(context), _USUAL_COPIES[optimize])
+        found = smlad_bit_fields.candidates(context)
+    return _unrolled(found or [plain], _USUAL_COPIES[optimize])
 
 
 def _registers(context: Context, target: Target, optimize: str) -> list[Candidate]:
