@@ -134,6 +134,7 @@ def problems(content: bytes, folder: Path) -> str:
     (lambda: energy(4), "bins 1 to 4 of int16"),
     (lambda: transform("Rfft", 14, 14), "the length 14 is not twice a product of 2, 3 and 5"),
     (lambda: transform("Rfft", 2, 2), "the length 2 is not twice a product of 2, 3 and 5"),
+    (lambda: transform("Rfft", 1 << 30, 4), "transforms have at most 65536 samples"),
     (lambda: transform("Rfft", 8, 9), "rows of more than 8 samples"),
     (lambda: transform("Irfft", 8, 8), "no rows of 5 bins"),
     (lambda: pcan(124, 6), "a table of gains has 125 elements"),

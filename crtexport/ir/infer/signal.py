@@ -87,10 +87,14 @@ def filter_bank_log(_op: FilterBankLog, inputs: InputTypes) -> tuple[TensorType,
 
 
 _TRANSFORMED = (DType.INT16, DType.INT32, DType.FLOAT32)
+_LONGEST = 1 << 16
+"""Samples of a transform, whose tables are made while exporting: more than a device could have."""
 
 
 def _factored(length: int) -> int:
     """Returns the length of a transform, which must be even and have no large factors."""
+    if length > _LONGEST:
+        raise CrtExportError(f"transforms have at most {_LONGEST} samples, not {length}")
     rest = length // 2
     for factor in (2, 3, 5):
         while rest > 1 and rest % factor == 0:
