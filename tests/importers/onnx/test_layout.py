@@ -127,3 +127,14 @@ def test_outputs_that_are_images_follow_the_layout(tmp_path: Path) -> None:
     network = read(tmp_path / "m.onnx", content, "nhwc")
     (found,) = interpret(network, [np.ascontiguousarray(X.transpose(0, 2, 3, 1))])
     np.testing.assert_allclose(found, expected.transpose(0, 2, 3, 1), rtol=1e-4, atol=1e-5)
+
+
+def test_pads_below_0_take_elements_away(tmp_path: Path) -> None:
+    content = model(graph(
+        [node("Pad", ["x", "pads"], ["y"])], [value("x", [4, 5, 6])], ["y"],
+        {"pads": np.array([-1, 2, -2, 1, -3, -1], np.int64)},
+    ))
+    x = floats(4, 5, 6)
+    (found,) = interpret(read(tmp_path / "m.onnx", content), [x])
+    expected = np.pad(x[1:, :2, 2:5], ((0, 1), (2, 0), (0, 0)))
+    np.testing.assert_array_equal(found, expected)
