@@ -1,0 +1,25 @@
+"""Rules of operators look at each tensor of a node."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from crtexport.importers import load
+from crtexport.lowering.operator_table import check
+from crtexport.lowering.registry import Context
+from tests.tflite_builder import ModelBuilder
+
+
+@pytest.mark.parametrize("place", range(3))
+def test_int16_has_no_zero_point_anywhere(place: int, tmp_path: Path) -> None:
+    m = ModelBuilder()
+    x, w, y = (
+        m.tensor(name, (4,), "int16", scale=0.1, zero_point=5 if number == place else 0)
+        for number, name in enumerate("xwy")
+    )
+    m.op("MUL", [x, w], [y])
+    (tmp_path / "m.tflite").write_bytes(m.build([x, w], [y]))
+    graph = load(tmp_path / "m.tflite")
+    assert any("found 5" in problem for problem in check(Context(graph, graph.nodes[0])))
