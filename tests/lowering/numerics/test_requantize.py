@@ -94,6 +94,12 @@ def test_one_channel_without_room_is_enough_to_look_at_remainders() -> None:
     assert scaled(multiplier, 1 << 30, sums) == wanted(multiplier, sums)
 
 
+def test_one_channel_that_is_shifted_too_far_is_enough_to_refuse_all() -> None:
+    Multiplier((1 << 30, 1 << 30), (-3, 30))
+    with pytest.raises(OverflowError):
+        Multiplier((1 << 30, 1 << 30), (-3, 31))
+
+
 @pytest.mark.parametrize("rounding", Rounding)
 @settings(max_examples=60, deadline=None)
 @given(data=st.data())
