@@ -48,6 +48,7 @@ FAMILIES = (
     "constants",
     "control",
     "convolution",
+    "deform",
     "elementwise",
     "gather",
     "learning",

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 from msgspec import Struct
 
 from crtexport.importers.onnx.node import Source
+from crtexport.importers.onnx.operators.move import joined, sliced
 from crtexport.importers.onnx.operators.windows import (
-    conv_window,
-    transposed_window,
+    WindowAxis,
+    as_window,
+    conv_axes,
+    transposed_axes,
 )
 from crtexport.importers.onnx.registry import operator
 from crtexport.importers.onnx.values import Value, channels_last, stored
@@ -17,10 +22,13 @@ from crtexport.ir.ops import (
     Concatenation,
     Conv2D,
     DepthwiseConv2D,
+    Gather,
     Padding2D,
+    PadV2,
     Split,
     TransposeConv2D,
 )
+from crtexport.ir.types import DType
 from crtexport.support.errors import CrtExportError
 
 
@@ -63,30 +71,39 @@ def _two(value: Value) -> Value:
     return made
 
 
-def _weights(node: Source, index: int) -> Value:
+def constant_weights(node: Source, index: int, x: Value) -> Value:
+    """Returns the weights for an image ``x``, which must be constant."""
     value = node.input(index)
     if not node.builder.is_constant(value):
         raise CrtExportError(
             "the weights are computed at run time",
             hint="--bind gives weights that are inputs of the graph their values",
         )
-    return _two(value) if len(value.shape) == 3 else value
+    if len(value.shape) != len(x.shape):
+        raise CrtExportError(f"weights {value.shape} for an input {x.shape}")
+    return value
 
 
 @operator("Conv", inputs=(2, 3), image=True)
 def conv(node: Source) -> Value:
-    x, w = node.input(0), _weights(node, 1)
-    if len(w.shape) != 4 or len(node.input(1).shape) != len(x.shape):
-        raise CrtExportError(f"weights {node.input(1).shape} for an input {x.shape}")
-    group = node.integer("group", 1)
-    window = conv_window(node, x.shape[2:], node.input(1).shape[2:])
-    there = image(node, x)
-    units, channels = w.shape[0], x.shape[1]
+    x = node.input(0)
+    w = constant_weights(node, 1, x)
+    bias = None if node.optional(2) is None else node.builder.arranged(node.input(2))
+    return convolved(node, x, w, bias, conv_axes(node, x.shape[2:], w.shape[2:]))
+
+
+def convolved(
+    node: Source, x: Value, w: Value, bias: int | None, axes: Sequence[WindowAxis]
+) -> Value:
+    """Returns the convolution of an image with weights (O, I / ``group``, ...); one of volumes is a
+    sum of convolutions of their planes."""
+    group, units, channels = node.integer("group", 1), w.shape[0], x.shape[1]
     if group < 1 or channels != w.shape[1] * group or units % group:
         raise CrtExportError(f"{group} groups of {channels} channels with weights {w.shape}")
-    bias = () if node.optional(2) is None else (node.builder.arranged(node.input(2)),)
-    top, bottom, left, right = window.padding
-    padding = Padding2D(top, bottom, left, right)
+    if len(axes) == 3:
+        return _of_volumes(node, x, w, bias, axes)
+    window, there = as_window(axes), image(node, x)
+    padding = Padding2D(*window.padding)
     if group == channels > 1:
         order = (1, 2, 3, 0)  # (multiplier·I, 1, H, W) as (1, H, W, I·multiplier)
         op: Conv2D | DepthwiseConv2D = DepthwiseConv2D(
@@ -95,43 +112,129 @@ def conv(node: Source) -> Value:
     else:
         order = (0, 2, 3, 1)
         op = Conv2D(window.stride, window.dilation, padding)
-    (made,) = node.builder.emit(op, there.tensor, node.builder.arranged(w, order), *bias)
+    w = _two(w) if there.flat else w
+    inputs = (there.tensor, node.builder.arranged(w, order))
+    (made,) = node.builder.emit(op, *inputs, *(() if bias is None else (bias,)))
     return answer(node, made, flat=there.flat)
+
+
+def _of_volumes(
+    node: Source, x: Value, w: Value, bias: int | None, axes: Sequence[WindowAxis]
+) -> Value:
+    """The planes under each tap of the first axis, as so many images."""
+    first, rank = axes[0], len(x.shape)
+    pads = ((0, 0), (first.before, first.after), *((0, 0),) * 3)
+    order = channels_last(rank)
+    padded = x if not any(pads[1]) else node.emit(
+        PadV2(pads), node.builder.arranged(x, order), node.like(0, x).tensor, order=order
+    )
+    total: Value | None = None
+    for tap in range(first.taps):
+        begin, size, stride = [0] * rank, list(padded.shape), [1] * rank
+        begin[2], size[2], stride[2] = tap * first.dilation, first.positions, first.stride
+        planes = _planes(node, sliced(node, padded, begin, size, stride))
+        made = convolved(node, planes, _tap(node, w, tap), bias, axes[1:])
+        total = made if total is None else node.elementwise(Add(), total, made)
+        bias = None
+    if total is None:
+        raise CrtExportError(f"weights {w.shape} without taps")
+    return _volumes(node, total, x.shape[0])
+
+
+def _planes(node: Source, x: Value) -> Value:
+    """Returns volumes (N, C, D, H, W) as images (N·D, C, H, W)."""
+    batch, channels, depth, *sizes = x.shape
+    return node.builder.reshaped(
+        x.transposed((0, 2, 1, 3, 4)), (batch * depth, channels, *sizes)
+    )
+
+
+def _volumes(node: Source, x: Value, batch: int) -> Value:
+    """Returns images (N·D, C, H, W) as volumes (N, C, D, H, W)."""
+    shape = (batch, x.shape[0] // batch, *x.shape[1:])
+    return node.builder.reshaped(x, shape).transposed((0, 2, 1, 3, 4))
+
+
+def _tap(node: Source, w: Value, tap: int) -> Value:
+    """Returns the weights (O, I, H, W) of one tap of the first axis."""
+    begin, size = (0, 0, tap, 0, 0), (*w.shape[:2], 1, *w.shape[3:])
+    part = sliced(node, w, begin, size, (1,) * 5)
+    return node.builder.reshaped(part, (*w.shape[:2], *w.shape[3:]))
 
 
 @operator("ConvTranspose", inputs=(2, 3), image=True)
 def conv_transpose(node: Source) -> Value:
     """Each input cell adds its window to the output; groups are convolutions of their own."""
-    x, w = node.input(0), _weights(node, 1)
+    x = node.input(0)
+    w = constant_weights(node, 1, x)
     group = node.integer("group", 1)
-    if len(w.shape) != 4 or w.shape[0] != x.shape[1] or group < 1 or w.shape[0] % group:
-        raise CrtExportError(f"{group} groups, weights {node.input(1).shape} for {x.shape}")
-    window = transposed_window(node, x.shape[2:], node.input(1).shape[2:])
-    there = image(node, x)
-    size = (window.positions[0], window.positions[1])
+    if w.shape[0] != x.shape[1] or group < 1 or w.shape[0] % group:
+        raise CrtExportError(f"{group} groups, weights {w.shape} for {x.shape}")
+    axes = transposed_axes(node, x.shape[2:], w.shape[2:])
+    if any(min(axis.before, axis.after) < 0 for axis in axes):
+        raise CrtExportError("the padding must not be negative")
+    bias = None if node.optional(2) is None else node.builder.arranged(node.input(2))
+    return _transposed(node, x, w, bias, axes)
+
+
+def _transposed(
+    node: Source, x: Value, w: Value, bias: int | None, axes: Sequence[WindowAxis]
+) -> Value:
+    if len(axes) == 3:
+        return _transposed_volumes(node, x, w, bias, axes)
+    window, there, group = as_window(axes), image(node, x), node.integer("group", 1)
+    w = _dilated(node, _two(w) if there.flat else w, window.dilation)
     top, _, left, _ = window.padding
-    w = _dilated(node, w, window.dilation)
-    op = TransposeConv2D(size, window.stride, (max(top, 0), max(left, 0)))
-    if min(window.padding) < 0:
-        raise CrtExportError(f"the padding {window.padding} must not be negative")
-    bias = node.optional(2)
+    op = TransposeConv2D(window.positions, window.stride, (top, left))
+    weights = node.builder.arranged(w, (1, 2, 3, 0))
     if group == 1:
-        inputs = () if bias is None else (node.builder.arranged(bias),)
-        (made,) = node.builder.emit(
-            op, there.tensor, node.builder.arranged(w, (1, 2, 3, 0)), *inputs
-        )
+        inputs = () if bias is None else (bias,)
+        (made,) = node.builder.emit(op, there.tensor, weights, *inputs)
         return answer(node, made, flat=there.flat)
     per = w.shape[0] // group
     images = node.builder.emit(Split(3, (per,) * group), there.tensor)
-    parts = node.builder.emit(Split(3, (per,) * group), node.builder.arranged(w, (1, 2, 3, 0)))
+    parts = node.builder.emit(Split(3, (per,) * group), weights)
     made_parts = [
         node.builder.emit(op, part, weights)[0]
         for part, weights in zip(images, parts, strict=True)
     ]
     (made,) = node.builder.emit(Concatenation(3), *made_parts)
     if bias is not None:
-        (made,) = node.builder.emit(Add(), made, node.builder.arranged(bias))
+        (made,) = node.builder.emit(Add(), made, bias)
     return answer(node, made, flat=there.flat)
+
+
+def _transposed_volumes(
+    node: Source, x: Value, w: Value, bias: int | None, axes: Sequence[WindowAxis]
+) -> Value:
+    """Each plane is a sum of some of those that the taps of the first axis give on their own."""
+    first, batch, depth, order = axes[0], x.shape[0], x.shape[2], channels_last(5)
+    planes = _planes(node, x)
+    found = joined(node, [
+        _volumes(node, _transposed(node, planes, _tap(node, w, tap), None, axes[1:]), batch)
+        for tap in range(first.taps)
+    ], 2)
+    rows = [
+        [
+            tap * depth + plane for tap in range(first.taps) for plane in range(depth)
+            if plane * first.stride + tap * first.dilation - first.before == place
+        ]
+        for place in range(first.positions)
+    ]
+    # A plane of zeros behind them, for those that have fewer terms than others.
+    none = first.taps * depth
+    pads = ((0, 0), (0, 1), *((0, 0),) * 3)
+    source = node.emit(PadV2(pads), node.builder.arranged(found, order), node.like(0, x).tensor)
+    total: int | None = bias
+    for number in range(max(map(len, rows), default=0) or 1):
+        places = [row[number] if number < len(row) else none for row in rows]
+        (part,) = node.builder.emit(
+            Gather(1), source.tensor, node.constant(places, DType.INT32).tensor
+        )
+        total = part if total is None else node.builder.emit(Add(), part, total)[0]
+    if total is None:
+        raise ValueError("a sum without terms")
+    return stored(total, node.type(total).shape, order)
 
 
 def _dilated(node: Source, w: Value, dilation: tuple[int, int]) -> Value:

@@ -60,12 +60,12 @@ def grid_sample(node: Source) -> Value:
     )
     places = node.elementwise(Mul(), node.builder.plain(places), node.constant(scale[::-1]))
     places = node.elementwise(Add(), places, node.constant(shift[::-1]))
-    made = _sampled(node, x, places, Sample(_MODES[mode], Outside(padding)))
+    made = sampled(node, x, places, Sample(_MODES[mode], Outside(padding)))
     moved = made.transposed((0, 2, 1))
     return node.builder.reshaped(moved, (x.shape[0], x.shape[1], *grid.shape[1:-1]))
 
 
-def _sampled(node: Source, x: Value, places: Value, op: Sample) -> Value:
+def sampled(node: Source, x: Value, places: Value, op: Sample) -> Value:
     """Returns the pixels as (batch, points, channels)."""
     tensor = node.builder.arranged(node.cast(x, DType.FLOAT32), channels_last(len(x.shape)))
     made = node.emit(op, tensor, node.builder.arranged(places))
@@ -162,7 +162,7 @@ def roi_align(node: Source) -> Value:
             node.builder.arranged(node.builder.reshaped(batch, (batch.elements,))), order=order,
         )
         x = picked
-    made = _sampled(node, x, places, Sample(Interpolation.LINEAR, Outside.BORDER))
+    made = sampled(node, x, places, Sample(Interpolation.LINEAR, Outside.BORDER))
     made = node.builder.reshaped(made, (*whole[:3], x.shape[1]))
     made = node.elementwise(Mul(), made, inside)
     parts = node.builder.reshaped(

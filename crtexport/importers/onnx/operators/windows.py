@@ -113,23 +113,30 @@ def as_window(axes: Sequence[WindowAxis]) -> Window:
     )
 
 
-def conv_window(node: Source, image: Sequence[int], kernel: Sequence[int]) -> Window:
-    """Returns the window of a convolution, whose ``kernel_shape`` must be the weights'."""
-    said = node.numbers("kernel_shape", kernel)
-    if tuple(said) != tuple(kernel):
-        raise CrtExportError(f"kernel_shape {list(said)} with weights of {list(kernel)}")
-    found = as_window(window_axes(node, image, kernel))
-    if min(found.padding) < 0:
-        raise CrtExportError(f"the padding {list(found.padding)} must not be negative")
+def conv_axes(node: Source, image: Sequence[int], kernel: Sequence[int]) -> list[WindowAxis]:
+    """Returns the axes of a convolution's windows, whose ``kernel_shape`` must be the weights'."""
+    _check_kernel(node, kernel)
+    found = window_axes(node, image, kernel)
+    if any(min(axis.before, axis.after) < 0 for axis in found):
+        raise CrtExportError(
+            f"the padding {[(axis.before, axis.after) for axis in found]} must not be negative"
+        )
     return found
 
 
-def transposed_window(node: Source, image: Sequence[int], kernel: Sequence[int]) -> Window:
-    """Returns the window of a transposed convolution; ``positions`` are the size of its output."""
-    axes = len(image)
+def _check_kernel(node: Source, kernel: Sequence[int]) -> None:
     said = node.numbers("kernel_shape", kernel)
-    if axes not in (1, 2) or tuple(said) != tuple(kernel):
+    if tuple(said) != tuple(kernel):
         raise CrtExportError(f"kernel_shape {list(said)} with weights of {list(kernel)}")
+
+
+def transposed_axes(
+    node: Source, image: Sequence[int], kernel: Sequence[int]
+) -> list[WindowAxis]:
+    """Returns the axes of a transposed convolution: ``positions`` are the size of its output,
+    ``before`` and ``after`` what is cut off of all that the windows reach."""
+    axes = len(image)
+    _check_kernel(node, kernel)
     strides, spread = _attribute(node, "strides", axes), _attribute(node, "dilations", axes)
     extra = node.numbers("output_padding", (0,) * axes)
     wanted = node.numbers("output_shape", ())
@@ -137,7 +144,7 @@ def transposed_window(node: Source, image: Sequence[int], kernel: Sequence[int])
         raise CrtExportError(f"output_padding {list(extra)}, output_shape {list(wanted)}")
     wanted = wanted[-axes:] if wanted else ()
     pads = _pads(node, axes)
-    rows = []
+    found = []
     for axis in range(axes):
         stride = strides[axis]
         extent = (kernel[axis] - 1) * spread[axis] + 1
@@ -153,8 +160,5 @@ def transposed_window(node: Source, image: Sequence[int], kernel: Sequence[int])
         else:
             pair = pads[axis]
             size = whole - sum(pair)
-        rows.append((kernel[axis], stride, spread[axis], pair, size))
-    if axes == 1:
-        rows.insert(0, (1, 1, 1, (0, 0), 1))
-    (kh, sh, dh, ph, nh), (kw, sw, dw, pw, nw) = rows
-    return Window((kh, kw), (sh, sw), (dh, dw), (*ph, *pw), (nh, nw))
+        found.append(WindowAxis(kernel[axis], stride, spread[axis], *pair, size))
+    return found
