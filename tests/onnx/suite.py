@@ -24,7 +24,7 @@ STEERING: dict[str, tuple[int, ...]] = {
     "ConstantOfShape": (0,), "CumProd": (1,), "CumSum": (1,), "DFT": (1, 2), "Dropout": (1, 2),
     "Expand": (1,), "HammingWindow": (0,), "HannWindow": (0,), "Loop": (0, 1), "MaxUnpool": (2,),
     "MelWeightMatrix": (0, 1, 2, 3, 4), "NonMaxSuppression": (2, 3, 4), "OneHot": (1,),
-    "Pad": (1, 3), "Range": (0, 1, 2), "Reshape": (1,), "Resize": (1, 2, 3), "STFT": (1, 3),
+    "Pad": (1, 3), "Range": (0, 1, 2), "Reshape": (1,), "Resize": (1, 2, 3), "STFT": (1, 2, 3),
     "Slice": (1, 2, 3, 4), "Split": (1,), "Squeeze": (1,), "Tile": (1,), "TopK": (1,),
     "Trilu": (1,), "Unsqueeze": (1,), "Upsample": (1,),
     **dict.fromkeys(

@@ -7,8 +7,10 @@ import numpy.typing as npt
 
 from crtexport.importers.onnx.constants import element_type
 from crtexport.importers.onnx.node import Source
+from crtexport.importers.onnx.operators.convolution import convolved
 from crtexport.importers.onnx.operators.matmul import fully_connected
 from crtexport.importers.onnx.operators.move import sliced
+from crtexport.importers.onnx.operators.windows import WindowAxis
 from crtexport.importers.onnx.registry import operator
 from crtexport.importers.onnx.values import Value
 from crtexport.ir.types import DType
@@ -90,6 +92,36 @@ def dft(node: Source) -> Value:
     table = node.constant(matrix.reshape(given * parts, -1), node.dtype(x))
     made = node.builder.reshaped(fully_connected(node, flat, table, None), (*front, *columns))
     return made.transposed([order.index(a) for a in range(rank)])
+
+
+@operator("STFT", inputs=(2, 4), oldest=17)
+def stft(node: Source) -> Value:
+    """A convolution along the samples, whose filters are the rows of a DFT times the window."""
+    x, step = node.input(0), int(node.number(1, "the frame step"))
+    x = node.builder.reshaped(x, (*x.shape, 1)) if len(x.shape) == 2 else x
+    if len(x.shape) != 3 or x.shape[2] not in (1, 2):
+        raise CrtExportError(f"a signal {x.shape}: (batch, samples, real and imaginary part)")
+    shape = None if node.optional(2) is None else node.array(node.input(2), "the window")
+    length = int(node.number(3, "the frame length", -1 if shape is None else shape.size))
+    if length < 1 or step < 1 or length > x.shape[1] or (shape is not None and shape.size > length):
+        raise CrtExportError(f"frames of {length} samples, {step} apart, of {x.shape[1]}")
+    window = np.ones(length)
+    if shape is not None:
+        before = (length - shape.size) // 2
+        window = np.pad(shape.reshape(-1), (before, length - shape.size - before))
+    half = bool(node.integer("onesided", 1))
+    if 4 * length * length > _MOST or (half and x.shape[2] == 2):
+        raise CrtExportError(f"one side of a DFT of {length} elements of {x.shape}")
+    matrix = _fourier(length, length, backwards=False, half=half)[:, : x.shape[2]]
+    filters = (matrix * window[:, None, None, None]).transpose(2, 3, 1, 0)
+    bins = filters.shape[0]
+    table = node.constant(
+        filters.reshape(2 * bins, x.shape[2], length), node.dtype(x)
+    )
+    frames = (x.shape[1] - length) // step + 1
+    axis = WindowAxis(length, step, 1, 0, 0, frames)
+    made = convolved(node, x.transposed((0, 2, 1)), table, None, [axis])
+    return node.builder.reshaped(made.transposed((0, 2, 1)), (x.shape[0], frames, bins, 2))
 
 
 def _fourier(
