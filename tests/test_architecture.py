@@ -337,7 +337,7 @@ def test_modules_say_why_they_exist() -> None:
 
 ATTRIBUTES: dict[str, Any] = {
     "begin": (0,), "stride": (1,), "sizes": (1,), "permutation": (0,),
-    "multiples": (1,), "block_size": 1, "block": (1,), "crops": ((0, 0),),
+    "most_per_class": 1, "multiples": (1,), "block_size": 1, "block": (1,), "crops": ((0, 0),),
     "shape": (1,), "paddings": ((0, 0),), "axes": (0,), "axis": 0, "window": (1, 1),
     "function": "f", "arena": 16, "fast": 0, "places": (0, 0), "accelerator": "ethos-u55-128",
     "size": (1, 1), "count": 1, "max_detections": 1, "num_classes": 1, "score_threshold": 0.5,

@@ -31,6 +31,7 @@ ELSEWHERE: Mapping[str, tuple[type[Op], ...]] = {
     "ops.log_softmax": (ops.LogSoftmax,),
     "ops.lstm": (ops.UnidirectionalSequenceLstm,),
     "ops.matmul": (ops.BatchMatMul, ops.EmbeddingLookup),
+    "ops.non_max_suppression": (ops.NonMaxSuppression,),
     "ops.pad": (ops.Pad, ops.PadV2, ops.MirrorPad, ops.SpaceToBatchNd, ops.BatchToSpaceNd),
     "ops.pow": (ops.Pow,),
     "ops.prelu": (ops.Prelu,),

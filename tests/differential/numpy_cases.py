@@ -152,6 +152,30 @@ def _whole_powers(x: Array, y: Array) -> Array:
     return np.array(wrapped, np.int64).reshape(x.shape)
 
 
+def _separate(boxes: Array, scores: Array) -> Array:
+    """For each class the best 3 boxes, sorted, without those that overlap a better one by more than
+    0.2, in single precision as boxes and scores come."""
+    rows: list[tuple[int, ...]] = []
+    for batch, class_ in np.ndindex(scores.shape[:2]):
+        line, kept = scores[batch, class_].astype(np.float32), list[int]()
+        for box in np.argsort(-line, kind="stable"):
+            if line[box] > -1 and len(kept) < 3 and not any(
+                _overlap(boxes[batch, box], boxes[batch, other]) > 0.2 for other in kept
+            ):
+                kept.append(int(box))
+                rows.append((batch, class_, int(box)))
+    most = scores.shape[0] * scores.shape[1] * 3
+    return np.array(rows + [(-1, -1, -1)] * (most - len(rows)), np.int32)
+
+
+def _overlap(a: Array, b: Array) -> float:
+    """Of two boxes, each given by two opposite corners."""
+    low, high = np.minimum(a[:2], a[2:]), np.maximum(a[:2], a[2:])
+    other_low, other_high = np.minimum(b[:2], b[2:]), np.maximum(b[:2], b[2:])
+    common = np.clip(np.minimum(high, other_high) - np.maximum(low, other_low), 0, None).prod()
+    return float(common / ((high - low).prod() + (other_high - other_low).prod() - common))
+
+
 def _erf(x: Array) -> Array:
     return np.vectorize(math.erf)(x)
 
@@ -184,6 +208,10 @@ NUMPY_CASES: Mapping[str, NumpyCase] = {
         ops.Resample((0, 2)),
         (_floats(4, 3, 5), _table(3, 5), _table(2, 4), _floats(3, 5), _floats(2, 4)),
         _resampled(0, 2),
+    ),
+    "non max suppression": NumpyCase(
+        ops.NonMaxSuppression(3, 0.2, -1.0), (_floats(2, 7, 4), _floats(2, 3, 7)), _separate,
+        spread=1.0,
     ),
     "erf": NumpyCase(ops.Erf(), (_floats(40),), _erf, spread=1.5),
     "atan": NumpyCase(ops.Atan(), (_floats(40),), np.arctan, spread=2.0),

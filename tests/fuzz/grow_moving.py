@@ -436,6 +436,17 @@ def detection(g: Growing) -> None:
     g.add(op, g.fresh(boxes), g.fresh(scores), g.constant(values, place.quant), dtypes=(F32,))
 
 
+def non_max_suppression(g: Growing) -> None:
+    batch, count, classes = g.draw.integer(1, 2), g.draw.size(6), g.draw.size(3)
+    op = ops.NonMaxSuppression(
+        g.draw.integer(1, 4), g.draw.choice((0.0, 0.3, 0.6)), g.draw.choice((-1.0, 0.2)),
+        g.draw.chance(40),
+    )
+    g.add(op, *(g.fresh(TensorType(F32, shape)) for shape in (
+        (batch, count, 4), (batch, classes, count)
+    )))
+
+
 PRODUCERS: dict[type[Op], Producer] = {
     ops.Reshape: reshape, ops.Pad: pad, ops.PadV2: pad_v2, ops.MirrorPad: mirror_pad,
     ops.Concatenation: concatenation, ops.Pack: pack, ops.Split: split, ops.Unpack: unpack,
@@ -450,5 +461,5 @@ PRODUCERS: dict[type[Op], Producer] = {
     ops.CumSum: cum_sum, ops.CumProd: cum_prod,
     ops.GatherElements: gather_elements, ops.ScatterElements: scatter_elements,
     ops.ScatterNd: scatter_nd, ops.TopK: top_k,
-    ops.DetectionPostProcess: detection,
+    ops.DetectionPostProcess: detection, ops.NonMaxSuppression: non_max_suppression,
 }

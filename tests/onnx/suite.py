@@ -98,6 +98,10 @@ def steering(graph: GraphInfo) -> set[str]:
         wanted.update(name for i, name in enumerate(node.inputs) if i in positions)
         if not wanted.isdisjoint(node.outputs) and node.operator not in _ONLY_SHAPES:
             wanted.update(node.inputs)
+            wanted.update(
+                output.name for attribute in node.attributes if attribute.g is not None
+                for output in attribute.g.outputs
+            )
     return wanted & {info.name for info in graph.inputs}
 
 

@@ -45,11 +45,14 @@ SUBSET = (
     "constant",
     "constantofshape_int_zeros",
     "conv_with_strides_no_padding",
+    "convinteger_with_padding",
+    "convtranspose_3d",
     "convtranspose_pads",
     "cos",
     "cosh",
     "cumprod_1d_int32_exclusive",
     "cumsum_1d_int32_exclusive",
+    "deform_conv_with_mask_bias",
     "depthtospace_crd_mode_example",
     "det_nd",
     "dft_axis",
@@ -115,8 +118,11 @@ SUBSET = (
     "mvn",
     "neg",
     "nllloss_NCd1",
+    "nonmaxsuppression_two_classes",
     "not_2d",
     "onehot_negative_indices",
+    "optional_get_element_tensor",
+    "optional_has_element_empty_no_input_tensor_input",
     "or_bcast3v2d",
     "pow_types_float32_int32",
     "prelu_broadcast",
@@ -140,6 +146,7 @@ SUBSET = (
     "reversesequence_batch",
     "rms_normalization_2d_axis0",
     "roialign_aligned_true",
+    "roialign_mode_max",
     "rotary_embedding_with_interleaved_rotary_dim",
     "round",
     "scan9_sum",
@@ -164,6 +171,7 @@ SUBSET = (
     "split_variable_parts_1d_opset18",
     "sqrt",
     "squeeze_negative_axes",
+    "stft_with_window",
     "sub_uint8",
     "sum_two_inputs",
     "swiglu_alpha",
@@ -189,7 +197,7 @@ EXPANDED = (
     "softmax_axis_1_expanded_ver18",
 )
 
-UNTESTED = {"Cast", "CastLike", "Einsum", "GlobalLpPool"}
+UNTESTED = {"Cast", "CastLike", "Einsum", "GlobalLpPool", "Optional"}
 """Operators that have no test, or only tests of element types that no microcontroller has."""
 
 

@@ -20,7 +20,10 @@ PLAUSIBLE = {T.FLOAT, T.BOOL, T.INT8, T.INT16, T.INT32, T.INT64, T.UINT8, T.UINT
 SMALL = {T.INT4, T.UINT4, T.INT2, T.UINT2}
 REASONS = {
     **dict.fromkeys(("NonZero", "Unique", "Compress", "TfIdfVectorizer"), "output shape by data"),
-    **dict.fromkeys(("Bernoulli", "RandomNormal", "RandomUniform", "Multinomial"), "random"),
+    **dict.fromkeys(
+        ("Bernoulli", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike",
+         "Multinomial"), "random",
+    ),
     **dict.fromkeys(("Adagrad", "Adam", "Momentum"), "training"),
     "ImageDecoder": "image decoder",
 }

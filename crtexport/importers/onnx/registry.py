@@ -49,6 +49,7 @@ FAMILIES = (
     "control",
     "convolution",
     "deform",
+    "detection",
     "elementwise",
     "gather",
     "learning",
@@ -99,9 +100,8 @@ IMPOSSIBLE: Mapping[str, str] = {
     ),
     **dict.fromkeys(
         ("SequenceAt", "SequenceConstruct", "SequenceEmpty", "SequenceErase", "SequenceInsert",
-         "SequenceLength", "SequenceMap", "SplitToSequence", "ConcatFromSequence", "Optional",
-         "OptionalGetElement", "OptionalHasElement"),
-        "sequences and optional values have no fixed size",
+         "SequenceLength", "SequenceMap", "SplitToSequence", "ConcatFromSequence"),
+        "sequences have no fixed size",
     ),
     **dict.fromkeys(
         ("RegexFullMatch", "StringConcat", "StringNormalizer", "StringSplit", "ImageDecoder"),

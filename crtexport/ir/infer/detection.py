@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from crtexport.ir.infer.base import InputTypes, infers
-from crtexport.ir.ops import DetectionPostProcess
+from crtexport.ir.ops import DetectionPostProcess, NonMaxSuppression
 from crtexport.ir.types import DType, TensorType
 from crtexport.support.errors import CrtExportError
 
@@ -32,6 +32,23 @@ def detection(op: DetectionPostProcess, inputs: InputTypes) -> tuple[TensorType,
         TensorType(_F32, (1, found, 4)), TensorType(_F32, (1, found)),
         TensorType(_F32, (1, found)), TensorType(_F32, (1,)),
     )
+
+
+@infers(NonMaxSuppression, required=2)
+def non_max_suppression(op: NonMaxSuppression, inputs: InputTypes) -> tuple[TensorType, ...]:
+    boxes, scores = inputs[0], inputs[1]
+    if len(boxes.shape) != 3 or boxes.shape[2] != 4 or 0 in boxes.shape:
+        raise CrtExportError(f"boxes must be (batch, N, 4), found {boxes}")
+    batch, count, _ = boxes.shape
+    if len(scores.shape) != 3 or (scores.shape[0], scores.shape[2]) != (batch, count):
+        raise CrtExportError(f"scores must be ({batch}, classes, {count}), found {scores}")
+    if op.most_per_class < 1:
+        raise CrtExportError(f"most_per_class must be at least 1, found {op.most_per_class}")
+    for name, threshold in (("iou", op.iou_threshold), ("score", op.score_threshold)):
+        if not math.isfinite(threshold):
+            raise CrtExportError(f"{name}_threshold must be finite, found {threshold}")
+    rows = batch * scores.shape[1] * min(op.most_per_class, count)
+    return (TensorType(DType.INT32, (rows, 3)),)
 
 
 def _check_attributes(op: DetectionPostProcess) -> None:

@@ -163,7 +163,8 @@ class _Detection:
 
                 def taken(box: Box, d: Expr = d) -> Expr:
                     return suppressed(
-                        b, self.boxes, stride, op.max_detections, box, op.iou_threshold,
+                        b, lambda k: Box.load(b, self.boxes, mul(k, const(stride))),
+                        op.max_detections, box, op.iou_threshold,
                         lambda k: lt(k, d),
                     )
 
@@ -213,7 +214,8 @@ class _Detection:
                     def taken(box: Box, class_: Expr = class_) -> Expr:
                         # A box of this class that is no more in the list stopped its class.
                         return suppressed(
-                            b, self.boxes, 1, op.max_detections, box, op.iou_threshold,
+                            b, lambda k: Box.load(b, self.boxes, k), op.max_detections, box,
+                            op.iou_threshold,
                             lambda k: and_(
                                 lt(cast(k, Scalar.I32), size), eq(load(self.classes, k), class_)
                             ),

@@ -56,10 +56,10 @@ class Box(Struct, frozen=True):
 
 
 def suppressed(
-    b: KernelBuilder, boxes: Buffer, stride: int, count: int, box: Box, threshold: float,
+    b: KernelBuilder, box_at: Callable[[Expr], Box], count: int, box: Box, threshold: float,
     counts: Callable[[Expr], Expr],
 ) -> Var:
-    """i32 1 or 0: whether ``box`` overlaps one of ``count`` boxes, each ``stride`` apart.
+    """i32 1 or 0: whether ``box`` overlaps one of ``count`` boxes, ``box_at(k)``.
 
     The box number k counts where ``counts(k)`` holds. Overlap: intersection over union beyond
     ``threshold``; boxes without area overlap none.
@@ -67,7 +67,7 @@ def suppressed(
     result = b.local("suppressed", i32(0))
     area = b.let("area", box.area)
     with b.loop("k", count) as k, b.if_(counts(k)):
-        other = Box.load(b, boxes, mul(k, const(stride)))
+        other = box_at(k)
         other_area = b.let("other_area", other.area)
         with b.if_(and_(gt(area, f32(0.0)), gt(other_area, f32(0.0)))):
             height = sub(min_(box.ymax, other.ymax), max_(box.ymin, other.ymin))

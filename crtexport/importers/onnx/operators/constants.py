@@ -56,6 +56,18 @@ def size(node: Source) -> Value:
     return node.constant(node.input(0).elements, DType.INT64)
 
 
+@operator("Optional", "OptionalGetElement", oldest=15)
+def optional(node: Source) -> Value:
+    """A tensor that is there, which is all that a file without sequences can have."""
+    node.ignore("type")
+    return node.input(0)
+
+
+@operator("OptionalHasElement", inputs=(0, 1), oldest=15)
+def optional_has_element(node: Source) -> Value:
+    return node.constant(node.optional(0) is not None, DType.BOOL)
+
+
 @operator("Range", inputs=(3, 3))
 def range_(node: Source) -> Value:
     dtype = node.dtype(node.input(0))

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from itertools import product
 from math import prod
 
 import numpy as np
 
 from crtexport.importers.onnx.node import Source
+from crtexport.importers.onnx.operators.numbers import clamped
 from crtexport.importers.onnx.registry import operator
 from crtexport.importers.onnx.values import Value, channels_last
 from crtexport.ir.ops import (
@@ -14,6 +17,7 @@ from crtexport.ir.ops import (
     BatchMatMul,
     BroadcastTo,
     Concatenation,
+    Floor,
     Gather,
     GreaterEqual,
     Interpolation,
@@ -23,6 +27,7 @@ from crtexport.ir.ops import (
     Mul,
     Outside,
     PadV2,
+    ReduceMax,
     Sample,
     ScatterElements,
     Sub,
@@ -123,7 +128,8 @@ def max_unpool(node: Source) -> Value:
 
 @operator("RoiAlign", inputs=(3, 3), image=True)
 def roi_align(node: Source) -> Value:
-    """The mean of samples in each cell of a region."""
+    """The mean of samples in each cell of a region; or, as runtimes have it, the largest of the
+    products that a sample is the sum of."""
     x, rois, batch = node.all()
     if len(x.shape) != 4 or rois.shape != (batch.elements, 4):
         raise CrtExportError(f"regions {rois.shape} of {batch.elements} images {x.shape}")
@@ -131,8 +137,9 @@ def roi_align(node: Source) -> Value:
     ratio, scale = node.integer("sampling_ratio", 0), node.real("spatial_scale", 1.0)
     default = "half_pixel" if node.version >= 16 else "output_half_pixel"
     half = node.text("coordinate_transformation_mode", default) == "half_pixel"
-    if node.text("mode", "avg") != "avg":
-        raise CrtExportError("only the mean of the samples (mode avg) is supported")
+    mode = node.text("mode", "avg")
+    if mode not in ("avg", "max"):
+        raise CrtExportError(f"the mode {mode!r} is unknown")
     if ratio < 1:
         raise CrtExportError(
             "sampling_ratio 0 takes as many samples as a region has pixels, which is known at run "
@@ -149,28 +156,56 @@ def roi_align(node: Source) -> Value:
         there = node.builder.arranged(node.builder.reshaped(line, shape))
         spread.append(node.emit(BroadcastTo(whole), there))
     inside = _inside(node, spread, x.shape[2:])
-    places = node.emit(
-        Concatenation(3), *(node.builder.arranged(line) for line in reversed(spread))
-    )
-    if x.shape[0] == 1:
-        places = node.builder.reshaped(places, (1, prod(whole), 2))
-    else:
-        places = node.builder.reshaped(places, (whole[0], prod(whole[1:]), 2))
+    images = 1 if x.shape[0] == 1 else whole[0]
+    if images > 1:
         order = channels_last(4)
-        picked = node.emit(
+        x = node.emit(
             Gather(0), node.builder.arranged(x, order),
             node.builder.arranged(node.builder.reshaped(batch, (batch.elements,))), order=order,
         )
-        x = picked
-    made = sampled(node, x, places, Sample(Interpolation.LINEAR, Outside.BORDER))
-    made = node.builder.reshaped(made, (*whole[:3], x.shape[1]))
+
+    def pixels(lines: Sequence[Value], interpolation: Interpolation) -> Value:
+        places = node.emit(
+            Concatenation(3), *(node.builder.arranged(line) for line in reversed(lines))
+        )
+        places = node.builder.reshaped(places, (images, prod(whole) // images, 2))
+        found = sampled(node, x, places, Sample(interpolation, Outside.BORDER))
+        return node.builder.reshaped(found, (*whole[:3], x.shape[1]))
+
+    if mode == "avg":
+        made = pixels(spread, Interpolation.LINEAR)
+    else:
+        made = _largest_product(node, spread, x.shape[2:], pixels)
     made = node.elementwise(Mul(), made, inside)
     parts = node.builder.reshaped(
         made, (whole[0], cells[0], ratio, cells[1], ratio, x.shape[1])
     )
-    mean = node.reduce(Mean, parts, (2, 4))
-    result = node.builder.reshaped(mean, (whole[0], *cells, x.shape[1]))
+    joined = node.reduce(Mean if mode == "avg" else ReduceMax, parts, (2, 4))
+    result = node.builder.reshaped(joined, (whole[0], *cells, x.shape[1]))
     return result.transposed((0, 3, 1, 2))
+
+
+def _largest_product(
+    node: Source, places: Sequence[Value], sizes: Sequence[int],
+    pixels: Callable[[Sequence[Value], Interpolation], Value],
+) -> Value:
+    """Returns the largest of the four pixels around each place, each times its share in it."""
+    lines = []
+    for line, size in zip(places, sizes, strict=True):
+        place = clamped(node, line, 0, size - 1)
+        low = node.unary(Floor(), place)
+        high = clamped(node, node.elementwise(Add(), low, node.like(1, low)), None, size - 1)
+        share = node.elementwise(Sub(), place, low)
+        rest = node.elementwise(Sub(), node.like(1, share), share)
+        lines.append(((low, rest), (high, share)))
+    total: Value | None = None
+    for (row, tall), (column, wide) in product(*lines):
+        found = pixels((row, column), Interpolation.NEAREST)
+        found = node.elementwise(Mul(), found, node.elementwise(Mul(), tall, wide))
+        total = found if total is None else node.elementwise(Maximum(), total, found)
+    if total is None:
+        raise ValueError("a place without pixels")
+    return total
 
 
 def _samples(

@@ -101,19 +101,18 @@ def stft(node: Source) -> Value:
     x = node.builder.reshaped(x, (*x.shape, 1)) if len(x.shape) == 2 else x
     if len(x.shape) != 3 or x.shape[2] not in (1, 2):
         raise CrtExportError(f"a signal {x.shape}: (batch, samples, real and imaginary part)")
-    shape = None if node.optional(2) is None else node.array(node.input(2), "the window")
-    length = int(node.number(3, "the frame length", -1 if shape is None else shape.size))
-    if length < 1 or step < 1 or length > x.shape[1] or (shape is not None and shape.size > length):
+    window = None if node.optional(2) is None else node.array(node.input(2), "the window")
+    length = int(node.number(3, "the frame length", -1 if window is None else window.size))
+    if length < 1 or step < 1 or length > x.shape[1] or (
+        window is not None and window.shape != (length,)
+    ):
         raise CrtExportError(f"frames of {length} samples, {step} apart, of {x.shape[1]}")
-    window = np.ones(length)
-    if shape is not None:
-        before = (length - shape.size) // 2
-        window = np.pad(shape.reshape(-1), (before, length - shape.size - before))
     half = bool(node.integer("onesided", 1))
     if 4 * length * length > _MOST or (half and x.shape[2] == 2):
         raise CrtExportError(f"one side of a DFT of {length} elements of {x.shape}")
     matrix = _fourier(length, length, backwards=False, half=half)[:, : x.shape[2]]
-    filters = (matrix * window[:, None, None, None]).transpose(2, 3, 1, 0)
+    shares = np.ones(length) if window is None else window.astype(np.float64)
+    filters = (matrix * shares[:, None, None, None]).transpose(2, 3, 1, 0)
     bins = filters.shape[0]
     table = node.constant(
         filters.reshape(2 * bins, x.shape[2], length), node.dtype(x)
