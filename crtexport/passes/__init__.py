@@ -15,6 +15,7 @@ from crtexport.passes.copy_arenas import copy_arenas
 from crtexport.passes.copy_outputs import copy_outputs
 from crtexport.passes.drop_dead import drop_dead
 from crtexport.passes.fold_constants import fold_constants
+from crtexport.passes.fold_scales import fold_scales
 from crtexport.passes.fuse_activation import fuse_activation
 from crtexport.passes.fuse_pad import fuse_pad
 from crtexport.passes.moves_to_reshapes import moves_to_reshapes
@@ -45,7 +46,7 @@ def _simplified(graph: Graph) -> Graph:
 # A Pad whose channels are gone may be one of rows and columns, or of nothing.
 PIPELINE: tuple[Pass, ...] = (
     fold_constants, drop_dead, bind_arguments, simplify_inner, choose_branches, fold_constants,
-    drop_dead, fuse_pad, fuse_activation, moves_to_reshapes, drop_dead,
+    drop_dead, fold_scales, fuse_pad, fuse_activation, moves_to_reshapes, drop_dead,
     remove_channels, fuse_pad, moves_to_reshapes, drop_dead, copy_outputs, copy_arenas,
 )
 

@@ -60,8 +60,7 @@ def answer(node: Source, tensor: int, *, flat: bool) -> Value:
     """Returns an image of the kernels' as ONNX has it."""
     batch, rows, columns, channels = node.type(tensor).shape
     if flat:
-        made = node.builder.reshape(tensor, (batch, columns, channels))
-        return stored(made, (batch, columns, channels), channels_last(3))
+        return stored(tensor, (batch, columns, channels), channels_last(3))
     return stored(tensor, (batch, rows, columns, channels), channels_last(4))
 
 
