@@ -41,9 +41,7 @@ def real_boxes(context: Context) -> str | None:
 def non_max_suppression(context: Context) -> Lowered:
     """Each round looks for the best box that follows the last one found, of equal scores in the
     order of their numbers, and that no box found before for its class suppresses."""
-    op = context.node.op
-    if not isinstance(op, NonMaxSuppression):
-        raise TypeError(op)
+    op = context.op(NonMaxSuppression)
     lowering = Lowering("non_max_suppression", context)
     b = lowering.b
     boxes, scores = lowering.input(0, "boxes"), lowering.input(1, "scores")
