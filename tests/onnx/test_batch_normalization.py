@@ -14,17 +14,13 @@ from crtexport.ir.ops import Activation, Reshape, Transpose
 from crtexport.passes import simplify
 from crtexport.simulation.onnx_reference import OnnxReference
 from tests.differential.network import interpret
-from tests.helpers import unavailable
+from tests.helpers import require_environment
 from tests.importers.onnx.writer import Array, block, graph, model, node, value
-from tests.onnx.suite import python
 
 
 @pytest.fixture(autouse=True)
 def _runtime(monkeypatch: pytest.MonkeyPatch) -> None:
-    found = python()
-    if found is None:
-        unavailable("onnx", "there is no Python with onnxruntime: .ci/setup test")
-    monkeypatch.setenv("CRTEXPORT_ONNX_PYTHON", found)
+    monkeypatch.setenv("CRTEXPORT_ONNX_PYTHON", require_environment("onnx", "onnxruntime"))
 
 
 LAYERS: dict[str, tuple[str, tuple[tuple[int, ...], ...], dict[str, Any]]] = {

@@ -41,73 +41,89 @@ def real_boxes(context: Context) -> str | None:
 def non_max_suppression(context: Context) -> Lowered:
     """Each round looks for the best box that follows the last one found, of equal scores in the
     order of their numbers, and that no box found before for its class suppresses."""
-    op = context.op(NonMaxSuppression)
-    lowering = Lowering("non_max_suppression", context)
-    b = lowering.b
-    boxes, scores = lowering.input(0, "boxes"), lowering.input(1, "scores")
-    chosen = lowering.output(0, "chosen")
-    batches, classes, count = context.input(1).shape
-    rows, rounds = context.output().shape[0], min(op.most_per_class, count)
-    with b.loop("i", chosen.size) as i:
-        b.store(chosen, i, i32(-1))
-    found = b.local("found", i32(0))
-    with b.loop("batch", batches) as batch, b.loop("class", classes) as class_:
-        start = b.local("start", found)
-        last_score, last_row = b.local("last_score", f32(0.0)), b.local("last_row", i32(-1))
-        going = b.local("going", i32(1))
+    return _Suppression(context).lowered()
 
-        def box(row: Expr, batch: Expr = batch) -> Box:
-            at = flat_index([batch, row], (batches, count))
-            first, second, third, fourth = Box.load(b, boxes, at).sides
-            if op.centered:  # column before row
-                half = [b.let("half", mul(f32(0.5), side)) for side in (third, fourth)]
-                return Box(*(
-                    b.let("side", side) for side in (
-                        sub(second, half[1]), sub(first, half[0]),
-                        add(second, half[1]), add(first, half[0]),
-                    )
-                ))
-            return Box(*(
-                b.let("side", side) for side in (
-                    min_(first, third), min_(second, fourth),
-                    max_(first, third), max_(second, fourth),
+
+class _Suppression:
+    """One lowering of the operator."""
+
+    def __init__(self, context: Context) -> None:
+        self.op = context.op(NonMaxSuppression)
+        self.lowering = Lowering("non_max_suppression", context)
+        self.b = self.lowering.b
+        self.boxes = self.lowering.input(0, "boxes")
+        self.scores = self.lowering.input(1, "scores")
+        self.chosen = self.lowering.output(0, "chosen")
+        self.sizes = context.input(1).shape
+        self.rows = context.output().shape[0]
+        self.rounds = min(self.op.most_per_class, self.sizes[2])
+
+    def lowered(self) -> Lowered:
+        b, (batches, classes, _) = self.b, self.sizes
+        with b.loop("i", self.chosen.size) as i:
+            b.store(self.chosen, i, i32(-1))
+        found = b.local("found", i32(0))
+        with b.loop("batch", batches) as batch, b.loop("class", classes) as class_:
+            start, going = b.local("start", found), b.local("going", i32(1))
+            last_score, last_row = b.local("last_score", f32(0.0)), b.local("last_row", i32(-1))
+            with b.loop("t", self.rounds), b.if_(eq(going, i32(1))):
+                score, row = self._best(batch, class_, (last_score, last_row), (start, found))
+                with b.if_(ge(row, i32(0))):
+                    at = b.let("at", cast(clamp(found, 0, self.rows - 1), Scalar.INDEX))
+                    numbers = (cast(batch, Scalar.I32), cast(class_, Scalar.I32), row)
+                    for column, number in enumerate(numbers):
+                        b.store(
+                            self.chosen, flat_index([at, const(column)], (self.rows, 3)), number
+                        )
+                    b.assign(found, add(found, i32(1)))
+                    b.assign(last_score, score)
+                    b.assign(last_row, row)
+                with b.else_():
+                    b.assign(going, i32(0))
+        return self.lowering.finish()
+
+    def _best(
+        self, batch: Expr, class_: Expr, last: tuple[Expr, Expr], found: tuple[Expr, Expr]
+    ) -> tuple[Expr, Expr]:
+        """Score and number of the best box behind the ``last`` one that none of those ``found``,
+        first and end of the class's rows, suppresses; the number is -1 where there is none."""
+        b, (last_score, last_row), (start, end) = self.b, last, found
+        best_score, best_row = b.local("best_score", f32(0.0)), b.local("best_row", i32(-1))
+        with b.loop("n", self.sizes[2]) as n:
+            at = flat_index([batch, class_, n], self.sizes)
+            score = b.let("score", load(self.scores, at))
+            row = b.let("row", cast(n, Scalar.I32))
+            after = and_(eq(score, last_score), gt(row, last_row))
+            follows = or_(lt(last_row, i32(0)), or_(lt(score, last_score), after))
+            better = or_(lt(best_row, i32(0)), gt(score, best_score))
+            enough = gt(score, f32(self.op.score_threshold))
+            with b.if_(and_(enough, follows, better)):
+                taken = suppressed(
+                    b, lambda k: self._found(batch, add(start, cast(k, Scalar.I32))), self.rounds,
+                    self._box(batch, n), self.op.iou_threshold,
+                    lambda k: lt(add(start, cast(k, Scalar.I32)), end),
                 )
-            ))
+                with b.if_(eq(taken, i32(0))):
+                    b.assign(best_score, score)
+                    b.assign(best_row, row)
+        return best_score, best_row
 
-        def box_found(k: Expr, start: Expr = start) -> Box:
-            row = cast(clamp(add(start, cast(k, Scalar.I32)), 0, rows - 1), Scalar.INDEX)
-            number = load(chosen, flat_index([row, const(2)], (rows, 3)))
-            return box(b.let("other_row", cast(clamp(number, 0, count - 1), Scalar.INDEX)))
+    def _found(self, batch: Expr, place: Expr) -> Box:
+        """The box of a row of the output."""
+        row = cast(clamp(place, 0, self.rows - 1), Scalar.INDEX)
+        number = load(self.chosen, flat_index([row, const(2)], (self.rows, 3)))
+        inside = cast(clamp(number, 0, self.sizes[2] - 1), Scalar.INDEX)
+        return self._box(batch, self.b.let("other_row", inside))
 
-        def counts(k: Expr, start: Expr = start) -> Expr:
-            return lt(add(start, cast(k, Scalar.I32)), found)
-
-        with b.loop("t", rounds), b.if_(eq(going, i32(1))):
-            best_score, best_row = b.local("best_score", f32(0.0)), b.local("best_row", i32(-1))
-            with b.loop("n", count) as n:
-                score = b.let("score", load(
-                    scores, flat_index([batch, class_, n], (batches, classes, count))
-                ))
-                row = b.let("row", cast(n, Scalar.I32))
-                after = and_(eq(score, last_score), gt(row, last_row))
-                follows = or_(lt(last_row, i32(0)), or_(lt(score, last_score), after))
-                better = or_(lt(best_row, i32(0)), gt(score, best_score))
-                enough = gt(score, f32(op.score_threshold))
-                with b.if_(and_(enough, follows, better)):
-                    taken = suppressed(
-                        b, box_found, rounds, box(n), op.iou_threshold, counts
-                    )
-                    with b.if_(eq(taken, i32(0))):
-                        b.assign(best_score, score)
-                        b.assign(best_row, row)
-            with b.if_(ge(best_row, i32(0))):
-                at = b.let("at", cast(clamp(found, 0, rows - 1), Scalar.INDEX))
-                numbers = (cast(batch, Scalar.I32), cast(class_, Scalar.I32), best_row)
-                for column, number in enumerate(numbers):
-                    b.store(chosen, flat_index([at, const(column)], (rows, 3)), number)
-                b.assign(found, add(found, i32(1)))
-                b.assign(last_score, best_score)
-                b.assign(last_row, best_row)
-            with b.else_():
-                b.assign(going, i32(0))
-    return lowering.finish()
+    def _box(self, batch: Expr, row: Expr) -> Box:
+        b, (batches, _, count) = self.b, self.sizes
+        sides = Box.load(b, self.boxes, flat_index([batch, row], (batches, count))).sides
+        first, second, third, fourth = sides
+        if self.op.centered:  # column before row
+            wide, tall = (b.let("half", mul(f32(0.5), side)) for side in (third, fourth))
+            edges = sub(second, tall), sub(first, wide), add(second, tall), add(first, wide)
+        else:
+            edges = (
+                min_(first, third), min_(second, fourth), max_(first, third), max_(second, fourth),
+            )
+        return Box(*(b.let("side", edge) for edge in edges))

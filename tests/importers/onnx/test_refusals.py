@@ -76,7 +76,7 @@ REFUSED: dict[str, tuple[bytes, str]] = {
     ),
     "a misspelt operator": (one("Relo"), r"Relo opset 17: .*not supported\n  hint: nearest: Relu"),
     "a shape by data": (one("NonZero"), r"'it' \(NonZero\).* depends on data"),
-    "a sequence": (one("SequenceConstruct"), "sequences and optional values have no fixed size"),
+    "a sequence": (one("SequenceConstruct"), "sequences have no fixed size"),
     "an input that is a sequence": (SEQUENCE, "input 'x': it is no tensor, but sequence"),
     "an unknown attribute": (one("Relu", color=3), r"'it' \(Relu\): the attribute 'color' is not"),
     "an attribute of another kind": (one("Elu", alpha="x"), "attribute alpha must be a float"),
