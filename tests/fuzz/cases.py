@@ -99,7 +99,7 @@ def case(sound: Corpus, number: int) -> Case:
 
 def _model(sound: Corpus, rng: random.Random, number: int) -> Case:
     seed = mutant(sound.models, number)
-    kind = "model.json" if seed.is_json else ".tflite"
+    kind = "model.json" if seed.is_json else ".onnx" if seed.is_onnx else ".tflite"
     return Case(kind, seed.name, {"model": seed.content, **seed.beside}, _of_model(rng))
 
 

@@ -17,7 +17,15 @@ from functools import partial
 from pathlib import Path
 
 from tests.fuzz.cases import Corpus, case, corpus
-from tests.fuzz.corpus import Seed, controlled, example, networks, operators
+from tests.fuzz.corpus import (
+    Seed,
+    controlled,
+    example,
+    networks,
+    onnx_networks,
+    onnx_operators,
+    operators,
+)
 from tests.fuzz.pool import CHUNK, Outcome, Tally, run
 from tests.fuzz.sandbox import SECONDS, Sandbox
 
@@ -49,8 +57,8 @@ def _report(sound: Corpus, keep: Path | None, number: int, outcome: Outcome) -> 
 
 def _models(few: bool) -> list[Seed]:
     if few:
-        return [example(), *operators(FEW), *controlled(("branch",))]
-    return [*networks(), *operators(), *controlled()]
+        return [example(), *operators(FEW), *controlled(("branch",)), *onnx_networks()]
+    return [*networks(), *operators(), *controlled(), *onnx_networks(), *onnx_operators()]
 
 
 def main() -> int:

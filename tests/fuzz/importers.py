@@ -20,7 +20,14 @@ from pathlib import Path
 
 from crtexport.firmware.board import load_board
 from tests.fuzz.attempt import SECONDS, attempt
-from tests.fuzz.corpus import Seed, controlled, networks, operators
+from tests.fuzz.corpus import (
+    Seed,
+    controlled,
+    networks,
+    onnx_networks,
+    onnx_operators,
+    operators,
+)
 from tests.fuzz.mutate import mutant
 from tests.fuzz.pool import CHUNK, Outcome, Tally, run
 
@@ -59,8 +66,13 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=10.0)
     parser.add_argument("--first", type=int, default=0, help="number of the first mutant")
     parser.add_argument("--keep", type=Path, help="folder for the files behind findings")
+    parser.add_argument("--only", help="files whose names end so: .onnx, .json")
     arguments = parser.parse_args()
-    seeds = [*networks(), *operators(), *controlled()]
+    seeds = [
+        *networks(), *operators(), *controlled(), *onnx_networks(), *onnx_operators(),
+    ]
+    if arguments.only:
+        seeds = [seed for seed in seeds if seed.name.endswith(arguments.only)]
     tally = Tally()
     until = time.monotonic() + 60 * arguments.minutes
     next_ = arguments.first

@@ -1,4 +1,4 @@
-"""Damages files: bytes of any file, places in the tree of a JSON file."""
+"""Damages files: bytes of any file, places in the tree of a JSON or ONNX file."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from tests.fuzz.corpus import Seed
+from tests.fuzz.protobuf import damaged_protobuf
 
 _NUMBERS = (
     0, 1, 2, 3, 7, 8, 16, 127, 128, 255, 256, 1000, 32767, 32768, 65535, 65536, 1 << 20,
@@ -35,6 +36,9 @@ def mutant(seeds: Sequence[Seed], number: int) -> Seed:
         name = rng.choice(sorted(seed.beside))
         damaged = damaged_bytes(rng, Seed(name, seed.beside[name]), seeds, count)
         return Seed(seed.name, seed.content, seed.dull, {**seed.beside, name: damaged})
+    if seed.is_onnx and rng.random() < 0.8:
+        content = damaged_protobuf(rng, seed.content, count, _NUMBERS)
+        return Seed(seed.name, content, (), seed.beside)
     if seed.is_json and rng.random() < 0.8:
         return Seed(seed.name, damaged_json(rng, seed.content, count), (), seed.beside)
     return Seed(seed.name, damaged_bytes(rng, seed, seeds, count), (), seed.beside)

@@ -13,7 +13,7 @@ from crtexport.firmware.board import Board, load_board
 from crtexport.support.errors import ToolMissingError
 from tests.fuzz import attempt as attempts
 from tests.fuzz.attempt import attempt
-from tests.fuzz.corpus import Seed, controlled, example, operators
+from tests.fuzz.corpus import Seed, controlled, example, onnx_networks, operators
 from tests.fuzz.mutate import mutant
 from tests.fuzz.pool import Outcome, Tally
 
@@ -22,12 +22,15 @@ NETWORKS = (
     ("concatenation", "int8"), ("mean", "uint8"), ("read_variable", "int8"),
     ("strided_slice", "int8"), ("add", "int32"),
 )
-COUNT = 250
+COUNT = 300
 
 
 @pytest.fixture(scope="module")
 def seeds() -> list[Seed]:
-    return [example(), *operators(NETWORKS), *controlled(("branch", "collatz", "remembering"))]
+    return [
+        example(), *operators(NETWORKS), *controlled(("branch", "collatz", "remembering")),
+        *onnx_networks(),
+    ]
 
 
 @pytest.fixture(scope="module")
