@@ -12,18 +12,22 @@ from msgspec import Struct
 
 from crtexport import package_actions
 from crtexport.firmware.board import Board
+from crtexport.importers import onnx
 from crtexport.importers.formats import (
     NO_CHOICES,
     ONNX,
     TFLITE,
     InputChoices,
+    ReadOptions,
     format_of,
 )
 from crtexport.ir.graph import Graph
 from crtexport.ir.numerics import Numerics
-from crtexport.ir.ops import Svdf
+from crtexport.ir.ops import Reshape, Svdf, Transpose
 from crtexport.ir.types import DType, TensorType
+from crtexport.ir.verify import verify as check_graph
 from crtexport.mlf.arrays import Array
+from crtexport.passes import simplify
 from crtexport.passes.all_outputs import with_all_outputs
 from crtexport.pipeline import driver
 from crtexport.pipeline.options import ExportOptions
@@ -91,12 +95,14 @@ class Difference(Struct, frozen=True):
 
 
 class LayerComparison(Struct, frozen=True):
-    """One output of one operator over all samples; ``first`` is None where it agrees."""
+    """One output of one operator over all samples; ``first`` is None where it agrees. ``kept``:
+    whether an export has a kernel that computes it, rather than only what follows from it."""
 
     operator: str
     output: OutputComparison
     shape: tuple[int, ...]
     first: Difference | None = None
+    kept: bool = True
 
     @property
     def agrees(self) -> bool:
@@ -166,32 +172,52 @@ def verify_layers(
     """Compares as :func:`verify` does, but every operator's outputs and not only the network's.
 
     The network is exported and run with all of them as its outputs, operator by operator: nothing
-    is fused and no memory is shared. The reference runs that same network, written as .tflite. A
-    board must have memory for all of it at once.
+    is fused and no memory is shared. The reference runs that same network, written as .tflite; an
+    .onnx file as it is, with the results of its nodes as outputs. A board must have memory for all
+    of it at once.
     """
     _check_samples(samples)
-    loaded = driver.load(Path(model), numerics=numerics, choices=choices)
-    graph = with_all_outputs(loaded)
+    path = Path(model)
+    loaded = driver.load(path, numerics=numerics, choices=choices)
+    hybrid = is_hybrid(loaded)
+    if format_of(path) is ONNX:
+        graph, operators = _onnx_layers(path, choices)
+        given: Given = _OnnxFile(path, choices, every_layer=True)
+    else:
+        graph = with_all_outputs(loaded)
+        operators = tuple(str(node) for node in graph.nodes for _ in node.outputs)
+        given = to_tflite(graph, dequantize_weights=hybrid)
     if not graph.outputs:
         raise CrtExportError("the network has no operator", location=graph.source)
-    hybrid = is_hybrid(graph)
-    given = to_tflite(graph, dequantize_weights=hybrid)
     inputs = random_inputs(graph, samples, seed)
     options = ExportOptions(emit=emit, accelerators=accelerators, system_lib=False)
     answers = _answers(graph, given, inputs, board, options)
-    operators = [node for node in graph.nodes for _ in node.outputs]
+    names = (graph if isinstance(given, _OnnxFile) else loaded).tensors
+    simple = simplify(loaded).graph
+    kept = {
+        simple.tensors[tensor].name for node in simple.nodes for tensor in node.outputs
+        if not isinstance(node.op, Reshape | Transpose)
+    }
     return LayersResult(
         answers.reference, answers.ran_on, samples,
         tuple(
             _compare_layer(
-                str(node), loaded.tensors[tensor].name, graph.type(tensor),
+                operator, names[tensor].name, graph.type(tensor),
                 [row[i] for row in answers.expected], [row[i] for row in answers.got],
+                kept=names[tensor].name in kept,
             )
-            for i, (node, tensor) in enumerate(zip(operators, graph.outputs, strict=True))
+            for i, (operator, tensor) in enumerate(zip(operators, graph.outputs, strict=True))
         ),
         "every operator's outputs as outputs of the network"
         + (f"; {_FLOAT_WEIGHTS}" if hybrid else ""),
     )
+
+
+def _onnx_layers(path: Path, choices: InputChoices) -> tuple[Graph, tuple[str, ...]]:
+    """Returns the network with all results of the file's nodes as outputs, and their places."""
+    graph, places = onnx.read_layers(path, ReadOptions(choices=choices))
+    check_graph(graph)
+    return graph, places
 
 
 def install_reference(model: Path | str, numerics: str) -> None:
@@ -224,6 +250,7 @@ class _OnnxFile(Struct, frozen=True):
 
     path: Path
     choices: InputChoices
+    every_layer: bool = False
 
 
 Given = Path | bytes | _OnnxFile
@@ -250,7 +277,9 @@ def _reference(graph: Graph, given: Given) -> tuple[ReferenceModel | OnnxReferen
     """Returns the reference with the model ``given``, or with ``graph`` written anew where it
     refuses that file, and the reason for it."""
     if isinstance(given, _OnnxFile):
-        return OnnxReference(given.path, graph, given.choices), ""
+        return OnnxReference(
+            given.path, graph, given.choices, every_layer=given.every_layer
+        ), ""
     runtime = find_reference(graph.numerics)
     try:
         return ReferenceModel(given, runtime=runtime), ""
@@ -324,7 +353,8 @@ def _compare(
 
 
 def _compare_layer(
-    operator: str, name: str, type_: TensorType, expected: Sequence[Array], got: Sequence[Array]
+    operator: str, name: str, type_: TensorType, expected: Sequence[Array], got: Sequence[Array],
+    *, kept: bool,
 ) -> LayerComparison:
     difference, tolerance = _differences(type_, expected, got)
     where = np.argwhere(difference > tolerance)
@@ -333,7 +363,8 @@ def _compare_layer(
         sample, *position = (int(i) for i in where[0])
         at = tuple(position)
         first = Difference(sample, at, float(got[sample][at]), float(expected[sample][at]))
-    return LayerComparison(operator, _compare(name, type_, expected, got), type_.shape, first)
+    compared = _compare(name, type_, expected, got)
+    return LayerComparison(operator, compared, type_.shape, first, kept)
 
 
 def _differences(

@@ -118,13 +118,14 @@ def _show_layers(out: Output, model: Path, result: verification.LayersResult, se
     if out.verbosity > 0:
         out.table(
             "Operators",
-            ("operator", "output", "type", "largest difference", "allowed", "verdict"),
+            ("operator", "output", "type", "largest difference", "allowed", "verdict", "kernel"),
             (
                 (
                     layer.operator, _shortened(layer.output.name),
                     f"{layer.output.dtype}{list(layer.shape)}",
                     f"{layer.output.largest_difference:.6g}", f"{layer.output.tolerance:.6g}",
                     "agrees" if layer.agrees else "DIFFERS",
+                    "own" if layer.kept else "fused",
                 )
                 for layer in result.layers
             ),
@@ -187,7 +188,7 @@ def _layer_facts(layer: verification.LayerComparison) -> dict[str, object]:
     first = layer.first
     return {
         "operator": layer.operator, "output": _output_facts(layer.output),
-        "shape": list(layer.shape),
+        "shape": list(layer.shape), "kept": layer.kept,
         "first": None if first is None else {
             "sample": first.sample, "position": list(first.position),
             "exported": _finite(first.exported), "reference": _finite(first.reference),

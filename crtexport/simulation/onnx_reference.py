@@ -18,12 +18,15 @@ class OnnxReference:
     """A file in ONNX Runtime; a context manager, whose process ends with it.
 
     ``graph`` is what was read of the file with ``choices``: its inputs go by their names, those
-    that have a value in ``choices`` get that. Raises ToolMissingError where the runtime isn't there
+    that have a value in ``choices`` get that. ``every_layer``: its outputs are results inside of
+    the network, by their names in the file. Raises ToolMissingError where the runtime isn't there
     or can't start, and CrtExportError for a model that it refuses, and for images with their
     channels last, which the file hasn't.
     """
 
-    def __init__(self, path: Path, graph: Graph, choices: InputChoices) -> None:
+    def __init__(
+        self, path: Path, graph: Graph, choices: InputChoices, *, every_layer: bool = False
+    ) -> None:
         if choices.layout != "nchw":
             raise CrtExportError(
                 "the reference has images with their channels first, as the file says",
@@ -33,7 +36,11 @@ class OnnxReference:
         self._bound = {
             name: np.load(file, allow_pickle=False) for name, file in choices.values.items()
         }
+        self._wanted = [graph.tensors[tensor].name for tensor in graph.outputs]
         self._runtime = ReferenceModel(path, runtime=find_runtime("onnxruntime"))
+        if every_layer:
+            there = {output.name for output in self._runtime.outputs}
+            self._runtime.add_outputs([name for name in self._wanted if name not in there])
 
     def __enter__(self) -> OnnxReference:
         return self
@@ -49,4 +56,6 @@ class OnnxReference:
     def run(self, inputs: Sequence[Array]) -> list[Array]:
         """Returns the outputs for ``inputs``, both in the order of the graph."""
         given = {**self._bound, **dict(zip(self._names, inputs, strict=True))}
-        return self._runtime.run([given[tensor.name] for tensor in self._runtime.inputs])
+        found = self._runtime.run([given[tensor.name] for tensor in self._runtime.inputs])
+        by_name = dict(zip((o.name for o in self._runtime.outputs), found, strict=True))
+        return [by_name[name] for name in self._wanted]

@@ -88,6 +88,14 @@ class ReferenceModel:
             answer = json.loads(self._ask(b"C", model))
         else:
             answer = json.loads(self._load_file(Path(model)))
+        self._loaded(answer)
+
+    def add_outputs(self, names: Sequence[str]) -> None:
+        """Makes results inside of the loaded .onnx file outputs, too, behind those that there are.
+        """
+        self._loaded(json.loads(self._ask(b"N", json.dumps(list(names)).encode())))
+
+    def _loaded(self, answer: dict[str, Any]) -> None:
         self.kernels = str(answer["kernels"])
         self.inputs = tuple(map(_tensor_info, answer["inputs"]))
         self.outputs = tuple(map(_tensor_info, answer["outputs"]))

@@ -195,10 +195,24 @@ class OnnxRunner:
         self.module: Any = importlib.import_module(RUNTIMES[runtime])
         self.version = importlib.metadata.version(runtime)
         self.session: Any = None
+        self.path = ""
 
     def load(self, model: dict[str, Any]) -> None:
         """Load a model (``model_path`` or ``model_content``)."""
+        self.path = model.get("model_path", "")
+        self._start(model, self.module.SessionOptions())
+
+    def add_outputs(self, names: list[str]) -> None:
+        """Load the file again with more outputs: another graph (field 7) that only has these (field
+        12, their names field 1), which protobuf joins with the one before."""
         options = self.module.SessionOptions()
+        options.add_session_config_entry(
+            "session.model_external_initializers_file_folder_path", os.path.dirname(self.path)
+        )
+        more = b"".join(_block(12, _block(1, name.encode("utf-8"))) for name in names)
+        self._start({"model_content": _content(self.path) + _block(7, more)}, options)
+
+    def _start(self, model: dict[str, Any], options: Any) -> None:
         options.intra_op_num_threads = options.inter_op_num_threads = 1
         options.log_severity_level = 3
         self.session = self.module.InferenceSession(
@@ -223,6 +237,15 @@ class OnnxRunner:
             "inputs": [_tensor(one) for one in self.session.get_inputs()],
             "outputs": [_tensor(one) for one in self.session.get_outputs()],
         }
+
+
+def _block(field: int, content: bytes) -> bytes:
+    """A field of bytes in protobuf's format."""
+    out, size = bytearray([field << 3 | 2]), len(content)
+    while size > 0x7F:
+        out.append(size & 0x7F | 0x80)
+        size >>= 7
+    return bytes(out) + bytes([size]) + content
 
 
 def _tensor(one: Any) -> dict[str, Any]:
@@ -274,6 +297,9 @@ def _answer(runner: Any, kind: bytes, payload: bytes) -> tuple[bytes, bytes]:
     if kind in (b"L", b"C"):
         model: dict[str, Any] = {"model_content": payload}
         runner.load(model if kind == b"C" else {"model_path": payload.decode("utf-8")})
+        return b"D", json.dumps(runner.describe()).encode()
+    if kind == b"N":
+        runner.add_outputs(json.loads(payload))
         return b"D", json.dumps(runner.describe()).encode()
     if kind in (b"R", b"I"):
         with np.load(io.BytesIO(payload), allow_pickle=False) as archive:

@@ -6,13 +6,19 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from crtexport.importers.formats import InputChoices
+from crtexport.ir.ops import Activation, Conv2D
+from crtexport.lowering.registry import Context
+from crtexport.schedules.common.candidates import Candidate
+from crtexport.schedules.select import lower
 from crtexport.support.errors import CrtExportError
-from crtexport.verification import verify
+from crtexport.support.target import Target
+from crtexport.verification import verify, verify_layers
 from tests.helpers import require, require_environment
 from tests.importers.onnx.test_layout import CLASSIFIER
-from tests.importers.onnx.writer import block, graph, model, node, value
+from tests.importers.onnx.writer import block, external, graph, model, node, value
 
 
 @pytest.fixture(autouse=True)
@@ -73,3 +79,46 @@ def test_images_are_compared_as_the_file_has_them(tmp_path: Path) -> None:
     with pytest.raises(CrtExportError, match="channels first, as the file says"):
         verify(path, samples=1, choices=InputChoices(layout="nhwc"))
 
+
+
+def test_results_of_all_nodes_are_compared_under_their_names(tmp_path: Path) -> None:
+    path = tmp_path / "m.onnx"
+    path.write_bytes(CLASSIFIER)
+    result = verify_layers(path, samples=2)
+    assert result.agrees
+    assert [layer.output.name for layer in result.layers] == ["a", "b", "c", "d", "e", "y"]
+    assert [layer.shape for layer in result.layers[1:3]] == [(1, 8, 6, 10), (1, 8, 3, 5)]
+    assert result.layers[0].operator == "node 0 (Conv)"
+    # The first Conv takes its Relu in; Flatten only renames what the Gemm reads.
+    assert [layer.output.name for layer in result.layers if not layer.kept] == ["a", "e"]
+
+
+def test_a_broken_kernel_is_found_at_its_node(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    right = lower.variants_of
+
+    def broken(context: Context, target: Target, optimize: str) -> list[Candidate]:
+        if context.node.origin == "node 3 (Conv)" and isinstance(context.node.op, Conv2D):
+            op = replace(context.node.op, activation=Activation.RELU_N1_TO_1)
+            context = replace(context, node=replace(context.node, op=op))
+        return right(context, target, optimize)
+
+    monkeypatch.setattr(lower, "variants_of", broken)
+    path = tmp_path / "m.onnx"
+    path.write_bytes(CLASSIFIER)
+    layer = verify_layers(path, samples=2).first_difference
+    assert layer is not None
+    assert (layer.output.name, layer.operator) == ("d", "node 3 (Conv)")
+
+
+def test_layers_are_compared_of_a_file_with_constants_beside_it(tmp_path: Path) -> None:
+    (tmp_path / "w.bin").write_bytes(np.arange(6, dtype="<f4").tobytes())
+    path = tmp_path / "m.onnx"
+    path.write_bytes(model(typed(graph(
+        [node("MatMul", ["x", "w"], ["h"]), node("Tanh", ["h"], ["y"])], [value("x", [4, 2])], [],
+        more=[external("w", (2, 3), {"location": "w.bin", "length": "24"})],
+    ), {"y": [4, 3]})))
+    result = verify_layers(path, samples=2)
+    assert result.agrees
+    assert [layer.output.name for layer in result.layers] == ["h", "y"]

@@ -13,7 +13,14 @@ from crtexport.importers.onnx.messages import GraphInfo, ModelInfo
 from crtexport.importers.onnx.messages import read as read_message
 from crtexport.importers.onnx.registry import load_table
 from crtexport.importers.onnx.values import Value
-from crtexport.importers.onnx.walk import Frame, Scope, Walker, count_reads, versions
+from crtexport.importers.onnx.walk import (
+    Frame,
+    Scope,
+    Walker,
+    count_reads,
+    place_of,
+    versions,
+)
 from crtexport.importers.onnx.wire import Span
 from crtexport.ir.graph import Graph
 from crtexport.support.errors import CrtExportError
@@ -27,23 +34,41 @@ def read(path: Path, options: ReadOptions) -> Graph:
     Raises CrtExportError, naming the node, when the file is damaged or contains anything that can't
     be exported: operators, attributes, element types, shapes that aren't fixed.
     """
+    return _read(path, options)[0]
+
+
+def read_layers(path: Path, options: ReadOptions) -> tuple[Graph, tuple[str, ...]]:
+    """Returns the graph of the file with the results of all its nodes as outputs, in their order
+    and as the file has them, not yet verified; and the place of the node that each is of.
+
+    Left out are results that are constants, and those of nodes inside of other nodes. Raises as
+    :func:`read` does.
+    """
+    return _read(path, options, every_layer=True)
+
+
+def _read(
+    path: Path, options: ReadOptions, *, every_layer: bool = False
+) -> tuple[Graph, tuple[str, ...]]:
     regular_size(path)
     digest = sha256(path)
     try:
         with path.open("rb") as stream:
             # Never closed by hand: an error's traceback may still hold views of the map.
             data = mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ)
-        graph = _graph(data, path, options)
+        graph, places = _graph(data, path, options, every_layer=every_layer)
     except CrtExportError as error:
         raise error.within(path.name) from error.__cause__
     except OSError as error:
         raise CrtExportError(
             f"the file can't be read: {error.strerror}", location=str(path)
         ) from error
-    return graph.from_file(path.name, digest, options.numerics)
+    return graph.from_file(path.name, digest, options.numerics), places
 
 
-def _graph(data: mmap.mmap, path: Path, options: ReadOptions) -> Graph:
+def _graph(
+    data: mmap.mmap, path: Path, options: ReadOptions, *, every_layer: bool
+) -> tuple[Graph, tuple[str, ...]]:
     model = read_message(ModelInfo, Span(data, 0, len(data)))
     if model.ir_version < _OLDEST_IR:
         raise CrtExportError(
@@ -54,22 +79,31 @@ def _graph(data: mmap.mmap, path: Path, options: ReadOptions) -> Graph:
     load_table()
     builder = Builder()
     values, inputs = read_inputs(builder, model.graph, options.choices)
-    outputs = _walked(builder, model, model.graph, path, options, values)
+    scope = _walked(builder, model, model.graph, path, options, values)
+    places = {output.name: "" for output in model.graph.outputs}
+    if every_layer:
+        places = {
+            name: place_of(number, node)
+            for number, node in enumerate(model.graph.nodes) for name in node.outputs
+            if name in scope and not builder.is_constant(scope[name])
+        }
+    outputs = [(name, scope[name]) for name in places]
     tensors = read_outputs(builder, outputs, inputs, options.choices)
-    return Graph(
+    graph = Graph(
         path.stem, tuple(builder.tensors), tuple(builder.nodes), tuple(inputs), tuple(tensors)
     )
+    return graph, tuple(places.values())
 
 
 def _walked(
     builder: Builder, model: ModelInfo, graph: GraphInfo, path: Path, options: ReadOptions,
     values: dict[str, Value],
-) -> list[tuple[str, Value]]:
-    """Reads all nodes; returns the names and values of the outputs."""
+) -> Scope:
+    """Reads all nodes; returns the values of all names."""
     scope = Scope()
     for name, value in values.items():
         scope.define(name, value)
     names = [output.name for output in graph.outputs]
     frame = Frame(scope, versions(model.opsets), {}, count_reads(graph.nodes, names))
     Walker(builder, model, path, allow_outside=options.allow_outside).graph(graph, frame)
-    return [(name, scope[name]) for name in names]
+    return scope

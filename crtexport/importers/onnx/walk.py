@@ -56,6 +56,9 @@ class Scope:
             )
         return self._outer[name]
 
+    def __contains__(self, name: str) -> bool:
+        return name in self._values
+
     def define(self, name: str, value: Value) -> None:
         """Gives a name its value. Raises CrtExportError where it has one."""
         if name in self._values:
@@ -136,9 +139,7 @@ class Walker:
             self._count += 1
             if self._count > _MOST_NODES:
                 raise CrtExportError(f"the network has more than {_MOST_NODES} nodes")
-            where = f"node {number} {info.name!r} ({info.operator})" if info.name else (
-                f"node {number} ({info.operator})"
-            )
+            where = place_of(number, info)
             builder = self.builder
             builder.name = next(filter(None, info.outputs), info.name)
             if not self._frame.place:
@@ -264,6 +265,13 @@ class Walker:
         self.nodes(nodes)
         self._frame = before
         return [scope[name] for name in function.outputs]
+
+
+def place_of(number: int, info: NodeInfo) -> str:
+    """Returns the place of a node in its graph, for errors and comments."""
+    return f"node {number} {info.name!r} ({info.operator})" if info.name else (
+        f"node {number} ({info.operator})"
+    )
 
 
 def _without_inputs(node: NodeInfo, missing: set[str]) -> NodeInfo:
