@@ -22,7 +22,7 @@ from tests.helpers import ROOT, SHARED_MODELS
 from tests.importers.onnx import writer
 from tests.importers.onnx.test_layout import CLASSIFIER
 from tests.onnx.nodes import FOLDER
-from tests.onnx.suite import model_of, python, steering, written
+from tests.onnx.suite import model_of, steering, written
 
 _EXAMPLE = ROOT / "docs" / "examples" / "digits" / "model.json"
 _GRAPH, _INITIALIZER = 7, 5
@@ -116,10 +116,7 @@ def onnx_networks() -> Iterator[Seed]:
 
 
 def onnx_operators() -> Iterator[Seed]:
-    """One of onnx's node tests for each operator that is read, what steers it as constants; none
-    without the package onnx."""
-    if python() is None:
-        return
+    """One of onnx's node tests for each operator, what steers it as constants."""
     seen = set[str]()
     for case in written(FOLDER):
         info = None if case.why or case.operator in seen else model_of(case.model)

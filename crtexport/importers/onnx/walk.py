@@ -237,7 +237,14 @@ class Walker:
             inputs = inputs[:-1]
         _check_count(row, len(inputs))
         source = Source(self.builder, info, version, inputs, attributes, self)
-        result = row.read(source)
+        try:
+            result = row.read(source)
+        except (ValueError, LookupError, ArithmeticError) as error:
+            # Readers take shapes and numbers apart as the standard has them.
+            shapes = ", ".join("none" if i is None else f"{list(i.shape)}" for i in inputs)
+            raise CrtExportError(
+                f"its inputs {shapes} or its attributes don't fit each other: {error}"
+            ) from error
         source.check_attributes()
         return [result] if isinstance(result, Value) else list(result)
 

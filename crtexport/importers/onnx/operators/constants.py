@@ -12,6 +12,9 @@ from crtexport.ir.ops import BroadcastTo, Cast, NotEqual
 from crtexport.ir.types import DType
 from crtexport.support.errors import CrtExportError
 
+_MOST = 1 << 24
+"""Elements of a constant that is made of a few numbers."""
+
 
 @operator("Constant", inputs=(0, 0))
 def constant(node: Source) -> Value:
@@ -73,7 +76,7 @@ def range_(node: Source) -> Value:
     dtype = node.dtype(node.input(0))
     start, end, step = (node.number(i, "the range") for i in range(3))
     count = max(int(np.ceil((end - start) / step)), 0) if step else 0
-    if not step or count > 1 << 24:
+    if not step or count > _MOST:
         raise CrtExportError(f"a range from {start:g} to {end:g} by {step:g}")
     return node.constant(start + np.arange(count) * step, dtype)
 
@@ -114,7 +117,7 @@ def expand(node: Source) -> Value:
 @operator("EyeLike")
 def eye_like(node: Source) -> Value:
     x = node.input(0)
-    if len(x.shape) != 2:
-        raise CrtExportError(f"{x.shape} is no matrix")
+    if len(x.shape) != 2 or x.elements > _MOST:
+        raise CrtExportError(f"{x.shape} is no matrix of up to {_MOST} elements")
     dtype = element_type(node.integer("dtype")) if node.has("dtype") else node.dtype(x)
     return node.constant(np.eye(*x.shape, node.integer("k", 0)), dtype)

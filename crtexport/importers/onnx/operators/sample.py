@@ -40,6 +40,8 @@ _MODES = {
     "nearest": Interpolation.NEAREST, "bicubic": Interpolation.CUBIC,
     "cubic": Interpolation.CUBIC,
 }
+_MOST_PLACES = 1 << 22
+"""Pixels of a grid, which is a constant."""
 
 
 @operator("GridSample", inputs=(2, 2), image=True)
@@ -82,7 +84,9 @@ def affine_grid(node: Source) -> Value:
     """The places of all pixels, moved by a matrix for each image."""
     theta, shape = node.input(0), node.integers(1, "the size")
     sizes, corners = shape[2:], bool(node.integer("align_corners", 0))
-    if len(sizes) not in (2, 3) or theta.shape != (shape[0], len(sizes), len(sizes) + 1):
+    if len(sizes) not in (2, 3) or theta.shape != (shape[0], len(sizes), len(sizes) + 1) or (
+        not 0 < prod(sizes) <= _MOST_PLACES
+    ):
         raise CrtExportError(f"matrices {theta.shape} for images of {list(shape)}")
     lines = [
         np.linspace(-1, 1, size) if corners else (2 * np.arange(size) + 1) / size - 1
