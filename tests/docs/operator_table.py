@@ -2,7 +2,7 @@
 
 Operators and rules are those of the registry. Element types are what rules list, where they do as
 data, and else what the differential networks have; these also show which operator of TensorFlow
-Lite becomes which of ours.
+Lite becomes which of ours; for ONNX onnx's node tests show it.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ from crtexport.lowering.registry import Rule
 from crtexport.lowering.rules import SameTypes
 from tests.differential.cases import CASES, PAIRS, SeededDraw
 from tests.differential.numpy_cases import NUMPY_CASES
+from tests.docs.onnx_table import onnx_facts, onnx_lists
 
 SEEDS = range(12)
 
@@ -59,7 +60,10 @@ def operator_table() -> str:
     """Markdown: a row for each operator of model.json, in its order."""
     seen = _seen()
     _add_unseen_names(seen)
-    rows = ["| operator | TensorFlow Lite | element types | rules |", "|---|---|---|---|"]
+    same = onnx_facts().same
+    rows = [
+        "| operator | TensorFlow Lite | ONNX | element types | rules |", "|---|---|---|---|---|",
+    ]
     for name, kind in OPERATORS.items():
         lowering = registered(kind)
         if lowering is None:  # runs graphs and computes nothing
@@ -71,8 +75,9 @@ def operator_table() -> str:
         sentences = "<br>".join(
             _sentence(rule) for rule in rules if not isinstance(rule, SameTypes)
         )
-        rows.append(f"| {name} | {names} | {types} | {sentences} |")
-    return "\n".join(rows)
+        theirs = ", ".join(sorted(same.get(kind, ()))) or "—"
+        rows.append(f"| {name} | {names} | {theirs} | {types} | {sentences} |")
+    return "\n".join([*rows, "", onnx_lists()])
 
 
 def _seen() -> dict[type[Op], Seen]:
