@@ -109,7 +109,7 @@ def test_the_first_operator_that_differs_is_shown_with_both_values(
     assert main(["verify", "m.tflite", "--per-layer", "-v"]) == 1
     lines = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
     assert "operator 0 (ABS) a int8[1, 4] 0 0 agrees own" in lines
-    assert "operator 2 (EXP) c int8[1, 4] 5 0 DIFFERS" in lines
+    assert "operator 2 (EXP) c int8[1, 4] 5 0 DIFFERS own" in lines
     assert main(["verify", "m.tflite", "--per-layer", "--json"]) == 1
     data = json.loads(capsys.readouterr().out)
     assert data["first_difference"]["first"] == {
