@@ -29,6 +29,21 @@ from tests.importers.onnx.writer import (
 )
 
 X = value("x", [2, 3])
+NUMBERS = {
+    "step": np.array(2, np.int64), "long": np.array(9, np.int64), "w": np.ones((1, 1, 2, 2), "f4"),
+    "bytes": np.ones((2, 200, 20, 20), np.uint8), "most": np.array(3, np.int64),
+    "two": np.array(2, np.float32),
+}
+
+
+def shaped(
+    operator: str, *inputs: str, shapes: dict[str, list[int]], dtype: str = "float32", **more: Any
+) -> bytes:
+    """A network of one node, "it", with inputs of these shapes, and constants."""
+    return model(graph(
+        [node(operator, inputs, ["y"], name="it", **more)],
+        [value(name, shape, dtype) for name, shape in shapes.items()], ["y"], NUMBERS,
+    ), version=22)
 
 
 def one(operator: str, *inputs: str, outputs: int = 1, **more: Any) -> bytes:
@@ -70,6 +85,36 @@ REFUSED: dict[str, tuple[bytes, str]] = {
     ),
     "a sequence without an axis of batches": (
         one("GRU", "x", "x", "x"), r"the input and its weights must have 3 dimensions"
+    ),
+    "frames longer than the signal": (
+        shaped("STFT", "x", "step", "", "long", shapes={"x": [1, 8, 1]}),
+        "frames of 9 samples, 2 apart, of 8",
+    ),
+    "one side of a complex spectrum": (
+        shaped("STFT", "x", "step", "", "step", shapes={"x": [1, 8, 2]}), "one side of a DFT of 2",
+    ),
+    "sums of groups that floats don't hold": (
+        shaped("ConvInteger", "x", "bytes", shapes={"x": [1, 400, 21, 21]}, dtype="uint8", group=2),
+        "2 groups of 200 channels: their sums exceed 24 bits",
+    ),
+    "offsets that don't fit": (
+        shaped("DeformConv", "x", "w", "o", shapes={"x": [1, 1, 4, 4], "o": [1, 6, 3, 3]}),
+        r"1 groups and 1 groups of offsets \(1, 6, 3, 3\)",
+    ),
+    "weights of another rank": (
+        shaped("Conv", "x", "w", shapes={"x": [1, 1, 4]}), r"weights \(1, 1, 2, 2\) for an input",
+    ),
+    "an overlap of more than all": (
+        shaped("NonMaxSuppression", "b", "s", "most", "two",
+               shapes={"b": [1, 5, 4], "s": [1, 2, 5]}), "overlaps of 2",
+    ),
+    "boxes and scores that don't fit": (
+        shaped("NonMaxSuppression", "b", "s", "most", shapes={"b": [1, 5, 4], "s": [1, 2, 6]}),
+        r"scores must be \(1, classes, 5\)",
+    ),
+    "shapes that don't fit": (
+        shaped("Add", "a", "b", shapes={"a": [2, 3], "b": [2, 4]}),
+        r"'it' \(Add\): its inputs \[2, 3\], \[2, 4\] or its attributes don't fit each other",
     ),
     "an unknown operator": (
         one("Foo", domain="bar"), r"'it' \(Foo\): Foo of domain bar, opset 1: the operator is not",
