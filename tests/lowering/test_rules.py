@@ -37,3 +37,12 @@ def test_squares_of_a_row_that_is_normalized_fit_32_bits(
     graph = load(tmp_path / "m.tflite")
     problems = check(Context(graph, graph.nodes[0]))
     assert any("found 33026" in problem for problem in problems) is not fits
+
+
+def test_rows_of_floats_that_are_normalized_may_be_longer(tmp_path: Path) -> None:
+    m = ModelBuilder()
+    x, y = (m.tensor(name, (1, 33026)) for name in "xy")
+    m.op("L2_NORMALIZATION", [x], [y])
+    (tmp_path / "m.tflite").write_bytes(m.build([x], [y]))
+    graph = load(tmp_path / "m.tflite")
+    assert not check(Context(graph, graph.nodes[0]))
