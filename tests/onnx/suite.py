@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 from msgspec import Struct
 
-from crtexport.importers.onnx.messages import GraphInfo, ModelInfo, NodeInfo, read
+from crtexport.importers.onnx.messages import GraphInfo, NodeInfo, OnnxModelInfo, read
 from crtexport.importers.onnx.wire import Span
 from tests.helpers import require_environment
 
@@ -85,7 +85,7 @@ def written(folder: Path) -> list[Case]:
 
 def model_of(path: Path) -> GraphInfo:
     data = path.read_bytes()
-    graph = read(ModelInfo, Span(data, 0, len(data))).graph
+    graph = read(OnnxModelInfo, Span(data, 0, len(data))).graph
     assert graph is not None
     return graph
 

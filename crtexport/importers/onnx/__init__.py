@@ -9,13 +9,13 @@ from crtexport.importers.files import regular_size, sha256
 from crtexport.importers.formats import ReadOptions
 from crtexport.importers.onnx.builder import Builder
 from crtexport.importers.onnx.interface import read_inputs, read_outputs
-from crtexport.importers.onnx.messages import GraphInfo, ModelInfo
+from crtexport.importers.onnx.messages import GraphInfo, OnnxModelInfo
 from crtexport.importers.onnx.messages import read as read_message
 from crtexport.importers.onnx.registry import load_table
 from crtexport.importers.onnx.values import Value
 from crtexport.importers.onnx.walk import (
-    Frame,
-    Scope,
+    CallFrame,
+    NameScope,
     Walker,
     count_reads,
     place_of,
@@ -69,7 +69,7 @@ def _read(
 def _graph(
     data: mmap.mmap, path: Path, options: ReadOptions, *, every_layer: bool
 ) -> tuple[Graph, tuple[str, ...]]:
-    model = read_message(ModelInfo, Span(data, 0, len(data)))
+    model = read_message(OnnxModelInfo, Span(data, 0, len(data)))
     if model.ir_version < _OLDEST_IR:
         raise CrtExportError(
             f"the file has IR version {model.ir_version}; {_OLDEST_IR} and later are read"
@@ -96,14 +96,14 @@ def _graph(
 
 
 def _walked(
-    builder: Builder, model: ModelInfo, graph: GraphInfo, path: Path, options: ReadOptions,
+    builder: Builder, model: OnnxModelInfo, graph: GraphInfo, path: Path, options: ReadOptions,
     values: dict[str, Value],
-) -> Scope:
+) -> NameScope:
     """Reads all nodes; returns the values of all names."""
-    scope = Scope()
+    scope = NameScope()
     for name, value in values.items():
         scope.define(name, value)
     names = [output.name for output in graph.outputs]
-    frame = Frame(scope, versions(model.opsets), {}, count_reads(graph.nodes, names))
+    frame = CallFrame(scope, versions(model.opsets), {}, count_reads(graph.nodes, names))
     Walker(builder, model, path, allow_outside=options.allow_outside).graph(graph, frame)
     return scope

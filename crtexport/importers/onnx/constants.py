@@ -13,7 +13,7 @@ import numpy.typing as npt
 from crtexport.importers.bit_fields import stored_bytes, unpacked
 from crtexport.importers.files import regular_size
 from crtexport.importers.onnx.messages import SparseTensor, TensorData
-from crtexport.importers.onnx.wire import VARINT, Field
+from crtexport.importers.onnx.wire import VARINT, WireField
 from crtexport.ir.types import ConstantRef, DType, TensorType
 from crtexport.ir.verify import check_type
 from crtexport.support.errors import CrtExportError
@@ -123,7 +123,7 @@ def _typed(data: TensorData, type_: TensorType, path: Path, *, packed: bool) -> 
     return ConstantRef.of(values.astype(type_.dtype.numpy))
 
 
-def _fixed(fields: tuple[Field, ...], itemsize: int, path: Path) -> ConstantRef:
+def _fixed(fields: tuple[WireField, ...], itemsize: int, path: Path) -> ConstantRef:
     """Returns numbers of ``itemsize`` bytes, as they lie in the file if they are in one piece."""
     spans = [field.fixed(itemsize) for field in fields if field.kind != VARINT]
     if len(spans) == 1:

@@ -12,7 +12,7 @@ from typing import Any, ClassVar, TypeVar
 import numpy as np
 from msgspec import Struct
 
-from crtexport.importers.onnx.wire import Field, Span
+from crtexport.importers.onnx.wire import Span, WireField
 from crtexport.support.errors import CrtExportError
 
 _DEEPEST = 64
@@ -54,7 +54,7 @@ def read(kind: type[M], span: Span, depth: int = 0) -> M:
     })
 
 
-def _value(of: Kind, field: Field, depth: int) -> Any:
+def _value(of: Kind, field: WireField, depth: int) -> Any:
     match of:
         case "text":
             return field.text()
@@ -139,14 +139,14 @@ class TensorData(Message, frozen=True):
 
     dims: tuple[int, ...] = ()
     element: int = 0
-    float_data: tuple[Field, ...] = ()
-    int32_data: tuple[Field, ...] = ()
+    float_data: tuple[WireField, ...] = ()
+    int32_data: tuple[WireField, ...] = ()
     string_data: tuple[Span, ...] = ()
-    int64_data: tuple[Field, ...] = ()
+    int64_data: tuple[WireField, ...] = ()
     name: str = ""
     raw: Span | None = None
-    double_data: tuple[Field, ...] = ()
-    uint64_data: tuple[Field, ...] = ()
+    double_data: tuple[WireField, ...] = ()
+    uint64_data: tuple[WireField, ...] = ()
     external: tuple[Entry, ...] = ()
     location: int = 0
     FIELDS = {
@@ -243,7 +243,7 @@ class FunctionInfo(Message, frozen=True):
     }
 
 
-class ModelInfo(Message, frozen=True):
+class OnnxModelInfo(Message, frozen=True):
     """ModelProto."""
 
     ir_version: int = 0

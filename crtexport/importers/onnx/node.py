@@ -33,7 +33,7 @@ _KINDS = {
 }
 
 
-class Walk(Protocol):
+class GraphWalk(Protocol):
     """The walk from node to node (:mod:`crtexport.importers.onnx.walk`)."""
 
     def inline(self, graph: GraphInfo, inputs: Sequence[Value]) -> list[Value]: ...
@@ -42,7 +42,7 @@ class Walk(Protocol):
     def sparse(self, tensor: SparseTensor) -> Value: ...
 
 
-class Source:
+class OnnxNode:
     """A node: its inputs as values, its attributes, the version of its operator set, and what adds
     operators to the Graph.
 
@@ -51,7 +51,7 @@ class Source:
 
     def __init__(
         self, builder: Builder, info: NodeInfo, version: int, inputs: Sequence[Value | None],
-        attributes: Mapping[str, Attribute], walk: Walk,
+        attributes: Mapping[str, Attribute], walk: GraphWalk,
     ) -> None:
         self.builder, self.info, self.version = builder, info, version
         self.inputs, self.walk = tuple(inputs), walk

@@ -1,11 +1,11 @@
 """The table of ONNX operators that can be read: one function each, in ``operators/``.
 
-A function gets its node (:class:`crtexport.importers.onnx.node.Source`), adds operators of the
+A function gets its node (:class:`crtexport.importers.onnx.node.OnnxNode`), adds operators of the
 Graph, and returns the value of its output, or of all outputs. Types and shapes follow from what it
 adds. ::
 
     @operator("Relu")
-    def relu(node: Source) -> Value:
+    def relu(node: OnnxNode) -> Value:
         return node.unary(Relu(), node.input(0))
 """
 
@@ -22,7 +22,7 @@ from crtexport.importers.onnx.values import Value
 from crtexport.support.errors import CrtExportError
 
 if TYPE_CHECKING:
-    from crtexport.importers.onnx.node import Source
+    from crtexport.importers.onnx.node import OnnxNode
 
 ONNX = ""
 """The domain of the standard's own operators, which files call "ai.onnx", too."""
@@ -37,7 +37,7 @@ def domain_of(name: str) -> str:
 
 
 Result = Value | Sequence[Value | None]
-Reader = Callable[["Source"], Result]
+Reader = Callable[["OnnxNode"], Result]
 
 FAMILIES = (
     "activation",
@@ -73,7 +73,7 @@ FAMILIES = (
 """The modules of ``operators/``."""
 
 
-class Operator(Struct, frozen=True):
+class OperatorReader(Struct, frozen=True):
     """One row: the function, and the least and the largest number of inputs (None: any).
 
     ``image``: it takes an image whose channels the kernels want last, which is what
@@ -90,7 +90,7 @@ class Operator(Struct, frozen=True):
     oldest: int = 7
 
 
-TABLE: dict[tuple[str, str], Operator] = {}
+TABLE: dict[tuple[str, str], OperatorReader] = {}
 """The operators by domain and name; filled by :func:`load_table`."""
 
 IMPOSSIBLE: Mapping[str, str] = {
@@ -121,13 +121,13 @@ def operator(
     *names: str, domain: str = ONNX, inputs: tuple[int, int | None] = (1, 1),
     image: bool = False, follows: bool = False, oldest: int = 7,
 ) -> Callable[[Reader], Reader]:
-    """Registers a function that reads the operators ``names``; see :class:`Operator`."""
+    """Registers a function that reads the operators ``names``; see :class:`OperatorReader`."""
 
     def register(read: Reader) -> Reader:
         for name in names:
             if (domain, name) in TABLE:
                 raise ValueError(f"{name} is read by two functions")
-            TABLE[domain, name] = Operator(
+            TABLE[domain, name] = OperatorReader(
                 name, domain, read, inputs, image, follows, oldest if domain == ONNX else 1
             )
         return read
@@ -141,7 +141,7 @@ def load_table() -> None:
         importlib.import_module(f"crtexport.importers.onnx.operators.{family}")
 
 
-def find(domain: str, name: str) -> Operator | None:
+def find(domain: str, name: str) -> OperatorReader | None:
     """Returns the row of an operator; None where there is none."""
     return TABLE.get((domain, name))
 

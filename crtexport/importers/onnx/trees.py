@@ -22,7 +22,7 @@ LEAF = "LEAF"
 _MOST = 1 << 20
 
 
-class Branch(Struct, frozen=True):
+class TreeBranch(Struct, frozen=True):
     """A node that compares a feature by ``mode`` with ``values`` (one, or several of which it may
     be a member); ``nan_is_true``: NaN goes the way of what holds."""
 
@@ -34,7 +34,7 @@ class Branch(Struct, frozen=True):
     nan_is_true: bool = False
 
 
-class Tables(Struct, frozen=True):
+class TreeTables(Struct, frozen=True):
     """The constants of a TreeEnsemble, in the order of its inputs."""
 
     features: Array
@@ -45,9 +45,9 @@ class Tables(Struct, frozen=True):
 
 
 def tables(
-    roots: Iterable[Hashable], branches: Mapping[Any, Branch], leaves: Mapping[Any, Array],
+    roots: Iterable[Hashable], branches: Mapping[Any, TreeBranch], leaves: Mapping[Any, Array],
     width: int,
-) -> Tables:
+) -> TreeTables:
     """Returns the tables of trees: ``branches`` and ``leaves`` by whatever names them; equal leaves
     are there once. Raises CrtExportError for names and features that aren't there, and for
     circles."""
@@ -57,7 +57,7 @@ def tables(
 
 class _Tables:
     def __init__(
-        self, branches: Mapping[Any, Branch], leaves: Mapping[Any, Array], width: int
+        self, branches: Mapping[Any, TreeBranch], leaves: Mapping[Any, Array], width: int
     ) -> None:
         self.branches, self.leaves, self.width = branches, leaves, width
         self.features: list[int] = []
@@ -68,10 +68,10 @@ class _Tables:
     def tree(self, root: Hashable) -> int:
         """Adds a tree, a node before its children; returns the number of its root."""
         holder = [0]
-        stack: list[tuple[Hashable | Branch, list[int], int]] = [(root, holder, 0)]
+        stack: list[tuple[Hashable | TreeBranch, list[int], int]] = [(root, holder, 0)]
         while stack:
             name, place, side = stack.pop()
-            branch = name if isinstance(name, Branch) else self.branches.get(name)
+            branch = name if isinstance(name, TreeBranch) else self.branches.get(name)
             if branch is None:
                 place[side] = ~self._leaf(name)
                 continue
@@ -94,7 +94,7 @@ class _Tables:
             raise CrtExportError(f"the trees have no node {name}")
         return self.rows.setdefault(row.astype(np.float32).tobytes(), len(self.rows))
 
-    def finish(self, roots: list[int]) -> Tables:
+    def finish(self, roots: list[int]) -> TreeTables:
         if not roots:
             raise CrtExportError("there are no trees")
         if not self.features:  # trees of one leaf
@@ -102,13 +102,13 @@ class _Tables:
             self.children = [[roots[0], roots[0]]]
         values = [np.frombuffer(row, np.float32) for row in self.rows]
         kind = np.int16 if max(len(values), len(self.features)) < 1 << 15 else np.int32
-        return Tables(
+        return TreeTables(
             np.array(self.features, kind), np.array(self.thresholds, np.float32),
             np.array(self.children, kind), np.array(roots, kind), np.stack(values),
         )
 
 
-def _simple(branch: Branch) -> tuple[np.float32, Any, Any, bool]:
+def _simple(branch: TreeBranch) -> tuple[np.float32, Any, Any, bool]:
     """Returns a branch as a threshold, what is left for numbers up to it, what is right for others,
     and whether NaN goes left."""
     value = np.float32(branch.values[0]) if branch.values else np.float32(np.nan)
@@ -125,15 +125,16 @@ def _simple(branch: Branch) -> tuple[np.float32, Any, Any, bool]:
             return value, false, true, not nan
         case "BRANCH_EQ":
             # Up to the value, but not up to the number below it.
-            inner = Branch(branch.feature, "BRANCH_GT", (float(below),), true, false, nan)
+            inner = TreeBranch(branch.feature, "BRANCH_GT", (float(below),), true, false, nan)
             return value, inner, false, nan
         case "BRANCH_NEQ":
-            inner = Branch(branch.feature, "BRANCH_LEQ", (float(below),), true, false, nan)
+            inner = TreeBranch(branch.feature, "BRANCH_LEQ", (float(below),), true, false, nan)
             return value, inner, true, nan
         case "BRANCH_MEMBER" if branch.values:
             rest: Hashable = false
             for member in branch.values[1:]:
-                rest = Branch(branch.feature, "BRANCH_EQ", (member,), true, rest, nan)
-            return _simple(Branch(branch.feature, "BRANCH_EQ", (float(value),), true, rest, nan))
+                rest = TreeBranch(branch.feature, "BRANCH_EQ", (member,), true, rest, nan)
+            first = TreeBranch(branch.feature, "BRANCH_EQ", (float(value),), true, rest, nan)
+            return _simple(first)
         case _:
             raise CrtExportError(f"the comparison {branch.mode!r} is not supported")

@@ -17,13 +17,13 @@ from crtexport.importers.onnx.messages import (
     Attribute,
     FunctionInfo,
     GraphInfo,
-    ModelInfo,
     NodeInfo,
+    OnnxModelInfo,
     SparseTensor,
     TensorData,
 )
-from crtexport.importers.onnx.node import Source
-from crtexport.importers.onnx.registry import ONNX, Operator, domain_of, find, unknown
+from crtexport.importers.onnx.node import OnnxNode
+from crtexport.importers.onnx.registry import ONNX, OperatorReader, domain_of, find, unknown
 from crtexport.importers.onnx.values import Value, stored
 from crtexport.support.errors import CrtExportError
 
@@ -38,11 +38,11 @@ _MOST_NODES = 200_000
 Opsets = Mapping[str, int]
 
 
-class Scope:
+class NameScope:
     """Names of a graph and their values. Those that aren't here are looked for in the graph around
     it; a function has none around it."""
 
-    def __init__(self, outer: Scope | None = None) -> None:
+    def __init__(self, outer: NameScope | None = None) -> None:
         self._values: dict[str, Value] = {}
         self._outer = outer
 
@@ -66,11 +66,11 @@ class Scope:
         self._values[name] = value
 
 
-class Frame(Struct, frozen=True):
+class CallFrame(Struct, frozen=True):
     """The place of a walk: names, versions of operators, the attributes of the function, how often
     names are read, and how deep this is."""
 
-    scope: Scope
+    scope: NameScope
     opsets: Opsets
     attributes: Mapping[str, Attribute]
     reads: Mapping[str, int]
@@ -82,7 +82,7 @@ class Walker:
     """Reads the nodes of a file into ``builder``. ``path`` is the file."""
 
     def __init__(
-        self, builder: Builder, model: ModelInfo, path: Path, *, allow_outside: bool
+        self, builder: Builder, model: OnnxModelInfo, path: Path, *, allow_outside: bool
     ) -> None:
         self.builder = builder
         self._path, self._outside = path, allow_outside
@@ -90,7 +90,7 @@ class Walker:
             (domain_of(f.domain), f.name, f.overload): f for f in model.functions
         }
         self._count = 0
-        self._frame = Frame(Scope(), {}, {}, {})
+        self._frame = CallFrame(NameScope(), {}, {}, {})
 
     # -- tensors of the file
 
@@ -112,7 +112,7 @@ class Walker:
 
     # -- graphs
 
-    def graph(self, graph: GraphInfo, frame: Frame) -> None:
+    def graph(self, graph: GraphInfo, frame: CallFrame) -> None:
         """Defines the initializers of a graph, and reads its nodes."""
         before, self._frame = self._frame, frame
         for tensor in graph.initializers:
@@ -152,7 +152,7 @@ class Walker:
     def inline(self, graph: GraphInfo, inputs: Sequence[Value]) -> list[Value]:
         """Reads a graph inside of a node in the place of the node; returns its outputs. It sees the
         names around it."""
-        frame = self._deeper(Scope(self._frame.scope), graph.nodes, graph.outputs)
+        frame = self._deeper(NameScope(self._frame.scope), graph.nodes, graph.outputs)
         if len(inputs) != len(graph.inputs):
             raise CrtExportError(
                 f"the graph {graph.name!r} takes {len(graph.inputs)} inputs, not {len(inputs)}"
@@ -168,9 +168,9 @@ class Walker:
         return self._frame.reads.get(name, 0)
 
     def _deeper(
-        self, scope: Scope, nodes: Sequence[NodeInfo], outputs: Sequence[Any],
+        self, scope: NameScope, nodes: Sequence[NodeInfo], outputs: Sequence[Any],
         **changes: Any,
-    ) -> Frame:
+    ) -> CallFrame:
         frame = self._frame
         if frame.depth >= _DEEPEST:
             raise CrtExportError(
@@ -236,7 +236,7 @@ class Walker:
         while inputs and inputs[-1] is None:
             inputs = inputs[:-1]
         _check_count(row, len(inputs))
-        source = Source(self.builder, info, version, inputs, attributes, self)
+        source = OnnxNode(self.builder, info, version, inputs, attributes, self)
         try:
             result = row.read(source)
         except (ValueError, LookupError, ArithmeticError) as error:
@@ -255,7 +255,7 @@ class Walker:
         """Reads the nodes of a function in the place of its call."""
         if len(inputs) > len(function.inputs):
             raise CrtExportError(f"{len(inputs)} inputs for a function of {len(function.inputs)}")
-        scope = Scope()
+        scope = NameScope()
         missing = set[str]()
         for name, value in zip_longest(function.inputs, inputs):
             if value is None:
@@ -288,7 +288,7 @@ def _without_inputs(node: NodeInfo, missing: set[str]) -> NodeInfo:
     return replace(node, inputs=tuple("" if name in missing else name for name in node.inputs))
 
 
-def _check_count(row: Operator, count: int) -> None:
+def _check_count(row: OperatorReader, count: int) -> None:
     least, most = row.inputs
     if count < least or (most is not None and count > most):
         many = "any number" if most is None else f"{most}"

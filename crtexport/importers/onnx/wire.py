@@ -45,7 +45,7 @@ class Span(Struct, frozen=True):
                 f"the text at byte {self.start} is not UTF-8; the file is damaged"
             ) from None
 
-    def fields(self) -> Iterator[Field]:
+    def fields(self) -> Iterator[WireField]:
         """Yields the fields of the message in these bytes. Raises CrtExportError where they are
         none."""
         at = self.start
@@ -56,7 +56,7 @@ class Span(Struct, frozen=True):
                 raise _damaged(at, "a field without a number")
             if kind == VARINT:
                 value, at = self._varint(at)
-                yield Field(number, kind, value, self)
+                yield WireField(number, kind, value, self)
                 continue
             if kind == LENGTH:
                 size, at = self._varint(at)
@@ -66,7 +66,7 @@ class Span(Struct, frozen=True):
                 raise _damaged(at, f"wire type {kind}")
             if size > self.end - at:
                 raise _damaged(at, f"a field of {size} bytes where {self.end - at} are left")
-            yield Field(number, kind, 0, Span(self.data, at, at + size))
+            yield WireField(number, kind, 0, Span(self.data, at, at + size))
             at += size
 
     def _varint(self, at: int) -> tuple[int, int]:
@@ -100,7 +100,7 @@ class Span(Struct, frozen=True):
         return values
 
 
-class Field(Struct, frozen=True):
+class WireField(Struct, frozen=True):
     """One field: ``value`` of a varint, or else its ``span`` (a varint's is the message)."""
 
     number: int

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from crtexport.importers.onnx.node import Source
+from crtexport.importers.onnx.node import OnnxNode
 from crtexport.importers.onnx.operators.numbers import FLOAT, WHOLE, clamped, computed, times
 from crtexport.importers.onnx.operators.shape import flattened
 from crtexport.importers.onnx.registry import operator
@@ -48,12 +48,12 @@ _PLAIN: Mapping[str, Op] = {
 
 
 @operator(*_PLAIN, follows=True)
-def plain(node: Source) -> Value:
+def plain(node: OnnxNode) -> Value:
     return node.unary(_PLAIN[node.info.operator], node.input(0))
 
 
 @operator("Relu", follows=True)
-def relu(node: Source) -> Value:
+def relu(node: OnnxNode) -> Value:
     x = node.input(0)
     if node.dtype(x) is FLOAT:
         return node.unary(Relu(), x)
@@ -61,24 +61,24 @@ def relu(node: Source) -> Value:
 
 
 @operator("LeakyRelu", follows=True)
-def leaky_relu(node: Source) -> Value:
+def leaky_relu(node: OnnxNode) -> Value:
     return node.unary(LeakyRelu(node.real("alpha", 0.01)), node.input(0))
 
 
 @operator("Elu", follows=True)
-def elu(node: Source) -> Value:
+def elu(node: OnnxNode) -> Value:
     alpha, x = node.real("alpha", 1.0), node.input(0)
     return node.unary(Elu(), x) if alpha == 1 else _exponential(node, x, 1.0, alpha)
 
 
 @operator("PRelu", inputs=(2, 2), follows=True)
-def prelu(node: Source) -> Value:
+def prelu(node: OnnxNode) -> Value:
     x, slope = node.all()
     return node.elementwise(Prelu(), x, slope)
 
 
 @operator("Gelu", follows=True)
-def gelu(node: Source) -> Value:
+def gelu(node: OnnxNode) -> Value:
     approximate = node.text("approximate", "none")
     if approximate not in ("none", "tanh"):
         raise CrtExportError(f"the approximation {approximate!r} is unknown")
@@ -86,7 +86,7 @@ def gelu(node: Source) -> Value:
 
 
 @operator("HardSigmoid", follows=True)
-def hard_sigmoid(node: Source) -> Value:
+def hard_sigmoid(node: OnnxNode) -> Value:
     x = node.input(0)
     alpha, beta = node.real("alpha", 0.2), node.real("beta", 0.5)
     line = node.elementwise(Mul(), x, node.like(alpha, x))
@@ -94,32 +94,32 @@ def hard_sigmoid(node: Source) -> Value:
 
 
 @operator("ThresholdedRelu", follows=True)
-def thresholded_relu(node: Source) -> Value:
+def thresholded_relu(node: OnnxNode) -> Value:
     x, alpha = node.input(0), node.real("alpha", 1.0)
     above = node.elementwise(Greater(), x, node.like(alpha, x))
     return node.elementwise(Select(), above, x, node.like(0, x))
 
 
 @operator("Softsign", follows=True)
-def softsign(node: Source) -> Value:
+def softsign(node: OnnxNode) -> Value:
     x = node.input(0)
     below = node.elementwise(Add(), node.unary(Abs(), x), node.like(1, x))
     return node.elementwise(Div(), x, below)
 
 
 @operator("Swish", follows=True)
-def swish(node: Source) -> Value:
+def swish(node: OnnxNode) -> Value:
     return _swish(node, node.input(0))
 
 
-def _swish(node: Source, x: Value) -> Value:
+def _swish(node: OnnxNode, x: Value) -> Value:
     """Returns x * sigmoid(alpha * x)."""
     inner = times(node, x, node.real("alpha", 1.0))
     return node.elementwise(Mul(), x, node.unary(Logistic(), inner))
 
 
 @operator("Softmax", "LogSoftmax", follows=True)
-def softmax(node: Source) -> Value:
+def softmax(node: OnnxNode) -> Value:
     """Along one axis; before opset 13 along all axes from ``axis`` on."""
     x = node.input(0)
     op: Op = Softmax() if node.info.operator == "Softmax" else LogSoftmax()
@@ -132,7 +132,7 @@ def softmax(node: Source) -> Value:
     return node.builder.reshaped(made, x.shape)
 
 
-def _rows(node: Source, x: Value) -> tuple[Value, int]:
+def _rows(node: OnnxNode, x: Value) -> tuple[Value, int]:
     """Returns the input and the axis along which to look; before opset 13 that is all axes from
     ``axis`` on, as one."""
     axis = node.integer("axis", -1 if node.version >= 13 else 1)
@@ -142,17 +142,17 @@ def _rows(node: Source, x: Value) -> tuple[Value, int]:
 
 
 @operator("Softplus", follows=True)
-def softplus(node: Source) -> Value:
+def softplus(node: OnnxNode) -> Value:
     return rectified(node, node.input(0))
 
 
-def rectified(node: Source, x: Value) -> Value:
+def rectified(node: OnnxNode, x: Value) -> Value:
     """Returns log(1 + exp(x)), as the larger of x and 0 plus what is at most log(2)."""
     small = node.unary(Exp(), node.unary(Neg(), node.unary(Abs(), x)))
     return node.elementwise(Add(), node.unary(Relu(), x), log_of_1_plus(node, small))
 
 
-def log_of_1_plus(node: Source, x: Value) -> Value:
+def log_of_1_plus(node: OnnxNode, x: Value) -> Value:
     """Returns log(1 + x), precise near 0, too: W. Kahan's quotient, in which errors cancel."""
     one = node.like(1, x)
     raised = node.elementwise(Add(), x, one)
@@ -166,12 +166,12 @@ def log_of_1_plus(node: Source, x: Value) -> Value:
 
 
 @operator("Mish", follows=True)
-def mish(node: Source) -> Value:
+def mish(node: OnnxNode) -> Value:
     x = node.input(0)
     return node.elementwise(Mul(), x, node.unary(Tanh(), rectified(node, x)))
 
 
-def _exponential(node: Source, x: Value, inner: float, outer: float) -> Value:
+def _exponential(node: OnnxNode, x: Value, inner: float, outer: float) -> Value:
     """Returns x of positive x, outer * (exp(x / inner) - 1) of others."""
     negative = times(node, node.elementwise(Minimum(), x, node.like(0, x)), 1 / inner)
     return node.elementwise(
@@ -180,19 +180,19 @@ def _exponential(node: Source, x: Value, inner: float, outer: float) -> Value:
 
 
 @operator("Celu", follows=True)
-def celu(node: Source) -> Value:
+def celu(node: OnnxNode) -> Value:
     alpha = node.real("alpha", 1.0)
     return _exponential(node, node.input(0), alpha, alpha)
 
 
 @operator("Selu", follows=True)
-def selu(node: Source) -> Value:
+def selu(node: OnnxNode) -> Value:
     alpha, gamma = node.real("alpha", 1.67326319217), node.real("gamma", 1.05070102214)
     return times(node, _exponential(node, node.input(0), 1.0, alpha), gamma)
 
 
 @operator("Shrink", follows=True)
-def shrink(node: Source) -> Value:
+def shrink(node: OnnxNode) -> Value:
     """Values within ``lambd`` of 0 become 0, others come nearer by ``bias``."""
     bias, bound = node.real("bias", 0.0), node.real("lambd", 0.5)
 
@@ -208,7 +208,7 @@ def shrink(node: Source) -> Value:
 
 
 @operator("Sign", follows=True)
-def sign(node: Source) -> Value:
+def sign(node: OnnxNode) -> Value:
     """0 and NaN stay what they are."""
 
     def signed(x: Value) -> Value:
@@ -222,7 +222,7 @@ def sign(node: Source) -> Value:
 
 
 @operator("Hardmax", follows=True)
-def hardmax(node: Source) -> Value:
+def hardmax(node: OnnxNode) -> Value:
     """1 at the first largest element of an axis; before opset 13 of all axes from ``axis`` on."""
     x = node.input(0)
     rows, axis = _rows(node, x)
@@ -240,6 +240,6 @@ def hardmax(node: Source) -> Value:
 
 
 @operator("SwiGLU", inputs=(2, 2), follows=True)
-def swiglu(node: Source) -> Value:
+def swiglu(node: OnnxNode) -> Value:
     gate, x = node.all()
     return node.elementwise(Mul(), _swish(node, gate), x)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 from msgspec import Struct
 
-from crtexport.importers.onnx.node import Source
+from crtexport.importers.onnx.node import OnnxNode
 from crtexport.importers.onnx.operators.convolution import answer, image
 from crtexport.importers.onnx.operators.gather import wrapped
 from crtexport.importers.onnx.operators.matmul import product
@@ -50,7 +50,7 @@ class _Heads(Struct, frozen=True):
     flat: bool
 
 
-def _heads(node: Source) -> _Heads:
+def _heads(node: OnnxNode) -> _Heads:
     queries, keys, values = (node.input(i) for i in range(3))
     rank = len(queries.shape)
     several, shared = node.integer("q_num_heads", 0), node.integer("kv_num_heads", 0)
@@ -64,7 +64,7 @@ def _heads(node: Source) -> _Heads:
     )
 
 
-def split_heads(node: Source, value: Value, count: int) -> Value:
+def split_heads(node: OnnxNode, value: Value, count: int) -> Value:
     """Returns (batches, steps, heads * size) as (batches, heads, steps, size)."""
     batches, steps, width = value.shape
     if count < 1 or width % count:
@@ -74,13 +74,13 @@ def split_heads(node: Source, value: Value, count: int) -> Value:
     )
 
 
-def joined_heads(node: Source, value: Value) -> Value:
+def joined_heads(node: OnnxNode, value: Value) -> Value:
     """Returns (batches, heads, steps, size) as (batches, steps, heads * size)."""
     batches, heads, steps, size = value.shape
     return node.builder.reshaped(value.transposed((0, 2, 1, 3)), (batches, steps, heads * size))
 
 
-def grouped_product(node: Source, queries: Value, right: Value) -> Value:
+def grouped_product(node: OnnxNode, queries: Value, right: Value) -> Value:
     """Returns queries (batches, heads, steps, depth) times matrices (batches, fewer heads, depth,
     units); neighbouring heads of queries share one."""
     batches, heads, steps, depth = queries.shape
@@ -95,7 +95,7 @@ def grouped_product(node: Source, queries: Value, right: Value) -> Value:
 
 
 @operator("Attention", inputs=(3, 7), oldest=23)
-def attention(node: Source) -> list[Value | None]:
+def attention(node: OnnxNode) -> list[Value | None]:
     heads = _heads(node)
     node.ignore("softmax_precision")  # that of the result or better
     depth = heads.queries.shape[3]
@@ -124,7 +124,7 @@ def attention(node: Source) -> list[Value | None]:
     return [answer, keys, values, (raw, capped, biased, chances)[mode]]
 
 
-def _bias(node: Source, steps: int, count: int, past: int) -> Value | None:
+def _bias(node: OnnxNode, steps: int, count: int, past: int) -> Value | None:
     """Returns what is added to scores (batches, heads, steps, count); None where that is nothing.
     """
     mask = _mask(node, count)
@@ -161,12 +161,12 @@ def _bias(node: Source, steps: int, count: int, past: int) -> Value | None:
     return known if mask is None else node.elementwise(Add(), mask, known)
 
 
-def _as_sum(node: Source, allowed: Value) -> Value:
+def _as_sum(node: OnnxNode, allowed: Value) -> Value:
     """Returns 0 where a truth value holds, else -infinity."""
     return node.elementwise(Select(), allowed, node.constant(0.0), node.constant(-np.inf))
 
 
-def _mask(node: Source, count: int) -> Value | None:
+def _mask(node: OnnxNode, count: int) -> Value | None:
     """Returns the mask that was given, as a sum; keys behind its end are masked."""
     mask = node.optional(3)
     if mask is None:
@@ -180,7 +180,7 @@ def _mask(node: Source, count: int) -> Value | None:
     return mask
 
 
-def _without_empty_rows(node: Source, chances: Value, bias: Value) -> Value:
+def _without_empty_rows(node: OnnxNode, chances: Value, bias: Value) -> Value:
     """Returns probabilities that are 0 in rows all of whose keys are masked."""
     last = len(bias.shape) - 1
     there = node.elementwise(Greater(), bias, node.constant(-np.inf))
@@ -191,7 +191,7 @@ def _without_empty_rows(node: Source, chances: Value, bias: Value) -> Value:
 
 
 @operator("RotaryEmbedding", inputs=(3, 4), oldest=23)
-def rotary_embedding(node: Source) -> Value:
+def rotary_embedding(node: OnnxNode) -> Value:
     x = node.input(0)
     flat = len(x.shape) == 3
     heads = split_heads(node, x, node.integer("num_heads", 0)) if flat else x
@@ -226,7 +226,7 @@ def rotary_embedding(node: Source) -> Value:
     return joined_heads(node, result) if flat else result
 
 
-def _angles(node: Source, cache: Value, shape: tuple[int, int, int]) -> Value:
+def _angles(node: OnnxNode, cache: Value, shape: tuple[int, int, int]) -> Value:
     """Returns sines or cosines as (batches, 1, steps, half), those of the positions given."""
     positions = node.optional(3)
     if positions is not None:
@@ -238,7 +238,7 @@ def _angles(node: Source, cache: Value, shape: tuple[int, int, int]) -> Value:
 
 
 @operator("FlexAttention", domain=PREVIEW, inputs=(3, 3))
-def flex_attention(node: Source) -> Value:
+def flex_attention(node: OnnxNode) -> Value:
     """Attention whose scores and probabilities graphs of the node may change."""
     queries, keys, values = node.all()
     node.ignore("softmax_precision")  # that of the result or better
@@ -249,7 +249,7 @@ def flex_attention(node: Source) -> Value:
     return grouped_product(node, _changed(node, "prob_mod", chances), values)
 
 
-def _changed(node: Source, name: str, value: Value) -> Value:
+def _changed(node: OnnxNode, name: str, value: Value) -> Value:
     if not node.has(name):
         return value
     (made,) = node.walk.inline(node.graph(name), [value])
@@ -259,7 +259,7 @@ def _changed(node: Source, name: str, value: Value) -> Value:
 
 
 @operator("CausalConvWithState", inputs=(2, 4), oldest=27)
-def causal_conv_with_state(node: Source) -> list[Value | None]:
+def causal_conv_with_state(node: OnnxNode) -> list[Value | None]:
     """A depthwise convolution over steps, what came before them, and the last ones for the next.
     """
     x, weights, bias, past = node.input(0), node.input(1), node.optional(2), node.optional(3)

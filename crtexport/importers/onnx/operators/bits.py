@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from crtexport.importers.onnx.constants import element_type
-from crtexport.importers.onnx.node import Source
+from crtexport.importers.onnx.node import OnnxNode
 from crtexport.importers.onnx.registry import operator
 from crtexport.importers.onnx.values import Value
 from crtexport.ir.ops import (
@@ -34,12 +34,12 @@ _BITWISE: Mapping[str, Op] = {
 
 
 @operator(*_BITWISE, inputs=(2, 2), follows=True)
-def bitwise(node: Source) -> Value:
+def bitwise(node: OnnxNode) -> Value:
     return node.elementwise(_BITWISE[node.info.operator], *node.all())
 
 
 @operator("BitwiseNot", follows=True)
-def bitwise_not(node: Source) -> Value:
+def bitwise_not(node: OnnxNode) -> Value:
     x = node.input(0)
     dtype = node.dtype(x)
     return node.elementwise(BitwiseXor(), x, node.constant(
@@ -48,7 +48,7 @@ def bitwise_not(node: Source) -> Value:
 
 
 @operator("BitShift", inputs=(2, 2), follows=True)
-def bit_shift(node: Source) -> Value:
+def bit_shift(node: OnnxNode) -> Value:
     """Negative numbers are counts without a sign, and so more than there are bits."""
     x, by = node.all()
     direction = node.text("direction")
@@ -69,7 +69,7 @@ def _wide(dtype: DType) -> DType:
 
 
 @operator("BitCast", follows=True)
-def bit_cast(node: Source) -> Value:
+def bit_cast(node: OnnxNode) -> Value:
     x, dtype = node.input(0), element_type(node.integer("to"))
     if node.dtype(x).itemsize != dtype.itemsize:
         raise CrtExportError(f"{node.dtype(x).value} and {dtype.value} differ in size")
@@ -77,13 +77,13 @@ def bit_cast(node: Source) -> Value:
 
 
 @operator("IsNaN", follows=True)
-def is_nan(node: Source) -> Value:
+def is_nan(node: OnnxNode) -> Value:
     x = node.input(0)
     return node.elementwise(NotEqual(), x, x)
 
 
 @operator("IsInf", follows=True)
-def is_infinite(node: Source) -> Value:
+def is_infinite(node: OnnxNode) -> Value:
     x = node.input(0)
     down, up = node.integer("detect_negative", 1), node.integer("detect_positive", 1)
     if down and up:

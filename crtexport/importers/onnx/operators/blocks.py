@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from crtexport.importers.onnx.node import Source
+from crtexport.importers.onnx.node import OnnxNode
 from crtexport.importers.onnx.operators.move import sliced
 from crtexport.importers.onnx.registry import operator
 from crtexport.importers.onnx.values import Value
@@ -13,7 +13,7 @@ from crtexport.ir.types import DType
 from crtexport.support.errors import CrtExportError
 
 
-def _image(node: Source) -> tuple[Value, tuple[int, ...], int]:
+def _image(node: OnnxNode) -> tuple[Value, tuple[int, ...], int]:
     x, block = node.input(0), node.integer("blocksize")
     if len(x.shape) != 4 or block < 1:
         raise CrtExportError(f"blocks of {block} in {x.shape}")
@@ -21,7 +21,7 @@ def _image(node: Source) -> tuple[Value, tuple[int, ...], int]:
 
 
 @operator("DepthToSpace")
-def depth_to_space(node: Source) -> Value:
+def depth_to_space(node: OnnxNode) -> Value:
     x, (n, c, h, w), block = _image(node)
     mode = node.text("mode", "DCR")
     if c % block**2 or mode not in ("DCR", "CRD"):
@@ -37,7 +37,7 @@ def depth_to_space(node: Source) -> Value:
 
 
 @operator("SpaceToDepth")
-def space_to_depth(node: Source) -> Value:
+def space_to_depth(node: OnnxNode) -> Value:
     x, (n, c, h, w), block = _image(node)
     mode = node.text("mode", "DCR")
     if h % block or w % block or mode not in ("DCR", "CRD"):
@@ -48,7 +48,7 @@ def space_to_depth(node: Source) -> Value:
 
 
 @operator("CenterCropPad", inputs=(2, 2))
-def center(node: Source) -> Value:
+def center(node: OnnxNode) -> Value:
     x, sizes = node.input(0), node.integers(1, "the shape")
     rank = len(x.shape)
     axes = node.axes(node.numbers("axes", tuple(range(rank))), rank)
@@ -71,7 +71,7 @@ def center(node: Source) -> Value:
 
 
 @operator("Col2Im", inputs=(3, 3))
-def columns_to_image(node: Source) -> Value:
+def columns_to_image(node: OnnxNode) -> Value:
     """Columns (N, C * block, positions) added up where they lie in the image."""
     x = node.input(0)
     image, block = node.integers(1, "the image's shape"), node.integers(2, "the block's shape")

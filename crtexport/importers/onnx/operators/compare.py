@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from crtexport.importers.onnx.node import Source
+from crtexport.importers.onnx.node import OnnxNode
 from crtexport.importers.onnx.operators.numbers import FLOAT, WHOLE, pairwise
 from crtexport.importers.onnx.registry import operator
 from crtexport.importers.onnx.values import Value
@@ -31,7 +31,7 @@ _COMPARISONS: Mapping[str, Op] = {
 
 
 @operator(*_COMPARISONS, inputs=(2, 2), follows=True)
-def comparison(node: Source) -> Value:
+def comparison(node: OnnxNode) -> Value:
     op = _COMPARISONS[node.info.operator]
     types = (FLOAT, *WHOLE, DType.BOOL) if isinstance(op, Equal) else (FLOAT, *WHOLE)
     return pairwise(node, op, types, *node.all(), result=DType.BOOL)
@@ -41,17 +41,17 @@ _LOGICAL: Mapping[str, Op] = {"And": LogicalAnd(), "Or": LogicalOr(), "Xor": Not
 
 
 @operator(*_LOGICAL, inputs=(2, 2), follows=True)
-def logical(node: Source) -> Value:
+def logical(node: OnnxNode) -> Value:
     return node.elementwise(_LOGICAL[node.info.operator], *node.all())
 
 
 @operator("Not", follows=True, oldest=1)
-def negation(node: Source) -> Value:
+def negation(node: OnnxNode) -> Value:
     return node.unary(LogicalNot(), node.input(0))
 
 
 @operator("Where", inputs=(3, 3), follows=True)
-def where(node: Source) -> Value:
+def where(node: OnnxNode) -> Value:
     condition, then, other = node.all()
     if node.dtype(then) is not node.dtype(other):
         raise CrtExportError("the inputs differ in type")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from crtexport.importers.onnx.constants import element_type
-from crtexport.importers.onnx.node import Source
+from crtexport.importers.onnx.node import OnnxNode
 from crtexport.importers.onnx.registry import operator
 from crtexport.importers.onnx.values import Value
 from crtexport.ir.ops import BroadcastTo, Cast, NotEqual
@@ -17,7 +17,7 @@ _MOST = 1 << 24
 
 
 @operator("Constant", inputs=(0, 0))
-def constant(node: Source) -> Value:
+def constant(node: OnnxNode) -> Value:
     if node.has("value"):
         value = node.tensor("value")
         if value is not None:
@@ -36,7 +36,7 @@ def constant(node: Source) -> Value:
 
 
 @operator("ConstantOfShape")
-def constant_of_shape(node: Source) -> Value:
+def constant_of_shape(node: OnnxNode) -> Value:
     value = node.tensor("value")
     cell = value if value is not None else node.constant(0.0, DType.FLOAT32)
     if cell.elements != 1:
@@ -48,31 +48,31 @@ def constant_of_shape(node: Source) -> Value:
 
 
 @operator("Shape")
-def shape(node: Source) -> Value:
+def shape(node: OnnxNode) -> Value:
     sizes = node.input(0).shape
     start, end = node.integer("start", 0), node.integer("end", len(sizes))
     return node.constant(sizes[slice(start, end)], DType.INT64)
 
 
 @operator("Size")
-def size(node: Source) -> Value:
+def size(node: OnnxNode) -> Value:
     return node.constant(node.input(0).elements, DType.INT64)
 
 
 @operator("Optional", "OptionalGetElement", oldest=15)
-def optional(node: Source) -> Value:
+def optional(node: OnnxNode) -> Value:
     """A tensor that is there, which is all that a file without sequences can have."""
     node.ignore("type")
     return node.input(0)
 
 
 @operator("OptionalHasElement", inputs=(0, 1), oldest=15)
-def optional_has_element(node: Source) -> Value:
+def optional_has_element(node: OnnxNode) -> Value:
     return node.constant(node.optional(0) is not None, DType.BOOL)
 
 
 @operator("Range", inputs=(3, 3))
-def range_(node: Source) -> Value:
+def range_(node: OnnxNode) -> Value:
     dtype = node.dtype(node.input(0))
     start, end, step = (node.number(i, "the range") for i in range(3))
     count = max(int(np.ceil((end - start) / step)), 0) if step else 0
@@ -82,18 +82,18 @@ def range_(node: Source) -> Value:
 
 
 @operator("Cast", follows=True)
-def cast(node: Source) -> Value:
+def cast(node: OnnxNode) -> Value:
     node.ignore("saturate", "round_mode")
     return converted(node, node.input(0), element_type(node.integer("to")))
 
 
 @operator("CastLike", inputs=(2, 2), follows=True)
-def cast_like(node: Source) -> Value:
+def cast_like(node: OnnxNode) -> Value:
     node.ignore("saturate", "round_mode")
     return converted(node, node.input(0), node.dtype(node.input(1)))
 
 
-def converted(node: Source, x: Value, dtype: DType) -> Value:
+def converted(node: OnnxNode, x: Value, dtype: DType) -> Value:
     """Returns the value in another element type; to bool, whether it isn't 0."""
     if node.dtype(x) is dtype:
         return x
@@ -103,7 +103,7 @@ def converted(node: Source, x: Value, dtype: DType) -> Value:
 
 
 @operator("Expand", inputs=(2, 2))
-def expand(node: Source) -> Value:
+def expand(node: OnnxNode) -> Value:
     x = node.input(0)
     try:
         shape = np.broadcast_shapes(x.shape, node.integers(1, "the shape"))
@@ -115,7 +115,7 @@ def expand(node: Source) -> Value:
 
 
 @operator("EyeLike")
-def eye_like(node: Source) -> Value:
+def eye_like(node: OnnxNode) -> Value:
     x = node.input(0)
     if len(x.shape) != 2 or x.elements > _MOST:
         raise CrtExportError(f"{x.shape} is no matrix of up to {_MOST} elements")

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from crtexport.importers.onnx.node import Source
+from crtexport.importers.onnx.node import OnnxNode
 from crtexport.importers.onnx.operators.move import joined, sliced
 from crtexport.importers.onnx.registry import operator
 from crtexport.importers.onnx.values import Value
@@ -17,7 +17,7 @@ MOST_STEPS = 1024
 """Steps of a loop, each of which becomes nodes of its own."""
 
 
-def _known(node: Source, condition: Value) -> bool | None:
+def _known(node: OnnxNode, condition: Value) -> bool | None:
     """Returns a truth value; None where it is computed at run time."""
     if node.dtype(condition) is not DType.BOOL or condition.elements != 1:
         raise CrtExportError(f"a condition must be one truth value, found {condition.shape}")
@@ -26,7 +26,7 @@ def _known(node: Source, condition: Value) -> bool | None:
     return bool(node.array(condition, "the condition").item())
 
 
-def _chosen(node: Source, condition: Value, then: Value, other: Value) -> Value:
+def _chosen(node: OnnxNode, condition: Value, then: Value, other: Value) -> Value:
     if then.shape != other.shape or node.dtype(then) is not node.dtype(other):
         raise CrtExportError(
             f"the shape of a value, {then.shape} or {other.shape}, depends on a condition that is "
@@ -38,7 +38,7 @@ def _chosen(node: Source, condition: Value, then: Value, other: Value) -> Value:
 
 
 @operator("If", inputs=(1, 1))
-def if_(node: Source) -> list[Value]:
+def if_(node: OnnxNode) -> list[Value]:
     condition = node.input(0)
     graphs = node.graph("then_branch"), node.graph("else_branch")
     known = _known(node, condition)
@@ -49,7 +49,7 @@ def if_(node: Source) -> list[Value]:
 
 
 @operator("Loop", inputs=(2, None))
-def loop(node: Source) -> list[Value]:
+def loop(node: OnnxNode) -> list[Value]:
     body, condition = node.graph("body"), node.optional(1)
     most = None if node.optional(0) is None else int(node.number(0, "the number of steps"))
     states = [node.input(i) for i in range(2, len(node.inputs))]
@@ -86,7 +86,7 @@ def loop(node: Source) -> list[Value]:
 
 
 @operator("Scan", inputs=(1, None))
-def scan(node: Source) -> list[Value]:
+def scan(node: OnnxNode) -> list[Value]:
     body, count = node.graph("body"), node.integer("num_scan_inputs")
     if node.version < 9:
         return _batches(node, count)
@@ -112,7 +112,7 @@ def scan(node: Source) -> list[Value]:
     )]
 
 
-def _batches(node: Source, count: int) -> list[Value]:
+def _batches(node: OnnxNode, count: int) -> list[Value]:
     """Opset 8: batches are the first axis of everything, steps the second."""
     if node.optional(0) is not None:
         raise CrtExportError("lengths of sequences are not supported")
@@ -131,7 +131,7 @@ def _batches(node: Source, count: int) -> list[Value]:
 
 
 def _scanned(
-    node: Source, states: Sequence[Value], scanned: Sequence[Value], axes: Sequence[int],
+    node: OnnxNode, states: Sequence[Value], scanned: Sequence[Value], axes: Sequence[int],
     backwards: Sequence[int], outputs: int,
 ) -> tuple[list[Value], list[list[Value]]]:
     """Returns the states at the end, and what each step gave."""
@@ -153,7 +153,7 @@ def _scanned(
     return current, gathered
 
 
-def _part(node: Source, value: Value, axis: int, index: int) -> Value:
+def _part(node: OnnxNode, value: Value, axis: int, index: int) -> Value:
     """Returns the elements at one index of an axis, which is left out."""
     shape = value.shape
     begin, size = [0] * len(shape), list(shape)
@@ -162,7 +162,7 @@ def _part(node: Source, value: Value, axis: int, index: int) -> Value:
     return node.builder.reshaped(part, (*shape[:axis], *shape[axis + 1 :]))
 
 
-def _stacked(node: Source, values: Sequence[Value], axis: int) -> Value:
+def _stacked(node: OnnxNode, values: Sequence[Value], axis: int) -> Value:
     """Returns values one behind the other along a new axis."""
     if any(value.shape != values[0].shape for value in values):
         raise CrtExportError("what a loop gives has another shape in each step")

@@ -8,7 +8,7 @@ from math import prod
 import numpy as np
 from msgspec import Struct
 
-from crtexport.importers.onnx.node import Source
+from crtexport.importers.onnx.node import OnnxNode
 from crtexport.importers.onnx.operators.move import joined, sliced
 from crtexport.importers.onnx.operators.windows import (
     WindowAxis,
@@ -42,7 +42,7 @@ class Image(Struct, frozen=True):
     """Returns whether ONNX has no rows: the kernels' images have one then."""
 
 
-def image(node: Source, x: Value) -> Image:
+def image(node: OnnxNode, x: Value) -> Image:
     """Returns an image of ONNX's, (N, C, L) or (N, C, H, W), in the kernels' order."""
     rank = len(x.shape)
     if rank not in (3, 4):
@@ -56,7 +56,7 @@ def image(node: Source, x: Value) -> Image:
     return Image(node.builder.reshape(tensor, (batch, 1, length, channels)), True)
 
 
-def answer(node: Source, tensor: int, *, flat: bool) -> Value:
+def answer(node: OnnxNode, tensor: int, *, flat: bool) -> Value:
     """Returns an image of the kernels' as ONNX has it."""
     batch, rows, columns, channels = node.type(tensor).shape
     if flat:
@@ -72,7 +72,7 @@ def _two(value: Value) -> Value:
     return made
 
 
-def constant_weights(node: Source, index: int, x: Value) -> Value:
+def constant_weights(node: OnnxNode, index: int, x: Value) -> Value:
     """Returns the weights for an image ``x``, which must be constant."""
     value = node.input(index)
     if not node.builder.is_constant(value):
@@ -86,7 +86,7 @@ def constant_weights(node: Source, index: int, x: Value) -> Value:
 
 
 @operator("Conv", inputs=(2, 3), image=True)
-def conv(node: Source) -> Value:
+def conv(node: OnnxNode) -> Value:
     x = node.input(0)
     w = constant_weights(node, 1, x)
     bias = None if node.optional(2) is None else node.builder.arranged(node.input(2))
@@ -94,7 +94,7 @@ def conv(node: Source) -> Value:
 
 
 @operator("ConvInteger", inputs=(2, 4), image=True, oldest=10)
-def conv_integer(node: Source) -> Value:
+def conv_integer(node: OnnxNode) -> Value:
     """Sums of whole numbers, in floats as long as these hold them exactly: of so many channels at a
     time."""
     x, w = node.input(0), constant_weights(node, 1, node.input(0))
@@ -131,7 +131,7 @@ def conv_integer(node: Source) -> Value:
 
 
 def convolved(
-    node: Source, x: Value, w: Value, bias: int | None, axes: Sequence[WindowAxis]
+    node: OnnxNode, x: Value, w: Value, bias: int | None, axes: Sequence[WindowAxis]
 ) -> Value:
     """Returns the convolution of an image with weights (O, I / ``group``, ...); one of volumes is a
     sum of convolutions of their planes."""
@@ -157,7 +157,7 @@ def convolved(
 
 
 def _of_volumes(
-    node: Source, x: Value, w: Value, bias: int | None, axes: Sequence[WindowAxis]
+    node: OnnxNode, x: Value, w: Value, bias: int | None, axes: Sequence[WindowAxis]
 ) -> Value:
     """The planes under each tap of the first axis, as so many images."""
     first, rank = axes[0], len(x.shape)
@@ -179,7 +179,7 @@ def _of_volumes(
     return _volumes(node, total, x.shape[0])
 
 
-def _planes(node: Source, x: Value) -> Value:
+def _planes(node: OnnxNode, x: Value) -> Value:
     """Returns volumes (N, C, D, H, W) as images (N·D, C, H, W)."""
     batch, channels, depth, *sizes = x.shape
     return node.builder.reshaped(
@@ -187,13 +187,13 @@ def _planes(node: Source, x: Value) -> Value:
     )
 
 
-def _volumes(node: Source, x: Value, batch: int) -> Value:
+def _volumes(node: OnnxNode, x: Value, batch: int) -> Value:
     """Returns images (N·D, C, H, W) as volumes (N, C, D, H, W)."""
     shape = (batch, x.shape[0] // batch, *x.shape[1:])
     return node.builder.reshaped(x, shape).transposed((0, 2, 1, 3, 4))
 
 
-def _tap(node: Source, w: Value, tap: int) -> Value:
+def _tap(node: OnnxNode, w: Value, tap: int) -> Value:
     """Returns the weights (O, I, H, W) of one tap of the first axis."""
     begin, size = (0, 0, tap, 0, 0), (*w.shape[:2], 1, *w.shape[3:])
     part = sliced(node, w, begin, size, (1,) * 5)
@@ -201,7 +201,7 @@ def _tap(node: Source, w: Value, tap: int) -> Value:
 
 
 @operator("ConvTranspose", inputs=(2, 3), image=True)
-def conv_transpose(node: Source) -> Value:
+def conv_transpose(node: OnnxNode) -> Value:
     """Each input cell adds its window to the output; groups are convolutions of their own."""
     x = node.input(0)
     w = constant_weights(node, 1, x)
@@ -216,7 +216,7 @@ def conv_transpose(node: Source) -> Value:
 
 
 def _transposed(
-    node: Source, x: Value, w: Value, bias: int | None, axes: Sequence[WindowAxis]
+    node: OnnxNode, x: Value, w: Value, bias: int | None, axes: Sequence[WindowAxis]
 ) -> Value:
     if len(axes) == 3:
         return _transposed_volumes(node, x, w, bias, axes)
@@ -243,7 +243,7 @@ def _transposed(
 
 
 def _transposed_volumes(
-    node: Source, x: Value, w: Value, bias: int | None, axes: Sequence[WindowAxis]
+    node: OnnxNode, x: Value, w: Value, bias: int | None, axes: Sequence[WindowAxis]
 ) -> Value:
     """Each plane is a sum of some of those that the taps of the first axis give on their own."""
     first, batch, depth, order = axes[0], x.shape[0], x.shape[2], channels_last(5)
@@ -275,7 +275,7 @@ def _transposed_volumes(
     return stored(total, node.type(total).shape, order)
 
 
-def _dilated(node: Source, w: Value, dilation: tuple[int, int]) -> Value:
+def _dilated(node: OnnxNode, w: Value, dilation: tuple[int, int]) -> Value:
     """Returns weights (I, O, H, W) with zeros between their taps."""
     if dilation == (1, 1):
         return w

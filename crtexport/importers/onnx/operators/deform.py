@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from crtexport.importers.onnx.node import Source
+from crtexport.importers.onnx.node import OnnxNode
 from crtexport.importers.onnx.operators.convolution import constant_weights
 from crtexport.importers.onnx.operators.matmul import fully_connected
 from crtexport.importers.onnx.operators.move import joined, sliced
@@ -17,7 +17,7 @@ from crtexport.support.errors import CrtExportError
 
 
 @operator("DeformConv", inputs=(3, 5), image=True, oldest=19)
-def deform_conv(node: Source) -> Value:
+def deform_conv(node: OnnxNode) -> Value:
     """The cells under all taps are sampled, then multiplied by the weights as a matrix."""
     x, offset, mask = node.input(0), node.input(2), node.optional(4)
     w = constant_weights(node, 1, x)
@@ -70,7 +70,7 @@ def deform_conv(node: Source) -> Value:
     return _multiplied(node, joined(node, found, 4), w, group)
 
 
-def _multiplied(node: Source, cells: Value, w: Value, group: int) -> Value:
+def _multiplied(node: OnnxNode, cells: Value, w: Value, group: int) -> Value:
     """Returns the images (N, O, rows, columns) of cells (N, rows, columns, taps, C)."""
     *front, taps, channels = cells.shape
     inner, units = channels // group, w.shape[0] // group

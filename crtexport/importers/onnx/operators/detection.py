@@ -6,7 +6,7 @@ import logging
 
 import numpy as np
 
-from crtexport.importers.onnx.node import Source
+from crtexport.importers.onnx.node import OnnxNode
 from crtexport.importers.onnx.registry import operator
 from crtexport.importers.onnx.values import Value
 from crtexport.ir.ops import NonMaxSuppression
@@ -17,7 +17,7 @@ _log = logging.getLogger(__name__)
 
 
 @operator("NonMaxSuppression", inputs=(2, 5), oldest=10)
-def non_max_suppression(node: Source) -> Value:
+def non_max_suppression(node: OnnxNode) -> Value:
     """As many rows as there can be, which is said; those that are left are -1."""
     boxes, scores = node.input(0), node.input(1)
     most = int(node.number(2, "the most boxes of a class", 0))

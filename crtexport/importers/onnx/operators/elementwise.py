@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import reduce
 
-from crtexport.importers.onnx.node import Source
+from crtexport.importers.onnx.node import OnnxNode
 from crtexport.importers.onnx.operators.numbers import FLOAT, WHOLE, clamped, computed, pairwise
 from crtexport.importers.onnx.registry import operator
 from crtexport.importers.onnx.values import Value
@@ -43,7 +43,7 @@ _BINARY: Mapping[str, tuple[Op, tuple[DType, ...]]] = {
 
 
 @operator(*_BINARY, inputs=(2, 2), follows=True)
-def binary(node: Source) -> Value:
+def binary(node: OnnxNode) -> Value:
     op, supported = _BINARY[node.info.operator]
     return pairwise(node, op, supported, *node.all())
 
@@ -55,17 +55,17 @@ _UNARY: Mapping[str, Op] = {
 
 
 @operator(*_UNARY, follows=True)
-def unary(node: Source) -> Value:
+def unary(node: OnnxNode) -> Value:
     return node.unary(_UNARY[node.info.operator], node.input(0))
 
 
 @operator("Neg", follows=True)
-def neg(node: Source) -> Value:
+def neg(node: OnnxNode) -> Value:
     return computed(node, lambda x: node.unary(Neg(), x), _NUMBERS, node.input(0))
 
 
 @operator("Abs", follows=True)
-def absolute(node: Source) -> Value:
+def absolute(node: OnnxNode) -> Value:
     x = node.input(0)
     if node.dtype(x) in (DType.UINT8, DType.UINT16, DType.UINT32, DType.BOOL):
         return x
@@ -75,7 +75,7 @@ def absolute(node: Source) -> Value:
 
 
 @operator("Reciprocal", follows=True)
-def reciprocal(node: Source) -> Value:
+def reciprocal(node: OnnxNode) -> Value:
     x = node.input(0)
     return node.elementwise(Div(), node.like(1, x), x)
 
@@ -84,18 +84,18 @@ _EXTREME: Mapping[str, Op] = {"Max": Maximum(), "Min": Minimum()}
 
 
 @operator(*_EXTREME, inputs=(1, None), follows=True)
-def extreme(node: Source) -> Value:
+def extreme(node: OnnxNode) -> Value:
     op = _EXTREME[node.info.operator]
     return reduce(lambda a, b: pairwise(node, op, _NUMBERS, a, b), node.all())
 
 
 @operator("Sum", inputs=(1, None), follows=True)
-def total(node: Source) -> Value:
+def total(node: OnnxNode) -> Value:
     return reduce(lambda a, b: pairwise(node, Add(), _NUMBERS, a, b), node.all())
 
 
 @operator("Mean", inputs=(1, None), follows=True)
-def mean(node: Source) -> Value:
+def mean(node: OnnxNode) -> Value:
     values = node.all()
     if len(values) == 1:
         return values[0]
@@ -104,7 +104,7 @@ def mean(node: Source) -> Value:
 
 
 @operator("Mod", inputs=(2, 2), follows=True)
-def modulo(node: Source) -> Value:
+def modulo(node: OnnxNode) -> Value:
     """``fmod`` gives the remainder the sign of the dividend, as C does; else it has the divisor's.
     """
     a, b = node.all()
@@ -129,7 +129,7 @@ _POWERS: Mapping[float, tuple[Op, ...]] = {
 
 
 @operator("Pow", inputs=(2, 2), follows=True)
-def power(node: Source) -> Value:
+def power(node: OnnxNode) -> Value:
     """In the base's type; constant exponents of floats by roots and products where they can be."""
     x, exponent = node.all()
     if node.dtype(x) is FLOAT and node.builder.is_constant(exponent) and exponent.elements == 1:
@@ -151,7 +151,7 @@ def power(node: Source) -> Value:
 
 
 @operator("Clip", inputs=(1, 3), follows=True)
-def clip(node: Source) -> Value:
+def clip(node: OnnxNode) -> Value:
     x = node.input(0)
     if node.version < 11:
         low: float | None = node.real("min") if node.has("min") else None

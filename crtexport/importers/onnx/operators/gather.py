@@ -6,13 +6,13 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from crtexport.importers.onnx.node import Source
+from crtexport.importers.onnx.node import OnnxNode
 from crtexport.importers.onnx.registry import operator
 from crtexport.importers.onnx.values import Value, stored
 from crtexport.ir.ops import Add, Concatenation, Gather, GatherNd, Less, Select
 
 
-def wrapped(node: Source, indices: Value, sizes: int | Sequence[int]) -> Value:
+def wrapped(node: OnnxNode, indices: Value, sizes: int | Sequence[int]) -> Value:
     """Returns indices counted from the front: negative ones count from the end of ``sizes``, one
     for each element of the last axis, or one for all."""
     negative = node.elementwise(Less(), indices, node.like(0, indices))
@@ -21,7 +21,7 @@ def wrapped(node: Source, indices: Value, sizes: int | Sequence[int]) -> Value:
 
 
 @operator("Gather", inputs=(2, 2))
-def gather(node: Source) -> Value:
+def gather(node: OnnxNode) -> Value:
     x = node.input(0)
     axis = node.axis(node.integer("axis", 0), len(x.shape))
     indices = wrapped(node, node.input(1), x.shape[axis])
@@ -38,7 +38,7 @@ def gather(node: Source) -> Value:
 
 
 @operator("GatherND", inputs=(2, 2))
-def gather_nd(node: Source) -> Value:
+def gather_nd(node: OnnxNode) -> Value:
     x, indices = node.all()
     batch = node.integer("batch_dims", 0)
     depth = indices.shape[-1]

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from crtexport.importers.onnx.node import Source
+from crtexport.importers.onnx.node import OnnxNode
 from crtexport.importers.onnx.operators.matmul import fully_connected
 from crtexport.importers.onnx.operators.numbers import by_norm
 from crtexport.importers.onnx.operators.scores import (
@@ -46,7 +46,7 @@ _log = logging.getLogger(__name__)
 
 
 @operator("Scaler", domain=LEARNING)
-def scaler(node: Source) -> Value:
+def scaler(node: OnnxNode) -> Value:
     x = node.cast(node.input(0), DType.FLOAT32)
     offset, scale = node.reals("offset", ()), node.reals("scale", ())
     if any(offset):
@@ -57,7 +57,7 @@ def scaler(node: Source) -> Value:
 
 
 @operator("Normalizer", domain=LEARNING)
-def normalizer(node: Source) -> Value:
+def normalizer(node: OnnxNode) -> Value:
     """Rows over their norm; those whose norm is 0 stay."""
     x = node.cast(node.input(0), DType.FLOAT32)
     last = (len(x.shape) - 1,)
@@ -73,7 +73,7 @@ def normalizer(node: Source) -> Value:
     return by_norm(node, x, norm)
 
 
-def linear(node: Source, x: Value, weights: Array, bias: Array) -> Value:
+def linear(node: OnnxNode, x: Value, weights: Array, bias: Array) -> Value:
     """Returns x · weights transposed + bias, (rows, units)."""
     units = len(weights)
     if bias.size != units:
@@ -85,7 +85,7 @@ def linear(node: Source, x: Value, weights: Array, bias: Array) -> Value:
 
 
 @operator("LinearRegressor", domain=LEARNING)
-def linear_regressor(node: Source) -> Value:
+def linear_regressor(node: OnnxNode) -> Value:
     x = matrix(node, node.input(0))
     weights = coefficients(node, "coefficients", x.shape[1])
     if len(weights) != node.integer("targets", 1):
@@ -95,7 +95,7 @@ def linear_regressor(node: Source) -> Value:
 
 
 @operator("LinearClassifier", domain=LEARNING)
-def linear_classifier(node: Source) -> list[Value]:
+def linear_classifier(node: OnnxNode) -> list[Value]:
     x = matrix(node, node.input(0))
     labels = class_labels(node, "classlabels_strings", "classlabels_ints")
     weights = coefficients(node, "coefficients", x.shape[1])
@@ -112,7 +112,7 @@ def linear_classifier(node: Source) -> list[Value]:
 
 
 @operator("ArrayFeatureExtractor", domain=LEARNING, inputs=(2, 2))
-def features(node: Source) -> Value:
+def features(node: OnnxNode) -> Value:
     """Columns by their positions."""
     x, positions = node.all()
     if len(x.shape) == 1:
@@ -123,14 +123,14 @@ def features(node: Source) -> Value:
 
 
 @operator("Binarizer", domain=LEARNING)
-def binarizer(node: Source) -> Value:
+def binarizer(node: OnnxNode) -> Value:
     x = node.input(0)
     over = node.elementwise(Greater(), x, node.like(node.real("threshold", 0.0), x))
     return node.cast(over, node.dtype(x))
 
 
 @operator("Imputer", domain=LEARNING)
-def imputer(node: Source) -> Value:
+def imputer(node: OnnxNode) -> Value:
     x = node.input(0)
     if node.dtype(x).is_float:
         values, missing = node.reals("imputed_value_floats", ()), node.real(
@@ -149,7 +149,7 @@ def imputer(node: Source) -> Value:
 
 
 @operator("FeatureVectorizer", domain=LEARNING, inputs=(1, None))
-def feature_vector(node: Source) -> Value:
+def feature_vector(node: OnnxNode) -> Value:
     """All features side by side."""
     node.ignore("inputdimensions")
     parts = [node.builder.arranged(matrix(node, x)) for x in node.all()]
@@ -157,7 +157,7 @@ def feature_vector(node: Source) -> Value:
 
 
 @operator("LabelEncoder", domain=LEARNING)
-def label_encoder(node: Source) -> Value:
+def label_encoder(node: OnnxNode) -> Value:
     """Numbers by numbers: the position of the key, or the default where there is none."""
     x = node.input(0)
     if node.has("keys_strings") or node.has("values_strings") or node.has("classes_strings"):
@@ -183,7 +183,7 @@ def label_encoder(node: Source) -> Value:
     return node.builder.reshaped(found, x.shape)
 
 
-def _encoding(node: Source) -> tuple[Array, Array, float]:
+def _encoding(node: OnnxNode) -> tuple[Array, Array, float]:
     """Returns keys, values and the default value."""
 
     def listed(name: str) -> Array:
@@ -204,7 +204,7 @@ def _encoding(node: Source) -> tuple[Array, Array, float]:
 
 
 @operator("OneHotEncoder", domain=LEARNING)
-def one_hot_encoder(node: Source) -> Value:
+def one_hot_encoder(node: OnnxNode) -> Value:
     x = node.input(0)
     if node.has("cats_strings"):
         raise CrtExportError("strings have no fixed size: only numbers are encoded")
@@ -215,7 +215,7 @@ def one_hot_encoder(node: Source) -> Value:
 
 
 @operator("ZipMap", domain=LEARNING)
-def zip_map(node: Source) -> Value:
+def zip_map(node: OnnxNode) -> Value:
     """Returns the scores themselves: a map from labels has no fixed size."""
     node.ignore("classlabels_strings", "classlabels_int64s")
     _log.warning(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from crtexport.importers.onnx.node import Source
+from crtexport.importers.onnx.node import OnnxNode
 from crtexport.importers.onnx.operators.attention import (
     grouped_product,
     joined_heads,
@@ -27,7 +27,7 @@ _RULES = {
 
 
 @operator("LinearAttention", inputs=(3, 6), oldest=27)
-def linear_attention(node: Source) -> list[Value | None]:
+def linear_attention(node: OnnxNode) -> list[Value | None]:
     """Each step becomes nodes of its own."""
     node.ignore("chunk_size")  # a hint
     several, shared = node.integer("q_num_heads"), node.integer("kv_num_heads")
@@ -63,13 +63,13 @@ def linear_attention(node: Source) -> list[Value | None]:
     return [joined_heads(node, joined(node, results, 2)), state]
 
 
-def _factors(node: Source, value: Value, heads: int) -> Value:
+def _factors(node: OnnxNode, value: Value, heads: int) -> Value:
     """Returns factors for each head, or for elements of each, as (batches, heads, steps, 1 or
     elements); one for all heads as one head."""
     return split_heads(node, value, 1 if value.shape[-1] == 1 else heads)
 
 
-def _at(node: Source, value: Value, step: int) -> Value:
+def _at(node: OnnxNode, value: Value, step: int) -> Value:
     """Returns one step, whose axis has one element."""
     batches, heads, _, size = value.shape
     return sliced(node, value, (0, 0, step, 0), (batches, heads, 1, size), (1, 1, 1, 1))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from crtexport.importers.onnx.node import Source
+from crtexport.importers.onnx.node import OnnxNode
 from crtexport.importers.onnx.registry import operator
 from crtexport.importers.onnx.values import Value
 from crtexport.ir.ops import (
@@ -20,7 +20,7 @@ from crtexport.ir.ops import (
 from crtexport.support.errors import CrtExportError
 
 
-def _loss(node: Source, scores: Value, labels: Value, weights: Value | None) -> Value:
+def _loss(node: OnnxNode, scores: Value, labels: Value, weights: Value | None) -> Value:
     """Returns what log probabilities (N, C, ...) say against labels (N, ...), reduced as the node
     says; ``ignore_index`` is a label that doesn't count."""
     ignored = node.integer("ignore_index") if node.has("ignore_index") else None
@@ -67,12 +67,12 @@ def _loss(node: Source, scores: Value, labels: Value, weights: Value | None) -> 
 
 
 @operator("NegativeLogLikelihoodLoss", inputs=(2, 3))
-def log_likelihood(node: Source) -> Value:
+def log_likelihood(node: OnnxNode) -> Value:
     return _loss(node, node.input(0), node.input(1), node.optional(2))
 
 
 @operator("SoftmaxCrossEntropyLoss", inputs=(2, 3))
-def cross_entropy(node: Source) -> list[Value]:
+def cross_entropy(node: OnnxNode) -> list[Value]:
     """The second output has the logarithms of the probabilities."""
     x = node.input(0)
     order = (0, *range(2, len(x.shape)), 1)

@@ -8,7 +8,7 @@ from math import prod
 
 import numpy as np
 
-from crtexport.importers.onnx.node import Source
+from crtexport.importers.onnx.node import OnnxNode
 from crtexport.importers.onnx.operators.numbers import times
 from crtexport.importers.onnx.registry import operator
 from crtexport.importers.onnx.values import Value, is_sorted
@@ -17,7 +17,7 @@ from crtexport.support.errors import CrtExportError
 
 
 @operator("MatMul", inputs=(2, 2))
-def matmul(node: Source) -> Value:
+def matmul(node: OnnxNode) -> Value:
     a, b = node.all()
     if not a.shape or not b.shape:
         raise CrtExportError(f"a scalar has no rows: {a.shape} and {b.shape}")
@@ -42,7 +42,7 @@ def matmul(node: Source) -> Value:
     return node.builder.reshaped(made, shape)
 
 
-def fully_connected(node: Source, a: Value, b: Value, bias: int | None) -> Value:
+def fully_connected(node: OnnxNode, a: Value, b: Value, bias: int | None) -> Value:
     """Returns the product of ``a``'s last axis and a constant matrix (depth, units), plus ``bias``.
 
     The elements of a row stay in the order that they are in, the matrix is put into the same; rows
@@ -71,7 +71,7 @@ def fully_connected(node: Source, a: Value, b: Value, bias: int | None) -> Value
     return Value(made, atoms, (*axes, (len(atoms) - 1,)))
 
 
-def _matrices(node: Source, value: Value) -> tuple[int, bool]:
+def _matrices(node: OnnxNode, value: Value) -> tuple[int, bool]:
     """Returns a stack of matrices, and whether each is stored by columns: as it lies in memory, if
     that saves moving it."""
     rank = len(value.axes)
@@ -80,7 +80,7 @@ def _matrices(node: Source, value: Value) -> tuple[int, bool]:
     return node.builder.arranged(value, swapped if by_columns else None), by_columns
 
 
-def product(node: Source, a: Value, b: Value) -> Value:
+def product(node: OnnxNode, a: Value, b: Value) -> Value:
     """Returns the products of two stacks of matrices, both computed."""
     first, adj_x = _matrices(node, a)
     second, adj_y = _matrices(node, b)
@@ -88,7 +88,7 @@ def product(node: Source, a: Value, b: Value) -> Value:
 
 
 @operator("Gemm", inputs=(2, 3))
-def gemm(node: Source) -> Value:
+def gemm(node: OnnxNode) -> Value:
     """alpha * A * B + beta * C; constant factors go into constants."""
     a, b, c = node.input(0), node.input(1), node.optional(2)
     alpha, beta = node.real("alpha", 1.0), node.real("beta", 1.0)
@@ -119,7 +119,7 @@ def _leading_ones(shape: Sequence[int]) -> bool:
 
 
 @operator("Einsum", inputs=(1, 2))
-def einsum(node: Source) -> Value:
+def einsum(node: OnnxNode) -> Value:
     """Of one or two operands with a letter for each axis: sums over letters that the result hasn't,
     and a product of matrices."""
     text = node.text("equation").replace(" ", "")
@@ -146,7 +146,7 @@ def einsum(node: Source) -> Value:
 
 
 def _contracted(
-    node: Source, values: Sequence[Value], names: Sequence[str], result: str
+    node: OnnxNode, values: Sequence[Value], names: Sequence[str], result: str
 ) -> Value:
     first, second = names
     batch = [c for c in first if c in second and c in result]
@@ -172,7 +172,7 @@ def _contracted(
 
 
 @operator("Det")
-def determinant(node: Source) -> Value:
+def determinant(node: OnnxNode) -> Value:
     """Of small matrices, by their first rows."""
     x = node.input(0)
     size = x.shape[-1]
@@ -191,7 +191,7 @@ def determinant(node: Source) -> Value:
 _LARGEST_DETERMINANT = 4
 
 
-def _cell(node: Source, tensor: int, row: int, column: int) -> Value:
+def _cell(node: OnnxNode, tensor: int, row: int, column: int) -> Value:
     shape = node.type(tensor).shape
     begin = (*(0,) * (len(shape) - 2), row, column)
     size = (*shape[:-2], 1, 1)
@@ -199,7 +199,7 @@ def _cell(node: Source, tensor: int, row: int, column: int) -> Value:
 
 
 def _minor(
-    node: Source, cells: Mapping[tuple[int, int], Value], row: int, columns: tuple[int, ...]
+    node: OnnxNode, cells: Mapping[tuple[int, int], Value], row: int, columns: tuple[int, ...]
 ) -> Value:
     if len(columns) == 1:
         return cells[row, columns[0]]

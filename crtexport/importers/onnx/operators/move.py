@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from crtexport.importers.onnx.node import Source
+from crtexport.importers.onnx.node import OnnxNode
 from crtexport.importers.onnx.registry import operator
 from crtexport.importers.onnx.values import Value, stored
 from crtexport.ir.ops import Concatenation, Gather, MirrorPad, PadV2, Slice, Split, Tile
@@ -14,7 +14,7 @@ from crtexport.ir.types import DType
 from crtexport.support.errors import CrtExportError
 
 
-def common_order(node: Source, values: Sequence[Value]) -> tuple[int, ...]:
+def common_order(node: OnnxNode, values: Sequence[Value]) -> tuple[int, ...]:
     """Returns the order of axes in which most elements lie already, of those that are computed."""
     builder = node.builder
     largest = max(
@@ -24,7 +24,7 @@ def common_order(node: Source, values: Sequence[Value]) -> tuple[int, ...]:
 
 
 @operator("Concat", inputs=(1, None), follows=True)
-def concat(node: Source) -> Value:
+def concat(node: OnnxNode) -> Value:
     values = node.all()
     rank = len(values[0].shape)
     if any(len(value.shape) != rank for value in values):
@@ -32,7 +32,7 @@ def concat(node: Source) -> Value:
     return joined(node, values, node.axis(node.integer("axis"), rank))
 
 
-def joined(node: Source, values: Sequence[Value], axis: int) -> Value:
+def joined(node: OnnxNode, values: Sequence[Value], axis: int) -> Value:
     """Returns values one behind the other along an axis."""
     if len(values) == 1:
         return values[0]
@@ -42,7 +42,7 @@ def joined(node: Source, values: Sequence[Value], axis: int) -> Value:
 
 
 @operator("Split", inputs=(1, 2))
-def split(node: Source) -> list[Value]:
+def split(node: OnnxNode) -> list[Value]:
     """Into the sizes given, else into as equal parts as there are outputs."""
     x = node.input(0)
     axis = node.axis(node.integer("axis", 0), len(x.shape))
@@ -64,7 +64,7 @@ def split(node: Source) -> list[Value]:
 
 
 def sliced(
-    node: Source, x: Value, begin: Sequence[int], size: Sequence[int], stride: Sequence[int]
+    node: OnnxNode, x: Value, begin: Sequence[int], size: Sequence[int], stride: Sequence[int]
 ) -> Value:
     """Returns ``size`` elements, ``stride`` apart, of each of ONNX's axes."""
     if tuple(size) == x.shape and all(s == 1 or n <= 1 for s, n in zip(stride, size, strict=True)):
@@ -75,7 +75,7 @@ def sliced(
 
 
 @operator("Slice", inputs=(1, 5))
-def slice_(node: Source) -> Value:
+def slice_(node: OnnxNode) -> Value:
     x = node.input(0)
     rank = len(x.shape)
     if node.version >= 10:
@@ -108,7 +108,7 @@ def _bounded(end: int, size: int, step: int) -> int | None:
 
 
 @operator("Pad", inputs=(1, 4))
-def pad(node: Source) -> Value:
+def pad(node: OnnxNode) -> Value:
     x = node.input(0)
     rank = len(x.shape)
     if node.version >= 11:
@@ -146,7 +146,7 @@ def pad(node: Source) -> Value:
 
 
 def _repeated(
-    node: Source, tensor: int, order: tuple[int, ...], pairs: Sequence[tuple[int, int]], *,
+    node: OnnxNode, tensor: int, order: tuple[int, ...], pairs: Sequence[tuple[int, int]], *,
     wrap: bool,
 ) -> Value:
     """Returns a tensor with elements of its edges, or of its other end, around it."""
@@ -163,7 +163,7 @@ def _repeated(
 
 
 def _cut(
-    node: Source, x: Value, pairs: Sequence[tuple[int, int]]
+    node: OnnxNode, x: Value, pairs: Sequence[tuple[int, int]]
 ) -> tuple[Value, list[tuple[int, int]]]:
     """Returns the input without what negative pads take away, and the pads that are left."""
     if min(map(min, pairs), default=0) >= 0:
@@ -180,7 +180,7 @@ def _cut(
 
 
 @operator("Tile", inputs=(2, 2))
-def tile(node: Source) -> Value:
+def tile(node: OnnxNode) -> Value:
     x, repeats = node.input(0), node.integers(1, "the repeats")
     if len(repeats) != len(x.shape) or min(repeats, default=1) < 0:
         raise CrtExportError(f"repeats {list(repeats)} of {x.shape}")

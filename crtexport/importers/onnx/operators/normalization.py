@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from crtexport.importers.onnx.node import Source
+from crtexport.importers.onnx.node import OnnxNode
 from crtexport.importers.onnx.operators.numbers import by_norm
 from crtexport.importers.onnx.registry import operator
 from crtexport.importers.onnx.values import Value
@@ -27,7 +27,7 @@ from crtexport.support.errors import CrtExportError
 
 
 @operator("BatchNormalization", inputs=(5, 5), follows=True)
-def batch_normalization(node: Source) -> Value:
+def batch_normalization(node: OnnxNode) -> Value:
     """A factor and an addend for each channel, computed here from constant statistics."""
     node.ignore("momentum", "spatial")
     if node.integer("training_mode", 0):
@@ -42,7 +42,7 @@ def batch_normalization(node: Source) -> Value:
     return node.elementwise(Add(), node.elementwise(Mul(), x, factor), addend)
 
 
-def _vector(node: Source, index: int, x: Value) -> Value:
+def _vector(node: OnnxNode, index: int, x: Value) -> Value:
     """Returns an input with one element for each channel, shaped so that it broadcasts."""
     value = node.input(index)
     channels = x.shape[1] if len(x.shape) > 1 else 1
@@ -52,7 +52,7 @@ def _vector(node: Source, index: int, x: Value) -> Value:
 
 
 def normalized(
-    node: Source, x: Value, axes: Sequence[int], epsilon: float, *, center: bool = True
+    node: OnnxNode, x: Value, axes: Sequence[int], epsilon: float, *, center: bool = True
 ) -> tuple[Value, Value, Value]:
     """Returns x less its mean over ``axes`` and divided by the root of its variance plus
     ``epsilon``; the mean, and 1 / the root. Without ``center`` the mean counts as 0."""
@@ -65,7 +65,7 @@ def normalized(
 
 
 @operator("LayerNormalization", inputs=(2, 3))
-def layer_normalization(node: Source) -> list[Value]:
+def layer_normalization(node: OnnxNode) -> list[Value]:
     x, scale, bias = node.input(0), node.input(1), node.optional(2)
     node.ignore("stash_type")
     rank = len(x.shape)
@@ -79,7 +79,7 @@ def layer_normalization(node: Source) -> list[Value]:
 
 
 @operator("RMSNormalization", inputs=(2, 2))
-def rms_normalization(node: Source) -> Value:
+def rms_normalization(node: OnnxNode) -> Value:
     x, scale = node.all()
     node.ignore("stash_type")
     rank = len(x.shape)
@@ -90,7 +90,7 @@ def rms_normalization(node: Source) -> Value:
 
 
 @operator("InstanceNormalization", inputs=(3, 3), follows=True)
-def instance_normalization(node: Source) -> Value:
+def instance_normalization(node: OnnxNode) -> Value:
     x = node.input(0)
     epsilon = node.real("epsilon", 1e-5)
     made, _, _ = normalized(node, x, range(2, len(x.shape)), epsilon)
@@ -99,7 +99,7 @@ def instance_normalization(node: Source) -> Value:
 
 
 @operator("GroupNormalization", inputs=(3, 3), follows=True)
-def group_normalization(node: Source) -> Value:
+def group_normalization(node: OnnxNode) -> Value:
     """Before opset 21 scale and bias have an element for each group, from then on for each channel.
     """
     x, groups = node.input(0), node.integer("num_groups")
@@ -121,7 +121,7 @@ def group_normalization(node: Source) -> Value:
 
 
 @operator("MeanVarianceNormalization", follows=True)
-def mean_variance(node: Source) -> Value:
+def mean_variance(node: OnnxNode) -> Value:
     x = node.input(0)
     axes = node.axes(node.numbers("axes", (0, 2, 3)), len(x.shape))
     centered = node.elementwise(Sub(), x, node.reduce(Mean, x, axes))
@@ -133,7 +133,7 @@ def mean_variance(node: Source) -> Value:
 
 
 @operator("LpNormalization", follows=True)
-def lp_normalization(node: Source) -> Value:
+def lp_normalization(node: OnnxNode) -> Value:
     """The result is 0 where a norm is 0."""
     x, p = node.input(0), node.integer("p", 2)
     axis = node.axis(node.integer("axis", -1), len(x.shape))
@@ -146,7 +146,7 @@ def lp_normalization(node: Source) -> Value:
 
 
 @operator("LRN", follows=True)
-def local_response(node: Source) -> Value:
+def local_response(node: OnnxNode) -> Value:
     """Divided by a power of a sum of squares over neighbouring channels."""
     x, size = node.input(0), node.integer("size")
     alpha, beta = node.real("alpha", 1e-4), node.real("beta", 0.75)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from crtexport.importers.onnx.node import Source
+from crtexport.importers.onnx.node import OnnxNode
 from crtexport.importers.onnx.values import Value
 from crtexport.ir.ops import (
     Div,
@@ -47,7 +47,7 @@ def work_type(dtype: DType, supported: Sequence[DType]) -> DType:
 
 
 def computed(
-    node: Source, compute: Callable[..., Value], supported: Sequence[DType], *values: Value,
+    node: OnnxNode, compute: Callable[..., Value], supported: Sequence[DType], *values: Value,
     result: DType | None = None,
 ) -> Value:
     """Returns ``compute`` of the values in a type that is ``supported``, cast to ``result``
@@ -64,7 +64,7 @@ def computed(
 
 
 def pairwise(
-    node: Source, op: Op, supported: Sequence[DType], *values: Value, result: DType | None = None
+    node: OnnxNode, op: Op, supported: Sequence[DType], *values: Value, result: DType | None = None
 ) -> Value:
     """Returns an elementwise operator of the values in a type that is ``supported``."""
     return computed(
@@ -77,7 +77,7 @@ WHOLE = (DType.INT32, DType.INT64)
 """Types in which sums and products wrap as ONNX's do."""
 
 
-def clamped(node: Source, x: Value, low: float | None, high: float | None) -> Value:
+def clamped(node: OnnxNode, x: Value, low: float | None, high: float | None) -> Value:
     """Returns min(max(x, low), high), by a clamp that kernels can take in where there is one."""
     dtype = node.dtype(x)
     low = None if low is not None and low == -np.inf else low
@@ -100,14 +100,14 @@ def clamped(node: Source, x: Value, low: float | None, high: float | None) -> Va
     return computed(node, clamp, (FLOAT, *WHOLE), x)
 
 
-def times(node: Source, value: Value, factor: float) -> Value:
+def times(node: OnnxNode, value: Value, factor: float) -> Value:
     """Returns a value times a number."""
     if factor == 1:
         return value
     return node.elementwise(Mul(), value, node.like(factor, value))
 
 
-def by_norm(node: Source, x: Value, norm: Value) -> Value:
+def by_norm(node: OnnxNode, x: Value, norm: Value) -> Value:
     """Returns x / norm, and x where the norm is 0."""
     zero = node.elementwise(Equal(), norm, node.like(0, norm))
     return node.elementwise(Div(), x, node.elementwise(Select(), zero, node.like(1, norm), norm))

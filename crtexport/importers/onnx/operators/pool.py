@@ -12,7 +12,7 @@ from math import prod
 
 import numpy as np
 
-from crtexport.importers.onnx.node import Source
+from crtexport.importers.onnx.node import OnnxNode
 from crtexport.importers.onnx.operators.convolution import answer, image
 from crtexport.importers.onnx.operators.windows import WindowAxis, as_window, window_axes
 from crtexport.importers.onnx.registry import operator
@@ -41,7 +41,7 @@ from crtexport.ir.types import DType
 from crtexport.support.errors import CrtExportError
 
 
-def _windows(node: Source) -> list[WindowAxis]:
+def _windows(node: OnnxNode) -> list[WindowAxis]:
     kernel = node.numbers("kernel_shape")
     shape = node.input(0).shape[2:]
     if len(kernel) != len(shape) or min(kernel, default=0) < 1:
@@ -58,7 +58,7 @@ class _Taps:
     """
 
     def __init__(
-        self, node: Source, tensor: int, axes: Sequence[WindowAxis], value: float
+        self, node: OnnxNode, tensor: int, axes: Sequence[WindowAxis], value: float
     ) -> None:
         self.node, self._axes = node, axes
         pads = ((0, 0), *((axis.before, axis.after) for axis in axes), (0, 0))
@@ -89,17 +89,17 @@ class _Taps:
         return first
 
 
-def _channels_last(node: Source, x: Value) -> int:
+def _channels_last(node: OnnxNode, x: Value) -> int:
     return node.builder.arranged(x, channels_last(len(x.shape)))
 
 
-def _answer(node: Source, tensor: int) -> Value:
+def _answer(node: OnnxNode, tensor: int) -> Value:
     shape = node.type(tensor).shape
     return stored(tensor, shape, channels_last(len(shape)))
 
 
 @operator("MaxPool", image=True)
-def max_pool(node: Source) -> Value | list[Value]:
+def max_pool(node: OnnxNode) -> Value | list[Value]:
     """The second output has the positions of the largest elements, counted over all of the input;
     ``storage_order`` 1 counts columns first."""
     x, axes = node.input(0), _windows(node)
@@ -121,7 +121,7 @@ def max_pool(node: Source) -> Value | list[Value]:
 
 
 def _with_positions(
-    node: Source, x: Value, axes: Sequence[WindowAxis], *, by_columns: bool
+    node: OnnxNode, x: Value, axes: Sequence[WindowAxis], *, by_columns: bool
 ) -> list[Value]:
     x = node.cast(x, DType.FLOAT32)
     sizes = x.shape[2:]
@@ -146,7 +146,7 @@ def _with_positions(
 
 
 @operator("AveragePool", image=True)
-def average_pool(node: Source) -> Value:
+def average_pool(node: OnnxNode) -> Value:
     """``count_include_pad``: padded cells count as zeros, those that only ``ceil_mode`` adds don't.
     """
     x, axes = node.input(0), _windows(node)
@@ -176,7 +176,7 @@ def average_pool(node: Source) -> Value:
 
 
 @operator("LpPool", image=True)
-def lp_pool(node: Source) -> Value:
+def lp_pool(node: OnnxNode) -> Value:
     """The p-norm of each window."""
     x, p = node.input(0), node.integer("p", 2)
     tensor = _channels_last(node, _power(node, x, p))
@@ -184,21 +184,21 @@ def lp_pool(node: Source) -> Value:
     return _root(node, _answer(node, total), p)
 
 
-def _power(node: Source, x: Value, p: int) -> Value:
+def _power(node: OnnxNode, x: Value, p: int) -> Value:
     if p == 2:
         return node.unary(Square(), x)
     size = node.unary(Abs(), x)
     return size if p == 1 else node.elementwise(Pow(), size, node.like(p, x))
 
 
-def _root(node: Source, x: Value, p: int) -> Value:
+def _root(node: OnnxNode, x: Value, p: int) -> Value:
     if p in (1, 2):
         return x if p == 1 else node.unary(Sqrt(), x)
     return node.elementwise(Pow(), x, node.like(1 / p, x))
 
 
 @operator("GlobalAveragePool", "GlobalMaxPool", "GlobalLpPool", image=True)
-def global_pool(node: Source) -> Value:
+def global_pool(node: OnnxNode) -> Value:
     x = node.input(0)
     axes = range(2, len(x.shape))
     if not axes:

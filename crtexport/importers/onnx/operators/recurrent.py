@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from msgspec import Struct
 
-from crtexport.importers.onnx.node import Source
+from crtexport.importers.onnx.node import OnnxNode
 from crtexport.importers.onnx.operators.move import joined, sliced
 from crtexport.importers.onnx.registry import operator
 from crtexport.importers.onnx.values import Value, stored
@@ -52,7 +52,7 @@ class _Sizes(Struct, frozen=True):
     """Batches come first in ONNX's shapes (the attribute layout)."""
 
 
-def _sizes(node: Source, gates: int, direction: Direction) -> _Sizes:
+def _sizes(node: OnnxNode, gates: int, direction: Direction) -> _Sizes:
     x, w, r = node.input(0), node.input(1), node.input(2)
     if len(x.shape) != 3 or len(w.shape) != 3 or len(r.shape) != 3:
         raise CrtExportError("the input and its weights must have 3 dimensions")
@@ -71,14 +71,14 @@ def _sizes(node: Source, gates: int, direction: Direction) -> _Sizes:
     return _Sizes(steps, batches, depth, directions, units, gates, bool(layout))
 
 
-def _direction(node: Source) -> Direction:
+def _direction(node: OnnxNode) -> Direction:
     text = node.text("direction", "forward")
     if text not in {direction.value for direction in Direction}:
         raise CrtExportError(f"the direction {text!r} is unknown")
     return Direction(text)
 
 
-def _functions(node: Source, op: type[Recurrent], directions: int) -> dict[str, Any]:
+def _functions(node: OnnxNode, op: type[Recurrent], directions: int) -> dict[str, Any]:
     """Returns the attributes that say what is applied to gates; parameters belong to the functions
     that have some, one after the other."""
     names = node.texts("activations", ())
@@ -106,7 +106,7 @@ def _functions(node: Source, op: type[Recurrent], directions: int) -> dict[str, 
     }
 
 
-def _by_unit(node: Source, value: Value, sizes: _Sizes) -> int:
+def _by_unit(node: OnnxNode, value: Value, sizes: _Sizes) -> int:
     """Returns weights (directions, gates * units, depth) as (directions, units, depth, gates)."""
     parts = node.builder.reshaped(
         value, (sizes.directions, sizes.gates, sizes.units, value.shape[2])
@@ -114,7 +114,7 @@ def _by_unit(node: Source, value: Value, sizes: _Sizes) -> int:
     return node.builder.arranged(parts, (0, 2, 3, 1))
 
 
-def _bias(node: Source, sizes: _Sizes, *, apart: bool) -> int:
+def _bias(node: OnnxNode, sizes: _Sizes, *, apart: bool) -> int:
     """Returns the sums of both biases as (directions, units, gates); with ``apart``, the last
     gate's of the state isn't added, but a gate of its own."""
     shape = (sizes.directions, sizes.gates + apart, sizes.units)
@@ -137,7 +137,7 @@ def _bias(node: Source, sizes: _Sizes, *, apart: bool) -> int:
     return node.builder.arranged(total, (0, 2, 1))
 
 
-def _peepholes(node: Source, sizes: _Sizes) -> int | None:
+def _peepholes(node: OnnxNode, sizes: _Sizes) -> int | None:
     given = node.optional(_PEEPHOLES)
     if given is None:
         return None
@@ -148,7 +148,7 @@ def _peepholes(node: Source, sizes: _Sizes) -> int | None:
     return node.builder.arranged(parts, (0, 2, 1))
 
 
-def _state(node: Source, index: int, sizes: _Sizes) -> int | None:
+def _state(node: OnnxNode, index: int, sizes: _Sizes) -> int | None:
     """Returns an initial state as (directions, batches, units)."""
     given = node.optional(index)
     if given is None:
@@ -160,7 +160,7 @@ def _state(node: Source, index: int, sizes: _Sizes) -> int | None:
     return node.builder.arranged(given, (1, 0, 2) if sizes.batch_first else None)
 
 
-def _lengths(node: Source, sizes: _Sizes) -> int | None:
+def _lengths(node: OnnxNode, sizes: _Sizes) -> int | None:
     """Returns the number of valid steps of each batch; None where all are."""
     given = node.optional(_LENGTHS)
     if given is None:
@@ -175,7 +175,7 @@ def _lengths(node: Source, sizes: _Sizes) -> int | None:
 
 
 def _read(
-    node: Source, kind: type[Rnn | Gru | Lstm], gates: int, **attributes: Any
+    node: OnnxNode, kind: type[Rnn | Gru | Lstm], gates: int, **attributes: Any
 ) -> list[Value | None]:
     direction = _direction(node)
     sizes = _sizes(node, gates, direction)
@@ -211,17 +211,17 @@ def _read(
 
 
 @operator("RNN", inputs=(3, 6))
-def rnn(node: Source) -> list[Value | None]:
+def rnn(node: OnnxNode) -> list[Value | None]:
     return _read(node, Rnn, 1)
 
 
 @operator("GRU", inputs=(3, 6))
-def gru(node: Source) -> list[Value | None]:
+def gru(node: OnnxNode) -> list[Value | None]:
     return _read(
         node, Gru, 3, linear_before_reset=bool(node.integer("linear_before_reset", 0))
     )
 
 
 @operator("LSTM", inputs=(3, 8))
-def lstm(node: Source) -> list[Value | None]:
+def lstm(node: OnnxNode) -> list[Value | None]:
     return _read(node, Lstm, 4, coupled=bool(node.integer("input_forget", 0)))

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from crtexport.importers.onnx.node import Source
+from crtexport.importers.onnx.node import OnnxNode
 from crtexport.importers.onnx.operators.numbers import FLOAT, WHOLE, computed
 from crtexport.importers.onnx.registry import operator
 from crtexport.importers.onnx.values import Value, stored
@@ -36,7 +36,7 @@ _AXES_INPUT = {"ReduceSum": 13}
 """The opset from which axes are an input; 18 for the others."""
 
 
-def _axes(node: Source) -> tuple[int, ...] | None:
+def _axes(node: OnnxNode) -> tuple[int, ...] | None:
     """Returns the axes to reduce over; None: nothing is reduced."""
     rank = len(node.input(0).shape)
     nothing = bool(node.integer("noop_with_empty_axes", 0))
@@ -56,14 +56,14 @@ _EMPTY = {
 """The results of no elements."""
 
 
-def _log_sum_exp(node: Source, x: Value, axes: Sequence[int]) -> Value:
+def _log_sum_exp(node: OnnxNode, x: Value, axes: Sequence[int]) -> Value:
     """Returns log(sum(exp(x))), computed around the largest element so that nothing overflows."""
     largest = node.reduce(ReduceMax, x, axes)
     powers = node.unary(Exp(), node.elementwise(Sub(), x, largest))
     return node.elementwise(Add(), node.unary(Log(), node.reduce(Sum, powers, axes)), largest)
 
 
-def _reduction(node: Source, x: Value, axes: Sequence[int]) -> Value:
+def _reduction(node: OnnxNode, x: Value, axes: Sequence[int]) -> Value:
     match node.info.operator:
         case "ReduceSum":
             return node.reduce(Sum, x, axes)
@@ -91,7 +91,7 @@ def _reduction(node: Source, x: Value, axes: Sequence[int]) -> Value:
     "ReduceSum", "ReduceMean", "ReduceMax", "ReduceMin", "ReduceProd", "ReduceL1", "ReduceL2",
     "ReduceSumSquare", "ReduceLogSum", "ReduceLogSumExp", inputs=(1, 2), follows=True,
 )
-def reduction(node: Source) -> Value:
+def reduction(node: OnnxNode) -> Value:
     x, axes = node.input(0), _axes(node)
     keep = bool(node.integer("keepdims", 1))
     if axes is None:
@@ -115,7 +115,7 @@ def reduction(node: Source) -> Value:
     return made if keep else made.without(axes)
 
 
-def _each(node: Source, x: Value) -> Value:
+def _each(node: OnnxNode, x: Value) -> Value:
     match node.info.operator:
         case "ReduceL1" | "ReduceL2":
             return node.unary(Abs(), x)
@@ -128,7 +128,7 @@ def _each(node: Source, x: Value) -> Value:
 
 
 @operator("ArgMax", "ArgMin", follows=True)
-def position(node: Source) -> Value:
+def position(node: OnnxNode) -> Value:
     """``select_last_index`` searches from the end."""
     x = node.input(0)
     rank = len(x.shape)
@@ -152,7 +152,7 @@ def position(node: Source) -> Value:
 
 
 @operator("CumSum", "CumProd", inputs=(2, 2), follows=True)
-def running(node: Source) -> Value:
+def running(node: OnnxNode) -> Value:
     x = node.input(0)
     axis = node.axis(int(node.number(1, "the axis")), len(x.shape))
     exclusive, backwards = bool(node.integer("exclusive", 0)), bool(node.integer("reverse", 0))

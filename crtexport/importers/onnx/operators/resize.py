@@ -17,7 +17,7 @@ from crtexport.importers.onnx.interpolation import (
     checked,
     table,
 )
-from crtexport.importers.onnx.node import Source
+from crtexport.importers.onnx.node import OnnxNode
 from crtexport.importers.onnx.registry import operator
 from crtexport.importers.onnx.values import Value, channels_last, stored
 from crtexport.ir.ops import Op, PadV2, Resample, ResizeNearestNeighbor
@@ -39,7 +39,7 @@ class _Sizes(Struct, frozen=True):
 
 
 @operator("Upsample", inputs=(1, 2), image=True)
-def upsample(node: Source) -> Value:
+def upsample(node: OnnxNode) -> Value:
     x = node.input(0)
     scales = node.floats(1, "the scales") if node.version >= 9 else node.reals("scales")
     mode = checked(node.text("mode", "nearest"), (*MODES, "bilinear"), "the mode")
@@ -49,7 +49,7 @@ def upsample(node: Source) -> Value:
 
 
 @operator("Resize", inputs=(1, 4), image=True)
-def resize(node: Source) -> Value:
+def resize(node: OnnxNode) -> Value:
     x = node.input(0)
     mode = checked(node.text("mode", "nearest"), MODES, "the mode")
     if node.version == 10:
@@ -79,7 +79,7 @@ def resize(node: Source) -> Value:
     return _resized(node, x, found, resizing, region, outside)
 
 
-def _given(node: Source, index: int) -> tuple[float, ...]:
+def _given(node: OnnxNode, index: int) -> tuple[float, ...]:
     return () if node.optional(index) is None else node.floats(index, "scales, sizes and region")
 
 
@@ -108,7 +108,7 @@ def _sized(x: Value, axes: tuple[int, ...], sizes: tuple[int, ...], policy: str)
 
 
 def _resized(
-    node: Source, x: Value, found: _Sizes, resizing: Resizing, region: Sequence[float] = (),
+    node: OnnxNode, x: Value, found: _Sizes, resizing: Resizing, region: Sequence[float] = (),
     outside: float = 0.0,
 ) -> Value:
     tables: dict[int, Table] = {}
@@ -132,7 +132,7 @@ def _resized(
     return _framed(node, made_value, frame, outside)
 
 
-def _interpolated(node: Source, x: Value, tables: dict[int, Table]) -> Value:
+def _interpolated(node: OnnxNode, x: Value, tables: dict[int, Table]) -> Value:
     """Returns ``x`` resampled by the tables of its axes."""
     if not tables:
         return x
@@ -162,7 +162,7 @@ def _groups(places: dict[int, Table]) -> list[dict[int, Table]]:
 
 
 def _operator(
-    node: Source, tensor: int, tables: dict[int, Table]
+    node: OnnxNode, tensor: int, tables: dict[int, Table]
 ) -> tuple[Op, tuple[int, ...]]:
     shape = node.type(tensor).shape
     copied = all(made.copies for made in tables.values())
@@ -196,7 +196,7 @@ def _nearest(shape: tuple[int, ...], tables: dict[int, Table]) -> ResizeNearestN
 
 
 def _framed(
-    node: Source, value: Value, frame: dict[int, tuple[tuple[int, int], int]], outside: float
+    node: OnnxNode, value: Value, frame: dict[int, tuple[tuple[int, int], int]], outside: float
 ) -> Value:
     """Returns the value with what lies outside of the input around it."""
     if all(inside == (0, size) for inside, size in frame.values()):

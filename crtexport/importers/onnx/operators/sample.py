@@ -8,7 +8,7 @@ from math import prod
 
 import numpy as np
 
-from crtexport.importers.onnx.node import Source
+from crtexport.importers.onnx.node import OnnxNode
 from crtexport.importers.onnx.operators.numbers import clamped
 from crtexport.importers.onnx.registry import operator
 from crtexport.importers.onnx.values import Value, channels_last
@@ -45,7 +45,7 @@ _MOST_PLACES = 1 << 22
 
 
 @operator("GridSample", inputs=(2, 2), image=True)
-def grid_sample(node: Source) -> Value:
+def grid_sample(node: OnnxNode) -> Value:
     """Places from -1 to 1, x before y before z, become pixels."""
     x, grid = node.all()
     rank = len(x.shape)
@@ -72,7 +72,7 @@ def grid_sample(node: Source) -> Value:
     return node.builder.reshaped(moved, (x.shape[0], x.shape[1], *grid.shape[1:-1]))
 
 
-def sampled(node: Source, x: Value, places: Value, op: Sample) -> Value:
+def sampled(node: OnnxNode, x: Value, places: Value, op: Sample) -> Value:
     """Returns the pixels as (batch, points, channels)."""
     tensor = node.builder.arranged(node.cast(x, DType.FLOAT32), channels_last(len(x.shape)))
     made = node.emit(op, tensor, node.builder.arranged(places))
@@ -80,7 +80,7 @@ def sampled(node: Source, x: Value, places: Value, op: Sample) -> Value:
 
 
 @operator("AffineGrid", inputs=(2, 2))
-def affine_grid(node: Source) -> Value:
+def affine_grid(node: OnnxNode) -> Value:
     """The places of all pixels, moved by a matrix for each image."""
     theta, shape = node.input(0), node.integers(1, "the size")
     sizes, corners = shape[2:], bool(node.integer("align_corners", 0))
@@ -101,7 +101,7 @@ def affine_grid(node: Source) -> Value:
 
 
 @operator("MaxUnpool", inputs=(2, 3))
-def max_unpool(node: Source) -> Value:
+def max_unpool(node: OnnxNode) -> Value:
     """Each number goes to where a MaxPool found it, in the whole tensor; the rest is 0."""
     x, indices = node.input(0), node.input(1)
     window = node.numbers("kernel_shape")
@@ -131,7 +131,7 @@ def max_unpool(node: Source) -> Value:
 
 
 @operator("RoiAlign", inputs=(3, 3), image=True)
-def roi_align(node: Source) -> Value:
+def roi_align(node: OnnxNode) -> Value:
     """The mean of samples in each cell of a region; or, as runtimes have it, the largest of the
     products that a sample is the sum of."""
     x, rois, batch = node.all()
@@ -190,7 +190,7 @@ def roi_align(node: Source) -> Value:
 
 
 def _largest_product(
-    node: Source, places: Sequence[Value], sizes: Sequence[int],
+    node: OnnxNode, places: Sequence[Value], sizes: Sequence[int],
     pixels: Callable[[Sequence[Value], Interpolation], Value],
 ) -> Value:
     """Returns the largest of the four pixels around each place, each times its share in it."""
@@ -213,7 +213,7 @@ def _largest_product(
 
 
 def _samples(
-    node: Source, rois: Value, columns: tuple[int, int], count: int, scale: float, *, half: bool
+    node: OnnxNode, rois: Value, columns: tuple[int, int], count: int, scale: float, *, half: bool
 ) -> Value:
     """Returns the places of samples along an axis, (regions, count)."""
     start, end = (
@@ -231,7 +231,7 @@ def _samples(
     return node.elementwise(Add(), first, node.elementwise(Mul(), extent, parts))
 
 
-def _inside(node: Source, places: list[Value], sizes: tuple[int, ...]) -> Value:
+def _inside(node: OnnxNode, places: list[Value], sizes: tuple[int, ...]) -> Value:
     """Returns 1 where a sample is at most a pixel outside of the image, else 0."""
     masks = []
     for line, size in zip(places, sizes, strict=True):

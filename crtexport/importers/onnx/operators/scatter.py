@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from crtexport.importers.onnx.node import Source
+from crtexport.importers.onnx.node import OnnxNode
 from crtexport.importers.onnx.operators.gather import wrapped
 from crtexport.importers.onnx.operators.numbers import FLOAT, WHOLE, computed
 from crtexport.importers.onnx.registry import operator
@@ -30,7 +30,7 @@ _NUMBERS = (FLOAT, *WHOLE)
 
 
 @operator("GatherElements", inputs=(2, 2))
-def gather_elements(node: Source) -> Value:
+def gather_elements(node: OnnxNode) -> Value:
     x = node.input(0)
     axis = node.axis(node.integer("axis", 0), len(x.shape))
     indices = wrapped(node, node.input(1), x.shape[axis])
@@ -41,7 +41,7 @@ def gather_elements(node: Source) -> Value:
     )
 
 
-def _reduction(node: Source) -> Reduction:
+def _reduction(node: OnnxNode) -> Reduction:
     name = node.text("reduction", "none")
     try:
         return Reduction(name)
@@ -50,7 +50,7 @@ def _reduction(node: Source) -> Reduction:
 
 
 @operator("ScatterElements", "Scatter", inputs=(3, 3), follows=True)
-def scatter_elements(node: Source) -> Value:
+def scatter_elements(node: OnnxNode) -> Value:
     x, updates = node.input(0), node.input(2)
     axis = node.axis(node.integer("axis", 0), len(x.shape))
     indices = wrapped(node, node.input(1), x.shape[axis])
@@ -69,7 +69,7 @@ def scatter_elements(node: Source) -> Value:
 
 
 @operator("ScatterND", inputs=(3, 3), follows=True)
-def scatter_nd(node: Source) -> Value:
+def scatter_nd(node: OnnxNode) -> Value:
     x, indices, updates = node.all()
     reduction = _reduction(node)
     places = wrapped(node, indices, x.shape[: indices.shape[-1]])
@@ -86,7 +86,7 @@ def scatter_nd(node: Source) -> Value:
 
 
 @operator("TopK", inputs=(1, 2))
-def top_k(node: Source) -> list[Value]:
+def top_k(node: OnnxNode) -> list[Value]:
     x = node.input(0)
     node.ignore("sorted")
     axis = node.axis(node.integer("axis", -1), len(x.shape))
@@ -100,7 +100,7 @@ def top_k(node: Source) -> list[Value]:
 
 
 @operator("OneHot", inputs=(3, 3))
-def one_hot(node: Source) -> Value:
+def one_hot(node: OnnxNode) -> Value:
     """The values are off and on; indices that are none of the depth's give a row of off."""
     indices, values = node.input(0), node.input(2)
     depth = int(node.number(1, "the depth"))
@@ -122,7 +122,7 @@ def one_hot(node: Source) -> Value:
 
 
 @operator("Trilu", inputs=(1, 2), follows=True)
-def triangle(node: Source) -> Value:
+def triangle(node: OnnxNode) -> Value:
     """The upper or lower triangle of matrices; the rest is 0."""
     x = node.input(0)
     if len(x.shape) < 2:
@@ -137,7 +137,7 @@ def triangle(node: Source) -> Value:
 
 
 @operator("ReverseSequence", inputs=(2, 2))
-def reverse_sequence(node: Source) -> Value:
+def reverse_sequence(node: OnnxNode) -> Value:
     """The first elements of each sequence in reverse, as many as it is long."""
     x, lengths = node.all()
     time, batch = node.integer("time_axis", 0), node.integer("batch_axis", 1)
@@ -159,7 +159,7 @@ def reverse_sequence(node: Source) -> Value:
 
 
 @operator("TensorScatter", inputs=(2, 3))
-def tensor_scatter(node: Source) -> Value:
+def tensor_scatter(node: OnnxNode) -> Value:
     """An update written into each sample of a cache, from its index of an axis on."""
     cache, update = node.input(0), node.input(1)
     rank = len(cache.shape)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from crtexport.importers.onnx.node import Source
+from crtexport.importers.onnx.node import OnnxNode
 from crtexport.importers.onnx.values import Value, stored
 from crtexport.ir.ops import (
     Abs,
@@ -32,7 +32,7 @@ from crtexport.support.errors import CrtExportError
 _log = logging.getLogger(__name__)
 
 
-def matrix(node: Source, x: Value) -> Value:
+def matrix(node: OnnxNode, x: Value) -> Value:
     """Returns features in float32, (rows, features); a vector is one row."""
     if len(x.shape) == 1:
         x = node.builder.reshaped(x, (1, *x.shape))
@@ -41,7 +41,7 @@ def matrix(node: Source, x: Value) -> Value:
     return node.cast(x, DType.FLOAT32)
 
 
-def class_labels(node: Source, strings: str, integers: str) -> tuple[int, ...]:
+def class_labels(node: OnnxNode, strings: str, integers: str) -> tuple[int, ...]:
     """Returns the labels of classes. Strings are replaced by their positions, which is said."""
     names, numbers = node.texts(strings, ()), node.numbers(integers, ())
     if names and not numbers:
@@ -55,7 +55,7 @@ def class_labels(node: Source, strings: str, integers: str) -> tuple[int, ...]:
     return numbers
 
 
-def largest(node: Source, scores: Value) -> Value:
+def largest(node: OnnxNode, scores: Value) -> Value:
     """Returns the position of the largest score of each row, the first of equal ones."""
     (made,) = node.builder.emit(
         ArgMax(1), node.builder.arranged(scores), dtypes=(DType.INT64,)
@@ -63,7 +63,7 @@ def largest(node: Source, scores: Value) -> Value:
     return stored(made, node.type(made).shape)
 
 
-def picked(node: Source, positions: Value, labels: tuple[int, ...]) -> Value:
+def picked(node: OnnxNode, positions: Value, labels: tuple[int, ...]) -> Value:
     """Returns the labels at ``positions``, one for each row."""
     flat = node.builder.arranged(node.builder.reshaped(positions, (positions.elements,)))
     if labels == tuple(range(len(labels))):
@@ -71,7 +71,7 @@ def picked(node: Source, positions: Value, labels: tuple[int, ...]) -> Value:
     return node.emit(Gather(0), node.constant(labels, DType.INT64).tensor, flat)
 
 
-def transformed(node: Source, scores: Value, transform: str) -> Value:
+def transformed(node: OnnxNode, scores: Value, transform: str) -> Value:
     """Returns scores, (rows, targets), after a post_transform."""
     match transform:
         case "NONE":
@@ -86,7 +86,7 @@ def transformed(node: Source, scores: Value, transform: str) -> Value:
             raise CrtExportError(f"the post_transform {transform!r} is not supported")
 
 
-def _softmax_zero(node: Source, scores: Value) -> Value:
+def _softmax_zero(node: OnnxNode, scores: Value) -> Value:
     """Returns the softmax of the scores that aren't 0, which stay 0."""
     there = node.elementwise(
         Greater(), node.unary(Abs(), scores), node.like(1e-7, scores)
@@ -98,7 +98,7 @@ def _softmax_zero(node: Source, scores: Value) -> Value:
     return node.elementwise(Div(), powers, total)
 
 
-def binary_scores(node: Source, score: Value, transform: str, *, probability: bool) -> Value:
+def binary_scores(node: OnnxNode, score: Value, transform: str, *, probability: bool) -> Value:
     """Returns the scores of both classes, (rows, 2), by that of the second, as ONNX Runtime does:
     1 - p and p of a probability, -s and s of others. Of the transforms only LOGISTIC matters."""
     if transform == "LOGISTIC":
@@ -111,7 +111,7 @@ def binary_scores(node: Source, score: Value, transform: str, *, probability: bo
     return node.emit(Concatenation(1), *(node.builder.arranged(part) for part in (other, score)))
 
 
-def coefficients(node: Source, name: str, columns: int) -> npt.NDArray[Any]:
+def coefficients(node: OnnxNode, name: str, columns: int) -> npt.NDArray[Any]:
     """Returns an attribute as a matrix of so many columns."""
     values = np.array(node.reals(name), np.float32)
     if columns < 1 or values.size % columns:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import prod
 
-from crtexport.importers.onnx.node import Source
+from crtexport.importers.onnx.node import OnnxNode
 from crtexport.importers.onnx.registry import operator
 from crtexport.importers.onnx.values import Value
 from crtexport.ir.ops import BroadcastTo
@@ -14,12 +14,12 @@ from crtexport.support.errors import CrtExportError
 
 
 @operator("Identity", follows=True)
-def identity(node: Source) -> Value:
+def identity(node: OnnxNode) -> Value:
     return node.input(0)
 
 
 @operator("Dropout", inputs=(1, 3), follows=True)
-def dropout(node: Source) -> Sequence[Value]:
+def dropout(node: OnnxNode) -> Sequence[Value]:
     """Nothing is dropped but in training."""
     node.ignore("ratio", "seed")
     if node.optional(2) is not None and node.number(2, "training_mode"):
@@ -31,12 +31,12 @@ def dropout(node: Source) -> Sequence[Value]:
     return outputs
 
 
-def _all_true(node: Source, x: Value) -> Value:
+def _all_true(node: OnnxNode, x: Value) -> Value:
     return node.emit(BroadcastTo(x.shape), node.constant(True, DType.BOOL).tensor)
 
 
 @operator("Reshape", inputs=(2, 2))
-def reshape(node: Source) -> Value:
+def reshape(node: OnnxNode) -> Value:
     """A size of 0 is the input's (unless ``allowzero``), -1 what is left."""
     x, sizes = node.input(0), list(node.integers(1, "the shape"))
     if not node.integer("allowzero", 0):
@@ -58,11 +58,11 @@ def reshape(node: Source) -> Value:
 
 
 @operator("Flatten")
-def flatten(node: Source) -> Value:
+def flatten(node: OnnxNode) -> Value:
     return flattened(node, node.input(0), node.integer("axis", 1))
 
 
-def flattened(node: Source, x: Value, axis: int) -> Value:
+def flattened(node: OnnxNode, x: Value, axis: int) -> Value:
     """Returns a matrix: the axes before ``axis`` are its rows, the others its columns."""
     rank = len(x.shape)
     if not -rank <= axis <= rank:
@@ -71,7 +71,7 @@ def flattened(node: Source, x: Value, axis: int) -> Value:
     return node.builder.reshaped(x, (prod(x.shape[:axis]), prod(x.shape[axis:])))
 
 
-def _axes(node: Source, rank: int, what: str) -> tuple[int, ...] | None:
+def _axes(node: OnnxNode, rank: int, what: str) -> tuple[int, ...] | None:
     """Returns the axes of Squeeze and Unsqueeze, an input since opset 13; None: not given."""
     if node.version >= 13:
         given = None if node.optional(1) is None else node.integers(1, what)
@@ -81,7 +81,7 @@ def _axes(node: Source, rank: int, what: str) -> tuple[int, ...] | None:
 
 
 @operator("Squeeze", inputs=(1, 2))
-def squeeze(node: Source) -> Value:
+def squeeze(node: OnnxNode) -> Value:
     x = node.input(0)
     axes = _axes(node, len(x.shape), "the axes")
     if axes is None:
@@ -92,7 +92,7 @@ def squeeze(node: Source) -> Value:
 
 
 @operator("Unsqueeze", inputs=(1, 2))
-def unsqueeze(node: Source) -> Value:
+def unsqueeze(node: OnnxNode) -> Value:
     x = node.input(0)
     given = node.integers(1, "the axes") if node.version >= 13 else node.numbers("axes")
     count = len(given)
@@ -104,7 +104,7 @@ def unsqueeze(node: Source) -> Value:
 
 
 @operator("Transpose")
-def transpose(node: Source) -> Value:
+def transpose(node: OnnxNode) -> Value:
     x = node.input(0)
     rank = len(x.shape)
     order = node.numbers("perm", tuple(reversed(range(rank))))

@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from crtexport.importers.onnx.constants import element_type
-from crtexport.importers.onnx.node import Source
+from crtexport.importers.onnx.node import OnnxNode
 from crtexport.importers.onnx.operators.convolution import convolved
 from crtexport.importers.onnx.operators.matmul import fully_connected
 from crtexport.importers.onnx.operators.move import sliced
@@ -26,12 +26,12 @@ _COSINES = {
 """Weights of 1, -cos and cos of the double angle."""
 
 
-def _result(node: Source) -> DType:
+def _result(node: OnnxNode) -> DType:
     return element_type(node.integer("output_datatype", 1))
 
 
 @operator(*_COSINES, oldest=17)
-def window(node: Source) -> Value:
+def window(node: OnnxNode) -> Value:
     size = int(node.number(0, "the size"))
     if not 0 < size <= _MOST:
         raise CrtExportError(f"a window of {size} elements")
@@ -42,7 +42,7 @@ def window(node: Source) -> Value:
 
 
 @operator("MelWeightMatrix", inputs=(5, 5), oldest=17)
-def mel_weight_matrix(node: Source) -> Value:
+def mel_weight_matrix(node: OnnxNode) -> Value:
     """Triangles that overlap by halves, their corners as far apart on the mel scale."""
     bands, length, rate = (
         int(node.number(i, what)) for i, what in enumerate(("bands", "the DFT", "the sample rate"))
@@ -66,7 +66,7 @@ def mel_weight_matrix(node: Source) -> Value:
 
 
 @operator("DFT", inputs=(1, 3), oldest=17)
-def dft(node: Source) -> Value:
+def dft(node: OnnxNode) -> Value:
     """A product with a constant matrix, of real numbers or of pairs."""
     x = node.input(0)
     rank = len(x.shape)
@@ -95,7 +95,7 @@ def dft(node: Source) -> Value:
 
 
 @operator("STFT", inputs=(2, 4), oldest=17)
-def stft(node: Source) -> Value:
+def stft(node: OnnxNode) -> Value:
     """A convolution along the samples, whose filters are the rows of a DFT times the window."""
     x, step = node.input(0), int(node.number(1, "the frame step"))
     x = node.builder.reshaped(x, (*x.shape, 1)) if len(x.shape) == 2 else x

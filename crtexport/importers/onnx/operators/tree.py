@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from crtexport.importers.onnx.node import Source
+from crtexport.importers.onnx.node import OnnxNode
 from crtexport.importers.onnx.operators.scores import (
     binary_scores,
     class_labels,
@@ -19,7 +19,7 @@ from crtexport.importers.onnx.operators.scores import (
     transformed,
 )
 from crtexport.importers.onnx.registry import LEARNING, operator
-from crtexport.importers.onnx.trees import LEAF, MODES, Branch, tables
+from crtexport.importers.onnx.trees import LEAF, MODES, TreeBranch, tables
 from crtexport.importers.onnx.values import Value
 from crtexport.ir.ops import Add, Concatenation, Greater, Maximum, Minimum, TreeEnsemble
 from crtexport.ir.types import DType
@@ -30,7 +30,7 @@ _AGGREGATES = ("AVERAGE", "SUM", "MIN", "MAX")
 _START = {"MIN": np.inf, "MAX": -np.inf}
 
 
-def _floats(node: Source, name: str) -> Array:
+def _floats(node: OnnxNode, name: str) -> Array:
     """Returns an attribute that is a list of floats, or a tensor under a longer name."""
     tensor = node.tensor(f"{name}_as_tensor")
     if tensor is not None:
@@ -44,7 +44,7 @@ def _same_length(**lists: Sequence[Any] | Array) -> None:
         raise CrtExportError(f"lists of different lengths: {', '.join(lists)}")
 
 
-def _branches(node: Source) -> tuple[dict[tuple[int, int], Branch], list[tuple[int, int]]]:
+def _branches(node: OnnxNode) -> tuple[dict[tuple[int, int], TreeBranch], list[tuple[int, int]]]:
     """Returns the inner nodes, and all nodes, by tree and number."""
     names = ("treeids", "nodeids", "featureids", "truenodeids", "falsenodeids")
     columns = [node.numbers(f"nodes_{name}", ()) for name in names]
@@ -59,15 +59,15 @@ def _branches(node: Source) -> tuple[dict[tuple[int, int], Branch], list[tuple[i
     ):
         names_of.append((tree, number))
         if mode != LEAF:
-            found[tree, number] = Branch(
+            found[tree, number] = TreeBranch(
                 feature, mode, (float(value),), (tree, true), (tree, false), bool(nan)
             )
     return found, names_of
 
 
 def _leaves(
-    node: Source, prefix: str, all_nodes: Sequence[tuple[int, int]],
-    branches: Mapping[tuple[int, int], Branch], columns: Mapping[int, int], scale: float = 1.0,
+    node: OnnxNode, prefix: str, all_nodes: Sequence[tuple[int, int]],
+    branches: Mapping[tuple[int, int], TreeBranch], columns: Mapping[int, int], scale: float = 1.0,
     start: float = 0.0,
 ) -> dict[tuple[int, int], Array]:
     """Returns the numbers of the leaves; ``columns``: the place of each target. ``start``: the
@@ -88,7 +88,7 @@ def _leaves(
 
 
 def _roots(
-    branches: Mapping[tuple[int, int], Branch], names: Sequence[tuple[int, int]]
+    branches: Mapping[tuple[int, int], TreeBranch], names: Sequence[tuple[int, int]]
 ) -> list[tuple[int, int]]:
     """Returns the node of each tree that is no child. Raises CrtExportError unless it is one."""
     children = {child for branch in branches.values() for child in (branch.true, branch.false)}
@@ -101,7 +101,7 @@ def _roots(
 
 
 def _ensemble(
-    node: Source, roots: Sequence[Any], branches: Mapping[Any, Branch],
+    node: OnnxNode, roots: Sequence[Any], branches: Mapping[Any, TreeBranch],
     leaves: Mapping[Any, Array], how: str,
 ) -> Value:
     """Returns the sum, the smallest or the largest number of the trees, (rows, targets)."""
@@ -123,14 +123,14 @@ def _ensemble(
     return made
 
 
-def _shifted(node: Source, scores: Value, base: Array) -> Value:
+def _shifted(node: OnnxNode, scores: Value, base: Array) -> Value:
     """Returns the scores plus the base values."""
     if not base.size or not base.any():
         return scores
     return node.elementwise(Add(), scores, node.constant(base.reshape(1, -1)))
 
 
-def _aggregate(node: Source) -> str:
+def _aggregate(node: OnnxNode) -> str:
     how = node.text("aggregate_function", "SUM")
     if how not in _AGGREGATES:
         raise CrtExportError(f"the aggregate_function {how!r} is not supported")
@@ -138,7 +138,7 @@ def _aggregate(node: Source) -> str:
 
 
 @operator("TreeEnsembleRegressor", domain=LEARNING)
-def regressor(node: Source) -> Value:
+def regressor(node: OnnxNode) -> Value:
     how, targets = _aggregate(node), node.integer("n_targets", 1)
     branches, names = _branches(node)
     roots = _roots(branches, names)
@@ -151,7 +151,7 @@ def regressor(node: Source) -> Value:
 
 
 @operator("TreeEnsembleClassifier", domain=LEARNING)
-def classifier(node: Source) -> list[Value]:
+def classifier(node: OnnxNode) -> list[Value]:
     """One score decides, if all weights are of one class out of two."""
     labels = class_labels(node, "classlabels_strings", "classlabels_int64s")
     branches, names = _branches(node)
@@ -176,7 +176,7 @@ def classifier(node: Source) -> list[Value]:
 
 
 @operator("TreeEnsemble", domain=LEARNING)
-def ensemble(node: Source) -> Value:
+def ensemble(node: OnnxNode) -> Value:
     """Trees and leaves by number; TreeEnsemble of version 5 on."""
     values, modes = _tensor(node, "nodes_splits"), _tensor(node, "nodes_modes").astype(np.int64)
     features = node.numbers("nodes_featureids")
@@ -190,7 +190,7 @@ def ensemble(node: Source) -> Value:
         raise CrtExportError(f"comparisons {sorted(set(modes.tolist()))}")
     members = _members(node, modes)
     branches = {
-        (False, i): Branch(
+        (False, i): TreeBranch(
             features[i], MODES[mode], members.get(i, (float(values[i]),)),
             (bool(is_leaf[0][i]), true[i]), (bool(is_leaf[1][i]), false[i]), bool(tracks[i]),
         ) for i, mode in enumerate(modes)
@@ -213,21 +213,21 @@ def ensemble(node: Source) -> Value:
     return node.cast(made, node.dtype(node.input(0)))
 
 
-def _numbered(node: Source, name: str, default: int, count: int) -> int:
+def _numbered(node: OnnxNode, name: str, default: int, count: int) -> int:
     found = node.integer(name, default)
     if not 0 <= found < count:
         raise CrtExportError(f"{name} {found}")
     return found
 
 
-def _tensor(node: Source, name: str) -> Array:
+def _tensor(node: OnnxNode, name: str) -> Array:
     value = node.tensor(name)
     if value is None:
         raise CrtExportError(f"the attribute {name} is missing")
     return node.array(value, name).astype(np.float64).reshape(-1)
 
 
-def _members(node: Source, modes: Array) -> dict[int, tuple[float, ...]]:
+def _members(node: OnnxNode, modes: Array) -> dict[int, tuple[float, ...]]:
     """Returns the sets of the nodes that look for members, which NaN separates."""
     tensor = node.tensor("membership_values")
     if tensor is None:

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from crtexport.importers.onnx.node import Source
+from crtexport.importers.onnx.node import OnnxNode
 from crtexport.importers.onnx.operators.activation import log_of_1_plus
 from crtexport.importers.onnx.registry import operator
 from crtexport.importers.onnx.values import Value
@@ -28,23 +28,23 @@ from crtexport.ir.ops import (
 
 
 @operator("Erf", follows=True)
-def erf(node: Source) -> Value:
+def erf(node: OnnxNode) -> Value:
     return node.unary(Erf(), node.input(0))
 
 
 @operator("Atan", follows=True)
-def atan(node: Source) -> Value:
+def atan(node: OnnxNode) -> Value:
     return node.unary(Atan(), node.input(0))
 
 
 @operator("Tan", follows=True)
-def tan(node: Source) -> Value:
+def tan(node: OnnxNode) -> Value:
     x = node.input(0)
     return node.elementwise(Div(), node.unary(Sin(), x), node.unary(Cos(), x))
 
 
 @operator("Asin", "Acos", follows=True)
-def arc(node: Source) -> Value:
+def arc(node: OnnxNode) -> Value:
     """Tangents are x / sqrt((1 - x)(1 + x)), and of half the angle sqrt((1 - x) / (1 + x))."""
     x = node.input(0)
     one = node.like(1, x)
@@ -56,7 +56,7 @@ def arc(node: Source) -> Value:
     return node.unary(Atan(), node.elementwise(Div(), x, root))
 
 
-def _cosh(node: Source, x: Value) -> Value:
+def _cosh(node: OnnxNode, x: Value) -> Value:
     half = node.like(0.5, x)
     both = node.elementwise(
         Add(), node.unary(Exp(), x), node.unary(Exp(), node.unary(Neg(), x))
@@ -65,19 +65,19 @@ def _cosh(node: Source, x: Value) -> Value:
 
 
 @operator("Cosh", follows=True)
-def cosh(node: Source) -> Value:
+def cosh(node: OnnxNode) -> Value:
     return _cosh(node, node.input(0))
 
 
 @operator("Sinh", follows=True)
-def sinh(node: Source) -> Value:
+def sinh(node: OnnxNode) -> Value:
     """tanh(x) * cosh(x), which is precise near 0, too."""
     x = node.input(0)
     return node.elementwise(Mul(), node.unary(Tanh(), x), _cosh(node, x))
 
 
 @operator("Asinh", follows=True)
-def asinh(node: Source) -> Value:
+def asinh(node: OnnxNode) -> Value:
     """Of magnitudes log(1 + x + x² / (1 + sqrt(1 + x²)))."""
     x = node.input(0)
     size, square, one = node.unary(Abs(), x), node.unary(Square(), x), node.like(1, x)
@@ -89,7 +89,7 @@ def asinh(node: Source) -> Value:
 
 
 @operator("Acosh", follows=True)
-def acosh(node: Source) -> Value:
+def acosh(node: OnnxNode) -> Value:
     """log(1 + t + sqrt(t² + 2t)) for t = x - 1."""
     x = node.input(0)
     t = node.elementwise(Sub(), x, node.like(1, x))
@@ -98,7 +98,7 @@ def acosh(node: Source) -> Value:
 
 
 @operator("Atanh", follows=True)
-def atanh(node: Source) -> Value:
+def atanh(node: OnnxNode) -> Value:
     """log(1 + 2x / (1 - x)) / 2."""
     x = node.input(0)
     twice = node.elementwise(Add(), x, x)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from crtexport.importers.onnx.node import Source
+from crtexport.importers.onnx.node import OnnxNode
 from crtexport.importers.onnx.operators.learning import linear
 from crtexport.importers.onnx.operators.scores import (
     binary_scores,
@@ -40,7 +40,7 @@ _HIGHEST = 16
 """The highest degree of a polynomial kernel."""
 
 
-def _kernel(node: Source, x: Value, vectors: Array) -> Value:
+def _kernel(node: OnnxNode, x: Value, vectors: Array) -> Value:
     """Returns the kernel between rows and support vectors, (rows, vectors)."""
     gamma, offset, degree = (*node.reals("kernel_params", ()), 0.0, 0.0, 0.0)[:3]
     kind = node.text("kernel_type", "LINEAR")
@@ -63,7 +63,7 @@ def _kernel(node: Source, x: Value, vectors: Array) -> Value:
 
 
 @operator("SVMRegressor", domain=LEARNING)
-def regressor(node: Source) -> Value:
+def regressor(node: OnnxNode) -> Value:
     x, count = matrix(node, node.input(0)), node.integer("n_supports", 0)
     rho = np.array(node.reals("rho", (0.0,)))[:1]
     if count:
@@ -84,7 +84,7 @@ def regressor(node: Source) -> Value:
 
 
 @operator("SVMClassifier", domain=LEARNING)
-def classifier(node: Source) -> list[Value]:
+def classifier(node: OnnxNode) -> list[Value]:
     """Each pair of classes has a decision, which votes for one of them."""
     x = matrix(node, node.input(0))
     labels = class_labels(node, "classlabels_strings", "classlabels_ints")
@@ -132,7 +132,7 @@ def _by_pairs(given: Array, sizes: tuple[int, ...], pairs: list[tuple[int, int]]
 
 
 def _votes(
-    node: Source, decisions: Value, classes: int, pairs: list[tuple[int, int]]
+    node: OnnxNode, decisions: Value, classes: int, pairs: list[tuple[int, int]]
 ) -> Value:
     """Returns how many pairs each class wins, (rows, classes)."""
     won = node.cast(
@@ -146,7 +146,7 @@ def _votes(
 
 
 def _probabilities(
-    node: Source, decisions: Value, labels: tuple[int, ...],
+    node: OnnxNode, decisions: Value, labels: tuple[int, ...],
     prob: tuple[tuple[float, ...], tuple[float, ...]],
 ) -> list[Value]:
     """The probability of the first of two classes is 1 / (1 + exp(a · decision + b))."""

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
-from crtexport.importers.onnx.node import Source
+from crtexport.importers.onnx.node import OnnxNode
 from crtexport.support.errors import CrtExportError
 
 Pair = tuple[int, int]
@@ -26,14 +26,14 @@ class Window(Struct, frozen=True):
     positions: Pair
 
 
-def _attribute(node: Source, name: str, axes: int) -> tuple[int, ...]:
+def _attribute(node: OnnxNode, name: str, axes: int) -> tuple[int, ...]:
     found = node.numbers(name, (1,) * axes)
     if len(found) != axes or min(found) < 1:
         raise CrtExportError(f"{name} {list(found)} for {axes} axes of at least 1")
     return found
 
 
-def _pads(node: Source, axes: int) -> list[Pair] | None:
+def _pads(node: OnnxNode, axes: int) -> list[Pair] | None:
     """Returns the cells before and after each axis; None where ``auto_pad`` gives them."""
     auto = node.text("auto_pad", "NOTSET")
     pads = node.numbers("pads", (0,) * (2 * axes))
@@ -48,7 +48,7 @@ def _pads(node: Source, axes: int) -> list[Pair] | None:
     return None
 
 
-def halves(total: int, node: Source) -> Pair:
+def halves(total: int, node: OnnxNode) -> Pair:
     """Returns a padding in two parts; an odd cell is at the end that ``auto_pad`` names."""
     less, more = total // 2, total - total // 2
     return (more, less) if node.text("auto_pad", "NOTSET") == "SAME_LOWER" else (less, more)
@@ -68,7 +68,7 @@ class WindowAxis(Struct, frozen=True):
 
 
 def window_axes(
-    node: Source, image: Sequence[int], kernel: Sequence[int], *, ceil: bool = False
+    node: OnnxNode, image: Sequence[int], kernel: Sequence[int], *, ceil: bool = False
 ) -> list[WindowAxis]:
     """Returns the axes of windows that slide over an ``image``.
 
@@ -113,7 +113,7 @@ def as_window(axes: Sequence[WindowAxis]) -> Window:
     )
 
 
-def conv_axes(node: Source, image: Sequence[int], kernel: Sequence[int]) -> list[WindowAxis]:
+def conv_axes(node: OnnxNode, image: Sequence[int], kernel: Sequence[int]) -> list[WindowAxis]:
     """Returns the axes of a convolution's windows, whose ``kernel_shape`` must be the weights'."""
     _check_kernel(node, kernel)
     found = window_axes(node, image, kernel)
@@ -124,14 +124,14 @@ def conv_axes(node: Source, image: Sequence[int], kernel: Sequence[int]) -> list
     return found
 
 
-def _check_kernel(node: Source, kernel: Sequence[int]) -> None:
+def _check_kernel(node: OnnxNode, kernel: Sequence[int]) -> None:
     said = node.numbers("kernel_shape", kernel)
     if tuple(said) != tuple(kernel):
         raise CrtExportError(f"kernel_shape {list(said)} with weights of {list(kernel)}")
 
 
 def transposed_axes(
-    node: Source, image: Sequence[int], kernel: Sequence[int]
+    node: OnnxNode, image: Sequence[int], kernel: Sequence[int]
 ) -> list[WindowAxis]:
     """Returns the axes of a transposed convolution: ``positions`` are the size of its output,
     ``before`` and ``after`` what is cut off of all that the windows reach."""
