@@ -1,0 +1,1 @@
+"""What becomes of networks that others have published."""
