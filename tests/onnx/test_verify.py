@@ -6,19 +6,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from msgspec.structs import replace
 
 from crtexport.importers.formats import InputChoices
-from crtexport.ir.ops import Activation, Conv2D
-from crtexport.lowering.registry import Context
-from crtexport.schedules.common.candidates import Candidate
-from crtexport.schedules.select import lower
 from crtexport.support.errors import CrtExportError
-from crtexport.support.target import Target
 from crtexport.verification import verify, verify_layers
 from tests.helpers import require, require_environment
 from tests.importers.onnx.test_layout import CLASSIFIER
 from tests.importers.onnx.writer import block, external, graph, model, node, value
+from tests.reference.breaking import clamp_convolution
 
 
 @pytest.fixture(autouse=True)
@@ -96,15 +91,7 @@ def test_results_of_all_nodes_are_compared_under_their_names(tmp_path: Path) -> 
 def test_a_broken_kernel_is_found_at_its_node(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    right = lower.variants_of
-
-    def broken(context: Context, target: Target, optimize: str) -> list[Candidate]:
-        if context.node.origin == "node 3 (Conv)" and isinstance(context.node.op, Conv2D):
-            op = replace(context.node.op, activation=Activation.RELU_N1_TO_1)
-            context = replace(context, node=replace(context.node, op=op))
-        return right(context, target, optimize)
-
-    monkeypatch.setattr(lower, "variants_of", broken)
+    clamp_convolution(monkeypatch, lambda node: node.origin == "node 3 (Conv)")
     path = tmp_path / "m.onnx"
     path.write_bytes(CLASSIFIER)
     layer = verify_layers(path, samples=2).first_difference

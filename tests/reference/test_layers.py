@@ -6,17 +6,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from msgspec.structs import replace
 
 import crtexport
-from crtexport.ir.ops import Activation, Conv2D
-from crtexport.lowering.registry import Context
 from crtexport.passes.all_outputs import with_all_outputs
-from crtexport.schedules.common.candidates import Candidate
-from crtexport.schedules.select import lower
-from crtexport.support.target import Target
 from crtexport.verification import LayersResult
 from tests.helpers import ROOT, require_reference
+from tests.reference.breaking import clamp_convolution
 from tests.tflite_builder import ModelBuilder
 
 DIGITS = ROOT / "docs" / "examples" / "digits" / "model.json"
@@ -31,15 +26,7 @@ def compared(model: Path, emit: str) -> LayersResult:
 def test_a_broken_kernel_is_found_at_its_operator(
     emit: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    right = lower.variants_of
-
-    def broken(context: Context, target: Target, optimize: str) -> list[Candidate]:
-        if context.node.name == "conv2" and isinstance(context.node.op, Conv2D):
-            op = replace(context.node.op, activation=Activation.RELU_N1_TO_1)
-            context = replace(context, node=replace(context.node, op=op))
-        return right(context, target, optimize)
-
-    monkeypatch.setattr(lower, "variants_of", broken)
+    clamp_convolution(monkeypatch, lambda node: node.name == "conv2")
     result = compared(DIGITS, emit)
     assert [layer.output.name for layer in result.layers if layer.agrees][:2] == ["conv1", "pool"]
     layer = result.first_difference

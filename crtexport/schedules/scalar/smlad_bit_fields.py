@@ -138,8 +138,9 @@ def candidates(context: Context) -> list[Candidate]:
 
 
 def _tiles(layer: IntegerSumLayer, bits: int) -> list[tuple[FieldTile, bool, bool]]:
-    """Those in which sums are exact, each with whether it is seldom the best one, and whether
-    compilers of C make slow code of it: gcc loads more at once than there are registers for."""
+    """Returns the tiles in which sums are exact, each with whether it is seldom the best one, and
+    whether compilers of C make slow code of it: gcc loads more at once than there are registers
+    for."""
     most = int(layer.sums.magnitudes.max(initial=0)) * _REACH
     pairs, many = Fields(bits, 8 // bits), Fields(bits, 1)
     one = layer.windows.pixels == 1

@@ -6,6 +6,8 @@ while importing (causal masks, windows) is one constant.
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 from msgspec import Struct
 
@@ -13,7 +15,7 @@ from crtexport.importers.onnx.node import OnnxNode
 from crtexport.importers.onnx.operators.convolution import answer, image
 from crtexport.importers.onnx.operators.gather import wrapped
 from crtexport.importers.onnx.operators.matmul import product
-from crtexport.importers.onnx.operators.move import joined, sliced
+from crtexport.importers.onnx.operators.move import joined, section
 from crtexport.importers.onnx.operators.numbers import times
 from crtexport.importers.onnx.registry import PREVIEW, operator
 from crtexport.importers.onnx.values import Value
@@ -201,12 +203,7 @@ def rotary_embedding(node: OnnxNode) -> Value:
     half = turned // 2
     pair = bool(node.integer("interleaved", 0))
     cos, sin = (_angles(node, node.input(i), (batches, steps, half)) for i in (1, 2))
-
-    def part(begin: int, count: int, stride: int = 1) -> Value:
-        return sliced(
-            node, heads, (0, 0, 0, begin), (*heads.shape[:3], count), (1, 1, 1, stride)
-        )
-
+    part = partial(section, node, heads, 3)
     first, second = (part(0, half, 2), part(1, half, 2)) if pair else (
         part(0, half), part(half, half)
     )
@@ -281,7 +278,4 @@ def causal_conv_with_state(node: OnnxNode) -> list[Value | None]:
         made = node.elementwise(Mul(), made, node.unary(Logistic(), made))
     elif activation != "none":
         raise CrtExportError(f"the activation {activation!r} is unknown")
-    last = sliced(
-        node, whole, (0, 0, whole.shape[2] - before), (batches, channels, before), (1, 1, 1)
-    )
-    return [made, last]
+    return [made, section(node, whole, 2, whole.shape[2] - before, before)]

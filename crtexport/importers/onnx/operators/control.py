@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from crtexport.importers.onnx.node import OnnxNode
-from crtexport.importers.onnx.operators.move import joined, sliced
+from crtexport.importers.onnx.operators.move import element, joined
 from crtexport.importers.onnx.registry import operator
 from crtexport.importers.onnx.values import Value
 from crtexport.ir.ops import LogicalAnd, Select
@@ -122,7 +122,7 @@ def _batches(node: OnnxNode, count: int) -> list[Value]:
     directions = node.numbers("directions", (0,) * count)
     results: list[list[Value]] = []
     for batch in range(values[0].shape[0]):
-        own = [_part(node, value, 0, batch) for value in values]
+        own = [element(node, value, 0, batch) for value in values]
         states, gathered = _scanned(
             node, own[:first], own[first:], [0] * count, directions, outputs
         )
@@ -143,7 +143,7 @@ def _scanned(
     gathered: list[list[Value]] = [[] for _ in range(outputs)]
     for step in range(length):
         parts = [
-            _part(node, value, axis, length - 1 - step if back else step)
+            element(node, value, axis, length - 1 - step if back else step)
             for value, axis, back in zip(scanned, axes, backwards, strict=True)
         ]
         results = node.walk.inline(body, [*current, *parts])
@@ -151,15 +151,6 @@ def _scanned(
         for values, value in zip(gathered, results[len(current) :], strict=True):
             values.append(value)
     return current, gathered
-
-
-def _part(node: OnnxNode, value: Value, axis: int, index: int) -> Value:
-    """Returns the elements at one index of an axis, which is left out."""
-    shape = value.shape
-    begin, size = [0] * len(shape), list(shape)
-    begin[axis], size[axis] = index, 1
-    part = sliced(node, value, begin, size, [1] * len(shape))
-    return node.builder.reshaped(part, (*shape[:axis], *shape[axis + 1 :]))
 
 
 def _stacked(node: OnnxNode, values: Sequence[Value], axis: int) -> Value:

@@ -9,7 +9,8 @@ import numpy as np
 from msgspec import Struct
 
 from crtexport.importers.onnx.node import OnnxNode
-from crtexport.importers.onnx.operators.move import joined, sliced
+from crtexport.importers.onnx.operators.move import element, joined, section
+from crtexport.importers.onnx.operators.numbers import combined
 from crtexport.importers.onnx.operators.windows import (
     WindowAxis,
     as_window,
@@ -112,22 +113,19 @@ def conv_integer(node: OnnxNode) -> Value:
     most = max((1 << 24) // (255 * 255 * prod(w.shape[2:])), 1)
     if group > 1 and inner > most:
         raise CrtExportError(f"{group} groups of {inner} channels: their sums exceed 24 bits")
-    total: Value | None = None
-    for first in range(0, inner, most):
+    if not inner:
+        raise CrtExportError(f"weights {w.shape} without channels")
+
+    def summed(first: int) -> Value:
         count = min(most, inner - first)
         parts = [
-            sliced(
-                node, value, (0, first, *(0,) * len(axes)),
-                (value.shape[0], count if group == 1 else value.shape[1], *value.shape[2:]),
-                (1,) * len(value.shape),
-            ) for value in (x, w)
+            section(node, value, 1, first, count if group == 1 else value.shape[1])
+            for value in (x, w)
         ]
         image_part, weights = (node.cast(part, DType.FLOAT32) for part in parts)
-        made = node.cast(convolved(node, image_part, weights, None, axes), DType.INT32)
-        total = made if total is None else node.elementwise(Add(), total, made)
-    if total is None:
-        raise CrtExportError(f"weights {w.shape} without channels")
-    return total
+        return node.cast(convolved(node, image_part, weights, None, axes), DType.INT32)
+
+    return combined(node, Add(), map(summed, range(0, inner, most)))
 
 
 def convolved(
@@ -160,23 +158,21 @@ def _of_volumes(
     node: OnnxNode, x: Value, w: Value, bias: int | None, axes: Sequence[WindowAxis]
 ) -> Value:
     """The planes under each tap of the first axis, as so many images."""
-    first, rank = axes[0], len(x.shape)
+    first = axes[0]
+    if not first.taps:
+        raise CrtExportError(f"weights {w.shape} without taps")
     pads = ((0, 0), (first.before, first.after), *((0, 0),) * 3)
-    order = channels_last(rank)
+    order = channels_last(5)
     padded = x if not any(pads[1]) else node.emit(
         PadV2(pads), node.builder.arranged(x, order), node.like(0, x).tensor, order=order
     )
-    total: Value | None = None
-    for tap in range(first.taps):
-        begin, size, stride = [0] * rank, list(padded.shape), [1] * rank
-        begin[2], size[2], stride[2] = tap * first.dilation, first.positions, first.stride
-        planes = _planes(node, sliced(node, padded, begin, size, stride))
-        made = convolved(node, planes, _tap(node, w, tap), bias, axes[1:])
-        total = made if total is None else node.elementwise(Add(), total, made)
-        bias = None
-    if total is None:
-        raise CrtExportError(f"weights {w.shape} without taps")
-    return _volumes(node, total, x.shape[0])
+
+    def summed(tap: int) -> Value:
+        under = section(node, padded, 2, tap * first.dilation, first.positions, first.stride)
+        weights, once = element(node, w, 2, tap), None if tap else bias
+        return convolved(node, _planes(node, under), weights, once, axes[1:])
+
+    return _volumes(node, combined(node, Add(), map(summed, range(first.taps))), x.shape[0])
 
 
 def _planes(node: OnnxNode, x: Value) -> Value:
@@ -191,13 +187,6 @@ def _volumes(node: OnnxNode, x: Value, batch: int) -> Value:
     """Returns images (N·D, C, H, W) as volumes (N, C, D, H, W)."""
     shape = (batch, x.shape[0] // batch, *x.shape[1:])
     return node.builder.reshaped(x, shape).transposed((0, 2, 1, 3, 4))
-
-
-def _tap(node: OnnxNode, w: Value, tap: int) -> Value:
-    """Returns the weights (O, I, H, W) of one tap of the first axis."""
-    begin, size = (0, 0, tap, 0, 0), (*w.shape[:2], 1, *w.shape[3:])
-    part = sliced(node, w, begin, size, (1,) * 5)
-    return node.builder.reshaped(part, (*w.shape[:2], *w.shape[3:]))
 
 
 @operator("ConvTranspose", inputs=(2, 3), image=True)
@@ -249,7 +238,7 @@ def _transposed_volumes(
     first, batch, depth, order = axes[0], x.shape[0], x.shape[2], channels_last(5)
     planes = _planes(node, x)
     found = joined(node, [
-        _volumes(node, _transposed(node, planes, _tap(node, w, tap), None, axes[1:]), batch)
+        _volumes(node, _transposed(node, planes, element(node, w, 2, tap), None, axes[1:]), batch)
         for tap in range(first.taps)
     ], 2)
     rows = [

@@ -7,7 +7,7 @@ import numpy as np
 from crtexport.importers.onnx.node import OnnxNode
 from crtexport.importers.onnx.operators.convolution import constant_weights
 from crtexport.importers.onnx.operators.matmul import fully_connected
-from crtexport.importers.onnx.operators.move import joined, sliced
+from crtexport.importers.onnx.operators.move import element, joined, section
 from crtexport.importers.onnx.operators.sample import sampled
 from crtexport.importers.onnx.operators.windows import conv_axes
 from crtexport.importers.onnx.registry import operator
@@ -53,18 +53,15 @@ def deform_conv(node: OnnxNode) -> Value:
     each = channels // parts
     found = []
     for part in range(parts):
-        image = sliced(node, x, (0, part * each, 0, 0), (batch, each, *x.shape[2:]), (1,) * 4)
-        own = sliced(node, places, (0, part, 0, 0), (batch, 1, *places.shape[2:]), (1,) * 4)
-        own = node.builder.reshaped(own, (batch, *places.shape[2:]))
+        image = section(node, x, 1, part * each, each)
+        own = element(node, places, 1, part)
         # Samples count columns before rows.
-        flipped = sliced(node, own, (0, 0, 1), own.shape, (1, 1, -1))
+        flipped = section(node, own, 2, 1, 2, -1)
         cells = sampled(node, image, flipped, Sample())
         cells = node.builder.reshaped(cells, (batch, rows, columns, taps, each))
         if mask is not None:
             shares = node.builder.reshaped(mask, (batch, parts, taps, rows, columns))
-            shares = sliced(
-                node, shares, (0, part, 0, 0, 0), (batch, 1, taps, rows, columns), (1,) * 5
-            ).transposed((0, 3, 4, 2, 1))
+            shares = section(node, shares, 1, part, 1).transposed((0, 3, 4, 2, 1))
             cells = node.elementwise(Mul(), cells, node.builder.plain(shares))
         found.append(cells)
     return _multiplied(node, joined(node, found, 4), w, group)
@@ -76,13 +73,11 @@ def _multiplied(node: OnnxNode, cells: Value, w: Value, group: int) -> Value:
     inner, units = channels // group, w.shape[0] // group
     bias, made = node.optional(3), []
     for number in range(group):
-        own = sliced(
-            node, cells, (0, 0, 0, 0, number * inner), (*front, taps, inner), (1,) * 5
-        )
-        matrix = sliced(node, w, (number * units, 0, 0, 0), (units, *w.shape[1:]), (1,) * 4)
+        own = section(node, cells, 4, number * inner, inner)
+        matrix = section(node, w, 0, number * units, units)
         matrix = node.builder.reshaped(matrix, (units, inner, taps)).transposed((2, 1, 0))
         share = None if bias is None else node.builder.arranged(
-            sliced(node, bias, (number * units,), (units,), (1,))
+            section(node, bias, 0, number * units, units)
         )
         made.append(fully_connected(
             node, node.builder.reshaped(own, (*front, taps * inner)),

@@ -6,7 +6,14 @@ from collections.abc import Mapping
 from functools import reduce
 
 from crtexport.importers.onnx.node import OnnxNode
-from crtexport.importers.onnx.operators.numbers import FLOAT, WHOLE, clamped, computed, pairwise
+from crtexport.importers.onnx.operators.numbers import (
+    FLOAT,
+    WHOLE,
+    clamped,
+    combined,
+    computed,
+    pairwise,
+)
 from crtexport.importers.onnx.registry import operator
 from crtexport.importers.onnx.values import Value
 from crtexport.ir.ops import (
@@ -99,7 +106,7 @@ def mean(node: OnnxNode) -> Value:
     values = node.all()
     if len(values) == 1:
         return values[0]
-    whole = reduce(lambda a, b: node.elementwise(Add(), a, b), values)
+    whole = combined(node, Add(), values)
     return node.elementwise(Div(), whole, node.like(len(values), whole))
 
 

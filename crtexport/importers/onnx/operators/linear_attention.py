@@ -10,7 +10,7 @@ from crtexport.importers.onnx.operators.attention import (
     joined_heads,
     split_heads,
 )
-from crtexport.importers.onnx.operators.move import joined, sliced
+from crtexport.importers.onnx.operators.move import joined, section
 from crtexport.importers.onnx.operators.numbers import times
 from crtexport.importers.onnx.registry import operator
 from crtexport.importers.onnx.values import Value
@@ -71,5 +71,4 @@ def _factors(node: OnnxNode, value: Value, heads: int) -> Value:
 
 def _at(node: OnnxNode, value: Value, step: int) -> Value:
     """Returns one step, whose axis has one element."""
-    batches, heads, _, size = value.shape
-    return sliced(node, value, (0, 0, step, 0), (batches, heads, 1, size), (1, 1, 1, 1))
+    return section(node, value, 2, step, 1)

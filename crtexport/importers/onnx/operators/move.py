@@ -74,6 +74,22 @@ def sliced(
     return node.emit(Slice(first, count, by, count), tensor, order=order)
 
 
+def section(
+    node: OnnxNode, x: Value, axis: int, first: int, count: int, stride: int = 1
+) -> Value:
+    """Returns ``count`` elements of one axis, ``stride`` apart, from ``first`` on."""
+    rank = len(x.shape)
+    begin, size, steps = [0] * rank, list(x.shape), [1] * rank
+    begin[axis], size[axis], steps[axis] = first, count, stride
+    return sliced(node, x, begin, size, steps)
+
+
+def element(node: OnnxNode, x: Value, axis: int, index: int) -> Value:
+    """Returns the elements at one index of an axis, which is left out."""
+    part = section(node, x, axis, index, 1)
+    return node.builder.reshaped(part, (*x.shape[:axis], *x.shape[axis + 1 :]))
+
+
 @operator("Slice", inputs=(1, 5))
 def slice_(node: OnnxNode) -> Value:
     x = node.input(0)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from crtexport.importers.onnx.node import OnnxNode
-from crtexport.importers.onnx.operators.numbers import by_norm
+from crtexport.importers.onnx.operators.numbers import by_norm, combined
 from crtexport.importers.onnx.registry import operator
 from crtexport.importers.onnx.values import Value
 from crtexport.ir.ops import (
@@ -151,20 +151,20 @@ def local_response(node: OnnxNode) -> Value:
     x, size = node.input(0), node.integer("size")
     alpha, beta = node.real("alpha", 1e-4), node.real("beta", 0.75)
     bias = node.real("bias", 1.0)
-    channels = x.shape[1]
+    if size < 1 or x.shape[1] < 1:
+        raise CrtExportError(f"a size of {size} for {x.shape[1]} channels")
     tensor, order = node.builder.ordered(node.unary(Square(), x))
     place = order.index(1)
     shape = node.type(tensor).shape
     before, after = (size - 1) // 2, size // 2
     pads = tuple((before, after) if i == place else (0, 0) for i in range(len(shape)))
     padded = node.emit(PadV2(pads), tensor, node.like(0, x).tensor).tensor
-    total: Value | None = None
-    for first in range(size):
+
+    def neighbours(first: int) -> Value:
         begin = tuple(first if i == place else 0 for i in range(len(shape)))
-        part = node.emit(Slice(begin, shape, (1,) * len(shape), shape), padded, order=order)
-        total = part if total is None else node.elementwise(Add(), total, part)
-    if total is None or channels < 1:
-        raise CrtExportError(f"a size of {size} for {channels} channels")
+        return node.emit(Slice(begin, shape, (1,) * len(shape), shape), padded, order=order)
+
+    total = combined(node, Add(), map(neighbours, range(size)))
     mean = node.elementwise(Mul(), total, node.like(alpha / size, x))
     base = node.elementwise(Add(), mean, node.like(bias, x))
     return node.elementwise(Div(), x, node.elementwise(Pow(), base, node.like(beta, x)))

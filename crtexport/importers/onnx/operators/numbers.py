@@ -3,7 +3,8 @@ wider type."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import reduce
 
 import numpy as np
 
@@ -105,6 +106,11 @@ def times(node: OnnxNode, value: Value, factor: float) -> Value:
     if factor == 1:
         return value
     return node.elementwise(Mul(), value, node.like(factor, value))
+
+
+def combined(node: OnnxNode, op: Op, values: Iterable[Value]) -> Value:
+    """Returns all values, of which there must be one, joined by an operator of two inputs."""
+    return reduce(lambda a, b: node.elementwise(op, a, b), values)
 
 
 def by_norm(node: OnnxNode, x: Value, norm: Value) -> Value:

@@ -8,7 +8,7 @@ import numpy as np
 from msgspec import Struct
 
 from crtexport.importers.onnx.node import OnnxNode
-from crtexport.importers.onnx.operators.move import joined, sliced
+from crtexport.importers.onnx.operators.move import joined, section
 from crtexport.importers.onnx.registry import operator
 from crtexport.importers.onnx.values import Value, stored
 from crtexport.ir.ops import (
@@ -127,8 +127,7 @@ def _bias(node: OnnxNode, sizes: _Sizes, *, apart: bool) -> int:
     rows = node.builder.reshaped(given, (sizes.directions, 2 * sizes.gates, sizes.units))
 
     def part(begin: int, count: int) -> Value:
-        size = (sizes.directions, count, sizes.units)
-        return sliced(node, rows, (0, begin, 0), size, (1, 1, 1))
+        return section(node, rows, 1, begin, count)
 
     both = sizes.gates - apart
     total = node.elementwise(Add(), part(0, both), part(sizes.gates, both))

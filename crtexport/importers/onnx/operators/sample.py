@@ -9,7 +9,7 @@ from math import prod
 import numpy as np
 
 from crtexport.importers.onnx.node import OnnxNode
-from crtexport.importers.onnx.operators.numbers import clamped
+from crtexport.importers.onnx.operators.numbers import clamped, combined
 from crtexport.importers.onnx.registry import operator
 from crtexport.importers.onnx.values import Value, channels_last
 from crtexport.ir.ops import (
@@ -202,14 +202,13 @@ def _largest_product(
         share = node.elementwise(Sub(), place, low)
         rest = node.elementwise(Sub(), node.like(1, share), share)
         lines.append(((low, rest), (high, share)))
-    total: Value | None = None
-    for (row, tall), (column, wide) in product(*lines):
-        found = pixels((row, column), Interpolation.NEAREST)
-        found = node.elementwise(Mul(), found, node.elementwise(Mul(), tall, wide))
-        total = found if total is None else node.elementwise(Maximum(), total, found)
-    if total is None:
-        raise ValueError("a place without pixels")
-    return total
+    return combined(node, Maximum(), (
+        node.elementwise(
+            Mul(), pixels((row, column), Interpolation.NEAREST),
+            node.elementwise(Mul(), tall, wide),
+        )
+        for (row, tall), (column, wide) in product(*lines)
+    ))
 
 
 def _samples(

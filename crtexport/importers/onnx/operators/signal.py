@@ -9,7 +9,7 @@ from crtexport.importers.onnx.constants import element_type
 from crtexport.importers.onnx.node import OnnxNode
 from crtexport.importers.onnx.operators.convolution import convolved
 from crtexport.importers.onnx.operators.matmul import fully_connected
-from crtexport.importers.onnx.operators.move import sliced
+from crtexport.importers.onnx.operators.move import section
 from crtexport.importers.onnx.operators.windows import WindowAxis
 from crtexport.importers.onnx.registry import operator
 from crtexport.importers.onnx.values import Value
@@ -84,8 +84,7 @@ def dft(node: OnnxNode) -> Value:
         raise CrtExportError(f"a DFT of {length} elements, as a matrix of {given} rows")
     matrix = _fourier(given, length, backwards=backwards, half=half)[:, :parts]
     order = (*(a for a in range(rank) if a not in (axis, rank - 1)), axis, rank - 1)
-    sizes = [given if a == axis else n for a, n in enumerate(x.shape)]
-    rows = sliced(node, x, (0,) * rank, sizes, (1,) * rank).transposed(order)
+    rows = section(node, x, axis, 0, given).transposed(order)
     front = rows.shape[:-2]
     flat = node.builder.reshaped(rows, (*front, given * parts))
     columns = matrix.shape[2:]

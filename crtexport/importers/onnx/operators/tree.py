@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from crtexport.importers.onnx.node import OnnxNode
+from crtexport.importers.onnx.operators.numbers import combined
 from crtexport.importers.onnx.operators.scores import (
     binary_scores,
     class_labels,
@@ -107,20 +108,19 @@ def _ensemble(
     """Returns the sum, the smallest or the largest number of the trees, (rows, targets)."""
     x = matrix(node, node.input(0))
     groups = [[root] for root in roots] if how in ("MIN", "MAX") else [list(roots)]
-    made: Value | None = None
-    for group in groups:
+    if not groups:
+        raise CrtExportError("there are no trees")
+
+    def best(group: Sequence[tuple[int, int]]) -> Value:
         found = tables(group, branches, leaves, x.shape[1])
         constants = [
             node.constant(array, DType(array.dtype.name)).tensor for array in (
                 found.features, found.thresholds, found.children, found.roots, found.leaves
             )
         ]
-        value = node.emit(TreeEnsemble(), node.builder.arranged(x), *constants)
-        op = Minimum() if how == "MIN" else Maximum()
-        made = value if made is None else node.elementwise(op, made, value)
-    if made is None:
-        raise CrtExportError("there are no trees")
-    return made
+        return node.emit(TreeEnsemble(), node.builder.arranged(x), *constants)
+
+    return combined(node, Minimum() if how == "MIN" else Maximum(), map(best, groups))
 
 
 def _shifted(node: OnnxNode, scores: Value, base: Array) -> Value:
