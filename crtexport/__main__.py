@@ -23,7 +23,12 @@ def run() -> None:
     # OpenBLAS starts threads for large matrices, beside LLVM; there are none.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     try:
-        sys.exit(_exit_code())
+        code = _exit_code()
+        if signal.getsignal(signal.SIGTERM) is _terminate:
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)  # nothing is left to be unwound
+        sys.exit(code)
+    except Terminated:  # between the return of main and the line above
+        sys.exit(143)
     finally:
         _flush()
 

@@ -20,6 +20,7 @@ from msgspec.structs import replace
 from crtexport.support.errors import CrtExportError
 from crtexport.support.outputs import manifest
 from crtexport.support.outputs.manifest import Manifest, ManifestEntry
+from crtexport.support.outputs.signals import held
 from crtexport.support.outputs.single import lock, remove_leftovers, temporary_name
 from crtexport.support.outputs.tree import FOLDER, Tree, ancestors
 
@@ -75,18 +76,22 @@ def lay_out(folder: Path, wanted: Wanted, *, force: bool = False) -> tuple[Path,
     for name in (*wanted.files, *wanted.made, *wanted.own_folders):
         if not manifest.inside(name):
             raise CrtExportError("this name leads out of the folder", location=name)
-    if os.path.lexists(folder):
-        with _opened(folder) as tree:
-            _recover(tree)
-            _update(tree, wanted, force=force)
-    else:
-        _make(folder, wanted)
+    with held() as let_through:
+        files = {name: _interruptible(content, let_through)
+                 for name, content in wanted.files.items()}
+        wanted = replace(wanted, files=files)
+        if os.path.lexists(folder):
+            with _opened(folder) as tree:
+                _recover(tree)
+                _update(tree, wanted, force=force)
+        else:
+            _make(folder, wanted)
     return tuple(sorted(folder / name for name in wanted.files))
 
 
 def settle(folder: Path) -> None:
     """Records the digests of files that tools have written meanwhile. Raises as :func:`lay_out`."""
-    with _opened(folder) as tree:
+    with held(), _opened(folder) as tree:
         known = manifest.read(tree)
         files = {}
         for name, entry in known.files.items():
@@ -96,6 +101,17 @@ def settle(folder: Path) -> None:
                 files[name] = ManifestEntry(entry.part, tree.digest(name))
         content = replace(known, files=files).dump()
         _switch(tree, {manifest.NAME: lambda: (content,)}, (), ())
+
+
+def _interruptible(content: Content, let_through: Callable[[], None]) -> Content:
+    """Returns the same content; before each piece, a signal may end the program."""
+
+    def pieces() -> Iterator[bytes]:
+        for piece in content():
+            let_through()
+            yield piece
+
+    return pieces
 
 
 @contextlib.contextmanager

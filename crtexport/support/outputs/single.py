@@ -19,6 +19,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
 
+from crtexport.support.outputs.signals import held
+
 _LEFTOVER = re.compile(r"\.crtexport-[0-9a-f]{16}\.tmp")
 _OPEN_FILES = Path("/proc/self/fd")
 """The folder through which files without a name are given one."""
@@ -127,7 +129,7 @@ def _writing_unnamed(file: int, folder: int, name: str) -> Iterator[BinaryIO]:
         except FileExistsError:
             lock(file)  # before it has a name, so that nobody takes it for a dead one's
             temporary = temporary_name()
-            with _removed(folder, temporary):
+            with held(), _removed(folder, temporary):
                 os.link(source, temporary, dst_dir_fd=folder, follow_symlinks=True)
                 os.replace(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)
 

@@ -47,8 +47,8 @@ class Tree:
                             hint="links are never followed: remove it, or name another folder",
                         ) from None
                     raise
-                os.close(at)
-                at = inner
+                outer, at = at, inner  # at is open all along: a signal may end this anywhere
+                os.close(outer)
             yield at, last
         finally:
             os.close(at)

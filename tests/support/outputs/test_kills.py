@@ -24,7 +24,7 @@ from tests.cli.support import DIGITS
 from tests.helpers import ROOT
 from tests.large.models import Large, Table
 
-KILLS, WORKERS = 30, 10
+KILLS, WORKERS = 9, 6
 MARK = "CRTEXPORT_TEST_MARK"
 """In the environment of an exporter and of all that it starts."""
 WORKER = b"crtexport.backends.llvm.worker"
@@ -60,6 +60,13 @@ class Exporter:
         """Those of them that run LLVM, or will. Between vfork and exec a process looks like its
         parent, which can't handle any signal until then."""
         return [pid for pid in self.processes() if WORKER in arguments(pid)]
+
+    def written(self) -> int:
+        """The bytes that it has written so far; 0 once it has ended."""
+        with contextlib.suppress(OSError):
+            counted = Path(f"/proc/{self.process.pid}/io").read_text("ascii")
+            return int(counted.partition("wchar: ")[2].split()[0])
+        return 0
 
     def end(self) -> tuple[int, str]:
         """Its exit code and what it said, once it and all that it started have ended."""
@@ -98,17 +105,20 @@ def holdings(folder: Path) -> dict[str, bytes]:
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """One that takes longer to write than to read and generate."""
-    return Large((Table("t", 1, 8 << 10, 1024),)).write(tmp_path_factory.mktemp("model"))
+    return Large((Table("t", 1, 4 << 10, 1024),)).write(tmp_path_factory.mktemp("model"))
 
 
 @pytest.fixture(scope="module")
-def whole(model: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, bytes], float]:
-    """Returns what an export leaves that nobody kills, and the seconds that it takes."""
-    folder, start = tmp_path_factory.mktemp("whole"), time.monotonic()
-    assert Exporter(model, folder, "--emit", "c").end() == (0, "")
-    took = time.monotonic() - start
+def whole(model: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, bytes], int]:
+    """Returns what an export leaves that nobody kills, and the bytes that it writes."""
+    folder, count = tmp_path_factory.mktemp("whole"), 0
+    exporter = Exporter(model, folder, "--emit", "c")
+    while exporter.process.poll() is None:
+        count = max(count, exporter.written())
+        time.sleep(0.001)
+    assert exporter.end() == (0, "")
     open_package(folder / "large.tar")
-    return holdings(folder), took
+    return holdings(folder), count
 
 
 def look(folder: Path, whole: dict[str, bytes]) -> None:
@@ -127,24 +137,23 @@ def clean(folder: Path) -> None:
     assert not [*(folder / "out").glob(".*")] or (folder / "out" / manifest.NAME).is_file()
 
 
-@pytest.mark.parametrize("chance", range(2))
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM])
 def test_a_killed_export_leaves_all_or_nothing(
-    chance: int, model: Path, whole: tuple[dict[str, bytes], float], tmp_path: Path
+    how: signal.Signals, model: Path, whole: tuple[dict[str, bytes], int], tmp_path: Path
 ) -> None:
-    files, took = whole
-    drawn = random.Random(chance)  # noqa: S311
-    plans = [
-        (number, drawn.choice((signal.SIGKILL, signal.SIGTERM)), drawn.uniform(0.2, 1.1) * took)
-        for number in range(KILLS // 2)
-    ]
+    files, count = whole
+    drawn = random.Random(how)  # noqa: S311
+    # One in each part of what is written: that takes a moment, but to find out what, seconds.
+    when = [count * (part + drawn.random()) / KILLS for part in range(KILLS)]
 
-    def attempt(number: int, how: signal.Signals, when: float) -> int:
+    def attempt(number: int) -> int:
         folder = tmp_path / str(number)
         folder.mkdir()
         if number % 2:
             (folder / "large.tar").write_bytes(b"old")
         exporter = Exporter(model, folder, "--emit", "c")
-        time.sleep(when)
+        while exporter.process.poll() is None and exporter.written() < when[number]:
+            time.sleep(0.001)
         exporter.process.send_signal(how)
         code, said = exporter.end()
         look(folder, files)
@@ -157,9 +166,9 @@ def test_a_killed_export_leaves_all_or_nothing(
         return code
 
     with ThreadPoolExecutor(2) as beside:
-        codes = [*beside.map(attempt, *zip(*plans, strict=True))]
+        codes = [*beside.map(attempt, range(KILLS))]
     assert any(codes), "or this test kills nothing"
-    for number, *_ in plans:
+    for number in range(KILLS):
         clean(tmp_path / str(number))
 
 
