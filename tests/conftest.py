@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import gc
 import os
 import sys
 from collections.abc import Callable
@@ -20,6 +21,9 @@ if str(TESTS.parent) not in sys.path:
 from tests.helpers import ROOT, SHARED_MODELS, unavailable  # noqa: E402  (needs the path above)
 
 GOLDEN = TESTS / "golden"
+
+# Graphs and kernels are many small objects that hardly ever refer to each other in circles.
+gc.set_threshold(50_000)
 
 # The reference runtimes are where .ci/setup puts them, by default.
 for _variable, _folder in (
@@ -53,10 +57,22 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "slow: takes more than 20 seconds")
 
 
+def pytest_collection_finish() -> None:
+    """What was imported and collected stays, so nothing of it is looked at again as garbage."""
+    gc.collect()
+    gc.freeze()
+
+
 @pytest.fixture(autouse=True, scope="session")
 def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> None:
     """Keeps what tests export out of the user's packages."""
     os.environ["XDG_CACHE_HOME"] = str(tmp_path_factory.mktemp("cache"))
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _bytecode() -> None:
+    """Lets what is imported from the checkout be compiled once, and not by each process again."""
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 
 @pytest.fixture(scope="session")

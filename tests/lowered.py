@@ -12,6 +12,7 @@ import numpy.typing as npt
 from crtexport.ir.graph import Graph
 from crtexport.kir import interpreter
 from crtexport.kir.intrinsics.registry import find_intrinsic
+from crtexport.kir.language import Scalar
 from crtexport.kir.verifier import verify
 from crtexport.lowering import operator_table
 from crtexport.lowering.lowered_graph import LoweredGraph, LoweredNode, lower_graph
@@ -72,8 +73,12 @@ def usual(variants: list[Candidate]) -> Lowered | None:
 
 def values_of(arg: Derived) -> Array:
     """The elements of an array that a lowering made."""
-    kind = "f" if arg.dtype.is_float else "i" if arg.dtype.is_signed else "u"
-    return np.frombuffer(arg.data.read(), f"<{kind}{arg.dtype.itemsize}")
+    return np.frombuffer(arg.data.read(), _numpy(arg.dtype))
+
+
+def _numpy(dtype: Scalar) -> str:
+    kind = "f" if dtype.is_float else "i" if dtype.is_signed else "u"
+    return f"<{kind}{dtype.itemsize}"
 
 
 def bound(
@@ -82,16 +87,16 @@ def bound(
     """Returns what ``lowered``'s buffers are bound to, in order: ``tensor`` has the node's own
     arrays; scratch is full of rubbish."""
     arrays: list[Array] = []
+    memory = np.full(lowered.scratch, _RUBBISH, np.uint8)
     for buffer, arg in zip(lowered.kernel.buffers, lowered.args, strict=True):
         match arg:
             case InputTensor() | OutputTensor():
                 arrays.append(tensor(arg))
             case Derived():
                 arrays.append(values_of(arg))
-            case Scratch():
-                rubbish = np.full(buffer.size * buffer.dtype.itemsize, _RUBBISH, np.uint8)
-                kind = "f" if buffer.dtype.is_float else "i"
-                arrays.append(rubbish.view(f"{kind}{buffer.dtype.itemsize}"))
+            case Scratch(offset):
+                own = memory[offset : offset + buffer.size * buffer.dtype.itemsize]
+                arrays.append(own.view(_numpy(buffer.dtype)))
     return arrays
 
 

@@ -6,7 +6,7 @@ import subprocess
 from pathlib import Path
 
 from crtexport.mlf.reader import Package
-from tests.helpers import require
+from tests.helpers import require, target_of
 
 STRICT = (
     "-std=c99", "-pedantic", "-Wall", "-Wextra", "-Wconversion", "-Wshadow", "-Wundef",
@@ -19,9 +19,9 @@ def includes(folder: Path) -> list[str]:
 
 
 def compile_strictly(package: Package, folder: Path, compiler: str) -> None:
-    """Every C source of ``package``, extracted to ``folder``, for a Cortex-M4 where ``compiler``
-    is Arm's; fails at the first warning."""
-    cpu = ["-mcpu=cortex-m4", "-mthumb"] if compiler.startswith("arm") else []
+    """Every C source of ``package``, extracted to ``folder``, with the flags of the Cortex-M4's
+    board where ``compiler`` is Arm's; fails at the first warning."""
+    cpu = target_of("mps2_an386").cflags if compiler.startswith("arm") else ()
     for source in package.sources:
         subprocess.run(
             [

@@ -52,6 +52,7 @@ LAYERS: tuple[set[str], ...] = (
     {"pipeline"},
     {"package_actions"},
     {"verification", "report"},
+    {"quantization"},
     {"cli"},
     {"__main__"},
 )

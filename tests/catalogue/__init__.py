@@ -1,1 +1,1 @@
-"""What becomes of networks that others have published."""
+"""Exports networks that others have published, and records the results."""

@@ -23,7 +23,7 @@ What becomes of {count} `.tflite` files that others have published, older versio
 Their names and SHA-256 sums are in `tests/catalogue/networks.json`; the files are not part of this
 project. With all that you have in FOLDER,
 
-<!-- not run: the files are other people's, and trying all takes an hour -->
+<!-- not run: the files are other people's, and trying all takes hours -->
 ```sh
 python -m tests.catalogue FOLDER
 ```
@@ -32,6 +32,7 @@ tries them and writes this page: each network is exported for a Cortex-M4, and w
 this computer is compared with a reference runtime on three random inputs in a row. *Exact*:
 integers agree bit for bit, floats within 1e-5 of full scale. RAM is the workspace with what the
 network keeps from one run to the next; inputs and outputs are the caller's and counted apart.
+{memory}
 """
 
 _RESULTS = {
@@ -43,7 +44,9 @@ _RESULTS = {
 def page(networks: Sequence[Network]) -> str:
     """Returns the page of a catalogue, tables by repository."""
     known = [network for network in networks if network.result]
-    parts = [_HEAD.format(count=len(known), summary=_summary(known))]
+    parts = [_HEAD.format(
+        count=len(known), summary=_summary(known), memory=_memory(known),
+    )]
     ordered = sorted(known, key=lambda n: (n.repository.lower(), n.path, n.sha256))
     for repository, group in groupby(ordered, key=lambda network: network.repository):
         parts.append(f"## {repository}\n\n" + "\n".join([
@@ -64,6 +67,14 @@ def _summary(known: Sequence[Network]) -> str:
         f" {counts['exported']} without a reference that runs them"
         + (f", {counts['differs']} otherwise" if counts["differs"] else ""),
         99,
+    )
+
+
+def _memory(known: Sequence[Network]) -> str:
+    peaks = [network.peak for network in known if network.peak]
+    return (
+        f"No process of the {len(peaks)} exports that were measured took more than"
+        f" {max(peaks) >> 20} MB of memory."
     )
 
 

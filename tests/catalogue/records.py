@@ -11,7 +11,7 @@ from msgspec import Struct
 FILE = Path(__file__).with_name("networks.json")
 
 ELSEWHERE = ("Edge TPU", "Ethos-U", "'XC_", "string")
-"""What errors say of networks that are none for a microcontroller's usual processor: those that
+"""Words of the errors for networks that aren't for a microcontroller's usual processor: those that
 were compiled for an accelerator or for XMOS's processors, and those on texts."""
 
 
@@ -21,7 +21,8 @@ class Network(Struct, frozen=True, omit_defaults=True):
     ``result``: "exact" (integers bit for bit, floats within 1e-5 of full scale), "differs",
     "exported" (no reference runtime runs it), "refused", or "" where it wasn't tried. ``words``:
     the reference that it was compared with, or what the error said. ``workspace``, ``state`` and
-    ``buffers`` (inputs and outputs): bytes of RAM on a Cortex-M4.
+    ``buffers`` (inputs and outputs): bytes of RAM on a Cortex-M4. ``peak``: bytes of memory
+    that the largest process of the export took.
     """
 
     repository: str
@@ -34,10 +35,11 @@ class Network(Struct, frozen=True, omit_defaults=True):
     workspace: int = 0
     state: int = 0
     buffers: int = 0
+    peak: int = 0
 
     @property
     def elsewhere(self) -> bool:
-        """Whether it is none for a microcontroller's processor."""
+        """Returns whether it is for another processor than a microcontroller's."""
         return self.result == "refused" and any(word in self.words for word in ELSEWHERE)
 
 

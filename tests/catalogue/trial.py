@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import resource
 import subprocess
 import sys
 import tempfile
@@ -24,7 +23,18 @@ memory:
 """
 
 _SECONDS = 600
-_BYTES = 4 << 30
+_WATCHED = f"""
+import os, resource, sys
+resource.setrlimit(resource.RLIMIT_AS, (4 << 30, 4 << 30))
+resource.setrlimit(resource.RLIMIT_CPU, ({_SECONDS}, {_SECONDS}))
+pid = os.posix_spawn(sys.executable, [sys.executable, "-m", "crtexport", *sys.argv[1:]], os.environ)
+_, status, used = os.wait4(pid, 0)
+print(used.ru_maxrss << 10)
+sys.exit(os.waitstatus_to_exitcode(status))
+"""
+"""Runs crtexport, and prints the most memory that one of its processes took. It is a program of its
+own because a process begins with the peak of the one that started it."""
+
 _NUMERICS = ("tflite", "litert", "tflm")
 
 
@@ -32,18 +42,18 @@ def tried(network: Network, file: Path, board: Path) -> Network:
     """Returns the network with what became of it."""
     with tempfile.TemporaryDirectory() as folder:
         package = Path(folder) / "network.tar"
-        code, told = _crtexport("export", file, "--board", board, "-o", package)
+        code, told, peak = _crtexport("export", file, "--board", board, "-o", package)
     if code:
         words = _words(code, told)
         return msgspec.structs.replace(_untried(network), result="refused", words=words)
     memory = told["bytes"]
     known = msgspec.structs.replace(
         _untried(network), result="exported", workspace=memory["workspace"], state=memory["state"],
-        buffers=memory["inputs"] + memory["outputs"],
+        buffers=memory["inputs"] + memory["outputs"], peak=peak,
     )
     refusals = []
     for numerics in _NUMERICS:
-        code, told = _crtexport("verify", file, "--samples", "3", "--numerics", numerics)
+        code, told, _ = _crtexport("verify", file, "--samples", "3", "--numerics", numerics)
         if code in (0, 1) and "reference" in told:
             words = told["reference"]
             result = "exact" if told["agrees"] else "differs"
@@ -59,19 +69,18 @@ def _untried(network: Network) -> Network:
     return Network(network.repository, network.path, network.sha256, network.size)
 
 
-def _crtexport(*words: object) -> tuple[int, Any]:
-    command = [sys.executable, "-m", "crtexport", *map(str, words), "--json"]
+def _crtexport(*words: object) -> tuple[int, Any, int]:
+    """Returns the exit status, what was printed, and the peak of memory in bytes."""
+    done = subprocess.run(
+        [sys.executable, "-c", _WATCHED, *map(str, words), "--json"],
+        capture_output=True, text=True, check=False,
+    )
+    told, _, peak = done.stdout.rstrip().rpartition("\n")
     try:
-        done = subprocess.run(
-            command, capture_output=True, text=True, check=False, timeout=_SECONDS,
-            preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (_BYTES, _BYTES)),
-        )
-    except subprocess.TimeoutExpired:
-        return 124, {"error": {"problem": f"not done after {_SECONDS} seconds", "location": []}}
-    try:
-        return done.returncode, json.loads(done.stdout)
+        return done.returncode, json.loads(told), int(peak)
     except ValueError:
-        return done.returncode, {"error": {"problem": done.stderr[-500:], "location": []}}
+        problem = done.stderr[-500:] or f"not done after {_SECONDS} seconds of a processor"
+        return done.returncode, {"error": {"problem": problem, "location": []}}, 0
 
 
 def _words(code: int, told: Any) -> str:

@@ -9,6 +9,7 @@ import pytest
 
 from crtexport.cli.main import main
 from tests.cli.support import DIGITS, exported
+from tests.importers.onnx.writer import graph, model, node, value
 from tests.mlf.support import tar_of
 
 
@@ -68,7 +69,21 @@ def test_a_model_without_a_stage_shows_functions_of_others(
     capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["inspect", str(DIGITS)]) == 0
-    assert "no operator calls an external function" in capsys.readouterr().out
+    text = capsys.readouterr().out
+    assert "no operator calls an external function" in text
+    assert "int8[1x8x8x1]" in text
+
+
+def test_open_dimensions_of_a_model_are_fixed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "m.onnx"
+    path.write_bytes(model(graph(
+        [node("Relu", ["x"], ["y"])], [value("x", [2, "height", 3])], ["y"],
+    )))
+    assert main(["inspect", str(path), "--dim", "height=5", "--json"]) == 0
+    tensors = json.loads(capsys.readouterr().out)["tensors"]
+    assert tensors == [["input", "x", "float32[2x5x3]"], ["output", "y", "float32[2x5x3]"]]
 
 
 def test_what_is_neither_package_nor_model_is_refused(

@@ -21,12 +21,13 @@ from tests.cli.support import DIGITS, exported
 WRITTEN = {
     "bench": {"picture", "tuning"}, "convert": {"output"},
     "export": {"output", "folder", "depfile", "application", "keep_failed", "tuning"},
-    "run": {"save"}, "simulate": {"save"}, "unpack": {"folder"}, "zephyr board": {"output"},
+    "quantize": {"output"}, "run": {"save"}, "simulate": {"save"}, "unpack": {"folder"},
+    "zephyr board": {"output"},
 }
 """The parameters of each command that name what it writes."""
 READ = {
     "bench": {"models", "given", "onnx"}, "convert": {"model"}, "export": {"models", "given"},
-    "inspect": {"path"}, "run": {"package", "given", "device_code"},
+    "inspect": {"path"}, "quantize": {"model"}, "run": {"package", "given", "device_code"},
     "simulate": {"package", "given", "device_code"}, "unpack": {"package"}, "verify": {"model"},
     "zephyr board": {"build"}, "zephyr check": {"package", "build"}, "zephyr report": {"build"},
     "zephyr sources": {"model", "board"},
@@ -87,6 +88,7 @@ ATTEMPTS = (
     Attempt("convert model.json -o {}", "model.json"),
     Attempt("convert other.json -o {}.json", "model.safetensors", "sidecar"),
     Attempt("convert model.tflite -o {}", "model.tflite"),
+    *(Attempt("quantize o.onnx --data x.npz -o {}", read) for read in ("o.onnx", "x.npz")),
     *(Attempt(f"{verb} k.tar {RUN} --output {{}}", read)
       for verb in ("run", "simulate") for read in ("k.tar", "x.npz", "hooks.c")),
     *(Attempt(BENCH + "--input x.npz --onnx o.onnx --chart {}.svg", read, "picture")

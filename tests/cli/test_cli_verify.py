@@ -64,10 +64,11 @@ def test_options_are_passed_on(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(verification, "verify", verify)
     assert main(["verify", "m.tflite", "--board", "qemu_x86", "--rounding", "single", "-q",
-                 "--accelerator", "cmsis-nn", "--dim", "n=3"]) == 0
+                 "--accelerator", "cmsis-nn", "--dim", "n=3", "--weights", "packed"]) == 0
     assert seen == [
         {"board": "qemu_x86", "samples": 10, "seed": 0, "numerics": "litert", "emit": None,
-         "io": "caller", "accelerators": ("cmsis-nn",), "choices": InputChoices(dims={"n": 3})}
+         "io": "caller", "accelerators": ("cmsis-nn",), "choices": InputChoices(dims={"n": 3}),
+         "weights": "packed"}
     ]
 
 

@@ -388,3 +388,15 @@ def test_variables_are_not_initialised_where_it_may_not_happen(tmp_path: Path) -
     (tmp_path / "m.tflite").write_bytes(file.content())
     with pytest.raises(CrtExportError, match=r"subgraph 1 → operator 1 \(CALL_ONCE\): variables"):
         load(tmp_path / "m.tflite")
+
+
+def test_a_branch_does_not_end_a_run(tmp_path: Path) -> None:
+    file, code = _File(choice()), "custom:CIRCULAR_BUFFER"
+    part = file._parts[1]
+    at = len(part.tensors)
+    for count in (1, 3):
+        part.tensors.append(Tensor(f"slots {count}", TensorType(DType.INT8, (1, count, 1, 2))))
+    part.operators.append(FileOperator(Form(code), (code, 1), (at,), (at + 1,)))
+    (tmp_path / "m.tflite").write_bytes(file.content())
+    with pytest.raises(CrtExportError, match="a subgraph that IF or WHILE runs can't end here"):
+        load(tmp_path / "m.tflite")

@@ -196,7 +196,7 @@ def delay(draw: Draw) -> Streamed:
 
 
 def _valid(m: ModelBuilder, shape: tuple[int, ...], y: int, valid: int) -> int:
-    """What there is where it is valid, and zeros elsewhere."""
+    """Returns the valid part, and zeros elsewhere."""
     zeros = m.tensor("zeros", shape, "int16", data=np.zeros(shape))
     chosen = m.tensor("chosen", shape, "int16")
     m.op("SELECT_V2", [valid, y, zeros], [chosen])

@@ -60,7 +60,7 @@ def _bilinear(x: Array, places: Array) -> Array:
     return result
 
 
-def _forest(x: Array, *tables: Array) -> Array:
+def walked(x: Array, *tables: Array) -> Array:
     """From root to leaf, tree by tree and row by row."""
     features, thresholds, children, roots, leaves = tables
     result = np.zeros((len(x), leaves.shape[1]))
@@ -190,7 +190,7 @@ NUMPY_CASES: Mapping[str, NumpyCase] = {
     "trees": NumpyCase(
         ops.TreeEnsemble(),
         (_floats(40, 3), *(TensorType(DType(a.dtype.name), a.shape) for a in _FOREST.values())),
-        _forest, constants=_FOREST,
+        walked, constants=_FOREST,
     ),
     "squared_distance": NumpyCase(
         ops.SquaredDistance(), (_floats(3, 5), _floats(4, 5)),
@@ -212,6 +212,10 @@ NUMPY_CASES: Mapping[str, NumpyCase] = {
     "non max suppression": NumpyCase(
         ops.NonMaxSuppression(3, 0.2, -1.0), (_floats(2, 7, 4), _floats(2, 3, 7)), _separate,
         spread=1.0,
+    ),
+    "lookup": NumpyCase(
+        ops.Lookup(), (TensorType(DType.UINT8, (3, 5)), TensorType(DType.INT8, (256,))),
+        lambda x, table: table[x],
     ),
     "erf": NumpyCase(ops.Erf(), (_floats(40),), _erf, spread=1.5),
     "atan": NumpyCase(ops.Atan(), (_floats(40),), np.arctan, spread=2.0),

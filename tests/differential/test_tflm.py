@@ -7,12 +7,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import crtexport
 from crtexport.importers import load
+from crtexport.mlf.reader import open_package
+from crtexport.simulation.package import load_package
 from tests.differential.backends import assert_backends_agree
 from tests.differential.cases_signal import SIGNAL_CASES
 from tests.differential.draw import SeededDraw
 from tests.differential.network import Step, Values, steps
-from tests.differential.tflm_cases import SEEDS, TFLM_CASES
+from tests.differential.tflm_cases import SEEDS, TFLM_CASES, pauses
 from tests.helpers import reference
 
 CASES = {**TFLM_CASES, **SIGNAL_CASES}
@@ -35,3 +38,20 @@ def test_every_backend_gives_what_tflite_micro_gives(name: str, tmp_path: Path) 
                 np.testing.assert_array_equal(kept[tensor], expected)
         found += ran  # each run has the same kernels
     assert_backends_agree(found, tmp_path)
+
+
+@pytest.mark.parametrize("emit", ["c", "llvm"])
+def test_runs_that_end_early_leave_the_results_of_the_one_before(
+    emit: str, tmp_path: Path
+) -> None:
+    model, package = tmp_path / "model.tflite", tmp_path / "model.tar"
+    for seed in range(3):
+        case = pauses(SeededDraw(seed))
+        runtime = reference(case.content, "tflite-micro")
+        model.write_bytes(case.content)
+        crtexport.export(model, emit=emit, output=package)
+        simulation = load_package(open_package(package))
+        found = [(*simulation.run(inputs), *runtime.run(inputs)) for inputs in case.steps]
+        for ours, theirs in found:
+            np.testing.assert_array_equal(ours, theirs)
+        assert len({theirs.tobytes() for _, theirs in found}) > 2

@@ -81,6 +81,33 @@ def _circular_buffer(draw: Draw) -> Streamed:
     return streamed(draw, case, 9)
 
 
+def pauses(draw: Draw) -> Streamed:
+    """What follows the first buffer runs in one of some runs, what follows the second in one of
+    some of these, which has a state, too."""
+    first, second = draw.integer(2, 3), draw.integer(2, 4)
+    said = draw.choice([True, False])
+    slots, depth, quant = draw.choice([2, 3, 4]), draw.integer(1, 4), quantization(draw, "int8")
+    m = ModelBuilder()
+
+    def buffer(name: str, given: int, cycles: int, depth: int, *, said: bool) -> int:
+        kept = m.tensor(name, (1, slots, 1, depth), "int8", variable=True, **quant)
+        options = bytes(flexbuffers.Dumps({"cycles_max": cycles})) if said else b""
+        m.op("custom:CIRCULAR_BUFFER", [given], [kept], custom=options)
+        return kept
+
+    x = m.tensor("x", (1, 1, 1, depth), "int8", **quant)
+    kept = buffer("a", x, first, depth, said=said)
+    deeper = slots * depth
+    row = m.tensor("row", (1, 1, 1, deeper), "int8", **quant)
+    shape = m.tensor("shape", (4,), "int32", data=[1, 1, 1, deeper])
+    m.op("RESHAPE", [kept, shape], [row])
+    held = buffer("b", row, second, deeper, said=True)
+    y = m.tensor("y", (2, slots, 1, deeper), "int8", **quant)
+    m.op("CONCATENATION", [held, held], [y], axis=0)
+    case = Case(m.build([x], [y]), (values(draw, (1, 1, 1, depth), "int8"),))
+    return streamed(draw, case, 25)
+
+
 TFLM_CASES: Mapping[str, Callable[[Draw], Streamed]] = {
     "svdf with an int8 state": _svdf,
     "cumsum of int8": _int8(cumsum),

@@ -1,4 +1,4 @@
-"""What CONTRIBUTING.md tells to touch is enough: its changes are made in a copy, and its commands
+"""The files that CONTRIBUTING.md names are enough: its changes are made in a copy, and its commands
 run there.
 """
 
@@ -68,7 +68,7 @@ def commands(blocks: list[Block]) -> list[list[str]]:
 
 @pytest.fixture(scope="module")
 def outcome(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, list[str]], str]:
-    """What failed of each section, and all that was printed: all changes are in one copy."""
+    """Returns the failures of each section, and all output: all changes are in one copy."""
     for tool in TOOLS:
         require(tool)
     checkout = copy_of_the_checkout(tmp_path_factory.mktemp("checkout"))
@@ -76,7 +76,7 @@ def outcome(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, list[st
         for block in blocks:
             if block.language == "diff":
                 apply(block, checkout)
-    environment = {**os.environ, "PYTHONPATH": str(checkout), "PYTHONDONTWRITEBYTECODE": "1"}
+    environment = {**os.environ, "PYTHONPATH": str(checkout)}
     wanted = {title: commands(blocks) for title, blocks in SECTIONS.items()}
     done = subprocess.run(
         [sys.executable, "-c", RUNNER, json.dumps(wanted)], cwd=checkout, env=environment,

@@ -1,5 +1,6 @@
-"""What boards/README.md asks of a new architecture is enough to run its firmware: a family of
-boards and start-up code in a folder of templates, here for an ARM926, which LLVM has no part in."""
+"""The steps of boards/README.md for a new architecture are enough to run its firmware: a family
+of boards and start-up code in a folder of templates, here for an ARM926 with C sources.
+"""
 
 from __future__ import annotations
 

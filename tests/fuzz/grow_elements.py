@@ -324,6 +324,13 @@ def quantize(g: Growing) -> None:
     g.alive.append(y)  # what is quantized goes on as that, rather than as floats
 
 
+def lookup(g: Growing) -> None:
+    x, result = g.pick((I8, U8)), g.draw.choice((I8, U8))
+    quant = g.draw.quant(result)
+    table = g.fresh(TensorType(result, (256,), quant))
+    g.add(ops.Lookup(), x, table, quants=(quant,), dtypes=(result,))
+
+
 def dequantize(g: Growing) -> None:
     x = g.pick((*SCALED, DType.FLOAT16), scaled)
     y = g.one(ops.Dequantize(), x)
@@ -342,5 +349,5 @@ PRODUCERS: dict[type[Op], Producer] = {
     **{kind: _comparison(kind) for kind in COMPARISONS},
     **{kind: _logical(kind) for kind in (ops.LogicalAnd, ops.LogicalOr, ops.LogicalNot)},
     ops.Select: select, ops.AddN: add_n, ops.Prelu: prelu, ops.Quantize: quantize,
-    ops.Dequantize: dequantize, ops.Cast: cast, ops.Bitcast: bitcast,
+    ops.Dequantize: dequantize, ops.Cast: cast, ops.Bitcast: bitcast, ops.Lookup: lookup,
 }

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import enum
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -21,15 +21,17 @@ from crtexport.ir import ops
 from crtexport.ir.graph import Graph, Node
 from crtexport.ir.ops import Op
 from crtexport.ir.types import DType
-from crtexport.kir.interpreter import run as interpret
+from crtexport.kir.interpreter import compile_kernel
 from crtexport.lowering.operator_table import lower
-from crtexport.lowering.registry import SCALAR_OF, Context, InputTensor, OutputTensor
+from crtexport.lowering.registry import SCALAR_OF, Context, InputTensor, Lowered, OutputTensor
 from crtexport.passes.drop_dead import drop_dead
 from tests.fuzz.beyond import beyond_the_reference
 from tests.lowered import bound
 
 Array = npt.NDArray[Any]
 Values = dict[int, Array]
+Kernels = dict[tuple[int, int], tuple[Lowered, Callable[..., None]]]
+"""The plain kernels of nodes, by the identities of graph and node."""
 _STEP = 2.0**-21
 """The distance by which what rounds is moved, as a part of itself."""
 MOST_ROUNDS = 1000
@@ -100,6 +102,7 @@ class Meaning:
     """Of each node that ran: how far its results can be trusted, in the order of execution."""
     known: list[Known] | None = None
     """The same without a nudge."""
+    kernels: Kernels = field(default_factory=dict)
 
     def run(self, inputs: Sequence[Array]) -> tuple[list[Array], list[Known]]:
         """The outputs, and how far they can be trusted."""
@@ -134,7 +137,7 @@ class Meaning:
     def _node(
         self, graph: Graph, node: Node, values: Values, trusts: dict[int, Known]
     ) -> None:
-        compute(graph, node, values)
+        compute(graph, node, values, self.kernels)
         if self.known is not None:
             number = len(self.rounding)
             known = self.known[number] if number < len(self.known) else Known(Trust.UNKNOWN)
@@ -204,9 +207,17 @@ class Meaning:
         trusts.update(zip(node.outputs, known[:count], strict=True))
 
 
-def compute(graph: Graph, node: Node, values: Values) -> None:
-    """Adds the outputs of a node to ``values``, which has its inputs, by its plain kernel."""
-    lowered = lower(Context(graph, node))
+def compute(
+    graph: Graph, node: Node, values: Values, kernels: Kernels | None = None
+) -> None:
+    """Adds the outputs of a node to ``values``, which has its inputs, by its plain kernel, one of
+    the ``kernels`` of the graph where it ran before."""
+    kernels = {} if kernels is None else kernels
+    place = id(graph), id(node)
+    if place not in kernels:
+        made = lower(Context(graph, node))
+        kernels[place] = made, compile_kernel(made.kernel)
+    lowered, interpret = kernels[place]
     for output in node.outputs:
         type_ = graph.type(output)
         values[output] = np.zeros(type_.shape, type_.dtype.numpy)
@@ -224,7 +235,7 @@ def compute(graph: Graph, node: Node, values: Values) -> None:
     ):
         raise UndefinedError("NaN is quantized")
     # Kernels see truth values as the bytes that they are, and what they only copy as words.
-    interpret(lowered.kernel, [
+    interpret([
         array.view(_NUMPY[buffer.dtype])
         for array, buffer in zip(arrays, lowered.kernel.buffers, strict=True)
     ])
@@ -329,7 +340,9 @@ def wanted(graph: Graph, runs: Sequence[Sequence[Array]]) -> list[list[Wanted]]:
         ]
     moved = []
     for seed in range(2):
-        other = Meaning(graph, np.random.default_rng(seed), known=plain.rounding)
+        other = Meaning(
+            graph, np.random.default_rng(seed), known=plain.rounding, kernels=plain.kernels
+        )
         moved.append([other.run(given)[0] for given in runs])
     results = []
     for number, (values, trusts) in enumerate(found):

@@ -14,6 +14,7 @@ from crtexport.support.errors import CrtExportError
 CONTENTS: dict[str, tuple[bytes, str]] = {
     "empty": (b"", "the file is empty"),
     "short": (b"\x1c\0\0", "the file is truncated: it has only 3 bytes"),
+    "version alone": (b"\x08\x07", "the file is truncated: it has only 2 bytes"),
     "keras": (b"PK\x03\x04" + bytes(60), "this is a ZIP archive, as .keras and PyTorch files are"),
     "h5": (b"\x89HDF\r\n\x1a\n" + bytes(60), "this is an HDF5 file"),
     "pickle": (b"\x80\x04\x95" + bytes(60), "this is a Python pickle"),
@@ -30,6 +31,16 @@ def test_foreign_content_is_named(content: bytes, message: str, tmp_path: Path) 
     with pytest.raises(CrtExportError, match=message) as caught:
         load(path)
     assert caught.value.location == (str(path),)
+
+
+def test_how_pytorch_and_keras_write_files_that_are_read_is_said(tmp_path: Path) -> None:
+    path = tmp_path / "model.pt"
+    path.write_bytes(b"PK\x03\x04" + bytes(60))
+    with pytest.raises(CrtExportError) as caught:
+        load(path)
+    assert caught.value.hint is not None
+    assert "torch.onnx.export(model" in caught.value.hint
+    assert "model.export('model.onnx'" in caught.value.hint
 
 
 def test_missing_file(tmp_path: Path) -> None:

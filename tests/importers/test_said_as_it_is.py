@@ -122,6 +122,7 @@ NETWORK: dict[str, Any] = {
 @pytest.mark.parametrize(("given", "changed", "message"), [
     ('"op": "Abs"', '"op": "FULLY_CONNECTED"', r"did you mean 'FullyConnected'\?"),
     ('"op": "Abs"', '"op": "Neg", "op": "Abs"', "the key 'op' is twice in one object"),
+    ('["y"]}]', '["y"], "outputs": ["y"]}]', "the key 'outputs' is twice in one object"),
     ("[1, 4]", "[null, 4]", r"shape\[0\]: the size is open \(null\)[^\0]*write 1 for the batch"),
 ])
 def test_mistakes_in_json_are_said(

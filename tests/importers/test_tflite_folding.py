@@ -85,12 +85,13 @@ def test_ranges(dtype: str, numbers: tuple[float, ...], tmp_path: Path) -> None:
     assert ours.dtype == expected.dtype
 
 
-@pytest.mark.parametrize("wide", [False, True])
-def test_shapes_and_ranks(wide: bool, tmp_path: Path) -> None:
+@pytest.mark.parametrize("options", [{"out_type": 4}, {"out_type": 2}, {"options_kind": None}])
+def test_shapes_and_ranks(options: dict[str, Any], tmp_path: Path) -> None:
+    wide = options.get("out_type") == 4
     m = ModelBuilder()
     x = m.tensor("x", (2, 5), "int8")
     shape = m.tensor("shape", (2,), "int64" if wide else "int32")
-    m.op("SHAPE", [x], [shape], out_type=4 if wide else 2)
+    m.op("SHAPE", [x], [shape], **options)
     rank = m.tensor("rank", (), "int32")
     m.op("RANK", [x], [rank], options_kind=None)
     both = m.tensor("both", (3,), "int32")

@@ -8,11 +8,11 @@ import flatbuffers
 import pytest
 import tflite
 
-from crtexport.importers.tflite import schema
+from crtexport.importers.tflite import schema, sparse
 from crtexport.importers.tflite.flatbuffer import Field, Reader, Table, root
 
-OWN = [kind for kind in vars(schema).values()
-       if isinstance(kind, type) and kind.__module__ == schema.__name__]
+OWN = [kind for module in (schema, sparse) for kind in vars(module).values()
+       if isinstance(kind, type) and kind.__module__ == module.__name__]
 TABLES = [kind for kind in OWN if issubclass(kind, Table)]
 ENUMERATIONS = [kind for kind in OWN if not issubclass(kind, Table)]
 FIELDS = [

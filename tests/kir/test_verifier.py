@@ -67,6 +67,12 @@ def kernel(*body: Stmt, params: tuple[Var, ...] = (), name: str = "k") -> Kernel
     return Kernel(name, (SOURCE, TARGET), tuple(body), params)
 
 
+def test_equal_buffers_are_the_same() -> None:
+    same = Buffer(SOURCE.name, SOURCE.dtype, SOURCE.size)
+    assert (same is not SOURCE, same) == (True, SOURCE)
+    verify(kernel(Let(Var("v", Scalar.I8), Load(same, const(0)))))
+
+
 def touching(index: Expr, *, extent: int = 10) -> Kernel:
     """Reads source[index] in a loop over i."""
     value = Cast(Load(SOURCE, index), Scalar.I32)

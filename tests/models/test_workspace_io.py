@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Iterable
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 import pytest
@@ -30,6 +32,7 @@ from tests.plan.graphs import GraphBuilder
 
 BACKENDS = ("c", "llvm")
 OWNERS = ("static", "caller")
+T = TypeVar("T")
 LIMITS = {"ad01_int8": 1935, "kws_int8": 12000, "resnet8_int8": 36864, "vww96_int8": 49152}
 """Bytes, inputs and outputs included; the tensors alive at once have 768 to 55296."""
 
@@ -54,10 +57,16 @@ def samples(package: Package, count: int) -> list[np.ndarray]:
     return [standard_input(tensor.shape), *(hashed_input(k, tensor.shape) for k in range(count))]
 
 
+def ways(first: Iterable[T]) -> list[tuple[T, str, str]]:
+    """(one of ``first``, backend, owner of the workspace): all pairs of two of them."""
+    return [
+        (one, emit, OWNERS[(i + j) % 2])
+        for i, one in enumerate(first) for j, emit in enumerate(BACKENDS)
+    ]
+
+
 @pytest.mark.models
-@pytest.mark.parametrize("workspace", OWNERS)
-@pytest.mark.parametrize("emit", BACKENDS)
-@pytest.mark.parametrize("name", INT8_NETWORKS)
+@pytest.mark.parametrize(("name", "emit", "workspace"), ways(INT8_NETWORKS))
 def test_outputs_are_those_measured_on_devices(
     name: str, emit: str, workspace: str
 ) -> None:
@@ -80,11 +89,11 @@ def test_outputs_are_those_measured_on_devices(
 
 @pytest.mark.models
 @pytest.mark.qemu
-@pytest.mark.parametrize("workspace", OWNERS)
-@pytest.mark.parametrize("emit", BACKENDS)
-@pytest.mark.parametrize(
-    ("name", "board"), [(n, "mps2_an386") for n in INT8_NETWORKS] + [("kws_int8", "qemu_x86")]
-)
+@pytest.mark.parametrize(("name", "board", "emit", "workspace"), [
+    (*program, emit, workspace) for program, emit, workspace in ways([
+        *((name, "mps2_an386") for name in INT8_NETWORKS), ("kws_int8", "qemu_x86"),
+    ])
+])
 def test_firmware_has_no_other_buffers(
     name: str, board: str, emit: str, workspace: str
 ) -> None:
@@ -193,9 +202,7 @@ POOLS = (("dtcm", 9000), ("ram", 1 << 20))
 
 @pytest.mark.models
 @pytest.mark.qemu
-@pytest.mark.parametrize("io", ["caller", "workspace"])
-@pytest.mark.parametrize("workspace", OWNERS)
-@pytest.mark.parametrize("emit", BACKENDS)
+@pytest.mark.parametrize(("io", "emit", "workspace"), ways(["caller", "workspace"]))
 def test_a_workspace_in_two_memories_computes_the_same(
     emit: str, workspace: str, io: str, tmp_path: Path
 ) -> None:

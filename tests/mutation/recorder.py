@@ -102,20 +102,46 @@ class Recorder:
     def __init__(self, output: Path, log: Path) -> None:
         self.output, self.log, self.read = output, log, 0
         self.failed = False
+        self.shared: dict[tuple[str, str], set[int]] = {}
 
-    @pytest.hookimpl(wrapper=True)
-    def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, Any, Any]:
+    def reached(self) -> set[int]:
+        """Returns what was reached since the last call, by processes that were started, too."""
         from crtexport import _reach  # type: ignore[attr-defined]
 
-        _reach.seen.clear()
-        self.failed, begin = False, time.perf_counter()
-        result = yield
         seen = set(_reach.seen)
+        _reach.seen.clear()
         if self.log.exists():
             with self.log.open(encoding="ascii") as log:
                 log.seek(self.read)
                 seen.update(map(int, log.read().split()))
                 self.read = log.tell()
+        return seen
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_fixture_setup(
+        self, fixturedef: pytest.FixtureDef[Any], request: pytest.FixtureRequest
+    ) -> Generator[None, Any, Any]:
+        """What several tests share belongs to each of them, not to the first alone."""
+        from crtexport import _reach  # type: ignore[attr-defined]
+
+        if request.scope == "function":
+            return (yield)
+        before = self.reached()
+        result = yield
+        own = self.reached()
+        self.shared[fixturedef.argname, fixturedef.baseid] = own
+        _reach.seen.update(before | own)
+        return result
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, Any, Any]:
+        self.reached()
+        self.failed, begin = False, time.perf_counter()
+        result = yield
+        seen = self.reached()
+        for (name, place), blocks in self.shared.items():
+            if item.nodeid.startswith(place) and name in getattr(item, "fixturenames", ()):
+                seen |= blocks
         row = {
             "test": item.nodeid, "passed": not self.failed,
             "seconds": round(time.perf_counter() - begin, 3), "blocks": sorted(seen),

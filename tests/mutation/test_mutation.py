@@ -127,6 +127,39 @@ def test_survivors_are_told_from_what_tests_see(checkout: Path, tmp_path: Path) 
     assert len(said) == 1
 
 
+SHARED = '''\
+import pytest
+
+from crtexport.part import clamp, never
+
+
+@pytest.fixture(scope="module")
+def shared():
+    return never(2)
+
+
+def test_first(shared):
+    assert shared == 2
+
+
+def test_second(shared):
+    assert clamp(shared, 0, 4) == 2
+
+
+def test_other():
+    assert clamp(1, 2, 3) == 2
+'''
+
+
+def test_tests_reach_what_their_fixtures_share(checkout: Path, tmp_path: Path) -> None:
+    (checkout / "tests/part/test_shared.py").write_text(SHARED)
+    reach = recorded(checkout, tmp_path / "cache", ["tests/part/test_shared.py"], lambda _: None)
+    reached = {test.name.split("_")[-1]: {name for _, name in test.reached} for test in reach.tests}
+    assert reached == {
+        "first": {"never:0"}, "second": {"never:0", "clamp:0"}, "other": {"clamp:0", "clamp:1"},
+    }
+
+
 def test_tests_that_reach_the_innermost_block_come_first(checkout: Path) -> None:
     path = "crtexport/part/__init__.py"
     names = list(spans(SOURCE))

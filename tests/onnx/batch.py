@@ -1,14 +1,15 @@
-"""Runs some node tests, their code compiled together; prints what became of each, as JSON.
+"""Runs some tests of onnx, their code compiled together; prints what became of each, as JSON.
 
 A process of its own: what crashes takes no other batch with it.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from crtexport.importers.formats import InputChoices
 from crtexport.ir.graph import Graph
 from crtexport.pipeline import driver
 from crtexport.support.errors import CrtExportError
-from tests.onnx.suite import Case, model_of, steering, written
+from tests.onnx.suite import Case, fed, model_of, steering, written
 
 Arrays = dict[str, npt.NDArray[Any]]
 
@@ -30,8 +31,7 @@ Arrays = dict[str, npt.NDArray[Any]]
 def imported(case: Case, folder: Path) -> tuple[Graph, Arrays]:
     """Returns the network of a test, and its inputs by name."""
     info = model_of(case.model)
-    names = [value.name for value in info.inputs]
-    given = dict(zip(names, case.arrays("in"), strict=False))
+    given = dict(zip(fed(info), case.arrays("in"), strict=False))
     bound = steering(info) & given.keys()
     values = {}
     for number, name in enumerate(sorted(bound)):
@@ -67,28 +67,40 @@ def differs(case: Case, found: Sequence[npt.NDArray[Any]]) -> str:
 def run(cases: Sequence[Case], emit: driver.Emit) -> dict[str, list[str]]:
     """Returns for each test "passed", "refused" or "wrong", and the reason."""
     results: dict[str, list[str]] = {}
-    board = load_board("host")
     with tempfile.TemporaryDirectory(prefix="nodes-") as place:
         folder = Path(place)
         graphs: dict[str, tuple[Case, Graph, Arrays]] = {}
         for case in cases:
-            try:
-                graph, given = imported(case, folder)
-                driver.prepare(graph, board)
-            except CrtExportError as error:
-                results[case.name] = ["refused", str(error).splitlines()[0]]
-            except Exception as error:
-                results[case.name] = ["broken", f"{type(error).__name__}: {error}"]
-            else:
-                graphs[f"m{len(graphs)}"] = case, graph, given
-        if graphs:
-            results |= _together(graphs, folder, emit)
-    return results
+            with _told(case, results):
+                graphs[f"m{len(graphs)}"] = (case, *imported(case, folder))
+        try:
+            return results | _together(graphs, folder, emit)
+        except Exception:  # of some, which are found by planning each alone
+            board = load_board("host")
+            for module, (case, graph, _) in [*graphs.items()]:
+                with _told(case, results):
+                    driver.prepare(graph, board)
+                if case.name in results:
+                    del graphs[module]
+            return results | _together(graphs, folder, emit)
+
+
+@contextlib.contextmanager
+def _told(case: Case, results: dict[str, list[str]]) -> Iterator[None]:
+    """Notes what becomes of a test that can't be read or planned."""
+    try:
+        yield
+    except CrtExportError as error:
+        results[case.name] = ["refused", str(error).splitlines()[0]]
+    except Exception as error:
+        results[case.name] = ["broken", f"{type(error).__name__}: {error}"]
 
 
 def _together(
     graphs: dict[str, tuple[Case, Graph, Arrays]], folder: Path, emit: driver.Emit
 ) -> dict[str, list[str]]:
+    if not graphs:
+        return {}
     package = folder / "nodes.tar"
     exported = driver.export(
         [graph for _, graph, _ in graphs.values()], board="host", output=package, emit=emit,

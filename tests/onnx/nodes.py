@@ -1,6 +1,7 @@
-"""``python -m tests.onnx.nodes``: onnx's node tests in exported code, a table by operator.
+"""``python -m tests.onnx.nodes``: onnx's backend tests in exported code, a table by operator.
 
-    --only WORD     tests whose name or operator contains the word (may be repeated)
+    --only WORD     tests whose name contains the word, or of this operator or suite: node,
+                    pytorch-operator, pytorch-converted, simple, light (may be repeated)
     --emit llvm     objects instead of C
     --jobs N        processes at the same time
     --all           list every test that doesn't pass, with the reason
@@ -21,7 +22,7 @@ from pathlib import Path
 from tests.helpers import ROOT
 from tests.onnx.suite import Case, written
 
-FOLDER = ROOT / "build" / "onnx-1.23.2-nodes"
+FOLDER = ROOT / "build" / "onnx-1.23.2-suites"
 _BATCH = 40
 
 
@@ -48,7 +49,7 @@ def run_batch(folder: Path, emit: str, names: Sequence[str]) -> dict[str, list[s
 def chosen(cases: Iterable[Case], words: Sequence[str]) -> list[Case]:
     return [
         case for case in cases if not case.why and (
-            not words or any(w.lower() in (case.name.lower(), case.operator.lower())
+            not words or any(w.lower() in (case.name.lower(), case.operator.lower(), case.suite)
                              or w in case.name for w in words)
         )
     ]
@@ -57,7 +58,8 @@ def chosen(cases: Iterable[Case], words: Sequence[str]) -> list[Case]:
 def show(cases: Sequence[Case], results: dict[str, list[str]], *, every: bool) -> None:
     groups: dict[str, list[Case]] = defaultdict(list)
     for case in cases:
-        groups["expanded" if case.expanded else case.operator].append(case)
+        plain = case.operator if case.suite == "node" else f"suite {case.suite}"
+        groups["expanded" if case.expanded else plain].append(case)
     say(f"{'operator':32}passed/plausible")
     for name in sorted(groups):
         passed = sum(results[case.name][0] == "passed" for case in groups[name])
@@ -80,8 +82,9 @@ def main() -> int:
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
     cases = chosen(written(FOLDER), options.only)
-    names = [case.name for case in cases]
-    batches = [names[i : i + _BATCH] for i in range(0, len(names), _BATCH)]
+    small = [case.name for case in cases if case.suite != "light"]
+    batches = [small[i : i + _BATCH] for i in range(0, len(small), _BATCH)]
+    batches += [[case.name] for case in cases if case.suite == "light"]
     results: dict[str, list[str]] = {}
     with ThreadPoolExecutor(options.jobs) as pool:
         for found in pool.map(partial(run_batch, FOLDER, options.emit), batches):

@@ -90,7 +90,7 @@ class Network:
 
 
 def lstm_of_two_layers(folder: Path) -> None:
-    """What PyTorch writes for ``nn.LSTM(5, 6, 2, bidirectional=True, batch_first=True)``."""
+    """Writes PyTorch's ``nn.LSTM(5, 6, 2, bidirectional=True, batch_first=True)``."""
     net = Network(1)
     x = net.input("x", net.floats(2, 7, 5))
     x, depth = net.node("Transpose", [x], ["xt"], perm=[1, 0, 2]), 5
@@ -108,7 +108,7 @@ def lstm_of_two_layers(folder: Path) -> None:
 
 
 def gru_and_its_last_step(folder: Path) -> None:
-    """What PyTorch writes for ``nn.GRU(4, 8)`` and a layer on the last step."""
+    """Writes PyTorch's ``nn.GRU(4, 8)`` and a layer on the last step."""
     net = Network(2)
     x = net.input("x", net.floats(25, 1, 4))
     start = net.input("start", net.floats(1, 1, 8))
@@ -128,7 +128,7 @@ def last_state(folder: Path) -> None:
 
 
 def gru_cell(folder: Path) -> None:
-    """What PyTorch writes for ``nn.GRUCell(4, 6)``: one step of plain operators."""
+    """Writes PyTorch's ``nn.GRUCell(4, 6)``: one step of plain operators."""
     net = Network(3)
     x, h = net.input("x", net.floats(2, 4)), net.input("h", net.floats(2, 6))
     gi = net.node("Gemm", [x, net.constant("wi", net.floats(18, 4)),

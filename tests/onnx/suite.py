@@ -1,4 +1,4 @@
-"""onnx's own node tests: their models and data, and which of their inputs have to be constants."""
+"""onnx's backend tests: their models and data, and which of their inputs have to be constants."""
 
 from __future__ import annotations
 
@@ -45,9 +45,11 @@ _ONLY_SHAPES = ("Shape", "Size")
 
 
 class Case(Struct, frozen=True):
-    """A test. ``why`` it makes no sense on a microcontroller; "" where it does."""
+    """A test; ``operator`` is that of its first node. ``why`` it makes no sense on a
+    microcontroller; "" where it does."""
 
     name: str
+    suite: str
     operator: str
     why: str
     rtol: float
@@ -69,7 +71,7 @@ def written(folder: Path) -> list[Case]:
     """Returns all tests, which it writes into ``folder`` where they aren't yet."""
     index = folder / "index.json"
     if not index.is_file():
-        found = require_environment("onnx", "onnx")
+        found = require_environment("onnx", "onnx", "onnxruntime")
         folder.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=folder.parent) as new:
             made = Path(new) / "cases"
@@ -102,7 +104,13 @@ def steering(graph: GraphInfo) -> set[str]:
                 output.name for attribute in node.attributes if attribute.g is not None
                 for output in attribute.g.outputs
             )
-    return wanted & {info.name for info in graph.inputs}
+    return wanted & {*fed(graph)}
+
+
+def fed(graph: GraphInfo) -> list[str]:
+    """Returns the names of the inputs that have no value in the file."""
+    constant = {initializer.name for initializer in graph.initializers}
+    return [info.name for info in graph.inputs if info.name not in constant]
 
 
 def _all_nodes(graph: GraphInfo) -> list[NodeInfo]:

@@ -1,4 +1,4 @@
-"""A part of onnx's own node tests, with each operator that is read.
+"""A part of onnx's own backend tests, with each operator that is read.
 
 ``python -m tests.onnx.nodes`` runs all of them.
 """
@@ -54,10 +54,13 @@ SUBSET = (
     "cumsum_1d_int32_exclusive",
     "deform_conv_with_mask_bias",
     "depthtospace_crd_mode_example",
+    "dequantizelinear_axis",
+    "dequantizelinear_blocked",
     "det_nd",
     "dft_axis",
     "div_int32_trunc",
     "dropout_default_mask_ratio",
+    "dynamicquantizelinear",
     "elu_default",
     "equal_uint8",
     "erf",
@@ -104,6 +107,7 @@ SUBSET = (
     "lrn_default",
     "lstm_with_peepholes",
     "matmul_bcast",
+    "matmulinteger",
     "max_int32",
     "maxpool_2d_same_lower",
     "maxpool_3d_dilations",
@@ -126,6 +130,9 @@ SUBSET = (
     "or_bcast3v2d",
     "pow_types_float32_int32",
     "prelu_broadcast",
+    "qlinearconv",
+    "qlinearmatmul_3D_int8_float32",
+    "quantizelinear_blocked_asymmetric",
     "range_int32_type_negative_delta",
     "reciprocal",
     "reduce_l1_default_axes_keepdims_random",
@@ -197,6 +204,27 @@ EXPANDED = (
     "softmax_axis_1_expanded_ver18",
 )
 
+PYTORCH = (
+    "AvgPool3d_stride",
+    "BatchNorm1d_3d_input_eval",
+    "Conv1d_pad2",
+    "Conv2d_depthwise_with_multiplier",
+    "ConvTranspose2d",
+    "Embedding",
+    "GLU_dim",
+    "MaxPool1d_stride_padding_dilation",
+    "PReLU_2d_multiparam",
+    "PixelShuffle",
+    "PoissonNLLLLoss_no_reduce",
+    "ReflectionPad2d",
+    "Softmin",
+    "operator_addmm",
+    "operator_chunk",
+    "operator_non_float_params",
+    "operator_symbolic_override_nested",
+)
+"""What PyTorch wrote years ago, most of it in opset 6."""
+
 UNTESTED = {"Cast", "CastLike", "Einsum", "GlobalLpPool", "Optional"}
 """Operators that have no test, or only tests of element types that no microcontroller has."""
 
@@ -204,12 +232,17 @@ UNTESTED = {"Cast", "CastLike", "Einsum", "GlobalLpPool", "Optional"}
 @pytest.fixture(scope="module")
 def results() -> dict[str, list[str]]:
     written(FOLDER)
-    return run_batch(FOLDER, "c", (*SUBSET, *EXPANDED))
+    return run_batch(FOLDER, "c", (*SUBSET, *EXPANDED, *PYTORCH))
 
 
-@pytest.mark.parametrize("name", [*SUBSET, *EXPANDED])
+@pytest.mark.parametrize("name", [*SUBSET, *EXPANDED, *PYTORCH])
 def test_node_gives_what_onnx_says(name: str, results: dict[str, list[str]]) -> None:
     assert results[name] == ["passed", ""]
+
+
+def test_a_light_model_with_drawn_weights_gives_what_onnx_runtime_does() -> None:
+    written(FOLDER)
+    assert run_batch(FOLDER, "llvm", ["shufflenet_drawn"]) == {"shufflenet_drawn": ["passed", ""]}
 
 
 def test_every_operator_that_is_read_is_in_the_subset() -> None:

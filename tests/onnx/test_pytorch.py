@@ -25,8 +25,12 @@ from tests.helpers import require, require_environment
 
 HERE = Path(__file__).parent
 SAMPLES = 3
-HEADS_APART = {"transformer": 2 * 4}
-"""Each layer of attention puts queries, keys and values in the order of its heads, and back."""
+INNER = {"transformer": 2 * 4, "mobilenet_v2_block": 1}
+"""Each layer of attention puts queries, keys and values in the order of its heads, and back; what
+the block makes is transposed before its input is added, which is there as it came."""
+
+FROM_TFLITE = {"gru_cell": 480, "mobilenet_v2_block": 25_488, "transformer": 15_104}
+"""Bytes of workspace that the same networks take when they come from LiteRT's converter."""
 
 
 class Ran(Struct, frozen=True):
@@ -80,17 +84,22 @@ def test_no_network_takes_much_stack(ran: Ran) -> None:
 
 def test_only_what_comes_in_or_goes_out_is_transposed(ran: Ran) -> None:
     found = {name: _inner_transposes(model.lowered.graph) for name, model in ran.models.items()}
-    assert {name: count for name, count in found.items() if count} == HEADS_APART
+    assert {name: count for name, count in found.items() if count} == INNER
 
 
 def test_the_workspace_is_no_larger_than_what_is_needed_at_one_time(ran: Ran) -> None:
-    """But for what kernels need themselves: a sixteenth more is left to their scratch memory."""
+    """But for what kernels need themselves: a sixteenth more and 128 bytes are left to them."""
     too_large = {
         name: (model.plan.workspace_size, _needed(model.lowered.graph))
         for name, model in ran.models.items()
-        if model.plan.workspace_size > _needed(model.lowered.graph) * 17 / 16 + 64
+        if model.plan.workspace_size > _needed(model.lowered.graph) * 17 / 16 + 128
     }
     assert not too_large
+
+
+def test_the_workspace_is_no_larger_than_that_of_the_same_network_from_tflite(ran: Ran) -> None:
+    found = {name: ran.models[name].plan.workspace_size for name in FROM_TFLITE}
+    assert {name: size for name, size in found.items() if size > FROM_TFLITE[name]} == {}
 
 
 def test_descriptions_are_what_pytorch_writes(

@@ -1,4 +1,4 @@
-"""Writes the node tests of the package onnx to a folder: models, inputs, outputs, tolerances.
+"""Writes the backend tests of the package onnx to a folder: models, inputs, outputs, tolerances.
 
 Run by the Python of an environment that has the package; crtexport needs none of it. Which tests
 could run on a microcontroller at all is decided here, from the element types of everything in them.
@@ -8,13 +8,21 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import light
 import numpy as np
 import onnx
-from onnx.backend.test.loader import load_node_model_tests
+from onnx.backend.test.loader import DATA_DIR, load_model_tests
 
+SUITES = {
+    "node": "node", "pytorch-operator": "pytorch-operator",
+    "pytorch-converted": "pytorch-converted", "simple": "simple", "light": "real",
+}
+"""What onnx's loader calls them, by the names of their folders."""
+LIGHT = Path(DATA_DIR) / "light"
 T = onnx.TensorProto
 PLAUSIBLE = {T.FLOAT, T.BOOL, T.INT8, T.INT16, T.INT32, T.INT64, T.UINT8, T.UINT16, T.UINT32}
 SMALL = {T.INT4, T.UINT4, T.INT2, T.UINT2}
@@ -104,25 +112,71 @@ def arrays(values: Any) -> dict[str, np.ndarray] | None:
     return result
 
 
-def main() -> None:
-    folder = Path(sys.argv[1])
-    index = []
-    for case in load_node_model_tests():
-        why = reason(case.model, case.name)
-        data = case.data_sets[0] if case.data_sets else ([], [])
-        inputs, outputs = arrays(data[0]), arrays(data[1])
+def model_and_data(case: Any) -> tuple[Any, Callable[[], tuple[Any, Any]]]:
+    """Returns the model of a test, and what reads its inputs and the expected outputs."""
+    def read(folder: Path, pattern: str) -> list[np.ndarray]:
+        return [
+            onnx.numpy_helper.to_array(onnx.load_tensor(path))
+            for path in sorted(folder.glob(pattern))
+        ]
+
+    if case.model is not None:
+        return case.model, lambda: case.data_sets[0] if case.data_sets else ([], [])
+    if case.url is not None:
+        path = LIGHT / Path(case.url).name
+        model = onnx.load(path)
+        return model, lambda: (
+            light.inputs(model, drawn=False), read(path.parent, f"{path.stem}_output_*.pb")
+        )
+    folder = Path(case.model_dir)
+    data = folder / "test_data_set_0"
+    return onnx.load(folder / "model.onnx"), lambda: (
+        read(data, "input_*.pb"), read(data, "output_*.pb")
+    )
+
+
+def entries(suite: str, folder: Path) -> Iterator[dict[str, Any]]:
+    """Yields lines of the index; writes the tests that make sense on a microcontroller."""
+    for case in sorted(load_model_tests(kind=SUITES[suite]), key=lambda case: case.name):
+        model, data = model_and_data(case)
+        name, why = case.name.removeprefix("test_"), reason(model, case.name)
+        inputs, outputs = (None, None) if why else map(arrays, data())
         if not why and (inputs is None or outputs is None):
             why = "values that are no numbers"
-        first = case.name.removeprefix("test_")
-        index.append({
-            "name": first, "operator": case.model.graph.node[0].op_type, "why": why,
-            "rtol": case.rtol, "atol": case.atol, "expanded": "_expanded" in first,
-        })
-        if why:
-            continue
-        (folder / f"{first}.onnx").write_bytes(case.model.SerializeToString())
-        np.savez(folder / f"{first}.in.npz", **inputs)
-        np.savez(folder / f"{first}.out.npz", **outputs)
+        if not why:
+            write(folder / name, model, inputs, outputs)
+        yield {
+            "name": name, "suite": suite, "operator": model.graph.node[0].op_type, "why": why,
+            "rtol": case.rtol, "atol": case.atol, "expanded": "_expanded" in name,
+        }
+
+
+def drawn(folder: Path) -> Iterator[dict[str, Any]]:
+    """Yields lines for light models whose weights are drawn, which ONNX Runtime runs."""
+    light.write_numbers(folder)
+    for name in light.DRAWN:
+        model = light.with_drawn_weights(onnx.load(LIGHT / f"light_{name}.onnx"))
+        path, inputs = folder / f"{name}_drawn.onnx", light.inputs(model, drawn=True)
+        path.write_bytes(model.SerializeToString())
+        outputs = light.outputs(path, inputs)
+        write(path.with_suffix(""), model, arrays(inputs), arrays(outputs))
+        yield {
+            "name": f"{name}_drawn", "suite": "light", "operator": "", "why": "", "rtol": 0.0,
+            "atol": 1e-5 * float(np.abs(outputs[0]).max()), "expanded": False,
+        }
+
+
+def write(path: Path, model: Any, inputs: Any, outputs: Any) -> None:
+    Path(f"{path}.onnx").write_bytes(model.SerializeToString())
+    np.savez(f"{path}.in.npz", **inputs)
+    np.savez(f"{path}.out.npz", **outputs)
+
+
+def main() -> None:
+    folder = Path(sys.argv[1])
+    index = [line for suite in SUITES for line in entries(suite, folder)]
+    index += drawn(folder)
+    assert len({line["name"] for line in index}) == len(index)
     done = {"version": onnx.__version__, "cases": index}
     (folder / "index.json").write_text(json.dumps(done))
 

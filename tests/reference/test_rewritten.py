@@ -11,6 +11,7 @@ import crtexport
 from crtexport.importers import load
 from crtexport.support.errors import CrtExportError
 from tests.differential.cases_recurrent import svdf
+from tests.differential.cases_signal import signal
 from tests.differential.draw import SeededDraw
 from tests.differential.network import interpret
 from tests.helpers import reference, require_reference
@@ -67,3 +68,15 @@ def test_what_the_runtime_would_compute_with_strange_memory_is_refused(tmp_path:
     path.write_bytes(svdf(SeededDraw(1), "int8", "int8").content)
     with pytest.raises(CrtExportError, match="only TensorFlow Lite Micro has SVDF with an int8"):
         crtexport.verify(path, samples=1, emit="c")
+
+
+@pytest.mark.parametrize("numerics", ["tflite", "litert"])
+def test_a_runtime_without_an_operator_is_said_to_lack_it(numerics: str, tmp_path: Path) -> None:
+    require_reference("tflite-runtime" if numerics == "tflite" else "ai-edge-litert")
+    m, path = ModelBuilder(), tmp_path / "model.tflite"
+    x, w, y = (m.tensor(name, (7,), "int16") for name in "xwy")
+    signal(m, "Window", [x, w], [y], shift=12)
+    path.write_bytes(m.build([x, w], [y]))
+    with pytest.raises(CrtExportError, match="only TensorFlow Lite Micro has SignalWindow") as told:
+        crtexport.verify(path, samples=1, emit="c", numerics=numerics)
+    assert told.value.hint == "compare with --numerics tflm"

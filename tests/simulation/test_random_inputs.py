@@ -6,7 +6,18 @@ import numpy as np
 import pytest
 
 from crtexport.ir.graph import Graph, Node, Tensor
-from crtexport.ir.ops import Cast, Concatenation, EmbeddingLookup, Gather, GatherNd, Op, Reshape
+from crtexport.ir.ops import (
+    Add,
+    Cast,
+    Concatenation,
+    EmbeddingLookup,
+    Gather,
+    GatherNd,
+    Less,
+    Op,
+    Reshape,
+    Select,
+)
 from crtexport.ir.types import DType, TensorType
 from crtexport.ir.verify import verify
 from crtexport.simulation.random_inputs import index_limits, random_inputs
@@ -51,3 +62,16 @@ def test_indices_are_followed_through_what_moves_them() -> None:
     limits = index_limits(made)
     assert (limits[0], limits[1]) == (5, 5)
     assert not {2, 3} & set(limits)
+
+
+def test_indices_that_may_count_from_the_end_are_followed() -> None:
+    """As ONNX's importer writes them: where one is below 0, the table's length is added."""
+    made = graph(
+        [(F32, (9, 3)), (I64, (5,)), (I64, (1,)), (DType.BOOL, (5,)), (I64, (5,)), (I64, (5,)),
+         (F32, (5, 3))], 3,
+        Node(Less(), (1, 2), (3,)), Node(Add(), (1, 2), (4,)), Node(Select(), (3, 4, 1), (5,)),
+        Node(Gather(0), (0, 5), (6,)),
+    )
+    limits = index_limits(made)
+    assert limits[1] == 9
+    assert not {0, 2, 3} & set(limits)

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from crtexport.importers import load
 from crtexport.ir.graph import Graph
 from crtexport.support.errors import CrtExportError
-from tests.differential.network import Values, steps
+from tests.differential.network import Values, interpret, steps
 from tests.importers.onnx.writer import graph, model, node, value
 
 Array = npt.NDArray[Any]
@@ -292,3 +292,28 @@ def test_scores_take_the_place_of_maps(tmp_path: Path, caplog: pytest.LogCapture
     network = imported(tmp_path, "ZipMap", [X], 1, classlabels_int64s=[0, 1, 2, 3])
     assert network.type(network.outputs[0]).shape == X.shape
     assert "ZipMap is left out: 'y0' has the scores" in caplog.text
+
+
+@pytest.mark.parametrize("axis", [1, 0])
+def test_distances_to_many_samples_are_one_operator(tmp_path: Path, axis: int) -> None:
+    """As skl2onnx writes nearest-neighbour models; a body with another axis is no such one."""
+    rng = np.random.default_rng(4)
+    samples = rng.normal(0, 1, (1500 if axis else 6, 3)).astype(np.float32)
+    body = graph(
+        [
+            node("Identity", ["rows"], ["kept"]), node("Sub", ["rows", "sample"], ["d"]),
+            node("ReduceSumSquare", ["d"], ["sum"], axes=[axis], keepdims=0),
+            node("Identity", ["sum"], ["distance"]),
+        ],
+        [value("rows", (2, 3)), value("sample", (3,))], ["kept", "distance"],
+    )
+    scan = node("Scan", ["x", "samples"], ["same", "y"], num_scan_inputs=1, body=body)
+    path = tmp_path / "model.onnx"
+    path.write_bytes(model(graph(
+        [scan], [value("x", (2, 3))], ["y"], {"samples": samples}
+    ), version=13))
+    network = load(path)
+    assert (len(network.nodes) == 1) is (axis == 1)
+    x = rng.normal(0, 1, (2, 3)).astype(np.float32)
+    (found,) = interpret(network, [x])
+    np.testing.assert_allclose(found, ((x - samples[:, None]) ** 2).sum(1 + axis), rtol=1e-5)

@@ -1,4 +1,4 @@
-"""What files may say in several ways: initializers, functions, names from outside, open sizes."""
+"""Files may say the same in several ways: initializers, functions, outer names, open sizes."""
 
 from __future__ import annotations
 

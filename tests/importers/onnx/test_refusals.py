@@ -173,7 +173,15 @@ REFUSED: dict[str, tuple[bytes, str]] = {
         "input 'x': its shape is not in the file",
     ),
     "an opset that is too old": (
-        model(graph([node("Relu", ["x"], ["y"])], [X], ["y"]), version=6), "Relu is of opset 6; 7",
+        model(graph([node("Relu", ["x"], ["y"])], [X], ["y"]), version=5), "Relu is of opset 5; 6",
+    ),
+    "an axis of opset 6 that is too large": (
+        model(graph([node("Add", ["x", "x"], ["y"], axis=1, broadcast=1)], [X], ["y"]), version=6),
+        r"the axis is too large for \(2, 3\) and \(2, 3\)",
+    ),
+    "training in opset 6": (
+        model(graph([node("Dropout", ["x"], ["y"])], [X], ["y"]), version=6),
+        "training is not supported",
     ),
     "an IR version that is too old": (
         model(graph([], [X], ["x"]), ir_version=2), "IR version 2; 3 and later",

@@ -11,7 +11,17 @@ from hypothesis import strategies as st
 
 from crtexport.kir import interpreter
 from crtexport.kir.analysis.access_trace import Replay
-from crtexport.kir.builder import KernelBuilder, add, cast, const, gt, load, max_, select
+from crtexport.kir.builder import (
+    KernelBuilder,
+    add,
+    cast,
+    const,
+    gt,
+    load,
+    load_vector,
+    max_,
+    select,
+)
 from crtexport.kir.language import Buffer, Expr, Kernel, Scalar
 
 SIZE = 4
@@ -21,8 +31,12 @@ copies = st.tuples(
     st.just("copy"), st.integers(0, SIZE - 2), st.booleans(), st.integers(0, SIZE - 2),
     st.booleans(),
 )
+vectors = st.tuples(
+    st.just("vector"), st.integers(0, SIZE - 3), st.booleans(), st.integers(0, SIZE - 3),
+    st.booleans(), st.integers(1, 2), st.integers(1, 2),
+)
 statements = st.recursive(
-    copies,
+    st.one_of(copies, vectors),
     lambda parts: st.one_of(
         st.tuples(
             st.just("if"), st.integers(0, 1), st.lists(parts, max_size=2),
@@ -49,6 +63,10 @@ def emit(
                 to = add(const(target), at) if moves else const(target)
                 of = add(const(source), at) if reads_on else const(source)
                 b.store(y, to, load(x, of))
+            case "vector", target, moves, source, reads_on, loaded, stored:
+                to = add(const(target), at) if moves else const(target)
+                of = add(const(source), at) if reads_on else const(source)
+                b.store_vector(y, to, load_vector(x, of, Scalar.I8X16, loaded), stored)
             case "if", which, then, other:
                 with b.if_(gt(load(choice, const(which)), const(0, Scalar.I8))):
                     emit(b, then, buffers, at)
@@ -107,6 +125,20 @@ def test_each_side_of_a_condition_runs_where_it_says() -> None:
         body: list[Statement] = [("for", [("where", *([side] for side in sides))])]
         assert Replay(made(body)).harmless(["y"], ["x"], SIZE, 0) is harmless
         assert same_in_place(made(body), 0) is harmless
+
+
+def test_a_vector_reads_and_writes_all_of_its_elements() -> None:
+    """The second pair reads x[1], which the first wrote, or its second element did."""
+    for first, distance, harmless in (
+        (("vector", 1, False, 0, False, 1, 1), 0, False),
+        (("vector", 0, False, 0, False, 1, 2), 0, False),
+        (("vector", 0, False, 0, False, 1, 1), 0, True),
+        (("vector", 0, False, 0, False, 2, 1), 0, True),
+    ):
+        body: list[Statement] = [first, ("vector", 2, False, 1, False, 2, 2)]
+        assert Replay(made(body)).harmless(["y"], ["x"], SIZE, distance) is harmless
+    late: list[Statement] = [("copy", 2, False, 0, False), ("vector", 0, False, 1, False, 2, 2)]
+    assert not Replay(made(late)).harmless(["y"], ["x"], SIZE, 0)  # x[2] is its second element
 
 
 def test_what_follows_a_branch_comes_after_both_of_its_sides() -> None:

@@ -66,7 +66,7 @@ def sums_of(shifts: list[int], mantissas: list[int], biases: list[int], bound: i
     )
 
 
-@pytest.mark.parametrize("method", RequantMethod)
+@pytest.mark.parametrize("method", [m for m in RequantMethod if m is not RequantMethod.FPU])
 @pytest.mark.parametrize("activation", [Activation.NONE, Activation.RELU])
 @pytest.mark.parametrize("zero_point", [-128, -3, 127])
 @settings(max_examples=40, deadline=None)

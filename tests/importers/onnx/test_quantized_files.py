@@ -1,0 +1,93 @@
+"""Quantized files become operators of integers where ONNX Runtime computes such."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+from crtexport.importers import load
+from crtexport.ir.numerics import Numerics
+from crtexport.ir.ops import FullyConnected, Lookup
+from crtexport.support.errors import CrtExportError
+from tests.differential.network import interpret
+from tests.importers.onnx.writer import graph, model, node, value
+
+F32 = np.float32
+X_SCALE, Y_SCALE = F32(0.021), F32(0.083)
+
+
+def between(
+    operator: str, inputs: list[str], constants: dict[str, npt.NDArray[Any]], **attributes: Any
+) -> bytes:
+    """A file with one operator between a DequantizeLinear and a QuantizeLinear of uint8."""
+    scales = {
+        "xs": X_SCALE, "ys": Y_SCALE, "xz": np.uint8(131), "yz": np.uint8(3), **constants,
+    }
+    nodes = [
+        node("QuantizeLinear", ["x", "xs", "xz"], ["q"]),
+        node("DequantizeLinear", ["q", "xs", "xz"], ["r"]),
+        *(node("DequantizeLinear", [n, f"{n}s"], [f"{n}r"], axis=0)
+          for n in ("w", "b") if n in constants),
+        node(operator, inputs, ["t"], **attributes),
+        node("QuantizeLinear", ["t", "ys", "yz"], ["y"]),
+    ]
+    arrays = {name: np.asarray(array) for name, array in scales.items()}
+    return model(graph(nodes, [value("x", [7, 5])], ["y"], arrays))
+
+
+def stored(x: npt.NDArray[Any], scale: Any, zero: int) -> npt.NDArray[Any]:
+    return np.clip(np.rint(x / F32(scale)).astype(np.int64) + zero, 0, 255)
+
+
+def test_a_layer_sums_integers(tmp_path: Path) -> None:
+    rng = np.random.default_rng(4)
+    w = rng.integers(-127, 128, (6, 5)).astype(np.int8)
+    ws = rng.uniform(0.002, 0.03, 6).astype(F32)
+    b = rng.integers(-3000, 3000, 6).astype(np.int32)
+    path = tmp_path / "m.onnx"
+    path.write_bytes(between(
+        "Gemm", ["r", "wr", "br"], {"w": w, "ws": ws, "b": b, "bs": X_SCALE * ws}, transB=1
+    ))
+    read = load(path)
+    assert read.numerics is Numerics.ORT
+    layer = next(n for n in read.nodes if isinstance(n.op, FullyConnected) and (
+        n.outputs[0] != n.inputs[0] and read.type(n.inputs[0] or 0).dtype.is_integer
+    ))
+    assert read.type(layer.inputs[1] or 0).dtype.numpy == np.int8
+    x = rng.normal(size=(7, 5)).astype(F32)
+    (found,) = interpret(read, [x])
+    sums = (stored(x, X_SCALE, 131) - 131) @ w.T.astype(np.int64) + b
+    product = sums.astype(F32) * ((X_SCALE * ws) / Y_SCALE)
+    np.testing.assert_array_equal(found, np.clip(np.rint(product) + 3, 0, 255))
+
+
+def test_a_function_of_bytes_is_a_table(tmp_path: Path) -> None:
+    path = tmp_path / "m.onnx"
+    path.write_bytes(between("Elu", ["r"], {}))
+    read = load(path)
+    assert [type(n.op) for n in read.nodes].count(Lookup) == 1
+    x = np.random.default_rng(5).normal(size=(7, 5)).astype(F32)
+    (found,) = interpret(read, [x])
+    real = (stored(x, X_SCALE, 131) - 131).astype(F32) * X_SCALE
+    elu = np.where(real > 0, real, np.expm1(real.astype(np.float64))).astype(F32)
+    np.testing.assert_array_equal(found, stored(elu, Y_SCALE, 3))
+
+
+def test_what_is_left_in_floats_is_said(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "m.onnx"
+    path.write_bytes(between("ReduceL2", ["r"], {}, axes=[1]))
+    load(path)
+    assert "computed in float32 between integers" in caplog.text
+
+
+def test_tflite_files_have_no_numerics_of_onnx_runtime(tmp_path: Path) -> None:
+    path = tmp_path / "m.tflite"
+    path.write_bytes(bytes(4) + b"TFL3" + bytes(56))
+    with pytest.raises(CrtExportError, match=r"doesn't run \.tflite files"):
+        load(path, numerics=Numerics.ORT)
