@@ -1,9 +1,10 @@
 """crtexport: trained networks as static C and LLVM objects for microcontrollers.
 
 The public verbs are functions of this package: :func:`load`, :func:`export`, :func:`stage`,
-:func:`simulate`, :func:`simulate_all`, :func:`build`, :func:`run`, :func:`run_all`, :func:`verify`
-and :func:`verify_layers`; :class:`InputChoices` fix what an ONNX file leaves open. They are
-imported when first used, so that ``import crtexport`` costs nothing and needs no optional package.
+:func:`simulate`, :func:`simulate_all`, :func:`build`, :func:`run`, :func:`run_all`, :func:`verify`,
+:func:`verify_layers` and :func:`quantize`; :class:`InputChoices` fix what an ONNX file leaves open.
+They are imported when first used, so that ``import crtexport`` costs nothing and needs no optional
+package.
 What users can do wrong raises :class:`CrtExportError`.
 """
 
@@ -18,12 +19,13 @@ if TYPE_CHECKING:
     from crtexport.importers.formats import InputChoices
     from crtexport.package_actions import build, run, run_all, simulate, simulate_all
     from crtexport.pipeline.driver import export, load, stage
+    from crtexport.quantization.quantize import quantize
     from crtexport.support.errors import CrtExportError
     from crtexport.verification import verify, verify_layers
 
 __all__ = [
-    "CrtExportError", "InputChoices", "__version__", "build", "export", "load", "run", "run_all",
-    "simulate", "simulate_all", "stage", "verify", "verify_layers",
+    "CrtExportError", "InputChoices", "__version__", "build", "export", "load", "quantize", "run",
+    "run_all", "simulate", "simulate_all", "stage", "verify", "verify_layers",
 ]
 
 _HOME = {
@@ -32,6 +34,7 @@ _HOME = {
     "build": "crtexport.package_actions",
     "export": "crtexport.pipeline.driver",
     "load": "crtexport.pipeline.driver",
+    "quantize": "crtexport.quantization.quantize",
     "run": "crtexport.package_actions",
     "run_all": "crtexport.package_actions",
     "simulate": "crtexport.package_actions",

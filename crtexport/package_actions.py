@@ -62,7 +62,7 @@ def check_inputs(
     """Raises CrtExportError for ``inputs`` that a package of ``graphs`` can't run on, as
     :func:`run_all` would later. ``module_names`` are empty where each has its own."""
     models = {
-        sanitize_module(name): _inputs_of(graph)
+        sanitize_module(name): inputs_of(graph)
         for graph, name in zip(
             graphs, module_names or [graph.name for graph in graphs], strict=True
         )
@@ -74,7 +74,7 @@ def check_inputs(
         samples_of_models(models, inputs)
 
 
-def _inputs_of(graph: Graph) -> list[PackageTensor]:
+def inputs_of(graph: Graph) -> list[PackageTensor]:
     names = [graph.tensors[tensor].name for tensor in graph.inputs]
     return [
         PackageTensor(name, type_.dtype.value, type_.nbytes, type_.shape, field)

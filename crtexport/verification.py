@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -130,9 +131,9 @@ class LayersResult(Struct, frozen=True):
 
 def verify(
     model: Path | str, *, board: Board | Path | str | None = None, samples: int = 10,
-    seed: int = 0, numerics: str = "tflite", emit: driver.Emit | None = None,
+    seed: int = 0, numerics: str | None = None, emit: driver.Emit | None = None,
     io: driver.Io = "caller", accelerators: Sequence[str] | None = None,
-    choices: InputChoices = NO_CHOICES,
+    choices: InputChoices = NO_CHOICES, weights: driver.Weights = "auto",
 ) -> VerifyResult:
     """Exports ``model``, runs it (on this computer, or on ``board``) and a reference runtime on
     ``samples`` random inputs, and compares.
@@ -141,7 +142,7 @@ def verify(
     (litert) or tflite-micro (tflm). They run the .tflite file as it is. Rewritten for them are a
     model.json, a hybrid network (float activations, int8 weights), whose weights the kernels scale
     in float arithmetic, and a file that they refuse or compute wrong. An .onnx file is run by ONNX
-    Runtime. ``accelerators`` and ``choices`` as for :func:`crtexport.export`. Raises
+    Runtime. ``accelerators``, ``choices`` and ``weights`` as for :func:`crtexport.export`. Raises
     ToolMissingError without the runtime.
     """
     _check_samples(samples)
@@ -149,7 +150,9 @@ def verify(
     graph = driver.load(path, numerics=numerics, choices=choices)
     given, rewritten = _reference_model(graph, path, choices)
     inputs = random_inputs(graph, samples, seed)
-    options = ExportOptions(emit=emit, io=io, accelerators=accelerators, system_lib=False)
+    options = ExportOptions(
+        emit=emit, io=io, accelerators=accelerators, weights=weights, system_lib=False
+    )
     answers = _answers(graph, given, inputs, board, options)
     return VerifyResult(
         answers.reference, answers.ran_on, samples,
@@ -166,8 +169,9 @@ def verify(
 
 def verify_layers(
     model: Path | str, *, board: Board | Path | str | None = None, samples: int = 10,
-    seed: int = 0, numerics: str = "tflite", emit: driver.Emit | None = None,
+    seed: int = 0, numerics: str | None = None, emit: driver.Emit | None = None,
     accelerators: Sequence[str] | None = None, choices: InputChoices = NO_CHOICES,
+    weights: driver.Weights = "auto",
 ) -> LayersResult:
     """Compares as :func:`verify` does, but every operator's outputs and not only the network's.
 
@@ -190,7 +194,9 @@ def verify_layers(
     if not graph.outputs:
         raise CrtExportError("the network has no operator", location=graph.source)
     inputs = random_inputs(graph, samples, seed)
-    options = ExportOptions(emit=emit, accelerators=accelerators, system_lib=False)
+    options = ExportOptions(
+        emit=emit, accelerators=accelerators, weights=weights, system_lib=False
+    )
     answers = _answers(graph, given, inputs, board, options)
     names = (graph if isinstance(given, _OnnxFile) else loaded).tensors
     simple = simplify(loaded).graph
@@ -220,13 +226,13 @@ def _onnx_layers(path: Path, choices: InputChoices) -> tuple[Graph, tuple[str, .
     return graph, places
 
 
-def install_reference(model: Path | str, numerics: str) -> None:
+def install_reference(model: Path | str, numerics: str | None) -> None:
     """Makes an environment with the runtime that :func:`verify` would ask about ``model``, where
     there is none. Raises as :func:`crtexport.simulation.runtimes.install` does."""
     if format_of(Path(model)) is ONNX:
         install("onnxruntime")
     else:
-        install(runtime_of(Numerics.of(numerics)))
+        install(runtime_of(Numerics.of(numerics) or Numerics.TFLITE))
 
 
 def _check_samples(samples: int) -> None:
@@ -291,8 +297,19 @@ def _reference(graph: Graph, given: Given) -> tuple[ReferenceModel | OnnxReferen
         try:
             reference = ReferenceModel(to_tflite(graph), runtime=runtime)
         except CrtExportError:
-            raise refusal from None
+            raise _with_words(refusal, graph.numerics) from None
         return reference, f"the network written anew, because of {refusal.problem!r}"
+
+
+def _with_words(refusal: CrtExportError, numerics: Numerics) -> CrtExportError:
+    """Returns a runtime's refusal, for an operator that only another runtime has in plain words."""
+    missing = re.search(r"unresolved custom op: (\w+)", refusal.problem)
+    if missing is None or numerics is Numerics.TFLM:
+        return refusal
+    return CrtExportError(
+        f"only TensorFlow Lite Micro has {missing[1]}, so this runtime can't serve as a reference",
+        location=refusal.location, hint="compare with --numerics tflm",
+    )
 
 
 def _refuse_unknown(graph: Graph) -> None:

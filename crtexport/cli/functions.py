@@ -13,17 +13,28 @@ from crtexport.mlf.metadata import ImageEntry, ModuleSection
 from crtexport.pipeline import driver
 
 
-def show_model(out: Output, path: Path, board: str, numerics: str) -> None:
-    """Shows each function of a model's modules, by device: whether it can be exported, and why."""
+def show_model(
+    out: Output, path: Path, board: str, numerics: str, choices: driver.InputChoices
+) -> None:
+    """Shows a model's inputs and outputs, and each function of its modules, by device: whether it
+    can be exported, and why."""
     from crtexport.firmware.classify import classify  # noqa: PLC0415
 
-    graph = driver.load(path, numerics=numerics)
+    graph = driver.load(path, numerics=numerics, choices=choices)
     chosen = driver.resolve_board(board)
     verdicts = classify(graph, chosen)
     out.line(
         f"{path}: a model of {len(graph.nodes)} operators; --stage shows the stages of its "
         "export, and exports can be inspected as packages"
     )
+    ends = [
+        (kind, graph.tensors[tensor])
+        for kind, tensors in (("input", graph.inputs), ("output", graph.outputs))
+        for tensor in tensors
+    ]
+    out.table("Inputs and outputs", ("", "name", "type", "bytes"), (
+        (kind, tensor.name, tensor.type, tensor.type.nbytes) for kind, tensor in ends
+    ))
     out.table(
         f"External functions, in the C runtime on {chosen.name}",
         ("function", "module", "kind", "device", "exportable", "why"),
@@ -35,6 +46,7 @@ def show_model(out: Output, path: Path, board: str, numerics: str) -> None:
     )
     out.result({
         "model": str(path), "board": chosen.name, "operators": len(graph.nodes),
+        "tensors": [[kind, tensor.name, str(tensor.type)] for kind, tensor in ends],
         "functions": [msgspec.to_builtins(verdict) for verdict in verdicts],
     })
 

@@ -62,7 +62,7 @@ def command(
         note_board(out, board)
         return
     if path.is_file() and not is_tarfile(path):
-        show_model(out, path, target, numerics)
+        show_model(out, path, target, numerics, choices)
         note_board(out, board)
         return
     package = open_package(path)

@@ -30,6 +30,7 @@ COMMANDS = {
     "convert": "Turn a model into model.json.",
     "export": "Export a model as a package for a board.",
     "inspect": "Show a package, or a stage of exporting a model.",
+    "quantize": "Quantize a float network with calibration data.",
     "run": "Build, run and measure a package's firmware.",
     "schema": "Print the JSON Schema of model.json.",
     "simulate": "Run a package's code on this computer.",

@@ -200,8 +200,9 @@ def numerics_option(command: Command) -> Command:
     """``--numerics``; ``--rounding`` and its words still are other spellings of it."""
     return click.option(
         "--numerics", "--rounding", "numerics", type=_NumericsType(),
-        default=Numerics.TFLITE.value, show_default=True,
-        help="Whose integers: tflite-runtime 2.14's, LiteRT 2.x's or TensorFlow Lite Micro's.",
+        show_default="tflite, and ort for quantized ONNX files",
+        help="Whose integers: tflite-runtime 2.14's, LiteRT 2.x's, TensorFlow Lite Micro's or ONNX "
+        "Runtime's.",
     )(command)
 
 

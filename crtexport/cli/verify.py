@@ -18,10 +18,11 @@ from crtexport.cli.options import (
     model_argument,
     note_board,
     numerics_option,
+    weights_option,
     with_output,
 )
 from crtexport.cli.output import Output
-from crtexport.pipeline.driver import Emit, InputChoices, Io
+from crtexport.pipeline.driver import Emit, InputChoices, Io, Weights
 
 _LONGEST_NAME = 40
 
@@ -46,13 +47,14 @@ _LONGEST_NAME = 40
 )
 @io_option
 @numerics_option
+@weights_option
 @accelerator_option
 @choices_options
 @with_output
 def command(
     out: Output, model: Path, board: str | None, emit: Emit | None, samples: int, seed: int,
     io: Io, numerics: str, accelerators: tuple[str, ...] | None, per_layer: bool, install: bool,
-    choices: InputChoices,
+    choices: InputChoices, weights: Weights,
 ) -> int:
     """Compare the exported MODEL with the reference runtime on random inputs.
 
@@ -70,13 +72,13 @@ def command(
         if per_layer:
             layers = verification.verify_layers(
                 model, board=board, samples=samples, seed=seed, numerics=numerics, emit=emit,
-                accelerators=accelerators, choices=choices,
+                accelerators=accelerators, choices=choices, weights=weights,
             )
             note_board(out, board)
             return _show_layers(out, model, layers, seed)
         result = verification.verify(
             model, board=board, samples=samples, seed=seed, numerics=numerics, emit=emit, io=io,
-            accelerators=accelerators, choices=choices,
+            accelerators=accelerators, choices=choices, weights=weights,
         )
     _show_outputs(out, model, result, seed)
     note_board(out, board)

@@ -57,8 +57,8 @@ def asked(accelerators: Sequence[str] | None, board: Board) -> str | None:
 
 
 def load_for(
-    path: Path, numerics: Numerics, accelerators: Sequence[str] | None, board: Callable[[], Board],
-    *, allow_outside: bool = False, choices: InputChoices = NO_CHOICES,
+    path: Path, numerics: Numerics | None, accelerators: Sequence[str] | None,
+    board: Callable[[], Board], *, allow_outside: bool = False, choices: InputChoices = NO_CHOICES,
 ) -> Graph:
     """Returns the network in a file, compiled by Vela where ``accelerators`` name an Ethos-U."""
     chosen = board() if any(name.startswith(_FAMILY) for name in accelerators or ()) else None
@@ -68,7 +68,7 @@ def load_for(
     return load_compiled(path, numerics, wanted, chosen)
 
 
-def load_compiled(path: Path, numerics: Numerics, accelerator: str, board: Board) -> Graph:
+def load_compiled(path: Path, numerics: Numerics | None, accelerator: str, board: Board) -> Graph:
     """Returns the network in a .tflite file after Vela compiled it, unless it already has.
 
     Where the board has this Ethos-U, Vela gets the board's memories. The constants are in memory,

@@ -7,6 +7,7 @@ import os
 import re
 import selectors
 import subprocess
+import tempfile
 import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -153,23 +154,30 @@ def run_qemu(
 
 
 def build_plugin(board: Board, folder: Path) -> Path | None:
-    """Returns the counting plugin, compiled into ``folder``; None where this computer can't compile
-    it."""
+    """Returns the counting plugin in ``folder``, compiled once for all runs of this process; None
+    where this computer can't compile it."""
     runner = board.runner
     if not isinstance(runner, QemuRunner):
         return None
     plugin = folder / PLUGIN
-    source = resources.templates_dir() / "baremetal" / "qemu" / "count.c"
     api = 2 if _qemu_major(runner.command[0]) >= _PLUGIN_API_2_SINCE else 1
     try:
-        run_tool(
-            ["cc", "-shared", "-fPIC", "-O2", f"-DQEMU_PLUGIN_API={api}", "-o", plugin.name,
-             str(source)],
-            cwd=folder, what="compiling the counting plugin",
-        )
+        plugin.write_bytes(_plugin(api))
     except RunFailedError:
         return None
     return plugin
+
+
+@functools.cache
+def _plugin(api: int) -> bytes:
+    source = resources.templates_dir() / "baremetal" / "qemu" / "count.c"
+    with tempfile.TemporaryDirectory(prefix="crtexport-") as folder:
+        run_tool(
+            ["cc", "-shared", "-fPIC", "-O2", f"-DQEMU_PLUGIN_API={api}", "-o", PLUGIN,
+             str(source)],
+            cwd=Path(folder), what="compiling the counting plugin",
+        )
+        return (Path(folder) / PLUGIN).read_bytes()
 
 
 @functools.cache

@@ -24,7 +24,11 @@ from crtexport.support.errors import CrtExportError
 
 _log = logging.getLogger(__name__)
 
-_CONVERTERS = "convert it to .tflite (e.g. with tf.lite.TFLiteConverter), or write a model.json"
+_CONVERTERS = (
+    "convert it, in PyTorch by torch.onnx.export(model, (example,), 'model.onnx', dynamo=True), in "
+    "Keras by model.export('model.onnx', format='onnx') or tf.lite.TFLiteConverter, or write a "
+    "model.json"
+)
 _KNOWN_MAGIC = (
     (b"PK\x03\x04", "a ZIP archive, as .keras and PyTorch files are"),
     (b"\x89HDF\r\n\x1a\n", "an HDF5 file, as Keras .h5 files are"),
@@ -36,7 +40,7 @@ _KNOWN_MAGIC = (
 
 
 def load(
-    path: Path, *, numerics: Numerics = Numerics.TFLITE, allow_outside: bool = False,
+    path: Path, *, numerics: Numerics | None = None, allow_outside: bool = False,
     choices: InputChoices = NO_CHOICES,
 ) -> Graph:
     """Returns the verified network in ``path``; the file's content decides its format, not its

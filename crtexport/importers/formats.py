@@ -46,11 +46,12 @@ NO_CHOICES = InputChoices()
 class ReadOptions(Struct, frozen=True):
     """The options of reading a model.
 
-    ``numerics``: whose results integer kernels will equal. ``allow_outside``: constants may lie
-    outside of the model's folder. ``choices`` are about the inputs of ONNX files.
+    ``numerics``: whose results integer kernels will equal; None: the format's usual ones.
+    ``allow_outside``: constants may lie outside of the model's folder. ``choices`` are about the
+    inputs of ONNX files.
     """
 
-    numerics: Numerics = Numerics.TFLITE
+    numerics: Numerics | None = None
     allow_outside: bool = False
     choices: InputChoices = NO_CHOICES
 

@@ -124,8 +124,10 @@ class Graph(Struct, frozen=True):
             for graph in node.graphs:
                 yield from graph.nested()
 
-    def from_file(self, source: str, sha256: str, numerics: Numerics) -> Graph:
-        """Returns the graph, and those of its nodes, with this source, digest and numerics."""
+    def from_file(self, source: str, sha256: str, numerics: Numerics | None) -> Graph:
+        """Returns the graph, and those of its nodes, with this source, digest and numerics, which
+        are those of TensorFlow Lite unless anybody chose."""
+        numerics = numerics or Numerics.TFLITE
         nodes = tuple(
             replace(node, graphs=tuple(
                 graph.from_file(source, sha256, numerics) for graph in node.graphs

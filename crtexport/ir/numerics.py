@@ -15,20 +15,25 @@ class Numerics(enum.Enum):
     """The runtime whose reference kernels integer results equal, bit for bit.
 
     TFLITE: tflite-runtime 2.14. LITERT: ai-edge-litert 2.x, whose fully connected layers round
-    once. TFLM: TensorFlow Lite Micro. Operators in which they differ ask for it; all others compute
-    the same for each of them. Floats don't depend on it.
+    once. TFLM: TensorFlow Lite Micro. ORT: ONNX Runtime with its optimizations, which scales sums
+    in float32. Operators in which they differ ask for it; all others compute the same for each of
+    them. Floats don't depend on it.
     """
 
     TFLITE = "tflite"
     LITERT = "litert"
     TFLM = "tflm"
+    ORT = "ort"
 
     @staticmethod
-    def of(word: str) -> Numerics:
-        """Returns the member of that name, also by the roundings that it was called after before.
+    def of(word: str | None) -> Numerics | None:
+        """Returns the member of that name, also by the roundings that it was called after before;
+        None, which leaves it to the format of the model, for None.
 
         Raises CrtExportError for any other word.
         """
+        if word is None:
+            return None
         try:
             return Numerics(FORMER_WORDS.get(word, word))
         except ValueError:
@@ -37,13 +42,14 @@ class Numerics(enum.Enum):
                 f"{word!r} names no numerics", location="--numerics", hint=f"known are {known}"
             ) from None
 
-    @property
-    def dense_rounding(self) -> Rounding:
-        """Returns the rounding of fully connected layers; all other sums are rounded twice."""
+    def rounding(self, *, fully_connected: bool) -> Rounding:
+        """Returns the rounding of the sums of layers with weights."""
         # The command line knows the words before anything needs NumPy.
         from crtexport.support.fixedpoint import Rounding  # noqa: PLC0415
 
-        return Rounding.SINGLE if self is Numerics.LITERT else Rounding.DOUBLE
+        if self is Numerics.ORT:
+            return Rounding.FLOAT
+        return Rounding.SINGLE if fully_connected and self is Numerics.LITERT else Rounding.DOUBLE
 
 
 FORMER_WORDS = {"double": Numerics.TFLITE.value, "single": Numerics.LITERT.value}

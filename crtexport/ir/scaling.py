@@ -27,10 +27,16 @@ def layer_scales(
 
     With DOUBLE rounding, the product of the scales of input and weights is float32 where TFLite's
     is (``GetQuantizedConvolutionMultipler``): for one scale of fully connected layers, and uint8.
+    With FLOAT, product and quotient are float32.
     """
     if data.quant is None or weights.quant is None or result.quant is None:
         raise ValueError("a layer of integers without scales")
     scale_in, scale_out, scales = data.quant.scale[0], result.quant.scale[0], weights.quant.scale
+    if rounding is Rounding.FLOAT:
+        with np.errstate(over="ignore"):
+            products = np.float32(scale_in) * np.array(scales, np.float32)
+            quotients: list[float] = (products / np.float32(scale_out)).tolist()
+        return quotients
     legacy = (fully_connected and len(scales) == 1) or weights.dtype is DType.UINT8
     if legacy and rounding is Rounding.DOUBLE:
         with np.errstate(over="ignore"):

@@ -11,6 +11,7 @@ from crtexport.ir.bias_scales import odd_scale, refused_by_runtimes
 from crtexport.ir.external import check_external
 from crtexport.ir.graph import Graph, Node, Tensor
 from crtexport.ir.infer import infer
+from crtexport.ir.numerics import Numerics
 from crtexport.ir.ops import (
     Add,
     AveragePool2D,
@@ -241,7 +242,7 @@ def _check_node(graph: Graph, node: Node) -> None:
             if (found.dtype, found.shape) != (expected.dtype, expected.shape):
                 name = describe(node.outputs[position], graph.tensors[node.outputs[position]])
                 raise CrtExportError(f"{name} is {found}, but the operator gives {expected}")
-        _check_scaled(node.op, types, declared)
+        _check_scaled(node.op, types, declared, graph.numerics)
         odd = odd_scale(graph, node)
         if odd is not None and refused_by_runtimes(graph, node):
             raise CrtExportError(odd)
@@ -265,7 +266,8 @@ def _check_parts(graph: Graph, node: Node) -> None:
 
 
 def _check_scaled(
-    op: Op, inputs: tuple[TensorType | None, ...], outputs: tuple[TensorType, ...]
+    op: Op, inputs: tuple[TensorType | None, ...], outputs: tuple[TensorType, ...],
+    numerics: Numerics,
 ) -> None:
     """Integers that stand for real numbers have scales; weights and biases the usual ones."""
     present = [type_ for type_ in inputs if type_ is not None]
@@ -280,17 +282,18 @@ def _check_scaled(
     if isinstance(op, Conv2D | DepthwiseConv2D | FullyConnected | TransposeConv2D):
         bias = inputs[2] if len(inputs) > 2 else None
         axis = 3 if isinstance(op, DepthwiseConv2D) else 0
-        _check_weights(op, present[1], axis)
+        _check_weights(op, present[1], axis, numerics)
         if bias is not None and bias.quant is not None and any(bias.quant.zero_point):
             raise CrtExportError("an integer bias must have zero point 0")
 
 
-def _check_weights(op: Op, weights: TensorType, axis: int) -> None:
+def _check_weights(op: Op, weights: TensorType, axis: int, numerics: Numerics) -> None:
     quant = weights.quant
     if quant is None:
         return
     # Old fully connected layers have weights with a zero point; runtimes still subtract it.
-    legacy = isinstance(op, FullyConnected) and quant.per_tensor
+    shifted = isinstance(op, FullyConnected) or numerics is Numerics.ORT
+    legacy = shifted and quant.per_tensor
     if weights.dtype is DType.INT8 and any(quant.zero_point) and not legacy:
         raise CrtExportError("int8 weights must have zero point 0")
     if not quant.per_tensor and quant.axis != axis:

@@ -45,6 +45,7 @@ ELSEWHERE: Mapping[str, tuple[type[Op], ...]] = {
     "ops.svdf": (ops.Svdf,),
     "ops.top_k": (ops.TopK,),
     "ops.transpose_conv": (ops.TransposeConv2D,),
+    "ops.trees": (ops.TreeEnsemble,),
     "ops.variables": (ops.ReadVariable, ops.AssignVariable),
 }
 """Modules of lowerings with operators whose records are in modules of other names."""

@@ -23,6 +23,14 @@ WINDOW = 1 << 20
 """Bytes of weights that are packed at once, or a block of rows where that has more."""
 
 
+class ByteLanes(Struct, frozen=True):
+    """Lanes of ``nbytes`` bytes, each the sum of 256**i times a weight, i < ``nbytes``, and
+    ``plus``, or 0 and signed."""
+
+    nbytes: int = 1
+    plus: int = 0
+
+
 class Packing(Struct, frozen=True):
     """An order of weights. Equal ones make the same of the same weights."""
 
@@ -37,6 +45,11 @@ class Packing(Struct, frozen=True):
         """Columns of a block that are packed with each other, and what such steps become lies one
         behind the other; 0 where that isn't so and blocks are packed as a whole."""
         return 0
+
+    @property
+    def byte_lanes(self) -> ByteLanes | None:
+        """The lanes that int8 weights become, where each has a byte; else None."""
+        return None
 
     @abc.abstractmethod
     def nbytes(self, rows: int, columns: int) -> int:
@@ -64,6 +77,10 @@ class Blocks(Packing, frozen=True):
     @property
     def block(self) -> int:
         return self.channels_per_block
+
+    @property
+    def byte_lanes(self) -> ByteLanes | None:
+        return ByteLanes() if self.itemsize == 1 else None
 
     @property
     def step(self) -> int:

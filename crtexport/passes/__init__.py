@@ -18,7 +18,10 @@ from crtexport.passes.fold_constants import fold_constants
 from crtexport.passes.fold_scales import fold_scales
 from crtexport.passes.fuse_activation import fuse_activation
 from crtexport.passes.fuse_pad import fuse_pad
+from crtexport.passes.last_steps import last_steps
+from crtexport.passes.move_transposes import move_transposes
 from crtexport.passes.moves_to_reshapes import moves_to_reshapes
+from crtexport.passes.split_layers import split_layers
 from crtexport.support.errors import CrtExportError
 
 Pass = Callable[[Graph], Graph]
@@ -45,9 +48,10 @@ def _simplified(graph: Graph) -> Graph:
 # Dead readers would keep a clamp from being fused, so they go before; fusing leaves dead Pads.
 # A Pad whose channels are gone may be one of rows and columns, or of nothing.
 PIPELINE: tuple[Pass, ...] = (
-    fold_constants, drop_dead, bind_arguments, simplify_inner, choose_branches, fold_constants,
-    drop_dead, fold_scales, fuse_pad, fuse_activation, moves_to_reshapes, drop_dead,
-    remove_channels, fuse_pad, moves_to_reshapes, drop_dead, copy_outputs, copy_arenas,
+    fold_constants, drop_dead, bind_arguments, simplify_inner, choose_branches, last_steps,
+    fold_constants, drop_dead, fold_scales, split_layers, fuse_pad, fuse_activation,
+    move_transposes, moves_to_reshapes, drop_dead, remove_channels, fuse_pad, moves_to_reshapes,
+    drop_dead, copy_outputs, copy_arenas,
 )
 
 

@@ -17,6 +17,16 @@ def readers(graph: Graph) -> dict[int, int]:
     return counts
 
 
+def reading(graph: Graph) -> dict[int, list[int]]:
+    """Returns the numbers of the nodes that read each tensor that is read, each node once."""
+    found: dict[int, list[int]] = {}
+    for number, node in enumerate(graph.nodes):
+        for tensor in dict.fromkeys(node.inputs):
+            if tensor is not None:
+                found.setdefault(tensor, []).append(number)
+    return found
+
+
 def producers(graph: Graph) -> dict[int, Node]:
     """Returns the node that computes each computed tensor."""
     return {tensor: node for node in graph.nodes for tensor in node.outputs}

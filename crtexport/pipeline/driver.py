@@ -87,7 +87,7 @@ STAGES: tuple[Stage, ...] = (
 
 
 def load(
-    path: Path | str, *, numerics: str = "tflite", accelerators: Sequence[str] | None = None,
+    path: Path | str, *, numerics: str | None = None, accelerators: Sequence[str] | None = None,
     board: Board | Path | str = "host", allow_outside: bool = False,
     choices: InputChoices = NO_CHOICES,
 ) -> Graph:
@@ -348,7 +348,7 @@ def sources_of_others(
 
 def stage(
     model: Path | str | Graph, stage: Stage, *, board: Board | Path | str = "host",
-    numerics: str = "tflite", io: Io = "caller", accelerators: Sequence[str] | None = None,
+    numerics: str | None = None, io: Io = "caller", accelerators: Sequence[str] | None = None,
     choices: InputChoices = NO_CHOICES, weights: Weights = "auto",
 ) -> str:
     """The text of one stage of the way from model to code, for people to read."""

@@ -47,7 +47,7 @@ class ExportOptions(Struct, frozen=True, kw_only=True):
     const_inputs: bool = False
     pools: Pools = ()
     large_data: LargeData = "auto"
-    numerics: str = "tflite"
+    numerics: str | None = None
     module_name: str | Sequence[str] | None = None
     system_lib: bool = True
     split: Split | None = None
@@ -77,7 +77,7 @@ class ExportChanges(TypedDict, total=False):
     const_inputs: bool
     pools: Pools
     large_data: LargeData
-    numerics: str
+    numerics: str | None
     module_name: str | Sequence[str] | None
     system_lib: bool
     split: Split | None

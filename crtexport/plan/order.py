@@ -7,7 +7,9 @@ least peak that leads to it. That is exact unless a level has more sets than are
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from functools import reduce
 from itertools import pairwise
+from operator import or_
 
 from msgspec import Struct
 
@@ -145,6 +147,11 @@ class _Costs:
         for number, needs in enumerate(self.needs):
             for other in bits(needs):
                 self.followers[other].append(number)
+        self.neighbours = [
+            reduce(or_, (self.readers[root] for root in reads), 0) for reads in self.reads
+        ]
+        self.forward: list[dict[int, tuple[int, int]]] = [{} for _ in nodes]
+        self.backward: list[dict[int, int]] = [{} for _ in nodes]
         given = {self.root[t] for t in self.graph.inputs}
         self.start = sum(self.sizes[root] for root in given)
 
@@ -169,18 +176,29 @@ class _Costs:
     def step(self, number: int, done: int, memory: int, peak: int) -> tuple[int, int]:
         """(bytes while node ``number`` runs, bytes afterwards); ``done`` excludes it. Up to
         ``peak``, the bytes while it runs are of no importance and may be too many."""
+        # What dies with the node follows from which readers of its inputs have run.
+        case = done & self.neighbours[number]
+        known = self.forward[number].get(case)
+        if known is None:
+            known = self.forward[number][case] = self._change(number, done)
+        more, left = known
+        if memory + more > peak:
+            found = self.backward[number].get(case)
+            if found is None:
+                found = self.backward[number][case] = self._change(number, done, backward=True)[0]
+            more = found
+        return memory + more, memory + left
+
+    def _change(self, number: int, done: int, *, backward: bool = False) -> tuple[int, int]:
+        """Returns the bytes that a node adds to those that are alive: while it runs, and then."""
         after = done | 1 << number
         dying = [
             root for root in self.reads[number]
             if not self.readers[root] & ~after and root not in self.kept
         ]
         written = sum(self.sizes[root] for root in self.writes[number])
-        during = memory + written + self.scratch[number]
-        saved = self._saved(number, dying, backward=False)
-        if during - saved > peak:
-            saved = self._saved(number, dying, backward=True)
-        during -= saved
-        left = memory + written - sum(self.sizes[root] for root in dying)
+        during = written + self.scratch[number] - self._saved(number, dying, backward=backward)
+        left = written - sum(self.sizes[root] for root in dying)
         left -= sum(
             self.sizes[root] for root in self.writes[number]
             if root not in self.readers and root not in self.kept

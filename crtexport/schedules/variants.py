@@ -14,6 +14,8 @@ from types import ModuleType
 from msgspec import Struct
 from msgspec.structs import replace
 
+from crtexport.ir.numerics import Numerics
+from crtexport.ir.ops import AveragePool2D, Mean, TreeEnsemble
 from crtexport.lowering import operator_table
 from crtexport.lowering.fusion import fused_node
 from crtexport.lowering.fusion.store_hooks import VectorOps
@@ -56,6 +58,10 @@ INSTRUCTION_SETS = (
 """Of those that a target has, the first is used. The folder ``scalar`` is for all other targets."""
 
 
+_AVERAGES = (AveragePool2D, Mean)
+"""Operators that no vectors compute as ONNX Runtime does."""
+
+
 def variants_of(context: Context, target: Target, optimize: str) -> list[Candidate]:
     """Returns the variants of a node's kernel, at least one, the usual one first.
 
@@ -66,11 +72,18 @@ def variants_of(context: Context, target: Target, optimize: str) -> list[Candida
     plain = Candidate(PLAIN, functools.partial(operator_table.lower, context))
     if context.node.parts:
         return fused_variants(context, target, optimize) or [plain]
+    if isinstance(context.node.op, TreeEnsemble):
+        from crtexport.schedules.select import decision_trees
+
+        if compared := decision_trees.candidates(context, target, optimize):
+            return compared
     if optimize == "size":
         return [plain]
     if context.packed_bits:
         with refusing_extremes(context):
-            return _packed(context, target, optimize, plain)
+            fields = _fields(context, target, optimize)
+            unpacked = _unpacked(context, target, optimize, plain, alone=not fields)
+            return [*fields, *unpacked] or [plain]
     own = _instruction_set(target)
     with refusing_extremes(context):
         found = _vectors(context, target, own)
@@ -94,20 +107,31 @@ def unpacks_free(context: Context, target: Target, optimize: str) -> bool:
     weights, values = context.input(1), context.input(0).elements
     if weights.elements < FEW_WEIGHTS or values != weights.elements // weights.shape[0]:
         return False
-    if target_features.has_mve(target) or operator_table.check(context):
+    if operator_table.check(context) or optimize == "size":
         return False
-    return variants_of(context, target, optimize)[0].name != PLAIN
+    with refusing_extremes(context):
+        return bool(_fields(context, target, optimize))
 
 
-def _packed(
-    context: Context, target: Target, optimize: str, plain: Candidate
-) -> list[Candidate]:
-    """The variants for packed weights."""
-    if unroll.vectorizes(target) and not target_features.has_dsp(target):
-        return [plain]
+def _fields(context: Context, target: Target, optimize: str) -> list[Candidate]:
+    """The variants that multiply packed weights as they are."""
+    if not target_features.has_dsp(target) or target_features.has_mve(target):
+        return []
     from crtexport.schedules.scalar import candidates as scalar
 
-    return scalar.packed(context, target, optimize, plain)
+    return scalar.packed(context, optimize)
+
+
+def _unpacked(
+    context: Context, target: Target, optimize: str, plain: Candidate, *, alone: bool
+) -> list[Candidate]:
+    """The variants that unpack packed weights first."""
+    if not target.little_endian:
+        return []
+    from crtexport.schedules.common import unpack_first
+
+    found = variants_of(unpack_first.of_bytes(context), target, optimize)
+    return unpack_first.candidates(context, found, plain, alone=alone)
 
 
 def _vectors(
@@ -115,6 +139,10 @@ def _vectors(
 ) -> list[Candidate]:
     """The variants that are written for the target's own instructions, or for compilers that turn
     loops into vector code."""
+    if context.numerics is Numerics.ORT and isinstance(context.node.op, _AVERAGES) and (
+        context.output().dtype.is_integer
+    ):
+        return []
     if not is_computed_product(context):
         found: list[Candidate] = own.schedules.candidates(context, target) if own else []
         return found

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from crtexport.ir.graph import Graph, Node
@@ -14,6 +16,7 @@ from crtexport.ir.ops import (
     GatherNd,
     Pack,
     Reshape,
+    Select,
     Slice,
     Split,
     Tile,
@@ -53,17 +56,25 @@ def index_limits(graph: Graph) -> dict[int, int]:
         if chosen is not None:
             limit(*chosen)
         known = [limits[t] for t in node.outputs if t in limits]
-        # Of what a Gather moves, its own indices are no part.
-        moved = node.inputs if isinstance(node.op, _MOVES) else node.inputs[:1]
-        if known and isinstance(node.op, (*_MOVES, Gather, GatherNd)):
-            for tensor in moved:
-                limit(tensor, min(known))
+        for tensor in _moved(node) if known else ():
+            limit(tensor, min(known))
         for inner in node.graphs:
             found = index_limits(inner)
             for tensor, outer in zip(inner.inputs, node.given, strict=True):
                 if tensor in found:
                     limit(outer, found[tensor])
     return limits
+
+
+def _moved(node: Node) -> Sequence[int | None]:
+    """Returns the tensors whose elements a node only moves."""
+    match node.op:
+        case Gather() | GatherNd():
+            return node.inputs[:1]
+        case Select():  # as of indices that count from the end, and others
+            return node.inputs[1:]
+        case _:
+            return node.inputs if isinstance(node.op, _MOVES) else ()
 
 
 def _chosen_by(graph: Graph, node: Node) -> tuple[int, int] | None:

@@ -49,6 +49,7 @@ RUNTIMES = {
     "onnxruntime": "onnxruntime",
 }
 ARENAS = (1 << 20, 1 << 24, 1 << 28)  # bytes that TensorFlow Lite Micro may take
+ENDED_EARLY = 15  # its kTfLiteAbort: nothing failed, but an operator ended the run
 
 
 class Runner:
@@ -128,6 +129,7 @@ class MicroRunner:
         self.tensors: Any = ()
         self.inputs: Any = ()
         self.outputs: Any = ()
+        self.results: dict[str, Any] = {}  # of the last run that didn't end early
         self.preserves = False
 
     def load(self, model: dict[str, Any], preserve: bool = False) -> None:
@@ -151,19 +153,28 @@ class MicroRunner:
                 if arena == ARENAS[-1]:
                     raise
         self.preserves = preserve
+        details = self.describe()["outputs"]
+        self.results = {
+            str(i): np.zeros(detail["shape"], detail["dtype"]) for i, detail in enumerate(details)
+        }
 
     def run(self, inputs: dict[str, Any], every_tensor: bool = False) -> dict[str, Any]:
-        """The outputs for ``inputs`` (both by position), or all computed tensors by index."""
+        """The outputs for ``inputs`` (both by position), or all computed tensors by index.
+
+        A run that a CIRCULAR_BUFFER ends gives the outputs of the one before.
+        """
         if self.interpreter is None:
             raise ValueError("no model is loaded")
         if every_tensor and not self.preserves:
             self.load({"model_content": self.content}, preserve=True)
         for position, value in enumerate(_checked(inputs, self.describe()["inputs"])):
             self.interpreter.set_input(value, position)
-        self.interpreter.invoke()
+        if self.interpreter.invoke() != ENDED_EARLY:
+            count = range(len(self.outputs))
+            self.results = {str(i): self.interpreter.get_output(i) for i in count}
         if every_tensor:
             return self._tensors()
-        return {str(i): self.interpreter.get_output(i) for i in range(len(self.outputs))}
+        return self.results
 
     def describe(self) -> dict[str, Any]:
         """The loaded model's inputs and outputs, in the order that run() uses."""

@@ -23,19 +23,23 @@ from crtexport.ir.numerics import Numerics
 from crtexport.support.errors import CrtExportError, ToolMissingError
 from crtexport.support.resources import cache_folder
 
-RuntimeName = Literal["tflite-runtime", "ai-edge-litert", "tflite-micro", "onnxruntime"]
+RuntimeName = Literal[
+    "tflite-runtime", "ai-edge-litert", "tflite-micro", "onnxruntime", "onnxruntime.quantization"
+]
 
 _TIMEOUT = 900  # seconds for making an environment over a slow network
 
 
 class _Kind(Struct, frozen=True):
-    """The modules and packages of a runtime; ``pythons`` are minor versions, the best first."""
+    """The modules and packages of a runtime; ``pythons`` are minor versions, the best first,
+    ``command`` is that which installs it."""
 
     module: str
     variable: str
     extra: str
     packages: tuple[str, ...]
     pythons: tuple[int, ...]
+    command: str = "verify"
 
 
 KINDS: dict[RuntimeName, _Kind] = {
@@ -54,12 +58,18 @@ KINDS: dict[RuntimeName, _Kind] = {
     "onnxruntime": _Kind(
         "onnxruntime", "CRTEXPORT_ONNX_PYTHON", "onnx", ("onnxruntime>=1.20",), (11, 12, 13, 14),
     ),
+    # No runtime, but what quantizes for one.
+    "onnxruntime.quantization": _Kind(
+        "onnx", "CRTEXPORT_ONNX_PYTHON", "quantize", ("onnxruntime>=1.20", "onnx>=1.17"),
+        (11, 12, 13, 14), "quantize",
+    ),
 }
 
 _BY_NUMERICS: dict[Numerics, RuntimeName] = {
     Numerics.TFLITE: "tflite-runtime",
     Numerics.LITERT: "ai-edge-litert",
     Numerics.TFLM: "tflite-micro",
+    Numerics.ORT: "onnxruntime",
 }
 
 
@@ -83,7 +93,7 @@ def find_runtime(name: RuntimeName) -> ReferenceRuntime:
     if folder is not None and _python_in(folder).is_file():
         return ReferenceRuntime(name, str(_python_in(folder)))
     if importlib.util.find_spec(kind.module) is None:
-        raise ToolMissingError(f"the reference runtime {name} is not installed", hint=ways(name))
+        raise ToolMissingError(f"{name} is not installed", hint=ways(name))
     return ReferenceRuntime(name, sys.executable)
 
 
@@ -138,7 +148,7 @@ def ways(name: RuntimeName) -> str:
     kind = KINDS[name]
     where = " (Python 3.9 to 3.11, NumPy 1)" if name == "tflite-runtime" else ""
     return (
-        "crtexport verify --install-reference makes an environment of its own for it; or"
+        f"crtexport {kind.command} --install-reference makes an environment of its own for it; or"
         f" pip install 'crtexport[{kind.extra}]'{where}; or set {kind.variable} to the Python of"
         " an environment that has it"
     )

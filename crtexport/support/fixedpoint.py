@@ -11,6 +11,7 @@ import enum
 import math
 import struct
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -26,11 +27,13 @@ class Rounding(enum.Enum):
     DOUBLE: gemmlowp's ``MultiplyByQuantizedMultiplier`` (rounding doubling high multiply, then
     rounding shift), as TensorFlow Lite Micro and tflite-runtime 2.14 reference kernels do.
     SINGLE: as LiteRT 2.x, whose fully connected layers round one product once, halves away from
-    zero; its other operators are those of DOUBLE.
+    zero; its other operators are those of DOUBLE. FLOAT: as ONNX Runtime, in float32: the sum, its
+    product with a scale, and that to an integer, halves to even.
     """
 
     DOUBLE = "double"
     SINGLE = "single"
+    FLOAT = "float"
 
 
 def round_half_away(value: float) -> int:
@@ -132,7 +135,10 @@ def multiply_by_quantized_multiplier(
     value: int, multiplier: int, shift: int, rounding: Rounding = Rounding.DOUBLE
 ) -> int:
     """``value * multiplier / 2**31 * 2**shift``: TFLite's function of the same name (DOUBLE), or
-    one product rounded to nearest, halves away from zero (SINGLE)."""
+    one product rounded to nearest, halves away from zero (SINGLE), or :func:`scale_in_float32`."""
+    if rounding is Rounding.FLOAT:
+        scale = math.ldexp(multiplier, shift - 31)
+        return int(scale_in_float32(np.array(value, np.int64), scale))
     if rounding is Rounding.SINGLE:
         total = 31 - shift
         product = value * multiplier
@@ -141,6 +147,20 @@ def multiply_by_quantized_multiplier(
     return rounding_divide_by_pot(
         rounding_doubling_high_mul(wrap32(value << left), multiplier), right
     )
+
+
+def scale_in_float32(values: Ints, scale: float) -> Ints:
+    """Returns rint(float32(float32(value) * scale)), halves to even, as ONNX Runtime scales sums
+    (MLAS ``MlasRequantizeOutput``); within ±2**40."""
+    with np.errstate(over="ignore"):
+        return nearest_even(values.astype(np.float32) * np.float32(scale))
+
+
+def nearest_even(values: npt.NDArray[np.floating[Any]]) -> Ints:
+    """Returns the nearest integers, halves to even, within ±2**40."""
+    limited = np.clip(values.astype(np.float64), -(2.0**40), 2.0**40)
+    rounded: Ints = np.rint(limited).astype(np.int64)
+    return rounded
 
 
 def multiply_all_by_quantized_multiplier(

@@ -29,7 +29,7 @@ class CmsisNN:
         take = TAKERS.get(type(graph.nodes[node].op))
         if take is None:
             return None
-        if graph.numerics is Numerics.LITERT:
+        if graph.numerics in (Numerics.LITERT, Numerics.ORT):
             return Refusal("results are rounded once here, but twice in CMSIS-NN")
         context = Context(graph, graph.nodes[node])
         broken = check(context)

@@ -80,7 +80,8 @@ def _scales(context: Context, channels: int, *, fully_connected: bool = False) -
     """Returns multiplier and shift of each channel."""
     reals = layer_scales(
         context.input(0), context.input(1), context.output(),
-        context.numerics.dense_rounding, fully_connected=fully_connected,
+        context.numerics.rounding(fully_connected=fully_connected),
+        fully_connected=fully_connected,
     )
     pairs = [quantize_multiplier(real) for real in reals]
     return pairs * channels if len(pairs) == 1 else pairs

@@ -14,6 +14,7 @@ from msgspec import Struct
 
 from crtexport.backends.llvm.calling import Calling, bound_operand
 from crtexport.backends.llvm.cast import cast
+from crtexport.backends.llvm.fused import fused, has_fused
 from crtexport.backends.llvm.types import (
     ModuleText,
     comment,
@@ -24,6 +25,7 @@ from crtexport.backends.llvm.types import (
 )
 from crtexport.backends.llvm.vectors import load_vector, store_vector
 from crtexport.kir.alignment import alignment
+from crtexport.kir.intrinsics.fma import FMA
 from crtexport.kir.intrinsics.registry import find_intrinsic
 from crtexport.kir.language import (
     Assign,
@@ -395,6 +397,11 @@ class _KernelPrinter:
         intrinsic = find_intrinsic(expr.name)
         if intrinsic is None:
             raise CrtExportError("there is no intrinsic of this name", location=expr.name)
+        if intrinsic is FMA and not has_fused(self._target):
+            a, b, c = map(self._expr, expr.args)
+            return self._pure(
+                f"call float @{fused(self._module)}(float {a}, float {b}, float {c})"
+            )
         if expr.name not in self._called:
             self._called.add(expr.name)
             for line in intrinsic.llvm_declare.splitlines():

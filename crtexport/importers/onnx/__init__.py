@@ -8,6 +8,7 @@ from pathlib import Path
 from crtexport.importers.files import regular_size, sha256
 from crtexport.importers.formats import ReadOptions
 from crtexport.importers.onnx.builder import Builder
+from crtexport.importers.onnx.integer_operators import with_integer_operators
 from crtexport.importers.onnx.interface import read_inputs, read_outputs
 from crtexport.importers.onnx.messages import GraphInfo, OnnxModelInfo
 from crtexport.importers.onnx.messages import read as read_message
@@ -23,6 +24,7 @@ from crtexport.importers.onnx.walk import (
 )
 from crtexport.importers.onnx.wire import Span
 from crtexport.ir.graph import Graph
+from crtexport.ir.numerics import Numerics
 from crtexport.support.errors import CrtExportError
 
 _OLDEST_IR = 3
@@ -63,7 +65,8 @@ def _read(
         raise CrtExportError(
             f"the file can't be read: {error.strerror}", location=str(path)
         ) from error
-    return graph.from_file(path.name, digest, options.numerics), places
+    usual = Numerics.ORT if any(t.type.quant is not None for t in graph.tensors) else None
+    return graph.from_file(path.name, digest, options.numerics or usual), places
 
 
 def _graph(
@@ -92,7 +95,7 @@ def _graph(
     graph = Graph(
         path.stem, tuple(builder.tensors), tuple(builder.nodes), tuple(inputs), tuple(tensors)
     )
-    return graph, tuple(places.values())
+    return with_integer_operators(graph, builder.integers), tuple(places.values())
 
 
 def _walked(

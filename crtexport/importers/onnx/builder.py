@@ -11,11 +11,13 @@ import numpy.typing as npt
 from msgspec.structs import replace
 
 from crtexport.importers.onnx.folding import fold
+from crtexport.importers.onnx.integer_operators import MOVERS
+from crtexport.importers.onnx.quantized_constants import moved_axis, real_numbers
 from crtexport.importers.onnx.values import Shape, Value, runs, stored
 from crtexport.ir.graph import Graph, Node, Tensor
 from crtexport.ir.infer import infer
-from crtexport.ir.ops import Op, Reshape, Transpose
-from crtexport.ir.types import ConstantRef, DType, TensorType
+from crtexport.ir.ops import Op, Quantize, Reshape, Transpose
+from crtexport.ir.types import ConstantRef, DType, Quantization, TensorType
 from crtexport.ir.verify import check_type
 
 
@@ -30,6 +32,10 @@ class Builder:
         self._moved: dict[tuple[int, Shape, tuple[int, ...]], int] = {}
         self._source: dict[int, int] = {}
         """The input of each Reshape, by its output."""
+        self.integers: dict[int, int] = {}
+        """The integers that real numbers are made of: those of constants, by these."""
+        self.signed: dict[int, int] = {}
+        """The int8 that a uint8 tensor was made of, whose zero point is 128 more."""
 
     # -- tensors
 
@@ -62,6 +68,17 @@ class Builder:
     ) -> tuple[int, ...]:
         """Adds a node, unless its inputs are constants with which it can be computed; returns its
         outputs. ``dtypes`` are those of outputs where the operator leaves them open."""
+        if isinstance(op, Reshape | Transpose) and inputs[0] in self.integers:
+            moved = moved_axis(op, self.tensors[self.integers[inputs[0]]])
+            if moved is not None:
+                return (self.real_constant(self.tensor(*moved)),)
+        signed = self.signed.get(inputs[0] or 0) if isinstance(op, MOVERS) else None
+        if signed is not None:
+            made = self.emit(op, signed, *inputs[1:])
+            quant = self.type(inputs[0] or 0).quant or Quantization((1.0,), (0,))
+            results_ = tuple(self.quantize(tensor, DType.UINT8, quant) for tensor in made)
+            self.signed.update(zip(results_, made, strict=True))
+            return results_
         types = tuple(None if i is None else self.type(i) for i in inputs)
         first = next((type_.dtype for type_ in types if type_ is not None), DType.FLOAT32)
         results = infer(op, types, declared=dtypes or (first,), graphs=graphs)
@@ -76,11 +93,42 @@ class Builder:
             self.tensor(type_, constant)
             for type_, constant in zip(results, constants, strict=True)
         )
+        if isinstance(op, MOVERS) and types[0] is not None and types[0].quant is not None:
+            for output in outputs:
+                self.scaled(output, types[0].quant)
         if folded is None:
             self.nodes.append(
                 Node(op, tuple(inputs), outputs, self.name, self.origin, graphs)
             )
         return outputs
+
+    # -- quantized tensors
+
+    def scaled(self, tensor: int, quant: Quantization) -> bool:
+        """Gives a tensor of integers its scale. Returns False where it has another one."""
+        known = self.tensors[tensor]
+        if known.type.quant is None:
+            type_ = replace(known.type, quant=quant)
+            check_type(type_)
+            self.tensors[tensor] = replace(known, type=type_)
+        return known.type.quant in (None, quant)
+
+    def quantize(self, tensor: int, dtype: DType, quant: Quantization) -> int:
+        """Returns the tensor in integers of this scale."""
+        (made,) = self.emit(Quantize(), tensor, dtypes=(dtype,))
+        self.scaled(made, quant)
+        return made
+
+    def real_constant(self, tensor: int) -> int:
+        """Returns the real numbers that a constant of integers with a scale stands for."""
+        known = self.tensors[tensor]
+        if known.constant is None:
+            raise ValueError("only constants are known")
+        made = self.tensor(
+            TensorType(DType.FLOAT32, known.type.shape), real_numbers(known.type, known.constant)
+        )
+        self.integers[made] = tensor
+        return made
 
     def reshape(self, tensor: int, shape: Sequence[int]) -> int:
         """Returns the tensor, or one with the same elements in the same order, of this shape."""

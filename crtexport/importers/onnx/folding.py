@@ -63,7 +63,7 @@ def fold(
         return None
     arrays = [t.constant.array(t.type) for t in inputs if t.constant is not None]
     with np.errstate(all="ignore"):
-        results = _computed(op, arrays, outputs[0].dtype) or move(op, arrays)
+        results = computed(op, arrays, outputs[0].dtype) or move(op, arrays)
         if results is None:
             return None
         made = [
@@ -75,7 +75,9 @@ def fold(
     return [ConstantRef.of(array) for array in made]
 
 
-def _computed(op: ops.Op, arrays: Sequence[Array], dtype: DType) -> Sequence[Array] | None:
+def computed(op: ops.Op, arrays: Sequence[Array], dtype: DType) -> Sequence[Array] | None:
+    """Returns what an operator gives for arrays, computed in float64; None for one that constants
+    aren't computed with."""
     function = _FUNCTIONS.get(type(op))
     if function is None:
         return None

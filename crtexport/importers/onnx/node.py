@@ -7,6 +7,7 @@ from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
+from msgspec.structs import replace
 
 from crtexport.importers.onnx.builder import Builder
 from crtexport.importers.onnx.messages import (
@@ -16,11 +17,14 @@ from crtexport.importers.onnx.messages import (
     SparseTensor,
     TensorData,
 )
+from crtexport.importers.onnx.registry import ONNX, domain_of, find
 from crtexport.importers.onnx.values import Shape, Value, stored
 from crtexport.ir.ops import Cast, Op
 from crtexport.ir.types import DType, TensorType
 from crtexport.support.errors import CrtExportError
 
+_STANDARD = 21
+"""The opset of the standard by which operators of other domains contain its operators."""
 _STEERING = 1 << 16
 """The most numbers of a list of axes, sizes or indices that steers an operator."""
 
@@ -189,6 +193,25 @@ class OnnxNode:
         if default is None:
             raise CrtExportError(f"the attribute {name} is missing")
         return default
+
+    def read_as(
+        self, name: str, inputs: Sequence[Value], *, version: int | None = None
+    ) -> Value:
+        """Returns what the standard's operator ``name`` makes of ``inputs``, with the attributes of
+        this node; its one output."""
+        row = find(ONNX, name)
+        if row is None:
+            raise ValueError(f"no operator {name}")
+        own = self.version if domain_of(self.info.domain) == ONNX else _STANDARD
+        inner = OnnxNode(
+            self.builder, replace(self.info, operator=name, domain=ONNX), version or own, inputs,
+            self._attributes, self.walk,
+        )
+        made = row.read(inner)
+        self._asked |= inner._asked
+        if not isinstance(made, Value):
+            raise ValueError(f"{name} has several outputs")
+        return made
 
     # -- answers
 

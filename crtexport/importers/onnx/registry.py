@@ -59,6 +59,7 @@ FAMILIES = (
     "move",
     "normalization",
     "pool",
+    "quantized",
     "recurrent",
     "reduce",
     "resize",
@@ -87,7 +88,7 @@ class OperatorReader(Struct, frozen=True):
     inputs: tuple[int, int | None]
     image: bool = False
     follows: bool = False
-    oldest: int = 7
+    oldest: int = 6
 
 
 TABLE: dict[tuple[str, str], OperatorReader] = {}
@@ -119,7 +120,7 @@ IMPOSSIBLE: Mapping[str, str] = {
 
 def operator(
     *names: str, domain: str = ONNX, inputs: tuple[int, int | None] = (1, 1),
-    image: bool = False, follows: bool = False, oldest: int = 7,
+    image: bool = False, follows: bool = False, oldest: int = 6,
 ) -> Callable[[Reader], Reader]:
     """Registers a function that reads the operators ``names``; see :class:`OperatorReader`."""
 

@@ -16,6 +16,7 @@ from crtexport.importers.tflite.flatbuffer import Reader, root
 from crtexport.importers.tflite.folded import FOLDED
 from crtexport.importers.tflite.operators import Decoder
 from crtexport.importers.tflite.ops_detection import CUSTOM_DECODERS
+from crtexport.importers.tflite.pauses import with_pauses
 from crtexport.importers.tflite.schema import BuiltinOperator, any_name, constant_names
 from crtexport.importers.tflite.subgraphs import (
     DECODE,
@@ -29,6 +30,7 @@ from crtexport.importers.tflite.tensors import TensorTable
 from crtexport.importers.tflite.tflite_ops import DECODERS
 from crtexport.importers.tflite.variables import STEERING, Key, Subgraph, initial_values
 from crtexport.ir.graph import Graph
+from crtexport.ir.numerics import Numerics
 from crtexport.ir.ops import EthosU
 from crtexport.ir.variables import lend
 from crtexport.ir.verify import MAX_DEPTH, verify
@@ -55,6 +57,11 @@ def read(path: Path, options: ReadOptions) -> Graph:
     Raises CrtExportError when the file is damaged or contains anything that can't be exported:
     operators (all of them listed at once), attributes, element types, dynamic shapes.
     """
+    if options.numerics is Numerics.ORT:
+        raise CrtExportError(
+            "ONNX Runtime doesn't run .tflite files, so its numerics are none of theirs",
+            location=(path.name, "--numerics"), hint="tflite, litert and tflm are",
+        )
     regular_size(path)
     digest = sha256(path)
     try:
@@ -184,7 +191,7 @@ class _Importer:
         """The first subgraph, with those that it runs."""
         initial = initial_values(self.load(0), self.load)
         reading = Reading(self, 0, Caller((), (0,)), initial)
-        graph = reading.imported(self._signature_names).graph
+        graph = with_pauses(reading.imported(self._signature_names).graph)
         self.numbers = reading.numbers
         if len(self._loaded) < self._count:
             used = len(self._loaded)

@@ -2,7 +2,7 @@
 
 A streaming network keeps what its last inputs became: each run moves the slots on by one, drops the
 oldest, and has the newest as the last. Where the network is to go on in every Nth run only
-(``cycles_max``), TFLite Micro ends the others there, which is no function of inputs and states.
+(``cycles_max``), the others end there: what :mod:`.pauses` makes of an If without graphs.
 """
 
 from __future__ import annotations
@@ -10,16 +10,20 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
+import numpy.typing as npt
 from msgspec.structs import replace
 
 from crtexport.importers.tflite.operators import SourceOperator
 from crtexport.importers.tflite.ops_detection import Options
 from crtexport.ir.graph import Node, Tensor, Variable
-from crtexport.ir.ops import AssignVariable, Concatenation, ReadVariable, Slice
+from crtexport.ir.ops import AssignVariable, Concatenation, If, ReadVariable, Slice
 from crtexport.ir.types import ConstantRef, DType, TensorType
 from crtexport.support.errors import CrtExportError
 
 NAME = "CIRCULAR_BUFFER"
+
+_MOST_CYCLES = 1024
+"""An upper bound of the runs that a network pauses, by far."""
 
 _EVERY_RUN = (5, 13, 25)
 """Slots with which a buffer that doesn't say how often goes on in every run: TFLite Micro's rule
@@ -31,22 +35,50 @@ def nodes(source: SourceOperator, define: Callable[[Tensor], int]) -> list[Node]
     and returns its number."""
     given, type_ = source.type(0), source.result()
     slots = _slots(given, type_)
-    _refuse_pauses(source, slots)
+    cycles = _cycles(source, slots)
     (output,), first = source.outputs, source.inputs[0]
     name = source.tensors.tensor(output).name
     zero = type_.quant.zero_point[0] if type_.quant is not None else 0
-    start = Variable(ConstantRef.of(np.full(type_.shape, zero, np.int8)) if zero else None)
-    kept = define(Tensor(f"{name}/kept", type_, variable=start))
-    before = define(Tensor(f"{name}/before", type_))
-    rest_shape = (type_.shape[0], slots - 1, *type_.shape[2:])
-    rest = define(Tensor(f"{name}/rest", replace(type_, shape=rest_shape)))
-    axes = len(type_.shape)
-    later = Slice((0, 1, *(0,) * (axes - 2)), rest_shape, (1,) * axes, rest_shape)
-    return [
-        Node(ReadVariable(), (kept,), (before,), f"{name}/before"),
-        Node(later, (before,), (rest,), f"{name}/rest"),
+    start = np.full(type_.shape, zero, np.int8)
+    kept, _, rest, found = _queue(name, type_, 1, start, define)
+    found += [
         Node(Concatenation(1), (rest, first), (output,), name),
         Node(AssignVariable(), (kept, output), (), f"{name}/kept"),
+    ]
+    if cycles == 1:
+        return found
+    # Truth values in a ring: one of them is true.
+    name, truths = f"{name}/goes on", TensorType(DType.BOOL, (cycles,))
+    start = np.arange(cycles) == cycles - 1
+    kept, before, rest, ring = _queue(name, truths, 0, start, define)
+    one = TensorType(DType.BOOL, (1,))
+    first, moved = define(Tensor(name, one)), define(Tensor(f"{name}/next", truths))
+    return [
+        *found, *ring,
+        Node(Slice((0,), (1,), (1,), (1,)), (before,), (first,), name),
+        Node(Concatenation(0), (rest, first), (moved,), name),
+        Node(AssignVariable(), (kept, moved), (), f"{name}/kept"),
+        Node(If(), (first,), (), name),
+    ]
+
+
+def _queue(
+    name: str, type_: TensorType, axis: int, start: npt.NDArray[np.generic],
+    define: Callable[[Tensor], int],
+) -> tuple[int, int, int, list[Node]]:
+    """Returns a variable, its value, what that has behind the first slot, and the nodes that give
+    both. ``start``: its value before the first run."""
+    shape = type_.shape
+    rest_shape = (*shape[:axis], shape[axis] - 1, *shape[axis + 1 :])
+    initial = ConstantRef.of(start) if start.any() else None
+    kept = define(Tensor(f"{name}/kept", type_, variable=Variable(initial)))
+    before = define(Tensor(f"{name}/before", type_))
+    rest = define(Tensor(f"{name}/rest", replace(type_, shape=rest_shape)))
+    begin = tuple(int(number == axis) for number in range(len(shape)))
+    later = Slice(begin, rest_shape, (1,) * len(shape), rest_shape)
+    return kept, before, rest, [
+        Node(ReadVariable(), (kept,), (before,), f"{name}/before"),
+        Node(later, (before,), (rest,), f"{name}/rest"),
     ]
 
 
@@ -59,12 +91,14 @@ def _slots(given: TensorType, result: TensorType) -> int:
     return result.shape[1]
 
 
-def _refuse_pauses(source: SourceOperator, slots: int) -> None:
+def _cycles(source: SourceOperator, slots: int) -> int:
+    """In which of how many runs the network goes on, as TFLite Micro sees it."""
     cycles = Options(source).integer("cycles_max", 0) if source.table.custom_options else 0
     if cycles <= 0:
         cycles = 1 if slots in _EVERY_RUN else 2
-    if cycles != 1:
+    if cycles > _MOST_CYCLES:
         raise CrtExportError(
-            f"the network goes on from here in one of {cycles} runs only",
-            hint="make two networks of it, and run the second one as often as it should be",
+            f"the network goes on from here in one of {cycles} runs only; at most {_MOST_CYCLES}"
+            " are supported"
         )
+    return cycles

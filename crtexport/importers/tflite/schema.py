@@ -142,6 +142,7 @@ class BuiltinOperator:
     IF = 118
     WHILE = 119
     SELECT_V2 = 123
+    DENSIFY = 124
     BATCH_MATMUL = 126
     CUMSUM = 128
     CALL_ONCE = 129
@@ -229,7 +230,7 @@ class Tensor(Table):
     name = text(3)
     quantization = table(4, QuantizationParameters)
     is_variable = flag(5)
-    sparsity = union(6)  # a table that is not read
+    sparsity = union(6)  # see the module ``sparse``
     shape_signature = numbers(7)
 
 

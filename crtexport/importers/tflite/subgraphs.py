@@ -163,6 +163,8 @@ class Reading:
             inputs = tuple(None if t == -1 else t for t in table.inputs)
             source = SourceOperator(table, inputs, table.outputs, self._tensors)
             nodes = _EXPANDED[name](source, self._made)
+            if self._initial is None and any(isinstance(node.op, If) for node in nodes):
+                raise CrtExportError("a subgraph that IF or WHILE runs can't end here in some runs")
             for output in source.outputs:  # a file has a circular buffer's slots there
                 known = self._tensors.tensor(output)
                 self._tensors.define(output, replace(known, variable=None))

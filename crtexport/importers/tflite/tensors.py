@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from crtexport.importers.bit_fields import stored_bytes, unpacked
-from crtexport.importers.tflite import schema
+from crtexport.importers.tflite import schema, sparse
 from crtexport.importers.tflite.flatbuffer import Vector
 from crtexport.ir.graph import Tensor, Variable
 from crtexport.ir.types import ConstantRef, DType, Quantization, TensorType
@@ -116,10 +116,6 @@ class TensorTable:
         if code not in _DTYPES:
             name = schema.any_name("TensorType", code) or code
             raise CrtExportError(f"the element type {name} is not supported")
-        if table.sparsity:
-            raise CrtExportError(
-                "sparse tensors are not supported", hint="convert the model without sparsity"
-            )
         shape = table.shape
         if any(size < 0 for size in shape):
             raise CrtExportError(f"the shape {list(shape)} is dynamic", hint=_FIXED_SHAPES)
@@ -165,7 +161,12 @@ class TensorTable:
                 f"its {size} bytes at {offset} reach past the end of the file ({self._size} bytes)"
             )
         constant = ConstantRef(nbytes=size, path=self._path, offset=offset)
-        return _unpacked(self._type(table), constant, bits) if bits else constant
+        sparsity = table.sparsity
+        if sparsity is None:
+            return _unpacked(self._type(table), constant, bits) if bits else constant
+        if bits:
+            raise CrtExportError(f"sparse int{bits} tensors are not supported")
+        return sparse.dense(sparsity, self._type(table), constant)
 
 
 def _unpacked(type_: TensorType, constant: ConstantRef, bits: int) -> ConstantRef:

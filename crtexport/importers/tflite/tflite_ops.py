@@ -107,6 +107,7 @@ DECODERS: Mapping[int, Decoder] = {
     BuiltinOperator.RESHAPE: _reshape,
     BuiltinOperator.SQUEEZE: _moved,
     BuiltinOperator.EXPAND_DIMS: _moved,
+    BuiltinOperator.DENSIFY: _moved,  # what is sparse is whole when it has been read
     BuiltinOperator.PAD: _pad,
     BuiltinOperator.CONCATENATION: _concatenation,
     BuiltinOperator.SOFTMAX: _softmax,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from crtexport.ir.infer.base import InputTypes, infers
-from crtexport.ir.ops import Bitcast, Cast, Dequantize, Quantize
+from crtexport.ir.ops import Bitcast, Cast, Dequantize, Lookup, Quantize
 from crtexport.ir.types import DType, TensorType
 from crtexport.support.errors import CrtExportError
 
@@ -25,6 +25,14 @@ def dequantize(_op: Dequantize, inputs: InputTypes) -> tuple[TensorType, ...]:
     if data.dtype is not DType.FLOAT16 and data.dtype not in QUANTIZED:
         raise CrtExportError(f"{data.dtype.value} can't be dequantized")
     return (TensorType(DType.FLOAT32, data.shape),)
+
+
+@infers(Lookup, required=2)
+def lookup(_op: Lookup, inputs: InputTypes) -> tuple[TensorType, ...]:
+    data, table = inputs[0], inputs[1]
+    if data.dtype not in (DType.INT8, DType.UINT8) or table.shape != (256,):
+        raise CrtExportError(f"{data} needs a table of 256 entries, found {table}")
+    return (TensorType(table.dtype, data.shape),)
 
 
 CASTABLE = frozenset({

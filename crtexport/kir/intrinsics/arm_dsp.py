@@ -265,4 +265,31 @@ static inline int64_t crt_smlald(int32_t a, int32_t b, int64_t total)
     llvm_declare="declare i64 @llvm.arm.smlald(i32, i32, i64)",
 )
 
-ARM_DSP = (*_DSP, *_SMLAS, _PKHBT, _SMMULR, _SMMLAR, _SMLALD)
+_VCVTR = Intrinsic(
+    name="arm_vcvtr",
+    params=(Scalar.F32,),
+    result=Scalar.I32,
+    evaluate=round,
+    c_expression="crt_vcvtr({0})",
+    c_helper="""\
+/* a, within 2**22, to an integer, halves to even. */
+static inline int32_t crt_vcvtr(float a)
+{
+#if defined(__GNUC__) && defined(__ARM_FP) && (__ARM_FP & 4)
+    int32_t result;
+    __asm__("vcvtr.s32.f32 %1, %1\n\tvmov %0, %1" : "=r"(result), "+t"(a));
+    return result;
+#else
+    return (int32_t)((a + 12582912.0f) - 12582912.0f);
+#endif
+}
+""",
+    llvm="call i32 @crt.vcvtr(float {0})",
+    llvm_declare=(
+        "declare float @llvm.arm.vcvtr.f32(float)\n"
+        "define internal i32 @crt.vcvtr(float %a) alwaysinline nounwind {"
+        " %x = call float @llvm.arm.vcvtr.f32(float %a) %r = bitcast float %x to i32 ret i32 %r }"
+    ),
+)
+
+ARM_DSP = (_VCVTR, *_DSP, *_SMLAS, _PKHBT, _SMMULR, _SMMLAR, _SMLALD)

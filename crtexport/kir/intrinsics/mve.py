@@ -357,10 +357,11 @@ _FLOAT_HELPERS = "defined(__ARM_FEATURE_MVE) && (__ARM_FEATURE_MVE & 2)"
 def _float(
     name: str, meaning: str, params: tuple[Scalar, ...], evaluate: Callable[..., object],
     arm: str, lane: str, llvm: str, declare: str = "", fused: bool = False,
+    result: Scalar = _FV,
 ) -> Intrinsic:
     """An operation on vectors of floats; ``fused``: its portable form uses ``crt_fused``."""
     made = _intrinsic(
-        name, meaning, params, _FV, evaluate, arm, _each_lane(_FV, lane), llvm, declare
+        name, meaning, params, result, evaluate, arm, _each_lane(result, lane), llvm, declare
     )
     helper = made.c_helper.replace("defined(__ARM_FEATURE_MVE)", _FLOAT_HELPERS)
     guard = where_missing(_FLOAT_HELPERS) if fused else ""
@@ -432,6 +433,21 @@ _FLOATS = (
         "from_s32", "The lanes as floats, rounded to nearest.", (_V32,),
         lambda a: tuple(np.float32(x) for x in a), "vcvtq_f32_s32(a)", "(float)a[i]",
         "sitofp <4 x i32> {0} to <4 x float>",
+    ),
+    _float(
+        "mul_f32", "The products of the lanes.", (_FV, _FV), _lanes_of(lambda a, b: a * b),
+        "vmulq_f32(a, b)", "a[i] * b[i]", "fmul <4 x float> {0}, {1}",
+    ),
+    _float(
+        "round_f32", "The lanes, within 2**22, to integers, halves to even.", (_FV,),
+        lambda a: tuple(int(np.rint(x)) for x in a), "vcvtnq_s32_f32(a)",
+        "(int32_t)((a[i] + 12582912.0f) - 12582912.0f)",
+        "call <4 x i32> @crt.mve.round.f32(<4 x float> {0})",
+        "declare <4 x i32> @llvm.arm.mve.vcvtn.v4i32.v4f32(i32, <4 x float>)\n"
+        "define internal <4 x i32> @crt.mve.round.f32(<4 x float> %a) alwaysinline nounwind {"
+        " %r = call <4 x i32> @llvm.arm.mve.vcvtn.v4i32.v4f32(i32 0, <4 x float> %a)"
+        " ret <4 x i32> %r }",
+        result=_V32,
     ),
     _choice("min"),
     _choice("max"),

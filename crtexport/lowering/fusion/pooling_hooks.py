@@ -13,6 +13,7 @@ from collections.abc import Callable
 from msgspec.structs import replace
 
 from crtexport.ir.graph import Graph, Node
+from crtexport.ir.numerics import Numerics
 from crtexport.ir.ops import Activation, AveragePool2D, MaxPool2D, Mean, ReduceMax
 from crtexport.ir.scaling import activation_range
 from crtexport.ir.types import DType
@@ -223,6 +224,9 @@ class MeanPoolHook(PoolingHook):
     ) -> None:
         super().__init__(context, layer, output, vectors)
         dtype = self.y.dtype
+        own = context.numerics is Numerics.ORT and dtype is not DType.FLOAT32
+        if own and isinstance(op, AveragePool2D):  # of real numbers, in their order
+            raise FusionNotPossibleError
         self.at_end = self.rows.positions == 1
         results = Results(
             output, self.rows.size * self.columns.size, self.channels,

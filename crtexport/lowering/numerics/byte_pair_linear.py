@@ -16,8 +16,10 @@ from msgspec import Struct
 
 from crtexport.support.fixedpoint import (
     Ints,
+    fused_multiply_add,
     multiply_all_by_quantized_multiplier,
     multiply_by_quantized_multiplier,
+    nearest_even,
     quantize_multiplier,
 )
 
@@ -64,6 +66,30 @@ class Terms(Struct, frozen=True):
         raw = first[:, None] + self.sign * second[None, :]
         scaled = multiply_all_by_quantized_multiplier(raw, mantissa, -shift)
         return np.clip(scaled + self.zero_out, *self.bounds)
+
+
+class FloatTerms(Terms, frozen=True):
+    """The same as ONNX Runtime computes it with AVX2 and FMA (``MlasQLinearAdd``): the larger
+    factors of uint8 numbers, and what is left, rounded to float32."""
+
+    @property
+    def numbers(self) -> tuple[float, float, float]:
+        """The factors of both operands, and the rest."""
+        first, second = (np.float32(s) / np.float32(self.scale_out) for s in self.scales)
+        zeros = [zero - self.lowest for zero in self.zeros]
+        rest = fused_multiply_add(float(first), zeros[0], float(np.float32(second * zeros[1])))
+        whole = np.float32(self.zero_out - self.lowest) - np.float32(rest)
+        return float(first), float(second), float(np.float32(whole))
+
+    def results(self) -> Ints | None:
+        """[first operand][second]: ONNX Runtime's result of each pair."""
+        first, second, rest = self.numbers
+        steps = np.arange(256, dtype=np.float64)
+        # Products of 24 and 8 bits are exact in float64, and so are sums unless scales are so far
+        # apart that the smaller one makes no difference.
+        inner = (steps * second + rest).astype(np.float32).astype(np.float64)
+        total = (steps[:, None] * first + inner[None, :]).astype(np.float32)
+        return np.clip(nearest_even(total) + self.lowest, *self.bounds)
 
 
 class Linear(Struct, frozen=True):

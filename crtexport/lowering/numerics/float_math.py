@@ -60,6 +60,7 @@ _ERFC_ABOVE_2 = (
     -1.047766399936249e1, 1.297719955372516e1, -7.495518717768503, 2.921019019210786,
     -1.015265279202700, 4.218463358204948e-1, -2.820767439740514e-1, 5.641895067754075e-1,
 )
+_UNITS, _UNITS_ENCODED = 1.5 * 2.0**23, 0x4B400000
 _LN2_HIGH, _LN2_LOW, _LOG2E = 0.693359375, -2.12194440e-4, 1.44269504088896341
 EXP_LOW, EXP_HIGH = -87.0, 88.0
 _OCTAVES = 128.0
@@ -101,6 +102,13 @@ def round_to_int(b: KernelBuilder, x: Expr) -> Expr:
     up = select(ge(rest, f32(0.5)), i32(1), i32(0))
     down = select(ge(f32(-0.5), rest), i32(1), i32(0))
     return sub(add(whole, up), down)
+
+
+def round_half_even(b: KernelBuilder, x: Expr) -> Expr:
+    """i32: ``x`` (f32, within ±2**22) to the nearest integer, halves to even: what is left of it
+    beside a number whose unit in the last place is 1."""
+    moved = b.let("moved", add(x, f32(_UNITS)))
+    return sub(bits(moved), i32(_UNITS_ENCODED))
 
 
 def _reduced(b: KernelBuilder, x: Expr) -> tuple[Expr, Expr]:

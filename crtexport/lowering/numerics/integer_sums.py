@@ -87,7 +87,7 @@ class IntegerSums(Struct, frozen=True, eq=False):
             )),
             default=0,
         )
-        rounding = context.numerics.dense_rounding if fully_connected else Rounding.DOUBLE
+        rounding = context.numerics.rounding(fully_connected=fully_connected)
         context.quant(context.output())  # refuses an output without one scale
         scales = layer_scales(
             data, context.input(1), context.output(), rounding, fully_connected=fully_connected

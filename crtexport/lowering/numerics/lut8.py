@@ -13,6 +13,7 @@ from crtexport.ir.types import Quantization, TensorType
 from crtexport.support.fixedpoint import (
     inverse_sqrt_multiplier,
     multiply_by_quantized_multiplier,
+    nearest_even,
     quantize_multiplier,
     round_half_away,
     rounding_divide_by_pot,
@@ -69,6 +70,16 @@ def requantize(source: TensorType, target: TensorType) -> Table:
     """The same real value under another scale, zero point or type (TFLite ``Requantize``)."""
     ratio = _quant(source).scale[0] / _quant(target).scale[0]
     return _rescaled(source, target, ratio, target.dtype.limits)
+
+
+def requantize_as_floats(source: TensorType, target: TensorType) -> Table:
+    """The same as ONNX Runtime does: the real value, divided by the other scale, halves to even,
+    in float32."""
+    with np.errstate(over="ignore"):
+        first, last = source.dtype.limits
+        reals = np.arange(first - zero(source), last + 1 - zero(source)).astype(np.float32)
+        steps = nearest_even(reals * scale(source) / scale(target))
+    return tuple(np.clip(steps + zero(target), *target.dtype.limits).tolist())
 
 
 def _rescaled(

@@ -11,15 +11,17 @@ from crtexport.ir.numerics import Numerics
 from crtexport.ir.ops import Activation, Add, Mul, Sub
 from crtexport.ir.scaling import activation_range
 from crtexport.ir.types import DType
-from crtexport.kir.builder import add, cast, clamp, const, i32, mul, shl, shr, sub
+from crtexport.kir.builder import add, call, cast, clamp, const, f32, i32, mul, shl, shr, sub
 from crtexport.kir.language import Expr, Scalar
-from crtexport.lowering.numerics.byte_pair_linear import Terms, linear
+from crtexport.lowering.numerics.byte_pair_linear import FloatTerms, Terms, linear
+from crtexport.lowering.numerics.float_math import round_half_even
 from crtexport.lowering.numerics.requantize import (
     Multiplier,
     Requantizer,
     quantized_result,
     rounding_divide_by_pot,
 )
+from crtexport.lowering.numerics.requantize_float import BEYOND
 from crtexport.lowering.registry import SCALAR_OF, Context, Lowering
 from crtexport.support.fixedpoint import Rounding, quantize_multiplier, shifts_between
 
@@ -155,12 +157,17 @@ class QuantizedSum(_OnOneScale):
         real = self.twice / ((1 << self.shift) * self.scale_out)
         self.result = self.requantizer(real, reach(dtype) + 1 << self.shift)
         self.linear = None
+        self.floats: tuple[float, float, float] | None = None
         if dtype is not DType.INT16:
-            self.linear = linear(Terms(
+            kind = FloatTerms if lowering.context.numerics is Numerics.ORT else Terms
+            terms = kind(
                 dtype.limits[0], (self.scales[0], self.scales[1]), (self.zeros[0], self.zeros[1]),
                 self.scale_out, self.zero_out, self.bounds, 1 if combine is add else -1,
                 self.shift,
-            ))
+            )
+            self.linear = linear(terms)
+            if isinstance(terms, FloatTerms):
+                self.floats = terms.numbers
 
     def __call__(self, a: Expr, c: Expr) -> Expr:
         if self.linear is not None:
@@ -169,8 +176,23 @@ class QuantizedSum(_OnOneScale):
             total = self.b.let("total", add(add(first, i32(self.linear.start)), second))
             value = self.b.let("value", shr(total, i32(self.linear.places)))
             return cast(clamp(value, *self.bounds), SCALAR_OF[self.dtype])
+        if self.floats is not None:
+            return self._in_floats(a, c, *self.floats)
         raw = self.b.let("raw", self.combine(*self.operands(a, c)))
         return self.stored(self.result(raw, const(0)))
+
+    def _in_floats(self, a: Expr, c: Expr, first: float, second: float, rest: float) -> Expr:
+        """As ONNX Runtime: the numbers as uint8, with two fused products."""
+        lowest = self.dtype.limits[0]
+        real_a, real_c = (
+            self.b.let("real", cast(sub(cast(v, Scalar.I32), i32(lowest)), Scalar.F32))
+            for v in (a, c)
+        )
+        inner = call("fma_f32", real_c, f32(second), f32(rest), type_=Scalar.F32)
+        total = call("fma_f32", real_a, f32(first), inner, type_=Scalar.F32)
+        near = self.b.let("near", clamp(total, -BEYOND, BEYOND))
+        value = add(round_half_even(self.b, near), i32(lowest))
+        return cast(clamp(self.b.let("value", value), *self.bounds), SCALAR_OF[self.dtype])
 
 
 class ShiftedSum(Scaled):
@@ -214,13 +236,26 @@ class QuantizedProduct(Scaled):
     def __init__(self, lowering: Lowering, activation: Activation) -> None:
         super().__init__(lowering, activation)
         first, second = (np.float32(s) for s in self.scales)
+        self.floats = lowering.context.numerics is Numerics.ORT
         real = float(first * second / np.float32(self.scale_out))
         if lowering.context.numerics is Numerics.TFLM:
             real = float(first) * float(second) / float(np.float32(self.scale_out))
+        self.real = real
         self.result = self.requantizer(real, reach(self.dtype) ** 2)
 
     def __call__(self, a: Expr, c: Expr) -> Expr:
         first, second = self.centred((a, c))
         raw = self.b.let("raw", mul(first, second))
+        if self.floats and self.dtype is not DType.INT16:
+            return self._in_floats(raw)
         return self.stored(self.result(raw, const(0)))
+
+    def _in_floats(self, raw: Expr) -> Expr:
+        """As ONNX Runtime (``MlasQLinearMul``): the zero point, of uint8, is added in float32."""
+        lowest = self.dtype.limits[0]
+        scaled = mul(cast(raw, Scalar.F32), f32(self.real))
+        near = self.b.let("near", clamp(scaled, -BEYOND, BEYOND))
+        moved = self.b.let("with_zero", add(near, f32(float(self.zero_out - lowest))))
+        value = add(round_half_even(self.b, moved), i32(lowest))
+        return cast(clamp(self.b.let("value", value), *self.bounds), SCALAR_OF[self.dtype])
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import numpy.typing as npt
 from msgspec import Struct
 
 from crtexport.ir.ops import Activation
@@ -23,6 +24,8 @@ from crtexport.kir.builder import (
     sub,
 )
 from crtexport.kir.language import Buffer, Expr, Scalar
+from crtexport.lowering.numerics import requantize_float
+from crtexport.lowering.numerics.requantize_float import MANTISSA_BITS, SATURATED
 from crtexport.lowering.registry import Lowering
 from crtexport.support.fixedpoint import Rounding, quantize_multiplier, reduced_multiplier
 
@@ -83,6 +86,14 @@ class Multiplier(Struct, frozen=True):
             pairs = pairs[:1]
         return Multiplier(tuple(m for m, _ in pairs), tuple(s for _, s in pairs))
 
+    @property
+    def reals(self) -> npt.NDArray[np.float64]:
+        """The numbers that the pairs stand for: exactly."""
+        found: npt.NDArray[np.float64] = np.ldexp(
+            np.array(self.mantissas, np.float64), np.array(self.shifts) - 31
+        )
+        return found
+
 
 class Requantizer:
     """Emits ``MultiplyByQuantizedMultiplier`` for one multiplier or one per channel."""
@@ -93,6 +104,12 @@ class Requantizer:
         """``bound``: the largest magnitude that the accumulator can have, 2**31 if unknown."""
         self.b = lowering.b
         self.rounding = rounding
+        if rounding is Rounding.FLOAT:
+            # All that a float32 has; and what is beyond any result serves for what is larger.
+            multiplier = Multiplier(
+                tuple(m >> 31 - MANTISSA_BITS for m in multiplier.mantissas),
+                tuple(min(s, SATURATED + 1) for s in multiplier.shifts),
+            )
         self.multiplier = multiplier
         self.bound = min(bound, 1 << 31)
         many = len(multiplier.mantissas) > 1
@@ -125,6 +142,9 @@ class Requantizer:
             cast(load(self.shifts, channel), Scalar.I32) if self.shifts is not None
             else i32(self.shift or 0)
         )
+        if self.rounding is Rounding.FLOAT:
+            places = sub(i32(MANTISSA_BITS), shift)
+            return requantize_float.scaled(self.b, acc, mantissa, places, self.bound)
         if self.rounding is Rounding.SINGLE:
             return self._single(acc, mantissa, shift)
         return self._double(acc, mantissa, shift)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from crtexport.ir.numerics import Numerics
 from crtexport.ir.ops import FullyConnected
 from crtexport.ir.types import DType
 from crtexport.lowering.registry import Context, Rule
@@ -69,18 +70,17 @@ def _computed(context: Context, positions: tuple[int, ...]) -> str | None:
 
 def symmetric_weights(context: Context) -> str | None:
     """The zero point of int8 weights must be 0, but for a fully connected layer of integers with
-    one scale; uint8 weights have one scale and any zero point."""
+    one scale, and any with one scale and the numerics of ONNX Runtime; uint8 weights have one scale
+    and any zero point."""
     weights = context.input(1)
     quant = weights.quant
     if quant is None:
         return None
     if weights.dtype is DType.UINT8:
         return None if quant.per_tensor else f"found {len(quant.scale)} scales"
-    legacy = (
-        isinstance(context.node.op, FullyConnected) and quant.per_tensor
-        and not context.input(0).dtype.is_float
-    )
-    if weights.dtype is DType.INT8 and any(quant.zero_point) and not legacy:
+    shifted = isinstance(context.node.op, FullyConnected) or context.numerics is Numerics.ORT
+    shifted &= quant.per_tensor and not context.input(0).dtype.is_float
+    if weights.dtype is DType.INT8 and any(quant.zero_point) and not shifted:
         return f"found {next(z for z in quant.zero_point if z)}"
     return None
 

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from msgspec import Struct
+
+from crtexport.ir.numerics import Numerics
 from crtexport.ir.ops import Activation, AveragePool2D, L2Pool2D, MaxPool2D
 from crtexport.ir.scaling import activation_range
-from crtexport.ir.types import DType
+from crtexport.ir.types import DType, Quantization
 from crtexport.ir.window import WindowGeometry
 from crtexport.kir.builder import (
+    KernelBuilder,
     add,
     cast,
     clamp,
@@ -25,13 +29,49 @@ from crtexport.kir.builder import (
 )
 from crtexport.kir.language import Buffer, Const, Expr, Scalar
 from crtexport.lowering.numerics import float_exact
+from crtexport.lowering.numerics.float_math import round_half_even
 from crtexport.lowering.numerics.quantized_arithmetic import SCALED, one_scale_each, same_scales
 from crtexport.lowering.numerics.requantize import float_range
 from crtexport.lowering.ops.conv import window_taps
 from crtexport.lowering.registry import Context, Lowered, Lowering, lowers
 from crtexport.lowering.rules import rank, same_types
 
-POOL_RULES = (rank(4), same_types(DType.FLOAT32, *SCALED), one_scale_each, same_scales)
+POOL_RULES = (rank(4), same_types(DType.FLOAT32, *SCALED), one_scale_each)
+
+
+def averaged_scales(context: Context) -> str | None:
+    """Integers in and out must have the same scale and zero point, but with the numerics of ONNX
+    Runtime."""
+    return None if context.numerics is Numerics.ORT else same_scales(context)
+
+
+class _Real(Struct, frozen=True):
+    """Averages of integers as ONNX Runtime's: of real numbers, in float32."""
+
+    source: Quantization
+    target: Quantization
+    limits: tuple[int, int]
+
+    @staticmethod
+    def of(context: Context) -> _Real | None:
+        """None where averages are those of the numbers as they are."""
+        if context.numerics is not Numerics.ORT or context.input(0).dtype is DType.FLOAT32:
+            return None
+        source, target = context.input(0), context.output()
+        return _Real(context.quant(source), context.quant(target), target.dtype.limits)
+
+    def of_stored(self, value: Expr) -> Expr:
+        steps = sub(cast(value, Scalar.I32), i32(self.source.zero_point[0]))
+        return mul(cast(steps, Scalar.F32), f32(self.source.scale[0]))
+
+    def stored(self, b: KernelBuilder, mean_: Expr) -> Expr:
+        steps = b.let("steps", clamp(div(mean_, f32(self.target.scale[0])), -_FAR, _FAR))
+        value = add(round_half_even(b, steps), i32(self.target.zero_point[0]))
+        return b.let("value", clamp(value, *self.limits))
+
+
+_FAR = 2.0**17
+"""Beyond all integers that averages are stored in."""
 
 LOWEST = -3.4028234663852886e38
 """The number that TFLite starts a maximum of floats from."""
@@ -42,9 +82,10 @@ def _pool(context: Context, op: AveragePool2D | MaxPool2D | L2Pool2D, name: str)
     lowering = Lowering(name, context)
     b, x, y = lowering.b, context.input(0).shape, context.output().shape
     source = lowering.input(0, "input")
-    target = lowering.output()
     is_float = context.input(0).dtype is DType.FLOAT32
-    work = Scalar.F32 if is_float else Scalar.I32
+    real = _Real.of(context) if isinstance(op, AveragePool2D) else None
+    target = lowering.output()
+    work = Scalar.F32 if is_float or real is not None else Scalar.I32
     start = const(0, work) if average else lowest(context.input(0).dtype)
     window = WindowGeometry.of(op, x, y, op.window)
     with (
@@ -55,7 +96,8 @@ def _pool(context: Context, op: AveragePool2D | MaxPool2D | L2Pool2D, name: str)
         count = b.local("count", i32(0)) if average and op.padding.any else None
 
         def inside(_ky: Expr, _kx: Expr, iy: Expr, ix: Expr) -> None:
-            value = cast(load(source, flat_index([n, iy, ix, c], x)), work)
+            value: Expr = load(source, flat_index([n, iy, ix, c], x))
+            value = real.of_stored(value) if real is not None else cast(value, work)
             if squared or not average:
                 value = b.let("value", value)
             if squared:
@@ -67,6 +109,8 @@ def _pool(context: Context, op: AveragePool2D | MaxPool2D | L2Pool2D, name: str)
         window_taps(b, window, (oy, ox), inside, None)
         cells: Expr = count if count is not None else i32(op.window[0] * op.window[1])
         result: Expr = b.let("mean", mean(acc, cells)) if average else acc
+        if real is not None:
+            result = real.stored(b, result)
         if squared:
             result = float_exact.sqrt(b, result)
         store_result(lowering, op.activation, target, flat_index([n, oy, ox, c], y), result)
@@ -100,14 +144,14 @@ def store_result(
     lowering.b.store(target, index, cast(clamp(value, *bounds), target.dtype))
 
 
-@lowers(AveragePool2D, *POOL_RULES)
+@lowers(AveragePool2D, *POOL_RULES, averaged_scales)
 def average_pool2d(context: Context) -> Lowered:
     """Sum over the cells of the window that lie in the image, divided by their number."""
     op = context.op(AveragePool2D)
     return _pool(context, op, "average_pool2d")
 
 
-@lowers(MaxPool2D, *POOL_RULES)
+@lowers(MaxPool2D, *POOL_RULES, same_scales)
 def max_pool2d(context: Context) -> Lowered:
     """Largest of the cells of the window that lie in the image."""
     op = context.op(MaxPool2D)

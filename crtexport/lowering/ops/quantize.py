@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from crtexport.ir.ops import Dequantize, Quantize
+from crtexport.ir.numerics import Numerics
+from crtexport.ir.ops import Dequantize, Lookup, Quantize
 from crtexport.ir.types import DType
 from crtexport.kir.builder import (
     KernelBuilder,
     add,
     cast,
     clamp,
+    const,
     div,
     f32,
     i32,
+    load,
     mul,
     sub,
     wrap_sub,
@@ -28,7 +31,7 @@ from crtexport.lowering.numerics.elementwise_maps import (
     stored,
     table_lookup,
 )
-from crtexport.lowering.numerics.float_math import round_to_int
+from crtexport.lowering.numerics.float_math import round_half_even, round_to_int
 from crtexport.lowering.registry import SCALAR_OF, Context, Lowered, Lowering, lowers
 
 INTEGERS = (*SCALED, DType.INT32)
@@ -66,12 +69,14 @@ def one_scale_each(context: Context) -> str | None:
 
 @lowers(Quantize, quantize_types, one_scale_each)
 def quantize(context: Context) -> Lowered:
-    """round(x / scale) + zero point, clamped; halves away from zero."""
-    source = context.input(0).dtype
+    """round(x / scale) + zero point, clamped; halves away from zero, to even with the numerics of
+    ONNX Runtime."""
+    source, even = context.input(0).dtype, context.numerics is Numerics.ORT
     if source in BYTES:
-        return table_lookup(
-            context, "requantize", lut8.requantize(context.input(0), context.output())
+        table = (lut8.requantize_as_floats if even else lut8.requantize)(
+            context.input(0), context.output()
         )
+        return table_lookup(context, "requantize", table)
     if source is not DType.FLOAT32:
         return prepared_map(context, "requantize", _requantization)
     target = context.output()
@@ -84,7 +89,7 @@ def quantize(context: Context) -> Lowered:
         steps = b.let("steps", clamp(
             div(value, f32(quant.scale[0])), float(low - zero - 1), float(high - zero + 1)
         ))
-        rounded = add(round_to_int(b, steps), i32(zero))
+        rounded = add((round_half_even if even else round_to_int)(b, steps), i32(zero))
         return cast(clamp(b.let("rounded", rounded), low, high), SCALAR_OF[target.dtype])
 
     return element_map(context, "quantize", function)
@@ -105,6 +110,24 @@ def _requantization(lowering: Lowering) -> Function:
         return stored(b, scaled, target.zero_point[0], context.output().dtype)
 
     return function
+
+
+def table_types(context: Context) -> str | None:
+    """The input must be int8 or uint8, and the table int8 or uint8."""
+    source, table = context.input(0).dtype, context.input(1).dtype
+    return None if {source, table} <= set(BYTES) else f"found {source.value}, {table.value}"
+
+
+@lowers(Lookup, table_types)
+def lookup(context: Context) -> Lowered:
+    """table[x - lowest]."""
+    low = context.input(0).dtype.limits[0]
+
+    def prepare(lowering: Lowering) -> Function:
+        table = lowering.input(1, "table")
+        return lambda _, value: load(table, sub(cast(value, Scalar.INDEX), const(low)))
+
+    return prepared_map(context, "lookup", prepare)
 
 
 def dequantize_types(context: Context) -> str | None:

@@ -6,10 +6,11 @@ import math
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 
+import numpy as np
 from msgspec import Struct
 
 from crtexport.ir.ops import Mean, ReduceAll, ReduceAny, ReduceMax, ReduceMin, ReduceProd, Sum
-from crtexport.ir.types import DType
+from crtexport.ir.types import DType, Quantization
 from crtexport.kir.builder import (
     KernelBuilder,
     add,
@@ -182,6 +183,14 @@ def mean_multiplier(ratio: float, count: int) -> Multiplier:
     return Multiplier(((mantissa << moved) // count,), (shift - moved,))
 
 
+def float_ratio(before: Quantization, after: Quantization, count: int) -> float:
+    """scale_in / (scale_out * count) in float32, as ONNX Runtime scales sums to averages
+    (``MlasQLinearGlobalAveragePool``)."""
+    with np.errstate(over="ignore"):
+        divisor = np.float32(after.scale[0]) * np.float32(count)
+        return float(np.float32(before.scale[0]) / divisor)
+
+
 def _rescaled(count: int, *, average: bool) -> Callable[[Lowering], Callable[[Expr], Expr]]:
     """Sums of quantized numbers, centred and brought to the scale of the output."""
 
@@ -191,8 +200,11 @@ def _rescaled(count: int, *, average: bool) -> Callable[[Lowering], Callable[[Ex
         before, after = context.quant(x), context.quant(y)
         ratio = before.scale[0] / after.scale[0]
         multiplier = mean_multiplier(ratio, count) if average else Multiplier.of([ratio])
+        rounding = context.numerics.rounding(fully_connected=False)
+        if rounding is Rounding.FLOAT:
+            multiplier = Multiplier.of([float_ratio(before, after, count if average else 1)])
         bound = (x.dtype.limits[1] - x.dtype.limits[0]) * count
-        requantize = Requantizer(lowering, multiplier, Rounding.DOUBLE, bound)
+        requantize = Requantizer(lowering, multiplier, rounding, bound)
 
         def finished(total: Expr) -> Expr:
             centred = b.let("centred", add(total, i32(-before.zero_point[0] * count)))

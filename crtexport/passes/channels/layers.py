@@ -283,7 +283,7 @@ def _scaling(
     graph: Graph, node: Node, data: TensorType, weights: TensorType, result: TensorType
 ) -> OutputScaling:
     fully = isinstance(node.op, FullyConnected)
-    rounding = graph.numerics.dense_rounding if fully else Rounding.DOUBLE
+    rounding = graph.numerics.rounding(fully_connected=fully)
     reals = layer_scales(data, weights, result, rounding, fully_connected=fully)
     op = node.op
     if not isinstance(op, Conv2D | DepthwiseConv2D | FullyConnected) or result.quant is None:

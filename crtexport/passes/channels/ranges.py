@@ -8,6 +8,7 @@ import numpy as np
 from msgspec import Struct
 
 from crtexport.ir.graph import Graph, Node
+from crtexport.ir.numerics import Numerics
 from crtexport.ir.ops import (
     Activation,
     Add,
@@ -102,6 +103,8 @@ def _of_node(graph: Graph, node: Node, ranges: Mapping[int, Range]) -> Range | N
         return None
     inputs = [range_ for range_ in given if range_ is not None]
     op, result = node.op, graph.type(node.outputs[0])
+    if graph.numerics is Numerics.ORT and isinstance(op, Add | AveragePool2D):
+        return None  # which are computed by other formulas there
     if isinstance(op, Add):
         return _of_sum(graph, node, op.activation, inputs)
     if any(graph.type(link_input).quant != result.quant for link_input in _ids(graph, node)):

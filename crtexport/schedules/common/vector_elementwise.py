@@ -5,6 +5,7 @@ They follow TFLite's steps, or for sums of bytes the linear function that equals
 
 from __future__ import annotations
 
+from crtexport.ir.numerics import Numerics
 from crtexport.ir.ops import Add, Mul, Sub
 from crtexport.ir.types import DType
 from crtexport.kir.builder import KernelBuilder, add, const, load_vector, mul
@@ -43,6 +44,8 @@ def lower(
     output = lowering.output()
     b, lanes = lowering.b, type_.lanes
     compute = computed(lowering, op, machine)
+    if compute is None:
+        return None
 
     def part(at: Expr, count: int) -> None:
         values = [b.let("value", load_vector(buffer, at, type_, count)) for buffer in operands]
@@ -56,8 +59,15 @@ def lower(
     return lowering.finish()
 
 
-def computed(lowering: Lowering, op: Add | Sub | Mul, machine: RequantizingVectors) -> Compute:
-    """Returns what two vectors of quantized numbers become."""
+def computed(
+    lowering: Lowering, op: Add | Sub | Mul, machine: RequantizingVectors
+) -> Compute | None:
+    """Returns what two vectors of quantized numbers become; None where ONNX Runtime computes it as
+    no integers do."""
+    if lowering.context.numerics is Numerics.ORT:
+        numbers = QuantizedSum(lowering, op.activation, add) if isinstance(op, Add) else None
+        known = numbers is not None and numbers.linear is not None
+        return _Plus(lowering.b, machine, numbers, "add") if numbers and known else None
     match op:
         case Mul():
             return _Times(lowering.b, machine, QuantizedProduct(lowering, op.activation))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 
+from crtexport.ir.numerics import Numerics
 from crtexport.ir.ops import (
     Add,
     AveragePool2D,
@@ -36,6 +37,8 @@ def candidates(context: Context, target: Target) -> list[Candidate]:
     if floats and (found := mve_float.lower(context)) is not None:
         return single("floats", found)
     op = context.node.op
+    if context.numerics is Numerics.ORT and not floats:
+        return []  # whose scaling needs vectors of them
     match op:
         case FullyConnected():
             return _rows(context)

@@ -25,7 +25,7 @@ from crtexport.kir.builder import (
 )
 from crtexport.kir.language import Buffer, Expr, Scalar, Var
 from crtexport.lowering.registry import Lowered, Lowering
-from crtexport.lowering.weight_packing import Array, Packing
+from crtexport.lowering.weight_packing import Array, ByteLanes, Packing
 from crtexport.schedules.common.candidates import Candidate
 from crtexport.schedules.common.row_products import Segment
 from crtexport.schedules.mve.requantize import LANES, LongScaler, Scaler, Sums, vector
@@ -207,6 +207,10 @@ class Chunks(Packing, frozen=True):
     @property
     def block(self) -> int:
         return LANES
+
+    @property
+    def byte_lanes(self) -> ByteLanes:
+        return ByteLanes()
 
     @property
     def sizes(self) -> list[int]:

@@ -1,4 +1,5 @@
-"""Sums of four output channels at once become results: of int8 with TFLite's two roundings.
+"""Sums of four output channels at once become results: of int8 with TFLite's two roundings, or as
+ONNX Runtime's in float32.
 
 What a vector of channels needs lies side by side: its biases, multipliers and shifts, so that one
 pointer finds all.
@@ -6,7 +7,9 @@ pointer finds all.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -73,6 +76,7 @@ class Sums:
         self.long, self.bound = False, sums.bound
         self.folded, self.multiplier, self.zero_in = sums.folded, sums.multiplier, sums.zero_point
         out = context.output()
+        self.floats = sums.rounding is Rounding.FLOAT
         self.zero = context.quant(out).zero_point[0]
         self.low, self.high = activation_range(activation, out)
 
@@ -90,8 +94,12 @@ class Sums:
         ):
             return None
         sums = IntegerSums.of(context, channel_axis, fully_connected=fully_connected)
-        if sums.weight_zero or sums.rounding is not Rounding.DOUBLE:
+        if sums.weight_zero or sums.rounding is Rounding.SINGLE:
             return None
+        if sums.rounding is Rounding.FLOAT:
+            scale = math.ldexp(1.0, max(sums.multiplier.shifts))
+            if sums.wide or sums.bound >= 1 << 31 or sums.bound * scale >= 1 << 22:
+                return None
         found = Sums(context, sums, op.activation)
         if sums.wide:
             return found if found._scale(sums) else None
@@ -137,7 +145,13 @@ class Scaler:
             meanings = [_MEANINGS[name] for name, _ in sums.steps]
         else:
             parts, meanings = [_lanes(sums.folded, order)], ["bias"]
-        if not sums.steps and not self._single:
+        self._scales = None
+        if sums.floats:
+            self._scales = lowering.derived(
+                "scales", Scalar.F32, _lanes(sums.multiplier.reals, order).astype(np.float32),
+                "the scale of each output channel",
+            )
+        elif not sums.steps and not self._single:
             parts.append(_lanes(np.array(sums.multiplier.mantissas), order))
             meanings.append("multiplier (Q31)")
             right = np.minimum(np.array(shifts), 0)
@@ -205,6 +219,11 @@ class Scaler:
             return b.let("scaled", acc)
         mantissa, shift = sums.multiplier.mantissas[0], sums.multiplier.shifts[0]
         value = vector("add_s32", acc, entry(None))
+        if self._scales is not None:
+            scale = load_vector(self._scales, mul(number, const(LANES)), Scalar.F32X4)
+            real = call("mve_from_s32", value, type_=Scalar.F32X4)
+            product = call("mve_mul_f32", real, scale, type_=Scalar.F32X4)
+            return b.let("scaled", vector("round_f32", product))
         factor = entry(mantissa if self._single else None)
         right = entry(min(shift, 0) if self._single else None) if self._some_right else None
         if self._left:
@@ -244,10 +263,13 @@ class LongScaler:
         return quantized_result(value, 0, (self.sums.low, self.sums.high), Scalar.I16)
 
 
-def _lanes(values: npt.NDArray[np.int64], order: Sequence[int]) -> npt.NDArray[np.int64]:
+_Number = TypeVar("_Number", np.int64, np.float64)
+
+
+def _lanes(values: npt.NDArray[_Number], order: Sequence[int]) -> npt.NDArray[_Number]:
     """(vectors, LANES) of the values of channels; one value serves all."""
     if len(values) == 1:
         values = np.repeat(values, max(order) + 1)
     chosen = np.array(order)
-    found: npt.NDArray[np.int64] = np.where(chosen < 0, 0, values[np.maximum(chosen, 0)])
+    found: npt.NDArray[_Number] = np.where(chosen < 0, 0, values[np.maximum(chosen, 0)])
     return found.reshape(-1, LANES)

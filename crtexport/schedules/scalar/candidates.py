@@ -9,6 +9,7 @@ from collections.abc import Iterable
 
 from msgspec.structs import replace
 
+from crtexport.ir.numerics import Numerics
 from crtexport.ir.ops import DepthwiseConv2D
 from crtexport.lowering.numerics.computed_product import is_computed_product
 from crtexport.lowering.registry import Context, Lowered
@@ -45,16 +46,11 @@ def candidates(
     return found
 
 
-def packed(
-    context: Context, target: Target, optimize: str, plain: Candidate
-) -> list[Candidate]:
-    """Returns the variants of a node with packed weights; ``plain`` but with DSP instructions."""
-    found: list[Candidate] = []
-    if target_features.has_dsp(target):
-        from crtexport.schedules.scalar import smlad_bit_fields
+def packed(context: Context, optimize: str) -> list[Candidate]:
+    """Returns the variants of a node with packed weights, for DSP instructions."""
+    from crtexport.schedules.scalar import smlad_bit_fields
 
-        found = smlad_bit_fields.candidates(context)
-    return _unrolled(found or [plain], _USUAL_COPIES[optimize])
+    return _unrolled(smlad_bit_fields.candidates(context), _USUAL_COPIES[optimize])
 
 
 def _registers(context: Context, target: Target, optimize: str) -> list[Candidate]:
@@ -72,7 +68,10 @@ def _registers(context: Context, target: Target, optimize: str) -> list[Candidat
         return []
     if target_features.has_fpu(target) and (found := _fpu(context)) is not None:
         return found
-    return (_dsp if target_features.has_dsp(target) else _arm)(context, optimize)
+    if not target_features.has_dsp(target):
+        return _arm(context, optimize)
+    floats = context.numerics is Numerics.ORT and target_features.has_fpu(target)
+    return _dsp(context, optimize, floats=floats)
 
 
 def _unrolled(found: Iterable[Candidate], copies: int) -> list[Candidate]:
@@ -110,12 +109,16 @@ def _arm(context: Context, optimize: str) -> list[Candidate]:
     )
 
 
-def _dsp(context: Context, optimize: str) -> list[Candidate]:
+def _dsp(context: Context, optimize: str, *, floats: bool) -> list[Candidate]:
+    """``floats``: sums are scaled in them."""
     from crtexport.schedules.scalar import depthwise_planes, smlad_channel_pairs, smlad_int16
 
     return (
-        smlad_channel_pairs.candidates(context) or smlad_int16.candidates(context, optimize)
-        or depthwise_planes.candidates(context, depthwise_planes.PAIRS)
+        smlad_channel_pairs.candidates(context, floats=floats)
+        or smlad_int16.candidates(context, optimize)
+        or depthwise_planes.candidates(
+            context, depthwise_planes.FLOAT_PAIRS if floats else depthwise_planes.PAIRS
+        )
     )
 
 

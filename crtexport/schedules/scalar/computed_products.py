@@ -47,7 +47,7 @@ _FEW_ROWS = 4
 """Fewer rows aren't worth a panel."""
 
 
-class Block(Struct, frozen=True):
+class ComputedBlock(Struct, frozen=True):
     """``rows`` times ``units`` sums in registers; ``panel``: with SMLAD, from a panel."""
 
     rows: int
@@ -72,16 +72,17 @@ def candidates(context: Context, target: Target) -> list[Candidate]:
     ]
 
 
-def _blocks(context: Context, shape: Matrices, target: Target) -> list[Block]:
+def _blocks(context: Context, shape: Matrices, target: Target) -> list[ComputedBlock]:
     if context.input(0).dtype.is_float:
-        sizes = [Block(2, 4), Block(4, 2), Block(1, 4)] if has_fpu(target) else [Block(2, 2)]
+        with_fpu = [ComputedBlock(2, 4), ComputedBlock(4, 2), ComputedBlock(1, 4)]
+        sizes = with_fpu if has_fpu(target) else [ComputedBlock(2, 2)]
     elif target.triple.startswith(("thumbv6m", "thumbv8m.base")):
-        sizes = [Block(1, 2), Block(2, 1)]
+        sizes = [ComputedBlock(1, 2), ComputedBlock(2, 1)]
     else:
-        sizes = [Block(2, 2), Block(1, 4), Block(4, 1)]
+        sizes = [ComputedBlock(2, 2), ComputedBlock(1, 4), ComputedBlock(4, 1)]
     found = [size for size in sizes if size.rows <= shape.rows and size.units <= shape.units]
     if has_dsp(target) and _paired(context, shape):
-        panels = [Block(2, 2, True), Block(1, 4, True), Block(1, 2, True)]
+        panels = [ComputedBlock(2, 2, True), ComputedBlock(1, 4, True), ComputedBlock(1, 2, True)]
         found = [size for size in panels if size.units <= shape.units] + found
     return found
 
@@ -97,7 +98,7 @@ def _paired(context: Context, shape: Matrices) -> bool:
     )
 
 
-def _lower(context: Context, block: Block) -> Lowered:
+def _lower(context: Context, block: ComputedBlock) -> Lowered:
     lowering = Lowering(context.node.operator.lower(), context)
     product, shape = product_of(lowering), Matrices.of(context)
     kind = _Panels if block.panel else _Blocks
@@ -109,7 +110,7 @@ class _Blocks:
     """Blocks of sums whose values are loaded from both matrices where they lie."""
 
     def __init__(
-        self, lowering: Lowering, product: Product, shape: Matrices, block: Block
+        self, lowering: Lowering, product: Product, shape: Matrices, block: ComputedBlock
     ) -> None:
         self.b, self.product, self.shape, self.block = lowering.b, product, shape, block
 
@@ -156,7 +157,7 @@ class _Panels(_Blocks):
     meet those of the word, and at last what is left of the depth, unit by unit."""
 
     def __init__(
-        self, lowering: Lowering, product: Product, shape: Matrices, block: Block
+        self, lowering: Lowering, product: Product, shape: Matrices, block: ComputedBlock
     ) -> None:
         super().__init__(lowering, product, shape, block)
         self.bytes = product.x.dtype is Scalar.I8

@@ -72,6 +72,7 @@ class PlaneLayout(Struct, frozen=True):
 
 
 PAIRS = PlaneLayout(2, Scalar.I32, (2,), 0, RequantMethod.DSP)
+FLOAT_PAIRS = replace(PAIRS, method=RequantMethod.FPU)
 WORDS = PlaneLayout(1, Scalar.I32, (2,), 0, RequantMethod.MUL64)
 LONE_WORDS = PlaneLayout(1, Scalar.I32, (2,), 0, RequantMethod.MUL32_ONLY)
 BYTES = PlaneLayout(1, Scalar.I8, (4, 5, 3), 12, RequantMethod.MUL64_SHIFT)
@@ -90,6 +91,8 @@ def candidates(context: Context, layout: PlaneLayout = PAIRS) -> list[Candidate]
     if height * width > MOST_TAPS or 0 in context.output().shape:
         return []
     sums = IntegerSums.of(context, 3)
+    if sums.weight_zero:
+        return []
     scaling: ScalarEpilogue | None = None
     if layout.method is RequantMethod.MUL32_ONLY and dtype is DType.INT8:
         scaling = Mul32Epilogue.of(context, sums, op.activation)

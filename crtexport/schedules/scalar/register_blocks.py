@@ -26,7 +26,7 @@ from crtexport.ir.types import DType
 from crtexport.kir.builder import KernelBuilder, add, cast, const, i32, load, mul
 from crtexport.kir.language import Buffer, Expr, Scalar, Var
 from crtexport.lowering.registry import Context, Lowered
-from crtexport.lowering.weight_packing import Array, Packing, by_blocks
+from crtexport.lowering.weight_packing import Array, ByteLanes, Packing, by_blocks
 from crtexport.schedules.common.candidates import Candidate
 from crtexport.schedules.common.conv_geometry import IntegerSumLayer
 from crtexport.schedules.common.im2col_lines import Im2colGather, Totals
@@ -155,6 +155,10 @@ class Lifted(Packing, frozen=True):
     @property
     def block(self) -> int:
         return self.channels_per_block
+
+    @property
+    def byte_lanes(self) -> ByteLanes:
+        return ByteLanes(plus=LIFT)
 
     def nbytes(self, rows: int, columns: int) -> int:
         return rows * columns

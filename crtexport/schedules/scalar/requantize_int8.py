@@ -51,6 +51,7 @@ class RequantMethod(enum.Enum):
     """Instructions by which a target requantizes sums."""
 
     DSP = "SMMULR and SMMLAR, which adds the zero point, of Armv7E-M"
+    FPU = "floats, for sums that are scaled in them; else those of DSP"
     MUL64 = "two 64-bit products, where one is an instruction"
     MUL64_SHIFT = "a 64-bit product of a signed and an unsigned factor, and a shift"
     MUL32_ONLY = "products of 16 bits, where there are none of 64, and a shift"
@@ -95,11 +96,12 @@ def constants_of(
 class ChannelConstants(Struct, frozen=True):
     """Constants of one output channel: twice its bias, its multiplier, its power of two, instead
     of which MUL32_ONLY has its right shift. With MUL64_SHIFT: its bias, twice its multiplier, its
-    right shift."""
+    right shift. ``more``: what other epilogues have."""
 
     bias: Expr
     mantissa: Expr
     power: Expr
+    more: tuple[Expr, ...] = ()
 
 
 class ScalarEpilogue(abc.ABC):
@@ -220,6 +222,16 @@ class Int8Epilogue(ScalarEpilogue):
         method: RequantMethod = RequantMethod.DSP
     ) -> Int8Epilogue | None:
         """None if these instructions can't scale the sums."""
+        if sums.rounding is Rounding.FLOAT:
+            from crtexport.schedules.scalar.requantize_float import (  # noqa: PLC0415
+                FloatEpilogue,
+                RealEpilogue,
+            )
+
+            if method is RequantMethod.FPU:
+                return RealEpilogue(context, sums, activation)
+            return FloatEpilogue.of(context, sums, activation, method)
+        method = RequantMethod.DSP if method is RequantMethod.FPU else method
         zero_point = context.quant(context.output()).zero_point[0]
         limits = activation_range(activation, context.output())
         constants = constants_of(sums, zero_point, limits)
@@ -228,7 +240,7 @@ class Int8Epilogue(ScalarEpilogue):
     @property
     def words(self) -> tuple[tuple[str, str], ...]:
         match self.method:
-            case RequantMethod.DSP | RequantMethod.MUL64:
+            case RequantMethod.DSP | RequantMethod.FPU | RequantMethod.MUL64:
                 power = ("power", "2**(32 - right shift)")
                 return ("bias", "2 * bias"), ("multiplier", "multiplier (Q31)"), power
             case RequantMethod.MUL64_SHIFT:
@@ -240,10 +252,10 @@ class Int8Epilogue(ScalarEpilogue):
 
     def channel(self, number: Expr) -> ChannelConstants:
         """The constants of an output channel (index), loaded."""
-        return ChannelConstants(*self.values(number))
+        return ChannelConstants(self.value(number, 0), self.value(number, 1), self.value(number, 2))
 
     def made(self, whole: Expr, values: Sequence[Expr]) -> Expr:
-        return self.result(whole, ChannelConstants(*values))
+        return self.result(whole, ChannelConstants(values[0], values[1], values[2]))
 
     def result(self, whole: Expr, channel: ChannelConstants) -> Expr:
         """The i8 of what :meth:`whole` gives."""
@@ -258,7 +270,7 @@ class Int8Epilogue(ScalarEpilogue):
         """The second rounding, and the zero point."""
         zero = i32(self._zero)
         match self.method:
-            case RequantMethod.DSP:
+            case RequantMethod.DSP | RequantMethod.FPU:
                 return _i32("arm_smmlar", high, power, zero)
             case RequantMethod.MUL64:
                 return add(self._product(high, power), zero)

@@ -9,7 +9,7 @@ m = u * 2**p + l and a c that is a multiple of 2**p, that is (sum * u + (sum * l
 Sums below 2**18, as windows of depthwise layers and few channels have, leave u and l 13 bits each.
 
 Negative results, whose halves TFLite rounds the other way, would need a line of their own: results
-are to be clamped from the zero point up, as after a ReLU.
+are to be clamped from the zero point up, as after a ReLU. ONNX Runtime's have no such kink.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ from crtexport.support.fixedpoint import (
     Ints,
     Rounding,
     multiply_all_by_quantized_multiplier,
+    scale_in_float32,
     wrap32,
 )
 
@@ -51,9 +52,10 @@ def constants_of(
 ) -> tuple[npt.NDArray[np.int32], int] | None:
     """channels x (upper half of the multiplier, lower half, addend, right shift), bits of the lower
     half; None if there are no such. ``zero_point`` and ``limits`` are those of the output."""
-    if sums.rounding is not Rounding.DOUBLE or max(sums.multiplier.shifts, default=0) > 0:
+    floats = sums.rounding is Rounding.FLOAT
+    if sums.rounding is Rounding.SINGLE or max(sums.multiplier.shifts, default=0) > 0:
         return None
-    if limits[0] < zero_point:
+    if limits[0] < zero_point and not floats:
         return None
     reach = _REACH * sums.magnitudes
     if int((np.abs(sums.folded) + reach)[reach > 0].max(initial=0)) >= 1 << 30:
@@ -66,7 +68,7 @@ def constants_of(
         _Steps(
             sums.multiplier.mantissas[min(channel, last)],
             sums.multiplier.shifts[min(channel, last)],
-            wrap32(int(sums.folded[channel])), int(reach[channel]), zero_point, limits,
+            wrap32(int(sums.folded[channel])), int(reach[channel]), zero_point, limits, floats,
         )
         for channel in range(len(reach))
     ]
@@ -89,8 +91,10 @@ class _Steps:
     """
 
     def __init__(
-        self, mantissa: int, shift: int, bias: int, reach: int, zero: int, limits: tuple[int, int]
+        self, mantissa: int, shift: int, bias: int, reach: int, zero: int,
+        limits: tuple[int, int], floats: bool,
     ) -> None:
+        self.floats = floats
         self.mantissa, self.shift, self.bias, self.reach = mantissa, shift, bias, reach
         self.zero, self.limits = zero, limits
         self.real = mantissa * 2.0 ** (shift - 31)
@@ -100,8 +104,10 @@ class _Steps:
         self.least = self._least(self.above)
 
     def results(self, totals: Ints) -> Ints:
-        """Returns what TFLite scales sums to, in products that fit 64 bits."""
-        scaled = multiply_all_by_quantized_multiplier(
+        """Returns what TFLite, in products that fit 64 bits, or ONNX Runtime scales sums to."""
+        scaled = scale_in_float32(
+            totals + self.bias, self.real
+        ) if self.floats else multiply_all_by_quantized_multiplier(
             totals + self.bias, self.mantissa, -self.shift
         )
         clamped: Ints = np.clip(scaled + self.zero, *self.limits)

@@ -247,19 +247,20 @@ class _FieldProducts(BlockedProducts):
                 constants = self.scaling.channel(channel)
             for p, (row, line) in enumerate(zip(rows, sums, strict=True)):
                 with b.named(f"p{p}_c{i}"):
-                    whole_sum = b.let("whole", add(self._doubled(line, i), constants.bias))
+                    whole_sum = b.let("whole", add(self._sum(line, i), constants.bias))
                     result = self.scaling.result(whole_sum, constants)
                     b.store(self.output, add(row, channel), result)
 
-    def _doubled(self, sums: list[Var], number: int) -> Expr:
-        """Twice the sum of a channel, as epilogues want it."""
+    def _sum(self, sums: list[Var], number: int) -> Expr:
+        """The sum of a channel, twice if the epilogue wants it so."""
         total: Expr = sums[number]
+        doubled = self.scaling.factor - 1
         if not number:
-            return shl(total, i32(1))
+            return shl(total, i32(1)) if doubled else total
         if number == self.fields.channels - 1:
             others = self.b.let("others", add(*sums[:number]))
             total = sub(total, cast(others, total.type))
-        return cast(shr(total, const(self.fields.bits * number - 1, total.type)), Scalar.I32)
+        return cast(shr(total, const(self.fields.bits * number - doubled, total.type)), Scalar.I32)
 
     def _begun(self, pixel: int, count: int) -> list[Var]:
         """The sums of a pixel, less what their fields are lifted by."""

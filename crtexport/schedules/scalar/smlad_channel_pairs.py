@@ -31,13 +31,17 @@ from crtexport.kir.builder import (
 )
 from crtexport.kir.language import Buffer, Expr, Scalar, Var
 from crtexport.lowering.registry import Context, Lowered
-from crtexport.lowering.weight_packing import Array, Matrix, Packing
+from crtexport.lowering.weight_packing import Array, ByteLanes, Matrix, Packing
 from crtexport.schedules.common.candidates import Candidate
 from crtexport.schedules.common.conv_geometry import IntegerSumLayer, Windows
 from crtexport.schedules.common.im2col_lines import MOST_LEFT, Im2colGather
 from crtexport.schedules.common.loop_tiling import in_steps
 from crtexport.schedules.scalar.blocked_products import BlockedProducts
-from crtexport.schedules.scalar.requantize_int8 import ChannelConstants, Int8Epilogue
+from crtexport.schedules.scalar.requantize_int8 import (
+    ChannelConstants,
+    Int8Epilogue,
+    RequantMethod,
+)
 
 STEPS = (2, 4, 8, 16)
 """Words of a line that may be multiplied in one go; all of them are another choice."""
@@ -64,14 +68,15 @@ class PairTile(Struct, frozen=True):
         return f"paired {self.pixels}x{2 * self.pairs}, {self.step} words"
 
 
-def candidates(context: Context) -> list[Candidate]:
+def candidates(context: Context, *, floats: bool = False) -> list[Candidate]:
     """Returns the variants of a node that keeps its operator's rules, in pairs of channels, if it
-    can be."""
+    can be. ``floats``: those of ONNX Runtime are scaled in them."""
     layer = IntegerSumLayer.of(context, DType.INT8, group=4)
     if layer is None:
         return []
     windows = layer.windows
-    scaling = Int8Epilogue.of(context, layer.sums, layer.op.activation)
+    method = RequantMethod.FPU if floats else RequantMethod.DSP
+    scaling = Int8Epilogue.of(context, layer.sums, layer.op.activation, method)
     if scaling is None or len(windows.leftover_taps) > MOST_LEFT:
         return []
     if layer.sums.magnitudes[1::2].max(initial=0) * _REACH >= 1 << 23:
@@ -146,6 +151,10 @@ class PairWords(Packing, frozen=True):
     @property
     def block(self) -> int:
         return 2 * self.pairs
+
+    @property
+    def byte_lanes(self) -> ByteLanes:
+        return ByteLanes(nbytes=2)
 
     def nbytes(self, rows: int, columns: int) -> int:
         del columns
@@ -265,7 +274,7 @@ class _ChannelPairs(BlockedProducts):
         for p, (row, one) in enumerate(zip(rows, sums, strict=True)):
             if one.both is not None:
                 with self.b.named(f"p{p}_c{offset + 1}"):
-                    apart = shr(wrap_sub(one.both, one.first), i32(7))
+                    apart = shr(wrap_sub(one.both, one.first), i32(9 - self.scaling.factor))
                     self._store(row, channel, add(apart, constants.bias), constants)
 
     def _store(self, row: Expr, channel: Expr, whole: Expr, constants: ChannelConstants) -> None:

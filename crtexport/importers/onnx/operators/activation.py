@@ -73,7 +73,10 @@ def elu(node: OnnxNode) -> Value:
 
 @operator("PRelu", inputs=(2, 2), follows=True)
 def prelu(node: OnnxNode) -> Value:
+    """Before opset 7 a slope with one axis has a number for each channel."""
     x, slope = node.all()
+    if node.version < 7 and len(slope.shape) == 1 and slope.elements > 1:
+        slope = node.builder.reshaped(slope, (*slope.shape, *(1,) * (len(x.shape) - 2)))
     return node.elementwise(Prelu(), x, slope)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from crtexport.importers.onnx.node import OnnxNode
-from crtexport.importers.onnx.operators.numbers import FLOAT, WHOLE, pairwise
+from crtexport.importers.onnx.operators.numbers import FLOAT, WHOLE, operands, pairwise
 from crtexport.importers.onnx.registry import operator
 from crtexport.importers.onnx.values import Value
 from crtexport.ir.ops import (
@@ -34,7 +34,7 @@ _COMPARISONS: Mapping[str, Op] = {
 def comparison(node: OnnxNode) -> Value:
     op = _COMPARISONS[node.info.operator]
     types = (FLOAT, *WHOLE, DType.BOOL) if isinstance(op, Equal) else (FLOAT, *WHOLE)
-    return pairwise(node, op, types, *node.all(), result=DType.BOOL)
+    return pairwise(node, op, types, *operands(node), result=DType.BOOL)
 
 
 _LOGICAL: Mapping[str, Op] = {"And": LogicalAnd(), "Or": LogicalOr(), "Xor": NotEqual()}
@@ -42,7 +42,7 @@ _LOGICAL: Mapping[str, Op] = {"And": LogicalAnd(), "Or": LogicalOr(), "Xor": Not
 
 @operator(*_LOGICAL, inputs=(2, 2), follows=True)
 def logical(node: OnnxNode) -> Value:
-    return node.elementwise(_LOGICAL[node.info.operator], *node.all())
+    return node.elementwise(_LOGICAL[node.info.operator], *operands(node))
 
 
 @operator("Not", follows=True, oldest=1)

@@ -5,11 +5,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from crtexport.importers.onnx.messages import GraphInfo
 from crtexport.importers.onnx.node import OnnxNode
 from crtexport.importers.onnx.operators.move import element, joined
 from crtexport.importers.onnx.registry import operator
-from crtexport.importers.onnx.values import Value
-from crtexport.ir.ops import LogicalAnd, Select
+from crtexport.importers.onnx.values import Value, stored
+from crtexport.ir.ops import LogicalAnd, Select, SquaredDistance
 from crtexport.ir.types import DType
 from crtexport.support.errors import CrtExportError
 
@@ -91,6 +92,8 @@ def scan(node: OnnxNode) -> list[Value]:
     if node.version < 9:
         return _batches(node, count)
     values = node.all()
+    if (distances := _distances(node, body, values)) is not None:
+        return [values[0], distances]
     first = len(values) - count
     outputs = len(body.outputs) - first
     if count < 1 or first < 0 or outputs < 0:
@@ -110,6 +113,41 @@ def scan(node: OnnxNode) -> list[Value]:
         _stacked(node, steps[::-1] if back else steps, node.axis(axis, len(steps[0].shape) + 1))
         for steps, back, axis in zip(gathered, backwards, places, strict=True)
     )]
+
+
+def _distances(node: OnnxNode, body: GraphInfo, values: Sequence[Value]) -> Value | None:
+    """Returns what skl2onnx computes of all samples of a nearest-neighbour model in a Scan without
+    options: squared distances to the rows that are its state; None where the body is another."""
+    if len(values) != 2 or len(body.inputs) != 2 or len(node.info.attributes) != 2:
+        return None
+    if {node.dtype(value) for value in values} != {DType.FLOAT32}:
+        return None
+    rows, samples = (value.shape for value in values)
+    if len(rows) != 2 or len(samples) != 2 or rows[1] != samples[1]:
+        return None
+    constants = {data.name: data for data in body.initializers}
+    known = {body.inputs[0].name: "rows", body.inputs[1].name: "sample"}
+    for part in body.nodes:
+        of = [known.get(name, "") for name in part.inputs]
+        if part.operator == "Identity":
+            result = of[0]
+        elif part.operator == "Sub" and sorted(of) == ["rows", "sample"]:
+            result = "difference"
+        elif part.operator == "ReduceSumSquare" and of[0] == "difference":
+            axes = [a.ints for a in part.attributes if a.name == "axes"] + [
+                tuple(node.array(node.walk.data(constants[name]), "the axes").tolist())
+                for name in part.inputs[1:] if name in constants
+            ]
+            kept = [a.i for a in part.attributes if a.name == "keepdims"]
+            result = "distances" if axes == [(1,)] and kept == [0] else ""
+        else:
+            return None
+        known[part.outputs[0]] = result
+    if [known.get(output.name) for output in body.outputs] != ["rows", "distances"]:
+        return None
+    tensors = [node.builder.arranged(value) for value in values[::-1]]
+    (made,) = node.builder.emit(SquaredDistance(), *tensors)
+    return stored(made, (samples[0], rows[0]))
 
 
 def _batches(node: OnnxNode, count: int) -> list[Value]:

@@ -12,6 +12,7 @@ from crtexport.importers.onnx.operators.numbers import (
     clamped,
     combined,
     computed,
+    operands,
     pairwise,
 )
 from crtexport.importers.onnx.registry import operator
@@ -52,7 +53,7 @@ _BINARY: Mapping[str, tuple[Op, tuple[DType, ...]]] = {
 @operator(*_BINARY, inputs=(2, 2), follows=True)
 def binary(node: OnnxNode) -> Value:
     op, supported = _BINARY[node.info.operator]
-    return pairwise(node, op, supported, *node.all())
+    return pairwise(node, op, supported, *operands(node))
 
 
 _UNARY: Mapping[str, Op] = {
@@ -138,7 +139,7 @@ _POWERS: Mapping[float, tuple[Op, ...]] = {
 @operator("Pow", inputs=(2, 2), follows=True)
 def power(node: OnnxNode) -> Value:
     """In the base's type; constant exponents of floats by roots and products where they can be."""
-    x, exponent = node.all()
+    x, exponent = operands(node)
     if node.dtype(x) is FLOAT and node.builder.is_constant(exponent) and exponent.elements == 1:
         value = float(node.array(exponent, "the exponent").reshape(()))
         if value == 3:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from math import prod
+from string import ascii_letters
 
 import numpy as np
 
@@ -90,6 +91,7 @@ def product(node: OnnxNode, a: Value, b: Value) -> Value:
 @operator("Gemm", inputs=(2, 3))
 def gemm(node: OnnxNode) -> Value:
     """alpha * A * B + beta * C; constant factors go into constants."""
+    node.ignore("broadcast")  # of opset 6
     a, b, c = node.input(0), node.input(1), node.optional(2)
     alpha, beta = node.real("alpha", 1.0), node.real("beta", 1.0)
     if len(a.shape) != 2 or len(b.shape) != 2:
@@ -108,6 +110,8 @@ def gemm(node: OnnxNode) -> Value:
     if c is not None and node.builder.is_constant(c) and c.elements in (1, units) and (
         _leading_ones(c.shape)
     ):
+        if c.tensor in node.builder.integers and c.elements == units:
+            return fully_connected(node, a, b, node.builder.reshape(c.tensor, (units,)))
         vector = np.broadcast_to(node.array(c, "the bias").reshape(-1), (units,))
         return fully_connected(node, a, b, node.constant(vector, node.dtype(b)).tensor)
     made = fully_connected(node, a, b, None)
@@ -118,21 +122,24 @@ def _leading_ones(shape: Sequence[int]) -> bool:
     return prod(shape[:-1]) == 1
 
 
-@operator("Einsum", inputs=(1, 2))
+@operator("Einsum", inputs=(1, None))
 def einsum(node: OnnxNode) -> Value:
-    """Of one or two operands with a letter for each axis: sums over letters that the result hasn't,
-    and a product of matrices."""
+    """With a letter once for each axis of an operand: sums over letters that the result hasn't, and
+    products of matrices, from the left to the right."""
     text = node.text("equation").replace(" ", "")
     given, arrow, result = text.partition("->")
+    values = node.all()
     names = given.split(",")
     if not arrow:
-        letters = given.replace(",", "")
+        letters = given.replace(",", "").replace("...", "")
         result = "".join(sorted(c for c in set(letters) if letters.count(c) == 1))
-    values = node.all()
+        result = f"...{result}" if "..." in given else result
+    if len(names) == len(values):
+        values, names, result = _spelled_out(node, values, names, result)
     if len(names) != len(values) or not all(
-        len(set(name)) == len(name) == len(v.shape) and name.isalpha()
+        len(set(name)) == len(name) == len(v.shape) and (name.isalpha() or not name)
         for name, v in zip(names, values, strict=False)
-    ) or not set(result) <= set(given):
+    ) or not set(result) <= set("".join(names)):
         raise CrtExportError(f"the equation {text!r} for {[v.shape for v in values]}")
     for i, name in enumerate(names):
         others = "".join(names[:i] + names[i + 1 :])
@@ -140,9 +147,44 @@ def einsum(node: OnnxNode) -> Value:
         if gone:
             values[i] = node.reduce(Sum, values[i], gone, keep=False)
             names[i] = "".join(c for k, c in enumerate(name) if k not in gone)
-    if len(values) == 1:
-        return values[0].transposed([names[0].index(c) for c in result])
-    return _contracted(node, values, names, result)
+    while len(values) > 1:
+        wanted = "".join(names[2:]) + result
+        kept = "".join(c for c in dict.fromkeys(names[0] + names[1]) if c in wanted)
+        values[:2] = [_contracted(node, values[:2], names[:2], kept)]
+        names[:2] = [kept]
+    return values[0].transposed([names[0].index(c) for c in result])
+
+
+def _spelled_out(
+    node: OnnxNode, values: list[Value], names: list[str], result: str
+) -> tuple[list[Value], list[str], str]:
+    """Returns the operands and the equation with letters for "...", the last axis the same one
+    everywhere; an operand that has only one element along such an axis loses it."""
+    used = "".join(names) + result
+    free = [c for c in ascii_letters if c not in used]
+    ranks = [
+        len(value.shape) - len(name) + 3 if "..." in name else 0
+        for name, value in zip(names, values, strict=True)
+    ]
+    letters = "".join(free[: max(ranks)])
+    names = [
+        name.replace("...", letters[len(letters) - max(rank, 0) :])
+        for name, rank in zip(names, ranks, strict=True)
+    ]
+    longer = {
+        c for name, value in zip(names, values, strict=True)
+        for c, size in zip(name, value.shape, strict=False) if size > 1
+    }
+    for i, (name, value) in enumerate(zip(names, values, strict=True)):
+        gone = [
+            k for k, (c, size) in enumerate(zip(name, value.shape, strict=False))
+            if c in letters and c in longer and size == 1
+        ]
+        if gone:
+            shape = [size for k, size in enumerate(value.shape) if k not in gone]
+            values[i] = node.builder.reshaped(value, shape)
+            names[i] = "".join(c for k, c in enumerate(name) if k not in gone)
+    return values, names, result.replace("...", letters)
 
 
 def _contracted(

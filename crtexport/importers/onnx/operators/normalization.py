@@ -30,7 +30,7 @@ from crtexport.support.errors import CrtExportError
 def batch_normalization(node: OnnxNode) -> Value:
     """A factor and an addend for each channel, computed here from constant statistics."""
     node.ignore("momentum", "spatial")
-    if node.integer("training_mode", 0):
+    if node.integer("training_mode", 0) or (node.version < 7 and not node.integer("is_test", 0)):
         raise CrtExportError("training is not supported: export the model for inference")
     x, epsilon = node.input(0), node.real("epsilon", 1e-5)
     scale, bias, mean, variance = (_vector(node, i, x) for i in range(1, 5))

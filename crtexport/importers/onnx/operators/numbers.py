@@ -64,6 +64,19 @@ def computed(
     return node.cast(made, result or dtype)
 
 
+def operands(node: OnnxNode) -> tuple[Value, Value]:
+    """Returns both inputs of an operator that broadcasts. Before opset 7 an ``axis`` says which one
+    of the first input is the first one of the second; without it, their last ones are the same."""
+    a, b = node.all()
+    if node.version >= 7:
+        return a, b
+    node.ignore("broadcast")
+    behind = len(a.shape) - len(b.shape) - node.integer("axis", len(a.shape) - len(b.shape))
+    if behind < 0:
+        raise CrtExportError(f"the axis is too large for {a.shape} and {b.shape}")
+    return a, node.builder.reshaped(b, (*b.shape, *(1,) * behind))
+
+
 def pairwise(
     node: OnnxNode, op: Op, supported: Sequence[DType], *values: Value, result: DType | None = None
 ) -> Value:

@@ -109,7 +109,8 @@ def max_pool(node: OnnxNode) -> Value | list[Value]:
     dtype = node.dtype(x)
     if _has_kernel(axes):
         # Of bytes without scales there is no kernel; floats hold them all.
-        there = image(node, node.cast(x, DType.FLOAT32))
+        scaled = node.type(x.tensor).quant is not None
+        there = image(node, x if scaled else node.cast(x, DType.FLOAT32))
         found = as_window(axes)
         (made,) = node.builder.emit(
             MaxPool2D(found.kernel, found.stride, Padding2D(*found.padding)), there.tensor

@@ -22,7 +22,8 @@ def identity(node: OnnxNode) -> Value:
 def dropout(node: OnnxNode) -> Sequence[Value]:
     """Nothing is dropped but in training."""
     node.ignore("ratio", "seed")
-    if node.optional(2) is not None and node.number(2, "training_mode"):
+    training = node.optional(2) is not None and node.number(2, "training_mode")
+    if training or (node.version < 7 and not node.integer("is_test", 0)):
         raise CrtExportError("training is not supported: export the model for inference")
     x = node.input(0)
     outputs = [x]

@@ -1,0 +1,151 @@
+"""Recurrent layers of which only the last step is read."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from msgspec.structs import replace
+
+from crtexport.ir.graph import Graph, Node, Tensor
+from crtexport.ir.ops import (
+    Concatenation,
+    Direction,
+    Gather,
+    Op,
+    Recurrent,
+    Reshape,
+    Slice,
+    Transpose,
+)
+from crtexport.ir.types import TensorType
+from crtexport.passes.places import followed, places
+from crtexport.passes.uses import reading
+
+_LENGTHS = 4
+_OF_DIRECTIONS = (1, 2, 3, 5, 6, 7)
+"""Inputs whose first axis are the directions."""
+_MOST = 1 << 22
+"""Elements of all steps whose ways are followed."""
+
+
+def last_steps(graph: Graph) -> Graph:
+    """Lets what reads the last step of a recurrent layer read the state at its end instead.
+
+    Where a layer has both directions, and nothing reads its states, two take its place: one
+    forwards, and one that computes the last step backwards, which is the first one that it comes
+    to. Requires: nothing. Ensures: a layer without lengths has no output for all steps if readers
+    take the one step from it that comes last in its direction, in the order that it has there.
+    """
+    return _Pass(graph).run()
+
+
+class _Pass:
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
+        self.tensors = list(graph.tensors)
+        self.readers = reading(graph)
+
+    def run(self) -> Graph:
+        changed: dict[int, list[Node]] = {}
+        for number, node in enumerate(self.graph.nodes):
+            if not isinstance(node.op, Recurrent) or not node.op.each_step:
+                continue
+            readers = self._readers(node, node.op)
+            if not readers or (made := self._layers(node, node.op)) is None:
+                continue
+            changed[number], state = made
+            for place, is_last in readers:
+                reader = self.graph.nodes[place]
+                shape = self.graph.type(reader.outputs[0]).shape
+                last = replace(reader, op=Reshape(shape), inputs=(state,))
+                changed[place] = [last] if is_last else []
+        nodes = [
+            made for number, node in enumerate(self.graph.nodes)
+            for made in changed.get(number, (node,))
+        ]
+        return replace(self.graph, tensors=tuple(self.tensors), nodes=tuple(nodes))
+
+    def _readers(self, node: Node, op: Recurrent) -> list[tuple[int, bool]]:
+        """Returns the numbers of the nodes that read all steps, one behind the other, with whether
+        what they give is the last step; empty where something else is read."""
+        type_ = self.graph.type(node.outputs[0])
+        if self.graph.optional(node, _LENGTHS) is not None or not 1 < type_.elements <= _MOST:
+            return []
+        every = places(type_)
+        last = 0 if op.direction is Direction.REVERSE else -1
+        wanted = (every[:, last] if op.batch_major else every[last]).ravel()
+        found: list[tuple[int, bool]] = []
+        waiting = [(node.outputs[0], every)]
+        while waiting:
+            tensor, elements = waiting.pop()
+            if tensor in self.graph.outputs:
+                return []
+            for number in self.readers.get(tensor, ()):
+                reader = self.graph.nodes[number]
+                read = followed(self.graph, reader, tensor, elements) if isinstance(
+                    reader.op, Reshape | Transpose | Slice | Gather
+                ) else None
+                if read is None:
+                    return []
+                found.append((number, np.array_equal(read[0].ravel(), wanted)))
+                if not found[-1][1]:
+                    waiting.append((reader.outputs[0], read[0]))
+        return found
+
+    def _layers(self, node: Node, op: Recurrent) -> tuple[list[Node], int] | None:
+        """Returns the nodes in place of a layer, and the tensor that has its last step."""
+        if op.direction is not Direction.BIDIRECTIONAL:
+            states = node.outputs[1:]
+            return [replace(node, op=replace(op, each_step=False), outputs=states)], states[0]
+        if any(self.readers.get(t) or t in self.graph.outputs for t in node.outputs[1:]):
+            return None
+        made: list[Node] = []
+        ends = tuple(self._one_direction(made, node, op, number) for number in range(2))
+        _, batches, units = self.tensors[ends[0]].type.shape
+        return made, self._added(
+            made, node, Concatenation(2), ends, (1, batches, 2 * units)
+        )
+
+    def _one_direction(self, made: list[Node], node: Node, op: Recurrent, number: int) -> int:
+        """Adds the layer of a direction to ``made``; returns its state at the end."""
+        inputs = [
+            tensor if tensor is None or place not in _OF_DIRECTIONS
+            else self._cut(made, node, tensor, 0, number)
+            for place, tensor in enumerate(node.inputs)
+        ]
+        if number == 1:
+            axis = int(op.batch_major)
+            steps = self.graph.type(self.graph.required(node, 0)).shape[axis]
+            inputs[0] = self._cut(made, node, self.graph.required(node, 0), axis, steps - 1)
+        functions, alpha, beta = (
+            every[number * len(every) // 2:(number + 1) * len(every) // 2]
+            for every in (op.functions, op.alpha, op.beta)
+        )
+        layer = replace(
+            op, direction=Direction.FORWARD, each_step=False, functions=functions, alpha=alpha,
+            beta=beta,
+        )
+        shapes = [(1, *self.graph.type(state).shape[1:]) for state in node.outputs[1:]]
+        return self._added(made, node, layer, inputs, *shapes)
+
+    def _cut(self, made: list[Node], node: Node, tensor: int, axis: int, place: int) -> int:
+        """Adds a Slice of one ``place`` of an axis."""
+        shape = self.graph.type(tensor).shape
+        size = (*shape[:axis], 1, *shape[axis + 1:])
+        begin = tuple(place if i == axis else 0 for i in range(len(shape)))
+        cut = Slice(begin, size, (1,) * len(shape), size)
+        return self._added(made, node, cut, (tensor,), size)
+
+    def _added(
+        self, made: list[Node], node: Node, op: Op, inputs: Sequence[int | None],
+        *shapes: tuple[int, ...],
+    ) -> int:
+        """Adds a node in the name of another one; returns its first output."""
+        first = len(self.tensors)
+        dtype = self.graph.type(node.outputs[0]).dtype
+        for number, shape in enumerate(shapes, first):
+            self.tensors.append(Tensor(f"{node.name}.{number}", TensorType(dtype, shape)))
+        outputs = tuple(range(first, len(self.tensors)))
+        made.append(Node(op, tuple(inputs), outputs, node.name, node.origin))
+        return first

@@ -1,0 +1,143 @@
+"""Cuts fully connected operators whose results are only read in parts: one for each part.
+
+Networks that compute gates, or queries, keys and values, with one matrix cut the result afterwards,
+which would need memory for both, and copies.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
+
+from crtexport.ir.graph import Graph, Node, Tensor
+from crtexport.ir.ops import FullyConnected, Reshape, Slice
+from crtexport.ir.strided_constant import moved
+from crtexport.ir.types import Quantization, TensorType
+from crtexport.passes.places import LARGE, Array, followed, places
+from crtexport.passes.uses import reading
+
+MOST = 8
+"""Parts up to which a layer is cut: each is a call of its own."""
+LEAST = 4
+"""Units of a part from which on a layer is cut."""
+
+
+def split_layers(graph: Graph) -> Graph:
+    """Replaces a fully connected operator by those of its parts that are read, if each is a range
+    of units.
+
+    Requires: nothing. Ensures: no product is computed twice, and no weight is there twice.
+    """
+    readers = reading(graph)
+    tensors, nodes = list(graph.tensors), list[Node]()
+    gone = set[int]()
+    for number, node in enumerate(graph.nodes):
+        found = _Cuts(graph, node, readers) if _is_layer(graph, node, readers) else None
+        if found is not None and found.worth:
+            gone |= found.moves
+            for part in found.parts:
+                nodes += _part(node, part, tensors)
+        elif number not in gone:
+            nodes.append(node)
+    return replace(graph, tensors=tuple(tensors), nodes=tuple(nodes))
+
+
+def _is_layer(graph: Graph, node: Node, readers: Mapping[int, list[int]]) -> bool:
+    """Returns whether a node is a fully connected operator with weights of its own."""
+    if not isinstance(node.op, FullyConnected) or graph.type(node.outputs[0]).elements > LARGE:
+        return False
+    constants = [tensor for tensor in node.inputs[1:] if tensor is not None]
+    return all(graph.constant(t) is not None and len(readers[t]) == 1 for t in constants)
+
+
+class _Part(Struct, frozen=True):
+    """``count`` units from the unit ``first`` on are the tensor ``tensor``."""
+
+    tensor: int
+    first: int
+    count: int
+
+
+class _Cuts:
+    """The parts of a layer's result, and the nodes that only move them.
+
+    ``worth``: whether all of it is parts, and the layer had better be cut.
+    """
+
+    def __init__(self, graph: Graph, layer: Node, readers: Mapping[int, list[int]]) -> None:
+        self.graph, self.readers = graph, readers
+        self.type = graph.type(layer.outputs[0])
+        self.units = self.type.shape[-1]
+        self.parts: list[_Part] = []
+        self.moves: set[int] = set()
+        self.worth = (
+            self._follow(layer.outputs[0], places(self.type)) and 1 < len(self.parts) <= MOST
+            and all(part.count >= LEAST for part in self.parts)
+            and sum(part.count for part in self.parts) <= self.units
+        )
+
+    def _follow(self, tensor: int, elements: Array) -> bool:
+        """Returns whether a tensor, which has these elements of the result, is cut into parts, or
+        is one."""
+        if elements.size < self.type.elements:
+            return self._add(tensor, elements)
+        readers = self.readers.get(tensor)
+        if tensor in self.graph.outputs or not readers:
+            return False
+        return all(self._follow_node(number, tensor, elements) for number in readers)
+
+    def _follow_node(self, number: int, tensor: int, elements: Array) -> bool:
+        node = self.graph.nodes[number]
+        made = followed(self.graph, node, tensor, elements)
+        self.moves.add(number)
+        return made is not None and all(
+            self._follow(output, array) for output, array in zip(node.outputs, made, strict=True)
+        )
+
+    def _add(self, tensor: int, elements: Array) -> bool:
+        """Returns whether a tensor is a range of units."""
+        rows = self.type.elements // self.units
+        if not elements.size or elements.size % rows:
+            return False
+        count, first = elements.size // rows, int(elements.flat[0])
+        expected = np.add.outer(np.arange(rows) * self.units, np.arange(first, first + count))
+        self.parts.append(_Part(tensor, first, count))
+        return (
+            first + count <= self.units and np.array_equal(elements.reshape(rows, -1), expected)
+            and self.graph.type(tensor).quant == self.type.quant
+        )
+
+
+def _part(layer: Node, part: _Part, tensors: list[Tensor]) -> list[Node]:
+    """Returns the layer of a part, and a Reshape where that has another shape."""
+    inputs = [layer.inputs[0]]
+    for source in layer.inputs[1:]:
+        inputs.append(None if source is None else len(tensors))
+        if source is not None:
+            tensors.append(_rows(tensors[source], part))
+    wanted, whole = tensors[part.tensor], tensors[layer.outputs[0]].type
+    shape = (*whole.shape[:-1], part.count)
+    if wanted.type.shape == shape:
+        return [replace(layer, inputs=tuple(inputs), outputs=(part.tensor,))]
+    tensors.append(replace(wanted, type=replace(wanted.type, shape=shape)))
+    made = len(tensors) - 1
+    return [
+        replace(layer, inputs=tuple(inputs), outputs=(made,)),
+        Node(Reshape(wanted.type.shape), (made,), (part.tensor,), wanted.name, layer.origin),
+    ]
+
+
+def _rows(source: Tensor, part: _Part) -> Tensor:
+    """Returns the weights or the biases of a part."""
+    shape = (part.count, *source.type.shape[1:])
+    begin = (part.first, *(0 for _ in shape[1:]))
+    (constant,) = moved(Slice(begin, shape, (1,) * len(shape), shape), [source]) or (None,)
+    quant = source.type.quant
+    if quant is not None and not quant.per_tensor and quant.axis == 0:
+        ends = slice(part.first, part.first + part.count)
+        quant = Quantization(quant.scale[ends], quant.zero_point[ends], 0)
+    name = f"{source.name}[{part.first}:{part.first + part.count}]"
+    return Tensor(name, TensorType(source.type.dtype, shape, quant), constant)

@@ -1,0 +1,1 @@
+"""Float networks into quantized ones, by libraries in processes of their own."""

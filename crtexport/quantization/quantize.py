@@ -1,0 +1,185 @@
+"""Quantizes a network after training, and says what that costs and gains.
+
+Ranges of activations are calibrated on the user's data. Calibration and the new file are the work
+of onnxruntime.quantization, in a process of its own (:mod:`.worker`).
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
+
+from crtexport.firmware.board import Board
+from crtexport.importers.files import data_files
+from crtexport.importers.formats import NO_CHOICES, ONNX, InputChoices, format_of
+from crtexport.mlf.arrays import Array
+from crtexport.package_actions import inputs_of
+from crtexport.pipeline import driver
+from crtexport.quantization.cost import BoardCost, compare
+from crtexport.quantization.data import files_of, read_samples
+from crtexport.simulation.runtimes import RuntimeName, find_runtime, ways
+from crtexport.support.errors import CrtExportError, RunFailedError, ToolMissingError
+from crtexport.support.outputs.claims import Claims
+from crtexport.support.outputs.single import replacing
+
+Form = Literal["qdq", "qoperator"]
+Activations = Literal["uint8", "int8", "int16"]
+Calibration = Literal["minmax", "entropy", "percentile"]
+
+_WORKER = Path(__file__).with_name("worker.py")
+_RUNTIME: RuntimeName = "onnxruntime.quantization"
+
+
+class Ratio(Struct, frozen=True):
+    """The error against the float network over all samples: ratios of signal to quantization error
+    in dB, None where there is no error (or no signal). ``channel`` is the worst one."""
+
+    sqnr: float | None
+    channel: int | None
+    channel_sqnr: float | None
+
+
+class LayerError(Ratio, frozen=True):
+    """Of one layer, with all errors of those before it. ``type`` is that of its result's elements,
+    float32 where it stayed float."""
+
+    layer: str
+    operator: str
+    output: str
+    type: str
+
+
+class OutputError(Ratio, frozen=True):
+    """Of an output of the network, in the file that was written."""
+
+    output: str
+
+
+class Hint(Struct, frozen=True):
+    """The least ratio of all outputs, in dB, as it is and with one ``layer`` more in float: the one
+    that is worth most; where none is, ``layer`` is "" and the ratio that with int16 activations."""
+
+    layer: str
+    before: float
+    after: float
+
+
+class QuantizeResult(Struct, frozen=True):
+    """``layers`` are sorted, the worst first. ``cost`` is None where no board was asked about."""
+
+    path: Path
+    library: str
+    samples: int
+    layers: tuple[LayerError, ...]
+    outputs: tuple[OutputError, ...]
+    hint: Hint | None = None
+    cost: BoardCost | None = None
+
+
+def quantize(
+    model: Path | str, data: str | Path, output: Path | str, *, format: Form = "qdq",  # noqa: A002
+    activations: Activations = "uint8", calibration: Calibration = "minmax",
+    keep: Sequence[str] = (), samples: int = 1000, board: Board | Path | str | None = None,
+    choices: InputChoices = NO_CHOICES, claims: Claims | None = None,
+) -> QuantizeResult:
+    """Writes the float network of an .onnx file to ``output`` with integers, in one step.
+
+    Weights become int8 with a scale per channel and zero point 0, ``activations`` what is said;
+    ranges are calibrated on ``data`` (:func:`crtexport.quantization.data.read_samples`), of which
+    ``samples`` are used at most. ``keep`` names layers that stay float, with those that read their
+    results. ``board``: what both networks cost there is compared. ``choices`` as for
+    :func:`crtexport.export`. Raises ToolMissingError without the library, and CrtExportError for
+    data that doesn't fit the network, for a network that is quantized already, and where an output
+    is a file that is read.
+    """
+    source, place = Path(model), Path(output)
+    claims = claims or Claims()
+    claims.file("-o", place)
+    claims.reads(source, *files_of(str(data)), *choices.values.values())
+    if format == "qoperator" and activations == "int16":
+        raise CrtExportError(
+            "the format qoperator has no operators of int16", location="--activations",
+            hint="leave out --format: qdq has them",
+        )
+    if format_of(source) is not ONNX:
+        raise CrtExportError(
+            "only .onnx files can be quantized", location=str(source),
+            hint="ai-edge-quantizer (pip install ai-edge-quantizer) makes integers of a float"
+            " .tflite; quantized .tflite files are exported as they are",
+        )
+    graph = driver.load(source, choices=replace(choices, layout="nchw"))  # data is as in the file
+    claims.reads(*data_files(graph))
+    target = None if board is None else driver.resolve_board(board)
+    arrays = read_samples(str(data), inputs_of(graph), samples)
+    count = max(map(len, arrays.values()), default=0)
+    bound = {name: np.load(path, allow_pickle=False) for name, path in choices.values.items()}
+    arrays |= {name: np.stack([value] * count) for name, value in bound.items()}
+    with tempfile.TemporaryDirectory(prefix="crtexport-") as folder:
+        made = Path(folder) / place.name
+        found = _work(Path(folder), arrays, {
+            "model": str(source.resolve()), "output": str(made), "format": format,
+            "activations": activations, "calibration": calibration, "keep": list(keep),
+            "dims": dict(choices.dims), "shapes": {k: list(v) for k, v in choices.shapes.items()},
+        }, str(source))
+        cost = None if target is None else compare((source, made), target, choices)
+        _write(made, place)
+    layers = [LayerError(**entry) for entry in found["layers"]]
+    return QuantizeResult(
+        place, found["library"], count,
+        tuple(sorted(layers, key=lambda layer: (layer.sqnr is None, layer.sqnr or 0.0))),
+        tuple(OutputError(**entry) for entry in found["outputs"]),
+        None if found["hint"] is None else Hint(**found["hint"]), cost,
+    )
+
+
+def _work(
+    folder: Path, arrays: dict[str, Array], job: dict[str, Any], source: str
+) -> dict[str, Any]:
+    """Returns what the worker answers."""
+    stored: dict[str, Any] = {str(number): array for number, array in enumerate(arrays.values())}
+    np.savez(folder / "samples.npz", **stored)
+    job |= {"samples": str(folder / "samples.npz"), "inputs": list(arrays)}
+    python = find_runtime(_RUNTIME).python
+    try:
+        done = subprocess.run(
+            [python, str(_WORKER)], input=json.dumps(job).encode(), capture_output=True, check=False
+        )
+    except OSError as error:
+        raise ToolMissingError(
+            f"can't be started: {error.strerror}", location=python, hint=ways(_RUNTIME)
+        ) from None
+    if done.returncode:
+        last = done.stderr.decode("utf-8", "replace").strip().splitlines()[-1:]
+        raise RunFailedError(
+            f"quantizing ended with status {done.returncode}" + "".join(f": {x}" for x in last),
+            location=python,
+        )
+    found: dict[str, Any] = json.loads(done.stdout)
+    if "missing" in found:
+        raise ToolMissingError(
+            f"what quantizes is not there: {found['missing']}", location=python, hint=ways(_RUNTIME)
+        )
+    if "error" in found:
+        refusal = found["error"]
+        raise CrtExportError(
+            refusal["problem"], location=(source, refusal["where"]), hint=refusal["hint"]
+        )
+    return found
+
+
+def _write(made: Path, place: Path) -> None:
+    try:
+        with replacing(place) as stream:
+            stream.write(made.read_bytes())
+    except OSError as error:
+        raise CrtExportError(
+            f"the file can't be written ({error.strerror or error})", location=str(place)
+        ) from error

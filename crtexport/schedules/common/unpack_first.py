@@ -1,0 +1,206 @@
+"""Weights of few bits, unpacked into scratch before a kernel for whole bytes runs.
+
+A word of flash has fields of 4 or 2 bits of several words that the kernel reads: the first fields
+of all bytes make the first one, and so on. A field is a weight that was lifted so that it is not
+negative; AND, an addition and XOR make four of them bytes again. That is done once in a run, so
+what it costs is little where a weight is multiplied for several pixels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from msgspec.structs import replace
+
+from crtexport.ir.graph import Node
+from crtexport.ir.types import ConstantRef
+from crtexport.kir.analysis.kernel_merging import names_in
+from crtexport.kir.builder import (
+    KernelBuilder,
+    add,
+    and_,
+    const,
+    i32,
+    load,
+    mul,
+    shr,
+    wrap_add,
+    xor,
+)
+from crtexport.kir.language import Scalar
+from crtexport.lowering.registry import (
+    SCRATCH_ALIGN,
+    Context,
+    Derived,
+    InputTensor,
+    Lowered,
+    Scratch,
+)
+from crtexport.lowering.weight_packing import (
+    Array,
+    Blocks,
+    ByteLanes,
+    Matrix,
+    Packed,
+    Packing,
+    packed,
+)
+from crtexport.schedules.common.candidates import Candidate, changed
+
+SMALL = 1024
+"""Bytes of weights that may be unpacked whatever memory the other nodes want."""
+
+
+def of_bytes(context: Context) -> Context:
+    """Returns a node with packed weights as if they had a byte each."""
+    graph = context.graph
+    weights = graph.required(context.node, 1)
+    whole = replace(graph.tensors[weights], packed_bits=None)
+    tensors = (*graph.tensors[:weights], whole, *graph.tensors[weights + 1 :])
+    return Context(replace(graph, tensors=tensors), context.node)
+
+
+def candidates(
+    context: Context, found: Sequence[Candidate], plain: Candidate, *, alone: bool
+) -> list[Candidate]:
+    """Returns variants of a node with packed weights: those that ``found`` has for bytes, behind
+    what unpacks them; none where bytes would take too much memory, or where they read none.
+    ``plain`` stands in for single ones that read none. ``alone``: all others are several times as
+    slow, so bytes may take as much as the largest node's tensors; else what these leave."""
+    if context.input(1).nbytes > max(SMALL, _room(context, alone=alone)):
+        return []
+    if not found or _unpacking(context, found[0].make()) is None:
+        return []
+
+    def change(lowered: Lowered) -> Lowered:
+        return _unpacking(context, lowered) or plain.make()
+
+    return [
+        replace(variant, name=f"unpacked, {variant.name}") for variant in changed(found, change)
+    ]
+
+
+def _room(context: Context, *, alone: bool) -> int:
+    """The bytes of the largest node's tensors in the workspace; unless ``alone``, less those of
+    this one's."""
+    graph = context.graph
+    caller = {*graph.inputs, *graph.outputs}
+
+    def held(node: Node) -> int:
+        return sum(
+            graph.type(tensor).nbytes for tensor in {*node.inputs, *node.outputs} - caller
+            if tensor is not None and graph.constant(tensor) is None
+        )
+
+    return max(map(held, graph.nodes)) - (0 if alone else held(context.node))
+
+
+class Fields(Packing, frozen=True):
+    """The bytes of another packing, of ``bits`` bits each."""
+
+    inner: Packing
+    lanes: ByteLanes
+    bits: int
+
+    @property
+    def several(self) -> int:
+        """Bytes, or words of bytes, that share one."""
+        return 8 // self.bits
+
+    @property
+    def block(self) -> int:
+        return 4 * self.several * self.inner.block
+
+    @property
+    def lift(self) -> int:
+        """The number that lifts the weights of a lane so that none is negative."""
+        return (1 << self.bits - 1) * sum(1 << 8 * i for i in range(self.lanes.nbytes))
+
+    @property
+    def mask(self) -> int:
+        """A word's first fields."""
+        return _word(1, (1 << self.bits) - 1)
+
+    @property
+    def lowest(self) -> int:
+        """The number that makes lanes of fields: the least lane, plus what ``signs`` take."""
+        return _word(self.lanes.nbytes, (self.lanes.plus or self._sign) - self.lift)
+
+    @property
+    def signs(self) -> int:
+        """The lanes' highest bits, where they are signed."""
+        return _word(self.lanes.nbytes, 0 if self.lanes.plus else self._sign)
+
+    @property
+    def _sign(self) -> int:
+        return 1 << 8 * self.lanes.nbytes - 1
+
+    def nbytes(self, rows: int, columns: int) -> int:
+        return -(-self.inner.nbytes(rows, columns) // (4 * self.several)) * 4
+
+    def __call__(self, weights: Array) -> Array:
+        lane = np.dtype(f"<u{self.lanes.nbytes}")
+        lanes = np.ascontiguousarray(self.inner(weights)).reshape(-1).view(lane)
+        fields = lanes + lane.type((self.lift - self.lanes.plus) % (2 * self._sign))
+        whole = -(-fields.nbytes // (4 * self.several))
+        words = np.zeros((whole, self.several), "<u4")
+        words.reshape(-1).view("u1")[: fields.nbytes] = fields.view("u1")
+        joined: Array = np.bitwise_or.reduce(
+            words << np.arange(0, 8, self.bits, dtype=np.uint32), axis=1
+        )
+        return joined.view("<i4")
+
+
+def _word(nbytes: int, lane: int) -> int:
+    """A word, as a signed number, whose lanes of ``nbytes`` bytes are all ``lane``."""
+    return int.from_bytes(lane.to_bytes(nbytes, "little") * (4 // nbytes), "little", signed=True)
+
+
+def _unpacking(context: Context, lowered: Lowered) -> Lowered | None:
+    """A kernel for bytes, behind the loop that makes them; None where its weights are none."""
+    bits = context.packed_bits
+    for number, arg in enumerate(lowered.args):
+        weights: Matrix
+        packing: Packing
+        if arg == InputTensor(1):
+            weights, packing = context.matrix(context.input(1).shape[0]), Blocks(1, 1)
+        elif isinstance(arg, Derived) and isinstance(arg.data.made, Packed):
+            weights, packing = arg.data.made.weights, arg.data.made.packing
+        else:
+            continue
+        lanes = packing.byte_lanes
+        if bits is not None and lanes is not None:
+            fields = Fields(packing, lanes, bits)
+            return _behind(lowered, number, packed(weights, fields), fields)
+    return None
+
+
+def _behind(lowered: Lowered, number: int, data: ConstantRef, fields: Fields) -> Lowered:
+    """Unpacks ``data`` into what buffer ``number`` of a kernel is, and runs the kernel."""
+    kernel, several = lowered.kernel, fields.several
+    unpacked = Scratch(-(-lowered.scratch // SCRATCH_ALIGN) * SCRATCH_ALIGN)
+    stored = Derived(
+        "weights", Scalar.I32, data,
+        note=f"of {several} words of weights, {fields.bits} bits of each byte",
+    )
+    b = KernelBuilder(kernel.name)
+    b.reserve(names_in(kernel))
+    source = b.buffer("stored", Scalar.I32, data.nbytes // 4)
+    words = b.buffer("words", Scalar.I32, source.size * several, writable=True, noalias=False)
+    with b.loop("word", source.size) as word:
+        both = b.let("several", load(source, word))
+        for place in range(several):
+            field = and_(shr(both, i32(fields.bits * place)), i32(fields.mask))
+            value = xor(wrap_add(field, i32(fields.lowest)), i32(fields.signs))
+            b.store(words, add(mul(word, const(several)), const(place)), value)
+    made = b.finish()
+    args = list(lowered.args)
+    args[number] = unpacked
+    return Lowered(
+        replace(
+            kernel, buffers=(*kernel.buffers, *made.buffers), body=(*made.body, *kernel.body),
+            overlapping=(*kernel.overlapping, kernel.buffers[number].name, words.name),
+        ),
+        (*args, stored, unpacked),
+    )

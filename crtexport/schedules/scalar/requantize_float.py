@@ -1,0 +1,178 @@
+"""Scaling sums to int8 as ONNX Runtime does in float32, in one product of integers.
+
+``(sum * m + c) >> 32`` with m = scale * 2**32 and a c of bias, half and zero point is the result,
+unless the sum scaled is so near a half that rounding to float32, or m, may bring it to the other
+side. c is so much more that the lower word is small in these cases alone, about one in ten
+thousand: there the same is computed in float32. That the rest is exact follows from bounds of both
+errors: a result of magnitude r has an error of r / 2**23 by two roundings to float32, and one of
+r / scale / 2**33 by that of m. Processors with floats compute all in float32.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from crtexport.ir.ops import Activation
+from crtexport.ir.scaling import activation_range
+from crtexport.kir.builder import (
+    add,
+    call,
+    cast,
+    clamp,
+    const,
+    i32,
+    lt,
+    mul,
+    or_,
+    shl,
+    shr,
+    wrap_add,
+)
+from crtexport.kir.language import Expr, Scalar
+from crtexport.lowering.numerics.integer_sums import IntegerSums
+from crtexport.lowering.numerics.requantize_float import BEYOND, in_floats
+from crtexport.lowering.registry import Context
+from crtexport.schedules.scalar.requantize_int8 import (
+    ChannelConstants,
+    Int8Epilogue,
+    RequantMethod,
+    ScalarEpilogue,
+)
+from crtexport.support.fixedpoint import scale_in_float32
+
+_REACH = 128
+"""Largest magnitude of an input value."""
+_WORD = 32
+_MOST_DOUBT = 26
+"""Bits of the largest lower word with which results are in doubt: one in 64."""
+
+
+def constants_of(
+    sums: IntegerSums, zero_point: int, limits: tuple[int, int]
+) -> tuple[npt.NDArray[np.int32], int] | None:
+    """channels x (lower word of c, upper word, m, bias, encoding of the scale), and the bits of the
+    lower words in doubt; None if this is no way. ``zero_point`` and ``limits`` are the output's."""
+    count, last = len(sums.folded), len(sums.multiplier.mantissas) - 1
+    reach = (_REACH * sums.magnitudes).tolist()
+    # Results from there on saturate.
+    most = max(abs(limit - zero_point) for limit in limits) + 1
+    reals = sums.multiplier.reals.tolist()
+    scales = [reals[min(channel, last)] for channel in range(count)]
+    used = [scale for scale, far in zip(scales, reach, strict=True) if far]
+    if any(not 2.0**-24 <= scale < 0.5 for scale in used):
+        return None
+    error = max((most * (2.0 ** (_WORD - 23) + 0.5 / scale) for scale in used), default=1)
+    bits = math.ceil(math.log2(error + 1)) + 1
+    if bits > _MOST_DOUBT:
+        return None
+    rows = []
+    for scale, bias, far in zip(scales, sums.folded.tolist(), reach, strict=True):
+        if not far:
+            # No weights: one result, whatever bias and scale are.
+            result = int(scale_in_float32(np.array(bias, np.int64), scale)) + zero_point
+            known = min(max(result, limits[0]), limits[1])
+            rows.append((1 << _WORD - 1, known, 0, 0, 0))
+            continue
+        if abs(bias) + far >= 1 << 31:
+            return None
+        factor = round(math.ldexp(scale, _WORD))
+        start = bias * factor + (1 << _WORD - 1) + (1 << bits - 1) + (zero_point << _WORD)
+        encoded = int(np.float32(scale).view(np.int32))
+        rows.append((start & 0xFFFFFFFF, start >> _WORD, factor, bias, encoded))
+    table = np.array(rows, np.int64).reshape(count, 5)
+    return table.astype(np.uint32).view(np.int32), bits
+
+
+class FloatEpilogue(Int8Epilogue):
+    """int8 results of sums that begin with 0."""
+
+    def __init__(
+        self, context: Context, constants: npt.NDArray[np.int32], bits: int,
+        activation: Activation, method: RequantMethod,
+    ) -> None:
+        ScalarEpilogue.__init__(self, constants, method, 1)
+        self._zero = context.quant(context.output()).zero_point[0]
+        self._range = activation_range(activation, context.output())
+        self._bits = bits
+
+    @staticmethod
+    def of(
+        context: Context, sums: IntegerSums, activation: Activation,
+        method: RequantMethod = RequantMethod.DSP,
+    ) -> FloatEpilogue | None:
+        """None if these instructions can't scale the sums."""
+        zero_point = context.quant(context.output()).zero_point[0]
+        found = constants_of(sums, zero_point, activation_range(activation, context.output()))
+        return None if found is None else FloatEpilogue(context, *found, activation, method)
+
+    @property
+    def words(self) -> tuple[tuple[str, str], ...]:
+        return (
+            ("low", "lower word of the addend (scaled bias, half and zero point)"),
+            ("high", "its upper word"), ("multiplier", "scale * 2**32"), ("bias", "bias"),
+            ("scale", "encoding of the scale"),
+        )
+
+    def start(self, _values: Sequence[Expr]) -> Expr:
+        return i32(0)
+
+    def channel(self, number: Expr) -> ChannelConstants:
+        values = self.values(number)
+        return ChannelConstants(i32(0), values[2], values[4], (values[0], values[1], values[3]))
+
+    def made(self, whole: Expr, values: Sequence[Expr]) -> Expr:
+        low, high, factor, bias, scale = values
+        b = self.b
+        addend = or_(
+            shl(cast(high, Scalar.I64), const(_WORD, Scalar.I64)),
+            cast(cast(low, Scalar.U32), Scalar.I64),
+        )
+        product = mul(cast(whole, Scalar.I64), cast(factor, Scalar.I64))
+        total = b.let("total", wrap_add(product, b.let("addend", addend)))
+        scaled = b.local("scaled", cast(shr(total, const(_WORD, Scalar.I64)), Scalar.I32))
+        with b.if_(lt(cast(total, Scalar.U32), const(1 << self._bits, Scalar.U32))):
+            real = call("f32_from_bits", scale, type_=Scalar.F32)
+            b.assign(scaled, add(in_floats(b, wrap_add(whole, bias), real), i32(self._zero)))
+        return cast(clamp(scaled, *self._range), Scalar.I8)
+
+    def result(self, whole: Expr, channel: ChannelConstants) -> Expr:
+        low, high, bias = channel.more
+        return self.made(whole, (low, high, channel.mantissa, bias, channel.power))
+
+
+class RealEpilogue(Int8Epilogue):
+    """The same in floats, without looking for doubt: where there are instructions for them."""
+
+    def __init__(self, context: Context, sums: IntegerSums, activation: Activation) -> None:
+        scales = sums.multiplier.reals
+        encoded = np.broadcast_to(scales.astype(np.float32).view(np.int32), len(sums.folded))
+        biases = (sums.folded & 0xFFFFFFFF).astype(np.uint32).view(np.int32)
+        constants = np.column_stack([biases, encoded])
+        ScalarEpilogue.__init__(self, constants, RequantMethod.FPU, 1)
+        self._zero = context.quant(context.output()).zero_point[0]
+        self._range = activation_range(activation, context.output())
+        self._small = sums.bound * float(scales.max(initial=0.0)) < 1 << 22
+
+    @property
+    def words(self) -> tuple[tuple[str, str], ...]:
+        return ("bias", "bias"), ("scale", "encoding of the scale")
+
+    def channel(self, number: Expr) -> ChannelConstants:
+        bias, scale = self.values(number)
+        return ChannelConstants(bias, scale, scale)
+
+    def made(self, whole: Expr, values: Sequence[Expr]) -> Expr:
+        real = call("f32_from_bits", values[1], type_=Scalar.F32)
+        product = self.b.let("real", mul(cast(whole, Scalar.F32), real))
+        if not self._small:
+            product = self.b.let("near", clamp(product, -BEYOND, BEYOND))
+        rounded = call("arm_vcvtr", product, type_=Scalar.I32)
+        scaled = self.b.let("scaled", add(rounded, i32(self._zero)))
+        return cast(clamp(scaled, *self._range), Scalar.I8)
+
+    def result(self, whole: Expr, channel: ChannelConstants) -> Expr:
+        return self.made(whole, (channel.bias, channel.mantissa))
