@@ -11,6 +11,7 @@ from typing import Any
 import yaml
 from msgspec import Struct
 
+from crtexport.firmware.board_rules import board_from_data
 from crtexport.firmware.board_schema import Board
 from crtexport.firmware.board_search import SEARCH_PATH, find, folders, shown_as
 from crtexport.support.errors import CrtExportError
@@ -167,4 +168,4 @@ def validate(merged: Merged, path: Path) -> Board:
         hint = did_you_mean(key, _FILE_KEYS)
         if hint and key not in Board.__struct_fields__:
             raise CrtExportError(f"unknown key {key!r}", location=(file_of((key,)), key), hint=hint)
-    return Board.from_data(merged.data, file_of)
+    return board_from_data(merged.data, file_of)

@@ -1,18 +1,25 @@
-"""Contradictions among a board's keys, each reported with its key."""
+"""Boards from data: contradictions among the keys are reported with the key."""
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping
+from typing import Any
 
 from msgspec.structs import asdict
 
-from crtexport.firmware.architectures import rules_of
-from crtexport.support.schema import ContradictionError
-
-if TYPE_CHECKING:
-    from crtexport.firmware.board_schema import Board
+from crtexport.firmware.architectures import has_llvm, rules_of
+from crtexport.firmware.board_schema import Board
+from crtexport.firmware.cpu_rules import check_cpu
+from crtexport.support.errors import CrtExportError
+from crtexport.support.schema import (
+    ContradictionError,
+    InvalidDataError,
+    KeyPath,
+    Problem,
+    nearest,
+    record,
+)
 
 ETHOS_U = (
     "ethos-u55-32", "ethos-u55-64", "ethos-u55-128", "ethos-u55-256", "ethos-u65-256",
@@ -25,21 +32,45 @@ LEAST_STACK = 128
 """Bytes of the smallest stack on which a model's call can return."""
 
 
-def near(word: str, known: Iterable[str]) -> str:
-    """Returns a hint with the known name that is most like ``word``."""
-    import difflib  # noqa: PLC0415  (nothing is wrong with most boards)
+def board_from_data(
+    data: Mapping[str, Any], source: str | Callable[[KeyPath], str] = "board"
+) -> Board:
+    """Returns the board that ``data`` describes. Raises CrtExportError for the most telling flaw,
+    located in ``source``: a file's name, or a function from keys to the file that each came from.
+    """
+    data = dict(data)
+    try:
+        cpu = data.get("cpu")
+        triple = cpu.get("triple") if isinstance(cpu, Mapping) else None
+        if not has_llvm(str(data.get("architecture")), str(triple or "")):
+            _check_c_only(cpu)
+            data.setdefault("backend", "c")
+        board = record(Board, data)
+        _check(board)
+    except InvalidDataError as error:
+        problem = error.problems[0]
+    except ContradictionError as error:
+        problem = Problem(error.key, str(error), error.hint)
+    else:
+        return board
+    file = source if isinstance(source, str) else source(problem.path)
+    raise CrtExportError(
+        problem.text, location=(file, *map(str, problem.path)), hint=problem.hint
+    )
 
-    names = sorted(known)
-    close = difflib.get_close_matches(word, names, n=3, cutoff=0.6)
-    if close:
-        return f"did you mean {' or '.join(map(repr, close))}?"
-    return f"there are {', '.join(names[:40])}{' …' if len(names) > 40 else ''}"
+
+def _check_c_only(cpu: object) -> None:
+    """Raises ContradictionError where a processor that only the board knows isn't described."""
+    for key in ("pointer_bits", "endian", "stack_align"):
+        if isinstance(cpu, Mapping) and key not in cpu:
+            raise ContradictionError(
+                ("cpu", key), "this key is missing",
+                "nothing else tells it of processors that LLVM doesn't have",
+            )
 
 
-def check(board: Board) -> None:
+def _check(board: Board) -> None:
     """Raises ContradictionError for keys that can't be true of one board."""
-    from crtexport.firmware.cpu_rules import check_cpu  # noqa: PLC0415  (imports this module)
-
     _check_kinds(board)
     check_cpu(board)
     if board.stack_size % board.cpu.stack_align:
@@ -139,7 +170,7 @@ def _check_addresses(board: Board) -> None:
 def _check_accelerator(name: str, system: str) -> None:
     if name not in ETHOS_U:
         raise ContradictionError(
-            ("npu", "accelerator"), f"there is no Ethos-U {name!r}", near(name, ETHOS_U)
+            ("npu", "accelerator"), f"there is no Ethos-U {name!r}", nearest(name, ETHOS_U)
         )
     family = name.removeprefix("ethos-").split("-")[0]  # u55
     if system and not system.lower().startswith(f"ethos_{family}_"):

@@ -2,20 +2,18 @@
 
 A board is one YAML file (``boards/README.md`` explains every key), resolved into a frozen
 :class:`Board` that knows nothing of files: ``to_data()`` is embedded in packages, so that these can
-be built and run without the YAML.
+be built and run without the YAML. :func:`crtexport.firmware.board_rules.board_from_data` checks it.
 """
 
 # Annotations are no text here: msgspec would compile each before it reads a board.
 
-from collections.abc import Callable, Mapping
 from typing import Annotated, Any, ClassVar, Literal
 
 from msgspec import Meta, Struct, json
 
 from crtexport.firmware.architectures import ARCHITECTURES, has_llvm
 from crtexport.firmware.sizes import parse_size
-from crtexport.support.errors import CrtExportError
-from crtexport.support.schema import ContradictionError, InvalidDataError, KeyPath, Problem, record
+from crtexport.support.schema import ContradictionError
 from crtexport.support.target import Target
 
 
@@ -211,12 +209,6 @@ class Board(Struct, frozen=True, kw_only=True):
     npu: Npu | None = None
     zephyr: Zephyr | None = None
 
-    def check(self) -> None:
-        """Raises ContradictionError for impossible boards."""
-        from crtexport.firmware.board_rules import check  # noqa: PLC0415  (for boards from data)
-
-        check(self)
-
     @property
     def hosted(self) -> bool:
         """Returns True if programs run under an operating system, which allocates the memory."""
@@ -266,7 +258,7 @@ class Board(Struct, frozen=True, kw_only=True):
         return tuple(sorted({place.data, *place.workspaces, place.io, place.stack}))
 
     def to_data(self) -> dict[str, Any]:
-        """Returns the board as JSON data, from which :meth:`from_data` makes an equal one."""
+        """Returns the board as JSON data, from which ``board_from_data`` makes an equal one."""
         data: dict[str, Any] = json.decode(json.encode(self))
         for name, memory in self.memory.items():
             data["memory"][name]["origin"] = _hexadecimal(memory.origin)
@@ -282,35 +274,3 @@ class Board(Struct, frozen=True, kw_only=True):
             if data["toolchain"][key] is None:
                 del data["toolchain"][key]
         return data
-
-    @staticmethod
-    def from_data(
-        data: Mapping[str, Any], source: str | Callable[[KeyPath], str] = "board"
-    ) -> "Board":
-        """Returns the board that ``data`` describes. Raises CrtExportError for the most telling
-        flaw, located in ``source``: a file's name, or a function from keys to the file that each
-        came from."""
-        data = dict(data)
-        try:
-            cpu = data.get("cpu")
-            triple = cpu.get("triple") if isinstance(cpu, Mapping) else None
-            if not has_llvm(str(data.get("architecture")), str(triple or "")):
-                _check_c_only(cpu)
-                data.setdefault("backend", "c")
-            return record(Board, data)
-        except InvalidDataError as error:
-            problem = error.problems[0]
-            file = source if isinstance(source, str) else source(problem.path)
-            raise CrtExportError(
-                problem.text, location=(file, *map(str, problem.path)), hint=problem.hint
-            ) from error
-
-
-def _check_c_only(cpu: object) -> None:
-    """Raises InvalidDataError where a processor that only the board knows isn't described."""
-    for key in ("pointer_bits", "endian", "stack_align"):
-        if isinstance(cpu, Mapping) and key not in cpu:
-            raise InvalidDataError([Problem(
-                ("cpu", key), "this key is missing",
-                "nothing else tells it of processors that LLVM doesn't have",
-            )])

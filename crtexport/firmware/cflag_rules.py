@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
+from crtexport.firmware.board_schema import Board, Cpu
 from crtexport.support.schema import ContradictionError
-
-if TYPE_CHECKING:
-    from crtexport.firmware.board_schema import Board, Cpu
 
 _ARM_ARCHITECTURES = {
     "armv6-m": "v6m", "armv6s-m": "v6m", "armv7-m": "v7m", "armv7e-m": "v7em",

@@ -9,16 +9,13 @@ from __future__ import annotations
 import functools
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import msgspec
 
 from crtexport.firmware.architectures import M_PROFILE, X86_32, rules_of
-from crtexport.firmware.board_rules import near
-from crtexport.support.schema import ContradictionError
-
-if TYPE_CHECKING:
-    from crtexport.firmware.board_schema import Board, Cpu
+from crtexport.firmware.board_schema import Board, Cpu
+from crtexport.firmware.cflag_rules import check_flags
+from crtexport.support.schema import ContradictionError, nearest
 
 NAMES = Path(__file__).with_name("llvm_names.json")
 
@@ -62,8 +59,6 @@ def family_of(arch: str) -> str:
 
 def check_cpu(board: Board) -> None:
     """Raises ContradictionError for an impossible processor."""
-    from crtexport.firmware.cflag_rules import check_flags  # noqa: PLC0415  (imports this module)
-
     cpu = board.cpu
     if board.c_only:
         _check_unknown(cpu)
@@ -109,7 +104,7 @@ def _check_triple(board: Board) -> str:
     if (family_of(arch) not in families()) if triples is None else (arch not in triples):
         raise ContradictionError(
             key, f"{arch!r} is no processor of the architecture {board.architecture}",
-            near(arch, families() if triples is None else triples),
+            nearest(arch, families() if triples is None else triples),
         )
     if not 2 <= len(rest) <= 3:
         raise ContradictionError(key, "a triple has three or four parts, with - between them")
@@ -138,7 +133,7 @@ def _check_arm(cpu: Cpu, arch: str) -> None:
     if environment not in ("eabi", "eabihf"):
         raise ContradictionError(
             ("cpu", "triple"), f"there is no ABI {environment!r}",
-            near(environment, ("eabi", "eabihf")),
+            nearest(environment, ("eabi", "eabihf")),
         )
     if environment == "eabihf" and len(cpu.triple.split("-")) != 4:
         raise ContradictionError(
@@ -182,12 +177,12 @@ def _check_name(cpu: Cpu, arch: str) -> None:
     fitting = [name for name, own in known.items() if version in (None, own)]
     if cpu.name not in known:
         raise ContradictionError(
-            ("cpu", "name"), f"LLVM has no processor {cpu.name!r}", near(cpu.name, fitting)
+            ("cpu", "name"), f"LLVM has no processor {cpu.name!r}", nearest(cpu.name, fitting)
         )
     if version is not None and cpu.name not in ("generic", *fitting):
         raise ContradictionError(
             ("cpu", "name"), f"{cpu.name} is no {version}, which the triple says ({arch})",
-            near(cpu.name, fitting),
+            nearest(cpu.name, fitting),
         )
 
 
@@ -199,7 +194,7 @@ def _check_features(cpu: Cpu, arch: str) -> None:
         name = feature[1:]
         if name not in known:
             raise ContradictionError(
-                key, f"LLVM has no feature {name!r} of {arch}", near(name, known)
+                key, f"LLVM has no feature {name!r} of {arch}", nearest(name, known)
             )
         if _SAID_BY_TRIPLE.fullmatch(name) and not (feature[0] == "-" and name == "soft-float"):
             raise ContradictionError(key, f"{feature} is what the triple says", "leave it out")

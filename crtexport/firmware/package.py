@@ -10,6 +10,7 @@ from msgspec.structs import asdict, replace
 
 from crtexport.devices import simulated
 from crtexport.firmware.board import load_board
+from crtexport.firmware.board_rules import board_from_data
 from crtexport.firmware.board_schema import Board, QemuRunner
 from crtexport.firmware.parts import FirmwareParts, TensorPart
 from crtexport.ir.types import DType
@@ -83,7 +84,7 @@ def board_from_package(package: Package) -> Board:
             "the package's metadata names no board", location=str(package.path),
             hint="packages that crtexport wrote do",
         )
-    return Board.from_data(data, f"{package.path}: board")
+    return board_from_data(data, f"{package.path}: board")
 
 
 def board_for(package: Package, board: Board | None = None, *, trusted: bool = False) -> Board:

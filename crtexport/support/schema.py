@@ -30,7 +30,7 @@ from msgspec.structs import FieldInfo, fields
 
 __all__ = [
     "ContradictionError", "Extra", "InvalidDataError", "KeyPath", "Problem", "decode_json",
-    "did_you_mean", "record",
+    "did_you_mean", "nearest", "record",
 ]
 
 Extra = Literal["forbid", "ignore"]
@@ -86,6 +86,17 @@ def did_you_mean(word: str, known: Iterable[str]) -> str | None:
     close = [other for other in words if _plain(other) == _plain(word)]
     close = close or difflib.get_close_matches(word, words, n=1)
     return f"did you mean {close[0]!r}?" if close else None
+
+
+def nearest(word: str, known: Iterable[str]) -> str:
+    """Returns a hint at the known words most like ``word``, or else at all of them."""
+    import difflib  # noqa: PLC0415  (nothing is wrong with most data)
+
+    names = sorted(known)
+    close = difflib.get_close_matches(word, names, n=3, cutoff=0.6)
+    if close:
+        return f"did you mean {' or '.join(map(repr, close))}?"
+    return f"there are {', '.join(names[:40])}{' …' if len(names) > 40 else ''}"
 
 
 def _plain(word: str) -> str:

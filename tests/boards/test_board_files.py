@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 import crtexport
-from crtexport.firmware.board import SEARCH_PATH, Board, list_boards, load_board
+from crtexport.firmware.board import SEARCH_PATH, list_boards, load_board
+from crtexport.firmware.board_rules import board_from_data
 from crtexport.firmware.board_schema import QemuRunner
 from crtexport.firmware.sizes import format_size, parse_size
 from crtexport.support import resources
@@ -227,7 +228,7 @@ def test_a_board_found_by_name_bears_that_name(
 def test_data_that_is_no_board_is_refused() -> None:
     data = load_board("qemu_x86").to_data()
     with pytest.raises(CrtExportError, match=r"package → stak_size: unknown key"):
-        Board.from_data(data | {"stak_size": 1}, "package")
+        board_from_data(data | {"stak_size": 1}, "package")
 
 
 FAMILY = """

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 import crtexport
 from crtexport.cli.main import main
-from crtexport.firmware.board import Board, load_board
+from crtexport.firmware.board import load_board
+from crtexport.firmware.board_rules import board_from_data
 from crtexport.importers import load
 from crtexport.mlf.reader import open_package
 from crtexport.mlf.unpack import unpack_for_build
@@ -27,11 +28,11 @@ SETTINGS = settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow
 @SETTINGS
 @given(boards())
 def test_a_drawn_board_is_read_and_each_contradiction_is_told_with_its_key(data: Json) -> None:
-    board = Board.from_data(data, "file")
-    assert Board.from_data(board.to_data()) == board
+    board = board_from_data(data, "file")
+    assert board_from_data(board.to_data()) == board
     for key, how in contradictions(data):
         with pytest.raises(CrtExportError) as caught:
-            Board.from_data(spoiled(data, how), "file")
+            board_from_data(spoiled(data, how), "file")
         assert caught.value.location == ("file", *key), (caught.value, key)
         assert "LLVM ERROR" not in str(caught.value)
 
@@ -46,7 +47,7 @@ def network() -> object:
 def test_drawn_boards_export(
     data: Json, emit: str, network: object, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    board = Board.from_data(data)
+    board = board_from_data(data)
     path = tmp_path_factory.mktemp("drawn") / "m.tar"
     if board.architecture == "other" and emit == "llvm":
         with pytest.raises(CrtExportError, match="C sources, no objects"):

@@ -15,7 +15,7 @@ from crtexport.cli.main import main
 from crtexport.firmware import vela
 from crtexport.firmware.board import Board, list_boards, load_board
 from crtexport.firmware.board_reader import board_from_keys
-from crtexport.firmware.board_rules import ETHOS_U
+from crtexport.firmware.board_rules import ETHOS_U, board_from_data
 from crtexport.mlf.reader import open_package
 from crtexport.support.errors import CrtExportError, ToolMissingError
 from tests.devices.vela_support import compiled, stand_in, vela_program
@@ -74,7 +74,7 @@ def test_workspaces_lie_where_the_npu_reaches_them(pooling: Path, tmp_path: Path
     ).path
     embedded = open_package(package).board_data
     assert embedded is not None
-    placed = Board.from_data(embedded).placement
+    placed = board_from_data(embedded).placement
     assert placed.workspaces == ("ram",)
     with pytest.raises(CrtExportError, match="doesn't reach the memory 'dtcm'"):
         crtexport.export(

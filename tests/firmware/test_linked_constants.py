@@ -13,6 +13,7 @@ from msgspec.structs import replace
 import crtexport
 from crtexport.firmware import run as firmware_run
 from crtexport.firmware.board import Board
+from crtexport.firmware.board_rules import board_from_data
 from crtexport.firmware.package import board_from_package, parts_from_package
 from crtexport.mlf.arrays import Array
 from crtexport.mlf.reader import open_package
@@ -57,7 +58,7 @@ def test_linkers_have_nothing_to_say(board: Board, tmp_path: Path) -> None:
     tools_of(board)
     data = board.to_data()
     data["toolchain"]["ldflags"] = [*board.toolchain.ldflags, "-Wl,--fatal-warnings"]
-    strict = Board.from_data(data)
+    strict = board_from_data(data)
     package = open_package(
         crtexport.export(DIGITS, board=strict, emit="llvm", output=tmp_path / "digits.tar").path
     )

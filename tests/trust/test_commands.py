@@ -17,7 +17,8 @@ from hypothesis import strategies as st
 
 import crtexport
 from crtexport.cli.main import main
-from crtexport.firmware.board import Board, load_board
+from crtexport.firmware.board import load_board
+from crtexport.firmware.board_rules import board_from_data
 from crtexport.firmware.board_schema import Word
 from crtexport.firmware.package import parts_from_package
 from crtexport.firmware.parts import FirmwareParts
@@ -86,7 +87,7 @@ def test_no_text_of_a_board_executes_anything(
             copy = json.loads(json.dumps(data))
             put(copy, place, text.format(canary))
             try:
-                board = Board.from_data(copy)
+                board = board_from_data(copy)
             except CrtExportError:
                 continue
             accepted += 1
@@ -115,7 +116,7 @@ def test_make_gives_the_compiler_the_words_that_the_board_has(
         data = board.to_data()
         data["toolchain"] |= {"compiler": [sys.executable, str(spy), *words]}
         data["cpu"]["cflags"] = []
-        write_project(parts, Board.from_data(data), folder / "p")
+        write_project(parts, board_from_data(data), folder / "p")
         subprocess.run(
             ["make", "-s", "build/firmware/crt_frame.o"], cwd=folder / "p", check=True,
             capture_output=True,
