@@ -136,11 +136,11 @@ class Context(Struct, frozen=True):
         weights = self.graph.optional(self.node, 1)
         return None if weights is None else self.graph.tensors[weights].packed_bits
 
-    def matrix(self, rows: int) -> Matrix:
-        """Constant weights, input 1, as a matrix of ``rows``; of any size."""
-        type_ = self.input(1)
+    def matrix(self, rows: int, position: int = 1) -> Matrix:
+        """Constant weights, usually input 1, as a matrix of ``rows``; of any size."""
+        type_ = self.input(position)
         columns = type_.elements // rows if rows else 0
-        return Matrix(self.constant(1), type_.dtype, rows, columns)
+        return Matrix(self.constant(position), type_.dtype, rows, columns)
 
     def constant(self, position: int) -> ConstantRef:
         """A constant input."""
@@ -214,15 +214,15 @@ class Lowering:
         return self._stored(name, dtype, ConstantRef.of(array), row=row, note=note)
 
     def packed(
-        self, name: str, dtype: Scalar, packing: Packing, rows: int, *, whole: int = 1,
-        align: int | None = None, note: str = "",
+        self, name: str, dtype: Scalar, packing: Packing, rows: int, *, position: int = 1,
+        whole: int = 1, align: int | None = None, note: str = "",
     ) -> Buffer:
-        """A pointer to the node's weights, its constant input 1 as ``rows`` of a matrix, in the
-        order of ``packing``, which becomes elements of ``dtype``. They may be of any size.
+        """A pointer to the node's weights, its constant input ``position`` as ``rows`` of a matrix,
+        in the order of ``packing``, which becomes elements of ``dtype``. They may be of any size.
         ``whole``: rows of which there are whole blocks, as :meth:`Matrix.whole` makes them;
         ``align``: bytes, of which compilers are told (default: those of an element); ``note``: what
         an element is, where it isn't a weight."""
-        matrix = self.context.matrix(rows).whole(whole)
+        matrix = self.context.matrix(rows, position).whole(whole)
         size = packing.nbytes(min(packing.block, matrix.rows), matrix.columns) // dtype.itemsize
         units = f"{packing.block} output channels" if packing.block > 1 else "an output channel"
         told = f"packed, a row for {units}"

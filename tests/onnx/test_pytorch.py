@@ -88,11 +88,11 @@ def test_only_what_comes_in_or_goes_out_is_transposed(ran: Ran) -> None:
 
 
 def test_the_workspace_is_no_larger_than_what_is_needed_at_one_time(ran: Ran) -> None:
-    """But for what kernels need themselves: a sixteenth more and 128 bytes are left to them."""
+    """But for what kernels need themselves: a sixteenth more and 192 bytes are left to them."""
     too_large = {
         name: (model.plan.workspace_size, _needed(model.lowered.graph))
         for name, model in ran.models.items()
-        if model.plan.workspace_size > _needed(model.lowered.graph) * 17 / 16 + 128
+        if model.plan.workspace_size > _needed(model.lowered.graph) * 17 / 16 + 192
     }
     assert not too_large
 

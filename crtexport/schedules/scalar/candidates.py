@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from msgspec.structs import replace
 
 from crtexport.ir.numerics import Numerics
-from crtexport.ir.ops import DepthwiseConv2D
+from crtexport.ir.ops import DepthwiseConv2D, Recurrent
 from crtexport.lowering.numerics.computed_product import is_computed_product
 from crtexport.lowering.registry import Context, Lowered
 from crtexport.schedules.common import target_features, unroll
@@ -123,10 +123,14 @@ def _dsp(context: Context, optimize: str, *, floats: bool) -> list[Candidate]:
 
 
 def _fpu(context: Context) -> list[Candidate] | None:
-    """None for what is no layer of floats."""
+    """None for what is no layer of floats, and no recurrent network of them."""
     from crtexport.schedules.common.float_layers import layer_of
 
     layer = layer_of(context)
+    if layer is None and isinstance(context.node.op, Recurrent):
+        from crtexport.schedules.scalar import fpu_recurrent
+
+        return fpu_recurrent.candidates(context) or None
     if layer is None:
         return None
     if isinstance(layer, DepthwiseConv2D):
