@@ -14,17 +14,25 @@ from crtexport.firmware.board import load_board
 from crtexport.ir.numerics import Numerics
 from crtexport.ir.ops import Activation, Conv2D, DepthwiseConv2D, FullyConnected, Op
 from crtexport.ir.types import DType, Quantization
+from crtexport.lowering.registry import Context, InputTensor, OutputTensor
+from crtexport.schedules.common.result_steps import TwoProducts
 from tests.backends.c import c_support
 from tests.differential.network import Values, steps
-from tests.lowered import lower
+from tests.helpers import require
+from tests.lowered import bound, lower
 from tests.plan.graphs import GraphBuilder
 
 Array = np.ndarray[Any, Any]
 BOARDS = {
-    "mps2_an386": "arm_smlad", "mps2_an385": "wrap", "mps2_an500": "arm_smlad",
-    "qemu_cortex_m0": "shr", "qemu_riscv32": "mul", "mps3_an547": "mve_round_f32",
+    "mps2_an386": "factor", "mps2_an385": "factor", "mps2_an500": "factor",
+    "qemu_cortex_m0": "shr", "qemu_riscv32": "factor", "mps3_an547": "mve_round_f32",
 }
 """With a word of the kernels of each."""
+FALLBACKS = BOARDS | {
+    "mps2_an386": "arm_vcvtr", "mps2_an385": "wrap", "mps2_an500": "arm_vcvtr",
+    "qemu_riscv32": "wrap",
+}
+VALUES, ROUNDS = 10_000_000, 20
 X_SCALE, Y_SCALE = np.float32(0.0371), np.float32(0.093)
 
 
@@ -72,13 +80,23 @@ def wanted(op: Op, x: Array, matrix: Array, bias: Array, scales: Array, zero: in
     return np.clip(np.rint(product).astype(np.int64) + zero, low, 127).astype(np.int8)
 
 
+@pytest.fixture(params=["products", "floats"])
+def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Sums are scaled by products with the same steps, or as if there were none."""
+    if request.param == "floats":
+        monkeypatch.setattr(TwoProducts, "of", lambda *_: None)
+    return str(request.param)
+
+
 @pytest.mark.parametrize("board", BOARDS)
 @pytest.mark.parametrize("op", [
     Conv2D(), DepthwiseConv2D(), FullyConnected(keep_num_dims=True),
     Conv2D(activation=Activation.RELU),
 ], ids=["conv", "depthwise", "dense", "relu"])
 @pytest.mark.parametrize("smallest", [2.0**-7, 2.0**-13])
-def test_sums_next_to_halves(op: Op, board: str, smallest: float, tmp_path: Path) -> None:
+def test_sums_next_to_halves(
+    op: Op, board: str, smallest: float, way: str, tmp_path: Path
+) -> None:
     rng = np.random.default_rng(11)
     zero = -5
     scales = (smallest * rng.uniform(1, 4, 19)).astype(np.float32)
@@ -87,7 +105,8 @@ def test_sums_next_to_halves(op: Op, board: str, smallest: float, tmp_path: Path
     values: Values = {graph.inputs[0]: x}
     target = load_board(board).target
     found = list(steps(graph, values, lambda context: lower(context, target, "balanced")))
-    assert BOARDS[board] in str(found[0].kernel)
+    words = FALLBACKS if way == "floats" else BOARDS
+    assert words[board] in str(found[0].kernel)
     np.testing.assert_array_equal(
         values[graph.outputs[0]], wanted(op, x, matrix, bias, scales, zero)
     )
@@ -95,3 +114,68 @@ def test_sums_next_to_halves(op: Op, board: str, smallest: float, tmp_path: Path
     for step, ours in zip(found, in_c, strict=True):
         for array, expected in zip(ours, step.after, strict=True):
             c_support.assert_same(array, expected)
+
+
+TAPS = np.array([1, 12, 127])
+"""Windows of three taps have any sum up to 16,000."""
+
+
+def drawn(rng: np.random.Generator, shape: tuple[int, ...], bias: Array, factors: Array) -> Array:
+    """Windows of taps, (rows, columns, 3, channels); the sums of more than half of them are next to
+    halves of results."""
+    halves = (rng.integers(-150, 150, shape) + 0.5) / factors - bias
+    sums = np.rint(halves).astype(np.int64) + rng.integers(-1, 2, shape)
+    # As far as windows reach: the next half that has such a sum.
+    step = np.rint(sums * factors).astype(np.int64) - np.rint(
+        np.clip(sums, -16_000, 16_000) * factors
+    ).astype(np.int64)
+    halves -= step / factors
+    sums = np.rint(halves).astype(np.int64) + rng.integers(-1, 2, shape)
+    anywhere = rng.random(shape) < 0.15
+    sums[anywhere] = rng.integers(-16_000, 16_000, int(anywhere.sum()))
+    high = np.rint(sums / TAPS[2]).clip(-128, 127).astype(np.int64)
+    rest = sums - TAPS[2] * high
+    medium = np.rint(rest / TAPS[1]).clip(-128, 127).astype(np.int64)
+    low = (rest - TAPS[1] * medium).clip(-128, 127)
+    return np.stack([low, medium, high], axis=2).astype(np.int8)
+
+
+@pytest.mark.parametrize("board", [*BOARDS, "host"])
+def test_ten_million_sums(board: str, way: str, tmp_path: Path) -> None:
+    """Compiled for this computer: instructions of others are imitated."""
+    require("gcc")
+    rng = np.random.default_rng(23)
+    channels, width, zero = 50, 20, 17
+    shape = (VALUES // ROUNDS // width // channels, width, channels)
+    scales = (2.0 ** rng.uniform(-9, -5, channels)).astype(np.float32)
+    factors = (X_SCALE * scales) / Y_SCALE
+    bias = np.rint(rng.uniform(-120, 120, channels) / factors).astype(np.int64)
+    b = GraphBuilder()
+    quants = [Quantization((float(s),), (z,)) for s, z in ((X_SCALE, 0), (Y_SCALE, zero))]
+    x = b.input(
+        1, shape[0], 3 * width, channels, dtype=DType.INT8, quant=quants[0]
+    )
+    weights = np.repeat(TAPS.astype(np.int8), channels).reshape(1, 1, 3, channels)
+    made = b.node(
+        DepthwiseConv2D(stride=(1, 3)), x,
+        b.constant(weights, Quantization(tuple(scales.tolist()), (0,) * channels, 3)),
+        b.constant(bias.astype(np.int32)), quant=quants[1],
+    )
+    graph = replace(b.finish(made), numerics=Numerics.ORT)
+    lowered = lower(Context(graph, graph.nodes[0]), load_board(board).target, "balanced")
+    (run,) = c_support.compiled([lowered.kernel], tmp_path, "-O2")
+    output = np.zeros(shape, np.int8)
+    near = 0
+    for _ in range(ROUNDS):
+        cells = drawn(rng, shape, bias, factors)
+        sums = np.tensordot(cells.astype(np.int32), TAPS.astype(np.int32), ((2,), (0,))) + bias
+        real = sums.astype(np.float32) * factors
+        near += int((np.abs(np.abs(real - np.rint(real)) - 0.5) <= factors).sum())
+        expected = np.clip(np.rint(real).astype(np.int64) + zero, -128, 127).astype(np.int8)
+        arrays = [array.reshape(-1) for array in bound(lowered, {
+            InputTensor(0): cells, InputTensor(1): weights, InputTensor(2): bias.astype(np.int32),
+            OutputTensor(0): output,
+        }.__getitem__)]
+        got = run(arrays)[lowered.args.index(OutputTensor(0))]
+        np.testing.assert_array_equal(got, expected.reshape(-1))
+    assert near > VALUES // 2

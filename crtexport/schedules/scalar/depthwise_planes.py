@@ -30,12 +30,10 @@ from crtexport.kir.builder import (
     const,
     flat_index,
     ge,
-    i32,
     load,
     lt,
     min_,
     mul,
-    shl,
     sub,
 )
 from crtexport.kir.language import Buffer, Expr, Scalar
@@ -389,12 +387,11 @@ class _IntegerPlanes(Planes):
     def prepare(self, channel: Expr) -> None:
         """Keeps the weights of a channel as sums want them, in pairs, and what scales it."""
         shape = self.shape
-        doubling = self.scaling.factor == 2
 
         def weight(tap: int) -> Expr:
             at = add(const(tap * shape.y[3]), channel)
             value = cast(load(self.weights, at), Scalar.I32)
-            return shl(value, i32(1)) if doubling else value
+            return self.scaling.moved(value)
 
         self.kept = []
         for ky in range(shape.kernel[0]):

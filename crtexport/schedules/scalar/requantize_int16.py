@@ -25,7 +25,7 @@ class Int16Epilogue(ScalarEpilogue):
         self, context: Context, constants: npt.NDArray[np.int32], activation: Activation,
         method: RequantMethod,
     ) -> None:
-        super().__init__(constants, method, 1)
+        super().__init__(constants, method, 0)
         self._range = activation_range(activation, context.output())
 
     @staticmethod

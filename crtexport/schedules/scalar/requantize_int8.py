@@ -57,9 +57,9 @@ class RequantMethod(enum.Enum):
     MUL32_ONLY = "products of 16 bits, where there are none of 64, and a shift"
 
     @property
-    def factor(self) -> int:
-        """Returns what sums are scaled times: twice, where multipliers are signed."""
-        return 1 if self is RequantMethod.MUL64_SHIFT else 2
+    def places(self) -> int:
+        """Returns by how many places sums are moved: one, where multipliers are signed."""
+        return 0 if self is RequantMethod.MUL64_SHIFT else 1
 
 
 def constants_of(
@@ -107,14 +107,14 @@ class ChannelConstants(Struct, frozen=True):
 class ScalarEpilogue(abc.ABC):
     """Emits results of sums, with a table of what belongs to each output channel, its bias first.
 
-    ``factor``: what sums and biases are scaled times.
+    ``places``: by how many places sums and biases are moved.
     """
 
     def __init__(
-        self, constants: npt.NDArray[np.int32], method: RequantMethod, factor: int
+        self, constants: npt.NDArray[np.int32], method: RequantMethod, places: int
     ) -> None:
         """``constants``: channels x words."""
-        self.method, self.factor = method, factor
+        self.method, self.places = method, places
         self._constants = constants
         self._alike = bool((constants[:, 1:] == constants[:1, 1:]).all())
 
@@ -158,13 +158,16 @@ class ScalarEpilogue(abc.ABC):
 
     def finished(self, total: Expr, values: Sequence[Expr]) -> Expr:
         """The result of a sum (i32) that began with 0, of a channel with these constants."""
-        times = shl(total, i32(1)) if self.factor == 2 else total
-        return self.made(self.b.let("whole", add(times, self.start(values))), values)
+        moved = self.moved(total)
+        return self.made(self.b.let("whole", add(moved, self.start(values))), values)
+
+    def moved(self, total: Expr) -> Expr:
+        """A number (i32), moved as sums are."""
+        return shl(total, i32(self.places)) if self.places else total
 
     @abc.abstractmethod
     def made(self, whole: Expr, values: Sequence[Expr]) -> Expr:
-        """The result of a sum with its bias (i32), times the factor, of a channel with these
-        constants."""
+        """The result of a sum with its bias (i32), moved, of a channel with these constants."""
 
     def _product(self, a: Expr, b: Expr) -> Expr:
         """The upper word of a product, rounded."""
@@ -212,7 +215,7 @@ class Int8Epilogue(ScalarEpilogue):
         self, context: Context, constants: npt.NDArray[np.int32], activation: Activation,
         method: RequantMethod,
     ) -> None:
-        super().__init__(_constants(constants, method), method, method.factor)
+        super().__init__(_constants(constants, method), method, method.places)
         self._zero = context.quant(context.output()).zero_point[0]
         self._range = activation_range(activation, context.output())
 
@@ -224,13 +227,10 @@ class Int8Epilogue(ScalarEpilogue):
         """None if these instructions can't scale the sums."""
         if sums.rounding is Rounding.FLOAT:
             from crtexport.schedules.scalar.requantize_float import (  # noqa: PLC0415
-                FloatEpilogue,
-                RealEpilogue,
+                epilogue_of,
             )
 
-            if method is RequantMethod.FPU:
-                return RealEpilogue(context, sums, activation)
-            return FloatEpilogue.of(context, sums, activation, method)
+            return epilogue_of(context, sums, activation, method)
         method = RequantMethod.DSP if method is RequantMethod.FPU else method
         zero_point = context.quant(context.output()).zero_point[0]
         limits = activation_range(activation, context.output())
@@ -279,8 +279,8 @@ class Int8Epilogue(ScalarEpilogue):
                 return add(shr(add(high, half), power), zero)
 
     def whole(self, total: Expr, channel: ChannelConstants) -> Expr:
-        """A sum (i32, without the bias) with its bias, times the method's factor."""
-        return add(shl(total, i32(1)) if self.factor == 2 else total, channel.bias)
+        """A sum (i32, without the bias) with its bias, moved."""
+        return add(self.moved(total), channel.bias)
 
 
 def _constants(constants: npt.NDArray[np.int32], method: RequantMethod) -> npt.NDArray[np.int32]:

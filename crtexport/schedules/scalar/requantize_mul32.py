@@ -26,14 +26,9 @@ from crtexport.kir.builder import add, cast, clamp, i32, mul, shr
 from crtexport.kir.language import Expr, Scalar
 from crtexport.lowering.numerics.integer_sums import IntegerSums
 from crtexport.lowering.registry import Context
+from crtexport.schedules.common.result_steps import ResultSteps
 from crtexport.schedules.scalar.requantize_int8 import RequantMethod, ScalarEpilogue
-from crtexport.support.fixedpoint import (
-    Ints,
-    Rounding,
-    multiply_all_by_quantized_multiplier,
-    scale_in_float32,
-    wrap32,
-)
+from crtexport.support.fixedpoint import Ints, Rounding, wrap32
 
 _REACH = 128
 """Largest magnitude of an input value."""
@@ -84,50 +79,8 @@ def constants_of(
     return None
 
 
-class _Steps:
-    """The results of a channel's sums from -``reach`` to ``reach``; ``shift`` is not to the left.
-
-    ``above``: those but that of the first sum; ``least``: the least sum that has each of them.
-    """
-
-    def __init__(
-        self, mantissa: int, shift: int, bias: int, reach: int, zero: int,
-        limits: tuple[int, int], floats: bool,
-    ) -> None:
-        self.floats = floats
-        self.mantissa, self.shift, self.bias, self.reach = mantissa, shift, bias, reach
-        self.zero, self.limits = zero, limits
-        self.real = mantissa * 2.0 ** (shift - 31)
-        first, last = self.results(np.array([-reach, reach])).tolist()
-        self.first: int = first
-        self.above = np.arange(first + 1, last + 1, dtype=np.int64)
-        self.least = self._least(self.above)
-
-    def results(self, totals: Ints) -> Ints:
-        """Returns what TFLite, in products that fit 64 bits, or ONNX Runtime scales sums to."""
-        scaled = scale_in_float32(
-            totals + self.bias, self.real
-        ) if self.floats else multiply_all_by_quantized_multiplier(
-            totals + self.bias, self.mantissa, -self.shift
-        )
-        clamped: Ints = np.clip(scaled + self.zero, *self.limits)
-        return clamped
-
-    def _least(self, results: Ints) -> Ints:
-        """The least sums that have some results, all above that of -``reach``; by bisection around
-        where they are without rounding twice."""
-        reach = self.reach
-        if not len(results):
-            return results
-        guess = ((results - self.zero - 0.5) / self.real).astype(np.int64) - self.bias
-        low, high = np.clip(guess - 3, -reach, reach), np.clip(guess + 3, -reach, reach)
-        low[self.results(low) >= results] = -reach
-        high[self.results(high) < results] = reach
-        while (high - low > 1).any():
-            middle = (low + high) >> 1
-            below = self.results(middle) < results
-            low, high = np.where(below, middle, low), np.where(below, high, middle)
-        return high
+class _Steps(ResultSteps):
+    """Lines through the steps of a channel."""
 
     def line(self, bits: int) -> tuple[int, int, int, int] | None:
         """The constants of a line through the steps, with ``bits`` of each half."""
@@ -175,7 +128,7 @@ class Mul32Epilogue(ScalarEpilogue):
     def __init__(
         self, constants: npt.NDArray[np.int32], bits: int, limits: tuple[int, int]
     ) -> None:
-        super().__init__(constants, RequantMethod.MUL32_ONLY, 1)
+        super().__init__(constants, RequantMethod.MUL32_ONLY, 0)
         self._bits, self._range = bits, limits
 
     @staticmethod

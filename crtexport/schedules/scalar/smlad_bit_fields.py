@@ -252,15 +252,18 @@ class _FieldProducts(BlockedProducts):
                     b.store(self.output, add(row, channel), result)
 
     def _sum(self, sums: list[Var], number: int) -> Expr:
-        """The sum of a channel, twice if the epilogue wants it so."""
+        """The sum of a channel, moved as the epilogue wants it."""
         total: Expr = sums[number]
-        doubled = self.scaling.factor - 1
         if not number:
-            return shl(total, i32(1)) if doubled else total
+            return self.scaling.moved(total)
         if number == self.fields.channels - 1:
             others = self.b.let("others", add(*sums[:number]))
             total = sub(total, cast(others, total.type))
-        return cast(shr(total, const(self.fields.bits * number - doubled, total.type)), Scalar.I32)
+        apart = self.fields.bits * number
+        if self.scaling.places > apart:
+            return self.scaling.moved(cast(shr(total, const(apart, total.type)), Scalar.I32))
+        place = const(apart - self.scaling.places, total.type)
+        return cast(shr(total, place), Scalar.I32)
 
     def _begun(self, pixel: int, count: int) -> list[Var]:
         """The sums of a pixel, less what their fields are lifted by."""

@@ -274,7 +274,9 @@ class _ChannelPairs(BlockedProducts):
         for p, (row, one) in enumerate(zip(rows, sums, strict=True)):
             if one.both is not None:
                 with self.b.named(f"p{p}_c{offset + 1}"):
-                    apart = shr(wrap_sub(one.both, one.first), i32(9 - self.scaling.factor))
+                    apart = wrap_sub(one.both, one.first)
+                    if self.scaling.places < 8:
+                        apart = shr(apart, i32(8 - self.scaling.places))
                     self._store(row, channel, add(apart, constants.bias), constants)
 
     def _store(self, row: Expr, channel: Expr, whole: Expr, constants: ChannelConstants) -> None:

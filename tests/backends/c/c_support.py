@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import ctypes
+import functools
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -258,15 +259,24 @@ def run_kernels(
     kernels: Sequence[tuple[Kernel, Sequence[Array]]], folder: Path, *flags: str
 ) -> list[list[Array]]:
     """Runs each kernel, without parameters, on copies of its arrays; all are one C file."""
+    made = compiled([kernel for kernel, _ in kernels], folder, *flags)
+    return [run(arrays) for run, (_, arrays) in zip(made, kernels, strict=True)]
+
+
+def compiled(
+    kernels: Sequence[Kernel], folder: Path, *flags: str
+) -> list[Callable[[Sequence[Array]], list[Array]]]:
+    """Compiles kernels, without parameters, of one C file: what runs each on copies of arrays."""
     symbols = [f"kernel{i}" for i in range(len(kernels))]
-    texts = [print_kernel(k, s) for (k, _), s in zip(kernels, symbols, strict=True)]
-    entries = [entry(k, s) for (k, _), s in zip(kernels, symbols, strict=True)]
+    texts = [print_kernel(k, s) for k, s in zip(kernels, symbols, strict=True)]
+    entries = [entry(k, s) for k, s in zip(kernels, symbols, strict=True)]
     path = folder / "kernels.c"
     path.write_text(file_text(texts) + "\n".join(entries), encoding="utf-8")
     library = shared_library([path], *flags)
-    results = []
-    for (kernel, arrays), symbol in zip(kernels, symbols, strict=True):
+
+    def run(symbol: str, kernel: Kernel, arrays: Sequence[Array]) -> list[Array]:
         copies = [array.copy() for array in arrays]
         call_kernel(library, symbol, kernel, copies, ())
-        results.append(copies)
-    return results
+        return copies
+
+    return [functools.partial(run, s, k) for s, k in zip(symbols, kernels, strict=True)]

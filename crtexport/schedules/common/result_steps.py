@@ -1,0 +1,236 @@
+"""Steps of the results of a channel's sums, and products that have steps at the same sums.
+
+What scales sums, bias, rounding, zero point and clamps included, is a staircase of at most 256
+results, whose steps are known while exporting. The upper word of the product of
+``(sum << places) + addend`` and a first factor, and that of it and a second one, are a staircase,
+too, whose steps follow from these constants. If both have the same steps, they are the same for
+every sum that there can be: no rounding, to float32 or otherwise, needs to be imitated.
+
+The second factor may be a power of two, so that it is a shift, in nine of ten channels that ONNX
+Runtime scales. In the others what is cut off behind the first product moves single steps, in
+another way for each pair of factors, of which some is found that fits.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import numpy.typing as npt
+from msgspec import Struct
+
+from crtexport.lowering.numerics.integer_sums import IntegerSums
+from crtexport.support.fixedpoint import (
+    Ints,
+    Rounding,
+    multiply_all_by_quantized_multiplier,
+    scale_in_float32,
+    wrap32,
+)
+
+_REACH = 128
+"""Largest magnitude of an input value."""
+_WORD = 32
+_MOST_PLACES = 8
+"""Places that sums are moved by: a half word has room for a weight of 8 bits moved so far."""
+_USUAL_SHIFT = 13
+"""Tried first, so that layers of one shape can have one kernel."""
+_MOST_SHIFT = 22
+_LARGEST = (1 << 31) - 1
+_TRIED = 33
+"""Factors that are compared at a time."""
+_NEAR = 20
+"""Factors are tried that differ by one part in 2**_NEAR."""
+_PAIRS = 128
+"""Pairs of factors that are compared at a time."""
+_ROUNDS = 48
+"""The times that so many are."""
+
+
+class ResultSteps:
+    """The results of a channel's sums from -``reach`` to ``reach``; ``shift`` is not to the left.
+
+    ``above``: those but that of the first sum; ``least``: the least sum that has each of them.
+    """
+
+    def __init__(
+        self, mantissa: int, shift: int, bias: int, reach: int, zero: int,
+        limits: tuple[int, int], floats: bool,
+    ) -> None:
+        self.floats = floats
+        self.mantissa, self.shift, self.bias, self.reach = mantissa, shift, bias, reach
+        self.zero, self.limits = zero, limits
+        self.real = mantissa * 2.0 ** (shift - 31)
+        first, last = self.results(np.array([-reach, reach])).tolist()
+        self.first: int = first
+        self.above = np.arange(first + 1, last + 1, dtype=np.int64)
+        self.least = self._least(self.above)
+
+    def results(self, totals: Ints) -> Ints:
+        """Returns what TFLite, in products that fit 64 bits, or ONNX Runtime scales sums to."""
+        scaled = scale_in_float32(
+            totals + self.bias, self.real
+        ) if self.floats else multiply_all_by_quantized_multiplier(
+            totals + self.bias, self.mantissa, -self.shift
+        )
+        clamped: Ints = np.clip(scaled + self.zero, *self.limits)
+        return clamped
+
+    def _least(self, results: Ints) -> Ints:
+        """The least sums that have some results, all above that of -``reach``; by bisection around
+        where they are without rounding twice."""
+        reach = self.reach
+        if not len(results):
+            return results
+        guess = ((results - self.zero - 0.5) / self.real).astype(np.int64) - self.bias
+        low, high = np.clip(guess - 3, -reach, reach), np.clip(guess + 3, -reach, reach)
+        low[self.results(low) >= results] = -reach
+        high[self.results(high) < results] = reach
+        while (high - low > 1).any():
+            middle = (low + high) >> 1
+            below = self.results(middle) < results
+            low, high = np.where(below, middle, low), np.where(below, high, middle)
+        return high
+
+
+class _Edges:
+    """Demands on the constants of a channel: results by some sums, and later ones not before
+    some others."""
+
+    def __init__(self, channel: ResultSteps, places: int) -> None:
+        due, at = [channel.above], [channel.least]
+        later, before = [channel.above], [channel.least - 1]
+        # Beyond the ends there must be no further step, but for those that clamping removes.
+        if channel.first > channel.limits[0]:
+            due.append(np.array([channel.first]))
+            at.append(np.array([-channel.reach]))
+        last = channel.first + len(channel.above)
+        if last < channel.limits[1]:
+            later.append(np.array([last + 1]))
+            before.append(np.array([channel.reach]))
+        self._due, self._at = np.concatenate(due), np.concatenate(at) << places
+        self._later, self._before = np.concatenate(later), np.concatenate(before) << places
+        self._most = _LARGEST - (channel.reach << places)
+        self._real = channel.real if channel.reach else 0.0
+        self._places = places
+
+    def addends(self, firsts: Ints, seconds: Ints, half: int) -> tuple[Ints, Ints]:
+        """The least and the greatest addend for each pair of factors, to whose second products
+        ``half`` is added; there is none if the latter is less."""
+
+        def wholes(results: Ints) -> Ints:
+            """The least sums, with addends, that give ``results``: pairs x results."""
+            high = -(-((results << _WORD) - half) // seconds[:, None])
+            least: Ints = -(-(high << _WORD) // firsts[:, None])
+            return least
+
+        least = (wholes(self._due) - self._at).max(axis=1, initial=-self._most)
+        most = (wholes(self._later) - self._before).min(axis=1, initial=self._most + 1) - 1
+        return least, most
+
+    def fitting(
+        self, firsts: Ints, seconds: Ints, half: int
+    ) -> tuple[tuple[int, int, int] | None, int]:
+        """The constants by the pair of factors that leaves most choice of an addend, and the
+        number of that pair."""
+        least, most = self.addends(firsts, seconds, half)
+        best = int((most - least).argmax())
+        if most[best] < least[best]:
+            return None, best
+        addend = int(least[best] + most[best]) // 2
+        return (addend, int(firsts[best]), int(seconds[best])), best
+
+    def line(self, shift: int) -> tuple[tuple[int, int, int] | None, int]:
+        """Constants whose second factor is that of a shift, if there are any, and the first factor
+        that is nearest to being one."""
+        nominal = round(math.ldexp(self._real, _WORD + shift - self._places)) or 1 << 30
+        second = 1 << _WORD - shift
+        row, _ = self.fitting(np.array([nominal]), np.array([second]), 0)
+        near, width = nominal, float(nominal >> _NEAR)
+        while row is None and width >= 1:
+            firsts = near + np.rint(np.linspace(-width, width, _TRIED)).astype(np.int64)
+            firsts = firsts[(firsts > 0) & (firsts <= _LARGEST)]
+            row, best = self.fitting(firsts, np.full(len(firsts), second), 0)
+            near, width = int(firsts[best]), width / (_TRIED // 4)
+        return row, near
+
+    def pair(self, product: int, half: int) -> tuple[int, int, int] | None:
+        """Constants by two factors whose product is near ``product``. Where steps repeat themselves
+        every few results, ``half`` puts these between multiples of the second factor."""
+        for turn in range(_ROUNDS):
+            # Shorter first factors cut off more, which moves more steps.
+            least = (product >> 30) + 1 << turn % 3
+            number = np.arange(turn * _PAIRS, (turn + 1) * _PAIRS, dtype=np.int64)
+            seconds = least + number * 0x9E3779B1 % least
+            firsts = product // seconds
+            width = (firsts >> _NEAR + 2 * (turn % 2)) + 1
+            firsts += (number * 0x85EBCA6B >> 7) % (2 * width + 1) - width
+            if least < 1 << 10 or least > 1 << 30 or firsts.min() < 1:
+                return None
+            row, _ = self.fitting(firsts, seconds, half)
+            if row is not None:
+                return row
+        return None
+
+
+class TwoProducts(Struct, frozen=True, eq=False):
+    """Constants of a layer, channels x (addend, first, second factor).
+
+    ``places``: those that sums are moved by. ``shift``: the second factor is 2**(32 - shift) in all
+    channels; None where it differs. ``rounded``: the second product is, halves up.
+    """
+
+    constants: npt.NDArray[np.int32]
+    places: int
+    shift: int | None
+    rounded: bool = False
+
+    @staticmethod
+    def of(sums: IntegerSums, zero_point: int, limits: tuple[int, int]) -> TwoProducts | None:
+        """None if there are none. ``zero_point`` and ``limits`` are those of the output."""
+        channels = _channels(sums, zero_point, limits)
+        if not channels:
+            return None
+        reals = [channel.real for channel in channels if channel.reach] or [0.5]
+        if not 2.0**-24 <= min(reals) <= max(reals) < 0.5:
+            return None
+        widest = max(
+            abs(c.bias) + c.reach + (int(256 / c.real) if c.reach else 0) for c in channels
+        )
+        places = min(_MOST_PLACES, 30 - widest.bit_length())
+        # The largest first factor has 31 bits.
+        most = min(_MOST_SHIFT, places - 1 - math.frexp(max(reals))[1])
+        if places < 0 or most < 1:
+            return None
+        usual = min(most, _USUAL_SHIFT)
+        edges = [_Edges(channel, places) for channel in channels]
+        for shift in sorted({usual, most}):
+            lines = [edge.line(shift) for edge in edges]
+            rows = [row for row, _ in lines]
+            if None not in rows:
+                return TwoProducts(np.array(rows).astype(np.int32), places, shift)
+        for half in (0, 1 << _WORD - 1):
+            pairs = [
+                row if row and not half else edge.pair(near << _WORD - most, half)
+                for edge, (row, near) in zip(edges, lines, strict=True)
+            ]
+            if None not in pairs:
+                return TwoProducts(np.array(pairs).astype(np.int32), places, None, half > 0)
+        return None
+
+
+def _channels(
+    sums: IntegerSums, zero_point: int, limits: tuple[int, int]
+) -> list[ResultSteps]:
+    """None where sums aren't scaled in float32, or don't fit 32 bits."""
+    if sums.rounding is not Rounding.FLOAT or sums.wide or sums.bound >= 1 << 31:
+        return []
+    last = len(sums.multiplier.mantissas) - 1
+    return [
+        ResultSteps(
+            sums.multiplier.mantissas[min(channel, last)],
+            sums.multiplier.shifts[min(channel, last)],
+            wrap32(int(sums.folded[channel])), reach, zero_point, limits, floats=True,
+        )
+        for channel, reach in enumerate((_REACH * sums.magnitudes).tolist())
+    ]

@@ -1,0 +1,80 @@
+"""Two products of integers scale every sum as ONNX Runtime does in float32."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from crtexport.lowering.numerics.integer_sums import IntegerSums
+from crtexport.lowering.numerics.requantize import Multiplier
+from crtexport.schedules.common.result_steps import TwoProducts
+from crtexport.support.fixedpoint import Rounding, scale_in_float32
+
+EVERY_51 = float.fromhex("0x1.a21b08p-8")
+"""Steps repeat themselves nearly: 51 of them are 7993.9998 sums wide."""
+
+
+def layer(
+    reals: list[float], biases: list[int], magnitudes: list[int],
+    rounding: Rounding = Rounding.FLOAT,
+) -> IntegerSums:
+    folded, sizes = np.array(biases, np.int64), np.array(magnitudes, np.int64)
+    bound = int((np.abs(folded) + 128 * sizes).max())
+    return IntegerSums(
+        0, 0, sizes, folded, folded, bound, Multiplier.of(reals), rounding, False
+    )
+
+
+def check(found: TwoProducts, sums: IntegerSums, zero: int, limits: tuple[int, int]) -> None:
+    """Compares the results of all sums."""
+    reals = np.broadcast_to(sums.multiplier.reals, len(sums.folded))
+    for channel, (offset, factor, second) in enumerate(found.constants.astype(np.int64).tolist()):
+        reach = 128 * int(sums.magnitudes[channel])
+        totals = np.arange(-reach, reach + 1)
+        whole = (totals << found.places) + offset
+        assert max(np.abs(whole).max(), factor, second) < 1 << 31
+        half = found.rounded << 31
+        high = whole * factor >> 32
+        scaled = high * second + half >> 32
+        if found.shift is not None:
+            np.testing.assert_array_equal(scaled, high >> found.shift)
+        real = scale_in_float32(totals + int(sums.folded[channel]), float(reals[channel]))
+        np.testing.assert_array_equal(np.clip(scaled, *limits), np.clip(real + zero, *limits))
+
+
+@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("limits", [(-128, 127), (-5, 127), (-5, 90)])
+def test_every_sum_has_its_result(seed: int, limits: tuple[int, int]) -> None:
+    rng = np.random.default_rng(seed)
+    octave = rng.uniform(-11, -4)
+    reals = [float(np.float32(2.0 ** (octave + more))) for more in rng.uniform(0, 3, 6)]
+    biases = rng.integers(-20_000, 20_000, 6).tolist()
+    magnitudes = rng.integers(1, 3000, 6).tolist()
+    sums = layer(reals, biases, magnitudes)
+    found = TwoProducts.of(sums, -5, limits)
+    assert found is not None
+    check(found, sums, -5, limits)
+
+
+def test_repeating_steps_need_a_rounded_product() -> None:
+    sums = layer([EVERY_51, 2.0**-7], [17_596, 3], [311, 40])
+    found = TwoProducts.of(sums, -128, (-128, 127))
+    assert found is not None
+    assert found.shift is None
+    assert found.rounded
+    check(found, sums, -128, (-128, 127))
+
+
+def test_a_shift_serves_most_channels() -> None:
+    sums = layer([float(np.float32(0.0113))] * 4, [5, 0, -9, 1000], [150, 0, 70, 1])
+    found = TwoProducts.of(sums, 3, (-128, 127))
+    assert found is not None
+    assert found.shift == 13
+    check(found, sums, 3, (-128, 127))
+
+
+def test_what_isnt_scaled_so() -> None:
+    assert TwoProducts.of(layer([0.01], [0], [9], Rounding.DOUBLE), 0, (-128, 127)) is None
+    assert TwoProducts.of(layer([0.7], [0], [9]), 0, (-128, 127)) is None
+    assert TwoProducts.of(layer([2.0**-25], [0], [9]), 0, (-128, 127)) is None
+    assert TwoProducts.of(layer([0.01], [1 << 31], [9]), 0, (-128, 127)) is None
