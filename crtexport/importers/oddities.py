@@ -6,21 +6,15 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from crtexport.ir import ops
 from crtexport.ir.bias_scales import oddities as biases
 from crtexport.ir.graph import Graph, Node
-from crtexport.ir.ops import (
-    BatchMatMul,
-    Conv2D,
-    DepthwiseConv2D,
-    EmbeddingLookup,
-    FullyConnected,
-    TransposeConv2D,
-)
 from crtexport.ir.types import TensorType
 from crtexport.support.errors import CrtExportError
 
 _WEIGHTED = (
-    BatchMatMul, Conv2D, DepthwiseConv2D, EmbeddingLookup, FullyConnected, TransposeConv2D,
+    ops.BatchMatMul, ops.Conv2D, ops.DepthwiseConv2D, ops.EmbeddingLookup, ops.FullyConnected,
+    ops.TransposeConv2D,
 )
 
 

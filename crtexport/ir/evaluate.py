@@ -12,33 +12,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from crtexport.ir import ops
 from crtexport.ir.graph import Tensor
-from crtexport.ir.ops import (
-    Activation,
-    Add,
-    BroadcastTo,
-    Cast,
-    Concatenation,
-    FloorDiv,
-    FloorMod,
-    Gather,
-    GatherNd,
-    Maximum,
-    Minimum,
-    Mul,
-    Neg,
-    Op,
-    Pack,
-    ReduceProd,
-    Reshape,
-    Slice,
-    Split,
-    Sub,
-    Sum,
-    Tile,
-    Transpose,
-    Unpack,
-)
 from crtexport.ir.types import DType
 
 Array = npt.NDArray[Any]
@@ -48,14 +23,14 @@ SMALL = 4096
 
 _WHOLE = (DType.INT32, DType.INT64)
 
-_BINARY: Mapping[type[Op], Callable[[Array, Array], Array]] = {
-    Add: np.add, Sub: np.subtract, Mul: np.multiply, FloorDiv: np.floor_divide,
-    FloorMod: np.mod, Maximum: np.maximum, Minimum: np.minimum,
+_BINARY: Mapping[type[ops.Op], Callable[[Array, Array], Array]] = {
+    ops.Add: np.add, ops.Sub: np.subtract, ops.Mul: np.multiply, ops.FloorDiv: np.floor_divide,
+    ops.FloorMod: np.mod, ops.Maximum: np.maximum, ops.Minimum: np.minimum,
 }
 
 
 def evaluate(
-    op: Op, inputs: Sequence[Tensor | None], declared: Sequence[DType]
+    op: ops.Op, inputs: Sequence[Tensor | None], declared: Sequence[DType]
 ) -> list[Array] | None:
     """Returns the outputs of ``op``, with the types ``declared``, if all its inputs are constants;
     else None.
@@ -80,10 +55,10 @@ def evaluate(
     return results
 
 
-_ARITHMETIC: tuple[type[Op], ...] = (*_BINARY, Cast, Neg, ReduceProd, Sum)
+_ARITHMETIC: tuple[type[ops.Op], ...] = (*_BINARY, ops.Cast, ops.Neg, ops.ReduceProd, ops.Sum)
 _MOVING = (
-    Reshape, Transpose, Slice, BroadcastTo, Tile, Split, Unpack, Pack, Concatenation, Gather,
-    GatherNd,
+    ops.Reshape, ops.Transpose, ops.Slice, ops.BroadcastTo, ops.Tile, ops.Split, ops.Unpack,
+    ops.Pack, ops.Concatenation, ops.Gather, ops.GatherNd,
 )  # fmt: skip
 
 
@@ -93,48 +68,48 @@ def _values(tensor: Tensor) -> Array:
     return tensor.constant.array(tensor.type)
 
 
-def _grows(op: Op, inputs: Sequence[Tensor]) -> int:
+def _grows(op: ops.Op, inputs: Sequence[Tensor]) -> int:
     """Bytes of the output of an operator that repeats its input; 0 for the others."""
     data = inputs[0].type
     match op:
-        case BroadcastTo(shape=shape):
+        case ops.BroadcastTo(shape=shape):
             return data.dtype.itemsize * int(np.prod(shape, dtype=object))
-        case Tile(multiples=multiples):
+        case ops.Tile(multiples=multiples):
             return data.nbytes * int(np.prod(multiples, dtype=object))
-        case Gather() | GatherNd():
+        case ops.Gather() | ops.GatherNd():
             return data.nbytes * max(inputs[1].type.elements, 1) if data.elements else 0
         case _:
             return 0
 
 
-def alike(op: Op, inputs: Sequence[Tensor]) -> bool:
+def alike(op: ops.Op, inputs: Sequence[Tensor]) -> bool:
     """Returns whether all joined inputs have one scale."""
-    if not isinstance(op, Concatenation | Pack):
+    if not isinstance(op, ops.Concatenation | ops.Pack):
         return True
-    plain = not isinstance(op, Concatenation) or op.activation is Activation.NONE
+    plain = not isinstance(op, ops.Concatenation) or op.activation is ops.Activation.NONE
     return plain and len({tensor.type.quant for tensor in inputs}) == 1
 
 
-def _computed(op: Op, inputs: Sequence[Tensor], declared: DType) -> list[Array] | None:
+def _computed(op: ops.Op, inputs: Sequence[Tensor], declared: DType) -> list[Array] | None:
     """Arithmetic on unscaled int32 and int64; sums and products wrap."""
     if any(t.type.dtype not in _WHOLE or t.type.quant is not None for t in inputs):
         return None
-    if isinstance(op, Add | Sub | Mul) and op.activation is not Activation.NONE:
+    if isinstance(op, ops.Add | ops.Sub | ops.Mul) and op.activation is not ops.Activation.NONE:
         return None
     arrays = [_values(tensor) for tensor in inputs]
-    if isinstance(op, FloorDiv | FloorMod) and not np.all(arrays[1]):
+    if isinstance(op, ops.FloorDiv | ops.FloorMod) and not np.all(arrays[1]):
         return None
     if declared not in _WHOLE:
         return None
     dtype = declared.numpy
     match op:
-        case Cast():
+        case ops.Cast():
             result = arrays[0].astype(dtype)
-        case Neg():
+        case ops.Neg():
             result = np.negative(arrays[0])
-        case ReduceProd(axes=axes, keep_dims=keep):
+        case ops.ReduceProd(axes=axes, keep_dims=keep):
             result = np.prod(arrays[0], axis=axes, keepdims=keep, dtype=dtype)
-        case Sum(axes=axes, keep_dims=keep):
+        case ops.Sum(axes=axes, keep_dims=keep):
             result = np.sum(arrays[0], axis=axes, keepdims=keep, dtype=dtype)
         case _:
             with np.errstate(over="ignore"):
@@ -142,35 +117,35 @@ def _computed(op: Op, inputs: Sequence[Tensor], declared: DType) -> list[Array] 
     return [np.asarray(result, dtype)]
 
 
-def move(op: Op, arrays: Sequence[Array]) -> list[Array] | None:
+def move(op: ops.Op, arrays: Sequence[Array]) -> list[Array] | None:
     """Returns the outputs of an operator that only moves elements; None for others."""
     first = arrays[0]
     match op:
-        case Reshape(shape=shape):
+        case ops.Reshape(shape=shape):
             return [first.reshape(shape)]
-        case Transpose(permutation=permutation):
+        case ops.Transpose(permutation=permutation):
             return [first.transpose(permutation)]
-        case Slice(begin=begin, size=size, stride=stride, shape=shape):
+        case ops.Slice(begin=begin, size=size, stride=stride, shape=shape):
             picked = [
                 start + step * np.arange(count)
                 for start, count, step in zip(begin, size, stride, strict=True)
             ]
             return [(first[np.ix_(*picked)] if picked else first).reshape(shape)]
-        case BroadcastTo(shape=shape):
+        case ops.BroadcastTo(shape=shape):
             return [np.broadcast_to(first, shape)]
-        case Tile(multiples=multiples):
+        case ops.Tile(multiples=multiples):
             return [np.tile(first, multiples)]
-        case Split(axis=axis, sizes=sizes):
+        case ops.Split(axis=axis, sizes=sizes):
             return list(np.split(first, np.cumsum(sizes)[:-1], axis))
-        case Unpack(axis=axis):
+        case ops.Unpack(axis=axis):
             return [np.take(first, i, axis) for i in range(first.shape[axis])]
-        case Pack(axis=axis):
+        case ops.Pack(axis=axis):
             return [np.stack(arrays, axis)]
-        case Concatenation(axis=axis):
+        case ops.Concatenation(axis=axis):
             return [np.concatenate(arrays, axis)]
-        case Gather(axis=axis, batch_dims=0):
+        case ops.Gather(axis=axis, batch_dims=0):
             return [np.take(first, arrays[1], axis, mode="clip")]
-        case GatherNd():
+        case ops.GatherNd():
             positions = np.moveaxis(arrays[1], -1, 0)
             inside = [
                 np.clip(position, 0, size - 1)

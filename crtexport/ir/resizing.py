@@ -11,13 +11,11 @@ import numpy as np
 import numpy.typing as npt
 from msgspec import Struct
 
-from crtexport.ir.ops import ResizeBilinear, ResizeNearestNeighbor
+from crtexport.ir.ops import Resize
 
 ONE = 1 << 10
 """The integer kernels' unit of distance."""
 _HALF = np.float32(0.5)
-
-Resize = ResizeBilinear | ResizeNearestNeighbor
 
 
 def _ratio(size: int, wanted: int, *, align_corners: bool) -> np.float32:

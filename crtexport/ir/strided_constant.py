@@ -13,18 +13,9 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
+from crtexport.ir import ops
 from crtexport.ir.evaluate import alike
 from crtexport.ir.graph import Tensor
-from crtexport.ir.ops import (
-    Concatenation,
-    Op,
-    Pack,
-    Reshape,
-    Slice,
-    Split,
-    Transpose,
-    Unpack,
-)
 from crtexport.ir.types import ConstantRef, TensorType
 
 WINDOW = 2 << 20
@@ -161,29 +152,29 @@ class Joined(Struct, frozen=True):
             at += run
 
 
-def moved(op: Op, inputs: Sequence[Tensor]) -> list[ConstantRef] | None:
+def moved(op: ops.Op, inputs: Sequence[Tensor]) -> list[ConstantRef] | None:
     """Returns the outputs of an operator that moves elements of constants, without reading them;
     None for another operator, and for constants of different scales."""
     refs = [tensor.constant for tensor in inputs if tensor.constant is not None]
     if len(refs) < len(inputs):
         return None
-    if isinstance(op, Concatenation | Pack):
+    if isinstance(op, ops.Concatenation | ops.Pack):
         return _joined(op, inputs, refs)
     type_, whole = inputs[0].type, _whole(inputs[0].type, refs[0])
     match op:
-        case Reshape():
+        case ops.Reshape():
             return refs
-        case Transpose(permutation=permutation):
+        case ops.Transpose(permutation=permutation):
             views = [replace(whole, axes=tuple(whole.axes[i] for i in permutation))]
-        case Slice(begin=begin, size=size, stride=stride):
+        case ops.Slice(begin=begin, size=size, stride=stride):
             views = [_sliced(whole, begin, size, stride)]
-        case Split(axis=axis, sizes=sizes):
+        case ops.Split(axis=axis, sizes=sizes):
             ends = np.cumsum(sizes).tolist()
             views = [
                 _part(whole, axis, end - count, count)
                 for end, count in zip(ends, sizes, strict=True)
             ]
-        case Unpack(axis=axis):
+        case ops.Unpack(axis=axis):
             views = [_part(whole, axis, i, 1) for i in range(type_.shape[axis])]
         case _:
             return None
@@ -219,7 +210,7 @@ def _part(view: View, axis: int, first: int, count: int) -> View:
 
 
 def _joined(
-    op: Concatenation | Pack, inputs: Sequence[Tensor], refs: Sequence[ConstantRef]
+    op: ops.Concatenation | ops.Pack, inputs: Sequence[Tensor], refs: Sequence[ConstantRef]
 ) -> list[ConstantRef] | None:
     if not alike(op, inputs):
         return None

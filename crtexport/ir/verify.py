@@ -7,35 +7,12 @@ from __future__ import annotations
 
 import math
 
+from crtexport.ir import ops
 from crtexport.ir.bias_scales import odd_scale, refused_by_runtimes
 from crtexport.ir.external import check_external
 from crtexport.ir.graph import Graph, Node, Tensor
 from crtexport.ir.infer import infer
 from crtexport.ir.numerics import Numerics
-from crtexport.ir.ops import (
-    Add,
-    AveragePool2D,
-    BatchMatMul,
-    Concatenation,
-    Control,
-    Conv2D,
-    DepthwiseConv2D,
-    Dequantize,
-    Div,
-    Foreign,
-    FullyConnected,
-    Fused,
-    Logistic,
-    Mean,
-    Mul,
-    Op,
-    Quantize,
-    Softmax,
-    SquaredDifference,
-    Sub,
-    Tanh,
-    TransposeConv2D,
-)
 from crtexport.ir.order import misplaced_use
 from crtexport.ir.types import ConstantRef, DType, Quantization, TensorType
 from crtexport.ir.variables import check_variables
@@ -49,10 +26,10 @@ MAX_BYTES = 1 << 40
 
 _SCALED = frozenset({DType.INT8, DType.UINT8, DType.INT16})
 _NEED_SCALES = (
-    BatchMatMul, TransposeConv2D,
-    Conv2D, DepthwiseConv2D, FullyConnected, AveragePool2D, Add, Sub, Mul, Div,
-    SquaredDifference, Mean, Softmax, Logistic,
-    Tanh, Quantize, Dequantize,
+    ops.BatchMatMul, ops.TransposeConv2D,
+    ops.Conv2D, ops.DepthwiseConv2D, ops.FullyConnected, ops.AveragePool2D, ops.Add, ops.Sub,
+    ops.Mul, ops.Div, ops.SquaredDifference, ops.Mean, ops.Softmax, ops.Logistic, ops.Tanh,
+    ops.Quantize, ops.Dequantize,
 )  # fmt: skip
 
 
@@ -227,11 +204,11 @@ def _check_node(graph: Graph, node: Node) -> None:
     try:
         types = tuple(None if i is None else graph.type(i) for i in node.inputs)
         declared = tuple(graph.type(i) for i in node.outputs)
-        if node.graphs and not isinstance(node.op, Control):
+        if node.graphs and not isinstance(node.op, ops.Control):
             raise CrtExportError("the operator runs no graphs of its own")
-        if isinstance(node.op, Fused):
+        if isinstance(node.op, ops.Fused):
             _check_parts(graph, node)
-        if isinstance(node.op, Foreign | Fused):
+        if isinstance(node.op, ops.Foreign | ops.Fused):
             return
         element_types = tuple(type_.dtype for type_ in declared)
         inferred = infer(node.op, types, declared=element_types, graphs=node.graphs)
@@ -266,7 +243,7 @@ def _check_parts(graph: Graph, node: Node) -> None:
 
 
 def _check_scaled(
-    op: Op, inputs: tuple[TensorType | None, ...], outputs: tuple[TensorType, ...],
+    op: ops.Op, inputs: tuple[TensorType | None, ...], outputs: tuple[TensorType, ...],
     numerics: Numerics,
 ) -> None:
     """Integers that stand for real numbers have scales; weights and biases the usual ones."""
@@ -275,24 +252,24 @@ def _check_scaled(
         for type_ in (*present, *outputs):
             if type_.dtype in _SCALED and type_.quant is None:
                 raise CrtExportError(f"{type_} has no scale and zero point")
-    if isinstance(op, Concatenation):
+    if isinstance(op, ops.Concatenation):
         scaled = [t.quant is not None for t in (*present, *outputs) if t.dtype in _SCALED]
         if any(scaled) and not all(scaled):
             raise CrtExportError("some of the integer tensors have scales and others have none")
-    if isinstance(op, Conv2D | DepthwiseConv2D | FullyConnected | TransposeConv2D):
+    if isinstance(op, ops.Conv2D | ops.DepthwiseConv2D | ops.FullyConnected | ops.TransposeConv2D):
         bias = inputs[2] if len(inputs) > 2 else None
-        axis = 3 if isinstance(op, DepthwiseConv2D) else 0
+        axis = 3 if isinstance(op, ops.DepthwiseConv2D) else 0
         _check_weights(op, present[1], axis, numerics)
         if bias is not None and bias.quant is not None and any(bias.quant.zero_point):
             raise CrtExportError("an integer bias must have zero point 0")
 
 
-def _check_weights(op: Op, weights: TensorType, axis: int, numerics: Numerics) -> None:
+def _check_weights(op: ops.Op, weights: TensorType, axis: int, numerics: Numerics) -> None:
     quant = weights.quant
     if quant is None:
         return
     # Old fully connected layers have weights with a zero point; runtimes still subtract it.
-    shifted = isinstance(op, FullyConnected) or numerics is Numerics.ORT
+    shifted = isinstance(op, ops.FullyConnected) or numerics is Numerics.ORT
     legacy = shifted and quant.per_tensor
     if weights.dtype is DType.INT8 and any(quant.zero_point) and not legacy:
         raise CrtExportError("int8 weights must have zero point 0")

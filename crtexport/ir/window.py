@@ -6,9 +6,9 @@ import math
 
 from msgspec import Struct
 
-from crtexport.ir.ops import AveragePool2D, Conv2D, DepthwiseConv2D, L2Pool2D, MaxPool2D
+from crtexport.ir.ops import Conv2D, DepthwiseConv2D, Pool2D
 
-Sliding = Conv2D | DepthwiseConv2D | AveragePool2D | MaxPool2D | L2Pool2D
+Sliding = Conv2D | DepthwiseConv2D | Pool2D
 
 
 class WindowAxis(Struct, frozen=True):

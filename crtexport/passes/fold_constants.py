@@ -8,17 +8,9 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
+from crtexport.ir import ops
 from crtexport.ir.evaluate import evaluate
 from crtexport.ir.graph import Graph, Node, Tensor
-from crtexport.ir.ops import (
-    Conv2D,
-    DepthwiseConv2D,
-    Dequantize,
-    FullyConnected,
-    Op,
-    Reshape,
-    TransposeConv2D,
-)
 from crtexport.ir.strided_constant import moved
 from crtexport.ir.types import ConstantRef, DType, Made, TensorType
 
@@ -26,8 +18,8 @@ _WEIGHTS = 1
 _LARGE = 1 << 20
 """Bytes up to which constants are folded in memory; larger ones are moved while they are written.
 """
-_CHANNEL_AXIS: dict[type[Op], int] = {
-    Conv2D: 0, FullyConnected: 0, TransposeConv2D: 0, DepthwiseConv2D: 3,
+_CHANNEL_AXIS: dict[type[ops.Op], int] = {
+    ops.Conv2D: 0, ops.FullyConnected: 0, ops.TransposeConv2D: 0, ops.DepthwiseConv2D: 3,
 }
 
 
@@ -56,7 +48,7 @@ def fold_constants(graph: Graph) -> Graph:
                     tensors[output] = replace(tensors[output], constant=constant)
             continue
         output = node.outputs[0]
-        if isinstance(node.op, Dequantize) and tensors[source].type.dtype is DType.INT8:
+        if isinstance(node.op, ops.Dequantize) and tensors[source].type.dtype is DType.INT8:
             stored[output] = source
         if output not in stored or not _only_weights(graph, output, tensors[source].type):
             tensors[output] = _folded(node.op, tensors[source], tensors[output])
@@ -66,9 +58,9 @@ def fold_constants(graph: Graph) -> Graph:
 def _foldable_input(graph: Graph, node: Node) -> int | None:
     """Returns the input of a node that would be folded if that input were constant."""
     match node.op:
-        case Dequantize():
+        case ops.Dequantize():
             return node.inputs[0]
-        case Reshape() if node.outputs[0] not in graph.outputs:
+        case ops.Reshape() if node.outputs[0] not in graph.outputs:
             return node.inputs[0]
         case _:
             return None
@@ -100,7 +92,7 @@ def _with_stored_weights(
     return replace(node, inputs=inputs)
 
 
-def _scalable(op: Op, weights: TensorType) -> bool:
+def _scalable(op: ops.Op, weights: TensorType) -> bool:
     """Returns whether the kernels of ``op`` scale these weights: symmetric, by tensor or by
     channel."""
     axis, quant = _CHANNEL_AXIS.get(type(op)), weights.quant
@@ -120,11 +112,11 @@ def _only_weights(graph: Graph, tensor: int, source: TensorType) -> bool:
     )
 
 
-def _folded(op: Op, source: Tensor, output: Tensor) -> Tensor:
+def _folded(op: ops.Op, source: Tensor, output: Tensor) -> Tensor:
     """``output`` as a constant."""
     if source.constant is None:
         raise ValueError(f"{source.name!r} is no constant")
-    if isinstance(op, Reshape):
+    if isinstance(op, ops.Reshape):
         return replace(output, constant=source.constant)
     sizes = source.type.dtype.itemsize, output.type.dtype.itemsize
     made = Made(source.constant, _RealValues(source.type), sizes)

@@ -10,18 +10,8 @@ import numpy.typing as npt
 from msgspec import Struct
 from msgspec.structs import replace
 
+from crtexport.ir import ops
 from crtexport.ir.graph import Graph, Node, Tensor
-from crtexport.ir.ops import (
-    Activation,
-    Add,
-    Conv2D,
-    DepthwiseConv2D,
-    Div,
-    FullyConnected,
-    Mul,
-    Sub,
-    TransposeConv2D,
-)
 from crtexport.ir.types import ConstantRef, DType, Made, TensorType
 from crtexport.passes.uses import readers
 
@@ -48,24 +38,22 @@ def fold_scales(graph: Graph) -> Graph:
             nodes.append(node)
             continue
         place = layers.pop(found.tensor)
-        activation = getattr(node.op, "activation", Activation.NONE)
+        activation = getattr(node.op, "activation", ops.Activation.NONE)
         layer = _scaled(nodes[place], tensors, found)
         nodes[place] = replace(
             layer, op=replace(layer.op, activation=activation), outputs=node.outputs
         )
-        if activation is Activation.NONE:
+        if activation is ops.Activation.NONE:
             layers[node.outputs[0]] = place
     return replace(graph, tensors=tuple(tensors), nodes=tuple(nodes))
 
 
 def _is_layer(graph: Graph, node: Node, uses: dict[int, int]) -> bool:
     """Returns whether a node has constant weights of its own, and nothing fused to it."""
-    match node.op:
+    match op := node.op:
         case (
-            Conv2D(activation=Activation.NONE) | DepthwiseConv2D(activation=Activation.NONE)
-            | FullyConnected(activation=Activation.NONE)
-            | TransposeConv2D(activation=Activation.NONE)
-        ):
+            ops.Conv2D() | ops.DepthwiseConv2D() | ops.TransposeConv2D() | ops.FullyConnected()
+        ) if op.activation is ops.Activation.NONE:
             weights, bias = graph.required(node, _WEIGHTS), graph.optional(node, _BIAS)
             return (
                 _constant(graph, weights) is not None and uses[weights] == 1
@@ -90,10 +78,10 @@ class _Scale(Struct, frozen=True):
 
 def _scale(graph: Graph, node: Node) -> _Scale | None:
     """Returns what a node does to the channels of a tensor; None where it does something else."""
-    if not isinstance(node.op, Mul | Div | Add | Sub):
+    if not isinstance(node.op, ops.Mul | ops.Div | ops.Add | ops.Sub):
         return None
     x, y = graph.required(node, 0), graph.required(node, 1)
-    if graph.constant(x) is not None and isinstance(node.op, Mul | Add):
+    if graph.constant(x) is not None and isinstance(node.op, ops.Mul | ops.Add):
         x, y = y, x
     constant, type_, shape = _constant(graph, y), graph.type(y), graph.type(x).shape
     if constant is None or graph.type(node.outputs[0]).shape != shape or not shape or (
@@ -103,13 +91,13 @@ def _scale(graph: Graph, node: Node) -> _Scale | None:
     numbers = constant.array(type_).astype(np.float64).reshape(-1)
     one, zero = np.ones(1), np.zeros(1)
     match node.op:
-        case Mul():
+        case ops.Mul():
             factor, addend = numbers, zero
-        case Div():
+        case ops.Div():
             if not numbers.all():
                 return None
             factor, addend = 1 / numbers, zero
-        case Add():
+        case ops.Add():
             factor, addend = one, numbers
         case _:
             factor, addend = one, -numbers
@@ -125,7 +113,7 @@ def _scaled(layer: Node, tensors: list[Tensor], scale: _Scale) -> Node:
         shape, source = weights.type.shape, weights.constant
         if source is None:
             raise ValueError(f"{weights.name!r} is no constant")
-        inner = 1 if isinstance(layer.op, DepthwiseConv2D) else prod(shape[1:])
+        inner = 1 if isinstance(layer.op, ops.DepthwiseConv2D) else prod(shape[1:])
         rule = _Multiplied(scale.factor.tobytes(), inner)
         inputs[_WEIGHTS] = len(tensors)
         made = ConstantRef(nbytes=source.nbytes, made=Made(source, rule, (_ITEM, _ITEM)))

@@ -4,27 +4,13 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
+from crtexport.ir import ops
 from crtexport.ir.graph import Graph, Node
-from crtexport.ir.ops import (
-    Activation,
-    Add,
-    AveragePool2D,
-    Conv2D,
-    DepthwiseConv2D,
-    FullyConnected,
-    MaxPool2D,
-    Mul,
-    Op,
-    Relu,
-    Relu6,
-    ReluN1To1,
-    Sub,
-    TransposeConv2D,
-)
 from crtexport.passes.uses import producers, readers
 
-_CLAMP: dict[type[Op], Activation] = {
-    Relu: Activation.RELU, Relu6: Activation.RELU6, ReluN1To1: Activation.RELU_N1_TO_1,
+_CLAMP: dict[type[ops.Op], ops.Activation] = {
+    ops.Relu: ops.Activation.RELU, ops.Relu6: ops.Activation.RELU6,
+    ops.ReluN1To1: ops.Activation.RELU_N1_TO_1,
 }
 
 
@@ -56,17 +42,13 @@ def fuse_activation(graph: Graph) -> Graph:
     return graph.with_nodes(tuple(node for node in nodes if node is not None))
 
 
-def _with_activation(op: Op, activation: Activation) -> Op | None:
+def _with_activation(op: ops.Op, activation: ops.Activation) -> ops.Op | None:
     """Returns ``op`` with a fused activation; None where it can't have one or has one already."""
     match op:
         case (
-            Conv2D(activation=Activation.NONE) | DepthwiseConv2D(activation=Activation.NONE)
-            | FullyConnected(activation=Activation.NONE)
-            | TransposeConv2D(activation=Activation.NONE)
-            | AveragePool2D(activation=Activation.NONE) | MaxPool2D(activation=Activation.NONE)
-            | Add(activation=Activation.NONE) | Sub(activation=Activation.NONE)
-            | Mul(activation=Activation.NONE)
-        ):
+            ops.Conv2D() | ops.DepthwiseConv2D() | ops.FullyConnected() | ops.TransposeConv2D()
+            | ops.AveragePool2D() | ops.MaxPool2D() | ops.Add() | ops.Sub() | ops.Mul()
+        ) if op.activation is ops.Activation.NONE:
             return replace(op, activation=activation)
         case _:
             return None

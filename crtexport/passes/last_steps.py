@@ -7,17 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 from msgspec.structs import replace
 
+from crtexport.ir import ops
 from crtexport.ir.graph import Graph, Node, Tensor
-from crtexport.ir.ops import (
-    Concatenation,
-    Direction,
-    Gather,
-    Op,
-    Recurrent,
-    Reshape,
-    Slice,
-    Transpose,
-)
 from crtexport.ir.types import TensorType
 from crtexport.passes.places import followed, places
 from crtexport.passes.uses import reading
@@ -49,7 +40,7 @@ class _Pass:
     def run(self) -> Graph:
         changed: dict[int, list[Node]] = {}
         for number, node in enumerate(self.graph.nodes):
-            if not isinstance(node.op, Recurrent) or not node.op.each_step:
+            if not isinstance(node.op, ops.Recurrent) or not node.op.each_step:
                 continue
             readers = self._readers(node, node.op)
             if not readers or (made := self._layers(node, node.op)) is None:
@@ -58,7 +49,7 @@ class _Pass:
             for place, is_last in readers:
                 reader = self.graph.nodes[place]
                 shape = self.graph.type(reader.outputs[0]).shape
-                last = replace(reader, op=Reshape(shape), inputs=(state,))
+                last = replace(reader, op=ops.Reshape(shape), inputs=(state,))
                 changed[place] = [last] if is_last else []
         nodes = [
             made for number, node in enumerate(self.graph.nodes)
@@ -66,14 +57,14 @@ class _Pass:
         ]
         return replace(self.graph, tensors=tuple(self.tensors), nodes=tuple(nodes))
 
-    def _readers(self, node: Node, op: Recurrent) -> list[tuple[int, bool]]:
+    def _readers(self, node: Node, op: ops.Recurrent) -> list[tuple[int, bool]]:
         """Returns the numbers of the nodes that read all steps, one behind the other, with whether
         what they give is the last step; empty where something else is read."""
         type_ = self.graph.type(node.outputs[0])
         if self.graph.optional(node, _LENGTHS) is not None or not 1 < type_.elements <= _MOST:
             return []
         every = places(type_)
-        last = 0 if op.direction is Direction.REVERSE else -1
+        last = 0 if op.direction is ops.Direction.REVERSE else -1
         wanted = (every[:, last] if op.batch_major else every[last]).ravel()
         found: list[tuple[int, bool]] = []
         waiting = [(node.outputs[0], every)]
@@ -84,7 +75,7 @@ class _Pass:
             for number in self.readers.get(tensor, ()):
                 reader = self.graph.nodes[number]
                 read = followed(self.graph, reader, tensor, elements) if isinstance(
-                    reader.op, Reshape | Transpose | Slice | Gather
+                    reader.op, ops.Reshape | ops.Transpose | ops.Slice | ops.Gather
                 ) else None
                 if read is None:
                     return []
@@ -93,9 +84,9 @@ class _Pass:
                     waiting.append((reader.outputs[0], read[0]))
         return found
 
-    def _layers(self, node: Node, op: Recurrent) -> tuple[list[Node], int] | None:
+    def _layers(self, node: Node, op: ops.Recurrent) -> tuple[list[Node], int] | None:
         """Returns the nodes in place of a layer, and the tensor that has its last step."""
-        if op.direction is not Direction.BIDIRECTIONAL:
+        if op.direction is not ops.Direction.BIDIRECTIONAL:
             states = node.outputs[1:]
             return [replace(node, op=replace(op, each_step=False), outputs=states)], states[0]
         if any(self.readers.get(t) or t in self.graph.outputs for t in node.outputs[1:]):
@@ -104,10 +95,10 @@ class _Pass:
         ends = tuple(self._one_direction(made, node, op, number) for number in range(2))
         _, batches, units = self.tensors[ends[0]].type.shape
         return made, self._added(
-            made, node, Concatenation(2), ends, (1, batches, 2 * units)
+            made, node, ops.Concatenation(2), ends, (1, batches, 2 * units)
         )
 
-    def _one_direction(self, made: list[Node], node: Node, op: Recurrent, number: int) -> int:
+    def _one_direction(self, made: list[Node], node: Node, op: ops.Recurrent, number: int) -> int:
         """Adds the layer of a direction to ``made``; returns its state at the end."""
         inputs = [
             tensor if tensor is None or place not in _OF_DIRECTIONS
@@ -123,7 +114,7 @@ class _Pass:
             for every in (op.functions, op.alpha, op.beta)
         )
         layer = replace(
-            op, direction=Direction.FORWARD, each_step=False, functions=functions, alpha=alpha,
+            op, direction=ops.Direction.FORWARD, each_step=False, functions=functions, alpha=alpha,
             beta=beta,
         )
         shapes = [(1, *self.graph.type(state).shape[1:]) for state in node.outputs[1:]]
@@ -134,11 +125,11 @@ class _Pass:
         shape = self.graph.type(tensor).shape
         size = (*shape[:axis], 1, *shape[axis + 1:])
         begin = tuple(place if i == axis else 0 for i in range(len(shape)))
-        cut = Slice(begin, size, (1,) * len(shape), size)
+        cut = ops.Slice(begin, size, (1,) * len(shape), size)
         return self._added(made, node, cut, (tensor,), size)
 
     def _added(
-        self, made: list[Node], node: Node, op: Op, inputs: Sequence[int | None],
+        self, made: list[Node], node: Node, op: ops.Op, inputs: Sequence[int | None],
         *shapes: tuple[int, ...],
     ) -> int:
         """Adds a node in the name of another one; returns its first output."""

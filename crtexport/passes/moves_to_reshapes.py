@@ -4,21 +4,8 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
+from crtexport.ir import ops
 from crtexport.ir.graph import Graph, Node
-from crtexport.ir.ops import (
-    Activation,
-    BroadcastTo,
-    Concatenation,
-    MirrorPad,
-    Pack,
-    Pad,
-    Reshape,
-    Slice,
-    Split,
-    Tile,
-    Transpose,
-    Unpack,
-)
 
 
 def moves_to_reshapes(graph: Graph) -> Graph:
@@ -29,7 +16,7 @@ def moves_to_reshapes(graph: Graph) -> Graph:
     stay.
     """
     return graph.with_nodes(tuple(
-        replace(node, op=Reshape(graph.type(node.outputs[0]).shape))
+        replace(node, op=ops.Reshape(graph.type(node.outputs[0]).shape))
         if _moves_nothing(graph, node) else node
         for node in graph.nodes
     ))
@@ -43,14 +30,17 @@ def _moves_nothing(graph: Graph, node: Node) -> bool:
     if before.elements != after.elements or before.quant != after.quant:
         return False
     match node.op:
-        case Transpose(permutation=permutation):
+        case ops.Transpose(permutation=permutation):
             moved = [axis for axis in permutation if before.shape[axis] != 1]
             return moved == sorted(moved)
-        case Slice(size=size, stride=stride):
+        case ops.Slice(size=size, stride=stride):
             return all(n <= 1 or step == 1 for n, step in zip(size, stride, strict=True))
-        case Concatenation(activation=activation):
-            return activation is Activation.NONE
-        case BroadcastTo() | Tile() | Split() | Unpack() | Pack() | Pad() | MirrorPad():
+        case ops.Concatenation(activation=activation):
+            return activation is ops.Activation.NONE
+        case (
+            ops.BroadcastTo() | ops.Tile() | ops.Split() | ops.Unpack() | ops.Pack() | ops.Pad()
+            | ops.MirrorPad()
+        ):
             return True
         case _:
             return False

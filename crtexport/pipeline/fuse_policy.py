@@ -14,19 +14,8 @@ from collections.abc import Callable, Iterable
 
 from msgspec import Struct
 
+from crtexport.ir import ops
 from crtexport.ir.graph import Graph, Node
-from crtexport.ir.ops import (
-    Add,
-    Conv2D,
-    DepthwiseConv2D,
-    FullyConnected,
-    Fused,
-    MaxPool2D,
-    Mul,
-    ReduceMax,
-    Sub,
-    TransposeConv2D,
-)
 from crtexport.kir.verifier import KernelError, verify
 from crtexport.lowering.fusion.pooling_hooks import PoolingOp, pooling_axes
 from crtexport.lowering.lowered_graph import LoweredGraph
@@ -41,7 +30,7 @@ WORTH = 0.05
 """The part of the workspace that must be gained."""
 MOST = 8
 """Pairs up to which each is looked at alone."""
-_LAYERS = (Conv2D, DepthwiseConv2D, TransposeConv2D, FullyConnected)
+_LAYERS = (ops.Conv2D, ops.DepthwiseConv2D, ops.TransposeConv2D, ops.FullyConnected)
 
 
 class Pair(Struct, frozen=True):
@@ -78,7 +67,7 @@ def pairs(
 
 def _fusable(graph: Graph, node: Node) -> bool:
     match node.op:
-        case Add() | Sub() | Mul():
+        case ops.Add() | ops.Sub() | ops.Mul():
             return len(set(node.inputs)) == 2 and _alike(graph, node)
         case _:
             return _folds(graph, node)
@@ -113,7 +102,7 @@ def _joint(graph: Graph, pair: Pair) -> Node:
     (between,) = layer.outputs
     others = tuple(tensor for tensor in reader.inputs if tensor != between)
     return Node(
-        Fused(), (*layer.inputs, *others), reader.outputs, reader.name, f"{layer} + {reader}",
+        ops.Fused(), (*layer.inputs, *others), reader.outputs, reader.name, f"{layer} + {reader}",
         parts=(layer, reader),
     )
 
@@ -178,7 +167,7 @@ def smallest(
 
 def _is_maximum(graph: Graph, pair: Pair) -> bool:
     """Maxima cost nothing: they are made with a result at hand instead of loading it."""
-    return isinstance(graph.nodes[pair.reader].op, MaxPool2D | ReduceMax)
+    return isinstance(graph.nodes[pair.reader].op, ops.MaxPool2D | ops.ReduceMax)
 
 
 def _promises(graph: Graph, plan: Plan, pair: Pair) -> bool:

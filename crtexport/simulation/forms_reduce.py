@@ -6,30 +6,16 @@ from collections.abc import Mapping
 
 import tflite
 
+from crtexport.ir import ops
 from crtexport.ir.graph import Graph, Node
-from crtexport.ir.ops import (
-    ArgMax,
-    ArgMin,
-    CumSum,
-    Mean,
-    Op,
-    ReduceAll,
-    ReduceAny,
-    ReduceMax,
-    ReduceMin,
-    ReduceProd,
-    Sum,
-)
 from crtexport.ir.types import DType
 from crtexport.simulation.tflite_form import Form, Former, integers
-
-Reduction = Mean | Sum | ReduceMax | ReduceMin | ReduceProd | ReduceAny | ReduceAll
 
 
 def _reduction(code: str) -> Former:
     def written(_graph: Graph, node: Node) -> Form:
         op = node.op
-        if not isinstance(op, Reduction):
+        if not isinstance(op, ops.Reducer):
             raise TypeError(op)
         return Form(code, "ReducerOptions", {"KeepDims": op.keep_dims}, (integers(op.axes),))
 
@@ -39,7 +25,7 @@ def _reduction(code: str) -> Former:
 def _position(code: str, options: str) -> Former:
     def written(graph: Graph, node: Node) -> Form:
         op = node.op
-        if not isinstance(op, ArgMax | ArgMin):
+        if not isinstance(op, ops.Extreme):
             raise TypeError(op)
         result = getattr(tflite.TensorType, graph.type(node.outputs[0]).dtype.name)
         return Form(code, options, {"OutputType": int(result)}, (integers(op.axis),))
@@ -49,23 +35,23 @@ def _position(code: str, options: str) -> Former:
 
 def _cumsum(_graph: Graph, node: Node) -> Form:
     op = node.op
-    if not isinstance(op, CumSum):
+    if not isinstance(op, ops.CumSum):
         raise TypeError(op)
     fields = {"Exclusive": op.exclusive, "Reverse": op.reverse}
     return Form("CUMSUM", "CumsumOptions", fields, (integers(op.axis),))
 
 
-FORMERS: Mapping[type[Op], Former] = {
-    Mean: _reduction("MEAN"),
-    Sum: _reduction("SUM"),
-    ReduceMax: _reduction("REDUCE_MAX"),
-    ReduceMin: _reduction("REDUCE_MIN"),
-    ReduceProd: _reduction("REDUCE_PROD"),
-    ReduceAny: _reduction("REDUCE_ANY"),
-    ReduceAll: _reduction("REDUCE_ALL"),
-    ArgMax: _position("ARG_MAX", "ArgMaxOptions"),
-    ArgMin: _position("ARG_MIN", "ArgMinOptions"),
-    CumSum: _cumsum,
+FORMERS: Mapping[type[ops.Op], Former] = {
+    ops.Mean: _reduction("MEAN"),
+    ops.Sum: _reduction("SUM"),
+    ops.ReduceMax: _reduction("REDUCE_MAX"),
+    ops.ReduceMin: _reduction("REDUCE_MIN"),
+    ops.ReduceProd: _reduction("REDUCE_PROD"),
+    ops.ReduceAny: _reduction("REDUCE_ANY"),
+    ops.ReduceAll: _reduction("REDUCE_ALL"),
+    ops.ArgMax: _position("ARG_MAX", "ArgMaxOptions"),
+    ops.ArgMin: _position("ARG_MIN", "ArgMinOptions"),
+    ops.CumSum: _cumsum,
 }
 
 _BYTES = {DType.INT8: 2, DType.UINT8: 2, DType.INT16: 2}

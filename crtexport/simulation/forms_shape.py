@@ -7,28 +7,8 @@ from typing import Any
 
 import tflite
 
+from crtexport.ir import ops
 from crtexport.ir.graph import Graph, Node
-from crtexport.ir.ops import (
-    BatchToSpaceNd,
-    BroadcastTo,
-    DepthToSpace,
-    DynamicUpdateSlice,
-    Gather,
-    GatherNd,
-    MirrorPad,
-    Op,
-    Pack,
-    PadV2,
-    ResizeBilinear,
-    ResizeNearestNeighbor,
-    Slice,
-    SpaceToBatchNd,
-    SpaceToDepth,
-    Split,
-    Tile,
-    Transpose,
-    Unpack,
-)
 from crtexport.simulation.tflite_form import Form, Former, integers
 from crtexport.support.errors import CrtExportError
 
@@ -38,7 +18,7 @@ VERSIONS = {"BROADCAST_TO": 2, "DYNAMIC_UPDATE_SLICE": 1, "SPLIT_V": 2}
 
 def _slice(graph: Graph, node: Node) -> Form:
     op = node.op
-    if not isinstance(op, Slice):
+    if not isinstance(op, ops.Slice):
         raise TypeError(op)
     if op.shape == op.size and set(op.stride) <= {1}:
         return Form("SLICE", "SliceOptions", steering=(integers(op.begin), integers(op.size)))
@@ -96,7 +76,7 @@ def _entries(size: tuple[int, ...], shape: tuple[int, ...]) -> list[str] | None:
 def _unpack(graph: Graph, node: Node) -> Form:
     del graph
     op = node.op
-    if not isinstance(op, Unpack):
+    if not isinstance(op, ops.Unpack):
         raise TypeError(op)
     return Form("UNPACK", "UnpackOptions", {"Axis": op.axis, "Num": len(node.outputs)})
 
@@ -104,7 +84,7 @@ def _unpack(graph: Graph, node: Node) -> Form:
 def _pack(graph: Graph, node: Node) -> Form:
     del graph
     op = node.op
-    if not isinstance(op, Pack):
+    if not isinstance(op, ops.Pack):
         raise TypeError(op)
     return Form("PACK", "PackOptions", {"Axis": op.axis, "ValuesCount": len(node.inputs)})
 
@@ -112,7 +92,7 @@ def _pack(graph: Graph, node: Node) -> Form:
 def _pad_v2(graph: Graph, node: Node) -> Form:
     del graph
     op = node.op
-    if not isinstance(op, PadV2):
+    if not isinstance(op, ops.PadV2):
         raise TypeError(op)
     return Form("PADV2", "PadV2Options", between=(integers(op.paddings).reshape(-1, 2),))
 
@@ -136,7 +116,7 @@ def _resize(code: str) -> Former:
     ))
 
 
-def _mirror_pad(op: MirrorPad) -> Form:
+def _mirror_pad(op: ops.MirrorPad) -> Form:
     mode = tflite.MirrorPadMode.SYMMETRIC if op.symmetric else tflite.MirrorPadMode.REFLECT
     return Form(
         "MIRROR_PAD", "MirrorPadOptions", {"Mode": mode},
@@ -144,47 +124,49 @@ def _mirror_pad(op: MirrorPad) -> Form:
     )
 
 
-def _transpose(op: Transpose) -> Form:
+def _transpose(op: ops.Transpose) -> Form:
     if not op.permutation:  # runtimes crash on scalars, or go on for ever
         return Form("RESHAPE", "ReshapeOptions", {"NewShape": integers(())})
     return Form("TRANSPOSE", "TransposeOptions", steering=(integers(op.permutation),))
 
 
-FORMERS: Mapping[type[Op], Former] = {
-    Slice: _slice,
-    Pack: _pack,
-    Unpack: _unpack,
-    PadV2: _pad_v2,
-    MirrorPad: _of(_mirror_pad),
-    Split: _of(lambda op: Form(
+FORMERS: Mapping[type[ops.Op], Former] = {
+    ops.Slice: _slice,
+    ops.Pack: _pack,
+    ops.Unpack: _unpack,
+    ops.PadV2: _pad_v2,
+    ops.MirrorPad: _of(_mirror_pad),
+    ops.Split: _of(lambda op: Form(
         "SPLIT_V", "SplitVOptions", {"NumSplits": len(op.sizes)},
         (integers(op.sizes), integers(op.axis)),
     )),
-    Transpose: _of(_transpose),
-    BroadcastTo: _of(lambda op: Form(
+    ops.Transpose: _of(_transpose),
+    ops.BroadcastTo: _of(lambda op: Form(
         "BROADCAST_TO", "BroadcastToOptions", steering=(integers(op.shape),)
     )),
-    Tile: _of(lambda op: Form("TILE", "TileOptions", steering=(integers(op.multiples),))),
-    SpaceToDepth: _of(lambda op: Form(
+    ops.Tile: _of(lambda op: Form("TILE", "TileOptions", steering=(integers(op.multiples),))),
+    ops.SpaceToDepth: _of(lambda op: Form(
         "SPACE_TO_DEPTH", "SpaceToDepthOptions", {"BlockSize": op.block_size}
     )),
-    DepthToSpace: _of(lambda op: Form(
+    ops.DepthToSpace: _of(lambda op: Form(
         "DEPTH_TO_SPACE", "DepthToSpaceOptions", {"BlockSize": op.block_size}
     )),
-    SpaceToBatchNd: _of(lambda op: Form(
+    ops.SpaceToBatchNd: _of(lambda op: Form(
         "SPACE_TO_BATCH_ND", "SpaceToBatchNDOptions",
         steering=(integers(op.block), integers(op.paddings).reshape(-1, 2)),
     )),
-    BatchToSpaceNd: _of(lambda op: Form(
+    ops.BatchToSpaceNd: _of(lambda op: Form(
         "BATCH_TO_SPACE_ND", "BatchToSpaceNDOptions",
         steering=(integers(op.block), integers(op.crops).reshape(-1, 2)),
     )),
-    Gather: _of(lambda op: Form(
+    ops.Gather: _of(lambda op: Form(
         "GATHER", "GatherOptions", {"Axis": op.axis, "BatchDims": op.batch_dims}
     )),
-    GatherNd: _of(lambda _: Form("GATHER_ND", "GatherNdOptions")),
-    DynamicUpdateSlice: _of(lambda _: Form("DYNAMIC_UPDATE_SLICE", "DynamicUpdateSliceOptions")),
-    ResizeBilinear: _resize("RESIZE_BILINEAR"),
-    ResizeNearestNeighbor: _resize("RESIZE_NEAREST_NEIGHBOR"),
+    ops.GatherNd: _of(lambda _: Form("GATHER_ND", "GatherNdOptions")),
+    ops.DynamicUpdateSlice: _of(lambda _: Form(
+        "DYNAMIC_UPDATE_SLICE", "DynamicUpdateSliceOptions"
+    )),
+    ops.ResizeBilinear: _resize("RESIZE_BILINEAR"),
+    ops.ResizeNearestNeighbor: _resize("RESIZE_NEAREST_NEIGHBOR"),
 }
 """The writers of this family, by operator."""

@@ -6,15 +6,8 @@ from collections.abc import Mapping
 
 import tflite
 
+from crtexport.ir import ops
 from crtexport.ir.graph import Graph, Node
-from crtexport.ir.ops import (
-    BatchMatMul,
-    Conv2D,
-    DepthwiseConv2D,
-    EmbeddingLookup,
-    Op,
-    TransposeConv2D,
-)
 from crtexport.ir.types import DType
 from crtexport.simulation.tflite_form import Form, Former, Value, clamp, integers
 from crtexport.support.errors import CrtExportError
@@ -31,13 +24,14 @@ def sums(graph: Graph, node: Node) -> dict[str, Value]:
     if bias is not None:
         dtype = graph.type(bias).dtype
     else:
-        dtype = DType.INT64 if isinstance(node.op, Conv2D | DepthwiseConv2D) else DType.INT32
+        windows = isinstance(node.op, ops.Conv2D | ops.DepthwiseConv2D)
+        dtype = DType.INT64 if windows else DType.INT32
     return {"QuantizedBiasType": int(getattr(tflite.TensorType, dtype.name))}
 
 
 def _transpose_conv(graph: Graph, node: Node) -> Form:
     op = node.op
-    if not isinstance(op, TransposeConv2D):
+    if not isinstance(op, ops.TransposeConv2D):
         raise TypeError(op)
     window = graph.type(graph.required(node, 1)).shape[1:3]
     same = tuple(
@@ -63,7 +57,7 @@ def _transpose_conv(graph: Graph, node: Node) -> Form:
 
 def _batch_matmul(_graph: Graph, node: Node) -> Form:
     op = node.op
-    if not isinstance(op, BatchMatMul):
+    if not isinstance(op, ops.BatchMatMul):
         raise TypeError(op)
     return Form("BATCH_MATMUL", "BatchMatMulOptions", {"AdjX": op.adj_x, "AdjY": op.adj_y})
 
@@ -72,8 +66,8 @@ def _embedding_lookup(_graph: Graph, _node: Node) -> Form:
     return Form("EMBEDDING_LOOKUP")
 
 
-FORMERS: Mapping[type[Op], Former] = {
-    TransposeConv2D: _transpose_conv,
-    BatchMatMul: _batch_matmul,
-    EmbeddingLookup: _embedding_lookup,
+FORMERS: Mapping[type[ops.Op], Former] = {
+    ops.TransposeConv2D: _transpose_conv,
+    ops.BatchMatMul: _batch_matmul,
+    ops.EmbeddingLookup: _embedding_lookup,
 }

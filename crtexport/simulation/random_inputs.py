@@ -6,28 +6,14 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from crtexport.ir import ops
 from crtexport.ir.graph import Graph, Node
-from crtexport.ir.ops import (
-    BroadcastTo,
-    Cast,
-    Concatenation,
-    EmbeddingLookup,
-    Gather,
-    GatherNd,
-    Pack,
-    Reshape,
-    Select,
-    Slice,
-    Split,
-    Tile,
-    Transpose,
-    Unpack,
-)
 from crtexport.ir.types import TensorType
 from crtexport.mlf.arrays import Array
 
 _MOVES = (
-    BroadcastTo, Cast, Concatenation, Pack, Reshape, Slice, Split, Tile, Transpose, Unpack,
+    ops.BroadcastTo, ops.Cast, ops.Concatenation, ops.Pack, ops.Reshape, ops.Slice, ops.Split,
+    ops.Tile, ops.Transpose, ops.Unpack,
 )
 
 
@@ -69,9 +55,9 @@ def index_limits(graph: Graph) -> dict[int, int]:
 def _moved(node: Node) -> Sequence[int | None]:
     """Returns the tensors whose elements a node only moves."""
     match node.op:
-        case Gather() | GatherNd():
+        case ops.Gather() | ops.GatherNd():
             return node.inputs[:1]
-        case Select():  # as of indices that count from the end, and others
+        case ops.Select():  # as of indices that count from the end, and others
             return node.inputs[1:]
         case _:
             return node.inputs if isinstance(node.op, _MOVES) else ()
@@ -80,13 +66,13 @@ def _moved(node: Node) -> Sequence[int | None]:
 def _chosen_by(graph: Graph, node: Node) -> tuple[int, int] | None:
     """Returns the node's tensor of indices, and the number of elements that they choose from."""
     match node.op:
-        case Gather(axis=axis):
+        case ops.Gather(axis=axis):
             table = graph.type(graph.required(node, 0))
             return graph.required(node, 1), table.shape[axis]
-        case GatherNd():
+        case ops.GatherNd():
             table, positions = graph.type(graph.required(node, 0)), graph.required(node, 1)
             return positions, min(table.shape[: graph.type(positions).shape[-1]])
-        case EmbeddingLookup():
+        case ops.EmbeddingLookup():
             return graph.required(node, 0), graph.type(graph.required(node, 1)).shape[0]
         case _:
             return None

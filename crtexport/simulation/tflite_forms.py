@@ -10,20 +10,8 @@ from crtexport.importers.tflite import ops_unary
 from crtexport.importers.tflite.operators import Plain
 from crtexport.importers.tflite.schema import BuiltinOperator, constant_names
 from crtexport.importers.tflite.tflite_ops import DECODERS
+from crtexport.ir import ops
 from crtexport.ir.graph import Graph, Node
-from crtexport.ir.ops import (
-    AveragePool2D,
-    Concatenation,
-    Conv2D,
-    DepthwiseConv2D,
-    FullyConnected,
-    L2Pool2D,
-    MaxPool2D,
-    Op,
-    Pad,
-    Reshape,
-    Softmax,
-)
 from crtexport.ir.types import DType
 from crtexport.simulation import (
     forms_arithmetic,
@@ -38,7 +26,7 @@ from crtexport.simulation.forms_weighted import sums
 from crtexport.simulation.tflite_form import Form, Former, Value, clamp, integers
 from crtexport.support.errors import CrtExportError
 
-Windowed = Conv2D | DepthwiseConv2D | AveragePool2D | MaxPool2D | L2Pool2D
+Windowed = ops.Conv2D | ops.DepthwiseConv2D | ops.Pool2D
 
 
 _NAMES = constant_names(BuiltinOperator)
@@ -48,7 +36,7 @@ def _plain(code: int) -> Former:
     return lambda _graph, _node: Form(_NAMES[code])
 
 
-FORMERS: Mapping[type[Op], Former] = {
+FORMERS: Mapping[type[ops.Op], Former] = {
     **{type(row.op): _plain(code) for code, row in DECODERS.items() if isinstance(row, Plain)},
     **forms_arithmetic.FORMERS, **forms_detection.FORMERS, **forms_recurrent.FORMERS,
     **forms_reduce.FORMERS, **forms_shape.FORMERS, **forms_unary.FORMERS,
@@ -64,28 +52,28 @@ def form(graph: Graph, node: Node) -> Form:
     """
     op = node.op
     match op:
-        case Conv2D():
+        case ops.Conv2D():
             return Form("CONV_2D", "Conv2DOptions", _convolution(graph, node, op))
-        case DepthwiseConv2D(depth_multiplier=multiplier):
+        case ops.DepthwiseConv2D(depth_multiplier=multiplier):
             fields = _convolution(graph, node, op) | {"DepthMultiplier": multiplier}
             return Form("DEPTHWISE_CONV_2D", "DepthwiseConv2DOptions", fields)
-        case FullyConnected(keep_num_dims=keep):
+        case ops.FullyConnected(keep_num_dims=keep):
             fields = clamp(op.activation) | {"KeepNumDims": keep} | sums(graph, node)
             return Form("FULLY_CONNECTED", "FullyConnectedOptions", fields)
-        case AveragePool2D():
+        case ops.AveragePool2D():
             return Form("AVERAGE_POOL_2D", "Pool2DOptions", _pool(graph, node, op))
-        case MaxPool2D():
+        case ops.MaxPool2D():
             return Form("MAX_POOL_2D", "Pool2DOptions", _pool(graph, node, op))
-        case L2Pool2D():
+        case ops.L2Pool2D():
             return Form("L2_POOL_2D", "Pool2DOptions", _pool(graph, node, op))
-        case Reshape(shape=shape):
+        case ops.Reshape(shape=shape):
             return Form("RESHAPE", "ReshapeOptions", {"NewShape": integers(shape)})
-        case Pad(paddings=paddings):
+        case ops.Pad(paddings=paddings):
             return Form("PAD", steering=(integers(paddings).reshape(-1, 2),))
-        case Concatenation(axis=axis):
+        case ops.Concatenation(axis=axis):
             fields = clamp(op.activation) | {"Axis": axis}
             return Form("CONCATENATION", "ConcatenationOptions", fields)
-        case Softmax(beta=beta):
+        case ops.Softmax(beta=beta):
             return Form("SOFTMAX", "SoftmaxOptions", {"Beta": beta})
         case _:
             write = FORMERS.get(type(op))
@@ -132,7 +120,7 @@ def implicit_padding(graph: Graph, node: Node, op: Windowed) -> int | None:
     does."""
     image = graph.type(graph.required(node, 0)).shape[1:3]
     counts = graph.type(node.outputs[0]).shape[1:3]
-    if isinstance(op, Conv2D | DepthwiseConv2D):
+    if isinstance(op, ops.Conv2D | ops.DepthwiseConv2D):
         window, dilation = graph.type(graph.required(node, 1)).shape[1:3], op.dilation
     else:
         window, dilation = op.window, (1, 1)
@@ -157,15 +145,15 @@ def _is_same(size: int, count: int, extent: int, stride: int, before: int) -> bo
 
 
 def _convolution(
-    graph: Graph, node: Node, op: Conv2D | DepthwiseConv2D
+    graph: Graph, node: Node, op: ops.Conv2D | ops.DepthwiseConv2D
 ) -> dict[str, Value]:
     fields = _windows(graph, node, op) | {
         "DilationHFactor": op.dilation[0], "DilationWFactor": op.dilation[1],
     }
-    return fields | sums(graph, node) if isinstance(op, Conv2D) else fields
+    return fields | sums(graph, node) if isinstance(op, ops.Conv2D) else fields
 
 
-def _pool(graph: Graph, node: Node, op: AveragePool2D | MaxPool2D | L2Pool2D) -> dict[str, Value]:
+def _pool(graph: Graph, node: Node, op: ops.Pool2D) -> dict[str, Value]:
     return _windows(graph, node, op) | {
         "FilterHeight": op.window[0], "FilterWidth": op.window[1],
     }

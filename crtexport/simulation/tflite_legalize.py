@@ -6,17 +6,9 @@ import numpy as np
 import numpy.typing as npt
 from msgspec.structs import replace
 
+from crtexport.ir import ops
 from crtexport.ir.bias_scales import refused_by_runtimes, scale_difference
 from crtexport.ir.graph import Graph, Node, Tensor
-from crtexport.ir.ops import (
-    Conv2D,
-    DepthwiseConv2D,
-    FullyConnected,
-    Pad,
-    Padding2D,
-    Reshape,
-    TransposeConv2D,
-)
 from crtexport.ir.types import ConstantRef, DType, Quantization, TensorType
 from crtexport.passes.drop_dead import drop_dead
 from crtexport.simulation.tflite_forms import implicit_padding
@@ -26,7 +18,8 @@ from crtexport.support.errors import CrtExportError
 def hybrid_weights(graph: Graph, node: Node) -> int | None:
     """Returns the int8 weights (a tensor id) that ``node`` applies to float32 activations, if it
     does."""
-    if not isinstance(node.op, Conv2D | DepthwiseConv2D | FullyConnected | TransposeConv2D):
+    convolution = ops.Conv2D | ops.DepthwiseConv2D | ops.TransposeConv2D
+    if not isinstance(node.op, convolution | ops.FullyConnected):
         return None
     data, weights = graph.required(node, 0), graph.required(node, 1)
     types = (graph.type(data).dtype, graph.type(weights).dtype)
@@ -63,7 +56,7 @@ def computed_wrong(graph: Graph) -> bool:
 
 
 def _is_wrong(graph: Graph, node: Node) -> bool:
-    if not isinstance(node.op, FullyConnected) or len(graph.type(node.outputs[0]).shape) == 2:
+    if not isinstance(node.op, ops.FullyConnected) or len(graph.type(node.outputs[0]).shape) == 2:
         return False
     weights = graph.type(graph.required(node, 1))
     return weights.quant is not None and not weights.quant.per_tensor
@@ -85,21 +78,21 @@ def legalize(graph: Graph) -> Graph:
             scaled = replace(bias.type, quant=_bias_quantization(graph, node))
             node = _with_input(node, 2, len(tensors))  # noqa: PLW2901
             tensors.append(replace(bias, type=scaled))
-        if isinstance(op, FullyConnected) and _is_wrong(graph, node):
+        if isinstance(op, ops.FullyConnected) and _is_wrong(graph, node):
             nodes += _of_rows(graph, node, op, tensors)
             continue
-        if isinstance(op, Conv2D) and graph.optional(node, 2) is None:
+        if isinstance(op, ops.Conv2D) and graph.optional(node, 2) is None:
             node = _with_input(node, 2, len(tensors))  # noqa: PLW2901
             tensors.append(_zero_bias(graph, node))
         if (
-            isinstance(op, Conv2D | DepthwiseConv2D)
+            isinstance(op, ops.Conv2D | ops.DepthwiseConv2D)
             and implicit_padding(graph, node, op) is None
         ):
             data = graph.required(node, 0)
             padding, padded = _padded(graph.tensors[data], op.padding)
             nodes.append(Node(padding, (data,), (len(tensors),), node.name, node.origin))
             node = _with_input(  # noqa: PLW2901
-                replace(node, op=replace(op, padding=Padding2D())), 0, len(tensors)
+                replace(node, op=replace(op, padding=ops.Padding2D())), 0, len(tensors)
             )
             tensors.append(padded)
         nodes.append(node)
@@ -140,7 +133,7 @@ def _along(
 
 
 def _of_rows(
-    graph: Graph, node: Node, op: FullyConnected, tensors: list[Tensor]
+    graph: Graph, node: Node, op: ops.FullyConnected, tensors: list[Tensor]
 ) -> list[Node]:
     """Returns the layer between two RESHAPEs, computing the rows of a matrix; ``tensors`` gets
     both matrices."""
@@ -153,9 +146,9 @@ def _of_rows(
         tensors.append(Tensor(f"{known.name}/rows", replace(known.type, shape=shape)))
     matrix = replace(_with_input(node, 0, rows), op=replace(op, keep_num_dims=False))
     return [
-        Node(Reshape(tensors[rows].type.shape), (data,), (rows,), node.name, node.origin),
+        Node(ops.Reshape(tensors[rows].type.shape), (data,), (rows,), node.name, node.origin),
         replace(matrix, outputs=(rows + 1,)),
-        Node(Reshape(graph.type(result).shape), (rows + 1,), (result,), node.name, node.origin),
+        Node(ops.Reshape(graph.type(result).shape), (rows + 1,), (result,), node.name, node.origin),
     ]
 
 
@@ -180,10 +173,10 @@ def _zero_bias(graph: Graph, node: Node) -> Tensor:
     return Tensor(f"{node.name}/bias", type_, ConstantRef.of(zeros))
 
 
-def _padded(data: Tensor, padding: Padding2D) -> tuple[Pad, Tensor]:
+def _padded(data: Tensor, padding: ops.Padding2D) -> tuple[ops.Pad, Tensor]:
     frame = ((0, 0), (padding.top, padding.bottom), (padding.left, padding.right), (0, 0))
     shape = tuple(
         before + size + after
         for size, (before, after) in zip(data.type.shape, frame, strict=True)
     )
-    return Pad(frame), Tensor(f"{data.name}/padded", replace(data.type, shape=shape))
+    return ops.Pad(frame), Tensor(f"{data.name}/padded", replace(data.type, shape=shape))

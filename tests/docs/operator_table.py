@@ -123,7 +123,11 @@ def _mentioned(decoder: Decoder) -> list[type[Op]]:
     variables = inspect.getclosurevars(decoder)
     values = [*variables.nonlocals.values(), *variables.globals.values()]
     kinds = {v if isinstance(v, type) else type(v) for v in values}
-    return [kind for kind in OPERATORS.values() if kind in kinds and registered(kind)]
+    attributes = variables.unbound  # such as ops.Reshape
+    return [
+        kind for name, kind in OPERATORS.items()
+        if (kind in kinds or name in attributes) and registered(kind)
+    ]
 
 
 def _types(rules: tuple[Rule, ...], signatures: set[Signature]) -> str:

@@ -14,15 +14,7 @@ from crtexport.accelerators.cmsis_nn.buffers import (
     depthwise,
 )
 from crtexport.accelerators.plugin import Constant, Match, Refusal
-from crtexport.ir.ops import (
-    AveragePool2D,
-    Conv2D,
-    DepthwiseConv2D,
-    FullyConnected,
-    MaxPool2D,
-    Padding2D,
-    Softmax,
-)
+from crtexport.ir import ops
 from crtexport.ir.scaling import activation_range, layer_scales
 from crtexport.ir.types import ConstantRef, DType, TensorType
 from crtexport.ir.window import WindowGeometry
@@ -87,24 +79,24 @@ def _scales(context: Context, channels: int, *, fully_connected: bool = False) -
     return pairs * channels if len(pairs) == 1 else pairs
 
 
-def _corner(padding: Padding2D) -> Pair:
+def _corner(padding: ops.Padding2D) -> Pair:
     return padding.top, padding.left
 
 
 def _convolution(context: Context, node: int, target: Target) -> Match | Refusal:
-    op = context.op(Conv2D, DepthwiseConv2D)
+    op = context.op(ops.Conv2D, ops.DepthwiseConv2D)
     refusal = _int8(context) or _weights(context)
     if refusal is not None:
         return refusal
     x, w, y = context.input(0).shape, context.input(1).shape, context.output().shape
-    alone = isinstance(op, DepthwiseConv2D)
+    alone = isinstance(op, ops.DepthwiseConv2D)
     if not alone and w[3] != x[3]:
         return Refusal("convolutions in groups are not among those that all versions take")
     window = WindowGeometry.of(op, x, y, (w[1], w[2]))
     scales = _scales(context, y[3])
     machine = Implementation.of(target)
     scratch = (depthwise if alone else convolution)(machine, window)
-    multiplier = op.depth_multiplier if isinstance(op, DepthwiseConv2D) else 0
+    multiplier = op.depth_multiplier if isinstance(op, ops.DepthwiseConv2D) else 0
     offsets = _offsets(context)
     return _weighted(context, node, LibraryCall(
         "depthwise" if alone else "convolution", ("weights", "bias", "multipliers", "shifts"),
@@ -130,7 +122,7 @@ def _weighted(context: Context, node: int, call: LibraryCall, more: list[Constan
 
 
 def _fully_connected(context: Context, node: int, target: Target) -> Match | Refusal:
-    op = context.op(FullyConnected)
+    op = context.op(ops.FullyConnected)
     refusal = _int8(context) or _weights(context)
     if refusal is not None:
         return refusal
@@ -165,12 +157,12 @@ def _fully_connected(context: Context, node: int, target: Target) -> Match | Ref
 
 
 def _pool(context: Context, node: int, target: Target) -> Match | Refusal:
-    op = context.op(AveragePool2D, MaxPool2D)
+    op = context.op(ops.AveragePool2D, ops.MaxPool2D)
     refusal = _int8(context)
     if refusal is not None:
         return refusal
     x, y = context.input(0).shape, context.output().shape
-    mean = isinstance(op, AveragePool2D)
+    mean = isinstance(op, ops.AveragePool2D)
     scratch = average_pool(Implementation.of(target), x[3]) if mean else 0
     return Match((node,), (context.graph.required(context.node, 0),), context.node.outputs, scratch,
                  LibraryCall("average_pool" if mean else "max_pool", (), (
@@ -181,7 +173,7 @@ def _pool(context: Context, node: int, target: Target) -> Match | Refusal:
 
 
 def _softmax(context: Context, node: int, _target: Target) -> Match | Refusal:
-    op = context.op(Softmax)
+    op = context.op(ops.Softmax)
     refusal = _int8(context)
     if refusal is not None:
         return refusal
@@ -201,7 +193,8 @@ def _softmax(context: Context, node: int, _target: Target) -> Match | Refusal:
 
 
 TAKERS: dict[type, Callable[[Context, int, Target], Match | Refusal]] = {
-    Conv2D: _convolution, DepthwiseConv2D: _convolution, FullyConnected: _fully_connected,
-    AveragePool2D: _pool, MaxPool2D: _pool, Softmax: _softmax,
+    ops.Conv2D: _convolution, ops.DepthwiseConv2D: _convolution,
+    ops.FullyConnected: _fully_connected, ops.AveragePool2D: _pool, ops.MaxPool2D: _pool,
+    ops.Softmax: _softmax,
 }
 """By operator: the function that matches a node that the kernels' rules here accept."""

@@ -12,34 +12,12 @@ from crtexport.importers.tflite.schema import (
     MulOptions,
     SubOptions,
 )
-from crtexport.ir.ops import (
-    Add,
-    AddN,
-    Div,
-    Equal,
-    FloorDiv,
-    FloorMod,
-    Greater,
-    GreaterEqual,
-    Less,
-    LessEqual,
-    LogicalAnd,
-    LogicalNot,
-    LogicalOr,
-    Maximum,
-    Minimum,
-    Mul,
-    NotEqual,
-    Pow,
-    Select,
-    SquaredDifference,
-    Sub,
-)
+from crtexport.ir import ops
 from crtexport.ir.types import DType
 from crtexport.support.fixedpoint import shifts_between
 
 
-def _sum(kind: type[Add | Sub], table: type[AddOptions | SubOptions]) -> Decoder:
+def _sum(kind: type[ops.Add | ops.Sub], table: type[AddOptions | SubOptions]) -> Decoder:
     def decode(source: SourceOperator) -> Decoded:
         options = source.optional_options(table)
         wanted = options is not None and options.pot_scale_int16
@@ -60,7 +38,7 @@ def _shifts(source: SourceOperator) -> bool:
     return shifts_between((scales[0], scales[1]), scales[2]) is not None
 
 
-def _clamped(kind: type[Mul | Div], table: type[MulOptions | DivOptions]) -> Decoder:
+def _clamped(kind: type[ops.Mul | ops.Div], table: type[MulOptions | DivOptions]) -> Decoder:
     def decode(source: SourceOperator) -> Decoded:
         return kind(source.activation(source.optional_options(table))), source.inputs
 
@@ -69,31 +47,31 @@ def _clamped(kind: type[Mul | Div], table: type[MulOptions | DivOptions]) -> Dec
 
 def _select(source: SourceOperator) -> Decoded:
     condition, chosen = source.type(0, "condition").shape, source.type(1).shape
-    return Select(rows=len(condition) == 1 and len(chosen) > 1), source.inputs
+    return ops.Select(rows=len(condition) == 1 and len(chosen) > 1), source.inputs
 
 
 DECODERS: Mapping[int, Decoder] = {
-    BuiltinOperator.ADD: _sum(Add, AddOptions),
-    BuiltinOperator.SUB: _sum(Sub, SubOptions),
-    BuiltinOperator.MUL: _clamped(Mul, MulOptions),
-    BuiltinOperator.DIV: _clamped(Div, DivOptions),
-    BuiltinOperator.FLOOR_DIV: Plain(FloorDiv()),
-    BuiltinOperator.FLOOR_MOD: Plain(FloorMod()),
-    BuiltinOperator.MAXIMUM: Plain(Maximum()),
-    BuiltinOperator.MINIMUM: Plain(Minimum()),
-    BuiltinOperator.SQUARED_DIFFERENCE: Plain(SquaredDifference()),
-    BuiltinOperator.POW: Plain(Pow()),
-    BuiltinOperator.ADD_N: Plain(AddN()),
-    BuiltinOperator.EQUAL: Plain(Equal()),
-    BuiltinOperator.NOT_EQUAL: Plain(NotEqual()),
-    BuiltinOperator.GREATER: Plain(Greater()),
-    BuiltinOperator.GREATER_EQUAL: Plain(GreaterEqual()),
-    BuiltinOperator.LESS: Plain(Less()),
-    BuiltinOperator.LESS_EQUAL: Plain(LessEqual()),
-    BuiltinOperator.LOGICAL_AND: Plain(LogicalAnd()),
-    BuiltinOperator.LOGICAL_OR: Plain(LogicalOr()),
-    BuiltinOperator.LOGICAL_NOT: Plain(LogicalNot()),
+    BuiltinOperator.ADD: _sum(ops.Add, AddOptions),
+    BuiltinOperator.SUB: _sum(ops.Sub, SubOptions),
+    BuiltinOperator.MUL: _clamped(ops.Mul, MulOptions),
+    BuiltinOperator.DIV: _clamped(ops.Div, DivOptions),
+    BuiltinOperator.FLOOR_DIV: Plain(ops.FloorDiv()),
+    BuiltinOperator.FLOOR_MOD: Plain(ops.FloorMod()),
+    BuiltinOperator.MAXIMUM: Plain(ops.Maximum()),
+    BuiltinOperator.MINIMUM: Plain(ops.Minimum()),
+    BuiltinOperator.SQUARED_DIFFERENCE: Plain(ops.SquaredDifference()),
+    BuiltinOperator.POW: Plain(ops.Pow()),
+    BuiltinOperator.ADD_N: Plain(ops.AddN()),
+    BuiltinOperator.EQUAL: Plain(ops.Equal()),
+    BuiltinOperator.NOT_EQUAL: Plain(ops.NotEqual()),
+    BuiltinOperator.GREATER: Plain(ops.Greater()),
+    BuiltinOperator.GREATER_EQUAL: Plain(ops.GreaterEqual()),
+    BuiltinOperator.LESS: Plain(ops.Less()),
+    BuiltinOperator.LESS_EQUAL: Plain(ops.LessEqual()),
+    BuiltinOperator.LOGICAL_AND: Plain(ops.LogicalAnd()),
+    BuiltinOperator.LOGICAL_OR: Plain(ops.LogicalOr()),
+    BuiltinOperator.LOGICAL_NOT: Plain(ops.LogicalNot()),
     BuiltinOperator.SELECT: _select,
-    BuiltinOperator.SELECT_V2: Plain(Select()),
+    BuiltinOperator.SELECT_V2: Plain(ops.Select()),
 }
 """The operators of this family, by their code in the file."""

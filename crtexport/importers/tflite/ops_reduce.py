@@ -6,24 +6,11 @@ from collections.abc import Mapping
 
 from crtexport.importers.tflite.operators import Decoded, Decoder, SourceOperator, axis_of
 from crtexport.importers.tflite.schema import BuiltinOperator, CumsumOptions, ReducerOptions
-from crtexport.ir.ops import (
-    ArgMax,
-    ArgMin,
-    CumSum,
-    Mean,
-    ReduceAll,
-    ReduceAny,
-    ReduceMax,
-    ReduceMin,
-    ReduceProd,
-    Sum,
-)
+from crtexport.ir import ops
 from crtexport.support.errors import CrtExportError
 
-Reduction = Mean | Sum | ReduceMax | ReduceMin | ReduceProd | ReduceAny | ReduceAll
 
-
-def _reduction(kind: type[Reduction]) -> Decoder:
+def _reduction(kind: type[ops.Reducer]) -> Decoder:
     def decode(source: SourceOperator) -> Decoded:
         options = source.optional_options(ReducerOptions)
         rank = len(source.type(0).shape)
@@ -34,7 +21,7 @@ def _reduction(kind: type[Reduction]) -> Decoder:
     return decode
 
 
-def _position(kind: type[ArgMax | ArgMin]) -> Decoder:
+def _position(kind: type[ops.Extreme]) -> Decoder:
     def decode(source: SourceOperator) -> Decoded:
         # The options repeat the output's element type.
         return kind(_one_axis(source)), source.inputs[:1]
@@ -46,8 +33,8 @@ def _cumsum(source: SourceOperator) -> Decoded:
     options = source.optional_options(CumsumOptions)
     axis = _one_axis(source)
     if options is None:
-        return CumSum(axis), source.inputs[:1]
-    return CumSum(axis, options.exclusive, options.reverse), source.inputs[:1]
+        return ops.CumSum(axis), source.inputs[:1]
+    return ops.CumSum(axis, options.exclusive, options.reverse), source.inputs[:1]
 
 
 def _one_axis(source: SourceOperator) -> int:
@@ -58,14 +45,14 @@ def _one_axis(source: SourceOperator) -> int:
 
 
 DECODERS: Mapping[int, Decoder] = {
-    BuiltinOperator.MEAN: _reduction(Mean),
-    BuiltinOperator.SUM: _reduction(Sum),
-    BuiltinOperator.REDUCE_MAX: _reduction(ReduceMax),
-    BuiltinOperator.REDUCE_MIN: _reduction(ReduceMin),
-    BuiltinOperator.REDUCE_PROD: _reduction(ReduceProd),
-    BuiltinOperator.REDUCE_ANY: _reduction(ReduceAny),
-    BuiltinOperator.REDUCE_ALL: _reduction(ReduceAll),
-    BuiltinOperator.ARG_MAX: _position(ArgMax),
-    BuiltinOperator.ARG_MIN: _position(ArgMin),
+    BuiltinOperator.MEAN: _reduction(ops.Mean),
+    BuiltinOperator.SUM: _reduction(ops.Sum),
+    BuiltinOperator.REDUCE_MAX: _reduction(ops.ReduceMax),
+    BuiltinOperator.REDUCE_MIN: _reduction(ops.ReduceMin),
+    BuiltinOperator.REDUCE_PROD: _reduction(ops.ReduceProd),
+    BuiltinOperator.REDUCE_ANY: _reduction(ops.ReduceAny),
+    BuiltinOperator.REDUCE_ALL: _reduction(ops.ReduceAll),
+    BuiltinOperator.ARG_MAX: _position(ops.ArgMax),
+    BuiltinOperator.ARG_MIN: _position(ops.ArgMin),
     BuiltinOperator.CUMSUM: _cumsum,
 }

@@ -18,26 +18,7 @@ from crtexport.importers.tflite.schema import (
     StridedSliceOptions,
     UnpackOptions,
 )
-from crtexport.ir.ops import (
-    BatchToSpaceNd,
-    BroadcastTo,
-    DepthToSpace,
-    DynamicUpdateSlice,
-    Gather,
-    GatherNd,
-    MirrorPad,
-    Pack,
-    PadV2,
-    ResizeBilinear,
-    ResizeNearestNeighbor,
-    Slice,
-    SpaceToBatchNd,
-    SpaceToDepth,
-    Split,
-    Tile,
-    Transpose,
-    Unpack,
-)
+from crtexport.ir import ops
 from crtexport.support.errors import CrtExportError
 
 Pairs = tuple[tuple[int, int], ...]
@@ -69,7 +50,7 @@ def _slice(source: SourceOperator) -> Decoded:
         whole - first if count == -1 else count
         for whole, first, count in zip(shape, begin, size, strict=True)
     )
-    return Slice(begin, sizes, (1,) * len(shape), sizes), source.inputs[:1]
+    return ops.Slice(begin, sizes, (1,) * len(shape), sizes), source.inputs[:1]
 
 
 def _strided_slice(source: SourceOperator) -> Decoded:
@@ -94,7 +75,7 @@ class _Ranges:
         self.ellipsis_mask, self.new_axis = options.ellipsis_mask, options.new_axis_mask
         self.shrink, self.offset = options.shrink_axis_mask, options.offset
 
-    def slice(self) -> Slice:
+    def slice(self) -> ops.Slice:
         """Returns the slice of each axis, and the shape of the result."""
         taken: list[tuple[int, int, int]] = []
         result: list[int] = []
@@ -117,7 +98,7 @@ class _Ranges:
                     result.append(taken[-1][1])
         self._whole(implied, taken, result)
         begin, size, stride = zip(*taken, strict=True) if taken else ((), (), ())
-        return Slice(begin, size, stride, tuple(result))
+        return ops.Slice(begin, size, stride, tuple(result))
 
     @staticmethod
     def _is(mask: int, entry: int) -> bool:
@@ -165,14 +146,14 @@ def _split(source: SourceOperator) -> Decoded:
     count = len(source.outputs)
     if not count or data.shape[axis] % count:
         raise CrtExportError(f"{data} can't be cut into {count} equal parts along axis {axis}")
-    return Split(axis, (data.shape[axis] // count,) * count), source.inputs[1:2]
+    return ops.Split(axis, (data.shape[axis] // count,) * count), source.inputs[1:2]
 
 
 def _split_v(source: SourceOperator) -> Decoded:
     data, sizes = source.type(0), source.integers(1, "sizes")
     axis = axis_of(_single(source, 2, "axis"), len(data.shape))
     rest = data.shape[axis] - sum(size for size in sizes if size != -1)
-    return Split(axis, tuple(rest if size == -1 else size for size in sizes)), source.inputs[:1]
+    return ops.Split(axis, tuple(rest if size == -1 else size for size in sizes)), source.inputs[:1]
 
 
 def _single(source: SourceOperator, index: int, what: str) -> int:
@@ -185,31 +166,31 @@ def _single(source: SourceOperator, index: int, what: str) -> int:
 def _pack(source: SourceOperator) -> Decoded:
     options = source.options(PackOptions)
     rank = len(source.type(0).shape) + 1
-    return Pack(axis_of(options.axis, rank)), source.inputs
+    return ops.Pack(axis_of(options.axis, rank)), source.inputs
 
 
 def _unpack(source: SourceOperator) -> Decoded:
     options = source.options(UnpackOptions)
     rank = len(source.type(0).shape)
-    return Unpack(axis_of(options.axis, rank)), source.inputs
+    return ops.Unpack(axis_of(options.axis, rank)), source.inputs
 
 
 def _transpose(source: SourceOperator) -> Decoded:
     rank = len(source.type(0).shape)
     axes = source.integers(1, "the order of axes")
-    return Transpose(tuple(axis_of(axis, rank) for axis in axes)), source.inputs[:1]
+    return ops.Transpose(tuple(axis_of(axis, rank) for axis in axes)), source.inputs[:1]
 
 
 def _fill(source: SourceOperator) -> Decoded:
-    return BroadcastTo(source.integers(0, "the shape")), source.inputs[1:2]
+    return ops.BroadcastTo(source.integers(0, "the shape")), source.inputs[1:2]
 
 
 def _broadcast_to(source: SourceOperator) -> Decoded:
-    return BroadcastTo(source.integers(1, "the shape")), source.inputs[:1]
+    return ops.BroadcastTo(source.integers(1, "the shape")), source.inputs[:1]
 
 
 def _tile(source: SourceOperator) -> Decoded:
-    return Tile(source.integers(1, "multiples")), source.inputs[:1]
+    return ops.Tile(source.integers(1, "multiples")), source.inputs[:1]
 
 
 def _reverse_v2(source: SourceOperator) -> Decoded:
@@ -217,38 +198,38 @@ def _reverse_v2(source: SourceOperator) -> Decoded:
     axes = {axis_of(axis, len(shape)) for axis in source.integers(1, "axes")}
     begin = tuple(max(n - 1, 0) if axis in axes else 0 for axis, n in enumerate(shape))
     stride = tuple(-1 if axis in axes else 1 for axis in range(len(shape)))
-    return Slice(begin, shape, stride, shape), source.inputs[:1]
+    return ops.Slice(begin, shape, stride, shape), source.inputs[:1]
 
 
 def _pad_v2(source: SourceOperator) -> Decoded:
     source.type(2, "value")
-    return PadV2(pairs(source, 1, "paddings")), (source.inputs[0], source.inputs[2])
+    return ops.PadV2(pairs(source, 1, "paddings")), (source.inputs[0], source.inputs[2])
 
 
 def _mirror_pad(source: SourceOperator) -> Decoded:
     options = source.options(MirrorPadOptions)
     symmetric = options.mode == MirrorPadMode.SYMMETRIC
-    return MirrorPad(pairs(source, 1, "paddings"), symmetric), source.inputs[:1]
+    return ops.MirrorPad(pairs(source, 1, "paddings"), symmetric), source.inputs[:1]
 
 
 def _space_to_batch_nd(source: SourceOperator) -> Decoded:
-    op = SpaceToBatchNd(source.integers(1, "blocks"), pairs(source, 2, "paddings"))
+    op = ops.SpaceToBatchNd(source.integers(1, "blocks"), pairs(source, 2, "paddings"))
     return op, source.inputs[:1]
 
 
 def _batch_to_space_nd(source: SourceOperator) -> Decoded:
-    op = BatchToSpaceNd(source.integers(1, "blocks"), pairs(source, 2, "crops"))
+    op = ops.BatchToSpaceNd(source.integers(1, "blocks"), pairs(source, 2, "crops"))
     return op, source.inputs[:1]
 
 
 def _space_to_depth(source: SourceOperator) -> Decoded:
     options = source.options(SpaceToDepthOptions)
-    return SpaceToDepth(options.block_size), source.inputs
+    return ops.SpaceToDepth(options.block_size), source.inputs
 
 
 def _depth_to_space(source: SourceOperator) -> Decoded:
     options = source.options(DepthToSpaceOptions)
-    return DepthToSpace(options.block_size), source.inputs
+    return ops.DepthToSpace(options.block_size), source.inputs
 
 
 def _gather(source: SourceOperator) -> Decoded:
@@ -256,15 +237,11 @@ def _gather(source: SourceOperator) -> Decoded:
     axis = axis_of(options.axis, len(source.type(0).shape))
     batch = options.batch_dims
     rank = len(source.type(1, "indices").shape)
-    return Gather(axis, batch + rank if batch < 0 else batch), source.inputs
-
-
-def _gather_nd(source: SourceOperator) -> Decoded:
-    return GatherNd(), source.inputs
+    return ops.Gather(axis, batch + rank if batch < 0 else batch), source.inputs
 
 
 def _resize(
-    kind: type[ResizeBilinear | ResizeNearestNeighbor],
+    kind: type[ops.Resize],
     table: type[ResizeBilinearOptions | ResizeNearestNeighborOptions],
 ) -> Decoder:
     def decode(source: SourceOperator) -> Decoded:
@@ -297,11 +274,11 @@ DECODERS: Mapping[int, Decoder] = {
     BuiltinOperator.SPACE_TO_DEPTH: _space_to_depth,
     BuiltinOperator.DEPTH_TO_SPACE: _depth_to_space,
     BuiltinOperator.GATHER: _gather,
-    BuiltinOperator.GATHER_ND: _gather_nd,
-    BuiltinOperator.DYNAMIC_UPDATE_SLICE: Plain(DynamicUpdateSlice()),
-    BuiltinOperator.RESIZE_BILINEAR: _resize(ResizeBilinear, ResizeBilinearOptions),
+    BuiltinOperator.GATHER_ND: Plain(ops.GatherNd()),
+    BuiltinOperator.DYNAMIC_UPDATE_SLICE: Plain(ops.DynamicUpdateSlice()),
+    BuiltinOperator.RESIZE_BILINEAR: _resize(ops.ResizeBilinear, ResizeBilinearOptions),
     BuiltinOperator.RESIZE_NEAREST_NEIGHBOR: _resize(
-        ResizeNearestNeighbor, ResizeNearestNeighborOptions
+        ops.ResizeNearestNeighbor, ResizeNearestNeighborOptions
     ),
 }
 """This family's operators, by their code in the file."""

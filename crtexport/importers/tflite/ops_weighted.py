@@ -23,14 +23,7 @@ from crtexport.importers.tflite.schema import (
     TransposeConvOptions,
     any_name,
 )
-from crtexport.ir.ops import (
-    BatchMatMul,
-    Conv2D,
-    DepthwiseConv2D,
-    EmbeddingLookup,
-    FullyConnected,
-    TransposeConv2D,
-)
+from crtexport.ir import ops
 from crtexport.support.errors import CrtExportError
 
 _RANK = 4  # of images
@@ -43,7 +36,7 @@ def _conv_2d(source: SourceOperator) -> Decoded:
         "dilation", options.dilation_h_factor, options.dilation_w_factor
     )
     padding = source.padding(options, _window(source), stride, dilation)
-    return Conv2D(stride, dilation, padding, source.activation(options)), source.inputs
+    return ops.Conv2D(stride, dilation, padding, source.activation(options)), source.inputs
 
 
 def _depthwise_conv_2d(source: SourceOperator) -> Decoded:
@@ -57,7 +50,7 @@ def _depthwise_conv_2d(source: SourceOperator) -> Decoded:
     # The file's own multiplier is redundant, and ignored by runtimes since TensorFlow 2.1.
     channels = source.type(0).shape[-1] if source.type(0).shape else 0
     multiplier = source.type(1).shape[3] // channels if channels else 0
-    op = DepthwiseConv2D(multiplier, stride, dilation, padding, source.activation(options))
+    op = ops.DepthwiseConv2D(multiplier, stride, dilation, padding, source.activation(options))
     return op, source.inputs
 
 
@@ -75,7 +68,7 @@ def _fully_connected(source: SourceOperator) -> Decoded:
     if layout != FullyConnectedOptionsWeightsFormat.DEFAULT:
         name = any_name("FullyConnectedOptionsWeightsFormat", layout) or layout
         raise CrtExportError(f"the weights format {name} is not supported")
-    return FullyConnected(options.keep_num_dims, source.activation(options)), source.inputs
+    return ops.FullyConnected(options.keep_num_dims, source.activation(options)), source.inputs
 
 
 def _transpose_conv(source: SourceOperator) -> Decoded:
@@ -84,7 +77,7 @@ def _transpose_conv(source: SourceOperator) -> Decoded:
     stride = source.pair("stride", options.stride_h, options.stride_w)
     shape, result = _image_shape(source, options, stride), source.result()
     crop = source.padding(options, _window(source), stride, image=replace(result, shape=shape))
-    op = TransposeConv2D(
+    op = ops.TransposeConv2D(
         (shape[1], shape[2]), stride, (crop.top, crop.left), source.activation(options)
     )
     data, weights, *bias = source.inputs[2:3] + source.inputs[1:2] + source.inputs[3:]
@@ -117,8 +110,8 @@ def _image_shape(
 def _batch_matmul(source: SourceOperator) -> Decoded:
     options = source.optional_options(BatchMatMulOptions)
     if options is None:
-        return BatchMatMul(), source.inputs
-    op = BatchMatMul(options.adj_x, options.adj_y)
+        return ops.BatchMatMul(), source.inputs
+    op = ops.BatchMatMul(options.adj_x, options.adj_y)
     return op, source.inputs
 
 
@@ -128,5 +121,5 @@ DECODERS: Mapping[int, Decoder] = {
     BuiltinOperator.FULLY_CONNECTED: _fully_connected,
     BuiltinOperator.TRANSPOSE_CONV: _transpose_conv,
     BuiltinOperator.BATCH_MATMUL: _batch_matmul,
-    BuiltinOperator.EMBEDDING_LOOKUP: Plain(EmbeddingLookup()),
+    BuiltinOperator.EMBEDDING_LOOKUP: Plain(ops.EmbeddingLookup()),
 }

@@ -31,25 +31,11 @@ from crtexport.importers.tflite.schema import (
     Pool2DOptions,
     SoftmaxOptions,
 )
-from crtexport.ir.ops import (
-    AveragePool2D,
-    Concatenation,
-    Dequantize,
-    L2Pool2D,
-    Logistic,
-    MaxPool2D,
-    Pad,
-    Quantize,
-    Relu,
-    Relu6,
-    Reshape,
-    Softmax,
-    Tanh,
-)
+from crtexport.ir import ops
 from crtexport.support.errors import CrtExportError
 
 
-def _pool(kind: type[AveragePool2D | MaxPool2D | L2Pool2D]) -> Decoder:
+def _pool(kind: type[ops.Pool2D]) -> Decoder:
     def decode(source: SourceOperator) -> Decoded:
         options = source.options(Pool2DOptions)
         window = source.pair("window", options.filter_height, options.filter_width)
@@ -62,7 +48,7 @@ def _pool(kind: type[AveragePool2D | MaxPool2D | L2Pool2D]) -> Decoder:
 
 def _moved(source: SourceOperator) -> Decoded:
     # The declared shape says what the axis of a new dimension, or of one to remove, does.
-    return Reshape(source.result().shape), source.inputs[:1]
+    return ops.Reshape(source.result().shape), source.inputs[:1]
 
 
 def _reshape(source: SourceOperator) -> Decoded:
@@ -70,7 +56,7 @@ def _reshape(source: SourceOperator) -> Decoded:
     shape, given = source.result().shape, source.inputs[1:2]
     if not shape and given and given[0] and source.given(1, "the shape").constant is not None:
         shape = _sizes(source.integers(1, "the shape"), source.type(0).elements)
-    return Reshape(shape), source.inputs[:1]
+    return ops.Reshape(shape), source.inputs[:1]
 
 
 def _sizes(listed: tuple[int, ...], elements: int) -> tuple[int, ...]:
@@ -82,13 +68,13 @@ def _sizes(listed: tuple[int, ...], elements: int) -> tuple[int, ...]:
 
 
 def _pad(source: SourceOperator) -> Decoded:
-    return Pad(ops_shape.pairs(source, 1, "paddings")), source.inputs[:1]
+    return ops.Pad(ops_shape.pairs(source, 1, "paddings")), source.inputs[:1]
 
 
 def _concatenation(source: SourceOperator) -> Decoded:
     options = source.options(ConcatenationOptions)
     axis = axis_of(options.axis, len(source.type(0).shape))
-    return Concatenation(axis, source.activation(options)), source.inputs
+    return ops.Concatenation(axis, source.activation(options)), source.inputs
 
 
 def _softmax(source: SourceOperator) -> Decoded:
@@ -96,14 +82,14 @@ def _softmax(source: SourceOperator) -> Decoded:
     beta = options.beta
     if not 0 < beta < float("inf"):
         raise CrtExportError(f"beta must be positive and finite, found {beta}")
-    return Softmax(beta), source.inputs
+    return ops.Softmax(beta), source.inputs
 
 
 DECODERS: Mapping[int, Decoder] = {
     **ops_weighted.DECODERS,
-    BuiltinOperator.AVERAGE_POOL_2D: _pool(AveragePool2D),
-    BuiltinOperator.MAX_POOL_2D: _pool(MaxPool2D),
-    BuiltinOperator.L2_POOL_2D: _pool(L2Pool2D),
+    BuiltinOperator.AVERAGE_POOL_2D: _pool(ops.AveragePool2D),
+    BuiltinOperator.MAX_POOL_2D: _pool(ops.MaxPool2D),
+    BuiltinOperator.L2_POOL_2D: _pool(ops.L2Pool2D),
     BuiltinOperator.RESHAPE: _reshape,
     BuiltinOperator.SQUEEZE: _moved,
     BuiltinOperator.EXPAND_DIMS: _moved,
@@ -111,12 +97,12 @@ DECODERS: Mapping[int, Decoder] = {
     BuiltinOperator.PAD: _pad,
     BuiltinOperator.CONCATENATION: _concatenation,
     BuiltinOperator.SOFTMAX: _softmax,
-    BuiltinOperator.LOGISTIC: Plain(Logistic()),
-    BuiltinOperator.TANH: Plain(Tanh()),
-    BuiltinOperator.RELU: Plain(Relu()),
-    BuiltinOperator.RELU6: Plain(Relu6()),
-    BuiltinOperator.QUANTIZE: Plain(Quantize()),
-    BuiltinOperator.DEQUANTIZE: Plain(Dequantize()),
+    BuiltinOperator.LOGISTIC: Plain(ops.Logistic()),
+    BuiltinOperator.TANH: Plain(ops.Tanh()),
+    BuiltinOperator.RELU: Plain(ops.Relu()),
+    BuiltinOperator.RELU6: Plain(ops.Relu6()),
+    BuiltinOperator.QUANTIZE: Plain(ops.Quantize()),
+    BuiltinOperator.DEQUANTIZE: Plain(ops.Dequantize()),
     **ops_arithmetic.DECODERS,
     **ops_recurrent.DECODERS,
     **ops_state.DECODERS,

@@ -4,29 +4,9 @@ from __future__ import annotations
 
 from crtexport.ir.infer.arithmetic import broadcast_shape
 from crtexport.ir.infer.base import InputTypes, infers, same
-from crtexport.ir.ops import (
-    Elu,
-    Gelu,
-    HardSwish,
-    L2Normalization,
-    LeakyRelu,
-    Logistic,
-    LogSoftmax,
-    Op,
-    Prelu,
-    Relu,
-    Relu6,
-    ReluN1To1,
-    Softmax,
-    Tanh,
-)
+from crtexport.ir.ops import L2Normalization, LogSoftmax, Prelu, Softmax
 from crtexport.ir.types import DType, TensorType
 from crtexport.support.errors import CrtExportError
-
-
-@infers(Elu, Gelu, HardSwish, LeakyRelu, Logistic, Relu, Relu6, ReluN1To1, Tanh)
-def unary(_op: Op, inputs: InputTypes) -> tuple[TensorType, ...]:
-    return (same(inputs[0]),)
 
 
 @infers(Softmax)

@@ -3,33 +3,12 @@
 from __future__ import annotations
 
 from crtexport.ir.infer.base import InputTypes, infers, same
-from crtexport.ir.ops import (
-    Add,
-    AddN,
-    BitwiseAnd,
-    BitwiseOr,
-    BitwiseXor,
-    Div,
-    FloorDiv,
-    FloorMod,
-    Maximum,
-    Minimum,
-    Mul,
-    Op,
-    Pow,
-    ShiftLeft,
-    ShiftRight,
-    SquaredDifference,
-    Sub,
-)
+from crtexport.ir.ops import AddN, Op, Pairwise
 from crtexport.ir.types import TensorType
 from crtexport.support.errors import CrtExportError
 
 
-@infers(
-    Add, Sub, Mul, Div, FloorDiv, FloorMod, Maximum, Minimum, SquaredDifference, Pow, BitwiseAnd,
-    BitwiseOr, BitwiseXor, ShiftLeft, ShiftRight, required=2
-)
+@infers(Pairwise, required=2)
 def broadcast(_op: Op, inputs: InputTypes) -> tuple[TensorType, ...]:
     left, right = alike(inputs[0], inputs[1])
     return (TensorType(left.dtype, broadcast_shape(left, right)),)

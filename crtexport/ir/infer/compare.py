@@ -4,24 +4,12 @@ from __future__ import annotations
 
 from crtexport.ir.infer.arithmetic import alike, broadcast_shape
 from crtexport.ir.infer.base import InputTypes, infers, same
-from crtexport.ir.ops import (
-    Equal,
-    Greater,
-    GreaterEqual,
-    Less,
-    LessEqual,
-    LogicalAnd,
-    LogicalNot,
-    LogicalOr,
-    NotEqual,
-    Op,
-    Select,
-)
+from crtexport.ir.ops import Comparison, LogicalAnd, LogicalNot, LogicalOr, Op, Select
 from crtexport.ir.types import DType, TensorType
 from crtexport.support.errors import CrtExportError
 
 
-@infers(Equal, NotEqual, Greater, GreaterEqual, Less, LessEqual, required=2)
+@infers(Comparison, required=2)
 def comparison(_op: Op, inputs: InputTypes) -> tuple[TensorType, ...]:
     return (TensorType(DType.BOOL, broadcast_shape(*alike(inputs[0], inputs[1]))),)
 

@@ -2,23 +2,16 @@
 
 from __future__ import annotations
 
+from crtexport.ir import ops
 from crtexport.ir.infer.base import InputTypes, infers, same
-from crtexport.ir.ops import (
-    DynamicUpdateSlice,
-    Gather,
-    GatherElements,
-    GatherNd,
-    ScatterElements,
-    ScatterNd,
-)
 from crtexport.ir.types import DType, TensorType
 from crtexport.support.errors import CrtExportError
 
 _INDICES = (DType.INT16, DType.INT32, DType.INT64)
 
 
-@infers(Gather, required=2)
-def gather(op: Gather, inputs: InputTypes) -> tuple[TensorType, ...]:
+@infers(ops.Gather, required=2)
+def gather(op: ops.Gather, inputs: InputTypes) -> tuple[TensorType, ...]:
     data, indices = inputs[0], _indices(inputs)
     rank, batch = len(data.shape), op.batch_dims
     if not 0 <= op.axis < rank:
@@ -34,8 +27,8 @@ def gather(op: Gather, inputs: InputTypes) -> tuple[TensorType, ...]:
     return (result,)
 
 
-@infers(GatherNd, required=2)
-def gather_nd(op: GatherNd, inputs: InputTypes) -> tuple[TensorType, ...]:
+@infers(ops.GatherNd, required=2)
+def gather_nd(op: ops.GatherNd, inputs: InputTypes) -> tuple[TensorType, ...]:
     del op
     data, indices = inputs[0], _indices(inputs)
     if not indices.shape or not 1 <= indices.shape[-1] <= len(data.shape):
@@ -47,8 +40,8 @@ def gather_nd(op: GatherNd, inputs: InputTypes) -> tuple[TensorType, ...]:
     return (result,)
 
 
-@infers(GatherElements, required=2)
-def gather_elements(op: GatherElements, inputs: InputTypes) -> tuple[TensorType, ...]:
+@infers(ops.GatherElements, required=2)
+def gather_elements(op: ops.GatherElements, inputs: InputTypes) -> tuple[TensorType, ...]:
     data, indices = inputs[0], _indices(inputs)
     _check_beside(op.axis, data, indices)
     if data.shape[op.axis] == 0 and indices.elements:
@@ -69,8 +62,8 @@ def _check_beside(axis: int, data: TensorType, indices: TensorType) -> None:
         raise CrtExportError(f"the indices {indices} are not inside of {data}")
 
 
-@infers(ScatterElements, required=3)
-def scatter_elements(op: ScatterElements, inputs: InputTypes) -> tuple[TensorType, ...]:
+@infers(ops.ScatterElements, required=3)
+def scatter_elements(op: ops.ScatterElements, inputs: InputTypes) -> tuple[TensorType, ...]:
     data, indices, updates = inputs[0], _indices(inputs), inputs[2]
     _check_beside(op.axis, data, indices)
     if updates.dtype is not data.dtype or updates.shape != indices.shape:
@@ -80,8 +73,8 @@ def scatter_elements(op: ScatterElements, inputs: InputTypes) -> tuple[TensorTyp
     return (same(data),)
 
 
-@infers(ScatterNd, required=3)
-def scatter_nd(op: ScatterNd, inputs: InputTypes) -> tuple[TensorType, ...]:
+@infers(ops.ScatterNd, required=3)
+def scatter_nd(op: ops.ScatterNd, inputs: InputTypes) -> tuple[TensorType, ...]:
     del op
     data, indices, updates = inputs[0], _indices(inputs), inputs[2]
     if not indices.shape or not 1 <= indices.shape[-1] <= len(data.shape):
@@ -95,8 +88,8 @@ def scatter_nd(op: ScatterNd, inputs: InputTypes) -> tuple[TensorType, ...]:
     return (same(data),)
 
 
-@infers(DynamicUpdateSlice, required=3)
-def dynamic_update_slice(op: DynamicUpdateSlice, inputs: InputTypes) -> tuple[TensorType, ...]:
+@infers(ops.DynamicUpdateSlice, required=3)
+def dynamic_update_slice(op: ops.DynamicUpdateSlice, inputs: InputTypes) -> tuple[TensorType, ...]:
     del op
     data, update, start = inputs[0], inputs[1], _indices(inputs, 2)
     if update.dtype is not data.dtype or len(update.shape) != len(data.shape) or any(

@@ -4,25 +4,16 @@ from __future__ import annotations
 
 import math
 
+from crtexport.ir import ops
 from crtexport.ir.infer.base import InputTypes, infers
-from crtexport.ir.ops import (
-    BatchToSpaceNd,
-    BroadcastTo,
-    DepthToSpace,
-    Slice,
-    SpaceToBatchNd,
-    SpaceToDepth,
-    Tile,
-    Transpose,
-)
 from crtexport.ir.types import TensorType
 from crtexport.support.errors import CrtExportError
 
 Pairs = tuple[tuple[int, int], ...]
 
 
-@infers(Slice)
-def slice_(op: Slice, inputs: InputTypes) -> tuple[TensorType, ...]:
+@infers(ops.Slice)
+def slice_(op: ops.Slice, inputs: InputTypes) -> tuple[TensorType, ...]:
     data = inputs[0]
     if not len(op.begin) == len(op.size) == len(op.stride) == len(data.shape):
         raise CrtExportError(
@@ -41,16 +32,16 @@ def slice_(op: Slice, inputs: InputTypes) -> tuple[TensorType, ...]:
     return (TensorType(data.dtype, op.shape),)
 
 
-@infers(Transpose)
-def transpose(op: Transpose, inputs: InputTypes) -> tuple[TensorType, ...]:
+@infers(ops.Transpose)
+def transpose(op: ops.Transpose, inputs: InputTypes) -> tuple[TensorType, ...]:
     data = inputs[0]
     if sorted(op.permutation) != list(range(len(data.shape))):
         raise CrtExportError(f"{list(op.permutation)} is no order of the axes of {data}")
     return (TensorType(data.dtype, tuple(data.shape[axis] for axis in op.permutation)),)
 
 
-@infers(BroadcastTo)
-def broadcast_to(op: BroadcastTo, inputs: InputTypes) -> tuple[TensorType, ...]:
+@infers(ops.BroadcastTo)
+def broadcast_to(op: ops.BroadcastTo, inputs: InputTypes) -> tuple[TensorType, ...]:
     data = inputs[0]
     new = len(op.shape) - len(data.shape)
     fits = new >= 0 and all(
@@ -61,8 +52,8 @@ def broadcast_to(op: BroadcastTo, inputs: InputTypes) -> tuple[TensorType, ...]:
     return (TensorType(data.dtype, op.shape),)
 
 
-@infers(Tile)
-def tile(op: Tile, inputs: InputTypes) -> tuple[TensorType, ...]:
+@infers(ops.Tile)
+def tile(op: ops.Tile, inputs: InputTypes) -> tuple[TensorType, ...]:
     data = inputs[0]
     if len(op.multiples) != len(data.shape) or min(op.multiples, default=0) < 0:
         raise CrtExportError(f"{data} can't be repeated {list(op.multiples)} times")
@@ -70,8 +61,8 @@ def tile(op: Tile, inputs: InputTypes) -> tuple[TensorType, ...]:
     return (TensorType(data.dtype, shape),)
 
 
-@infers(SpaceToDepth)
-def space_to_depth(op: SpaceToDepth, inputs: InputTypes) -> tuple[TensorType, ...]:
+@infers(ops.SpaceToDepth)
+def space_to_depth(op: ops.SpaceToDepth, inputs: InputTypes) -> tuple[TensorType, ...]:
     batch, rows, columns, channels = _image(inputs[0])
     block = op.block_size
     if block < 1 or rows % block or columns % block:
@@ -80,8 +71,8 @@ def space_to_depth(op: SpaceToDepth, inputs: InputTypes) -> tuple[TensorType, ..
     return (TensorType(inputs[0].dtype, shape),)
 
 
-@infers(DepthToSpace)
-def depth_to_space(op: DepthToSpace, inputs: InputTypes) -> tuple[TensorType, ...]:
+@infers(ops.DepthToSpace)
+def depth_to_space(op: ops.DepthToSpace, inputs: InputTypes) -> tuple[TensorType, ...]:
     batch, rows, columns, channels = _image(inputs[0])
     block = op.block_size
     if block < 1 or channels % (block * block):
@@ -96,8 +87,8 @@ def _image(data: TensorType) -> tuple[int, ...]:
     return data.shape
 
 
-@infers(SpaceToBatchNd)
-def space_to_batch_nd(op: SpaceToBatchNd, inputs: InputTypes) -> tuple[TensorType, ...]:
+@infers(ops.SpaceToBatchNd)
+def space_to_batch_nd(op: ops.SpaceToBatchNd, inputs: InputTypes) -> tuple[TensorType, ...]:
     data = inputs[0]
     _check_blocks(data, op.block, op.paddings)
     sizes = []
@@ -110,8 +101,8 @@ def space_to_batch_nd(op: SpaceToBatchNd, inputs: InputTypes) -> tuple[TensorTyp
     return (TensorType(data.dtype, shape),)
 
 
-@infers(BatchToSpaceNd)
-def batch_to_space_nd(op: BatchToSpaceNd, inputs: InputTypes) -> tuple[TensorType, ...]:
+@infers(ops.BatchToSpaceNd)
+def batch_to_space_nd(op: ops.BatchToSpaceNd, inputs: InputTypes) -> tuple[TensorType, ...]:
     data = inputs[0]
     _check_blocks(data, op.block, op.crops)
     positions = math.prod(op.block)

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from crtexport.ir.infer.base import InputTypes, infers
-from crtexport.ir.ops import AveragePool2D, L2Pool2D, MaxPool2D, Padding2D
+from crtexport.ir.ops import Padding2D, Pool2D
 from crtexport.ir.types import TensorType
 from crtexport.ir.window import WindowAxis
 from crtexport.support.errors import CrtExportError
 
 
-@infers(AveragePool2D, MaxPool2D, L2Pool2D)
-def pool(op: AveragePool2D | MaxPool2D | L2Pool2D, inputs: InputTypes) -> tuple[TensorType, ...]:
+@infers(Pool2D)
+def pool(op: Pool2D, inputs: InputTypes) -> tuple[TensorType, ...]:
     image = inputs[0]
     batch, height, width, channels = four(image, "the input")
     pad = op.padding

@@ -2,16 +2,8 @@
 
 from __future__ import annotations
 
+from crtexport.ir import ops
 from crtexport.ir.infer.base import InputTypes, infers
-from crtexport.ir.ops import (
-    Direction,
-    Gru,
-    Lstm,
-    Recurrent,
-    Rnn,
-    Svdf,
-    UnidirectionalSequenceLstm,
-)
 from crtexport.ir.types import DType, TensorType
 from crtexport.support.errors import CrtExportError
 
@@ -21,8 +13,8 @@ def _expect(name: str, found: TensorType, shape: tuple[int, ...]) -> None:
         raise CrtExportError(f"{name} must have the shape {list(shape)}, found {found}")
 
 
-@infers(Svdf, required=4, most=5)
-def svdf(op: Svdf, inputs: InputTypes) -> tuple[TensorType, ...]:
+@infers(ops.Svdf, required=4, most=5)
+def svdf(op: ops.Svdf, inputs: InputTypes) -> tuple[TensorType, ...]:
     """(batches, depth) to (batches, units)."""
     data, feature, time, bias = inputs[0], inputs[1], inputs[2], inputs.optional(4)
     if len(data.shape) != 2 or len(feature.shape) != 2 or len(time.shape) != 2:
@@ -38,8 +30,8 @@ def svdf(op: Svdf, inputs: InputTypes) -> tuple[TensorType, ...]:
     return (TensorType(data.dtype, (batches, units)),)
 
 
-@infers(UnidirectionalSequenceLstm, required=15)
-def lstm(op: UnidirectionalSequenceLstm, inputs: InputTypes) -> tuple[TensorType, ...]:
+@infers(ops.UnidirectionalSequenceLstm, required=15)
+def lstm(op: ops.UnidirectionalSequenceLstm, inputs: InputTypes) -> tuple[TensorType, ...]:
     """(batches, steps, depth), or steps first, to the same with units instead of depth."""
     data, recurrent = inputs[0], inputs[5]
     if len(data.shape) != 3 or len(recurrent.shape) != 2:
@@ -57,13 +49,13 @@ def lstm(op: UnidirectionalSequenceLstm, inputs: InputTypes) -> tuple[TensorType
     return (TensorType(data.dtype, (*data.shape[:2], units)),)
 
 
-@infers(Rnn, Gru, required=4, most=6)
-def rnn(op: Rnn | Gru, inputs: InputTypes) -> tuple[TensorType, ...]:
-    return _recurrent(op, inputs, 3 if isinstance(op, Gru) else 1)[:-1]
+@infers(ops.Rnn, ops.Gru, required=4, most=6)
+def rnn(op: ops.Rnn | ops.Gru, inputs: InputTypes) -> tuple[TensorType, ...]:
+    return _recurrent(op, inputs, 3 if isinstance(op, ops.Gru) else 1)[:-1]
 
 
-@infers(Lstm, required=4, most=8)
-def cells(op: Lstm, inputs: InputTypes) -> tuple[TensorType, ...]:
+@infers(ops.Lstm, required=4, most=8)
+def cells(op: ops.Lstm, inputs: InputTypes) -> tuple[TensorType, ...]:
     results = _recurrent(op, inputs, 4)
     kept, peepholes = inputs.optional(6), inputs.optional(7)
     if kept is not None:
@@ -74,18 +66,18 @@ def cells(op: Lstm, inputs: InputTypes) -> tuple[TensorType, ...]:
     return results
 
 
-def _recurrent(op: Recurrent, inputs: InputTypes, gates: int) -> tuple[TensorType, ...]:
+def _recurrent(op: ops.Recurrent, inputs: InputTypes, gates: int) -> tuple[TensorType, ...]:
     """Returns the types of the outputs, that of the final state twice."""
     data, recurrent = inputs[0], inputs[2]
     if len(data.shape) != 3 or len(recurrent.shape) != 4:
         raise CrtExportError("the input must have 3 dimensions and the weights 4")
     if op.clip < 0:
         raise CrtExportError(f"the clip {op.clip} is negative")
-    units, directions = recurrent.shape[1], 1 + (op.direction is Direction.BIDIRECTIONAL)
+    units, directions = recurrent.shape[1], 1 + (op.direction is ops.Direction.BIDIRECTIONAL)
     batches = data.shape[0 if op.batch_major else 1]
     _expect("the weights", inputs[1], (directions, units, data.shape[2], gates))
     _expect("the recurrent weights", recurrent, (directions, units, units, gates))
-    biases = gates + (isinstance(op, Gru) and op.linear_before_reset)
+    biases = gates + (isinstance(op, ops.Gru) and op.linear_before_reset)
     _expect("the bias", inputs[3], (directions, units, biases))
     lengths, start = inputs.optional(4), inputs.optional(5)
     if lengths is not None:
@@ -101,7 +93,7 @@ def _recurrent(op: Recurrent, inputs: InputTypes, gates: int) -> tuple[TensorTyp
     return TensorType(data.dtype, (*data.shape[:2], directions, units)), state, state
 
 
-def _check_functions(op: Recurrent, directions: int) -> None:
+def _check_functions(op: ops.Recurrent, directions: int) -> None:
     wanted = directions * len(op.usual)
     if op.functions and len(op.functions) != wanted:
         raise CrtExportError(f"{len(op.functions)} functions of gates, not {wanted}")

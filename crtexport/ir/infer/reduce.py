@@ -2,34 +2,19 @@
 
 from __future__ import annotations
 
+from crtexport.ir import ops
 from crtexport.ir.infer.base import InputTypes, infers, same
-from crtexport.ir.ops import (
-    ArgMax,
-    ArgMin,
-    CumProd,
-    CumSum,
-    Mean,
-    ReduceAll,
-    ReduceAny,
-    ReduceMax,
-    ReduceMin,
-    ReduceProd,
-    Sum,
-    TopK,
-)
 from crtexport.ir.types import DType, TensorType
 from crtexport.support.errors import CrtExportError
 
-Reduction = Mean | Sum | ReduceMax | ReduceMin | ReduceProd | ReduceAny | ReduceAll
-
-_WHAT: dict[type[Reduction], str] = {
-    Mean: "mean", Sum: "sum", ReduceMax: "maximum", ReduceMin: "minimum", ReduceProd: "product",
-    ReduceAny: "disjunction", ReduceAll: "conjunction",
+_WHAT: dict[type[ops.Reducer], str] = {
+    ops.Mean: "mean", ops.Sum: "sum", ops.ReduceMax: "maximum", ops.ReduceMin: "minimum",
+    ops.ReduceProd: "product", ops.ReduceAny: "disjunction", ops.ReduceAll: "conjunction",
 }
 
 
-@infers(Mean, Sum, ReduceMax, ReduceMin, ReduceProd, ReduceAny, ReduceAll)
-def reduction(op: Reduction, inputs: InputTypes) -> tuple[TensorType, ...]:
+@infers(ops.Reducer)
+def reduction(op: ops.Reducer, inputs: InputTypes) -> tuple[TensorType, ...]:
     data = inputs[0]
     rank = len(data.shape)
     if not op.axes or list(op.axes) != sorted({axis for axis in op.axes if 0 <= axis < rank}):
@@ -46,8 +31,8 @@ def reduction(op: Reduction, inputs: InputTypes) -> tuple[TensorType, ...]:
     return (TensorType(data.dtype, shape),)
 
 
-@infers(ArgMax, ArgMin)
-def position(op: ArgMax | ArgMin, inputs: InputTypes) -> tuple[TensorType, ...]:
+@infers(ops.Extreme)
+def position(op: ops.Extreme, inputs: InputTypes) -> tuple[TensorType, ...]:
     data, result = inputs[0], inputs.declared[0]
     _check_axis(op.axis, data)
     if data.shape[op.axis] == 0:
@@ -57,8 +42,8 @@ def position(op: ArgMax | ArgMin, inputs: InputTypes) -> tuple[TensorType, ...]:
     return (TensorType(result, (*data.shape[: op.axis], *data.shape[op.axis + 1 :])),)
 
 
-@infers(TopK)
-def largest(op: TopK, inputs: InputTypes) -> tuple[TensorType, ...]:
+@infers(ops.TopK)
+def largest(op: ops.TopK, inputs: InputTypes) -> tuple[TensorType, ...]:
     data = inputs[0]
     _check_axis(op.axis, data)
     if not 0 <= op.count <= data.shape[op.axis]:
@@ -67,8 +52,8 @@ def largest(op: TopK, inputs: InputTypes) -> tuple[TensorType, ...]:
     return TensorType(data.dtype, shape), TensorType(DType.INT64, shape)
 
 
-@infers(CumSum, CumProd)
-def running(op: CumSum | CumProd, inputs: InputTypes) -> tuple[TensorType, ...]:
+@infers(ops.Running)
+def running(op: ops.Running, inputs: InputTypes) -> tuple[TensorType, ...]:
     _check_axis(op.axis, inputs[0])
     return (same(inputs[0]),)
 

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from crtexport.ir.infer.base import InputTypes, infers
-from crtexport.ir.ops import Resample, ResizeBilinear, ResizeNearestNeighbor
+from crtexport.ir.ops import Resample, Resize
 from crtexport.ir.types import DType, TensorType
 from crtexport.support.errors import CrtExportError
 
 
-@infers(ResizeBilinear, ResizeNearestNeighbor)
-def resize(
-    op: ResizeBilinear | ResizeNearestNeighbor, inputs: InputTypes
-) -> tuple[TensorType, ...]:
+@infers(Resize)
+def resize(op: Resize, inputs: InputTypes) -> tuple[TensorType, ...]:
     image = inputs[0]
     if len(image.shape) != 4 or min(image.shape[1:3]) < 1:
         raise CrtExportError(f"the image must have 4 dimensions and pixels, found {image}")

@@ -2,23 +2,14 @@
 
 from __future__ import annotations
 
+from crtexport.ir import ops
 from crtexport.ir.infer.base import InputTypes, infers
-from crtexport.ir.ops import (
-    Concatenation,
-    MirrorPad,
-    Pack,
-    Pad,
-    PadV2,
-    Reshape,
-    Split,
-    Unpack,
-)
 from crtexport.ir.types import TensorType
 from crtexport.support.errors import CrtExportError
 
 
-@infers(Reshape)
-def reshape(op: Reshape, inputs: InputTypes) -> tuple[TensorType, ...]:
+@infers(ops.Reshape)
+def reshape(op: ops.Reshape, inputs: InputTypes) -> tuple[TensorType, ...]:
     data = inputs[0]
     result = TensorType(data.dtype, op.shape)
     if min(op.shape, default=0) < 0 or result.elements != data.elements:
@@ -28,21 +19,21 @@ def reshape(op: Reshape, inputs: InputTypes) -> tuple[TensorType, ...]:
     return (result,)
 
 
-@infers(Pad)
-def pad(op: Pad, inputs: InputTypes) -> tuple[TensorType, ...]:
+@infers(ops.Pad)
+def pad(op: ops.Pad, inputs: InputTypes) -> tuple[TensorType, ...]:
     return (_padded(inputs[0], op.paddings),)
 
 
-@infers(PadV2, required=2)
-def pad_v2(op: PadV2, inputs: InputTypes) -> tuple[TensorType, ...]:
+@infers(ops.PadV2, required=2)
+def pad_v2(op: ops.PadV2, inputs: InputTypes) -> tuple[TensorType, ...]:
     data, value = inputs[0], inputs[1]
     if value.dtype is not data.dtype or value.elements != 1:
         raise CrtExportError(f"{value} is no single element to pad {data} with")
     return (_padded(data, op.paddings),)
 
 
-@infers(MirrorPad)
-def mirror_pad(op: MirrorPad, inputs: InputTypes) -> tuple[TensorType, ...]:
+@infers(ops.MirrorPad)
+def mirror_pad(op: ops.MirrorPad, inputs: InputTypes) -> tuple[TensorType, ...]:
     data = inputs[0]
     result = _padded(data, op.paddings)
     for size, pair in zip(data.shape, op.paddings, strict=True):
@@ -62,8 +53,8 @@ def _padded(data: TensorType, paddings: tuple[tuple[int, int], ...]) -> TensorTy
     return TensorType(data.dtype, shape)
 
 
-@infers(Concatenation, most=None)
-def concatenation(op: Concatenation, inputs: InputTypes) -> tuple[TensorType, ...]:
+@infers(ops.Concatenation, most=None)
+def concatenation(op: ops.Concatenation, inputs: InputTypes) -> tuple[TensorType, ...]:
     parts = inputs.all()
     first = parts[0]
     if not 0 <= op.axis < len(first.shape):
@@ -78,8 +69,8 @@ def concatenation(op: Concatenation, inputs: InputTypes) -> tuple[TensorType, ..
     return (TensorType(first.dtype, shape),)
 
 
-@infers(Pack, most=None)
-def pack(op: Pack, inputs: InputTypes) -> tuple[TensorType, ...]:
+@infers(ops.Pack, most=None)
+def pack(op: ops.Pack, inputs: InputTypes) -> tuple[TensorType, ...]:
     parts = inputs.all()
     first = parts[0]
     if not 0 <= op.axis <= len(first.shape):
@@ -91,8 +82,8 @@ def pack(op: Pack, inputs: InputTypes) -> tuple[TensorType, ...]:
     return (TensorType(first.dtype, shape),)
 
 
-@infers(Split)
-def split(op: Split, inputs: InputTypes) -> tuple[TensorType, ...]:
+@infers(ops.Split)
+def split(op: ops.Split, inputs: InputTypes) -> tuple[TensorType, ...]:
     data = inputs[0]
     _check_axis(op.axis, data)
     whole = data.shape[op.axis]
@@ -104,8 +95,8 @@ def split(op: Split, inputs: InputTypes) -> tuple[TensorType, ...]:
     )
 
 
-@infers(Unpack)
-def unpack(op: Unpack, inputs: InputTypes) -> tuple[TensorType, ...]:
+@infers(ops.Unpack)
+def unpack(op: ops.Unpack, inputs: InputTypes) -> tuple[TensorType, ...]:
     data = inputs[0]
     _check_axis(op.axis, data)
     # Every position is an output, of which a model lists each: the node's own count is compared.

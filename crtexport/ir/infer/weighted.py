@@ -4,22 +4,15 @@ from __future__ import annotations
 
 import numpy as np
 
+from crtexport.ir import ops
 from crtexport.ir.infer.base import InputTypes, infers
 from crtexport.ir.infer.pool import four, grid
-from crtexport.ir.ops import (
-    BatchMatMul,
-    Conv2D,
-    DepthwiseConv2D,
-    EmbeddingLookup,
-    FullyConnected,
-    TransposeConv2D,
-)
 from crtexport.ir.types import DType, TensorType
 from crtexport.support.errors import CrtExportError
 
 
-@infers(Conv2D, required=2, most=3)
-def conv2d(op: Conv2D, inputs: InputTypes) -> tuple[TensorType, ...]:
+@infers(ops.Conv2D, required=2, most=3)
+def conv2d(op: ops.Conv2D, inputs: InputTypes) -> tuple[TensorType, ...]:
     image, weights = inputs[0], inputs[1]
     batch, height, width, channels = four(image, "the input")
     units, kernel_h, kernel_w, depth = four(weights, "the weights")
@@ -34,8 +27,8 @@ def conv2d(op: Conv2D, inputs: InputTypes) -> tuple[TensorType, ...]:
     return (TensorType(image.dtype, (batch, out_h, out_w, units)),)
 
 
-@infers(DepthwiseConv2D, required=2, most=3)
-def depthwise(op: DepthwiseConv2D, inputs: InputTypes) -> tuple[TensorType, ...]:
+@infers(ops.DepthwiseConv2D, required=2, most=3)
+def depthwise(op: ops.DepthwiseConv2D, inputs: InputTypes) -> tuple[TensorType, ...]:
     image, weights = inputs[0], inputs[1]
     batch, height, width, channels = four(image, "the input")
     one, kernel_h, kernel_w, units = four(weights, "the weights")
@@ -51,8 +44,8 @@ def depthwise(op: DepthwiseConv2D, inputs: InputTypes) -> tuple[TensorType, ...]
     return (TensorType(image.dtype, (batch, out_h, out_w, units)),)
 
 
-@infers(FullyConnected, required=2, most=3)
-def fully_connected(op: FullyConnected, inputs: InputTypes) -> tuple[TensorType, ...]:
+@infers(ops.FullyConnected, required=2, most=3)
+def fully_connected(op: ops.FullyConnected, inputs: InputTypes) -> tuple[TensorType, ...]:
     data, weights = inputs[0], inputs[1]
     if len(weights.shape) != 2:
         raise CrtExportError(f"the weights must have 2 dimensions, found {weights}")
@@ -69,8 +62,8 @@ def fully_connected(op: FullyConnected, inputs: InputTypes) -> tuple[TensorType,
     return (TensorType(data.dtype, (data.elements // depth, units)),)
 
 
-@infers(TransposeConv2D, required=2, most=3)
-def transpose_conv2d(op: TransposeConv2D, inputs: InputTypes) -> tuple[TensorType, ...]:
+@infers(ops.TransposeConv2D, required=2, most=3)
+def transpose_conv2d(op: ops.TransposeConv2D, inputs: InputTypes) -> tuple[TensorType, ...]:
     image, weights = inputs[0], inputs[1]
     batch, _, _, channels = four(image, "the input")
     units, kernel_h, kernel_w, depth = four(weights, "the weights")
@@ -87,8 +80,8 @@ def transpose_conv2d(op: TransposeConv2D, inputs: InputTypes) -> tuple[TensorTyp
     return (TensorType(image.dtype, (batch, *op.size, units)),)
 
 
-@infers(BatchMatMul, required=2)
-def batch_matmul(op: BatchMatMul, inputs: InputTypes) -> tuple[TensorType, ...]:
+@infers(ops.BatchMatMul, required=2)
+def batch_matmul(op: ops.BatchMatMul, inputs: InputTypes) -> tuple[TensorType, ...]:
     first, second = inputs[0], inputs[1]
     if min(len(first.shape), len(second.shape)) < 2:
         raise CrtExportError(f"both inputs must have 2 dimensions, found {first} and {second}")
@@ -105,8 +98,8 @@ def batch_matmul(op: BatchMatMul, inputs: InputTypes) -> tuple[TensorType, ...]:
     return (TensorType(first.dtype, (*batch, rows, columns)),)
 
 
-@infers(EmbeddingLookup, required=2)
-def embedding_lookup(_op: EmbeddingLookup, inputs: InputTypes) -> tuple[TensorType, ...]:
+@infers(ops.EmbeddingLookup, required=2)
+def embedding_lookup(_op: ops.EmbeddingLookup, inputs: InputTypes) -> tuple[TensorType, ...]:
     indices, table = inputs[0], inputs[1]
     if len(indices.shape) != 1 or indices.dtype is not DType.INT32:
         raise CrtExportError(f"the indices must be int32 in one dimension, found {indices}")

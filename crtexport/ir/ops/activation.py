@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from crtexport.ir.ops.base import Elementwise, Op
+from crtexport.ir.ops.base import Elementary, Elementwise, Op
 
 
 class Softmax(Op, frozen=True):
@@ -11,43 +11,43 @@ class Softmax(Op, frozen=True):
     beta: float = 1.0
 
 
-class Logistic(Elementwise, frozen=True):
+class Logistic(Elementary, frozen=True):
     """1 / (1 + exp(-x)) elementwise."""
 
 
-class Tanh(Elementwise, frozen=True):
+class Tanh(Elementary, frozen=True):
     """Hyperbolic tangent elementwise."""
 
 
-class Relu(Elementwise, frozen=True):
+class Relu(Elementary, frozen=True):
     """max(x, 0) elementwise."""
 
 
-class Relu6(Elementwise, frozen=True):
+class Relu6(Elementary, frozen=True):
     """min(max(x, 0), 6) elementwise."""
 
 
-class ReluN1To1(Elementwise, frozen=True):
+class ReluN1To1(Elementary, frozen=True):
     """min(max(x, -1), 1) elementwise."""
 
 
-class LeakyRelu(Elementwise, frozen=True):
+class LeakyRelu(Elementary, frozen=True):
     """x where it is positive, alpha*x elsewhere."""
 
     alpha: float = 0.2
 
 
-class Elu(Elementwise, frozen=True):
+class Elu(Elementary, frozen=True):
     """x where it is positive, exp(x) - 1 elsewhere."""
 
 
-class Gelu(Elementwise, frozen=True):
+class Gelu(Elementary, frozen=True):
     """x times the normal distribution function at x; ``approximate``: with a hyperbolic tangent."""
 
     approximate: bool = False
 
 
-class HardSwish(Elementwise, frozen=True):
+class HardSwish(Elementary, frozen=True):
     """x * min(max(x + 3, 0), 6) / 6 elementwise."""
 
 

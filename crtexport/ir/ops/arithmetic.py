@@ -2,56 +2,56 @@
 
 from __future__ import annotations
 
-from crtexport.ir.ops.base import Activation, Elementwise
+from crtexport.ir.ops.base import Activation, Elementwise, Pairwise
 
 
-class Add(Elementwise, frozen=True):
+class Add(Pairwise, frozen=True):
     """Elementwise sum with NumPy broadcasting; ``power_of_two_scales``: of int16, by a shift."""
 
     activation: Activation = Activation.NONE
     power_of_two_scales: bool = False
 
 
-class Sub(Elementwise, frozen=True):
+class Sub(Pairwise, frozen=True):
     """Elementwise difference with NumPy broadcasting; ``power_of_two_scales`` as in Add."""
 
     activation: Activation = Activation.NONE
     power_of_two_scales: bool = False
 
 
-class Mul(Elementwise, frozen=True):
+class Mul(Pairwise, frozen=True):
     """Elementwise product with NumPy broadcasting."""
 
     activation: Activation = Activation.NONE
 
 
-class Div(Elementwise, frozen=True):
+class Div(Pairwise, frozen=True):
     """Elementwise quotient with NumPy broadcasting; integers are truncated toward zero."""
 
     activation: Activation = Activation.NONE
 
 
-class FloorDiv(Elementwise, frozen=True):
+class FloorDiv(Pairwise, frozen=True):
     """Elementwise quotient of stored numbers, rounded down, with NumPy broadcasting."""
 
 
-class FloorMod(Elementwise, frozen=True):
+class FloorMod(Pairwise, frozen=True):
     """Elementwise remainder of FloorDiv, with the sign of the divisor and NumPy broadcasting."""
 
 
-class Pow(Elementwise, frozen=True):
+class Pow(Pairwise, frozen=True):
     """The first input to the power of the second, elementwise, with NumPy broadcasting."""
 
 
-class Maximum(Elementwise, frozen=True):
+class Maximum(Pairwise, frozen=True):
     """The larger of two stored numbers, with NumPy broadcasting."""
 
 
-class Minimum(Elementwise, frozen=True):
+class Minimum(Pairwise, frozen=True):
     """The smaller of two stored numbers, with NumPy broadcasting."""
 
 
-class SquaredDifference(Elementwise, frozen=True):
+class SquaredDifference(Pairwise, frozen=True):
     """The square of the elementwise difference, with NumPy broadcasting."""
 
 

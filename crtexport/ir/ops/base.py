@@ -55,6 +55,52 @@ class Elementary(Elementwise, frozen=True):
     """Marks functions of the elements of one tensor, whose type the output has."""
 
 
+class Pairwise(Elementwise, frozen=True):
+    """Marks functions of two numbers of one type, which the output has, with NumPy broadcasting."""
+
+
+class Comparison(Elementwise, frozen=True):
+    """Marks comparisons of two real numbers, with NumPy broadcasting: 1 where they hold, else 0."""
+
+
+class Reducer(Op, frozen=True):
+    """Marks reductions over ``axes`` (non-negative, ascending)."""
+
+    axes: tuple[int, ...]
+    keep_dims: bool = False
+
+
+class Extreme(Op, frozen=True):
+    """Marks what finds a position along ``axis`` (non-negative), as int32 or int64."""
+
+    axis: int
+
+
+class Running(Op, frozen=True):
+    """Marks running results along ``axis`` (non-negative); ``exclusive``: without the element."""
+
+    axis: int
+    exclusive: bool = False
+    reverse: bool = False
+
+
+class Pool2D(Op, frozen=True):
+    """Marks what joins the cells of a window; those in the padding don't count."""
+
+    window: tuple[int, int]
+    stride: tuple[int, int] = (1, 1)
+    padding: Padding2D = NO_PADDING
+    activation: Activation = Activation.NONE
+
+
+class Resize(Op, frozen=True):
+    """Marks what resizes an image to ``size``: rows and columns."""
+
+    size: tuple[int, int]
+    align_corners: bool = False
+    half_pixel_centers: bool = False
+
+
 class Foreign(Op, frozen=True):
     """Marks operators that call a function of one of the graph's modules, whose name is the
     attribute ``function``. Only the network determines the types of their outputs."""

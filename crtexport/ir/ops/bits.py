@@ -2,26 +2,26 @@
 
 from __future__ import annotations
 
-from crtexport.ir.ops.base import Elementwise
+from crtexport.ir.ops.base import Elementwise, Pairwise
 
 
-class BitwiseAnd(Elementwise, frozen=True):
+class BitwiseAnd(Pairwise, frozen=True):
     """The bits that both stored numbers have, with NumPy broadcasting."""
 
 
-class BitwiseOr(Elementwise, frozen=True):
+class BitwiseOr(Pairwise, frozen=True):
     """The bits that one of two stored numbers or both have, with NumPy broadcasting."""
 
 
-class BitwiseXor(Elementwise, frozen=True):
+class BitwiseXor(Pairwise, frozen=True):
     """The bits that just one of two stored numbers has, with NumPy broadcasting."""
 
 
-class ShiftLeft(Elementwise, frozen=True):
+class ShiftLeft(Pairwise, frozen=True):
     """Bits moved up by the second input's number, with NumPy broadcasting; zeros follow."""
 
 
-class ShiftRight(Elementwise, frozen=True):
+class ShiftRight(Pairwise, frozen=True):
     """Bits moved down by the second input's number, with NumPy broadcasting; the sign follows."""
 
 

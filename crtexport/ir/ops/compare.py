@@ -2,30 +2,30 @@
 
 from __future__ import annotations
 
-from crtexport.ir.ops.base import Elementwise
+from crtexport.ir.ops.base import Comparison, Elementwise
 
 
-class Equal(Elementwise, frozen=True):
+class Equal(Comparison, frozen=True):
     """1 where two real numbers are equal, else 0, with NumPy broadcasting."""
 
 
-class NotEqual(Elementwise, frozen=True):
+class NotEqual(Comparison, frozen=True):
     """1 where two real numbers differ, else 0, with NumPy broadcasting."""
 
 
-class Greater(Elementwise, frozen=True):
+class Greater(Comparison, frozen=True):
     """1 where the first real number is the larger one, else 0, with NumPy broadcasting."""
 
 
-class GreaterEqual(Elementwise, frozen=True):
+class GreaterEqual(Comparison, frozen=True):
     """1 where the first real number is not the smaller one, else 0, with NumPy broadcasting."""
 
 
-class Less(Elementwise, frozen=True):
+class Less(Comparison, frozen=True):
     """1 where the first real number is the smaller one, else 0, with NumPy broadcasting."""
 
 
-class LessEqual(Elementwise, frozen=True):
+class LessEqual(Comparison, frozen=True):
     """1 where the first real number is not the larger one, else 0, with NumPy broadcasting."""
 
 

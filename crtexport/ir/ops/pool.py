@@ -2,31 +2,16 @@
 
 from __future__ import annotations
 
-from crtexport.ir.ops.base import NO_PADDING, Activation, Op, Padding2D
+from crtexport.ir.ops.base import Pool2D
 
 
-class AveragePool2D(Op, frozen=True):
+class AveragePool2D(Pool2D, frozen=True):
     """Mean over a window; cells in the padding don't count."""
 
-    window: tuple[int, int]
-    stride: tuple[int, int] = (1, 1)
-    padding: Padding2D = NO_PADDING
-    activation: Activation = Activation.NONE
 
-
-class MaxPool2D(Op, frozen=True):
+class MaxPool2D(Pool2D, frozen=True):
     """Largest value in a window; cells in the padding don't count."""
 
-    window: tuple[int, int]
-    stride: tuple[int, int] = (1, 1)
-    padding: Padding2D = NO_PADDING
-    activation: Activation = Activation.NONE
 
-
-class L2Pool2D(Op, frozen=True):
+class L2Pool2D(Pool2D, frozen=True):
     """Root of the mean square over a window; cells in the padding don't count."""
-
-    window: tuple[int, int]
-    stride: tuple[int, int] = (1, 1)
-    padding: Padding2D = NO_PADDING
-    activation: Activation = Activation.NONE

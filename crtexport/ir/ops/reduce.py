@@ -2,84 +2,51 @@
 
 from __future__ import annotations
 
-from crtexport.ir.ops.base import Op
+from crtexport.ir.ops.base import Extreme, Op, Reducer, Running
 
 
-class Mean(Op, frozen=True):
+class Mean(Reducer, frozen=True):
     """Arithmetic mean over ``axes`` (non-negative, ascending)."""
 
-    axes: tuple[int, ...]
-    keep_dims: bool = False
 
-
-class Sum(Op, frozen=True):
+class Sum(Reducer, frozen=True):
     """Sum over ``axes`` (non-negative, ascending)."""
 
-    axes: tuple[int, ...]
-    keep_dims: bool = False
 
-
-class ReduceMax(Op, frozen=True):
+class ReduceMax(Reducer, frozen=True):
     """Largest element over ``axes`` (non-negative, ascending)."""
 
-    axes: tuple[int, ...]
-    keep_dims: bool = False
 
-
-class ReduceMin(Op, frozen=True):
+class ReduceMin(Reducer, frozen=True):
     """Smallest element over ``axes`` (non-negative, ascending)."""
 
-    axes: tuple[int, ...]
-    keep_dims: bool = False
 
-
-class ReduceProd(Op, frozen=True):
+class ReduceProd(Reducer, frozen=True):
     """Product over ``axes`` (non-negative, ascending)."""
 
-    axes: tuple[int, ...]
-    keep_dims: bool = False
 
-
-class ReduceAny(Op, frozen=True):
+class ReduceAny(Reducer, frozen=True):
     """1 where any element over ``axes`` (non-negative, ascending) is true, else 0."""
 
-    axes: tuple[int, ...]
-    keep_dims: bool = False
 
-
-class ReduceAll(Op, frozen=True):
+class ReduceAll(Reducer, frozen=True):
     """1 where all elements over ``axes`` (non-negative, ascending) are true, else 0."""
 
-    axes: tuple[int, ...]
-    keep_dims: bool = False
 
-
-class ArgMax(Op, frozen=True):
+class ArgMax(Extreme, frozen=True):
     """Index along ``axis`` (non-negative) of the first largest element, as int32 or int64."""
 
-    axis: int
 
-
-class ArgMin(Op, frozen=True):
+class ArgMin(Extreme, frozen=True):
     """Index along ``axis`` (non-negative) of the first smallest element, as int32 or int64."""
 
-    axis: int
 
-
-class CumSum(Op, frozen=True):
+class CumSum(Running, frozen=True):
     """Running sum along ``axis`` (non-negative); ``exclusive`` leaves the element itself out."""
 
-    axis: int
-    exclusive: bool = False
-    reverse: bool = False
 
-
-class CumProd(Op, frozen=True):
+class CumProd(Running, frozen=True):
     """Running product along ``axis`` (non-negative); ``exclusive``: without the element."""
-
-    axis: int
-    exclusive: bool = False
-    reverse: bool = False
 
 
 class TopK(Op, frozen=True):

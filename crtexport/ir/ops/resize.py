@@ -2,23 +2,15 @@
 
 from __future__ import annotations
 
-from crtexport.ir.ops.base import Op
+from crtexport.ir.ops.base import Op, Resize
 
 
-class ResizeBilinear(Op, frozen=True):
+class ResizeBilinear(Resize, frozen=True):
     """An image of ``size`` (rows, columns), interpolated linearly between pixels."""
 
-    size: tuple[int, int]
-    align_corners: bool = False
-    half_pixel_centers: bool = False
 
-
-class ResizeNearestNeighbor(Op, frozen=True):
+class ResizeNearestNeighbor(Resize, frozen=True):
     """An image of ``size`` (rows, columns) of the nearest pixels' values."""
-
-    size: tuple[int, int]
-    align_corners: bool = False
-    half_pixel_centers: bool = False
 
 
 class Resample(Op, frozen=True):

@@ -4,19 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from crtexport.ir import ops
 from crtexport.ir.numerics import Numerics
-from crtexport.ir.ops import (
-    Activation,
-    Elu,
-    Gelu,
-    HardSwish,
-    LeakyRelu,
-    Logistic,
-    Relu,
-    Relu6,
-    ReluN1To1,
-    Tanh,
-)
 from crtexport.ir.scaling import activation_range
 from crtexport.ir.types import DType
 from crtexport.kir.builder import (
@@ -60,7 +49,7 @@ ANY = same_types(DType.FLOAT32, *SCALED)
 BYTES_OR_FLOAT = same_types(DType.FLOAT32, *BYTES)
 
 
-@lowers(Logistic, ANY, has_scales, sigmoid16.logistic_output, sigmoid16.input_scale)
+@lowers(ops.Logistic, ANY, has_scales, sigmoid16.logistic_output, sigmoid16.input_scale)
 def logistic(context: Context) -> Lowered:
     """1 / (1 + exp(-x))."""
     match context.input(0).dtype:
@@ -83,7 +72,7 @@ def _curve(
     return lut8.through_float(source, target, real)
 
 
-@lowers(Tanh, ANY, has_scales, sigmoid16.tanh_output, sigmoid16.input_scale)
+@lowers(ops.Tanh, ANY, has_scales, sigmoid16.tanh_output, sigmoid16.input_scale)
 def tanh(context: Context) -> Lowered:
     """Hyperbolic tangent."""
     match context.input(0).dtype:
@@ -94,7 +83,7 @@ def tanh(context: Context) -> Lowered:
     return table_lookup(context, "tanh", _curve(context, float_reference.tanh, fixed_tanh, 7))
 
 
-def _clamped(context: Context, name: str, activation: Activation) -> Lowered:
+def _clamped(context: Context, name: str, activation: ops.Activation) -> Lowered:
     source, target = context.input(0), context.output()
     if source.dtype is DType.FLOAT32:
         return element_map(
@@ -115,39 +104,39 @@ def _clamped(context: Context, name: str, activation: Activation) -> Lowered:
     return prepared_map(context, name, prepare)
 
 
-@lowers(Relu, ANY, has_scales)
+@lowers(ops.Relu, ANY, has_scales)
 def relu(context: Context) -> Lowered:
     """max(x, 0)."""
-    return _clamped(context, "relu", Activation.RELU)
+    return _clamped(context, "relu", ops.Activation.RELU)
 
 
-@lowers(Relu6, ANY, has_scales)
+@lowers(ops.Relu6, ANY, has_scales)
 def relu6(context: Context) -> Lowered:
     """min(max(x, 0), 6)."""
     if context.numerics is Numerics.TFLM and context.input(0).dtype in (DType.INT8, DType.INT16):
         return _clamped_as_stored(context)
-    return _clamped(context, "relu6", Activation.RELU6)
+    return _clamped(context, "relu6", ops.Activation.RELU6)
 
 
 def _clamped_as_stored(context: Context) -> Lowered:
     """TensorFlow Lite Micro's RELU6: the stored numbers are clamped on the input's scale."""
-    bounds = activation_range(Activation.RELU6, context.input(0))
+    bounds = activation_range(ops.Activation.RELU6, context.input(0))
     dtype = SCALAR_OF[context.input(0).dtype]
     return element_map(
         context, "relu6", lambda _, x: cast(clamp(cast(x, Scalar.I32), *bounds), dtype)
     )
 
 
-@lowers(ReluN1To1, BYTES_OR_FLOAT, has_scales)
+@lowers(ops.ReluN1To1, BYTES_OR_FLOAT, has_scales)
 def relu_n1_to_1(context: Context) -> Lowered:
     """min(max(x, -1), 1)."""
-    return _clamped(context, "relu_n1_to_1", Activation.RELU_N1_TO_1)
+    return _clamped(context, "relu_n1_to_1", ops.Activation.RELU_N1_TO_1)
 
 
-@lowers(LeakyRelu, ANY, has_scales)
+@lowers(ops.LeakyRelu, ANY, has_scales)
 def leaky_relu(context: Context) -> Lowered:
     """x where it is positive, alpha * x elsewhere."""
-    op = context.op(LeakyRelu)
+    op = context.op(ops.LeakyRelu)
     source, target, alpha = context.input(0), context.output(), op.alpha
     if source.dtype is DType.FLOAT32:
         return element_map(
@@ -182,7 +171,7 @@ def _lower(lowering: Lowering, ratio: float) -> Callable[[Expr], Expr]:
     return lambda value: sub(i32(0), magnitude(value))
 
 
-@lowers(Elu, same_types(DType.FLOAT32, DType.INT8), has_scales)
+@lowers(ops.Elu, same_types(DType.FLOAT32, DType.INT8), has_scales)
 def elu(context: Context) -> Lowered:
     """x where it is positive, exp(x) - 1 elsewhere."""
     if context.input(0).dtype is DType.INT8:
@@ -196,10 +185,10 @@ def elu(context: Context) -> Lowered:
     )
 
 
-@lowers(Gelu, BYTES_OR_FLOAT, has_scales)
+@lowers(ops.Gelu, BYTES_OR_FLOAT, has_scales)
 def gelu(context: Context) -> Lowered:
     """x times the normal distribution function at x, exactly or by a hyperbolic tangent."""
-    op = context.op(Gelu)
+    op = context.op(ops.Gelu)
     if context.input(0).dtype is not DType.FLOAT32:
         function = float_reference.gelu_by_tanh if op.approximate else float_reference.gelu
         table = lut8.through_float(context.input(0), context.output(), function)
@@ -219,7 +208,7 @@ def _gelu_by_tanh(b: KernelBuilder, x: Expr) -> Expr:
     return mul(mul(x, f32(0.5)), add(f32(1.0), bent))
 
 
-@lowers(HardSwish, BYTES_OR_FLOAT, has_scales, hard_swish_scales)
+@lowers(ops.HardSwish, BYTES_OR_FLOAT, has_scales, hard_swish_scales)
 def hard_swish(context: Context) -> Lowered:
     """x * min(max(x + 3, 0), 6) / 6."""
     source, target = context.input(0), context.output()

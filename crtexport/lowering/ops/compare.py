@@ -5,18 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import ExitStack
 
-from crtexport.ir.ops import (
-    Equal,
-    Greater,
-    GreaterEqual,
-    Less,
-    LessEqual,
-    LogicalAnd,
-    LogicalNot,
-    LogicalOr,
-    NotEqual,
-    Select,
-)
+from crtexport.ir import ops
 from crtexport.ir.types import DType
 from crtexport.kir.builder import (
     and_,
@@ -125,37 +114,37 @@ COMPARED = (compared_types(*NUMBERS), compared_scales)
 EQUATED = (compared_types(*NUMBERS, DType.BOOL), compared_scales)
 
 
-@lowers(Equal, *EQUATED)
+@lowers(ops.Equal, *EQUATED)
 def equal(context: Context) -> Lowered:
     """1 where input1 = input2 after rounding both to 1/256, else 0."""
     return _compare(context, "equal", eq)
 
 
-@lowers(NotEqual, *EQUATED)
+@lowers(ops.NotEqual, *EQUATED)
 def not_equal(context: Context) -> Lowered:
     """0 where input1 = input2 after rounding both to 1/256, else 1."""
     return _compare(context, "not_equal", ne)
 
 
-@lowers(Greater, *COMPARED)
+@lowers(ops.Greater, *COMPARED)
 def greater(context: Context) -> Lowered:
     """1 where input1 > input2, else 0."""
     return _compare(context, "greater", gt)
 
 
-@lowers(GreaterEqual, *COMPARED)
+@lowers(ops.GreaterEqual, *COMPARED)
 def greater_equal(context: Context) -> Lowered:
     """1 where input1 >= input2, else 0."""
     return _compare(context, "greater_equal", ge)
 
 
-@lowers(Less, *COMPARED)
+@lowers(ops.Less, *COMPARED)
 def less(context: Context) -> Lowered:
     """1 where input1 < input2, else 0."""
     return _compare(context, "less", lt)
 
 
-@lowers(LessEqual, *COMPARED)
+@lowers(ops.LessEqual, *COMPARED)
 def less_equal(context: Context) -> Lowered:
     """1 where input1 <= input2, else 0."""
     return _compare(context, "less_equal", le)
@@ -172,19 +161,19 @@ def _logic(context: Context, name: str, relation: Relation) -> Lowered:
     return binary(context, name, prepare)
 
 
-@lowers(LogicalAnd, same_types(DType.BOOL))
+@lowers(ops.LogicalAnd, same_types(DType.BOOL))
 def logical_and(context: Context) -> Lowered:
     """1 where both inputs are true, else 0."""
     return _logic(context, "logical_and", and_)
 
 
-@lowers(LogicalOr, same_types(DType.BOOL))
+@lowers(ops.LogicalOr, same_types(DType.BOOL))
 def logical_or(context: Context) -> Lowered:
     """1 where an input is true, else 0."""
     return _logic(context, "logical_or", or_)
 
 
-@lowers(LogicalNot, same_types(DType.BOOL))
+@lowers(ops.LogicalNot, same_types(DType.BOOL))
 def logical_not(context: Context) -> Lowered:
     """1 where the input is false, else 0."""
     lowering = Lowering("logical_not", context)
@@ -210,10 +199,10 @@ def selected_scales(context: Context) -> str | None:
     return f"found {len(quants)} different ones" if len(quants) > 1 else None
 
 
-@lowers(Select, selected_types, selected_scales)
+@lowers(ops.Select, selected_types, selected_scales)
 def select_(context: Context) -> Lowered:
     """input1 where the condition is true, else input2."""
-    op = context.op(Select)
+    op = context.op(ops.Select)
     lowering = Lowering("select", context)
     b = lowering.b
     buffers = [lowering.input(i, n) for i, n in enumerate(("condition", "input1", "input2"))]

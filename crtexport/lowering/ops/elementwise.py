@@ -5,18 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import ExitStack
 
+from crtexport.ir import ops
 from crtexport.ir.numerics import Numerics
-from crtexport.ir.ops import (
-    Activation,
-    Add,
-    AddN,
-    Maximum,
-    Minimum,
-    Mul,
-    Op,
-    SquaredDifference,
-    Sub,
-)
 from crtexport.ir.types import DType
 from crtexport.kir.builder import (
     KernelBuilder,
@@ -110,7 +100,7 @@ def work_type(dtype: DType) -> Scalar:
 
 
 def directly(
-    function: Callable[[Expr, Expr], Expr], activation: Activation = Activation.NONE
+    function: Callable[[Expr, Expr], Expr], activation: ops.Activation = ops.Activation.NONE
 ) -> Callable[[Lowering], Compute]:
     """A function of the stored numbers themselves, with a fused clamp."""
 
@@ -128,24 +118,24 @@ def directly(
 
 
 Function = Callable[[Expr, Expr], Expr]
-_FUNCTIONS: dict[type[Op], tuple[Function, Function]] = {
-    Add: (add, wrap_add), Sub: (sub, wrap_sub), Mul: (mul, wrap_mul),
+_FUNCTIONS: dict[type[ops.Op], tuple[Function, Function]] = {
+    ops.Add: (add, wrap_add), ops.Sub: (sub, wrap_sub), ops.Mul: (mul, wrap_mul),
 }
 """Of floats, and of whole numbers."""
 
 
-def arithmetic(lowering: Lowering, op: Add | Sub | Mul) -> Compute:
+def arithmetic(lowering: Lowering, op: ops.Add | ops.Sub | ops.Mul) -> Compute:
     """Sums, differences and products; those of whole numbers wrap."""
     quantized = lowering.context.input(0).dtype in SCALED
     real = lowering.context.input(0).dtype is DType.FLOAT32
     plain, wrapping = _FUNCTIONS[type(op)]
     match op:
-        case Mul() if quantized:
+        case ops.Mul() if quantized:
             return QuantizedProduct(lowering, op.activation)
-        case Add() | Sub() if quantized:
+        case ops.Add() | ops.Sub() if quantized:
             kind = ShiftedSum if shifts_operands(lowering.context) else QuantizedSum
             return kind(lowering, op.activation, plain)
-        case Add() if lowering.context.numerics is Numerics.TFLM and not real:
+        case ops.Add() if lowering.context.numerics is Numerics.TFLM and not real:
             return directly(wrapping)(lowering)  # there whole numbers have no activation
         case _:
             return directly(plain if real else wrapping, op.activation)(lowering)
@@ -154,41 +144,41 @@ def arithmetic(lowering: Lowering, op: Add | Sub | Mul) -> Compute:
 ARITHMETIC_RULES = (same_types(*ANY_NUMBER), one_scale_each)
 
 
-@lowers(Add, *ARITHMETIC_RULES, shiftable)
+@lowers(ops.Add, *ARITHMETIC_RULES, shiftable)
 def add_(context: Context) -> Lowered:
     """input1 + input2; int32 and int64 wrap."""
-    op = context.op(Add)
+    op = context.op(ops.Add)
     return binary(context, "add", lambda lowering: arithmetic(lowering, op))
 
 
-@lowers(Sub, *ARITHMETIC_RULES, shiftable)
+@lowers(ops.Sub, *ARITHMETIC_RULES, shiftable)
 def sub_(context: Context) -> Lowered:
     """input1 - input2; int32 and int64 wrap."""
-    op = context.op(Sub)
+    op = context.op(ops.Sub)
     return binary(context, "sub", lambda lowering: arithmetic(lowering, op))
 
 
-@lowers(Mul, same_types(*ANY_NUMBER, DType.UINT32), one_scale_each, positive_clamp)
+@lowers(ops.Mul, same_types(*ANY_NUMBER, DType.UINT32), one_scale_each, positive_clamp)
 def mul_(context: Context) -> Lowered:
     """input1 * input2; int32, uint32 and int64 wrap."""
-    op = context.op(Mul)
+    op = context.op(ops.Mul)
     return binary(context, "mul", lambda lowering: arithmetic(lowering, op))
 
 
-@lowers(Maximum, same_types(*ANY_NUMBER))
+@lowers(ops.Maximum, same_types(*ANY_NUMBER))
 def maximum(context: Context) -> Lowered:
     """The larger of the stored numbers, whatever their scales."""
     return binary(context, "maximum", directly(lambda a, c: max_(c, a)))
 
 
-@lowers(Minimum, same_types(*ANY_NUMBER))
+@lowers(ops.Minimum, same_types(*ANY_NUMBER))
 def minimum(context: Context) -> Lowered:
     """The smaller of the stored numbers, whatever their scales."""
     return binary(context, "minimum", directly(lambda a, c: min_(c, a)))
 
 
 @lowers(
-    SquaredDifference, same_types(DType.FLOAT32, DType.INT8, DType.INT16, DType.INT32),
+    ops.SquaredDifference, same_types(DType.FLOAT32, DType.INT8, DType.INT16, DType.INT32),
     one_scale_each,
 )
 def squared_difference(context: Context) -> Lowered:
@@ -209,7 +199,7 @@ def squared_difference(context: Context) -> Lowered:
     return binary(context, "squared_difference", prepare)
 
 
-@lowers(AddN, same_types(DType.FLOAT32, DType.INT32, DType.INT8), one_input_scale)
+@lowers(ops.AddN, same_types(DType.FLOAT32, DType.INT32, DType.INT8), one_input_scale)
 def add_n(context: Context) -> Lowered:
     """The sum of all inputs, from the first on; int32 wraps, int8 is scaled as in TFLite Micro."""
     lowering = Lowering("add_n", context)

@@ -7,15 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from crtexport.ir.ops import (
-    BroadcastTo,
-    DepthToSpace,
-    Reshape,
-    Slice,
-    SpaceToDepth,
-    Tile,
-    Transpose,
-)
+from crtexport.ir import ops
 from crtexport.kir.builder import load
 from crtexport.lowering.numerics.strided_copy import CopyAxis, move, strides
 from crtexport.lowering.registry import SCALAR_OF, Context, Lowered, Lowering, lowers
@@ -24,7 +16,7 @@ from crtexport.lowering.rules import same_types
 COPYABLE = tuple(SCALAR_OF)
 
 
-@lowers(Reshape, same_types(*COPYABLE))
+@lowers(ops.Reshape, same_types(*COPYABLE))
 def reshape(context: Context) -> Lowered:
     """The same elements in the same order."""
     lowering = Lowering("copy", context)
@@ -42,10 +34,10 @@ def _copied(context: Context, name: str, axes: Sequence[CopyAxis], start: int = 
     return lowering.finish()
 
 
-@lowers(Transpose, same_types(*COPYABLE))
+@lowers(ops.Transpose, same_types(*COPYABLE))
 def transpose(context: Context) -> Lowered:
     """Axes in another order; axes that stay neighbours are copied as one."""
-    op = context.op(Transpose)
+    op = context.op(ops.Transpose)
     shape, source = context.output().shape, strides(context.input(0).shape)
     axes = [
         CopyAxis(extent, source[axis], step)
@@ -54,10 +46,10 @@ def transpose(context: Context) -> Lowered:
     return _copied(context, "transpose", axes)
 
 
-@lowers(Slice, same_types(*COPYABLE))
+@lowers(ops.Slice, same_types(*COPYABLE))
 def slice_(context: Context) -> Lowered:
     """A part of each axis, in steps of any length and direction."""
-    op = context.op(Slice)
+    op = context.op(ops.Slice)
     source = strides(context.input(0).shape)
     axes = [
         CopyAxis(extent, stride * step, target)
@@ -69,7 +61,7 @@ def slice_(context: Context) -> Lowered:
     return _copied(context, "slice", axes, start)
 
 
-@lowers(BroadcastTo, same_types(*COPYABLE))
+@lowers(ops.BroadcastTo, same_types(*COPYABLE))
 def broadcast_to(context: Context) -> Lowered:
     """The input repeated along axes of size 1 and new ones."""
     shape, given = context.output().shape, context.input(0).shape
@@ -83,10 +75,10 @@ def broadcast_to(context: Context) -> Lowered:
     )
 
 
-@lowers(Tile, same_types(*COPYABLE))
+@lowers(ops.Tile, same_types(*COPYABLE))
 def tile(context: Context) -> Lowered:
     """The whole input repeated along each axis."""
-    op = context.op(Tile)
+    op = context.op(ops.Tile)
     given, target = context.input(0).shape, strides(context.output().shape)
     axes = []
     for extent, count, step, out in zip(
@@ -96,7 +88,7 @@ def tile(context: Context) -> Lowered:
     return _copied(context, "tile", axes)
 
 
-@lowers(SpaceToDepth, same_types(*COPYABLE))
+@lowers(ops.SpaceToDepth, same_types(*COPYABLE))
 def space_to_depth(context: Context) -> Lowered:
     """Each square block of pixels becomes the channels of one pixel."""
     axes = _blocks(context.output().shape, context.input(0).shape)
@@ -105,7 +97,7 @@ def space_to_depth(context: Context) -> Lowered:
     return _copied(context, "space_to_depth", [CopyAxis(n, fine, deep) for n, deep, fine in order])
 
 
-@lowers(DepthToSpace, same_types(*COPYABLE))
+@lowers(ops.DepthToSpace, same_types(*COPYABLE))
 def depth_to_space(context: Context) -> Lowered:
     """The channels of each pixel become a square block of pixels."""
     axes = _blocks(context.input(0).shape, context.output().shape)

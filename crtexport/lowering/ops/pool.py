@@ -5,7 +5,7 @@ from __future__ import annotations
 from msgspec import Struct
 
 from crtexport.ir.numerics import Numerics
-from crtexport.ir.ops import Activation, AveragePool2D, L2Pool2D, MaxPool2D
+from crtexport.ir.ops import Activation, AveragePool2D, L2Pool2D, MaxPool2D, Pool2D
 from crtexport.ir.scaling import activation_range
 from crtexport.ir.types import DType, Quantization
 from crtexport.ir.window import WindowGeometry
@@ -77,7 +77,7 @@ LOWEST = -3.4028234663852886e38
 """The number that TFLite starts a maximum of floats from."""
 
 
-def _pool(context: Context, op: AveragePool2D | MaxPool2D | L2Pool2D, name: str) -> Lowered:
+def _pool(context: Context, op: Pool2D, name: str) -> Lowered:
     average, squared = not isinstance(op, MaxPool2D), isinstance(op, L2Pool2D)
     lowering = Lowering(name, context)
     b, x, y = lowering.b, context.input(0).shape, context.output().shape

@@ -9,7 +9,7 @@ from contextlib import ExitStack, contextmanager
 import numpy as np
 from msgspec import Struct
 
-from crtexport.ir.ops import Mean, ReduceAll, ReduceAny, ReduceMax, ReduceMin, ReduceProd, Sum
+from crtexport.ir.ops import Mean, ReduceAll, ReduceAny, ReduceMax, ReduceMin, Reducer, Sum
 from crtexport.ir.types import DType, Quantization
 from crtexport.kir.builder import (
     KernelBuilder,
@@ -33,7 +33,6 @@ from crtexport.lowering.rules import same_types
 from crtexport.support.fixedpoint import Rounding, quantize_multiplier
 
 Combine = Callable[[Expr, Expr], Expr]
-Reduction = Mean | Sum | ReduceMax | ReduceMin | ReduceProd | ReduceAny | ReduceAll
 
 SCALED = (DType.INT8, DType.UINT8, DType.INT16)
 """Integers that may stand for real numbers."""
@@ -124,7 +123,7 @@ class Walk(Struct, frozen=True):
 
 def walk_of(context: Context) -> Walk:
     op = context.node.op
-    if not isinstance(op, Reduction):
+    if not isinstance(op, Reducer):
         raise TypeError(op)
     return Walk.over(context.input(0).shape, op.axes)
 

@@ -2,22 +2,7 @@
 
 from __future__ import annotations
 
-from crtexport.ir.ops import (
-    Abs,
-    Atan,
-    Ceil,
-    Cos,
-    Erf,
-    Exp,
-    Floor,
-    Log,
-    Neg,
-    Round,
-    Rsqrt,
-    Sin,
-    Sqrt,
-    Square,
-)
+from crtexport.ir import ops
 from crtexport.ir.types import DType
 from crtexport.kir.builder import (
     KernelBuilder,
@@ -65,7 +50,7 @@ def _negated(value: Expr) -> Expr:
     return wrap_sub(const(0, value.type), value)
 
 
-@lowers(Abs, same_types(DType.FLOAT32, DType.INT8, DType.INT16, DType.INT32), has_scales)
+@lowers(ops.Abs, same_types(DType.FLOAT32, DType.INT8, DType.INT16, DType.INT32), has_scales)
 def abs_(context: Context) -> Lowered:
     """|x|."""
     source, target = context.input(0), context.output()
@@ -104,20 +89,20 @@ def negatable(context: Context) -> str | None:
 
 
 @lowers(
-    Neg, same_types(DType.FLOAT32, DType.INT32, DType.INT64, DType.INT8, DType.INT16), negatable
+    ops.Neg, same_types(DType.FLOAT32, DType.INT32, DType.INT64, DType.INT8, DType.INT16), negatable
 )
 def neg(context: Context) -> Lowered:
     """-x; the smallest integer stays itself."""
     return element_map(context, "neg", lambda _, x: _negated(x))
 
 
-@lowers(Square, FLOAT)
+@lowers(ops.Square, FLOAT)
 def square(context: Context) -> Lowered:
     """x * x."""
     return element_map(context, "square", lambda _, x: mul(x, x))
 
 
-@lowers(Exp, same_types(DType.FLOAT32, DType.INT8, DType.INT16), has_scales)
+@lowers(ops.Exp, same_types(DType.FLOAT32, DType.INT8, DType.INT16), has_scales)
 def exp(context: Context) -> Lowered:
     """e**x."""
     source, target = context.input(0), context.output()
@@ -136,19 +121,19 @@ def _between(lowering: Lowering, table: lut8.Table) -> Function:
     return lambda b, x: cast(interpolated(b, cast(x, Scalar.I32)), Scalar.I16)
 
 
-@lowers(Log, FLOAT)
+@lowers(ops.Log, FLOAT)
 def log(context: Context) -> Lowered:
     """Natural logarithm; -infinity of 0, NaN of negative numbers."""
     return element_map(context, "log", float_math.log)
 
 
-@lowers(Sqrt, FLOAT)
+@lowers(ops.Sqrt, FLOAT)
 def sqrt(context: Context) -> Lowered:
     """Square root, correctly rounded; NaN of negative numbers."""
     return element_map(context, "sqrt", float_exact.sqrt)
 
 
-@lowers(Rsqrt, same_types(DType.FLOAT32, DType.INT8), has_scales)
+@lowers(ops.Rsqrt, same_types(DType.FLOAT32, DType.INT8), has_scales)
 def rsqrt(context: Context) -> Lowered:
     """1 / sqrt(x)."""
     source, target = context.input(0), context.output()
@@ -159,43 +144,43 @@ def rsqrt(context: Context) -> Lowered:
     )
 
 
-@lowers(Sin, FLOAT)
+@lowers(ops.Sin, FLOAT)
 def sin(context: Context) -> Lowered:
     """sin(x)."""
     return prepared_map(context, "sin", float_trig.sine)
 
 
-@lowers(Cos, FLOAT)
+@lowers(ops.Cos, FLOAT)
 def cos(context: Context) -> Lowered:
     """cos(x)."""
     return prepared_map(context, "cos", float_trig.cosine)
 
 
-@lowers(Erf, FLOAT)
+@lowers(ops.Erf, FLOAT)
 def erf(context: Context) -> Lowered:
     """The error function."""
     return element_map(context, "erf", float_math.erf)
 
 
-@lowers(Atan, FLOAT)
+@lowers(ops.Atan, FLOAT)
 def atan(context: Context) -> Lowered:
     """The angle within ±π/2 whose tangent is x."""
     return element_map(context, "atan", float_trig.arctangent)
 
 
-@lowers(Ceil, FLOAT)
+@lowers(ops.Ceil, FLOAT)
 def ceil(context: Context) -> Lowered:
     """The smallest integer that is not below x."""
     return element_map(context, "ceil", float_exact.ceil)
 
 
-@lowers(Floor, FLOAT)
+@lowers(ops.Floor, FLOAT)
 def floor(context: Context) -> Lowered:
     """The largest integer that is not above x."""
     return element_map(context, "floor", float_exact.floor)
 
 
-@lowers(Round, FLOAT)
+@lowers(ops.Round, FLOAT)
 def round_(context: Context) -> Lowered:
     """The nearest integer, of two the even one."""
     return element_map(context, "round", float_exact.round_half_even)

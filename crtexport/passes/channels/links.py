@@ -9,44 +9,17 @@ from __future__ import annotations
 import numpy as np
 from msgspec import Struct
 
+from crtexport.ir import ops
 from crtexport.ir.graph import Graph, Node
-from crtexport.ir.ops import (
-    Abs,
-    Add,
-    AveragePool2D,
-    Concatenation,
-    Elu,
-    Gelu,
-    HardSwish,
-    LeakyRelu,
-    Logistic,
-    Maximum,
-    MaxPool2D,
-    Mean,
-    Minimum,
-    Mul,
-    Neg,
-    Pad,
-    Quantize,
-    ReduceMax,
-    ReduceMin,
-    Relu,
-    Relu6,
-    ReluN1To1,
-    Reshape,
-    ResizeNearestNeighbor,
-    Sub,
-    Sum,
-    Tanh,
-)
 from crtexport.passes.channels.layers import MAX_CHANNELS, Array
 
 _POINTWISE = (
-    Add, Sub, Mul, Maximum, Minimum, Relu, Relu6, ReluN1To1, LeakyRelu, Elu, Gelu, HardSwish,
-    Logistic, Tanh, Abs, Neg, Quantize,
+    ops.Add, ops.Sub, ops.Mul, ops.Maximum, ops.Minimum, ops.Relu, ops.Relu6, ops.ReluN1To1,
+    ops.LeakyRelu, ops.Elu, ops.Gelu, ops.HardSwish, ops.Logistic, ops.Tanh, ops.Abs, ops.Neg,
+    ops.Quantize,
 )  # fmt: skip
-_SPATIAL = (AveragePool2D, MaxPool2D, ResizeNearestNeighbor)
-_REDUCTIONS = (Mean, Sum, ReduceMax, ReduceMin)
+_SPATIAL = (ops.AveragePool2D, ops.MaxPool2D, ops.ResizeNearestNeighbor)
+_REDUCTIONS = (ops.Mean, ops.Sum, ops.ReduceMax, ops.ReduceMin)
 
 
 class Link(Struct, frozen=True, eq=False):
@@ -77,14 +50,14 @@ def links_of(graph: Graph, node: Node) -> tuple[Link, ...] | None:
     if any(t.quant is not None and t.quant.axis is not None for t in types):
         return None
     op, count = node.op, channels(graph, result)
-    if isinstance(op, Reshape):
+    if isinstance(op, ops.Reshape):
         return _reshape(channels(graph, inputs[0]), count, inputs[0], result)
-    if isinstance(op, Pad):
+    if isinstance(op, ops.Pad):
         before, _ = op.paddings[-1]
         return (Link(result, inputs[0], before + np.arange(channels(graph, inputs[0]))),)
-    if isinstance(op, Concatenation) and op.axis == len(graph.type(result).shape) - 1:
+    if isinstance(op, ops.Concatenation) and op.axis == len(graph.type(result).shape) - 1:
         return _joined(graph, inputs, result)
-    if not isinstance(op, (*_POINTWISE, *_SPATIAL, Concatenation, *_REDUCTIONS)):
+    if not isinstance(op, (*_POINTWISE, *_SPATIAL, ops.Concatenation, *_REDUCTIONS)):
         return None
     if isinstance(op, _REDUCTIONS) and len(graph.type(inputs[0]).shape) - 1 in op.axes:
         return None

@@ -7,23 +7,9 @@ from collections.abc import Mapping
 import numpy as np
 from msgspec import Struct
 
+from crtexport.ir import ops
 from crtexport.ir.graph import Graph, Node
 from crtexport.ir.numerics import Numerics
-from crtexport.ir.ops import (
-    Activation,
-    Add,
-    AveragePool2D,
-    Concatenation,
-    MaxPool2D,
-    Pad,
-    ReduceMax,
-    ReduceMin,
-    Relu,
-    Relu6,
-    ReluN1To1,
-    Reshape,
-    ResizeNearestNeighbor,
-)
 from crtexport.ir.scaling import activation_range
 from crtexport.ir.types import DType
 from crtexport.passes.channels.layers import MAX_CHANNELS, MAX_WEIGHTS, Array, IntegerLayer
@@ -103,29 +89,29 @@ def _of_node(graph: Graph, node: Node, ranges: Mapping[int, Range]) -> Range | N
         return None
     inputs = [range_ for range_ in given if range_ is not None]
     op, result = node.op, graph.type(node.outputs[0])
-    if graph.numerics is Numerics.ORT and isinstance(op, Add | AveragePool2D):
+    if graph.numerics is Numerics.ORT and isinstance(op, ops.Add | ops.AveragePool2D):
         return None  # which are computed by other formulas there
-    if isinstance(op, Add):
+    if isinstance(op, ops.Add):
         return _of_sum(graph, node, op.activation, inputs)
     if any(graph.type(link_input).quant != result.quant for link_input in _ids(graph, node)):
         return None
     match op:
-        case MaxPool2D() | AveragePool2D():
+        case ops.MaxPool2D() | ops.AveragePool2D():
             least = activation_range(op.activation, result)
             return inputs[0].clamped(*least) if _covers(op) else None
-        case Relu():
-            return inputs[0].clamped(*activation_range(Activation.RELU, result))
-        case Relu6():
-            return inputs[0].clamped(*activation_range(Activation.RELU6, result))
-        case ReluN1To1():
-            return inputs[0].clamped(*activation_range(Activation.RELU_N1_TO_1, result))
-        case ResizeNearestNeighbor() | ReduceMax() | ReduceMin():
+        case ops.Relu():
+            return inputs[0].clamped(*activation_range(ops.Activation.RELU, result))
+        case ops.Relu6():
+            return inputs[0].clamped(*activation_range(ops.Activation.RELU6, result))
+        case ops.ReluN1To1():
+            return inputs[0].clamped(*activation_range(ops.Activation.RELU_N1_TO_1, result))
+        case ops.ResizeNearestNeighbor() | ops.ReduceMax() | ops.ReduceMin():
             return inputs[0]
-        case Reshape():
+        case ops.Reshape():
             return _reshaped(graph, node, inputs[0])
-        case Pad():
+        case ops.Pad():
             return _padded(op, inputs[0], result.quant.zero_point[0] if result.quant else 0)
-        case Concatenation(activation=Activation.NONE):
+        case ops.Concatenation(activation=ops.Activation.NONE):
             return _joined(op, len(result.shape), inputs)
         case _:
             return None
@@ -135,7 +121,7 @@ def _ids(graph: Graph, node: Node) -> list[int]:
     return [graph.required(node, i) for i in range(len(node.inputs))]
 
 
-def _covers(op: MaxPool2D | AveragePool2D) -> bool:
+def _covers(op: ops.MaxPool2D | ops.AveragePool2D) -> bool:
     """Returns whether each window contains a cell of the image."""
     pad, (height, width) = op.padding, op.window
     return max(pad.top, pad.bottom) < height and max(pad.left, pad.right) < width
@@ -150,7 +136,7 @@ def _reshaped(graph: Graph, node: Node, given: Range) -> Range:
     )
 
 
-def _padded(op: Pad, given: Range, zero: int) -> Range:
+def _padded(op: ops.Pad, given: Range, zero: int) -> Range:
     low, high = given.low, given.high
     if any(before or after for before, after in op.paddings[:-1]):
         low, high = np.minimum(low, zero), np.maximum(high, zero)
@@ -160,7 +146,7 @@ def _padded(op: Pad, given: Range, zero: int) -> Range:
     )
 
 
-def _joined(op: Concatenation, rank: int, given: list[Range]) -> Range:
+def _joined(op: ops.Concatenation, rank: int, given: list[Range]) -> Range:
     lows, highs = [r.low for r in given], [r.high for r in given]
     if op.axis == rank - 1:
         return Range(np.concatenate(lows), np.concatenate(highs))
@@ -168,7 +154,7 @@ def _joined(op: Concatenation, rank: int, given: list[Range]) -> Range:
 
 
 def _of_sum(
-    graph: Graph, node: Node, activation: Activation, given: list[Range]
+    graph: Graph, node: Node, activation: ops.Activation, given: list[Range]
 ) -> Range | None:
     """ADD of int8 or uint8 (TFLite's ``add.h``), which grows with both of its operands."""
     result = graph.type(node.outputs[0])

@@ -4,17 +4,8 @@ from __future__ import annotations
 
 import functools
 
+from crtexport.ir import ops
 from crtexport.ir.numerics import Numerics
-from crtexport.ir.ops import (
-    Add,
-    AveragePool2D,
-    Conv2D,
-    DepthwiseConv2D,
-    FullyConnected,
-    MaxPool2D,
-    Mul,
-    Sub,
-)
 from crtexport.lowering.registry import Context, Lowered, Lowering
 from crtexport.schedules.common import target_features
 from crtexport.schedules.common.candidates import Candidate, single
@@ -40,15 +31,15 @@ def candidates(context: Context, target: Target) -> list[Candidate]:
     if context.numerics is Numerics.ORT and not floats:
         return []  # whose scaling needs vectors of them
     match op:
-        case FullyConnected():
+        case ops.FullyConnected():
             return _rows(context)
-        case DepthwiseConv2D():
+        case ops.DepthwiseConv2D():
             return single("channels", mve_depthwise.lower(context, op))
-        case Conv2D():
+        case ops.Conv2D():
             return _rows(context) or mve_conv.candidates(context, op)
-        case Add() | Sub() | Mul():
+        case ops.Add() | ops.Sub() | ops.Mul():
             return single("elements", mve_elementwise.lower(context, op))
-        case AveragePool2D() | MaxPool2D():
+        case ops.AveragePool2D() | ops.MaxPool2D():
             return single("channels", mve_pool.lower(context, op, floats=floats))
         case _:
             return []
@@ -62,7 +53,7 @@ def vector_ops() -> mve_elementwise.MveVectorOps:
 def _rows(context: Context) -> list[Candidate]:
     """Of what is rows times units without further ado."""
     rows = Rows.of(context)
-    dense = isinstance(context.node.op, FullyConnected)
+    dense = isinstance(context.node.op, ops.FullyConnected)
     sums = Sums.of(context, 0, fully_connected=dense) if rows is not None else None
     return [] if rows is None or sums is None else _products(context, sums, rows)
 

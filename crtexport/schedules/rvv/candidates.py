@@ -2,20 +2,7 @@
 
 from __future__ import annotations
 
-from crtexport.ir.ops import (
-    Add,
-    AveragePool2D,
-    Conv2D,
-    DepthwiseConv2D,
-    FullyConnected,
-    MaxPool2D,
-    Mean,
-    Mul,
-    ReduceMax,
-    ReduceMin,
-    Sub,
-    Sum,
-)
+from crtexport.ir import ops
 from crtexport.lowering.registry import Context
 from crtexport.schedules.common import target_features
 from crtexport.schedules.common.candidates import Candidate, single
@@ -34,15 +21,15 @@ def candidates(context: Context, target: Target) -> list[Candidate]:
     floats = target_features.has_rvv_floats(target)
     op = context.node.op
     match op:
-        case FullyConnected() | Conv2D():
+        case ops.FullyConnected() | ops.Conv2D():
             return rvv_dense.candidates(context, op, floats=floats)
-        case DepthwiseConv2D():
+        case ops.DepthwiseConv2D():
             return rvv_depthwise.candidates(context, op, floats=floats)
-        case Add() | Sub() | Mul():
+        case ops.Add() | ops.Sub() | ops.Mul():
             return single("elements", rvv_elementwise.lower(context, op))
-        case AveragePool2D() | MaxPool2D():
+        case ops.AveragePool2D() | ops.MaxPool2D():
             return single("channels", rvv_pool.lower(context, op, floats=floats))
-        case Mean() | Sum() | ReduceMax() | ReduceMin():
+        case ops.Mean() | ops.Sum() | ops.ReduceMax() | ops.ReduceMin():
             return single("channels", rvv_reduce.lower(context, op, floats=floats))
         case _:
             return []
