@@ -1,10 +1,10 @@
 """crtexport: trained networks as static C and LLVM objects for microcontrollers.
 
 The public verbs are functions of this package: :func:`load`, :func:`export`, :func:`stage`,
-:func:`simulate`, :func:`simulate_all`, :func:`build`, :func:`run`, :func:`run_all`, :func:`verify`,
-:func:`verify_layers` and :func:`quantize`; :class:`InputChoices` fix what an ONNX file leaves open.
-They are imported when first used, so that ``import crtexport`` costs nothing and needs no optional
-package.
+:func:`simulate`, :func:`simulate_all`, :func:`build`, :func:`write_library`, :func:`run`,
+:func:`run_all`, :func:`verify`, :func:`verify_layers` and :func:`quantize`;
+:class:`InputChoices` fix what an ONNX file leaves open. They are imported when first used, so that
+``import crtexport`` costs nothing and needs no optional package.
 What users can do wrong raises :class:`CrtExportError`.
 """
 
@@ -17,7 +17,7 @@ from crtexport.version import __version__
 
 if TYPE_CHECKING:
     from crtexport.importers.formats import InputChoices
-    from crtexport.package_actions import build, run, run_all, simulate, simulate_all
+    from crtexport.package_actions import build, run, run_all, simulate, simulate_all, write_library
     from crtexport.pipeline.driver import export, load, stage
     from crtexport.quantization.quantize import quantize
     from crtexport.support.errors import CrtExportError
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "CrtExportError", "InputChoices", "__version__", "build", "export", "load", "quantize", "run",
-    "run_all", "simulate", "simulate_all", "stage", "verify", "verify_layers",
+    "run_all", "simulate", "simulate_all", "stage", "verify", "verify_layers", "write_library",
 ]
 
 _HOME = {
@@ -42,6 +42,7 @@ _HOME = {
     "stage": "crtexport.pipeline.driver",
     "verify": "crtexport.verification",
     "verify_layers": "crtexport.verification",
+    "write_library": "crtexport.package_actions",
 }
 
 

@@ -6,18 +6,21 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Literal
 
+from msgspec import Struct
+
 from crtexport.artifact.symbols import interface_fields, sanitize_module
 from crtexport.firmware import run as firmware_run
 from crtexport.firmware.board import Board, load_board
 from crtexport.firmware.package import board_for, parts_from_package
 from crtexport.firmware.run import DEFAULT_TIMEOUT, BuildResult, RunResult
 from crtexport.firmware.zephyr import runner as zephyr_runner
+from crtexport.integrations import library
 from crtexport.ir.graph import Graph
-from crtexport.mlf.arrays import Array, key_of, samples_for, samples_of_models
+from crtexport.mlf.arrays import Array, bind_inputs, key_of, samples_for, samples_of_models
 from crtexport.mlf.marks import exported_here
 from crtexport.mlf.reader import Package, PackageTensor, open_package
 from crtexport.simulation.package import simulate_models, simulate_package
-from crtexport.support.errors import CrtExportError
+from crtexport.support.errors import CrtExportError, ToolMissingError
 
 
 def simulate(
@@ -112,6 +115,68 @@ def build(
             _rows(opened, inputs) if inputs is not None else (), force=force,
         )
     return firmware_run.build(parts, where, Path(out_dir), _rows(opened, inputs), force=force)
+
+
+class Library(Struct, frozen=True):
+    """The files of a library; why its example compares no outputs, "" if it does; and whether the
+    example can run on this computer."""
+
+    files: tuple[Path, ...]
+    unrecorded: str
+    runs_here: bool
+
+
+def write_library(
+    package: Path | str, out_dir: Path | str, format: str,  # noqa: A002  (as the option is called)
+    inputs: Mapping[str, Array] | None = None, outputs: Mapping[str, Array] | None = None, *,
+    version: str = "1.0.0", board: Board | Path | str | None = None, trust_package: bool = False,
+    force: bool = False,
+) -> Library:
+    """Writes the package as a library of a build system into ``out_dir``; ``format`` is one of
+    :data:`crtexport.integrations.formats.FORMATS`.
+
+    Its example runs the first sample of ``inputs``, by default of a fixed pattern, and compares
+    with ``outputs``; without these, with what the code gives on this computer: where that can run
+    it and the user exported it here (or ``trust_package``). ``version`` is the library's; ``board``
+    and ``force`` as for :func:`build`. Raises CrtExportError for what a library can't hold.
+    """
+    opened = open_package(Path(package))
+    where = _board(opened, board, trust_package)
+    given = {one.module: one.inputs for one in opened.each}
+    samples = samples_of_models(given, inputs) if len(given) > 1 else {
+        opened.module: samples_for(opened.inputs, inputs)
+    }
+    rows = {name: found.rows[:1] for name, found in samples.items()}
+    results, unrecorded = _results(opened, where, rows, outputs, trusted=trust_package)
+    recorded = {name: (row, results.get(name, {})) for name, (row,) in rows.items()}
+    return Library(
+        library.write_library(
+            opened, where, Path(out_dir), format, recorded, version=version, force=force
+        ),
+        unrecorded,
+        runs_here=where.hosted or not opened.objects,
+    )
+
+
+def _results(
+    package: Package, board: Board, rows: Mapping[str, Sequence[Mapping[str, Array]]],
+    given: Mapping[str, Array] | None, *, trusted: bool,
+) -> tuple[dict[str, dict[str, Array]], str]:
+    """Returns the outputs of one sample by model, and why there are none."""
+    if given is not None:
+        wanted = {one.module: one.outputs for one in package.each}
+        found = samples_of_models(wanted, given) if len(wanted) > 1 else {
+            package.module: bind_inputs(package.outputs, given, "output")
+        }
+        return {name: samples.rows[0] for name, samples in found.items()}, ""
+    if package.objects and not board.hosted:
+        return {}, "its objects don't run on this computer (--emit c gives sources, which do)"
+    if not (trusted or exported_here(package)):
+        return {}, "it wasn't exported on this computer (--trust-package lets its code run here)"
+    try:
+        return {name: one for name, (one,) in simulate_models(package, rows).items()}, ""
+    except ToolMissingError as error:
+        return {}, error.problem
 
 
 def run(

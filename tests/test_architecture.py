@@ -49,7 +49,7 @@ LAYERS: tuple[set[str], ...] = (
     {"accelerators"},
     {"mlf"},
     {"firmware", "simulation"},
-    {"pipeline"},
+    {"pipeline", "integrations"},
     {"package_actions"},
     {"verification", "report"},
     {"quantization"},

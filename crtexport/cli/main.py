@@ -27,6 +27,7 @@ _TERMINATED = 143
 COMMANDS = {
     "bench": "Measure what models cost on boards, layer by layer.",
     "boards": "List the boards, or describe one.",
+    "build": "Turn a package into a project or a library of a build system.",
     "convert": "Turn a model into model.json.",
     "export": "Export a model as a package for a board.",
     "inspect": "Show a package, or a stage of exporting a model.",

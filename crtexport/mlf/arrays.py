@@ -41,19 +41,22 @@ class Samples(Struct, frozen=True):
     stacked: bool = False
 
 
-def bind_inputs(tensors: Sequence[PackageTensor], arrays: Mapping[str, Array]) -> Samples:
-    """Returns the arrays ``arrays`` in the order of the inputs, contiguous and little-endian.
+def bind_inputs(
+    tensors: Sequence[PackageTensor], arrays: Mapping[str, Array], what: str = "input"
+) -> Samples:
+    """Returns the arrays ``arrays`` in the order of the inputs, contiguous and little-endian;
+    ``what`` is what errors call these.
 
     Arrays have the shapes of their inputs, or all of them one axis more in front: the samples.
     Raises CrtExportError for missing inputs, arrays of no input, and arrays of another shape or
     dtype: nothing is converted silently.
     """
-    found = _matched(tensors, arrays)
-    checked = [_checked(tensor, array) for tensor, array in zip(tensors, found, strict=True)]
+    found = _matched(tensors, arrays, what)
+    checked = [_checked(tensor, array, what) for tensor, array in zip(tensors, found, strict=True)]
     counts = {tensor.name: count for tensor, (_, count) in zip(tensors, checked, strict=True)}
     if len(set(counts.values())) > 1:
         told = ", ".join(f"{name}: {count or 'no axis'}" for name, count in counts.items())
-        raise CrtExportError(f"the inputs have different numbers of samples ({told})")
+        raise CrtExportError(f"the {what}s have different numbers of samples ({told})")
     stacked = any(counts.values())
     rows = max(len(array) for array, _ in checked) if stacked else 1
     return Samples(
@@ -68,7 +71,9 @@ def bind_inputs(tensors: Sequence[PackageTensor], arrays: Mapping[str, Array]) -
     )
 
 
-def _matched(tensors: Sequence[PackageTensor], arrays: Mapping[str, Array]) -> list[Array]:
+def _matched(
+    tensors: Sequence[PackageTensor], arrays: Mapping[str, Array], what: str
+) -> list[Array]:
     matched: list[Array] = []
     used: set[str] = set()
     names = [tensor.name for tensor in tensors]
@@ -79,26 +84,27 @@ def _matched(tensors: Sequence[PackageTensor], arrays: Mapping[str, Array]) -> l
         found = [key for key in dict.fromkeys(keys) if key in arrays]
         if not found:
             raise CrtExportError(
-                "there is no array for this input", location=tensor.name, hint=_wanted(tensors)
+                f"there is no array for this {what}", location=tensor.name,
+                hint=_wanted(tensors, what),
             )
         if len(found) > 1:
             raise CrtExportError(
-                f"there are two arrays for this input: {found[0]!r} and {found[1]!r}",
-                location=tensor.name, hint=_wanted(tensors),
+                f"there are two arrays for this {what}: {found[0]!r} and {found[1]!r}",
+                location=tensor.name, hint=_wanted(tensors, what),
             )
         used.add(found[0])
         matched.append(np.asarray(arrays[found[0]]))
     extra = sorted(set(arrays) - used)
     if extra:
         raise CrtExportError(
-            f"no input is called {', '.join(map(repr, extra))}", hint=_wanted(tensors)
+            f"no {what} is called {', '.join(map(repr, extra))}", hint=_wanted(tensors, what)
         )
     return matched
 
 
-def _wanted(tensors: Iterable[PackageTensor]) -> str:
+def _wanted(tensors: Iterable[PackageTensor], what: str) -> str:
     listed = ", ".join(f"{key_of(tensor)} {_described(tensor)}" for tensor in tensors)
-    return f"the inputs are: {listed or 'none'}"
+    return f"the {what}s are: {listed or 'none'}"
 
 
 def _described(tensor: PackageTensor) -> str:
@@ -106,18 +112,20 @@ def _described(tensor: PackageTensor) -> str:
     return f"{tensor.dtype}{shape}"
 
 
-def _checked(tensor: PackageTensor, array: Array) -> tuple[Array, int | None]:
+def _checked(
+    tensor: PackageTensor, array: Array, what: str
+) -> tuple[Array, int | None]:
     """Returns the array as the device needs it, and its number of samples, None without their axis.
     """
     if array.dtype.newbyteorder("=") != np.dtype(tensor.dtype):
         raise CrtExportError(
-            f"the array is {array.dtype}, the input is {tensor.dtype}", location=tensor.name,
+            f"the array is {array.dtype}, the {what} is {tensor.dtype}", location=tensor.name,
             hint="quantize or convert it first; `crtexport inspect` shows scale and zero point",
         )
     if tensor.shape is None:
         if array.nbytes != tensor.nbytes:
             raise CrtExportError(
-                f"the array has {array.nbytes} bytes, the input has {tensor.nbytes}",
+                f"the array has {array.nbytes} bytes, the {what} has {tensor.nbytes}",
                 location=tensor.name,
             )
         count = None
@@ -127,7 +135,7 @@ def _checked(tensor: PackageTensor, array: Array) -> tuple[Array, int | None]:
         count = len(array)
     else:
         raise CrtExportError(
-            f"the array has shape {array.shape}, the input has {tensor.shape}",
+            f"the array has shape {array.shape}, the {what} has {tensor.shape}",
             location=tensor.name, hint="several samples have one axis more, in front",
         )
     return np.asarray(array, dtype=array.dtype.newbyteorder("<"), order="C"), count

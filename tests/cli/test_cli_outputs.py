@@ -19,14 +19,15 @@ from crtexport.simulation.tflite_writer import to_tflite
 from tests.cli.support import DIGITS, exported
 
 WRITTEN = {
-    "bench": {"picture", "tuning"}, "convert": {"output"},
+    "bench": {"picture", "tuning"}, "build": {"folder"}, "convert": {"output"},
     "export": {"output", "folder", "depfile", "application", "keep_failed", "tuning"},
     "quantize": {"output"}, "run": {"save"}, "simulate": {"save"}, "unpack": {"folder"},
     "zephyr board": {"output"},
 }
 """The parameters of each command that name what it writes."""
 READ = {
-    "bench": {"models", "given", "onnx"}, "convert": {"model"}, "export": {"models", "given"},
+    "bench": {"models", "given", "onnx"}, "build": {"package", "given", "expected", "device_code"},
+    "convert": {"model"}, "export": {"models", "given"},
     "inspect": {"path"}, "quantize": {"model"}, "run": {"package", "given", "device_code"},
     "simulate": {"package", "given", "device_code"}, "unpack": {"package"}, "verify": {"model"},
     "zephyr board": {"build"}, "zephyr check": {"package", "build"}, "zephyr report": {"build"},
@@ -99,7 +100,7 @@ ATTEMPTS = (
       for read in ("zephyr/.config", "zephyr/zephyr.dts", "compile_commands.json")),
 )
 FOLDERS = {("export", "folder"), ("export", "application"), ("export", "keep_failed"),
-           ("unpack", "folder")}
+           ("unpack", "folder"), ("build", "folder")}
 """Options that name folders, which hold many files: these have tests of their own."""
 OPTIONS = {
     "-o": "output", "--depfile": "depfile", "--tuning": "tuning", "--output": "save",

@@ -1,0 +1,101 @@
+"""``crtexport build``: a package as a project or a library of a build system."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from crtexport import package_actions
+from crtexport.cli.claims import claim
+from crtexport.cli.options import (
+    FILE,
+    device_code_option,
+    force_option,
+    given_option,
+    package_argument,
+    trust_option,
+    with_output,
+)
+from crtexport.cli.output import Output, named
+from crtexport.cli.results import read_arrays
+from crtexport.integrations.formats import FORMATS
+from crtexport.integrations.library import name_of
+from crtexport.mlf.reader import open_package
+from crtexport.support.errors import CrtExportError
+
+MAKE = "make"
+
+
+@click.command("build")
+@package_argument
+@click.option(
+    "-o", "--output", "folder", type=FILE, required=True, metavar="DIR",
+    help="The folder to write, which may hold other files.",
+)
+@click.option(
+    "--format", "format_", type=click.Choice([MAKE, *FORMATS]), default=MAKE, show_default=True,
+    help="A Makefile with firmware for the package's board, which is built at once; or a library.",
+)
+@given_option()
+@click.option(
+    "--expected", type=FILE, metavar="FILE.npz",
+    help="The outputs that a library's example compares with, by name; by default those that the "
+    "package's code gives on this computer.",
+)
+@click.option(
+    "--library-version", "version", default="1.0.0", show_default=True, metavar="N.N.N",
+    help="The version that a library says it has.",
+)
+@click.option(
+    "--board", metavar="NAME|FILE",
+    help="The board whose toolchain is used; by default the one of the package's name that is "
+    "installed here.",
+)
+@device_code_option
+@trust_option
+@force_option("DIR")
+@with_output
+def command(
+    out: Output, package: Path, folder: Path, format_: str, given: Path | None,
+    expected: Path | None, version: str, board: str | None, device_code: tuple[Path, ...],
+    trust_package: bool, force: bool,
+) -> None:
+    """Turn PACKAGE into a project or a library of a build system.
+
+    A library's example runs the model on one input and compares with recorded outputs. Writing
+    again replaces what this wrote, and nothing else; all is written or nothing.
+    """
+    claim(out, {}, folders={"-o": folder}, reads=(package, given, expected, *device_code))
+    arrays, opened = read_arrays(given), open_package(package, verify=False)
+    if format_ == MAKE:
+        if expected is not None:
+            raise CrtExportError("--expected is for libraries: firmware prints its outputs",
+                                 hint="`crtexport verify` compares them with the reference")
+        with out.steps() as step:
+            step("write and build the firmware")
+            built = package_actions.build(
+                package, folder, arrays, device_code=device_code, board=board,
+                trust_package=trust_package, force=force,
+            )
+        out.line(str(built.elf))
+        out.result({"package": str(package), "format": format_, **named(opened.modules),
+                    "elf": str(built.elf)})
+        return
+    if device_code:
+        raise CrtExportError("a library brings no code of devices", location="--device-code",
+                             hint="the project that uses it does")
+    written = package_actions.write_library(
+        package, folder, format_, arrays, read_arrays(expected), version=version, board=board,
+        trust_package=trust_package, force=force,
+    )
+    known, name = FORMATS[format_], name_of(opened)
+    if written.unrecorded:
+        out.notes([f"the example compares no outputs: {written.unrecorded}"])
+    out.line(f"{folder}: {known.what.format(name=name)}, {len(written.files)} files")
+    next_step = known.next_step if written.runs_here else known.next_elsewhere
+    out.line(f"next, in that folder: {next_step.format(name=name)}")
+    out.result({
+        "package": str(package), "format": format_, **named(opened.modules),
+        "recorded": not written.unrecorded, "files": [*map(str, written.files)],
+    })

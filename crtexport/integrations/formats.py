@@ -1,0 +1,53 @@
+"""The build systems that libraries are written for."""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+
+class Format(Struct, frozen=True):
+    """Places in a library, as folders of it. ``objects`` is None where the build system compiles
+    everything itself. ``next_step`` says how the example is built, ``{name}`` being the library's,
+    and ``next_elsewhere`` what is done with objects that don't run on this computer.
+    """
+
+    name: str
+    what: str
+    headers: str
+    sources: str
+    objects: str | None
+    example: str
+    next_step: str
+    next_elsewhere: str = ""
+
+
+FORMATS = {one.name: one for one in (
+    Format(
+        "cmake", "a CMake project with the target crtexport::{name}",
+        "include", "src", "lib", "example",
+        "cmake --preset example && cmake --build --preset example && ctest --preset example",
+        "cmake --preset board && cmake --build --preset board",
+    ),
+    Format(
+        "arduino", "an Arduino library",
+        "src", "src", None, "examples/run",
+        "move the folder to Arduino's libraries, or: arduino-cli compile --library . examples/run",
+    ),
+    Format(
+        "platformio", "a PlatformIO library",
+        "include", "src", None, "examples/run/src",
+        "pio run -d examples/run",
+    ),
+    Format(
+        "esp-idf", "an ESP-IDF component",
+        "include", "src", None, "examples/run/main",
+        "idf.py -C examples/run build flash monitor",
+    ),
+    Format(
+        "cmsis-pack", "a CMSIS pack's folder with its description",
+        "include", "src", "lib", "example",
+        "cpackget add Crtexport.{name}.pdsc, then choose the component crtexport {name}",
+        "cpackget add Crtexport.{name}.pdsc, then choose the component crtexport {name}",
+    ),
+)}
+"""By name."""

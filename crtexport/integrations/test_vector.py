@@ -1,0 +1,82 @@
+"""Recorded inputs and outputs of a model as C literals."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+import numpy as np
+from msgspec import Struct
+
+from crtexport.firmware.parts import FirmwareParts, TensorPart
+from crtexport.ir.types import DType
+from crtexport.mlf.arrays import Array
+
+TOLERANCE = 1e-5
+"""Of the largest expected value: compilers may contract and order float arithmetic differently."""
+
+_C_TYPES = {
+    DType.BOOL: "uint8_t", DType.FLOAT16: "uint16_t", DType.FLOAT32: "float",
+    DType.FLOAT64: "double",
+}
+_COLUMNS = 96
+
+
+class Values(Struct, frozen=True):
+    """A tensor of the test: its member of the interface's struct, and its elements as text;
+    ``lines`` is empty where nothing was recorded. ``tolerance``: "0" means equal bits."""
+
+    field: str
+    c_type: str
+    count: int
+    lines: tuple[str, ...]
+    tolerance: str
+
+
+def values(part: TensorPart, array: Array | None) -> Values:
+    """Returns the tensor ``part`` with the elements of ``array``, which has its shape and type."""
+    c_type = _C_TYPES.get(part.dtype, f"{part.dtype.value}_t")
+    count = math.prod(part.shape)
+    if array is None:
+        return Values(part.field, c_type, count, (), "0")
+    flat = np.ascontiguousarray(array).ravel()
+    if part.dtype in (DType.FLOAT16, DType.BOOL):
+        flat = flat.view(np.uint16 if part.dtype is DType.FLOAT16 else np.uint8)
+    tolerance = "0"
+    if part.dtype in (DType.FLOAT32, DType.FLOAT64):
+        finite = np.abs(flat[np.isfinite(flat)]).astype(np.float64)
+        tolerance = _literal(DType.FLOAT64, TOLERANCE * float(max(finite, default=0.0)))
+    lines = _wrapped(_literal(part.dtype, value) for value in flat.tolist())
+    return Values(part.field, c_type, count, tuple(lines), tolerance)
+
+
+def sample_of(model: FirmwareParts, sample: dict[str, Array], outputs: bool) -> list[Values]:
+    """Returns the inputs or outputs of a model; arrays are named as in its C struct."""
+    parts = model.outputs if outputs else model.inputs
+    return [values(part, sample.get(part.field)) for part in parts]
+
+
+def _literal(dtype: DType, value: float) -> str:
+    """Returns the C literal of a value as ``tolist`` has it."""
+    if dtype in (DType.FLOAT32, DType.FLOAT64):
+        suffix = "f" if dtype is DType.FLOAT32 else ""
+        if not math.isfinite(value):
+            return "NAN" if math.isnan(value) else "INFINITY" if value > 0 else "-INFINITY"
+        text = repr(value if dtype is DType.FLOAT64 else float(np.float32(value)))
+        return f"{text}{suffix}"
+    if dtype is DType.INT64:
+        return "INT64_MIN" if value == -(1 << 63) else f"INT64_C({value})"
+    if dtype is DType.INT32:
+        return "INT32_MIN" if value == -(1 << 31) else str(value)
+    return f"{value}u" if dtype is DType.UINT32 else str(value)
+
+
+def _wrapped(words: Iterator[str]) -> Iterator[str]:
+    line = ""
+    for word in words:
+        if line and len(line) + len(word) + 2 > _COLUMNS:
+            yield line
+            line = ""
+        line += f"{' ' if line else ''}{word},"
+    if line:
+        yield line
