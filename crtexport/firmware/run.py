@@ -163,7 +163,7 @@ def run_all(
         raise CrtExportError(
             f"no program here can run this board's firmware: {board.runner.reason}",
             location=(board.name, "runner"),
-            hint="crtexport.build makes its firmware all the same",
+            hint="`crtexport build` makes its firmware all the same",
         )
     _find_compiler(board)
     if isinstance(board.runner, QemuRunner):

@@ -105,13 +105,13 @@ def test_the_hints_are_found() -> None:
     assert len(found) > 150
     assert sum("--" in text for text in found) > 20
     assert any("`crtexport boards`" in text for text in found)
-    assert any("crtexport.build" in text for text in found)
+    assert any("`crtexport build` makes" in text for text in found)
 
 
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        ("crtexport build p.tar", "no command 'build'"),
+        ("crtexport flash p.tar", "no command 'flash'"),
         ("crtexport run p.tar --emit c", "no option --emit"),
         ("crtexport zephyr flash", "no command zephyr 'flash'"),
         ("crtexport m.json --boards x", "no option --boards"),
