@@ -15,7 +15,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from crtexport.ir.numerics import Numerics
-from crtexport.ir.ops import AveragePool2D, Mean, TreeEnsemble
+from crtexport.ir.ops import Mean, TreeEnsemble
 from crtexport.lowering import operator_table
 from crtexport.lowering.fusion import fused_node
 from crtexport.lowering.fusion.store_hooks import VectorOps
@@ -56,10 +56,6 @@ INSTRUCTION_SETS = (
     InstructionSet("rvv", target_features.has_rvv, slow_in_c=True),
 )
 """Of those that a target has, the first is used. The folder ``scalar`` is for all other targets."""
-
-
-_AVERAGES = (AveragePool2D, Mean)
-"""Operators that no vectors compute as ONNX Runtime does."""
 
 
 def variants_of(context: Context, target: Target, optimize: str) -> list[Candidate]:
@@ -139,9 +135,9 @@ def _vectors(
 ) -> list[Candidate]:
     """The variants that are written for the target's own instructions, or for compilers that turn
     loops into vector code."""
-    if context.numerics is Numerics.ORT and isinstance(context.node.op, _AVERAGES) and (
+    if context.numerics is Numerics.ORT and isinstance(context.node.op, Mean) and (
         context.output().dtype.is_integer
-    ):
+    ):  # no vectors compute it as ONNX Runtime does
         return []
     if not is_computed_product(context):
         found: list[Candidate] = own.schedules.candidates(context, target) if own else []

@@ -12,7 +12,8 @@ from msgspec.structs import replace
 
 from crtexport.firmware.board import load_board
 from crtexport.ir.numerics import Numerics
-from crtexport.ir.ops import Activation, Conv2D, DepthwiseConv2D, FullyConnected, Op
+from crtexport.ir.ops import Activation, AveragePool2D, Conv2D, DepthwiseConv2D, FullyConnected, Op
+from crtexport.ir.ops.base import Padding2D
 from crtexport.ir.types import DType, Quantization
 from crtexport.lowering.registry import Context, InputTensor, OutputTensor
 from crtexport.schedules.common.result_steps import TwoProducts
@@ -179,3 +180,30 @@ def test_ten_million_sums(board: str, way: str, tmp_path: Path) -> None:
         got = run(arrays)[lowered.args.index(OutputTensor(0))]
         np.testing.assert_array_equal(got, expected.reshape(-1))
     assert near > VALUES // 2
+
+
+@pytest.mark.parametrize("channels", [4, 7])
+@pytest.mark.parametrize("board", ["mps3_an547", "qemu_riscv32_v"])
+def test_averages_are_those_of_floats_in_order(
+    board: str, channels: int, tmp_path: Path
+) -> None:
+    """Divided by 16, every 16th sum lies on a half, of which the order of additions decides."""
+    rng = np.random.default_rng(3)
+    b = GraphBuilder()
+    quants = [Quantization((float(X_SCALE),), (z,)) for z in (-7, 5)]
+    x = b.input(1, 9, 10, channels, dtype=DType.INT8, quant=quants[0])
+    made = b.node(
+        AveragePool2D(window=(4, 4), stride=(1, 1), padding=Padding2D(1, 0, 0, 2)), x,
+        quant=quants[1],
+    )
+    graph = replace(b.finish(made), numerics=Numerics.ORT)
+    values: Values = {graph.inputs[0]: rng.integers(-128, 128, (1, 9, 10, channels), np.int8)}
+    (plain,) = steps(graph, dict(values))
+    target = load_board(board).target
+    (found,) = steps(graph, values, lambda context: lower(context, target, "balanced"))
+    assert ("mve_from_s32" in str(found.kernel)) == (board == "mps3_an547")
+    (in_c,) = c_support.run_kernels([(found.kernel, found.before)], tmp_path, "-O1")
+    output = values[graph.outputs[0]].reshape(-1)
+    np.testing.assert_array_equal(output, next(a for a in plain.after if a.size == output.size))
+    for ours, interpreted in zip(in_c, found.after, strict=True):
+        c_support.assert_same(ours, interpreted)

@@ -435,6 +435,16 @@ _FLOATS = (
         "sitofp <4 x i32> {0} to <4 x float>",
     ),
     _float(
+        "as_f32", "The floats whose encodings the lanes are.", (_V32,),
+        lambda a: tuple(np.array(a, np.int32).view(np.float32)), "vreinterpretq_f32_s32(a)",
+        "((union { int32_t bits; float real; }){a[i]}).real",
+        "bitcast <4 x i32> {0} to <4 x float>",
+    ),
+    _float(
+        "add_f32", "The sums of the lanes.", (_FV, _FV), _lanes_of(lambda a, b: a + b),
+        "vaddq_f32(a, b)", "a[i] + b[i]", "fadd <4 x float> {0}, {1}",
+    ),
+    _float(
         "mul_f32", "The products of the lanes.", (_FV, _FV), _lanes_of(lambda a, b: a * b),
         "vmulq_f32(a, b)", "a[i] * b[i]", "fmul <4 x float> {0}, {1}",
     ),

@@ -45,7 +45,7 @@ def averaged_scales(context: Context) -> str | None:
     return None if context.numerics is Numerics.ORT else same_scales(context)
 
 
-class _Real(Struct, frozen=True):
+class RealAverage(Struct, frozen=True):
     """Averages of integers as ONNX Runtime's: of real numbers, in float32."""
 
     source: Quantization
@@ -53,12 +53,12 @@ class _Real(Struct, frozen=True):
     limits: tuple[int, int]
 
     @staticmethod
-    def of(context: Context) -> _Real | None:
+    def of(context: Context) -> RealAverage | None:
         """None where averages are those of the numbers as they are."""
         if context.numerics is not Numerics.ORT or context.input(0).dtype is DType.FLOAT32:
             return None
         source, target = context.input(0), context.output()
-        return _Real(context.quant(source), context.quant(target), target.dtype.limits)
+        return RealAverage(context.quant(source), context.quant(target), target.dtype.limits)
 
     def of_stored(self, value: Expr) -> Expr:
         steps = sub(cast(value, Scalar.I32), i32(self.source.zero_point[0]))
@@ -83,7 +83,7 @@ def _pool(context: Context, op: Pool2D, name: str) -> Lowered:
     b, x, y = lowering.b, context.input(0).shape, context.output().shape
     source = lowering.input(0, "input")
     is_float = context.input(0).dtype is DType.FLOAT32
-    real = _Real.of(context) if isinstance(op, AveragePool2D) else None
+    real = RealAverage.of(context) if isinstance(op, AveragePool2D) else None
     target = lowering.output()
     work = Scalar.F32 if is_float or real is not None else Scalar.I32
     start = const(0, work) if average else lowest(context.input(0).dtype)

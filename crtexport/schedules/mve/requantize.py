@@ -145,12 +145,10 @@ class Scaler:
             meanings = [_MEANINGS[name] for name, _ in sums.steps]
         else:
             parts, meanings = [_lanes(sums.folded, order)], ["bias"]
-        self._scales = None
         if sums.floats:
-            self._scales = lowering.derived(
-                "scales", Scalar.F32, _lanes(sums.multiplier.reals, order).astype(np.float32),
-                "the scale of each output channel",
-            )
+            scales = _lanes(sums.multiplier.reals, order).astype(np.float32)
+            parts.append(scales.view(np.int32).astype(np.int64))
+            meanings.append("scale (a float's encoding)")
         elif not sums.steps and not self._single:
             parts.append(_lanes(np.array(sums.multiplier.mantissas), order))
             meanings.append("multiplier (Q31)")
@@ -219,8 +217,8 @@ class Scaler:
             return b.let("scaled", acc)
         mantissa, shift = sums.multiplier.mantissas[0], sums.multiplier.shifts[0]
         value = vector("add_s32", acc, entry(None))
-        if self._scales is not None:
-            scale = load_vector(self._scales, mul(number, const(LANES)), Scalar.F32X4)
+        if sums.floats:
+            scale = call("mve_as_f32", entry(None), type_=Scalar.F32X4)
             real = call("mve_from_s32", value, type_=Scalar.F32X4)
             product = call("mve_mul_f32", real, scale, type_=Scalar.F32X4)
             return b.let("scaled", vector("round_f32", product))

@@ -8,6 +8,7 @@ from crtexport.ir.types import DType
 from crtexport.kir.builder import cast, flat_index
 from crtexport.kir.language import Expr, Scalar
 from crtexport.lowering.numerics.requantize import float_range
+from crtexport.lowering.ops.pool import RealAverage
 from crtexport.lowering.registry import Context, Lowered, Lowering
 from crtexport.schedules.common.pooling import At, VectorPool
 from crtexport.schedules.rvv.folds import Fold, Kind
@@ -22,6 +23,8 @@ def lower(context: Context, op: AveragePool2D | MaxPool2D, *, floats: bool) -> L
     if 0 in (*x.shape, *context.output().shape) or x.shape[3] < _LEAST:
         return None
     if x.dtype is DType.FLOAT32 and not floats:
+        return None
+    if average and RealAverage.of(context) is not None:
         return None
     kind = Kind.SUM if average else Kind.MAX
     fold = Fold.of(kind, x.dtype, op.window[0] * op.window[1], x.shape[3])
