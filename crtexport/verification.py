@@ -42,6 +42,8 @@ from crtexport.support.errors import CrtExportError, ToolMissingError
 
 FLOAT_TOLERANCE = 1e-5
 """Largest difference of float outputs, as a part of the reference's largest magnitude."""
+HALF_TOLERANCE = 4e-3
+"""The same for float16: ONNX Runtime rounds every result inside of a network to 11 bits."""
 
 _FLOAT_WEIGHTS = (
     "its int8 weights as float32, as the exported kernels scale them; the runtime would quantize"
@@ -395,4 +397,7 @@ def _differences(
         difference = np.where(ours == reference, 0.0, np.abs(ours - reference))
     difference = np.where(np.isnan(difference), np.inf, difference)
     full_scale = float(np.abs(reference[np.isfinite(reference)]).max(initial=0.0))
-    return difference, FLOAT_TOLERANCE * full_scale if type_.dtype.is_float else 0.0
+    if not type_.dtype.is_float:
+        return difference, 0.0
+    part = HALF_TOLERANCE if type_.dtype is DType.FLOAT16 else FLOAT_TOLERANCE
+    return difference, part * full_scale

@@ -26,6 +26,8 @@ LIGHT = Path(DATA_DIR) / "light"
 T = onnx.TensorProto
 PLAUSIBLE = {T.FLOAT, T.BOOL, T.INT8, T.INT16, T.INT32, T.INT64, T.UINT8, T.UINT16, T.UINT32}
 SMALL = {T.INT4, T.UINT4, T.INT2, T.UINT2}
+BYTES = {"int4": np.int8, "uint4": np.uint8, "int2": np.int8, "uint2": np.uint8}
+"""What elements of less than a byte are stored in."""
 REASONS = {
     **dict.fromkeys(("NonZero", "Unique", "Compress", "TfIdfVectorizer"), "output shape by data"),
     **dict.fromkeys(
@@ -94,21 +96,22 @@ def reason(model: Any, name: str) -> str:
     left = found - PLAUSIBLE
     if T.STRING in left:
         return "strings"
-    if not left:
+    if left <= {*SMALL, T.FLOAT16}:
         return ""
-    if left <= SMALL:
-        return "int4, int2"
-    if left == {T.FLOAT16}:
-        return "float16"
     return " and ".join(sorted(T.DataType.Name(code).lower() for code in left))
 
 
 def arrays(values: Any) -> dict[str, np.ndarray] | None:
     result = {}
     for number, value in enumerate(values):
-        if not isinstance(value, np.ndarray | np.generic) or value.dtype.kind not in "biuf":
+        array = onnx.numpy_helper.to_array(value) if isinstance(value, T) else value
+        if not isinstance(array, np.ndarray | np.generic):
             return None
-        result[str(number)] = np.asarray(value)
+        whole = np.asarray(array)
+        whole = whole.astype(BYTES.get(whole.dtype.name, whole.dtype))
+        if whole.dtype.kind not in "biuf":
+            return None
+        result[str(number)] = whole
     return result
 
 

@@ -36,6 +36,8 @@ class Builder:
         """The integers that real numbers are made of: those of constants, by these."""
         self.signed: dict[int, int] = {}
         """The int8 that a uint8 tensor was made of, whose zero point is 128 more."""
+        self.bits: dict[int, int] = {}
+        """The bits of integers that have fewer than their byte, as int4 has."""
 
     # -- tensors
 
@@ -96,11 +98,20 @@ class Builder:
         if isinstance(op, MOVERS) and types[0] is not None and types[0].quant is not None:
             for output in outputs:
                 self.scaled(output, types[0].quant)
+        if isinstance(op, MOVERS) and inputs[0] in self.bits:
+            self.bits.update(dict.fromkeys(outputs, self.bits[inputs[0]]))
         if folded is None:
             self.nodes.append(
                 Node(op, tuple(inputs), outputs, self.name, self.origin, graphs)
             )
         return outputs
+
+    def narrow(self, tensor: int, bits: int | None) -> None:
+        """Notes that the integers of a tensor have so many bits; None: all."""
+        if bits is None:
+            self.bits.pop(tensor, None)
+        else:
+            self.bits[tensor] = bits
 
     # -- quantized tensors
 

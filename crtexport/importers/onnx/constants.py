@@ -44,6 +44,11 @@ def element_type(code: int) -> DType:
     return found
 
 
+def bits_of(code: int) -> int | None:
+    """Returns the bits of an element that has less than a byte; None for others."""
+    return _BITS.get(code)
+
+
 def tensor_constant(
     data: TensorData, path: Path, *, allow_outside: bool
 ) -> tuple[TensorType, ConstantRef]:

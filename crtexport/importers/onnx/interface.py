@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from crtexport.importers.formats import InputChoices
 from crtexport.importers.onnx.builder import Builder
-from crtexport.importers.onnx.constants import element_type
+from crtexport.importers.onnx.constants import bits_of, element_type
 from crtexport.importers.onnx.messages import GraphInfo, TensorTypeInfo, ValueInfo
 from crtexport.importers.onnx.registry import domain_of, find
 from crtexport.importers.onnx.values import Shape, Value, channels_last, stored
@@ -45,6 +45,7 @@ def read_inputs(
             dtype, shape = _type(info, choices, said)
             if info.name in choices.values:
                 values[info.name] = _bound(builder, choices.values[info.name], dtype, shape)
+                builder.narrow(values[info.name].tensor, _bits(info))
                 continue
             if shape is None:
                 raise CrtExportError(
@@ -56,6 +57,7 @@ def read_inputs(
                 order = channels_last(len(shape))
             lying = [shape[axis] for axis in order or range(len(shape))]
             tensor = builder.tensor(TensorType(dtype, tuple(lying)))
+            builder.narrow(tensor, _bits(info))
             values[info.name] = stored(tensor, lying, order)
             tensors.append(tensor)
         except CrtExportError as error:
@@ -145,6 +147,10 @@ def _type(
             raise CrtExportError(f"dimension {position} is {size}")
         shape.append(size)
     return dtype, tuple(shape)
+
+
+def _bits(info: ValueInfo) -> int | None:
+    return bits_of(info.type.tensor.element) if info.type and info.type.tensor else None
 
 
 def _chosen(tensor: TensorTypeInfo, shape: Sequence[int]) -> Shape:

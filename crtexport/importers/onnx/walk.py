@@ -12,7 +12,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from crtexport.importers.onnx.builder import Builder
-from crtexport.importers.onnx.constants import sparse_array, tensor_constant
+from crtexport.importers.onnx.constants import bits_of, sparse_array, tensor_constant
+from crtexport.importers.onnx.half_precision import Halves
 from crtexport.importers.onnx.messages import (
     Attribute,
     FunctionInfo,
@@ -84,7 +85,7 @@ class Walker:
     def __init__(
         self, builder: Builder, model: OnnxModelInfo, path: Path, *, allow_outside: bool
     ) -> None:
-        self.builder = builder
+        self.builder, self._halves = builder, Halves(builder)
         self._path, self._outside = path, allow_outside
         self._functions = {
             (domain_of(f.domain), f.name, f.overload): f for f in model.functions
@@ -97,7 +98,9 @@ class Walker:
     def data(self, tensor: TensorData) -> Value:
         """Returns a tensor of the file as a constant."""
         type_, constant = tensor_constant(tensor, self._path, allow_outside=self._outside)
-        return stored(self.builder.tensor(type_, constant), type_.shape)
+        value = stored(self.builder.tensor(type_, constant), type_.shape)
+        self.builder.narrow(value.tensor, bits_of(tensor.element))
+        return value
 
     def sparse(self, tensor: SparseTensor) -> Value:
         """Returns a sparse tensor of the file as a constant with all its zeros."""
@@ -236,7 +239,8 @@ class Walker:
         while inputs and inputs[-1] is None:
             inputs = inputs[:-1]
         _check_count(row, len(inputs))
-        source = OnnxNode(self.builder, info, version, inputs, attributes, self)
+        read = self._halves.inputs(row.name, inputs)
+        source = OnnxNode(self.builder, info, version, read, attributes, self)
         try:
             result = row.read(source)
         except (ValueError, LookupError, ArithmeticError) as error:
@@ -246,7 +250,8 @@ class Walker:
                 f"its inputs {shapes} or its attributes don't fit each other: {error}"
             ) from error
         source.check_attributes()
-        return [result] if isinstance(result, Value) else list(result)
+        made = [result] if isinstance(result, Value) else list(result)
+        return self._halves.outputs(row.name, inputs, attributes, made)
 
     def _call(
         self, function: FunctionInfo, inputs: Sequence[Value | None],

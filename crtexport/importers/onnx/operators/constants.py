@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import numpy as np
+from msgspec.structs import replace
 
-from crtexport.importers.onnx.constants import element_type
+from crtexport.importers.onnx.constants import bits_of, element_type
 from crtexport.importers.onnx.node import OnnxNode
 from crtexport.importers.onnx.registry import operator
 from crtexport.importers.onnx.values import Value
-from crtexport.ir.ops import BroadcastTo, Cast, NotEqual
+from crtexport.ir.ops import Add, BitwiseAnd, BroadcastTo, Cast, NotEqual, Reshape, Sub
 from crtexport.ir.types import DType
 from crtexport.support.errors import CrtExportError
 
@@ -84,22 +85,43 @@ def range_(node: OnnxNode) -> Value:
 @operator("Cast", follows=True)
 def cast(node: OnnxNode) -> Value:
     node.ignore("saturate", "round_mode")
-    return converted(node, node.input(0), element_type(node.integer("to")))
+    code = node.integer("to")
+    return converted(node, node.input(0), element_type(code), bits_of(code))
 
 
 @operator("CastLike", inputs=(2, 2), follows=True)
 def cast_like(node: OnnxNode) -> Value:
     node.ignore("saturate", "round_mode")
-    return converted(node, node.input(0), node.dtype(node.input(1)))
+    like = node.input(1)
+    return converted(node, node.input(0), node.dtype(like), node.builder.bits.get(like.tensor))
 
 
-def converted(node: OnnxNode, x: Value, dtype: DType) -> Value:
-    """Returns the value in another element type; to bool, whether it isn't 0."""
-    if node.dtype(x) is dtype:
+def converted(node: OnnxNode, x: Value, dtype: DType, bits: int | None = None) -> Value:
+    """Returns the value in another element type; to bool, whether it isn't 0. Of integers with
+    fewer ``bits`` than a byte, these bits are left."""
+    known = node.builder.bits.get(x.tensor)
+    if bits is not None and (known, node.dtype(x)) != (bits, dtype):
+        return _of_bits(node, x, dtype, bits)
+    if node.dtype(x) is dtype and known == bits:
         return x
+    if node.dtype(x) is dtype:
+        (same,) = node.builder.emit(Reshape(node.type(x.tensor).shape), x.tensor)
+        node.builder.narrow(same, None)
+        return replace(x, tensor=same)
     if dtype is DType.BOOL and not node.builder.is_constant(x):
         return node.elementwise(NotEqual(), x, node.like(0, x))
     return node.unary(Cast(), x, dtypes=(dtype,))
+
+
+def _of_bits(node: OnnxNode, x: Value, dtype: DType, bits: int) -> Value:
+    whole = node.cast(x, DType.INT32)
+    sign = node.like(1 << bits - 1 if dtype.limits[0] else 0, whole)
+    left = node.elementwise(
+        BitwiseAnd(), node.elementwise(Add(), whole, sign), node.like((1 << bits) - 1, whole)
+    )
+    made = node.cast(node.elementwise(Sub(), left, sign), dtype)
+    node.builder.narrow(made.tensor, bits)
+    return made
 
 
 @operator("Expand", inputs=(2, 2))

@@ -35,7 +35,11 @@ def _chosen(node: OnnxNode, condition: Value, then: Value, other: Value) -> Valu
         )
     if then == other:
         return then
-    return node.elementwise(Select(), node.builder.reshaped(condition, ()), then, other)
+    dtype = node.dtype(then)
+    if dtype is DType.FLOAT16:
+        then, other = node.cast(then, DType.FLOAT32), node.cast(other, DType.FLOAT32)
+    made = node.elementwise(Select(), node.builder.reshaped(condition, ()), then, other)
+    return node.cast(made, dtype)
 
 
 @operator("If", inputs=(1, 1))

@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 from msgspec.structs import replace
 
-from crtexport.importers.onnx.constants import element_type
+from crtexport.importers.onnx.constants import bits_of, element_type
 from crtexport.importers.onnx.node import OnnxNode
 from crtexport.importers.onnx.operators.move import section
 from crtexport.importers.onnx.operators.numbers import FLOAT, combined
@@ -115,12 +115,13 @@ def dequantized(
 
 def quantized(
     node: OnnxNode, x: Value, scale: Value, zero: Value | None, dtype: DType, *, axis: int = 1,
-    block: int = 0,
+    block: int = 0, bits: int | None = None,
 ) -> Value:
-    """Returns rint(x / scale) + zero in a type of integers, saturated."""
+    """Returns rint(x / scale) + zero in a type of integers, saturated; those of ``bits`` at what
+    these can hold."""
     builder, quant = node.builder, _known(node, scale, zero)
     x = node.cast(x, FLOAT)
-    if quant is not None and quant.per_tensor and dtype in _SCALED and (
+    if quant is not None and quant.per_tensor and dtype in _SCALED and bits is None and (
         dtype is not DType.INT16 or not quant.zero_point[0]
     ):
         if dtype is not DType.UINT8:
@@ -136,9 +137,11 @@ def quantized(
         steps = node.elementwise(
             Add(), steps, node.cast(_per_axis(node, zero, x, axis, block), FLOAT)
         )
-    low, high = (float(limit) for limit in dtype.limits)
+    low, high = (limit >> (8 - bits if bits else 0) for limit in dtype.limits)
     steps = node.elementwise(Maximum(), steps, node.like(low, steps))
-    return node.cast(node.elementwise(Minimum(), steps, node.like(high, steps)), dtype)
+    result = node.cast(node.elementwise(Minimum(), steps, node.like(high, steps)), dtype)
+    node.builder.narrow(result.tensor, bits)
+    return result
 
 
 @operator("QuantizeLinear", inputs=(2, 3), follows=True)
@@ -149,10 +152,11 @@ def quantize_linear(node: OnnxNode) -> Value:
     dtype = node.dtype(zero) if zero is not None else (
         element_type(asked) if asked else DType.UINT8
     )
+    bits = bits_of(asked) if zero is None else node.builder.bits.get(zero.tensor)
     node.ignore("saturate", "precision")
     return quantized(
         node, node.input(0), node.input(1), zero, dtype, axis=node.integer("axis", 1),
-        block=node.integer("block_size", 0),
+        block=node.integer("block_size", 0), bits=bits,
     )
 
 
