@@ -8,35 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
-from crtexport.kir.language import (
-    LEAVES,
-    Assign,
-    Binary,
-    BinaryOp,
-    Body,
-    Buffer,
-    Call,
-    Cast,
-    Comment,
-    Compare,
-    CompareOp,
-    Const,
-    Expr,
-    For,
-    If,
-    Kernel,
-    Let,
-    Load,
-    LoadVector,
-    LoadWord,
-    Local,
-    Scalar,
-    Select,
-    Stmt,
-    Store,
-    StoreVector,
-    Var,
-)
+from crtexport.kir import language as kir
+from crtexport.kir.language import BinaryOp, Body, Buffer, CompareOp, Expr, Kernel, Scalar, Stmt
 
 _INT_BITS = {
     Scalar.I8: 8, Scalar.U8: 8, Scalar.I16: 16, Scalar.U16: 16, Scalar.I32: 32, Scalar.U32: 32,
@@ -50,31 +23,31 @@ _LESS_NOTHING = (BinaryOp.SUB, BinaryOp.SHL, BinaryOp.SHR)
 _WORDS = (_INDEX, _I32)
 
 
-def const(value: int | float, type_: Scalar = _INDEX) -> Const:
+def const(value: int | float, type_: Scalar = _INDEX) -> kir.Const:
     """A constant; integers for integer types, floats for float types."""
-    return Const(float(value) if type_.is_float else int(value), type_)
+    return kir.Const(float(value) if type_.is_float else int(value), type_)
 
 
-def i32(value: int) -> Const:
-    return Const(int(value), _I32)
+def i32(value: int) -> kir.Const:
+    return kir.Const(int(value), _I32)
 
 
-def f32(value: float) -> Const:
-    return Const(float(value), Scalar.F32)
+def f32(value: float) -> kir.Const:
+    return kir.Const(float(value), Scalar.F32)
 
 
 def _binary(op: BinaryOp, a: Expr, b: Expr) -> Expr:
-    if not isinstance(a, Const) and not isinstance(b, Const):
-        return Binary(op, a, b)
+    if not isinstance(a, kir.Const) and not isinstance(b, kir.Const):
+        return kir.Binary(op, a, b)
     folded = _fold(op, a, b)
-    return folded if folded is not None else Binary(op, a, b)
+    return folded if folded is not None else kir.Binary(op, a, b)
 
 
 def _fold(op: BinaryOp, a: Expr, b: Expr) -> Expr | None:
     """Integer identities and constant index arithmetic; floats are left alone."""
-    type_ = a.type if isinstance(a, Const) else b.type
-    x = a.value if isinstance(a, Const) else None
-    y = b.value if isinstance(b, Const) else None
+    type_ = a.type if isinstance(a, kir.Const) else b.type
+    x = a.value if isinstance(a, kir.Const) else None
+    y = b.value if isinstance(b, kir.Const) else None
     if type_.is_float:
         return None
     if op is _ADD:
@@ -87,7 +60,7 @@ def _fold(op: BinaryOp, a: Expr, b: Expr) -> Expr | None:
             return a
     elif op is _MUL or (op is _AND and type_ is _I1):
         if x == 0 or y == 0:
-            return Const(0, type_)
+            return kir.Const(0, type_)
         if x == 1:
             return b
         if y == 1:
@@ -97,12 +70,12 @@ def _fold(op: BinaryOp, a: Expr, b: Expr) -> Expr | None:
     if x is not None and y is not None and type_ in _WORDS:
         result = _folded(op, int(x), int(y))
         if result is not None and -(1 << 31) <= result < 1 << 31:
-            return Const(result, type_)
+            return kir.Const(result, type_)
     if y is not None and y < 0 and y != -(1 << 31):
         if op is _ADD:
-            return Binary(_SUB, a, Const(-y, type_))
+            return kir.Binary(_SUB, a, kir.Const(-y, type_))
         if op is _SUB:
-            return Binary(_ADD, a, Const(-y, type_))
+            return kir.Binary(_ADD, a, kir.Const(-y, type_))
     return None
 
 
@@ -184,14 +157,14 @@ def clamp(value: Expr, low: int | float, high: int | float) -> Expr:
 
 
 def _compare(op: CompareOp, a: Expr, b: Expr) -> Expr:
-    if isinstance(a, Const) and isinstance(b, Const):
+    if isinstance(a, kir.Const) and isinstance(b, kir.Const):
         x, y = a.value, b.value
         result = {
             CompareOp.EQ: x == y, CompareOp.NE: x != y, CompareOp.LT: x < y,
             CompareOp.LE: x <= y, CompareOp.GT: x > y, CompareOp.GE: x >= y,
         }[op]
-        return Const(int(result), Scalar.I1)
-    return Compare(op, a, b)
+        return kir.Const(int(result), Scalar.I1)
+    return kir.Compare(op, a, b)
 
 
 def eq(a: Expr, b: Expr) -> Expr:
@@ -219,39 +192,39 @@ def gt(a: Expr, b: Expr) -> Expr:
 
 
 def select(condition: Expr, then: Expr, other: Expr) -> Expr:
-    if isinstance(condition, Const):
+    if isinstance(condition, kir.Const):
         return then if condition.value else other
-    return Select(condition, then, other)
+    return kir.Select(condition, then, other)
 
 
-def load(buffer: Buffer, index: Expr) -> Load:
-    return Load(buffer, index)
+def load(buffer: Buffer, index: Expr) -> kir.Load:
+    return kir.Load(buffer, index)
 
 
-def load_word(buffer: Buffer, index: Expr) -> LoadWord:
-    return LoadWord(buffer, index)
+def load_word(buffer: Buffer, index: Expr) -> kir.LoadWord:
+    return kir.LoadWord(buffer, index)
 
 
 def load_vector(
     buffer: Buffer, index: Expr, type_: Scalar, count: int | None = None
-) -> LoadVector:
+) -> kir.LoadVector:
     """The vector at ``index``: all its lanes, or the first ``count``."""
-    return LoadVector(buffer, index, type_, type_.lanes if count is None else count)
+    return kir.LoadVector(buffer, index, type_, type_.lanes if count is None else count)
 
 
 def cast(value: Expr, type_: Scalar) -> Expr:
     """``value`` as ``type_``; constants are converted here when that is exact."""
     if value.type is type_:
         return value
-    if isinstance(value, Const) and not value.type.is_float and type_ in (
+    if isinstance(value, kir.Const) and not value.type.is_float and type_ in (
         _I32, _I64, _INDEX
     ) and -(1 << 31) <= value.value < 1 << 31:
-        return Const(value.value, type_)
-    return Cast(value, type_)
+        return kir.Const(value.value, type_)
+    return kir.Cast(value, type_)
 
 
 def call(name: str, *args: Expr, type_: Scalar) -> Expr:
-    return Call(name, tuple(args), type_)
+    return kir.Call(name, tuple(args), type_)
 
 
 def flat_index(indices: list[Expr], shape: tuple[int, ...]) -> Expr:
@@ -269,7 +242,7 @@ class KernelBuilder:
         self.name = name
         self._buffers: list[Buffer] = []
         self._overlapping: list[str] = []
-        self._params: list[Var] = []
+        self._params: list[kir.Var] = []
         self._names: set[str] = set()
         self._counts: dict[str, int] = {}  # up to which names are taken
         self._suffix = ""  # of names that are given now
@@ -313,9 +286,9 @@ class KernelBuilder:
             self._overlapping.append(buffer.name)
         return buffer
 
-    def param(self, name: str, type_: Scalar) -> Var:
+    def param(self, name: str, type_: Scalar) -> kir.Var:
         """Adds a scalar parameter."""
-        var = Var(self._unique(name), type_)
+        var = kir.Var(self._unique(name), type_)
         self._params.append(var)
         return var
 
@@ -329,32 +302,32 @@ class KernelBuilder:
 
     def let(self, name: str, value: Expr) -> Expr:
         """Names a value (constants and variables stay as they are)."""
-        if isinstance(value, LEAVES):
+        if isinstance(value, kir.LEAVES):
             return value
-        var = Var(self._unique(name + self._suffix), value.type)
-        self._body.append(Let(var, value))
+        var = kir.Var(self._unique(name + self._suffix), value.type)
+        self._body.append(kir.Let(var, value))
         return var
 
-    def local(self, name: str, value: Expr) -> Var:
-        var = Var(self._unique(name + self._suffix), value.type)
-        self._body.append(Local(var, value))
+    def local(self, name: str, value: Expr) -> kir.Var:
+        var = kir.Var(self._unique(name + self._suffix), value.type)
+        self._body.append(kir.Local(var, value))
         return var
 
-    def assign(self, var: Var, value: Expr) -> None:
-        self._body.append(Assign(var, value))
+    def assign(self, var: kir.Var, value: Expr) -> None:
+        self._body.append(kir.Assign(var, value))
 
     def store(self, buffer: Buffer, index: Expr, value: Expr) -> None:
-        self._body.append(Store(buffer, index, value))
+        self._body.append(kir.Store(buffer, index, value))
 
     def store_vector(
         self, buffer: Buffer, index: Expr, value: Expr, count: int | None = None
     ) -> None:
         """Stores all lanes, or the first ``count``."""
         lanes = value.type.lanes if count is None else count
-        self._body.append(StoreVector(buffer, index, value, lanes))
+        self._body.append(kir.StoreVector(buffer, index, value, lanes))
 
     def comment(self, text: str) -> None:
-        self._body.append(Comment(text))
+        self._body.append(kir.Comment(text))
 
     @contextmanager
     def loop(
@@ -365,33 +338,33 @@ class KernelBuilder:
         if extent == 1:
             yield const(0)
             return
-        var = Var(self._unique(name), _INDEX)
+        var = kir.Var(self._unique(name), _INDEX)
         bound = const(extent) if isinstance(extent, int) else extent
         self._open()
         yield var
         body = self._close()
-        self._body.append(For(var, bound, body, unroll, vectorize))
+        self._body.append(kir.For(var, bound, body, unroll, vectorize))
 
     @contextmanager
     def if_(self, condition: Expr | None) -> Iterator[None]:
         """A branch; None means always. A constant condition leaves only the code that runs."""
         if condition is None:
-            condition = Const(1, Scalar.I1)
+            condition = kir.Const(1, Scalar.I1)
         self._open()
         yield
         then = self._close()
-        self._body.append(If(condition, then))
+        self._body.append(kir.If(condition, then))
 
     @contextmanager
     def else_(self) -> Iterator[None]:
         """The other branch of the If that was just closed."""
         branch = self._body.pop()
-        if not isinstance(branch, If):
+        if not isinstance(branch, kir.If):
             raise TypeError("else_ must follow if_")
         self._open()
         yield
         other = self._close()
-        self._body.append(If(branch.condition, branch.then, other))
+        self._body.append(kir.If(branch.condition, branch.then, other))
 
     def _close(self) -> Body:
         body, self._body = self._body, self._around.pop()
@@ -406,11 +379,11 @@ class KernelBuilder:
 
 def _without_constant_branches(stmts: list[Stmt]) -> Body:
     """``stmts`` with each If on a constant replaced by the branch that runs."""
-    if not any(isinstance(stmt, If) and isinstance(stmt.condition, Const) for stmt in stmts):
+    if not any(isinstance(s, kir.If) and isinstance(s.condition, kir.Const) for s in stmts):
         return tuple(stmts)
     kept: list[Stmt] = []
     for stmt in stmts:
-        if isinstance(stmt, If) and isinstance(stmt.condition, Const):
+        if isinstance(stmt, kir.If) and isinstance(stmt.condition, kir.Const):
             kept.extend(stmt.then if stmt.condition.value else stmt.other)
         else:
             kept.append(stmt)

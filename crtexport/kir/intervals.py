@@ -10,28 +10,8 @@ import functools
 
 from msgspec import Struct
 
-from crtexport.kir.language import (
-    MIRRORED,
-    NEGATED,
-    Assign,
-    Binary,
-    BinaryOp,
-    Body,
-    Call,
-    Cast,
-    Compare,
-    CompareOp,
-    Const,
-    Expr,
-    For,
-    If,
-    Load,
-    LoadVector,
-    LoadWord,
-    Scalar,
-    Select,
-    Var,
-)
+from crtexport.kir import language as kir
+from crtexport.kir.language import BinaryOp, Body, CompareOp, Expr, Scalar
 from crtexport.kir.lazy_facts import LazyFact
 
 Interval = tuple[int, int]
@@ -166,24 +146,24 @@ def assigned_names(body: Body) -> frozenset[str]:
     names: set[str] = set()
     for stmt in body:
         match stmt:
-            case Assign(var=var):
+            case kir.Assign(var=var):
                 names.add(var.name)
-            case For(body=inner):
+            case kir.For(body=inner):
                 names |= assigned_names(inner)
-            case If(then=then, other=other):
+            case kir.If(then=then, other=other):
                 names |= assigned_names(then) | assigned_names(other)
             case _:
                 pass
     return frozenset(names)
 
 
-def _divisor(whole: Expr, product: Binary) -> int | None:
+def _divisor(whole: Expr, product: kir.Binary) -> int | None:
     """d where ``whole - product`` is ``x - x / d * d``."""
     quotient, factor = product.a, product.b
-    if product.op is not _MUL or not isinstance(quotient, Binary) or quotient.op is not _DIV:
+    if product.op is not _MUL or not isinstance(quotient, kir.Binary) or quotient.op is not _DIV:
         return None
     divisor = quotient.b
-    if not (isinstance(divisor, Const) and isinstance(factor, Const)):
+    if not (isinstance(divisor, kir.Const) and isinstance(factor, kir.Const)):
         return None
     same = divisor.value == factor.value and divisor.value > 0 and whole == quotient.a
     return int(divisor.value) if same else None
@@ -202,7 +182,7 @@ class Ranges(Struct, frozen=True):
     def top(self, type_: Scalar) -> Interval:
         return _ranges(self.index_bits)[type_]
 
-    def bind(self, var: Var, interval: Interval | None) -> Ranges:
+    def bind(self, var: kir.Var, interval: Interval | None) -> Ranges:
         """With one more variable in scope."""
         if interval is None or var.name in self.mutable:
             return self
@@ -212,7 +192,7 @@ class Ranges(Struct, frozen=True):
         """The same, to which names can be added."""
         return Ranges(dict(self.known), self.mutable, self.index_bits)
 
-    def name(self, var: Var, value: Expr) -> None:
+    def name(self, var: kir.Var, value: Expr) -> None:
         """Adds a variable that has a value, where nothing else has ``known``."""
         type_ = var.type
         if not (type_.is_float or type_.is_vector or var.name in self.mutable):
@@ -226,35 +206,35 @@ class Ranges(Struct, frozen=True):
     def integer(self, expr: Expr) -> Interval:
         """The same of an expression that is known to be such."""
         match expr:
-            case Var():
+            case kir.Var():
                 found = self.known.get(expr.name)
                 if found is None:
                     return self.top(expr.type)
                 return found.found() if isinstance(found, LazyFact) else found
-            case Const():
+            case kir.Const():
                 return int(expr.value), int(expr.value)
-            case Binary():
+            case kir.Binary():
                 return self._binary(expr)
-            case Load():
+            case kir.Load():
                 return self.top(expr.buffer.dtype)
-            case LoadWord():
+            case kir.LoadWord():
                 return self.top(_I32)
-            case LoadVector():
+            case kir.LoadVector():
                 raise ValueError("a vector has no interval")
-            case Compare():
+            case kir.Compare():
                 return 0, 1
-            case Select(condition=condition, then=then, other=other):
+            case kir.Select(condition=condition, then=then, other=other):
                 return self._select(condition, then, other)
-            case Cast():
+            case kir.Cast():
                 inner = self.of(expr.value)
                 top = self.top(expr.type)
                 return inner if inner is not None and contains(top, inner) else top
-            case Call():
+            case kir.Call():
                 return self.top(expr.type)
 
-    def _binary(self, expr: Binary) -> Interval:
+    def _binary(self, expr: kir.Binary) -> Interval:
         op, a, b = expr.op, expr.a, expr.b
-        if op is _SUB and isinstance(b, Binary):
+        if op is _SUB and isinstance(b, kir.Binary):
             divisor = _divisor(a, b)
             if divisor is not None:
                 # A remainder: the general rule doesn't see that both sides move together.
@@ -276,18 +256,18 @@ class Ranges(Struct, frozen=True):
     def assuming(self, condition: Expr, truth: bool) -> Ranges | None:
         """Narrowed by a condition that holds (or doesn't); None where that is impossible."""
         match condition:
-            case Const(value=value):
+            case kir.Const(value=value):
                 return self if bool(value) is truth else None
-            case Binary(op=BinaryOp.AND, a=a, b=b) if truth:
+            case kir.Binary(op=BinaryOp.AND, a=a, b=b) if truth:
                 first = self.assuming(a, truth)
                 return first.assuming(b, truth) if first is not None else None
-            case Binary(op=BinaryOp.OR, a=a, b=b) if not truth:
+            case kir.Binary(op=BinaryOp.OR, a=a, b=b) if not truth:
                 first = self.assuming(a, truth)
                 return first.assuming(b, truth) if first is not None else None
-            case Compare(op=op, a=a, b=b) if not a.type.is_float:
-                op = op if truth else NEGATED[op]
+            case kir.Compare(op=op, a=a, b=b) if not a.type.is_float:
+                op = op if truth else kir.NEGATED[op]
                 first = self._compared(op, a, b)
-                return first._compared(MIRRORED[op], b, a) if first is not None else None
+                return first._compared(kir.MIRRORED[op], b, a) if first is not None else None
             case _:
                 return self
 
@@ -319,13 +299,13 @@ class Ranges(Struct, frozen=True):
         if found is None:
             return None
         match expr:
-            case Var():
+            case kir.Var():
                 return self.bind(expr, found)
-            case Binary(op=BinaryOp.ADD, a=a, b=Const(value=value)) if expr.type.is_signed:
+            case kir.Binary(op=BinaryOp.ADD, a=a, b=kir.Const(value=value)) if expr.type.is_signed:
                 return self._within(a, (found[0] - int(value), found[1] - int(value)))
-            case Binary(op=BinaryOp.SUB, a=a, b=Const(value=value)) if expr.type.is_signed:
+            case kir.Binary(op=BinaryOp.SUB, a=a, b=kir.Const(value=value)) if expr.type.is_signed:
                 return self._within(a, (found[0] + int(value), found[1] + int(value)))
-            case Cast(value=inner, type=type_) if not inner.type.is_float:
+            case kir.Cast(value=inner, type=type_) if not inner.type.is_float:
                 fits = contains(self.top(type_), self.integer(inner))
                 return self._within(inner, found) if fits else self
             case _:

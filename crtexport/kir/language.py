@@ -284,6 +284,9 @@ class Call(_Part, frozen=True):
 
 Expr = Const | Var | Load | LoadWord | LoadVector | Binary | Compare | Select | Cast | Call
 
+Reading = Load | LoadWord | LoadVector
+"""Expressions that read a buffer."""
+
 LEAVES = (Const, Var)
 """Expressions that are made of no others."""
 
@@ -383,6 +386,8 @@ class Comment(_Part, frozen=True):
 
 Stmt = Let | Local | Assign | Store | StoreVector | For | If | Comment
 Body = tuple[Stmt, ...]
+Touching = Reading | Store | StoreVector
+"""Parts of a kernel that read or write a buffer."""
 
 
 class Kernel(Struct, frozen=True):

@@ -7,22 +7,11 @@ from typing import TypeVar
 
 from msgspec.structs import replace
 
-from crtexport.kir.language import (
-    Body,
-    Buffer,
-    Const,
-    Expr,
-    Kernel,
-    Load,
-    LoadVector,
-    LoadWord,
-    Stmt,
-    Store,
-    StoreVector,
-)
+from crtexport.kir import language as kir
+from crtexport.kir.language import Body, Buffer, Expr, Kernel, Stmt
 from crtexport.kir.walk import map_bodies, map_expressions, map_operands
 
-_Access = TypeVar("_Access", bound=Load | LoadWord | LoadVector | Store | StoreVector)
+_Access = TypeVar("_Access", bound=kir.Touching)
 
 
 def substitute(kernel: Kernel, numbers: Iterable[Expr], buffers: Mapping[str, Buffer]) -> Kernel:
@@ -36,13 +25,13 @@ def substitute(kernel: Kernel, numbers: Iterable[Expr], buffers: Mapping[str, Bu
 
     def stmt(old: Stmt) -> Stmt:
         new = map_bodies(map_expressions(old, expr), body)
-        return on_buffer(new) if isinstance(new, (Store, StoreVector)) else new
+        return on_buffer(new) if isinstance(new, (kir.Store, kir.StoreVector)) else new
 
     def expr(old: Expr) -> Expr:
-        if isinstance(old, Const):
+        if isinstance(old, kir.Const):
             return next(following)
         new = map_operands(old, expr)
-        return on_buffer(new) if isinstance(new, (Load, LoadWord, LoadVector)) else new
+        return on_buffer(new) if isinstance(new, kir.Reading) else new
 
     def on_buffer(old: _Access) -> _Access:
         return replace(old, buffer=buffers[old.buffer.name])

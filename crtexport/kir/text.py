@@ -4,35 +4,8 @@ from __future__ import annotations
 
 from typing import assert_never
 
-from crtexport.kir.language import (
-    LEAVES,
-    Assign,
-    Binary,
-    BinaryOp,
-    Body,
-    Buffer,
-    Call,
-    Cast,
-    Comment,
-    Compare,
-    CompareOp,
-    Const,
-    Expr,
-    For,
-    If,
-    Kernel,
-    Let,
-    Load,
-    LoadVector,
-    LoadWord,
-    Local,
-    Scalar,
-    Select,
-    Stmt,
-    Store,
-    StoreVector,
-    Var,
-)
+from crtexport.kir import language as kir
+from crtexport.kir.language import BinaryOp, Body, Buffer, CompareOp, Expr, Kernel, Scalar, Stmt
 from crtexport.support.errors import printable
 
 _INFIX = {BinaryOp.ADD: "+", BinaryOp.SUB: "-", BinaryOp.MUL: "*", BinaryOp.DIV: "/"}
@@ -62,7 +35,7 @@ def _buffer(buffer: Buffer, kernel: Kernel) -> str:
     return " ".join(words)
 
 
-def _typed(var: Var) -> str:
+def _typed(var: kir.Var) -> str:
     return f"{var.name}: {var.type.text}"
 
 
@@ -76,17 +49,17 @@ def _body(body: Body, depth: int) -> list[str]:
 def _stmt(stmt: Stmt, depth: int, lines: list[str]) -> None:
     pad = "    " * depth
     match stmt:
-        case Let():
+        case kir.Let():
             lines.append(f"{pad}let {_typed(stmt.var)} = {_outer(stmt.value)}")
-        case Local():
+        case kir.Local():
             lines.append(f"{pad}local {_typed(stmt.var)} = {_outer(stmt.value)}")
-        case Assign():
+        case kir.Assign():
             lines.append(f"{pad}{stmt.var.name} = {_outer(stmt.value)}")
-        case Store():
+        case kir.Store():
             lines.append(f"{pad}{stmt.buffer.name}[{_outer(stmt.index)}] = {_outer(stmt.value)}")
-        case StoreVector(buffer=buffer, index=index, value=value, count=count):
+        case kir.StoreVector(buffer=buffer, index=index, value=value, count=count):
             lines.append(f"{pad}{buffer.name}[{_outer(index)}; {count}] = {_outer(value)}")
-        case For(var=var, extent=extent, body=body, unroll=unroll, vectorize=vectorize):
+        case kir.For(var=var, extent=extent, body=body, unroll=unroll, vectorize=vectorize):
             hints = "".join(
                 f" {name} {hint}" for name, hint in (("unroll", unroll), ("vectorize", vectorize))
                 if hint is not None
@@ -94,52 +67,52 @@ def _stmt(stmt: Stmt, depth: int, lines: list[str]) -> None:
             lines.append(f"{pad}for {var.name} < {expression(extent)}{hints} {{")
             lines += _body(body, depth + 1)
             lines.append(f"{pad}}}")
-        case If(condition=condition, then=then, other=other):
+        case kir.If(condition=condition, then=then, other=other):
             lines.append(f"{pad}if {_outer(condition)} {{")
             lines += _body(then, depth + 1)
             if other:
                 lines.append(f"{pad}}} else {{")
                 lines += _body(other, depth + 1)
             lines.append(f"{pad}}}")
-        case Comment(text=text):
+        case kir.Comment(text=text):
             lines.append(f"{pad}# {printable(text)}")
 
 
 def _outer(expr: Expr) -> str:
     """An expression without the parentheses that only operators around it would need."""
     text = expression(expr)
-    if isinstance(expr, LEAVES):
+    if isinstance(expr, kir.LEAVES):
         return text
-    bare = isinstance(expr, Compare) or (isinstance(expr, Binary) and expr.op in _INFIX)
+    bare = isinstance(expr, kir.Compare) or (isinstance(expr, kir.Binary) and expr.op in _INFIX)
     return text[1:-1] if bare else text
 
 
 def expression(expr: Expr) -> str:
     """One expression as text, in parentheses where it is an infix operation."""
     match expr:
-        case Var():
+        case kir.Var():
             return expr.name
-        case Const():
+        case kir.Const():
             type_ = expr.type
             return str(expr.value) if type_ is _INDEX else f"{expr.value!r}:{type_.text}"
-        case Binary():
+        case kir.Binary():
             sign = _INFIX.get(expr.op)
             if sign is not None:
                 return f"({expression(expr.a)} {sign} {expression(expr.b)})"
             return f"{expr.op.value}({_outer(expr.a)}, {_outer(expr.b)})"
-        case Load():
+        case kir.Load():
             return f"{expr.buffer.name}[{_outer(expr.index)}]"
-        case LoadWord():
+        case kir.LoadWord():
             return f"word({expr.buffer.name}[{_outer(expr.index)}])"
-        case LoadVector():
+        case kir.LoadVector():
             return f"{expr.type.text}({expr.buffer.name}[{_outer(expr.index)}; {expr.count}])"
-        case Compare():
+        case kir.Compare():
             return f"({expression(expr.a)} {_RELATION[expr.op]} {expression(expr.b)})"
-        case Select():
+        case kir.Select():
             return f"select({', '.join(map(_outer, (expr.condition, expr.then, expr.other)))})"
-        case Cast():
+        case kir.Cast():
             return f"{expr.type.text}({_outer(expr.value)})"
-        case Call():
+        case kir.Call():
             return f"{expr.name}({', '.join(map(_outer, expr.args))})"
         case _:
             assert_never(expr)

@@ -15,6 +15,7 @@ from typing import Any, NoReturn
 import numpy as np
 from msgspec import Struct
 
+from crtexport.kir import language as kir
 from crtexport.kir.intervals import (
     Interval,
     Ranges,
@@ -26,34 +27,7 @@ from crtexport.kir.intervals import (
     type_range,
 )
 from crtexport.kir.intrinsics.registry import find_intrinsic
-from crtexport.kir.language import (
-    Assign,
-    Binary,
-    BinaryOp,
-    Body,
-    Buffer,
-    Call,
-    Cast,
-    Comment,
-    Compare,
-    CompareOp,
-    Const,
-    Expr,
-    For,
-    If,
-    Kernel,
-    Let,
-    Load,
-    LoadVector,
-    LoadWord,
-    Local,
-    Scalar,
-    Select,
-    Stmt,
-    Store,
-    StoreVector,
-    Var,
-)
+from crtexport.kir.language import BinaryOp, Body, Buffer, CompareOp, Expr, Kernel, Scalar, Stmt
 
 _FLOAT = {Scalar.F16: "F16", Scalar.F32: "F32", Scalar.F64: "F64"}
 
@@ -161,7 +135,7 @@ class Translator:
             raise InterpreterError(f"{self.kernel.name}: {name!r} is no identifier")
         return f"{kind}_{name}"
 
-    def _variable(self, var: Var) -> str:
+    def _variable(self, var: kir.Var) -> str:
         return self._identifier("v", var.name)
 
     def _value(self, value: Any) -> str:
@@ -187,24 +161,24 @@ class Translator:
 
     def _stmt(self, stmt: Stmt, depth: int, ranges: Ranges) -> Ranges:
         match stmt:
-            case Let(var=var, value=value) | Local(var=var, value=value):
+            case kir.Let(var=var, value=value) | kir.Local(var=var, value=value):
                 self._line(depth, f"{self._variable(var)} = {self._expr(value, ranges).text}")
                 return ranges.bind(var, ranges.of(value))
-            case Assign(var=var, value=value):
+            case kir.Assign(var=var, value=value):
                 self._line(depth, f"{self._variable(var)} = {self._expr(value, ranges).text}")
-            case Store():
+            case kir.Store():
                 self._store(stmt, depth, ranges)
-            case StoreVector():
+            case kir.StoreVector():
                 self._store_vector(stmt, depth, ranges)
-            case For():
+            case kir.For():
                 self._loop(stmt, depth, ranges)
-            case If():
+            case kir.If():
                 self._branch(stmt, depth, ranges)
-            case Comment():
+            case kir.Comment():
                 pass
         return ranges
 
-    def _store(self, stmt: Store, depth: int, ranges: Ranges) -> None:
+    def _store(self, stmt: kir.Store, depth: int, ranges: Ranges) -> None:
         if not stmt.buffer.writable:
             raise InterpreterError(f"{self.kernel.name}: {stmt.buffer.name} is read-only")
         value = self._expr(stmt.value, ranges).text
@@ -212,7 +186,7 @@ class Translator:
         # The index comes second, but it can't change what the value is.
         self._line(depth, f"{cells}[{self._index(stmt.buffer, stmt.index, ranges).text}] = {value}")
 
-    def _store_vector(self, stmt: StoreVector, depth: int, ranges: Ranges) -> None:
+    def _store_vector(self, stmt: kir.StoreVector, depth: int, ranges: Ranges) -> None:
         if not stmt.buffer.writable:
             raise InterpreterError(f"{self.kernel.name}: {stmt.buffer.name} is read-only")
         lanes, first = f"t{next(self.fresh)}", f"t{next(self.fresh)}"
@@ -234,14 +208,14 @@ class Translator:
         what = f"{count} elements outside {buffer.name}[{buffer.size}]"
         return self._guarded(code, allowed, what).text
 
-    def _loop(self, stmt: For, depth: int, ranges: Ranges) -> None:
+    def _loop(self, stmt: kir.For, depth: int, ranges: Ranges) -> None:
         extent = self._expr(stmt.extent, ranges)
         self._line(depth, f"for {self._variable(stmt.var)} in range({extent.text}):")
         bound = ranges.of(stmt.extent)
         last = max(bound[1] - 1, 0) if bound is not None else 0
         self._body(stmt.body, depth + 1, ranges.bind(stmt.var, (0, last)))
 
-    def _branch(self, stmt: If, depth: int, ranges: Ranges) -> None:
+    def _branch(self, stmt: kir.If, depth: int, ranges: Ranges) -> None:
         self._line(depth, f"if {self._expr(stmt.condition, ranges).text}:")
         # A branch that can't be reached is translated all the same; it just never runs.
         self._body(stmt.then, depth + 1, ranges.assuming(stmt.condition, True) or ranges)
@@ -279,41 +253,41 @@ class Translator:
 
     def _expr(self, expr: Expr, ranges: Ranges) -> _Code:
         match expr:
-            case Const():
+            case kir.Const():
                 return self._const(expr)
-            case Var():
+            case kir.Var():
                 return _Code(self._variable(expr))
-            case Load(buffer=buffer, index=index):
+            case kir.Load(buffer=buffer, index=index):
                 code = self._index(buffer, index, ranges)
                 return _Code(f"{self._identifier('b', buffer.name)}[{code.text}]", code.fails)
-            case LoadWord():
+            case kir.LoadWord():
                 return self._word(expr, ranges)
-            case LoadVector():
+            case kir.LoadVector():
                 return self._vector(expr, ranges)
-            case Binary():
+            case kir.Binary():
                 return self._binary(expr, ranges)
-            case Compare(op=op, a=a, b=b):
+            case kir.Compare(op=op, a=a, b=b):
                 x, y = self._expr(a, ranges), self._expr(b, ranges)
                 return _Code(f"({x.text} {_RELATION[op]} {y.text})", x.fails or y.fails)
-            case Select():
+            case kir.Select():
                 return self._select(expr, ranges)
-            case Cast():
+            case kir.Cast():
                 return self._cast(expr, ranges)
-            case Call():
+            case kir.Call():
                 return self._call(expr, ranges)
 
-    def _word(self, expr: LoadWord, ranges: Ranges) -> _Code:
+    def _word(self, expr: kir.LoadWord, ranges: Ranges) -> _Code:
         buffer, bits = expr.buffer, 8 * expr.buffer.dtype.itemsize
         cells = self._identifier("b", buffer.name)
         parts, fails = [], False
         for part in range(32 // bits):
-            at = Binary(BinaryOp.ADD, expr.index, Const(part, Scalar.INDEX))
+            at = kir.Binary(BinaryOp.ADD, expr.index, kir.Const(part, Scalar.INDEX))
             code = self._index(buffer, at, ranges)
             parts.append(f"({cells}[{code.text}] & {(1 << bits) - 1}) << {bits * part}")
             fails = fails or code.fails
         return self._wrapped(_Code(f"({' | '.join(parts)})", fails), Scalar.I32)
 
-    def _vector(self, expr: LoadVector, ranges: Ranges) -> _Code:
+    def _vector(self, expr: kir.LoadVector, ranges: Ranges) -> _Code:
         cells, first = self._identifier("b", expr.buffer.name), f"t{next(self.fresh)}"
         # A tuple is evaluated from left to right.
         named = f"{first} := {self._stretch(expr.buffer, expr.index, expr.count, ranges)}"
@@ -322,7 +296,7 @@ class Translator:
         zero = "F32(0)" if expr.type.is_float else "0"
         return _Code(f"({', '.join(lanes + [zero] * (expr.type.lanes - expr.count))})", True)
 
-    def _const(self, expr: Const) -> _Code:
+    def _const(self, expr: kir.Const) -> _Code:
         if expr.type.is_float:
             return _Code(self._value(self.names[_FLOAT[expr.type]](expr.value)))
         value = int(expr.value)
@@ -330,7 +304,7 @@ class Translator:
             raise InterpreterError(f"{self.kernel.name}: {value} is no {expr.type.value}")
         return _Code(f"({value})" if value < 0 else str(value))
 
-    def _binary(self, expr: Binary, ranges: Ranges) -> _Code:
+    def _binary(self, expr: kir.Binary, ranges: Ranges) -> _Code:
         a, b = self._expr(expr.a, ranges), self._expr(expr.b, ranges)
         fails = a.fails or b.fails
         if expr.op in (BinaryOp.MIN, BinaryOp.MAX):
@@ -360,7 +334,7 @@ class Translator:
         relation = f"{first} {'>' if op is BinaryOp.MIN else '<'} {second}"
         return _Code(f"({y} if {relation} else {x})", a.fails or b.fails)
 
-    def _ring(self, expr: Binary, code: _Code, ranges: Ranges) -> _Code:
+    def _ring(self, expr: kir.Binary, code: _Code, ranges: Ranges) -> _Code:
         """Sums, differences and products: checked where they promise, else wrapped."""
         top = ranges.top(expr.type)
         a, b = ranges.of(expr.a), ranges.of(expr.b)
@@ -378,14 +352,14 @@ class Translator:
         half = 1 << (width - 1)
         return _Code(f"((({code.text} + {half}) & {mask}) - {half})", code.fails)
 
-    def _shift(self, expr: Binary, a: _Code, b: _Code, ranges: Ranges) -> _Code:
+    def _shift(self, expr: kir.Binary, a: _Code, b: _Code, ranges: Ranges) -> _Code:
         allowed = (0, bits(expr.type, self.index_bits) - 1)
         if not self._proven(allowed, ranges.of(expr.b)):
             b = self._guarded(b, allowed, f"{expr.op.value} by more than the width")
         code = _Code(f"({a.text} {_INFIX[expr.op]} {b.text})", a.fails or b.fails)
         return self._wrapped(code, expr.type) if expr.op is BinaryOp.SHL else code
 
-    def _select(self, expr: Select, ranges: Ranges) -> _Code:
+    def _select(self, expr: kir.Select, ranges: Ranges) -> _Code:
         condition = self._expr(expr.condition, ranges)
         # Both sides are evaluated whatever the condition, so neither may profit from it.
         then, other = self._expr(expr.then, ranges), self._expr(expr.other, ranges)
@@ -396,7 +370,7 @@ class Translator:
         second, y = self._named(other)
         return _Code(f"({first}, {second}, {x} if {condition.text} else {y})[2]", fails)
 
-    def _cast(self, expr: Cast, ranges: Ranges) -> _Code:
+    def _cast(self, expr: kir.Cast, ranges: Ranges) -> _Code:
         value, source, target = self._expr(expr.value, ranges), expr.value.type, expr.type
         if target.is_float:
             wide = source in (Scalar.I64, Scalar.INDEX) and target is Scalar.F32
@@ -411,7 +385,7 @@ class Translator:
             return value
         return self._wrapped(value, target)
 
-    def _call(self, expr: Call, ranges: Ranges) -> _Code:
+    def _call(self, expr: kir.Call, ranges: Ranges) -> _Code:
         intrinsic = find_intrinsic(expr.name)
         if intrinsic is None:
             raise InterpreterError(f"{self.kernel.name}: no intrinsic {expr.name!r}")

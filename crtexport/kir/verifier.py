@@ -7,6 +7,7 @@ import re
 from collections.abc import Mapping
 from typing import NamedTuple, NoReturn
 
+from crtexport.kir import language as kir
 from crtexport.kir.intervals import (
     Interval,
     Ranges,
@@ -16,36 +17,7 @@ from crtexport.kir.intervals import (
     type_range,
 )
 from crtexport.kir.intrinsics.registry import find_intrinsic
-from crtexport.kir.language import (
-    ARITHMETIC,
-    LANE_SOURCES,
-    WORD_PARTS,
-    Assign,
-    Binary,
-    BinaryOp,
-    Body,
-    Buffer,
-    Call,
-    Cast,
-    Comment,
-    Compare,
-    Const,
-    Expr,
-    For,
-    If,
-    Kernel,
-    Let,
-    Load,
-    LoadVector,
-    LoadWord,
-    Local,
-    Scalar,
-    Select,
-    Stmt,
-    Store,
-    StoreVector,
-    Var,
-)
+from crtexport.kir.language import BinaryOp, Body, Buffer, Expr, Kernel, Scalar, Stmt
 
 _IDENTIFIER = re.compile(r"[a-z][a-z0-9_]*")
 _LOGIC = (BinaryOp.AND, BinaryOp.OR, BinaryOp.XOR)
@@ -123,7 +95,7 @@ class _Narrow:
         self.settled: dict[str, Interval] = {}
         self.grown = self.widens = False
 
-    def settle(self, var: Var, found: Interval | None) -> Interval | None:
+    def settle(self, var: kir.Var, found: Interval | None) -> Interval | None:
         """The interval of a Local, that of a value which it is given included."""
         if found is None:
             return None
@@ -176,14 +148,14 @@ class _Verifier:
         types: dict[str, Scalar] = {}
         for param in self.kernel.params:
             self.define(param.name)
-            self.check(param.type in ARITHMETIC, f"parameter {param.name}: {param.type.value}")
+            self.check(param.type in kir.ARITHMETIC, f"parameter {param.name}: {param.type.value}")
             scope[param.name], types[param.name] = None, param.type
             ranges = ranges.bind(param, self.parameter_range(param))
         unknown = set(self.params) - {p.name for p in self.kernel.params}
         self.check(not unknown, f"no parameters {sorted(unknown)}")
         self.body(self.kernel.body, _Scope(scope, types), ranges)
 
-    def parameter_range(self, param: Var) -> Interval | None:
+    def parameter_range(self, param: kir.Var) -> Interval | None:
         given = self.params.get(param.name)
         if given is None or param.type.is_float:
             return None
@@ -221,43 +193,43 @@ class _Verifier:
     def stmt(self, stmt: Stmt, scope: _Scope, ranges: Ranges | None) -> None:
         """Checks one statement, and adds to the ranges what is known after it."""
         match stmt:
-            case Let() | Local():
+            case kir.Let() | kir.Local():
                 self._name(stmt, scope, ranges)
-            case Assign():
+            case kir.Assign():
                 var = stmt.var
                 self.variable(var, scope)
-                if not isinstance(scope.origin[var.name], Local):
+                if not isinstance(scope.origin[var.name], kir.Local):
                     self.fail(f"{var.name} can't be assigned")
                 self.same(var.type, self.expr(stmt.value, scope, ranges), var.name)
                 if self.narrow is not None and ranges is not None:
                     self.narrow.settle(var, ranges.of(stmt.value))
-            case Store():
+            case kir.Store():
                 buffer = stmt.buffer
                 self.written(buffer)
                 self.same(buffer.dtype, self.expr(stmt.value, scope, ranges), buffer.name)
                 self.index(buffer, stmt.index, 1, scope, ranges, write=True)
-            case StoreVector():
+            case kir.StoreVector():
                 buffer = stmt.buffer
                 self.written(buffer)
                 self.expr(stmt.value, scope, ranges)
                 self.lanes(buffer, stmt.value.type, stmt.count)
                 self.index(buffer, stmt.index, stmt.count, scope, ranges, write=True)
-            case For():
+            case kir.For():
                 self.loop(stmt, scope, ranges)
-            case If():
+            case kir.If():
                 condition = stmt.condition
                 self.same(_I1, self.expr(condition, scope, ranges), "a condition")
                 for body, truth in ((stmt.then, True), (stmt.other, False)):
                     inner = ranges.assuming(condition, truth) if ranges is not None else None
                     self.body(body, scope.inner(), inner)
-            case Comment():
+            case kir.Comment():
                 self.check(len(stmt.text.splitlines()) <= 1, "a comment has several lines")
 
-    def _name(self, stmt: Let | Local, scope: _Scope, ranges: Ranges | None) -> None:
+    def _name(self, stmt: kir.Let | kir.Local, scope: _Scope, ranges: Ranges | None) -> None:
         var, value = stmt.var, stmt.value
         self.same(var.type, self.expr(value, scope, ranges), var.name)
         self.define(var.name)
-        if isinstance(stmt, Local) and not (var.type in ARITHMETIC or var.type.is_vector):
+        if isinstance(stmt, kir.Local) and not (var.type in kir.ARITHMETIC or var.type.is_vector):
             self.fail(f"{var.name} can't be a local {var.type.value}")
         scope.add(var, stmt)
         if ranges is not None:
@@ -267,16 +239,16 @@ class _Verifier:
                 if settled is not None:
                     ranges.known[var.name] = settled
 
-    def loop(self, stmt: For, scope: _Scope, ranges: Ranges | None) -> None:
+    def loop(self, stmt: kir.For, scope: _Scope, ranges: Ranges | None) -> None:
         name = stmt.var.name
         self.check(stmt.var.type is _INDEX, f"loop variable {name} is no index")
         self.same(_INDEX, self.expr(stmt.extent, scope, ranges), f"extent of {name}")
         for hint in (stmt.unroll, stmt.vectorize):
             self.check(hint is None or hint >= 1, f"loop {name}: hint {hint}")
         match stmt.extent:
-            case Const(value=value):
+            case kir.Const(value=value):
                 self.check(value >= 0, f"extent of {name} is {value}")
-            case Var() if scope.origin.get(stmt.extent.name) is None:
+            case kir.Var() if scope.origin.get(stmt.extent.name) is None:
                 pass
             case _:
                 self.fail(f"extent of {name} is neither a constant nor a parameter")
@@ -306,7 +278,7 @@ class _Verifier:
         if not buffer.writable:
             self.fail(f"{buffer.name} is read-only")
 
-    def variable(self, var: Var, scope: _Scope) -> None:
+    def variable(self, var: kir.Var, scope: _Scope) -> None:
         type_ = scope.types.get(var.name)
         if type_ is None:
             self.fail(f"{var.name} is not in scope")
@@ -351,13 +323,13 @@ class _Verifier:
     ) -> None:
         """Four bytes of small integers, whose last element lies in the buffer as well."""
         self.known(buffer)
-        if buffer.dtype not in WORD_PARTS:
+        if buffer.dtype not in kir.WORD_PARTS:
             self.fail(f"a word of {buffer.name}'s {buffer.dtype.value}")
         self.index(buffer, index, 4 // buffer.dtype.itemsize, scope, ranges, write=False)
 
     def lanes(self, buffer: Buffer, type_: Scalar, count: int) -> None:
         """Elements of a buffer as lanes of a vector, or the other way round."""
-        if buffer.dtype not in LANE_SOURCES.get(type_, ()):
+        if buffer.dtype not in kir.LANE_SOURCES.get(type_, ()):
             self.fail(f"{type_.value} of {buffer.name}'s {buffer.dtype.value}")
         if not 0 < count <= type_.lanes:
             self.fail(f"{count} lanes of {type_.value}")
@@ -365,45 +337,45 @@ class _Verifier:
     def expr(self, expr: Expr, scope: _Scope, ranges: Ranges | None) -> Scalar:
         """Checks an expression; its type."""
         match expr:
-            case Var():
+            case kir.Var():
                 self.variable(expr, scope)
                 return expr.type
-            case Const():
+            case kir.Const():
                 self.constant(expr)
                 self.fits(expr, ranges)
                 return expr.type
-            case Binary():
+            case kir.Binary():
                 return self.binary(expr, scope, ranges)
-            case Load():
+            case kir.Load():
                 self.known(expr.buffer)
                 self.index(expr.buffer, expr.index, 1, scope, ranges, write=False)
-            case LoadWord():
+            case kir.LoadWord():
                 self.word(expr.buffer, expr.index, scope, ranges)
-            case LoadVector():
+            case kir.LoadVector():
                 self.known(expr.buffer)
                 self.lanes(expr.buffer, expr.type, expr.count)
                 self.index(expr.buffer, expr.index, expr.count, scope, ranges, write=False)
-            case Compare():
+            case kir.Compare():
                 self.arithmetic(self.expr(expr.a, scope, ranges), "a comparison")
                 self.same(expr.a.type, self.expr(expr.b, scope, ranges), "a comparison")
-            case Select():
+            case kir.Select():
                 self.same(_I1, self.expr(expr.condition, scope, ranges), "a condition")
                 self.arithmetic(self.expr(expr.then, scope, ranges), "a select")
                 self.same(expr.then.type, self.expr(expr.other, scope, ranges), "a select")
-            case Cast():
+            case kir.Cast():
                 self.cast(self.expr(expr.value, scope, ranges), expr.type)
                 self.fits(expr, ranges)
-            case Call():
+            case kir.Call():
                 self.call(expr, scope, ranges)
         return expr.type
 
-    def fits(self, expr: Binary | Cast | Const, ranges: Ranges | None) -> None:
+    def fits(self, expr: kir.Binary | kir.Cast | kir.Const, ranges: Ranges | None) -> None:
         """An index that is computed, proven to be one of a narrow processor."""
         if self.narrow is None or ranges is None or expr.type is not _INDEX:
             return
-        value = expr.value if isinstance(expr, Cast) else expr
+        value = expr.value if isinstance(expr, kir.Cast) else expr
         found = ranges.of(value)
-        if isinstance(value, Load):
+        if isinstance(value, kir.Load):
             found = self.narrow.contents.get(value.buffer.name, found)
         if found is None:
             self.fail("an index is computed from a float")
@@ -411,10 +383,10 @@ class _Verifier:
             self.fail(f"an index may be anything from {found[0]} to {found[1]}")
 
     def arithmetic(self, type_: Scalar, what: str) -> None:
-        if type_ not in ARITHMETIC:
+        if type_ not in kir.ARITHMETIC:
             self.fail(f"{what} of {type_.value}")
 
-    def constant(self, expr: Const) -> None:
+    def constant(self, expr: kir.Const) -> None:
         value, type_ = expr.value, expr.type
         if type_.is_vector:
             self.fail(f"a constant {type_.value}")
@@ -426,7 +398,7 @@ class _Verifier:
         if not fits:
             self.fail(f"constant {value!r} is no {type_.value}")
 
-    def binary(self, expr: Binary, scope: _Scope, ranges: Ranges | None) -> Scalar:
+    def binary(self, expr: kir.Binary, scope: _Scope, ranges: Ranges | None) -> Scalar:
         type_ = self.expr(expr.a, scope, ranges)
         other = self.expr(expr.b, scope, ranges)
         if type_ is _INDEX is other:
@@ -438,7 +410,7 @@ class _Verifier:
         if type_ is _I1:
             if op not in _LOGIC:
                 self.fail(f"{op.value} of i1")
-        elif type_ not in ARITHMETIC or (type_.is_float and op not in _ON_FLOATS):
+        elif type_ not in kir.ARITHMETIC or (type_.is_float and op not in _ON_FLOATS):
             self.fail(f"{op.value} of {type_.value}")
         return type_
 
@@ -451,7 +423,7 @@ class _Verifier:
         if (source is _F16 or target is _F16) and not (source is _F32 or target is _F32):
             self.fail(f"a cast from {source.value} to {target.value}")
 
-    def call(self, expr: Call, scope: _Scope, ranges: Ranges | None) -> None:
+    def call(self, expr: kir.Call, scope: _Scope, ranges: Ranges | None) -> None:
         intrinsic = find_intrinsic(expr.name)
         if intrinsic is None:
             self.fail(f"no intrinsic {expr.name!r}")
@@ -468,7 +440,7 @@ class _Scope:
     def __init__(self, origin: dict[str, Stmt | None], types: dict[str, Scalar]) -> None:
         self.origin, self.types = origin, types
 
-    def add(self, var: Var, stmt: Stmt) -> None:
+    def add(self, var: kir.Var, stmt: Stmt) -> None:
         self.origin[var.name], self.types[var.name] = stmt, var.type
 
     def inner(self) -> _Scope:

@@ -13,46 +13,23 @@ from typing import assert_never
 
 from msgspec.structs import replace
 
-from crtexport.kir.language import (
-    LEAVES,
-    Assign,
-    Binary,
-    Body,
-    Call,
-    Cast,
-    Comment,
-    Compare,
-    Const,
-    Expr,
-    For,
-    If,
-    Let,
-    Load,
-    LoadVector,
-    LoadWord,
-    Local,
-    Select,
-    Stmt,
-    Store,
-    StoreVector,
-    Var,
-    operands,
-)
+from crtexport.kir import language as kir
+from crtexport.kir.language import Body, Expr, Stmt
 
 
 def expressions(stmt: Stmt) -> tuple[Expr, ...]:
     """Returns what a statement itself evaluates, without the bodies in it; a stored value is the
     last."""
     match stmt:
-        case Let() | Local() | Assign():
+        case kir.Let() | kir.Local() | kir.Assign():
             return (stmt.value,)
-        case Store() | StoreVector():
+        case kir.Store() | kir.StoreVector():
             return stmt.index, stmt.value
-        case For():
+        case kir.For():
             return (stmt.extent,)
-        case If():
+        case kir.If():
             return (stmt.condition,)
-        case Comment():
+        case kir.Comment():
             return ()
         case _:
             assert_never(stmt)
@@ -61,9 +38,9 @@ def expressions(stmt: Stmt) -> tuple[Expr, ...]:
 def bodies(stmt: Stmt) -> tuple[Body, ...]:
     """Returns the bodies in a statement: that of a loop, both of a branch."""
     match stmt:
-        case For():
+        case kir.For():
             return (stmt.body,)
-        case If():
+        case kir.If():
             return stmt.then, stmt.other
         case _:
             return ()
@@ -83,33 +60,33 @@ def walk_expr(expr: Expr) -> Iterator[Expr]:
     while waiting:
         part = waiting.pop()
         yield part
-        if not isinstance(part, LEAVES):
-            waiting += operands(part)
+        if not isinstance(part, kir.LEAVES):
+            waiting += kir.operands(part)
 
 
 def variables(expr: Expr) -> set[str]:
     """Returns the names of the variables in ``expr``."""
-    return {part.name for part in walk_expr(expr) if isinstance(part, Var)}
+    return {part.name for part in walk_expr(expr) if isinstance(part, kir.Var)}
 
 
 def map_operands(expr: Expr, change: Callable[[Expr], Expr]) -> Expr:
     """Returns ``expr`` with each of its operands changed, in the order of the text."""
     match expr:
-        case Const() | Var():
+        case kir.Const() | kir.Var():
             return expr
-        case Binary() | Compare():
+        case kir.Binary() | kir.Compare():
             a = change(expr.a)
             return type(expr)(expr.op, a, change(expr.b))  # type: ignore[arg-type]
-        case Load() | LoadWord():
+        case kir.Load() | kir.LoadWord():
             return type(expr)(expr.buffer, change(expr.index))
-        case LoadVector():
-            return LoadVector(expr.buffer, change(expr.index), expr.type, expr.count)
-        case Select():
-            return Select(*map(change, (expr.condition, expr.then, expr.other)))
-        case Cast():
-            return Cast(change(expr.value), expr.type)
-        case Call():
-            return Call(expr.name, tuple(map(change, expr.args)), expr.type)
+        case kir.LoadVector():
+            return kir.LoadVector(expr.buffer, change(expr.index), expr.type, expr.count)
+        case kir.Select():
+            return kir.Select(*map(change, (expr.condition, expr.then, expr.other)))
+        case kir.Cast():
+            return kir.Cast(change(expr.value), expr.type)
+        case kir.Call():
+            return kir.Call(expr.name, tuple(map(change, expr.args)), expr.type)
         case _:
             assert_never(expr)
 
@@ -117,19 +94,19 @@ def map_operands(expr: Expr, change: Callable[[Expr], Expr]) -> Expr:
 def map_expressions(stmt: Stmt, change: Callable[[Expr], Expr]) -> Stmt:
     """Returns a statement with what it evaluates itself changed, in the order of the text."""
     match stmt:
-        case Let() | Local() | Assign():
+        case kir.Let() | kir.Local() | kir.Assign():
             return type(stmt)(stmt.var, change(stmt.value))
-        case Store():
+        case kir.Store():
             index = change(stmt.index)
-            return Store(stmt.buffer, index, change(stmt.value))
-        case StoreVector():
+            return kir.Store(stmt.buffer, index, change(stmt.value))
+        case kir.StoreVector():
             index = change(stmt.index)
-            return StoreVector(stmt.buffer, index, change(stmt.value), stmt.count)
-        case For():
+            return kir.StoreVector(stmt.buffer, index, change(stmt.value), stmt.count)
+        case kir.For():
             return replace(stmt, extent=change(stmt.extent))
-        case If():
+        case kir.If():
             return replace(stmt, condition=change(stmt.condition))
-        case Comment():
+        case kir.Comment():
             return stmt
         case _:
             assert_never(stmt)
@@ -138,11 +115,11 @@ def map_expressions(stmt: Stmt, change: Callable[[Expr], Expr]) -> Stmt:
 def map_bodies(stmt: Stmt, change: Callable[[Body], Body]) -> Stmt:
     """Returns a statement with the bodies in it changed, in the order of the text."""
     match stmt:
-        case For():
-            return For(stmt.var, stmt.extent, change(stmt.body), stmt.unroll, stmt.vectorize)
-        case If():
+        case kir.For():
+            return kir.For(stmt.var, stmt.extent, change(stmt.body), stmt.unroll, stmt.vectorize)
+        case kir.If():
             then = change(stmt.then)
-            return If(stmt.condition, then, change(stmt.other))
+            return kir.If(stmt.condition, then, change(stmt.other))
         case _:
             return stmt
 
@@ -158,4 +135,4 @@ def rewrite(body: Body, change: Callable[[Stmt], Body]) -> Body:
 
 def has_loop(body: Body) -> bool:
     """Returns whether a loop is in ``body``."""
-    return any(isinstance(stmt, For) for stmt in walk(body))
+    return any(isinstance(stmt, kir.For) for stmt in walk(body))

@@ -37,37 +37,10 @@ from crtexport.backends.c.literals import (
     readable,
 )
 from crtexport.backends.c.prune import prune
+from crtexport.kir import language as kir
 from crtexport.kir.alignment import alignment
 from crtexport.kir.intrinsics.registry import find_intrinsic
-from crtexport.kir.language import (
-    ARITHMETIC,
-    Assign,
-    Binary,
-    BinaryOp,
-    Body,
-    Buffer,
-    Call,
-    Cast,
-    Comment,
-    Compare,
-    CompareOp,
-    Const,
-    Expr,
-    For,
-    If,
-    Kernel,
-    Let,
-    Load,
-    LoadVector,
-    LoadWord,
-    Local,
-    Scalar,
-    Select,
-    Stmt,
-    Store,
-    StoreVector,
-    Var,
-)
+from crtexport.kir.language import BinaryOp, Body, Buffer, CompareOp, Expr, Kernel, Scalar, Stmt
 from crtexport.support.errors import CrtExportError
 
 
@@ -238,43 +211,43 @@ class _Printer(Struct):
 
     def _stmt(self, stmt: Stmt, indent: str) -> Iterator[str]:
         match stmt:
-            case Let():
+            case kir.Let():
                 yield from folded(f"const {self._definition(stmt.var, stmt.value)}", indent)
-            case Local():
+            case kir.Local():
                 yield from folded(self._definition(stmt.var, stmt.value), indent)
-            case Assign():
+            case kir.Assign():
                 yield from folded(self._update(stmt.var, stmt.value), indent)
-            case Store():
+            case kir.Store():
                 if not stmt.buffer.writable:
                     raise self._error(f"a store to the read-only buffer {stmt.buffer.name}")
                 yield from folded(f"{self._element(stmt)} = {self._text(stmt.value)};", indent)
-            case StoreVector():
+            case kir.StoreVector():
                 place = self._element(stmt)
                 store = self._vector_access(stmt.value.type, stmt.buffer, stores=True)
                 value = self._text(stmt.value)
                 yield from folded(f"{store}(&{place}, {value}, {stmt.count});", indent)
-            case For():
+            case kir.For():
                 yield from self._loop(stmt, indent)
-            case If():
+            case kir.If():
                 yield from self._branch(stmt, indent)
-            case Comment():
+            case kir.Comment():
                 yield block_comment([stmt.text], indent)
             case _:
                 assert_never(stmt)
 
-    def _definition(self, var: Var, value: Expr) -> str:
+    def _definition(self, var: kir.Var, value: Expr) -> str:
         text = self._text(value)
         return f"{variable_type(var.type)} {self._declare(var.name)} = {text};"
 
-    def _update(self, var: Var, value: Expr) -> str:
+    def _update(self, var: kir.Var, value: Expr) -> str:
         name = self._name(var.name)
         match value:
-            case Binary(op, a, b) if a == var and op in _UPDATES and var.type in ARITHMETIC:
+            case kir.Binary(op, a, b) if a == var and op in _UPDATES and var.type in kir.ARITHMETIC:
                 return f"{name} {_UPDATES[op]} {self._text(b)};"
             case _:
                 return f"{name} = {self._text(value)};"
 
-    def _loop(self, loop: For, indent: str) -> Iterator[str]:
+    def _loop(self, loop: kir.For, indent: str) -> Iterator[str]:
         if loop.unroll is not None:
             self.needs.add(c_helpers.UNROLL)
             yield f"{indent}CRT_UNROLL({loop.unroll})"
@@ -285,7 +258,7 @@ class _Printer(Struct):
         yield f"{indent}}}"
         self.used = used
 
-    def _branch(self, branch: If, indent: str) -> Iterator[str]:
+    def _branch(self, branch: kir.If, indent: str) -> Iterator[str]:
         yield from folded(f"if ({self._text(branch.condition)}) {{", indent)
         yield from self._body(branch.then, indent + "    ")
         if branch.other:
@@ -305,39 +278,39 @@ class _Printer(Struct):
 
     def _expr(self, e: Expr) -> _Text:
         match e:
-            case Var():
+            case kir.Var():
                 return self._name(e.name), _PRIMARY
-            case Const():
+            case kir.Const():
                 text = readable(e.value, e.type, self.int_bits)
                 if needs_special(text):
                     self.needs.add(c_helpers.SPECIAL)
                 return text, _UNARY if text[0] in "-(" else _PRIMARY
-            case Binary():
+            case kir.Binary():
                 return self._binary(e.op, e.a, e.b)
-            case Load():
+            case kir.Load():
                 return self._element(e), _PRIMARY
-            case LoadWord():
+            case kir.LoadWord():
                 self.needs.add(c_helpers.WORD)
                 if alignment(e) < 4:
                     return f"crt_load_word(&{self._element(e)})", _PRIMARY
                 self.needs.add(c_helpers.ALIGNED_WORD)
                 return f"crt_load_aligned_word(&{self._element(e)})", _PRIMARY
-            case LoadVector():
+            case kir.LoadVector():
                 load = self._vector_access(e.type, e.buffer, stores=False)
                 return f"{load}(&{self._element(e)}, {e.count})", _PRIMARY
-            case Compare():
+            case kir.Compare():
                 return f"{self._operand(e.a)} {_COMPARE[e.op]} {self._operand(e.b)}", _COMPOUND
-            case Select():
+            case kir.Select():
                 parts = map(self._operand, (e.condition, e.then, e.other))
                 return "{} ? {} : {}".format(*parts), _COMPOUND
-            case Cast():
+            case kir.Cast():
                 return self._cast(e.value, e.type)
-            case Call():
+            case kir.Call():
                 return self._call(e.name, e.args)
             case _:
                 assert_never(e)
 
-    def _element(self, place: Load | LoadWord | LoadVector | Store | StoreVector) -> str:
+    def _element(self, place: kir.Touching) -> str:
         return f"{self._name(place.buffer.name)}[{self._text(place.index)}]"
 
     def _vector_access(self, type_: Scalar, buffer: Buffer, *, stores: bool) -> str:
@@ -352,7 +325,7 @@ class _Printer(Struct):
         type_ = a.type
         if type_ is _I1 and op in _LOGIC:
             return self._logic(op, a, b), _COMPOUND
-        if type_ not in ARITHMETIC or (type_.is_float and op not in _FLOAT_OPS):
+        if type_ not in kir.ARITHMETIC or (type_.is_float and op not in _FLOAT_OPS):
             raise self._error(f"{op.value} of {type_.value}")
         if op in _EXTREMES:
             return self._extremum(op, a, b)
@@ -376,24 +349,25 @@ class _Printer(Struct):
 
     def _count(self, e: Expr) -> str:
         """Returns a count to shift by; C doesn't mind its type, and readers like a plain number."""
-        return str(e.value) if isinstance(e, Const) else self._operand(e)
+        return str(e.value) if isinstance(e, kir.Const) else self._operand(e)
 
     def _logic(self, op: BinaryOp, a: Expr, b: Expr) -> str:
         """Conditions: chains of the same ``&&`` or ``||`` stay flat."""
 
         def side(e: Expr) -> str:
-            chained = isinstance(e, Binary) and e.op is op and op is not BinaryOp.XOR
+            chained = isinstance(e, kir.Binary) and e.op is op and op is not BinaryOp.XOR
             return self._text(e) if chained else self._operand(e)
 
         return f"{side(a)} {_LOGIC[op]} {side(b)}"
 
     def _extremum(self, op: BinaryOp, a: Expr, b: Expr) -> _Text:
-        if op is BinaryOp.MIN and (type_ := _saturated(a, b)) is not None and isinstance(a, Binary):
+        type_ = _saturated(a, b) if op is BinaryOp.MIN else None
+        if type_ is not None and isinstance(a, kir.Binary):
             key = c_helpers.saturation_key(type_)
             self.needs.add(key)
             return f"crt_{key}({self._text(a.a)})", _PRIMARY
         left, right = self._operand(a), self._operand(b)
-        if isinstance(a, Const | Var) and isinstance(b, Const | Var):
+        if isinstance(a, kir.Const | kir.Var) and isinstance(b, kir.Const | kir.Var):
             first, second = (right, left) if op is BinaryOp.MIN else (left, right)
             return f"({first} < {second}) ? {right} : {left}", _COMPOUND
         key = c_helpers.extremum_key(op, a.type)
@@ -439,10 +413,10 @@ class _Printer(Struct):
         return CrtExportError(f"C has no spelling for {what}", location=("kernel", self.symbol))
 
 
-def _remainder(a: Expr, b: Expr) -> Const | None:
+def _remainder(a: Expr, b: Expr) -> kir.Const | None:
     """Returns the c of ``a - a / c * c``, which is ``a % c``; None for others."""
     match b:
-        case Binary(BinaryOp.MUL, Binary(BinaryOp.DIV, dividend, Const() as c), factor):
+        case kir.Binary(BinaryOp.MUL, kir.Binary(BinaryOp.DIV, dividend, kir.Const() as c), factor):
             return c if dividend == a and factor == c else None
         case _:
             return None
@@ -451,7 +425,9 @@ def _remainder(a: Expr, b: Expr) -> Const | None:
 def _saturated(lower: Expr, high: Expr) -> Scalar | None:
     """The type to whose numbers MIN of these two clamps a word."""
     match lower, high:
-        case Binary(BinaryOp.MAX, value, Const(low)), Const(most) if value.type is Scalar.I32:
+        case (
+            kir.Binary(BinaryOp.MAX, value, kir.Const(low)), kir.Const(most)
+        ) if value.type is Scalar.I32:
             found = (t for t, limits in c_helpers.SATURATED.items() if limits == (low, most))
             return next(found, None)
         case _:

@@ -4,26 +4,8 @@ from __future__ import annotations
 
 from functools import partial
 
-from crtexport.kir.language import (
-    Assign,
-    Binary,
-    Body,
-    Comment,
-    Expr,
-    For,
-    If,
-    Let,
-    Load,
-    LoadVector,
-    LoadWord,
-    Local,
-    Scalar,
-    Select,
-    Stmt,
-    Store,
-    StoreVector,
-    Var,
-)
+from crtexport.kir import language as kir
+from crtexport.kir.language import Body, Expr, Scalar, Stmt
 from crtexport.kir.walk import bodies, expressions, rewrite, walk, walk_expr
 
 
@@ -36,24 +18,24 @@ class Uses:
         self.buffers: set[str] = set()
         self.types: set[Scalar] = set()
         for stmt in walk(body):
-            if isinstance(stmt, (Store, StoreVector)):
+            if isinstance(stmt, (kir.Store, kir.StoreVector)):
                 self.buffers.add(stmt.buffer.name)
-            updated = stmt.var if isinstance(stmt, Assign) else None
+            updated = stmt.var if isinstance(stmt, kir.Assign) else None
             if updated is not None:
                 self.types.add(updated.type)
             for expr in expressions(stmt):
                 self._expr(expr, updated)
 
-    def _expr(self, expr: Expr, updated: Var | None) -> None:
+    def _expr(self, expr: Expr, updated: kir.Var | None) -> None:
         for part in walk_expr(expr):
-            if isinstance(part, Var):
+            if isinstance(part, kir.Var):
                 if part != updated:
                     self.variables.add(part.name)
                     self.types.add(part.type)
                 continue
-            if isinstance(part, (Load, LoadWord, LoadVector)):
+            if isinstance(part, (kir.Load, kir.LoadWord, kir.LoadVector)):
                 self.buffers.add(part.buffer.name)
-            if not isinstance(part, (Binary, Select)):  # whose parts have their type
+            if not isinstance(part, (kir.Binary, kir.Select)):  # whose parts have their type
                 self.types.add(part.type)
 
 
@@ -70,13 +52,13 @@ def prune(body: Body) -> tuple[Body, Uses]:
 
 def _kept(stmt: Stmt, read: set[str]) -> Body:
     match stmt:
-        case Let(var) | Local(var) | Assign(var):
+        case kir.Let(var) | kir.Local(var) | kir.Assign(var):
             return (stmt,) if var.name in read else ()
-        case For() | If():
+        case kir.For() | kir.If():
             return (stmt,) if any(map(_acts, bodies(stmt))) else ()
         case _:
             return (stmt,)
 
 
 def _acts(body: Body) -> bool:
-    return any(not isinstance(stmt, Comment) for stmt in body)
+    return any(not isinstance(stmt, kir.Comment) for stmt in body)

@@ -24,37 +24,11 @@ from crtexport.backends.llvm.types import (
     value_type,
 )
 from crtexport.backends.llvm.vectors import load_vector, store_vector
+from crtexport.kir import language as kir
 from crtexport.kir.alignment import alignment
 from crtexport.kir.intrinsics.fma import FMA
 from crtexport.kir.intrinsics.registry import find_intrinsic
-from crtexport.kir.language import (
-    Assign,
-    Binary,
-    BinaryOp,
-    Body,
-    Buffer,
-    Call,
-    Cast,
-    Comment,
-    Compare,
-    CompareOp,
-    Const,
-    Expr,
-    For,
-    If,
-    Kernel,
-    Let,
-    Load,
-    LoadVector,
-    LoadWord,
-    Local,
-    Scalar,
-    Select,
-    Stmt,
-    Store,
-    StoreVector,
-    Var,
-)
+from crtexport.kir.language import BinaryOp, Body, Buffer, CompareOp, Expr, Kernel, Scalar, Stmt
 from crtexport.support.errors import CrtExportError
 
 Linkage = Literal["internal", "hidden"]
@@ -216,40 +190,40 @@ class _KernelPrinter:
 
     def _statement(self, stmt: Stmt) -> None:
         match stmt:
-            case Let():
+            case kir.Let():
                 self._values[stmt.var.name] = self._expr(stmt.value)
-            case Local():
+            case kir.Local():
                 self._add_local(stmt.var)
                 self._set_local(stmt)
-            case Assign():
+            case kir.Assign():
                 self._set_local(stmt)
-            case Store():
+            case kir.Store():
                 value = self._in_memory(self._expr(stmt.value), stmt.buffer.dtype)
                 address = self._address(stmt.buffer, stmt.index)
                 self._line(self._buffers[stmt.buffer.name].store(value, address))
-            case StoreVector():
+            case kir.StoreVector():
                 self._vectors = True
                 value = self._expr(stmt.value)
                 for line in store_vector(
                     stmt, value, self._address(stmt.buffer, stmt.index), self._module, self._assign
                 ):
                     self._line(line)
-            case For():
+            case kir.For():
                 self._for(stmt)
-            case If():
+            case kir.If():
                 self._if(stmt)
-            case Comment():
+            case kir.Comment():
                 self._line(comment(stmt.text))
             case _:
                 assert_never(stmt)
 
-    def _add_local(self, var: Var) -> None:
+    def _add_local(self, var: kir.Var) -> None:
         type_ = storage_type(var.type, self._target)
         align = self._target.pointer_bits // 8 if var.type is _INDEX else var.type.itemsize
         self._slots.append(f"  %{var.name} = alloca {type_}, align {align}")
         self._locals[var.name] = _AccessText(type_, align)
 
-    def _set_local(self, stmt: Local | Assign) -> None:
+    def _set_local(self, stmt: kir.Local | kir.Assign) -> None:
         self._current[stmt.var.name] = self._expr(stmt.value)
         self._unsaved[stmt.var.name] = stmt.var.type
 
@@ -261,12 +235,12 @@ class _KernelPrinter:
         self._unsaved.clear()
         self._current.clear()
 
-    def _for(self, loop: For) -> None:
+    def _for(self, loop: kir.For) -> None:
         type_ = self._type(loop.extent.type)
         extent = self._expr(loop.extent)
         number = self._number()
         before = self._label
-        if isinstance(loop.extent, Const):
+        if isinstance(loop.extent, kir.Const):
             if loop.extent.value <= 0:
                 return
         else:
@@ -289,7 +263,7 @@ class _KernelPrinter:
             f"br i1 {more}, label %loop.{number}, label %done.{number}{self._hints(loop)}",
         )
 
-    def _hints(self, loop: For) -> str:
+    def _hints(self, loop: kir.For) -> str:
         """Returns ``!llvm.loop`` metadata for the latch, or nothing."""
         hints = []
         if loop.unroll == 1:
@@ -306,7 +280,7 @@ class _KernelPrinter:
         loop_id = self._module.add_metadata("distinct !{" + ", ".join(["{self}", *nodes]) + "}")
         return f", !llvm.loop {loop_id}"
 
-    def _if(self, stmt: If) -> None:
+    def _if(self, stmt: kir.If) -> None:
         condition = self._expr(stmt.condition)
         number = self._number()
         other = f"else.{number}" if stmt.other else f"end.{number}"
@@ -322,37 +296,37 @@ class _KernelPrinter:
     def _expr(self, expr: Expr) -> str:
         """Returns the operand that holds ``expr``, after the instructions that compute it."""
         match expr:
-            case Var():
+            case kir.Var():
                 return self._variable(expr)
-            case Const():
+            case kir.Const():
                 return literal(expr)
-            case Binary():
+            case kir.Binary():
                 return self._binary(expr)
-            case Load():
+            case kir.Load():
                 load = self._buffers[expr.buffer.name].load(self._address(expr.buffer, expr.index))
                 return self._from_memory(self._assign(load), expr.buffer.dtype)
-            case LoadWord():
+            case kir.LoadWord():
                 align = alignment(expr)
                 address = self._address(expr.buffer, expr.index)
                 return self._assign(f"load i32, ptr {address}, align {align}")
-            case LoadVector():
+            case kir.LoadVector():
                 address = self._address(expr.buffer, expr.index)
                 return load_vector(expr, address, self._module, self._assign)
-            case Compare():
+            case kir.Compare():
                 return self._compare(expr)
-            case Select():
+            case kir.Select():
                 condition, then, other = map(self._expr, (expr.condition, expr.then, expr.other))
                 type_ = self._type(expr.type)
                 return self._pure(f"select i1 {condition}, {type_} {then}, {type_} {other}")
-            case Cast():
+            case kir.Cast():
                 value = self._expr(expr.value)
                 return cast(value, expr.value.type, expr.type, self._module, self._pure)
-            case Call():
+            case kir.Call():
                 return self._call(expr)
             case _:
                 assert_never(expr)
 
-    def _variable(self, var: Var) -> str:
+    def _variable(self, var: kir.Var) -> str:
         name = var.name
         value = self._values.get(name)
         if value is not None:
@@ -364,7 +338,7 @@ class _KernelPrinter:
             self._current[name] = self._from_memory(loaded, var.type)
         return self._current[name]
 
-    def _binary(self, expr: Binary) -> str:
+    def _binary(self, expr: kir.Binary) -> str:
         a, b = self._expr(expr.a), self._expr(expr.b)
         scalar, op = expr.type, expr.op
         if op in _EXTREMES:
@@ -383,7 +357,7 @@ class _KernelPrinter:
         self._module.declare(f"declare {type_} @{name}({type_}, {type_})")
         return self._pure(f"call {type_} @{name}({type_} {a}, {type_} {b})")
 
-    def _compare(self, expr: Compare) -> str:
+    def _compare(self, expr: kir.Compare) -> str:
         a, b = self._expr(expr.a), self._expr(expr.b)
         scalar, op = expr.a.type, expr.op
         if scalar.is_float:
@@ -393,7 +367,7 @@ class _KernelPrinter:
             word = ("s" if scalar.is_signed else "u") + word
         return self._pure(f"icmp {word} {self._type(scalar)} {a}, {b}")
 
-    def _call(self, expr: Call) -> str:
+    def _call(self, expr: kir.Call) -> str:
         intrinsic = find_intrinsic(expr.name)
         if intrinsic is None:
             raise CrtExportError("there is no intrinsic of this name", location=expr.name)

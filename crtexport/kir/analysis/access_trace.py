@@ -17,33 +17,9 @@ import numpy.typing as npt
 from msgspec import Struct
 from msgspec.structs import replace
 
+from crtexport.kir import language as kir
 from crtexport.kir.analysis.integer_values import Choices, Ints, NamedValues
-from crtexport.kir.language import (
-    Assign,
-    Binary,
-    Body,
-    Buffer,
-    Call,
-    Cast,
-    Comment,
-    Compare,
-    CompareOp,
-    Const,
-    Expr,
-    For,
-    If,
-    Kernel,
-    Let,
-    Load,
-    LoadVector,
-    LoadWord,
-    Local,
-    Scalar,
-    Select,
-    Stmt,
-    Store,
-    StoreVector,
-)
+from crtexport.kir.language import Body, Buffer, CompareOp, Expr, Kernel, Scalar, Stmt
 
 CHUNK = 1 << 16
 """Most iterations that are evaluated at once."""
@@ -111,11 +87,11 @@ def _length(body: Body) -> int:
     for stmt in body:
         total += 1
         match stmt:
-            case For(extent=Const(value=extent), body=inner):
+            case kir.For(extent=kir.Const(value=extent), body=inner):
                 total += int(extent) * _length(inner)
-            case For():
+            case kir.For():
                 raise UnknownLengthError
-            case If(then=then, other=other):
+            case kir.If(then=then, other=other):
                 total += _length(then) + _length(other)
             case _:
                 pass
@@ -140,34 +116,34 @@ class _Events:
                         _count(load),
                     )
             match stmt:
-                case Let():
+                case kir.Let():
                     self.names.add(stmt.var.name, stmt.value)
-                case Local():
+                case kir.Local():
                     self.names.local(stmt.var.name)
-                case Store() | StoreVector() if stmt.buffer.name not in self.buffers:
+                case kir.Store() | kir.StoreVector() if stmt.buffer.name not in self.buffers:
                     pass
-                case Store():
+                case kir.Store():
                     value = self.names.meant(stmt.value)
                     yield Event(
                         stmt.buffer, stmt.index, True, value, loops, tick, conditions, self.names
                     )
-                case StoreVector():
+                case kir.StoreVector():
                     # Its value is in no single element.
                     yield Event(
                         stmt.buffer, stmt.index, True, stmt.value, loops, tick, conditions,
                         self.names, stmt.count,
                     )
-                case For(var=var, extent=Const(value=extent), body=inner):
+                case kir.For(var=var, extent=kir.Const(value=extent), body=inner):
                     period = _length(inner)
                     loop = _Loop(var.name, int(extent), period)
                     if extent > 0:
                         yield from self.of(inner, (*loops, loop), tick + 1, conditions)
                     tick += int(extent) * period
-                case For():
+                case kir.For():
                     raise UnknownLengthError
-                case If(condition=test, then=then, other=other):
+                case kir.If(condition=test, then=then, other=other):
                     yield from self.of(then, loops, tick + 1, (*conditions, test))
-                    refuted = Compare(CompareOp.EQ, test, Const(0, Scalar.I1))
+                    refuted = kir.Compare(CompareOp.EQ, test, kir.Const(0, Scalar.I1))
                     between = tick + 1 + _length(then)
                     yield from self.of(other, loops, between, (*conditions, refuted))
                     tick += _length(then) + _length(other)
@@ -179,45 +155,45 @@ class _Events:
 def _parts(stmt: Stmt) -> tuple[Expr, ...]:
     """Returns what a statement itself evaluates, the last first."""
     match stmt:
-        case Let() | Local() | Assign():
+        case kir.Let() | kir.Local() | kir.Assign():
             return (stmt.value,)
-        case Store() | StoreVector():
+        case kir.Store() | kir.StoreVector():
             return stmt.value, stmt.index
-        case For():
+        case kir.For():
             return (stmt.extent,)
-        case If():
+        case kir.If():
             return (stmt.condition,)
-        case Comment():
+        case kir.Comment():
             return ()
 
 
-def _count(load: Load | LoadWord | LoadVector) -> int:
+def _count(load: kir.Reading) -> int:
     """Returns how many elements are loaded."""
     match load:
-        case Load():
+        case kir.Load():
             return 1
-        case LoadWord(buffer=buffer):
+        case kir.LoadWord(buffer=buffer):
             return 4 // buffer.dtype.itemsize
-        case LoadVector(count=count):
+        case kir.LoadVector(count=count):
             return count
 
 
-def _loads(stmt: Stmt) -> list[Load | LoadWord | LoadVector]:
-    found: list[Load | LoadWord | LoadVector] = []
+def _loads(stmt: Stmt) -> list[kir.Reading]:
+    found: list[kir.Reading] = []
     waiting = list(_parts(stmt))
     while waiting:
         expr = waiting.pop()
         match expr:
-            case Binary() | Compare():
+            case kir.Binary() | kir.Compare():
                 waiting += (expr.b, expr.a)
-            case Load() | LoadWord() | LoadVector():
+            case kir.Load() | kir.LoadWord() | kir.LoadVector():
                 found.append(expr)
                 waiting.append(expr.index)
-            case Select():
+            case kir.Select():
                 waiting += (expr.other, expr.then, expr.condition)
-            case Cast():
+            case kir.Cast():
                 waiting.append(expr.value)
-            case Call():
+            case kir.Call():
                 waiting += reversed(expr.args)
     return found
 
@@ -280,7 +256,7 @@ class Replay:
         buffers: list[str] = []
         for event in stores:
             load = event.value
-            if not isinstance(load, Load) or load.buffer.dtype is not event.buffer.dtype:
+            if not isinstance(load, kir.Load) or load.buffer.dtype is not event.buffer.dtype:
                 return None
             source = replace(event, buffer=load.buffer, index=load.index)
             if _unknown(event) or _unknown(source):

@@ -7,24 +7,8 @@ from collections.abc import Collection, Iterator
 from msgspec import Struct
 from msgspec.structs import replace
 
-from crtexport.kir.language import (
-    LEAVES,
-    Body,
-    Buffer,
-    Const,
-    Expr,
-    For,
-    If,
-    Kernel,
-    Let,
-    Load,
-    LoadVector,
-    LoadWord,
-    Stmt,
-    Store,
-    StoreVector,
-    operands,
-)
+from crtexport.kir import language as kir
+from crtexport.kir.language import Body, Buffer, Expr, Kernel, Stmt
 from crtexport.kir.walk import expressions, variables
 
 
@@ -66,21 +50,21 @@ class _AccessListing:
                     )
                     yield last
             match stmt:
-                case Store():
-                    plain = isinstance(stmt.value, Load) and last is not None
+                case kir.Store():
+                    plain = isinstance(stmt.value, kir.Load) and last is not None
                     yield Access(
                         self._number(), stmt.buffer, True, loops, conditional,
                         copies=last.number if plain and last else None,
                     )
-                case StoreVector():
+                case kir.StoreVector():
                     yield Access(
                         self._number(), stmt.buffer, True, loops, conditional, width=stmt.count
                     )
-                case For():
-                    extent = stmt.extent.value if isinstance(stmt.extent, Const) else None
+                case kir.For():
+                    extent = stmt.extent.value if isinstance(stmt.extent, kir.Const) else None
                     inner = (*loops, (stmt.var.name, None if extent is None else int(extent)))
                     yield from self.body(stmt.body, inner, conditional=conditional)
-                case If():
+                case kir.If():
                     yield from self.body(stmt.then, loops, conditional=True)
                     yield from self.body(stmt.other, loops, conditional=True)
 
@@ -89,32 +73,29 @@ class _AccessListing:
         return self.count - 1
 
 
-Reading = Load | LoadWord | LoadVector
-
-
-def width_of(load: Reading) -> int:
+def width_of(load: kir.Reading) -> int:
     """The elements that one load touches."""
     match load:
-        case Load():
+        case kir.Load():
             return 1
-        case LoadWord(buffer=buffer):
+        case kir.LoadWord(buffer=buffer):
             return 4 // buffer.dtype.itemsize
-        case LoadVector(count=count):
+        case kir.LoadVector(count=count):
             return count
 
 
-def loads(expr: Expr) -> list[Reading]:
+def loads(expr: Expr) -> list[kir.Reading]:
     """The loads in an expression, inner ones first."""
-    found: list[Reading] = []
+    found: list[kir.Reading] = []
     _gather(expr, found)
     return found
 
 
-def _gather(expr: Expr, found: list[Reading]) -> None:
-    for part in operands(expr):
-        if not isinstance(part, LEAVES):
+def _gather(expr: Expr, found: list[kir.Reading]) -> None:
+    for part in kir.operands(expr):
+        if not isinstance(part, kir.LEAVES):
             _gather(part, found)
-    if isinstance(expr, (Load, LoadWord, LoadVector)):
+    if isinstance(expr, kir.Reading):
         found.append(expr)
 
 
@@ -136,15 +117,15 @@ class _AccessSlice:
         return tuple(reversed(kept))
 
     def _stmt(self, stmt: Stmt) -> Stmt | None:
-        if isinstance(stmt, For):
+        if isinstance(stmt, kir.For):
             inner = self.body(stmt.body)
             kept = self._touches(stmt) or inner
-            return self._needs(For(stmt.var, stmt.extent, inner)) if kept else None
-        if isinstance(stmt, If):
+            return self._needs(kir.For(stmt.var, stmt.extent, inner)) if kept else None
+        if isinstance(stmt, kir.If):
             other, then = self.body(stmt.other), self.body(stmt.then)
             kept = self._touches(stmt) or then or other
-            return self._needs(If(stmt.condition, then, other)) if kept else None
-        if isinstance(stmt, Let) and stmt.var.name in self.needed:
+            return self._needs(kir.If(stmt.condition, then, other)) if kept else None
+        if isinstance(stmt, kir.Let) and stmt.var.name in self.needed:
             self._touches(stmt)
             return self._needs(stmt)
         return stmt if self._touches(stmt) else None
@@ -152,18 +133,18 @@ class _AccessSlice:
     def _touches(self, stmt: Stmt) -> bool:
         """Notes the indices that a statement itself touches the buffers at; returns whether it
         does."""
-        found: list[Reading] = []
+        found: list[kir.Reading] = []
         for expr in expressions(stmt):
-            if not isinstance(expr, LEAVES):
+            if not isinstance(expr, kir.LEAVES):
                 _gather(expr, found)
         indices = [load.index for load in found if load.buffer.name in self.names]
-        if isinstance(stmt, (Store, StoreVector)) and stmt.buffer.name in self.names:
+        if isinstance(stmt, (kir.Store, kir.StoreVector)) and stmt.buffer.name in self.names:
             indices.append(stmt.index)
         for index in indices:
             self.needed |= variables(index)
         return bool(indices)
 
-    def _needs(self, stmt: For | If | Let) -> Stmt:
+    def _needs(self, stmt: kir.For | kir.If | kir.Let) -> Stmt:
         for expr in expressions(stmt):
             self.needed |= variables(expr)
         return stmt

@@ -17,30 +17,9 @@ import numpy as np
 import numpy.typing as npt
 from msgspec import Struct
 
+from crtexport.kir import language as kir
 from crtexport.kir.analysis.accesses import accesses, loads, width_of
-from crtexport.kir.language import (
-    LEAVES,
-    MIRRORED,
-    NEGATED,
-    Binary,
-    BinaryOp,
-    Body,
-    Buffer,
-    Cast,
-    Compare,
-    CompareOp,
-    Const,
-    Expr,
-    For,
-    If,
-    Kernel,
-    Let,
-    Scalar,
-    Select,
-    Store,
-    StoreVector,
-    Var,
-)
+from crtexport.kir.language import BinaryOp, Body, Buffer, CompareOp, Expr, Kernel, Scalar
 from crtexport.kir.lazy_facts import LazyFact
 from crtexport.kir.linear_form import split_constant
 from crtexport.kir.walk import expressions
@@ -133,22 +112,22 @@ class _IntervalWalk:
         touched: _Touched = {}
         for stmt in body:
             for expr in expressions(stmt):
-                if isinstance(expr, LEAVES):
+                if isinstance(expr, kir.LEAVES):
                     continue
                 for load in loads(expr):
                     self._touch(load.buffer, load.index, touched, width_of(load))
             match stmt:
-                case Let():
+                case kir.Let():
                     known[stmt.var.name] = LazyFact(
                         stmt.value, known, partial(self.bounds, known=known)
                     )
-                case Store():
+                case kir.Store():
                     self._touch(stmt.buffer, stmt.index, touched)
-                case StoreVector():
+                case kir.StoreVector():
                     self._touch(stmt.buffer, stmt.index, touched, stmt.count)
-                case For():
+                case kir.For():
                     self._loop(stmt, known, reached)
-                case If():
+                case kir.If():
                     if stmt.then:
                         self.body(stmt.then, *self._assume(stmt.condition, known, reached))
                     if stmt.other:
@@ -156,9 +135,9 @@ class _IntervalWalk:
             # A Local may change at any time: it stays unknown
         self._reach(touched, known, reached)
 
-    def _loop(self, stmt: For, known: _Known, reached: Reached) -> None:
+    def _loop(self, stmt: kir.For, known: _Known, reached: Reached) -> None:
         name = stmt.var.name
-        if isinstance(stmt.extent, Const) and stmt.extent.value > 0:
+        if isinstance(stmt.extent, kir.Const) and stmt.extent.value > 0:
             inside = self._axis(name) or (_ZERO, _point(stmt.extent.value - 1)[1])
         else:
             last = self.bounds(stmt.extent, known)[1] - 1
@@ -212,24 +191,24 @@ class _IntervalWalk:
 
     def bounds(self, expr: Expr, known: _Known) -> Bounds:
         match expr:
-            case Var():
+            case kir.Var():
                 found = known.get(expr.name, _ANY)
                 return found.found() if isinstance(found, LazyFact) else found
-            case Const():
+            case kir.Const():
                 return _point(expr.value)
-            case Binary():
+            case kir.Binary():
                 return self._binary(expr, known) if expr.type in _FOLLOWED else _ANY
-            case Select(then=then, other=other):
+            case kir.Select(then=then, other=other):
                 one, two = self.bounds(then, known), self.bounds(other, known)
                 return np.minimum(one[0], two[0]), np.maximum(one[1], two[1])
-            case Cast(value=value, type=type_) if type_ in _FOLLOWED and value.type in _FOLLOWED:
+            case kir.Cast(value=value, type=type_) if {type_, value.type} <= _FOLLOWED:
                 low, high = self.bounds(value, known)
                 half = 2.0 ** (8 * (type_.itemsize if type_ is not Scalar.INDEX else 4) - 1)
                 return (low, high) if (low >= -half).all() and (high < half).all() else _ANY
             case _:
                 return _ANY
 
-    def _binary(self, expr: Binary, known: _Known) -> Bounds:
+    def _binary(self, expr: kir.Binary, known: _Known) -> Bounds:
         (a, b), (c, d) = self.bounds(expr.a, known), self.bounds(expr.b, known)
         points = a is b and c is d
         match expr.op:
@@ -243,7 +222,7 @@ class _IntervalWalk:
                 low = a - d
                 return low, low if points else b - c
             case BinaryOp.MUL:
-                if isinstance(expr.b, Const) and expr.b.value >= 0:
+                if isinstance(expr.b, kir.Const) and expr.b.value >= 0:
                     if not (np.isfinite(a).all() and (points or np.isfinite(b).all())):
                         return _ANY
                     low = a * c
@@ -268,13 +247,13 @@ class _IntervalWalk:
     ) -> tuple[_Known, Reached]:
         """Returns what is known, and where one gets, when ``condition`` holds."""
         match condition:
-            case Binary(op=BinaryOp.AND, a=a, b=b):
+            case kir.Binary(op=BinaryOp.AND, a=a, b=b):
                 return self._assume(b, *self._assume(a, known, reached))
-            case Compare(op=op, a=a, b=b) if a.type in _FOLLOWED:
+            case kir.Compare(op=op, a=a, b=b) if a.type in _FOLLOWED:
                 known, reached = self._compared(op, a, b, known, reached)
-                if isinstance(b, Const):
+                if isinstance(b, kir.Const):
                     return known, reached
-                return self._compared(MIRRORED[op], b, a, known, reached)
+                return self._compared(kir.MIRRORED[op], b, a, known, reached)
             case _:
                 return known, reached
 
@@ -283,10 +262,10 @@ class _IntervalWalk:
     ) -> tuple[_Known, Reached]:
         """The same when it doesn't hold."""
         match condition:
-            case Binary(op=BinaryOp.OR, a=a, b=b):
+            case kir.Binary(op=BinaryOp.OR, a=a, b=b):
                 return self._refute(b, *self._refute(a, known, reached))
-            case Compare(op=op, a=a, b=b):
-                return self._assume(Compare(NEGATED[op], a, b), known, reached)
+            case kir.Compare(op=op, a=a, b=b):
+                return self._assume(kir.Compare(kir.NEGATED[op], a, b), known, reached)
             case _:
                 return known, reached
 
@@ -308,7 +287,7 @@ class _IntervalWalk:
                 low, high = np.maximum(low, least), np.minimum(high, most)
             case CompareOp.NE:
                 pass
-        if isinstance(a, Var) and a.name in known:
+        if isinstance(a, kir.Var) and a.name in known:
             known = {**known, a.name: (low, high)}
         return known, reached & (low <= high)
 
@@ -327,14 +306,14 @@ def _hull(corners: tuple[Floats, ...]) -> Bounds:
     return low, high
 
 
-def _remainder(expr: Binary, low: Floats, high: Floats) -> Bounds | None:
+def _remainder(expr: kir.Binary, low: Floats, high: Floats) -> Bounds | None:
     """Bounds of ``x - x / d * d`` where x is not negative and varies."""
     match expr:
-        case Binary(
+        case kir.Binary(
             a=whole,
-            b=Binary(
-                op=BinaryOp.MUL, b=Const(value=factor),
-                a=Binary(op=BinaryOp.DIV, a=divided, b=Const(value=divisor)),
+            b=kir.Binary(
+                op=BinaryOp.MUL, b=kir.Const(value=factor),
+                a=kir.Binary(op=BinaryOp.DIV, a=divided, b=kir.Const(value=divisor)),
             ),
         ) if whole == divided and divisor == factor and divisor > 0 and (low >= 0).all():
             same = low == high

@@ -7,20 +7,9 @@ from contextlib import contextmanager
 
 from msgspec import Struct, field
 
+from crtexport.kir import language as kir
 from crtexport.kir.builder import add, const, div, mul, sub
-from crtexport.kir.language import (
-    Binary,
-    BinaryOp,
-    Compare,
-    CompareOp,
-    Const,
-    Expr,
-    For,
-    Let,
-    Scalar,
-    Stmt,
-    Var,
-)
+from crtexport.kir.language import BinaryOp, CompareOp, Expr, Scalar, Stmt
 
 Interval = tuple[int, int]
 
@@ -34,9 +23,9 @@ class IndexFacts(Struct):
 
     def after(self, stmt: Stmt) -> None:
         """Takes in a statement that comes before, or a loop that is around."""
-        if isinstance(stmt, Let) and stmt.var.type is Scalar.INDEX:
+        if isinstance(stmt, kir.Let) and stmt.var.type is Scalar.INDEX:
             self.lets[stmt.var.name] = stmt.value
-        if isinstance(stmt, For) and isinstance(stmt.extent, Const):
+        if isinstance(stmt, kir.For) and isinstance(stmt.extent, kir.Const):
             self.loops[stmt.var.name] = 0, int(stmt.extent.value) - 1
 
     @contextmanager
@@ -44,7 +33,7 @@ class IndexFacts(Struct):
         """Within a branch that is taken where a condition holds."""
         before = self.loops
         match condition:
-            case Compare(CompareOp.GE, Var(name=name), Const(value=value)) if name in before:
+            case kir.Compare(CompareOp.GE, kir.Var(name), kir.Const(value)) if name in before:
                 first, last = before[name]
                 self.loops = before | {name: (max(first, int(value)), last)}
         yield
@@ -54,13 +43,13 @@ class IndexFacts(Struct):
     def interval(self, expr: Expr) -> Interval | None:
         """Returns where an index lies; None if that isn't known."""
         match expr:
-            case Const(value=value):
+            case kir.Const(value=value):
                 return int(value), int(value)
-            case Var(name=name) if name in self.lets:
+            case kir.Var(name=name) if name in self.lets:
                 return self.interval(self.lets[name])
-            case Var(name=name) if name in self.loops:
+            case kir.Var(name=name) if name in self.loops:
                 return self.loops[name]
-            case Binary(op, a, b):
+            case kir.Binary(op, a, b):
                 first, second = self.interval(a), self.interval(b)
                 return None if first is None or second is None else _combined(op, first, second)
             case _:
@@ -102,18 +91,18 @@ def _combined(op: BinaryOp, a: Interval, b: Interval) -> Interval | None:
 def _split(expr: Expr, size: int, lets: Mapping[str, Expr]) -> tuple[Expr, Expr]:
     """(q, r) with expr = q * size + r, where r has what isn't a multiple as it stands."""
     match expr:
-        case Const(value=value):
+        case kir.Const(value=value):
             return const(int(value) // size), const(int(value) % size)
-        case Binary(BinaryOp.ADD | BinaryOp.SUB as op, a, b):
+        case kir.Binary(BinaryOp.ADD | BinaryOp.SUB as op, a, b):
             (q, r), (p, s) = _split(a, size, lets), _split(b, size, lets)
             join = add if op is BinaryOp.ADD else sub
             return join(q, p), join(r, s)
-        case Binary(BinaryOp.MUL, a, Const(value=value)) if int(value) % size == 0:
+        case kir.Binary(BinaryOp.MUL, a, kir.Const(value=value)) if int(value) % size == 0:
             return mul(a, const(int(value) // size)), const(0)
-        case Binary(BinaryOp.MUL, a, Const(value=value)):
+        case kir.Binary(BinaryOp.MUL, a, kir.Const(value=value)):
             quotient, rest = _split(a, size, lets)
             return mul(quotient, const(int(value))), mul(rest, const(int(value)))
-        case Var(name=name) if name in lets:
+        case kir.Var(name=name) if name in lets:
             quotient, rest = _split(lets[name], size, lets)
             return (const(0), expr) if quotient == const(0) else (quotient, rest)
         case _:

@@ -13,24 +13,10 @@ from functools import partial
 from msgspec import Struct
 from msgspec.structs import replace
 
+from crtexport.kir import language as kir
 from crtexport.kir.analysis.accesses import loads, width_of
 from crtexport.kir.builder import const
-from crtexport.kir.language import (
-    Binary,
-    Body,
-    Buffer,
-    Compare,
-    Const,
-    Expr,
-    For,
-    If,
-    Kernel,
-    Let,
-    Stmt,
-    Store,
-    StoreVector,
-    Var,
-)
+from crtexport.kir.language import Body, Buffer, Expr, Kernel, Stmt
 from crtexport.kir.linear_form import linear_form
 from crtexport.kir.walk import expressions, rewrite, variables
 
@@ -100,13 +86,13 @@ class _ChannelAccesses:
                 else:
                     self.found.append((loops, linear))
             match stmt:
-                case Let():
+                case kir.Let():
                     self.lets[stmt.var.name] = stmt.value
-                case For(var=var, extent=Const(value=extent), body=inner):
+                case kir.For(var=var, extent=kir.Const(value=extent), body=inner):
                     self.body(inner, (*loops, (var.name, int(extent))))
-                case For():
+                case kir.For():
                     self.followed = False
-                case If(condition=condition, then=then, other=other):
+                case kir.If(condition=condition, then=then, other=other):
                     self._decide(condition)
                     self.body(then, loops)
                     self.body(other, loops)
@@ -124,12 +110,12 @@ class _ChannelAccesses:
     def _decide(self, expr: Expr) -> None:
         """Notes the loop variables that a condition depends on."""
         match expr:
-            case Compare(a=a, b=b) | Binary(a=a, b=b):
+            case kir.Compare(a=a, b=b) | kir.Binary(a=a, b=b):
                 self._decide(a)
                 self._decide(b)
-            case Const():
+            case kir.Const():
                 pass
-            case Var():
+            case kir.Var():
                 self.deciding |= set(self._named(expr.name))
             case _:
                 self.followed = False
@@ -147,7 +133,7 @@ class _ChannelAccesses:
         terms, constant = linear_form(expr)
         total = {"": constant}
         for term, factor in terms:
-            if not isinstance(term, Var):
+            if not isinstance(term, kir.Var):
                 return None
             for name, own in self._named(term.name).items():
                 total[name] = total.get(name, 0) + own * factor
@@ -159,13 +145,13 @@ def _touched(stmt: Stmt) -> Iterator[tuple[Buffer, Expr, int]]:
     for expr in expressions(stmt):
         for load in loads(expr):
             yield load.buffer, load.index, width_of(load)
-    if isinstance(stmt, Store):
+    if isinstance(stmt, kir.Store):
         yield stmt.buffer, stmt.index, 1
-    elif isinstance(stmt, StoreVector):
+    elif isinstance(stmt, kir.StoreVector):
         yield stmt.buffer, stmt.index, stmt.count
 
 
 def _pinned(stmt: Stmt, loop: str) -> Body:
     """A loop over channels as it is for one of them."""
-    chosen = isinstance(stmt, For) and stmt.var.name == loop
+    chosen = isinstance(stmt, kir.For) and stmt.var.name == loop
     return (replace(stmt, extent=const(1)) if chosen else stmt,)

@@ -5,32 +5,8 @@ from __future__ import annotations
 import enum
 from typing import assert_never
 
-from crtexport.kir.language import (
-    Assign,
-    Binary,
-    BinaryOp,
-    Body,
-    Call,
-    Cast,
-    Comment,
-    Compare,
-    Const,
-    Expr,
-    For,
-    If,
-    Kernel,
-    Let,
-    Load,
-    LoadVector,
-    LoadWord,
-    Local,
-    Select,
-    Stmt,
-    Store,
-    StoreVector,
-    Var,
-    operands,
-)
+from crtexport.kir import language as kir
+from crtexport.kir.language import BinaryOp, Body, Expr, Kernel, Stmt
 from crtexport.kir.walk import bodies, expressions, has_loop
 
 
@@ -48,7 +24,7 @@ Skeleton = tuple[object, ...]
 """Equal for kernels that are equal but for the values of constants, and for what is promised of
 their buffers."""
 
-Numbers = tuple[tuple[Const, ConstantPosition], ...]
+Numbers = tuple[tuple[kir.Const, ConstantPosition], ...]
 """The constants of a kernel and where they stand, in the order of the text, which is that of
 :func:`crtexport.kir.rewrite.substitute`."""
 
@@ -68,7 +44,7 @@ class _SkeletonWalk:
 
     def __init__(self) -> None:
         self.parts: list[object] = []
-        self.numbers: list[tuple[Const, ConstantPosition]] = []
+        self.numbers: list[tuple[kir.Const, ConstantPosition]] = []
 
     def body(self, body: Body, place: ConstantPosition) -> None:
         self.parts.append(len(body))
@@ -78,23 +54,23 @@ class _SkeletonWalk:
     def stmt(self, stmt: Stmt, place: ConstantPosition) -> None:
         inside = at = place
         match stmt:
-            case Let() | Local():
+            case kir.Let() | kir.Local():
                 self.parts += (type(stmt), stmt.var.name, stmt.var.type)
-            case Assign():
-                self.parts += (Assign, stmt.var.name)
-            case Store():
-                self.parts += (Store, stmt.buffer.name)
-            case StoreVector():
-                self.parts += (StoreVector, stmt.buffer.name, stmt.count)
-            case For():
+            case kir.Assign():
+                self.parts += (kir.Assign, stmt.var.name)
+            case kir.Store():
+                self.parts += (kir.Store, stmt.buffer.name)
+            case kir.StoreVector():
+                self.parts += (kir.StoreVector, stmt.buffer.name, stmt.count)
+            case kir.For():
                 innermost = not has_loop(stmt.body)
-                self.parts += (For, stmt.var.name, stmt.unroll, stmt.vectorize)
+                self.parts += (kir.For, stmt.var.name, stmt.unroll, stmt.vectorize)
                 at = ConstantPosition.INNER_EXTENT if innermost else ConstantPosition.EXTENT
                 inside = ConstantPosition.INSIDE if innermost else place
-            case If():
-                self.parts.append(If)
-            case Comment():
-                self.parts += (Comment, stmt.text)
+            case kir.If():
+                self.parts.append(kir.If)
+            case kir.Comment():
+                self.parts += (kir.Comment, stmt.text)
             case _:
                 assert_never(stmt)
         for expr in expressions(stmt):
@@ -105,29 +81,29 @@ class _SkeletonWalk:
     def expr(self, expr: Expr, place: ConstantPosition) -> None:
         parts = self.parts
         match expr:
-            case Var():
+            case kir.Var():
                 parts.append(expr.name)
-            case Const():
+            case kir.Const():
                 self.numbers.append((expr, place))
-                parts += (Const, expr.type)
-            case Binary(op=BinaryOp.DIV):
+                parts += (kir.Const, expr.type)
+            case kir.Binary(op=BinaryOp.DIV):
                 parts.append(expr.op)
                 self.expr(expr.a, place)
                 self.expr(expr.b, ConstantPosition.DIVISOR)
                 return
-            case Binary() | Compare():
+            case kir.Binary() | kir.Compare():
                 parts.append(expr.op)
-            case Load() | LoadWord():
+            case kir.Load() | kir.LoadWord():
                 parts += (type(expr), expr.buffer.name)
-            case LoadVector():
-                parts += (LoadVector, expr.buffer.name, expr.type, expr.count)
-            case Select():
-                parts.append(Select)
-            case Cast():
-                parts += (Cast, expr.type)
-            case Call():
-                parts += (Call, expr.name, expr.type, len(expr.args))
+            case kir.LoadVector():
+                parts += (kir.LoadVector, expr.buffer.name, expr.type, expr.count)
+            case kir.Select():
+                parts.append(kir.Select)
+            case kir.Cast():
+                parts += (kir.Cast, expr.type)
+            case kir.Call():
+                parts += (kir.Call, expr.name, expr.type, len(expr.args))
             case _:
                 assert_never(expr)
-        for part in operands(expr):
+        for part in kir.operands(expr):
             self.expr(part, place)

@@ -6,22 +6,8 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from crtexport.kir.language import (
-    Binary,
-    BinaryOp,
-    Call,
-    Cast,
-    Compare,
-    CompareOp,
-    Const,
-    Expr,
-    Load,
-    LoadVector,
-    LoadWord,
-    Scalar,
-    Select,
-    Var,
-)
+from crtexport.kir import language as kir
+from crtexport.kir.language import BinaryOp, CompareOp, Expr, Scalar
 from crtexport.kir.lazy_facts import LazyFact
 
 Ints = npt.NDArray[np.int64]
@@ -40,7 +26,7 @@ _RELATIONS: dict[CompareOp, np.ufunc] = {
 
 
 _WIDE = frozenset({Scalar.INDEX, Scalar.I32, Scalar.I64})
-_BOUNDED = (Binary, Cast)
+_BOUNDED = (kir.Binary, kir.Cast)
 """Expressions that may have only one value, whatever was loaded."""
 _FITS = 1 << 31
 """Magnitudes up to this fit into all of these."""
@@ -65,7 +51,7 @@ class NamedValues:
     def add(self, name: str, value: Expr) -> None:
         low, high = self._range(value) if isinstance(value, _BOUNDED) else (None, None)
         if low is not None and low == high and value.type in _WIDE:
-            value = Const(low, value.type)  # as an index into an axis of one
+            value = kir.Const(low, value.type)  # as an index into an axis of one
         self._values[name] = value
         self._variables[name] = LazyFact(value, self._variables, self.variables)
 
@@ -75,34 +61,34 @@ class NamedValues:
 
     def meant(self, expr: Expr) -> Expr:
         """Returns what a name stands for; other expressions are what they are."""
-        while isinstance(expr, Var) and expr.name in self._values:
+        while isinstance(expr, kir.Var) and expr.name in self._values:
             expr = self._values[expr.name]
         return expr
 
     def variables(self, expr: Expr) -> _Variables:
         """The loop variables in ``expr``; None if its value isn't known before running."""
         match expr:
-            case Var():
+            case kir.Var():
                 if expr.name in self._locals:
                     return None
                 found = self._variables.get(expr.name)
                 if found is None:
                     return frozenset((expr.name,))
                 return found.found() if isinstance(found, LazyFact) else found
-            case Const():
+            case kir.Const():
                 return _NOTHING if not expr.type.is_float else None
-            case Binary():
+            case kir.Binary():
                 if expr.op not in _EXACT or expr.a.type.is_float:
                     return None
                 return self._all(expr.a, expr.b)
-            case Compare():
+            case kir.Compare():
                 return self._all(expr.a, expr.b)
-            case Select():
+            case kir.Select():
                 return self._all(expr.condition, expr.then, expr.other)
-            case Cast(value=value):
+            case kir.Cast(value=value):
                 wide = expr.type in _WIDE and value.type in _WIDE
                 return self.variables(value) if wide else None
-            case Load() | LoadWord() | LoadVector() | Call():
+            case kir.Load() | kir.LoadWord() | kir.LoadVector() | kir.Call():
                 return None
 
     def reach(self, expr: Expr) -> tuple[frozenset[str], Choices] | None:
@@ -112,13 +98,13 @@ class NamedValues:
         if known is not None:
             return known, {}
         match expr:
-            case Binary(a=a, b=b) if expr.op in _EXACT and not a.type.is_float:
+            case kir.Binary(a=a, b=b) if expr.op in _EXACT and not a.type.is_float:
                 return self._reach_of(a, b)
-            case Compare(a=a, b=b):
+            case kir.Compare(a=a, b=b):
                 return self._reach_of(a, b)
-            case Select():
+            case kir.Select():
                 return self._reach_of(expr.condition, expr.then, expr.other)
-        if not isinstance(expr, Var) or expr.name in self._locals:
+        if not isinstance(expr, kir.Var) or expr.name in self._locals:
             return None
         low, high = self._range(expr)
         if low is not None and high is not None and low >= 0:
@@ -138,15 +124,15 @@ class NamedValues:
     def _range(self, expr: Expr) -> tuple[int | None, int | None]:
         """The smallest and the largest value of an integer, where they are known."""
         match self.meant(expr):
-            case Const(value=value, type=type_) if not type_.is_float:
+            case kir.Const(value=value, type=type_) if not type_.is_float:
                 return int(value), int(value)
-            case Load(buffer=buffer) if buffer.dtype in _SHORT:
+            case kir.Load(buffer=buffer) if buffer.dtype in _SHORT:
                 return _SHORT[buffer.dtype]
-            case Cast(value=value, type=type_) if type_ in _WIDE and not value.type.is_float:
+            case kir.Cast(value=value, type=type_) if type_ in _WIDE and not value.type.is_float:
                 low, high = self._range(value)
                 fits = low is not None and high is not None and -_FITS <= low <= high < _FITS
                 return (low, high) if fits else (None, None)
-            case Binary(op=BinaryOp.MIN | BinaryOp.MAX as op, a=a, b=b):
+            case kir.Binary(op=BinaryOp.MIN | BinaryOp.MAX as op, a=a, b=b):
                 (a_low, a_high), (b_low, b_high) = self._range(a), self._range(b)
                 lows = [low for low in (a_low, b_low) if low is not None]
                 highs = [high for high in (a_high, b_high) if high is not None]
@@ -168,23 +154,23 @@ class NamedValues:
     def value(self, expr: Expr, at: dict[str, Ints]) -> Ints:
         """The value in every iteration; ``at`` are those of loop variables, and learns others."""
         match expr:
-            case Var():
+            case kir.Var():
                 if expr.name not in at:
                     at[expr.name] = self.value(self._values[expr.name], at)
                 return at[expr.name]
-            case Const():
+            case kir.Const():
                 return np.asarray(int(expr.value), np.int64)
-            case Binary():
+            case kir.Binary():
                 return _combined(expr.op, self.value(expr.a, at), self.value(expr.b, at))
-            case Compare():
+            case kir.Compare():
                 holds: npt.NDArray[np.bool_] = _RELATIONS[expr.op](
                     self.value(expr.a, at), self.value(expr.b, at)
                 )
                 return holds.astype(np.int64)
-            case Select():
+            case kir.Select():
                 then, other = self.value(expr.then, at), self.value(expr.other, at)
                 return np.where(self.value(expr.condition, at) != 0, then, other)
-            case Cast():
+            case kir.Cast():
                 return self.value(expr.value, at)
         raise TypeError(expr)
 

@@ -14,20 +14,10 @@ from collections.abc import Callable, Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
+from crtexport.kir import language as kir
 from crtexport.kir.analysis.constant_skeleton import ConstantPosition, Numbers, Skeleton, skeleton
 from crtexport.kir.fingerprint import fingerprint
-from crtexport.kir.language import (
-    Buffer,
-    Cast,
-    Const,
-    Expr,
-    For,
-    Kernel,
-    Let,
-    Local,
-    Scalar,
-    Var,
-)
+from crtexport.kir.language import Buffer, Expr, Kernel, Scalar
 from crtexport.kir.rewrite import substitute
 from crtexport.kir.walk import walk
 
@@ -186,7 +176,7 @@ def _merge_of(members: _Alike, level: MergeLevel, costs: MergeCosts) -> _Merge |
     return None
 
 
-def _may_differ(constant: Const, place: ConstantPosition, level: MergeLevel) -> bool:
+def _may_differ(constant: kir.Const, place: ConstantPosition, level: MergeLevel) -> bool:
     if constant.type not in _NUMBERS or place is ConstantPosition.DIVISOR:
         return False
     if level is MergeLevel.ANY:
@@ -201,7 +191,7 @@ def _merged(members: _Alike, level: MergeLevel) -> list[MergedCall] | None:
     are too many."""
     kernels = [member.kernel for member, _ in members]
     taken = names_in(kernels[0])
-    parameters: dict[tuple[Scalar, tuple[int, ...]], Var] = {}
+    parameters: dict[tuple[Scalar, tuple[int, ...]], kir.Var] = {}
     numbers: list[Expr] = []
     for column in zip(*(numbers for _, numbers in members), strict=True):
         constant, place = column[0]
@@ -211,9 +201,10 @@ def _merged(members: _Alike, level: MergeLevel) -> list[MergedCall] | None:
         values = tuple(int(other.value) for other, _ in column)
         if len(set(values)) > 1:
             type_ = _passed_as(constant.type, values)
-            new = Var(_name(len(parameters), taken), type_)
+            new = kir.Var(_name(len(parameters), taken), type_)
             parameter = parameters.setdefault((type_, values), new)
-            numbers[-1] = parameter if type_ is constant.type else Cast(parameter, constant.type)
+            same = type_ is constant.type
+            numbers[-1] = parameter if same else kir.Cast(parameter, constant.type)
     if len(parameters) > MOST_PARAMETERS:
         return None
     buffers = {
@@ -247,7 +238,8 @@ def _common(buffers: list[Buffer]) -> Buffer:
 
 def names_in(kernel: Kernel) -> set[str]:
     """Every name that ``kernel`` uses."""
-    named = (stmt.var.name for stmt in walk(kernel.body) if isinstance(stmt, (Let, Local, For)))
+    naming = (s for s in walk(kernel.body) if isinstance(s, (kir.Let, kir.Local, kir.For)))
+    named = (stmt.var.name for stmt in naming)
     return {buffer.name for buffer in kernel.buffers}.union(named)
 
 

@@ -12,24 +12,11 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
+from crtexport.kir import language as kir
 from crtexport.kir.analysis.access_trace import Replay, happenings
 from crtexport.kir.analysis.affine_index import IndexFacts
 from crtexport.kir.builder import add, ge
-from crtexport.kir.language import (
-    Binary,
-    BinaryOp,
-    Body,
-    Buffer,
-    Const,
-    Expr,
-    If,
-    Kernel,
-    Scalar,
-    Stmt,
-    Store,
-    StoreVector,
-    Var,
-)
+from crtexport.kir.language import BinaryOp, Body, Buffer, Expr, Kernel, Scalar, Stmt
 from crtexport.kir.walk import map_bodies
 
 
@@ -93,9 +80,9 @@ class _Guarding:
 
     def _stmt(self, stmt: Stmt) -> Stmt:
         match stmt:
-            case Store() | StoreVector() if stmt.buffer == self.results.output:
+            case kir.Store() | kir.StoreVector() if stmt.buffer == self.results.output:
                 new = self._is_new(stmt.index)
-                return stmt if new is None else If(new, (stmt,))
+                return stmt if new is None else kir.If(new, (stmt,))
             case _:
                 return map_bodies(stmt, self.body)
 
@@ -107,12 +94,12 @@ class _Guarding:
     def _tests(self, expr: Expr) -> Iterator[Expr]:
         """Returns what a pixel, or a row, must be to be new."""
         terms = list(self._terms(expr))
-        within = [term for term in terms if isinstance(term, Var | Const)]
+        within = [term for term in terms if isinstance(term, kir.Var | kir.Const)]
         for term in terms:
             match term:
-                case Binary(BinaryOp.MIN, a, _):
+                case kir.Binary(BinaryOp.MIN, a, _):
                     yield ge(add(term, *within), a)
-                case Binary(BinaryOp.MUL, a, Const()):
+                case kir.Binary(BinaryOp.MUL, a, kir.Const()):
                     yield from self._tests(a)
                 case _:
                     pass
@@ -120,9 +107,9 @@ class _Guarding:
     def _terms(self, expr: Expr) -> Iterator[Expr]:
         """Returns what an expression is the sum of."""
         match expr:
-            case Var(name=name) if name in self.known.lets:
+            case kir.Var(name=name) if name in self.known.lets:
                 yield from self._terms(self.known.lets[name])
-            case Binary(BinaryOp.ADD, a, b):
+            case kir.Binary(BinaryOp.ADD, a, b):
                 yield from self._terms(a)
                 yield from self._terms(b)
             case _:

@@ -13,21 +13,11 @@ from msgspec.structs import replace
 
 from crtexport.ir.graph import Node
 from crtexport.ir.ops import Add, Mul, Sub
+from crtexport.kir import language as kir
 from crtexport.kir.analysis.affine_index import IndexFacts
 from crtexport.kir.analysis.kernel_merging import names_in
 from crtexport.kir.builder import load, load_vector
-from crtexport.kir.language import (
-    Body,
-    Buffer,
-    Const,
-    Expr,
-    For,
-    If,
-    Scalar,
-    Stmt,
-    Store,
-    StoreVector,
-)
+from crtexport.kir.language import Body, Buffer, Expr, Scalar, Stmt
 from crtexport.kir.walk import map_bodies
 from crtexport.lowering.ops.elementwise import Compute, arithmetic
 from crtexport.lowering.registry import (
@@ -85,7 +75,7 @@ class StoreHook(abc.ABC):
         """Emits what comes before the layer."""
 
     @abc.abstractmethod
-    def store(self, stmt: Store | StoreVector) -> None:
+    def store(self, stmt: kir.Store | kir.StoreVector) -> None:
         """Emits what is done instead of a store of results."""
 
     @abc.abstractmethod
@@ -130,13 +120,13 @@ class StoreHook(abc.ABC):
 
     def _stmt(self, stmt: Stmt) -> Body:
         match stmt:
-            case For(extent=Const(value=0)):
+            case kir.For(extent=kir.Const(value=0)):
                 return ()
-            case If():
+            case kir.If():
                 with self.known.where(stmt.condition):
                     then = self._body(stmt.then)
                 return (replace(stmt, then=then, other=self._body(stmt.other)),)
-            case Store() | StoreVector() if stmt.buffer == self.output:
+            case kir.Store() | kir.StoreVector() if stmt.buffer == self.output:
                 with self.b.apart() as found:
                     self.store(stmt)
                 return tuple(found)
@@ -163,10 +153,10 @@ class ElementwiseHook(StoreHook):
     def end(self) -> None:
         """Nothing."""
 
-    def store(self, stmt: Store | StoreVector) -> None:
+    def store(self, stmt: kir.Store | kir.StoreVector) -> None:
         b, type_ = self.b, stmt.value.type
         index = b.let("place", stmt.index)
-        if isinstance(stmt, Store):
+        if isinstance(stmt, kir.Store):
             result, other = b.let("result", stmt.value), b.let("other", load(self.operand, index))
             b.store(self.target, index, self.compute(*self._ordered(result, other)))
             return

@@ -17,30 +17,8 @@ from typing import Any
 
 from msgspec import Struct
 
-from crtexport.kir.language import (
-    Assign,
-    Binary,
-    BinaryOp,
-    Body,
-    Call,
-    Cast,
-    Compare,
-    Const,
-    Expr,
-    For,
-    If,
-    Kernel,
-    Let,
-    Load,
-    LoadVector,
-    LoadWord,
-    Local,
-    Scalar,
-    Select,
-    Store,
-    StoreVector,
-    Var,
-)
+from crtexport.kir import language as kir
+from crtexport.kir.language import BinaryOp, Body, Expr, Kernel, Scalar
 from crtexport.kir.linear_form import linear_form, split_constant
 from crtexport.kir.walk import walk
 from crtexport.schedules.common.target_features import is_x86_64
@@ -124,8 +102,8 @@ def estimate(
 
 def extents(kernel: Kernel) -> tuple[str, ...]:
     """The parameters whose values an estimate depends on: those that loops run to."""
-    loops = (stmt.extent for stmt in walk(kernel.body) if isinstance(stmt, For))
-    return tuple(dict.fromkeys(extent.name for extent in loops if isinstance(extent, Var)))
+    loops = (stmt.extent for stmt in walk(kernel.body) if isinstance(stmt, kir.For))
+    return tuple(dict.fromkeys(extent.name for extent in loops if isinstance(extent, kir.Var)))
 
 
 _UNKNOWN_EXTENT = 3
@@ -180,9 +158,10 @@ class _Walk:
         self.sums: dict[Expr, _Sum] = {}
         # These are asked of each part of each variant of a kernel.
         self.values: dict[type[Expr], Callable[[Any], int]] = {
-            Const: lambda _: 0, Var: self._named, Binary: self._binary, Load: self._load,
-            LoadWord: self._load, LoadVector: self._load, Call: self._call, Cast: self._cast,
-            Compare: self._compared, Select: self._selected,
+            kir.Const: lambda _: 0, kir.Var: self._named, kir.Binary: self._binary,
+            kir.Load: self._load, kir.LoadWord: self._load, kir.LoadVector: self._load,
+            kir.Call: self._call, kir.Cast: self._cast, kir.Compare: self._compared,
+            kir.Select: self._selected,
         }
 
     def _count(self, kind: Work, depth: int, amount: float = 1) -> None:
@@ -194,22 +173,22 @@ class _Walk:
     def body(self, body: Body) -> None:
         for stmt in body:
             match stmt:
-                case Let() | Local():
+                case kir.Let() | kir.Local():
                     depth = self._value(stmt.value)
                     here = len(self.times) - 1
-                    self.depth_of[stmt.var.name] = here if isinstance(stmt, Local) else depth
-                case Assign():
+                    self.depth_of[stmt.var.name] = here if isinstance(stmt, kir.Local) else depth
+                case kir.Assign():
                     self._value(stmt.value)
-                case Store() | StoreVector():
+                case kir.Store() | kir.StoreVector():
                     self._address(stmt.buffer.name, stmt.index)
                     self._value(stmt.value)
                     self._count(_STORE, len(self.times) - 1)
-                case For():
+                case kir.For():
                     self._loop(stmt)
-                case If():
+                case kir.If():
                     self._branch(stmt)
 
-    def _branch(self, stmt: If) -> None:
+    def _branch(self, stmt: kir.If) -> None:
         self._value(stmt.condition)
         self._count(_BRANCH, len(self.times) - 1)
         times = self.times[-1]
@@ -218,8 +197,8 @@ class _Walk:
             self.body(body)
         self.times[-1] = times
 
-    def _loop(self, stmt: For) -> None:
-        fixed = isinstance(stmt.extent, Const)
+    def _loop(self, stmt: kir.For) -> None:
+        fixed = isinstance(stmt.extent, kir.Const)
         extent = self._extent(stmt.extent)
         if extent <= 0:
             return
@@ -251,16 +230,16 @@ class _Walk:
         self.code[_TURN] += self.copies[here]
         self.run[_POINTER] += times * len(own)
         self.code[_POINTER] += self.copies[here] * len(own)
-        sums = {s.var.name for s in stmt.body if isinstance(s, Assign)}
+        sums = {s.var.name for s in stmt.body if isinstance(s, kir.Assign)}
         spilt = max(len(sums) + len(own) + len(kept) + 1 - self.registers, 0)
         self.run[_SPILL] += times * spilt
         self.code[_SPILL] += self.copies[here] * spilt
 
     def _extent(self, extent: Expr) -> int:
         match extent:
-            case Const(value):
+            case kir.Const(value):
                 return int(value)
-            case Var(name):
+            case kir.Var(name):
                 return self.params.get(name, 1)
             case _:
                 return 1
@@ -270,7 +249,7 @@ class _Walk:
     def _value(self, expr: Expr) -> int:
         return self.values[type(expr)](expr)
 
-    def _named(self, expr: Var) -> int:
+    def _named(self, expr: kir.Var) -> int:
         if expr.name in self.params:
             self.kept[-1].add(expr.name)
         return self.depth_of.get(expr.name, 0)
@@ -278,7 +257,7 @@ class _Walk:
     def _deepest(self, parts: Iterable[Expr]) -> int:
         deepest, depth_of = 0, self.depth_of
         for part in parts:
-            if isinstance(part, Var) and part.name in depth_of:
+            if isinstance(part, kir.Var) and part.name in depth_of:
                 depth = depth_of[part.name]
             else:
                 depth = self._value(part)
@@ -286,40 +265,40 @@ class _Walk:
                 deepest = depth
         return deepest
 
-    def _call(self, expr: Call) -> int:
+    def _call(self, expr: kir.Call) -> int:
         depth = self._deepest(expr.args)
         self._count(_SIMPLE, depth)
         return depth
 
-    def _cast(self, expr: Cast) -> int:
+    def _cast(self, expr: kir.Cast) -> int:
         depth = self._value(expr.value)
         source, type_ = expr.value.type, expr.type
         if (source in _WORDS) != (type_ in _WORDS) and _I64 in (source, type_):
             self._count(_SIMPLE, depth, 0.5)
         return depth
 
-    def _compared(self, expr: Compare) -> int:
+    def _compared(self, expr: kir.Compare) -> int:
         depth = self._deepest((expr.a, expr.b))
         self._count(_SIMPLE, depth)
         return depth
 
-    def _selected(self, expr: Select) -> int:
+    def _selected(self, expr: kir.Select) -> int:
         depth = self._deepest((expr.condition, expr.then, expr.other))
         self._count(_CHOICE, depth)
         return depth
 
-    def _load(self, expr: Load | LoadWord | LoadVector) -> int:
+    def _load(self, expr: kir.Reading) -> int:
         here = len(self.times) - 1
         self._address(expr.buffer.name, expr.index)
         self._count(_LOAD, here)
-        if isinstance(expr, LoadVector) and expr.type.lane is not expr.buffer.dtype:
+        if isinstance(expr, kir.LoadVector) and expr.type.lane is not expr.buffer.dtype:
             self._count(_WIDENED, here)
         return here
 
-    def _binary(self, expr: Binary) -> int:
+    def _binary(self, expr: kir.Binary) -> int:
         op, a, b = expr.op, expr.a, expr.b
         parts: tuple[Expr, ...] = (a, b)
-        if isinstance(b, Binary) and b.op is _MUL and self.mla and op in _SUMS:
+        if isinstance(b, kir.Binary) and b.op is _MUL and self.mla and op in _SUMS:
             parts = a, b.a, b.b
         depth = self._deepest(parts)
         kind = _KINDS.get(op, _SIMPLE)
@@ -363,10 +342,10 @@ class _Walk:
 
     def _term(self, term: Expr, factor: int, terms: dict[str, int]) -> int:
         match term:
-            case Var(name=name):
+            case kir.Var(name=name):
                 terms[name] = terms.get(name, 0) + factor
                 return self.depth_of.get(name, 0)
-            case Binary(op=BinaryOp.MUL, b=Var(name=step)) if step in self.params:
+            case kir.Binary(op=BinaryOp.MUL, b=kir.Var(name=step)) if step in self.params:
                 # The pointer advances by as much.
                 own: dict[str, int] = {}
                 depth = self._terms(term.a, factor, own)
