@@ -30,11 +30,6 @@ class Frame(Struct, frozen=True):
     stack: tuple[int, int] | None
 
 
-def parse_frame(console: str, sizes: tuple[int, ...], sections: Sections) -> Frame:
-    """Returns the answer of the one model in the console output; as :func:`parse_frames`."""
-    return parse_frames(console, [sizes], sections)[0]
-
-
 def parse_frames(
     console: str, sizes: Sequence[tuple[int, ...]], sections: Sections
 ) -> tuple[Frame, ...]:

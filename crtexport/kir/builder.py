@@ -11,11 +11,6 @@ from contextlib import contextmanager
 from crtexport.kir import language as kir
 from crtexport.kir.language import BinaryOp, Body, Buffer, CompareOp, Expr, Kernel, Scalar, Stmt
 
-_INT_BITS = {
-    Scalar.I8: 8, Scalar.U8: 8, Scalar.I16: 16, Scalar.U16: 16, Scalar.I32: 32, Scalar.U32: 32,
-    Scalar.I64: 64,
-}
-
 # Enum finds its members slowly; these are wanted for each expression of each kernel.
 _I1, _I32, _I64, _INDEX = Scalar.I1, Scalar.I32, Scalar.I64, Scalar.INDEX
 _ADD, _SUB, _MUL, _AND = BinaryOp.ADD, BinaryOp.SUB, BinaryOp.MUL, BinaryOp.AND

@@ -11,8 +11,6 @@ from collections.abc import Callable
 from crtexport.ir.types import DType
 from crtexport.lowering.registry import Context, Rule
 
-FLOAT_OR_INT8 = (DType.FLOAT32, DType.INT8)
-
 
 class SameTypes:
     """A rule: all inputs and outputs share one element type out of ``allowed``."""

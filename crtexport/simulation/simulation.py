@@ -1,4 +1,4 @@
-"""Runs an exported model on this computer, through its C interface or its packed function."""
+"""Runs an exported model on this computer, through its C interface."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ import numpy as np
 import numpy.typing as npt
 from msgspec import Struct, field
 
-from crtexport.artifact.model import Artifact, Interface
-from crtexport.simulation import crt
+from crtexport.artifact.model import Interface
 from crtexport.simulation.library import LoadedCode
 from crtexport.support.errors import CrtExportError, RunFailedError
 
@@ -63,29 +62,6 @@ class Simulation(Struct, frozen=True, eq=False):
     image_buffer: tuple[int, int] = (0, 1)
     _state: list[_GuardedMemory] = field(default_factory=list)
     _contexts_held: list[ctypes.Array[ctypes.c_char]] = field(default_factory=list)
-
-    @staticmethod
-    def from_parts(
-        module: str, inputs: Sequence[Interface], outputs: Sequence[Interface], library: LoadedCode,
-        *, workspace_size: int = 0, workspace_align: int = 16, workspace_caller: bool = False,
-    ) -> Simulation:
-        """Returns a simulation of ``tvmgen_<module>_*`` in ``library``."""
-        return Simulation(
-            module, tuple(inputs), tuple(outputs), library, workspace_size, workspace_align,
-            workspace_caller,
-        )
-
-    @staticmethod
-    def of_artifact(artifact: Artifact, library: LoadedCode) -> Simulation:
-        """Returns a simulation of a backend's code for ``artifact``."""
-        return Simulation(
-            artifact.module, artifact.inputs, artifact.outputs, library, artifact.workspace_size,
-            artifact.workspace_align, artifact.workspace_caller, artifact.state_size,
-            artifact.io_in_workspace, len(artifact.devices),
-            tuple((p.memory, p.size) for p in artifact.spilled),
-            (artifact.inflated_size, artifact.inflated_align) if artifact.workspace_caller
-            else (0, 1),
-        )
 
     def reset(self) -> None:
         """Calls ``tvmgen_<m>_reset``: variables get their initial values. Nothing to do without."""
@@ -147,30 +123,6 @@ class Simulation(Struct, frozen=True, eq=False):
         if None in addresses:
             raise RunFailedError(f"the model has no place for its {side}", location=name)
         return addresses
-
-    def run_packed(self, inputs: Sequence[Array]) -> list[Array]:
-        """The same through the function registry and the packed function. Raises as :meth:`run`."""
-        if self.devices:
-            raise CrtExportError(
-                "a model with devices is simulated through its C interface only",
-                location=self.module,
-            )
-        memories = self._memories(inputs)
-        tensors = [*self.inputs, *self.outputs]
-        views = [
-            memory.bytes.view(t.type.dtype.numpy).reshape(t.type.shape)
-            for memory, t in zip(memories, tensors, strict=False)
-        ]
-        views += [m.bytes for m in memories[len(views) :]]
-        name = f"tvmgen_{self.module}_run"
-        result = crt.SystemLib(self.library).call(name, [crt.tensor(v) for v in views])
-        return self._results(memories, name, result.code)
-
-    def reset_packed(self) -> int:
-        """:meth:`reset` through the function registry; the code that it returns."""
-        state = self._pools()[-1:]
-        tensors = [crt.tensor(memory.bytes) for memory in state]
-        return crt.SystemLib(self.library).call(f"tvmgen_{self.module}_reset", tensors).code
 
     def _contexts(self) -> list[ctypes.Array[ctypes.c_void_p]]:
         """The struct of device contexts, if the model takes any."""

@@ -25,7 +25,6 @@ from crtexport.ir.types import ConstantRef
 from crtexport.kir.language import Scalar
 from crtexport.mlf.objects import object_facts
 from crtexport.simulation.library import SharedLibrary
-from crtexport.simulation.simulation import Simulation
 from crtexport.support.errors import CrtExportError
 from crtexport.support.target import Target
 from tests.backends.llvm.llvm_support import (
@@ -38,6 +37,7 @@ from tests.backends.llvm.llvm_support import (
     objects,
 )
 from tests.helpers import require
+from tests.packed_functions import simulation_of
 
 OTHERS = {
     "aarch64": Target("aarch64-unknown-linux-gnu", "generic", pointer_bits=64, reloc="pic"),
@@ -402,7 +402,7 @@ def test_code_finds_constants_through_slots_with_every_linker(tmp_path: Path) ->
             ],
             check=True,
         )
-        simulation = Simulation.of_artifact(model(), SharedLibrary(ctypes.CDLL(str(library))))
+        simulation = simulation_of(model(), SharedLibrary(ctypes.CDLL(str(library))))
         outputs = simulation.run([model_input()])
         for got, wanted in zip(outputs, model_outputs(model_input()), strict=True):
             np.testing.assert_array_equal(got, wanted)

@@ -34,9 +34,9 @@ from crtexport.backends.c.source import emit_c
 from crtexport.ir.modules import Device
 from crtexport.ir.types import ConstantRef
 from crtexport.kir.language import Scalar
-from crtexport.simulation import crt
 from crtexport.support.errors import CrtExportError
 from crtexport.support.resources import templates_dir
+from tests import packed_functions as crt
 from tests.backends.c.c_support import COMPILERS, compile_object, run_tool, runtime_include, write
 from tests.backends.llvm.llvm_support import (
     BIASES,

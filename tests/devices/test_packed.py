@@ -13,12 +13,12 @@ import pytest
 import crtexport
 from crtexport.firmware.board import load_board
 from crtexport.mlf.reader import open_package
-from crtexport.simulation.crt import SystemLib, tensor
 from crtexport.simulation.package import load_package
 from crtexport.support.errors import CrtExportError
 from tests.helpers import require
 from tests.mlf.consumers import complaints
 from tests.packages import compile_strictly
+from tests.packed_functions import SystemLib, tensor
 
 BACKENDS = ("c", "llvm")
 X = np.arange(-6, 6, dtype=np.float32).reshape(2, 2, 3)

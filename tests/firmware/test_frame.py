@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from crtexport.firmware.frame import parse_frame
+from crtexport.firmware.frame import Frame, parse_frames
 from crtexport.firmware.sections import Sections, Symbol
 from crtexport.support.errors import RunFailedError
 
@@ -29,8 +29,12 @@ def framed(body: str) -> str:
     return f"{body}CRT:END {zlib.crc32(body.encode()):x}\n"
 
 
+def parsed(console: str) -> Frame:
+    return parse_frames(console, [(3,)], SECTIONS)[0]
+
+
 def test_a_whole_answer_is_read() -> None:
-    frame = parse_frame("a boot message\r\n" + framed(BODY) + "more\n", (3,), SECTIONS)
+    frame = parsed("a boot message\r\n" + framed(BODY) + "more\n")
     assert frame.statuses == (-7, 0)
     assert frame.outputs == ((b"\x0a\x0b\x0c",), (b"\x01\x02\x03",))
     assert frame.ticks == (5, 16, 32)
@@ -38,7 +42,7 @@ def test_a_whole_answer_is_read() -> None:
 
 
 def test_carriage_returns_of_a_terminal_do_no_harm() -> None:
-    assert parse_frame(framed(BODY).replace("\n", "\r\n"), (3,), SECTIONS).ticks == (5, 16, 32)
+    assert parsed(framed(BODY).replace("\n", "\r\n")).ticks == (5, 16, 32)
 
 
 @given(position=st.integers(0, len(BODY) - 1), character=st.sampled_from("0123456789abcdefXYZ "))
@@ -47,19 +51,19 @@ def test_an_answer_with_one_wrong_character_is_refused(position: int, character:
     if damaged == BODY:
         return
     with pytest.raises(RunFailedError):
-        parse_frame(damaged + framed(BODY).removeprefix(BODY), (3,), SECTIONS)
+        parsed(damaged + framed(BODY).removeprefix(BODY))
 
 
 @given(end=st.integers(0, len(framed(BODY)) - 3))
 def test_an_answer_that_breaks_off_is_refused(end: int) -> None:
     with pytest.raises(RunFailedError):
-        parse_frame(framed(BODY)[:end], (3,), SECTIONS)
+        parsed(framed(BODY)[:end])
 
 
 @given(st.text())
 def test_rubbish_is_refused(text: str) -> None:
     with pytest.raises(RunFailedError):
-        parse_frame(text, (3,), SECTIONS)
+        parsed(text)
 
 
 @pytest.mark.parametrize(
@@ -74,20 +78,20 @@ def test_rubbish_is_refused(text: str) -> None:
 )
 def test_an_answer_that_is_intact_but_senseless_is_refused(body: str) -> None:
     with pytest.raises(RunFailedError, match="makes no sense"):
-        parse_frame(framed(body), (3,), SECTIONS)
+        parsed(framed(body))
 
 
 def test_a_fault_names_the_function() -> None:
     where = r"fault 0x10000\) at 0x00000110 \(tvmgen_toy_run\+0x10\)"
     with pytest.raises(RunFailedError, match=where):
-        parse_frame("CRT:BEGIN toy\nCRT:FAULT fault 10000 110\n", (3,), SECTIONS)
+        parsed("CRT:BEGIN toy\nCRT:FAULT fault 10000 110\n")
 
 
 def test_a_fault_report_that_is_damaged_is_still_a_fault() -> None:
     with pytest.raises(RunFailedError, match="the processor faulted"):
-        parse_frame("CRT:FAULT fault 1x\n", (3,), SECTIONS)
+        parsed("CRT:FAULT fault 1x\n")
 
 
 def test_a_stack_overflow_tells_what_to_do() -> None:
     with pytest.raises(RunFailedError, match="larger stack_size"):
-        parse_frame("CRT:FAULT stack-overflow 0 0\n", (3,), SECTIONS)
+        parsed("CRT:FAULT stack-overflow 0 0\n")

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from crtexport.firmware.board import load_board
-from crtexport.firmware.frame import Frame, parse_frame
+from crtexport.firmware.frame import Frame, parse_frames
 from crtexport.firmware.package import board_from_package, parts_from_package
 from crtexport.firmware.parts import FirmwareParts
 from crtexport.firmware.project import ELF, write_inputs, write_project
@@ -38,7 +38,7 @@ def run_without_fpu(parts: FirmwareParts, sample: bytes, folder: Path) -> Frame:
     run_tool(["make", "-s"], cwd=folder, what="building")
     console = run_qemu(BOARD, folder / ELF, timeout=60).console
     sizes = tuple(part.nbytes for part in parts.outputs)
-    return parse_frame(console, sizes, read_sections(folder / ELF, BOARD))
+    return parse_frames(console, [sizes], read_sections(folder / ELF, BOARD))[0]
 
 
 @pytest.mark.qemu

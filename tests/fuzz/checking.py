@@ -19,12 +19,12 @@ from crtexport.pipeline.driver import prepare
 from crtexport.pipeline.result import Prepared
 from crtexport.simulation.library import LoadedCode
 from crtexport.simulation.reference import ReferenceModel, find_runtime
-from crtexport.simulation.simulation import Simulation
 from crtexport.simulation.tflite_writer import is_hybrid, to_tflite
 from crtexport.support.errors import CrtExportError, RunFailedError, ToolMissingError
 from tests.fuzz.artifacts import Interpreted, compiled_c, compiled_llvm
 from tests.fuzz.growing import Array, Drawing, Grown
 from tests.fuzz.meaning import UndefinedError, Wanted, wanted
+from tests.packed_functions import simulation_of
 
 BOARDS = ("host", "mps2_an386", "mps3_an547")
 """Words of 64 bits and vectors, a scalar machine with 16-bit products, predicated vectors."""
@@ -230,7 +230,7 @@ class Checker:
 
     @staticmethod
     def _run(one: _Checked, library: LoadedCode, what: str, name: str) -> None:
-        simulation = Simulation.of_artifact(one.prepared[name].artifact, library)
+        simulation = simulation_of(one.prepared[name].artifact, library)
         for run, given in enumerate(one.outcome.example.grown.runs):
             found = simulation.run(given)
             for number, (result, wish) in enumerate(

@@ -30,15 +30,16 @@ from crtexport.mlf.reader import open_package
 from crtexport.pipeline import driver
 from crtexport.plan import plan
 from crtexport.plan.check import PlanError, check
-from crtexport.simulation import crt
 from crtexport.simulation.package import load_package
 from crtexport.simulation.tflite_writer import to_tflite
 from crtexport.support.errors import CrtExportError
 from crtexport.verification import FLOAT_TOLERANCE
+from tests import packed_functions as crt
 from tests.differential.cases_recurrent import CASES
 from tests.differential.draw import SeededDraw
 from tests.helpers import reference, require_reference
 from tests.lowered import without_kernels
+from tests.packed_functions import reset_packed, run_packed
 
 Array = npt.NDArray[Any]
 
@@ -169,8 +170,8 @@ def test_packed_functions_take_the_state_as_their_last_argument(tmp_path: Path) 
         open_package(exported(NETWORKS["accumulator"](), tmp_path, "c", "caller"))
     )
     x = np.ones((1, 3), np.float32)
-    assert simulation.run_packed([x])[0].tolist() == [[2.5, -1.0, 1.0]]
-    assert simulation.run_packed([x])[0].tolist() == [[3.5, 0.0, 2.0]]
+    assert run_packed(simulation, [x])[0].tolist() == [[2.5, -1.0, 1.0]]
+    assert run_packed(simulation, [x])[0].tolist() == [[3.5, 0.0, 2.0]]
 
 
 @pytest.mark.parametrize("workspace", ["static", "caller"])
@@ -183,7 +184,7 @@ def test_reset_can_be_called_by_name(emit: str, workspace: str, tmp_path: Path) 
     for _ in range(2):
         assert simulation.run([x])[0].tolist() == [[2.5, -1.0, 1.0]]
         assert simulation.run([x])[0].tolist() == [[3.5, 0.0, 2.0]]
-        assert simulation.reset_packed() == 0
+        assert reset_packed(simulation) == 0
     call = crt.SystemLib(simulation.library).call
     wrong = [crt.tensor(x), crt.tensor(x)]
     assert call("tvmgen_model_reset", wrong).code == abi.ERROR_ARGUMENTS

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Iterable
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -28,6 +29,7 @@ from tests.helpers import (
     tflm_outputs,
 )
 from tests.packages import compile_strictly
+from tests.packed_functions import run_packed
 from tests.plan.graphs import GraphBuilder
 
 BACKENDS = ("c", "llvm")
@@ -74,7 +76,7 @@ def test_outputs_are_those_measured_on_devices(
     simulation = load_package(package)
     rows = samples(package, HASHED_INPUTS)
     measured = tflm_outputs()[name]
-    for run in (simulation.run, simulation.run_packed):
+    for run in (simulation.run, partial(run_packed, simulation)):
         outputs = [run([row])[0] for row in rows]
         assert outputs[0].reshape(-1).tolist() == measured["out"]
         assert fnv1a(b"".join(o.tobytes() for o in outputs[1:])) == measured["fpr_all"]
@@ -228,7 +230,7 @@ def test_a_workspace_in_two_memories_computes_the_same(
     assert result.ram[".model_bss"] - section.workspace.bytes in range(16)
     if emit == "c":
         simulation = load_package(package)
-        for run in (simulation.run, simulation.run_packed):
+        for run in (simulation.run, partial(run_packed, simulation)):
             assert run([rows[0]])[0].reshape(-1).tolist() == wanted
 
 

@@ -18,6 +18,7 @@ from crtexport.simulation.library import load_objects
 from crtexport.simulation.simulation import Simulation
 from tests.backends.llvm.llvm_support import objects_of
 from tests.helpers import require_module
+from tests.packed_functions import simulation_of
 from tests.reference.digits import FOLDER, Digits, as_tflite
 from tests.tflite_builder import run_reference
 
@@ -64,7 +65,7 @@ def exported() -> Simulation:
     board = driver.resolve_board("host")
     prepared = driver.prepare(driver.load(FOLDER / "model.json"), board)
     objects = objects_of(prepared.artifact, board.target)
-    return Simulation.of_artifact(prepared.artifact, load_objects(objects.values()))
+    return simulation_of(prepared.artifact, load_objects(objects.values()))
 
 
 def test_readme_states_the_accuracy_of_the_exported_code() -> None:

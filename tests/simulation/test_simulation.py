@@ -16,7 +16,6 @@ from crtexport.backends.c.source import emit_c
 from crtexport.mlf.contents import ModelContents, PackageContents, PackageInfo
 from crtexport.mlf.reader import Package, open_package
 from crtexport.mlf.writer import write_package
-from crtexport.simulation.crt import SystemLib
 from crtexport.simulation.library import build_shared, load_objects
 from crtexport.simulation.package import load_package, simulate_package
 from crtexport.simulation.simulation import Simulation
@@ -34,6 +33,7 @@ from tests.backends.llvm.llvm_support import (
     objects_of,
 )
 from tests.helpers import require
+from tests.packed_functions import SystemLib, run_packed, simulation_of
 
 RUNTIME = templates_dir() / "runtime" / "include"
 
@@ -62,7 +62,7 @@ def _check(outputs: list[Array]) -> None:
 
 @pytest.fixture(scope="module")
 def simulation() -> Simulation:
-    return Simulation.of_artifact(model(), load_objects(objects("host").values()))
+    return simulation_of(model(), load_objects(objects("host").values()))
 
 
 @pytest.mark.parametrize("caller", [False, True])
@@ -74,7 +74,7 @@ def test_packages_of_both_kinds_run(emit: str, caller: bool, tmp_path: Path) -> 
     assert list(first) == list(second) == ["Identity", "half"]
     _check(list(first.values()))
     _check(list(second.values()))
-    _check(load_package(package).run_packed([model_input()]))
+    _check(run_packed(load_package(package), [model_input()]))
 
 
 def test_sources_of_another_board_run_here(tmp_path: Path) -> None:
@@ -107,7 +107,7 @@ def test_objects_can_be_loaded_from_files_and_twice(tmp_path: Path) -> None:
     first, second = load_objects(paths), load_objects(paths)
     assert first.address("tvmgen_m_run") != second.address("tvmgen_m_run")
     assert first.address("nothing") is None
-    _check(Simulation.of_artifact(model(), second).run([model_input()]))
+    _check(simulation_of(model(), second).run([model_input()]))
 
 
 def test_objects_that_miss_symbols_are_refused() -> None:
@@ -131,7 +131,7 @@ def test_inputs_that_do_not_fit_are_named(
 
 def test_the_number_of_inputs_must_be_right(simulation: Simulation, tmp_path: Path) -> None:
     with pytest.raises(CrtExportError, match="has 1 inputs, 0 arrays were given"):
-        simulation.run_packed([])
+        run_packed(simulation, [])
     package = _package(tmp_path / "m.tar", model())
     with pytest.raises(CrtExportError, match="in_x_0: there is no array"):
         simulate_package(package, [{}])
@@ -145,7 +145,7 @@ def _shared(folder: Path, text: str) -> Simulation:
     source = folder / "model.c"
     source.write_text(text)
     artifact = model()
-    return Simulation.of_artifact(artifact, build_shared([source], cflags=["-Wno-pointer-arith"]))
+    return simulation_of(artifact, build_shared([source], cflags=["-Wno-pointer-arith"]))
 
 
 def test_codes_other_than_zero_are_failures(tmp_path: Path) -> None:
@@ -221,7 +221,7 @@ def test_models_of_several_inputs_and_outputs_keep_their_order(tmp_path: Path) -
         "{ memcpy(out[0], in[0], 20); memset(out[1], 7, 20); return 0; }\n"
     )
     tensors = (model().outputs[1], model().outputs[1])
-    simulation = Simulation.from_parts("m", tensors, tensors, build_shared([source]))
+    simulation = Simulation("m", tensors, tensors, build_shared([source]))
     x = np.arange(10, dtype=np.float16)
     first, second = simulation.run([x, x])
     np.testing.assert_array_equal(first, x)

@@ -12,10 +12,9 @@ from msgspec.structs import replace
 from crtexport.artifact import abi
 from crtexport.artifact.model import Artifact, FunctionCall, RegistryEntry
 from crtexport.backends.llvm.module import emit_llvm
-from crtexport.simulation import crt
 from crtexport.simulation.library import ObjectLibrary, load_objects
-from crtexport.simulation.simulation import Simulation
 from crtexport.support.errors import CrtExportError
+from tests import packed_functions as crt
 from tests.backends.llvm.llvm_support import (
     HOST,
     TARGETS,
@@ -25,6 +24,7 @@ from tests.backends.llvm.llvm_support import (
     objects,
     objects_of,
 )
+from tests.packed_functions import run_packed, simulation_of
 
 RUN = "tvmgen_m_run"
 
@@ -46,18 +46,18 @@ def _check_outputs(outputs: Sequence[object]) -> None:
 @pytest.mark.parametrize("optimize", ["size", "balanced", "speed"])
 def test_run_computes_the_model(optimize: str) -> None:
     library = load_objects(objects("host", optimize).values())
-    simulation = Simulation.of_artifact(model(), library)
+    simulation = simulation_of(model(), library)
     for _ in range(2):
         _check_outputs(simulation.run([model_input()]))
-        _check_outputs(simulation.run_packed([model_input()]))
+        _check_outputs(run_packed(simulation, [model_input()]))
 
 
 def test_workspace_of_the_caller() -> None:
     artifact = model(workspace_caller=True)
     library = _library(artifact)
-    simulation = Simulation.of_artifact(artifact, library)
+    simulation = simulation_of(artifact, library)
     _check_outputs(simulation.run([model_input()]))
-    _check_outputs(simulation.run_packed([model_input()]))
+    _check_outputs(run_packed(simulation, [model_input()]))
     pools = crt.SystemLib(library).metadata("m").workspace_pools
     assert pools == (crt.CrtTensorInfo("workspace", (40,), (1, 8, 1)),)
 

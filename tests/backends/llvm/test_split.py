@@ -28,7 +28,6 @@ from crtexport.backends.llvm.split import partition
 from crtexport.backends.modules import SPLITS, Module, Split
 from crtexport.kir.language import Comment, Const, For, If, Kernel, Let, Scalar, Var
 from crtexport.simulation.library import load_objects
-from crtexport.simulation.simulation import Simulation
 from crtexport.support.errors import CrtExportError
 from tests.backends.llvm.llvm_support import (
     GCC,
@@ -41,6 +40,7 @@ from tests.backends.llvm.llvm_support import (
     model_outputs,
 )
 from tests.helpers import require
+from tests.packed_functions import simulation_of
 
 MODULES = {
     "none": [
@@ -137,7 +137,7 @@ def test_the_result_is_the_same_however_a_model_is_split(split: Split) -> None:
     objects = split_objects("host", split) | constants_of(model(), HOST)
     library = load_objects(objects.values())
     x = model_input()
-    results = Simulation.of_artifact(model(), library).run([x])
+    results = simulation_of(model(), library).run([x])
     for found, expected in zip(results, model_outputs(x), strict=True):
         np.testing.assert_array_equal(found, expected)
 
@@ -275,7 +275,7 @@ def test_arguments_that_differ_between_calls_stay_arguments(split: Split) -> Non
     artifact = calling_twice(0.5, -0.25)
     made = Compiler(HOST, "balanced", split=split).compile(artifact)
     library = load_objects((made | constants_of(artifact, HOST)).values())
-    found = Simulation.of_artifact(artifact, library).run([model_input()])
+    found = simulation_of(artifact, library).run([model_input()])
     values = found[0].astype(np.float32).reshape(-1)
     for result, scale in zip(found[1:], (0.5, -0.25), strict=True):
         np.testing.assert_array_equal(

@@ -10,8 +10,10 @@ import numpy.typing as npt
 from msgspec import Struct
 
 from crtexport.artifact import abi
+from crtexport.artifact.model import Artifact
 from crtexport.ir.types import DType
 from crtexport.simulation.library import LoadedCode
+from crtexport.simulation.simulation import Simulation
 from crtexport.support.errors import CrtExportError, RunFailedError
 
 Array = npt.NDArray[np.generic]
@@ -206,3 +208,35 @@ def _infos(array: ctypes._Pointer[TVMTensorInfo], count: int) -> tuple[CrtTensor
         )
         for info in (array[i] for i in range(count))
     )
+
+
+def simulation_of(artifact: Artifact, library: LoadedCode) -> Simulation:
+    """Returns a simulation of a backend's code for ``artifact``."""
+    return Simulation(
+        artifact.module, artifact.inputs, artifact.outputs, library, artifact.workspace_size,
+        artifact.workspace_align, artifact.workspace_caller, artifact.state_size,
+        artifact.io_in_workspace, len(artifact.devices),
+        tuple((p.memory, p.size) for p in artifact.spilled),
+        (artifact.inflated_size, artifact.inflated_align) if artifact.workspace_caller else (0, 1),
+    )
+
+
+def run_packed(simulation: Simulation, inputs: Sequence[Array]) -> list[Array]:
+    """As ``simulation.run``, but through the function registry and the packed function."""
+    memories = simulation._memories(inputs)
+    tensors = [*simulation.inputs, *simulation.outputs]
+    views = [
+        memory.bytes.view(t.type.dtype.numpy).reshape(t.type.shape)
+        for memory, t in zip(memories, tensors, strict=False)
+    ]
+    views += [m.bytes for m in memories[len(views) :]]
+    name = f"tvmgen_{simulation.module}_run"
+    result = SystemLib(simulation.library).call(name, [tensor(v) for v in views])
+    return simulation._results(memories, name, result.code)
+
+
+def reset_packed(simulation: Simulation) -> int:
+    """As ``simulation.reset``, but through the function registry; the code that it returns."""
+    tensors = [tensor(memory.bytes) for memory in simulation._pools()[-1:]]
+    name = f"tvmgen_{simulation.module}_reset"
+    return SystemLib(simulation.library).call(name, tensors).code
