@@ -29,6 +29,7 @@ COMMANDS = {
     "boards": "List the boards, or describe one.",
     "build": "Turn a package into a project or a library of a build system.",
     "convert": "Turn a model into model.json.",
+    "doctor": "List what is installed of all that commands use.",
     "export": "Export a model as a package for a board.",
     "inspect": "Show a package, or a stage of exporting a model.",
     "quantize": "Quantize a float network with calibration data.",

@@ -31,7 +31,7 @@ def compile_model(
     choice. Raises ToolMissingError where Vela isn't installed, CrtExportError with its last words
     where it fails.
     """
-    program = _program()
+    vela = program()
     given = folder / "model.tflite"
     try:
         shutil.copyfile(model, given)
@@ -46,12 +46,12 @@ def compile_model(
     options += ["--memory-mode", memory_mode] if memory_mode else []
     try:
         done = subprocess.run(
-            [program, given.name, *options], cwd=folder, capture_output=True, text=True,
+            [vela, given.name, *options], cwd=folder, capture_output=True, text=True,
             errors="backslashreplace", timeout=_SECONDS, check=False, stdin=subprocess.DEVNULL,
         )
     except OSError as error:
         raise ToolMissingError(
-            f"Vela can't be started: {error.strerror}", location=program
+            f"Vela can't be started: {error.strerror}", location=vela
         ) from error
     except subprocess.TimeoutExpired as error:
         raise CrtExportError(
@@ -67,7 +67,8 @@ def compile_model(
     return made
 
 
-def _program() -> str:
+def program() -> str:
+    """Returns the path of Vela. Raises ToolMissingError where it isn't installed."""
     named = os.environ.get(PROGRAM)
     beside = str(Path(sys.executable).parent)
     path = os.pathsep.join([beside, os.environ.get("PATH", os.defpath)])

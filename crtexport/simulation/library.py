@@ -19,7 +19,7 @@ from crtexport.mlf.objects import object_facts
 from crtexport.simulation.mapped import Mapped, map_constants, pointers_object
 from crtexport.support.errors import CrtExportError, RunFailedError, ToolMissingError
 
-_COMPILERS = ("cc", "gcc", "clang")
+COMPILERS = ("cc", "gcc", "clang")
 # Contraction would give other floats than the exported code has on its target.
 _CFLAGS = ("-std=c99", "-O2", "-ffp-contract=off", "-fPIC")
 _MACHINES = {"x86_64": "EM_X86_64", "AMD64": "EM_X86_64", "aarch64": "EM_AARCH64"}
@@ -200,12 +200,12 @@ def _constants_only(blob: Blob) -> Mapped:
 def _compiler() -> list[str]:
     """Returns the command of the host's C compiler; ``$CC`` may have options, as make takes it."""
     wanted = os.environ.get("CC", "").strip()
-    commands = [[wanted], wanted.split()] if wanted else [[known] for known in _COMPILERS]
+    commands = [[wanted], wanted.split()] if wanted else [[known] for known in COMPILERS]
     for name, *options in commands:
         found = shutil.which(name)
         if found:
             return [found, *options]
     raise ToolMissingError(
-        f"there is no C compiler ({wanted or ', '.join(_COMPILERS)})",
+        f"there is no C compiler ({wanted or ', '.join(COMPILERS)})",
         hint="install one, on Debian with: apt-get install gcc",
     )
