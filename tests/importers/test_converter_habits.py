@@ -172,3 +172,24 @@ def test_a_buffer_without_slots_is_refused(tmp_path: Path) -> None:
     m.op("custom:CIRCULAR_BUFFER", [x], [kept])
     with pytest.raises(CrtExportError, match=r"int8\[1x5x1x4\] has no slots of int8"):
         read(tmp_path, m.build([x], [kept]))
+
+
+@pytest.mark.parametrize(("code", "activation"), [
+    ("ADD", "NONE"), ("ADD", "RELU"), ("SUB", "NONE"), ("MUL", "NONE"), ("DIV", "NONE"),
+])
+def test_arithmetic_on_infinities_ends_at_the_largest_numbers(
+    code: str, activation: str, tmp_path: Path
+) -> None:
+    """As TensorFlow Lite's softplus of large numbers, which is not infinite."""
+    values = np.array([100.0, -np.inf, np.nan, 88.0, 0.0, 3.0], np.float32)
+    m = ModelBuilder()
+    x, y = m.tensor("x", (6,)), m.tensor("y", (6,))
+    grown, result = m.tensor("grown", (6,)), m.tensor("result", (6,))
+    m.op("EXP", [x], [grown])
+    m.op(code, [y, grown], [result], activation=activation)
+    content = m.build([x, y], [result])
+    for other in (np.float32(-1.0), np.float32(0.0)):
+        inputs = [values, np.full(6, other)]
+        (expected,) = run_reference(content, *inputs)
+        (got,) = interpret(read(tmp_path, content), inputs)
+        np.testing.assert_allclose(got, expected, rtol=1e-6)

@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from crtexport.importers.files import regular_size, sha256
 from crtexport.importers.formats import ReadOptions
 from crtexport.importers.tflite import decode, ethosu, schema, signal
+from crtexport.importers.tflite.finite import with_limits
 from crtexport.importers.tflite.flatbuffer import Reader, root
 from crtexport.importers.tflite.folded import FOLDED
 from crtexport.importers.tflite.operators import Decoder
@@ -191,7 +192,7 @@ class _Importer:
         """The first subgraph, with those that it runs."""
         initial = initial_values(self.load(0), self.load)
         reading = Reading(self, 0, Caller((), (0,)), initial)
-        graph = with_pauses(reading.imported(self._signature_names).graph)
+        graph = with_limits(with_pauses(reading.imported(self._signature_names).graph))
         self.numbers = reading.numbers
         if len(self._loaded) < self._count:
             used = len(self._loaded)
