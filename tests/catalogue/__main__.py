@@ -6,6 +6,8 @@ where it was published. Those of the catalogue that aren't in FOLDER keep what i
     python -m tests.catalogue FOLDER --add OWNER/NAME GIT-FOLDER
 
 puts all .tflite files of a repository's history into FOLDER and into the catalogue first.
+``--memory`` exports those whose export wasn't measured, and compares nothing. Who interrupts it
+keeps what was found until then.
 """
 
 from __future__ import annotations
@@ -15,12 +17,13 @@ import hashlib
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from tests.catalogue.page import PAGE, page
 from tests.catalogue.records import Network, read_networks, write_networks
-from tests.catalogue.trial import M4, tried
+from tests.catalogue.trial import M4, measured, tried
 
 
 def main() -> None:
@@ -30,6 +33,7 @@ def main() -> None:
     parser.add_argument("--add", nargs=2, metavar=("OWNER/NAME", "GIT-FOLDER"))
     parser.add_argument("--only", default="", help="networks whose path contains this")
     parser.add_argument("--untried", action="store_true", help="those without a result alone")
+    parser.add_argument("--memory", action="store_true", help="measure exports, compare nothing")
     parser.add_argument("--jobs", type=int, default=2)
     chosen = parser.parse_args()
     networks = read_networks()
@@ -43,21 +47,37 @@ def main() -> None:
         (
             n for key, n in networks.items()
             if key in files and chosen.only in n.path and not (chosen.untried and n.result)
+            and not (chosen.memory and (n.peak or n.result in ("", "refused")))
         ),
         key=lambda network: network.size,
     )
-    with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(chosen.jobs) as beside:
+    _try_all(todo, files, networks, measured if chosen.memory else tried, chosen.jobs)
+    PAGE.write_text(page(list(networks.values())), encoding="utf-8")
+
+
+def _try_all(
+    todo: Sequence[Network], files: Mapping[str, Path], networks: dict[str, Network],
+    trial: Callable[[Network, Path, Path], Network], jobs: int,
+) -> None:
+    """Puts what ``trial`` finds into ``networks`` and their file."""
+    with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(jobs) as beside:
         board = Path(folder) / "m4.yaml"
         board.write_text(M4, encoding="utf-8")
-        for number, network in enumerate(beside.map(
-            lambda n: tried(n, files[n.sha256], board), todo
-        )):
-            networks[network.sha256] = network
-            sys.stdout.write(f"{number + 1}/{len(todo)} {network.path}: {network.result}\n")
-            if number % 20 == 0:
-                write_networks(networks)
-    write_networks(networks)
-    PAGE.write_text(page(list(networks.values())), encoding="utf-8")
+        try:
+            for number, network in enumerate(beside.map(
+                lambda n: trial(n, files[n.sha256], board), todo
+            )):
+                networks[network.sha256] = network
+                sys.stdout.write(
+                    f"{number + 1}/{len(todo)} {network.path}: {network.result},"
+                    f" {network.peak >> 20} MB\n"
+                )
+                sys.stdout.flush()
+                if number % 20 == 0:
+                    write_networks(networks)
+        finally:
+            beside.shutdown(wait=False, cancel_futures=True)
+            write_networks(networks)
 
 
 def _published(

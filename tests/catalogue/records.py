@@ -18,11 +18,12 @@ were compiled for an accelerator or for XMOS's processors, and those on texts.""
 class Network(Struct, frozen=True, omit_defaults=True):
     """A public ``.tflite`` file.
 
-    ``result``: "exact" (integers bit for bit, floats within 1e-5 of full scale), "differs",
-    "exported" (no reference runtime runs it), "refused", or "" where it wasn't tried. ``words``:
-    the reference that it was compared with, or what the error said. ``workspace``, ``state`` and
-    ``buffers`` (inputs and outputs): bytes of RAM on a Cortex-M4. ``peak``: bytes of memory
-    that the largest process of the export took.
+    ``result``: "exact" (integers bit for bit, floats within 1e-5 of full scale), "rounding" (floats
+    further apart, but no further from double precision than rounding brings the reference),
+    "differs", "exported" (no reference runtime runs it), "refused", or "" where it wasn't tried.
+    ``words``: the reference that it was compared with, or what the error said. ``workspace``,
+    ``state`` and ``buffers`` (inputs and outputs): bytes of RAM on a Cortex-M4. ``peak``: bytes of
+    memory that the largest process of the export took.
     """
 
     repository: str

@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 
 from tests.catalogue.records import Network
+from tests.catalogue.rounding import distances
 
 M4 = """\
 name: m4
@@ -35,25 +36,18 @@ sys.exit(os.waitstatus_to_exitcode(status))
 """Runs crtexport, and prints the most memory that one of its processes took. It is a program of its
 own because a process begins with the peak of the one that started it."""
 
+_SAMPLES = 3
 _NUMERICS = ("tflite", "litert", "tflm")
 
 
 def tried(network: Network, file: Path, board: Path) -> Network:
     """Returns the network with what became of it."""
-    with tempfile.TemporaryDirectory() as folder:
-        package = Path(folder) / "network.tar"
-        code, told, peak = _crtexport("export", file, "--board", board, "-o", package)
-    if code:
-        words = _words(code, told)
-        return msgspec.structs.replace(_untried(network), result="refused", words=words)
-    memory = told["bytes"]
-    known = msgspec.structs.replace(
-        _untried(network), result="exported", workspace=memory["workspace"], state=memory["state"],
-        buffers=memory["inputs"] + memory["outputs"], peak=peak,
-    )
+    known = measured(_untried(network, "exported"), file, board)
+    if known.result == "refused":
+        return known
     refusals = []
     for numerics in _NUMERICS:
-        code, told, _ = _crtexport("verify", file, "--samples", "3", "--numerics", numerics)
+        code, told, _ = _crtexport("verify", file, "--samples", _SAMPLES, "--numerics", numerics)
         if code in (0, 1) and "reference" in told:
             words = told["reference"]
             result = "exact" if told["agrees"] else "differs"
@@ -62,11 +56,40 @@ def tried(network: Network, file: Path, board: Path) -> Network:
                 return found
             refusals.append(found)
     # No reference that runs it agrees, or there is none.
-    return refusals[0] if refusals else msgspec.structs.replace(known, words=_words(code, told))
+    if not refusals:
+        return msgspec.structs.replace(known, words=_words(code, told))
+    return _rounded(refusals[0], file)
 
 
-def _untried(network: Network) -> Network:
-    return Network(network.repository, network.path, network.sha256, network.size)
+def _rounded(network: Network, file: Path) -> Network:
+    """Returns a network that differs, with "rounding" as its result where that is the reason."""
+    found = distances(file, network.numerics, _SAMPLES)
+    if not found or not all(output.is_rounding for output in found):
+        return network
+    most = max(found, key=lambda output: output.ours)
+    words = (
+        f"{most.ours:.1e} of full scale from double precision, {network.words} {most.theirs:.1e}"
+    )
+    return msgspec.structs.replace(network, result="rounding", words=words)
+
+
+def measured(network: Network, file: Path, board: Path) -> Network:
+    """Returns the network with the memory that it takes and its export took; refused, if it is."""
+    with tempfile.TemporaryDirectory() as folder:
+        package = Path(folder) / "network.tar"
+        code, told, peak = _crtexport("export", file, "--board", board, "-o", package)
+    if code:
+        words = _words(code, told)
+        return msgspec.structs.replace(_untried(network, "refused"), words=words)
+    memory = told["bytes"]
+    return msgspec.structs.replace(
+        network, workspace=memory["workspace"], state=memory["state"],
+        buffers=memory["inputs"] + memory["outputs"], peak=peak,
+    )
+
+
+def _untried(network: Network, result: str = "") -> Network:
+    return Network(network.repository, network.path, network.sha256, network.size, result)
 
 
 def _crtexport(*words: object) -> tuple[int, Any, int]:
