@@ -11,7 +11,7 @@ from crtexport.importers.formats import InputChoices
 from crtexport.ir.graph import Graph
 from crtexport.simulation.reference import Array, ReferenceModel
 from crtexport.simulation.runtimes import find_runtime
-from crtexport.support.errors import CrtExportError
+from crtexport.support.errors import CrtExportError, RunFailedError
 
 
 class OnnxReference:
@@ -55,7 +55,22 @@ class OnnxReference:
 
     def run(self, inputs: Sequence[Array]) -> list[Array]:
         """Returns the outputs for ``inputs``, both in the order of the graph."""
+        return self._named(self._runtime.run(self._given(inputs)))
+
+    def exact(self, inputs: Sequence[Array]) -> list[Array] | None:
+        """Returns the outputs computed in float64; None where nothing is there that does it."""
+        try:
+            found = self._named(self._runtime.exact(self._given(inputs)))
+        except RunFailedError:
+            raise
+        except CrtExportError:
+            return None
+        return None if any(array.dtype == np.float32 for array in found) else found
+
+    def _given(self, inputs: Sequence[Array]) -> list[Array]:
         given = {**self._bound, **dict(zip(self._names, inputs, strict=True))}
-        found = self._runtime.run([given[tensor.name] for tensor in self._runtime.inputs])
+        return [given[tensor.name] for tensor in self._runtime.inputs]
+
+    def _named(self, found: Sequence[Array]) -> list[Array]:
         by_name = dict(zip((o.name for o in self._runtime.outputs), found, strict=True))
         return [by_name[name] for name in self._wanted]

@@ -115,6 +115,14 @@ class ReferenceModel:
         by_position = _unpack(answer)
         return [by_position[str(i)] for i in range(len(by_position))]
 
+    def exact(self, inputs: Sequence[Array]) -> list[Array]:
+        """Returns the outputs of the .onnx file at a path, computed in float64 by the package onnx.
+
+        Raises CrtExportError where the environment hasn't the package, or that can't run the file.
+        """
+        by_position = _unpack(self._ask(b"X", _pack(inputs)))
+        return [by_position[str(i)] for i in range(len(by_position))]
+
     def intermediate(self, inputs: Sequence[Array]) -> dict[int, Array]:
         """Returns all tensors after a run, by their index in the file; for finding the first
         difference.

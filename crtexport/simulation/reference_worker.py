@@ -16,6 +16,7 @@ kind  request                                 answer
 ``C`` content of a model                      ``D`` likewise
 ``R`` npz: inputs "0", "1", ...               ``O`` npz: outputs "0", "1", ...
 ``I`` npz: inputs "0", "1", ...               ``O`` npz: every computed tensor, by its index
+``X`` npz: inputs "0", "1", ...               ``O`` npz: outputs, computed in float64
 ====  ======================================  ====================================================
 
 Any request may be answered by ``E`` and a message in UTF-8. A closed stdin ends the process.
@@ -240,6 +241,20 @@ class OnnxRunner:
         found = self.session.run(None, given)
         return {str(position): value for position, value in enumerate(found)}
 
+    def exact(self, inputs: dict[str, Any]) -> dict[str, Any]:
+        """The outputs for ``inputs`` as the package onnx's own evaluator computes them in float64.
+        """
+        onnx: Any = importlib.import_module("onnx")
+        evaluator: Any = importlib.import_module("onnx.reference").ReferenceEvaluator
+        model = onnx.load(self.path)
+        _widen(onnx, model.graph)
+        given = {
+            one.name: _wide(inputs[str(position)])
+            for position, one in enumerate(self.session.get_inputs())
+        }
+        found = evaluator(model).run(None, given)
+        return {str(position): np.asarray(value) for position, value in enumerate(found)}
+
     def describe(self) -> dict[str, Any]:
         """The loaded model's inputs and outputs, in the order that run() uses; open sizes are -1.
         """
@@ -248,6 +263,29 @@ class OnnxRunner:
             "inputs": [_tensor(one) for one in self.session.get_inputs()],
             "outputs": [_tensor(one) for one in self.session.get_outputs()],
         }
+
+
+def _wide(array: Any) -> Any:
+    return array.astype(np.float64) if array.dtype == np.float32 else array
+
+
+def _widen(onnx: Any, graph: Any) -> None:
+    """Makes all float32 of a graph, and of those inside of its nodes, float64."""
+    codes = onnx.TensorProto
+    attributes = [attribute for node in graph.node for attribute in node.attribute]
+    tensors = [*graph.initializer, *(a.t for a in attributes if a.HasField("t"))]
+    for tensor in tensors:
+        if tensor.data_type == codes.FLOAT:
+            values = onnx.numpy_helper.to_array(tensor).astype(np.float64)
+            tensor.CopyFrom(onnx.numpy_helper.from_array(values, tensor.name))
+    for info in (*graph.input, *graph.output, *graph.value_info):
+        if info.type.tensor_type.elem_type == codes.FLOAT:
+            info.type.tensor_type.elem_type = codes.DOUBLE
+    for attribute in attributes:
+        if attribute.name == "to" and attribute.i == codes.FLOAT:
+            attribute.i = codes.DOUBLE
+        if attribute.HasField("g"):
+            _widen(onnx, attribute.g)
 
 
 def _block(field: int, content: bytes) -> bytes:
@@ -312,11 +350,14 @@ def _answer(runner: Any, kind: bytes, payload: bytes) -> tuple[bytes, bytes]:
     if kind == b"N":
         runner.add_outputs(json.loads(payload))
         return b"D", json.dumps(runner.describe()).encode()
-    if kind in (b"R", b"I"):
+    if kind in (b"R", b"I", b"X"):
         with np.load(io.BytesIO(payload), allow_pickle=False) as archive:
             inputs = {name: archive[name] for name in archive.files}
         packed = io.BytesIO()
-        np.savez(packed, **runner.run(inputs, every_tensor=kind == b"I"))
+        if kind == b"X":
+            np.savez(packed, **runner.exact(inputs))
+        else:
+            np.savez(packed, **runner.run(inputs, every_tensor=kind == b"I"))
         return b"O", packed.getvalue()
     raise ValueError(f"unknown request {kind!r}")
 

@@ -7,7 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from crtexport import verification
 from crtexport.importers.formats import InputChoices
+from crtexport.ir.types import DType, TensorType
 from crtexport.support.errors import CrtExportError
 from crtexport.verification import verify, verify_layers
 from tests.helpers import require, require_environment
@@ -44,6 +46,59 @@ def test_a_file_agrees_with_onnx_runtime(tmp_path: Path) -> None:
     assert result.agrees
     assert result.reference.startswith("onnxruntime ")
     assert [output.name for output in result.outputs] == ["y"]
+
+
+def bumps() -> bytes:
+    """The logarithms of densities, a few hundreds, less the largest one, as exponents: float32 has
+    those in steps of 1.5e-5 to 3e-5."""
+    rng = np.random.default_rng(1)
+    centers = rng.normal(0, 4, (3, 40)).astype(np.float32)
+    centers[1:] = centers[0] + rng.normal(0, 0.02, (2, 40))
+    nodes = [
+        node("Sub", ["x", "centers"], ["d"]), node("Mul", ["d", "d"], ["s"]),
+        node("ReduceSum", ["s", "axis"], ["t"], keepdims=0), node("Mul", ["t", "half"], ["l"]),
+        node("ReduceLogSumExp", ["l"], ["z"], keepdims=1), node("Sub", ["l", "z"], ["e"]),
+        node("Exp", ["e"], ["y"]),
+    ]
+    constants = {
+        "centers": centers, "axis": np.array([1], np.int64), "half": np.array(-0.5, np.float32)
+    }
+    return model(typed(graph(nodes, [value("x", [1, 40])], [], constants), {"y": [3]}))
+
+
+def test_float64_decides_where_both_are_off(tmp_path: Path) -> None:
+    require_environment("onnx", "onnx", "onnxruntime")
+    path = tmp_path / "m.onnx"
+    path.write_bytes(bumps())
+    result = verify(path, samples=40)
+    assert result.agrees
+    assert result.reference.endswith("and onnx in float64 where rounding makes the difference")
+    (output,) = result.outputs
+    assert 1e-5 < output.tolerance < 1e-4
+
+
+@pytest.mark.parametrize(
+    ("reference", "ours", "allowed"),
+    [
+        (1 - 8e-6, 1 + 1.5e-5, 1.6e-5), (1 - 8e-6, 1 + 1.7e-5, None),  # twice as far as it
+        (1 + 1e-6, 1 - 1.05e-5, None),  # it is near enough itself
+        (1 + 4e-5, 1 - 4e-5, 8e-5), (1 + 2e-4, 1 + 1e-4, None),  # no matter of rounding
+    ],
+)
+def test_results_may_be_twice_as_far_off_as_the_reference(
+    reference: float, ours: float, allowed: float | None
+) -> None:
+    type_ = TensorType(DType.FLOAT32, (2,))
+    far, near = (np.array([1, x], np.float32) for x in (reference, ours))
+    same = np.array([1, 0.5], np.float32)
+    exact = {1: np.array([1.0, 1.0])}
+    found = verification._judged("y", type_, [same, far], [same, near], exact)
+    assert found.agrees == (allowed is not None)
+    assert found.differing_samples == (allowed is None)
+    if allowed is not None:
+        assert found.tolerance == pytest.approx(allowed, rel=0.05)
+    # Where nothing is known to be exact, the reference counts.
+    assert not verification._judged("y", type_, [same, far], [same, near + 2e-5], {}).agrees
 
 
 def test_halves_are_compared_as_such(tmp_path: Path) -> None:
