@@ -18,6 +18,7 @@ import math
 import numpy as np
 import numpy.typing as npt
 from msgspec import Struct
+from msgspec.structs import replace
 
 from crtexport.lowering.numerics.integer_sums import IntegerSums
 from crtexport.support.fixedpoint import (
@@ -92,24 +93,26 @@ class ResultSteps:
             low, high = np.where(below, middle, low), np.where(below, high, middle)
         return high
 
+    def edges(self) -> tuple[Ints, Ints, Ints, Ints]:
+        """Results, and the sums that must have them; results, and sums that mustn't have them yet.
+        Beyond the ends there must be no further step, but for those that clamping removes."""
+        due, at = self.above, self.least
+        later, before = self.above, self.least - 1
+        if self.first > self.limits[0]:
+            due, at = np.append(due, self.first), np.append(at, -self.reach)
+        last = self.first + len(self.above)
+        if last < self.limits[1]:
+            later, before = np.append(later, last + 1), np.append(before, self.reach)
+        return due, at, later, before
+
 
 class _Edges:
     """Demands on the constants of a channel: results by some sums, and later ones not before
     some others."""
 
     def __init__(self, channel: ResultSteps, places: int) -> None:
-        due, at = [channel.above], [channel.least]
-        later, before = [channel.above], [channel.least - 1]
-        # Beyond the ends there must be no further step, but for those that clamping removes.
-        if channel.first > channel.limits[0]:
-            due.append(np.array([channel.first]))
-            at.append(np.array([-channel.reach]))
-        last = channel.first + len(channel.above)
-        if last < channel.limits[1]:
-            later.append(np.array([last + 1]))
-            before.append(np.array([channel.reach]))
-        self._due, self._at = np.concatenate(due), np.concatenate(at) << places
-        self._later, self._before = np.concatenate(later), np.concatenate(before) << places
+        self._due, at, self._later, before = channel.edges()
+        self._at, self._before = at << places, before << places
         self._most = _LARGEST - (channel.reach << places)
         self._real = channel.real if channel.reach else 0.0
         self._places = places
@@ -217,6 +220,17 @@ class TwoProducts(Struct, frozen=True, eq=False):
             if None not in pairs:
                 return TwoProducts(np.array(pairs).astype(np.int32), places, None, half > 0)
         return None
+
+    def lifted(self, more: Ints, reach: Ints) -> TwoProducts | None:
+        """For sums that are so much ``more`` than those of each channel, which are up to ``reach``;
+        None where they don't fit 31 bits."""
+        offsets = self.constants[:, 0].astype(np.int64) - (more << self.places)
+        most = (reach + np.abs(more) << self.places) + np.abs(offsets)
+        if int(most.max(initial=0)) > _LARGEST:
+            return None
+        constants = self.constants.copy()
+        constants[:, 0] = offsets
+        return replace(self, constants=constants)
 
 
 def _channels(

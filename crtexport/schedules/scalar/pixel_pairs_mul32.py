@@ -15,8 +15,6 @@ from __future__ import annotations
 
 import functools
 
-from msgspec.structs import replace
-
 from crtexport.ir.types import DType
 from crtexport.kir.builder import (
     KernelBuilder,
@@ -75,8 +73,9 @@ def _scaling(layer: IntegerSumLayer) -> ScalarEpilogue | None:
     totals = LIFT * layer.context.sums(1, 0)[0]
     activation = layer.op.activation
     short = Mul32Epilogue.of(layer.context, layer.sums, activation, -totals)
-    sums = replace(layer.sums, folded=layer.sums.folded - totals)
-    return short or Int8Epilogue.of(layer.context, sums, activation, RequantMethod.MUL32_ONLY)
+    return short or Int8Epilogue.of(
+        layer.context, layer.sums, activation, RequantMethod.MUL32_ONLY, totals
+    )
 
 
 def _lower(

@@ -19,6 +19,7 @@ from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
+from msgspec.structs import replace
 
 from crtexport.ir.ops import Activation
 from crtexport.ir.scaling import activation_range
@@ -47,7 +48,7 @@ from crtexport.schedules.scalar.requantize_int8 import (
     RequantMethod,
     ScalarEpilogue,
 )
-from crtexport.support.fixedpoint import scale_in_float32
+from crtexport.support.fixedpoint import Ints, scale_in_float32
 
 _REACH = 128
 """Largest magnitude of an input value."""
@@ -93,19 +94,23 @@ def constants_of(
 
 
 def epilogue_of(
-    context: Context, sums: IntegerSums, activation: Activation, method: RequantMethod
+    context: Context, sums: IntegerSums, activation: Activation, method: RequantMethod,
+    lifted: Ints | None = None,
 ) -> Int8Epilogue | None:
-    """Returns the cheapest epilogue, None if these instructions can't scale the sums."""
-    # Without an instruction for it one product of 64 bits is dear.
-    if method is not RequantMethod.MUL32_ONLY:
-        zero_point = context.quant(context.output()).zero_point[0]
-        limits = activation_range(activation, context.output())
-        found = TwoProducts.of(sums, zero_point, limits)
-        if found is not None:
-            return StepsEpilogue(found, limits, method)
+    """Returns the cheapest epilogue, None if these instructions can't scale the sums. ``lifted``:
+    how much more than their products' sums those of each channel are."""
+    zero_point = context.quant(context.output()).zero_point[0]
+    limits = activation_range(activation, context.output())
+    found = TwoProducts.of(sums, zero_point, limits)
+    if found is not None and lifted is not None:
+        found = found.lifted(lifted, _REACH * sums.magnitudes)
+    if found is not None:
+        return StepsEpilogue(found, limits, method)
+    if lifted is not None:
+        sums = replace(sums, folded=sums.folded - lifted)
     if method is RequantMethod.FPU:
         return RealEpilogue(context, sums, activation)
-    return FloatEpilogue.of(context, sums, activation, method)
+    return FloatEpilogue.in_one_product(context, sums, activation, method)
 
 
 class StepsEpilogue(Int8Epilogue):
@@ -133,24 +138,25 @@ class StepsEpilogue(Int8Epilogue):
         return self.made(whole, (channel.bias, channel.mantissa, *channel.more))
 
     def made(self, whole: Expr, values: Sequence[Expr]) -> Expr:
-        high = self.b.let("high", _upper(whole, values[1]))
+        high = self.b.let("high", self._upper(whole, values[1]))
         if self._found.shift is not None:
             scaled = shr(high, i32(self._found.shift))
         elif not self._found.rounded:
-            scaled = _upper(high, values[2])
+            scaled = self._upper(high, values[2])
         elif self.method in (RequantMethod.DSP, RequantMethod.FPU):
             scaled = call("arm_smmulr", high, values[2], type_=Scalar.I32)
         else:
-            scaled = _upper(high, values[2], 1 << _WORD - 1)
+            scaled = self._upper(high, values[2], 1 << _WORD - 1)
         return cast(clamp(self.b.let("scaled", scaled), *self._range), Scalar.I8)
 
-
-def _upper(a: Expr, b: Expr, half: int = 0) -> Expr:
-    """The upper word of a product, to which ``half`` is added."""
-    product = mul(cast(a, Scalar.I64), cast(b, Scalar.I64))
-    if half:
-        product = add(product, const(half, Scalar.I64))
-    return cast(shr(product, const(_WORD, Scalar.I64)), Scalar.I32)
+    def _upper(self, a: Expr, b: Expr, half: int = 0) -> Expr:
+        """The upper word of a product, to which ``half`` is added; b is not negative."""
+        if self.method is RequantMethod.MUL32_ONLY:
+            return self._product_of_pieces(a, b, half >> 16)
+        product = mul(cast(a, Scalar.I64), cast(b, Scalar.I64))
+        if half:
+            product = add(product, const(half, Scalar.I64))
+        return cast(shr(product, const(_WORD, Scalar.I64)), Scalar.I32)
 
 
 class FloatEpilogue(Int8Epilogue):
@@ -166,9 +172,8 @@ class FloatEpilogue(Int8Epilogue):
         self._bits = bits
 
     @staticmethod
-    def of(
-        context: Context, sums: IntegerSums, activation: Activation,
-        method: RequantMethod = RequantMethod.DSP,
+    def in_one_product(
+        context: Context, sums: IntegerSums, activation: Activation, method: RequantMethod
     ) -> FloatEpilogue | None:
         """None if these instructions can't scale the sums."""
         zero_point = context.quant(context.output()).zero_point[0]

@@ -16,6 +16,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 from msgspec import Struct
+from msgspec.structs import replace
 
 from crtexport.ir.ops import Activation
 from crtexport.ir.scaling import activation_range
@@ -36,7 +37,7 @@ from crtexport.kir.builder import (
 from crtexport.kir.language import Buffer, Expr, Scalar
 from crtexport.lowering.numerics.integer_sums import IntegerSums
 from crtexport.lowering.registry import Context, Lowering
-from crtexport.support.fixedpoint import Rounding, multiply_by_quantized_multiplier, wrap32
+from crtexport.support.fixedpoint import Ints, Rounding, multiply_by_quantized_multiplier, wrap32
 
 _LEAST, _MOST = 2, 31
 """Right shifts that SMMLAR can do."""
@@ -186,10 +187,10 @@ class ScalarEpilogue(abc.ABC):
         nudged = add(product, const(1 << 31, Scalar.I64))
         return cast(shr(nudged, const(32, Scalar.I64)), Scalar.I32)
 
-    def _product_of_pieces(self, a: Expr, b: Expr) -> Expr:
-        """The same for b >= 0. With a = A * 2**16 + c and b = B * 2**16 + d it is
-        A*B + (A*d + c*B + (c*d >> 16) + 2**15 >> 16), of which the sum in brackets may have 33
-        bits; so the upper half of A*d stays out of it."""
+    def _product_of_pieces(self, a: Expr, b: Expr, rounding: int = 1 << 15) -> Expr:
+        """The same for b >= 0, rounded down if ``rounding`` is 0. With a = A * 2**16 + c and
+        b = B * 2**16 + d it is A*B + (A*d + c*B + (c*d >> 16) + 2**15 >> 16), of which the sum in
+        brackets may have 33 bits; so the upper half of A*d stays out of it."""
 
         def halves(value: Expr) -> tuple[Expr, Expr]:
             low = and_(cast(value, Scalar.U32), const(0xFFFF, Scalar.U32))
@@ -201,7 +202,8 @@ class ScalarEpilogue(abc.ABC):
         cross = let("cross", mul(a_high, cast(b_low, Scalar.I32)))
         rest = add(
             mul(a_low, cast(b_high, Scalar.U32)), shr(mul(a_low, b_low), half),
-            and_(cast(cross, Scalar.U32), const(0xFFFF, Scalar.U32)), const(1 << 15, Scalar.U32),
+            and_(cast(cross, Scalar.U32), const(0xFFFF, Scalar.U32)),
+            *([const(rounding, Scalar.U32)] if rounding else []),
         )
         return add(
             mul(a_high, b_high), shr(cross, i32(16)), cast(shr(rest, half), Scalar.I32)
@@ -222,15 +224,18 @@ class Int8Epilogue(ScalarEpilogue):
     @staticmethod
     def of(
         context: Context, sums: IntegerSums, activation: Activation,
-        method: RequantMethod = RequantMethod.DSP
+        method: RequantMethod = RequantMethod.DSP, lifted: Ints | None = None,
     ) -> Int8Epilogue | None:
-        """None if these instructions can't scale the sums."""
+        """None if these instructions can't scale the sums. ``lifted``: how much more than their
+        products' sums those of each channel are."""
         if sums.rounding is Rounding.FLOAT:
             from crtexport.schedules.scalar.requantize_float import (  # noqa: PLC0415
                 epilogue_of,
             )
 
-            return epilogue_of(context, sums, activation, method)
+            return epilogue_of(context, sums, activation, method, lifted)
+        if lifted is not None:
+            sums = replace(sums, folded=sums.folded - lifted)
         method = RequantMethod.DSP if method is RequantMethod.FPU else method
         zero_point = context.quant(context.output()).zero_point[0]
         limits = activation_range(activation, context.output())

@@ -9,13 +9,17 @@ m = u * 2**p + l and a c that is a multiple of 2**p, that is (sum * u + (sum * l
 Sums below 2**18, as windows of depthwise layers and few channels have, leave u and l 13 bits each.
 
 Negative results, whose halves TFLite rounds the other way, would need a line of their own: results
-are to be clamped from the zero point up, as after a ReLU. ONNX Runtime's have no such kink.
+are to be clamped from the zero point up, as after a ReLU. ONNX Runtime's have no such kink, but
+rounding to float32 moves single steps, so that hardly a layer has a line in all channels. If both
+products lose some bits before they are added, steps are moved, too, otherwise for each multiplier,
+of which some is found that fits.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from itertools import takewhile
 
 import numpy as np
 import numpy.typing as npt
@@ -40,13 +44,22 @@ _MOST_RIGHT = 30
 """Right shift."""
 _NEAR = 3
 """Multipliers up to so far from TFLite's are tried."""
+_FAR = 20
+"""The same for products that lose bits."""
+_FEWER = 3
+"""Lengths of multipliers that are tried."""
+_BEGINNINGS = 16
+"""Numbers that sums may begin with, where products lose bits."""
+_LOST = (9, 6, 7, 5, 8)
+"""Bits that products may lose: so many fewer than the halves have."""
 
 
 def constants_of(
     sums: IntegerSums, zero_point: int, limits: tuple[int, int]
-) -> tuple[npt.NDArray[np.int32], int] | None:
+) -> tuple[npt.NDArray[np.int32], int, int] | None:
     """channels x (upper half of the multiplier, lower half, addend, right shift), bits of the lower
-    half; None if there are no such. ``zero_point`` and ``limits`` are those of the output."""
+    half, bits that the products lose; None if there are no such. If these lose any, there is what
+    sums begin with, too. ``zero_point`` and ``limits`` are those of the output."""
     floats = sums.rounding is Rounding.FLOAT
     if sums.rounding is Rounding.SINGLE or max(sums.multiplier.shifts, default=0) > 0:
         return None
@@ -60,7 +73,7 @@ def constants_of(
         return None
     last = len(sums.multiplier.mantissas) - 1
     channels = [
-        _Steps(
+        ShortSteps(
             sums.multiplier.mantissas[min(channel, last)],
             sums.multiplier.shifts[min(channel, last)],
             wrap32(int(sums.folded[channel])), int(reach[channel]), zero_point, limits, floats,
@@ -75,12 +88,56 @@ def constants_of(
                 break
             rows.append(row)
         else:
-            return np.array(rows, np.int32).reshape(-1, 4), bits
+            return np.array(rows, np.int32).reshape(-1, 4), bits, 0
+    if floats:
+        for fewer in _LOST:
+            lost = max(most - fewer, 1)
+            moved = list(takewhile(
+                lambda row: row is not None, (one.moved_steps(most, lost) for one in channels)
+            ))
+            if len(moved) == len(channels):
+                return np.array(moved, np.int32).reshape(-1, 5), most, lost
     return None
 
 
-class _Steps(ResultSteps):
+class ShortSteps(ResultSteps):
     """Lines through the steps of a channel."""
+
+    def moved_steps(self, bits: int, lost: int) -> tuple[int, int, int, int, int] | None:
+        """The constants of products that lose so many bits, those of the lower half ``bits``."""
+        if not len(self.above):
+            return 0, 0, self.first, 0, 0
+        most = min(2 * bits - math.ceil(math.log2(self.real)), bits + _MOST_RIGHT)
+        for begin in range(_BEGINNINGS):
+            for places in range(most, most - _FEWER, -1):
+                row = self._moved(places, bits, lost, begin)
+                if row is not None:
+                    return *row, begin
+        return None
+
+    def _moved(
+        self, places: int, bits: int, lost: int, begin: int
+    ) -> tuple[int, int, int, int] | None:
+        right, nominal = places - bits - lost, round(self.real * 2.0**places)
+        multipliers = np.arange(nominal - _FAR, nominal + _FAR + 1, dtype=np.int64)[:, None]
+        upper, lower = multipliers >> bits, multipliers & (1 << bits) - 1
+        largest = max(int(upper[-1, 0]), (1 << bits) - 1)
+        if right < 1 or upper[0] < 1 or (self.reach + begin) * largest >= 1 << 31:
+            return None
+
+        def products(totals: Ints) -> Ints:
+            begun = totals + begin
+            found: Ints = (begun * upper >> lost) + (begun * lower >> bits + lost)
+            return found
+
+        due, at, later, before = self.edges()
+        least = ((due << right) - products(at)).max(axis=1)
+        greatest = ((later << right) - products(before)).min(axis=1) - 1
+        best = int((greatest - least).argmax())
+        addend = int(least[best] + greatest[best]) // 2
+        if least[best] > greatest[best] or abs(addend) >= 1 << 29:
+            return None
+        return int(upper[best, 0]), int(lower[best, 0]), addend, right
 
     def line(self, bits: int) -> tuple[int, int, int, int] | None:
         """The constants of a line through the steps, with ``bits`` of each half."""
@@ -126,10 +183,10 @@ class Mul32Epilogue(ScalarEpilogue):
     """
 
     def __init__(
-        self, constants: npt.NDArray[np.int32], bits: int, limits: tuple[int, int]
+        self, constants: npt.NDArray[np.int32], bits: int, lost: int, limits: tuple[int, int]
     ) -> None:
         super().__init__(constants, RequantMethod.MUL32_ONLY, 0)
-        self._bits, self._range = bits, limits
+        self._bits, self._lost, self._range = bits, lost, limits
 
     @staticmethod
     def of(
@@ -142,10 +199,11 @@ class Mul32Epilogue(ScalarEpilogue):
         found = constants_of(sums, zero_point, limits)
         if found is None:
             return None
-        constants, bits = found
+        constants, bits, lost = found
         if start is not None:
-            constants = np.column_stack([constants, start]).astype(np.int32)
-        return Mul32Epilogue(constants, bits, limits)
+            begun = constants[:, 4] if lost else 0
+            constants = np.column_stack([constants[:, :4], start + begun]).astype(np.int32)
+        return Mul32Epilogue(constants, bits, lost, limits)
 
     @property
     def words(self) -> tuple[tuple[str, str], ...]:
@@ -161,6 +219,8 @@ class Mul32Epilogue(ScalarEpilogue):
 
     def made(self, whole: Expr, values: Sequence[Expr]) -> Expr:
         upper, lower, addend, right = values[:4]
-        below = shr(mul(whole, lower), i32(self._bits))
-        scaled = self.b.let("scaled", shr(add(mul(whole, upper), below, addend), right))
+        above, below = mul(whole, upper), shr(mul(whole, lower), i32(self._bits + self._lost))
+        if self._lost:
+            above = shr(above, i32(self._lost))
+        scaled = self.b.let("scaled", shr(add(above, below, addend), right))
         return cast(clamp(scaled, *self._range), Scalar.I8)

@@ -15,7 +15,7 @@ from crtexport.lowering.numerics.integer_sums import IntegerSums
 from crtexport.lowering.numerics.requantize import Multiplier
 from crtexport.lowering.registry import Context
 from crtexport.mlf.reader import open_package
-from crtexport.schedules.scalar.requantize_mul32 import constants_of
+from crtexport.schedules.scalar.requantize_mul32 import ShortSteps, constants_of
 from crtexport.support.fixedpoint import Rounding, multiply_by_quantized_multiplier
 from tests.helpers import require
 from tests.tflite_builder import ModelBuilder, run_reference
@@ -85,6 +85,29 @@ def test_windows_of_nine_weights_have_multipliers(seed: int) -> None:
     real = 127 / (128 * magnitude * rng.uniform(0.2, 0.8))
     sums = layer(real, int(rng.integers(-5000, 5000)), magnitude)
     assert wrong(sums, -128, (-128, 127)) == []
+
+
+@pytest.mark.parametrize("lost", [3, 5, 6])
+def test_products_that_lose_bits_give_every_sum_its_result(lost: int) -> None:
+    rng, bits, found = np.random.default_rng(9), 13, 0
+    for _ in range(30):
+        one = Multiplier.of([float(np.float32(2.0 ** rng.uniform(-10, -6)))])
+        bias, reach = int(rng.integers(-9000, 9000)), 128 * int(rng.integers(1, 1500))
+        steps = ShortSteps(
+            one.mantissas[0], one.shifts[0], bias, reach, -4, (-128, 127), floats=True
+        )
+        row = steps.moved_steps(bits, lost)
+        if row is None:
+            continue
+        found += 1
+        upper, lower, addend, right, begin = row
+        totals = np.arange(-reach, reach + 1)
+        products = (totals + begin) * upper, (totals + begin) * lower
+        whole = (products[0] >> lost) + (products[1] >> bits + lost)
+        assert max(np.abs(part).max() for part in (*products, whole + addend)) < 1 << 31
+        got = np.clip(whole + addend >> right, -128, 127)
+        np.testing.assert_array_equal(got, steps.results(totals))
+    assert found > 20
 
 
 def test_layers_that_are_scaled_otherwise_have_none() -> None:
