@@ -376,6 +376,37 @@ def test_a_slot_is_one_address_and_no_larger() -> None:
         assert (section["sh_size"], section["sh_addralign"]) == (8, 8)
 
 
+@pytest.mark.parametrize(("option", "kinds"), [("no", {9}), ("yes", {9, 41, 42})])
+def test_every_kind_of_load_from_the_linkers_table_is_changed(
+    option: str, kinds: set[int], tmp_path: Path
+) -> None:
+    """Older assemblers, and LLVM with an option, have one kind; the standard has three."""
+    (tmp_path / "a.c").write_text(
+        "extern const char ours[], other[];\nvoid use(const char *, const char *);\n"
+        "void f(void) { use(ours, other); }\nint g(int i) { return i + (ours < other); }\n"
+    )
+    subprocess.run(
+        [require("gcc"), "-O2", "-fPIC", f"-Wa,-mrelax-relocations={option}", "-c", "a.c"],
+        cwd=tmp_path, check=True,
+    )
+    code = (tmp_path / "a.o").read_bytes()
+
+    def found(content: bytes, name: str) -> set[int]:
+        elf = ELFFile(io.BytesIO(content))
+        symtab = elf.get_section_by_name(".symtab")
+        return {
+            entry["r_info_type"] for section in elf.iter_sections()
+            if isinstance(section, RelocationSection) for entry in section.iter_relocations()
+            if symtab.get_symbol(entry["r_info_sym"]).name == name
+        }
+
+    assert found(code, "ours") <= kinds
+    assert found(code, "ours")
+    changed = reach_through_slots(code, {"ours"})
+    assert found(changed, "ours") == {2}
+    assert found(changed, "other") == found(code, "other")
+
+
 def test_code_finds_constants_through_slots_with_every_linker(tmp_path: Path) -> None:
     symbols = {c.symbol for c in model().reached_constants}
     code = objects("host")["m_lib0.o"]

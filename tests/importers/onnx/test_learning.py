@@ -270,6 +270,10 @@ SIMPLE: dict[str, tuple[str, dict[str, Any], Array, Array]] = {
         "LabelEncoder", {"keys_int64s": [1, 2, 5], "values_floats": [0.5, 0.25, 7.0],
                          "default_float": -3.0}, KEYS, np.array([0.5, 7, -3, 0.25]),
     ),
+    "labels without a default": (
+        "LabelEncoder", {"keys_int64s": [1, 2, 5], "values_int64s": [4, 8, 6]}, KEYS,
+        np.array([4, 6, -1, 8]),
+    ),
     "one of three": (
         "OneHotEncoder", {"cats_int64s": [1, 2, 5]}, KEYS,
         KEYS[:, None] == np.array([1, 2, 5]),
