@@ -17,7 +17,6 @@ import pytest
 import yaml
 
 from crtexport import CrtExportError, write_library
-from crtexport.cli.main import main
 from crtexport.firmware.parts import TensorPart
 from crtexport.integrations.formats import FORMATS
 from crtexport.integrations.test_vector import values
@@ -28,7 +27,7 @@ from crtexport.pipeline import driver
 from crtexport.pipeline.driver import export
 from tests.cli.support import exported
 from tests.control.networks import layers, remembering
-from tests.helpers import require, target_of
+from tests.helpers import require
 from tests.packages import STRICT
 from tests.plan.graphs import GraphBuilder
 
@@ -361,30 +360,3 @@ def test_writing_again_replaces_only_what_was_written(format_: str, tmp_path: Pa
     assert changed.read_text() == "changed by me"
     shutil.rmtree(folder)
     assert write_library(path, folder, format_).files == first.files
-
-
-def test_the_verb_says_what_comes_next(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    path = package("digits")
-    assert main(["build", str(path), "-o", str(tmp_path / "l"), "--format", "cmake"]) == 0
-    said = capsys.readouterr().out
-    assert "crtexport::digits" in said
-    assert "cmake --preset example" in said
-    words = ["build", str(path), "-o", str(tmp_path / "l"), "--format", "arduino", "--json"]
-    assert main(words) == 0
-    found = json.loads(capsys.readouterr().out)
-    assert found["recorded"] is True
-    assert str(tmp_path / "l" / "library.properties") in found["files"]
-
-
-def test_the_verb_builds_firmware_that_runs(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    require("arm-none-eabi-gcc")
-    path = package("digits")
-    assert main(["build", str(path), "-o", str(tmp_path / "l"), "--json"]) == 0
-    assert Path(json.loads(capsys.readouterr().out)["elf"]).read_bytes()[:4] == b"\x7fELF"
-    assert (tmp_path / "l" / "Makefile").is_file()
-    assert target_of("mps2_an386").cflags[0] in (tmp_path / "l" / "Makefile").read_text()
-    for words in (["--expected", str(path)], ["--format", "cmake", "--device-code", "a.c"]):
-        assert main(["build", str(path), "-o", str(tmp_path / "m"), *words]) == 2
-    assert not (tmp_path / "m").exists()

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import json
-import shutil
 from pathlib import Path
 
-import msgspec
 import pytest
 
-from crtexport.cli.main import main
 from crtexport.firmware.board import list_boards
 from crtexport.report.installed import Installed, installed
 
@@ -87,13 +83,3 @@ def test_zephyr_is_the_tree_that_is_named(
     assert found("Zephyr").found == str(tmp_path / "zephyr")
     monkeypatch.setenv("ZEPHYR_BASE", str(tmp_path))
     assert not found("Zephyr").found
-
-
-def test_the_verb_lists_all(programs: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    shutil.copy("/bin/true", programs / "make")
-    assert main(["doctor", "--json"]) == 0
-    data = json.loads(capsys.readouterr().out)
-    assert data["installed"] == msgspec.to_builtins(installed())
-    assert main(["doctor"]) == 0
-    said = capsys.readouterr().out
-    assert said.index("Here") < said.index("make") < said.index("Missing")
