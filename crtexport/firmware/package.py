@@ -13,7 +13,6 @@ from crtexport.firmware.board import load_board
 from crtexport.firmware.board_rules import board_from_data
 from crtexport.firmware.board_schema import Board, QemuRunner
 from crtexport.firmware.parts import FirmwareParts, TensorPart
-from crtexport.ir.types import DType
 from crtexport.mlf.reader import Package, PackageTensor
 from crtexport.support.errors import CrtExportError
 
@@ -50,14 +49,9 @@ def parts_from_package(package: Package, device_code: Sequence[Path] = ()) -> Fi
 
 def _model(package: Package) -> FirmwareParts:
     """Returns the chosen model of ``package``, without files."""
-    section = package.module_section
-    header = package.header
-    if section is None or header is None:
-        raise CrtExportError(
-            "the package's metadata lacks the shapes and C names of its tensors",
-            location=str(package.path),
-            hint="firmware can be built from packages that crtexport wrote",
-        )
+    section, header = package.described, package.header
+    if header is None:
+        raise CrtExportError("the package has no header", location=str(package.path))
     return FirmwareParts(
         module=package.module,
         inputs=tuple(_tensor(package, tensor) for tensor in package.inputs),
@@ -155,22 +149,5 @@ def _shown(value: object) -> object:
 
 
 def _tensor(package: Package, tensor: PackageTensor) -> TensorPart:
-    if tensor.shape is None or tensor.field is None:
-        raise CrtExportError(
-            "the package's metadata lacks shape or C name of this tensor",
-            location=(str(package.path), tensor.name),
-        )
-    try:
-        dtype = DType(tensor.dtype)
-    except ValueError as error:
-        raise CrtExportError(
-            f"there is no element type {tensor.dtype!r}",
-            location=(str(package.path), tensor.name),
-        ) from error
-    part = TensorPart(tensor.name, tensor.field, dtype, tensor.shape)
-    if part.nbytes != tensor.nbytes:
-        raise CrtExportError(
-            f"the tensor's shape takes {part.nbytes} bytes, the package says {tensor.nbytes}",
-            location=(str(package.path), tensor.name),
-        )
-    return part
+    found = package.interface(tensor)
+    return TensorPart(found.name, found.field, found.type.dtype, found.type.shape)

@@ -73,31 +73,19 @@ class Scalar(enum.Enum):
         return _LANES[self][1]
 
 
-_FLOATS = frozenset({
-    Scalar.F16, Scalar.F32, Scalar.F64, Scalar.F32X4, Scalar.F32X8, Scalar.F32X16, Scalar.F32X32,
-})
-_UNSIGNED = frozenset({Scalar.U8, Scalar.U16, Scalar.U32, Scalar.I1})
-_LANES = {
-    Scalar.I8X16: (Scalar.I8, 16), Scalar.I16X8: (Scalar.I16, 8), Scalar.I32X4: (Scalar.I32, 4),
-    Scalar.F32X4: (Scalar.F32, 4), Scalar.I16X16: (Scalar.I16, 16), Scalar.I32X8: (Scalar.I32, 8),
-    Scalar.F32X8: (Scalar.F32, 8), Scalar.I8X32: (Scalar.I8, 32), Scalar.I32X16: (Scalar.I32, 16),
-    Scalar.F32X16: (Scalar.F32, 16), Scalar.I16X32: (Scalar.I16, 32),
-    Scalar.I32X32: (Scalar.I32, 32), Scalar.F32X32: (Scalar.F32, 32),
-}
-
-_ITEMSIZE = {
-    Scalar.I1: 1, Scalar.I8: 1, Scalar.U8: 1, Scalar.I16: 2, Scalar.U16: 2, Scalar.F16: 2,
-    Scalar.I32: 4, Scalar.U32: 4, Scalar.F32: 4, Scalar.I64: 8, Scalar.F64: 8,
-}
-_ITEMSIZE |= {vector: _ITEMSIZE[lane] * count for vector, (lane, count) in _LANES.items()}
+_LANES: dict[Scalar, tuple[Scalar, int]] = {}
 
 for _type in Scalar:
     _type.text = _type.value
-    _type.is_float = _type in _FLOATS
-    _type.is_vector = _type in _LANES
-    _type.is_signed = _type not in _UNSIGNED
-    if _type in _ITEMSIZE:
-        _type.itemsize = _ITEMSIZE[_type]
+    _type.is_float = _type.text.startswith("f")
+    _type.is_signed = not _type.text.startswith("u") and _type is not Scalar.I1
+    _lane, _, _count = _type.text.partition("x")
+    _type.is_vector = _count.isdigit()
+    if _type.is_vector:
+        _LANES[_type] = Scalar(_lane), int(_count)
+        _type.itemsize = _type.lane.itemsize * _type.lanes
+    elif _type is not Scalar.INDEX:
+        _type.itemsize = -(-int(_type.text[1:]) // 8)
 
 # Enum finds its members slowly, too.
 _I1, _I32 = Scalar.I1, Scalar.I32

@@ -11,7 +11,9 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from crtexport.artifact.byte_sources import FileRange
+from crtexport.artifact.model import Interface
 from crtexport.artifact.symbols import sanitize_module
+from crtexport.ir.types import DType, TensorType
 from crtexport.mlf import layout
 from crtexport.mlf.archive import Archive, open_archive
 from crtexport.mlf.metadata import (
@@ -136,6 +138,16 @@ class Package(Struct, frozen=True):
         return self.section.modules.get(self.module) if self.section else None
 
     @property
+    def described(self) -> ModuleSection:
+        """Returns the same. Raises CrtExportError for a package of another exporter."""
+        if self.module_section is None:
+            raise CrtExportError(
+                "the package's metadata lacks the shapes and C names of its tensors",
+                location=str(self.path), hint="packages that crtexport wrote have them",
+            )
+        return self.module_section
+
+    @property
     def sources(self) -> dict[str, str]:
         """Returns C and C++ sources of code, by path below ``codegen/host/src``."""
         without_code = set(map(layout.stand_in, self.modules)) if self.section else set()
@@ -198,6 +210,22 @@ class Package(Struct, frozen=True):
         """Returns the memory plan; None where the exporter didn't store one."""
         section = self.module_section
         return self._json(section.plan) if section and section.plan else None
+
+    def interface(self, tensor: PackageTensor) -> Interface:
+        """Returns an input or output with its C name and type. Raises CrtExportError where the
+        metadata lacks them, or contradicts them."""
+        if tensor.shape is None or tensor.field is None:
+            raise self._error("the metadata lacks shape or C name of this tensor", tensor.name)
+        try:
+            type_ = TensorType(DType(tensor.dtype), tensor.shape)
+        except ValueError as error:
+            raise self._error(f"there is no element type {tensor.dtype!r}", tensor.name) from error
+        if type_.nbytes != tensor.nbytes:
+            raise self._error(
+                f"the tensor's shape takes {type_.nbytes} bytes, the package says {tensor.nbytes}",
+                tensor.name,
+            )
+        return Interface(tensor.name, tensor.field, type_)
 
     def _tensors(self, which: str) -> tuple[PackageTensor, ...]:
         section = self.module_section

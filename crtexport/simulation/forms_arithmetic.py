@@ -4,25 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from crtexport.ir.graph import Graph, Node
 from crtexport.ir.ops import Add, Div, Mul, Op, Select, Sub
-from crtexport.simulation.tflite_form import Form, Former, clamp
+from crtexport.simulation.tflite_form import Form, Former, by_operator, clamp
 
 
-def _clamped(_graph: Graph, node: Node) -> Form:
-    op = node.op
-    if not isinstance(op, Add | Sub | Mul | Div):
-        raise TypeError(op)
+def _clamped(op: Add | Sub | Mul | Div) -> Form:
     name = type(op).__name__
     fields = clamp(op.activation)
     if isinstance(op, Add | Sub):
         fields |= {"PotScaleInt16": op.power_of_two_scales}
     return Form(name.upper(), f"{name}Options", fields)
-
-
-def _select(_graph: Graph, node: Node) -> Form:
-    rows = isinstance(node.op, Select) and node.op.rows
-    return Form("SELECT" if rows else "SELECT_V2")
 
 
 FIRST_VERSIONS = (
@@ -32,10 +23,7 @@ FIRST_VERSIONS = (
 """Operators whose first version covers every element type."""
 
 FORMERS: Mapping[type[Op], Former] = {
-    Add: _clamped,
-    Sub: _clamped,
-    Mul: _clamped,
-    Div: _clamped,
-    Select: _select,
+    **dict.fromkeys((Add, Sub, Mul, Div), by_operator(_clamped)),
+    Select: by_operator(lambda op: Form("SELECT" if op.rows else "SELECT_V2")),
 }
 """The writers of this family, by operator."""

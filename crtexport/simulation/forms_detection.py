@@ -6,15 +6,11 @@ from collections.abc import Mapping
 
 from flatbuffers import flexbuffers
 
-from crtexport.ir.graph import Graph, Node
 from crtexport.ir.ops import DetectionPostProcess, Op
-from crtexport.simulation.tflite_form import Form, Former
+from crtexport.simulation.tflite_form import Form, Former, by_operator
 
 
-def _detection(_graph: Graph, node: Node) -> Form:
-    op = node.op
-    if not isinstance(op, DetectionPostProcess):
-        raise TypeError(op)
+def _detection(op: DetectionPostProcess) -> Form:
     y, x, h, w = op.scale_yxhw
     options = flexbuffers.Dumps({
         "max_detections": op.max_detections, "num_classes": op.num_classes,
@@ -26,4 +22,4 @@ def _detection(_graph: Graph, node: Node) -> Form:
     return Form("custom:TFLite_Detection_PostProcess", custom_options=bytes(options))
 
 
-FORMERS: Mapping[type[Op], Former] = {DetectionPostProcess: _detection}
+FORMERS: Mapping[type[Op], Former] = {DetectionPostProcess: by_operator(_detection)}

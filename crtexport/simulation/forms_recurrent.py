@@ -9,16 +9,12 @@ import tflite
 from crtexport.ir.graph import Graph, Node
 from crtexport.ir.ops import Op, Svdf, UnidirectionalSequenceLstm
 from crtexport.ir.types import DType, Quantization, TensorType
-from crtexport.simulation.tflite_form import Form, Former, clamp
+from crtexport.simulation.tflite_form import Form, Former, by_operator, clamp
 
 _LSTM_ORDER = (*range(9), None, None, None, *range(9, 13), None, None, 13, 14, *[None] * 4)
 
 
-def _svdf(graph: Graph, node: Node) -> Form:
-    del graph
-    op = node.op
-    if not isinstance(op, Svdf):
-        raise TypeError(op)
+def _svdf(op: Svdf) -> Form:
     fields = clamp(op.activation) | {"Rank": op.rank}
     return Form("SVDF", "SVDFOptions", fields, order=(0, 1, 2, 4, 3))
 
@@ -44,4 +40,6 @@ def _lstm(graph: Graph, node: Node) -> Form:
     )
 
 
-FORMERS: Mapping[type[Op], Former] = {Svdf: _svdf, UnidirectionalSequenceLstm: _lstm}
+FORMERS: Mapping[type[Op], Former] = {
+    Svdf: by_operator(_svdf), UnidirectionalSequenceLstm: _lstm,
+}

@@ -9,17 +9,13 @@ import tflite
 from crtexport.ir import ops
 from crtexport.ir.graph import Graph, Node
 from crtexport.ir.types import DType
-from crtexport.simulation.tflite_form import Form, Former, integers
+from crtexport.simulation.tflite_form import Form, Former, by_operator, integers
 
 
 def _reduction(code: str) -> Former:
-    def written(_graph: Graph, node: Node) -> Form:
-        op = node.op
-        if not isinstance(op, ops.Reducer):
-            raise TypeError(op)
-        return Form(code, "ReducerOptions", {"KeepDims": op.keep_dims}, (integers(op.axes),))
-
-    return written
+    return by_operator(lambda op: Form(
+        code, "ReducerOptions", {"KeepDims": op.keep_dims}, (integers(op.axes),)
+    ))
 
 
 def _position(code: str, options: str) -> Former:
@@ -33,14 +29,6 @@ def _position(code: str, options: str) -> Former:
     return written
 
 
-def _cumsum(_graph: Graph, node: Node) -> Form:
-    op = node.op
-    if not isinstance(op, ops.CumSum):
-        raise TypeError(op)
-    fields = {"Exclusive": op.exclusive, "Reverse": op.reverse}
-    return Form("CUMSUM", "CumsumOptions", fields, (integers(op.axis),))
-
-
 FORMERS: Mapping[type[ops.Op], Former] = {
     ops.Mean: _reduction("MEAN"),
     ops.Sum: _reduction("SUM"),
@@ -51,7 +39,10 @@ FORMERS: Mapping[type[ops.Op], Former] = {
     ops.ReduceAll: _reduction("REDUCE_ALL"),
     ops.ArgMax: _position("ARG_MAX", "ArgMaxOptions"),
     ops.ArgMin: _position("ARG_MIN", "ArgMinOptions"),
-    ops.CumSum: _cumsum,
+    ops.CumSum: by_operator(lambda op: Form(
+        "CUMSUM", "CumsumOptions", {"Exclusive": op.exclusive, "Reverse": op.reverse},
+        (integers(op.axis),),
+    )),
 }
 
 _BYTES = {DType.INT8: 2, DType.UINT8: 2, DType.INT16: 2}

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Mapping
 
 import tflite
 
 from crtexport.ir import ops
 from crtexport.ir.graph import Graph, Node
-from crtexport.simulation.tflite_form import Form, Former, integers
+from crtexport.simulation.tflite_form import Form, Former, by_operator, integers
 from crtexport.support.errors import CrtExportError
 
 VERSIONS = {"BROADCAST_TO": 2, "DYNAMIC_UPDATE_SLICE": 1, "SPLIT_V": 2}
@@ -73,42 +72,22 @@ def _entries(size: tuple[int, ...], shape: tuple[int, ...]) -> list[str] | None:
     return None
 
 
-def _unpack(graph: Graph, node: Node) -> Form:
-    del graph
+def _unpack(_graph: Graph, node: Node) -> Form:
     op = node.op
     if not isinstance(op, ops.Unpack):
         raise TypeError(op)
     return Form("UNPACK", "UnpackOptions", {"Axis": op.axis, "Num": len(node.outputs)})
 
 
-def _pack(graph: Graph, node: Node) -> Form:
-    del graph
+def _pack(_graph: Graph, node: Node) -> Form:
     op = node.op
     if not isinstance(op, ops.Pack):
         raise TypeError(op)
     return Form("PACK", "PackOptions", {"Axis": op.axis, "ValuesCount": len(node.inputs)})
 
 
-def _pad_v2(graph: Graph, node: Node) -> Form:
-    del graph
-    op = node.op
-    if not isinstance(op, ops.PadV2):
-        raise TypeError(op)
-    return Form("PADV2", "PadV2Options", between=(integers(op.paddings).reshape(-1, 2),))
-
-
-def _of(write: Callable[[Any], Form]) -> Former:
-    """Returns a writer that depends on the operator alone."""
-
-    def former(graph: Graph, node: Node) -> Form:
-        del graph
-        return write(node.op)
-
-    return former
-
-
 def _resize(code: str) -> Former:
-    return _of(lambda op: Form(
+    return by_operator(lambda op: Form(
         code, "ResizeBilinearOptions" if code == "RESIZE_BILINEAR"
         else "ResizeNearestNeighborOptions",
         {"AlignCorners": op.align_corners, "HalfPixelCenters": op.half_pixel_centers},
@@ -134,36 +113,40 @@ FORMERS: Mapping[type[ops.Op], Former] = {
     ops.Slice: _slice,
     ops.Pack: _pack,
     ops.Unpack: _unpack,
-    ops.PadV2: _pad_v2,
-    ops.MirrorPad: _of(_mirror_pad),
-    ops.Split: _of(lambda op: Form(
+    ops.PadV2: by_operator(lambda op: Form(
+        "PADV2", "PadV2Options", between=(integers(op.paddings).reshape(-1, 2),)
+    )),
+    ops.MirrorPad: by_operator(_mirror_pad),
+    ops.Split: by_operator(lambda op: Form(
         "SPLIT_V", "SplitVOptions", {"NumSplits": len(op.sizes)},
         (integers(op.sizes), integers(op.axis)),
     )),
-    ops.Transpose: _of(_transpose),
-    ops.BroadcastTo: _of(lambda op: Form(
+    ops.Transpose: by_operator(_transpose),
+    ops.BroadcastTo: by_operator(lambda op: Form(
         "BROADCAST_TO", "BroadcastToOptions", steering=(integers(op.shape),)
     )),
-    ops.Tile: _of(lambda op: Form("TILE", "TileOptions", steering=(integers(op.multiples),))),
-    ops.SpaceToDepth: _of(lambda op: Form(
+    ops.Tile: by_operator(lambda op: Form(
+        "TILE", "TileOptions", steering=(integers(op.multiples),)
+    )),
+    ops.SpaceToDepth: by_operator(lambda op: Form(
         "SPACE_TO_DEPTH", "SpaceToDepthOptions", {"BlockSize": op.block_size}
     )),
-    ops.DepthToSpace: _of(lambda op: Form(
+    ops.DepthToSpace: by_operator(lambda op: Form(
         "DEPTH_TO_SPACE", "DepthToSpaceOptions", {"BlockSize": op.block_size}
     )),
-    ops.SpaceToBatchNd: _of(lambda op: Form(
+    ops.SpaceToBatchNd: by_operator(lambda op: Form(
         "SPACE_TO_BATCH_ND", "SpaceToBatchNDOptions",
         steering=(integers(op.block), integers(op.paddings).reshape(-1, 2)),
     )),
-    ops.BatchToSpaceNd: _of(lambda op: Form(
+    ops.BatchToSpaceNd: by_operator(lambda op: Form(
         "BATCH_TO_SPACE_ND", "BatchToSpaceNDOptions",
         steering=(integers(op.block), integers(op.crops).reshape(-1, 2)),
     )),
-    ops.Gather: _of(lambda op: Form(
+    ops.Gather: by_operator(lambda op: Form(
         "GATHER", "GatherOptions", {"Axis": op.axis, "BatchDims": op.batch_dims}
     )),
-    ops.GatherNd: _of(lambda _: Form("GATHER_ND", "GatherNdOptions")),
-    ops.DynamicUpdateSlice: _of(lambda _: Form(
+    ops.GatherNd: by_operator(lambda _: Form("GATHER_ND", "GatherNdOptions")),
+    ops.DynamicUpdateSlice: by_operator(lambda _: Form(
         "DYNAMIC_UPDATE_SLICE", "DynamicUpdateSliceOptions"
     )),
     ops.ResizeBilinear: _resize("RESIZE_BILINEAR"),

@@ -9,7 +9,7 @@ import tflite
 from crtexport.ir import ops
 from crtexport.ir.graph import Graph, Node
 from crtexport.ir.types import DType
-from crtexport.simulation.tflite_form import Form, Former, Value, clamp, integers
+from crtexport.simulation.tflite_form import Form, Former, Value, by_operator, clamp, integers
 from crtexport.support.errors import CrtExportError
 
 
@@ -55,19 +55,10 @@ def _transpose_conv(graph: Graph, node: Node) -> Form:
     )
 
 
-def _batch_matmul(_graph: Graph, node: Node) -> Form:
-    op = node.op
-    if not isinstance(op, ops.BatchMatMul):
-        raise TypeError(op)
-    return Form("BATCH_MATMUL", "BatchMatMulOptions", {"AdjX": op.adj_x, "AdjY": op.adj_y})
-
-
-def _embedding_lookup(_graph: Graph, _node: Node) -> Form:
-    return Form("EMBEDDING_LOOKUP")
-
-
 FORMERS: Mapping[type[ops.Op], Former] = {
     ops.TransposeConv2D: _transpose_conv,
-    ops.BatchMatMul: _batch_matmul,
-    ops.EmbeddingLookup: _embedding_lookup,
+    ops.BatchMatMul: by_operator(lambda op: Form(
+        "BATCH_MATMUL", "BatchMatMulOptions", {"AdjX": op.adj_x, "AdjY": op.adj_y}
+    )),
+    ops.EmbeddingLookup: by_operator(lambda _: Form("EMBEDDING_LOOKUP")),
 }

@@ -6,14 +6,12 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from crtexport.artifact.model import Interface
 from crtexport.devices import simulated
-from crtexport.ir.types import DType, TensorType
 from crtexport.mlf import layout
 from crtexport.mlf.arrays import Array, key_of
 from crtexport.mlf.libraries import locate
 from crtexport.mlf.metadata import ModuleSection
-from crtexport.mlf.reader import Package, PackageTensor
+from crtexport.mlf.reader import Package
 from crtexport.simulation.library import LoadedCode, build_shared, load_objects
 from crtexport.simulation.simulation import Simulation
 from crtexport.support.errors import CrtExportError
@@ -68,17 +66,11 @@ def load_package(package: Package) -> Simulation:
 
 
 def _simulation(package: Package, library: LoadedCode) -> Simulation:
-    section = package.module_section
-    if section is None:
-        raise CrtExportError(
-            "the package's metadata lacks the shapes and C names of its tensors",
-            location=str(package.path),
-            hint="packages that crtexport wrote can be simulated",
-        )
+    section = package.described
     return Simulation(
         module=package.module,
-        inputs=tuple(_interface(package, tensor) for tensor in package.inputs),
-        outputs=tuple(_interface(package, tensor) for tensor in package.outputs),
+        inputs=tuple(map(package.interface, package.inputs)),
+        outputs=tuple(map(package.interface, package.outputs)),
         library=library,
         workspace_size=section.workspace.bytes,
         workspace_align=section.workspace.align,
@@ -89,21 +81,6 @@ def _simulation(package: Package, library: LoadedCode) -> Simulation:
         devices=len(section.devices),
         image_buffer=section.caller_buffer,
     )
-
-
-def _interface(package: Package, tensor: PackageTensor) -> Interface:
-    if tensor.shape is None or tensor.field is None:
-        raise CrtExportError(
-            "the package's metadata lacks shape or C name of this tensor",
-            location=(str(package.path), tensor.name),
-        )
-    try:
-        dtype = DType(tensor.dtype)
-    except ValueError as error:
-        raise CrtExportError(
-            f"{tensor.dtype} is no element type", location=(str(package.path), tensor.name)
-        ) from error
-    return Interface(tensor.name, tensor.field, TensorType(dtype, tensor.shape))
 
 
 def _linked(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -40,6 +41,11 @@ class Form(Struct, frozen=True):
 
 
 Former = Callable[[Graph, Node], Form]
+
+
+def by_operator(write: Callable[[Any], Form]) -> Former:
+    """Returns a writer of forms that depend on the operator alone."""
+    return lambda _, node: write(node.op)
 
 
 def clamp(activation: Activation) -> dict[str, Value]:

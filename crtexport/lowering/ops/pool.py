@@ -147,19 +147,16 @@ def store_result(
 @lowers(AveragePool2D, *POOL_RULES, averaged_scales)
 def average_pool2d(context: Context) -> Lowered:
     """Sum over the cells of the window that lie in the image, divided by their number."""
-    op = context.op(AveragePool2D)
-    return _pool(context, op, "average_pool2d")
+    return _pool(context, context.op(AveragePool2D), "average_pool2d")
 
 
 @lowers(MaxPool2D, *POOL_RULES, same_scales)
 def max_pool2d(context: Context) -> Lowered:
     """Largest of the cells of the window that lie in the image."""
-    op = context.op(MaxPool2D)
-    return _pool(context, op, "max_pool2d")
+    return _pool(context, context.op(MaxPool2D), "max_pool2d")
 
 
 @lowers(L2Pool2D, rank(4), same_types(DType.FLOAT32))
 def l2_pool2d(context: Context) -> Lowered:
     """Root of the mean square of the cells of the window that lie in the image."""
-    op = context.op(L2Pool2D)
-    return _pool(context, op, "l2_pool2d")
+    return _pool(context, context.op(L2Pool2D), "l2_pool2d")

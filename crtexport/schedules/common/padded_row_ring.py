@@ -163,6 +163,13 @@ class Ring:
         """The index of the first cell of a row."""
         return mul(add(mul(block, const(self.slots)), slot), const(self.line))
 
+    def starts(self, block: Expr, line: Line) -> list[Expr]:
+        """Names the first cell of each row that the windows of ``line`` have."""
+        return [
+            self.b.let(f"row_ky{ky}", self.start(block, slot))
+            for ky, slot in enumerate(line.slots)
+        ]
+
     @contextmanager
     def walk(self) -> Iterator[Line]:
         """Loops over the output's rows, or parts of rows."""

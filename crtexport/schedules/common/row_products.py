@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from crtexport.kir.builder import KernelBuilder, add, const, min_, mul
 from crtexport.kir.language import Buffer, Expr
-from crtexport.schedules.common.padded_row_ring import Rows
+from crtexport.schedules.common.padded_row_ring import Ring, Rows
 
 
 class Segment(Struct, frozen=True):
@@ -49,6 +49,31 @@ def multiply_rows(
             emit([Segment(x, starts, depth)], targets)
 
         cover(b, count, high, part)
+
+
+def multiply_windows(
+    ring: Ring, count: int, letter: str,
+    emit: Callable[[list[Expr], list[Expr], list[Expr]], None],
+) -> None:
+    """Goes through all pixels of the output, ``count`` of a row at a time.
+
+    ``emit`` is given where the rows of their windows start, the pixels' columns, and the indices
+    of their first results, whose names begin with ``letter``.
+    """
+    b = ring.b
+    with ring.walk() as part:
+        line = b.let("line", part.pixel(ring.window))
+        starts = ring.starts(const(0), part)
+
+        def block(first: Expr) -> None:
+            pixels = [add(first, const(i)) for i in range(count)]
+            targets = [
+                b.let(f"y_{letter}{i}", mul(add(line, pixel), const(ring.window.y[3])))
+                for i, pixel in enumerate(pixels)
+            ]
+            emit(starts, pixels, targets)
+
+        cover(b, ring.width, count, block)
 
 
 def cover(b: KernelBuilder, rows: int, high: int, emit: Callable[[Expr], None]) -> None:

@@ -18,7 +18,7 @@ from crtexport.kir.language import Buffer, Expr
 from crtexport.lowering.registry import Context, Lowered, Lowering
 from crtexport.schedules.common.candidates import Candidate
 from crtexport.schedules.common.padded_row_ring import Ring, geometry
-from crtexport.schedules.common.row_products import Segment, cover
+from crtexport.schedules.common.row_products import Segment, multiply_windows
 from crtexport.schedules.mve.dense import MveProducts, MveTile, block_candidates, blocks
 from crtexport.schedules.mve.requantize import Sums
 
@@ -93,24 +93,9 @@ class _Conv:
         self.output = lowering.output()
 
     def emit(self) -> None:
-        b, y = self.b, self.window.y
-        with self.ring.walk() as part:
-            line = part.pixel(self.window)
-            line = b.let("line", line)
-            starts = [
-                b.let(f"row_ky{ky}", self.ring.start(const(0), slot))
-                for ky, slot in enumerate(part.slots)
-            ]
-
-            def block(first: Expr) -> None:
-                pixels = [add(first, const(i)) for i in range(self.high)]
-                targets = [
-                    b.let(f"y_x{i}", mul(add(line, pixel), const(y[3])))
-                    for i, pixel in enumerate(pixels)
-                ]
-                self.product.emit(self._segments(starts, pixels), self.output, targets)
-
-            cover(b, self.ring.width, self.high, block)
+        multiply_windows(self.ring, self.high, "x", lambda starts, pixels, targets: (
+            self.product.emit(self._segments(starts, pixels), self.output, targets)
+        ))
 
     def _segments(self, starts: list[Expr], pixels: list[Expr]) -> list[Segment]:
         """Emits the products for some pixels of a row."""

@@ -87,13 +87,9 @@ class _MveDepthwise:
         b, y = self.b, self.window.y
         width = self.ring.width
         with self.ring.walk() as part:
-            line = part.pixel(self.window)
-            line = b.let("line", mul(line, const(y[3])))
+            line = b.let("line", mul(part.pixel(self.window), const(y[3])))
             with b.loop("channels", self.ring.blocks) as block:
-                starts = [
-                    b.let(f"row_ky{ky}", self.ring.start(block, slot))
-                    for ky, slot in enumerate(part.slots)
-                ]
+                starts = self.ring.starts(block, part)
                 first = b.let("first", self.ring.channel(block))
                 with b.loop("column", -(-width // self.pixels)) as column:
                     ox = mul(column, const(self.pixels))

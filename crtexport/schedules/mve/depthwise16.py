@@ -48,13 +48,9 @@ class _MveDepthwise16:
         b, y, ring = self.b, self.window.y, self.ring
         high = min(PIXELS, ring.width)
         with ring.walk() as part:
-            line = part.pixel(self.window)
-            line = b.let("line", mul(line, const(y[3])))
+            line = b.let("line", mul(part.pixel(self.window), const(y[3])))
             with b.loop("channels", ring.blocks) as block:
-                starts = [
-                    b.let(f"row_ky{ky}", ring.start(block, slot))
-                    for ky, slot in enumerate(part.slots)
-                ]
+                starts = ring.starts(block, part)
                 first = b.let("first", ring.channel(block))
 
                 def pixels(ox: Expr) -> None:

@@ -227,8 +227,7 @@ def _convolution(context: Context, op: Conv2D) -> Lowered | None:
     product = _MveFloatProducts(lowering, Numbers.of(context, op, 0), ring.width)
     output = lowering.output()
     with ring.walk() as part:
-        line = part.pixel(window)
-        line = b.let("line", line)
+        line = b.let("line", part.pixel(window))
         rows = [b.let("row_start", ring.start(const(0), slot)) for slot in part.slots]
 
         def block(first: Expr) -> None:
@@ -268,8 +267,7 @@ def _depthwise(context: Context, op: DepthwiseConv2D) -> Lowered | None:
     high = min(PIXELS, ring.width)
     step = window.stride[1] * LANES
     with ring.walk() as part:
-        line = part.pixel(window)
-        line = b.let("line", line)
+        line = b.let("line", part.pixel(window))
         with b.loop("channels", ring.blocks) as block:
             rows = [b.let("row", ring.start(block, slot)) for slot in part.slots]
             base = b.let("w", mul(block, const(len(taps) * LANES)))

@@ -24,7 +24,7 @@ from crtexport.lowering.registry import SCALAR_OF, Context, Lowered, Lowering
 from crtexport.lowering.weight_packing import Array, Blocks
 from crtexport.schedules.common.candidates import Candidate
 from crtexport.schedules.common.padded_row_ring import Ring, Rows, geometry
-from crtexport.schedules.common.row_products import Segment, cover, multiply_rows
+from crtexport.schedules.common.row_products import Segment, multiply_rows, multiply_windows
 from crtexport.schedules.common.vector_requantize import FloatVectorEpilogue, VectorEpilogue, known
 from crtexport.schedules.rvv.machine import RvvMachine
 from crtexport.schedules.rvv.requantize import finish_of, sums_of
@@ -131,24 +131,9 @@ class _Convolution:
 
     def emit(self) -> Lowered:
         """All pixels."""
-        b, y = self.lowering.b, self.window.y
-        with self.ring.walk() as part:
-            line = part.pixel(self.window)
-            line = b.let("line", line)
-            starts = [
-                b.let(f"row_ky{ky}", self.ring.start(const(0), slot))
-                for ky, slot in enumerate(part.slots)
-            ]
-
-            def block(first: Expr) -> None:
-                pixels = [add(first, const(i)) for i in range(self.block.pixels)]
-                targets = [
-                    b.let(f"y_p{p}", mul(add(line, pixel), const(y[3])))
-                    for p, pixel in enumerate(pixels)
-                ]
-                self.product.emit(self._segments(starts, pixels), self.output, targets)
-
-            cover(b, self.ring.width, self.block.pixels, block)
+        multiply_windows(self.ring, self.block.pixels, "p", lambda starts, pixels, targets: (
+            self.product.emit(self._segments(starts, pixels), self.output, targets)
+        ))
         return self.lowering.finish()
 
     def _segments(self, starts: Sequence[Expr], pixels: Sequence[Expr]) -> list[Segment]:

@@ -167,18 +167,14 @@ class _RvvDepthwise:
         b, y, block = self.b, self.window.y, self.block
         width = self.ring.width
         with self.ring.walk() as part:
-            line = part.pixel(self.window)
-            line = b.let("line", mul(line, const(y[3])))
+            line = b.let("line", mul(part.pixel(self.window), const(y[3])))
             with b.loop("column", -(-width // block.width)) as column:
                 ox = mul(column, const(block.width))
                 if width % block.width:
                     ox = b.let("ox", min_(ox, const(width - block.width)))
                 # Weights that are read anew for each pixel need no registers for long.
                 with b.loop("channels", self.ring.blocks, unroll=1) as number:
-                    starts = [
-                        b.let(f"row_ky{ky}", self.ring.start(number, slot))
-                        for ky, slot in enumerate(part.slots)
-                    ]
+                    starts = self.ring.starts(number, part)
                     first = b.let("first", self.ring.channel(number))
                     self._block(starts, number, ox, first, line)
 
