@@ -27,11 +27,12 @@ Array = np.ndarray[Any, Any]
 BOARDS = {
     "mps2_an386": "factor", "mps2_an385": "factor", "mps2_an500": "factor",
     "qemu_cortex_m0": "shr", "qemu_riscv32": "factor", "mps3_an547": "mve_round_f32",
+    "qemu_riscv32_v": "rvv_vmulh",
 }
 """With a word of the kernels of each."""
 FALLBACKS = BOARDS | {
     "mps2_an386": "arm_vcvtr", "mps2_an385": "wrap", "mps2_an500": "arm_vcvtr",
-    "qemu_riscv32": "wrap",
+    "qemu_riscv32": "wrap", "qemu_riscv32_v": "scaled",
 }
 VALUES, ROUNDS = 10_000_000, 20
 X_SCALE, Y_SCALE = np.float32(0.0371), np.float32(0.093)

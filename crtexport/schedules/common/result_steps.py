@@ -164,7 +164,8 @@ class _Edges:
             # Shorter first factors cut off more, which moves more steps.
             least = (product >> 30) + 1 << turn % 3
             number = np.arange(turn * _PAIRS, (turn + 1) * _PAIRS, dtype=np.int64)
-            seconds = least + number * 0x9E3779B1 % least
+            # Even ones can be halved for instructions that double products.
+            seconds = least + number * 0x9E3779B1 % least & ~1
             firsts = product // seconds
             width = (firsts >> _NEAR + 2 * (turn % 2)) + 1
             firsts += (number * 0x85EBCA6B >> 7) % (2 * width + 1) - width
@@ -180,7 +181,8 @@ class TwoProducts(Struct, frozen=True, eq=False):
     """Constants of a layer, channels x (addend, first, second factor).
 
     ``places``: those that sums are moved by. ``shift``: the second factor is 2**(32 - shift) in all
-    channels; None where it differs. ``rounded``: the second product is, halves up.
+    channels; None where it differs. ``rounded``: the second product is, halves up; second factors
+    are even then.
     """
 
     constants: npt.NDArray[np.int32]

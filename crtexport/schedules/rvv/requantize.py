@@ -1,8 +1,9 @@
-"""From vectors of sums to results on RISC-V; int16 layers have sums of 64 bits in TFLite.
+"""From vectors of sums to results on RISC-V.
 
-See :mod:`crtexport.schedules.common.requantize_int16`: where sums have 32 bits and multipliers
-leave room, VSMUL rounds what it takes as TFLite does. Else VMULH drops 16 bits, the bias that
-doesn't fit comes in as addends, and VSSRA rounds.
+Those of ONNX Runtime's int8 layers are two VMULH (:mod:`crtexport.schedules.common.result_steps`).
+int16 layers have sums of 64 bits in TFLite (:mod:`crtexport.schedules.common.requantize_int16`):
+where sums have 32 bits and multipliers leave room, VSMUL rounds what it takes as TFLite does. Else
+VMULH drops 16 bits, the bias that doesn't fit comes in as addends, and VSSRA rounds.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from crtexport.kir.language import Buffer, Expr, Scalar
 from crtexport.lowering.numerics.integer_sums import IntegerSums
 from crtexport.lowering.registry import Context, Lowering
 from crtexport.schedules.common import requantize_int16, vector_requantize
+from crtexport.schedules.common.result_steps import TwoProducts
 from crtexport.schedules.common.vector_machine import Ints
 from crtexport.schedules.common.vector_requantize import (
     ChannelTable,
@@ -23,6 +25,7 @@ from crtexport.schedules.common.vector_requantize import (
     activation_of,
 )
 from crtexport.schedules.rvv.machine import RvvMachine
+from crtexport.support.fixedpoint import Rounding
 
 Steps = list[tuple[str, Ints]]
 """Operations with a number for each channel."""
@@ -39,6 +42,8 @@ def sums_of(
     sums = IntegerSums.of(context, channel_axis, fully_connected=fully_connected)
     if sums.weight_zero:
         return None
+    if sums.rounding is Rounding.FLOAT:
+        return None if _steps_of_floats(context, sums) is None else sums
     scaled = _steps(sums) is not None if sums.wide else vector_requantize.scales(
         sums, RvvMachine(16)
     )
@@ -47,8 +52,12 @@ def sums_of(
 
 def finish_of(lowering: Lowering, machine: RvvMachine, sums: IntegerSums) -> VectorEpilogue:
     """Returns the epilogue of ``sums``, which :func:`sums_of` found."""
-    if sums.wide:
-        return _WideFinish(lowering, machine, sums)
+    floats = sums.rounding is Rounding.FLOAT
+    if floats or sums.wide:
+        steps = _steps_of_floats(lowering.context, sums) if floats else _steps(sums)
+        if steps is None:
+            raise ValueError("these sums are scaled in another way")
+        return _StepsFinish(lowering, machine, steps)
     return IntegerVectorEpilogue(lowering, machine, sums)
 
 
@@ -70,16 +79,28 @@ def _steps(sums: IntegerSums) -> Steps | None:
     ]
 
 
-class _WideFinish:
-    """int16 results of sums that TFLite has in 64 bits."""
+def _steps_of_floats(context: Context, sums: IntegerSums) -> Steps | None:
+    """The same for int8 results of sums that ONNX Runtime scales in floats."""
+    limits = activation_range(activation_of(context), context.output())
+    found = TwoProducts.of(sums, context.quant(context.output()).zero_point[0], limits)
+    if found is None:
+        return None
+    offset, first, second = found.constants.astype(np.int64).T
+    # VSMUL rounds, and doubles products: that second factors are even then is promised.
+    last = ("vsmul", second >> 1) if found.rounded else ("vmulh", second)
+    places = np.full_like(offset, 1 << found.places)
+    return [
+        ("start", np.zeros_like(offset)), ("mul", places), ("add", offset), ("vmulh", first), last
+    ]
 
-    def __init__(self, lowering: Lowering, machine: RvvMachine, sums: IntegerSums) -> None:
+
+class _StepsFinish:
+    """Results by a few operations with a number for each channel."""
+
+    def __init__(self, lowering: Lowering, machine: RvvMachine, steps: Steps) -> None:
         self.b, self.machine = lowering.b, machine
         output = lowering.context.output()
         self._range = activation_range(activation_of(lowering.context), output)
-        steps = _steps(sums)
-        if steps is None:
-            raise ValueError("these sums are scaled in another way")
         tables = [
             (name, ChannelTable(
                 lowering, machine, "bias" if name == "start" else "scaling", Scalar.I32,

@@ -62,6 +62,7 @@ def test_repeating_steps_need_a_rounded_product() -> None:
     assert found is not None
     assert found.shift is None
     assert found.rounded
+    assert not (found.constants[:, 2] & 1).any()
     check(found, sums, -128, (-128, 127))
 
 
