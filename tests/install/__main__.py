@@ -1,9 +1,10 @@
 """``python -m tests.install``: what users install works, wherever they may install it.
 
-One wheel is built and installed, each time into an environment of its own: with the lowest
-versions that pyproject.toml allows, and with the newest on every Python that can be had. There all
-networks are exported as C sources and as objects, and simulated: packages and outputs must be those
-of the Python that runs this, and those recorded on devices. Ends with 1 if anything differs.
+The source distribution is built, checked as PyPI does, and unpacked for tests. The wheel made of
+it is installed, each time into an environment of its own: with the lowest versions that
+pyproject.toml allows, and with the newest on every Python that can be had. There all networks are
+exported as C sources and as objects, and simulated: packages and outputs must be those of the
+Python that runs this, and those recorded on devices. Ends with 1 if anything differs.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from rich.console import Console
 from rich.table import Table
 
 from tests.helpers import FLOAT_NETWORKS, INT8_NETWORKS, ROOT, SHARED_MODELS, demanded
+from tests.install import distribution
 from tests.install.pythons import find_pythons
 from tests.install.reports import Report, problems
 
@@ -68,16 +70,6 @@ def find_uv() -> str:
     if found is None:
         sys.exit("uv is missing: pip install uv")
     return found
-
-
-def build_wheel(folder: Path) -> Path:
-    """The wheel of this checkout, as its build backend makes it."""
-    run(
-        [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", folder, ROOT],
-        cwd=folder,
-    )
-    (wheel,) = folder.glob("*.whl")
-    return wheel
 
 
 def make(environment: Environment, wheel: Path, uv: str) -> None:
@@ -146,7 +138,7 @@ class Job:
         """Everything, two environments at a time."""
         with ThreadPoolExecutor(2) as pool:
             ours_later = pool.submit(probe, sys.executable, self.folder / "ours", self.models)
-            wheel = build_wheel(self.folder)
+            archive, wheel = distribution.build(ROOT, self.folder)
             reports = [pool.submit(self._report, e, wheel) for e in self.environments]
             ours = ours_later.result()
             for environment, later in zip(self.environments, reports, strict=True):
@@ -155,6 +147,7 @@ class Job:
                 except (RuntimeError, subprocess.TimeoutExpired) as error:
                     self.failed[environment.name] = {"installation": str(error)}
         self._judge("environment of the tests", ours, ours)
+        self._published(archive, wheel)
         self._reference(self.environments[-1])
 
     def _report(self, environment: Environment, wheel: Path) -> Report:
@@ -167,6 +160,13 @@ class Job:
         self.rows.append((name, report["python"], report["numpy"], good))
         if wrong:
             self.failed[name] = wrong
+
+    def _published(self, archive: Path, wheel: Path) -> None:
+        wrong = distribution.check(archive, wheel, self.folder)
+        if wrong:
+            self.failed["source distribution"] = wrong
+        else:
+            self.rows.append(("source distribution: twine check, its tests", "", "", 1))
 
     def _reference(self, environment: Environment) -> None:
         try:
