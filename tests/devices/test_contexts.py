@@ -389,3 +389,19 @@ def test_calls_must_fit_the_function(backend: str) -> None:
     artifact = network(calls=(calls[0], wrong, *itertools.islice(calls, 2, None)))
     with pytest.raises(CrtExportError, match="arguments"):
         emit_c(artifact) if backend == "c" else objects_of(artifact, HOST)
+
+
+@pytest.mark.parametrize("to", [InputArg(0), ConstantArg("tvmgen_m_table")])
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_functions_of_other_tools_write_no_memory_that_is_only_read(
+    to: InputArg | ConstantArg, backend: str
+) -> None:
+    *others, last = network().calls
+    for wrong in (
+        [*others, FunctionCall("host_reverse", (WorkspaceArg(96), to))],
+        [*others[:-1], FunctionCall(
+            "acc_look_up", (WorkspaceArg(80), to, ConstantArg("tvmgen_m_table"))), last],
+    ):
+        artifact = network(calls=tuple(wrong))
+        with pytest.raises(CrtExportError, match="would be written, but is read-only memory"):
+            emit_c(artifact) if backend == "c" else objects_of(artifact, HOST)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import assert_never
 
 from crtexport.artifact import abi
-from crtexport.artifact.contexts import check_externals
+from crtexport.artifact.call_checks import check_calls
 from crtexport.artifact.model import (
     Arg,
     Artifact,
@@ -27,7 +27,7 @@ from crtexport.artifact.model import (
 from crtexport.backends.c.arrays import element_type
 from crtexport.backends.c.contexts import Contexts
 from crtexport.backends.c.literals import LINE, STORAGE, layer_comment, literal
-from crtexport.kir.language import Buffer, Scalar, Var
+from crtexport.kir.language import Scalar
 from crtexport.support.errors import CrtExportError
 
 _INDENT = "    "
@@ -58,7 +58,7 @@ class _Caller:
         self._ends = {number: end for number, end, _ in abi.workspaces(artifact)}
         self._state = state
         self._functions: dict[str, Function] = {f.symbol: f for f in artifact.functions}
-        self._externals = check_externals(artifact)
+        self._externals = check_calls(artifact)
         self._contexts = Contexts(artifact)
         self._constants: dict[str, Constant] = {c.symbol: c for c in artifact.constants}
         self._linked = {} if table is None else {
@@ -121,8 +121,7 @@ class _Caller:
 
     def _commands(self, call: FunctionCall, function: ExternalFunction, indent: str) -> str:
         """A block with the table of addresses, whatever memory they are in."""
-        pointer = Buffer("argument", Scalar.U8, 1)
-        commands, *others = [self._arg(call, pointer, arg) for arg in call.args]
+        commands, *others = [self._arg(call, arg) for arg in call.args]
         further = indent + _INDENT
         count = len(others)
         lines = [f"{indent}{{", f"{further}uint64_t addresses[{count}] = {{"]
@@ -136,50 +135,30 @@ class _Caller:
     def _external(self, call: FunctionCall, function: ExternalFunction, indent: str) -> str:
         if function.commands:
             return self._commands(call, function, indent)
-        first = function.inputs
-        buffers = [
-            Buffer(f"argument{i}", Scalar.U8, 1, writable=first <= i < first + function.outputs)
-            for i in range(first + function.outputs + function.constants)
-        ]
-        if len(buffers) != len(call.args):
-            raise self._error(call, f"it takes {len(buffers)} arguments, not {len(call.args)}")
-        args = [self._arg(call, b, arg) for b, arg in zip(buffers, call.args, strict=True)]
+        args = [self._arg(call, arg) for arg in call.args]
         return "\n".join(self._contexts.call(function, args, indent))
 
     def _call(self, call: FunctionCall, indent: str) -> str:
         if call.symbol in self._externals:
             return self._external(call, self._externals[call.symbol], indent)
-        function = self._functions.get(call.symbol)
-        if function is None:
-            raise self._error(call, "it is not defined")
-        wanted: tuple[Buffer | Var, ...] = (*function.kernel.buffers, *function.kernel.params)
-        if len(wanted) != len(call.args):
-            raise self._error(call, f"it takes {len(wanted)} arguments, not {len(call.args)}")
-        args = [self._arg(call, param, arg) for param, arg in zip(wanted, call.args, strict=True)]
+        kernel = self._functions[call.symbol].kernel
+        elements = [buffer.dtype for buffer in kernel.buffers] + [Scalar.U8] * len(kernel.params)
+        args = [
+            self._arg(call, arg, dtype) for arg, dtype in zip(call.args, elements, strict=True)
+        ]
         line = f"{call.symbol}({', '.join(args)});"
         if len(line) > LINE - len(indent):
             further = indent + _INDENT
             line = f"{call.symbol}(\n{further}" + f",\n{further}".join(args) + ");"
         return indent + line
 
-    def _arg(self, call: FunctionCall, param: Buffer | Var, arg: Arg) -> str:
-        if isinstance(arg, ScalarArg):
-            if not isinstance(param, Var) or param.type is not arg.type:
-                raise self._error(call, f"{param.name} is not a {arg.type.value}")
-            return literal(arg.value, arg.type)
-        if not isinstance(param, Buffer):
-            raise self._error(call, f"{param.name} is not a pointer")
-        if param.writable and isinstance(arg, InputArg | ConstantArg):
-            raise self._error(call, f"{param.name} would be written, but is read-only memory")
-        return self._pointer(call, param, arg)
-
-    def _pointer(
-        self, call: FunctionCall, param: Buffer,
-        arg: InputArg | OutputArg | WorkspaceArg | StateArg | ConstantArg,
-    ) -> str:
+    def _arg(self, call: FunctionCall, arg: Arg, element: Scalar = Scalar.U8) -> str:
+        """A number, or a pointer to values of type ``element``."""
         match arg:
             case InputArg() | OutputArg():
                 return _advanced(*self._base(arg), isinstance(arg, InputArg))
+            case ScalarArg(value, dtype):
+                return literal(value, dtype)
             case WorkspaceArg(offset):
                 return f"(void *)&{self._pool(arg)}[{offset}]"
             case StateArg(offset):
@@ -187,20 +166,18 @@ class _Caller:
             case ConstantArg(symbol, offset):
                 constant = self._constants.get(symbol)
                 if constant is None:
-                    raise self._error(call, f"there is no constant {symbol!r}")
+                    raise CrtExportError(
+                        f"the call of {call.symbol!r} is wrong: there is no constant {symbol!r}",
+                        location=self._artifact.module,
+                    )
                 if symbol in self._linked:
                     place = self._linked[symbol]
                     return place if offset == 0 else _advanced(place, offset, True)
-                if offset == 0 and element_type(constant) == STORAGE[param.dtype]:
+                if offset == 0 and element_type(constant) == STORAGE[element]:
                     return symbol
                 return _advanced(symbol, offset, True)
             case _:
                 assert_never(arg)
-
-    def _error(self, call: FunctionCall, problem: str) -> CrtExportError:
-        return CrtExportError(
-            f"the call of {call.symbol!r} is wrong: {problem}", location=self._artifact.module
-        )
 
 
 def _advanced(pointer: str, offset: int, const: bool) -> str:

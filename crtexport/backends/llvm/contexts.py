@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal
 
+from crtexport.artifact.call_checks import check_calls
 from crtexport.artifact.contexts import (
     Verb,
     called_externals,
-    check_externals,
     hook,
     image_of,
     launched,
@@ -34,7 +34,7 @@ class ContextPrinter:
         self._rows = {f.symbol: row for row, f in enumerate(launched(artifact))}
         self._module = module
         self._count = 0
-        self._all = check_externals(artifact)
+        self._all = check_calls(artifact)
         self.fails = bool(called_externals(artifact))
 
     def function(self, symbol: str) -> ExternalFunction | None:

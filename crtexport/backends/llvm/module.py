@@ -232,7 +232,6 @@ class _Main:
         self._artifact = artifact
         self._callings = callings
         self._module = module
-        self._functions = {f.symbol: f for f in artifact.functions}
         self._contexts = ContextPrinter(artifact, module)
         self._lines: list[str] = self._contexts.activate()
         self._blocks = 0
@@ -303,9 +302,6 @@ class _Main:
         ]
 
     def _external(self, call: FunctionCall, function: ExternalFunction) -> None:
-        expected = function.inputs + function.outputs + function.constants
-        if len(call.args) != (len(call.sizes) if function.commands else expected):
-            raise CrtExportError("a call with the wrong number of arguments", location=call.symbol)
         operands = [self._operand(arg) for arg in call.args]
         if call.comment:
             self._lines.append(f"  {comment(call.comment)}")
@@ -318,12 +314,6 @@ class _Main:
         if (external := self._contexts.function(call.symbol)) is not None:
             self._external(call, external)
             return
-        function = self._functions.get(call.symbol)
-        if function is None:
-            raise CrtExportError("a call of a function that isn't there", location=call.symbol)
-        kernel = function.kernel
-        if len(call.args) != len(kernel.buffers) + len(kernel.params):
-            raise CrtExportError("a call with the wrong number of arguments", location=call.symbol)
         calling = self._callings.of(call.symbol)
         operands = ", ".join(
             self._operand(arg) for position, arg in enumerate(call.args)
