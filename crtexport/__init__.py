@@ -1,10 +1,7 @@
 """crtexport: trained networks as static C and LLVM objects for microcontrollers.
 
-The public verbs are functions of this package: :func:`load`, :func:`export`, :func:`stage`,
-:func:`simulate`, :func:`simulate_all`, :func:`build`, :func:`write_library`, :func:`run`,
-:func:`run_all`, :func:`verify`, :func:`verify_layers` and :func:`quantize`;
-:class:`InputChoices` fix what an ONNX file leaves open. They are imported when first used, so that
-``import crtexport`` costs nothing and needs no optional package.
+Each verb of the command line is a function of this package; ``__all__`` lists them. They are
+imported when first used, so that ``import crtexport`` costs nothing and needs no optional package.
 What users can do wrong raises :class:`CrtExportError`.
 """
 
@@ -21,25 +18,34 @@ if TYPE_CHECKING:
     from crtexport.pipeline.driver import export, load, stage
     from crtexport.quantization.quantize import quantize
     from crtexport.support.errors import CrtExportError
+    from crtexport.verbs import bench, boards, convert, doctor, inspect, schema, unpack
     from crtexport.verification import verify, verify_layers
 
 __all__ = [
-    "CrtExportError", "InputChoices", "__version__", "build", "export", "load", "quantize", "run",
-    "run_all", "simulate", "simulate_all", "stage", "verify", "verify_layers", "write_library",
+    "CrtExportError", "InputChoices", "__version__", "bench", "boards", "build", "convert",
+    "doctor", "export", "inspect", "load", "quantize", "run", "run_all", "schema", "simulate",
+    "simulate_all", "stage", "unpack", "verify", "verify_layers", "write_library",
 ]
 
 _HOME = {
     "CrtExportError": "crtexport.support.errors",
     "InputChoices": "crtexport.importers.formats",
+    "bench": "crtexport.verbs",
+    "boards": "crtexport.verbs",
     "build": "crtexport.package_actions",
+    "convert": "crtexport.verbs",
+    "doctor": "crtexport.verbs",
     "export": "crtexport.pipeline.driver",
+    "inspect": "crtexport.verbs",
     "load": "crtexport.pipeline.driver",
     "quantize": "crtexport.quantization.quantize",
     "run": "crtexport.package_actions",
     "run_all": "crtexport.package_actions",
+    "schema": "crtexport.verbs",
     "simulate": "crtexport.package_actions",
     "simulate_all": "crtexport.package_actions",
     "stage": "crtexport.pipeline.driver",
+    "unpack": "crtexport.verbs",
     "verify": "crtexport.verification",
     "verify_layers": "crtexport.verification",
     "write_library": "crtexport.package_actions",
@@ -50,3 +56,7 @@ def __getattr__(name: str) -> Any:
     if name not in _HOME:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(importlib.import_module(_HOME[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

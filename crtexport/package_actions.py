@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Literal
 
+import numpy as np
 from msgspec import Struct
 
 from crtexport.artifact.symbols import interface_fields, sanitize_module
@@ -21,12 +22,37 @@ from crtexport.mlf.marks import exported_here
 from crtexport.mlf.reader import Package, PackageTensor, open_package
 from crtexport.simulation.package import simulate_models, simulate_package
 from crtexport.support.errors import CrtExportError, ToolMissingError
+from crtexport.support.short import count, line, table
+
+
+class Simulated(list[dict[str, Array]]):
+    """One dict of outputs, by their C names, for each sample."""
+
+    @property
+    def outputs(self) -> dict[str, Array]:
+        """Returns all samples by the outputs' C names; several samples have an axis in front, as in
+        files of ``crtexport simulate --output``."""
+        if len(self) == 1:
+            return dict(self[0])
+        return {name: np.stack([row[name] for row in self]) for name in (self[0] if self else ())}
+
+    def __repr__(self) -> str:
+        first = self[0] if self else {}
+        names = ", ".join(f"{name} {array.dtype}{[*array.shape]}" for name, array in first.items())
+        return line("Simulated", f"{count(len(self), 'sample')}:", names)
+
+    def _repr_html_(self) -> str:
+        rows = [
+            (sample, name, f"{array.dtype}{[*array.shape]}", " ".join(map(str, array.flat[:8])))
+            for sample, row in enumerate(self) for name, array in row.items()
+        ]
+        return table("Outputs", rows, ("sample", "output", "type", "first values"))
 
 
 def simulate(
     package: Path | str, inputs: Mapping[str, Array] | None = None, *, model: str | None = None,
     device_code: Sequence[Path] = (), trust_package: bool = False,
-) -> list[dict[str, Array]]:
+) -> Simulated:
     """Runs a package's code on this computer, with the caller's rights.
 
     Refused for a package that the user didn't export on this computer, unless ``trust_package``.
@@ -34,19 +60,20 @@ def simulate(
     ``inputs`` maps names of inputs to arrays of their shapes, or with one axis more in front for
     several samples; without them a fixed pattern is used. ``model`` chooses one of several models.
     ``device_code`` are C sources with the hooks of devices that no simulated device stands in for.
-    Returns one dict of outputs (by their C names) per sample. Raises CrtExportError for inputs that
-    don't fit.
+    Returns one dict of outputs (by their C names) per sample; ``outputs`` has all samples by name.
+    Raises CrtExportError for inputs that don't fit.
     """
     opened = open_package(Path(package)).select(model)
     if not trust_package:
         _check_origin(opened, "simulating")
-    return simulate_package(opened, samples_for(opened.inputs, inputs).rows, device_code)
+    rows = samples_for(opened.inputs, inputs).rows
+    return Simulated(simulate_package(opened, rows, device_code))
 
 
 def simulate_all(
     package: Path | str, inputs: Mapping[str, Array] | None = None, *,
     device_code: Sequence[Path] = (), trust_package: bool = False,
-) -> dict[str, list[dict[str, Array]]]:
+) -> dict[str, Simulated]:
     """Runs :func:`simulate` for all models of a package, by name: they run alternately.
 
     Names of ``inputs`` are ``MODEL/INPUT``, with as many samples for each model.
@@ -56,7 +83,8 @@ def simulate_all(
         _check_origin(opened, "simulating")
     given = samples_of_models({m.module: m.inputs for m in opened.each}, inputs)
     rows = {name: samples.rows for name, samples in given.items()}
-    return simulate_models(opened, rows, device_code)
+    found = simulate_models(opened, rows, device_code)
+    return {name: Simulated(samples) for name, samples in found.items()}
 
 
 def check_inputs(
@@ -124,6 +152,9 @@ class Library(Struct, frozen=True):
     files: tuple[Path, ...]
     unrecorded: str
     runs_here: bool
+
+    def __repr__(self) -> str:
+        return line("Library", count(len(self.files), "file"), self.unrecorded)
 
 
 def write_library(

@@ -40,6 +40,7 @@ from crtexport.simulation.runtimes import find_reference, install, runtime_of
 from crtexport.simulation.tflite_legalize import computed_wrong
 from crtexport.simulation.tflite_writer import is_hybrid, to_tflite
 from crtexport.support.errors import CrtExportError, ToolMissingError
+from crtexport.support.short import count, line, table
 
 FLOAT_TOLERANCE = 1e-5
 """Largest difference of float outputs, as a part of the reference's largest magnitude."""
@@ -87,9 +88,25 @@ class VerifyResult(Struct, frozen=True):
     outputs: tuple[OutputComparison, ...]
     rewritten: str = ""
 
+    def __repr__(self) -> str:
+        return line(
+            "VerifyResult", "agrees" if self.agrees else "differs", f"with {self.reference}",
+            f"on {self.ran_on}:", count(self.samples, "sample"),
+        )
+
+    def _repr_html_(self) -> str:
+        return _table(f"{self.ran_on} beside {self.reference}", self.outputs)
+
     @property
     def agrees(self) -> bool:
         return all(output.agrees for output in self.outputs)
+
+
+def _table(title: str, outputs: Sequence[OutputComparison]) -> str:
+    return table(
+        title, [(x.name, x.dtype, x.largest_difference, x.tolerance, x.agrees) for x in outputs],
+        ("output", "type", "largest difference", "allowed", "agrees"),
+    )
 
 
 class Difference(Struct, frozen=True):
@@ -124,6 +141,18 @@ class LayersResult(Struct, frozen=True):
     samples: int
     layers: tuple[LayerComparison, ...]
     rewritten: str = ""
+
+    def __repr__(self) -> str:
+        wrong = sum(not layer.agrees for layer in self.layers)
+        return line(
+            "LayersResult", f"{wrong} of {count(len(self.layers), 'layer')} differ from",
+            self.reference,
+        )
+
+    def _repr_html_(self) -> str:
+        return _table(
+            f"{self.ran_on} beside {self.reference}", [layer.output for layer in self.layers]
+        )
 
     @property
     def agrees(self) -> bool:

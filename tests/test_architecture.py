@@ -52,7 +52,7 @@ LAYERS: tuple[set[str], ...] = (
     {"pipeline", "integrations"},
     {"package_actions"},
     {"verification", "report"},
-    {"quantization"},
+    {"quantization", "verbs"},
     {"cli"},
     {"__main__"},
 )

@@ -14,6 +14,7 @@ from msgspec import Struct
 from crtexport.ir.modules import Device
 from crtexport.ir.types import ConstantRef, TensorType
 from crtexport.kir.language import Kernel, Scalar
+from crtexport.support.short import count, line
 
 if TYPE_CHECKING:
     from crtexport.devices.image import ImageHeader
@@ -301,6 +302,12 @@ class Artifact(Struct, frozen=True):
     spilled: tuple[Pool, ...] = ()
     images: tuple[DeviceImage, ...] = ()
     common: Common = Common()
+
+    def __repr__(self) -> str:
+        return line(
+            "Artifact", f"{self.module}:", f"{count(len(self.functions), 'function')},",
+            f"{count(len(self.calls), 'call')}, {count(len(self.constants), 'constant')}",
+        )
 
     @property
     def registered(self) -> tuple[RegistryEntry, ...]:

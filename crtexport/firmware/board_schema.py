@@ -14,6 +14,7 @@ from msgspec import Meta, Struct, json
 from crtexport.firmware.architectures import ARCHITECTURES, has_llvm
 from crtexport.firmware.sizes import parse_size
 from crtexport.support.schema import ContradictionError
+from crtexport.support.short import line
 from crtexport.support.target import Target
 
 
@@ -208,6 +209,9 @@ class Board(Struct, frozen=True, kw_only=True):
     accelerators: tuple[Annotated[str, Meta(pattern=r"^[A-Za-z0-9_.:-]+$")], ...] = ()
     npu: Npu | None = None
     zephyr: Zephyr | None = None
+
+    def __repr__(self) -> str:
+        return line("Board", f"{self.name}:", self.description)
 
     @property
     def hosted(self) -> bool:

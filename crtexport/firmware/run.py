@@ -18,11 +18,12 @@ from crtexport.firmware.frame import Frame, parse_frames
 from crtexport.firmware.parts import FirmwareParts, TensorPart
 from crtexport.firmware.project import ELF, sample_layout, write_inputs, write_project
 from crtexport.firmware.qemu import Mark, QemuRun, build_plugin, run_program, run_qemu
-from crtexport.firmware.sections import Sections, Symbol, read_sections
+from crtexport.firmware.sections import TEST_INPUTS, Sections, Symbol, read_sections
 from crtexport.firmware.toolchain import find_tool, run_tool
 from crtexport.mlf.libraries import locate
 from crtexport.support.errors import CrtExportError, RunFailedError
 from crtexport.support.outputs.folders import settle
+from crtexport.support.short import count, line, sizes, table
 
 Array = npt.NDArray[Any]
 Sample = Mapping[str, Array] | Sequence[Array]
@@ -39,6 +40,11 @@ class BuildResult(Struct, frozen=True):
 
     elf: Path
     sections: Sections
+
+    def __repr__(self) -> str:
+        return line("BuildResult", f"{self.elf}:", sizes(
+            {"flash": self.sections.flash_size, "RAM": self.sections.ram_size}
+        ))
 
 
 class WatchedCall(Struct, frozen=True):
@@ -70,6 +76,24 @@ class RunResult(Struct, frozen=True):
     stack: int | None
     symbols: tuple[Symbol, ...] = ()
     calls: tuple[WatchedCall, ...] | None = None
+
+    def __repr__(self) -> str:
+        return line(
+            "RunResult", f"{count(len(self.outputs), 'sample')},", *(
+                [f"{self.instructions_second:,} instructions,"]
+                if self.instructions_second is not None else []
+            ), sizes(self._sizes()),
+        )
+
+    def _repr_html_(self) -> str:
+        return table("Measured", [
+            ("samples", len(self.outputs)), ("instructions", self.instructions_second),
+            *((f"{name}, bytes", size) for name, size in self._sizes().items()),
+        ])
+
+    def _sizes(self) -> dict[str, int]:
+        flash = sum(size for name, size in self.flash.items() if name != TEST_INPUTS)
+        return {"flash": flash, "RAM": sum(self.ram.values()), "stack": self.stack or 0}
 
 
 def build(

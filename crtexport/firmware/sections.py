@@ -12,6 +12,7 @@ from msgspec import Struct
 
 from crtexport.firmware.board_schema import Board
 from crtexport.support.errors import CrtExportError, RunFailedError
+from crtexport.support.short import line, sizes
 
 TEST_INPUTS = ".test_inputs"
 """Section with the inputs that the firmware was built with; no part of the model."""
@@ -34,6 +35,9 @@ class Sections(Struct, frozen=True):
     flash: dict[str, int]
     ram: dict[str, int]
     symbols: tuple[Symbol, ...]
+
+    def __repr__(self) -> str:
+        return line("Sections", sizes({"flash": self.flash_size, "RAM": self.ram_size}))
 
     @property
     def flash_size(self) -> int:

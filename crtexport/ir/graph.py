@@ -15,6 +15,7 @@ from crtexport.ir.numerics import Numerics
 from crtexport.ir.ops import Control, Op, Stateful
 from crtexport.ir.types import ConstantRef, TensorType
 from crtexport.support.errors import CrtExportError
+from crtexport.support.short import count, line
 
 
 class Variable(Struct, frozen=True):
@@ -38,6 +39,10 @@ class Tensor(Struct, frozen=True):
     variable: Variable | None = None
     packed_bits: int | None = None
 
+    def __repr__(self) -> str:
+        kinds = {"constant": self.constant, "variable": self.variable}
+        return line("Tensor", self.name, self.type, *(k for k, v in kinds.items() if v is not None))
+
 
 class Node(Struct, frozen=True):
     """One operator. ``inputs`` are tensor ids, None for an optional input left out.
@@ -56,6 +61,9 @@ class Node(Struct, frozen=True):
     origin: str = ""
     graphs: tuple[Graph, ...] = ()
     parts: tuple[Node, ...] = ()
+
+    def __repr__(self) -> str:
+        return line("Node", self, self.op, f"{self.inputs} to {self.outputs}")
 
     def __str__(self) -> str:
         return self.origin or f"{type(self.op).__name__} {self.name!r}"
@@ -86,6 +94,12 @@ class Graph(Struct, frozen=True):
     sha256: str = "" # of the model file
     numerics: Numerics = Numerics.TFLITE
     modules: tuple[ExternalModule, ...] = ()
+
+    def __repr__(self) -> str:
+        return line(
+            "Graph", self.name, f"of {self.source}:" if self.source else ":",
+            f"{count(len(self.nodes), 'node')}, {count(len(self.tensors), 'tensor')}",
+        )
 
     def type(self, tensor: int) -> TensorType:
         return self.tensors[tensor].type

@@ -27,6 +27,7 @@ from crtexport.lowering.registry import (
     OutputTensor,
     Scratch,
 )
+from crtexport.support.short import count, line
 
 
 class LoweredNode(Struct, frozen=True, dict=True):
@@ -47,6 +48,9 @@ class LoweredNode(Struct, frozen=True, dict=True):
     graphs: tuple[LoweredGraph, ...] = ()
     copies: tuple[LoweredNode | None, ...] = ()
     analyze: Analyze = kernel_facts
+
+    def __repr__(self) -> str:
+        return line("LoweredNode", f"{self.node}:", self.chosen)
 
     @property
     def node(self) -> Node:
@@ -102,6 +106,9 @@ class LoweredGraph(Struct, frozen=True):
 
     graph: Graph
     nodes: tuple[LoweredNode, ...]
+
+    def __repr__(self) -> str:
+        return line("LoweredGraph", f"{self.graph.name}:", count(len(self.nodes), "node"))
 
     def nested(self) -> Iterator[LoweredGraph]:
         """Yields this graph and all that its nodes run, and theirs."""

@@ -26,6 +26,7 @@ from crtexport.mlf.metadata import (
     parse,
 )
 from crtexport.support.errors import CrtExportError
+from crtexport.support.short import line
 
 _METADATA_LIMIT = 64 << 20
 
@@ -65,6 +66,9 @@ class Package(Struct, frozen=True):
     metadata: Metadata
     raw_metadata: Json
     chosen: str | None = None
+
+    def __repr__(self) -> str:
+        return line("Package", self.path, "of", self._models())
 
     def select(self, name: str | None) -> Package:
         """Returns the same package with the model called ``name`` chosen; the only one for None.

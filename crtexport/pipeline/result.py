@@ -17,6 +17,7 @@ from crtexport.passes.channels import LayerChannels
 from crtexport.pipeline.options import Emit, Io
 from crtexport.plan.model import Plan
 from crtexport.support.errors import CrtExportError
+from crtexport.support.short import line, sizes, table
 
 _LONGEST_NAME = 200
 _OTHER_FORMATS = frozenset({
@@ -39,6 +40,14 @@ class Prepared(Struct, frozen=True):
     channels: tuple[LayerChannels, ...] = ()
     decisions: tuple[Decision, ...] = ()
 
+    def __repr__(self) -> str:
+        return line("Prepared", f"{self.artifact.module}:", sizes(_sizes((self.artifact,))))
+
+    def _repr_html_(self) -> str:
+        from crtexport.plan import svg  # noqa: PLC0415  (for pictures only)
+
+        return svg.draw(self.graph, self.plan)
+
     @property
     def graph(self) -> Graph:
         """The graph that was lowered."""
@@ -54,6 +63,15 @@ class Exported(Struct, frozen=True):
     emit: Emit
     models: tuple[Prepared, ...]
     read: tuple[Graph, ...] = ()
+
+    def __repr__(self) -> str:
+        names = "+".join(model.artifact.module for model in self.models)
+        return line("Exported", names, f"for {self.board} to {self.path.name}:", sizes(self.sizes))
+
+    def _repr_html_(self) -> str:
+        rows = [("board", self.board), ("code", self.emit), *self.sizes.items()]
+        pictures = "".join(model._repr_html_() for model in self.models)
+        return table(self.path.name, rows, ("", "bytes")) + pictures
 
     @property
     def artifact(self) -> Artifact:
@@ -99,19 +117,22 @@ class Exported(Struct, frozen=True):
     def sizes(self) -> dict[str, int]:
         """Bytes of all models: constants in flash, workspace, inputs and outputs, and the
         buffers for compressed programs of devices, if there are any."""
-        artifacts = [model.artifact for model in self.models]
-        inflated = sum(a.inflated_size for a in artifacts)
-        return {
-            "constants": package_constants(artifacts),
-            "workspace": (
-                sum(package_workspaces(artifacts).values()) if artifacts[0].common.workspace
-                else sum(a.workspace_total for a in artifacts)
-            ),
-            "state": sum(a.state_size for a in artifacts),
-            "inputs": sum(i.type.nbytes for a in artifacts for i in a.inputs),
-            "outputs": sum(o.type.nbytes for a in artifacts for o in a.outputs),
-            **({"device programs": inflated} if inflated else {}),
-        }
+        return _sizes([model.artifact for model in self.models])
+
+
+def _sizes(artifacts: Sequence[Artifact]) -> dict[str, int]:
+    inflated = sum(a.inflated_size for a in artifacts)
+    return {
+        "constants": package_constants(artifacts),
+        "workspace": (
+            sum(package_workspaces(artifacts).values()) if artifacts[0].common.workspace
+            else sum(a.workspace_total for a in artifacts)
+        ),
+        "state": sum(a.state_size for a in artifacts),
+        "inputs": sum(i.type.nbytes for a in artifacts for i in a.inputs),
+        "outputs": sum(o.type.nbytes for a in artifacts for o in a.outputs),
+        **({"device programs": inflated} if inflated else {}),
+    }
 
 
 def usage_of(artifacts: Sequence[Artifact], code: int, const_inputs: bool = False) -> Usage:

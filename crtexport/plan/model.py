@@ -6,6 +6,8 @@ import enum
 
 from msgspec import Struct
 
+from crtexport.support.short import count, line, sizes, table
+
 
 class Space(enum.Enum):
     """The kinds of memory that a tensor can lie in."""
@@ -95,6 +97,21 @@ class Plan(Struct, frozen=True):
     peak: Peak = Peak()
     shared: frozenset[int] = frozenset()
     spilled: tuple[int, ...] = ()
+
+    def __repr__(self) -> str:
+        return line("Plan", f"{count(len(self.steps), 'step')},", sizes(self._sizes()))
+
+    def _repr_html_(self) -> str:
+        return table("Plan", [
+            *self._sizes().items(), ("steps", len(self.steps)),
+            ("steps with an output over an input", sum(bool(s.in_place) for s in self.steps)),
+            ("scratch of one step, at most", max((s.scratch.nbytes for s in self.steps
+                                                  if s.scratch), default=0)),
+        ], ("bytes of", ""))
+
+    def _sizes(self) -> dict[str, int]:
+        further = {f"pool {n}": size for n, size in enumerate(self.spilled, 1)}
+        return {"workspace": self.workspace_size, **further, "state": self.state_size}
 
     @property
     def pools(self) -> tuple[int, ...]:

@@ -29,6 +29,7 @@ from crtexport.simulation.runtimes import RuntimeName, find_runtime, ways
 from crtexport.support.errors import CrtExportError, RunFailedError, ToolMissingError
 from crtexport.support.outputs.claims import Claims
 from crtexport.support.outputs.single import replacing
+from crtexport.support.short import count, line
 
 Form = Literal["qdq", "qoperator"]
 Activations = Literal["uint8", "int8", "int16"]
@@ -82,6 +83,13 @@ class QuantizeResult(Struct, frozen=True):
     outputs: tuple[OutputError, ...]
     hint: Hint | None = None
     cost: BoardCost | None = None
+
+    def __repr__(self) -> str:
+        least = min((o.sqnr for o in self.outputs if o.sqnr is not None), default=None)
+        return line(
+            "QuantizeResult", f"{self.path}:", f"{count(len(self.layers), 'layer')},",
+            count(self.samples, "sample"), *([] if least is None else [f", {least:.1f} dB"]),
+        )
 
 
 def quantize(

@@ -22,6 +22,7 @@ from crtexport.pipeline.driver import Emit, Optimize
 from crtexport.report.measure import MeasuredCall, MeasuredExport, Setting, measure
 from crtexport.report.peers import PeerFigure, figures_for
 from crtexport.report.trace import CallSite
+from crtexport.support.short import line, sizes, table
 
 
 class LayerCost(Struct, frozen=True):
@@ -73,6 +74,23 @@ class Bench(Struct, frozen=True):
     stack: int | None
     peers: tuple[PeerFigure, ...]
     accelerators: tuple[str, ...] = ()
+
+    def __repr__(self) -> str:
+        return line(
+            "Bench", self.model, f"on {self.board}:",
+            *([] if self.second is None else [f"{self.second:,} instructions,"]),
+            sizes({"flash": self.flash_size, "workspace": self.workspace}),
+        )
+
+    def _repr_html_(self) -> str:
+        layers = [(x.name, x.output, x.macs, x.instructions, x.code, x.constants)
+                  for x in self.layers]
+        others = [(p.peer, p.instructions, p.flash, p.ram) for p in self.peers]
+        ours = ("crtexport", self.second, self.flash_size, sum(self.ram.values()))
+        return table(
+            f"{self.model} on {self.board}", layers,
+            ("layer", "output", "MACs", "instructions", "code", "constants"),
+        ) + table("Beside others", [ours, *others], ("", "instructions", "flash", "RAM"))
 
     @property
     def macs(self) -> int:

@@ -28,6 +28,7 @@ from crtexport.schedules.select.choose import Choose, by_default, digest
 from crtexport.schedules.select.cost_model import Cost
 from crtexport.schedules.select.tuning_records import ByRecord, Configuration, Records
 from crtexport.support.errors import CrtExportError, RunFailedError
+from crtexport.support.short import count, line
 
 Progress = Callable[[str], None]
 _ALL = 1 << 30
@@ -55,6 +56,12 @@ class Tuned(Struct, frozen=True):
     rounds: int
     before: Cost
     after: Cost
+
+    def __repr__(self) -> str:
+        return line(
+            "Tuned", f"{self.path}:", f"{count(len(self.layers), 'layer')},",
+            f"{self.before.instructions:,} to {self.after.instructions:,} instructions",
+        )
 
 
 def tune(

@@ -1,0 +1,99 @@
+"""The verbs that only look, convert or measure, as functions; the others have modules of their own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Unpack
+
+from crtexport.firmware.board import Board, list_boards
+from crtexport.firmware.run import DEFAULT_TIMEOUT
+from crtexport.importers import crtjson
+from crtexport.importers.files import data_files
+from crtexport.importers.formats import NO_CHOICES, InputChoices
+from crtexport.mlf.arrays import Array
+from crtexport.mlf.reader import Package, open_package
+from crtexport.mlf.unpack import unpack_for_build
+from crtexport.pipeline import driver
+from crtexport.pipeline.options import ExportChanges, ExportOptions
+from crtexport.report import bench as benches
+from crtexport.report.host import HostBench, bench_host
+from crtexport.report.installed import Installed, installed
+from crtexport.report.measure import Setting
+from crtexport.support.outputs.claims import Claims
+
+
+def boards() -> dict[str, Board]:
+    """Returns the boards that are installed, and those of ``CRTEXPORT_BOARD_PATH``, by name."""
+    return {board.name: board for board in list_boards()}
+
+
+def inspect(package: Path | str) -> Package:
+    """Opens a package, of crtexport or another exporter, to read its metadata and files.
+
+    Files are read when they are asked for. :func:`crtexport.stage` shows models instead. Raises
+    CrtExportError for what is no package, and for files that aren't those that its metadata lists.
+    """
+    return open_package(Path(package))
+
+
+def unpack(package: Path | str, folder: Path | str, *, force: bool = False) -> tuple[Path, ...]:
+    """Writes a package's ``include/``, ``src/`` and ``lib/`` into ``folder``; returns their files.
+
+    All are written or none, and only what changes. Raises CrtExportError for files in the way that
+    crtexport didn't write or that were changed since, which ``force`` replaces.
+    """
+    claims = Claims()
+    claims.folder("folder", Path(folder))
+    return unpack_for_build(open_package(Path(package)), Path(folder), force=force)
+
+
+def convert(
+    model: Path | str, output: Path | str, *, allow_outside: bool = False,
+    choices: InputChoices = NO_CHOICES, force: bool = False,
+) -> Path:
+    """Writes a model of any format as model.json; large constants go to a .safetensors file beside
+    it. Returns the path.
+
+    ``allow_outside``: data files of the model may lie outside of its folder. ``choices`` as for
+    :func:`crtexport.export`. Raises CrtExportError where an output is a file that is read, or,
+    without ``force``, where a file that isn't ours is in the place of the constants.
+    """
+    path, claims = Path(output), Claims()
+    claims.file("output", path)
+    claims.file("the file of constants beside it", crtjson.sidecar_of(path))
+    claims.reads(Path(model))
+    graph = driver.load(model, allow_outside=allow_outside, choices=choices)
+    claims.reads(*data_files(graph))
+    crtjson.save(graph, path, force=force)
+    return path
+
+
+def bench(
+    model: Path | str, *, board: Board | Path | str, inputs: Mapping[str, Array] | None = None,
+    timeout: float = DEFAULT_TIMEOUT, **changes: Unpack[ExportChanges],
+) -> benches.Bench | HostBench:
+    """Exports a model for a board, runs its firmware in QEMU and measures it: instructions by
+    layer, flash, RAM and stack, beside recorded figures of other tools for the same file and board.
+
+    On boards that are this computer the CPU time is measured instead, beside that of LiteRT
+    (HostBench). ``inputs`` as for :func:`crtexport.run`; ``changes`` are options of
+    :func:`crtexport.export`. ``timeout``: seconds that a boot may take. Raises what exporting and
+    running raise.
+    """
+    where = driver.resolve_board(board)
+    if where.hosted:
+        return bench_host(model, board=where, inputs=inputs, **changes)
+    return benches.bench(Setting(model, where, ExportOptions(**changes), inputs, timeout))
+
+
+def doctor() -> list[Installed]:
+    """Returns the programs and packages that verbs use, which of them are here, and how to get the
+    others. Nothing is installed or changed."""
+    return installed()
+
+
+def schema() -> dict[str, Any]:
+    """Returns the JSON Schema of model.json, for editors and validators."""
+    return crtjson.schema()
