@@ -1,4 +1,4 @@
-"""``crtexport schema``: the JSON Schema of model.json."""
+"""``crtexport schema``: the JSON Schemas of model.json and of reports."""
 
 from __future__ import annotations
 
@@ -8,11 +8,20 @@ import click
 
 from crtexport.cli.options import with_output
 from crtexport.cli.output import Output
-from crtexport.importers.crtjson import schema
+from crtexport.importers import crtjson
 
 
 @click.command("schema")
+@click.option(
+    "--of", "of", type=click.Choice(["model", "report"]), default="model", show_default=True,
+    help="The format: model.json, or what `crtexport report --json` prints.",
+)
 @with_output
-def command(out: Output) -> None:
-    """Print the JSON Schema of model.json, for editors and validators."""
-    out.raw(json.dumps(schema(), indent=2))
+def command(out: Output, of: str) -> None:
+    """Print the JSON Schema of a format, for editors and validators."""
+    if of == "model":
+        out.raw(json.dumps(crtjson.schema(), indent=2))
+        return
+    from crtexport.report import figures  # noqa: PLC0415
+
+    out.raw(json.dumps(figures.schema(), indent=2))

@@ -125,6 +125,13 @@ class Package(Struct, frozen=True):
         return self.metadata.crtexport
 
     @property
+    def own_section(self) -> CrtexportSection:
+        """Returns the same. Raises CrtExportError for a package of another exporter."""
+        if self.section is None:
+            raise CrtExportError("crtexport didn't write this package", location=str(self.path))
+        return self.section
+
+    @property
     def module(self) -> str:
         """Returns the name of the chosen or only model. Raises CrtExportError when none is chosen
         of several, and where there is none."""

@@ -16,6 +16,7 @@ from crtexport.firmware.package import board_from_package, parts_from_package
 from crtexport.firmware.run import DEFAULT_TIMEOUT, RunResult
 from crtexport.ir.graph import Graph
 from crtexport.mlf.arrays import Array, key_of, samples_for
+from crtexport.mlf.metadata import CrtexportSection
 from crtexport.mlf.reader import open_package
 from crtexport.pipeline import driver
 from crtexport.pipeline.driver import Exported
@@ -44,10 +45,11 @@ class MeasuredCall(Struct, frozen=True):
 
 
 class MeasuredExport(Struct, frozen=True):
-    """An export and the measurements of its program."""
+    """An export, what its package said of itself, and the measurements of its program."""
 
     exported: Exported
     result: RunResult
+    section: CrtexportSection
 
     @property
     def sizes(self) -> dict[str, int]:
@@ -82,7 +84,7 @@ def measure(setting: Setting, choose: Choose | None = None) -> MeasuredExport:
             [[row[key_of(tensor)] for tensor in package.inputs]],
             timeout=setting.timeout, watch=_layers(exported.artifact),
         )
-    return MeasuredExport(exported, result)
+    return MeasuredExport(exported, result, package.own_section)
 
 
 def _layers(artifact: Artifact) -> list[str]:

@@ -27,8 +27,9 @@ WRITTEN = {
 """The parameters of each command that name what it writes."""
 READ = {
     "bench": {"models", "given", "onnx"}, "build": {"package", "given", "expected", "device_code"},
-    "convert": {"model"}, "export": {"models", "given"},
-    "inspect": {"path"}, "quantize": {"model"}, "run": {"package", "given", "device_code"},
+    "convert": {"model"}, "diff": {"before", "after"}, "export": {"models", "given"},
+    "inspect": {"path"}, "quantize": {"model"},
+    "report": {"path", "given", "tuning"}, "run": {"package", "given", "device_code"},
     "simulate": {"package", "given", "device_code"}, "unpack": {"package"}, "verify": {"model"},
     "zephyr board": {"build"}, "zephyr check": {"package", "build"}, "zephyr report": {"build"},
     "zephyr sources": {"model", "board"},

@@ -1,0 +1,105 @@
+"""``crtexport diff``: two reports as a table, and an exit code for continuous integration."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from tarfile import is_tarfile
+from typing import Any
+
+import click
+import msgspec
+
+from crtexport.cli.claims import claim
+from crtexport.cli.options import FILE, with_output
+from crtexport.cli.output import Output
+from crtexport.report import difference, figures, packages
+from crtexport.report.difference import FIGURES, Change, Difference
+
+Command = Callable[..., Any]
+
+_CALLED = {
+    "flash": "Flash in all", "ram": "RAM in all", "stack": "Bytes of stack",
+    "instructions": "Instructions of an inference", "macs": "Multiply-accumulates",
+    "code": "Bytes of code", "weights": "Bytes of weights", "workspace": "Bytes of workspace",
+}
+
+
+def _limits(command: Command) -> Command:
+    """Adds ``--max-FIGURE`` for every figure."""
+    for what in reversed(FIGURES):
+        command = click.option(
+            f"--max-{what}", what, metavar="LIMIT",
+            help=f"{_CALLED[what]}: the most that B may have, as +2%, +512 above A, or a number.",
+        )(command)
+    return command
+
+
+@click.command("diff")
+@click.argument("before", metavar="A", type=FILE)
+@click.argument("after", metavar="B", type=FILE)
+@_limits
+@with_output
+def command(
+    out: Output, before: Path, after: Path, **limits: str | None
+) -> int:
+    """Compare the reports A and B: what `crtexport report` wrote, or packages.
+
+    Ends with code 1 where a figure of B is above its limit.
+    """
+    claim(out, {}, reads=(before, after))
+    allowed = {
+        what: difference.limit(what, text) for what, text in limits.items() if text is not None
+    }
+    found = difference.compare(_read(before), _read(after), allowed)
+    _show(out, found, before, after)
+    out.result({
+        "a": str(before), "b": str(after), "within": found.within,
+        "figures": [_data(change) for change in found.figures],
+        "layers": msgspec.to_builtins(found.layers), "notes": list(found.notes),
+    })
+    return 0 if found.within else 1
+
+
+def _read(path: Path) -> figures.Report:
+    return packages.report(path) if path.is_file() and is_tarfile(path) else figures.read(path)
+
+
+def _data(change: Change) -> dict[str, Any]:
+    data: dict[str, Any] = msgspec.to_builtins(change)
+    return {**data, "more": change.more, "percent": change.percent}
+
+
+def _show(out: Output, found: Difference, before: Path, after: Path) -> None:
+    out.table("Together", ("", before.name, after.name, "more", "percent", "limit"), (
+        (change.what, _or_dash(change.before), _or_dash(change.after), _more(change),
+         "-" if change.percent is None else f"{change.percent:+.2f} %",
+         f"above {change.beyond}" if change.beyond else "")
+        for change in found.figures
+        if change.before is not None or change.after is not None
+    ))
+    if found.layers:
+        out.table("Layers that differ", ("layer", "MACs", "instructions", "flash"), (
+            (layer.name, _pair(layer.macs), _pair(layer.instructions), _pair(layer.flash))
+            for layer in found.layers
+        ))
+    for note in found.notes:
+        out.line(note)
+
+
+def _pair(change: Change) -> str:
+    if change.before == change.after:
+        return _grouped(change.after)
+    return f"{_grouped(change.before)} → {_grouped(change.after)}"
+
+
+def _grouped(value: int | None) -> str:
+    return "-" if value is None else f"{value:,}"
+
+
+def _more(change: Change) -> str:
+    return "-" if change.more is None else f"{change.more:+,}"
+
+
+def _or_dash(value: int | None) -> int | str:
+    return "-" if value is None else value

@@ -1,0 +1,197 @@
+"""Collects the facts of a report from an export, and from its measurement where there is one."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
+
+from crtexport.artifact.model import Artifact
+from crtexport.firmware.board import Board, Usage
+from crtexport.firmware.run import RunResult
+from crtexport.mlf.metadata import CrtexportSection
+from crtexport.mlf.reader import open_package
+from crtexport.pipeline import driver
+from crtexport.pipeline.driver import Exported
+from crtexport.pipeline.options import DEFAULTS
+from crtexport.pipeline.result import usage_of
+from crtexport.report import figures
+from crtexport.report.findings import findings
+from crtexport.report.layers import function_sizes, holds_weights, layers_of
+from crtexport.report.measure import Setting, measure
+from crtexport.report.network import steps_of, tensors_of
+from crtexport.report.peers import figures_for, provenance
+from crtexport.schedules.select.cost_model import machine_for
+from crtexport.support.errors import CrtExportError
+from crtexport.version import __version__
+
+_ROOM = 1 << 34
+"""Bytes of each memory of a board on which everything fits."""
+
+
+class Made(Struct, frozen=True):
+    """An export, what its package says of itself, and the bytes of its functions by symbol (None
+    for C sources that nothing compiled). ``result`` is the run of its firmware, if it was run."""
+
+    exported: Exported
+    section: CrtexportSection
+    sizes: dict[str, int] | None
+    board: Board
+    setting: Setting
+    result: RunResult | None = None
+
+    @property
+    def artifact(self) -> Artifact:
+        return self.exported.artifact
+
+
+def report(setting: Setting, command: str = "", *, measured: bool = False) -> figures.Report:
+    """Returns the report of a model on a board; as :func:`crtexport.report.measure.measure` if it
+    is to be ``measured``, else with estimated instructions. ``command`` makes it again.
+
+    A model that doesn't fit the board is reported as well, as it would be with more memory. Raises
+    what exporting and running raise.
+    """
+    board = driver.resolve_board(setting.board)
+    if measured:
+        found = measure(replace(setting, board=board))
+        return of(
+            Made(found.exported, found.section, found.sizes, board, setting, found.result), command
+        )
+    with tempfile.TemporaryDirectory(prefix="crtexport-") as folder:
+        exported = _exported(setting, board, Path(folder) / "reported.tar")
+        package = open_package(exported.path, verify=False)
+        sizes = None if exported.emit == "c" else function_sizes(package)
+    return of(Made(exported, package.own_section, sizes, board, setting), command)
+
+
+def _exported(setting: Setting, board: Board, path: Path) -> Exported:
+    """Exports for the board, or, where its memories are too small, for one like it with more."""
+    try:
+        return driver.export(setting.model, setting.options, board=board, output=path)
+    except CrtExportError as error:
+        if board.hosted:
+            raise
+        roomy = replace(board, memory={
+            name: replace(memory, size=_ROOM) for name, memory in board.memory.items()
+        })
+        try:
+            return driver.export(setting.model, setting.options, board=roomy, output=path)
+        except CrtExportError:
+            raise error from None
+
+
+def of(made: Made, command: str = "") -> figures.Report:
+    """Returns the report of an export."""
+    artifact, graph, board = made.artifact, made.exported.graph, made.board
+    layers = layers_of(made.exported, board, made.sizes, made.result)
+    totals = _totals(made, layers)
+    used = memories(board, _used(made, totals))
+    peers = figures_for(graph.sha256, board.name)
+    fits = None if board.hosted else all(one.used <= one.size for one in used)
+    return figures.Report(
+        crtexport=__version__,
+        model=figures.ReportedModel(graph.name, graph.source, graph.sha256, graph.numerics.value),
+        board=figures.ReportedBoard(board.name, board.description, board.cpu.name, board.hosted),
+        fits=fits, memories=used, totals=totals,
+        pools=(
+            figures.Content(_first_pool(board), artifact.workspace_size),
+            *(figures.Content(pool.memory, pool.size) for pool in artifact.spilled),
+        ),
+        steps=steps_of(made.exported.lowered, made.exported.plan), layers=layers,
+        tensors=tensors_of(graph, made.exported.plan), peers=peers,
+        sources={figure.source: provenance(figure) for figure in peers},
+        findings=tuple(findings(
+            made.exported, layers, used, totals,
+            modelled=machine_for(board.target) is not None,
+        )),
+        reproduce=_reproduce(made, command),
+    )
+
+
+def _first_pool(board: Board) -> str:
+    return "memory" if board.hosted else board.placement.workspace
+
+
+def _flash(made: Made) -> dict[str, int]:
+    """Returns the bytes of the model in flash by section: of its objects, or as linked."""
+    if made.exported.emit == "c":
+        linked = {} if made.result is None else made.result.flash
+        return {name: size for name, size in linked.items() if name.startswith(".model")}
+    together: dict[str, int] = {}
+    for one in made.section.objects.values():
+        for name, size in one.sections.items():
+            together[name] = together.get(name, 0) + size
+    return {
+        name: size for name, size in together.items() if name not in (".bss", ".data", ".lbss")
+    }
+
+
+def _totals(made: Made, layers: tuple[figures.Layer, ...]) -> figures.Totals:
+    artifact, board, flash = made.artifact, made.board, _flash(made)
+    code = sum(size for name, size in flash.items() if "text" in name) if flash else None
+    weights = sum(one.data.nbytes for one in artifact.constants if holds_weights(one))
+    tables = sum(one.data.nbytes for one in artifact.constants) - weights
+    other = sum(flash.values()) - (code or 0) - weights - tables
+    other = max(other, artifact.constants_size - weights - tables)
+    usage = usage_of([artifact], code or 0, made.setting.options.const_inputs)
+    stack = 0 if board.hosted else board.stack_size
+    measured = None if made.result is None else made.result.stack
+    counted = [layer.instructions for layer in layers]
+    known = [count for count in counted if count is not None]
+    instructions = sum(known) if known else None
+    if made.result is not None:
+        instructions = made.result.instructions_second
+    workspace = artifact.workspace_total + artifact.inflated_size
+    return figures.Totals(
+        flash=(code or 0) + weights + tables + other, code=code, weights=weights, tables=tables,
+        other=other, ram=workspace + artifact.state_size + usage.io + stack, workspace=workspace,
+        state=artifact.state_size, io=usage.io, stack=stack, stack_measured=measured,
+        macs=sum(layer.macs or 0 for layer in layers), instructions=instructions,
+        instructions_are="unknown" if instructions is None
+        else "estimated" if made.result is None else "counted",
+    )
+
+
+def _used(made: Made, totals: figures.Totals) -> Usage:
+    artifact = made.artifact
+    return replace(
+        usage_of([artifact], totals.code or 0, made.setting.options.const_inputs),
+        other=totals.other - (artifact.constants_size - totals.weights - totals.tables),
+    )
+
+
+def memories(board: Board, usage: Usage) -> tuple[figures.MemoryUse, ...]:
+    """Returns the memories of a board that something is in; none where an operating system has
+    them."""
+    found: dict[str, list[figures.Content]] = {name: [] for name in board.memory}
+    for what, memory, size in usage.items(board) if not board.hosted else ():
+        if size:
+            found[memory].append(figures.Content(what, size))
+    return tuple(
+        figures.MemoryUse(
+            name, board.memory[name].size, sum(one.bytes for one in contents), tuple(contents)
+        )
+        for name, contents in found.items() if contents
+    )
+
+
+def _reproduce(made: Made, command: str) -> figures.Reproduce:
+    options = made.setting.options
+    (module,) = made.section.modules.values()
+    whole: dict[str, Any] = msgspec.to_builtins(options, enc_hook=str)
+    usual = msgspec.to_builtins(DEFAULTS, enc_hook=str)
+    elsewhere = ("jobs", "keep_failed", "llvm_timeout")
+    return figures.Reproduce(
+        command=command, emit=made.exported.emit,
+        optimize=options.optimize or made.board.optimize,
+        options={
+            key: value for key, value in whole.items()
+            if value != usual[key] and key not in elsewhere
+        },
+        llvm_options=module.llvm_options, tools=made.section.tools,
+    )

@@ -1,0 +1,131 @@
+"""Whatever was done to a network, or is worth knowing before it ships, in sentences."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Protocol
+
+from crtexport.ir.graph import Graph, Node
+from crtexport.pipeline.driver import Exported
+from crtexport.report.figures import Finding, Layer, MemoryUse, Totals
+
+_FULL = 90
+"""Percent of a memory from which on it is worth a word."""
+
+
+def findings(
+    exported: Exported, layers: Sequence[Layer], memories: Sequence[MemoryUse], totals: Totals, *,
+    modelled: bool = True,
+) -> Iterator[Finding]:
+    """Yields the warnings first, then what was done."""
+    yield from warnings(exported.emit, memories, totals, modelled=modelled)
+    yield from _fused(exported.graph)
+    if exported.read:
+        yield from _gone(exported.read[0], exported.graph)
+    for channels in exported.channels:
+        if channels.changed:
+            yield pruned(channels)
+    for decision in exported.decisions:
+        if decision.function:
+            yield Finding("offloaded", decision.layer, f"{decision.accelerator} computes it")
+        else:
+            yield Finding("refused", decision.layer, f"{decision.accelerator}: {decision.reason}")
+    yield from _floats(layers)
+
+
+def warnings(
+    emit: str, memories: Sequence[MemoryUse], totals: Totals, *, modelled: bool = True
+) -> Iterator[Finding]:
+    """Yields what should be known before the code ships. ``modelled``: the cost model knows
+    processors like the board's."""
+    for memory in memories:
+        if memory.used > memory.size:
+            yield Finding(
+                "warning", memory.name,
+                f"it doesn't fit: {memory.used - memory.size:,} bytes too much",
+            )
+        elif memory.percent >= _FULL:
+            yield Finding("warning", memory.name, f"it is {memory.percent:.1f} percent full")
+    if totals.code is None:
+        yield Finding("warning", "code", (
+            "its bytes aren't counted: C sources were made, and nothing has compiled them;"
+            " --measure does"
+        ))
+    measured = totals.stack_measured
+    if measured is not None and measured > totals.stack > 0:
+        yield Finding("warning", "stack", (
+            f"an inference took {measured:,} bytes, the board reserves {totals.stack:,}"
+        ))
+    if totals.instructions_are == "estimated" and emit == "c":
+        yield Finding("warning", "instructions", (
+            "they are estimated for LLVM's code; those of a C compiler differ"
+        ))
+    if totals.instructions_are == "estimated" and not modelled:
+        yield Finding("warning", "instructions", (
+            "nothing like this processor was measured: they are estimated for another"
+        ))
+
+
+def _fused(graph: Graph) -> Iterator[Finding]:
+    for node in graph.nodes:
+        if node.parts:
+            yield Finding("fused", " + ".join(map(str, node.parts)), (
+                "one kernel computes them: the result between them takes no memory"
+            ))
+
+
+def _gone(before: Graph, after: Graph) -> Iterator[Finding]:
+    """Yields the operators of the file that have no kernel and no view in the export."""
+    left = {name for node in after.nodes for name in _names(node)}
+    for node in before.nodes:
+        if str(node) not in left:
+            yield Finding("removed", str(node), (
+                "it was computed while exporting, its neighbour does it too, or no output needs it"
+            ))
+
+
+def _names(node: Node) -> Iterator[str]:
+    yield str(node)
+    for part in node.parts:
+        yield from _names(part)
+
+
+class _Channels(Protocol):
+    """A layer before and after channels were removed, as exports and packages have it."""
+
+    @property
+    def layer(self) -> str: ...
+    @property
+    def inputs(self) -> tuple[int, int]: ...
+    @property
+    def outputs(self) -> tuple[int, int]: ...
+    @property
+    def zero_weights(self) -> int: ...
+    @property
+    def one_value(self) -> int: ...
+    @property
+    def unread(self) -> int: ...
+
+
+def pruned(channels: _Channels) -> Finding:
+    """Returns in words what a layer lost."""
+    (reads, still_reads), (computes, still_computes) = channels.inputs, channels.outputs
+    words = [
+        f"computes {still_computes} of {computes} channels, reads {still_reads} of {reads}"
+    ]
+    for count, reason in (
+        (channels.zero_weights, "had no weights"),
+        (channels.one_value, "had one value whatever the input"),
+        (channels.unread, "had no reader"),
+    ):
+        words += [f"{count} {reason}"] if count else []
+    return Finding("pruned", channels.layer, "; ".join(words))
+
+
+def _floats(layers: Sequence[Layer]) -> Iterator[Finding]:
+    found = [layer for layer in layers if layer.dtype.startswith("float")]
+    if found and len(found) == len([layer for layer in layers if layer.dtype]):
+        yield Finding("float", "all layers", "the network's tensors are floats")
+        return
+    for layer in found:
+        yield Finding("float", layer.name, f"its result is {layer.dtype} in the model")

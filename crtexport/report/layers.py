@@ -1,0 +1,132 @@
+"""The layers of an export: the calls of kernels, with what each costs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from elftools.elf.elffile import ELFFile
+from elftools.elf.sections import SymbolTableSection
+
+from crtexport.artifact.byte_sources import opened
+from crtexport.artifact.model import Constant, ConstantArg, FunctionCall, ScalarArg
+from crtexport.firmware.board import Board
+from crtexport.firmware.run import RunResult
+from crtexport.ir.macs import macs
+from crtexport.kir.language import Kernel
+from crtexport.mlf.reader import Package
+from crtexport.pipeline.driver import Exported
+from crtexport.pipeline.result import Prepared
+from crtexport.plan.order import whole_order
+from crtexport.report.figures import Layer
+from crtexport.report.trace import CallSite, Executed, executed, places
+from crtexport.schedules.select.choose import Costs
+
+
+def function_sizes(package: Package) -> dict[str, int]:
+    """Returns the bytes of all functions in a package's objects, by symbol."""
+    found: dict[str, int] = {}
+    for content in package.objects.values():
+        with opened(content) as stream:
+            for section in ELFFile(stream).iter_sections():
+                if isinstance(section, SymbolTableSection):
+                    found |= {
+                        symbol.name: int(symbol["st_size"]) for symbol in section.iter_symbols()
+                        if symbol["st_info"]["type"] == "STT_FUNC"
+                    }
+    return found
+
+
+def holds_weights(constant: Constant) -> bool:
+    """Tells the network's own numbers, in whatever order, from tables that kernels need besides:
+    those say what they hold."""
+    return not constant.note or constant.note.startswith("packed")
+
+
+def layers_of(
+    exported: Exported | Prepared, board: Board, code: Mapping[str, int] | None,
+    result: RunResult | None = None,
+) -> tuple[Layer, ...]:
+    """Returns the layers of an export, with instructions as counted in ``result``, else as
+    estimated; ``code`` has the bytes of functions."""
+    artifact = exported.artifact
+    sites = places(exported.lowered, exported.plan, artifact.calls)
+    counts = executed(artifact.calls, None if result is None else result.calls)
+    at = _steps_by_node(exported)
+    kernels = {function.symbol: function.kernel for function in artifact.functions}
+    constants = {constant.symbol: constant for constant in artifact.constants}
+    costs = Costs(board.target)
+    takers = {decision.function: decision.accelerator for decision in exported.decisions}
+    seen: set[str] = set()
+    made = []
+    for site, count in zip(sites, counts, strict=True):
+        symbol, read = site.call.symbol, _read(site.call)
+        fresh = [constants[name] for name in read if name in constants and name not in seen]
+        weights = sum(one.data.nbytes for one in fresh if holds_weights(one))
+        kernel = kernels.get(symbol)
+        made.append(Layer(
+            step=at[id(site.lowered)], name=site.name, operator=site.node.operator,
+            dtype=_dtype(site), shape=_shape(site), macs=_macs(site, count),
+            instructions=_instructions(result, count, kernel, site.call, costs),
+            runs=1 if result is None else None if count is None else count.runs,
+            code=_code(code, symbol, seen), weights=weights,
+            tables=sum(one.data.nbytes for one in fresh) - weights, kernel=symbol,
+            variant=site.lowered.chosen, candidates=len(site.lowered.candidates),
+            by=takers.get(symbol, "crtexport" if kernel is not None else "external function"),
+            fused=tuple(str(part) for part in site.node.parts),
+        ))
+        seen |= {symbol, *read}
+    return tuple(made)
+
+
+def _instructions(
+    result: RunResult | None, count: Executed | None, kernel: Kernel | None, call: FunctionCall,
+    costs: Costs,
+) -> int | None:
+    if result is not None:
+        return None if count is None else count.instructions
+    if kernel is None:
+        return None
+    given = [arg.value for arg in call.args if isinstance(arg, ScalarArg)]
+    values = {
+        param.name: int(value) for param, value in zip(kernel.params, given, strict=True)
+    }
+    return costs.of(kernel, values).instructions
+
+
+def _read(call: FunctionCall) -> dict[str, None]:
+    """Returns the constants that a call reads, each once, in their order."""
+    return {arg.symbol: None for arg in call.args if isinstance(arg, ConstantArg)}
+
+
+def _code(code: Mapping[str, int] | None, symbol: str, seen: set[str]) -> int | None:
+    if code is None:
+        return None
+    return 0 if symbol in seen else code.get(symbol, 0)
+
+
+def _macs(site: CallSite, count: Executed | None) -> int:
+    return 0 if site.copies else macs(site.graph, site.node) * (1 if count is None else count.runs)
+
+
+def _shape(site: CallSite) -> tuple[int, ...]:
+    outputs = () if site.copies else site.node.outputs[:1]
+    return tuple(size for tensor in outputs for size in site.graph.type(tensor).shape)
+
+
+def _dtype(site: CallSite) -> str:
+    outputs = () if site.copies else site.node.outputs[:1]
+    return "".join(site.graph.type(tensor).dtype.value for tensor in outputs)
+
+
+def _steps_by_node(exported: Exported | Prepared) -> dict[int, int]:
+    """Returns the positions of nodes in the order of execution, by identity; nodes that they run
+    have theirs."""
+    order = whole_order(exported.graph, (step.node for step in exported.plan.steps))
+    found = {}
+    for position, number in enumerate(order):
+        node = exported.lowered.nodes[number]
+        found[id(node)] = position
+        for inner in node.graphs:
+            for nested in inner.nested():
+                found |= {id(one): position for one in nested.nodes}
+    return found

@@ -1,0 +1,146 @@
+"""``crtexport report``: the same facts as an export, a bench and a package have."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from crtexport.cli.main import main
+from crtexport.mlf.reader import open_package
+from crtexport.pipeline import driver
+from crtexport.report.bench import bench
+from crtexport.report.measure import Setting
+from tests.cli.support import DIGITS
+from tests.helpers import require
+
+BOARD = "mps2_an386"
+
+
+def reported(capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, Any]:
+    """Returns what the verb prints as JSON."""
+    assert main(["report", *words, "--json"]) == 0
+    data: dict[str, Any] = json.loads(capsys.readouterr().out)
+    return data
+
+
+def test_sizes_are_those_of_the_export(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data = reported(capsys, str(DIGITS), "--board", BOARD)
+    made = driver.export(DIGITS, board=BOARD, output=tmp_path / "digits.tar")
+    totals, section = data["totals"], open_package(made.path).own_section
+    text = sum(one.sections[".text"] for one in section.objects.values())
+    assert totals["code"] == text
+    assert totals["weights"] + totals["tables"] == made.sizes["constants"]
+    assert totals["workspace"] == made.sizes["workspace"]
+    assert totals["io"] == made.sizes["inputs"] + made.sizes["outputs"]
+    assert sum(layer["weights"] + layer["tables"] for layer in data["layers"]) == (
+        made.sizes["constants"]
+    )
+    assert 0 < sum(layer["code"] for layer in data["layers"]) < text
+    flash, ram = data["memories"]
+    assert flash["used"] == totals["flash"] == sum(one["bytes"] for one in flash["contents"])
+    assert ram["used"] == totals["ram"] == sum(one["bytes"] for one in ram["contents"])
+    assert data["fits"]
+
+
+@pytest.mark.parametrize("emit", ["llvm", "c"])
+@pytest.mark.qemu
+def test_measured_figures_are_those_of_bench(
+    emit: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    require("arm-none-eabi-gcc")
+    require("qemu-system-arm")
+    data = reported(capsys, str(DIGITS), "--board", BOARD, "--measure", "--emit", emit)
+    options = driver.ExportOptions(emit="c" if emit == "c" else "llvm")
+    found = bench(Setting(DIGITS, BOARD, options))
+    totals = data["totals"]
+    assert totals["instructions"] == found.second
+    assert totals["instructions_are"] == "counted"
+    assert totals["stack_measured"] == found.stack
+    assert totals["macs"] == found.macs
+    for mine, theirs in zip(data["layers"], found.layers, strict=True):
+        assert (mine["name"], mine["macs"], mine["instructions"], mine["code"]) == (
+            theirs.name, theirs.macs, theirs.instructions, theirs.code
+        )
+    if emit == "llvm":
+        estimated = reported(capsys, str(DIGITS), "--board", BOARD)["totals"]
+        assert estimated["instructions_are"] == "estimated"
+        assert abs(estimated["instructions"] / totals["instructions"] - 1) < 0.5
+
+
+def test_tensors_lie_where_the_plan_has_them(capsys: pytest.CaptureFixture[str]) -> None:
+    data = reported(capsys, str(DIGITS), "--board", BOARD)
+    count, size = len(data["steps"]), data["totals"]["workspace"]
+    for tensor in data["tensors"]:
+        assert -1 <= tensor["first"] <= tensor["last"] <= count
+        if tensor["space"] == "workspace":
+            assert 0 <= tensor["offset"] <= size - tensor["bytes"]
+    first, last = data["steps"][0], data["steps"][-1]
+    by_id = {tensor["id"]: tensor for tensor in data["tensors"]}
+    assert by_id[first["inputs"][0]]["space"] == "input"
+    assert by_id[last["outputs"][0]]["space"] == "output"
+    image = by_id[first["inputs"][0]]
+    assert image["quantization"]["low"] == 0
+    assert image["quantization"]["high"] == pytest.approx(1)
+
+
+def test_a_model_that_does_not_fit_is_reported(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "small.yaml").write_text(
+        "name: small\ndescription: too small\nextends: mps2_an386\nstack_size: 1KiB\nmemory:\n"
+        "  flash: {origin: 0x0, size: 4KiB}\n  ram: {origin: 0x20000000, size: 2KiB}\n"
+    )
+    assert main(["report", str(DIGITS), "--board", str(tmp_path / "small.yaml")]) == 0
+    said = capsys.readouterr().out
+    assert "it doesn't fit" in said
+    assert "bytes too much" in said
+    data = reported(capsys, str(DIGITS), "--board", str(tmp_path / "small.yaml"))
+    whole = reported(capsys, str(DIGITS), "--board", BOARD)
+    assert not data["fits"]
+    assert data["totals"]["flash"] == whole["totals"]["flash"]
+
+
+def test_a_package_tells_of_itself(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    made = driver.export(DIGITS, board=BOARD, output=tmp_path / "digits.tar")
+    data = reported(capsys, str(made.path))
+    whole = reported(capsys, str(DIGITS), "--board", BOARD)
+    assert data["memories"] == whole["memories"]
+    assert data["totals"]["code"] == whole["totals"]["code"]
+    assert data["totals"]["instructions"] is None
+    names = {layer["name"] for layer in whole["layers"]}
+    assert {layer["name"] for layer in data["layers"]} == names
+    assert main(["report", str(made.path), "--board", BOARD]) == 2
+    assert "a package has its board" in capsys.readouterr().err
+
+
+def test_c_sources_say_what_is_not_known(capsys: pytest.CaptureFixture[str]) -> None:
+    data = reported(capsys, str(DIGITS), "--board", BOARD, "--emit", "c", "--optimize", "size")
+    assert data["totals"]["code"] is None
+    assert all(layer["code"] is None for layer in data["layers"])
+    warned = {one["what"] for one in data["findings"] if one["kind"] == "warning"}
+    assert warned == {"code", "instructions"}
+    assert data["reproduce"]["command"] == (
+        f"crtexport report model.json --board {BOARD} --emit c --optimize size"
+    )
+
+
+def test_boards_of_this_computer_have_no_limits(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["report", str(DIGITS)]) == 0
+    said = capsys.readouterr()
+    assert "for this computer" in said.out
+    assert "no --board was given" in said.err
+
+
+def test_reports_are_the_same_each_time(capsys: pytest.CaptureFixture[str]) -> None:
+    words = (str(DIGITS), "--board", BOARD)
+    assert reported(capsys, *words) == reported(capsys, *words)
+
+
+def test_inputs_go_with_measuring(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["report", str(DIGITS), "--input", "x.npz"]) == 2
+    assert "--input goes with --measure" in capsys.readouterr().err
