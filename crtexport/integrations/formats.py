@@ -44,10 +44,22 @@ FORMATS = {one.name: one for one in (
         "idf.py -C examples/run build flash monitor",
     ),
     Format(
+        "zephyr", "a module of Zephyr",
+        "include", "src", None, "samples/run/src",
+        "west build -b BOARD samples/run, then west flash",
+    ),
+    Format(
         "cmsis-pack", "a CMSIS pack's folder with its description",
         "include", "src", "lib", "example",
         "cpackget add Crtexport.{name}.pdsc, then choose the component crtexport {name}",
         "cpackget add Crtexport.{name}.pdsc, then choose the component crtexport {name}",
+    ),
+    Format(
+        "mlperf-tiny", "the submitter's part of MLPerf Tiny",
+        "include", "src", "lib", "test",
+        "cmake -B build -DMLPERF_TINY=PATH/TO/tiny/benchmark && cmake --build build",
+        "cmake -B build --toolchain cmake/toolchain.cmake -DMLPERF_TINY=PATH/TO/tiny/benchmark "
+        "&& cmake --build build",
     ),
 )}
 """By name."""

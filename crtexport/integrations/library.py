@@ -14,6 +14,7 @@ from crtexport.firmware.package import parts_from_package
 from crtexport.firmware.parts import FirmwareParts
 from crtexport.firmware.project import main_context
 from crtexport.integrations.formats import FORMATS, Format
+from crtexport.integrations.mlperf_tiny import mlperf_context
 from crtexport.integrations.test_vector import sample_of
 from crtexport.mlf.arrays import Array
 from crtexport.mlf.reader import Package
@@ -114,6 +115,8 @@ def _files(
         "format": format_, "sources": sorted(sources), "objects": sorted(objects),
         "headers": sorted(headers), "runs_here": board.hosted or not objects,
     }
+    if format_.name == "mlperf-tiny":
+        context |= mlperf_context(parts, str(package.path))
     return {**headers, **sources, **objects, **_rendered(format_, context)}
 
 

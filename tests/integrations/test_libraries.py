@@ -20,8 +20,9 @@ from crtexport import CrtExportError, write_library
 from crtexport.firmware.parts import TensorPart
 from crtexport.integrations.formats import FORMATS
 from crtexport.integrations.test_vector import values
-from crtexport.ir.ops import Add
-from crtexport.ir.types import DType
+from crtexport.ir.graph import Graph
+from crtexport.ir.ops import Add, Slice
+from crtexport.ir.types import DType, Quantization
 from crtexport.mlf.reader import open_package
 from crtexport.pipeline import driver
 from crtexport.pipeline.driver import export
@@ -53,7 +54,7 @@ def folder_of_packages() -> tempfile.TemporaryDirectory[str]:
 @functools.cache
 def package(kind: str, *, emit: driver.Emit = "c", board: str = "mps2_an386") -> Path:
     """A package: of integers; of floats that are kept from run to run, in the workspace; of two
-    models."""
+    models; of the shape of MLPerf Tiny's keywords."""
     folder = Path(folder_of_packages().name) / f"{emit}-{board}"
     folder.mkdir(exist_ok=True)
     path = folder / f"{kind}.tar"
@@ -62,8 +63,18 @@ def package(kind: str, *, emit: driver.Emit = "c", board: str = "mps2_an386") ->
     if kind == "floats":
         return export(remembering().graph, board=board, emit=emit, output=path, io="workspace",
                       module_name="floats").path
+    if kind == "speech":
+        return export(speech(), board=board, emit=emit, output=path).path
     graphs = [remembering().graph, layers().graph]
     return export(graphs, board=board, emit=emit, output=path, module_name=["one", "two"]).path
+
+
+def speech(dtype: DType = DType.INT8) -> Graph:
+    """490 values, of which 12 are the scores: a network of the shape of MLPerf Tiny's."""
+    b, quant = GraphBuilder(), Quantization((0.25,), (-7,))
+    x = b.input(1, 490, dtype=dtype, quant=quant if dtype is DType.INT8 else None)
+    op = Slice((0, 5), (1, 12), (1, 1), (1, 12))
+    return b.finish(b.node(op, x, quant=quant if dtype is DType.INT8 else None))
 
 
 KINDS = ("digits", "floats", "several")
@@ -344,7 +355,7 @@ def test_versions_that_build_systems_do_not_know_are_refused(version: str, tmp_p
 
 @pytest.mark.parametrize("format_", FORMATS)
 def test_writing_again_replaces_only_what_was_written(format_: str, tmp_path: Path) -> None:
-    path, folder = package("digits"), tmp_path / "library"
+    path, folder = package("speech" if format_ == "mlperf-tiny" else "digits"), tmp_path / "library"
     first = write_library(path, folder, format_)
     before = {file: file.stat().st_mtime_ns for file in first.files}
     (folder / "mine.c").write_text("mine")
@@ -356,7 +367,8 @@ def test_writing_again_replaces_only_what_was_written(format_: str, tmp_path: Pa
     changed.write_text("changed by me")
     with pytest.raises(CrtExportError, match="were changed since"):
         write_library(path, folder, format_, version="2.0.0",
-                      inputs={"image": np.ones((1, 8, 8, 1), np.int8)})
+                      inputs={one.name: np.ones(one.shape, np.int8)
+                              for one in open_package(path).inputs})
     assert changed.read_text() == "changed by me"
     shutil.rmtree(folder)
     assert write_library(path, folder, format_).files == first.files

@@ -20,11 +20,13 @@ import pytest
 import crtexport
 from crtexport.cli.main import main
 from crtexport.firmware.qemu import run_program
+from crtexport.firmware.toolchain import end_with_children
 from crtexport.firmware.zephyr.runner import BASE, ZephyrTree, check_emulator, find_tree
 from crtexport.mlf.arrays import load_npz
 from crtexport.support.errors import ToolMissingError
 from tests.cli.support import DIGITS, DIGITS_IMAGES, DIGITS_LABELS, exported
 from tests.helpers import ROOT, SHARED_MODELS, require, unavailable
+from tests.integrations.test_libraries import KINDS, package
 
 pytestmark = [pytest.mark.zephyr, pytest.mark.slow]
 
@@ -153,6 +155,28 @@ def test_the_application_reads_all_digits(
     assert main(["zephyr", "board", str(tmp_path / "b"), "-o", str(derived), "-q"]) == 0
     used = (tmp_path / "b" / "crtexport" / "board.yaml").read_text()
     assert derived.read_text().splitlines()[1:] == used.splitlines()[1:]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_modules_that_build_wrote_pass_in_zephyr(
+    tree: ZephyrTree, kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = BY_NAME["qemu_cortex_m3"]
+    toolchain(place, monkeypatch)
+    crtexport.write_library(package(kind), tmp_path / "module", "zephyr")
+    text = build(tree, place, tmp_path / "module" / "samples" / "run", tmp_path / "b")
+    assert own_warnings(text) == []
+    said = []
+    with subprocess.Popen(  # main returns there, and QEMU stays
+        ["timeout", str(TIMEOUT), "ninja", "run"], cwd=tmp_path / "b",
+        stdout=subprocess.PIPE, stdin=subprocess.DEVNULL, start_new_session=True,
+    ) as process:
+        for line in process.stdout or ():
+            said.append(line.decode().strip())
+            if said[-1] in ("PASS", "FAIL"):
+                break
+        end_with_children(process)
+    assert said[-1] == "PASS"
 
 
 def test_nothing_is_built_anew_unless_the_model_changes(
