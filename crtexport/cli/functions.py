@@ -10,14 +10,15 @@ import msgspec
 from crtexport.cli.output import Output
 from crtexport.ir.modules import Device
 from crtexport.mlf.metadata import ImageEntry, ModuleSection
+from crtexport.passes.float_layers import float_layers
 from crtexport.pipeline import driver
 
 
 def show_model(
     out: Output, path: Path, board: str, numerics: str, choices: driver.InputChoices
 ) -> None:
-    """Shows a model's inputs and outputs, and each function of its modules, by device: whether it
-    can be exported, and why."""
+    """Shows a model's inputs and outputs, what a quantized one computes in floats, and by device
+    each function of its modules: whether it can be exported, and why."""
     from crtexport.firmware.classify import classify  # noqa: PLC0415
 
     graph = driver.load(path, numerics=numerics, choices=choices)
@@ -35,6 +36,13 @@ def show_model(
     out.table("Inputs and outputs", ("", "name", "type", "bytes"), (
         (kind, tensor.name, tensor.type, tensor.type.nbytes) for kind, tensor in ends
     ))
+    floats: dict[str, list[str]] = {}
+    for node in float_layers(graph):
+        floats.setdefault(node.origin or node.name, []).append(type(node.op).__name__)
+    if floats:
+        out.table("Computed in float32", ("layer", "operators"), (
+            (layer, ", ".join(operators)) for layer, operators in floats.items()
+        ))
     out.table(
         f"External functions, in the C runtime on {chosen.name}",
         ("function", "module", "kind", "device", "exportable", "why"),
@@ -47,6 +55,7 @@ def show_model(
     out.result({
         "model": str(path), "board": chosen.name, "operators": len(graph.nodes),
         "tensors": [[kind, tensor.name, str(tensor.type)] for kind, tensor in ends],
+        "floats": floats,
         "functions": [msgspec.to_builtins(verdict) for verdict in verdicts],
     })
 

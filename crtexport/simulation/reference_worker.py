@@ -227,6 +227,8 @@ class OnnxRunner:
     def _start(self, model: dict[str, Any], options: Any) -> None:
         options.intra_op_num_threads = options.inter_op_num_threads = 1
         options.log_severity_level = 3
+        # Activations that the file has as floats aren't rounded to integers.
+        options.add_session_config_entry("session.qdq_matmulnbits_accuracy_level", "1")
         self.session = self.module.InferenceSession(
             model.get("model_content") or model["model_path"], options,
             providers=["CPUExecutionProvider"],

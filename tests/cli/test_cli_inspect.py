@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from crtexport.cli.main import main
@@ -92,3 +93,23 @@ def test_what_is_neither_package_nor_model_is_refused(
     (tmp_path / "x").write_bytes(b"neither")
     assert main(["inspect", str(tmp_path / "x")]) == 2
     assert "x: " in capsys.readouterr().err
+
+
+def test_what_a_quantized_model_computes_in_floats_is_listed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    scale = {"s": np.float32(0.05), "z": np.int8(3)}
+    ends = [node("QuantizeLinear", ["x", "s", "z"], ["q"]),
+            node("DequantizeLinear", ["q", "s", "z"], ["r"])]
+    last = node("QuantizeLinear", ["n", "s", "z"], ["y"])
+    path = tmp_path / "m.onnx"
+    for operator, listed in (("LpNormalization", True), ("Tanh", False)):
+        between = node(operator, ["r"], ["n"], name="between")
+        arrays = {name: np.asarray(array) for name, array in scale.items()}
+        content = graph([*ends, between, last], [value("x", [2, 5])], ["y"], arrays)
+        path.write_bytes(model(content))
+        assert main(["inspect", str(path)]) == 0
+        assert ("Computed in float32" in capsys.readouterr().out) == listed
+        assert main(["inspect", str(path), "--json"]) == 0
+        floats = json.loads(capsys.readouterr().out)["floats"]
+        assert [operator in layer for layer in floats] == [True] * listed

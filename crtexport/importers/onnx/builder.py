@@ -36,6 +36,8 @@ class Builder:
         """The integers that real numbers are made of: those of constants, by these."""
         self.signed: dict[int, int] = {}
         """The int8 that a uint8 tensor was made of, whose zero point is 128 more."""
+        self.floats: dict[int, int] = {}
+        """Whole numbers as float32, by the integers that they were cast to."""
         self.bits: dict[int, int] = {}
         """The bits of integers that have fewer than their byte, as int4 has."""
 

@@ -102,14 +102,21 @@ _MORE: Mapping[type[ops.Op], Callable[[Any, Array], Array]] = {
     ops.Relu6: lambda _, x: np.clip(x, 0, 6),
     ops.ReluN1To1: lambda _, x: np.clip(x, -1, 1),
     ops.Erf: lambda _, x: _ERF(x),
+    ops.Gelu: lambda op, x: x / 2 * (1 + (
+        np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x**3)) if op.approximate
+        else _ERF(x / np.sqrt(2))
+    )),
 }
 """Functions that constants are not computed with: in float64, rounded at the end."""
 
 
 def _applied(op: ops.Op, arrays: list[Array], dtype: DType) -> Array | None:
+    found: Array
     with np.errstate(all="ignore"):
-        if type(op) in _MORE:
-            found: Array = _MORE[type(op)](op, arrays[0].astype(np.float64))
+        if isinstance(op, ops.Prelu):
+            found = np.where(arrays[0] >= 0, arrays[0], arrays[0] * arrays[1])
+        elif type(op) in _MORE:
+            found = _MORE[type(op)](op, arrays[0].astype(np.float64))
         else:
             results = computed(op, arrays, dtype)
             if results is None:

@@ -4,18 +4,21 @@ A network of ONNX's says Dequantize, operator, Quantize. ONNX Runtime computes m
 integers (its optimizer's ``qdq_transformer``), and so does this: convolutions, matrix products,
 sums, products, averages and Concat between scaled integers; what only moves or selects elements,
 on the stored numbers; and any function of one 8-bit tensor by a table of its 256 results. What is
-left is computed in float32, as ONNX Runtime does, and said.
+left is computed in float32, as ONNX Runtime does, and said; its weights of int8 stay such.
 """
 
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Callable, Mapping
 
 import numpy as np
+import numpy.typing as npt
 from msgspec.structs import replace
 
 from crtexport.importers.onnx.byte_tables import table_of
+from crtexport.importers.onnx.layer_ends import end_of
 from crtexport.ir import ops
 from crtexport.ir.graph import Graph, Node, Tensor
 from crtexport.ir.types import ConstantRef, DType, Quantization, TensorType
@@ -32,10 +35,6 @@ MOVERS = (
 _CHANNEL_AXIS: Mapping[type[ops.Op], int] = {
     ops.Conv2D: 0, ops.DepthwiseConv2D: 3, ops.FullyConnected: 0,
 }
-_CLAMPS: Mapping[type[ops.Op], ops.Activation] = {
-    ops.Relu: ops.Activation.RELU, ops.Relu6: ops.Activation.RELU6,
-    ops.ReluN1To1: ops.Activation.RELU_N1_TO_1,
-}
 _SHOWN = 6
 
 
@@ -44,7 +43,9 @@ def with_integer_operators(graph: Graph, integers: Mapping[int, int]) -> Graph:
 
     ``integers`` has the tensor of integers that each constant of real numbers is made of.
     """
-    if not any(isinstance(node.op, ops.Dequantize | ops.Quantize) for node in graph.nodes):
+    if not integers and not any(
+        isinstance(node.op, ops.Dequantize | ops.Quantize) for node in graph.nodes
+    ):
         return graph
     return _Rewriting(graph, integers).result()
 
@@ -60,13 +61,10 @@ class _Rewriting:
         self._same: dict[int, int] = {}
         self._left: list[str] = []
         self.producer = {tensor: node for node in graph.nodes for tensor in node.outputs}
-        self._readers: dict[int, int] = {}
-        for node in graph.nodes:
-            for tensor in node.inputs:
-                if tensor is not None:
-                    self._readers[tensor] = self._readers.get(tensor, 0) + 1
-        for tensor in graph.outputs:
-            self._readers[tensor] = self._readers.get(tensor, 0) + 1
+        self.readers = Counter(
+            tensor for node in graph.nodes for tensor in node.inputs if tensor is not None
+        )
+        self.readers.update(graph.outputs)
 
     def result(self) -> Graph:
         for node in self._graph.nodes:
@@ -112,10 +110,30 @@ class _Rewriting:
             case ops.Quantize() if self.type(node.inputs[0] or 0).dtype is DType.FLOAT32:
                 if self._quantize(node):
                     return
+            case ops.PadV2(paddings) if self._pads_zeros(node):
+                self._moved(replace(node, op=ops.Pad(paddings), inputs=node.inputs[:1]))
+                return
             case op if isinstance(op, MOVERS) and node.inputs[0] in self.real:
                 self._moved(node)
                 return
-        self.nodes.append(node)
+        self.nodes.append(self._with_stored_weights(node))
+
+    def _pads_zeros(self, node: Node) -> bool:
+        x, padding = node.inputs[0], self.tensors[node.inputs[1] or 0]
+        if x not in self.real or padding.constant is None:
+            return False
+        return not padding.constant.array(padding.type).any()
+
+    def _with_stored_weights(self, node: Node) -> Node:
+        """Leaves int8 weights of a layer that is computed in floats as they are in flash: they are
+        scaled behind the sum."""
+        axis = _CHANNEL_AXIS.get(type(node.op))
+        w = self.real.get(node.inputs[1] or 0) if axis is not None else None
+        if w is None or self.tensors[w].constant is None or (
+            self.type(w).dtype is not DType.INT8 or any(self.quant(w).zero_point)
+        ) or self.quant(w).axis not in (None, axis):
+            return node
+        return replace(node, inputs=(node.inputs[0], w, *node.inputs[2:]))
 
     def _moved(self, node: Node) -> None:
         """Moves integers; the real numbers are made of the result, for whoever wants them."""
@@ -157,32 +175,54 @@ class _Rewriting:
         if found is None:
             return False
         integers, table = found
-        type_ = TensorType(DType.INT8, (256,))
-        constant = self.new(self.tensors[target].name, type_, ConstantRef.of(table))
-        self.nodes.append(
-            replace(self.producer[source], op=ops.Lookup(), inputs=(integers, constant),
-                    outputs=(target,))
-        )
+        node = replace(self.producer[source], inputs=(integers,), outputs=(target,))
+        self._look_up(node, table)
         return True
 
+    def _look_up(self, node: Node, table: npt.NDArray[np.int8]) -> None:
+        """Adds a Lookup in the place of ``node``, of whose one input are the places in the table.
+        """
+        name, type_ = self.tensors[node.outputs[0]].name, TensorType(DType.INT8, (256,))
+        constant = self.new(name, type_, ConstantRef.of(table))
+        self.nodes.append(replace(node, op=ops.Lookup(), inputs=(*node.inputs, constant)))
+
     def _as_layer(self, source: int, target: int) -> bool:
-        node = self.producer.get(source)
-        activation = _CLAMPS.get(type(node.op)) if node is not None else None
-        if node is not None and activation is not None and self._readers[source] == 1:
-            source = node.inputs[0] or 0
-            node = self.producer.get(source)
-        if node is None or self._readers[source] != 1:
+        end = end_of(self, source)
+        make = _MAKERS.get(type(end.layer.op)) if end is not None else None
+        if end is None or make is None:
             return False
-        make = _MAKERS.get(type(node.op))
-        made = make(self, node, target) if make else None
+        activation = end.activation if hasattr(end.layer.op, "activation") else None
+        clamp = None if activation is not None else end.table(self.type(target))
+        result = target if clamp is None else self.new(
+            self.tensors[target].name, self.type(target)
+        )
+        node = end.layer if end.bias is None else self._with_bias(end.layer, end.bias)
+        made = make(self, node, result) if node is not None else None
         if made is None:
             return False
         if activation is not None:
-            if not hasattr(made.op, "activation"):
-                return False
             made = replace(made, op=replace(made.op, activation=activation))
         self.nodes.append(made)
+        if clamp is not None:
+            self._look_up(replace(end.layer, inputs=(result,), outputs=(target,)), clamp)
         return True
+
+    def _with_bias(self, node: Node, bias: int) -> Node | None:
+        """Returns a layer that adds a bias as well, one number or one for each of its channels."""
+        axis = _CHANNEL_AXIS.get(type(node.op))
+        if axis is None or (len(node.inputs) > 2 and node.inputs[2] is not None):
+            return None
+        channels = self.type(node.inputs[1] or 0).shape[axis]
+        type_, constant = self.type(bias), self.tensors[bias].constant
+        if constant is None or type_.elements not in (1, channels) or (
+            type_.elements != 1 and type_.shape[-1] != channels
+        ):
+            return None
+        values = np.broadcast_to(constant.array(type_).reshape(-1), (channels,))
+        made = self.new(
+            self.tensors[bias].name, TensorType(DType.FLOAT32, (channels,)), ConstantRef.of(values)
+        )
+        return replace(node, inputs=(*node.inputs[:2], made))
 
     # -- operators
 

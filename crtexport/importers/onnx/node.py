@@ -252,6 +252,8 @@ class OnnxNode:
         """Returns the value in another element type."""
         if self.dtype(value) is dtype:
             return value
+        if dtype is DType.FLOAT32 and value.tensor in self.builder.floats:
+            return replace(value, tensor=self.builder.floats[value.tensor])
         return self.unary(Cast(), value, dtypes=(dtype,))
 
     def emit(

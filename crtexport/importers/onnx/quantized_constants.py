@@ -3,9 +3,11 @@ another order."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import prod
 
 import numpy as np
+import numpy.typing as npt
 from msgspec import Struct
 from msgspec.structs import replace
 
@@ -26,11 +28,91 @@ class RealNumbers(Struct, frozen=True):
     def __call__(self, position: int, piece: bytes) -> bytes:
         values = np.frombuffer(piece, self.dtype.numpy).astype(np.int64)
         first = position // self.dtype.itemsize
-        channel = (first + np.arange(len(values))) // self.inner % len(self.quant.scale)
+        channel = _channels(first, len(values), self.inner, self.quant)
         zeros = np.array(self.quant.zero_point, np.int64)[channel]
         scales = np.array(self.quant.scale, np.float32)[channel]
         with np.errstate(over="ignore"):
             return ((values - zeros).astype(np.float32) * scales).astype("<f4").tobytes()
+
+
+class _Steps(Struct, frozen=True):
+    """rint(x / scale) + zero point of float32, saturated at ``ends``, as integers of ``dtype``;
+    ``inner`` neighbours have the same scale."""
+
+    dtype: DType
+    quant: Quantization
+    inner: int
+    ends: tuple[int, int]
+
+    def __call__(self, position: int, piece: bytes) -> bytes:
+        values = np.frombuffer(piece, np.float32)
+        channel = _channels(position // 4, len(values), self.inner, self.quant)
+        with np.errstate(all="ignore"):
+            steps = np.nan_to_num(values / np.array(self.quant.scale, np.float32)[channel])
+        steps = np.rint(steps.astype(np.float64)) + np.array(self.quant.zero_point)[channel]
+        found: npt.NDArray[np.float64] = np.clip(steps, *self.ends)
+        return found.astype(self.dtype.numpy).tobytes()
+
+
+class _Centred(Struct, frozen=True):
+    """int8 less its zero point."""
+
+    quant: Quantization
+    inner: int
+
+    def __call__(self, position: int, piece: bytes) -> bytes:
+        return self.steps(position, piece).astype(np.int8).tobytes()
+
+    def steps(self, position: int, piece: bytes) -> npt.NDArray[np.int64]:
+        values = np.frombuffer(piece, np.int8)
+        channel = _channels(position, len(values), self.inner, self.quant)
+        return values - np.array(self.quant.zero_point, np.int64)[channel]
+
+
+def _channels(first: int, count: int, inner: int, quant: Quantization) -> npt.NDArray[np.int64]:
+    return (first + np.arange(count)) // inner % len(quant.scale)
+
+
+def _inner(shape: Sequence[int], quant: Quantization) -> int:
+    """Returns how many neighbours have the same scale."""
+    return 1 if quant.per_tensor else max(prod(shape[(quant.axis or 0) + 1 :]), 1)
+
+
+def steps_of(
+    tensor: Tensor, dtype: DType, quant: Quantization, bits: int | None
+) -> tuple[TensorType, ConstantRef]:
+    """Returns a constant of float32 in integers of this scale, made while it is written."""
+    if tensor.constant is None:
+        raise ValueError("only constants are known")
+    low, high = (limit >> (dtype.itemsize * 8 - bits if bits else 0) for limit in dtype.limits)
+    shape = tensor.type.shape
+    rule = _Steps(dtype, quant, _inner(shape, quant), (low, high))
+    type_ = TensorType(dtype, shape)
+    made = Made(tensor.constant, rule, (4, dtype.itemsize))
+    return type_, ConstantRef(nbytes=type_.nbytes, made=made)
+
+
+def centred(tensor: Tensor) -> Tensor:
+    """Returns a constant of int8 with its zero points taken off, where its numbers still fit; else
+    as it is."""
+    quant, constant = tensor.type.quant, tensor.constant
+    if quant is None or constant is None or tensor.type.dtype is not DType.INT8 or (
+        not any(quant.zero_point)
+    ):
+        return tensor
+    rule = _Centred(quant, _inner(tensor.type.shape, quant))
+    at = 0
+    for piece in constant.chunks():
+        steps = rule.steps(at, piece)
+        if len(steps) and not -128 <= steps.min() <= steps.max() <= 127:
+            return tensor
+        at += len(piece)
+    return replace(
+        tensor, type=replace(
+            tensor.type, quant=replace(quant, zero_point=(0,) * len(quant.zero_point))
+        ),
+        constant=ConstantRef(nbytes=tensor.type.nbytes, made=Made(constant, rule, (1, 1))),
+    )
 
 
 def real_numbers(type_: TensorType, constant: ConstantRef) -> ConstantRef:
@@ -38,8 +120,7 @@ def real_numbers(type_: TensorType, constant: ConstantRef) -> ConstantRef:
     quant = type_.quant
     if quant is None:
         raise ValueError("integers without a scale")
-    inner = prod(type_.shape[(quant.axis or 0) + 1 :]) if not quant.per_tensor else 1
-    rule = RealNumbers(type_.dtype, quant, max(inner, 1))
+    rule = RealNumbers(type_.dtype, quant, _inner(type_.shape, quant))
     return ConstantRef(
         nbytes=4 * type_.elements, made=Made(constant, rule, (type_.dtype.itemsize, 4))
     )

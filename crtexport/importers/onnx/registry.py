@@ -70,6 +70,7 @@ FAMILIES = (
     "tree",
     "trigonometry",
     "vectors",
+    "whole_products",
 )
 """The modules of ``operators/``."""
 

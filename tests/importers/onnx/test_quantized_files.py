@@ -11,7 +11,8 @@ import pytest
 
 from crtexport.importers import load
 from crtexport.ir.numerics import Numerics
-from crtexport.ir.ops import FullyConnected, Lookup
+from crtexport.ir.ops import Dequantize, FullyConnected, Lookup, Quantize
+from crtexport.passes.drop_dead import drop_dead
 from crtexport.support.errors import CrtExportError
 from tests.differential.network import interpret
 from tests.importers.onnx.writer import graph, model, node, value
@@ -91,3 +92,43 @@ def test_tflite_files_have_no_numerics_of_onnx_runtime(tmp_path: Path) -> None:
     path.write_bytes(bytes(4) + b"TFL3" + bytes(56))
     with pytest.raises(CrtExportError, match=r"doesn't run \.tflite files"):
         load(path, numerics=Numerics.ORT)
+
+
+def test_integers_are_clipped_by_one_table(tmp_path: Path) -> None:
+    """Of uint8, between QuantizeLinear and DequantizeLinear."""
+    ends = {"s": F32(0.02), "z": np.uint8(7), "low": np.uint8(5), "high": np.uint8(20)}
+    nodes = [
+        node("QuantizeLinear", ["x", "s", "z"], ["q"]), node("Clip", ["q", "low", "high"], ["c"]),
+        node("DequantizeLinear", ["c", "s", "z"], ["y"]),
+    ]
+    path = tmp_path / "m.onnx"
+    arrays = {name: np.asarray(array) for name, array in ends.items()}
+    path.write_bytes(model(graph(nodes, [value("x", [7, 5])], ["y"], arrays)))
+    read = drop_dead(load(path))
+    assert [type(n.op) for n in read.nodes] == [Quantize, Lookup, Dequantize]
+    x = np.random.default_rng(6).normal(size=(7, 5)).astype(F32)
+    (found,) = interpret(read, [x])
+    clipped = np.clip(stored(x, F32(0.02), 7), 5, 20)
+    np.testing.assert_array_equal(found, (clipped - 7).astype(F32) * F32(0.02))
+
+
+@pytest.mark.parametrize("scales", [1, 6])
+def test_weights_that_the_graph_quantizes_are_constants(scales: int, tmp_path: Path) -> None:
+    rng = np.random.default_rng(7)
+    w = rng.normal(size=(6, 5)).astype(F32)
+    scale = rng.uniform(0.005, 0.02, scales).astype(F32)
+    zeros = rng.integers(-3, 4, scales).astype(np.int8)
+    nodes = [
+        node("QuantizeLinear", ["w", "s", "z"], ["q"], axis=0),
+        node("DequantizeLinear", ["q", "s", "z"], ["r"], axis=0),
+        node("Gemm", ["x", "r"], ["y"], transB=1),
+    ]
+    path = tmp_path / "m.onnx"
+    path.write_bytes(model(graph(nodes, [value("x", [3, 5])], ["y"], {
+        "w": w, "s": scale if scales > 1 else scale[0], "z": zeros if scales > 1 else zeros[0],
+    })))
+    x = rng.normal(size=(3, 5)).astype(F32)
+    (found,) = interpret(load(path), [x])
+    steps = np.clip(np.rint(w / scale[:, None]) + zeros[:, None], -128, 127) - zeros[:, None]
+    real = steps.astype(np.float64) * scale[:, None]
+    np.testing.assert_allclose(found, x @ real.T, rtol=0, atol=1e-5)

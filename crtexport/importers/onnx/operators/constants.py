@@ -108,6 +108,8 @@ def converted(node: OnnxNode, x: Value, dtype: DType, bits: int | None = None) -
         (same,) = node.builder.emit(Reshape(node.type(x.tensor).shape), x.tensor)
         node.builder.narrow(same, None)
         return replace(x, tensor=same)
+    if dtype is DType.FLOAT32 and x.tensor in node.builder.floats:
+        return replace(x, tensor=node.builder.floats[x.tensor])
     if dtype is DType.BOOL and not node.builder.is_constant(x):
         return node.elementwise(NotEqual(), x, node.like(0, x))
     return node.unary(Cast(), x, dtypes=(dtype,))

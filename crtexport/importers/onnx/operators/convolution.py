@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import prod
 
 import numpy as np
 from msgspec import Struct
@@ -28,7 +27,6 @@ from crtexport.ir.ops import (
     Padding2D,
     PadV2,
     Split,
-    Sub,
     TransposeConv2D,
 )
 from crtexport.ir.types import DType
@@ -92,40 +90,6 @@ def conv(node: OnnxNode) -> Value:
     w = constant_weights(node, 1, x)
     bias = None if node.optional(2) is None else node.builder.arranged(node.input(2))
     return convolved(node, x, w, bias, conv_axes(node, x.shape[2:], w.shape[2:]))
-
-
-@operator("ConvInteger", inputs=(2, 4), image=True, oldest=10)
-def conv_integer(node: OnnxNode) -> Value:
-    """Sums of whole numbers, in floats as long as these hold them exactly: of so many channels at a
-    time."""
-    x, w = node.input(0), constant_weights(node, 1, node.input(0))
-    axes = conv_axes(node, x.shape[2:], w.shape[2:])
-    x, w = (node.cast(value, DType.INT32) for value in (x, w))
-    for index in (2, 3):
-        if node.optional(index) is not None:
-            zero = node.cast(node.input(index), DType.INT32)
-            if index == 2:
-                x = node.elementwise(Sub(), x, node.builder.reshaped(zero, ()))
-            else:
-                shape = (zero.elements, *(1,) * (len(w.shape) - 1))
-                w = node.elementwise(Sub(), w, node.builder.reshaped(zero, shape))
-    group, inner = node.integer("group", 1), w.shape[1]
-    most = max((1 << 24) // (255 * 255 * prod(w.shape[2:])), 1)
-    if group > 1 and inner > most:
-        raise CrtExportError(f"{group} groups of {inner} channels: their sums exceed 24 bits")
-    if not inner:
-        raise CrtExportError(f"weights {w.shape} without channels")
-
-    def summed(first: int) -> Value:
-        count = min(most, inner - first)
-        parts = [
-            section(node, value, 1, first, count if group == 1 else value.shape[1])
-            for value in (x, w)
-        ]
-        image_part, weights = (node.cast(part, DType.FLOAT32) for part in parts)
-        return node.cast(convolved(node, image_part, weights, None, axes), DType.INT32)
-
-    return combined(node, Add(), map(summed, range(0, inner, most)))
 
 
 def convolved(

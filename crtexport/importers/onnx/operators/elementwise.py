@@ -10,6 +10,7 @@ from crtexport.importers.onnx.operators.numbers import (
     FLOAT,
     WHOLE,
     clamped,
+    clamped_bytes,
     combined,
     computed,
     operands,
@@ -170,6 +171,8 @@ def clip(node: OnnxNode) -> Value:
         low, high = (
             None if node.optional(i) is None else node.number(i, "the bound") for i in (1, 2)
         )
+        if node.dtype(x) in (DType.INT8, DType.UINT8) and not node.builder.is_constant(x):
+            return clamped_bytes(node, x, low, high)
         return clamped(node, x, low, high)
     ends: tuple[Op, Op] = (Maximum(), Minimum())
     for bound, op in zip(bounds, ends, strict=True):

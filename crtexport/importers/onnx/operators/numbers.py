@@ -7,12 +7,14 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import reduce
 
 import numpy as np
+from msgspec.structs import replace
 
 from crtexport.importers.onnx.node import OnnxNode
 from crtexport.importers.onnx.values import Value
 from crtexport.ir.ops import (
     Div,
     Equal,
+    Lookup,
     Maximum,
     Minimum,
     Mul,
@@ -112,6 +114,31 @@ def clamped(node: OnnxNode, x: Value, low: float | None, high: float | None) -> 
         return y
 
     return computed(node, clamp, (FLOAT, *WHOLE), x)
+
+
+def clamped_bytes(
+    node: OnnxNode, x: Value, low: float | None, high: float | None
+) -> Value:
+    """Returns min(max(x, low), high) of 8-bit integers by a table of all; with a scale, which the
+    result then has too (Brevitas writes integers of fewer bits so)."""
+    builder, (least, most) = node.builder, node.dtype(x).limits
+    ends = least if low is None else low, most if high is None else high
+    results = np.clip(np.arange(least, most + 1), *ends)
+    signed, quant = builder.signed.get(x.tensor), builder.type(x.tensor).quant
+    if signed is None or quant is None:
+        table = node.constant(results, node.dtype(x))
+        (made,) = builder.emit(Lookup(), x.tensor, table.tensor)
+        if quant is not None:
+            builder.scaled(made, quant)
+        return replace(x, tensor=made)
+    table = node.constant(results - 128, DType.INT8)
+    (inner,) = builder.emit(Lookup(), signed, table.tensor)
+    own = builder.type(signed).quant
+    if own is not None:
+        builder.scaled(inner, own)
+    made = builder.quantize(inner, node.dtype(x), quant)
+    builder.signed[made] = inner
+    return replace(x, tensor=made)
 
 
 def times(node: OnnxNode, value: Value, factor: float) -> Value:

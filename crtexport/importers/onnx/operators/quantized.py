@@ -12,15 +12,15 @@ from msgspec.structs import replace
 
 from crtexport.importers.onnx.constants import bits_of, element_type
 from crtexport.importers.onnx.node import OnnxNode
-from crtexport.importers.onnx.operators.move import section
-from crtexport.importers.onnx.operators.numbers import FLOAT, combined
-from crtexport.importers.onnx.quantized_constants import as_signed, signed_scale
+from crtexport.importers.onnx.operators.numbers import FLOAT
+from crtexport.importers.onnx.quantized_constants import as_signed, centred, signed_scale, steps_of
 from crtexport.importers.onnx.registry import MICROSOFT, operator
 from crtexport.importers.onnx.values import Value, stored
 from crtexport.ir.ops import (
     Add,
     Dequantize,
     Div,
+    Equal,
     Maximum,
     Minimum,
     Mul,
@@ -28,6 +28,7 @@ from crtexport.ir.ops import (
     ReduceMax,
     ReduceMin,
     Round,
+    Select,
     Sub,
 )
 from crtexport.ir.types import DType, Quantization
@@ -96,7 +97,7 @@ def dequantized(
             known = as_signed(known, quant)
         else:
             known = replace(known, type=replace(known.type, quant=quant))
-        builder.tensors.append(known)
+        builder.tensors.append(centred(known))
         return stored(builder.real_constant(len(builder.tensors) - 1), x.shape)
     if quant is not None and quant.per_tensor and node.dtype(x) in _SCALED:
         tensor = _computed_with(node, x, quant)
@@ -121,6 +122,13 @@ def quantized(
     these can hold."""
     builder, quant = node.builder, _known(node, scale, zero)
     x = node.cast(x, FLOAT)
+    if quant is not None and builder.is_constant(x):
+        if not quant.per_tensor:
+            quant = replace(quant, axis=node.axis(axis, len(x.shape)))
+        known = builder.tensors[builder.arranged(x)]
+        made = builder.tensor(*steps_of(known, dtype, quant, bits))
+        builder.narrow(made, bits)
+        return stored(made, x.shape)
     if quant is not None and quant.per_tensor and dtype in _SCALED and bits is None and (
         dtype is not DType.INT16 or not quant.zero_point[0]
     ):
@@ -139,8 +147,10 @@ def quantized(
         )
     low, high = (limit >> (8 - bits if bits else 0) for limit in dtype.limits)
     steps = node.elementwise(Maximum(), steps, node.like(low, steps))
-    result = node.cast(node.elementwise(Minimum(), steps, node.like(high, steps)), dtype)
-    node.builder.narrow(result.tensor, bits)
+    steps = node.elementwise(Minimum(), steps, node.like(high, steps))
+    result = node.cast(steps, dtype)
+    builder.floats[result.tensor] = steps.tensor
+    builder.narrow(result.tensor, bits)
     return result
 
 
@@ -177,11 +187,16 @@ def dynamic_quantize_linear(node: OnnxNode) -> list[Value]:
     axes = range(len(x.shape))
     low = node.elementwise(Minimum(), node.reduce(ReduceMin, x, axes, keep=False), node.like(0, x))
     high = node.elementwise(Maximum(), node.reduce(ReduceMax, x, axes, keep=False), node.like(0, x))
-    scale = node.elementwise(Div(), node.elementwise(Sub(), high, low), node.like(255, x))
+    range_ = node.elementwise(Sub(), high, low)
+    scale = node.elementwise(Div(), range_, node.like(255, x))
+    # As ONNX Runtime has it: where all is 0, nothing is divided by it.
+    nothing = node.elementwise(Equal(), range_, node.like(0, x))
+    scale = node.elementwise(Select(), nothing, node.like(1, x), scale)
     first = node.unary(Round(), node.elementwise(Div(), node.unary(Neg(), low), scale))
     limited = node.elementwise(Minimum(), node.elementwise(Maximum(), first, node.like(0, x)),
                                node.like(255, x))
     zero = node.cast(limited, DType.UINT8)
+    node.builder.floats[zero.tensor] = limited.tensor
     return [quantized(node, x, scale, zero, DType.UINT8), scale, zero]
 
 
@@ -270,29 +285,3 @@ def qlinear_concat(node: OnnxNode) -> Value:
     return _result(node, node.read_as("Concat", parts), 0, node.dtype(node.input(2)))
 
 
-@operator("MatMulInteger", inputs=(2, 4), oldest=10)
-def matmul_integer(node: OnnxNode) -> Value:
-    """Sums of whole numbers, in floats as long as these hold them exactly: of so many products at
-    a time."""
-    a, b = (node.cast(node.input(index), FLOAT) for index in (0, 1))
-    for index in (2, 3):
-        zero = node.optional(index)
-        if zero is None:
-            continue
-        real = node.cast(zero, FLOAT)
-        if index == 2:
-            rows = (*real.shape, 1) if len(real.shape) == 1 and real.elements > 1 else real.shape
-            a = node.elementwise(Sub(), a, node.builder.reshaped(real, rows))
-        else:
-            b = node.elementwise(Sub(), b, real)
-    depth, most = a.shape[-1], (1 << 24) // (255 * 255)
-
-    def summed(first: int) -> Value:
-        count = min(most, depth - first)
-        parts = (
-            section(node, a, len(a.shape) - 1, first, count),
-            section(node, b, max(len(b.shape) - 2, 0), first, count),
-        )
-        return node.cast(node.read_as("MatMul", parts), DType.INT32)
-
-    return combined(node, Add(), map(summed, range(0, depth, most)))

@@ -1,0 +1,24 @@
+"""The operators of a quantized network that are computed in float32."""
+
+from __future__ import annotations
+
+from crtexport.ir.graph import Graph, Node
+from crtexport.ir.ops import Dequantize, Quantize, Reshape, Transpose
+from crtexport.ir.types import DType
+from crtexport.passes.drop_dead import drop_dead
+
+
+def float_layers(graph: Graph) -> tuple[Node, ...]:
+    """Returns the nodes of a network with quantized tensors that compute in float32, without those
+    that are never needed or move elements only; none of a network that is float throughout."""
+    kept = drop_dead(graph)
+    if all(tensor.type.quant is None for tensor in kept.tensors):
+        return ()
+    return tuple(node for node in kept.nodes if _in_floats(kept, node))
+
+
+def _in_floats(graph: Graph, node: Node) -> bool:
+    ends = (t for t in (*node.inputs[:1], *node.outputs) if t is not None)
+    return not isinstance(node.op, Dequantize | Quantize | Reshape | Transpose) and any(
+        graph.type(tensor).dtype is DType.FLOAT32 for tensor in ends
+    )
