@@ -23,7 +23,9 @@ NAMES = [board.name for board in BOARDS]
 WANTED = {
     "host", "qemu_x86", "mps2_an385", "mps2_an386", "mps2_an500", "mps2_an505", "mps2_an521",
     "mps3_an547", "qemu_cortex_m0", "qemu_riscv32", "qemu_riscv32_v", "nrf52840dk",
-    "nucleo_f746zg", "rpi_pico", "alif_e7_hp",
+    "nucleo_f746zg", "rpi_pico", "alif_e7_hp", "esp32c3", "esp32c6", "esp32s3", "nucleo_f446re",
+    "nucleo_h743zi", "nucleo_u575zi_q", "rpi_pico2", "rpi_pico2_riscv", "nrf5340dk", "nrf54l15dk",
+    "arduino_nano_33_ble", "teensy41",
 }
 
 # Build attributes that tell a linker whether objects may be mixed; the rest is bookkeeping.
@@ -78,6 +80,8 @@ def test_a_family_is_no_board() -> None:
     [
         ("nrf52840dk", 1 << 20, 256 << 10), ("nucleo_f746zg", 1 << 20, 320 << 10),
         ("rpi_pico", (2 << 20) - 256, 264 << 10), ("qemu_cortex_m0", 256 << 10, 16 << 10),
+        ("arduino_nano_33_ble", 960 << 10, 256 << 10), ("nrf54l15dk", 1524 << 10, 256 << 10),
+        ("rpi_pico2_riscv", 4 << 20, 520 << 10), ("nucleo_h743zi", 2 << 20, 512 << 10),
     ],
 )
 def test_small_boards_have_their_true_memories(name: str, flash: int, ram: int) -> None:
