@@ -22,17 +22,19 @@ X_SCALE, Y_SCALE = F32(0.021), F32(0.083)
 
 
 def between(
-    operator: str, inputs: list[str], constants: dict[str, npt.NDArray[Any]], **attributes: Any
+    operator: str, inputs: list[str], constants: dict[str, npt.NDArray[Any]], axis: int = 0,
+    **attributes: Any,
 ) -> bytes:
-    """A file with one operator between a DequantizeLinear and a QuantizeLinear of uint8."""
+    """A file with one operator between a DequantizeLinear and a QuantizeLinear of uint8. ``axis``:
+    that of the weights' and biases' scales, and of zero points where there are some."""
     scales = {
         "xs": X_SCALE, "ys": Y_SCALE, "xz": np.uint8(131), "yz": np.uint8(3), **constants,
     }
     nodes = [
         node("QuantizeLinear", ["x", "xs", "xz"], ["q"]),
         node("DequantizeLinear", ["q", "xs", "xz"], ["r"]),
-        *(node("DequantizeLinear", [n, f"{n}s"], [f"{n}r"], axis=0)
-          for n in ("w", "b") if n in constants),
+        *(node("DequantizeLinear", [m for m in (n, f"{n}s", f"{n}z") if m in constants],
+               [f"{n}r"], axis=axis) for n in ("w", "b") if n in constants),
         node(operator, inputs, ["t"], **attributes),
         node("QuantizeLinear", ["t", "ys", "yz"], ["y"]),
     ]
@@ -64,6 +66,28 @@ def test_a_layer_sums_integers(tmp_path: Path) -> None:
     sums = (stored(x, X_SCALE, 131) - 131) @ w.T.astype(np.int64) + b
     product = sums.astype(F32) * ((X_SCALE * ws) / Y_SCALE)
     np.testing.assert_array_equal(found, np.clip(np.rint(product) + 3, 0, 255))
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+def test_a_layer_whose_weights_no_sum_of_integers_scales_stays_in_floats(
+    axis: int, tmp_path: Path
+) -> None:
+    """Zero points of rows, or scales of columns, of which each sum has all."""
+    rng = np.random.default_rng(6)
+    w = rng.integers(-127, 128, (6, 5)).astype(np.int8)
+    ws = rng.uniform(0.002, 0.03, (6, 5)[axis]).astype(F32)
+    constants = {"w": w, "ws": ws}
+    zeros = np.zeros(5, np.int8)
+    if axis == 0:
+        zeros = constants["wz"] = rng.integers(-9, 10, 6).astype(np.int8)
+    path = tmp_path / "m.onnx"
+    path.write_bytes(between("Gemm", ["r", "wr"], constants, axis, transB=1))
+    x = rng.normal(size=(7, 5)).astype(F32)
+    (found,) = interpret(load(path), [x])
+    across = (slice(None), None) if axis == 0 else (None, slice(None))
+    real = (w.astype(float) - zeros[across]) * ws[across]
+    sums = (stored(x, X_SCALE, 131) - 131) * float(X_SCALE) @ real.T
+    np.testing.assert_allclose(found.astype(int), stored(sums, Y_SCALE, 3), atol=1)
 
 
 def test_a_function_of_bytes_is_a_table(tmp_path: Path) -> None:
