@@ -93,3 +93,21 @@ def test_the_plans_of_inner_graphs_may_not_be_forgotten(make: Callable[[], Netwo
             steps[number] = replace(step, inner=step.inner[:kept])
             with pytest.raises(PlanError, match=f"has 2 graphs, but {kept} plans of them"):
                 check(graph, replace(good, steps=tuple(steps)), ReplayProof(plain(graph)))
+
+
+@pytest.mark.parametrize("make", [branch, collatz])
+def test_inner_graphs_are_planned_for_the_node_that_runs_them(make: Callable[[], Network]) -> None:
+    graph = simplify(make().graph).graph
+    good = plan(plain(graph))
+    number, step = next((n, step) for n, step in enumerate(good.steps) if step.inner)
+    first, *others = step.inner
+    own = "planned as if it were a network of its own"
+    for inner, message in (
+        (replace(first, plan=replace(first.plan, io_in_workspace=True)), own),
+        (replace(first, plan=replace(first.plan, alignment=2 * good.alignment)), own),
+        (replace(first, outputs=()), "doesn't put its outputs where"),
+    ):
+        steps = list(good.steps)
+        steps[number] = replace(step, inner=(inner, *others))
+        with pytest.raises(PlanError, match=message):
+            check(graph, replace(good, steps=tuple(steps)), ReplayProof(plain(graph)))
