@@ -30,10 +30,15 @@ from crtexport.cli.output import Output
 from crtexport.cli.results import read_arrays
 from crtexport.cli.run import timeout_option
 from crtexport.cli.short_report import show_costs, show_memories
+from crtexport.firmware.board import user_files
+from crtexport.importers.files import data_files
+from crtexport.importers.formats import NO_CHOICES
+from crtexport.pipeline.driver import load
 from crtexport.pipeline.options import ExportChanges, ExportOptions
 from crtexport.report import collect, packages
 from crtexport.report.figures import Report, to_data
 from crtexport.report.measure import Setting
+from crtexport.report.page import file as page_file
 
 _NOT_REPRODUCED = {"path", "page", "as_json", "verbose", "quiet", "debug"}
 
@@ -41,6 +46,10 @@ _NOT_REPRODUCED = {"path", "page", "as_json", "verbose", "quiet", "debug"}
 @click.command("report")
 @click.argument("path", metavar="MODEL|PACKAGE", type=FILE)
 @board_option
+@click.option(
+    "-o", "--output", "page", type=FILE, metavar="FILE.html",
+    help="Also write the report as a page for people: one file, with pictures.",
+)
 @emit_option
 @optimize_option
 @weights_option
@@ -66,8 +75,8 @@ _NOT_REPRODUCED = {"path", "page", "as_json", "verbose", "quiet", "debug"}
 @with_output
 @click.pass_context
 def command(
-    context: click.Context, out: Output, path: Path, board: str | None, measured: bool,
-    given: Path | None, timeout: float, **chosen: Unpack[ExportChanges],
+    context: click.Context, out: Output, path: Path, board: str | None, page: Path | None,
+    measured: bool, given: Path | None, timeout: float, **chosen: Unpack[ExportChanges],
 ) -> None:
     """Report whether MODEL fits a board, and what each of its layers costs there.
 
@@ -81,16 +90,30 @@ def command(
     if package and (board is not None or measured):
         raise click.UsageError("--board and --measure go with a MODEL: a package has its board")
     target = DEFAULT_BOARD if board is None else board
-    claim(out, {}, reads=(path, given, None if tuning is None else Path(tuning)))
+    if page is not None:
+        page_file.check(page)
+    claims = claim(
+        out, {"-o": page}, reads=(path, given, None if tuning is None else Path(tuning))
+    )
     with out.steps() as step:
         step(f"measure {path.name}" if measured else f"export {path.name}")
         words = command_words(context, path)
         if package:
             made = packages.report(path, words)
         else:
-            setting = Setting(path, target, ExportOptions(**chosen), read_arrays(given), timeout)
+            graph = load(
+                path, numerics=chosen.get("numerics"), accelerators=chosen.get("accelerators"),
+                board=target, choices=chosen.get("choices", NO_CHOICES),
+            )
+            claims.reads(*data_files(graph), *user_files(target))
+            setting = Setting(graph, target, ExportOptions(**chosen), read_arrays(given), timeout)
             made = collect.report(setting, words, measured=measured)
+        if page is not None:
+            step(f"write {page.name}")
+            page_file.write(made, page)
     show(out, made)
+    if page is not None:
+        out.line(f"page: {page}")
     if not package:
         note_board(out, board)
     out.result(to_data(made))

@@ -21,8 +21,8 @@ from tests.cli.support import DIGITS, exported
 WRITTEN = {
     "bench": {"picture", "tuning"}, "build": {"folder"}, "convert": {"output"},
     "export": {"output", "folder", "depfile", "application", "keep_failed", "tuning"},
-    "quantize": {"output"}, "run": {"save"}, "simulate": {"save"}, "unpack": {"folder"},
-    "zephyr board": {"output"},
+    "quantize": {"output"}, "report": {"page"}, "run": {"save"}, "simulate": {"save"},
+    "unpack": {"folder"}, "zephyr board": {"output"},
 }
 """The parameters of each command that name what it writes."""
 READ = {
@@ -97,6 +97,10 @@ ATTEMPTS = (
       for read in ("model.json", "model.safetensors", "mine.yaml", "x.npz", "o.onnx")),
     *(Attempt("bench model.json --board mps2_an386 --tune --tuning {}", read)
       for read in ("model.json", "model.safetensors")),
+    *(Attempt("report model.json --board mine.yaml --emit c --tuning tune.json -o {}.html", read,
+              "page")
+      for read in ("model.json", "model.safetensors", "mine.yaml", "family.yaml", "tune.json")),
+    Attempt("report k.tar -o {}.html", "k.tar", "page"),
     *(Attempt("zephyr board build -o {}", f"build/{read}")
       for read in ("zephyr/.config", "zephyr/zephyr.dts", "compile_commands.json")),
 )
@@ -109,8 +113,14 @@ OPTIONS = {
 }
 
 
+SUFFIXES = {"picture": ".svg", "page": ".html", "sidecar": ".safetensors"}
+
+
 def test_every_option_for_a_written_file_is_tried() -> None:
-    tried = {(one.command, OPTIONS[one.words.split()[-2]]) for one in ATTEMPTS}
+    tried = {
+        (one.command, "page" if one.named == "page" else OPTIONS[one.words.split()[-2]])
+        for one in ATTEMPTS
+    }
     assert tried | FOLDERS == {(name, each) for name, names in WRITTEN.items() for each in names}
 
 
@@ -154,7 +164,7 @@ def test_an_output_that_is_read_is_refused_before_anything_happens(
     name = attempt.read
     if how != "named so" or attempt.named != "{}":
         name = attempt.named if attempt.named != "{}" else "link"
-        suffix = {"picture": ".svg", "sidecar": ".safetensors"}.get(attempt.named, "")
+        suffix = SUFFIXES.get(attempt.named, "")
         link = os.symlink if how == "symbolic link" else os.link
         link(Path(attempt.read).absolute(), name + suffix)
     before = state(folder)

@@ -11,6 +11,7 @@ import pytest
 from crtexport.cli.main import main
 from crtexport.mlf.reader import open_package
 from crtexport.pipeline import driver
+from crtexport.report import figures
 from crtexport.report.bench import bench
 from crtexport.report.measure import Setting
 from tests.cli.support import DIGITS
@@ -144,3 +145,31 @@ def test_reports_are_the_same_each_time(capsys: pytest.CaptureFixture[str]) -> N
 def test_inputs_go_with_measuring(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["report", str(DIGITS), "--input", "x.npz"]) == 2
     assert "--input goes with --measure" in capsys.readouterr().err
+
+
+def read(page: Path) -> Any:
+    """Returns the report in a page as JSON has it."""
+    return json.loads(json.dumps(figures.to_data(figures.read(page))))
+
+
+def test_a_page_has_the_same_facts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    page = tmp_path / "digits.html"
+    data = reported(capsys, str(DIGITS), "--board", BOARD, "-o", str(page))
+    assert read(page) == data
+    assert data["reproduce"]["command"] == f"crtexport report model.json --board {BOARD}"
+    assert main(["report", str(DIGITS), "--board", BOARD, "-o", str(page)]) == 0
+    assert f"page: {page}" in capsys.readouterr().out
+    assert main(["diff", str(page), str(page), "--max-flash", "+0"]) == 0
+
+
+def test_a_package_has_a_page(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    made = driver.export(DIGITS, board=BOARD, output=tmp_path / "digits.tar")
+    data = reported(capsys, str(made.path), "-o", str(tmp_path / "digits.html"))
+    assert read(tmp_path / "digits.html") == data
+
+
+def test_a_page_that_cannot_be_is_refused_first(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["report", str(tmp_path / "none.tflite"), "-o", str(tmp_path / "x.pdf")]) == 2
+    assert "a report's page is an .html file" in capsys.readouterr().err

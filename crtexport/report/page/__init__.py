@@ -1,0 +1,1 @@
+"""One report as a page of HTML: self-contained, without scripts."""

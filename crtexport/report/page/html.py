@@ -1,0 +1,275 @@
+"""Renders a report: prepares what the template shows, which only places it.
+
+The page has no scripts and asks for nothing: its policy forbids both. Names from models are
+escaped by Jinja, in texts and attributes alike. It embeds the report as JSON, so that
+``crtexport diff`` reads pages, too.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import jinja2
+import markupsafe
+from msgspec import Struct
+
+from crtexport.report.figures import Finding, Layer, Report, costliest, to_data
+from crtexport.report.page import words
+from crtexport.report.page.rail import ROW, Line, rail
+from crtexport.report.page.ranges import ranges
+from crtexport.report.page.timeline import BOTTOM, HEIGHT, LEFT, TOP, WIDTH, timeline
+from crtexport.report.page.treemap import Box, treemap
+from crtexport.support.errors import printable
+from crtexport.support.resources import templates_dir
+
+_COSTLIEST = 12
+_MAP = Box(0, 0, WIDTH, 360)
+_LEAST_LABEL = 15  # pixels that a label takes in height
+
+
+class Row(Struct, frozen=True):
+    """A row of the network: an input, or a step with the layers in it."""
+
+    number: str
+    name: str
+    operator: str
+    type: str
+    lines: tuple[Line, ...]
+    kind: str
+    macs: int | None = None
+    instructions: int | None = None
+    code: int | None = None
+    constants: int | None = None
+    marks: tuple[str, ...] = ()
+
+
+class Tile(Struct, frozen=True):
+    """A part of flash. ``kind``: code, weights, tables or other; ``labels`` fit into it."""
+
+    box: Box
+    kind: str
+    title: str
+    labels: tuple[str, ...]
+
+
+def render(report: Report) -> str:
+    """Returns the page. The same report gives the same text."""
+    lines, width, rows = _network(report)
+    return _environment().get_template("report/page.html.j2").render(
+        r=report, words=words, rows=rows, rail_width=width, lines=lines, row_height=ROW,
+        tiles=list(_tiles(report)), map=_MAP, timeline=timeline(report),
+        time_box={"width": WIDTH, "height": TOP + HEIGHT + BOTTOM, "left": LEFT,
+                  "top": TOP, "bottom": TOP + HEIGHT},
+        costs=_costs(report), peers=_peers(report), findings=_findings(report),
+        ranges=ranges(report), fills=_fills(report), data=_embedded(report),
+        most=max((row.instructions or 0 for row in rows), default=0) or 1,
+        most_flash=max(((row.code or 0) + (row.constants or 0) for row in rows), default=0) or 1,
+    )
+
+
+def _environment() -> jinja2.Environment:
+    made = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(templates_dir()), undefined=jinja2.StrictUndefined,
+        autoescape=True, trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True,
+    )
+    made.filters |= {
+        "grouped": words.grouped, "real": words.real, "short": words.short, "plain": printable,
+        "px": lambda value: f"{value:.1f}".removesuffix(".0"),
+    }
+    return made
+
+
+def _embedded(report: Report) -> markupsafe.Markup:
+    """Returns the report as JSON that can't end the element that it stands in."""
+    text = json.dumps(to_data(report), separators=(",", ":"))
+    for character in "<>&":
+        text = text.replace(character, f"\\u{ord(character):04x}")
+    return markupsafe.Markup(text)  # noqa: S704  (nothing is left that HTML would read)
+
+
+def _fills(report: Report) -> list[dict[str, Any]]:
+    """Returns the memories with their contents in percent of their sizes, or of all contents where
+    these are more."""
+    return [
+        {
+            "name": memory.name, "used": memory.used, "size": memory.size,
+            "percent": f"{memory.percent:.1f}", "over": memory.used > memory.size,
+            "parts": [
+                {"what": part.what, "bytes": part.bytes, "color": number,
+                 "percent": f"{100 * part.bytes / max(memory.size, memory.used):.3f}",
+                 "share": words.percent(part.bytes, memory.size)}
+                for number, part in enumerate(memory.contents)
+            ],
+        }
+        for memory in report.memories
+    ]
+
+
+def _network(report: Report) -> tuple[list[tuple[Line, ...]], int, list[Row]]:
+    tensors = {tensor.id: tensor for tensor in report.tensors}
+    made = {t for step in report.steps for t in step.outputs}
+    given = list(dict.fromkeys(
+        t for step in report.steps for t in step.inputs if t not in made and t in tensors
+    ))
+    row_of = {tensor: row for row, tensor in enumerate(given)}
+    edges = []
+    for number, step in enumerate(report.steps, len(given)):
+        edges += [(row_of[t], number) for t in dict.fromkeys(step.inputs) if t in row_of]
+        row_of |= dict.fromkeys(step.outputs, number)
+    drawn = rail(len(given) + len(report.steps), edges)
+    rows = [
+        Row("", tensors[t].name, "input" if tensors[t].space != "state" else "state",
+            words.shape(tensors[t].dtype, tensors[t].shape), drawn.rows[number], "input")
+        for number, t in enumerate(given)
+    ]
+    by_step: dict[int, list[Layer]] = {}
+    for layer in report.layers:
+        by_step.setdefault(layer.step, []).append(layer)
+    for number, step in enumerate(report.steps):
+        layers = by_step.get(number, [])
+        output = next((tensors[t] for t in step.outputs if t in tensors), None)
+        rows.append(Row(
+            str(number), step.name, step.operator,
+            "" if output is None else words.shape(output.dtype, output.shape),
+            drawn.rows[len(given) + number], "view" if step.view else "step",
+            _sum([layer.macs for layer in layers]), _sum([one.instructions for one in layers]),
+            _sum([layer.code for layer in layers]),
+            _sum([layer.weights + layer.tables for layer in layers]),
+            tuple(_marks(report, number, layers)),
+        ))
+    if not report.steps:
+        rows = [
+            Row("", one.name, one.operator, "", (), "step", one.macs, one.instructions, one.code)
+            for one in report.layers
+        ]
+    return list(drawn.rows), drawn.width, rows
+
+
+def _marks(report: Report, number: int, layers: Sequence[Layer]) -> Iterator[str]:
+    step = report.steps[number]
+    if step.view:
+        yield "view"
+    if step.in_place:
+        yield "in place"
+    if step.scratch is not None and step.scratch.bytes:
+        yield f"{step.scratch.bytes:,} B scratch"
+    if any(layer.fused for layer in layers):
+        yield "fused"
+    yield from dict.fromkeys(layer.by for layer in layers if layer.by != "crtexport")
+
+
+def _sum(values: Sequence[int | None]) -> int | None:
+    known = [value for value in values if value is not None]
+    return sum(known) if known else None
+
+
+def _tiles(report: Report) -> Iterator[Tile]:
+    totals, layers = report.totals, report.layers
+    code = {layer: layer.code or 0 for layer in layers}
+    groups: dict[str, list[tuple[str, int]]] = {
+        "weights": [(_called(one), one.weights) for one in layers],
+        "tables": [(_called(one), one.tables) for one in layers],
+        "code": [
+            *((_called(one), size) for one, size in code.items()),
+            ("entry points", (totals.code or 0) - sum(code.values())),
+        ],
+        "other": [("names and other data", totals.other)],
+    }
+    rests = {"weights": totals.weights, "tables": totals.tables}
+    for kind, whole in rests.items():
+        groups[kind].append(("not by layer", whole - sum(size for _, size in groups[kind])))
+    sorted_groups = {
+        kind: sorted(((name, size) for name, size in parts if size > 0), key=lambda p: -p[1])
+        for kind, parts in groups.items()
+    }
+    sums = {kind: sum(size for _, size in parts) for kind, parts in sorted_groups.items()}
+    kinds = sorted((kind for kind in sums if sums[kind]), key=lambda kind: -sums[kind])
+    for kind, box in zip(kinds, treemap([sums[kind] for kind in kinds], _MAP), strict=True):
+        parts = sorted_groups[kind]
+        for (name, size), tile in zip(
+            parts, treemap([size for _, size in parts], box), strict=True
+        ):
+            yield _tile(kind, name, size, tile)
+
+
+def _tile(kind: str, name: str, size: int, box: Box) -> Tile:
+    amount = f"{size:,} B"
+    wanted = [words.fitting(printable(name), box.width)]
+    wanted += [amount] if words.fitting(amount, box.width) == amount else []
+    room = int(box.height // _LEAST_LABEL)
+    labels = [text for text in wanted if text]
+    return Tile(box, kind, f"{name}: {size:,} bytes of {kind}", tuple(labels[:room]))
+
+
+def _called(layer: Layer) -> str:
+    number = f"{layer.step} " if layer.step >= 0 else ""
+    return f"{number}{layer.operator}" if layer.shape else layer.name
+
+
+def _costs(report: Report) -> list[dict[str, Any]]:
+    """Returns the layers that cost most, and the others together."""
+    known = [layer for layer in report.layers if layer.instructions is not None]
+    whole = sum(layer.instructions or 0 for layer in known)
+    first = costliest(tuple(known), _COSTLIEST)
+    most = max((layer.instructions or 0 for layer in first), default=0)
+    rows = [
+        _cost(f"{_called(one)}", one.name, one.instructions or 0, whole, most,
+              _each(one.instructions, one.macs))
+        for one in first
+    ]
+    rest = whole - sum(layer.instructions or 0 for layer in first)
+    if len(known) > len(first):
+        rows.append(
+            _cost(f"{len(known) - len(first)} others", "", rest, whole, max(most, rest), "")
+        )
+    return rows
+
+
+def _cost(
+    name: str, title: str, count: int, whole: int, most: int, each: str
+) -> dict[str, Any]:
+    return {
+        "name": name, "title": title, "count": count, "share": words.percent(count, whole),
+        "width": f"{100 * count / (most or 1):.2f}", "each": each,
+    }
+
+
+def _each(instructions: int | None, macs: int | None) -> str:
+    return f"{instructions / macs:.2f} per MAC" if instructions and macs else ""
+
+
+def _peers(report: Report) -> list[dict[str, Any]]:
+    """Returns recorded figures of others, with ours first."""
+    if not report.peers:
+        return []
+    totals = report.totals
+    rows = [
+        (f"crtexport ({totals.instructions_are})", totals.instructions or 0, totals.flash,
+         totals.ram - totals.stack, True),
+        *((one.peer, one.instructions, one.flash, one.ram, False) for one in report.peers),
+    ]
+    most = max(row[1] for row in rows) or 1
+    return [
+        {"name": name, "count": count, "flash": flash, "ram": ram, "ours": ours,
+         "width": f"{100 * count / most:.2f}",
+         "ratio": "" if ours or not totals.instructions
+         else f"{count / totals.instructions:.2f}×"}
+        for name, count, flash, ram, ours in rows
+    ]
+
+
+_TITLES = {
+    "fused": "Fused", "removed": "Operators of the file without code of their own",
+    "pruned": "Channels removed", "offloaded": "Offloaded",
+    "refused": "Looked at by an accelerator, and left to crtexport", "float": "Computed in float",
+}
+
+
+def _findings(report: Report) -> list[tuple[str, list[Finding]]]:
+    groups = [
+        (title, [one for one in report.findings if one.kind == kind])
+        for kind, title in _TITLES.items()
+    ]
+    return [(title, found) for title, found in groups if found]

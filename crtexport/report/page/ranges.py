@@ -1,0 +1,57 @@
+"""The real values that quantized tensors can have, as bars on one axis."""
+
+from __future__ import annotations
+
+import math
+
+from msgspec import Struct
+
+from crtexport.report.figures import Report
+from crtexport.report.page.words import real, shape
+
+
+class Range(Struct, frozen=True):
+    """A tensor's range. ``left`` and ``width`` are percent of the axis, on which small ranges show
+    beside large ones: distances from zero are the square roots of the values."""
+
+    name: str
+    type: str
+    scale: str
+    zero_point: str
+    low: str
+    high: str
+    left: str
+    width: str
+
+
+class Ranges(Struct, frozen=True):
+    """All ranges, and zero in percent of the axis."""
+
+    rows: tuple[Range, ...]
+    zero: str
+
+
+def ranges(report: Report) -> Ranges:
+    """Returns the ranges of all tensors that are quantized."""
+    found = [(one, one.quantization) for one in report.tensors if one.quantization is not None]
+    ends = [_root(end) for _, quant in found for end in (quant.low, quant.high)]
+    low, high = min((*ends, 0.0)), max((*ends, 0.0))
+    width = (high - low) or 1
+
+    def at(value: float) -> float:
+        return 100 * (_root(value) - low) / width
+
+    return Ranges(tuple(
+        Range(
+            tensor.name, shape(tensor.dtype, tensor.shape),
+            real(quant.scale[0]) if quant.channels == 1 else f"{quant.channels} scales",
+            str(quant.zero_point[0]) if quant.channels == 1 else "",
+            real(quant.low), real(quant.high), f"{at(quant.low):.2f}",
+            f"{max(at(quant.high) - at(quant.low), 0.5):.2f}",
+        )
+        for tensor, quant in found
+    ), f"{at(0):.2f}")
+
+
+def _root(value: float) -> float:
+    return math.copysign(math.sqrt(abs(value)), value) if math.isfinite(value) else 0.0

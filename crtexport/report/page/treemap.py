@@ -1,0 +1,72 @@
+"""Squarified treemaps (Bruls, Huizing and van Wijk, 2000): areas for numbers, as square as can be.
+
+These are forty lines; the packages that have them bring nothing more, and are seldom released.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from msgspec import Struct
+
+
+class Box(Struct, frozen=True):
+    """A rectangle: the left upper corner, width and height."""
+
+    x: float
+    y: float
+    width: float
+    height: float
+
+    def inner(self, margin: float, top: float) -> Box:
+        """Returns the part within margins, which are wider at the top."""
+        return Box(
+            self.x + margin, self.y + top, max(self.width - 2 * margin, 0),
+            max(self.height - top - margin, 0),
+        )
+
+
+def treemap(sizes: Sequence[float], box: Box) -> list[Box]:
+    """Returns a box for each of ``sizes``, which are positive and descend; together they are
+    ``box``."""
+    total = sum(sizes)
+    if not total or box.width <= 0 or box.height <= 0:
+        return [Box(box.x, box.y, 0, 0) for _ in sizes]
+    scale = box.width * box.height / total
+    areas = [size * scale for size in sizes]
+    made: list[Box] = []
+    while len(made) < len(areas):
+        row = _row(areas[len(made):], min(box.width, box.height))
+        boxes, box = _placed(row, box)
+        made += boxes
+    return made
+
+
+def _row(areas: Sequence[float], side: float) -> Sequence[float]:
+    """Returns the first areas, as many as make a row along ``side`` with the best of shapes."""
+    count, best = 1, _worst(areas[:1], side)
+    while count < len(areas) and (worst := _worst(areas[: count + 1], side)) <= best:
+        count, best = count + 1, worst
+    return areas[:count]
+
+
+def _worst(row: Sequence[float], side: float) -> float:
+    """Returns the largest ratio of sides in a row along ``side``."""
+    depth = sum(row) / side
+    return max(max(depth * depth / area, area / (depth * depth)) for area in (row[0], row[-1]))
+
+
+def _placed(row: Sequence[float], box: Box) -> tuple[list[Box], Box]:
+    """Returns the boxes of a row along the shorter side, and what is left."""
+    along = box.height if box.width >= box.height else box.width
+    depth, at, boxes = sum(row) / along, 0.0, []
+    for area in row:
+        length = area / depth
+        boxes.append(
+            Box(box.x, box.y + at, depth, length) if box.width >= box.height
+            else Box(box.x + at, box.y, length, depth)
+        )
+        at += length
+    if box.width >= box.height:
+        return boxes, Box(box.x + depth, box.y, max(box.width - depth, 0), box.height)
+    return boxes, Box(box.x, box.y + depth, box.width, max(box.height - depth, 0))

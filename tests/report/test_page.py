@@ -1,0 +1,232 @@
+"""Pages are whole, harmless, the same each time, and look right in a browser."""
+
+from __future__ import annotations
+
+import json
+from html.parser import HTMLParser
+from itertools import combinations
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from crtexport.report import figures
+from crtexport.report.collect import report
+from crtexport.report.figures import Report
+from crtexport.report.measure import Setting
+from crtexport.report.page.file import write
+from crtexport.report.page.html import render
+from crtexport.report.page.rail import ROW, rail
+from crtexport.report.page.timeline import HEIGHT, TOP, WIDTH, timeline
+from crtexport.report.page.treemap import Box, treemap
+from crtexport.support.errors import CrtExportError
+from tests.cli.support import DIGITS
+from tests.helpers import shared_model
+from tests.report.browser import look, screenshot
+
+BOARD = "nrf52840dk"
+EVIL = '"><script>alert(1)</script><img src=x onerror=alert(2)>&amp;\u202e\x1b[31m'
+
+
+@pytest.fixture(scope="module")
+def digits() -> Report:
+    return report(Setting(DIGITS, BOARD), "crtexport report model.json")
+
+
+@pytest.fixture(scope="module")
+def vww() -> Report:
+    return report(Setting(shared_model("vww96_int8"), "mps2_an386"))
+
+
+class Elements(HTMLParser):
+    """Collects the elements of a page with their attributes."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.found: list[tuple[str, dict[str, str | None]]] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.found.append((tag, dict(attrs)))
+
+
+def check_harmless(text: str) -> None:
+    """Asserts that a page runs nothing and asks for nothing."""
+    for tag, attributes in Elements(text).found:
+        assert tag not in ("img", "link", "iframe", "object", "embed", "base", "form", "a")
+        assert not [name for name in attributes if name.startswith("on")]
+        assert not {"src", "href", "xlink:href", "action"} & attributes.keys()
+        if tag == "script":
+            assert attributes == {"type": "application/json", "id": "crtexport-report"}
+    assert "url(#hatch)" in text
+    assert text.count("url(") == text.count("url(#hatch)")
+    assert "@import" not in text
+
+
+def test_a_page_asks_for_nothing_and_is_the_same_each_time(digits: Report) -> None:
+    text = render(digits)
+    check_harmless(text)
+    assert render(digits) == text
+    assert "digits" in text
+
+
+def test_diff_reads_pages(digits: Report, tmp_path: Path) -> None:
+    write(digits, tmp_path / "x.html")
+    assert figures.read(tmp_path / "x.html") == digits
+
+
+def test_names_from_models_are_only_text(digits: Report, tmp_path: Path) -> None:
+    evil = replace(
+        digits, model=replace(digits.model, name=EVIL, source=EVIL),
+        board=replace(digits.board, description=EVIL),
+        layers=tuple(replace(one, name=EVIL, operator=EVIL, by=EVIL) for one in digits.layers),
+        steps=tuple(replace(one, name=EVIL, operator=EVIL) for one in digits.steps),
+        tensors=tuple(replace(one, name=EVIL) for one in digits.tensors),
+        findings=(figures.Finding("warning", EVIL, EVIL), figures.Finding("fused", EVIL, EVIL)),
+        reproduce=replace(digits.reproduce, command=EVIL, options={EVIL: EVIL}),
+        sources={EVIL: EVIL},
+    )
+    text = render(evil)
+    check_harmless(text)
+    assert "\u202e" not in text
+    assert "\x1b" not in text
+    write(evil, tmp_path / "x.html")
+    assert figures.read(tmp_path / "x.html") == evil
+
+
+def test_a_model_with_such_names_has_a_page(tmp_path: Path) -> None:
+    document = json.loads(DIGITS.read_text())
+    document["name"] = EVIL[:20]
+    (tmp_path / "model.json").write_text(json.dumps(document))
+    (tmp_path / "model.safetensors").write_bytes(
+        DIGITS.with_name("model.safetensors").read_bytes()
+    )
+    text = render(report(Setting(tmp_path / "model.json", BOARD)))
+    check_harmless(text)
+    assert "&lt;script&gt;" in text or "&#34;&gt;&lt;script" in text
+
+
+@pytest.mark.models
+def test_a_page_is_small(vww: Report) -> None:
+    text = render(vww)
+    assert len(text.encode()) < 1_000_000
+    for peer in ("TFLM + CMSIS-NN", "microTVM"):
+        assert peer in text
+
+
+@pytest.mark.parametrize("name", ["x.txt", "x", "x.tar"])
+def test_other_endings_are_refused(name: str, digits: Report, tmp_path: Path) -> None:
+    with pytest.raises(CrtExportError, match=r"a report's page is an \.html file"):
+        write(digits, tmp_path / name)
+    with pytest.raises(CrtExportError, match="there is no such folder"):
+        write(digits, tmp_path / "none" / "x.html")
+    assert not list(tmp_path.iterdir())
+
+
+@given(
+    sizes=st.lists(st.integers(1, 10**9), min_size=1, max_size=60),
+    width=st.integers(10, 2000), height=st.integers(10, 2000),
+)
+def test_treemaps_have_the_areas_and_no_overlaps(
+    sizes: list[int], width: int, height: int
+) -> None:
+    sizes.sort(reverse=True)
+    whole = Box(3, 5, width, height)
+    boxes = treemap(sizes, whole)
+    for size, box in zip(sizes, boxes, strict=True):
+        assert box.width * box.height == pytest.approx(width * height * size / sum(sizes))
+        assert box.x >= 3 - 1e-6
+        assert box.y >= 5 - 1e-6
+        assert box.x + box.width <= 3 + width + 1e-6
+        assert box.y + box.height <= 5 + height + 1e-6
+    for a, b in combinations(boxes, 2):
+        common = min(a.x + a.width, b.x + b.width) - max(a.x, b.x)
+        high = min(a.y + a.height, b.y + b.height) - max(a.y, b.y)
+        assert common < 1e-6 or high < 1e-6
+
+
+@given(st.data())
+def test_edges_that_pass_a_row_together_have_lanes_of_their_own(data: st.DataObject) -> None:
+    count = data.draw(st.integers(2, 12))
+    edges = data.draw(st.lists(
+        st.integers(0, count - 2).flatmap(
+            lambda start: st.tuples(st.just(start), st.integers(start + 1, count - 1))
+        ), max_size=20,
+    ))
+    drawn = rail(count, edges)
+    assert len(drawn.rows) == count
+    for number, row in enumerate(drawn.rows):
+        passing = [line.path for line in row if line.path.endswith(f",0V{ROW}")]
+        assert len(passing) == len(set(passing))
+        through = {start for start, end in edges if start < number < end}
+        assert len(passing) == len(through)
+        assert all(0 <= int(path[1:].split(",")[0]) <= drawn.width for path in passing)
+
+
+@pytest.mark.models
+def test_tensors_of_the_workspace_are_drawn_where_they_lie(vww: Report) -> None:
+    drawn = timeline(vww)
+    assert drawn is not None
+    inside = [one for one in vww.tensors if one.space == "workspace"]
+    assert sum(len(shape.bars) for shape in drawn.shapes) == len(inside)
+    assert len(drawn.shapes) < len(inside), "some work in place"
+    assert drawn.peak_bytes == vww.totals.workspace
+    for bar in (*drawn.scratch, *(bar for shape in drawn.shapes for bar in shape.bars)):
+        assert bar.y >= TOP
+        assert bar.y + bar.height <= TOP + HEIGHT + 1.01
+        assert bar.x + bar.width <= WIDTH + 0.01
+    for a, b in combinations(drawn.shapes, 2):
+        for one in a.bars:
+            for other in b.bars:
+                wide = min(one.x + one.width, other.x + other.width) - max(one.x, other.x)
+                high = min(one.y + one.height, other.y + other.height) - max(one.y, other.y)
+                # A tensor of few bytes is a pixel high.
+                assert wide < 1e-6 or high < 1.01
+
+
+@pytest.mark.parametrize("dark", [False, True])
+def test_it_looks_right_in_a_browser(dark: bool, digits: Report, tmp_path: Path) -> None:
+    check_in_browser(digits, tmp_path, dark=dark)
+
+
+@pytest.mark.models
+@pytest.mark.parametrize("width", [1200, 800])
+def test_a_larger_network_looks_right(width: int, vww: Report, tmp_path: Path) -> None:
+    check_in_browser(vww, tmp_path, width=width)
+
+
+def check_in_browser(
+    made: Report, folder: Path, *, dark: bool = False, width: int = 1200
+) -> None:
+    """Asserts that a page has no errors and no labels over each other, and takes its picture."""
+    page, picture = folder / "report.html", folder / "report.png"
+    write(made, page)
+    found = look(page, dark=dark, width=width)
+    assert not found["errors"]
+    assert not found["overlaps"]
+    assert not found["outside"]
+    assert not found["cut"]
+    assert found["wide"] <= 0
+    assert found["texts"] > 10
+    bright = sum(map(int, found["background"].strip("rgb()").split(",")))
+    assert bright < 200 if dark else bright > 600
+    assert screenshot(page, picture, dark=dark) == []
+    content = picture.read_bytes()
+    assert content.startswith(b"\x89PNG")
+    assert len(content) > 20_000
+
+
+def test_a_page_with_evil_names_runs_nothing_in_a_browser(digits: Report, tmp_path: Path) -> None:
+    evil = replace(
+        digits, model=replace(digits.model, name=EVIL),
+        tensors=tuple(replace(one, name=EVIL * 20) for one in digits.tensors),
+        steps=tuple(replace(one, name=EVIL * 20, operator=EVIL) for one in digits.steps),
+    )
+    write(evil, tmp_path / "x.html")
+    found = look(tmp_path / "x.html")
+    assert not found["errors"]
+    assert "img" not in found["elements"]
+    assert not found["overlaps"]
+    assert found["wide"] <= 0
