@@ -48,6 +48,14 @@ from crtexport.simulation.runtimes import install as install_library
     " may be repeated.",
 )
 @click.option(
+    "--keep16", metavar="LAYER", multiple=True,
+    help="Give the result of this layer 16 bits; may be repeated.",
+)
+@click.option(
+    "--corrections/--no-corrections", default=True, show_default=True,
+    help="Equalize channels between layers, and correct biases, where the outputs gain by it.",
+)
+@click.option(
     "--samples", type=click.IntRange(min=1), default=1000, show_default=True,
     help="How many samples are used at most.",
 )
@@ -64,7 +72,8 @@ from crtexport.simulation.runtimes import install as install_library
 def command(
     out: Output, model: Path, data: str, output: Path, form: library.Form,
     activations: library.Activations, calibration: library.Calibration, keep: tuple[str, ...],
-    samples: int, board: str | None, install: bool, choices: InputChoices,
+    keep16: tuple[str, ...], corrections: bool, samples: int, board: str | None,
+    install: bool, choices: InputChoices,
 ) -> None:
     """Quantize the float network MODEL (.onnx) after training.
 
@@ -81,7 +90,8 @@ def command(
         step(f"quantize {model}")
         result = library.quantize(
             model, data, output, format=form, activations=activations, calibration=calibration,
-            keep=keep, samples=samples, board=board, choices=choices, claims=claims,
+            keep=keep, keep16=keep16, corrections=corrections, samples=samples, board=board,
+            choices=choices, claims=claims,
         )
     out.result(msgspec.to_builtins(result, enc_hook=str))
     _show(out, result)
@@ -97,9 +107,15 @@ def _show(out: Output, result: library.QuantizeResult) -> None:
     ))
     if result.cost is not None:
         _show_cost(out, result.cost)
+    for tried in result.corrections:
+        out.line(
+            f"{tried.name}: {'used' if tried.used else 'not used'}, the outputs have"
+            f" {tried.after:.1f} dB with it and {tried.before:.1f} dB without"
+        )
     if result.hint is not None:
         hint = result.hint
-        what = f"--keep {shlex.quote(hint.layer)}" if hint.layer else "--activations int16"
+        option = "--keep16" if hint.bits == 16 else "--keep"
+        what = f"{option} {shlex.quote(hint.layer)}" if hint.layer else "--activations int16"
         out.line(f"hint: {what} takes the outputs from {hint.before:.1f} to {hint.after:.1f} dB")
     out.line(f"{result.path}: by {result.library}, calibrated on {result.samples} samples")
 

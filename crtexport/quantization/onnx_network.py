@@ -16,7 +16,8 @@ from onnxruntime.quantization.shape_inference import quant_pre_process
 
 from crtexport.quantization.ratios import RefusedError
 
-_LEAST_OPSET = {"int8": 13, "uint8": 13, "int16": 21}
+_LEAST_OPSET = 13
+STANDARD_INT16 = 21  # the opset from which on QuantizeLinear knows int16
 QUANTIZED = ("QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear", "QLinear", "QGemm")
 _PRODUCTS = {"Gemm", "LayerNormalization", "MatMul"}
 _INTEGERS = ("ConvInteger", "MatMulInteger")
@@ -34,7 +35,8 @@ def prepared(job: dict[str, Any], folder: str) -> Any:
             )
     names = {output: node.name for output, node in producers(model).items()}
     fix_sizes(model, job)
-    least = _LEAST_OPSET[job["activations"]]
+    words = job["activations"] == "int16" or job["wide"]
+    least = STANDARD_INT16 if words else _LEAST_OPSET
     if opset(model) < least:
         model = onnx.version_converter.convert_version(model, least)
     given, made = os.path.join(folder, "given.onnx"), os.path.join(folder, "float.onnx")

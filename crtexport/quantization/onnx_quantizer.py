@@ -9,6 +9,7 @@ import copy
 import difflib
 import math
 import os
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import onnx
@@ -18,10 +19,13 @@ from onnxruntime.quantization import calibrate, quant_utils, registry
 from onnxruntime.quantization.onnx_quantizer import ONNXQuantizer
 from onnxruntime.quantization.qdq_quantizer import QDQQuantizer
 
+from crtexport.quantization.corrections import bias_corrected, equalized
 from crtexport.quantization.onnx_network import (
     QUANTIZED,
+    STANDARD_INT16,
     channel_axes,
     consumers,
+    opset,
     prepared,
     producers,
 )
@@ -47,14 +51,17 @@ CANDIDATES = 3  # layers that are tried in float for the hint
 HINT_SAMPLES = 64
 ENOUGH = 30.0  # dB: outputs with less error, 3 % of the signal, need no hint
 GAIN = 3.0  # dB, half of the error, that a layer must be worth
+OBSERVED = 64  # samples that corrections are made of
+PAYS = 1.0  # dB that a correction must be worth
 
 
 class Quantizer:
-    """Quantizes one network, calibrated once, with any layers kept in float."""
+    """Quantizes one network, calibrated once, with any layers kept in float, or their results in 16
+    bits. ``exact`` is the float network, ``model`` that which is quantized."""
 
-    def __init__(self, job: dict[str, Any], samples: Samples, folder: str) -> None:
-        self.job, self.samples = job, samples
-        self.model = prepared(job, folder)
+    def __init__(self, job: dict[str, Any], samples: Samples, folder: str, model: Any) -> None:
+        self.job, self.samples, self.folder = job, samples, folder
+        self.exact = self.model = model
         self.users = consumers(self.model)
         known = set(registry.QLinearOpsRegistry)
         if job["format"] == "qdq":
@@ -71,23 +78,52 @@ class Quantizer:
             }[job["calibration"]],
             extra_options={"symmetric": job["activations"] == _SYMMETRIC},
         )
+        samples.next = 0
         calibrator.collect_data(samples)
         self.ranges = calibrator.compute_data()
+
+    def with_model(self, model: Any) -> Quantizer:
+        """Returns one that quantizes a network that is nearly the same, with the same ranges."""
+        made = copy.copy(self)
+        made.model = model
+        return made
+
+    def observe(self, names: list[str]) -> Iterator[Any]:
+        """Yields tensors of the float network by their names, for one sample after the other."""
+        computed = [name for name in names if name not in self.samples.arrays]
+        run = session(self.exact, computed)
+        for row in self.samples.each(OBSERVED):
+            found = {**row, **dict(zip(computed, run.run(computed, row)))}
+            yield [found[name] for name in names]
+
+    def named(self, name: str) -> Any:
+        """Returns a layer by its name."""
+        layers = {node.name: node for node in self.model.graph.node}
+        if name not in layers:
+            near = difflib.get_close_matches(name, layers, n=1)
+            raise RefusedError(
+                "no layer has this name", name,
+                f"did you mean {near[0]!r}?" if near else
+                "the report lists all layers: quantize without --keep first",
+            )
+        return layers[name]
+
+    def wide(self, names: list[str]) -> dict[str, Any]:
+        """Returns what the library is told of results in 16 bits: those of these layers, behind
+        their Relu or Clip."""
+        found = {}
+        limited = limits(self.model)
+        for name in names:
+            result = self.named(name).output[0]
+            found[limited.get(result, result)] = [{"quant_type": quant_utils.QuantType.QInt16}]
+        return found
 
     def kept(self, names: list[str]) -> list[str]:
         """Returns layers, and those that read their results: what computes with float weights
         between integers is given integer weights by ONNX Runtime while it optimizes."""
-        named = {node.name: node for node in self.model.graph.node}
         found: list[str] = []
         for name in names:
-            if name not in named:
-                near = difflib.get_close_matches(name, named, n=1)
-                raise RefusedError(
-                    "no layer has this name", name,
-                    f"did you mean {near[0]!r}?" if near else
-                    "the report lists all layers: quantize without --keep first",
-                )
-            behind = [named[name]]
+            behind = [self.named(name)]
             while behind:
                 node = behind.pop()
                 found.append(node.name)
@@ -95,15 +131,22 @@ class Quantizer:
                     behind += [user for out in node.output for user in self.users.get(out, ())]
         return found
 
-    def quantized(self, keep: list[str], activations: str, form: str = "qdq") -> Any:
-        """Returns the network quantized but for ``keep``."""
+    def quantized(
+        self, keep: list[str], activations: str, form: str = "qdq", wide: Sequence[str] = ()
+    ) -> Any:
+        """Returns the network quantized but for ``keep``, with the results of the layers ``wide``
+        and those that the job names in 16 bits."""
         types = {
             "int8": quant_utils.QuantType.QInt8, "uint8": quant_utils.QuantType.QUInt8,
             "int16": quant_utils.QuantType.QInt16,
         }
         rest: tuple[Any, ...] = (
             self.ranges, [], self.kept(keep), self.operators,
-            {"ActivationSymmetric": activations == _SYMMETRIC, "WeightSymmetric": True},
+            {
+                "ActivationSymmetric": activations == _SYMMETRIC, "WeightSymmetric": True,
+                "TensorQuantOverrides": self.wide([*self.job["wide"], *wide]),
+                "UseQDQContribOps": opset(self.model) < STANDARD_INT16,
+            },
         )
         model = copy.deepcopy(self.model)
         made = (
@@ -229,40 +272,79 @@ def suspects(layers: list[Layer]) -> list[str]:
     return [name for _, name in sorted(lost, key=lambda pair: -pair[0])[:CANDIDATES]]
 
 
-def hint_for(
-    job: dict[str, Any], quantizer: Quantizer, layers: list[Layer], samples: Samples
-) -> dict[str, Any] | None:
-    """Returns the layer that is worth most in float, or int16 for all where no layer is worth it,
-    by trying; None where that isn't either, or nothing is needed."""
-    def ratio(activations: str, *more: str) -> float:
-        made = quantizer.quantized([*job["keep"], *more], activations)
-        errors = outputs_error(quantizer.model, made, samples, HINT_SAMPLES)
-        return min((error.sqnr for error in errors.values()), default=math.inf)
+def ratio(
+    quantizer: Quantizer, activations: str, keep: Sequence[str] = (), wide: Sequence[str] = ()
+) -> float:
+    """Returns the least ratio of all outputs in dB, with more layers kept in float or 16 bits."""
+    made = quantizer.quantized([*quantizer.job["keep"], *keep], activations, wide=wide)
+    errors = outputs_error(quantizer.exact, made, quantizer.samples, HINT_SAMPLES)
+    return min((error.sqnr for error in errors.values()), default=math.inf)
 
+
+def hint_for(
+    job: dict[str, Any], quantizer: Quantizer, layers: list[Layer]
+) -> dict[str, Any] | None:
+    """Returns the layer that is worth most with its result in 16 bits, or in float where that is
+    worth GAIN more, or int16 for all where no layer is worth it, by trying; None where that isn't
+    either, or nothing is needed."""
     kind = job["activations"]
-    before = ratio(kind)
+    before = ratio(quantizer, kind)
     if before >= ENOUGH:
         return None
-    tried = [(ratio(kind, name), name) for name in suspects(layers)]
-    after, name = max(tried, key=lambda pair: pair[0], default=(before, ""))
-    if after < before + GAIN and kind != _SYMMETRIC:
-        after, name = ratio(_SYMMETRIC), ""
+    names = suspects(layers)
+    floats = [(ratio(quantizer, kind, keep=[name]), name, 32) for name in names]
+    words = [] if kind == _SYMMETRIC or job["format"] != "qdq" else [
+        (ratio(quantizer, kind, wide=[name]), name, 16) for name in names
+    ]
+    best = max(floats, default=(before, "", 32))
+    best = max([best, *words], key=lambda found: found[0] + (GAIN if found[2] == 16 else 0))
+    if best[0] < before + GAIN and kind != _SYMMETRIC:
+        best = ratio(quantizer, _SYMMETRIC), "", 16
+    after, name, bits = best
     if not (math.isfinite(after) and after >= before + GAIN):
         return None
-    return {"layer": name, "before": before, "after": after}
+    return {"layer": name, "before": before, "after": after, "bits": bits}
+
+
+def corrected(quantizer: Quantizer) -> tuple[Quantizer, list[dict[str, Any]]]:
+    """Tries equalization, and then bias correction; returns what gives the least error, and what
+    each was worth."""
+    kind = quantizer.job["activations"]
+    tried: list[dict[str, Any]] = []
+    before = ratio(quantizer, kind)
+    for name, change in (
+        ("equalization", equalized), ("bias correction", bias_corrected),
+    ):
+        model = change(quantizer.model, quantizer.observe)
+        if model is None:
+            continue
+        if name == "equalization":
+            other = Quantizer(quantizer.job, quantizer.samples, quantizer.folder, model)
+        else:
+            other = quantizer.with_model(model)
+        after = ratio(other, kind)
+        used = math.isfinite(after) and after >= before + PAYS
+        if math.isfinite(before) and math.isfinite(after):
+            tried.append({"name": name, "before": before, "after": after, "used": used})
+        if used:
+            quantizer, before = other, after
+    return quantizer, tried
 
 
 def answer(job: dict[str, Any], folder: str) -> dict[str, Any]:
     """Quantizes and measures as the job says."""
     samples = Samples(job["inputs"], job["samples"])
-    quantizer = Quantizer(job, samples, folder)
+    quantizer = Quantizer(job, samples, folder, prepared(job, folder))
+    tried: list[dict[str, Any]] = []
+    if job["corrections"]:
+        quantizer, tried = corrected(quantizer)
     twin = made = quantizer.quantized(job["keep"], job["activations"])
     if job["format"] != "qdq":
         made = quantizer.quantized(job["keep"], job["activations"], job["format"])
     with open(job["output"], "wb") as file:
         file.write(made.SerializeToString(deterministic=True))
-    layers = measure(quantizer.model, twin, samples)
-    outputs = outputs_error(quantizer.model, made, samples)
+    layers = measure(quantizer.exact, twin, samples)
+    outputs = outputs_error(quantizer.exact, made, samples)
     return {
         "library": f"onnxruntime.quantization {onnxruntime.__version__}",
         "layers": [
@@ -273,5 +355,5 @@ def answer(job: dict[str, Any], folder: str) -> dict[str, Any]:
             for layer in layers if layer.node is not None and layer.node.op_type not in MOVES
         ],
         "outputs": [{"output": name, **ratios(error)} for name, error in outputs.items()],
-        "hint": hint_for(job, quantizer, layers, samples),
+        "hint": hint_for(job, quantizer, layers), "corrections": tried,
     }

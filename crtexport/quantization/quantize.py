@@ -65,12 +65,24 @@ class OutputError(Ratio, frozen=True):
 
 
 class Hint(Struct, frozen=True):
-    """The least ratio of all outputs, in dB, as it is and with one ``layer`` more in float: the one
-    that is worth most; where none is, ``layer`` is "" and the ratio that with int16 activations."""
+    """The least ratio of all outputs, in dB, as it is and with one ``layer`` more in ``bits`` 16 or
+    32 (float): the one that is worth most; where none is, ``layer`` is "" and the ratio that with
+    int16 activations."""
 
     layer: str
     before: float
     after: float
+    bits: int = 32
+
+
+class Correction(Struct, frozen=True):
+    """A change of the float network that was tried, and is ``used`` if it is worth at least 1 dB:
+    the least ratio of all outputs without and with it, in dB."""
+
+    name: str
+    before: float
+    after: float
+    used: bool
 
 
 class QuantizeResult(Struct, frozen=True):
@@ -83,6 +95,7 @@ class QuantizeResult(Struct, frozen=True):
     outputs: tuple[OutputError, ...]
     hint: Hint | None = None
     cost: BoardCost | None = None
+    corrections: tuple[Correction, ...] = ()
 
     def __repr__(self) -> str:
         least = min((o.sqnr for o in self.outputs if o.sqnr is not None), default=None)
@@ -95,7 +108,8 @@ class QuantizeResult(Struct, frozen=True):
 def quantize(
     model: Path | str, data: str | Path, output: Path | str, *, format: Form = "qdq",  # noqa: A002
     activations: Activations = "uint8", calibration: Calibration = "minmax",
-    keep: Sequence[str] = (), samples: int = 1000, board: Board | Path | str | None = None,
+    keep: Sequence[str] = (), keep16: Sequence[str] = (), corrections: bool = True,
+    samples: int = 1000, board: Board | Path | str | None = None,
     choices: InputChoices = NO_CHOICES, claims: Claims | None = None,
 ) -> QuantizeResult:
     """Writes the float network of an .onnx file to ``output`` with integers, in one step.
@@ -103,18 +117,20 @@ def quantize(
     Weights become int8 with a scale per channel and zero point 0, ``activations`` what is said;
     ranges are calibrated on ``data`` (:func:`crtexport.quantization.data.read_samples`), of which
     ``samples`` are used at most. ``keep`` names layers that stay float, with those that read their
-    results. ``board``: what both networks cost there is compared. ``choices`` as for
-    :func:`crtexport.export`. Raises ToolMissingError without the library, and CrtExportError for
-    data that doesn't fit the network, for a network that is quantized already, and where an output
-    is a file that is read.
+    results, ``keep16`` layers whose results have 16 bits. With ``corrections``, channels are
+    equalized between layers and biases corrected, where that pays. ``board``: what both networks
+    cost there is compared. ``choices`` as for :func:`crtexport.export`. Raises ToolMissingError
+    without the library, and CrtExportError for data that doesn't fit the network, for a network
+    that is quantized already, and where an output is a file that is read.
     """
     source, place = Path(model), Path(output)
     claims = claims or Claims()
     claims.file("-o", place)
     claims.reads(source, *files_of(str(data)), *choices.values.values())
-    if format == "qoperator" and activations == "int16":
+    if format == "qoperator" and (activations == "int16" or keep16):
         raise CrtExportError(
-            "the format qoperator has no operators of int16", location="--activations",
+            "the format qoperator has no operators of int16",
+            location="--keep16" if keep16 else "--activations",
             hint="leave out --format: qdq has them",
         )
     if format_of(source) is not ONNX:
@@ -135,6 +151,7 @@ def quantize(
         found = _work(Path(folder), arrays, {
             "model": str(source.resolve()), "output": str(made), "format": format,
             "activations": activations, "calibration": calibration, "keep": list(keep),
+            "wide": list(keep16), "corrections": corrections,
             "dims": dict(choices.dims), "shapes": {k: list(v) for k, v in choices.shapes.items()},
         }, str(source))
         cost = None if target is None else compare((source, made), target, choices)
@@ -145,6 +162,7 @@ def quantize(
         tuple(sorted(layers, key=lambda layer: (layer.sqnr is None, layer.sqnr or 0.0))),
         tuple(OutputError(**entry) for entry in found["outputs"]),
         None if found["hint"] is None else Hint(**found["hint"]), cost,
+        tuple(Correction(**entry) for entry in found["corrections"]),
     )
 
 

@@ -13,8 +13,10 @@ object from stdin:
     activations  int8, uint8 or int16
     calibration  minmax, entropy or percentile
     keep         names of layers that stay float
+    wide         names of layers whose results have 16 bits
+    corrections  whether equalization and bias correction are tried
 
-and writes one to stdout: ``library``, ``layers``, ``outputs`` and ``hint`` as in
+and writes one to stdout: ``library``, ``layers``, ``outputs``, ``corrections`` and ``hint`` as in
 :mod:`crtexport.quantization.quantize`; or ``error`` with the sentences ``problem``, ``where`` and
 ``hint``; or ``missing``, the package that can't be imported.
 """

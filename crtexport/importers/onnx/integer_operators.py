@@ -156,7 +156,7 @@ class _Rewriting:
         """Replaces a Quantize, and the operator before it; returns whether that was possible."""
         source, target = node.inputs[0] or 0, node.outputs[0]
         given = self.real.get(source)
-        if given is not None and self.quant(given).per_tensor:
+        if given is not None and self.quant(given).per_tensor and self._scales(given, target):
             if self.type(given) == self.type(target) and target not in self._graph.outputs:
                 self._same[target] = given
             else:
@@ -169,6 +169,13 @@ class _Rewriting:
         if source in self.producer:
             self._left.append(str(self.producer[source]))
         return False
+
+    def _scales(self, given: int, target: int) -> bool:
+        """Returns whether integers can be brought to the scale of others."""
+        types = self.type(given), self.type(target)
+        return types[0] == types[1] or any(t.dtype is not DType.INT16 for t in types) or not any(
+            self.quant(t).zero_point[0] for t in (given, target)
+        )
 
     def _as_table(self, source: int, target: int) -> bool:
         found = table_of(self, source, self.type(target))

@@ -129,9 +129,7 @@ def quantized(
         made = builder.tensor(*steps_of(known, dtype, quant, bits))
         builder.narrow(made, bits)
         return stored(made, x.shape)
-    if quant is not None and quant.per_tensor and dtype in _SCALED and bits is None and (
-        dtype is not DType.INT16 or not quant.zero_point[0]
-    ):
+    if quant is not None and quant.per_tensor and dtype in _SCALED and bits is None:
         if dtype is not DType.UINT8:
             return replace(x, tensor=builder.quantize(x.tensor, dtype, quant))
         signed = builder.quantize(x.tensor, DType.INT8, signed_scale(quant))
