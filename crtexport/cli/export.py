@@ -291,3 +291,7 @@ def _show(out: Output, exported: driver.Exported) -> None:
             if node.parts:
                 out.line(f"fused, which leaves out a result: {node}")
         show_decisions(out, model.decisions)
+    if not out.silent:
+        from crtexport.cli.short_report import show_export  # noqa: PLC0415
+
+        show_export(out, exported)

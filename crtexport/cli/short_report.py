@@ -5,7 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from crtexport.cli.output import Output
-from crtexport.report.figures import Layer, MemoryUse, Report, Totals, costliest
+from crtexport.pipeline.result import Exported
+from crtexport.report.figures import Layer, MemoryUse, Report, Totals
+from crtexport.report.layers import layers_of, together
+from crtexport.report.memories import memories
+from crtexport.schedules.select.cost_model import machine_for
+from crtexport.support.errors import CrtExportError
 
 _COSTLIEST = 3
 
@@ -28,22 +33,56 @@ def memory_rows(memories: Sequence[MemoryUse]) -> Iterator[tuple[str, int, str]]
 
 def show_costs(out: Output, totals: Totals, layers: Sequence[Layer]) -> None:
     """Shows the sums and the layers that cost most."""
-    words = [] if totals.macs is None else [f"{totals.macs:,} multiply-accumulates"]
-    if totals.instructions is not None:
-        about = "about " if totals.instructions_are == "estimated" else ""
-        words.append(f"{about}{totals.instructions:,} instructions")
-    if not words:
+    if totals.macs is None:
         return
-    out.line(f"one inference: {', '.join(words)}")
-    shares = [_share(layer, totals) for layer in costliest(tuple(layers), _COSTLIEST)]
-    if any(shares):
-        out.line(f"most of it: {', '.join(share for share in shares if share)}")
+    about = "about " if totals.instructions_are == "estimated" else ""
+    _show_costs(out, "one inference", about, totals.macs, totals.instructions, layers)
     out.line()
 
 
-def _share(layer: Layer, totals: Totals) -> str:
-    if layer.instructions and totals.instructions:
-        return f"{layer.name} {100 * layer.instructions / totals.instructions:.0f} %"
-    if layer.macs and totals.macs:
-        return f"{layer.name} {100 * layer.macs / totals.macs:.0f} %"
-    return ""
+def show_export(out: Output, exported: Exported) -> None:
+    """Shows how full an export makes the board's memories, and what each model costs there."""
+    board = exported.target
+    if board is None or out.silent:
+        return
+    used = [
+        f"{memory.name} {memory.used:,} of {memory.size:,} bytes ({memory.percent:.1f} %)"
+        for memory in memories(board, exported.usage)
+    ]
+    if used:
+        without = " without the code" if exported.emit == "c" else ""
+        out.line(f"of the board{without}: {', '.join(used)}")
+    for model in exported.models:
+        whose = f"{model.artifact.module}, " if len(exported.models) > 1 else ""
+        try:
+            layers = layers_of(model, board, None)
+        except CrtExportError:  # calls that can't be told apart; the export is right all the same
+            continue
+        known = machine_for(board.target) is not None
+        _show_costs(
+            out, f"{whose}one inference", "about ", sum(layer.macs or 0 for layer in layers),
+            together(layers) if known else None, layers,
+        )
+
+
+def _show_costs(
+    out: Output, what: str, about: str, macs: int, instructions: int | None,
+    layers: Sequence[Layer],
+) -> None:
+    words = [f"{macs:,} multiply-accumulates"]
+    words += [] if instructions is None else [f"{about}{instructions:,} instructions"]
+    out.line(f"{what}: {', '.join(words)}")
+    cost = _instructions if instructions else _macs
+    whole = instructions or macs
+    first = sorted(layers, key=cost, reverse=True)[:_COSTLIEST]
+    shares = [f"{one.name} {100 * cost(one) / whole:.0f} %" for one in first if cost(one)]
+    if shares:
+        out.line(f"most of it: {', '.join(shares)}")
+
+
+def _instructions(layer: Layer) -> int:
+    return layer.instructions or 0
+
+
+def _macs(layer: Layer) -> int:
+    return layer.macs or 0

@@ -248,13 +248,16 @@ def export(
     check_budget(target_board, usage, _known_boards())
     say(f"generate {generator.emit}")
     packing = _packed(prepared, target_board, generator, tuned, proofs, options)
-    check_budget(target_board, replace(usage, code=packing.code_size), _known_boards())
+    usage = replace(usage, code=packing.code_size)
+    check_budget(target_board, usage, _known_boards())
     path = Path(output or default_name(artifacts, target_board.name))
     if output is None:
         claims.file("the package", path)
     say("package")
     packing.write(path, written)
-    return Exported(path, target_board.name, generator.emit, prepared, tuple(graphs))
+    return Exported(
+        path, target_board.name, generator.emit, prepared, tuple(graphs), usage, target_board
+    )
 
 
 def _packed(

@@ -10,6 +10,7 @@ from msgspec import Struct
 from crtexport.accelerators import Decision
 from crtexport.artifact.common import package_constants, package_workspaces
 from crtexport.artifact.model import Artifact
+from crtexport.firmware.board_schema import Board
 from crtexport.firmware.budget import Usage
 from crtexport.ir.graph import Graph
 from crtexport.lowering.lowered_graph import LoweredGraph
@@ -56,13 +57,16 @@ class Prepared(Struct, frozen=True):
 
 class Exported(Struct, frozen=True):
     """The result of an export: the package's path, and the models in it, in their order; ``read``
-    are their networks as imported."""
+    are their networks as imported. ``usage`` is what all of them take of the board ``target``; of C
+    sources without their code."""
 
     path: Path
     board: str
     emit: Emit
     models: tuple[Prepared, ...]
     read: tuple[Graph, ...] = ()
+    usage: Usage = Usage()
+    target: Board | None = None
 
     def __repr__(self) -> str:
         names = "+".join(model.artifact.module for model in self.models)

@@ -21,8 +21,10 @@ from crtexport.pipeline.options import DEFAULTS
 from crtexport.pipeline.result import usage_of
 from crtexport.report import figures
 from crtexport.report.findings import findings
-from crtexport.report.layers import function_sizes, holds_weights, layers_of
+from crtexport.report.function_sizes import function_sizes
+from crtexport.report.layers import holds_weights, layers_of, together
 from crtexport.report.measure import Setting, measure
+from crtexport.report.memories import memories
 from crtexport.report.network import steps_of, tensors_of
 from crtexport.report.peers import figures_for, provenance
 from crtexport.schedules.select.cost_model import machine_for
@@ -141,11 +143,7 @@ def _totals(made: Made, layers: tuple[figures.Layer, ...]) -> figures.Totals:
     usage = usage_of([artifact], code or 0, made.setting.options.const_inputs)
     stack = 0 if board.hosted else board.stack_size
     measured = None if made.result is None else made.result.stack
-    counted = [layer.instructions for layer in layers]
-    known = [count for count in counted if count is not None]
-    instructions = sum(known) if known else None
-    if made.result is not None:
-        instructions = made.result.instructions_second
+    instructions = together(layers) if made.result is None else made.result.instructions_second
     workspace = artifact.workspace_total + artifact.inflated_size
     return figures.Totals(
         flash=(code or 0) + weights + tables + other, code=code, weights=weights, tables=tables,
@@ -162,21 +160,6 @@ def _used(made: Made, totals: figures.Totals) -> Usage:
     return replace(
         usage_of([artifact], totals.code or 0, made.setting.options.const_inputs),
         other=totals.other - (artifact.constants_size - totals.weights - totals.tables),
-    )
-
-
-def memories(board: Board, usage: Usage) -> tuple[figures.MemoryUse, ...]:
-    """Returns the memories of a board that something is in; none where an operating system has
-    them."""
-    found: dict[str, list[figures.Content]] = {name: [] for name in board.memory}
-    for what, memory, size in usage.items(board) if not board.hosted else ():
-        if size:
-            found[memory].append(figures.Content(what, size))
-    return tuple(
-        figures.MemoryUse(
-            name, board.memory[name].size, sum(one.bytes for one in contents), tuple(contents)
-        )
-        for name, contents in found.items() if contents
     )
 
 

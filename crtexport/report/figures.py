@@ -144,7 +144,8 @@ class Step(Struct, frozen=True):
 class Layer(Struct, frozen=True):
     """A call of a kernel in ``step``. ``code``, ``weights`` and ``tables`` are bytes, counted at
     the first layer that uses them. ``kernel`` is the function, ``variant`` the schedule that it was
-    chosen from ``candidates`` many. ``by``: crtexport, or who else computes it."""
+    chosen from ``candidates`` many. ``by``: crtexport, or who else computes it. It ran ``runs``
+    times; where branches and loops decide and nothing counted, figures are of one run."""
 
     step: int
     name: str

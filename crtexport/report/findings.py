@@ -60,6 +60,11 @@ def warnings(
         yield Finding("warning", "instructions", (
             "they are estimated for LLVM's code; those of a C compiler differ"
         ))
+    if totals.instructions_are == "unknown" and totals.macs is not None:
+        yield Finding("warning", "instructions", (
+            "those of layers that others compute, of branches and loops, and of floats where"
+            " functions compute them can't be estimated; --measure counts them"
+        ))
     if totals.instructions_are == "estimated" and not modelled:
         yield Finding("warning", "instructions", (
             "nothing like this processor was measured: they are estimated for another"

@@ -2,38 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING
 
-from elftools.elf.elffile import ELFFile
-from elftools.elf.sections import SymbolTableSection
-
-from crtexport.artifact.byte_sources import opened
 from crtexport.artifact.model import Constant, ConstantArg, FunctionCall, ScalarArg
 from crtexport.firmware.board import Board
-from crtexport.firmware.run import RunResult
 from crtexport.ir.macs import macs
 from crtexport.kir.language import Kernel
-from crtexport.mlf.reader import Package
-from crtexport.pipeline.driver import Exported
-from crtexport.pipeline.result import Prepared
+from crtexport.pipeline.result import Exported, Prepared
 from crtexport.plan.order import whole_order
 from crtexport.report.figures import Layer
 from crtexport.report.trace import CallSite, Executed, executed, places
+from crtexport.schedules.common.target_features import has_fpu, has_mve_floats, is_x86_64
 from crtexport.schedules.select.choose import Costs
+from crtexport.support.target import Target
 
-
-def function_sizes(package: Package) -> dict[str, int]:
-    """Returns the bytes of all functions in a package's objects, by symbol."""
-    found: dict[str, int] = {}
-    for content in package.objects.values():
-        with opened(content) as stream:
-            for section in ELFFile(stream).iter_sections():
-                if isinstance(section, SymbolTableSection):
-                    found |= {
-                        symbol.name: int(symbol["st_size"]) for symbol in section.iter_symbols()
-                        if symbol["st_info"]["type"] == "STT_FUNC"
-                    }
-    return found
+if TYPE_CHECKING:
+    from crtexport.firmware.run import RunResult
 
 
 def holds_weights(constant: Constant) -> bool:
@@ -47,14 +32,17 @@ def layers_of(
     result: RunResult | None = None,
 ) -> tuple[Layer, ...]:
     """Returns the layers of an export, with instructions as counted in ``result``, else as
-    estimated; ``code`` has the bytes of functions."""
+    estimated; ``code`` has the bytes of functions. Those of floats aren't known without counting
+    where library functions compute them."""
     artifact = exported.artifact
     sites = places(exported.lowered, exported.plan, artifact.calls)
     counts = executed(artifact.calls, None if result is None else result.calls)
     at = _steps_by_node(exported)
     kernels = {function.symbol: function.kernel for function in artifact.functions}
     constants = {constant.symbol: constant for constant in artifact.constants}
-    costs = Costs(board.target)
+    costs, soft = Costs(board.target), not _has_float_instructions(board.target)
+    decided = any(not isinstance(call, FunctionCall) for call in artifact.calls)
+    once = None if decided else 1
     takers = {decision.function: decision.accelerator for decision in exported.decisions}
     seen: set[str] = set()
     made = []
@@ -66,8 +54,9 @@ def layers_of(
         made.append(Layer(
             step=at[id(site.lowered)], name=site.name, operator=site.node.operator,
             dtype=_dtype(site), shape=_shape(site), macs=_macs(site, count),
-            instructions=_instructions(result, count, kernel, site.call, costs),
-            runs=1 if result is None else None if count is None else count.runs,
+            instructions=None if result is None and soft and _has_floats(site)
+            else _instructions(result, count, kernel, site.call, costs),
+            runs=once if result is None else None if count is None else count.runs,
             code=_code(code, symbol, seen), weights=weights,
             tables=sum(one.data.nbytes for one in fresh) - weights, kernel=symbol,
             variant=site.lowered.chosen, candidates=len(site.lowered.candidates),
@@ -91,6 +80,26 @@ def _instructions(
         param.name: int(value) for param, value in zip(kernel.params, given, strict=True)
     }
     return costs.of(kernel, values).instructions
+
+
+def together(layers: Iterable[Layer]) -> int | None:
+    """Returns the instructions of all layers; None where those of one aren't known, or how often it
+    runs."""
+    counts = [None if layer.runs is None else layer.instructions for layer in layers]
+    return None if None in counts else sum(count or 0 for count in counts)
+
+
+def _has_floats(site: CallSite) -> bool:
+    tensors = (*site.node.inputs, *site.node.outputs)
+    return any(site.graph.type(t).dtype.is_float for t in tensors if t is not None)
+
+
+def _has_float_instructions(target: Target) -> bool:
+    if target.triple.startswith("thumb"):
+        return has_fpu(target) or has_mve_floats(target)
+    if target.triple.startswith("riscv"):
+        return any(feature in ("+f", "+d") for feature in target.features)
+    return is_x86_64(target)
 
 
 def _read(call: FunctionCall) -> dict[str, None]:

@@ -14,9 +14,9 @@ from crtexport.firmware.package import board_from_package
 from crtexport.mlf.metadata import CrtexportSection, ModuleSection
 from crtexport.mlf.reader import Package, PackageTensor, open_package
 from crtexport.report import figures
-from crtexport.report.collect import memories
 from crtexport.report.findings import pruned, warnings
-from crtexport.report.layers import function_sizes
+from crtexport.report.function_sizes import function_sizes
+from crtexport.report.memories import memories
 from crtexport.report.network import quantized_range
 from crtexport.report.peers import figures_for, provenance
 

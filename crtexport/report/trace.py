@@ -9,16 +9,19 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
 from crtexport.artifact.model import Branch, FunctionCall, Loop, Statement
-from crtexport.firmware.run import WatchedCall
 from crtexport.ir.graph import Graph, Node
 from crtexport.ir.ops import While
 from crtexport.lowering.lowered_graph import LoweredGraph, LoweredNode
 from crtexport.plan.model import Plan
 from crtexport.support.errors import CrtExportError
+
+if TYPE_CHECKING:
+    from crtexport.firmware.run import WatchedCall
 
 
 class CallSite(Struct, frozen=True):

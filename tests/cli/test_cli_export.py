@@ -57,6 +57,45 @@ def test_every_option_reaches_the_package(capsys: pytest.CaptureFixture[str]) ->
     assert complaints(Path("out.tar")) == []
 
 
+def test_an_export_ends_with_what_it_costs(capsys: pytest.CaptureFixture[str]) -> None:
+    words = [str(DIGITS), "--board", "mps2_an386", "-o", "x.tar"]
+    assert main(words) == 0
+    said = capsys.readouterr().out
+    assert main(["report", *words[:3], "--json"]) == 0
+    totals = json.loads(capsys.readouterr().out)["totals"]
+    flash = totals["flash"] - totals["other"]
+    assert f"of the board: flash {flash:,} of 4,194,304 bytes (0.2 %), ram " in said
+    assert f"ram {totals['ram']:,} of" in said
+    assert (
+        f"one inference: {totals['macs']:,} multiply-accumulates,"
+        f" about {totals['instructions']:,} instructions\n"
+    ) in said
+    assert said.splitlines()[-1].startswith("most of it: ")
+    assert said.splitlines()[-1].count(" %") == 3
+    assert main([*words, "--emit", "c"]) == 0
+    assert "of the board without the code: flash " in capsys.readouterr().out
+    for quiet in (["-q"], ["--json"]):
+        assert main([*words, *quiet]) == 0
+        assert "one inference" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("board", "known"), [("mps2_an386", True), ("qemu_cortex_m0", False)])
+def test_floats_are_not_estimated_where_functions_compute_them(
+    board: str, known: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    m, rng = ModelBuilder(), np.random.default_rng(2)
+    x = m.tensor("x", (3, 40), "float32")
+    w = m.tensor("w", (10, 40), "float32", data=rng.normal(size=(10, 40)).astype(np.float32))
+    y = m.tensor("y", (3, 10), "float32")
+    m.op("FULLY_CONNECTED", [x, w], [y])
+    Path("m.tflite").write_bytes(m.build([x], [y]))
+    assert main(["m.tflite", "--board", board]) == 0
+    said = capsys.readouterr().out
+    assert "one inference: 1,200 multiply-accumulates" in said
+    assert ("instructions" in said) == known
+    assert "operator 0 (FULLY_CONNECTED) 100 %" in said
+
+
 def test_packed_weights_take_half_of_the_flash(capsys: pytest.CaptureFixture[str]) -> None:
     m, rng = ModelBuilder(), np.random.default_rng(2)
     x = m.tensor("x", (3, 40), "int8", 0.05)

@@ -1,0 +1,22 @@
+"""The memories of a board, and what takes how much of them."""
+
+from __future__ import annotations
+
+from crtexport.firmware.board_schema import Board
+from crtexport.firmware.budget import Usage
+from crtexport.report.figures import Content, MemoryUse
+
+
+def memories(board: Board, usage: Usage) -> tuple[MemoryUse, ...]:
+    """Returns the memories of a board that something is in; none where an operating system has
+    them."""
+    found: dict[str, list[Content]] = {name: [] for name in board.memory}
+    for what, memory, size in usage.items(board) if not board.hosted else ():
+        if size:
+            found[memory].append(Content(what, size))
+    return tuple(
+        MemoryUse(
+            name, board.memory[name].size, sum(one.bytes for one in contents), tuple(contents)
+        )
+        for name, contents in found.items() if contents
+    )
