@@ -2,12 +2,16 @@
 
 Prints one table per board: instructions and flash as parts of TensorFlow Lite Micro's with
 CMSIS-NN, beside the most that we want them to be. It asserts nothing: tests that time or count
-would fail for reasons of their own. ``--exports`` measures exporting instead: time and memory.
+would fail for reasons of their own. ``--exports`` measures exporting instead: time and memory,
+``--accuracy`` how often three networks are right before and after quantizing.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
+import tempfile
+from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
@@ -15,9 +19,10 @@ from rich.table import Table
 from crtexport.pipeline.options import ExportOptions
 from crtexport.report.bench import Bench, bench
 from crtexport.report.measure import Setting
+from tests.bench import accuracy
 from tests.bench.exports import print_exports
 from tests.bench.images import tables
-from tests.helpers import INT8_NETWORKS, shared_model
+from tests.helpers import INT8_NETWORKS, require_environment, shared_model
 
 AIMS = {
     "mps2_an386": (0.70, 0.60, 0.55, 0.38),
@@ -37,8 +42,16 @@ def main() -> None:
         "--images", action="store_true", help="compressed device programs instead"
     )
     parser.add_argument("--exports", action="store_true", help="time and memory of exports instead")
+    parser.add_argument(
+        "--accuracy", action="store_true",
+        help="predictions of three networks, float and quantized, instead; trains them first",
+    )
     options = parser.parse_args()
     console = Console(width=120)
+    if options.accuracy:
+        for board in options.board or ("mps2_an386",):
+            _print_accuracy(console, board)
+        return
     if options.exports:
         names = [name.replace("int8", kind) for kind in ("int8", "fp32") for name in INT8_NETWORKS]
         models = [shared_model(name) for name in names]
@@ -61,6 +74,18 @@ def main() -> None:
             ))
             table.add_row(name, *_cells(result, board, index))
         console.print(table)
+
+
+def _print_accuracy(console: Console, board: str) -> None:
+    python = require_environment("onnx", "torch", "onnxscript", "sklearn", "onnxruntime")
+    os.environ["CRTEXPORT_ONNX_PYTHON"] = python
+    with tempfile.TemporaryDirectory(prefix="crtexport-") as folder:
+        accuracy.train(python, Path(folder))
+        found = [accuracy.measure(Path(folder), name, board) for name in accuracy.NAMES]
+    table = Table("", *(one.name for one in found), title=f"{board}, quantized with uint8")
+    for what, *cells in zip(accuracy.ROWS, *map(accuracy.rows, found), strict=True):
+        table.add_row(what, *cells)
+    console.print(table)
 
 
 def _cells(result: Bench, board: str, index: int) -> list[str]:
