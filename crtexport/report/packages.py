@@ -19,12 +19,18 @@ from crtexport.report.function_sizes import function_sizes
 from crtexport.report.memories import memories
 from crtexport.report.network import quantized_range
 from crtexport.report.peers import figures_for, provenance
+from crtexport.support.errors import CrtExportError
 
 
 def report(path: Path, command: str = "") -> figures.Report:
     """Returns the report of a package of one model. Raises CrtExportError for a file that is none,
     one of another exporter, and one of several models."""
     package = open_package(path)
+    if len(package.modules) > 1:
+        raise CrtExportError(
+            f"a report is of one model; the package has {', '.join(package.modules)}",
+            location=str(path), hint="`crtexport report MODEL --board NAME` makes one of each",
+        )
     own, section = package.described, package.own_section
     board = board_from_package(package)
     totals = _totals(package, own, section, board)
@@ -88,18 +94,29 @@ def _usage(own: ModuleSection, totals: figures.Totals) -> Usage:
 
 
 def _layers(package: Package, section: CrtexportSection) -> Iterator[figures.Layer]:
-    """Yields the layers by their kernels; of several that share one, the first has its code."""
-    code = function_sizes(package)
-    for one in section.objects.values():
-        for kernel in one.kernels:
-            for number, layer in enumerate(kernel.layers):
-                name, _, types = layer.partition(": ")
-                yield figures.Layer(
-                    step=-1, name=name, operator=types, dtype="", shape=(), macs=None,
-                    instructions=None, runs=None, code=0 if number else code.get(kernel.symbol, 0),
-                    weights=0, tables=0, kernel=kernel.symbol, variant="", candidates=0,
-                    by="crtexport",
-                )
+    """Yields the layers by their kernels, in the order of the plan; of several that share one, the
+    first has its code."""
+    order = {name: number for number, name in enumerate(_planned(package))}
+    found = [
+        (layer.partition(": ")[0], kernel.symbol)
+        for one in section.objects.values() for kernel in one.kernels for layer in kernel.layers
+    ]
+    code, seen = function_sizes(package), set[str]()
+    for name, symbol in sorted(found, key=lambda pair: order.get(pair[0], len(order))):
+        yield figures.Layer(
+            step=-1, name=name, operator="", dtype="", shape=(), macs=None, instructions=None,
+            runs=None, code=0 if symbol in seen else code.get(symbol, 0), weights=0, tables=0,
+            kernel=symbol, variant="", candidates=0, by="crtexport",
+        )
+        seen.add(symbol)
+
+
+def _planned(package: Package) -> Iterator[str]:
+    """Yields the nodes of the plan, as far as there are any."""
+    steps = (package.plan_data or {}).get("steps")
+    for step in steps if isinstance(steps, list) else ():
+        if isinstance(step, dict) and isinstance(step.get("node"), str):
+            yield step["node"]
 
 
 def _tensors(

@@ -113,10 +113,36 @@ def test_a_package_tells_of_itself(tmp_path: Path, capsys: pytest.CaptureFixture
     assert data["memories"] == whole["memories"]
     assert data["totals"]["code"] == whole["totals"]["code"]
     assert data["totals"]["instructions"] is None
-    names = {layer["name"] for layer in whole["layers"]}
-    assert {layer["name"] for layer in data["layers"]} == names
+    assert [(layer["name"], layer["code"]) for layer in data["layers"]] == (
+        [(layer["name"], layer["code"]) for layer in whole["layers"]]
+    )
     assert main(["report", str(made.path), "--board", BOARD]) == 2
     assert "a package has its board" in capsys.readouterr().err
+
+
+def test_damaged_packages_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Each byte that decides something in the first object's headers is changed, one at a time."""
+    made = driver.export(DIGITS, board=BOARD, output=tmp_path / "digits.tar")
+    content = made.path.read_bytes()
+    start = content.index(b"\x7fELF")
+    codes = set()
+    for offset in (0, 4, 5, 18, 32, 33, 34, 35, 46, 48, 50):
+        damaged = bytearray(content)
+        damaged[start + offset] ^= 0x5A
+        (tmp_path / "damaged.tar").write_bytes(damaged)
+        codes.add(main(["report", str(tmp_path / "damaged.tar"), "-q"]))
+        capsys.readouterr()
+    assert codes == {2}
+
+
+def test_a_package_of_several_models_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made = driver.export(
+        [DIGITS, DIGITS], board=BOARD, output=tmp_path / "two.tar", module_name=["a", "b"]
+    )
+    assert main(["report", str(made.path)]) == 2
+    assert "a report is of one model; the package has a, b" in capsys.readouterr().err
 
 
 def test_c_sources_say_what_is_not_known(capsys: pytest.CaptureFixture[str]) -> None:

@@ -31,11 +31,14 @@ window.onload = () => {
             && b.top < a.bottom - 2) overlaps.push(words + " | " + others);
     });
   }
-  for (const cell of document.querySelectorAll("td, th, li, dd, h1, h3, p"))
+  const rows = [...document.querySelectorAll(".network tbody tr")];
+  const uneven = rows.filter(row => Math.abs(row.getBoundingClientRect().height - 30) > 0.5)
+    .map(row => row.textContent);
+  for (const cell of document.querySelectorAll("section, td, th, li, dd, h1, h3, p"))
     if (cell.scrollWidth > cell.clientWidth + 1 && !cell.classList.contains("name"))
       cut.push(cell.textContent);
   const found = {
-    errors, overlaps, outside, cut, texts: document.querySelectorAll("svg text").length,
+    errors, overlaps, outside, cut, uneven, texts: document.querySelectorAll("svg text").length,
     wide: document.documentElement.scrollWidth - innerWidth,
     background: getComputedStyle(document.body).backgroundColor,
     elements: [...new Set([...document.querySelectorAll("*")].map(e => e.localName))],
@@ -56,7 +59,8 @@ def browser() -> str:
 
 def look(page: Path, *, dark: bool = False, width: int = 1200) -> dict[str, Any]:
     """Returns what a script finds in a copy of a page, whose policy would forbid it: errors, labels
-    that overlap, leave their picture or are cut off."""
+    that overlap, leave their picture or are cut off, and rows of a height between which edges of
+    the network would have gaps."""
     text = page.read_text(encoding="utf-8")
     assert _POLICY in text
     copy = page.with_suffix(".copy.html")

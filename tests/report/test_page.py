@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from crtexport.pipeline.options import ExportOptions
 from crtexport.report import figures
 from crtexport.report.collect import report
 from crtexport.report.figures import Report
@@ -203,6 +204,12 @@ def test_it_looks_right_in_a_browser(dark: bool, digits: Report, tmp_path: Path)
 
 
 @pytest.mark.models
+def test_a_network_with_bypasses_looks_right(tmp_path: Path) -> None:
+    made = report(Setting(shared_model("resnet8_fp32"), "host", ExportOptions(emit="c")))
+    check_in_browser(made, tmp_path)
+
+
+@pytest.mark.models
 @pytest.mark.parametrize("width", [1200, 800])
 def test_a_larger_network_looks_right(width: int, vww: Report, tmp_path: Path) -> None:
     check_in_browser(vww, tmp_path, width=width)
@@ -219,6 +226,7 @@ def check_in_browser(
     assert not found["overlaps"]
     assert not found["outside"]
     assert not found["cut"]
+    assert not found["uneven"]
     assert found["wide"] <= 0
     assert found["texts"] > 10
     bright = sum(map(int, found["background"].strip("rgb()").split(",")))

@@ -177,9 +177,8 @@ def _tiles(report: Report) -> Iterator[Tile]:
         ],
         "other": [("names and other data", totals.other)],
     }
-    rests = {"weights": totals.weights, "tables": totals.tables}
-    for kind, whole in rests.items():
-        groups[kind].append(("not by layer", whole - sum(size for _, size in groups[kind])))
+    for kind, whole in (("weights", totals.weights), ("tables", totals.tables)):
+        groups[kind].append(("all layers", whole - sum(size for _, size in groups[kind])))
     sorted_groups = {
         kind: sorted(((name, size) for name, size in parts if size > 0), key=lambda p: -p[1])
         for kind, parts in groups.items()
@@ -246,16 +245,16 @@ def _peers(report: Report) -> list[dict[str, Any]]:
         return []
     totals = report.totals
     rows = [
-        (f"crtexport ({totals.instructions_are})", totals.instructions or 0, totals.flash,
+        (f"crtexport ({totals.instructions_are})", totals.instructions, totals.flash,
          totals.ram - totals.stack, True),
         *((one.peer, one.instructions, one.flash, one.ram, False) for one in report.peers),
     ]
-    most = max(row[1] for row in rows) or 1
+    most = max(row[1] or 0 for row in rows) or 1
     return [
         {"name": name, "count": count, "flash": flash, "ram": ram, "ours": ours,
-         "width": f"{100 * count / most:.2f}",
+         "width": f"{100 * (count or 0) / most:.2f}",
          "ratio": "" if ours or not totals.instructions
-         else f"{count / totals.instructions:.2f}×"}
+         else f"{(count or 0) / totals.instructions:.2f}×"}
         for name, count, flash, ram, ours in rows
     ]
 
