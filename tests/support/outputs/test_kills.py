@@ -24,7 +24,7 @@ from tests.cli.support import DIGITS
 from tests.helpers import ROOT
 from tests.large.models import Large, Table
 
-KILLS, WORKERS = 9, 6
+KILLS, WORKERS = 6, 4
 MARK = "CRTEXPORT_TEST_MARK"
 """In the environment of an exporter and of all that it starts."""
 WORKER = b"crtexport.backends.llvm.worker"
