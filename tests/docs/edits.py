@@ -18,7 +18,7 @@ COPIED = ("crtexport", "tests", "templates", "boards", "docs", "zephyr_app", "py
 
 def copy_of_the_checkout(folder: Path) -> Path:
     """Returns the folder with a copy of what tests need."""
-    unwanted = shutil.ignore_patterns("__pycache__", "build")
+    unwanted = shutil.ignore_patterns("build")
     for name in COPIED:
         source = ROOT / name
         if source.is_dir():

@@ -21,7 +21,7 @@ from tests.fuzz.reduction import kept, reduced
 from tests.helpers import require, unavailable
 from tests.plan.graphs import GraphBuilder
 
-BATCHES, SIZE = 15, 20
+BATCHES, SIZE = 10, 20
 """Networks of the test suite; ``python -m tests.fuzz.graphs`` draws others."""
 
 
