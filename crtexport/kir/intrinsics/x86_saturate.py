@@ -1,19 +1,24 @@
-"""Results of 8 bits of vectors of 32 bits on x86-64, by PACKSSDW and PACKSSWB, which saturate."""
+"""Results of 8 bits of vectors of 32 bits on x86-64, by PACKSSDW and PACKSSWB, which saturate, and
+sums scaled in floats, by CVTPS2DQ, which rounds halves to even."""
 
 from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
 from crtexport.kir.intrinsics.base import Intrinsic
 from crtexport.kir.intrinsics.generic_vectors import (
+    FLOATS,
     INTS,
     LETTERS,
     Lanes,
+    Reals,
     c_type,
     everywhere,
+    f32,
     gives,
     intrinsic,
     llvm_type,
@@ -31,7 +36,39 @@ _SUMS = "declare <{0} x i16> @llvm.sadd.sat.v{0}i16(<{0} x i16>, <{0} x i16>)\n"
 
 def results(width: int) -> tuple[Intrinsic, ...]:
     """Of vectors of ``width`` lanes."""
-    return _saturated(width), *(_results(width, count) for count in (8, 16))
+    return _saturated(width), _scaled(width), *(_results(width, count) for count in (8, 16))
+
+
+SCALED_BELOW = 1 << 22
+"""What scaled sums may not reach."""
+
+
+def _scaled_lanes(a: Lanes, b: Reals) -> Lanes:
+    return tuple(int(np.rint(f32(f32(x) * y))) for x, y in zip(a, b, strict=True))
+
+
+def _scaled(width: int) -> Intrinsic:
+    ints, floats = INTS[width], FLOATS[width]
+    asks, name, c = {
+        4: ("__SSE2__", "llvm.x86.sse2.cvtps2dq", "_mm"),
+        8: ("__AVX__", "llvm.x86.avx.cvt.ps2dq.256", "_mm256"),
+    }[width]
+    register = "__m128" if width == 4 else "__m256"
+    return replace(intrinsic(
+        f"x86_scaled_{width}", "a * b, rounded to floats, within 2**22, then halves to even.",
+        (ints, floats), ints, _scaled_lanes,
+        f"    const {c_type(floats)} real = __builtin_convertvector(a, {c_type(floats)}) * b;\n"
+        f"#if defined({asks})\n"
+        f"    return ({c_type(ints)}){c}_cvtps_epi32(({register})real);\n"
+        "#else\n"
+        f"    const {c_type(floats)} large = {everywhere(floats, '12582912.0f')};\n"
+        f"    return __builtin_convertvector((real + large) - large, {c_type(ints)});\n"
+        "#endif\n",
+        f"%f = sitofp {llvm_type(ints)} %a to {llvm_type(floats)} "
+        f"%p = fmul {llvm_type(floats)} %f, %b "
+        f"%r = call {llvm_type(ints)} @{name}({llvm_type(floats)} %p)",
+        f"declare {llvm_type(ints)} @{name}({llvm_type(floats)})", late=True,
+    ), c_include="<immintrin.h>", c_where="defined(__x86_64__)")
 
 
 def _lanes(first: int, count: int) -> str:

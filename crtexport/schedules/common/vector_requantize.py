@@ -23,7 +23,7 @@ from crtexport.kir.language import Buffer, Expr, Scalar
 from crtexport.lowering.numerics.integer_sums import FOLDED_BIAS, IntegerSums, weight_scales
 from crtexport.lowering.numerics.requantize import float_range
 from crtexport.lowering.registry import Context, Lowering
-from crtexport.schedules.common.vector_machine import Ints, VectorMachine
+from crtexport.schedules.common.vector_machine import VectorMachine
 from crtexport.support.fixedpoint import Rounding
 
 
@@ -94,19 +94,33 @@ class IntegerVectorEpilogue:
 
     def __init__(self, lowering: Lowering, machine: VectorMachine, sums: IntegerSums) -> None:
         self.b, self.machine = lowering.b, machine
-        context, channels = lowering.context, len(sums.folded)
-        mantissas = np.array(sums.multiplier.mantissas, np.int64)
-        places = machine.places(np.array(sums.multiplier.shifts, np.int64))
-
-        def table(name: str, values: Ints, note: str) -> ChannelTable:
-            values32 = np.broadcast_to(values, channels).astype(np.int32)
-            return ChannelTable(lowering, machine, name, Scalar.I32, values32, channels, note)
-
-        self._bias = table("bias", sums.folded, FOLDED_BIAS)
-        self._mantissas = table("multipliers", mantissas, f"{_EACH} multiplier (Q31)")
-        self._places = table("places", places, f"{_EACH} {machine.places_note}")
+        context, self._lowering, self._channels = lowering.context, lowering, len(sums.folded)
+        self._bias = self._table("bias", Scalar.I32, sums.folded, FOLDED_BIAS)
+        self._tables = self._scaling(sums)
         self._zero = context.quant(context.output()).zero_point[0]
         self._range = activation_range(activation_of(context), context.output())
+
+    def _table(
+        self, name: str, dtype: Scalar, values: npt.NDArray[np.generic], note: str
+    ) -> ChannelTable:
+        stored = np.float32 if dtype.is_float else np.int32
+        return ChannelTable(
+            self._lowering, self.machine, name, dtype,
+            np.broadcast_to(values, self._channels).astype(stored), self._channels, note,
+        )
+
+    def _scaling(self, sums: IntegerSums) -> dict[str, ChannelTable]:
+        """The numbers by which sums are scaled."""
+        mantissas = np.array(sums.multiplier.mantissas, np.int64)
+        places = self.machine.places(np.array(sums.multiplier.shifts, np.int64))
+        return {
+            "multipliers": self._table(
+                "multipliers", Scalar.I32, mantissas, f"{_EACH} multiplier (Q31)"
+            ),
+            "places": self._table(
+                "places", Scalar.I32, places, f"{_EACH} {self.machine.places_note}"
+            ),
+        }
 
     def start(self, channel: Expr) -> Expr:
         return self._bias.at(channel)
@@ -114,9 +128,8 @@ class IntegerVectorEpilogue:
     def store(self, output: Buffer, index: Expr, total: Expr, channel: Expr, count: int) -> None:
         b, machine = self.b, self.machine
         low, top = self._range
-        value = machine.scaled(
-            total, self._mantissas.at(channel), self._places.at(channel), signed=low < self._zero
-        )
+        mantissas, places = (table.at(channel) for table in self._tables.values())
+        value = machine.scaled(total, mantissas, places, signed=low < self._zero)
         value = machine.between(machine.plus(value, self._zero), (low, top))
         b.store_vector(output, index, value, count)
 

@@ -38,11 +38,11 @@ from crtexport.lowering.registry import SCALAR_OF, Context, Lowered, Lowering
 from crtexport.lowering.weight_packing import Array, Packing, by_blocks
 from crtexport.schedules.common.conv_geometry import Windows, windows_of
 from crtexport.schedules.common.loop_tiling import VectorBlocks, pixels_overlapping
-from crtexport.schedules.common.vector_requantize import known, scales
+from crtexport.schedules.common.vector_requantize import known
 from crtexport.schedules.x86 import bands as x86_bands
 from crtexport.schedules.x86.bands import LIFT, Band, Bands
 from crtexport.schedules.x86.machine import X86Machine
-from crtexport.schedules.x86.requantize import IntegerFinish, RealFinish, X86Epilogue
+from crtexport.schedules.x86.requantize import RealFinish, X86Epilogue, finish_of, scales
 
 
 def lower(context: Context, machine: X86Machine) -> Lowered | None:
@@ -176,7 +176,7 @@ def _integers(context: Context, machine: X86Machine, windows: Windows) -> Lowere
     )
     if machine.dots:  # sums of lifted values are that many times the weights too large
         sums = replace(sums, folded=sums.folded - LIFT * context.sums(1, 0, 0)[0])
-    finish = IntegerFinish(lowering, machine, sums)
+    finish = finish_of(lowering, machine, sums)
     output = lowering.output()
     # The last step of a run may see what is behind it.
     bands = Bands(

@@ -20,10 +20,10 @@ from crtexport.lowering.registry import Context, Lowered, Lowering
 from crtexport.lowering.weight_packing import Array, Packing
 from crtexport.schedules.common.conv_geometry import Windows, WindowWalk
 from crtexport.schedules.common.loop_tiling import VectorBlocks, pixels_overlapping
-from crtexport.schedules.common.vector_requantize import known, scales
+from crtexport.schedules.common.vector_requantize import known
 from crtexport.schedules.x86.bands import Band, Bands, highest
 from crtexport.schedules.x86.machine import X86Machine
-from crtexport.schedules.x86.requantize import IntegerFinish, RealFinish, X86Epilogue
+from crtexport.schedules.x86.requantize import RealFinish, X86Epilogue, finish_of, scales
 
 _VECTORS = 4
 """Vectors of channels whose sums are in registers at once."""
@@ -80,7 +80,7 @@ def _integers(context: Context, machine: X86Machine, windows: Windows) -> Lowere
     x = lowering.input(0, "input")
     taps = math.prod(windows.kernel)
     weights = lowering.packed("weights", Scalar.U16, Lines(machine.lanes, 2), taps)
-    finish = IntegerFinish(lowering, machine, sums)
+    finish = finish_of(lowering, machine, sums)
     work = _DepthwiseWork(lowering, machine, windows, x, weights, finish, sums.zero_point)
     work.emit()
     return lowering.finish()

@@ -8,9 +8,14 @@ from typing import Protocol
 
 from crtexport.ir.types import DType
 from crtexport.kir.builder import add, call, const, i32
+from crtexport.kir.intrinsics.x86_saturate import SCALED_BELOW
 from crtexport.kir.language import Buffer, Expr, Scalar
+from crtexport.lowering.numerics.integer_sums import IntegerSums
+from crtexport.lowering.registry import Lowering
 from crtexport.schedules.common import vector_requantize
 from crtexport.schedules.common.loop_tiling import VectorBlocks
+from crtexport.schedules.x86.machine import X86Machine
+from crtexport.support.fixedpoint import Rounding
 
 _TOGETHER = {16: Scalar.I8X16, 8: Scalar.I16X8}
 """Results that one vector may have, and its type, the more the better."""
@@ -55,12 +60,14 @@ class IntegerFinish(vector_requantize.IntegerVectorEpilogue):
         for first, count in self._beside(starts):
             values: list[list[Expr]] = [[] for _ in rows]
             for number in range(first, first + count):
-                mantissas = b.let(f"multipliers_v{number}", self._mantissas.at(channels[number]))
-                places = b.let(f"places_v{number}", self._places.at(channels[number]))
+                factors = [
+                    b.let(f"{name}_v{number}", table.at(channels[number]))
+                    for name, table in self._tables.items()
+                ]
                 for p, (row, line, several) in enumerate(zip(rows, sums, values, strict=True)):
                     # One vector after the other: its factors are in registers meanwhile.
                     several.append(b.let(
-                        f"scaled_p{p}_v{number}", self._scaled(line[number], mantissas, places)
+                        f"scaled_p{p}_v{number}", self._scaled(line[number], *factors)
                     ))
                     if len(several) == count:
                         stored = count * lanes if count > 1 else vectors.there
@@ -78,14 +85,18 @@ class IntegerFinish(vector_requantize.IntegerVectorEpilogue):
             yield first, count
             first += count
 
-    def _scaled(self, total: Expr, mantissas: Expr, places: Expr) -> Expr:
+    def _scaled(self, total: Expr, *factors: Expr) -> Expr:
         low, top = self._range
         zero, limits = self._zero, DType.INT8.limits
-        value = self.machine.scaled(total, mantissas, places, signed=low < zero)
+        value = self._multiple(total, *factors)
         if self._range == limits:
             return value
         widest = limits[0] - zero, limits[1] - zero
         return self.machine.between(value, (low - zero, top - zero), widest)
+
+    def _multiple(self, total: Expr, *factors: Expr) -> Expr:
+        mantissas, places = factors
+        return self.machine.scaled(total, mantissas, places, signed=self._range[0] < self._zero)
 
     def _narrowed(self, values: Sequence[Expr]) -> Expr:
         """Returns what all of ``values`` is plus the zero point, within 8 bits."""
@@ -96,3 +107,29 @@ class IntegerFinish(vector_requantize.IntegerVectorEpilogue):
             return self.machine.between(self.machine.plus(value, self._zero), DType.INT8.limits)
         name = f"x86_results{packed.lanes}_{lanes}"
         return call(name, *values, i32(self._zero), type_=packed)
+
+
+class FloatScaledFinish(IntegerFinish):
+    """Integers that ONNX Runtime scales in float32, for which vectors need no other way."""
+
+    def _scaling(self, sums: IntegerSums) -> dict[str, vector_requantize.ChannelTable]:
+        note = "for each output channel: scale"
+        return {"scales": self._table("scales", Scalar.F32, sums.multiplier.reals, note)}
+
+    def _multiple(self, total: Expr, *factors: Expr) -> Expr:
+        (scale,) = factors
+        return self.machine.of_ints("scaled", total, scale)
+
+
+def scales(sums: IntegerSums, machine: X86Machine) -> bool:
+    """Returns whether vectors can scale sums."""
+    if sums.rounding is not Rounding.FLOAT:
+        return vector_requantize.scales(sums, machine)
+    most = sums.bound * float(sums.multiplier.reals.max())
+    return not sums.wide and sums.bound < 1 << 31 and most < SCALED_BELOW
+
+
+def finish_of(lowering: Lowering, machine: X86Machine, sums: IntegerSums) -> IntegerFinish:
+    """Returns the epilogue of ``sums``, for which :func:`scales` holds."""
+    floats = sums.rounding is Rounding.FLOAT
+    return (FloatScaledFinish if floats else IntegerFinish)(lowering, machine, sums)

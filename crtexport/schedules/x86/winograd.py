@@ -36,10 +36,9 @@ from crtexport.lowering.registry import Context, Lowered, Lowering
 from crtexport.lowering.weight_packing import Array, Packing, by_blocks
 from crtexport.schedules.common.conv_geometry import Windows, WindowWalk, windows_of
 from crtexport.schedules.common.loop_tiling import VectorBlocks
-from crtexport.schedules.common.vector_requantize import scales
 from crtexport.schedules.x86.dense import divided
 from crtexport.schedules.x86.machine import X86Machine
-from crtexport.schedules.x86.requantize import IntegerFinish
+from crtexport.schedules.x86.requantize import finish_of, scales
 
 PIXELS, TAPS = 4, 3
 PARTS = PIXELS + TAPS - 1
@@ -149,7 +148,7 @@ class _WinogradWork:
             "weights", Scalar.I16, Transformed(windows.kernel[0], machine.lanes), self.channels,
             whole=self.vectors.whole, align=16,
         )
-        self.finish = IntegerFinish(lowering, machine, sums)
+        self.finish = finish_of(lowering, machine, sums)
         self.output = lowering.output()
         self.zero = const(sums.zero_point, Scalar.I8)
         self.across = -(-windows.y[2] // PIXELS)

@@ -221,8 +221,10 @@ PRELUDE = (
 
 def file_text(texts: list[KernelText]) -> str:
     needs = {need for text in texts for need in text.needs}
-    helpers = dict.fromkeys(h.text for h in select_helpers(needs))
-    return PRELUDE + "\n".join([*helpers, *(text.text for text in texts)])
+    helpers = select_helpers(needs)
+    includes = dict.fromkeys(f"{h.include}\n" for h in helpers if h.include)
+    definitions = dict.fromkeys(h.text for h in helpers)
+    return PRELUDE + "".join(includes) + "\n".join([*definitions, *(t.text for t in texts)])
 
 
 def entry(k: Kernel, symbol: str) -> str:

@@ -50,16 +50,17 @@ SIZE, STORED = COUNT * 32, 1 << 15
 """Elements of each input, and of each output."""
 INPUTS = (
     DType.INT8, DType.UINT8, DType.INT16, DType.UINT16, DType.INT32, DType.INT32, DType.FLOAT32,
-    DType.INT32, DType.INT32, DType.INT64, DType.INT32,
+    DType.INT32, DType.INT32, DType.INT64, DType.INT32, DType.FLOAT32,
 )
 OUTPUTS = (DType.INT8, DType.INT16, DType.INT32, DType.INT64, DType.FLOAT32)
-SHIFTS, PLACES, FACTORS, COUNTS = 5, 7, 8, 10
-"""The inputs whose numbers are counts of places, such to the right, multipliers, and counts."""
+SHIFTS, PLACES, FACTORS, COUNTS, SCALES = 5, 7, 8, 10, 11
+"""The inputs whose numbers are counts of places, such to the right, multipliers, counts,
+and scales of sums."""
 SECOND = {"mve_rshl_s32": SHIFTS} | {
     f"rvv_{name}_{lanes}": source
     for name, source in (("vssra", PLACES), ("vsmul", FACTORS), ("mean", COUNTS))
     for lanes in (16, 32)
-} | {"x86_halved_8": PLACES} | {
+} | {"x86_halved_8": PLACES, "x86_scaled_4": SCALES, "x86_scaled_8": SCALES} | {
     f"x86_results{count}_{width}": SHIFTS for count in (8, 16) for width in (4, 8)
 }
 """The inputs that second operands come from, where they may not be anything."""
@@ -184,6 +185,7 @@ def numbers() -> list[Array]:
     found[SHIFTS] = rng.integers(-31, 32, SIZE).astype(np.int32)
     found[PLACES] = rng.integers(0, 32, SIZE).astype(np.int32)
     found[COUNTS] = rng.integers(1, 600, SIZE).astype(np.int32)
+    found[SCALES] = (found[SCALES] * 2.0**-25).astype(np.float32)
     found[FACTORS] = np.maximum(found[FACTORS], -(2**31 - 1))
     return found
 
