@@ -95,7 +95,10 @@ def _graph(
     graph = Graph(
         path.stem, tuple(builder.tensors), tuple(builder.nodes), tuple(inputs), tuple(tensors)
     )
-    return with_integer_operators(graph, builder.integers), tuple(places.values())
+    numerics = options.numerics or Numerics.ORT
+    unsigned = set(builder.signed.values())
+    graph = with_integer_operators(graph, builder.integers, unsigned, numerics)
+    return graph, tuple(places.values())
 
 
 def _walked(

@@ -166,7 +166,9 @@ class Builder:
         sequence = value.sequence(order)
         if value.arranged(order):
             return self.reshape(value.tensor, shape)
-        groups = runs(sequence, value.atoms)
+        # Scales belong to an axis, which must stay one.
+        scaled = value.tensor in self.integers
+        groups = [[atom] for atom in sequence] if scaled else runs(sequence, value.atoms)
         key = value.tensor, value.atoms, tuple(sequence)
         if key not in self._moved:
             there = sorted(groups)

@@ -2,16 +2,16 @@
 
 A network of ONNX's says Dequantize, operator, Quantize. ONNX Runtime computes many of these in
 integers (its optimizer's ``qdq_transformer``), and so does this: convolutions, matrix products,
-sums, products, averages and Concat between scaled integers; what only moves or selects elements,
-on the stored numbers; and any function of one 8-bit tensor by a table of its 256 results. What is
-left is computed in float32, as ONNX Runtime does, and said; its weights of int8 stay such.
+sums, products, averages, softmax and Concat between scaled integers; what only moves or selects
+elements, on the stored numbers; and any function of one 8-bit tensor by a table of its 256 results.
+What is left is computed in float32, as ONNX Runtime does, and said; its weights of int8 stay such.
 """
 
 from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 
 import numpy as np
 import numpy.typing as npt
@@ -21,6 +21,7 @@ from crtexport.importers.onnx.byte_tables import table_of
 from crtexport.importers.onnx.layer_ends import end_of
 from crtexport.ir import ops
 from crtexport.ir.graph import Graph, Node, Tensor
+from crtexport.ir.numerics import Numerics
 from crtexport.ir.types import ConstantRef, DType, Quantization, TensorType
 
 _log = logging.getLogger(__name__)
@@ -33,28 +34,34 @@ MOVERS = (
 """Operators that give elements of their first input, or 0."""
 
 _CHANNEL_AXIS: Mapping[type[ops.Op], int] = {
-    ops.Conv2D: 0, ops.DepthwiseConv2D: 3, ops.FullyConnected: 0,
+    ops.Conv2D: 0, ops.DepthwiseConv2D: 3, ops.FullyConnected: 0, ops.TransposeConv2D: 0,
 }
 _SHOWN = 6
 
 
-def with_integer_operators(graph: Graph, integers: Mapping[int, int]) -> Graph:
+def with_integer_operators(
+    graph: Graph, integers: Mapping[int, int], unsigned: Collection[int], numerics: Numerics
+) -> Graph:
     """Returns the network with operators of integers where they give what real ones do.
 
-    ``integers`` has the tensor of integers that each constant of real numbers is made of.
+    ``integers`` has the tensor of integers that each constant of real numbers is made of,
+    ``unsigned`` those that stand for uint8. ``numerics``: whose integers these will be.
     """
     if not integers and not any(
         isinstance(node.op, ops.Dequantize | ops.Quantize) for node in graph.nodes
     ):
         return graph
-    return _Rewriting(graph, integers).result()
+    return _Rewriting(graph, integers, unsigned, numerics).result()
 
 
 class _Rewriting:
     """``real``: the integers that a tensor of real numbers stands for."""
 
-    def __init__(self, graph: Graph, integers: Mapping[int, int]) -> None:
-        self._graph = graph
+    def __init__(
+        self, graph: Graph, integers: Mapping[int, int], unsigned: Collection[int],
+        numerics: Numerics,
+    ) -> None:
+        self._graph, self.unsigned, self.numerics = graph, set(unsigned), numerics
         self.tensors = list(graph.tensors)
         self.nodes: list[Node] = []
         self.real = dict(integers)
@@ -203,6 +210,8 @@ class _Rewriting:
         result = target if clamp is None else self.new(
             self.tensors[target].name, self.type(target)
         )
+        if target in self.unsigned:
+            self.unsigned.add(result)
         node = end.layer if end.bias is None else self._with_bias(end.layer, end.bias)
         made = make(self, node, result) if node is not None else None
         if made is None:
@@ -274,11 +283,22 @@ class _Rewriting:
         return self.new(self.tensors[tensor].name, type_, ConstantRef.of(steps.astype(np.int32)))
 
     def elementwise(self, node: Node, target: int) -> Node | None:
-        """Sums, products and averages, between any scales."""
+        """Sums, products, means and matrix products, between any scales."""
         inputs = [self.bytes_of(tensor) for tensor in node.inputs]
         if None in inputs:
             return None
         return replace(node, inputs=tuple(inputs), outputs=(target,))
+
+    def average(self, node: Node, target: int) -> Node | None:
+        """Averages of windows, between any scales."""
+        made = self.elementwise(node, target)
+        if made is None or not isinstance(made.op, ops.AveragePool2D):
+            return None
+        return replace(made, op=replace(made.op, from_uint8=target in self.unsigned))
+
+    def softmax(self, node: Node, target: int) -> Node | None:
+        """Softmax to any scale, which ONNX Runtime's numbers alone may have."""
+        return self.elementwise(node, target) if self.numerics is Numerics.ORT else None
 
     def joined(self, node: Node, target: int) -> Node | None:
         """Concat, of inputs that are brought to the scale of the result."""
@@ -300,6 +320,8 @@ class _Rewriting:
 
 _MAKERS: Mapping[type[ops.Op], Callable[[_Rewriting, Node, int], Node | None]] = {
     **dict.fromkeys(_CHANNEL_AXIS, _Rewriting.weighted),
-    **dict.fromkeys((ops.Add, ops.Mul, ops.Mean, ops.AveragePool2D), _Rewriting.elementwise),
+    **dict.fromkeys((ops.Add, ops.Mul, ops.Mean, ops.BatchMatMul), _Rewriting.elementwise),
+    ops.AveragePool2D: _Rewriting.average,
+    ops.Softmax: _Rewriting.softmax,
     ops.Concatenation: _Rewriting.joined,
 }

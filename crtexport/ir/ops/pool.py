@@ -6,7 +6,10 @@ from crtexport.ir.ops.base import Pool2D
 
 
 class AveragePool2D(Pool2D, frozen=True):
-    """Mean over a window; cells in the padding don't count."""
+    """Mean over a window; cells in the padding don't count. ``from_uint8``: int8 stands for uint8
+    less 128, whose zero point ONNX Runtime adds before it rounds."""
+
+    from_uint8: bool = False
 
 
 class MaxPool2D(Pool2D, frozen=True):

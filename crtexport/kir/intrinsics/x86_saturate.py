@@ -40,7 +40,7 @@ def results(width: int) -> tuple[Intrinsic, ...]:
 
 
 SCALED_BELOW = 1 << 22
-"""What scaled sums may not reach."""
+"""Scaled sums must stay below it."""
 
 
 def _scaled_lanes(a: Lanes, b: Reals) -> Lanes:

@@ -166,7 +166,11 @@ class _Unbiased:
         self.zero_point, self.weight_zero = (quant.zero_point[0] for quant in quants)
         # The product of both scales is a float32 (GetQuantizedConvolutionMultipler).
         scale = float(np.float32(quants[0].scale[0]) * np.float32(quants[1].scale[0]))
-        multiplier = Multiplier.of([scale / context.quant(context.output()).scale[0]])
+        real = scale / context.quant(context.output()).scale[0]
+        rounding = context.numerics.rounding(fully_connected=False)
+        if rounding is Rounding.FLOAT:
+            real = float(np.float32(scale) / np.float32(context.quant(context.output()).scale[0]))
+        multiplier = Multiplier.of([real])
         bound = depth
         for type_, quant in zip(types, quants, strict=True):
             low, high = type_.dtype.limits
@@ -177,7 +181,7 @@ class _Unbiased:
         self.wraps = not fits and not wide
         self._requantizer = (
             WideRequantizer(self.lowering, multiplier, bound) if wide
-            else Requantizer(self.lowering, multiplier, Rounding.DOUBLE, bound)
+            else Requantizer(self.lowering, multiplier, rounding, bound)
         )
 
     def start(self, channel: Expr) -> Var:

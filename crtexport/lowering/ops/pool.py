@@ -51,6 +51,8 @@ class RealAverage(Struct, frozen=True):
     source: Quantization
     target: Quantization
     limits: tuple[int, int]
+    less: int
+    """The zero point of the output was so much more."""
 
     @staticmethod
     def of(context: Context) -> RealAverage | None:
@@ -58,7 +60,11 @@ class RealAverage(Struct, frozen=True):
         if context.numerics is not Numerics.ORT or context.input(0).dtype is DType.FLOAT32:
             return None
         source, target = context.input(0), context.output()
-        return RealAverage(context.quant(source), context.quant(target), target.dtype.limits)
+        op = context.op(AveragePool2D)
+        return RealAverage(
+            context.quant(source), context.quant(target), target.dtype.limits,
+            128 if op.from_uint8 and target.dtype is DType.INT8 else 0,
+        )
 
     def of_stored(self, value: Expr) -> Expr:
         steps = sub(cast(value, Scalar.I32), i32(self.source.zero_point[0]))
@@ -66,7 +72,8 @@ class RealAverage(Struct, frozen=True):
 
     def stored(self, b: KernelBuilder, mean_: Expr) -> Expr:
         steps = b.let("steps", clamp(div(mean_, f32(self.target.scale[0])), -_FAR, _FAR))
-        value = add(round_half_even(b, steps), i32(self.target.zero_point[0]))
+        moved = add(steps, f32(float(self.target.zero_point[0] + self.less)))
+        value = sub(round_half_even(b, b.let("with_zero", moved)), i32(self.less))
         return b.let("value", clamp(value, *self.limits))
 
 

@@ -1,20 +1,23 @@
 """SOFTMAX along the last axis: float32, 8-bit numbers in gemmlowp's fixed point (TFLite
 ``reference/softmax.h``), and int16 by tables. The exponentials of the 256 possible differences of
 8-bit numbers are a table made while exporting; only the sum, its reciprocal and the products are
-computed at run time."""
+computed at run time. ONNX Runtime's 8-bit numbers have a table of floats instead."""
 
 from __future__ import annotations
 
 import math
 
 import numpy as np
+import numpy.typing as npt
 from msgspec import Struct
 
+from crtexport.ir.numerics import Numerics
 from crtexport.ir.ops import Softmax
 from crtexport.ir.types import DType
 from crtexport.kir.builder import (
     KernelBuilder,
     add,
+    and_,
     cast,
     clamp,
     const,
@@ -24,6 +27,8 @@ from crtexport.kir.builder import (
     gt,
     i32,
     load,
+    lt,
+    max_,
     min_,
     mul,
     select,
@@ -38,9 +43,11 @@ from crtexport.lowering.numerics.elementwise_maps import BYTES, interpolation, r
 from crtexport.lowering.numerics.gemmlowp import normalized, one_over_one_plus_x
 from crtexport.lowering.numerics.last_axis_rows import row_maximum, rows_of
 from crtexport.lowering.numerics.requantize import (
+    quantized_result,
     rounding_divide_by_pot,
     rounding_doubling_high_mul,
 )
+from crtexport.lowering.numerics.requantize_float import BEYOND
 from crtexport.lowering.registry import SCALAR_OF, Context, Lowered, Lowering, lowers
 from crtexport.support.fixedpoint import exp_on_negative_values, quantize_multiplier, wrap32
 from crtexport.support.fixedpoint import rounding_divide_by_pot as exact_divide_by_pot
@@ -52,6 +59,10 @@ _MOST = {DType.INT8: 4095, DType.UINT8: 4095, DType.INT16: 65535}
 """Elements of rows whose sums surely fit 32 bits, by type of input."""
 _TOLERANCE = 0.001
 """The relative distance of scales of int16 outputs from the usual ones: 1/65535 means 1/65536."""
+_DOUBT = 2.0**-12
+"""The most that two roundings change numbers below BEYOND."""
+_RESERVE = 5.0
+"""ONNX Runtime's sums of exponentials stay below e**-_RESERVE of the largest float."""
 _LARGE = 512
 """A sum of so many largest exponentials makes all 8-bit results 0."""
 
@@ -104,10 +115,13 @@ def softmax_types(context: Context) -> str | None:
 def softmax_output(context: Context) -> str | None:
     """Scale and zero point of the output must be 1/256 and -128 for int8, 1/256 and 0 for uint8,
     1/65536 and -32768 for int16 from 8-bit numbers, 1/32768 and 0 for int16 from int16; scales of
-    int16 may be 0.1 % off, as with the reference."""
+    int16 may be 0.1 % off, as with the reference. ONNX Runtime's of 8 bits may be any."""
     output = context.output()
     if output.dtype is DType.FLOAT32:
         return None
+    if _in_floats(context):
+        one = output.quant is not None and output.quant.per_tensor
+        return None if one else "found none, or several"
     expected = {DType.INT8: (1 / 256, -128), DType.UINT8: (1 / 256, 0)}.get(output.dtype)
     if expected is None:
         narrow = context.input(0).dtype in BYTES
@@ -141,6 +155,11 @@ def softmax_rows(context: Context) -> str | None:
     return f"found {depth}" if most is not None and depth > most else None
 
 
+def _in_floats(context: Context) -> bool:
+    """Returns whether 8-bit numbers become such ones as ONNX Runtime computes them."""
+    return context.numerics is Numerics.ORT and context.output().dtype in BYTES
+
+
 @lowers(Softmax, softmax_types, softmax_input, softmax_output, softmax_rows)
 def softmax(context: Context) -> Lowered:
     """exp(beta * (x - max)) over its sum, row by row."""
@@ -152,6 +171,8 @@ def softmax(context: Context) -> Lowered:
             _float_rows(lowering, source, op.beta)
         case DType.INT16:
             _wide_rows(lowering, source, op.beta)
+        case _ if _in_floats(context):
+            _rows_by_floats(lowering, source, op.beta)
         case _:
             scale = context.quant(context.input(0)).scale[0]
             table = Exponentials.of(scale, op.beta).table
@@ -212,6 +233,70 @@ def _integer_rows(lowering: Lowering, source: Buffer, exps: Buffer) -> None:
             b.store(output, flat_index([row, i], shape), cast(
                 clamp(shifted, low, high), SCALAR_OF[dtype]
             ))
+
+
+def float_exponentials(scale: float, beta: float, depth: int) -> npt.NDArray[np.float32]:
+    """exp(-beta * scale * i) for i = 0 … 255, as ONNX Runtime has them: times about the most of
+    which ``depth`` can be added up, so that small ones count."""
+    factor = float(np.float32(scale)) * beta
+    most = np.finfo(np.float32).max / np.float32(depth)
+    shift = max(0.0, float(np.float32(np.log(np.float64(most)))) - _RESERVE) / factor
+    exps: npt.NDArray[np.float32] = np.exp((shift - np.arange(256)) * factor).astype(np.float32)
+    return exps
+
+
+def _rows_by_floats(lowering: Lowering, source: Buffer, beta: float) -> None:
+    """8-bit numbers: float32 sums, in order, of which ONNX Runtime then makes doubles. So halves
+    are true ones; all else is what floats give."""
+    b, shape, context = lowering.b, rows_of(lowering.context), lowering.context
+    quant, dtype = context.quant(context.output()), context.output().dtype
+    scale = context.quant(context.input(0)).scale[0]
+    table = lowering.derived(
+        "exps", Scalar.F32, float_exponentials(scale, beta, shape[1]),
+        "exp(-beta * scale * i), i = 0 ... 255, all of them times the same",
+    )
+    steps = float(np.floor(np.float32(1) / np.float32(quant.scale[0])))
+    output = lowering.output()
+    with b.loop("row", shape[0]) as row:
+        largest = row_maximum(b, source, row, shape)
+
+        def exponential(i: Expr) -> Expr:
+            value = cast(load(source, flat_index([row, i], shape)), Scalar.I32)
+            return load(table, b.let("difference", clamp(
+                cast(sub(largest, value), Scalar.INDEX), 0, 255
+            )))
+
+        total = b.local("total", f32(0.0))
+        with b.loop("i", shape[1]) as i:
+            b.assign(total, add(total, exponential(i)))
+        factor = b.let("factor", div(f32(steps), total))
+        with b.loop("i", shape[1]) as i:
+            grown = b.let("exp", exponential(i))
+            whole = _share(b, grown, factor, (grown, total, steps))
+            b.store(output, flat_index([row, i], shape), quantized_result(
+                whole, quant.zero_point[0], dtype.limits, SCALAR_OF[dtype]
+            ))
+
+
+def _share(
+    b: KernelBuilder, grown: Expr, factor: Expr, exact: tuple[Expr, Expr, float]
+) -> Expr:
+    """i32: ``grown`` times ``factor`` to the nearest, halves to even; next to a half, of the
+    ``exact`` numbers: the first, divided by the second, times the third."""
+    part = b.let("part", clamp(mul(grown, factor), 0.0, BEYOND))
+    whole = b.local("whole", float_math.round_half_even(b, part))
+    away = sub(part, cast(whole, Scalar.F32))
+    with b.if_(gt(max_(away, sub(f32(0.0), away)), f32(0.5 - _DOUBT))):
+        b.comment("next to a half: exactly, which products of doubles are")
+        below = b.let("below", cast(sub(part, f32(0.25)), Scalar.I32))
+        numerator = mul(cast(exact[0], Scalar.F64), const(exact[2], Scalar.F64))
+        half = add(cast(below, Scalar.F64), const(0.5, Scalar.F64))
+        middle = b.let("middle", mul(cast(exact[1], Scalar.F64), half))
+        product = b.let("product", numerator)
+        even = add(below, and_(below, i32(1)))
+        up = select(gt(product, middle), add(below, i32(1)), even)
+        b.assign(whole, select(lt(product, middle), below, up))
+    return whole
 
 
 def _reciprocal(b: KernelBuilder, total: Expr) -> tuple[Expr, Expr]:
