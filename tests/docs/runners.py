@@ -34,7 +34,14 @@ from tests.docs import zephyr_blocks
 from tests.docs.mentions import check_command
 from tests.docs.pages import Block, Page
 from tests.docs.place import Place
-from tests.helpers import ROOT, require_environment, require_reference, shared_model, unavailable
+from tests.helpers import (
+    ROOT,
+    require_environment,
+    require_module,
+    require_reference,
+    shared_model,
+    unavailable,
+)
 
 STRICT = ("-std=c99", "-pedantic", "-Wall", "-Wextra", "-Wconversion", "-Werror")
 FILES = Path(__file__).with_name("files")
@@ -168,13 +175,15 @@ def python(
     environment: str | None = None, needs: str = "",
 ) -> None:
     """Statements that share their names with the page's others; ``save`` is the file that they
-    stand in, ``then`` what must hold behind them. With ``environment`` they are a program of their
-    own for the Python of ``.venv-ENVIRONMENT``, which has the modules that it ``needs``."""
+    stand in, ``then`` what must hold behind them, ``needs`` names modules of others. With
+    ``environment`` they are a program of their own for the Python of ``.venv-ENVIRONMENT``."""
     if environment is not None:
         found = require_environment(environment, *needs.split())
         # One thread: several wait for each other in loops where other tests run, too.
         _run(["env", "OMP_NUM_THREADS=1", found, "-W", "ignore", "-c", block.text])
         return
+    for module in needs.split():
+        require_module(module)
     if save is not None:
         (place.folder / save).write_text(block.text, encoding="utf-8")
         place.monkeypatch.syspath_prepend(str(place.folder))
