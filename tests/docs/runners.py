@@ -288,6 +288,11 @@ def toml(block: Block, place: Place) -> None:
     ))
 
 
+def file(block: Block, place: Place, *, save: str) -> None:
+    """A file that the reader has, by its name."""
+    (place.folder / save).write_text(block.text, encoding="utf-8")
+
+
 def synopsis(block: Block, place: Place) -> None:
     """Commands in short: each is there, with all options that are shown."""
     text = block.text.replace("\n  ", " ")
@@ -305,7 +310,7 @@ def diff(block: Block, place: Place) -> None:
 RUNNERS: dict[str, Run] = {
     "": shell, "sh": shell, "bash": shell, "shell": shell, "console": shell,
     "python": python, "c": c, "json": json_, "yaml": board, "cmake": cmake,
-    "fresh": fresh, "toml": toml, "synopsis": synopsis, "diff": diff,
+    "fresh": fresh, "toml": toml, "synopsis": synopsis, "diff": diff, "file": file,
     "west": zephyr_blocks.west, "kconfig": zephyr_blocks.kconfig,
     "dts": zephyr_blocks.dts, "crtexport_model": zephyr_blocks.crtexport_model,
     "signatures": zephyr_blocks.signatures,
