@@ -18,13 +18,24 @@ if TYPE_CHECKING:
     from crtexport.pipeline.driver import export, load, stage
     from crtexport.quantization.quantize import quantize
     from crtexport.support.errors import CrtExportError
-    from crtexport.verbs import bench, boards, convert, doctor, inspect, schema, unpack
+    from crtexport.verbs import (
+        bench,
+        boards,
+        convert,
+        diff,
+        doctor,
+        inspect,
+        report_on,
+        schema,
+        unpack,
+    )
     from crtexport.verification import verify, verify_layers
 
 __all__ = [
     "CrtExportError", "InputChoices", "__version__", "bench", "boards", "build", "convert",
-    "doctor", "export", "inspect", "load", "quantize", "run", "run_all", "schema", "simulate",
-    "simulate_all", "stage", "unpack", "verify", "verify_layers", "write_library",
+    "diff", "doctor", "export", "inspect", "load", "quantize", "report_on", "run", "run_all",
+    "schema", "simulate", "simulate_all", "stage", "unpack", "verify", "verify_layers",
+    "write_library",
 ]
 
 _HOME = {
@@ -34,11 +45,13 @@ _HOME = {
     "boards": "crtexport.verbs",
     "build": "crtexport.package_actions",
     "convert": "crtexport.verbs",
+    "diff": "crtexport.verbs",
     "doctor": "crtexport.verbs",
     "export": "crtexport.pipeline.driver",
     "inspect": "crtexport.verbs",
     "load": "crtexport.pipeline.driver",
     "quantize": "crtexport.quantization.quantize",
+    "report_on": "crtexport.verbs",
     "run": "crtexport.package_actions",
     "run_all": "crtexport.package_actions",
     "schema": "crtexport.verbs",

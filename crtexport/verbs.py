@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
+from tarfile import is_tarfile
 from typing import Any, Unpack
 
 from crtexport.firmware.board import Board, list_boards
@@ -18,9 +19,14 @@ from crtexport.mlf.unpack import unpack_for_build
 from crtexport.pipeline import driver
 from crtexport.pipeline.options import ExportChanges, ExportOptions
 from crtexport.report import bench as benches
+from crtexport.report import collect, difference, figures, packages
+from crtexport.report.difference import Difference
+from crtexport.report.figures import Report
 from crtexport.report.host import HostBench, bench_host
 from crtexport.report.installed import Installed, installed
 from crtexport.report.measure import Setting
+from crtexport.report.page import file as page_file
+from crtexport.support.errors import CrtExportError
 from crtexport.support.outputs.claims import Claims
 
 
@@ -86,6 +92,65 @@ def bench(
     if where.hosted:
         return bench_host(model, board=where, inputs=inputs, **changes)
     return benches.bench(Setting(model, where, ExportOptions(**changes), inputs, timeout))
+
+
+def report_on(
+    model: Path | str, *, board: Board | Path | str | None = None, page: Path | str | None = None,
+    measured: bool = False, inputs: Mapping[str, Array] | None = None,
+    timeout: float = DEFAULT_TIMEOUT, **changes: Unpack[ExportChanges],
+) -> Report:
+    """Returns whether a model fits a board and what each layer costs there, or what a package says
+    of that: the verb ``report``, whose name is a folder of this package.
+
+    Instructions are estimated, or with ``measured`` counted on ``inputs`` in the board's emulator,
+    in ``timeout`` seconds at most. ``page`` is an .html file to write it to as well. ``board`` and
+    ``changes`` as for :func:`crtexport.export`. Raises CrtExportError for what doesn't go with a
+    package, and what exporting and running raise.
+    """
+    claims = Claims()
+    if page is not None:
+        page_file.check(Path(page))
+        claims.file("page", Path(page))
+    claims.reads(Path(model))
+    if Path(model).is_file() and is_tarfile(model):
+        if board is not None or measured or inputs is not None or changes:
+            raise CrtExportError(
+                "a package has its board and options", location=str(model),
+                hint="report on the model instead",
+            )
+        made = packages.report(Path(model))
+    else:
+        setting = Setting(model, board or "host", ExportOptions(**changes), inputs, timeout)
+        made = collect.report(setting, measured=measured)
+    if page is not None:
+        page_file.write(made, Path(page))
+    return made
+
+
+def diff(
+    before: Report | Path | str, after: Report | Path | str, limits: Mapping[str, str] | None = None
+) -> Difference:
+    """Compares reports, or files with them, or packages.
+
+    ``limits`` are the most that a figure of ``after`` may be, as ``{"flash": "+2%"}``; ``within``
+    of the result says whether all are kept. Raises CrtExportError for a limit of what a report
+    doesn't know, and for files that hold none.
+    """
+    unknown = sorted({*(limits or ())} - {*difference.FIGURES})
+    if unknown:
+        raise CrtExportError(
+            f"there is no figure {unknown[0]!r}", location="limits",
+            hint=f"there are {', '.join(difference.FIGURES)}",
+        )
+    allowed = {what: difference.limit(what, text) for what, text in (limits or {}).items()}
+    return difference.compare(_report(before), _report(after), allowed)
+
+
+def _report(given: Report | Path | str) -> Report:
+    if isinstance(given, Report):
+        return given
+    path = Path(given)
+    return packages.report(path) if path.is_file() and is_tarfile(path) else figures.read(path)
 
 
 def doctor() -> list[Installed]:

@@ -33,8 +33,8 @@ from tests.helpers import require, shared_model
 
 LONGEST = 500
 
-# They are of builds by Zephyr, or have the name of a folder of the package.
-NO_FUNCTION = {"zephyr", "report", "diff"}
+# It is of builds by Zephyr; the other one's function is report_on, as "report" is a folder.
+NO_FUNCTION = {"zephyr", "report"}
 
 
 @pytest.fixture(scope="module")
@@ -166,6 +166,25 @@ def test_verbs_that_look_and_convert(digits: Path, tmp_path: Path) -> None:
         crtexport.convert(again, again)
     assert crtexport.boards()["esp32"] == load_board("esp32")
     assert crtexport.schema() == schema()
+
+
+def test_reports_of_models_and_packages_are_compared(tmp_path: Path) -> None:
+    page = tmp_path / "digits.html"
+    small = crtexport.report_on(DIGITS, board="mps2_an386", page=page, optimize="size")
+    fast = crtexport.report_on(DIGITS, board="mps2_an386", optimize="speed")
+    assert len(repr(small)) < LONGEST
+    assert "<iframe srcdoc=" in small._repr_html_()
+    assert crtexport.diff(page, small).notes == ()
+    found = crtexport.diff(small, fast, {"flash": "+0"})
+    assert not found.within
+    with pytest.raises(crtexport.CrtExportError, match="no figure 'flsh'"):
+        crtexport.diff(small, fast, {"flsh": "+0"})
+
+
+def test_a_package_has_its_board(exported: Exported) -> None:
+    assert crtexport.report_on(exported.path).board.name == "mps2_an386"
+    with pytest.raises(crtexport.CrtExportError, match="has its board"):
+        crtexport.report_on(exported.path, board="host")
 
 
 def test_doctor_is_what_the_command_prints() -> None:

@@ -9,6 +9,7 @@ network, the steps and tensors aren't known, nor products and instructions.
 from __future__ import annotations
 
 import json
+from html import escape
 from pathlib import Path
 from typing import Any, Literal
 
@@ -18,6 +19,7 @@ from msgspec import Struct
 from crtexport.report.peers import PeerFigure
 from crtexport.support.errors import CrtExportError
 from crtexport.support.schema import InvalidDataError, record
+from crtexport.support.short import line, sizes
 
 FORMAT = "crtexport-report"
 VERSION = 1
@@ -213,6 +215,18 @@ class Report(Struct, frozen=True, kw_only=True):
     sources: dict[str, str]
     findings: tuple[Finding, ...]
     reproduce: Reproduce
+
+    def __repr__(self) -> str:
+        fits = {True: "fits,", False: "does not fit,", None: ""}[self.fits]
+        counts = {"flash": self.totals.flash, "RAM": self.totals.ram}
+        return line("Report", self.model.name, f"on {self.board.name}:", fits, sizes(counts))
+
+    def _repr_html_(self) -> str:
+        from crtexport.report.page.html import render  # noqa: PLC0415  (for pages only)
+
+        # A page of its own inside of the notebook's, so that neither's styles reach the other.
+        page = escape(render(self))
+        return f'<iframe srcdoc="{page}" width="100%" height="640" frameborder="0"></iframe>'
 
     def costliest(self, count: int) -> list[Layer]:
         """Returns the layers with the most instructions, or products where those aren't known."""

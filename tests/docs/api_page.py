@@ -21,6 +21,8 @@ from crtexport.pipeline.result import Exported, Prepared
 from crtexport.plan.model import Plan
 from crtexport.quantization.quantize import QuantizeResult
 from crtexport.report.bench import Bench, LayerCost
+from crtexport.report.difference import Difference
+from crtexport.report.figures import Report
 from crtexport.report.host import HostBench
 from crtexport.report.installed import Installed
 from crtexport.verification import (
@@ -43,12 +45,12 @@ neither here nor there are internal.
 RECORDS: tuple[type, ...] = (
     ExportOptions, Exported, Prepared, Graph, Plan, Package, Simulated, RunResult, BuildResult,
     Library, VerifyResult, OutputComparison, LayersResult, LayerComparison, Bench, LayerCost,
-    HostBench, QuantizeResult, Board, Installed,
+    HostBench, Report, Difference, QuantizeResult, Board, Installed,
 )
 VERBS = (
     "load", "export", "stage", "inspect", "unpack", "convert", "simulate", "simulate_all", "run",
     "run_all", "build", "write_library", "verify", "verify_layers", "bench", "quantize", "boards",
-    "doctor", "schema", "InputChoices", "CrtExportError",
+    "report_on", "diff", "doctor", "schema", "InputChoices", "CrtExportError",
 )
 _ROLE = re.compile(r":(?:func|class|attr|mod|meth|data|term):`[~.]?([^`<]+?)(?:\s*<[^`]*>)?`")
 _WIDTH = 96
