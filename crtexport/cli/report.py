@@ -33,7 +33,7 @@ from crtexport.cli.short_report import show_costs, show_memories
 from crtexport.firmware.board import user_files
 from crtexport.importers.files import data_files
 from crtexport.importers.formats import NO_CHOICES
-from crtexport.pipeline.driver import load
+from crtexport.pipeline.driver import load, resolve_board
 from crtexport.pipeline.options import ExportChanges, ExportOptions
 from crtexport.report import collect, packages
 from crtexport.report.figures import Report, to_data
@@ -90,6 +90,10 @@ def command(
     if package and (board is not None or measured):
         raise click.UsageError("--board and --measure go with a MODEL: a package has its board")
     target = DEFAULT_BOARD if board is None else board
+    if measured and resolve_board(target).hosted:
+        raise click.UsageError(
+            "--measure is for boards that QEMU emulates; `crtexport bench` times models here"
+        )
     if page is not None:
         page_file.check(page)
     claims = claim(

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from crtexport.cli.output import Output
 from crtexport.pipeline.result import Exported
 from crtexport.report.figures import Layer, MemoryUse, Report, Totals
-from crtexport.report.layers import layers_of, together
+from crtexport.report.layers import layers_of, products, together
 from crtexport.report.memories import memories
 from crtexport.schedules.select.cost_model import machine_for
 from crtexport.support.errors import CrtExportError
@@ -52,17 +52,19 @@ def show_export(out: Output, exported: Exported) -> None:
     if used:
         without = " without the code" if exported.emit == "c" else ""
         out.line(f"of the board{without}: {', '.join(used)}")
-    for model in exported.models:
+    for model in [exported] if len(exported.models) == 1 else exported.models:
         whose = f"{model.artifact.module}, " if len(exported.models) > 1 else ""
         try:
             layers = layers_of(model, board, None)
         except CrtExportError:  # calls that can't be told apart; the export is right all the same
             continue
         known = machine_for(board.target) is not None
-        _show_costs(
-            out, f"{whose}one inference", "about ", sum(layer.macs or 0 for layer in layers),
-            together(layers) if known else None, layers,
-        )
+        macs = products(layers)
+        if macs is not None:
+            _show_costs(
+                out, f"{whose}one inference", "about ", macs,
+                together(layers) if known else None, layers,
+            )
 
 
 def _show_costs(

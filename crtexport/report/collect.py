@@ -20,9 +20,9 @@ from crtexport.pipeline.driver import Exported
 from crtexport.pipeline.options import DEFAULTS
 from crtexport.pipeline.result import usage_of
 from crtexport.report import figures
-from crtexport.report.findings import findings
+from crtexport.report.findings import findings, sources_of
 from crtexport.report.function_sizes import function_sizes
-from crtexport.report.layers import holds_weights, layers_of, together
+from crtexport.report.layers import holds_weights, layers_of, products, together
 from crtexport.report.measure import Setting, measure
 from crtexport.report.memories import memories
 from crtexport.report.network import steps_of, tensors_of
@@ -120,8 +120,9 @@ def _first_pool(board: Board) -> str:
 
 
 def _flash(made: Made) -> dict[str, int]:
-    """Returns the bytes of the model in flash by section: of its objects, or as linked."""
-    if made.exported.emit == "c":
+    """Returns the bytes of the model in flash by section: of its objects, or as linked where there
+    are sources, too."""
+    if made.exported.emit == "c" or (made.result is not None and sources_of(made.exported)):
         linked = {} if made.result is None else made.result.flash
         return {name: size for name, size in linked.items() if name.startswith(".model")}
     together: dict[str, int] = {}
@@ -149,7 +150,7 @@ def _totals(made: Made, layers: tuple[figures.Layer, ...]) -> figures.Totals:
         flash=(code or 0) + weights + tables + other, code=code, weights=weights, tables=tables,
         other=other, ram=workspace + artifact.state_size + usage.io + stack, workspace=workspace,
         state=artifact.state_size, io=usage.io, stack=stack, stack_measured=measured,
-        macs=sum(layer.macs or 0 for layer in layers), instructions=instructions,
+        macs=products(layers), instructions=instructions,
         instructions_are="unknown" if instructions is None
         else "estimated" if made.result is None else "counted",
     )

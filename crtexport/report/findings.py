@@ -19,6 +19,13 @@ def findings(
 ) -> Iterator[Finding]:
     """Yields the warnings first, then what was done."""
     yield from warnings(exported.emit, memories, totals, modelled=modelled)
+    sources = sources_of(exported)
+    if sources and exported.emit == "llvm" and totals.stack_measured is None:
+        yield Finding("warning", "code", (
+            f"that of {', '.join(sources)} isn't counted, nothing has compiled it; --measure does"
+        ))
+    if totals.instructions_are == "unknown":
+        yield Finding("warning", "instructions", f"{_unknown(layers)}; --measure counts them")
     yield from _fused(exported.graph)
     if exported.read:
         yield from _gone(exported.read[0], exported.graph)
@@ -60,15 +67,26 @@ def warnings(
         yield Finding("warning", "instructions", (
             "they are estimated for LLVM's code; those of a C compiler differ"
         ))
-    if totals.instructions_are == "unknown" and totals.macs is not None:
-        yield Finding("warning", "instructions", (
-            "those of layers that others compute, of branches and loops, and of floats where"
-            " functions compute them can't be estimated; --measure counts them"
-        ))
     if totals.instructions_are == "estimated" and not modelled:
         yield Finding("warning", "instructions", (
             "nothing like this processor was measured: they are estimated for another"
         ))
+
+
+def sources_of(exported: Exported) -> list[str]:
+    """Returns the C files that others wrote and that the firmware's build compiles."""
+    return [
+        file.name for module in exported.graph.modules if module.kind == "c-source"
+        for file in module.files
+    ]
+
+
+def _unknown(layers: Sequence[Layer]) -> str:
+    if any(layer.by != "crtexport" for layer in layers):
+        return "those of layers that others compute can't be estimated"
+    if any(layer.runs is None for layer in layers):
+        return "how often branches and loops run can't be estimated"
+    return "those of floats can't be estimated where functions compute them"
 
 
 def _fused(graph: Graph) -> Iterator[Finding]:

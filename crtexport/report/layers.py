@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from crtexport.artifact.model import Constant, ConstantArg, FunctionCall, ScalarArg
 from crtexport.firmware.board import Board
 from crtexport.ir.macs import macs
+from crtexport.ir.ops import Foreign
 from crtexport.kir.language import Kernel
 from crtexport.pipeline.result import Exported, Prepared
 from crtexport.plan.order import whole_order
@@ -40,6 +41,7 @@ def layers_of(
     at = _steps_by_node(exported)
     kernels = {function.symbol: function.kernel for function in artifact.functions}
     constants = {constant.symbol: constant for constant in artifact.constants}
+    imported = _imported_macs(exported)
     costs, soft = Costs(board.target), not _has_float_instructions(board.target)
     decided = any(not isinstance(call, FunctionCall) for call in artifact.calls)
     once = None if decided else 1
@@ -53,7 +55,7 @@ def layers_of(
         kernel = kernels.get(symbol)
         made.append(Layer(
             step=at[id(site.lowered)], name=site.name, operator=site.node.operator,
-            dtype=_dtype(site), shape=_shape(site), macs=_macs(site, count),
+            dtype=_dtype(site), shape=_shape(site), macs=_macs(site, count, imported),
             instructions=None if result is None and soft and _has_floats(site)
             else _instructions(result, count, kernel, site.call, costs),
             runs=once if result is None else None if count is None else count.runs,
@@ -80,6 +82,12 @@ def _instructions(
         param.name: int(value) for param, value in zip(kernel.params, given, strict=True)
     }
     return costs.of(kernel, values).instructions
+
+
+def products(layers: Iterable[Layer]) -> int | None:
+    """Returns the multiply-accumulates of all layers; None where those of one aren't known."""
+    counts = [layer.macs for layer in layers]
+    return None if None in counts else sum(count or 0 for count in counts)
 
 
 def together(layers: Iterable[Layer]) -> int | None:
@@ -113,8 +121,21 @@ def _code(code: Mapping[str, int] | None, symbol: str, seen: set[str]) -> int | 
     return 0 if symbol in seen else code.get(symbol, 0)
 
 
-def _macs(site: CallSite, count: Executed | None) -> int:
-    return 0 if site.copies else macs(site.graph, site.node) * (1 if count is None else count.runs)
+def _imported_macs(exported: Exported | Prepared) -> dict[str, int]:
+    """Returns the multiply-accumulates of the file's operators, less removed channels: those of
+    layers of which only a call of another's function is left."""
+    if not isinstance(exported, Exported):
+        return {}
+    known = {str(node): macs(graph, node) for graph in exported.read for node in graph.nodes}
+    return known | {layer.layer: layer.macs[1] for layer in exported.channels}
+
+
+def _macs(site: CallSite, count: Executed | None, imported: Mapping[str, int]) -> int | None:
+    if site.copies:
+        return 0
+    if isinstance(site.node.op, Foreign):
+        return imported.get(str(site.node))
+    return macs(site.graph, site.node) * (1 if count is None else count.runs)
 
 
 def _shape(site: CallSite) -> tuple[int, ...]:

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from crtexport.cli.main import main
@@ -15,7 +16,8 @@ from crtexport.report import figures
 from crtexport.report.bench import bench
 from crtexport.report.measure import Setting
 from tests.cli.support import DIGITS
-from tests.helpers import require
+from tests.helpers import require, shared_model
+from tests.tflite_builder import ModelBuilder
 
 BOARD = "mps2_an386"
 
@@ -166,6 +168,43 @@ def test_boards_of_this_computer_have_no_limits(capsys: pytest.CaptureFixture[st
 def test_reports_are_the_same_each_time(capsys: pytest.CaptureFixture[str]) -> None:
     words = (str(DIGITS), "--board", BOARD)
     assert reported(capsys, *words) == reported(capsys, *words)
+
+
+@pytest.mark.models
+def test_offloaded_layers_are_reported(capsys: pytest.CaptureFixture[str]) -> None:
+    """Another computes them, in sources that nothing has compiled; their products are known."""
+    words = (str(shared_model("kws_int8")), "--board", BOARD)
+    ours, theirs = reported(capsys, *words), reported(capsys, *words, "--accelerator", "cmsis-nn")
+    assert {layer["by"] for layer in theirs["layers"]} == {"cmsis-nn"}
+    assert theirs["totals"]["macs"] == ours["totals"]["macs"] > 0
+    assert theirs["totals"]["instructions"] is None
+    kinds = [one["kind"] for one in theirs["findings"]]
+    assert kinds.count("offloaded") == len(theirs["layers"])
+    warned = [one["why"] for one in theirs["findings"] if one["kind"] == "warning"]
+    assert len(warned) == 2
+    assert "nothing has compiled it" in warned[0]
+    assert "layers that others compute" in warned[1]
+
+
+def test_operators_without_code_of_their_own_are_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    m, rng = ModelBuilder(), np.random.default_rng(2)
+    x = m.tensor("x", (3, 40), "float32")
+    w = m.tensor("w", (10, 40), "float32", data=rng.normal(size=(10, 40)).astype(np.float32))
+    y, z = m.tensor("y", (3, 10), "float32"), m.tensor("z", (3, 10), "float32")
+    m.op("FULLY_CONNECTED", [x, w], [y])
+    m.op("RELU", [y], [z])
+    (tmp_path / "m.tflite").write_bytes(m.build([x], [z]))
+    data = reported(capsys, str(tmp_path / "m.tflite"), "--board", BOARD)
+    assert [(one["kind"], one["what"]) for one in data["findings"]] == [
+        ("removed", "operator 1 (RELU)"), ("float", "all layers"),
+    ]
+
+
+def test_this_computer_is_not_measured(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["report", str(DIGITS), "--measure"]) == 2
+    assert "`crtexport bench` times models here" in capsys.readouterr().err
 
 
 def test_inputs_go_with_measuring(capsys: pytest.CaptureFixture[str]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from html.parser import HTMLParser
 from itertools import combinations
 from pathlib import Path
@@ -26,6 +27,7 @@ from crtexport.support.errors import CrtExportError
 from tests.cli.support import DIGITS
 from tests.control.networks import NETWORKS
 from tests.helpers import shared_model
+from tests.pipeline.test_fuse_policy import chain, means, pyramid
 from tests.report.browser import look, screenshot
 
 BOARD = "nrf52840dk"
@@ -115,6 +117,19 @@ def test_a_page_is_small(vww: Report) -> None:
     assert len(text.encode()) < 1_000_000
     for peer in ("TFLM + CMSIS-NN", "microTVM"):
         assert peer in text
+
+
+@pytest.mark.parametrize(("network", "count"), [(chain, 3), (means, 2), (pyramid, 1)])
+def test_fused_layers_are_named(
+    network: Callable[[Path], Path], count: int, tmp_path: Path
+) -> None:
+    found = report(Setting(network(tmp_path), "mps2_an386"))
+    named = [one.what for one in found.findings if one.kind == "fused"]
+    assert len(named) == count
+    assert named == [" + ".join(layer.fused) for layer in found.layers if layer.fused]
+    text = render(found)
+    check_harmless(text)
+    assert text.count("<em>fused</em>") == count
 
 
 @pytest.mark.parametrize("name", NETWORKS)
