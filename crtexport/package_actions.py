@@ -13,7 +13,8 @@ from crtexport.artifact.symbols import interface_fields, sanitize_module
 from crtexport.firmware import run as firmware_run
 from crtexport.firmware.board import Board, load_board
 from crtexport.firmware.package import board_for, parts_from_package
-from crtexport.firmware.run import DEFAULT_TIMEOUT, BuildResult, RunResult
+from crtexport.firmware.run import BuildResult, RunResult
+from crtexport.firmware.waiting import DEFAULT_TIMEOUT
 from crtexport.firmware.zephyr import runner as zephyr_runner
 from crtexport.integrations import library
 from crtexport.ir.graph import Graph

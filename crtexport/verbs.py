@@ -9,7 +9,7 @@ from tarfile import is_tarfile
 from typing import Any, Unpack
 
 from crtexport.firmware.board import Board, list_boards
-from crtexport.firmware.run import DEFAULT_TIMEOUT
+from crtexport.firmware.waiting import DEFAULT_TIMEOUT
 from crtexport.importers import crtjson
 from crtexport.importers.files import data_files
 from crtexport.importers.formats import NO_CHOICES, InputChoices

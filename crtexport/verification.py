@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from crtexport import package_actions
 from crtexport.firmware.board import Board
+from crtexport.firmware.waiting import DEFAULT_TIMEOUT
 from crtexport.importers import onnx
 from crtexport.importers.formats import (
     NO_CHOICES,
@@ -169,6 +170,8 @@ def verify(
     seed: int = 0, numerics: str | None = None, emit: driver.Emit | None = None,
     io: driver.Io = "caller", accelerators: Sequence[str] | None = None,
     choices: InputChoices = NO_CHOICES, weights: driver.Weights = "auto",
+    optimize: driver.Optimize | None = None, tuning: Path | str | None = None,
+    timeout: float = DEFAULT_TIMEOUT,
 ) -> VerifyResult:
     """Exports ``model``, runs it (on this computer, or on ``board``) and a reference runtime on
     ``samples`` random inputs, and compares.
@@ -177,8 +180,8 @@ def verify(
     (litert) or tflite-micro (tflm). They run the .tflite file as it is. Rewritten for them are a
     model.json, a hybrid network (float activations, int8 weights), whose weights the kernels scale
     in float arithmetic, and a file that they refuse or compute wrong. An .onnx file is run by ONNX
-    Runtime. ``accelerators``, ``choices`` and ``weights`` as for :func:`crtexport.export`. Raises
-    ToolMissingError without the runtime.
+    Runtime. Further options are those of :func:`crtexport.export`, ``timeout`` is in
+    seconds for one boot of a board. Raises ToolMissingError without the runtime.
     """
     _check_samples(samples)
     path = Path(model)
@@ -186,9 +189,10 @@ def verify(
     given, rewritten = _reference_model(graph, path, choices)
     inputs = random_inputs(graph, samples, seed)
     options = ExportOptions(
-        emit=emit, io=io, accelerators=accelerators, weights=weights, system_lib=False
+        emit=emit, io=io, accelerators=accelerators, weights=weights, system_lib=False,
+        optimize=optimize, tuning=tuning,
     )
-    answers = _answers(graph, given, inputs, board, options)
+    answers = _answers(graph, given, inputs, board, options, timeout)
     outputs = tuple(
         _judged(
             graph.tensors[tensor].name, graph.type(tensor),
@@ -207,7 +211,8 @@ def verify_layers(
     model: Path | str, *, board: Board | Path | str | None = None, samples: int = 10,
     seed: int = 0, numerics: str | None = None, emit: driver.Emit | None = None,
     accelerators: Sequence[str] | None = None, choices: InputChoices = NO_CHOICES,
-    weights: driver.Weights = "auto",
+    weights: driver.Weights = "auto", optimize: driver.Optimize | None = None,
+    tuning: Path | str | None = None, timeout: float = DEFAULT_TIMEOUT,
 ) -> LayersResult:
     """Compares as :func:`verify` does, but every operator's outputs and not only the network's.
 
@@ -231,9 +236,10 @@ def verify_layers(
         raise CrtExportError("the network has no operator", location=graph.source)
     inputs = random_inputs(graph, samples, seed)
     options = ExportOptions(
-        emit=emit, accelerators=accelerators, weights=weights, system_lib=False
+        emit=emit, accelerators=accelerators, weights=weights, system_lib=False,
+        optimize=optimize, tuning=tuning,
     )
-    answers = _answers(graph, given, inputs, board, options)
+    answers = _answers(graph, given, inputs, board, options, timeout)
     names = (graph if isinstance(given, _OnnxFile) else loaded).tensors
     simple = simplify(loaded).graph
     kept = {
@@ -302,7 +308,7 @@ Given = Path | bytes | _OnnxFile
 
 def _answers(
     graph: Graph, given: Given, inputs: list[list[Array]], board: Board | Path | str | None,
-    options: ExportOptions,
+    options: ExportOptions, timeout: float,
 ) -> _Results:
     """Returns the results of the reference for ``given`` and of the exported code of ``graph``."""
     _refuse_unknown(graph)
@@ -315,7 +321,7 @@ def _answers(
             exported = driver.export(
                 graph, options, board=target, output=Path(folder) / "model.tar"
             )
-            got = _run(exported, inputs, on_board=board is not None)
+            got = _run(exported, inputs, timeout=None if board is None else timeout)
         exact = dict[int, list[Array]]()
         if isinstance(given, _OnnxFile) and not given.every_layer:
             slight = _slightly_different(graph, expected, got)
@@ -406,15 +412,15 @@ def _reference_model(graph: Graph, path: Path, choices: InputChoices) -> tuple[G
 
 
 def _run(
-    exported: driver.Exported, inputs: Sequence[Sequence[Array]], *, on_board: bool
+    exported: driver.Exported, inputs: Sequence[Sequence[Array]], *, timeout: float | None
 ) -> list[list[Array]]:
     fields = [i.field for i in exported.artifact.inputs]
     stacked = {
         field: np.stack([row[i] for row in inputs]) for i, field in enumerate(fields)
     }
-    if on_board:
+    if timeout is not None:  # on the board
         return [list(row) for row in package_actions.run(
-            exported.path, stacked, trust_package=True
+            exported.path, stacked, trust_package=True, timeout=timeout
         ).outputs]
     results = package_actions.simulate(exported.path, stacked, trust_package=True)
     return [[row[o.field] for o in exported.artifact.outputs] for row in results]

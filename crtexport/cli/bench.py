@@ -14,18 +14,21 @@ from msgspec.structs import asdict, replace
 from crtexport.cli import bench_host as bench_host_cli
 from crtexport.cli.accelerators import show_beside
 from crtexport.cli.claims import claim
+from crtexport.cli.groups import Verb
 from crtexport.cli.options import (
     FILE,
     accelerator_option,
+    complete_boards,
     emit_option,
     given_option,
+    numerics_option,
     optimize_option,
+    timeout_option,
     weights_option,
     with_output,
 )
 from crtexport.cli.output import Output
 from crtexport.cli.results import read_arrays
-from crtexport.cli.run import timeout_option
 from crtexport.cli.tuning import cache_for, show_tuned, tune_all, tuning_options
 from crtexport.firmware.board import user_files
 from crtexport.importers.files import data_files
@@ -41,15 +44,17 @@ from crtexport.report.tune import Tuned
 _LONGEST_NAME = 36
 
 
-@click.command("bench")
+@click.command("bench", cls=Verb)
 @click.argument("models", type=FILE, nargs=-1, required=True, metavar="MODEL...")
 @click.option(
     "--board", "boards", metavar="NAME|FILE", multiple=True, required=True,
+    shell_complete=complete_boards,
     help="A board to measure on; may be repeated.",
 )
 @emit_option
 @optimize_option
 @weights_option
+@numerics_option
 @accelerator_option
 @given_option()
 @tuning_options
@@ -61,7 +66,7 @@ _LONGEST_NAME = 36
     "--onnx", type=FILE, metavar="FILE.onnx",
     help="On this computer: the same network, for a comparison with ONNX Runtime.",
 )
-@timeout_option
+@timeout_option()
 @with_output
 def command(
     out: Output, models: tuple[Path, ...], boards: tuple[str, ...], given: Path | None,

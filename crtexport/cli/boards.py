@@ -5,17 +5,27 @@ from __future__ import annotations
 import click
 from msgspec.structs import asdict
 
-from crtexport.cli.options import with_output
+from crtexport.cli.groups import Verb
+from crtexport.cli.options import complete_boards, with_output
 from crtexport.cli.output import Output
-from crtexport.firmware.board import Board, list_boards, load_board
+from crtexport.firmware.board import Board, list_boards, list_families, load_board
 from crtexport.firmware.sizes import format_size
 
 
-@click.command("boards")
-@click.argument("name", required=False)
+@click.command("boards", cls=Verb)
+@click.argument("name", required=False, shell_complete=complete_boards)
+@click.option("--families", is_flag=True, help="List what boards of one's own can extend.")
 @with_output
-def command(out: Output, name: str | None) -> None:
+def command(out: Output, name: str | None, families: bool) -> None:
     """List the boards, or explain the board NAME (or the YAML file at that path)."""
+    if families:
+        if name is not None:
+            raise click.UsageError("--families lists all of them, without NAME")
+        known = list_families()
+        out.result({"families": [asdict(family) for family in known]})
+        out.table("Families", ("name", "processor", "description"),
+                  ((one.name, one.processor or "-", one.description) for one in known))
+        return
     if name is None:
         listed = list_boards()
         out.result({"boards": [board.to_data() for board in listed]})

@@ -8,8 +8,10 @@ import click
 
 from crtexport import package_actions
 from crtexport.cli.claims import claim
+from crtexport.cli.groups import Verb
 from crtexport.cli.options import (
     FILE,
+    complete_boards,
     device_code_option,
     force_option,
     given_option,
@@ -27,7 +29,7 @@ from crtexport.support.errors import CrtExportError
 MAKE = "make"
 
 
-@click.command("build")
+@click.command("build", cls=Verb)
 @package_argument
 @click.option(
     "-o", "--output", "folder", type=FILE, required=True, metavar="DIR",
@@ -49,6 +51,7 @@ MAKE = "make"
 )
 @click.option(
     "--board", metavar="NAME|FILE",
+    shell_complete=complete_boards,
     help="The board whose toolchain is used; by default the one of the package's name that is "
     "installed here.",
 )

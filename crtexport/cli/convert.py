@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from crtexport.cli.claims import claim
+from crtexport.cli.groups import Verb
 from crtexport.cli.options import (
     FILE,
     choices_options,
@@ -22,7 +23,7 @@ from crtexport.importers.formats import InputChoices
 from crtexport.pipeline import driver
 
 
-@click.command("convert")
+@click.command("convert", cls=Verb)
 @model_argument
 @click.option(
     "-o", "--output", type=FILE, required=True, metavar="model.json",

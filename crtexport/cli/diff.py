@@ -11,6 +11,7 @@ import click
 import msgspec
 
 from crtexport.cli.claims import claim
+from crtexport.cli.groups import Verb
 from crtexport.cli.options import FILE, with_output
 from crtexport.cli.output import Output
 from crtexport.report import difference, figures, packages
@@ -35,7 +36,7 @@ def _limits(command: Command) -> Command:
     return command
 
 
-@click.command("diff")
+@click.command("diff", cls=Verb)
 @click.argument("before", metavar="A", type=FILE)
 @click.argument("after", metavar="B", type=FILE)
 @_limits

@@ -5,13 +5,14 @@ from __future__ import annotations
 import click
 import msgspec
 
+from crtexport.cli.groups import Verb
 from crtexport.cli.options import with_output
 from crtexport.cli.output import Output
 from crtexport.report.installed import installed
 from crtexport.version import __version__
 
 
-@click.command("doctor")
+@click.command("doctor", cls=Verb)
 @with_output
 def command(out: Output) -> None:
     """List the programs and packages that verbs use, which of them are here, and how to get others.

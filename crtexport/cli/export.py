@@ -18,6 +18,7 @@ from crtexport.backends.modules import SPLITS
 from crtexport.cli.accelerators import show_decisions
 from crtexport.cli.channels import show_channels
 from crtexport.cli.claims import claim
+from crtexport.cli.groups import Verb
 from crtexport.cli.options import (
     DEFAULT_BOARD,
     FILE,
@@ -35,6 +36,7 @@ from crtexport.cli.options import (
     optimize_option,
     outside_option,
     pool_option,
+    timeout_option,
     weights_option,
     with_output,
 )
@@ -48,7 +50,7 @@ if TYPE_CHECKING:
     from crtexport.report.tune import Tuned
 
 
-@click.command("export")
+@click.command("export", cls=Verb)
 @models_argument
 @board_option
 @click.option(
@@ -132,6 +134,7 @@ if TYPE_CHECKING:
 @tuning_options
 @click.option("--run", "run_it", is_flag=True, help="Then build and run the board's firmware.")
 @given_option("With --run")
+@timeout_option("With --run")
 @outside_option
 @force_option("the folders of --unpack and --zephyr")
 @with_output
@@ -139,7 +142,7 @@ def command(
     out: Output, models: tuple[Path, ...], board: str | None, output: Path | None,
     names: tuple[str, ...], no_system_lib: bool, folder: Path | None, depfile: Path | None,
     application: Path | None, tune_it: bool, run_it: bool, given: Path | None, outside: bool,
-    force: bool, **chosen: Unpack[ExportChanges],
+    force: bool, timeout: float, **chosen: Unpack[ExportChanges],
 ) -> None:
     """Export MODEL (model.json, .tflite or .onnx) as a package for a board.
 
@@ -183,7 +186,7 @@ def command(
     note_board(out, board)
     data = {**_data(exported), **show_tuned(out, tuned)}
     if run_it:
-        data["run"] = _run(out, exported.path, given, application, force)
+        data["run"] = _run(out, exported.path, given, application, force, timeout)
     elif application is not None:
         data["application"] = _build_application(out, exported.path, application, force)
     out.result(data)
@@ -219,12 +222,13 @@ def _check_inputs(graphs: Sequence[Graph], names: Sequence[str], given: Path | N
 
 
 def _run(
-    out: Output, package: Path, given: Path | None, application: Path | None, force: bool
+    out: Output, package: Path, given: Path | None, application: Path | None, force: bool,
+    timeout: float,
 ) -> dict[str, object]:
     from crtexport.cli.run import run_and_show  # noqa: PLC0415
 
     return run_and_show(
-        out, package, given=given, out_dir=application, force=force,
+        out, package, given=given, out_dir=application, force=force, timeout=timeout,
         runner="bare-metal" if application is None else "zephyr",
         trust_package=True,  # this very command made it, for the board that the user named
     )

@@ -11,6 +11,7 @@ import click
 from crtexport.cli.accelerators import show_decisions
 from crtexport.cli.channels import show_channels
 from crtexport.cli.functions import show_externals, show_model
+from crtexport.cli.groups import Verb
 from crtexport.cli.options import (
     DEFAULT_BOARD,
     FILE,
@@ -20,6 +21,8 @@ from crtexport.cli.options import (
     io_option,
     note_board,
     numerics_option,
+    optimize_option,
+    tuning_option,
     weights_option,
     with_output,
 )
@@ -29,23 +32,25 @@ from crtexport.mlf.reader import Package, PackageTensor, open_package
 from crtexport.pipeline import driver
 
 
-@click.command("inspect")
+@click.command("inspect", cls=Verb)
 @click.argument("path", metavar="PACKAGE|MODEL", type=FILE)
 @click.option(
     "--stage", type=click.Choice(driver.STAGES),
     help="Print this stage of exporting MODEL instead of the summary of PACKAGE.",
 )
 @board_option
+@optimize_option
 @io_option
 @weights_option
 @numerics_option
 @accelerator_option
+@tuning_option
 @choices_options
 @with_output
 def command(
     out: Output, path: Path, stage: driver.Stage | None, board: str | None, io: driver.Io,
     numerics: str, accelerators: tuple[str, ...] | None, choices: driver.InputChoices,
-    weights: driver.Weights,
+    weights: driver.Weights, optimize: driver.Optimize | None, tuning: Path | None,
 ) -> None:
     """Show what PACKAGE holds, whoever wrote it, which functions of others MODEL can be exported
     with, or one --stage of exporting MODEL."""
@@ -53,7 +58,8 @@ def command(
     if stage is not None:
         text = driver.stage(
             path, stage, board=target, numerics=numerics, io=io,
-            accelerators=accelerators, choices=choices, weights=weights,
+            accelerators=accelerators, choices=choices, weights=weights, optimize=optimize,
+            tuning=tuning,
         )
         if out.as_json:
             out.result({"stage": stage, "text": text})

@@ -9,10 +9,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+from click.shell_completion import CompletionItem
 
 from crtexport.cli.output import Output
 from crtexport.firmware.sizes import parse_size
+from crtexport.firmware.waiting import DEFAULT_TIMEOUT
 from crtexport.ir.numerics import FORMER_WORDS, Numerics
+from crtexport.support.errors import CrtExportError
 
 Command = Callable[..., Any]
 
@@ -166,6 +169,35 @@ def chosen_option(command: Command) -> Command:
     )(command)
 
 
+def complete_boards(
+    _context: click.Context, _parameter: click.Parameter, incomplete: str
+) -> list[CompletionItem]:
+    """Returns the boards whose names begin so, for shells; files, where a path is begun."""
+    return _completed(incomplete, families=False)
+
+
+def complete_families(
+    _context: click.Context, _parameter: click.Parameter, incomplete: str
+) -> list[CompletionItem]:
+    """Returns the boards and families whose names begin so, for shells; files, where a path is
+    begun."""
+    return _completed(incomplete, families=True)
+
+
+def _completed(incomplete: str, *, families: bool) -> list[CompletionItem]:
+    from crtexport.firmware.board import list_boards, list_families  # noqa: PLC0415
+
+    try:
+        known = {one.name: one.description for one in list_boards()}
+        known |= {one.name: one.description for one in list_families()} if families else {}
+    except CrtExportError:  # a file of the user's: the command says what is wrong with it
+        known = {}
+    return [
+        CompletionItem(name, help=words) for name, words in sorted(known.items())
+        if name.startswith(incomplete)
+    ] or [CompletionItem(incomplete, type="file")]
+
+
 DEFAULT_BOARD = "host"
 
 
@@ -173,6 +205,7 @@ def board_option(command: Command) -> Command:
     """``--board``, a name or the path of a YAML file; the command gets None without it."""
     return click.option(
         "--board", metavar="NAME|FILE", show_default=DEFAULT_BOARD,
+        shell_complete=complete_boards,
         help="The board to generate for; `crtexport boards` lists them.",
     )(command)
 
@@ -294,6 +327,14 @@ def optimize_option(command: Command) -> Command:
     )(command)
 
 
+def tuning_option(command: Command) -> Command:
+    """``--tuning``"""
+    return click.option(
+        "--tuning", type=FILE, metavar="FILE.json",
+        help="Select kernel variants by the measurements in this file.",
+    )(command)
+
+
 def weights_option(command: Command) -> Command:
     """``--weights``"""
     return click.option(
@@ -341,9 +382,19 @@ def io_option(command: Command) -> Command:
 def array_options(command: Command) -> Command:
     """``--input`` and ``--output``, both .npz."""
     command = click.option(
-        "--output", "save", type=FILE, metavar="FILE.npz", help="Write the outputs to this file."
+        "-o", "--output", "save", type=FILE, metavar="FILE.npz",
+        help="Write the outputs to this file.",
     )(command)
     return given_option()(command)
+
+
+def timeout_option(when: str = "") -> Callable[[Command], Command]:
+    """``--timeout``; ``when`` is a condition that the help text starts with."""
+    text = "ime that one boot may take."
+    return click.option(
+        "--timeout", type=SecondsType(), default=DEFAULT_TIMEOUT, show_default=True,
+        help=f"{when}: t{text}" if when else f"T{text}",
+    )
 
 
 def force_option(what: str) -> Callable[[Command], Command]:

@@ -10,7 +10,14 @@ import click
 import msgspec
 
 from crtexport.cli.claims import claim
-from crtexport.cli.options import FILE, choices_options, model_argument, with_output
+from crtexport.cli.groups import Verb
+from crtexport.cli.options import (
+    FILE,
+    choices_options,
+    complete_boards,
+    model_argument,
+    with_output,
+)
 from crtexport.cli.output import Output
 from crtexport.firmware.board import user_files
 from crtexport.importers.formats import InputChoices
@@ -19,7 +26,7 @@ from crtexport.quantization.cost import BoardCost
 from crtexport.simulation.runtimes import install as install_library
 
 
-@click.command("quantize")
+@click.command("quantize", cls=Verb)
 @model_argument
 @click.option(
     "--data", required=True, metavar="FILE.npz|FOLDER|module:name",
@@ -60,7 +67,8 @@ from crtexport.simulation.runtimes import install as install_library
     help="How many samples are used at most.",
 )
 @click.option(
-    "--board", metavar="NAME|FILE", help="Also compare what both networks cost on this board.",
+    "--board", metavar="NAME|FILE", shell_complete=complete_boards,
+    help="Also compare what both networks cost on this board.",
 )
 @click.option(
     "--install-reference", "install", is_flag=True,

@@ -10,6 +10,7 @@ import click
 from click.core import ParameterSource
 
 from crtexport.cli.claims import claim
+from crtexport.cli.groups import Verb
 from crtexport.cli.options import (
     DEFAULT_BOARD,
     FILE,
@@ -23,12 +24,13 @@ from crtexport.cli.options import (
     numerics_option,
     optimize_option,
     pool_option,
+    timeout_option,
+    tuning_option,
     weights_option,
     with_output,
 )
 from crtexport.cli.output import Output
 from crtexport.cli.results import read_arrays
-from crtexport.cli.run import timeout_option
 from crtexport.cli.short_report import show_costs, show_memories
 from crtexport.firmware.board import user_files
 from crtexport.importers.files import data_files
@@ -43,7 +45,7 @@ from crtexport.report.page import file as page_file
 _NOT_REPRODUCED = {"path", "page", "as_json", "verbose", "quiet", "debug"}
 
 
-@click.command("report")
+@click.command("report", cls=Verb)
 @click.argument("path", metavar="MODEL|PACKAGE", type=FILE)
 @board_option
 @click.option(
@@ -62,16 +64,13 @@ _NOT_REPRODUCED = {"path", "page", "as_json", "verbose", "quiet", "debug"}
 @numerics_option
 @accelerator_option
 @choices_options
-@click.option(
-    "--tuning", type=FILE, metavar="FILE.json",
-    help="Select variants of kernels by these measurements.",
-)
+@tuning_option
 @click.option(
     "--measure", "measured", is_flag=True,
     help="Build and run the board's firmware: count instructions and stack instead of estimating.",
 )
 @given_option("With --measure")
-@timeout_option
+@timeout_option("With --measure")
 @with_output
 @click.pass_context
 def command(

@@ -9,31 +9,29 @@ import click
 
 from crtexport import package_actions
 from crtexport.cli.claims import claim
+from crtexport.cli.groups import Verb
 from crtexport.cli.options import (
-    SecondsType,
     array_options,
     chosen_option,
+    complete_boards,
     device_code_option,
     package_argument,
+    timeout_option,
     trust_option,
     with_output,
 )
 from crtexport.cli.output import Output
 from crtexport.cli.results import keep, keep_all, outputs_data, read_arrays, show_outputs
-from crtexport.firmware.run import DEFAULT_TIMEOUT, RunResult
+from crtexport.firmware.run import RunResult
+from crtexport.firmware.waiting import DEFAULT_TIMEOUT
 from crtexport.mlf.arrays import key_of
 from crtexport.mlf.reader import open_package
 
-timeout_option = click.option(
-    "--timeout", type=SecondsType(), default=DEFAULT_TIMEOUT, show_default=True,
-    help="Time that one boot may take.",
-)
 
-
-@click.command("run")
+@click.command("run", cls=Verb)
 @package_argument
 @array_options
-@timeout_option
+@timeout_option()
 @click.option(
     "--runner", type=click.Choice(package_actions.RUNNERS), default="bare-metal", show_default=True,
     help="Run on bare metal, or under the Zephyr that ZEPHYR_BASE names.",
@@ -41,6 +39,7 @@ timeout_option = click.option(
 @chosen_option
 @click.option(
     "--board", metavar="NAME|FILE",
+    shell_complete=complete_boards,
     help="The board whose toolchain and runner are used; by default the one of the package's name "
     "that is installed here.",
 )

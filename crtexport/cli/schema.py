@@ -6,12 +6,13 @@ import json
 
 import click
 
+from crtexport.cli.groups import Verb
 from crtexport.cli.options import with_output
 from crtexport.cli.output import Output
 from crtexport.importers import crtjson
 
 
-@click.command("schema")
+@click.command("schema", cls=Verb)
 @click.option(
     "--of", "of", type=click.Choice(["model", "report"]), default="model", show_default=True,
     help="The format: model.json, or what `crtexport report --json` prints.",

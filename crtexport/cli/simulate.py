@@ -8,6 +8,7 @@ import click
 
 from crtexport import package_actions
 from crtexport.cli.claims import claim
+from crtexport.cli.groups import Verb
 from crtexport.cli.options import (
     array_options,
     chosen_option,
@@ -21,7 +22,7 @@ from crtexport.cli.results import keep, keep_all, outputs_data, read_arrays, sho
 from crtexport.mlf.reader import open_package
 
 
-@click.command("simulate")
+@click.command("simulate", cls=Verb)
 @package_argument
 @array_options
 @chosen_option

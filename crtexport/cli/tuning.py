@@ -10,7 +10,7 @@ import click
 from msgspec import to_builtins
 from msgspec.structs import replace
 
-from crtexport.cli.options import FILE, Command
+from crtexport.cli.options import Command, tuning_option
 from crtexport.cli.output import Output
 from crtexport.support.outputs.claims import Claims
 
@@ -30,10 +30,7 @@ def tuning_options(command: Command) -> Command:
             "the file of --tuning, by default MODEL.tune.json beside the model."
         ),
     )(command)
-    return click.option(
-        "--tuning", type=FILE, metavar="FILE.json",
-        help="Select kernel variants by the measurements in this file.",
-    )(command)
+    return tuning_option(command)
 
 
 def cache_for(models: Sequence[Path], tuning: Path | None) -> Path:

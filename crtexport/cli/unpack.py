@@ -7,13 +7,14 @@ from pathlib import Path
 import click
 
 from crtexport.cli.claims import claim
+from crtexport.cli.groups import Verb
 from crtexport.cli.options import FILE, force_option, package_argument, with_output
 from crtexport.cli.output import Output, named
 from crtexport.mlf.reader import open_package
 from crtexport.mlf.unpack import unpack_for_build
 
 
-@click.command("unpack")
+@click.command("unpack", cls=Verb)
 @package_argument
 @click.argument("folder", type=FILE)
 @force_option("FOLDER")

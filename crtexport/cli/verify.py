@@ -9,6 +9,7 @@ import click
 from msgspec.structs import asdict
 
 from crtexport import verification
+from crtexport.cli.groups import Verb
 from crtexport.cli.options import (
     accelerator_option,
     board_option,
@@ -18,19 +19,23 @@ from crtexport.cli.options import (
     model_argument,
     note_board,
     numerics_option,
+    optimize_option,
+    timeout_option,
+    tuning_option,
     weights_option,
     with_output,
 )
 from crtexport.cli.output import Output
-from crtexport.pipeline.driver import Emit, InputChoices, Io, Weights
+from crtexport.pipeline.driver import Emit, InputChoices, Io, Optimize, Weights
 
 _LONGEST_NAME = 40
 
 
-@click.command("verify")
+@click.command("verify", cls=Verb)
 @model_argument
 @board_option
 @emit_option
+@optimize_option
 @click.option(
     "--samples", type=click.IntRange(min=1), default=10, show_default=True,
     help="Number of random inputs.",
@@ -49,12 +54,15 @@ _LONGEST_NAME = 40
 @numerics_option
 @weights_option
 @accelerator_option
+@tuning_option
+@timeout_option("With --board")
 @choices_options
 @with_output
 def command(
     out: Output, model: Path, board: str | None, emit: Emit | None, samples: int, seed: int,
     io: Io, numerics: str, accelerators: tuple[str, ...] | None, per_layer: bool, install: bool,
-    choices: InputChoices, weights: Weights,
+    choices: InputChoices, weights: Weights, optimize: Optimize | None, tuning: Path | None,
+    timeout: float,
 ) -> int:
     """Compare the exported MODEL with the reference runtime on random inputs.
 
@@ -72,13 +80,15 @@ def command(
         if per_layer:
             layers = verification.verify_layers(
                 model, board=board, samples=samples, seed=seed, numerics=numerics, emit=emit,
-                accelerators=accelerators, choices=choices, weights=weights,
+                accelerators=accelerators, choices=choices, weights=weights, optimize=optimize,
+                tuning=tuning, timeout=timeout,
             )
             note_board(out, board)
             return _show_layers(out, model, layers, seed)
         result = verification.verify(
             model, board=board, samples=samples, seed=seed, numerics=numerics, emit=emit, io=io,
-            accelerators=accelerators, choices=choices, weights=weights,
+            accelerators=accelerators, choices=choices, weights=weights, optimize=optimize,
+            tuning=tuning, timeout=timeout,
         )
     _show_outputs(out, model, result, seed)
     note_board(out, board)

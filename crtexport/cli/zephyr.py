@@ -9,6 +9,7 @@ import click
 from msgspec.structs import asdict
 
 from crtexport.cli.claims import claim
+from crtexport.cli.groups import Verb
 from crtexport.cli.options import (
     FILE,
     Command,
@@ -35,6 +36,8 @@ def command() -> None:
     BUILD is the folder that `west build -d` built in.
     """
 
+
+command.command_class = Verb
 
 def _compiler_options(command: Command) -> Command:
     command = click.option(

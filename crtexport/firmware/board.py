@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from msgspec import Struct
+
 from crtexport.firmware import board_reader, native
 from crtexport.firmware.board_schema import Board
 from crtexport.firmware.board_search import SEARCH_PATH, SUFFIXES, find, folders, shown_as
@@ -13,8 +15,8 @@ from crtexport.support.resources import boards_dir
 from crtexport.support.schema import did_you_mean
 
 __all__ = [
-    "SEARCH_PATH", "Board", "Usage", "board_files", "check_budget", "list_boards", "load_board",
-    "user_files",
+    "SEARCH_PATH", "Board", "Family", "Usage", "board_files", "check_budget", "list_boards",
+    "list_families", "load_board", "user_files",
 ]
 
 
@@ -60,13 +62,35 @@ def user_files(board: Board | Path | str) -> tuple[Path, ...]:
 
 def list_boards() -> tuple[Board, ...]:
     """Returns every board that has a name of its own (families are left out), by name."""
+    found = [_loaded(path) for path in _named()]
+    return tuple(board for board in found if board is not None)
+
+
+class Family(Struct, frozen=True):
+    """A file that boards extend: ``processor`` is "" where the members have different ones."""
+
+    name: str
+    description: str
+    processor: str
+
+
+def list_families() -> tuple[Family, ...]:
+    """Returns every family of boards, by name."""
+    return tuple(
+        Family(path.stem, str(merged.data.get("description", "")),
+               str(merged.data.get("cpu", {}).get("name", "")))
+        for path in _named() if (merged := board_reader.read(path)).abstract
+    )
+
+
+def _named() -> list[Path]:
+    """Returns the files of boards and families that are found by their names, sorted by these."""
     paths: dict[str, Path] = {}
     for folder in folders():
         for path in sorted(folder.iterdir()):
             if path.suffix in SUFFIXES:
                 paths.setdefault(path.stem, path)
-    found = [_loaded(path) for _, path in sorted(paths.items())]
-    return tuple(board for board in found if board is not None)
+    return [path for _, path in sorted(paths.items())]
 
 
 def _loaded(path: Path) -> Board | None:

@@ -20,6 +20,7 @@ from crtexport.firmware.project import ELF, sample_layout, write_inputs, write_p
 from crtexport.firmware.qemu import Mark, QemuRun, build_plugin, run_program, run_qemu
 from crtexport.firmware.sections import TEST_INPUTS, Sections, Symbol, read_sections
 from crtexport.firmware.toolchain import find_tool, run_tool
+from crtexport.firmware.waiting import DEFAULT_TIMEOUT
 from crtexport.mlf.libraries import locate
 from crtexport.support.errors import CrtExportError, RunFailedError
 from crtexport.support.outputs.folders import settle
@@ -28,7 +29,6 @@ from crtexport.support.short import count, line, sizes, table
 Array = npt.NDArray[Any]
 Sample = Mapping[str, Array] | Sequence[Array]
 
-DEFAULT_TIMEOUT = 120.0
 """Seconds that one boot may take."""
 
 _MEASURED = "crt_counter"

@@ -353,14 +353,19 @@ def stage(
     model: Path | str | Graph, stage: Stage, *, board: Board | Path | str = "host",
     numerics: str | None = None, io: Io = "caller", accelerators: Sequence[str] | None = None,
     choices: InputChoices = NO_CHOICES, weights: Weights = "auto",
+    optimize: Optimize | None = None, tuning: Path | str | None = None,
 ) -> str:
     """The text of one stage of the way from model to code, for people to read."""
     options = ExportOptions(
-        numerics=numerics, io=io, accelerators=accelerators, choices=choices, weights=weights
+        numerics=numerics, io=io, accelerators=accelerators, choices=choices, weights=weights,
+        optimize=optimize, tuning=tuning,
     )
     (graph,), target_board = _read(model, options, resolve_board(board))
     emit: Emit = "c" if stage == "c" else "llvm" if stage == "llvm" else target_board.backend
-    choose = by_default(target_board.target, target_board.optimize, emit)
+    level = optimize or target_board.optimize
+    made = None if tuning is None else Generator(target_board, replace(options, emit=emit))
+    tuned = made and made.tuned(tuning)
+    choose = tuned or by_default(target_board.target, level, emit)
     prepared = prepare(graph, target_board, options, choose=choose)
     match stage:
         case "graph":
@@ -376,12 +381,12 @@ def stage(
         case "kernels":
             return "\n\n".join(kernel_text.dump(f.kernel) for f in prepared.artifact.functions)
         case "c":
-            generator = Generator(target_board, ExportOptions(emit="c"))
+            generator = Generator(target_board, ExportOptions(emit="c", optimize=optimize))
             with generator.started((prepared.artifact,)) as finish:
                 sources, _ = finish(lambda *_: None)
             return "\n".join(sources.values())
         case "llvm":
             from crtexport.backends.llvm.module import emit_llvm  # noqa: PLC0415
 
-            modules = emit_llvm(prepared.artifact, target_board.target, target_board.optimize)
+            modules = emit_llvm(prepared.artifact, target_board.target, level)
             return "\n".join(modules.values())

@@ -13,7 +13,8 @@ from crtexport.artifact.model import Artifact
 from crtexport.firmware import run as firmware_run
 from crtexport.firmware.board import Board
 from crtexport.firmware.package import board_from_package, parts_from_package
-from crtexport.firmware.run import DEFAULT_TIMEOUT, RunResult
+from crtexport.firmware.run import RunResult
+from crtexport.firmware.waiting import DEFAULT_TIMEOUT
 from crtexport.ir.graph import Graph
 from crtexport.mlf.arrays import Array, key_of, samples_for
 from crtexport.mlf.metadata import CrtexportSection

@@ -28,9 +28,10 @@ WRITTEN = {
 READ = {
     "bench": {"models", "given", "onnx"}, "build": {"package", "given", "expected", "device_code"},
     "convert": {"model"}, "diff": {"before", "after"}, "export": {"models", "given"},
-    "inspect": {"path"}, "quantize": {"model"},
+    "inspect": {"path", "tuning"}, "quantize": {"model"},
     "report": {"path", "given", "tuning"}, "run": {"package", "given", "device_code"},
-    "simulate": {"package", "given", "device_code"}, "unpack": {"package"}, "verify": {"model"},
+    "simulate": {"package", "given", "device_code"}, "unpack": {"package"},
+    "verify": {"model", "tuning"},
     "zephyr board": {"build"}, "zephyr check": {"package", "build"}, "zephyr report": {"build"},
     "zephyr sources": {"model", "board"},
 }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from pathlib import Path
 
 import pytest
 
@@ -64,11 +65,12 @@ def test_options_are_passed_on(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(verification, "verify", verify)
     assert main(["verify", "m.tflite", "--board", "qemu_x86", "--rounding", "single", "-q",
-                 "--accelerator", "cmsis-nn", "--dim", "n=3", "--weights", "packed"]) == 0
+                 "--accelerator", "cmsis-nn", "--dim", "n=3", "--weights", "packed",
+                 "--optimize", "size", "--tuning", "t.json", "--timeout", "7"]) == 0
     assert seen == [
         {"board": "qemu_x86", "samples": 10, "seed": 0, "numerics": "litert", "emit": None,
          "io": "caller", "accelerators": ("cmsis-nn",), "choices": InputChoices(dims={"n": 3}),
-         "weights": "packed"}
+         "weights": "packed", "optimize": "size", "tuning": Path("t.json"), "timeout": 7.0}
     ]
 
 

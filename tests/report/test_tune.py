@@ -149,6 +149,8 @@ def test_the_command_line_tunes_beside_the_model(
     assert main(["bench", str(model), "--board", BOARD, "--tuning", str(cache), "--json"]) == 0
     (result,) = json.loads(capsys.readouterr().out)["benches"]
     assert result["second"] == data["after"]["instructions"]
+    words = ["inspect", str(model), "--stage", "lowered", "--board", BOARD]
+    assert main([*words, "--tuning", str(cache)]) == 0
 
 
 def test_the_command_line_says_where_tuning_is_possible(

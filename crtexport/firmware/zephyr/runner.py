@@ -19,7 +19,6 @@ from crtexport.firmware.parts import FirmwareParts
 from crtexport.firmware.project import write_inputs
 from crtexport.firmware.qemu import run_program
 from crtexport.firmware.run import (
-    DEFAULT_TIMEOUT,
     BuildResult,
     RunResult,
     Sample,
@@ -29,6 +28,7 @@ from crtexport.firmware.run import (
 )
 from crtexport.firmware.sections import read_program
 from crtexport.firmware.toolchain import find_tool, run_tool
+from crtexport.firmware.waiting import DEFAULT_TIMEOUT
 from crtexport.firmware.zephyr.application import SOURCES, write_application
 from crtexport.firmware.zephyr.build import read_build
 from crtexport.firmware.zephyr.derive import derive_board
