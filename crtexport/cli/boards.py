@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import click
+from click.shell_completion import CompletionItem
 from msgspec.structs import asdict
 
 from crtexport.cli.groups import Verb
@@ -12,11 +13,51 @@ from crtexport.firmware.board import Board, list_boards, list_families, load_boa
 from crtexport.firmware.sizes import format_size
 
 
-@click.command("boards", cls=Verb)
-@click.argument("name", required=False, shell_complete=complete_boards)
+def _complete(
+    context: click.Context, parameter: click.Parameter, incomplete: str
+) -> list[CompletionItem]:
+    """Returns what the word behind ``boards`` can be."""
+    commands = [CompletionItem("new", help="Write the file of a board of your own.")]
+    found = [*commands, *complete_boards(context, parameter, incomplete)]
+    return [item for item in found if str(item.value).startswith(incomplete) and (
+        item.type != "file" or not "new".startswith(incomplete)
+    )]
+
+
+class _ShownByDefault(click.Group):
+    """A first word that is no command is what ``show`` describes."""
+
+    default = "show"
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
+        return ["new", self.default]
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name == "new" and cmd_name not in self.commands:
+            from crtexport.cli import new_board  # noqa: PLC0415
+
+            self.add_command(new_board.new)
+        return super().get_command(ctx, cmd_name)
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        if not args or args[0] not in ("new", self.default, "-h", "--help"):
+            args = [self.default, *args]
+        return super().parse_args(ctx, args)
+
+
+@click.group("boards", cls=_ShownByDefault, subcommand_metavar="[NAME|COMMAND] [OPTIONS]")
+def command() -> None:
+    """List the boards, describe one, or make one of your own.
+
+    `crtexport boards` and `crtexport boards NAME` are short for `crtexport boards show`.
+    """
+
+
+@command.command("show", cls=Verb, short_help="List the boards, or describe one.")
+@click.argument("name", required=False, shell_complete=_complete)
 @click.option("--families", is_flag=True, help="List what boards of one's own can extend.")
 @with_output
-def command(out: Output, name: str | None, families: bool) -> None:
+def show(out: Output, name: str | None, families: bool) -> None:
     """List the boards, or explain the board NAME (or the YAML file at that path)."""
     if families:
         if name is not None:

@@ -10,16 +10,18 @@ _MESSAGES = "Messages"
 GROUPS: dict[str, tuple[str, ...]] = {
     "Input": (
         "--input", "--data", "--expected", "--samples", "--seed", "--model", "--onnx", "--dim",
-        "--input-shape", "--bind", "--input-layout", "--allow-outside",
+        "--input-shape", "--bind", "--input-layout", "--allow-outside", "--from", "--device",
+        "--core",
     ),
     "Output": (
         "--output", "--stage", "--format", "--library-version", "--of", "--families", "--chart",
         "--unpack", "--depfile", "--zephyr", "--force",
     ),
     "Board and code": (
-        "--board", "--compiler", "--flags", "--emit", "--optimize", "--numerics", "--weights",
-        "--accelerator", "--module-name", "--no-system-lib", "--large-data", "--device-bundle",
-        "--activations", "--calibration", "--keep",
+        "--board", "--extends", "--memory", "--description", "--compiler", "--flags", "--emit",
+        "--optimize", "--numerics", "--weights", "--accelerator", "--module-name",
+        "--no-system-lib", "--large-data", "--device-bundle", "--activations", "--calibration",
+        "--keep", "--keep16", "--corrections",
     ),
     "Memory": ("--workspace", "--io", "--const-inputs", "--pool"),
     "Tuning": ("--tuning", "--tune"),

@@ -26,7 +26,7 @@ _TERMINATED = 143
 
 COMMANDS = {
     "bench": "Measure what models cost on boards, layer by layer.",
-    "boards": "List the boards, or describe one.",
+    "boards": "List the boards, describe one, or make one of your own.",
     "build": "Turn a package into a project or a library of a build system.",
     "convert": "Turn a model into model.json.",
     "diff": "Compare two reports, within limits.",

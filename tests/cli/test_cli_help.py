@@ -18,9 +18,10 @@ from tests.cli.test_cli_outputs import leaves
 VERBS = dict(leaves(cli))
 
 SHARED = {
-    "--output": {"build", "convert", "export", "quantize", "report", "run", "simulate",
-                 "zephyr board"},
-    "-o": {"build", "convert", "export", "quantize", "report", "run", "simulate", "zephyr board"},
+    "--output": {"boards new", "build", "convert", "export", "quantize", "report", "run",
+                 "simulate", "zephyr board"},
+    "-o": {"boards new", "build", "convert", "export", "quantize", "report", "run", "simulate",
+           "zephyr board"},
     "--board": {"bench", "build", "export", "inspect", "quantize", "report", "run", "verify"},
     "--emit": {"bench", "export", "report", "verify"},
     "--optimize": {"bench", "export", "inspect", "report", "verify"},
@@ -82,6 +83,8 @@ def test_boards_are_completed(verb: str) -> None:
 def test_boards_and_paths_are_completed_without_the_word_export() -> None:
     assert completed("model.tflite", "--board", "esp32c3") == ["esp32c3"]
     assert completed("boards", "nrf5284") == ["nrf52840dk"]
+    assert completed("boards", "ne") == ["new"]
+    assert completed("boards", "new", "mine", "--extends", "cortex_m4") == ["cortex_m4f"]
     complete = BashComplete(cli, {}, "crtexport", "_CRTEXPORT_COMPLETE")
     (found,) = complete.get_completions(["run", "p.tar", "--board"], "./mi")
     assert found.type == "file"

@@ -19,14 +19,16 @@ from crtexport.simulation.tflite_writer import to_tflite
 from tests.cli.support import DIGITS, exported
 
 WRITTEN = {
-    "bench": {"picture", "tuning"}, "build": {"folder"}, "convert": {"output"},
+    "bench": {"picture", "tuning"}, "boards new": {"output"}, "build": {"folder"},
+    "convert": {"output"},
     "export": {"output", "folder", "depfile", "application", "keep_failed", "tuning"},
     "quantize": {"output"}, "report": {"page"}, "run": {"save"}, "simulate": {"save"},
     "unpack": {"folder"}, "zephyr board": {"output"},
 }
 """The parameters of each command that name what it writes."""
 READ = {
-    "bench": {"models", "given", "onnx"}, "build": {"package", "given", "expected", "device_code"},
+    "bench": {"models", "given", "onnx"}, "boards new": {"source"},
+    "build": {"package", "given", "expected", "device_code"},
     "convert": {"model"}, "diff": {"before", "after"}, "export": {"models", "given"},
     "inspect": {"path", "tuning"}, "quantize": {"model"},
     "report": {"path", "given", "tuning"}, "run": {"package", "given", "device_code"},
@@ -72,7 +74,7 @@ class Attempt:
     @property
     def command(self) -> str:
         words = self.words.split()
-        return " ".join(words[:2]) if words[0] == "zephyr" else words[0]
+        return " ".join(words[:2]) if words[0] in ("boards", "zephyr") else words[0]
 
 
 EXPORT = "export model.json --board mine.yaml --emit c "
@@ -102,6 +104,7 @@ ATTEMPTS = (
               "page")
       for read in ("model.json", "model.safetensors", "mine.yaml", "family.yaml", "tune.json")),
     Attempt("report k.tar -o {}.html", "k.tar", "page"),
+    Attempt("boards new b --from chip.pdsc -o {}", "chip.pdsc"),
     *(Attempt("zephyr board build -o {}", f"build/{read}")
       for read in ("zephyr/.config", "zephyr/zephyr.dts", "compile_commands.json")),
 )
@@ -138,7 +141,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
     np.savez(folder / "x.npz", image=np.zeros((1, 64), np.int8))
     exported(folder).rename(folder / "k.tar")
     (folder / "build" / "zephyr").mkdir(parents=True)
-    for name in ("hooks.c", "tune.json", "o.onnx", "build/compile_commands.json",
+    for name in ("hooks.c", "tune.json", "o.onnx", "chip.pdsc", "build/compile_commands.json",
                  "build/zephyr/.config", "build/zephyr/zephyr.dts"):
         (folder / name).write_text("precious")
     return folder

@@ -28,6 +28,8 @@ def command_of(group: click.Group, words: list[str]) -> tuple[str, click.Command
     if isinstance(command, click.Group) and len(words) > 1:
         for name in words[1].split("|"):
             inner = command.get_command(click.Context(command), name)
+            if inner is None and hasattr(command, "default"):
+                return first, command.commands[command.default]
             if inner is None:
                 if re.fullmatch(r"[a-z]+", name):
                     raise LookupError(f"there is no command {first} {name!r}")

@@ -100,3 +100,22 @@ def _number(words: list[int]) -> int:
     for word in words:
         value = value << 32 | word
     return value
+
+
+def read_processor(path: Path) -> tuple[str, str, str]:
+    """Returns the board's model, and of the first processor what it is compatible with and, of a
+    RISC-V, its instructions; "" for what isn't there. Raises as :func:`read_regions`."""
+    dtlib = _dtlib()
+    try:
+        tree = dtlib.DT(str(path))
+        cpus = tree.get_node("/cpus") if tree.has_node("/cpus") else None
+        cores = [node for node in cpus.nodes.values() if "compatible" in node.props] if cpus else []
+        first = cores[0].props if cores else {}
+        names = first["compatible"].to_strings() if first else []
+        isa = first["riscv,isa"].to_string() if "riscv,isa" in first else ""
+        model = tree.root.props["model"].to_string() if "model" in tree.root.props else ""
+    except (dtlib.DTError, OSError) as error:
+        raise CrtExportError(f"the devicetree can't be read: {error}",
+                             location=str(path)) from error
+    arm = [name for name in names if name.startswith("arm,cortex-")]
+    return model, (arm or [""])[0], isa

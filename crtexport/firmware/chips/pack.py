@@ -1,0 +1,162 @@
+"""Chips in the description of a CMSIS pack (.pdsc), a file from outside that is not trusted."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterator
+from pathlib import Path
+from xml.etree import ElementTree as ET
+
+from msgspec import Struct
+
+from crtexport.firmware.board_schema import Memory
+from crtexport.firmware.chips.chip import Chip, arm_family, plain_name
+from crtexport.support.errors import CrtExportError
+
+_LARGEST = 64 << 20  # bytes; the largest pack's description has some ten million
+_GROUPS = ("family", "subFamily", "device", "variant")
+_NAMES = {"device": "Dname", "variant": "Dvariant"}
+_FPU = {"": "none", "0": "none", "NO_FPU": "none", "DP_FPU": "double"}
+
+
+class _Inherited(Struct, frozen=True):
+    """Attributes by processor, and memories, that the groups around an element have."""
+
+    processors: dict[str, dict[str, str]]
+    memories: tuple[dict[str, str], ...]
+
+
+def read_pack(path: Path, device: str | None, core: str | None = None) -> Chip:
+    """Returns the chip ``device`` of a pack; ``core`` is the Pname of one of several processors.
+
+    Raises CrtExportError for files that are no descriptions of packs, and for names that are not
+    there, with near ones.
+    """
+    found = dict(_devices(_parsed(path), _Inherited({}, ())))
+    if not found:
+        raise CrtExportError("the pack describes no devices", location=str(path))
+    if device is None and len(found) == 1:
+        (device,) = found
+    if device is None or device not in found:
+        near = difflib.get_close_matches(device or "", found, n=5, cutoff=0.4) or sorted(found)[:5]
+        raise CrtExportError(
+            f"the pack has no device {device!r}" if device else "the pack has several devices",
+            location=str(path),
+            hint=f"--device takes one of its {len(found)}: {', '.join(near)}, …",
+        )
+    processor, name = _processor(found[device], core, path)
+    return Chip(device, processor.get("Dcore", ""), _family(processor),
+                _memories(found[device].memories, name, path))
+
+
+def _parsed(path: Path) -> ET.Element:
+    """Returns the file's elements. Documents with a DOCTYPE are refused, and with it entities."""
+    try:
+        with path.open("rb") as stream:
+            content = stream.read(_LARGEST + 1)
+        if len(content) > _LARGEST:
+            raise CrtExportError("the file is too large for a pack's description",
+                                 location=str(path))
+        text = content.decode("utf-8-sig")
+        if "<!DOCTYPE" in text or "<!ENTITY" in text:
+            raise CrtExportError("a pack's description has no DOCTYPE", location=str(path))
+        root = ET.fromstring(text)  # noqa: S314  (without a DOCTYPE there are no entities)
+    except OSError as error:
+        raise CrtExportError(f"the pack can't be read: {error.strerror}",
+                             location=str(path)) from error
+    except (UnicodeDecodeError, ET.ParseError) as error:
+        raise CrtExportError(f"this is no XML: {error}", location=str(path)) from error
+    if root.tag != "package":
+        raise CrtExportError("this is XML, but no description of a CMSIS pack", location=str(path))
+    return root
+
+
+def _devices(element: ET.Element, above: _Inherited) -> Iterator[tuple[str, _Inherited]]:
+    """Yields the devices and variants in an element, with all that is said of them."""
+    for child in element:
+        if child.tag == "devices":
+            yield from _devices(child, above)
+        elif child.tag in _GROUPS:
+            processors = {name: dict(each) for name, each in above.processors.items()}
+            for one in child.findall("processor"):
+                name = one.get("Pname", "")
+                processors[name] = {**processors.get(name, {}), **one.attrib}
+            own = tuple(dict(one.attrib) for one in child.findall("memory"))
+            names = {_called(one) for one in own}
+            kept = tuple(one for one in above.memories if _called(one) not in names)
+            here = _Inherited(processors, (*kept, *own))
+            if child.tag in _NAMES and _NAMES[child.tag] in child.attrib:
+                yield child.attrib[_NAMES[child.tag]], here
+            yield from _devices(child, here)
+
+
+def _called(memory: dict[str, str]) -> tuple[str, str]:
+    return memory.get("name") or memory.get("id", ""), memory.get("Pname", "")
+
+
+def _processor(
+    found: _Inherited, core: str | None, path: Path
+) -> tuple[dict[str, str], str]:
+    """Returns the attributes of the processor ``core``, and its name, "" of an only one."""
+    # What is said for all of several processors stands without a name.
+    shared = found.processors.get("", {})
+    named = {name: {**shared, **each} for name, each in found.processors.items() if name}
+    if not named:
+        return shared, ""
+    if core is None and len(named) == 1:
+        (core,) = named
+    if core is None or core not in named:
+        raise CrtExportError("the device has several processors", location=(str(path), core or ""),
+                             hint=f"--core takes one of {', '.join(sorted(named))}")
+    return named[core], core
+
+
+def _family(processor: dict[str, str]) -> str:
+    core = processor.get("Dcore", "").lower()
+    fpu = _FPU.get(processor.get("Dfpu", ""), "single")
+    # Packs say that there are none; those of before 1.4.2 say nothing.
+    dsp = processor.get("Ddsp", "DSP") != "NO_DSP"
+    if not core.startswith("cortex-"):
+        return ""
+    if core in ("cortex-m55", "cortex-m85") and processor.get("Dmve", "") == "NO_MVE":
+        return ""
+    return arm_family(core.removeprefix("cortex-"), fpu=fpu, dsp=dsp)
+
+
+def _memories(
+    listed: tuple[dict[str, str], ...], core: str, path: Path
+) -> dict[str, Memory]:
+    """Returns the memories of a processor; the one it starts from is ``flash``, the largest that is
+    on by default and can be written is ``ram``."""
+    entries = []
+    for one in listed:
+        if one.get("Pname", core) != core:
+            continue
+        try:
+            memory = Memory(int(one.get("start", ""), 0), int(one.get("size", ""), 0))
+        except ValueError as error:
+            raise CrtExportError("a memory without start or size",
+                                 location=(str(path), _called(one)[0])) from error
+        entries.append((one, memory))
+    usual = [entry for entry in entries if entry[0].get("default") in ("1", "true")] or entries
+    fixed = [one for one in usual if not _writable(one[0])]
+    startup = [one for one in fixed if one[0].get("startup") in ("1", "true")]
+    writable = sorted((one for one in usual if _writable(one[0])), key=lambda one: one[1].size)
+    roles = {"flash": (startup or fixed)[:1], "ram": writable[-1:]}
+    found = {role: chosen[0][1] for role, chosen in roles.items() if chosen}
+    for one, memory in entries:
+        if memory not in found.values() and not _overlaps(memory, found):
+            found[plain_name(_called(one)[0], found)] = memory
+    return found
+
+
+def _writable(memory: dict[str, str]) -> bool:
+    if "access" in memory:
+        return "w" in memory["access"]
+    return memory.get("id", "").startswith("IRAM")
+
+
+def _overlaps(memory: Memory, others: dict[str, Memory]) -> bool:
+    """Returns whether a memory is part of another: of the same bytes, vendors list windows, too."""
+    return any(memory.origin < one.origin + one.size and one.origin < memory.origin + memory.size
+               for one in others.values())
