@@ -176,7 +176,7 @@ def command(
                 options, tuned = tune_first(models, graphs, target, options, step)
         exported = driver.export(
             read, options, board=target, output=output, claims=claims, progress=step,
-            written=step.written,
+            written=step.written, compiled=step.counter("objects"),
         )
     if folder is not None:
         _unpack(exported.path, folder, force)

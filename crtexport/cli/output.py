@@ -80,10 +80,11 @@ class Output:
 
 
 class Steps:
-    """Called with the name of each step; :meth:`written` with the progress of a long one."""
+    """Called with the name of each step; :meth:`written` and :meth:`counter` with the progress of
+    a long one."""
 
     def __init__(
-        self, show: Callable[[str], None], bar: Callable[[int, int], None] | None = None
+        self, show: Callable[[str], None], bar: Callable[[int, int, str], None] | None = None
     ) -> None:
         self._show, self._bar = show, bar
 
@@ -93,7 +94,17 @@ class Steps:
     def written(self, done: int, total: int) -> None:
         """Shows ``done`` of ``total`` bytes; a bar on terminals, where they take long."""
         if self._bar is not None and total >= _LONG:
-            self._bar(done, total)
+            self._bar(done, total, "bytes")
+
+    def counter(self, unit: str) -> Callable[[int, int], None]:
+        """Returns a function that shows how many ``unit`` of all are done; a bar on terminals,
+        where there are several."""
+
+        def counted(done: int, total: int) -> None:
+            if self._bar is not None and total > 1:
+                self._bar(done, total, unit)
+
+        return counted
 
 
 def named(modules: Iterable[str]) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from rich.console import Console, RenderableType
 from rich.progress import (
     BarColumn,
     DownloadColumn,
+    MofNCompleteColumn,
     Progress,
     ProgressColumn,
     SpinnerColumn,
@@ -59,28 +60,35 @@ class Terminal:
         self._out.print()
 
     @contextlib.contextmanager
-    def progress(self) -> Iterator[tuple[Callable[[str], None], Callable[[int, int], None]]]:
+    def progress(
+        self,
+    ) -> Iterator[tuple[Callable[[str], None], Callable[[int, int, str], None]]]:
         """Yields a function that shows the current step on stderr, and one that shows its progress.
         """
         with Progress(
             SpinnerColumn(), TextColumn("{task.description}", markup=False), _LongBar(),
             console=self._err, transient=True,
         ) as bars:
-            task = bars.add_task("", total=None)
+            task = bars.add_task("", total=None, unit="")
             yield (
                 lambda step: bars.update(task, description=printable(step), total=None),
-                lambda done, total: bars.update(task, completed=done, total=total),
+                lambda done, total, unit: bars.update(
+                    task, completed=done, total=total, unit=unit
+                ),
             )
 
 
 class _LongBar(ProgressColumn):
-    """A bar with bytes and remaining time, where it is known how much there is to do."""
+    """A bar with counts and remaining time, where it is known how much there is to do."""
 
     def render(self, task: Task) -> RenderableType:
         if task.total is None:
             return Text()
-        parts = (BarColumn(), DownloadColumn(binary_units=True), TimeRemainingColumn())
-        return Columns([part.render(task) for part in parts])
+        unit = task.fields["unit"]
+        count = DownloadColumn(binary_units=True) if unit == "bytes" else MofNCompleteColumn()
+        parts = (BarColumn(), count, TimeRemainingColumn())
+        words = [] if unit == "bytes" else [Text(unit)]
+        return Columns([*(part.render(task) for part in parts), *words])
 
 
 def _cell(value: object) -> str:

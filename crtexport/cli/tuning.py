@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +11,7 @@ from msgspec import to_builtins
 from msgspec.structs import replace
 
 from crtexport.cli.options import Command, tuning_option
-from crtexport.cli.output import Output
+from crtexport.cli.output import Output, Steps
 from crtexport.support.outputs.claims import Claims
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ def cache_for(models: Sequence[Path], tuning: Path | None) -> Path:
 
 def tune_first(
     models: Sequence[Path], graphs: Sequence[Graph], board: str, options: ExportOptions,
-    step: Callable[[str], None],
+    step: Steps,
 ) -> tuple[ExportOptions, list[Tuned]]:
     """Tunes models, loaded as ``graphs``, before they are exported for ``board`` with ``options``;
     returns these with the file of measurements, and what tuning found."""
@@ -67,12 +67,16 @@ def tune_first(
 
 
 def tune_all(
-    settings: Sequence[Setting], cache: Path, step: Callable[[str], None]
+    settings: Sequence[Setting], cache: Path, step: Steps
 ) -> list[Tuned]:
     """Tunes all of them, one after the other, reporting each step."""
     from crtexport.report.tune import tune  # noqa: PLC0415
 
-    return [tune(one, cache, progress=lambda text: step(f"tune: {text}")) for one in settings]
+    return [
+        tune(one, cache, progress=lambda text: step(f"tune: {text}"),
+             counted=step.counter("kernels"))
+        for one in settings
+    ]
 
 
 def show_tuned(out: Output, results: Sequence[Tuned]) -> dict[str, Any]:

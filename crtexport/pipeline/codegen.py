@@ -118,10 +118,12 @@ class Generator:
 
     @contextmanager
     def started(
-        self, artifacts: Sequence[Artifact], large_data: LargeData = "auto"
+        self, artifacts: Sequence[Artifact], large_data: LargeData = "auto",
+        counted: Callable[[int, int], None] | None = None,
     ) -> Iterator[Callable[[Look], Code]]:
         """LLVM works on the models of a package while the context lasts; what that yields waits
-        for their code and shows the objects of LLVM. Constants are an object, but for those that
+        for their code and shows the objects of LLVM; ``counted`` is told how many of all there
+        are. Constants are an object, but for those that
         are C text."""
         board, (first, *others) = self._board, artifacts
         large = is_large(first, board.target, large_data, board.large_data_threshold, others)
@@ -129,7 +131,7 @@ class Generator:
             yield lambda _: _sources(artifacts, board, large)
             return
         symbols = {constant.symbol for constant in all_constants(artifacts)} if large else {}
-        with self._compiler.started(*artifacts) as finish:
+        with self._compiler.started(*artifacts, counted=counted) as finish:
 
             def finished(look: Look) -> Code:
                 def shaped(name: str, data: bytes) -> bytes:

@@ -76,7 +76,7 @@ __all__ = [
 
 Stage = Literal["graph", "lowered", "plan", "picture", "kernels", "c", "llvm"]
 Progress = Callable[[str], None]
-Written = Callable[[int, int], None]
+Counted = Callable[[int, int], None]
 """Told how many bytes of the package are written, and of how many."""
 
 Model = Path | str | Graph
@@ -217,7 +217,8 @@ def export(
     model: Model | Sequence[Model], options: ExportOptions = DEFAULTS, *,
     board: Board | Path | str = "host", output: Path | str | None = None,
     choose: Choose | None = None, claims: Claims | None = None, progress: Progress | None = None,
-    written: Written | None = None, **changes: Unpack[ExportChanges],
+    written: Counted | None = None, compiled: Counted | None = None,
+    **changes: Unpack[ExportChanges],
 ) -> Exported:
     """Exports a model, or several together, for a board as a Model Library Format package.
 
@@ -225,8 +226,9 @@ def export(
     defaults to ``<modules>-<board>.tar`` in the current folder. How that is done, ``options`` say,
     or ``changes``, which are fields of these: ``emit``, ``optimize`` and those that
     :class:`.options.ExportOptions` explains. ``choose`` picks the variants of kernels where no
-    measurements do. ``progress`` is told steps, ``written`` bytes; ``claims`` has what the caller
-    will write besides. Raises CrtExportError, also where an output is a file that is read.
+    measurements do. ``progress`` is told steps, ``written`` bytes and ``compiled`` objects of how
+    many; ``claims`` has what the caller will write besides. Raises CrtExportError, also where an
+    output is a file that is read.
     """
     options = replace(options, **changes)
     say = progress or (lambda _: None)
@@ -247,7 +249,7 @@ def export(
     usage = usage_of(artifacts, 0, options.const_inputs)
     check_budget(target_board, usage, _known_boards())
     say(f"generate {generator.emit}")
-    packing = _packed(prepared, target_board, generator, tuned, proofs, options)
+    packing = _packed(prepared, target_board, generator, tuned, proofs, options, compiled)
     usage = replace(usage, code=packing.code_size)
     check_budget(target_board, usage, _known_boards())
     path = Path(output or default_name(artifacts, target_board.name))
@@ -262,10 +264,11 @@ def export(
 
 def _packed(
     prepared: Sequence[Prepared], board: Board, generator: Generator, tuned: ByRecord | None,
-    proofs: Sequence[Proof], options: ExportOptions,
+    proofs: Sequence[Proof], options: ExportOptions, compiled: Counted | None,
 ) -> PackageBuilder:
     """The contents of a package; the proofs are made while LLVM works."""
-    with generator.started([one.artifact for one in prepared], options.large_data) as finish:
+    artifacts = [one.artifact for one in prepared]
+    with generator.started(artifacts, options.large_data, compiled) as finish:
         for proof in proofs:
             proof()
         # While LLVM works: importing it takes as long as the code of a small network.

@@ -65,10 +65,12 @@ class Tuned(Struct, frozen=True):
 
 
 def tune(
-    setting: measure.Setting, cache: Path | str, *, progress: Progress | None = None
+    setting: measure.Setting, cache: Path | str, *, progress: Progress | None = None,
+    counted: Callable[[int, int], None] | None = None,
 ) -> Tuned:
     """Measures the variants of a model's kernels on a board, but for those that are in ``cache``,
-    which may be a new file, already; and adds them to it.
+    which may be a new file, already; and adds them to it. ``counted`` is told how many of all are
+    measured.
 
     Raises CrtExportError where QEMU can't count the board's instructions or ``cache`` is another
     kind of file, and what exporting and running raise.
@@ -91,18 +93,19 @@ def tune(
         replace(
             setting, model=graph, board=board, options=replace(setting.options, tuning=None)
         ), board, known,
-        progress or (lambda _: None),
+        progress or (lambda _: None), counted or (lambda _, __: None),
     ).result()
 
 
 class _Trial(Struct):
     """Picks a variant that is ``wanted`` for up to ``most`` kernels, the ``usual`` one for others.
-    ``fresh`` are the digests of those that were wanted."""
+    ``fresh`` are the digests of those that were wanted, ``seen`` of all that there are."""
 
     usual: Choose
     wanted: Callable[[str], bool]
     most: int = _ALL
     fresh: set[str] = field(default_factory=set)
+    seen: set[str] = field(default_factory=set)
 
     def __call__(
         self, context: Context, found: Sequence[Candidate], part: float
@@ -110,6 +113,7 @@ class _Trial(Struct):
         first = self.usual(context, found, part)
         ordered = [first, *(variant for variant in found if variant.name != first.name)]
         named = [(variant, digest(variant.make().kernel)) for variant in ordered]
+        self.seen.update(known_as for _, known_as in named)
         variant, known_as = next((pair for pair in named if self.wanted(pair[1])), named[0])
         if self.wanted(known_as):
             if known_as in self.fresh or len(self.fresh) < self.most:
@@ -121,9 +125,11 @@ class _Trial(Struct):
 
 class _Tuning:
     def __init__(
-        self, setting: measure.Setting, board: Board, known: Records, say: Progress
+        self, setting: measure.Setting, board: Board, known: Records, say: Progress,
+        counted: Callable[[int, int], None],
     ) -> None:
-        self.setting, self.board, self.known, self.say = setting, board, known, say
+        self.setting, self.board, self.known = setting, board, known
+        self.say, self.counted = say, counted
         self.configuration = Generator(board, setting.options).configuration()
         self.usual = by_default(
             board.target, self.configuration.optimize, self.configuration.emit
@@ -138,6 +144,7 @@ class _Tuning:
         for trial in self._trials():
             rounds += 1
             self.say(f"round {rounds}: {len(trial.fresh)} kernels, {len(self._measured)} known")
+            self.counted(sum(one in self._measured for one in trial.seen), len(trial.seen))
         self.say("measure the default variants")
         before = self._run(self.usual)
         self.say("measure the selected variants")

@@ -42,7 +42,10 @@ def test_what_was_measured_decides_about_exports(tmp_path: Path) -> None:
     require("qemu-system-arm")
     model, cache = network(tmp_path), tmp_path / "t.json"
     told: list[str] = []
-    result = tune(Setting(model, BOARD), cache, progress=told.append)
+    counts: list[tuple[int, int]] = []
+    result = tune(Setting(model, BOARD), cache, progress=told.append,
+                  counted=lambda *each: counts.append(each))
+    assert [total for _, total in counts] == [counts[-1][0]] * result.rounds
     assert result.measured == len(section(cache)) > 1
     assert any(text.startswith("round 1") for text in told)
     (layer,) = result.layers

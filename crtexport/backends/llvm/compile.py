@@ -36,6 +36,7 @@ _DEFINITION = re.compile(
     r"^(?P<head>define [^\n]*@(?P<name>[\w.$]+)\([^\n]*\{)\n.*?^\}$", re.DOTALL | re.MULTILINE
 )
 Shape = Callable[[str, bytes], bytes]
+Counted = Callable[[int, int], None]
 """Transforms an object, given its file's name, as soon as it is compiled."""
 
 _MANY = 12
@@ -91,9 +92,12 @@ class Compiler:
             return finish(_as_it_is)
 
     @contextmanager
-    def started(self, *artifacts: Artifact) -> Iterator[Callable[[Shape], dict[Module, bytes]]]:
+    def started(
+        self, *artifacts: Artifact, counted: Counted | None = None
+    ) -> Iterator[Callable[[Shape], dict[Module, bytes]]]:
         """Compiles the models of a package while the context lasts; yields a function that waits
-        for the objects, each shaped while others are still made. Errors as of :meth:`compile`."""
+        for the objects, each shaped while others are still made, and tells ``counted`` how many
+        of all are done. Errors as of :meth:`compile`."""
         modules: list[Module] = []
 
         def printed() -> Iterator[tuple[str, str]]:
@@ -109,7 +113,7 @@ class Compiler:
             jobs = _processes(sum(processes(one, self._split) for one in artifacts))
         with compilation(
             printed(), self._target, self._optimize, llvm_options=self.options, jobs=jobs,
-            timeout=self._timeout, keep_failed=self._keep_failed,
+            timeout=self._timeout, keep_failed=self._keep_failed, counted=counted,
         ) as finish:
 
             def finished(shape: Shape) -> dict[Module, bytes]:
@@ -161,6 +165,7 @@ def _processes(worth: int) -> int:
 def compilation(
     modules: Iterable[tuple[str, str]], target: Target, optimize: str, *, jobs: int,
     llvm_options: Sequence[str] = (), timeout: float = TIMEOUT, keep_failed: Path | None = None,
+    counted: Counted | None = None,
 ) -> Iterator[Callable[[Shape], dict[str, bytes]]]:
     """Runs :func:`compile_modules` while the caller does something else: yields a function that
     waits for the objects, shapes each as it comes, and raises its errors. LLVM works on the first
@@ -190,8 +195,10 @@ def compilation(
         def finish(shape: Shape) -> dict[str, bytes]:
             made: dict[str, bytes] = {}
             failed: dict[str, CrtExportError] = {}
-            for future in as_completed(tried):
+            for done, future in enumerate(as_completed(tried), 1):
                 name, result = future.result()
+                if counted is not None:
+                    counted(done, len(tried))
                 if isinstance(result, CrtExportError):
                     failed[name] = result
                 else:
