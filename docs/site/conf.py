@@ -41,6 +41,7 @@ html_theme = "furo"
 html_title = f"crtexport {release}"
 html_copy_source = False
 html_show_sphinx = False
+html_extra_path = ["root"]  # a first page where servers look for one
 copybutton_exclude = ".linenos, .gp"
 
 _SECTION = re.compile(r"^## (.+)$", re.MULTILINE)

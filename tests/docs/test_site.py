@@ -49,4 +49,5 @@ def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
     for page in page_paths():
         assert (tmp_path / "site" / page).with_suffix(".html").is_file(), page
     assert 'href="cli.html"' in first
+    assert "docs/README.html" in (tmp_path / "site" / "index.html").read_text(encoding="utf-8")
     assert "How it works" in first
