@@ -29,7 +29,7 @@ gc.set_threshold(50_000)
 for _variable, _folder in (
     ("CRTEXPORT_TFLITE_PYTHON", ".venv-tflite"), ("CRTEXPORT_LITERT_PYTHON", ".venv-litert"),
     ("CRTEXPORT_ONNX_PYTHON", ".venv-onnx"),
-    ("CRTEXPORT_TFLM_PYTHON", ".venv-tflm"),
+    ("CRTEXPORT_TFLM_PYTHON", ".venv-tflm"), ("CRTEXPORT_QUANTIZER_PYTHON", ".venv-quantizer"),
 ):
     if (ROOT / _folder).is_dir():
         os.environ.setdefault(_variable, str(ROOT / _folder / "bin" / "python"))

@@ -260,15 +260,18 @@ class ModelBuilder:
         copies: int = 1,
         repeats: int = 1,
         schema_version: int = 3,
+        code_fields: Sequence[str] = ("old", "new"),
     ) -> bytes:
-        """The file. ``names`` adds a signature.
+        """The file. ``names`` adds a signature; ``code_fields`` have the codes of operators.
 
         ``copies`` repeats the subgraph; ``repeats`` lists each operator so often, without copies.
         """
         b = flatbuffers.Builder(1024)
         buffers = [self._buffer(b, b"")] + [self._buffer(b, t.data) for t in self._tensors]
         codes = sorted({(op.code, op.version) for op in self._operators})
-        code_tables = [_operator_code(b, code, version) for code, version in codes]
+        code_tables = [
+            _operator_code(b, code, version, code_fields) for code, version in codes
+        ]
         graphs = [self._subgraph(b, codes, inputs, outputs, repeats) for _ in range(copies)]
         signatures = [self._signature(b, inputs, outputs, names)] if names else []
         description = b.CreateString("built by a test")
@@ -389,13 +392,17 @@ def _tensor(b: flatbuffers.Builder, buffer: int, tensor: _Tensor) -> int:
     return int(tflite.TensorEnd(b))
 
 
-def _operator_code(b: flatbuffers.Builder, code: str, version: int) -> int:
+def _operator_code(
+    b: flatbuffers.Builder, code: str, version: int, fields: Sequence[str]
+) -> int:
     custom = b.CreateString(code.removeprefix("custom:"))
     name = "CUSTOM" if code.startswith("custom:") else code
     number = getattr(tflite.BuiltinOperator, name)
     tflite.OperatorCodeStart(b)
-    tflite.OperatorCodeAddDeprecatedBuiltinCode(b, min(number, 127))
-    tflite.OperatorCodeAddBuiltinCode(b, number)
+    if "old" in fields:
+        tflite.OperatorCodeAddDeprecatedBuiltinCode(b, min(number, 127))
+    if "new" in fields:
+        tflite.OperatorCodeAddBuiltinCode(b, number)
     tflite.OperatorCodeAddVersion(b, version)
     if name == "CUSTOM":
         tflite.OperatorCodeAddCustomCode(b, custom)

@@ -35,15 +35,16 @@ from crtexport.simulation.runtimes import install as install_library
     " Its module, yours, is imported and run with your rights.",
 )
 @click.option(
-    "-o", "--output", type=FILE, required=True, metavar="FILE.onnx", help="The file to write.",
+    "-o", "--output", type=FILE, required=True, metavar="FILE", help="The file to write.",
 )
 @click.option(
     "--format", "form", type=click.Choice(["qdq", "qoperator"]), default="qdq", show_default=True,
     help="Quantization as nodes between float operators, or quantized operators.",
 )
 @click.option(
-    "--activations", type=click.Choice(["uint8", "int8", "int16"]), default="uint8",
-    show_default=True, help="Integers between layers; weights are int8 with a scale per channel.",
+    "--activations", type=click.Choice(["uint8", "int8", "int16"]),
+    help="Integers between layers; weights are int8 with a scale per channel.  [default: uint8;"
+    " in .tflite files int8]",
 )
 @click.option(
     "--calibration", type=click.Choice(["minmax", "entropy", "percentile"]), default="minmax",
@@ -79,11 +80,11 @@ from crtexport.simulation.runtimes import install as install_library
 @with_output
 def command(
     out: Output, model: Path, data: str, output: Path, form: library.Form,
-    activations: library.Activations, calibration: library.Calibration, keep: tuple[str, ...],
-    keep16: tuple[str, ...], corrections: bool, samples: int, board: str | None,
-    install: bool, choices: InputChoices,
+    activations: library.Activations | None, calibration: library.Calibration,
+    keep: tuple[str, ...], keep16: tuple[str, ...], corrections: bool, samples: int,
+    board: str | None, install: bool, choices: InputChoices,
 ) -> None:
-    """Quantize the float network MODEL (.onnx) after training.
+    """Quantize the float network MODEL (.onnx or .tflite) after training.
 
     Ranges are calibrated on --data, which should be like what the network will see. The report has
     the error of each layer against the float network as a ratio of signal to noise (SQNR), the
@@ -94,7 +95,7 @@ def command(
     with out.steps() as step:
         if install:
             step("install what quantizes")
-            install_library("onnxruntime.quantization")
+            install_library(library.quantizer_of(model))
         step(f"quantize {model}")
         result = library.quantize(
             model, data, output, format=form, activations=activations, calibration=calibration,

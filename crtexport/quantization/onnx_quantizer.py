@@ -29,7 +29,16 @@ from crtexport.quantization.onnx_network import (
     prepared,
     producers,
 )
-from crtexport.quantization.ratios import Error, RefusedError, Samples, ratios
+from crtexport.quantization.ratios import (
+    CANDIDATES,
+    ENOUGH,
+    HINT_SAMPLES,
+    Error,
+    RefusedError,
+    Samples,
+    best_hint,
+    ratios,
+)
 
 # Elementwise functions, which are tables on integers; the library doesn't quantize them unasked.
 TABLES = {
@@ -47,10 +56,6 @@ THROUGH = MOVES | LIMITS | {"MaxPool"}  # whose results have no digits of their 
 
 _SYMMETRIC = "int16"  # whose kernels know no zero point
 
-CANDIDATES = 3  # layers that are tried in float for the hint
-HINT_SAMPLES = 64
-ENOUGH = 30.0  # dB: outputs with less error, 3 % of the signal, need no hint
-GAIN = 3.0  # dB, half of the error, that a layer must be worth
 OBSERVED = 64  # samples that corrections are made of
 PAYS = 1.0  # dB that a correction must be worth
 
@@ -284,26 +289,18 @@ def ratio(
 def hint_for(
     job: dict[str, Any], quantizer: Quantizer, layers: list[Layer]
 ) -> dict[str, Any] | None:
-    """Returns the layer that is worth most with its result in 16 bits, or in float where that is
-    worth GAIN more, or int16 for all where no layer is worth it, by trying; None where that isn't
-    either, or nothing is needed."""
+    """Returns the layer that is worth most in 16 bits or float, by trying."""
     kind = job["activations"]
     before = ratio(quantizer, kind)
     if before >= ENOUGH:
         return None
-    names = suspects(layers)
-    floats = [(ratio(quantizer, kind, keep=[name]), name, 32) for name in names]
-    words = [] if kind == _SYMMETRIC or job["format"] != "qdq" else [
-        (ratio(quantizer, kind, wide=[name]), name, 16) for name in names
-    ]
-    best = max(floats, default=(before, "", 32))
-    best = max([best, *words], key=lambda found: found[0] + (GAIN if found[2] == 16 else 0))
-    if best[0] < before + GAIN and kind != _SYMMETRIC:
-        best = ratio(quantizer, _SYMMETRIC), "", 16
-    after, name, bits = best
-    if not (math.isfinite(after) and after >= before + GAIN):
-        return None
-    return {"layer": name, "before": before, "after": after, "bits": bits}
+    names, narrow = suspects(layers), kind != _SYMMETRIC
+    words = names if narrow and job["format"] == "qdq" else []
+    return best_hint(
+        before, [(ratio(quantizer, kind, keep=[name]), name) for name in names],
+        [(ratio(quantizer, kind, wide=[name]), name) for name in words],
+        (lambda: ratio(quantizer, _SYMMETRIC)) if narrow else None,
+    )
 
 
 def corrected(quantizer: Quantizer) -> tuple[Quantizer, list[dict[str, Any]]]:

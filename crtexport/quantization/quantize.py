@@ -1,7 +1,8 @@
 """Quantizes a network after training, and says what that costs and gains.
 
 Ranges of activations are calibrated on the user's data. Calibration and the new file are the work
-of onnxruntime.quantization, in a process of its own (:mod:`.worker`).
+of onnxruntime.quantization, or of ai-edge-quantizer for .tflite files, in a process of its own
+(:mod:`.worker`).
 """
 
 from __future__ import annotations
@@ -19,7 +20,8 @@ from msgspec.structs import replace
 
 from crtexport.firmware.board import Board
 from crtexport.importers.files import data_files
-from crtexport.importers.formats import NO_CHOICES, ONNX, InputChoices, format_of
+from crtexport.importers.formats import NO_CHOICES, ONNX, TFLITE, Format, InputChoices, format_of
+from crtexport.ir.graph import Graph
 from crtexport.mlf.arrays import Array
 from crtexport.package_actions import inputs_of
 from crtexport.pipeline import driver
@@ -36,7 +38,11 @@ Activations = Literal["uint8", "int8", "int16"]
 Calibration = Literal["minmax", "entropy", "percentile"]
 
 _WORKER = Path(__file__).with_name("worker.py")
-_RUNTIME: RuntimeName = "onnxruntime.quantization"
+_QUANTIZERS: dict[str, tuple[str, RuntimeName]] = {
+    ONNX.name: ("onnx_quantizer", "onnxruntime.quantization"),
+    TFLITE.name: ("tflite_quantizer", "ai-edge-quantizer"),
+}
+"""The module that quantizes a format, and the library that it needs."""
 
 
 class Ratio(Struct, frozen=True):
@@ -107,40 +113,35 @@ class QuantizeResult(Struct, frozen=True):
 
 def quantize(
     model: Path | str, data: str | Path, output: Path | str, *, format: Form = "qdq",  # noqa: A002
-    activations: Activations = "uint8", calibration: Calibration = "minmax",
+    activations: Activations | None = None, calibration: Calibration = "minmax",
     keep: Sequence[str] = (), keep16: Sequence[str] = (), corrections: bool = True,
     samples: int = 1000, board: Board | Path | str | None = None,
     choices: InputChoices = NO_CHOICES, claims: Claims | None = None,
 ) -> QuantizeResult:
-    """Writes the float network of an .onnx file to ``output`` with integers, in one step.
+    """Writes the float network of an .onnx or .tflite file to ``output`` with integers.
 
-    Weights become int8 with a scale per channel and zero point 0, ``activations`` what is said;
-    ranges are calibrated on ``data`` (:func:`crtexport.quantization.data.read_samples`), of which
-    ``samples`` are used at most. ``keep`` names layers that stay float, with those that read their
-    results, ``keep16`` layers whose results have 16 bits. With ``corrections``, channels are
-    equalized between layers and biases corrected, where that pays. ``board``: what both networks
-    cost there is compared. ``choices`` as for :func:`crtexport.export`. Raises ToolMissingError
-    without the library, and CrtExportError for data that doesn't fit the network, for a network
-    that is quantized already, and where an output is a file that is read.
+    Weights become int8 with a scale per channel and zero point 0, ``activations`` what is said, by
+    default uint8 in .onnx files and int8 in .tflite files, of which the ``format`` isn't chosen.
+    Ranges are calibrated on ``data`` (:func:`crtexport.quantization.data.read_samples`), of which
+    ``samples`` are used at most. ``keep`` names layers that stay float, in .onnx files with those
+    that read their results, ``keep16`` layers whose results have 16 bits. With ``corrections``,
+    channels of .onnx files are equalized between layers and biases corrected, where that pays.
+    ``board``: what both networks cost there is compared. ``choices`` as for
+    :func:`crtexport.export`. Raises ToolMissingError without the library, and CrtExportError for
+    data that doesn't fit the network, for a network that is quantized already, and where an output
+    is a file that is read.
     """
     source, place = Path(model), Path(output)
     claims = claims or Claims()
     claims.file("-o", place)
     claims.reads(source, *files_of(str(data)), *choices.values.values())
-    if format == "qoperator" and (activations == "int16" or keep16):
-        raise CrtExportError(
-            "the format qoperator has no operators of int16",
-            location="--keep16" if keep16 else "--activations",
-            hint="leave out --format: qdq has them",
-        )
-    if format_of(source) is not ONNX:
-        raise CrtExportError(
-            "only .onnx files can be quantized", location=str(source),
-            hint="ai-edge-quantizer (pip install ai-edge-quantizer) makes integers of a float"
-            " .tflite; quantized .tflite files are exported as they are",
-        )
+    kind = _format(source)
+    activations = activations or ("uint8" if kind is ONNX else "int8")
+    _check_options(kind, format, activations, calibration, words=bool(keep16))
     graph = driver.load(source, choices=replace(choices, layout="nchw"))  # data is as in the file
     claims.reads(*data_files(graph))
+    if kind is TFLITE:
+        _check_float(graph, source)
     target = None if board is None else driver.resolve_board(board)
     arrays = read_samples(str(data), inputs_of(graph), samples)
     count = max(map(len, arrays.values()), default=0)
@@ -148,8 +149,10 @@ def quantize(
     arrays |= {name: np.stack([value] * count) for name, value in bound.items()}
     with tempfile.TemporaryDirectory(prefix="crtexport-") as folder:
         made = Path(folder) / place.name
-        found = _work(Path(folder), arrays, {
-            "model": str(source.resolve()), "output": str(made), "format": format,
+        module, library = _QUANTIZERS[kind.name]
+        found = _work(Path(folder), arrays, library, {
+            "quantizer": module, "model": str(source.resolve()), "output": str(made),
+            "format": format,
             "activations": activations, "calibration": calibration, "keep": list(keep),
             "wide": list(keep16), "corrections": corrections,
             "dims": dict(choices.dims), "shapes": {k: list(v) for k, v in choices.shapes.items()},
@@ -166,21 +169,66 @@ def quantize(
     )
 
 
+def quantizer_of(model: Path | str) -> RuntimeName:
+    """Returns the name of the library that quantizes a file. Raises CrtExportError where none does.
+    """
+    return _QUANTIZERS[_format(Path(model)).name][1]
+
+
+def _format(source: Path) -> Format:
+    found = format_of(source)
+    if found not in (ONNX, TFLITE):
+        raise CrtExportError("only .onnx and .tflite files can be quantized", location=str(source))
+    return found
+
+
+def _check_options(
+    kind: Format, form: Form, activations: Activations, calibration: Calibration, *, words: bool
+) -> None:
+    if form == "qoperator" and (activations == "int16" or words):
+        raise CrtExportError(
+            "the format qoperator has no operators of int16",
+            location="--keep16" if words else "--activations",
+            hint="leave out --format: qdq has them",
+        )
+    if kind is ONNX:
+        return
+    wrong = {
+        "--format": form != "qdq", "--activations": activations == "uint8",
+        "--calibration": calibration != "minmax",
+    }
+    for option, given in wrong.items():
+        if given:
+            raise CrtExportError(
+                "what quantizes .tflite files has no such choice", location=option,
+                hint=f"leave out {option}",
+            )
+
+
+def _check_float(graph: Graph, source: Path) -> None:
+    """Refuses a network with quantized activations; weights may be."""
+    if any(tensor.type.quant is not None and tensor.constant is None for tensor in graph.tensors):
+        raise CrtExportError(
+            "the network is quantized already", location=str(source),
+            hint="quantize the float network that it was made of; this one can be exported",
+        )
+
+
 def _work(
-    folder: Path, arrays: dict[str, Array], job: dict[str, Any], source: str
+    folder: Path, arrays: dict[str, Array], library: RuntimeName, job: dict[str, Any], source: str
 ) -> dict[str, Any]:
     """Returns what the worker answers."""
     stored: dict[str, Any] = {str(number): array for number, array in enumerate(arrays.values())}
     np.savez(folder / "samples.npz", **stored)
     job |= {"samples": str(folder / "samples.npz"), "inputs": list(arrays)}
-    python = find_runtime(_RUNTIME).python
+    python = find_runtime(library).python
     try:
         done = subprocess.run(
             [python, str(_WORKER)], input=json.dumps(job).encode(), capture_output=True, check=False
         )
     except OSError as error:
         raise ToolMissingError(
-            f"can't be started: {error.strerror}", location=python, hint=ways(_RUNTIME)
+            f"can't be started: {error.strerror}", location=python, hint=ways(library)
         ) from None
     if done.returncode:
         last = done.stderr.decode("utf-8", "replace").strip().splitlines()[-1:]
@@ -191,7 +239,7 @@ def _work(
     found: dict[str, Any] = json.loads(done.stdout)
     if "missing" in found:
         raise ToolMissingError(
-            f"what quantizes is not there: {found['missing']}", location=python, hint=ways(_RUNTIME)
+            f"what quantizes is not there: {found['missing']}", location=python, hint=ways(library)
         )
     if "error" in found:
         refusal = found["error"]

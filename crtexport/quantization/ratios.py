@@ -6,12 +6,18 @@ Imported by workers, in a Python of their own: nothing here needs more than NumP
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 
 Arrays = dict[str, Any]
+
+
+CANDIDATES = 3  # layers that are tried for the hint
+HINT_SAMPLES = 64
+ENOUGH = 30.0  # dB: outputs with less error, 3 % of the signal, need no hint
+GAIN = 3.0  # dB, half of the error, that a layer must be worth
 
 
 class RefusedError(Exception):
@@ -66,6 +72,24 @@ class Error:
             in enumerate(zip(np.ravel(self.signal), np.ravel(self.noise))) if signal > 0
         ]
         return (min(found)[1], min(found)[0]) if found else None
+
+
+def best_hint(
+    before: float, floats: list[tuple[float, str]], words: list[tuple[float, str]],
+    all_words: Callable[[], float] | None,
+) -> dict[str, Any] | None:
+    """Returns what takes the outputs from ``before`` dB furthest: one layer in 16 bits, or in float
+    where that is worth GAIN more; where no layer is worth GAIN, all in 16 bits; None where that
+    isn't either. ``floats`` and ``words`` are ratios with one layer more in float or 16 bits."""
+    tried = [(after, name, 32) for after, name in floats]
+    tried += [(after, name, 16) for after, name in words]
+    best = max(tried, key=lambda one: one[0] + (GAIN if one[2] == 16 else 0), default=None)
+    if best is None or best[0] < before + GAIN:
+        best = None if all_words is None else (all_words(), "", 16)
+    if best is None or not (math.isfinite(best[0]) and best[0] >= before + GAIN):
+        return None
+    after, name, bits = best
+    return {"layer": name, "before": before, "after": after, "bits": bits}
 
 
 def decibels(signal: float, noise: float) -> float:

@@ -3,6 +3,7 @@
 Another Python, without crtexport and with another NumPy, may run this file. It reads one JSON
 object from stdin:
 
+    quantizer    which module here does it: onnx_quantizer or tflite_quantizer
     model        the float file
     output       the file to write
     samples      an .npz with the inputs "0", "1", ..., each with the samples' axis in front
@@ -10,7 +11,7 @@ object from stdin:
     dims         sizes of dimensions that have names, and
     shapes       shapes of inputs, which the new file then has
     format       qdq or qoperator
-    activations  int8, uint8 or int16
+    activations  int8, uint8 or int16; with tflite_quantizer not uint8
     calibration  minmax, entropy or percentile
     keep         names of layers that stay float
     wide         names of layers whose results have 16 bits
@@ -32,6 +33,9 @@ import sys
 import tempfile
 from typing import Any
 
+_LIBRARIES = {
+    "onnx_quantizer": "onnxruntime.quantization", "tflite_quantizer": "ai-edge-quantizer",
+}
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
 
@@ -50,7 +54,7 @@ def find_own_modules() -> None:
 def work(job: dict[str, Any]) -> dict[str, Any]:
     """Does one job."""
     try:
-        quantizer = importlib.import_module("crtexport.quantization.onnx_quantizer")
+        quantizer = importlib.import_module(f"crtexport.quantization.{job['quantizer']}")
     except ImportError as lacking:
         return {"missing": str(lacking)}
     refused = importlib.import_module("crtexport.quantization.ratios").RefusedError
@@ -61,7 +65,7 @@ def work(job: dict[str, Any]) -> dict[str, Any]:
     except refused as error:
         return {"error": dict(zip(("problem", "where", "hint"), error.args))}
     except Exception as error:  # whatever the library raises
-        problem = f"onnxruntime.quantization can't do this: {error}"
+        problem = f"{_LIBRARIES[job['quantizer']]} can't do this: {error}"
         return {"error": {"problem": problem, "where": "", "hint": None}}
 
 

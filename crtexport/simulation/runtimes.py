@@ -2,8 +2,9 @@
 
 tflite-runtime needs NumPy 1 and Python 3.11 or older, so it can seldom share crtexport's
 environment. Searched are, in this order: the Python that ``CRTEXPORT_TFLITE_PYTHON``,
-``CRTEXPORT_LITERT_PYTHON``, ``CRTEXPORT_TFLM_PYTHON`` or ``CRTEXPORT_ONNX_PYTHON`` names, the
-environment that :func:`install` made, and the Python that runs this.
+``CRTEXPORT_LITERT_PYTHON``, ``CRTEXPORT_TFLM_PYTHON``, ``CRTEXPORT_ONNX_PYTHON`` or
+``CRTEXPORT_QUANTIZER_PYTHON`` names, the environment that :func:`install` made, and the Python that
+runs this.
 """
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ from crtexport.support.errors import CrtExportError, ToolMissingError
 from crtexport.support.resources import cache_folder
 
 RuntimeName = Literal[
-    "tflite-runtime", "ai-edge-litert", "tflite-micro", "onnxruntime", "onnxruntime.quantization"
+    "tflite-runtime", "ai-edge-litert", "tflite-micro", "onnxruntime", "onnxruntime.quantization",
+    "ai-edge-quantizer",
 ]
 
 _TIMEOUT = 900  # seconds for making an environment over a slow network
@@ -62,6 +64,10 @@ KINDS: dict[RuntimeName, _Kind] = {
     "onnxruntime.quantization": _Kind(
         "onnx", "CRTEXPORT_ONNX_PYTHON", "quantize", ("onnxruntime>=1.20", "onnx>=1.17"),
         (11, 12, 13, 14), "quantize",
+    ),
+    "ai-edge-quantizer": _Kind(
+        "ai_edge_quantizer", "CRTEXPORT_QUANTIZER_PYTHON", "quantize-tflite",
+        ("ai-edge-quantizer>=0.10",), (11, 12, 13, 10), "quantize",
     ),
 }
 

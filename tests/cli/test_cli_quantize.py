@@ -275,7 +275,7 @@ def test_what_can_not_be_is_refused_and_nothing_written(
     assert {path: path.read_bytes() for path in folder.iterdir()} == before
 
 
-def test_only_float_onnx_files_are_quantized(tmp_path: Path) -> None:
+def test_only_float_files_are_quantized(tmp_path: Path) -> None:
     path, data = tmp_path / "m.onnx", tmp_path / "data.npz"
     np.savez(data, x=np.zeros((4, 3), np.float32))
     body = graph(
@@ -286,9 +286,9 @@ def test_only_float_onnx_files_are_quantized(tmp_path: Path) -> None:
     path.write_bytes(model(body))
     with pytest.raises(CrtExportError, match=r"quantized already|supported"):
         quantize(path, data, tmp_path / "out.onnx")
-    other = tmp_path / "m.tflite"
-    other.write_bytes(b"\x1c\0\0\0TFL3" + bytes(60))
-    with pytest.raises(CrtExportError, match=r"only \.onnx files"):
+    other = tmp_path / "model.json"
+    other.write_text('{"format": "crtexport-model"}')
+    with pytest.raises(CrtExportError, match=r"only \.onnx and \.tflite files"):
         quantize(other, data, tmp_path / "out.onnx")
 
 

@@ -13,7 +13,7 @@ from flatbuffers import flexbuffers
 
 from crtexport.importers import load
 from crtexport.ir.graph import Graph
-from crtexport.ir.ops import TransposeConv2D
+from crtexport.ir.ops import Abs, TransposeConv2D
 from crtexport.support.errors import CrtExportError
 from tests.differential import cases_detection
 from tests.differential.draw import SeededDraw
@@ -38,6 +38,16 @@ def equal(folder: Path, content: bytes, *inputs: Array) -> None:
 
 def drawn(seed: int, *shape: int) -> Array:
     return np.random.default_rng(seed).integers(-127, 128, shape).astype(np.int8)
+
+
+@pytest.mark.parametrize("fields", [["old"], ["new"]])
+def test_codes_of_operators_are_in_either_field(fields: list[str], tmp_path: Path) -> None:
+    """TensorFlow's converters before 2.4 write the one, ai-edge-quantizer the other."""
+    m = ModelBuilder()
+    x, y = m.tensor("x", (1, 6)), m.tensor("y", (1, 6))
+    m.op("ABS", [x], [y])
+    graph = read(tmp_path, m.build([x], [y], code_fields=fields))
+    assert [type(node.op) for node in graph.nodes] == [Abs]
 
 
 def layer(

@@ -39,8 +39,6 @@ from crtexport.support.errors import CrtExportError
 
 _SCHEMA_VERSION = 3
 _OPERATOR_NAMES = constant_names(BuiltinOperator)
-_FIRST_LARGE_CODE = 127
-"""Operator codes below it are in a field of their own in old files."""
 
 _WITHOUT_DECODER = frozenset({
     *STEERING, *FOLDED, BuiltinOperator.IF, BuiltinOperator.WHILE,
@@ -155,9 +153,8 @@ class _Importer:
     def _all_codes(self) -> Iterator[tuple[int, str]]:
         """Codes and names that the file's operators refer to."""
         for table in self._model.operator_codes:
-            code = table.builtin_code
-            if code < _FIRST_LARGE_CODE:
-                code = table.deprecated_builtin_code
+            # Old files have the one field, some tools write the other only.
+            code = max(table.builtin_code, table.deprecated_builtin_code)
             if code == BuiltinOperator.CUSTOM:
                 yield code, _custom_name(table.custom_code)
             else:
