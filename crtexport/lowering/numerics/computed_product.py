@@ -17,6 +17,7 @@ from crtexport.ir.scaling import activation_range
 from crtexport.ir.types import DType
 from crtexport.kir.builder import add, cast, const, flat_index, i32, load, mul, sub, wrap_add
 from crtexport.kir.language import Buffer, Expr, Scalar, Var
+from crtexport.lowering.numerics.integer_sums import IntegerSums
 from crtexport.lowering.numerics.requantize import (
     Multiplier,
     Requantizer,
@@ -27,6 +28,9 @@ from crtexport.lowering.numerics.weighted_layer import Weighted
 from crtexport.lowering.numerics.weighted_rules import computed_weights
 from crtexport.lowering.registry import SCALAR_OF, Context, Lowered, Lowering
 from crtexport.support.fixedpoint import Rounding
+
+_REACH = 128
+"""Largest magnitude of an int8 number."""
 
 
 class Product(Protocol):
@@ -110,7 +114,7 @@ def product_of(lowering: Lowering) -> Product:
     if isinstance(op, FullyConnected):
         # Weights that aren't known take no zero point of the input into the bias.
         return Weighted(lowering, 0, op.activation, fully_connected=True, every_tap=False)
-    return _Unbiased(lowering)
+    return Unbiased(lowering)
 
 
 def centred(product: Product, buffer: Buffer, index: Expr) -> Expr:
@@ -145,7 +149,7 @@ def computed_product(name: str, context: Context) -> Lowered:
     return lowering.finish()
 
 
-class _Unbiased:
+class Unbiased:
     """BATCH_MATMUL: sums that begin with 0."""
 
     def __init__(self, lowering: Lowering) -> None:
@@ -154,6 +158,8 @@ class _Unbiased:
         self.zero_point = self.weight_zero = 0
         self.wraps = False
         self.sum = Scalar.F32
+        self.sums: IntegerSums | None = None
+        """Facts about the sums, of int8."""
         self._requantizer: Requantizer | WideRequantizer | None = None
         if not self.context.input(0).dtype.is_float:
             self._prepare(Matrices.of(self.context).depth)
@@ -179,6 +185,12 @@ class _Unbiased:
         fits = bound < 1 << 31
         self.sum = Scalar.I32 if fits or not wide else Scalar.I64
         self.wraps = not fits and not wide
+        if not wide:
+            none = np.zeros(1, np.int64)
+            self.sums = IntegerSums(
+                zero_point=0, weight_zero=0, magnitudes=none - (-bound // _REACH), raw=none,
+                folded=none, bound=bound, multiplier=multiplier, rounding=rounding, wide=False,
+            )
         self._requantizer = (
             WideRequantizer(self.lowering, multiplier, bound) if wide
             else Requantizer(self.lowering, multiplier, rounding, bound)

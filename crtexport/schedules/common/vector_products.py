@@ -18,10 +18,10 @@ from crtexport.lowering.numerics.computed_product import (
     Product,
     centred,
     plus,
-    product_of,
 )
 from crtexport.lowering.registry import Context, Lowered, Lowering
 from crtexport.schedules.common.candidates import Candidate, single
+from crtexport.schedules.common.stepped_products import stepped_product_of
 
 _COLUMNS = 8
 """Columns of the second matrix that are copied at a time."""
@@ -47,7 +47,7 @@ class _Dots:
     def __init__(self, context: Context, shape: Matrices) -> None:
         self.lowering, self.shape = Lowering(context.node.operator.lower(), context), shape
         self.b = self.lowering.b
-        self.product = product_of(self.lowering)
+        self.product = stepped_product_of(self.lowering)
         self.columns = min(_COLUMNS, shape.units) if shape.adjoint[1] else shape.units
         self.copied: Buffer | None = None
         self.sums: Buffer | None = None
@@ -130,7 +130,7 @@ def _wrapped(value: int) -> int:
 
 def _row_sums(context: Context, shape: Matrices) -> Lowered:
     lowering = Lowering(context.node.operator.lower(), context)
-    b, product = lowering.b, product_of(lowering)
+    b, product = lowering.b, stepped_product_of(lowering)
     sums = lowering.scratch("sums", product.sum, shape.units)
     with ExitStack() as loops:
         batch = [loops.enter_context(b.loop("batch", n)) for n in shape.batch]

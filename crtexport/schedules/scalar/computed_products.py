@@ -36,10 +36,10 @@ from crtexport.lowering.numerics.computed_product import (
     Product,
     centred,
     plus,
-    product_of,
 )
 from crtexport.lowering.registry import Context, Lowered, Lowering
 from crtexport.schedules.common.candidates import Candidate
+from crtexport.schedules.common.stepped_products import stepped_product_of
 from crtexport.schedules.common.target_features import has_dsp, has_fpu
 from crtexport.support.target import Target
 
@@ -100,7 +100,7 @@ def _paired(context: Context, shape: Matrices) -> bool:
 
 def _lower(context: Context, block: ComputedBlock) -> Lowered:
     lowering = Lowering(context.node.operator.lower(), context)
-    product, shape = product_of(lowering), Matrices.of(context)
+    product, shape = stepped_product_of(lowering), Matrices.of(context)
     kind = _Panels if block.panel else _Blocks
     kind(lowering, product, shape, block).emit()
     return lowering.finish()

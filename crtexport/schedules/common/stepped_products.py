@@ -1,0 +1,60 @@
+"""Products of two computed matrices whose sums ONNX Runtime scales in floats: by constants that
+give each possible sum its result (:mod:`crtexport.schedules.common.result_steps`)."""
+
+from __future__ import annotations
+
+from crtexport.ir.ops import Activation
+from crtexport.ir.scaling import activation_range
+from crtexport.kir.builder import add, cast, clamp, const, i32, mul, shl, shr
+from crtexport.kir.language import Expr, Scalar, Var
+from crtexport.lowering.numerics.computed_product import Product, Unbiased, product_of
+from crtexport.lowering.registry import Lowering
+from crtexport.schedules.common.result_steps import TwoProducts
+
+_WORD = 32
+
+
+def stepped_product_of(lowering: Lowering) -> Product:
+    """Returns the product of a node, whose buffers it declares, with the fewest instructions for
+    its results."""
+    product = product_of(lowering)
+    if not isinstance(product, Unbiased) or product.sums is None:
+        return product
+    context = lowering.context
+    limits = activation_range(Activation.NONE, context.output())
+    zero = context.quant(context.output()).zero_point[0]
+    found = TwoProducts.of(product.sums, zero, limits)
+    return product if found is None else _Stepped(product, found, limits)
+
+
+class _Stepped:
+    """A product with another end."""
+
+    def __init__(self, product: Unbiased, found: TwoProducts, limits: tuple[int, int]) -> None:
+        self._product, self._found, self._limits = product, found, limits
+        self.x, self.weights = product.x, product.weights
+        self.zero_point, self.weight_zero = product.zero_point, product.weight_zero
+        self.sum, self.wraps = product.sum, product.wraps
+
+    def start(self, channel: Expr) -> Var:
+        return self._product.start(channel)
+
+    def finish(self, acc: Var, channel: Expr, out_index: Expr) -> None:
+        del channel
+        b, found = self._product.b, self._found
+        addend, first, second = (int(number) for number in found.constants[0])
+        moved = b.let("moved", add(shl(acc, i32(found.places)), i32(addend)))
+        high = b.let("high", _upper(moved, first))
+        if found.shift is not None:
+            scaled = shr(high, i32(found.shift))
+        else:
+            scaled = _upper(high, second, 1 << _WORD - 1 if found.rounded else 0)
+        value = clamp(b.let("scaled", scaled), *self._limits)
+        b.store(self._product.output, out_index, cast(value, Scalar.I8))
+
+
+def _upper(value: Expr, factor: int, half: int = 0) -> Expr:
+    """The upper word of a product, to which ``half`` is added."""
+    product = mul(cast(value, Scalar.I64), const(factor, Scalar.I64))
+    total = add(product, const(half, Scalar.I64)) if half else product
+    return cast(shr(total, const(_WORD, Scalar.I64)), Scalar.I32)
