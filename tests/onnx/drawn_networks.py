@@ -206,9 +206,34 @@ def upscaled(net: Net) -> tuple[int, ...]:
     return 1, 2, 5, 7
 
 
+def mobilenet(net: Net) -> tuple[int, ...]:
+    """MobileNetV2 of width 0.35 for images of 96 x 96, without its softmax."""
+
+    def width(channels: int) -> int:
+        return max(8, int(0.35 * channels + 4) // 8 * 8)
+
+    def spaced(stride: int) -> dict[str, list[int]]:
+        return {"strides": [stride] * 2, "pads": [1] * 4 if stride == 1 else [0, 0, 1, 1]}
+
+    x, depth = net.relu6(net.conv("x", (3, 16), relu=False, **spaced(2))), 16
+    for factor, channels, count, first in (
+        (1, 16, 1, 1), (6, 24, 2, 2), (6, 32, 3, 2), (6, 64, 4, 2), (6, 96, 3, 1), (6, 160, 3, 2),
+        (6, 320, 1, 1),
+    ):
+        for number in range(count):
+            stride, wide, units = 1 if number else first, depth * factor, width(channels)
+            y = net.relu6(net.conv(x, (depth, wide), 1, relu=False)) if factor > 1 else x
+            y = net.relu6(net.conv(y, (wide, wide), group=wide, relu=False, **spaced(stride)))
+            y = net.conv(y, (wide, units), 1, relu=False)
+            x = net.add("Add", x, y) if stride == 1 and depth == units else y
+            depth = units
+    net.dense(net.pooled(net.relu6(net.conv(x, (depth, 1280), 1, relu=False))), 1280, 2)
+    return 1, 3, 96, 96
+
+
 NETWORKS: dict[str, Callable[[Net], tuple[int, ...]]] = {
     one.__name__: one for one in (
         dscnn, residual, mixed, inverted, autoencoder, temporal, segmenter, attention, excited,
-        branches, swish, digits, upscaled,
+        branches, swish, digits, upscaled, mobilenet,
     )
 }

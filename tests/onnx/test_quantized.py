@@ -6,12 +6,17 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
+from crtexport import package_actions
 from crtexport.firmware.board import load_board
 from crtexport.importers import load
 from crtexport.ir import ops
+from crtexport.ir.graph import Graph
+from crtexport.ir.numerics import Numerics
 from crtexport.ir.types import DType
 from crtexport.pipeline import driver
+from crtexport.simulation.tflite_writer import to_tflite
 from tests.onnx import exactness
 
 INPUTS = 12
@@ -64,3 +69,28 @@ def test_transposed_convolutions_are_a_step_off_at_most(folder: Path) -> None:
     assert inputs == [DType.INT8] * 2
     (found,) = exactness.here(folder, ["upscaled_u8s8"], "c").values()
     assert found.differing <= found.elements // 10_000
+
+
+@pytest.mark.slow
+def test_mobilenet_takes_the_memory_that_it_takes_from_tflite(tmp_path: Path) -> None:
+    exactness.draw(tmp_path, 1, ["mobilenet_u8s8"])
+    read = load(tmp_path / "mobilenet_u8s8.onnx")
+    network = replace(read, outputs=read.outputs[:1])
+    board = load_board("mps2_an386")
+    written = driver.prepare(replace(network, numerics=Numerics.TFLITE), board).lowered.graph
+    (tmp_path / "m.tflite").write_bytes(to_tflite(written))
+    ours, usual = (memory(graph, tmp_path) for graph in (network, load(tmp_path / "m.tflite")))
+    assert len(written.nodes) > 60
+    for mine, other in zip(ours, usual, strict=True):
+        assert 0.95 * other <= mine <= 1.05 * other
+
+
+def memory(graph: Graph, folder: Path) -> tuple[int, int]:
+    """Bytes of flash and of RAM that a network's code, constants and tensors take."""
+    driver.export([graph], board="mps2_an386", output=folder / "m.tar")
+    result = package_actions.run(folder / "m.tar")
+    flash, ram = (
+        sum(size for name, size in sections.items() if name.startswith(".model"))
+        for sections in (result.flash, result.ram)
+    )
+    return flash, ram

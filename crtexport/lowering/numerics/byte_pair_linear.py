@@ -4,6 +4,7 @@ TFLite brings both operands to one scale, adds, and scales the sum, rounding fou
 hardly more than ``k0 + a*k1 + b*k2``, rounded once: it differs only where this is close to half
 way between two results. There are 65536 pairs, so while exporting a look at those that are close
 finds whole numbers with which none differs, if there are such, and a look at all of them proves it.
+Where there are none, a table of what each value of the second byte adds leaves more choice.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import functools
 import math
 
 import numpy as np
+import numpy.typing as npt
 from msgspec import Struct
 
 from crtexport.support.fixedpoint import (
@@ -27,6 +29,8 @@ _AROUND = 4
 """Distance from the rounded coefficients up to which others are tried."""
 _MOST_BITS = 30
 """Most bits of a fraction."""
+_ROWS_AROUND = 12
+"""The same distance, for a factor of the first operand alone."""
 
 
 class Terms(Struct, frozen=True):
@@ -119,14 +123,59 @@ def linear(terms: Terms) -> Linear | None:
     return found
 
 
-def _search(terms: Terms, wanted: Ints) -> Linear | None:
-    """The function with the most room on both sides of it, of those near the real one."""
+class Rows(Struct, frozen=True, eq=False):
+    """``addends[second] + a * first``, shifted right by ``places``; all in 32 bits."""
+
+    addends: Ints
+    first: int
+    places: int
+
+    def results(self, terms: Terms) -> Ints:
+        """[first operand][second]."""
+        total: Ints = self.addends[None, :] + terms.values[:, None] * self.first
+        return (total >> self.places).clip(*terms.bounds)
+
+
+@functools.lru_cache(maxsize=64)
+def rows(terms: Terms) -> Rows | None:
+    """A function and addends that give the result of every pair; None if none were found."""
+    wanted = terms.results()
+    if wanted is None:
+        return None
+    start, factors, places = _nominal(terms)
+    if places < 1:
+        return None
+    most = float(1 << places)
+    nominal = np.rint((start + terms.values * factors[1]) * most).astype(np.int64)
+    low, high = wanted > terms.bounds[0], wanted < terms.bounds[1]
+    first = round(float(factors[0]) * most)
+    for distance in range(2 * _ROWS_AROUND + 1):
+        factor = first + (distance + 1) // 2 * (-1) ** distance
+        # Addends must be at least so large, and less than so large.
+        needed = (wanted << places) - terms.values[:, None] * factor
+        least = np.where(low, needed, -(1 << 40)).max(axis=0)
+        limit = np.where(high, needed + (1 << places), 1 << 40).min(axis=0)
+        if (least < limit).all():
+            inside = np.clip(least + limit >> 1, nominal - (1 << places), nominal + (1 << places))
+            found = Rows(np.clip(inside, least, limit - 1), factor, places)
+            return found if np.array_equal(found.results(terms), wanted) else None
+    return None
+
+
+def _nominal(terms: Terms) -> tuple[float, npt.NDArray[np.float64], int]:
+    """The real sum of both operands' zeros, half a step more, the factors of both, and how many
+    bits of a fraction 32 bits have room for."""
     factors = np.array(
         [terms.scales[0] / terms.scale_out, terms.sign * terms.scales[1] / terms.scale_out]
     )
     start = terms.zero_out + 0.5 - float(factors @ terms.zeros)
     largest = abs(start) + 1 + 256 * float(np.abs(factors).sum())
-    places = min(31 - math.ceil(math.log2(largest)), _MOST_BITS)
+    return start, factors, min(31 - math.ceil(math.log2(largest)), _MOST_BITS)
+
+
+def _search(terms: Terms, wanted: Ints) -> Linear | None:
+    """The function with the most room on both sides of it, of those near the real one."""
+    start, factors, places = _nominal(terms)
     if places < 1:
         return None
     values = terms.values

@@ -11,9 +11,22 @@ from crtexport.ir.numerics import Numerics
 from crtexport.ir.ops import Activation, Add, Mul, Sub
 from crtexport.ir.scaling import activation_range
 from crtexport.ir.types import DType
-from crtexport.kir.builder import add, call, cast, clamp, const, f32, i32, mul, shl, shr, sub
-from crtexport.kir.language import Expr, Scalar
-from crtexport.lowering.numerics.byte_pair_linear import FloatTerms, Terms, linear
+from crtexport.kir.builder import (
+    add,
+    call,
+    cast,
+    clamp,
+    const,
+    f32,
+    i32,
+    load,
+    mul,
+    shl,
+    shr,
+    sub,
+)
+from crtexport.kir.language import Buffer, Expr, Scalar
+from crtexport.lowering.numerics.byte_pair_linear import FloatTerms, Rows, Terms, linear, rows
 from crtexport.lowering.numerics.float_math import round_half_even
 from crtexport.lowering.numerics.requantize import (
     Multiplier,
@@ -158,6 +171,8 @@ class QuantizedSum(_OnOneScale):
         self.result = self.requantizer(real, reach(dtype) + 1 << self.shift)
         self.linear = None
         self.floats: tuple[float, float, float] | None = None
+        self._rows: Rows | None = None
+        self._addends: Buffer | None = None
         if dtype is not DType.INT16:
             kind = FloatTerms if lowering.context.numerics is Numerics.ORT else Terms
             terms = kind(
@@ -166,8 +181,8 @@ class QuantizedSum(_OnOneScale):
                 self.shift,
             )
             self.linear = linear(terms)
-            if isinstance(terms, FloatTerms):
-                self.floats = terms.numbers
+            if isinstance(terms, FloatTerms) and self.linear is None:
+                self.floats, self._rows = terms.numbers, rows(terms)
 
     def __call__(self, a: Expr, c: Expr) -> Expr:
         if self.linear is not None:
@@ -176,10 +191,24 @@ class QuantizedSum(_OnOneScale):
             total = self.b.let("total", add(add(first, i32(self.linear.start)), second))
             value = self.b.let("value", shr(total, i32(self.linear.places)))
             return cast(clamp(value, *self.bounds), SCALAR_OF[self.dtype])
+        if self._rows is not None:
+            return self._by_rows(self._rows, a, c)
         if self.floats is not None:
             return self._in_floats(a, c, *self.floats)
         raw = self.b.let("raw", self.combine(*self.operands(a, c)))
         return self.stored(self.result(raw, const(0)))
+
+    def _by_rows(self, found: Rows, a: Expr, c: Expr) -> Expr:
+        if self._addends is None:
+            self._addends = self.lowering.derived(
+                "addends", Scalar.I32, found.addends.astype(np.int32),
+                "for each value of the second operand, from the lowest on: its part, and half",
+            )
+        row = self.b.let("row", sub(cast(c, Scalar.INDEX), const(self.dtype.limits[0])))
+        product = mul(cast(a, Scalar.I32), i32(found.first))
+        total = self.b.let("total", add(product, load(self._addends, row)))
+        value = self.b.let("value", shr(total, i32(found.places)))
+        return cast(clamp(value, *self.bounds), SCALAR_OF[self.dtype])
 
     def _in_floats(self, a: Expr, c: Expr, first: float, second: float, rest: float) -> Expr:
         """As ONNX Runtime: the numbers as uint8, with two fused products."""
