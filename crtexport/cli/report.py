@@ -1,14 +1,18 @@
-"""``crtexport report``: a model's costs on a board, as a page for people and JSON for programs."""
+"""``crtexport report``: a model's costs on a board, as a page for people and JSON for programs.
+
+What exports and measures is imported while LLVM's processes start.
+"""
 
 from __future__ import annotations
 
 from pathlib import Path
 from tarfile import is_tarfile
-from typing import Unpack
+from typing import TYPE_CHECKING, Unpack
 
 import click
 from click.core import ParameterSource
 
+from crtexport.backends.llvm.pool import POOL
 from crtexport.cli.claims import claim
 from crtexport.cli.groups import Verb
 from crtexport.cli.options import (
@@ -30,17 +34,11 @@ from crtexport.cli.options import (
     with_output,
 )
 from crtexport.cli.output import Output
-from crtexport.cli.results import read_arrays
-from crtexport.cli.short_report import show_costs, show_memories
-from crtexport.firmware.board import user_files
-from crtexport.importers.files import data_files
-from crtexport.importers.formats import NO_CHOICES
-from crtexport.pipeline.driver import load, resolve_board
-from crtexport.pipeline.options import ExportChanges, ExportOptions
-from crtexport.report import collect, packages
-from crtexport.report.figures import Report, to_data
-from crtexport.report.measure import Setting
-from crtexport.report.page import file as page_file
+
+if TYPE_CHECKING:
+    from crtexport.pipeline.options import ExportChanges
+    from crtexport.report.figures import Report
+    from crtexport.support.outputs.claims import Claims
 
 _NOT_REPRODUCED = {"path", "page", "as_json", "verbose", "quiet", "debug"}
 
@@ -84,33 +82,27 @@ def command(
     """
     if given is not None and not measured:
         raise click.UsageError("--input goes with --measure")
-    tuning = chosen.get("tuning")
     package = path.is_file() and is_tarfile(path)
     if package and (board is not None or measured):
         raise click.UsageError("--board and --measure go with a MODEL: a package has its board")
-    target = DEFAULT_BOARD if board is None else board
-    if measured and resolve_board(target).hosted:
-        raise click.UsageError(
-            "--measure is for boards that QEMU emulates; `crtexport bench` times models here"
-        )
+    if not package and chosen.get("emit") != "c":
+        POOL.start()
+    from crtexport.report import figures, packages  # noqa: PLC0415
+    from crtexport.report.page import file as page_file  # noqa: PLC0415
+
     if page is not None:
         page_file.check(page)
+    tuning = chosen.get("tuning")
     claims = claim(
         out, {"-o": page}, reads=(path, given, None if tuning is None else Path(tuning))
     )
+    words = command_words(context, path)
     with out.steps() as step:
         step(f"measure {path.name}" if measured else f"export {path.name}")
-        words = command_words(context, path)
-        if package:
-            made = packages.report(path, words)
-        else:
-            graph = load(
-                path, numerics=chosen.get("numerics"), accelerators=chosen.get("accelerators"),
-                board=target, choices=chosen.get("choices", NO_CHOICES),
-            )
-            claims.reads(*data_files(graph), *user_files(target))
-            setting = Setting(graph, target, ExportOptions(**chosen), read_arrays(given), timeout)
-            made = collect.report(setting, words, measured=measured)
+        made = packages.report(path, words) if package else _of_model(
+            path, DEFAULT_BOARD if board is None else board, given, timeout, claims, words,
+            chosen, measured=measured,
+        )
         if page is not None:
             step(f"write {page.name}")
             page_file.write(made, page)
@@ -119,7 +111,33 @@ def command(
         out.line(f"page: {page}")
     if not package:
         note_board(out, board)
-    out.result(to_data(made))
+    out.result(figures.to_data(made))
+
+
+def _of_model(
+    path: Path, board: str, given: Path | None, timeout: float, claims: Claims, words: str,
+    chosen: ExportChanges, *, measured: bool,
+) -> Report:
+    from crtexport.cli.results import read_arrays  # noqa: PLC0415
+    from crtexport.firmware.board import user_files  # noqa: PLC0415
+    from crtexport.importers.files import data_files  # noqa: PLC0415
+    from crtexport.importers.formats import NO_CHOICES  # noqa: PLC0415
+    from crtexport.pipeline.driver import load, resolve_board  # noqa: PLC0415
+    from crtexport.pipeline.options import ExportOptions  # noqa: PLC0415
+    from crtexport.report import collect  # noqa: PLC0415
+    from crtexport.report.measure import Setting  # noqa: PLC0415
+
+    if measured and resolve_board(board).hosted:
+        raise click.UsageError(
+            "--measure is for boards that QEMU emulates; `crtexport bench` times models here"
+        )
+    graph = load(
+        path, numerics=chosen.get("numerics"), accelerators=chosen.get("accelerators"),
+        board=board, choices=chosen.get("choices", NO_CHOICES),
+    )
+    claims.reads(*data_files(graph), *user_files(board))
+    setting = Setting(graph, board, ExportOptions(**chosen), read_arrays(given), timeout)
+    return collect.report(setting, words, measured=measured)
 
 
 def command_words(context: click.Context, path: Path) -> str:
@@ -143,12 +161,15 @@ def _option(parameter: click.Parameter, value: object) -> list[str]:
     found = []
     for one in values:
         text = "=".join(map(str, one)) if isinstance(one, tuple) else str(one)
-        found += [option, Path(text).name if isinstance(one, Path) else text]
+        is_path = isinstance(one, Path) or (parameter.name == "board" and "/" in text)
+        found += [option, Path(text).name if is_path else text]
     return found
 
 
 def show(out: Output, made: Report) -> None:
     """Shows the report in short."""
+    from crtexport.cli.short_report import show_costs, show_memories  # noqa: PLC0415
+
     code = "objects" if made.reproduce.emit == "llvm" else "C sources"
     fits = {True: "it fits", False: "it doesn't fit", None: "for this computer"}[made.fits]
     out.line(f"{made.model.name} on {made.board.name}, {code}: {fits}")

@@ -167,8 +167,8 @@ def _used(made: Made, totals: figures.Totals) -> Usage:
 def _reproduce(made: Made, command: str) -> figures.Reproduce:
     options = made.setting.options
     (module,) = made.section.modules.values()
-    whole: dict[str, Any] = msgspec.to_builtins(options, enc_hook=str)
-    usual = msgspec.to_builtins(DEFAULTS, enc_hook=str)
+    whole: dict[str, Any] = msgspec.to_builtins(options, enc_hook=_plain)
+    usual = msgspec.to_builtins(DEFAULTS, enc_hook=_plain)
     elsewhere = ("jobs", "keep_failed", "llvm_timeout")
     return figures.Reproduce(
         command=command, emit=made.exported.emit,
@@ -179,3 +179,9 @@ def _reproduce(made: Made, command: str) -> figures.Reproduce:
         },
         llvm_options=module.llvm_options, tools=made.section.tools,
     )
+
+
+def _plain(value: object) -> str:
+    """Returns what JSON has no type for as text; of files only the names, which alone are the same
+    on all computers."""
+    return value.name if isinstance(value, Path) else str(value)

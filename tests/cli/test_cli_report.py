@@ -158,6 +158,19 @@ def test_c_sources_say_what_is_not_known(capsys: pytest.CaptureFixture[str]) -> 
     )
 
 
+def test_no_folder_of_this_computer_is_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "mine.yaml").write_text("name: mine\ndescription: mine\nextends: mps2_an386\n")
+    words = (str(DIGITS), "--board", str(tmp_path / "mine.yaml"), "--io", "workspace")
+    data = reported(capsys, *words)
+    assert data["reproduce"]["command"] == (
+        "crtexport report model.json --board mine.yaml --io workspace"
+    )
+    assert data["reproduce"]["options"] == {"io": "workspace"}
+    assert str(tmp_path) not in json.dumps(data)
+
+
 def test_boards_of_this_computer_have_no_limits(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["report", str(DIGITS)]) == 0
     said = capsys.readouterr()
