@@ -26,7 +26,7 @@ ONE_STEP = {"clamped": 1, "clamped_twice": 1, "added_bias": 1, "float_bias": 2, 
 float biases of a layer."""
 FLOATS = {
     "blocks", "dynamic", "dynamic_channels", "dynamic_images", "dynamic_unsigned", "left", "no_end",
-    "unsigned_words", "weights_only", "words",
+    "packed_blocks", "unsigned_words", "weights_only", "words",
 }
 """Those that both compute in floats, at least in part."""
 _WEIGHTED = (ops.Conv2D, ops.DepthwiseConv2D, ops.FullyConnected)
@@ -76,15 +76,14 @@ def test_results_are_those_of_onnx_runtime(folder: Path) -> None:
 
 
 def test_weights_have_a_byte_and_layers_integers(folder: Path) -> None:
-    """The form with weights of several scales in each channel alone needs floats."""
     for path in sorted(folder.glob("*.onnx")):
         name, graph = path.stem, drop_dead(load(path))
         layers = [node for node in graph.nodes if isinstance(node.op, _WEIGHTED)]
         weights = {graph.type(graph.required(node, 1)).dtype for node in layers}
-        if name not in ("blocks", "dynamic_unsigned"):
+        if name != "dynamic_unsigned":
             assert graph.numerics is Numerics.ORT, name
             assert weights <= {DType.INT8}, name
-        floats = {"blocks"} ^ FLOATS | {"embedding"}
+        floats = FLOATS | {"embedding"}
         assert bool(float_layers(graph)) == (name in floats), name
 
 

@@ -236,6 +236,23 @@ def blocks(n: Net) -> None:
     n.add("MatMul", n.add("Flatten", "x"), w)
 
 
+def packed_blocks(n: Net) -> None:
+    """Weights of 4 bits as ONNX Runtime's own operator packs them, once with zero points."""
+    depth, size = 108, 32
+    for units, zeros in ((12, False), (7, True)):
+        count = -(-depth // size)
+        inputs = [n.constant(n.rng.integers(0, 256, (units, count, size // 2)).astype(np.uint8))]
+        scales = n.rng.uniform(-0.1, 0.1, units * count).astype(np.float32)
+        inputs.append(n.constant(scales))
+        if zeros:
+            packed = n.rng.integers(0, 256, units * -(-count // 2)).astype(np.uint8)
+            inputs.append(n.constant(packed))
+        x = n.add("Flatten", "x") if not zeros else n.nodes[-1].output[0]
+        n.add("MatMulNBits", x, *inputs, domain=MICROSOFT, K=depth, N=units, bits=4,
+              block_size=size)
+        depth = units
+
+
 def weights_only(n: Net) -> None:
     x = n.add("Flatten", n.add("Relu", n.conv("x")))
     n.add("Gemm", x, n.weight(5, 128), n.numbers(5), transB=1)
@@ -272,7 +289,7 @@ def images(n: Net) -> None:
 FORMS: tuple[Callable[[Net], None], ...] = (
     clamped, clamped_twice, activation, microsoft, words, unsigned_words, float_bias, added_bias,
     no_end, float_weights, few_bits, shared, moved, table, int4, uint4, microsoft_int4, blocks,
-    weights_only, embedding, left,
+    packed_blocks, weights_only, embedding, left,
 )
 DYNAMIC: dict[str, tuple[Callable[[Net], None], dict[str, Any]]] = {
     "dynamic": (perceptron, {"weight_type": QuantType.QInt8}),

@@ -8,6 +8,7 @@ from math import prod
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
 from msgspec.structs import replace
 
 from crtexport.importers.onnx.folding import fold
@@ -19,6 +20,29 @@ from crtexport.ir.infer import infer
 from crtexport.ir.ops import Op, Quantize, Reshape, Transpose
 from crtexport.ir.types import ConstantRef, DType, Quantization, TensorType
 from crtexport.ir.verify import check_type
+
+
+class Blocks(Struct, frozen=True):
+    """A matrix as whole numbers (depth, columns) and a scale for each block of ``size`` rows and
+    each column; depth is at most as many rows as all blocks have."""
+
+    steps: npt.NDArray[np.int8]
+    scales: npt.NDArray[np.float32]
+    size: int
+
+    @staticmethod
+    def of(
+        steps: npt.NDArray[np.int64], scales: npt.NDArray[np.float32], size: int
+    ) -> Blocks | None:
+        """Returns the matrix with scales above 0; None where its numbers don't fit int8."""
+        signs = np.repeat(np.sign(scales), size, axis=0)[: len(steps)].astype(np.int64)
+        signed = steps * signs
+        if signed.size == 0 or not -128 <= signed.min() <= signed.max() <= 127 or (
+            not np.isfinite(scales).all()
+        ):
+            return None
+        positive = np.where(scales == 0, np.float32(1), np.abs(scales))
+        return Blocks(signed.astype(np.int8), positive, size)
 
 
 class Builder:
@@ -38,6 +62,8 @@ class Builder:
         """The int8 that a uint8 tensor was made of, whose zero point is 128 more."""
         self.floats: dict[int, int] = {}
         """Whole numbers as float32, by the integers that they were cast to."""
+        self.blocks: dict[int, Blocks] = {}
+        """Matrices of real numbers that have scales by blocks."""
         self.bits: dict[int, int] = {}
         """The bits of integers that have fewer than their byte, as int4 has."""
 

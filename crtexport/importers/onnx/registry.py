@@ -43,6 +43,7 @@ FAMILIES = (
     "activation",
     "attention",
     "bits",
+    "block_weights",
     "blocks",
     "compare",
     "constants",

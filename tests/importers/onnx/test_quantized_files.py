@@ -156,3 +156,31 @@ def test_weights_that_the_graph_quantizes_are_constants(scales: int, tmp_path: P
     steps = np.clip(np.rint(w / scale[:, None]) + zeros[:, None], -128, 127) - zeros[:, None]
     real = steps.astype(np.float64) * scale[:, None]
     np.testing.assert_allclose(found, x @ real.T, rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        ({"bits": 3}, "bits must be 2, 4 or 8"),
+        ({"packed": np.full((3, 2, 4), 255, np.uint8), "zeros": np.zeros((3, 2), np.uint8),
+          "bits": 8, "block_size": 4}, "don't fit int8"),
+        ({"packed": np.zeros((3, 2, 2), np.int8)}, "must be a constant of uint8"),
+    ],
+)
+def test_blocks_that_can_not_be_are_refused(
+    change: dict[str, Any], problem: str, tmp_path: Path
+) -> None:
+    facts = {
+        "packed": np.zeros((3, 2, 2), np.uint8), "zeros": None, "bits": 4, "block_size": 4, **change
+    }
+    arrays = {"b": facts["packed"], "s": np.ones(6, F32)}
+    if facts["zeros"] is not None:
+        arrays["z"] = facts["zeros"]
+    layer = node(
+        "MatMulNBits", ["x", *arrays], ["y"], domain="com.microsoft", K=8, N=3,
+        bits=facts["bits"], block_size=facts["block_size"],
+    )
+    path = tmp_path / "m.onnx"
+    path.write_bytes(model(graph([layer], [value("x", [2, 8])], ["y"], arrays)))
+    with pytest.raises(CrtExportError, match=problem):
+        load(path)

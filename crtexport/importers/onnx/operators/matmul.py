@@ -9,11 +9,14 @@ from string import ascii_letters
 
 import numpy as np
 
+from crtexport.importers.onnx.builder import Blocks
 from crtexport.importers.onnx.node import OnnxNode
-from crtexport.importers.onnx.operators.numbers import times
+from crtexport.importers.onnx.operators.move import section
+from crtexport.importers.onnx.operators.numbers import combined, times
 from crtexport.importers.onnx.registry import operator
-from crtexport.importers.onnx.values import Value, is_sorted
+from crtexport.importers.onnx.values import Value, is_sorted, stored
 from crtexport.ir.ops import Add, BatchMatMul, FullyConnected, Mul, Slice, Sub, Sum
+from crtexport.ir.types import ConstantRef, DType, Quantization, TensorType
 from crtexport.support.errors import CrtExportError
 
 
@@ -31,7 +34,10 @@ def matmul(node: OnnxNode) -> Value:
         raise CrtExportError(f"matrices {a.shape} and {b.shape} can't be multiplied")
     if node.builder.is_constant(b) and prod(b.shape[:-2]) == 1 and not node.builder.is_constant(a):
         shape = (*np.broadcast_shapes(a.shape[:-2], b.shape[:-2]), a.shape[-2], b.shape[-1])
-        made = fully_connected(node, a, node.builder.reshaped(b, b.shape[-2:]), None)
+        blocks = node.builder.blocks.get(b.tensor) if len(b.shape) == 2 and b.plain else None
+        made = fully_connected(node, a, node.builder.reshaped(b, b.shape[-2:]), None) if (
+            blocks is None
+        ) else by_blocks(node, a, blocks)
         made = node.builder.reshaped(made, shape)
     else:
         made = product(node, a, b)
@@ -70,6 +76,23 @@ def fully_connected(node: OnnxNode, a: Value, b: Value, bias: int | None) -> Val
     places = {atom: position for position, atom in enumerate(row_order)}
     axes = [tuple(places[atom] for atom in axis) for axis in a.axes[:-1]]
     return Value(made, atoms, (*axes, (len(atoms) - 1,)))
+
+
+def by_blocks(node: OnnxNode, a: Value, blocks: Blocks) -> Value:
+    """Returns the product of ``a``'s last axis and a matrix that has scales by blocks: a sum of
+    fully connected layers, with weights of int8 that have a scale for each column."""
+    builder, columns = node.builder, blocks.scales.shape[1]
+
+    def part(number: int) -> Value:
+        first = number * blocks.size
+        steps = blocks.steps[first : first + blocks.size]
+        quant = Quantization(tuple(blocks.scales[number].tolist()), (0,) * columns, 1)
+        made = builder.tensor(TensorType(DType.INT8, steps.shape, quant), ConstantRef.of(steps))
+        real = stored(builder.real_constant(made), steps.shape)
+        rows = section(node, a, len(a.shape) - 1, first, len(steps))
+        return fully_connected(node, rows, real, None)
+
+    return combined(node, Add(), map(part, range(-(-len(blocks.steps) // blocks.size))))
 
 
 def _matrices(node: OnnxNode, value: Value) -> tuple[int, bool]:

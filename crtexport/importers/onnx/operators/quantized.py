@@ -10,6 +10,7 @@ from __future__ import annotations
 import numpy as np
 from msgspec.structs import replace
 
+from crtexport.importers.onnx.builder import Blocks
 from crtexport.importers.onnx.constants import bits_of, element_type
 from crtexport.importers.onnx.node import OnnxNode
 from crtexport.importers.onnx.operators.numbers import FLOAT
@@ -111,7 +112,27 @@ def dequantized(
         steps = node.elementwise(
             Sub(), steps, node.cast(_per_axis(node, zero, x, axis, block), FLOAT)
         )
-    return node.elementwise(Mul(), steps, _per_axis(node, scale, x, axis, block))
+    result = node.elementwise(Mul(), steps, _per_axis(node, scale, x, axis, block))
+    blocks = _blocks(node, steps, scale, axis, block)
+    if blocks is not None:
+        builder.blocks[result.tensor] = blocks
+    return result
+
+
+def _blocks(
+    node: OnnxNode, steps: Value, scale: Value, axis: int, block: int
+) -> Blocks | None:
+    """Returns constant whole numbers with scales by blocks of rows; None for others."""
+    builder = node.builder
+    if not block or len(steps.shape) != 2 or node.axis(axis, 2) or not (
+        builder.is_constant(steps) and builder.is_constant(scale)
+    ):
+        return None
+    known = builder.tensors[builder.arranged(steps)]
+    if known.constant is None:
+        return None
+    numbers = known.constant.array(known.type).astype(np.int64)
+    return Blocks.of(numbers, node.array(scale, "the scales").astype(np.float32), block)
 
 
 def quantized(
