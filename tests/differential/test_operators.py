@@ -23,7 +23,7 @@ CHECKS = (HealthCheck.function_scoped_fixture, HealthCheck.too_slow)
 
 
 @pytest.mark.parametrize(("name", "dtype"), SCALED)
-@settings(max_examples=40, suppress_health_check=CHECKS)
+@settings(max_examples=30, suppress_health_check=CHECKS)
 @given(seed=st.integers(0, 2**32 - 1))
 def test_kernel_equals_the_reference(name: str, dtype: str, tmp_path: Path, seed: int) -> None:
     compare(name, dtype, tmp_path / "model.tflite", seed)
