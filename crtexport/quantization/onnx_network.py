@@ -46,6 +46,7 @@ def prepared(job: dict[str, Any], folder: str) -> Any:
     model = onnx.load(made)
     join_hard_swish(model)
     average_by_pools(model)
+    flatten_biases(model)
     name_layers(model, names)
     used = {node.domain for node in model.graph.node} | {""}
     kept = [copy.deepcopy(entry) for entry in model.opset_import if entry.domain in used]
@@ -101,6 +102,18 @@ def join_hard_swish(model: Any) -> None:
                 node.op_type, node.input[:] = "HardSwish", [inner.input[0]]
                 model.graph.node.remove(inner)
                 break
+
+
+def flatten_biases(model: Any) -> None:
+    """Makes biases of Gemm that are rows, (1, n), as scikit-learn's networks have them, vectors:
+    onnxruntime.quantization takes no others with weights that have a scale for each channel."""
+    constants, users = {t.name: t for t in model.graph.initializer}, consumers(model)
+    for node in model.graph.node:
+        bias = constants.get(node.input[2]) if node.op_type == "Gemm" and node.input[2:] else None
+        if bias is not None and len(bias.dims) == 2 and bias.dims[0] == 1 and all(
+            user.op_type == "Gemm" for user in users[bias.name]
+        ):
+            del bias.dims[0]
 
 
 def average_by_pools(model: Any) -> None:

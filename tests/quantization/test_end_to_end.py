@@ -76,6 +76,16 @@ def image() -> tuple[bytes, tuple[int, ...]]:
     return net.classes(x, 18, 10), net.shape
 
 
+def rows() -> tuple[bytes, tuple[int, ...]]:
+    """Rows, as scikit-learn writes its networks: products, and sums with biases that are rows."""
+    net = Drawn(1, 20)
+    x = net.add("Add", net.add("MatMul", "x", net.weight(20, 16)), net.weight(1, 16))
+    x = net.add("MatMul", net.add("Relu", x), net.weight(16, 8))
+    net.nodes.append(node("Add", [x, net.weight(1, 8)], ["y"], name="last"))
+    body = graph(net.nodes, [value("x", net.shape)], [], net.weights)
+    return model(body + block(12, value("y", [1, 8])), version=18), net.shape
+
+
 @pytest.fixture(autouse=True)
 def _reference(monkeypatch: pytest.MonkeyPatch) -> None:
     require("gcc")
@@ -93,6 +103,7 @@ def _reference(monkeypatch: pytest.MonkeyPatch) -> None:
         (audio, {}),
         (audio, {"format": "qoperator", "activations": "int8"}),
         (image, {}),
+        (rows, {}),
     ],
 )
 def test_predictions_are_those_of_onnx_runtime(
