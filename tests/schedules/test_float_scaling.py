@@ -32,7 +32,7 @@ BOARDS = {
 """With a word of the kernels of each."""
 FALLBACKS = BOARDS | {
     "mps2_an386": "arm_vcvtr", "mps2_an385": "wrap", "mps2_an500": "arm_vcvtr",
-    "qemu_riscv32": "wrap", "qemu_riscv32_v": "scaled",
+    "qemu_riscv32": "wrap", "qemu_riscv32_v": "rvv_scaled",
 }
 VALUES, ROUNDS = 10_000_000, 20
 X_SCALE, Y_SCALE = np.float32(0.0371), np.float32(0.093)

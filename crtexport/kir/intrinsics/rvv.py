@@ -244,6 +244,17 @@ def _elements(width: int) -> tuple[Intrinsic, ...]:
             f"%x = xor {vector} %h, %n %y = sub {vector} %x, %n "
             f"%t = add {vector} %a, %y %r = sdiv {vector} %t, %s",
         ),
+        intrinsic(
+            f"rvv_scaled_{width}", "a * b, rounded to floats, within 2**22, then halves to even.",
+            (ints, floats), ints,
+            lambda a, b: tuple(round(f32(f32(x) * y)) for x, y in zip(a, b, strict=True)),
+            f"    const {c_type(floats)} real = __builtin_convertvector(a, {c_type(floats)}) * b;\n"
+            f"    const {c_type(floats)} moved = real + {everywhere(floats, '12582912.0f')};\n"
+            + gives(f"({words})moved - {everywhere(ints, '0x4B400000')}"),
+            f"%f = sitofp {vector} %a to {real} %p = fmul {real} %f, %b "
+            f"%m = fadd {real} %p, splat (float 12582912.0) %w = bitcast {real} %m to {vector} "
+            f"%r = sub {vector} %w, splat (i32 {0x4B400000})",
+        ),
         of_reals("fadd", "sums", "+", lambda x, y: f32(x + y)),
         of_reals("fdiv", "quotients", "/", lambda x, y: f32(x / y)),
     )

@@ -83,7 +83,8 @@ def candidates(
         case DType.FLOAT32, DType.FLOAT32 | DType.INT8 if floats and known(context):
             pass
         case _:
-            sums = sums_of(context, 0, fully_connected=isinstance(op, FullyConnected))
+            dense = isinstance(op, FullyConnected)
+            sums = sums_of(context, 0, fully_connected=dense, floats=floats)
             if sums is None:
                 return []
     width = rows.counts[1] if rows is not None else y.shape[2]

@@ -99,7 +99,7 @@ def candidates(context: Context, op: DepthwiseConv2D, *, floats: bool) -> list[C
         case DType.FLOAT32, DType.FLOAT32 if floats and known(context):
             pass
         case _:
-            if (sums := sums_of(context, 3)) is None:
+            if (sums := sums_of(context, 3, floats=floats)) is None:
                 return []
     window = geometry(context, op)
     return [

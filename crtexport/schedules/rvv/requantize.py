@@ -1,6 +1,7 @@
 """From vectors of sums to results on RISC-V.
 
-Those of ONNX Runtime's int8 layers are two VMULH (:mod:`crtexport.schedules.common.result_steps`).
+Those of ONNX Runtime's int8 layers are two VMULH (:mod:`crtexport.schedules.common.result_steps`),
+or made of floats where a layer has no such constants.
 int16 layers have sums of 64 bits in TFLite (:mod:`crtexport.schedules.common.requantize_int16`):
 where sums have 32 bits and multipliers leave room, VSMUL rounds what it takes as TFLite does. Else
 VMULH drops 16 bits, the bias that doesn't fit comes in as addends, and VSSRA rounds.
@@ -27,15 +28,18 @@ from crtexport.schedules.common.vector_requantize import (
 from crtexport.schedules.rvv.machine import RvvMachine
 from crtexport.support.fixedpoint import Rounding
 
+_SCALED_BELOW = 1 << 22
+"""Sums scaled in floats must stay below it."""
+
 Steps = list[tuple[str, Ints]]
 """Operations with a number for each channel."""
 
 
 def sums_of(
-    context: Context, channel_axis: int, *, fully_connected: bool = False
+    context: Context, channel_axis: int, *, fully_connected: bool = False, floats: bool
 ) -> IntegerSums | None:
     """Returns what a layer of int8 or int16 values and int8 weights sums; None where it is another
-    one, or vectors can't scale its sums."""
+    one, or vectors, which may have ``floats``, can't scale its sums."""
     values, weights = context.input(0).dtype, context.input(1).dtype
     if values not in (DType.INT8, DType.INT16) or weights is not DType.INT8:
         return None
@@ -43,7 +47,8 @@ def sums_of(
     if sums.weight_zero:
         return None
     if sums.rounding is Rounding.FLOAT:
-        return None if _steps_of_floats(context, sums) is None else sums
+        fits = floats and sums.bound * float(sums.multiplier.reals.max()) < _SCALED_BELOW
+        return sums if fits or _steps_of_floats(context, sums) is not None else None
     scaled = _steps(sums) is not None if sums.wide else vector_requantize.scales(
         sums, RvvMachine(16)
     )
@@ -55,6 +60,8 @@ def finish_of(lowering: Lowering, machine: RvvMachine, sums: IntegerSums) -> Vec
     floats = sums.rounding is Rounding.FLOAT
     if floats or sums.wide:
         steps = _steps_of_floats(lowering.context, sums) if floats else _steps(sums)
+        if steps is None and floats:
+            return _RealFinish(lowering, machine, sums)
         if steps is None:
             raise ValueError("these sums are scaled in another way")
         return _StepsFinish(lowering, machine, steps)
@@ -92,6 +99,20 @@ def _steps_of_floats(context: Context, sums: IntegerSums) -> Steps | None:
     return [
         ("start", np.zeros_like(offset)), ("mul", places), ("add", offset), ("vmulh", first), last
     ]
+
+
+class _RealFinish(IntegerVectorEpilogue):
+    """Results of sums that are scaled in floats, for want of such steps."""
+
+    def _scaling(self, sums: IntegerSums) -> dict[str, ChannelTable]:
+        note = "for each output channel: scale"
+        return {"scales": self._table("scales", Scalar.F32, sums.multiplier.reals, note)}
+
+    def store(self, output: Buffer, index: Expr, total: Expr, channel: Expr, count: int) -> None:
+        machine = self.machine
+        value = machine.of_ints("scaled", total, self._tables["scales"].at(channel))
+        value = machine.between(machine.plus(value, self._zero), self._range)
+        self.b.store_vector(output, index, value, count)
 
 
 class _StepsFinish:

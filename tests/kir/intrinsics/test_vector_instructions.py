@@ -61,6 +61,8 @@ SECOND = {"mve_rshl_s32": SHIFTS} | {
     for name, source in (("vssra", PLACES), ("vsmul", FACTORS), ("mean", COUNTS))
     for lanes in (16, 32)
 } | {"x86_halved_8": PLACES, "x86_scaled_4": SCALES, "x86_scaled_8": SCALES} | {
+    f"rvv_scaled_{lanes}": SCALES for lanes in (16, 32)
+} | {
     f"x86_results{count}_{width}": SHIFTS for count in (8, 16) for width in (4, 8)
 }
 """The inputs that second operands come from, where they may not be anything."""
