@@ -13,8 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from crtexport.pipeline import driver
 from crtexport.pipeline.options import ExportOptions
-from crtexport.report import figures
+from crtexport.report import figures, packages
 from crtexport.report.collect import report
 from crtexport.report.figures import Report
 from crtexport.report.measure import Setting
@@ -73,6 +74,18 @@ def test_a_page_asks_for_nothing_and_is_the_same_each_time(digits: Report) -> No
     check_harmless(text)
     assert render(digits) == text
     assert "digits" in text
+
+
+def test_what_is_not_known_is_said(digits: Report, tmp_path: Path) -> None:
+    sources = render(report(Setting(DIGITS, BOARD, ExportOptions(emit="c"))))
+    assert "nothing has compiled the C sources" in sources
+    made = driver.export(DIGITS, board=BOARD, output=tmp_path / "x.tar")
+    package = render(packages.report(made.path))
+    check_harmless(package)
+    assert "A package keeps no network" in package
+    assert "A package doesn't tell weights from tables" in package
+    for words in ("nothing has compiled", "A package"):
+        assert words not in render(digits)
 
 
 def test_diff_reads_pages(digits: Report, tmp_path: Path) -> None:
