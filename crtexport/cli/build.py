@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 
 import click
@@ -21,6 +22,7 @@ from crtexport.cli.options import (
 )
 from crtexport.cli.output import Output, named
 from crtexport.cli.results import read_arrays
+from crtexport.firmware.package import board_from_package
 from crtexport.integrations.formats import FORMATS
 from crtexport.integrations.library import name_of
 from crtexport.mlf.reader import open_package
@@ -82,6 +84,7 @@ def command(
                 trust_package=trust_package, force=force,
             )
         out.line(str(built.elf))
+        out.line(f"next: {_next(board_from_package(opened).runner.kind, package, built.elf)}")
         out.result({"package": str(package), "format": format_, **named(opened.modules),
                     "elf": str(built.elf)})
         return
@@ -92,7 +95,8 @@ def command(
         package, folder, format_, arrays, read_arrays(expected), version=version, board=board,
         trust_package=trust_package, force=force,
     )
-    known, name = FORMATS[format_], name_of(opened)
+    known = FORMATS[format_]
+    name = name_of(opened, known)
     if written.unrecorded:
         out.notes([f"the example compares no outputs: {written.unrecorded}"])
     out.line(f"{folder}: {known.what.format(name=name)}, {len(written.files)} files")
@@ -102,3 +106,11 @@ def command(
         "package": str(package), "format": format_, **named(opened.modules),
         "recorded": not written.unrecorded, "files": [*map(str, written.files)],
     })
+
+
+def _next(runner: str, package: Path, elf: Path) -> str:
+    """Returns what is done with firmware."""
+    again = f"`make -C {shlex.quote(str(elf.parent))}` builds it again"
+    if runner == "none":
+        return f"flash it with your board's tool (openocd, pyocd, picotool, …); {again}"
+    return f"`crtexport run {shlex.quote(str(package))}` runs and measures it; {again}"

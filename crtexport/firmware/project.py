@@ -128,6 +128,8 @@ def _firmware(parts: FirmwareParts, board: Board) -> dict[str, bytes]:
         "place": board.placement,
         "stack_size": board.stack_size,
         "console": board.console,
+        "description": board.description, "hosted": board.hosted, "elf": ELF,
+        "compiler": board.toolchain.compiler[0],
     }
     environment, found = resources.environment(), {}
     for template in _templates(board):
@@ -163,7 +165,9 @@ def _arguments(parts: FirmwareParts) -> list[tuple[str, str]]:
 
 def _templates(board: Board) -> list[str]:
     """Returns the templates of the firmware's files, relative to the templates folder."""
-    common = ["crt_frame.c", "crt_frame.h", "crt_platform.h", "inputs.S", "main.c.j2"]
+    common = [
+        "README.md.j2", "crt_frame.c", "crt_frame.h", "crt_platform.h", "inputs.S", "main.c.j2",
+    ]
     if not board.hosted:
         common += ["crt_mem.c", "link.ld.j2"]
     own = resources.templates_dir() / "baremetal" / board.architecture

@@ -8,7 +8,8 @@ from msgspec import Struct
 class Format(Struct, frozen=True):
     """Places in a library, as folders of it. ``objects`` is None where the build system compiles
     everything itself. ``next_step`` says how the example is built, ``{name}`` being the library's,
-    and ``next_elsewhere`` what is done with objects that don't run on this computer.
+    and ``next_elsewhere`` what is done with objects that don't run on this computer. ``longest``:
+    the characters that the system allows a name beside what the format adds; None for any number.
     """
 
     name: str
@@ -19,6 +20,7 @@ class Format(Struct, frozen=True):
     example: str
     next_step: str
     next_elsewhere: str = ""
+    longest: int | None = None
 
 
 FORMATS = {one.name: one for one in (
@@ -32,6 +34,7 @@ FORMATS = {one.name: one for one in (
         "arduino", "an Arduino library",
         "src", "src", None, "examples/run",
         "move the folder to Arduino's libraries, or: arduino-cli compile --library . examples/run",
+        longest=53,
     ),
     Format(
         "platformio", "a PlatformIO library",
@@ -51,8 +54,11 @@ FORMATS = {one.name: one for one in (
     Format(
         "cmsis-pack", "a CMSIS pack's folder with its description",
         "include", "src", "lib", "example",
+        "name Crtexport.{name}.clayer.yml under layers of a csolution project; elsewhere: "
         "cpackget add Crtexport.{name}.pdsc, then choose the component crtexport {name}",
+        "name Crtexport.{name}.clayer.yml under layers of a csolution project; elsewhere: "
         "cpackget add Crtexport.{name}.pdsc, then choose the component crtexport {name}",
+        longest=32,
     ),
     Format(
         "mlperf-tiny", "the submitter's part of MLPerf Tiny",

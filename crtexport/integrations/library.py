@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Mapping
 from functools import partial
@@ -61,10 +62,15 @@ def write_library(
         ) from error
 
 
-def name_of(package: Package) -> str:
-    """Returns the library's name: the model's; of several models, the package's."""
+def name_of(package: Package, format_: Format) -> str:
+    """Returns the library's name: the model's; of several models, the package's. Where the build
+    system has no place for all of it, it ends with a part of its hash."""
     models = [*package.modules]
-    return models[0] if len(models) == 1 else sanitize_module(package.path.stem)
+    name = models[0] if len(models) == 1 else sanitize_module(package.path.stem)
+    if format_.longest is None or len(name) <= format_.longest:
+        return name
+    ending = f"_{hashlib.sha256(name.encode()).hexdigest()[:8]}"
+    return name[: format_.longest - len(ending)] + ending
 
 
 def _check(package: Package, parts: FirmwareParts, board: Board, format_: Format) -> None:
@@ -111,7 +117,8 @@ def _files(
     context = {
         **_models_context(parts, recorded),
         **_board_context(board, parts),
-        "name": name_of(package), "version": version, "made_by": f"crtexport {__version__}",
+        "name": name_of(package, format_), "version": version,
+        "made_by": f"crtexport {__version__}",
         "format": format_, "sources": sorted(sources), "objects": sorted(objects),
         "headers": sorted(headers), "runs_here": board.hosted or not objects,
     }

@@ -34,6 +34,8 @@ def test_the_verb_builds_firmware_that_runs(
     assert Path(json.loads(capsys.readouterr().out)["elf"]).read_bytes()[:4] == b"\x7fELF"
     assert (tmp_path / "l" / "Makefile").is_file()
     assert target_of("mps2_an386").cflags[0] in (tmp_path / "l" / "Makefile").read_text()
+    assert main(["build", str(path), "-o", str(tmp_path / "l")]) == 0
+    assert f"`crtexport run {path}` runs and measures it" in capsys.readouterr().out
     for words in (["--expected", str(path)], ["--format", "cmake", "--device-code", "a.c"]):
         assert main(["build", str(path), "-o", str(tmp_path / "m"), *words]) == 2
     assert not (tmp_path / "m").exists()

@@ -166,7 +166,7 @@ def test_a_project_is_the_same_every_time_and_names_no_folder(tmp_path: Path) ->
     for name in ("one", "two"):
         write_project(toy_parts(), board, tmp_path / name)
     files = sorted(p.relative_to(tmp_path / "one") for p in (tmp_path / "one").rglob("*.*"))
-    assert {"Makefile", "link.ld", "main.c", "toy_lib0.c"} <= {
+    assert {"Makefile", "README.md", "link.ld", "main.c", "toy_lib0.c"} <= {
         p.name for p in (tmp_path / "one").rglob("*")
     }
     for file in files:
