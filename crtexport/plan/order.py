@@ -7,9 +7,7 @@ least peak that leads to it. That is exact unless a level has more sets than are
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from functools import reduce
 from itertools import pairwise
-from operator import or_
 
 from msgspec import Struct
 
@@ -147,8 +145,14 @@ class _Costs:
         for number, needs in enumerate(self.needs):
             for other in bits(needs):
                 self.followers[other].append(number)
-        self.neighbours = [
-            reduce(or_, (self.readers[root] for root in reads), 0) for reads in self.reads
+        # What others read, too, dies with a node only behind them: a bit for each, and the others.
+        self.shared = [
+            tuple(
+                (1 << position, self.readers[root] & ~(1 << number))
+                for position, root in enumerate(reads)
+                if root not in self.kept and self.readers[root] != 1 << number
+            )
+            for number, reads in enumerate(self.reads)
         ]
         self.forward: list[dict[int, tuple[int, int]]] = [{} for _ in nodes]
         self.backward: list[dict[int, int]] = [{} for _ in nodes]
@@ -176,8 +180,10 @@ class _Costs:
     def step(self, number: int, done: int, memory: int, peak: int) -> tuple[int, int]:
         """(bytes while node ``number`` runs, bytes afterwards); ``done`` excludes it. Up to
         ``peak``, the bytes while it runs are of no importance and may be too many."""
-        # What dies with the node follows from which readers of its inputs have run.
-        case = done & self.neighbours[number]
+        case = 0
+        for bit, others in self.shared[number]:
+            if done & others == others:
+                case |= bit
         known = self.forward[number].get(case)
         if known is None:
             known = self.forward[number][case] = self._change(number, done)

@@ -19,8 +19,7 @@ from crtexport.mlf.arrays import Array
 from crtexport.pipeline import driver
 from crtexport.quantization.quantize import QuantizeResult, quantize
 from crtexport.support.errors import CrtExportError
-from tests.differential.network import interpret
-from tests.helpers import require, require_environment, shared_model
+from tests.helpers import reference, require, require_environment, shared_model
 
 SAMPLES = 12
 _FLOAT, _QUANTIZED = "resnet8_fp32", "resnet8_int8"
@@ -77,8 +76,8 @@ def test_the_outputs_error_is_that_of_the_export(
     plain: QuantizeResult, data: Path, tmp_path: Path
 ) -> None:
     images = np.load(data)["input_1"]
-    graph = load(shared_model(_FLOAT))
-    exact = np.stack([interpret(graph, [image[None]])[0] for image in images])
+    model = reference(shared_model(_FLOAT))
+    exact = np.stack([model.run([image[None]])[0] for image in images])
     found = predicted(plain.path, images, tmp_path)
     (error,) = plain.outputs
     assert error.sqnr == pytest.approx(decibels(exact, found), abs=0.05)
