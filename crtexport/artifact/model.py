@@ -49,28 +49,36 @@ class Constant(Struct, frozen=True):
 
 
 class InputArg(Struct, frozen=True):
-    """Pointer to input ``index`` plus ``offset`` bytes."""
+    """Pointer to input ``index`` plus ``offset`` bytes. ``steps``: by how many bytes it moves with
+    each run of the body of each Repeat around it, the outermost first; none if it doesn't."""
 
     index: int
     offset: int = 0
+    steps: tuple[int, ...] = ()
 
 
 class OutputArg(Struct, frozen=True):
+    """As InputArg."""
+
     index: int
     offset: int = 0
+    steps: tuple[int, ...] = ()
 
 
 class WorkspaceArg(Struct, frozen=True):
-    """``offset`` bytes into pool ``pool`` of the workspace."""
+    """``offset`` bytes into pool ``pool`` of the workspace; ``steps`` as those of InputArg."""
 
     offset: int
     pool: int = 0
+    steps: tuple[int, ...] = ()
 
 
 class StateArg(Struct, frozen=True):
-    """``offset`` bytes into the model's state, which it keeps between runs."""
+    """``offset`` bytes into the model's state, which it keeps between runs; ``steps`` as those of
+    InputArg."""
 
     offset: int
+    steps: tuple[int, ...] = ()
 
 
 class ConstantArg(Struct, frozen=True):
@@ -159,7 +167,15 @@ class Loop(Struct, Generic[C], frozen=True):
     comment: str = ""
 
 
-StatementOf: TypeAlias = C | Branch[C] | Loop[C]
+class Repeat(Struct, Generic[C], frozen=True):
+    """Runs ``body`` so many times; once, it is no loop, but a group of statements."""
+
+    times: int
+    body: tuple[StatementOf[C], ...]
+    comment: str = ""
+
+
+StatementOf: TypeAlias = C | Branch[C] | Loop[C] | Repeat[C]
 """A statement: a call, or a branch or loop of statements."""
 Statement: TypeAlias = StatementOf[FunctionCall]
 
@@ -176,6 +192,8 @@ def every_call(statements: Iterable[StatementOf[C]]) -> Iterator[C]:
                 yield from every_call((*then, *other))
             case Loop(before=before, body=body):
                 yield from every_call((*before, *body))
+            case Repeat(body=body):
+                yield from every_call(body)
             case call:
                 yield call
 
@@ -196,6 +214,8 @@ def with_calls(
                 changed.append(Loop(
                     with_calls(before, change), condition, with_calls(body, change), comment
                 ))
+            case Repeat(times, body, comment):
+                changed.append(Repeat(times, with_calls(body, change), comment))
             case call:
                 changed.append(change(call))
     return tuple(changed)
@@ -206,6 +226,9 @@ def every_condition(statements: Iterable[Statement]) -> Iterator[Arg]:
     for statement in statements:
         match statement:
             case FunctionCall():
+                continue
+            case Repeat(body=body):
+                yield from every_condition(body)
                 continue
             case Branch(condition=condition, then=first, other=second):
                 pass

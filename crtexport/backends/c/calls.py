@@ -19,6 +19,7 @@ from crtexport.artifact.model import (
     InputArg,
     Loop,
     OutputArg,
+    Repeat,
     ScalarArg,
     StateArg,
     Statement,
@@ -60,6 +61,7 @@ class _Caller:
         self._functions: dict[str, Function] = {f.symbol: f for f in artifact.functions}
         self._externals = check_calls(artifact)
         self._contexts = Contexts(artifact)
+        self._counters: list[str] = []
         self._constants: dict[str, Constant] = {c.symbol: c for c in artifact.constants}
         self._linked = {} if table is None else {
             c.symbol: f"{table}[{index}]" for index, c in enumerate(artifact.reached_constants)
@@ -86,9 +88,23 @@ class _Caller:
                     f"{further}{_INDENT}break;", f"{further}}}",
                     *self._inside(statement.body, indent), f"{indent}}}",
                 ]
+            case Repeat():
+                lines = self._repeat(statement, indent)
             case _:
                 assert_never(statement)
         return "\n".join([*comment, *lines])
+
+    def _repeat(self, repeat: Repeat[FunctionCall], indent: str) -> list[str]:
+        if repeat.times == 1:
+            return [f"{indent}{{", *self._inside(repeat.body, indent), f"{indent}}}"]
+        counter = f"run{len(self._counters)}" if self._counters else "run"
+        self._counters.append(counter)
+        body = self._inside(repeat.body, indent)
+        self._counters.pop()
+        return [
+            f"{indent}for (uint32_t {counter} = 0u; {counter} < {repeat.times}u; ++{counter}) {{",
+            *body, f"{indent}}}",
+        ]
 
     def _inside(self, statements: Sequence[Statement], indent: str) -> list[str]:
         return [self.statement(statement, indent + _INDENT) for statement in statements]
@@ -96,12 +112,12 @@ class _Caller:
     def _byte(self, arg: Arg) -> str:
         """The byte that ``arg`` points to."""
         match arg:
-            case WorkspaceArg(offset):
-                return f"{self._pool(arg)}[{offset}]"
-            case StateArg(offset):
-                return f"{self._state}[{offset}]"
+            case WorkspaceArg():
+                return f"{self._pool(arg)}[{self._index(arg)}]"
+            case StateArg():
+                return f"{self._state}[{self._index(arg)}]"
             case InputArg() | OutputArg():
-                base, offset = self._base(arg)
+                base, offset = self._base(arg), self._index(arg)
                 return f"((const uint8_t *){base})[{offset}]"
             case ConstantArg() | ScalarArg():
                 raise CrtExportError("a condition never changes", location=self._artifact.module)
@@ -112,12 +128,22 @@ class _Caller:
         """The array or pointer of a pool of the workspace."""
         return self._workspace + self._ends[arg.pool]
 
-    def _base(self, arg: InputArg | OutputArg) -> tuple[str, int]:
+    def _base(self, arg: InputArg | OutputArg) -> str:
         match arg:
-            case InputArg(index, offset):
-                return f"inputs->{self._artifact.inputs[index].field}", offset
-            case OutputArg(index, offset):
-                return f"outputs->{self._artifact.outputs[index].field}", offset
+            case InputArg(index):
+                return f"inputs->{self._artifact.inputs[index].field}"
+            case OutputArg(index):
+                return f"outputs->{self._artifact.outputs[index].field}"
+
+    def _index(self, arg: InputArg | OutputArg | WorkspaceArg | StateArg) -> str:
+        """The byte, of the buffer, that an address is."""
+        moves = [
+            f"{step}u * {counter}" if step > 0 else f"-{-step}u * {counter}"
+            for step, counter in zip(arg.steps, self._counters, strict=False) if step
+        ]
+        if not moves:
+            return str(arg.offset)
+        return " + ".join([f"{arg.offset}u", *moves]).replace("+ -", "- ")
 
     def _commands(self, call: FunctionCall, function: ExternalFunction, indent: str) -> str:
         """A block with the table of addresses, whatever memory they are in."""
@@ -156,13 +182,13 @@ class _Caller:
         """A number, or a pointer to values of type ``element``."""
         match arg:
             case InputArg() | OutputArg():
-                return _advanced(*self._base(arg), isinstance(arg, InputArg))
+                return _advanced(self._base(arg), self._index(arg), isinstance(arg, InputArg))
             case ScalarArg(value, dtype):
                 return literal(value, dtype)
-            case WorkspaceArg(offset):
-                return f"(void *)&{self._pool(arg)}[{offset}]"
-            case StateArg(offset):
-                return f"(void *)&{self._state}[{offset}]"
+            case WorkspaceArg():
+                return f"(void *)&{self._pool(arg)}[{self._index(arg)}]"
+            case StateArg():
+                return f"(void *)&{self._state}[{self._index(arg)}]"
             case ConstantArg(symbol, offset):
                 constant = self._constants.get(symbol)
                 if constant is None:
@@ -172,19 +198,21 @@ class _Caller:
                     )
                 if symbol in self._linked:
                     place = self._linked[symbol]
-                    return place if offset == 0 else _advanced(place, offset, True)
+                    return place if offset == 0 else _advanced(place, str(offset), True)
                 if offset == 0 and element_type(constant) == STORAGE[element]:
                     return symbol
-                return _advanced(symbol, offset, True)
+                return _advanced(symbol, str(offset), True)
             case _:
                 assert_never(arg)
 
 
-def _advanced(pointer: str, offset: int, const: bool) -> str:
+def _advanced(pointer: str, offset: str, const: bool) -> str:
     """``pointer`` plus ``offset`` bytes, as an untyped pointer."""
     word = "const " if const else ""
-    if offset == 0 and "->" in pointer:
+    if offset == "0" and "->" in pointer:
         return pointer
-    if offset == 0:
+    if offset == "0":
         return f"({word}void *){pointer}"
+    if " " in offset:
+        offset = f"({offset})"
     return f"({word}void *)(({word}uint8_t *){pointer} + {offset})"

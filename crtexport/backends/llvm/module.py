@@ -24,6 +24,7 @@ from crtexport.artifact.model import (
     InputArg,
     Loop,
     OutputArg,
+    Repeat,
     ScalarArg,
     StateArg,
     Statement,
@@ -235,6 +236,7 @@ class _Main:
         self._contexts = ContextPrinter(artifact, module)
         self._lines: list[str] = self._contexts.activate()
         self._blocks = 0
+        self._counters: list[str] = []
 
     def text(self) -> str:
         if not self._artifact.workspace_caller and self._artifact.workspace_size:
@@ -262,6 +264,8 @@ class _Main:
                 self._branch(statement)
             case Loop():
                 self._loop(statement)
+            case Repeat():
+                self._repeat(statement)
             case _:
                 assert_never(statement)
 
@@ -280,6 +284,30 @@ class _Main:
         self._test(loop.condition, loop.comment, body, end)
         self._block(body, loop.body)
         self._lines += [f"  br label %{test}", f"{end}:"]
+
+    def _repeat(self, repeat: Repeat[FunctionCall]) -> None:
+        if repeat.comment:
+            self._lines.append(f"  {comment(repeat.comment)}")
+        if repeat.times == 1:
+            for statement in repeat.body:
+                self._statement(statement)
+            return
+        before, body, end = self._labels("before", "again", "done")
+        counter, index = f"%{body}.run", value_type(Scalar.INDEX, self._module.target)
+        self._lines += [
+            f"  br label %{before}", f"{before}:", f"  br label %{body}", f"{body}:",
+            f"  {counter} = phi {index} [ 0, %{before} ], [ {counter}.next, %{body}.end ]",
+        ]
+        self._counters.append(counter)
+        for statement in repeat.body:
+            self._statement(statement)
+        self._counters.pop()
+        self._lines += [
+            f"  br label %{body}.end", f"{body}.end:",
+            f"  {counter}.next = add {index} {counter}, 1",
+            f"  {counter}.more = icmp ult {index} {counter}.next, {repeat.times}",
+            f"  br i1 {counter}.more, label %{body}, label %{end}", f"{end}:",
+        ]
 
     def _block(self, label: str, statements: Sequence[Statement]) -> None:
         self._lines.append(f"{label}:")
@@ -328,21 +356,21 @@ class _Main:
         pools = main_arity(self._artifact) - len(abi.caller_pools(self._artifact))
         match arg:
             case InputArg():
-                return self._pointer(f"%a{arg.index}", arg.offset)
+                return self._pointer(f"%a{arg.index}", arg)
             case OutputArg():
-                return self._pointer(f"%a{inputs + arg.index}", arg.offset)
+                return self._pointer(f"%a{inputs + arg.index}", arg)
             case WorkspaceArg():
                 if self._artifact.workspace_caller:
                     position = pools + pool_position(self._artifact, arg.pool)
-                    return self._pointer(f"%a{position}", arg.offset)
+                    return self._pointer(f"%a{position}", arg)
                 if not arg.pool:
-                    return self._pointer("%workspace", arg.offset)
-                return self._pointer(f"@{workspace_symbol(self._artifact, arg.pool)}", arg.offset)
+                    return self._pointer("%workspace", arg)
+                return self._pointer(f"@{workspace_symbol(self._artifact, arg.pool)}", arg)
             case StateArg():
                 if self._artifact.workspace_caller:
                     last = main_arity(self._artifact) - 1
-                    return self._pointer(f"%a{last}", arg.offset)
-                return self._pointer(f"@{state_symbol(self._artifact)}", arg.offset)
+                    return self._pointer(f"%a{last}", arg)
+                return self._pointer(f"@{state_symbol(self._artifact)}", arg)
             case ConstantArg():
                 return f"ptr {bound_operand(arg, self._module.target)}"
             case ScalarArg():
@@ -351,13 +379,29 @@ class _Main:
             case _:
                 assert_never(arg)
 
-    def _pointer(self, base: str, offset: int) -> str:
-        """Returns ``base`` plus ``offset`` bytes, as an operand."""
-        if not offset:
+    def _pointer(
+        self, base: str, arg: InputArg | OutputArg | WorkspaceArg | StateArg
+    ) -> str:
+        """Returns ``base`` plus the bytes of an address, as an operand."""
+        index = value_type(Scalar.INDEX, self._module.target)
+        moves = [
+            (step, counter) for step, counter in zip(arg.steps, self._counters, strict=False)
+            if step
+        ]
+        if not arg.offset and not moves:
             return f"ptr {base}"
-        position = f"{value_type(Scalar.INDEX, self._module.target)} {offset}"
-        if base.startswith("@"):
+        position = f"{index} {arg.offset}"
+        if base.startswith("@") and not moves:
             return f"ptr getelementptr inbounds (i8, ptr {base}, {position})"
+        for step, counter in moves:
+            name = f"%p{len(self._lines)}"
+            self._lines.append(f"  {name} = mul {index} {counter}, {step}")
+            base, before = f"{name}.moved", base
+            self._lines.append(
+                f"  {base} = getelementptr inbounds i8, ptr {before}, {index} {name}"
+            )
+        if not arg.offset:
+            return f"ptr {base}"
         name = f"%p{len(self._lines)}"
         self._lines.append(f"  {name} = getelementptr inbounds i8, ptr {base}, {position}")
         return f"ptr {name}"
