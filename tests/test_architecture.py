@@ -20,7 +20,7 @@ from crtexport.importers import load
 from crtexport.importers.crtjson.document import NODE_MODELS
 from crtexport.ir import ops
 from crtexport.ir.infer import infer
-from crtexport.ir.ops import Control, Foreign, Fused, Op
+from crtexport.ir.ops import INTERNAL, Cascade, Control, Foreign, Op
 from crtexport.lowering.operator_table import ELSEWHERE, module_of, registered
 from crtexport.schedules.variants import INSTRUCTION_SETS
 from crtexport.support.errors import CrtExportError
@@ -30,7 +30,7 @@ from tests.differential.numpy_cases import NUMPY_CASES
 
 PACKAGE = Path(crtexport.__file__).resolve().parent
 TESTS = Path(__file__).resolve().parent
-OPERATORS = tuple(kind for kind in ops.OPERATORS if kind is not Fused)
+OPERATORS = tuple(kind for kind in ops.OPERATORS if kind not in INTERNAL)
 
 # Used by all parts; they use none but each other.
 FOUNDATION = {"support", "version"}
@@ -388,7 +388,7 @@ def test_every_operator_is_lowered(kind: type[Op]) -> None:
         assert rule.__doc__, f"a rule of {kind.__name__} has no sentence for the user"
 
 
-@pytest.mark.parametrize("kind", [*COMPUTING, Fused])
+@pytest.mark.parametrize("kind", [*COMPUTING, *(kind for kind in INTERNAL if kind is not Cascade)])
 def test_every_operator_is_lowered_by_the_module_that_is_imported_for_it(kind: type[Op]) -> None:
     """Another module would lower it or not by what was imported before."""
     found = registered(kind)

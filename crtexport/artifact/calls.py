@@ -21,6 +21,7 @@ from crtexport.artifact.model import (
     InputArg,
     Loop,
     OutputArg,
+    Repeat,
     ScalarArg,
     StateArg,
     Statement,
@@ -29,6 +30,8 @@ from crtexport.artifact.model import (
     every_call,
     with_calls,
 )
+from crtexport.artifact.repetition import Addressed, looped
+from crtexport.artifact.row_calls import Places, row_calls
 from crtexport.artifact.symbols import Namer, c_identifier
 from crtexport.ir.graph import Graph, Node
 from crtexport.ir.modules import ModuleFunction
@@ -38,7 +41,7 @@ from crtexport.kir.analysis.kernel_merging import Weigh, merge
 from crtexport.kir.fingerprint import fingerprint
 from crtexport.kir.language import Buffer, Kernel, Scalar
 from crtexport.kir.verifier import verify
-from crtexport.lowering.lowered_graph import LoweredGraph
+from crtexport.lowering.lowered_graph import LoweredGraph, LoweredNode
 from crtexport.lowering.registry import (
     SCALAR_OF,
     Derived,
@@ -48,7 +51,7 @@ from crtexport.lowering.registry import (
     OutputTensor,
     Scratch,
 )
-from crtexport.plan.model import Plan, Space, Step
+from crtexport.plan.model import Plan, RowPlan, Space, Step
 from crtexport.support.errors import CrtExportError
 
 Proof = Callable[[], None]
@@ -185,6 +188,8 @@ class Calls:
             return [FunctionCall(
                 node.op.function, (*given, *made, *self._const_vars(node.op.function, line)), line
             )]
+        if step.rows is not None:
+            return self._rows(scope, step, step.rows, line)
         lowered = scope.lowered.nodes[step.node].running(
             backward=step.backward, in_place=step.in_place
         )
@@ -193,6 +198,39 @@ class Calls:
             for buffer, arg in zip(lowered.kernel.buffers, lowered.args, strict=True)
         )
         return [self._call(lowered.kernel, args, line)]
+
+    def _rows(self, scope: Scope, step: Step, plan: RowPlan, line: str) -> list[Unnamed]:
+        """The calls of a cascade, in loops."""
+        rows = scope.lowered.nodes[step.node].rows
+        if rows is None:
+            raise CrtExportError(f"the plan has rows for {scope.graph.nodes[step.node]}")
+        bands = replace(scope, lowered=rows.lowered, path=(*scope.path, step.node, 0))
+        comments = [describe(bands.graph, node.node) for node in rows.lowered.nodes]
+        keys: dict[int, bytes] = {}
+        start = _start(scope, step)
+
+        def bound(node: LoweredNode, buffer: Buffer, arg: KernelArg, scratch: int) -> Arg:
+            text = describe(bands.graph, node.node)
+            if isinstance(arg, Scratch):
+                return _advanced(start, scratch + arg.offset)
+            if isinstance(arg, InputTensor):
+                tensor = bands.graph.required(node.node, arg.position)
+                return self._tensor(bands, tensor, buffer, text)
+            return self._bind(bands, step, buffer, arg, text)
+
+        calls: list[Addressed[UnnamedCall]] = []
+        for row in row_calls(scope.graph, rows, plan, Places(
+            lambda tensor, offset: _advanced(self._place(scope, tensor), offset),
+            lambda offset: _advanced(start, offset), bound,
+        )):
+            kernel = row.lowered.kernel
+            key = keys.get(row.band) or keys.setdefault(row.band, fingerprint(kernel))
+            unnamed = UnnamedCall(kernel, key, row.args, comments[row.band])
+            calls.append(Addressed(unnamed, row.band, row.args))
+        statements = looped(calls, lambda call, args: replace(call, args=args))
+        for call in every_call(statements):
+            self._add(call)
+        return [Repeat(1, with_calls(statements, _same), line)]
 
     def _commands(
         self, scope: Scope, step: Step, node: Node, op: EthosU, line: str
@@ -287,12 +325,14 @@ class Calls:
     # -- what calls use
 
     def _call(self, kernel: Kernel, args: tuple[Arg, ...], line: str) -> UnnamedCall:
-        key = fingerprint(kernel)
-        if key not in self._proven:
-            self._prove(partial(verify, kernel))
-            self._proven.add(key)
-        self.unnamed.append(UnnamedCall(kernel, key, args, line))
-        return self.unnamed[-1]
+        return self._add(UnnamedCall(kernel, fingerprint(kernel), args, line))
+
+    def _add(self, call: UnnamedCall) -> UnnamedCall:
+        if call.key not in self._proven:
+            self._prove(partial(verify, call.kernel))
+            self._proven.add(call.key)
+        self.unnamed.append(call)
+        return call
 
     def _bind(self, scope: Scope, step: Step, buffer: Buffer, arg: KernelArg, line: str) -> Arg:
         node = scope.graph.nodes[step.node]
@@ -403,7 +443,7 @@ def finished(
         with_calls(statements, partial(named, calls=calls)) for calls, statements in models
     ]
     made = [
-        Function(symbol, replace(kernel, doc=tuple(docs[symbol])))
+        Function(symbol, replace(kernel, doc=tuple(dict.fromkeys(docs[symbol]))))
         for symbol, kernel in functions.values()
     ]
     return [
@@ -431,3 +471,7 @@ def _advanced(arg: Arg, offset: int) -> Arg:
             raise CrtExportError("a number has no bytes")
         case _:
             assert_never(arg)
+
+
+def _same(call: UnnamedCall) -> FunctionCall | UnnamedCall:
+    return call

@@ -322,8 +322,9 @@ def emit_option(command: Command) -> Command:
 def optimize_option(command: Command) -> Command:
     """``--optimize``"""
     return click.option(
-        "--optimize", type=click.Choice(["size", "balanced", "speed"]),
-        help="Goal of the optimization; by default the board's.",
+        "--optimize", type=click.Choice(["size", "balanced", "speed", "ram"]),
+        help="Goal of the optimization; by default the board's. ram: run row by row where that"
+        " takes less memory.",
     )(command)
 
 

@@ -50,8 +50,8 @@ class Node(Struct, frozen=True):
     ``origin`` is its place in the model file, for errors and comments (``"operator 3 (CONV_2D)"``).
     ``graphs`` are those that an operator marked ``Control`` runs. Each has tensors of its own;
     those of its inputs that are variables are the node's, not copies of them. ``parts`` are the
-    nodes that a Fused node stands for, in their order: the tensors between them have no other
-    reader and no memory.
+    nodes that a Fused or Cascade node stands for, in their order: the tensors between them have no
+    other reader and no memory of their own.
     """
 
     op: Op

@@ -16,7 +16,7 @@ def macs(graph: Graph, node: Node) -> int:
     output.
     """
     match node.op:
-        case ops.Fused():
+        case ops.Fused() | ops.Cascade():
             return sum(macs(graph, part) for part in node.parts)
         case ops.Conv2D() | ops.DepthwiseConv2D() | ops.FullyConnected():
             return _cells(graph, node.outputs[0]) * _products(graph, node)

@@ -206,9 +206,9 @@ def _check_node(graph: Graph, node: Node) -> None:
         declared = tuple(graph.type(i) for i in node.outputs)
         if node.graphs and not isinstance(node.op, ops.Control):
             raise CrtExportError("the operator runs no graphs of its own")
-        if isinstance(node.op, ops.Fused):
+        if isinstance(node.op, ops.Fused | ops.Cascade):
             _check_parts(graph, node)
-        if isinstance(node.op, ops.Foreign | ops.Fused):
+        if isinstance(node.op, ops.Foreign | ops.Fused | ops.Cascade):
             return
         element_types = tuple(type_.dtype for type_ in declared)
         inferred = infer(node.op, types, declared=element_types, graphs=node.graphs)
@@ -229,15 +229,16 @@ def _check_node(graph: Graph, node: Node) -> None:
 
 def _check_parts(graph: Graph, node: Node) -> None:
     """Checks that each part fits its tensors, and reads only inputs of the node or the result of
-    the part before."""
-    given = set(node.inputs)
+    the part before; in a cascade, the result of any part before."""
+    given = {*node.inputs, None}
     for part in node.parts:
         _check_node(graph, part)
         if not given.issuperset(part.inputs):
             raise CrtExportError(
                 f"{part} reads a tensor that is no input of the node and no result of a part"
             )
-        given = {*node.inputs, *part.outputs}
+        kept = given if isinstance(node.op, ops.Cascade) else node.inputs
+        given = {*kept, *part.outputs}
     if not node.parts or node.parts[-1].outputs != node.outputs:
         raise CrtExportError("its outputs are not those of its last part")
 

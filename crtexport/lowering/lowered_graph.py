@@ -14,7 +14,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from crtexport.ir.graph import Graph, Node
-from crtexport.ir.ops import Foreign, Reshape, While
+from crtexport.ir.ops import Cascade, Foreign, Reshape, While
 from crtexport.kir.analysis.loop_reversal import reverse_loops
 from crtexport.kir.language import Kernel
 from crtexport.lowering.facts import Facts
@@ -27,6 +27,7 @@ from crtexport.lowering.registry import (
     OutputTensor,
     Scratch,
 )
+from crtexport.lowering.rows.bands import Bands, bands
 from crtexport.support.short import count, line
 
 
@@ -37,7 +38,8 @@ class LoweredNode(Struct, frozen=True, dict=True):
     is the name of the one that it has, which ``build`` makes. There is no kernel where the function
     of an external module is called, where ``graphs`` are run, and where ``problems`` say which
     rules of the operator the node breaks. ``copies``: for each output of a loop what copies such a
-    value, None for one of no bytes. ``analyze`` finds the facts that a planner needs.
+    value, None for one of no bytes. ``rows``: what computes a cascade. ``analyze`` finds the facts
+    that a planner needs.
     """
 
     context: Context
@@ -47,6 +49,7 @@ class LoweredNode(Struct, frozen=True, dict=True):
     problems: tuple[str, ...] = ()
     graphs: tuple[LoweredGraph, ...] = ()
     copies: tuple[LoweredNode | None, ...] = ()
+    rows: LoweredRows | None = None
     analyze: Analyze = kernel_facts
 
     def __repr__(self) -> str:
@@ -101,6 +104,13 @@ class LoweredNode(Struct, frozen=True, dict=True):
         return replace(lowered, kernel=replace(kernel, overlapping=overlapping))
 
 
+class LoweredRows(Struct, frozen=True):
+    """The rows of a cascade: ``bands`` with their schedule, and their nodes lowered."""
+
+    bands: Bands
+    lowered: LoweredGraph
+
+
 class LoweredGraph(Struct, frozen=True):
     """A graph with its nodes lowered, in their order."""
 
@@ -142,11 +152,20 @@ def lower_graph(
                 context, graphs=tuple(lower_graph(inner, lower_in) for inner in node.graphs),
                 copies=_copies(context, lower_in) if isinstance(node.op, While) else (),
             )
+        if isinstance(node.op, Cascade):
+            return _cascade(context, lower_in)
         return LoweredNode(context) if isinstance(node.op, Foreign) else lower(context)
 
     return LoweredGraph(
         graph, tuple(lowered(number, node) for number, node in enumerate(graph.nodes))
     )
+
+
+def _cascade(context: Context, lower_in: Callable[[Graph], LowerNode]) -> LoweredNode:
+    found = bands(context.graph, context.node)
+    if found is None:
+        return LoweredNode(context, problems=("its parts can't be computed row by row",))
+    return LoweredNode(context, rows=LoweredRows(found, lower_graph(found.graph, lower_in)))
 
 
 def _copies(

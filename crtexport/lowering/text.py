@@ -23,6 +23,9 @@ def _node(number: int, node: LoweredNode) -> list[str]:
     if node.graphs:
         nested = [line for graph in node.graphs for line in dump(graph).splitlines()]
         return [head, *(f"  {line}" for line in nested)]
+    if node.rows is not None:
+        bands = dump(node.rows.lowered).splitlines()
+        return [f"{head}: row by row", *(f"  {line}" for line in bands)]
     if node.build is None:
         return [f"{head}: the function of an external module"]
     kernel, args = node.lowered.kernel, node.lowered.args

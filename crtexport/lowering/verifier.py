@@ -5,7 +5,7 @@ Kernels themselves are checked by :mod:`crtexport.kir.verifier`.
 
 from __future__ import annotations
 
-from crtexport.ir.ops import Foreign, Stateful, While
+from crtexport.ir.ops import Cascade, Foreign, Stateful, While
 from crtexport.kir.language import Buffer
 from crtexport.lowering.lowered_graph import LoweredGraph, LoweredNode
 from crtexport.lowering.registry import Derived, InputTensor, KernelArg, OutputTensor, Scratch
@@ -32,7 +32,7 @@ def verify(lowered: LoweredGraph) -> None:
         problem = _problem(one)
         if problem:
             raise LoweringError(f"{node}: {problem}")
-        for nested in one.graphs:
+        for nested in (*one.graphs, *((one.rows.lowered,) if one.rows is not None else ())):
             verify(nested)
 
 
@@ -45,7 +45,9 @@ def _problem(one: LoweredNode) -> str:
         return "other graphs are lowered than it runs"
     if len(one.copies) != (len(node.outputs) if isinstance(node.op, While) else 0):
         return f"{len(one.copies)} copies of what it works on"
-    needed = not (node.graphs or isinstance(node.op, Foreign) or one.problems)
+    if (one.rows is not None) != (isinstance(node.op, Cascade) and not one.problems):
+        return "only cascades run row by row"
+    needed = not (node.graphs or isinstance(node.op, Cascade | Foreign) or one.problems)
     if needed != (one.build is not None):
         return "it has no kernel" if needed else "it needs no kernel, but has one"
     if not needed:

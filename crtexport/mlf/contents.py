@@ -129,7 +129,8 @@ def plan_data(graph: Graph, plan: Plan) -> dict[str, Any]:
 
 def _step_data(node: Node, step: Step) -> dict[str, Any]:
     """Returns a step as JSON data. Plans of graphs that its node runs lie in the scratch:
-    ``workspace`` and ``outputs`` are offsets there; null: an output of the node itself."""
+    ``workspace`` and ``outputs`` are offsets there; null: an output of the node itself. So do the
+    rows that a cascade of ``parts`` keeps of tensors."""
     data: dict[str, Any] = {
         "node": str(node),
         "in_place": [list(pair) for pair in step.in_place],
@@ -138,6 +139,13 @@ def _step_data(node: Node, step: Step) -> dict[str, Any]:
             "offset": step.scratch.offset, "bytes": step.scratch.nbytes,
         },
     }
+    if step.rows is not None:
+        data["rows"] = {
+            "parts": [str(part) for part in node.parts],
+            "kept": [
+                {"tensor": tensor, "offset": offset} for tensor, offset in step.rows.rings.items()
+            ],
+        }
     if step.inner:
         data["graphs"] = [
             {

@@ -22,7 +22,7 @@ from crtexport.backends.constants import (
 from crtexport.backends.llvm.elf import reach_through_slots
 from crtexport.backends.modules import Module
 from crtexport.firmware.board import Board, load_board
-from crtexport.pipeline.options import DEFAULTS, Emit, ExportOptions, Optimize
+from crtexport.pipeline.options import DEFAULTS, Emit, ExportOptions, Level
 from crtexport.schedules.select.choose import Choose, by_default
 from crtexport.support.errors import CrtExportError
 from crtexport.version import __version__
@@ -50,7 +50,7 @@ class Generator:
 
     def __init__(self, board: Board, options: ExportOptions = DEFAULTS) -> None:
         self.emit: Emit = options.emit or board.backend
-        self.optimize: Optimize = options.optimize or board.optimize
+        self.optimize: Level = options.level(board.optimize)
         self._board = board
         self._compiler = self._llvm(options)
 

@@ -28,10 +28,11 @@ from crtexport.ir.numerics import Numerics
 from crtexport.ir.verify import verify
 from crtexport.kir import text as kernel_text
 from crtexport.lowering import text as lowered_text
+from crtexport.lowering.lowered_graph import LoweredGraph
 from crtexport.lowering.registry import Context
 from crtexport.lowering.verifier import verify as verify_lowered
 from crtexport.passes.pack_weights import pack_weights
-from crtexport.pipeline import fuse_policy
+from crtexport.pipeline import cascade_policy, fuse_policy
 from crtexport.pipeline.codegen import Generator, resolve_board
 from crtexport.pipeline.options import (
     DEFAULTS,
@@ -39,6 +40,7 @@ from crtexport.pipeline.options import (
     ExportChanges,
     ExportOptions,
     Io,
+    Level,
     Optimize,
     Owner,
     Pools,
@@ -55,6 +57,7 @@ from crtexport.pipeline.result import (
 from crtexport.plan import check as plan_check
 from crtexport.plan import text as plan_text
 from crtexport.plan.kernel_proof import ReplayProof
+from crtexport.schedules.common.unroll import vectorizes
 from crtexport.schedules.select.choose import Choose, by_default
 from crtexport.schedules.select.lower import Lowerer
 from crtexport.schedules.select.share_policy import weighing
@@ -140,7 +143,7 @@ def prepare_package(
         )
     say = progress or (lambda _: None)
     names = module_names if module_names is not None else [graph.name for graph in graphs]
-    level = options.optimize or board.optimize
+    level = options.level(board.optimize)
     plugins = _plugins(board, options.accelerators)
     planned: list[Planned] = []
     looked_at = []
@@ -159,9 +162,7 @@ def prepare_package(
         say("plan memory")
         beside = usage_beside((simplified, *others), options.io, options.const_inputs)
         left = room(board, beside, options.pools, before)
-        lowered, made = fuse_policy.smallest(simplified, board.target, level, lower, partial(
-            plan.plan, io_in_workspace=options.io == "workspace", pools=left
-        ))
+        lowered, made = _laid_out(simplified, board, options, lower, left)
         check_pools(board, (*before, made.pools), options.pools)
         prove(partial(verify_lowered, lowered))
         prove(partial(plan_check.check, lowered.graph, made, ReplayProof(lowered)))
@@ -182,12 +183,27 @@ def prepare_package(
     )
 
 
+def _laid_out(
+    graph: Graph, board: Board, options: ExportOptions, lower: Lowerer, pools: Sequence[int | None],
+) -> tuple[LoweredGraph, plan.Plan]:
+    """Returns the graph lowered, with its plan: with layers fused, or stretches computed row by
+    row, where that makes the workspace smaller."""
+    planner = partial(plan.plan, io_in_workspace=options.io == "workspace", pools=pools)
+    level = options.level(board.optimize)
+    whole = fuse_policy.smallest(graph, board.target, level, lower, planner)
+    if options.optimize != "ram":
+        return whole
+    return cascade_policy.smallest(
+        graph, lower, planner, whole, vectors=vectorizes(board.target)
+    )
+
+
 def _plugins(board: Board, accelerators: Sequence[str] | None) -> tuple[str, ...]:
     """Returns the plugins that are named; None: those of the board."""
     return ethos_u.plugins(board.accelerators if accelerators is None else accelerators)
 
 
-def _packing(graph: Graph, weights: Weights, target: Target, level: Optimize) -> Graph:
+def _packing(graph: Graph, weights: Weights, target: Target, level: Level) -> Graph:
     """Returns the graph with those weights packed that are to be."""
     if weights == "unpacked":
         return graph
@@ -365,7 +381,7 @@ def stage(
     )
     (graph,), target_board = _read(model, options, resolve_board(board))
     emit: Emit = "c" if stage == "c" else "llvm" if stage == "llvm" else target_board.backend
-    level = optimize or target_board.optimize
+    level = options.level(target_board.optimize)
     made = None if tuning is None else Generator(target_board, replace(options, emit=emit))
     tuned = made and made.tuned(tuning)
     choose = tuned or by_default(target_board.target, level, emit)

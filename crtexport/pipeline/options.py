@@ -13,7 +13,11 @@ from crtexport.backends.modules import Split
 from crtexport.importers.formats import NO_CHOICES, InputChoices
 
 Emit = Literal["c", "llvm"]
-Optimize = Literal["size", "balanced", "speed"]
+Level = Literal["size", "balanced", "speed"]
+"""Goals of the code of kernels."""
+Optimize = Literal["size", "balanced", "speed", "ram"]
+"""Goals of an export. With "ram", networks run row by row where that takes less memory; the code of
+kernels is balanced."""
 Io = Literal["caller", "workspace"]
 Owner = Literal["static", "shared", "caller"]
 """The owner of the workspace: each model, all models of a package together, or the caller."""
@@ -60,6 +64,10 @@ class ExportOptions(Struct, frozen=True, kw_only=True):
     tuning: Path | str | None = None
     choices: InputChoices = NO_CHOICES
     weights: Weights = "auto"
+
+    def level(self, board: Level) -> Level:
+        """Returns the goal for the code of kernels on a board that has ``board`` by default."""
+        return "balanced" if self.optimize == "ram" else self.optimize or board
 
     @property
     def module_names(self) -> Sequence[str] | None:

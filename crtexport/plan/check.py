@@ -7,17 +7,16 @@ overwrites its own input, or doesn't run because it only copies, a proof about i
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
-from operator import attrgetter
 from typing import NoReturn, Protocol
 
-from msgspec import Struct, field
-
 from crtexport.ir.graph import Graph, Node
-from crtexport.ir.ops import EthosU, Foreign, Reshape, While
+from crtexport.ir.ops import Cascade, EthosU, Foreign, Reshape, While
 from crtexport.ir.variables import accesses
 from crtexport.lowering.facts import Move
+from crtexport.lowering.rows.bands import Bands
+from crtexport.plan.check_rows import RowProof, RowsError, check_rows
+from crtexport.plan.memory import NOTHING, Contents, Piece, Range
 from crtexport.plan.model import Inner, Placement, Plan, ScratchRange, Space, Step
 
 
@@ -41,84 +40,9 @@ class KernelProof(Protocol):
     def inner(self, node: int, graph: int) -> KernelProof:
         """The proofs for one of the graphs that a node runs."""
 
-
-_NOTHING = -1
-"""The value of bytes that hold none."""
-
-
-class _Range(Struct, frozen=True):
-    """Bytes ``start`` to ``end`` (exclusive) of a buffer."""
-
-    space: Space
-    index: int
-    start: int
-    end: int
-
-    def overlaps(self, other: _Range) -> bool:
-        same = (self.space, self.index) == (other.space, other.index)
-        return same and max(self.start, other.start) < min(self.end, other.end)
-
-    def __str__(self) -> str:
-        single = self.space is Space.STATE or (self.space is Space.WORKSPACE and not self.index)
-        where = self.space.value if single else (
-            f"{self.space.value} {self.index}"
-        )
-        return f"bytes {self.start} to {self.end} of {where}"
-
-
-class _Piece(Struct, frozen=True):
-    """A stretch of a buffer, or of a tensor, that holds part of a value.
-
-    ``base`` is where the value's first byte is, or would be.
-    """
-
-    start: int
-    end: int
-    value: int
-    base: int
-
-
-def _touching(pieces: list[_Piece], at: _Range) -> tuple[int, int]:
-    """From which to which (exclusive) pieces of a buffer have bytes of ``at``."""
-    low = bisect_right(pieces, at.start, key=attrgetter("end"))
-    return low, max(low, bisect_left(pieces, at.end, key=attrgetter("start")))
-
-
-class _Contents(Struct):
-    """The content of every buffer: pieces that don't overlap, in the order of their bytes."""
-
-    pieces: dict[tuple[Space, int], list[_Piece]] = field(default_factory=dict)
-
-    def write(self, at: _Range, value: int) -> None:
-        """Bytes of ``at`` become those of ``value``, which begins there; the rest stays."""
-        pieces = self.pieces.setdefault((at.space, at.index), [])
-        low, high = _touching(pieces, at)
-        kept = []
-        for piece in pieces[low:high]:
-            if piece.start < at.start:
-                kept.append(_Piece(piece.start, at.start, piece.value, piece.base))
-        if at.start < at.end:
-            kept.append(_Piece(at.start, at.end, value, at.start))
-        for piece in pieces[low:high]:
-            if piece.end > at.end:
-                kept.append(_Piece(at.end, piece.end, piece.value, piece.base))
-        pieces[low:high] = kept
-
-    def stranger(self, at: _Range, value: int, base: int) -> tuple[int, int, int | None] | None:
-        """The first bytes of ``at`` that aren't those of ``value``: (start, end, what they hold).
-
-        ``base``: where in the buffer byte 0 of the value belongs.
-        """
-        position = at.start
-        pieces = self.pieces.get((at.space, at.index), [])
-        low, high = _touching(pieces, at)
-        for piece in pieces[low:high]:
-            if piece.start > position:
-                return position, piece.start, None
-            if piece.value != value or piece.base != base:
-                return position, min(piece.end, at.end), piece.value
-            position = piece.end
-        return None if position >= at.end else (position, at.end, None)
+    def rows(self, node: int) -> tuple[Bands, RowProof] | None:
+        """The work of a cascade on rows, and what can be proven about its kernels; None for a node
+        without."""
 
 
 def check(graph: Graph, plan: Plan, proof: KernelProof | None = None) -> None:
@@ -137,10 +61,10 @@ class _Simulation:
 
     def __init__(self, graph: Graph, plan: Plan, proof: KernelProof | None) -> None:
         self.graph, self.plan, self.proof = graph, plan, proof
-        self.memory = _Contents()
+        self.memory = Contents()
         # What each tensor holds. A view has bytes of what it views: the same under another name.
-        self.contents: list[tuple[_Piece, ...]] = [
-            (_Piece(0, tensor.type.nbytes, number, 0),)
+        self.contents: list[tuple[Piece, ...]] = [
+            (Piece(0, tensor.type.nbytes, number, 0),)
             for number, tensor in enumerate(graph.tensors)
         ]
 
@@ -227,9 +151,9 @@ class _Simulation:
             return (Move(0, 0, 0, 0, self.graph.type(node.outputs[0]).nbytes),)
         return self.proof.moves(number) if self.proof is not None else None
 
-    def _assembled(self, node: Node, output: int, moves: tuple[Move, ...]) -> tuple[_Piece, ...]:
+    def _assembled(self, node: Node, output: int, moves: tuple[Move, ...]) -> tuple[Piece, ...]:
         """Returns the content of a view, piece by piece; all of it must have a source."""
-        pieces: list[_Piece] = []
+        pieces: list[Piece] = []
         for move in sorted(moves, key=lambda m: m.target):
             if move.output != output:
                 continue
@@ -239,7 +163,7 @@ class _Simulation:
                 end = min(piece.end, move.source + move.nbytes)
                 if start < end:
                     pieces.append(
-                        _Piece(start + shift, end + shift, piece.value, piece.base + shift)
+                        Piece(start + shift, end + shift, piece.value, piece.base + shift)
                     )
         held = sum(p.end - p.start for p in pieces)
         if held != self.graph.type(node.outputs[output]).nbytes:
@@ -248,13 +172,13 @@ class _Simulation:
 
     # -- places
 
-    def place(self, tensor: int) -> _Range:
+    def place(self, tensor: int) -> Range:
         """Returns the bytes of a tensor, checked against the buffer."""
         home = self.plan.placements[tensor]
         if home is None:
             self.fail(f"{self.name(tensor)} is used but has no place")
         index = 0 if home.space is Space.STATE else home.index
-        found = _Range(
+        found = Range(
             home.space, index, home.offset, home.offset + self.graph.type(tensor).nbytes
         )
         capacity = self._capacity(home)
@@ -295,7 +219,7 @@ class _Simulation:
             return
         at = self.place(tensor)
         for piece in self.contents[tensor]:
-            part = _Range(at.space, at.index, at.start + piece.start, at.start + piece.end)
+            part = Range(at.space, at.index, at.start + piece.start, at.start + piece.end)
             base = at.start + piece.base
             if at.space is Space.CONSTANT:
                 if (at.index, 0) != (piece.value, base):
@@ -306,7 +230,7 @@ class _Simulation:
                 continue
             start, end, holder = found
             held = "nothing yet" if holder is None else (
-                "scratch" if holder == _NOTHING else self.name(holder)
+                "scratch" if holder == NOTHING else self.name(holder)
             )
             self.fail(
                 f"{reader} reads {self.name(tensor)} ({at}), but bytes {start} to {end} "
@@ -344,6 +268,8 @@ class _Simulation:
         node = self.graph.nodes[step.node]
         if step.inner or node.graphs:
             needed = self._check_inner(step)
+        elif isinstance(node.op, Cascade):
+            needed = self._check_rows(step)
         elif isinstance(node.op, EthosU):
             needed = node.op.scratch
         elif isinstance(node.op, Foreign):
@@ -356,7 +282,7 @@ class _Simulation:
         if step.scratch is None:
             return
         first, pool = step.scratch.offset, step.scratch.pool
-        at = _Range(Space.WORKSPACE, pool, first, first + given)
+        at = Range(Space.WORKSPACE, pool, first, first + given)
         capacity = self._capacity(Placement(Space.WORKSPACE, pool))
         if capacity is None:
             self.fail(f"the scratch of {node} takes {at}, which doesn't exist")
@@ -369,7 +295,20 @@ class _Simulation:
                 continue
             if self.place(tensor).overlaps(at) and not isinstance(node.op, EthosU):
                 self.fail(f"the scratch of {node} takes {at}, where {self.name(tensor)} lies")
-        self.memory.write(at, _NOTHING)
+        self.memory.write(at, NOTHING)
+
+    def _check_rows(self, step: Step) -> int:
+        """Proves the plan of a cascade's rows; the bytes of scratch that these need."""
+        node = self.graph.nodes[step.node]
+        known = self.proof.rows(step.node) if self.proof is not None else None
+        if known is None or step.rows is None:
+            self.fail(f"{node} has no rows")
+        bands, proof = known
+        try:
+            check_rows(self.graph, node, bands, step.rows, self.plan.alignment, proof)
+        except RowsError as error:
+            self.fail(str(error))
+        return step.rows.size
 
     def _check_arena(self, step: Step, node: Node, op: EthosU) -> None:
         """Tensors lie where the commands look for them."""
@@ -429,7 +368,7 @@ class _Simulation:
             end = max(end, start + size)
         return end
 
-    def _check_overlaps(self, step: Step, position: int, at: _Range) -> None:
+    def _check_overlaps(self, step: Step, position: int, at: Range) -> None:
         node = self.graph.nodes[step.node]
         output = node.outputs[position]
         for number, tensor in enumerate(node.inputs):

@@ -5,8 +5,10 @@ from __future__ import annotations
 from crtexport.kir.analysis.access_trace import Replay
 from crtexport.kir.language import Body
 from crtexport.lowering.facts import Move
-from crtexport.lowering.lowered_graph import LoweredGraph
+from crtexport.lowering.lowered_graph import LoweredGraph, LoweredRows
 from crtexport.lowering.registry import InputTensor, Lowered, OutputTensor
+from crtexport.lowering.rows.bands import Bands
+from crtexport.plan.check_rows import RowProof
 from crtexport.plan.model import Step
 
 
@@ -20,6 +22,12 @@ class ReplayProof:
     def inner(self, node: int, graph: int) -> ReplayProof:
         """Returns what proves the same about one of the graphs that a node runs."""
         return ReplayProof(self._nodes[node].graphs[graph])
+
+    def rows(self, node: int) -> tuple[Bands, RowProof] | None:
+        """Returns the work of a cascade on rows with what proves facts about its kernels; None for
+        a node without."""
+        rows = self._nodes[node].rows
+        return None if rows is None else (rows.bands, RowReplayProof(rows))
 
     def _replay(self, lowered: Lowered) -> Replay:
         """The accesses of a kernel to tensors, for all that is asked of it one after the other."""
@@ -66,6 +74,27 @@ class ReplayProof:
                 return None
             moves += [Move(output, owners[name], *stretch) for name, *stretch in copied]
         return tuple(moves)
+
+
+class RowReplayProof:
+    """Replays the accesses of the kernels of a cascade's rows."""
+
+    def __init__(self, rows: LoweredRows) -> None:
+        self._nodes, self._inner = rows.lowered.nodes, ReplayProof(rows.lowered)
+        self._known: dict[tuple[int, int, int], bool] = {}
+
+    def scratch_of(self, band: int) -> int:
+        """Returns the bytes that a kernel needs besides its rows."""
+        return self._nodes[band].lowered.scratch
+
+    def harmless(self, band: int, position: int, distance: int) -> bool:
+        """Returns whether what a kernel writes may begin ``distance`` bytes after its input
+        ``position``, though they overlap."""
+        key = band, position, distance
+        if key not in self._known:
+            step = Step(band, in_place=((0, position),))
+            self._known[key] = self._inner.harmless(step, 0, position, distance)
+        return self._known[key]
 
 
 def _buffers(lowered: Lowered, arg: InputTensor | OutputTensor) -> tuple[str, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+from collections.abc import Mapping
 
 from msgspec import Struct
 
@@ -41,7 +42,7 @@ class Step(Struct, frozen=True):
 
     ``backward``: the kernel runs its outer loops from their ends to their beginnings.
     ``scratch``: what it needs besides its tensors; None if nothing. ``inner``: the plans of the
-    graphs that the node runs, one for each.
+    graphs that the node runs, one for each. ``rows``: where a cascade keeps rows.
     """
 
     node: int
@@ -49,6 +50,18 @@ class Step(Struct, frozen=True):
     backward: bool = False
     scratch: ScratchRange | None = None
     inner: tuple[Inner, ...] = ()
+    rows: RowPlan | None = None
+
+
+class RowPlan(Struct, frozen=True):
+    """The scratch of a cascade: ``size`` bytes. ``rings``: from which byte on the rows lie that are
+    kept of a tensor; for each node of its bands, ``scratch`` is where its own begins, ``in_place``
+    lists (output position, input position) that share bytes."""
+
+    rings: Mapping[int, int]
+    scratch: tuple[int, ...]
+    size: int
+    in_place: tuple[tuple[tuple[int, int], ...], ...] = ()
 
 
 class Inner(Struct, frozen=True):

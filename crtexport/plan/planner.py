@@ -20,9 +20,10 @@ from crtexport.plan.arena import Arena, extent, place
 from crtexport.plan.bounds import least, peak
 from crtexport.plan.crowd import Crowd
 from crtexport.plan.layout import NO_FACTS, Block, Layout
-from crtexport.plan.model import Inner, Peak, Placement, Plan, Space, Step
+from crtexport.plan.model import Inner, Peak, Placement, Plan, RowPlan, Space, Step
 from crtexport.plan.order import execution_order
 from crtexport.plan.pools import Spread, spread
+from crtexport.plan.rows import row_plan
 
 _FEW = 8  # outputs to give up one by one
 _WORTH_BACKWARD = 1 / 32
@@ -54,7 +55,11 @@ def plan(
         number: _inner(node, alignment)
         for number, node in enumerate(lowered.nodes) if node.graphs
     }
-    known = _known(lowered, inner)
+    rows = {
+        number: row_plan(graph, node.rows, alignment)
+        for number, node in enumerate(lowered.nodes) if node.rows is not None
+    }
+    known = _known(lowered, inner, rows)
     best: Plan | None = None
     spoilt: list[int] = []
     tried: list[object] = []
@@ -75,7 +80,7 @@ def plan(
             worst = peak(layout)
             if best is not None and worst.lower_bound >= best.total * worth:
                 continue
-            found = _planned(layout, known, worst, inner, pools)
+            found = _planned(layout, known, worst, inner, rows, pools)
             if best is None or found.total < best.total * worth:
                 best = found
     if best is None and spoilt:
@@ -91,7 +96,9 @@ def _given_up(graph: Graph, spoilt: list[int]) -> set[int]:
     return {min(spoilt, key=lambda number: graph.type(graph.outputs[number]).nbytes)}
 
 
-def _known(lowered: LoweredGraph, inner: dict[int, tuple[Inner, ...]]) -> dict[int, Facts]:
+def _known(
+    lowered: LoweredGraph, inner: dict[int, tuple[Inner, ...]], rows: dict[int, RowPlan]
+) -> dict[int, Facts]:
     """Returns the facts about each node, by number."""
     graph = lowered.graph
     known = {number: node.facts for number, node in enumerate(lowered.nodes)}
@@ -99,6 +106,7 @@ def _known(lowered: LoweredGraph, inner: dict[int, tuple[Inner, ...]]) -> dict[i
         node = graph.nodes[number]
         scratch = max(map(_end, plans, node.graphs), default=0)
         known[number] = Facts(scratch=scratch)
+    known |= {number: Facts(scratch=kept.size) for number, kept in rows.items()}
     for number, node in enumerate(graph.nodes):
         if isinstance(node.op, EthosU):
             tensors = (*node.inputs[node.op.first :], *node.outputs)
@@ -191,7 +199,7 @@ class _Offsets(Struct, frozen=True):
 
 def _planned(
     layout: Layout, facts: dict[int, Facts], worst: Peak, inner: dict[int, tuple[Inner, ...]],
-    pools: Sequence[int | None],
+    rows: dict[int, RowPlan], pools: Sequence[int | None],
 ) -> Plan:
     blocks, arena = layout.arena()
     arena = replace(arena, bound=worst.lower_bound)
@@ -216,6 +224,7 @@ def _planned(
         replace(
             _step(placed, number, facts.get(number, NO_FACTS)),
             scratch=layout.scratch(number, begins), inner=inner.get(number, ()),
+            rows=rows.get(number),
         )
         for number in layout.order if number not in layout.views
     )

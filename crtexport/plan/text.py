@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from crtexport.ir.graph import Graph, Node
-from crtexport.plan.model import Placement, Plan, Space, Step
+from crtexport.plan.model import Placement, Plan, RowPlan, Space, Step
 from crtexport.plan.order import whole_order
+from crtexport.plan.rows import row_bytes
 from crtexport.support.errors import printable
 
 
@@ -28,11 +29,23 @@ def dump(graph: Graph, plan: Plan) -> str:
         node, step = graph.nodes[number], steps.get(number)
         lines.append(f"  node {number}: {printable(str(node))}{_how(step)}")
         lines += _operands(graph, plan, node)
+        if step is not None and step.rows is not None:
+            lines += _rows(graph, node, step.rows)
         for which, inner in enumerate(step.inner if step is not None else ()):
             lines.append(f"    graph {which}, from byte {inner.workspace} of the scratch on:")
             whole = dump(node.graphs[which], inner.plan)
             lines += [f"      {line}" for line in whole.splitlines()]
     return "\n".join(lines) + "\n"
+
+
+def _rows(graph: Graph, node: Node, rows: RowPlan) -> list[str]:
+    """The parts of a cascade, and where the rows lie that it keeps, from the scratch's beginning
+    on."""
+    lines = [f"    runs {printable(str(part))}" for part in node.parts]
+    for tensor, offset in sorted(rows.rings.items(), key=lambda ring: (ring[1], ring[0])):
+        name, size = graph.tensors[tensor].name, row_bytes(graph, tensor)
+        lines.append(f"    keeps rows of %{tensor} {name!r}, {size} bytes each: from byte {offset}")
+    return lines
 
 
 def peak_text(graph: Graph, plan: Plan) -> str:

@@ -13,7 +13,7 @@ from crtexport.kir.language import Kernel
 from crtexport.pipeline.result import Exported, Prepared
 from crtexport.plan.order import whole_order
 from crtexport.report.figures import Layer
-from crtexport.report.trace import CallSite, Executed, executed, places
+from crtexport.report.trace import CallSite, Executed, executed, joined, places, static_runs
 from crtexport.schedules.common.target_features import has_fpu, has_mve_floats, is_x86_64
 from crtexport.schedules.select.choose import Costs
 from crtexport.support.target import Target
@@ -43,12 +43,12 @@ def layers_of(
     constants = {constant.symbol: constant for constant in artifact.constants}
     imported = _imported_macs(exported)
     costs, soft = Costs(board.target), not _has_float_instructions(board.target)
-    decided = any(not isinstance(call, FunctionCall) for call in artifact.calls)
-    once = None if decided else 1
+    runs = list(static_runs(artifact.calls))
+    decided = None in runs
     takers = {decision.function: decision.accelerator for decision in exported.decisions}
     seen: set[str] = set()
     made = []
-    for site, count in zip(sites, counts, strict=True):
+    for site, count, times in joined(sites, counts, runs):
         symbol, read = site.call.symbol, _read(site.call)
         fresh = [constants[name] for name in read if name in constants and name not in seen]
         weights = sum(one.data.nbytes for one in fresh if holds_weights(one))
@@ -57,8 +57,9 @@ def layers_of(
             step=at[id(site.lowered)], name=site.name, operator=site.node.operator,
             dtype=_dtype(site), shape=_shape(site), macs=_macs(site, count, imported),
             instructions=None if result is None and soft and _has_floats(site)
-            else _instructions(result, count, kernel, site.call, costs),
-            runs=once if result is None else None if count is None else count.runs,
+            else _instructions(result, count, kernel, site.call, costs, times or 1),
+            runs=(None if decided else times) if result is None
+            else None if count is None else count.runs,
             code=_code(code, symbol, seen), weights=weights,
             tables=sum(one.data.nbytes for one in fresh) - weights, kernel=symbol,
             variant=site.lowered.chosen, candidates=len(site.lowered.candidates),
@@ -71,7 +72,7 @@ def layers_of(
 
 def _instructions(
     result: RunResult | None, count: Executed | None, kernel: Kernel | None, call: FunctionCall,
-    costs: Costs,
+    costs: Costs, times: int,
 ) -> int | None:
     if result is not None:
         return None if count is None else count.instructions
@@ -81,7 +82,7 @@ def _instructions(
     values = {
         param.name: int(value) for param, value in zip(kernel.params, given, strict=True)
     }
-    return costs.of(kernel, values).instructions
+    return costs.of(kernel, values).instructions * times
 
 
 def products(layers: Iterable[Layer]) -> int | None:
@@ -159,4 +160,6 @@ def _steps_by_node(exported: Exported | Prepared) -> dict[int, int]:
         for inner in node.graphs:
             for nested in inner.nested():
                 found |= {id(one): position for one in nested.nodes}
+        if node.rows is not None:
+            found |= {id(one): position for one in node.rows.lowered.nodes}
     return found

@@ -22,7 +22,7 @@ from crtexport.mlf.reader import open_package
 from crtexport.pipeline import driver
 from crtexport.pipeline.driver import Exported
 from crtexport.pipeline.options import DEFAULTS, ExportOptions
-from crtexport.report.trace import CallSite, Executed, executed, places
+from crtexport.report.trace import CallSite, Executed, executed, joined, places, static_runs
 from crtexport.schedules.select.choose import Choose
 
 
@@ -59,15 +59,15 @@ class MeasuredExport(Struct, frozen=True):
         return {symbol.name: symbol.size for symbol in self.result.symbols}
 
     def steps(self) -> list[MeasuredCall]:
-        """Returns the calls in their order, those in branches and loops once each."""
+        """Returns the calls in their order, those in branches and loops once each, as are those
+        that compute the rows of one layer."""
         made = self.exported
         calls = made.artifact.calls
-        return [
-            MeasuredCall(*step) for step in zip(
-                places(made.lowered, made.plan, calls), executed(calls, self.result.calls),
-                strict=True,
-            )
-        ]
+        found = joined(
+            places(made.lowered, made.plan, calls), executed(calls, self.result.calls),
+            static_runs(calls),
+        )
+        return [MeasuredCall(place, count) for place, count, _ in found]
 
 
 def measure(setting: Setting, choose: Choose | None = None) -> MeasuredExport:

@@ -8,15 +8,23 @@ that all fit, stays unmatched.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, TypeAlias
 
 from msgspec import Struct
 
-from crtexport.artifact.model import Branch, FunctionCall, Loop, Statement
+from crtexport.artifact.calls import describe
+from crtexport.artifact.model import (
+    Branch,
+    FunctionCall,
+    Loop,
+    Repeat,
+    Statement,
+    every_call,
+)
 from crtexport.ir.graph import Graph, Node
 from crtexport.ir.ops import While
-from crtexport.lowering.lowered_graph import LoweredGraph, LoweredNode
+from crtexport.lowering.lowered_graph import LoweredGraph, LoweredNode, LoweredRows
 from crtexport.plan.model import Plan
 from crtexport.support.errors import CrtExportError
 
@@ -26,12 +34,14 @@ if TYPE_CHECKING:
 
 class CallSite(Struct, frozen=True):
     """The origin of a call: it computes ``lowered``. ``name`` says for nodes within others in which
-    of their graphs they are. ``copies``: it only moves values that a loop works on."""
+    of their graphs they are. ``copies``: it only moves values that a loop works on. ``by_rows``: it
+    is one of several calls that compute rows."""
 
     call: FunctionCall
     lowered: LoweredNode
     name: str
     copies: bool = False
+    by_rows: bool = False
 
     @property
     def graph(self) -> Graph:
@@ -82,6 +92,8 @@ def _placed(
             yield from _copies(node, left, within)
         inner = list(zip(node.graphs, (inner.plan for inner in step.inner), strict=True))
         match left.pop(0) if left else None:
+            case Repeat(body=body) if node.rows is not None:
+                yield from _rows(node.rows, body)
             case FunctionCall() as call if not inner:
                 yield CallSite(call, node, name)
             case Branch(then=then, other=other) if inner:
@@ -98,6 +110,17 @@ def _placed(
                 raise _unlike(graph)
 
 
+def _rows(
+    rows: LoweredRows, body: Sequence[Statement]
+) -> Iterator[CallSite]:
+    """The calls of a cascade, each of the node of its bands with its comment."""
+    bands = {describe(rows.bands.graph, node.node): node for node in rows.lowered.nodes}
+    for call in every_call(body):
+        if call.comment not in bands:
+            raise _unlike(rows.lowered)
+        yield CallSite(call, bands[call.comment], f"{bands[call.comment].node}", by_rows=True)
+
+
 def _whole(
     graph: LoweredGraph, plan: Plan, left: list[Statement], within: str
 ) -> Iterator[CallSite]:
@@ -112,6 +135,45 @@ def _copies(node: LoweredNode, left: list[Statement], within: str) -> Iterator[C
         call = left[0]
         del left[0]
         yield CallSite(call, node, f"{within}{call.comment}", copies=True)
+
+
+def static_runs(statements: Sequence[Statement], times: int = 1) -> Iterator[int | None]:
+    """Yields how often each call is made, in the order of every_call; None for all where anything
+    is decided while they run."""
+    for statement in statements:
+        match statement:
+            case FunctionCall():
+                yield times
+            case Repeat(times=again, body=body):
+                yield from static_runs(body, times * again)
+            case _:
+                statement_calls: Sequence[Statement] = (statement,)
+                yield from (None for _ in every_call(statement_calls))
+
+
+_Counted: TypeAlias = tuple[CallSite, Executed | None, int | None]
+
+
+def _sum(first: _Counted, second: _Counted) -> _Counted:
+    (site, before, times), (_, after, again) = first, second
+    return (
+        site,
+        None if before is None or after is None else Executed(
+            before.runs + after.runs, before.instructions + after.instructions
+        ),
+        None if times is None or again is None else times + again,
+    )
+
+
+def joined(
+    sites: Iterable[CallSite], counts: Iterable[Executed | None], runs: Iterable[int | None]
+) -> list[_Counted]:
+    """Calls with how often they are made; those of one node of a cascade together."""
+    found: dict[int, _Counted] = {}
+    for number, one in enumerate(zip(sites, counts, runs, strict=True)):
+        key = id(one[0].lowered) if one[0].by_rows else -1 - number
+        found[key] = _sum(found[key], one) if key in found else one
+    return list(found.values())
 
 
 def executed(
@@ -163,11 +225,11 @@ class _Walks:
     do, without a call, branches and loops."""
 
     def __init__(self, statements: Sequence[Statement]) -> None:
-        self.calls: list[str] = []
-        self._ends: list[tuple[int, int]] = []  # of each call
+        self.calls = [call.symbol for call in every_call(statements)]
+        self._edges: list[tuple[int, int, int]] = []  # from, to, and the number of the call
         self._free: list[tuple[int, int]] = []
         self._states = 1
-        self.end = self._through(statements, 0)
+        self.end, _ = self._through(statements, 0, 0)
         self.forward = functools.cache(self._forward)
         self.backward = functools.cache(self._backward)
         self.between = functools.cache(self._between)
@@ -177,28 +239,36 @@ class _Walks:
         self._states += 1
         return self._states - 1
 
-    def _through(self, statements: Sequence[Statement], at: int) -> int:
-        """Returns the state after ``statements`` from ``at`` on."""
+    def _through(
+        self, statements: Sequence[Statement], at: int, number: int
+    ) -> tuple[int, int]:
+        """Returns the state after ``statements`` from ``at`` on, and the number of the call behind
+        them; that of their first call is ``number``."""
         for statement in statements:
             match statement:
-                case FunctionCall(symbol=symbol):
+                case FunctionCall():
                     made = self._new()
-                    self.calls.append(symbol)
-                    self._ends.append((at, made))
-                    at = made
+                    self._edges.append((at, made, number))
+                    at, number = made, number + 1
                 case Branch(then=then, other=other):
-                    ends = [self._through(body, at) for body in (then, other)]
+                    first, number = self._through(then, at, number)
+                    second, number = self._through(other, at, number)
                     at = self._new()
-                    self._free += ((end, at) for end in ends)
+                    self._free += ((end, at) for end in (first, second))
                 case Loop(before=before, body=body):
                     # Not what was there: calls before the loop aren't made again.
                     head = self._new()
                     self._free.append((at, head))
-                    decided = self._through(before, head)
-                    self._free.append((self._through(body, decided), head))
+                    decided, number = self._through(before, head, number)
+                    again, number = self._through(body, decided, number)
+                    self._free.append((again, head))
                     at = self._new()
                     self._free.append((decided, at))
-        return at
+                case Repeat(times=times, body=body):
+                    first_call = number
+                    for _ in range(times):
+                        at, number = self._through(body, at, first_call)
+        return at, number
 
     def _rest(self, states: _States) -> _States:
         """Returns the states and those that are reached from them without a call."""
@@ -207,15 +277,15 @@ class _Walks:
     def _forward(self, states: _States, name: str) -> _States:
         from_here = self.rest(states)
         return frozenset(
-            made for (at, made), called in zip(self._ends, self.calls, strict=True)
-            if called == name and at in from_here
+            made for at, made, number in self._edges
+            if self.calls[number] == name and at in from_here
         )
 
     def _backward(self, states: _States, name: str) -> _States:
         until_here = _closed(states, [(b, a) for a, b in self._free])
         return frozenset(
-            at for (at, made), called in zip(self._ends, self.calls, strict=True)
-            if called == name and made in until_here
+            at for at, made, number in self._edges
+            if self.calls[number] == name and made in until_here
         )
 
     def _between(self, sources: _States, name: str, targets: _States) -> frozenset[int]:
@@ -224,9 +294,8 @@ class _Walks:
         from_here = self.rest(sources)
         until_here = _closed(targets, [(b, a) for a, b in self._free])
         return frozenset(
-            number for number, ((at, made), called) in enumerate(
-                zip(self._ends, self.calls, strict=True)
-            ) if called == name and at in from_here and made in until_here
+            number for at, made, number in self._edges
+            if self.calls[number] == name and at in from_here and made in until_here
         )
 
 

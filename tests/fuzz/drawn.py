@@ -242,7 +242,7 @@ PRODUCERS: dict[type[Op], Producer] = {
 NOT_DRAWN: dict[type[Op], str] = {
     ops.External: "calls code of somebody else; tests/devices and tests/accelerators have it",
     ops.EthosU: "runs commands of a compiler; tests/devices/test_ethosu.py has it",
-    ops.Fused: "made by crtexport of the others",
+    **dict.fromkeys(ops.INTERNAL, "made by crtexport of the others"),
 }
 """Operators that can't be drawn, and why."""
 

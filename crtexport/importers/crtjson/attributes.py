@@ -14,12 +14,12 @@ from msgspec import NODEFAULT, Meta, Struct, defstruct
 from msgspec.structs import asdict, fields
 
 from crtexport.ir import ops
-from crtexport.ir.ops import Fused, Op
+from crtexport.ir.ops import INTERNAL, Op
 
 OPERATORS: dict[str, type[Op]] = {
-    kind.__name__: kind for kind in ops.OPERATORS if kind is not Fused
+    kind.__name__: kind for kind in ops.OPERATORS if kind not in INTERNAL
 }
-"""Every operator by its name in model.json; Fused nodes arise in exports only."""
+"""Every operator by its name in model.json; others arise in exports only."""
 
 # Wide enough for any size, narrow enough that sums and products stay printable.
 _Integer = Annotated[int, Meta(ge=-(2**31), lt=2**31)]

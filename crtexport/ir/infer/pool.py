@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from crtexport.ir.infer.base import InputTypes, infers
-from crtexport.ir.ops import Padding2D, Pool2D
-from crtexport.ir.types import TensorType
+from crtexport.ir.ops import AverageOfSums, ChannelSums, Padding2D, Pool2D
+from crtexport.ir.types import DType, TensorType
 from crtexport.ir.window import WindowAxis
 from crtexport.support.errors import CrtExportError
 
@@ -54,3 +54,20 @@ def four(type_: TensorType, what: str) -> tuple[int, int, int, int]:
         raise CrtExportError(f"{what} must have 4 dimensions, found {type_}")
     a, b, c, d = type_.shape
     return a, b, c, d
+
+
+@infers(ChannelSums, required=1, most=2)
+def channel_sums(_op: ChannelSums, inputs: InputTypes) -> tuple[TensorType, ...]:
+    batch, _, _, channels = four(inputs[0], "the input")
+    sums = TensorType(DType.INT32, (batch, 1, 1, channels))
+    if any((type_.dtype, type_.shape) != (sums.dtype, sums.shape) for type_ in inputs.all()[1:]):
+        raise CrtExportError(f"the second input must be {sums}")
+    return (sums,)
+
+
+@infers(AverageOfSums)
+def average_of_sums(op: AverageOfSums, inputs: InputTypes) -> tuple[TensorType, ...]:
+    four(inputs[0], "the input")
+    if inputs[0].dtype is not DType.INT32 or op.cells < 1:
+        raise CrtExportError(f"expected int32 sums of some cells, found {inputs[0]}")
+    return (TensorType(inputs.declared[0], inputs[0].shape),)

@@ -19,9 +19,11 @@ from crtexport.ir.ops.control import *
 from crtexport.ir.ops.detection import *
 from crtexport.ir.ops.external import *
 from crtexport.ir.ops.fused import *
+from crtexport.ir.ops.fused import Cascade, Fused
 from crtexport.ir.ops.gather import *
 from crtexport.ir.ops.learning import *
 from crtexport.ir.ops.pool import *
+from crtexport.ir.ops.pool import AverageOfSums, ChannelSums
 from crtexport.ir.ops.quantize import *
 from crtexport.ir.ops.recurrent import *
 from crtexport.ir.ops.reduce import *
@@ -40,6 +42,9 @@ def _kinds(kind: type[Op]) -> Iterator[type[Op]]:
             yield narrower
         yield from _kinds(narrower)
 
+
+INTERNAL = Fused, Cascade, ChannelSums, AverageOfSums
+"""Operators that only exports make, of others."""
 
 OPERATORS = tuple(sorted(_kinds(Op), key=lambda kind: kind.__name__))
 """Every operator: all that the modules here define, by name."""

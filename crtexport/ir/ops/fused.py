@@ -1,4 +1,4 @@
-"""The operator of nodes that several nodes were fused into."""
+"""The operators of nodes that stand for several nodes, which exports make."""
 
 from __future__ import annotations
 
@@ -7,3 +7,10 @@ from crtexport.ir.ops.base import Op
 
 class Fused(Op, frozen=True):
     """Runs the node's ``parts`` as one kernel: each passes its result to the next one."""
+
+
+class Cascade(Op, frozen=True):
+    """Runs the node's ``parts`` row by row: of each tensor between them only the rows are kept that
+    are still to be read."""
+
+    heights: tuple[int, ...]  # rows that each part computes at once

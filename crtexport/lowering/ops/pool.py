@@ -5,7 +5,15 @@ from __future__ import annotations
 from msgspec import Struct
 
 from crtexport.ir.numerics import Numerics
-from crtexport.ir.ops import Activation, AveragePool2D, L2Pool2D, MaxPool2D, Pool2D
+from crtexport.ir.ops import (
+    Activation,
+    AverageOfSums,
+    AveragePool2D,
+    ChannelSums,
+    L2Pool2D,
+    MaxPool2D,
+    Pool2D,
+)
 from crtexport.ir.scaling import activation_range
 from crtexport.ir.types import DType, Quantization
 from crtexport.ir.window import WindowGeometry
@@ -167,3 +175,33 @@ def max_pool2d(context: Context) -> Lowered:
 def l2_pool2d(context: Context) -> Lowered:
     """Root of the mean square of the cells of the window that lie in the image."""
     return _pool(context, context.op(L2Pool2D), "l2_pool2d")
+
+
+@lowers(ChannelSums, rank(4))
+def channel_sums(context: Context) -> Lowered:
+    """Channel by channel, pixel by pixel, from the sums on that are given."""
+    lowering = Lowering("channel_sums", context)
+    b, x = lowering.b, context.input(0).shape
+    source = lowering.input(0, "input")
+    given = lowering.input(1, "sums") if context.has(1) else None
+    target = lowering.output(noalias=given is None)
+    with b.loop("n", x[0]) as n, b.loop("c", x[3]) as c:
+        at = flat_index([n, c], (x[0], x[3]))
+        acc = b.local("acc", load(given, at) if given is not None else i32(0))
+        with b.loop("pixel", x[1] * x[2]) as pixel:
+            index = flat_index([n, pixel, c], (x[0], x[1] * x[2], x[3]))
+            b.assign(acc, add(acc, cast(load(source, index), Scalar.I32)))
+        b.store(target, at, acc)
+    return lowering.finish()
+
+
+@lowers(AverageOfSums, rank(4))
+def average_of_sums(context: Context) -> Lowered:
+    """Each sum divided by the number of cells."""
+    op = context.op(AverageOfSums)
+    lowering = Lowering("average_of_sums", context)
+    source, target = lowering.input(0, "sums"), lowering.output()
+    with lowering.b.loop("i", context.output().elements) as i:
+        value = lowering.b.let("mean", mean(load(source, i), i32(op.cells)))
+        store_result(lowering, op.activation, target, i, value)
+    return lowering.finish()

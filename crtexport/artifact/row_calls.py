@@ -1,0 +1,82 @@
+"""The calls of a cascade, row by row."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from msgspec import Struct
+
+from crtexport.artifact.model import Arg
+from crtexport.ir.graph import Graph
+from crtexport.kir.language import Buffer
+from crtexport.lowering.lowered_graph import LoweredNode, LoweredRows
+from crtexport.lowering.registry import InputTensor, KernelArg, Lowered, OutputTensor
+from crtexport.lowering.rows.schedule import RowPlace, RowStep
+from crtexport.plan.model import RowPlan
+from crtexport.plan.rows import row_bytes
+
+
+class RowCall(Struct, frozen=True):
+    """A call of the kernel of node ``band`` of a cascade's bands."""
+
+    band: int
+    lowered: Lowered
+    args: tuple[Arg, ...]
+
+
+class Places(Struct, frozen=True):
+    """The addresses that rows are computed from and to: ``whole`` returns that of a byte of a whole
+    tensor, ``kept`` that of a byte of the cascade's scratch, ``bound`` what else a kernel of a node
+    of the bands is given, at this byte of the scratch."""
+
+    whole: Callable[[int, int], Arg]
+    kept: Callable[[int], Arg]
+    bound: Callable[[LoweredNode, Buffer, KernelArg, int], Arg]
+
+
+def row_calls(
+    graph: Graph, rows: LoweredRows, plan: RowPlan, places: Places
+) -> Iterator[RowCall]:
+    """Yields the calls that compute a cascade of ``graph``, in their order."""
+    numbers = {work: number for number, work in enumerate(rows.bands.works)}
+    running = [
+        node.running(in_place=in_place)
+        for node, in_place in zip(rows.lowered.nodes, plan.in_place, strict=True)
+    ]
+    others: dict[int, tuple[Arg | None, ...]] = {}
+
+    def place(at: RowPlace) -> Arg:
+        size = row_bytes(graph, at.tensor)
+        if at.slot is None:
+            return places.whole(at.tensor, at.row * size)
+        return places.kept(plan.rings[at.tensor] + at.slot * size)
+
+    for step in rows.bands.schedule.steps:
+        band = numbers[step.work]
+        lowered = running[band]
+        if band not in others:
+            node = rows.lowered.nodes[band]
+            others[band] = tuple(
+                None if _of_row(step, arg) else places.bound(node, buffer, arg, plan.scratch[band])
+                for buffer, arg in zip(lowered.kernel.buffers, lowered.args, strict=True)
+            )
+        yield RowCall(band, lowered, tuple(
+            place(_place_of(step, arg)) if known is None else known
+            for known, arg in zip(others[band], lowered.args, strict=True)
+        ))
+
+
+def _of_row(step: RowStep, arg: KernelArg) -> bool:
+    """Returns whether an argument is a row, not a constant or scratch."""
+    match arg:
+        case InputTensor(position):
+            return position < len(step.reads) and step.reads[position] is not None
+        case OutputTensor():
+            return True
+        case _:
+            return False
+
+
+def _place_of(step: RowStep, arg: KernelArg) -> RowPlace:
+    read = step.reads[arg.position] if isinstance(arg, InputTensor) else None
+    return step.write if read is None else read

@@ -1,0 +1,1 @@
+"""Cascades: networks that flow through in rows instead of one whole tensor after another."""

@@ -1,0 +1,340 @@
+"""Proves the plan of a cascade by running its steps with names of rows instead of numbers.
+
+As :mod:`crtexport.plan.check` it shares no code and no idea with what makes schedules and plans:
+which rows a row needs is worked out from the operators here, each byte of the scratch remembers the
+row that it holds, and each step must read the rows that it needs and nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NoReturn, Protocol
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from crtexport.ir import ops
+from crtexport.ir.graph import Graph, Node
+from crtexport.lowering.rows.bands import Bands
+from crtexport.lowering.rows.schedule import Compute, Fetch, Fill, Move, RowPlace, RowStep
+from crtexport.plan.memory import NOTHING, Contents, Range
+from crtexport.plan.model import RowPlan, Space
+
+
+class RowProof(Protocol):
+    """The facts that can be proven about the kernels of a cascade's bands."""
+
+    def scratch_of(self, band: int) -> int:
+        """Returns the bytes that a kernel needs besides its rows."""
+
+    def harmless(self, band: int, position: int, distance: int) -> bool:
+        """Returns whether what a kernel writes may begin ``distance`` bytes after its input
+        ``position``, though they overlap."""
+
+
+class RowsError(Exception):
+    """A cascade would compute something else than its parts."""
+
+
+def check_rows(
+    graph: Graph, node: Node, bands: Bands, plan: RowPlan, alignment: int, proof: RowProof
+) -> None:
+    """Raises RowsError unless the steps of a cascade compute its parts.
+
+    Proven: each row of a part's output is computed once, by that part's operator with that part's
+    constants, from the rows that it needs, which are whole and unharmed; rows that aren't there are
+    what the operator takes the padding for; all is written to the scratch, apart from what is read,
+    or to the cascade's output, which is complete at the end.
+    """
+    run = _Run(graph, node, bands, plan, proof)
+    run.check_frame(alignment)
+    for step in bands.schedule.steps:
+        run.step(step)
+    run.check_result()
+
+
+class _Held(Struct, frozen=True):
+    """The row ``row`` of ``tensor``; ``value``: what a row around it is full of."""
+
+    tensor: int
+    row: int
+    value: float | None = None
+
+
+class _Run:
+    def __init__(
+        self, graph: Graph, node: Node, bands: Bands, plan: RowPlan, proof: RowProof
+    ) -> None:
+        self.graph, self.node, self.bands, self.plan, self.proof = graph, node, bands, plan, proof
+        self.memory = Contents()
+        self.names: dict[_Held, int] = {}
+        self.done: set[tuple[int, int]] = set()
+        self.numbers = {work: number for number, work in enumerate(bands.works)}
+        self.result: set[int] = set()
+        self.summed = 0
+
+    def fail(self, problem: str) -> NoReturn:
+        raise RowsError(f"{self.node}: {problem}")
+
+    def check_frame(self, alignment: int) -> None:
+        count = len(self.bands.graph.nodes)
+        if len(self.plan.scratch) != count or len(self.plan.in_place) != count:
+            self.fail("the plan is for other bands")
+        for tensor, offset in self.plan.rings.items():
+            if offset % self.graph.type(tensor).dtype.itemsize:
+                self.fail(f"rows of {self.name(tensor)} aren't aligned")
+        if any(offset % alignment for offset in self.plan.scratch):
+            self.fail("the scratch of a kernel isn't aligned")
+        for band, work in enumerate(self.bands.works):
+            if isinstance(work, Compute):
+                part = self.node.parts[work.part]
+                self._check_band(part, self.bands.graph.nodes[band], work)
+
+    def _check_band(self, part: Node, band: Node, work: Compute) -> None:
+        """A band computes what its part computes, but for the padding above and below."""
+        wanted = part.op
+        if isinstance(wanted, ops.Conv2D | ops.DepthwiseConv2D | ops.Pool2D):
+            wanted = replace(wanted, padding=replace(wanted.padding, top=0, bottom=0))
+        sums = isinstance(wanted, ops.ChannelSums)
+        if band.op != wanted or len(band.inputs) != len(part.inputs) + work.more or (
+            work.more and not sums
+        ):
+            self.fail(f"{part} runs as {band.op}")
+        for given, of_band in zip(part.inputs, band.inputs, strict=False):
+            if (given is None) != (of_band is None):
+                self.fail(f"{part} has other inputs")
+            if given is None or of_band is None:
+                continue
+            if self.graph.constant(given) is not self.bands.graph.constant(of_band):
+                self.fail(f"{part} has other constants")
+            if self.graph.type(given).quant != self.bands.graph.type(of_band).quant:
+                self.fail(f"{part} reads other scales")
+        found, whole = self.bands.graph.type(band.outputs[0]), self.graph.type(part.outputs[0])
+        rows = 1 if sums else work.rows
+        if found != replace(whole, shape=(whole.shape[0], rows, *whole.shape[2:])):
+            self.fail(f"{part} gives {found}, not {rows} rows of {whole}")
+
+    # -- steps
+
+    def step(self, step: RowStep) -> None:
+        """Runs one step."""
+        match step.work:
+            case Compute(part, rows) if isinstance(self.node.parts[part].op, ops.ChannelSums):
+                self._sum(step, self.node.parts[part], rows)
+            case Compute(part, rows):
+                self._compute(step, self.node.parts[part], rows)
+            case Fill(tensor, value):
+                height = self.graph.type(tensor).shape[1]
+                if step.write.tensor != tensor or 0 <= step.write.row < height:
+                    self.fail(f"row {step.write.row} of {self.name(tensor)} is no padding")
+                self._write(step.write, [_Held(tensor, step.write.row, value)])
+            case Fetch(tensor):
+                (source,) = step.reads
+                same = source == RowPlace(tensor, step.write.row, None)
+                if not same or tensor not in self.node.inputs or step.write.tensor != tensor:
+                    self.fail(f"a row of {self.name(tensor)} comes from somewhere else")
+                self._inside(tensor, step.write.row)
+                self._write(step.write, [_Held(tensor, step.write.row)])
+            case Move(tensor, rows):
+                self._move(step, tensor, rows)
+
+    def _compute(self, step: RowStep, part: Node, count: int) -> None:
+        row = step.write.row
+        (made,) = part.outputs
+        if step.write.tensor != made or step.write.rows != count:
+            self.fail(f"{part} writes {self.name(step.write.tensor)}")
+        rows = range(row, row + count)
+        for number in rows:
+            self._inside(made, number)
+            self._once(made, number)
+        band = self.numbers[step.work]
+        read: list[tuple[int, Range]] = []
+        for position, tensor in enumerate(part.inputs):
+            place = step.reads[position] if position < len(step.reads) else None
+            constant = tensor is None or self.graph.constant(tensor) is not None
+            if constant != (place is None):
+                self.fail(f"{part} doesn't read its input {position}")
+            if tensor is not None and place is not None:
+                found = self._check_window(part, band, position, tensor, place, rows)
+                read += ((position, at) for at in found)
+        needed = self.proof.scratch_of(band)
+        begin = self.plan.scratch[band]
+        used = self._range(begin, begin + needed)
+        target = self._target(step.write)
+        for position, at in read:
+            if used.overlaps(at):
+                self.fail(f"the scratch of {part} lies over what it reads, {at}")
+            if target is not None and target.overlaps(at) and not (
+                (0, position) in self.plan.in_place[band]
+                and self.proof.harmless(band, position, target.start - at.start)
+            ):
+                self.fail(f"{part} overwrites what it reads, {at}")
+        if target is not None and target.overlaps(used):
+            self.fail(f"the scratch of {part} lies over its result")
+        self.memory.write(used, NOTHING)
+        self._write(step.write, [_Held(made, number) for number in rows])
+
+    def _sum(self, step: RowStep, part: Node, count: int) -> None:
+        """Sums of further rows: each row counts once, on top of all before it."""
+        (made,), source = part.outputs, self.graph.required(part, 0)
+        rows = range(self.summed, self.summed + count)
+        wanted = [RowPlace(made, 0, None)] if self.summed else []
+        if step.write != RowPlace(made, 0, None) or list(step.reads[1:]) != wanted:
+            self.fail(f"{part} doesn't add to its sums")
+        band, place = self.numbers[step.work], step.reads[0]
+        if place is None or not rows:
+            self.fail(f"{part} reads nothing")
+        if wanted and not (
+            (0, 1) in self.plan.in_place[band] and self.proof.harmless(band, 1, 0)
+        ):
+            self.fail(f"{part} overwrites its sums while it reads them")
+        read = self._check_window(part, band, 0, source, place, rows)
+        begin = self.plan.scratch[band]
+        used = self._range(begin, begin + self.proof.scratch_of(band))
+        if any(used.overlaps(at) for at in read):
+            self.fail(f"{part} overwrites what it reads")
+        self.memory.write(used, NOTHING)
+        self.summed = rows.stop
+        if self.summed == self.graph.type(source).shape[1]:
+            self.result.add(0)
+
+    def _check_window(
+        self, part: Node, band: int, position: int, tensor: int, place: RowPlace, rows: range
+    ) -> list[Range]:
+        """The rows that a part reads are those that it needs; returns where they lie."""
+        first, one, padding = _window(self.graph, part, position, rows[0])
+        last, _, _ = _window(self.graph, part, position, rows[-1])
+        size = last + one - first
+        if (place.tensor, place.row, place.rows) != (tensor, first, size):
+            self.fail(f"{part} reads other rows than those for row {rows[0]}")
+        given = self.graph.required(self.bands.graph.nodes[band], position)
+        shape = self.graph.type(tensor).shape
+        if self.bands.graph.type(given).shape != (shape[0], size, *shape[2:]):
+            self.fail(f"{part} reads windows of another shape")
+        wanted = [
+            _Held(tensor, r, None if 0 <= r < shape[1] else padding)
+            for r in range(first, first + size)
+        ]
+        return self._read(place, wanted)
+
+    def _move(self, step: RowStep, tensor: int, rows: int) -> None:
+        (source,) = step.reads
+        target = step.write
+        if source is None or source.slot is None or target.slot is None:
+            self.fail(f"what moves of {self.name(tensor)} isn't kept")
+        if not (source.tensor == target.tensor == tensor and source.rows == target.rows == rows
+                and source.row == target.row):
+            self.fail(f"rows of {self.name(tensor)} become others")
+        size = self._row(tensor)
+        held = [self._holder(tensor, source.slot + number) for number in range(rows)]
+        if [h.row for h in held] != list(range(source.row, source.row + rows)):
+            self.fail(f"rows of {self.name(tensor)} that move aren't there")
+        distance = (target.slot - source.slot) * size
+        band = self.numbers[step.work]
+        if abs(distance) < rows * size and not (
+            (0, 0) in self.plan.in_place[band] and self.proof.harmless(band, 0, distance)
+        ):
+            self.fail(f"rows of {self.name(tensor)} are overwritten while they move")
+        self._write(target, held)
+
+    # -- rows
+
+    def name(self, tensor: int) -> str:
+        return f"tensor {tensor} {self.graph.tensors[tensor].name!r}"
+
+    def _row(self, tensor: int) -> int:
+        type_ = self.graph.type(tensor)
+        return type_.nbytes // type_.shape[1]
+
+    def _inside(self, tensor: int, row: int) -> None:
+        if not 0 <= row < self.graph.type(tensor).shape[1]:
+            self.fail(f"{self.name(tensor)} has no row {row}")
+
+    def _once(self, tensor: int, row: int) -> None:
+        if (tensor, row) in self.done:
+            self.fail(f"row {row} of {self.name(tensor)} is made twice")
+        self.done.add((tensor, row))
+
+    def _range(self, start: int, end: int) -> Range:
+        if not 0 <= start <= end <= self.plan.size:
+            self.fail(f"bytes {start} to {end} aren't in its scratch of {self.plan.size}")
+        return Range(Space.WORKSPACE, 0, start, end)
+
+    def _target(self, place: RowPlace) -> Range | None:
+        """The bytes of rows that are kept; None for those of a whole tensor."""
+        if place.slot is None:
+            return None
+        if place.tensor not in self.plan.rings:
+            self.fail(f"nothing is kept of {self.name(place.tensor)}")
+        size = self._row(place.tensor)
+        start = self.plan.rings[place.tensor] + place.slot * size
+        return self._range(start, start + place.rows * size)
+
+    def _number(self, held: _Held) -> int:
+        return self.names.setdefault(held, len(self.names))
+
+    def _holder(self, tensor: int, slot: int) -> _Held:
+        """The row of a tensor that a place holds as a whole."""
+        size = self._row(tensor)
+        start = self.plan.rings[tensor] + slot * size
+        at = self._range(start, start + size)
+        found = next((
+            held for held, number in self.names.items()
+            if held.tensor == tensor and self.memory.stranger(at, number, start) is None
+        ), None)
+        return found or self.fail(f"place {slot} of {self.name(tensor)} holds no row of it")
+
+    def _read(self, place: RowPlace, wanted: Sequence[_Held]) -> list[Range]:
+        """The bytes of a place, which must hold these rows; none of a whole tensor."""
+        at = self._target(place)
+        if at is None:
+            if place.tensor not in self.node.inputs:
+                self.fail(f"{self.name(place.tensor)} isn't there as a whole")
+            for held in wanted:
+                self._inside(place.tensor, held.row)
+            return []
+        size = self._row(place.tensor)
+        for number, held in enumerate(wanted):
+            start = at.start + number * size
+            part = replace(at, start=start, end=start + size)
+            if self.memory.stranger(part, self._number(held), start) is not None:
+                self.fail(f"row {held.row} of {self.name(place.tensor)} isn't in {part}")
+        return [at]
+
+    def _write(self, place: RowPlace, rows: Sequence[_Held]) -> None:
+        at = self._target(place)
+        if at is None:
+            if place.tensor not in self.node.outputs:
+                self.fail(f"{self.name(place.tensor)} isn't there as a whole")
+            self.result.update(held.row for held in rows)
+            return
+        size = self._row(place.tensor)
+        for number, held in enumerate(rows):
+            start = at.start + number * size
+            self.memory.write(
+                replace(at, start=start, end=start + size), self._number(held)
+            )
+
+    def check_result(self) -> None:
+        (made,) = self.node.outputs
+        if self.result != set(range(self.graph.type(made).shape[1])):
+            self.fail(f"not all rows of {self.name(made)} are computed")
+
+
+def _window(graph: Graph, part: Node, position: int, row: int) -> tuple[int, int, float]:
+    """The first row of an input that row ``row`` of the output needs, how many there are, and what
+    those that aren't there are full of."""
+    source = graph.type(graph.required(part, position))
+    zero = 0.0 if source.quant is None else float(source.quant.zero_point[0])
+    match part.op:
+        case ops.Conv2D() | ops.DepthwiseConv2D():
+            taps = graph.type(graph.required(part, 1)).shape[1]
+            reach = (taps - 1) * part.op.dilation[0]
+            return row * part.op.stride[0] - part.op.padding.top, reach + 1, zero
+        case ops.Pool2D():
+            lowest = (
+                -3.4028234663852886e38 if source.dtype.is_float else float(source.dtype.limits[0])
+            )
+            return row * part.op.stride[0] - part.op.padding.top, part.op.window[0], lowest
+        case _:
+            return row, 1, zero
