@@ -211,12 +211,16 @@ class Calls:
 
         def bound(node: LoweredNode, buffer: Buffer, arg: KernelArg, scratch: int) -> Arg:
             text = describe(bands.graph, node.node)
-            if isinstance(arg, Scratch):
-                return _advanced(start, scratch + arg.offset)
-            if isinstance(arg, InputTensor):
-                tensor = bands.graph.required(node.node, arg.position)
-                return self._tensor(bands, tensor, buffer, text)
-            return self._bind(bands, step, buffer, arg, text)
+            match arg:
+                case Scratch(offset):
+                    return _advanced(start, scratch + offset)
+                case InputTensor(position):
+                    tensor = bands.graph.required(node.node, position)
+                    return self._tensor(bands, tensor, buffer, text)
+                case Derived():
+                    return self._derived(buffer, arg, text)
+                case OutputTensor():
+                    raise CrtExportError(f"the output of {node} is no row")
 
         calls: list[Addressed[UnnamedCall]] = []
         for row in row_calls(scope.graph, rows, plan, Places(
@@ -342,14 +346,15 @@ class Calls:
             case OutputTensor(position):
                 return self._tensor(scope, node.outputs[position], buffer, line)
             case Derived():
-                name = f"{self.prefix}_{arg.purpose}"
-                return ConstantArg(
-                    self._constant(name, buffer, arg.data, line, arg.row, arg.note)
-                )
+                return self._derived(buffer, arg, line)
             case Scratch(offset):
                 if step.scratch is None:
                     raise CrtExportError(f"the plan has no scratch for {node}")
                 return _advanced(_start(scope, step), offset)
+
+    def _derived(self, buffer: Buffer, arg: Derived, line: str) -> ConstantArg:
+        name = f"{self.prefix}_{arg.purpose}"
+        return ConstantArg(self._constant(name, buffer, arg.data, line, arg.row, arg.note))
 
     def _tensor(self, scope: Scope, tensor: int, buffer: Buffer, line: str) -> Arg:
         constant = scope.graph.constant(tensor)

@@ -19,6 +19,7 @@ from crtexport.lowering.rows.windows import row_windows
 from crtexport.pipeline.row_heights import Heights, joint
 from crtexport.pipeline.row_sums import with_sums, without_sums
 from crtexport.plan.model import Plan
+from crtexport.plan.planner import RowPlans
 from crtexport.plan.rows import row_bytes
 from crtexport.schedules.select.lower import Lowerer
 
@@ -49,10 +50,12 @@ _LESS = 0.9
 _HARDLY = 1.06
 """More memory that is nothing beside fewer instructions."""
 _TRIED = 4
+_MOST = 8
+"""Cascades up to which each is tried without."""
 
 
 def smallest(
-    graph: Graph, lower: Lowerer, planned: Callable[[LoweredGraph], Plan],
+    graph: Graph, lower: Lowerer, planned: Callable[[LoweredGraph, RowPlans], Plan],
     whole: tuple[LoweredGraph, Plan], *, vectors: bool,
 ) -> tuple[LoweredGraph, Plan]:
     """Returns the graph lowered, with its plan, where stretches run row by row if that needs less
@@ -63,10 +66,17 @@ def smallest(
     if not chosen:
         return whole
     heights = Heights(graph, lower)
+    known = dict(zip(graph.nodes, heights.lowered.nodes, strict=True))
+    row_plans: RowPlans = {}
 
     def tried(some: list[Stretch], rows: Mapping[int, int]) -> tuple[LoweredGraph, Plan]:
-        lowered = lower(cascaded(graph, some, rows))
-        return lowered, planned(lowered)
+        """Cascades and nodes that were lowered before stay as they are."""
+        joined = cascaded(graph, some, rows)
+        kept = {n: known[node] for n, node in enumerate(joined.nodes) if node in known}
+        nodes = tuple(kept[n].node if n in kept else node for n, node in enumerate(joined.nodes))
+        lowered = lower(joined.with_nodes(nodes), kept)
+        known.update(zip(nodes, lowered.nodes, strict=True))
+        return lowered, planned(lowered, row_plans)
 
     nodes = [number for s in chosen for number in range(s.start, s.end)]
     best = whole
@@ -75,7 +85,7 @@ def smallest(
         best = tried(chosen, rows)
         if best[1].total < _LESS * whole[1].total:
             break
-    for stretch in tuple(chosen) if len(chosen) > 1 else ():
+    for stretch in tuple(chosen) if 1 < len(chosen) <= _MOST else ():
         fewer = [other for other in chosen if other != stretch]
         found = tried(fewer, rows)
         if found[1].total <= best[1].total:

@@ -194,7 +194,8 @@ def _laid_out(
     if options.optimize != "ram":
         return whole
     return cascade_policy.smallest(
-        graph, lower, planner, whole, vectors=vectorizes(board.target)
+        graph, lower, lambda lowered, rows: planner(lowered, row_plans=rows), whole,
+        vectors=vectorizes(board.target),
     )
 
 

@@ -35,7 +35,7 @@ def joint(parts: Sequence[Node], heights: Sequence[int] = ()) -> Node:
 
 
 class Heights:
-    """Chooses heights for the nodes of a graph."""
+    """Chooses heights for the nodes of a graph; ``lowered`` is that with each node as a whole."""
 
     def __init__(self, graph: Graph, lower: Lowerer) -> None:
         self._graph, self._lower = graph, lower
@@ -48,9 +48,10 @@ class Heights:
                 self._readers.setdefault(graph.required(node, position), []).append(
                     (number, position)
                 )
+        self.lowered = lower(graph)
         self._whole = [
             0 if node.build is None else self._costs.of(node.lowered.kernel).instructions
-            for node in lower(graph).nodes
+            for node in self.lowered.nodes
         ]
 
     def within(self, nodes: Sequence[int], part: float) -> dict[int, int]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from typing import TypeAlias
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -25,6 +26,9 @@ from crtexport.plan.order import execution_order
 from crtexport.plan.pools import Spread, spread
 from crtexport.plan.rows import row_plan
 
+RowPlans: TypeAlias = dict[Node, RowPlan]
+"""The plans of the rows that cascades keep."""
+
 _FEW = 8  # outputs to give up one by one
 _WORTH_BACKWARD = 1 / 32
 """The part of the workspace that kernels in two directions must save."""
@@ -33,6 +37,7 @@ _WORTH_BACKWARD = 1 / 32
 def plan(
     lowered: LoweredGraph, *, alignment: int = 16, io_in_workspace: bool = False,
     pools: Sequence[int | None] = (None,), shared: frozenset[int] = frozenset(),
+    row_plans: RowPlans | None = None,
 ) -> Plan:
     """Orders the nodes and places the tensors of a verified graph, by what its kernels allow.
 
@@ -43,7 +48,8 @@ def plan(
     pass copy_outputs sees to it). ``pools``: the bytes of the memories that the workspace may take,
     fastest first, None for no limit: the first takes all if it can, else what is used most; the
     last takes what is left. ``shared`` are outputs that had better lie where the inputs with their
-    numbers do; the plan says which could. ValueError says what of this doesn't hold.
+    numbers do; the plan says which could. ``row_plans`` are those of cascades that were planned
+    before, to which new ones are added. ValueError says what of this doesn't hold.
     """
     if alignment < 1 or alignment & (alignment - 1):
         raise ValueError(f"alignment {alignment} is no power of two")
@@ -55,10 +61,7 @@ def plan(
         number: _inner(node, alignment)
         for number, node in enumerate(lowered.nodes) if node.graphs
     }
-    rows = {
-        number: row_plan(graph, node.rows, alignment)
-        for number, node in enumerate(lowered.nodes) if node.rows is not None
-    }
+    rows = _rows(lowered, alignment, {} if row_plans is None else row_plans)
     known = _known(lowered, inner, rows)
     best: Plan | None = None
     spoilt: list[int] = []
@@ -87,6 +90,17 @@ def plan(
         fewer = shared - _given_up(graph, spoilt)
         return plan(lowered, alignment=alignment, pools=pools, shared=fewer)
     return best if best is not None else Plan((), (), 0, alignment, io_in_workspace)
+
+
+def _rows(lowered: LoweredGraph, alignment: int, known: RowPlans) -> dict[int, RowPlan]:
+    """Returns the plans of cascades' rows, by the numbers of their nodes."""
+    found = {}
+    for number, node in enumerate(lowered.nodes):
+        if node.rows is not None:
+            if node.node not in known:
+                known[node.node] = row_plan(lowered.graph, node.rows, alignment)
+            found[number] = known[node.node]
+    return found
 
 
 def _given_up(graph: Graph, spoilt: list[int]) -> set[int]:

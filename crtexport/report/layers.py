@@ -55,7 +55,7 @@ def layers_of(
         kernel = kernels.get(symbol)
         made.append(Layer(
             step=at[id(site.lowered)], name=site.name, operator=site.node.operator,
-            dtype=_dtype(site), shape=_shape(site), macs=_macs(site, count, imported),
+            dtype=_dtype(site), shape=_shape(site), macs=_macs(site, count, times, imported),
             instructions=None if result is None and soft and _has_floats(site)
             else _instructions(result, count, kernel, site.call, costs, times or 1),
             runs=(None if decided else times) if result is None
@@ -131,12 +131,15 @@ def _imported_macs(exported: Exported | Prepared) -> dict[str, int]:
     return known | {layer.layer: layer.macs[1] for layer in exported.channels}
 
 
-def _macs(site: CallSite, count: Executed | None, imported: Mapping[str, int]) -> int | None:
+def _macs(
+    site: CallSite, count: Executed | None, times: int | None, imported: Mapping[str, int]
+) -> int | None:
     if site.copies:
         return 0
     if isinstance(site.node.op, Foreign):
         return imported.get(str(site.node))
-    return macs(site.graph, site.node) * (1 if count is None else count.runs)
+    runs = (times or 1) if count is None else count.runs
+    return macs(site.graph, site.node) * runs
 
 
 def _shape(site: CallSite) -> tuple[int, ...]:
