@@ -143,7 +143,8 @@ def _step_data(node: Node, step: Step) -> dict[str, Any]:
         data["rows"] = {
             "parts": [str(part) for part in node.parts],
             "kept": [
-                {"tensor": tensor, "offset": offset} for tensor, offset in step.rows.rings.items()
+                {"tensor": tensor, "offset": offset, "rows": step.rows.rows[tensor]}
+                for tensor, offset in step.rows.rings.items()
             ],
         }
     if step.inner:

@@ -43,8 +43,9 @@ class Heights:
         self._known: dict[tuple[int, int], int] = {}
         self._makers = {t: n for n, node in enumerate(graph.nodes) for t in node.outputs}
         self._readers: dict[int, list[tuple[int, int]]] = {}
+        self._windows = [row_windows(graph, node) or {} for node in graph.nodes]
         for number, node in enumerate(graph.nodes):
-            for position in row_windows(graph, node) or ():
+            for position in self._windows[number]:
                 self._readers.setdefault(graph.required(node, position), []).append(
                     (number, position)
                 )
@@ -80,22 +81,21 @@ class Heights:
         )
 
     def _steps(self, chosen: Mapping[int, int], number: int) -> list[tuple[float, int, int]]:
-        """The larger heights of a node that take fewer instructions: (instructions for a byte,
-        number, height)."""
+        """The next larger height of a node that takes fewer instructions, if there is one:
+        (instructions for a byte, number, height)."""
         node, height = self._graph.nodes[number], chosen[number]
         rows = rows_of(self._graph.type(node.outputs[0]))
         if isinstance(node.op, ChannelSums):
             return []
         near = {t for t in (*node.inputs, *node.outputs) if t in self._readers}
         before = self._kept(chosen, near)
-        found = []
         for taller in _HEIGHTS:
             if height < taller <= rows:
                 gained = self._cost(number, height) - self._cost(number, taller)
-                more = self._kept({**chosen, number: taller}, near) - before
                 if gained > 0:
-                    found.append((gained / max(more, 1), number, taller))
-        return found
+                    more = self._kept({**chosen, number: taller}, near) - before
+                    return [(gained / max(more, 1), number, taller)]
+        return []
 
     def _kept(self, chosen: Mapping[int, int], tensors: Iterable[int]) -> int:
         """The bytes of the rows that are kept of some tensors.
@@ -109,7 +109,7 @@ class Heights:
             room = 0
             for reader, position in self._readers[tensor]:
                 if reader in chosen:
-                    window = (row_windows(self._graph, self._graph.nodes[reader]) or {})[position]
+                    window = self._windows[reader][position]
                     used = window.stride * chosen[reader]
                     size = window.covered(chosen[reader])
                     room = max(room, size + made - math.gcd(made, used))

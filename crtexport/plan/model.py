@@ -55,10 +55,12 @@ class Step(Struct, frozen=True):
 
 class RowPlan(Struct, frozen=True):
     """The scratch of a cascade: ``size`` bytes. ``rings``: from which byte on the rows lie that are
-    kept of a tensor; for each node of its bands, ``scratch`` is where its own begins, ``in_place``
-    lists (output position, input position) that share bytes."""
+    kept of a tensor, ``rows``: for how many of them there is room; for each node of its bands,
+    ``scratch`` is where its own begins, ``in_place`` lists (output position, input position) that
+    share bytes."""
 
     rings: Mapping[int, int]
+    rows: Mapping[int, int]
     scratch: tuple[int, ...]
     size: int
     in_place: tuple[tuple[tuple[int, int], ...], ...] = ()

@@ -54,7 +54,8 @@ def row_plan(graph: Graph, rows: LoweredRows, alignment: int) -> RowPlan:
     of_scratch = dict(zip(needing, offsets[len(tensors) :], strict=True))
     rings = dict(zip(tensors, offsets, strict=False))
     return RowPlan(
-        rings, tuple(of_scratch.get(number, 0) for number in range(len(scratch))),
+        rings, dict(schedule.capacity),
+        tuple(of_scratch.get(number, 0) for number in range(len(scratch))),
         extent(sizes, offsets), tuple(_in_place(graph, rows, rings)),
     )
 

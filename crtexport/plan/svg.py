@@ -2,7 +2,8 @@
 memory of it below the other.
 
 Each tensor is a box as long as it is needed and as high as it is large; where an output lies over
-the input of the same operator, the boxes meet in that operator's column.
+the input of the same operator, the boxes meet in that operator's column. What a cascade keeps are
+bands of rows in its column.
 """
 
 from __future__ import annotations
@@ -11,8 +12,9 @@ from xml.sax.saxutils import escape
 
 from crtexport.ir.graph import Graph
 from crtexport.plan.liveness import Lifetime, lifetimes
-from crtexport.plan.model import Plan, Space
+from crtexport.plan.model import Plan, Space, Step
 from crtexport.plan.order import whole_order
+from crtexport.plan.rows import row_bytes
 from crtexport.plan.text import peak_text
 from crtexport.support.errors import printable
 
@@ -42,6 +44,9 @@ def draw(graph: Graph, plan: Plan) -> str:
     ]
     for tensor, life in lives.items():
         lines += _box(graph, plan, tensor, life, len(order))
+    for step in plan.steps:
+        if step.rows is not None and step.scratch is not None:
+            lines += _rings(graph, plan, step, order.index(step.node))
     for position, number in enumerate(order):
         lines += _label(graph, number, position)
     return "\n".join([*lines, "</svg>"]) + "\n"
@@ -104,6 +109,34 @@ def _box(graph: Graph, plan: Plan, tensor: int, life: Lifetime, count: int) -> l
     if height >= 12:
         lines.append(f'<text x="{x + 5}" y="{round(y + height / 2 + 4, 2)}">{label}</text>')
     return [*lines, "</g>"]
+
+
+def _rings(graph: Graph, plan: Plan, step: Step, position: int) -> list[str]:
+    """The rows that a cascade keeps, in its column: a band for each tensor, a line for each row."""
+    scratch, rows = step.scratch, step.rows
+    if scratch is None or rows is None:
+        return []
+    start = sum(plan.pools[: scratch.pool]) + scratch.offset
+    lines: list[str] = []
+    for tensor, offset in rows.rings.items():
+        size, count = row_bytes(graph, tensor), rows.rows[tensor]
+        top, bottom = _y(plan, start + offset), _y(plan, start + offset + count * size)
+        title = f"{count} rows of {graph.tensors[tensor].name}, {size} bytes each"
+        x, color = _x(position), _COLORS[tensor % len(_COLORS)]
+        lines += [
+            f"<g><title>{_text(title)}</title>",
+            (f'<rect x="{x + 1}" y="{top}" width="{_COLUMN - 2}" '
+             f'height="{max(round(bottom - top, 2), 1)}" fill="{color}" fill-opacity="0.45" '
+             'stroke="#333333" stroke-width="0.7"/>'),
+        ]
+        for row in range(1, count):
+            y = _y(plan, start + offset + row * size)
+            lines.append(
+                f'<line x1="{x + 1}" y1="{y}" x2="{x + _COLUMN - 1}" y2="{y}" stroke="#333333" '
+                'stroke-width="0.4" stroke-dasharray="3 2"/>'
+            )
+        lines.append("</g>")
+    return lines
 
 
 def _label(graph: Graph, number: int, position: int) -> list[str]:

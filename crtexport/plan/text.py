@@ -43,8 +43,9 @@ def _rows(graph: Graph, node: Node, rows: RowPlan) -> list[str]:
     on."""
     lines = [f"    runs {printable(str(part))}" for part in node.parts]
     for tensor, offset in sorted(rows.rings.items(), key=lambda ring: (ring[1], ring[0])):
-        name, size = graph.tensors[tensor].name, row_bytes(graph, tensor)
-        lines.append(f"    keeps rows of %{tensor} {name!r}, {size} bytes each: from byte {offset}")
+        count, size = rows.rows[tensor], row_bytes(graph, tensor)
+        what = f"{count} row{'s' if count > 1 else ''} of %{tensor} {graph.tensors[tensor].name!r}"
+        lines.append(f"    keeps {what}: {offset} to {offset + count * size} of its scratch")
     return lines
 
 

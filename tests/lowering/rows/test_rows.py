@@ -20,7 +20,7 @@ from crtexport.lowering.lowered_graph import LoweredGraph, LoweredRows
 from crtexport.lowering.registry import Derived, InputTensor, OutputTensor, Scratch
 from crtexport.lowering.rows.schedule import Compute, RowPlace, RowStep
 from crtexport.pipeline.row_heights import joint
-from crtexport.plan import plan
+from crtexport.plan import plan, svg, text
 from crtexport.plan.check import PlanError, check
 from crtexport.plan.check_rows import RowsError, check_rows
 from crtexport.plan.kernel_proof import ReplayProof, RowReplayProof
@@ -167,3 +167,12 @@ def test_a_chain_keeps_as_many_rows_as_windows_have() -> None:
     rows = lowered.nodes[0].rows
     assert rows is not None
     assert list(rows.bands.schedule.capacity.values()) == [3, 3]
+
+
+def test_text_and_picture_show_the_rows_that_are_kept() -> None:
+    graph, lowered = _lowered(_small(), [1])
+    planned = plan(lowered)
+    assert "keeps 3 rows of %0 't0'" in text.dump(graph, planned)
+    picture = svg.draw(graph, planned)
+    assert "3 rows of t0, 8 bytes each" in picture
+    assert picture.count("stroke-dasharray") == 4
