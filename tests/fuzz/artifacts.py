@@ -23,6 +23,7 @@ from crtexport.artifact.model import (
     InputArg,
     Loop,
     OutputArg,
+    Repeat,
     ScalarArg,
     StateArg,
     Statement,
@@ -73,6 +74,7 @@ class Interpreted:
         ]
         self._inputs: list[Array] = []
         self._outputs: list[Array] = []
+        self._runs: list[int] = []  # of the loops around a call
 
     def run(self, inputs: Sequence[Array]) -> list[Array]:
         """The outputs of one run; the state is kept for the next."""
@@ -111,6 +113,13 @@ class Interpreted:
                         self._all(body)
                     else:
                         raise RuntimeError(f"{statement.comment} doesn't end")
+                case Repeat(times=1, body=body):
+                    self._all(body)
+                case Repeat(times=times, body=body):
+                    for number in range(times):
+                        self._runs.append(number)
+                        self._all(body)
+                        self._runs.pop()
 
     def _call(self, call: FunctionCall) -> None:
         kernel = self._kernels[call.symbol]
@@ -137,19 +146,22 @@ class Interpreted:
     def _memory(self, arg: Arg) -> Array:
         """The bytes from where an argument points."""
         match arg:
-            case InputArg(index=index, offset=offset):
-                return self._inputs[index][offset:]
-            case OutputArg(index=index, offset=offset):
-                return self._outputs[index][offset:]
-            case WorkspaceArg(offset=offset, pool=pool):
-                return self._pools[pool][offset:]
-            case StateArg(offset=offset):
-                return self._state[offset:]
+            case InputArg(index=index):
+                return self._inputs[index][self._offset(arg) :]
+            case OutputArg(index=index):
+                return self._outputs[index][self._offset(arg) :]
+            case WorkspaceArg(pool=pool):
+                return self._pools[pool][self._offset(arg) :]
+            case StateArg():
+                return self._state[self._offset(arg) :]
             case ConstantArg(symbol=symbol, offset=offset):
                 return self._constants[symbol][offset:]
             case ScalarArg():
                 raise TypeError(arg)
 
+    def _offset(self, arg: InputArg | OutputArg | WorkspaceArg | StateArg) -> int:
+        moved = zip(arg.steps, self._runs, strict=False)
+        return arg.offset + sum(step * run for step, run in moved)
 
 
 _OWN = re.compile(r"\bcrt_")
