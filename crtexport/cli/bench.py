@@ -23,6 +23,7 @@ from crtexport.cli.options import (
     given_option,
     numerics_option,
     optimize_option,
+    ram_option,
     timeout_option,
     weights_option,
     with_output,
@@ -53,6 +54,7 @@ _LONGEST_NAME = 36
 )
 @emit_option
 @optimize_option
+@ram_option
 @weights_option
 @numerics_option
 @accelerator_option

@@ -36,6 +36,7 @@ from crtexport.cli.options import (
     optimize_option,
     outside_option,
     pool_option,
+    ram_option,
     timeout_option,
     weights_option,
     with_output,
@@ -59,6 +60,7 @@ if TYPE_CHECKING:
 )
 @emit_option
 @optimize_option
+@ram_option
 @weights_option
 @click.option(
     "--workspace", type=click.Choice(["static", "shared", "caller"]), default="static",

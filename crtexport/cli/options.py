@@ -258,8 +258,9 @@ class SecondsType(click.FloatRange):
 
 if TYPE_CHECKING:
     _PairType = click.ParamType[tuple[str, int]]
+    _NumberType = click.ParamType[int]
 else:
-    _PairType = click.ParamType  # older releases don't take what it is of
+    _PairType = _NumberType = click.ParamType  # older releases don't take what it is of
 
 
 class PoolType(_PairType):
@@ -325,6 +326,30 @@ def optimize_option(command: Command) -> Command:
         "--optimize", type=click.Choice(["size", "balanced", "speed", "ram"]),
         help="Goal of the optimization; by default the board's. ram: run row by row where that"
         " takes less memory.",
+    )(command)
+
+
+class BytesType(_NumberType):
+    """A number of bytes, as ``24KiB``."""
+
+    name = "SIZE"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> int:
+        text = str(value)
+        try:
+            return int(str(parse_size(int(text) if text.isdigit() else text)))
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
+
+
+def ram_option(command: Command) -> Command:
+    """``--ram``"""
+    return click.option(
+        "--ram", type=BytesType(),
+        help="Bytes that each model's workspace may take, as in 24KiB: layers run row by row where "
+        "they have to.",
     )(command)
 
 

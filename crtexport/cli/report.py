@@ -28,6 +28,7 @@ from crtexport.cli.options import (
     numerics_option,
     optimize_option,
     pool_option,
+    ram_option,
     timeout_option,
     tuning_option,
     weights_option,
@@ -52,6 +53,7 @@ _NOT_REPRODUCED = {"path", "page", "as_json", "verbose", "quiet", "debug"}
 )
 @emit_option
 @optimize_option
+@ram_option
 @weights_option
 @io_option
 @click.option(

@@ -49,18 +49,19 @@ _LESS = 0.9
 """The part of the memory that must be left."""
 _HARDLY = 1.06
 """More memory that is nothing beside fewer instructions."""
-_TRIED = 4
+_TRIED, _MANY = 4, 16
 _MOST = 8
 """Cascades up to which each is tried without."""
 
 
 def smallest(
     graph: Graph, lower: Lowerer, planned: Callable[[LoweredGraph, RowPlans], Plan],
-    whole: tuple[LoweredGraph, Plan], *, vectors: bool,
+    whole: tuple[LoweredGraph, Plan], *, vectors: bool, enough: int | None = None,
 ) -> tuple[LoweredGraph, Plan]:
     """Returns the graph lowered, with its plan, where stretches run row by row if that needs less
     memory than the ``whole`` network, one tensor after another; ``planned`` plans. ``vectors``:
-    kernels compute in vectors."""
+    kernels compute in vectors. ``enough``: so many bytes are as good as fewer; fewer instructions
+    count more then."""
     graph = with_sums(graph)
     chosen = [stretch for stretch in stretches(graph) if stretch.rows]
     if not chosen:
@@ -79,19 +80,22 @@ def smallest(
         return lowered, planned(lowered, row_plans)
 
     nodes = [number for s in chosen for number in range(s.start, s.end)]
-    best = whole
+    best, rows = whole, dict.fromkeys(nodes, 1)
+    most = math.floor(_LESS * whole[1].total) if enough is None else enough
     for part in PARTS[3 * vectors :]:
-        rows = heights.within(nodes, part)
-        best = tried(chosen, rows)
-        if best[1].total < _LESS * whole[1].total:
+        some = heights.within(nodes, part)
+        found = tried(chosen, some)
+        if found[1].total < best[1].total:
+            best, rows = found, some
+        if found[1].total <= most:
             break
     for stretch in tuple(chosen) if 1 < len(chosen) <= _MOST else ():
         fewer = [other for other in chosen if other != stretch]
         found = tried(fewer, rows)
-        if found[1].total <= best[1].total:
+        if found[1].total <= max(best[1].total, enough or 0):
             best, chosen = found, fewer
-    most = best[1].total * _HARDLY
-    for _ in range(0 if vectors else _TRIED):
+    most = math.floor(best[1].total * _HARDLY) if enough is None else enough
+    for _ in range(0 if vectors else _TRIED if enough is None else _MANY):
         taller = heights.taller(rows)
         if taller is None:
             break

@@ -191,12 +191,19 @@ def _laid_out(
     planner = partial(plan.plan, io_in_workspace=options.io == "workspace", pools=pools)
     level = options.level(board.optimize)
     whole = fuse_policy.smallest(graph, board.target, level, lower, planner)
-    if options.optimize != "ram":
+    if options.optimize != "ram" and (options.ram is None or whole[1].total <= options.ram):
         return whole
-    return cascade_policy.smallest(
+    found = cascade_policy.smallest(
         graph, lower, lambda lowered, rows: planner(lowered, row_plans=rows), whole,
-        vectors=vectorizes(board.target),
+        vectors=vectorizes(board.target), enough=options.ram,
     )
+    if options.ram is not None and found[1].total > options.ram:
+        raise CrtExportError(
+            f"the workspace takes {found[1].total} bytes at least, {whole[1].total} with one whole"
+            f" tensor after another, but {options.ram} were asked for", location=graph.source,
+            hint="allow more with --ram, or make the network smaller",
+        )
+    return found
 
 
 def _plugins(board: Board, accelerators: Sequence[str] | None) -> tuple[str, ...]:

@@ -29,7 +29,9 @@ Pools = Sequence[tuple[str, int]]
 class ExportOptions(Struct, frozen=True, kw_only=True):
     """The choices of an export.
 
-    ``emit`` and ``optimize`` are the board's where they are None. ``const_inputs``: inputs stay in
+    ``emit`` and ``optimize`` are the board's where they are None. ``ram``: bytes that the workspace
+    of each model may take: where one whole tensor after another takes more, stretches of the
+    network run row by row, as few as will do. ``const_inputs``: inputs stay in
     flash, and are counted there. ``pools``: memories for the workspace instead of the board's
     choice. ``large_data``: whether constants may be any distance from code; "auto" is the board's
     choice. ``module_name``: one for each model; none: the models' own. Without ``system_lib`` there
@@ -46,6 +48,7 @@ class ExportOptions(Struct, frozen=True, kw_only=True):
 
     emit: Emit | None = None
     optimize: Optimize | None = None
+    ram: int | None = None
     workspace: Owner = "static"
     io: Io = "caller"
     const_inputs: bool = False
@@ -80,6 +83,7 @@ class ExportChanges(TypedDict, total=False):
 
     emit: Emit | None
     optimize: Optimize | None
+    ram: int | None
     workspace: Owner
     io: Io
     const_inputs: bool

@@ -9,6 +9,7 @@ import pytest
 
 import crtexport
 from crtexport.pipeline import driver
+from crtexport.support.errors import CrtExportError
 from tests.helpers import fnv1a, shared_model, standard_input, tflm_outputs
 
 pytestmark = pytest.mark.models
@@ -53,3 +54,16 @@ def test_firmware_computes_rows(tmp_path: Path) -> None:
     result = crtexport.run(package, {given.name: standard_input(given.type.shape)[None]})
     assert fnv1a(result.outputs[0][0].tobytes()) == tflm_outputs()["kws_int8"]["fnv1a"]
     assert result.instructions_first == result.instructions_second
+
+
+def test_a_workspace_is_as_small_as_it_has_to_be() -> None:
+    graph, board = driver.load(shared_model("vww96_int8")), driver.resolve_board("mps2_an386")
+
+    def total(ram: int) -> int:
+        return driver.prepare(graph, board, ram=ram).plan.total
+
+    assert total(40_000) == driver.prepare(graph, board).plan.total
+    assert 20_000 < total(24_576) <= 24_576
+    assert total(15_000) <= 15_000
+    with pytest.raises(CrtExportError, match=r"takes \d+ bytes at least, .* but 9000 were"):
+        total(9_000)
