@@ -13,7 +13,7 @@ from crtexport.ir.graph import Graph, Node
 from crtexport.ir.ops import Cascade, ChannelSums
 from crtexport.lowering.rows.bands import bands
 from crtexport.lowering.rows.schedule import Compute, Work
-from crtexport.lowering.rows.windows import row_windows, rows_of
+from crtexport.lowering.rows.windows import row_windows, rows_of, rows_together
 from crtexport.plan.rows import row_bytes
 from crtexport.schedules.select.lower import Lowerer
 
@@ -84,7 +84,8 @@ class Heights:
         """The next larger height of a node that takes fewer instructions, if there is one:
         (instructions for a byte, number, height)."""
         node, height = self._graph.nodes[number], chosen[number]
-        rows = rows_of(self._graph.type(node.outputs[0]))
+        together = rows_together(self._windows[number])
+        rows = rows_of(self._graph.type(node.outputs[0])) // together
         if isinstance(node.op, ChannelSums):
             return []
         near = {t for t in (*node.inputs, *node.outputs) if t in self._readers}
@@ -105,13 +106,14 @@ class Heights:
         """
         total = 0
         for tensor in tensors:
-            made = chosen.get(self._makers.get(tensor, -1), 1)
+            maker = self._makers.get(tensor, -1)
+            made = chosen.get(maker, 1) * (rows_together(self._windows[maker]) if maker >= 0 else 1)
             room = 0
             for reader, position in self._readers[tensor]:
                 if reader in chosen:
                     window = self._windows[reader][position]
                     used = window.stride * chosen[reader]
-                    size = window.covered(chosen[reader])
+                    size = window.covered(chosen[reader] * window.made)
                     room = max(room, size + made - math.gcd(made, used))
             total += room * row_bytes(self._graph, tensor)
         return total

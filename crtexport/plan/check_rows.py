@@ -95,6 +95,8 @@ class _Run:
         wanted = part.op
         if isinstance(wanted, ops.Conv2D | ops.DepthwiseConv2D | ops.Pool2D):
             wanted = replace(wanted, padding=replace(wanted.padding, top=0, bottom=0))
+        if isinstance(wanted, ops.TransposeConv2D | ops.ResizeNearestNeighbor):
+            wanted = replace(wanted, size=(work.rows, wanted.size[1]))
         sums = isinstance(wanted, ops.ChannelSums)
         if band.op != wanted or len(band.inputs) != len(part.inputs) + work.more or (
             work.more and not sums
@@ -331,6 +333,16 @@ def _window(graph: Graph, part: Node, position: int, row: int) -> tuple[int, int
             taps = graph.type(graph.required(part, 1)).shape[1]
             reach = (taps - 1) * part.op.dilation[0]
             return row * part.op.stride[0] - part.op.padding.top, reach + 1, zero
+        case ops.TransposeConv2D():
+            # Row i of the input reaches the rows i * stride - crop of the output and the taps - 1
+            # behind it; where that is more than a stride, several rows meet in one.
+            taps = graph.type(graph.required(part, 1)).shape[1]
+            first = -(-(row + part.op.crop[0] - taps + 1) // part.op.stride[0])
+            last = (row + part.op.crop[0]) // part.op.stride[0]
+            return first, last - first + 1, zero
+        case ops.ResizeNearestNeighbor():
+            # With whole factors, wherever the centers of pixels lie.
+            return row * source.shape[1] // part.op.size[0], 1, zero
         case ops.Pool2D():
             lowest = (
                 -3.4028234663852886e38 if source.dtype.is_float else float(source.dtype.limits[0])

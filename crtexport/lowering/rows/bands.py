@@ -21,6 +21,8 @@ from crtexport.ir.ops import (
     MaxPool2D,
     Op,
     Reshape,
+    ResizeNearestNeighbor,
+    TransposeConv2D,
 )
 from crtexport.ir.types import ConstantRef, DType, TensorType
 from crtexport.lowering.rows.schedule import (
@@ -105,7 +107,7 @@ class _Maker:
             self._name(made), self._rows(made, 1 if isinstance(part.op, ChannelSums) else rows)
         )
         self._nodes.append(replace(
-            part, op=_without_rows_around(part.op), inputs=tuple(inputs), outputs=(output,)
+            part, op=_of_rows(part.op, rows), inputs=tuple(inputs), outputs=(output,)
         ))
 
     def _copy(self, tensor: int, rows: int, what: str) -> None:
@@ -156,8 +158,11 @@ class _Maker:
         )
 
 
-def _without_rows_around(op: Op) -> Op:
-    """Returns an operator for the rows of one window, which needs no padding above or below."""
+def _of_rows(op: Op, rows: int) -> Op:
+    """Returns an operator for ``rows`` rows of its output, of a window that needs no padding above
+    or below."""
+    if isinstance(op, TransposeConv2D | ResizeNearestNeighbor):
+        return replace(op, size=(rows, op.size[1]))
     if isinstance(op, Conv2D | DepthwiseConv2D | MaxPool2D | AveragePool2D):
         return replace(op, padding=replace(op.padding, top=0, bottom=0))
     return op

@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from crtexport.ir.graph import Graph, Node
 from crtexport.ir.ops import ChannelSums
-from crtexport.lowering.rows.windows import Number, RowWindow, row_windows, rows_of
+from crtexport.lowering.rows.windows import Number, RowWindow, row_windows, rows_of, rows_together
 
 
 class Compute(Struct, frozen=True):
@@ -128,8 +128,9 @@ class _Geometry(Struct, frozen=True):
                     continue
                 if fills.setdefault(tensor, window.fill) != window.fill:
                     return None  # two readers see other rows around it
-        phases = _phases(graph, node, heights, windows)
-        geometry = cls(graph, node, heights, phases, tuple(windows), made_by, fills)
+        rows = [h * rows_together(known) for h, known in zip(heights, windows, strict=True)]
+        phases = _phases(graph, node, rows, windows)
+        geometry = cls(graph, node, rows, phases, tuple(windows), made_by, fills)
         return None if any(map(geometry.inside, node.outputs)) else geometry
 
     def height(self, part: int, row: int) -> int:
@@ -168,7 +169,8 @@ def _phases(
     found = []
     for number in reversed(range(len(node.parts))):
         part, height = node.parts[number], heights[number]
-        phase = wanted.get(part.outputs[0], 0) % height
+        together = rows_together(windows[number])
+        phase = -(-wanted.get(part.outputs[0], 0) // together) * together % height
         found.append(phase)
         for position, window in windows[number].items():
             tensor = graph.required(part, position)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from msgspec import Struct
 
 from crtexport.ir import ops
@@ -16,25 +18,32 @@ _ROWS = 1  # the axis of images
 
 class RowWindow(Struct, frozen=True):
     """Row y of an output needs ``size`` rows of an input, from row ``y * stride - before`` on. Rows
-    that aren't there are full of ``fill``."""
+    that aren't there are full of ``fill``. With ``made``, each row of an input gives so many of the
+    output, which are computed together."""
 
     size: int = 1
     stride: int = 1
     before: int = 0
     fill: Number = 0
+    made: int = 1
 
     def first(self, row: int) -> int:
         """Returns the first row of the input that ``row`` of the output needs."""
-        return row * self.stride - self.before
+        return row // self.made * self.stride - self.before
 
     def covered(self, rows: int) -> int:
         """Returns the rows of the input that so many neighbouring rows of the output need."""
-        return (rows - 1) * self.stride + self.size
+        return (-(-rows // self.made) - 1) * self.stride + self.size
 
     def sticks_out(self, rows: int, positions: int) -> bool:
         """Returns whether one of ``positions`` windows has rows that an input of ``rows`` has
         not."""
         return bool(self.before) or self.first(positions - 1) + self.size > rows
+
+
+def rows_together(windows: Mapping[int, RowWindow]) -> int:
+    """Returns the rows of an output that are computed together, or a multiple of them."""
+    return max((window.made for window in windows.values()), default=1)
 
 
 def rows_of(type_: TensorType) -> int:
@@ -64,6 +73,11 @@ def row_windows(graph: Graph, node: Node) -> dict[int, RowWindow] | None:
     match node.op:
         case ops.Conv2D() | ops.DepthwiseConv2D():
             return _convolution(graph, node, node.op) if set(given) == {0} else None
+        case ops.TransposeConv2D():
+            return _transposed(graph, node, node.op) if set(given) == {0} else None
+        case ops.ResizeNearestNeighbor(size=(height, _), align_corners=False):
+            made, rest = divmod(height, rows_of(given[0]))
+            return {0: RowWindow(made=made)} if made and not rest else None
         case ops.ChannelSums():
             return {0: RowWindow()} if set(given) == {0} else None
         case ops.MaxPool2D() | ops.AveragePool2D():
@@ -99,6 +113,17 @@ def _convolution(
     geometry = WindowGeometry.of(op, source.shape, graph.type(node.outputs[0]).shape, kernel)
     rows = geometry.rows
     return {0: RowWindow(rows.span, rows.stride, rows.pad_before, zero)}
+
+
+def _transposed(
+    graph: Graph, node: Node, op: ops.TransposeConv2D
+) -> dict[int, RowWindow] | None:
+    """Only where the windows of neighbouring rows don't overlap."""
+    source, weights = (graph.type(graph.required(node, position)) for position in (0, 1))
+    stride = op.stride[0]
+    apart = weights.shape[1] == stride and not op.crop[0]
+    whole = graph.type(node.outputs[0]).shape[_ROWS] == rows_of(source) * stride
+    return {0: RowWindow(made=stride)} if apart and whole else None
 
 
 def _pool(

@@ -21,6 +21,8 @@ from crtexport.ir.ops import (
     Op,
     Padding2D,
     Relu,
+    ResizeNearestNeighbor,
+    TransposeConv2D,
 )
 from crtexport.ir.types import DType, Quantization
 from tests.plan.graphs import GraphBuilder
@@ -63,7 +65,7 @@ class Growing:
         _, height, width, channels = self.b.tensors[x].type.shape
         window = self.draw(st.integers(1, 3)), self.draw(st.integers(1, 3))
         match self.draw(st.sampled_from(("conv", "depthwise", "max", "mean", "relu", "residual",
-                                         "branches"))):
+                                         "branches", "transposed", "resized"))):
             case "conv":
                 stride, padding = self._geometry(x, window)
                 units = self.draw(st.integers(1, 5))
@@ -83,6 +85,15 @@ class Growing:
             case "mean":
                 window = min(window[0], height), min(window[1], width)
                 return self.node(AveragePool2D(window, (1, 1)), x)
+            case "transposed" if height * width < 30:
+                stride = self.draw(ONE), self.draw(ONE)
+                size = height * stride[0], width * stride[1]
+                return self.node(TransposeConv2D(size, stride), x,
+                                 self._weights(channels, *stride, channels),
+                                 self._biases(channels))
+            case "resized" if height * width < 30:
+                size = height * self.draw(ONE), width * self.draw(ONE)
+                return self.node(ResizeNearestNeighbor(size), x)
             case "relu":
                 return self.node(Relu(), x)
             case "residual":
