@@ -8,6 +8,7 @@ from pathlib import Path
 import yaml
 
 from crtexport import write_library
+from crtexport.integrations.formats import FORMATS
 from crtexport.integrations.library import name_of
 from crtexport.mlf.reader import open_package
 from tests.helpers import require, require_module
@@ -69,7 +70,7 @@ def test_its_files_are_those_that_zephyr_reads(tmp_path: Path) -> None:
     from kconfiglib import Kconfig
 
     path = package("several")
-    name = name_of(open_package(path))
+    name = name_of(open_package(path), FORMATS["zephyr"])
     write_library(path, tmp_path, "zephyr")
     described = yaml.safe_load((tmp_path / "zephyr" / "module.yml").read_text())
     assert described["name"] == f"crtexport_{name}"

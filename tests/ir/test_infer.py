@@ -13,10 +13,12 @@ from crtexport.ir.ops import (
     ArgMax,
     ArgMin,
     AssignVariable,
+    AverageOfSums,
     AveragePool2D,
     BatchMatMul,
     Cast,
     Ceil,
+    ChannelSums,
     Concatenation,
     Conv2D,
     Cos,
@@ -150,14 +152,35 @@ def test_every_operator_is_here() -> None:
     elementwise = {type(op) for op, _, _ in ELEMENTWISE}
     movers = {type(op) for op, _, _ in MOVERS}
     elsewhere = {
-        ArgMax, ArgMin, AssignVariable, Cast, Dequantize, DetectionPostProcess, EmbeddingLookup,
-        EthosU, External, If, Svdf, UnidirectionalSequenceLstm, While,
+        ArgMax, ArgMin, AssignVariable, AverageOfSums, Cast, ChannelSums, Dequantize,
+        DetectionPostProcess, EmbeddingLookup, EthosU, External, If, Svdf,
+        UnidirectionalSequenceLstm, While,
     }
     found = {type(op) for op, _, _ in GOOD} | elsewhere | elementwise | movers
     # Inferred and compared with NumPy in tests/differential.
     compared = {type(case.op) for case in NUMPY_CASES.values()}
     own = {kind for kind in OPERATORS if kind in INFERENCES}
     assert found | compared >= own, "operators with rules of their own"
+
+
+def test_sums_of_channels_are_int32_and_their_means_are_of_the_declared_type() -> None:
+    (sums,) = infer(ChannelSums(), types((2, 5, 6, 3), dtype=I8))
+    assert sums == TensorType(I32, (2, 1, 1, 3))
+    assert infer(ChannelSums(), (*types((2, 5, 6, 3), dtype=I8), sums)) == (sums,)
+    means = infer(AverageOfSums(30), (sums,), declared=(I8,))
+    assert means == types((2, 1, 1, 3), dtype=I8)
+
+
+def test_sums_of_channels_that_do_not_fit_are_refused() -> None:
+    image, sums = types((2, 5, 6, 3), dtype=I8)[0], TensorType(I32, (2, 1, 1, 3))
+    with pytest.raises(CrtExportError, match="the second input must be"):
+        infer(ChannelSums(), (image, TensorType(I32, (1, 1, 1, 3))))
+    with pytest.raises(CrtExportError, match="must have 4 dimensions"):
+        infer(ChannelSums(), types((2, 3), dtype=I8))
+    with pytest.raises(CrtExportError, match="expected int32 sums"):
+        infer(AverageOfSums(30), types((2, 1, 1, 3), dtype=I8))
+    with pytest.raises(CrtExportError, match="expected int32 sums"):
+        infer(AverageOfSums(0), (sums,))
 
 
 @pytest.mark.parametrize(
