@@ -51,6 +51,7 @@ from crtexport.lowering.registry import (
     OutputTensor,
     Scratch,
 )
+from crtexport.lowering.self_copies import without_self_copies
 from crtexport.plan.model import Plan, RowPlan, Space, Step
 from crtexport.support.errors import CrtExportError
 
@@ -193,6 +194,11 @@ class Calls:
         lowered = scope.lowered.nodes[step.node].running(
             backward=step.backward, in_place=step.in_place
         )
+        lowered = without_self_copies(lowered, (
+            (output, position) for output, position in step.in_place
+            if self._place(scope, node.outputs[output])
+            == self._place(scope, scope.graph.required(node, position))
+        ))
         args = tuple(
             self._bind(scope, step, buffer, arg, line)
             for buffer, arg in zip(lowered.kernel.buffers, lowered.args, strict=True)
@@ -267,9 +273,8 @@ class Calls:
         """The scope of a graph that the node of ``step`` runs."""
         node, inner = scope.graph.nodes[step.node], step.inner[number]
         results = tuple(self._place(scope, tensor) for tensor in node.outputs)
-        given = [self._given(scope, tensor, line) for tensor in node.given]
-        if isinstance(node.op, While):
-            given[: len(results)] = results
+        own = results if isinstance(node.op, While) else ()
+        given = [*own, *(self._given(scope, t, line) for t in node.given[len(own) :])]
         start = _start(scope, step)
         outputs = tuple(
             results[i] if offset is None else _advanced(start, offset)
@@ -311,9 +316,10 @@ class Calls:
             target = self._place(scope, tensor)
             if copy is None:
                 continue
-            start = self._given(scope, node.inputs[position], line)
             made = (body.outputs or ())[position]
-            found.append(self._copy(copy.lowered, start, target, f"{node}: start"))
+            if node.inputs[position] is not None:
+                start = self._given(scope, node.inputs[position], line)
+                found.append(self._copy(copy.lowered, start, target, f"{node}: start"))
             if made != target:
                 after.append(self._copy(copy.lowered, made, target, f"{node}: next round"))
         return [*found, Loop(

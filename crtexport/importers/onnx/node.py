@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
 import numpy as np
@@ -17,6 +18,7 @@ from crtexport.importers.onnx.messages import (
     SparseTensor,
     TensorData,
 )
+from crtexport.importers.onnx.nested import Nested
 from crtexport.importers.onnx.registry import ONNX, domain_of, find
 from crtexport.importers.onnx.values import Shape, Value, stored
 from crtexport.ir.ops import Cast, Op
@@ -41,6 +43,7 @@ class GraphWalk(Protocol):
     """The walk from node to node (:mod:`crtexport.importers.onnx.walk`)."""
 
     def inline(self, graph: GraphInfo, inputs: Sequence[Value]) -> list[Value]: ...
+    def nested(self) -> AbstractContextManager[Nested]: ...
     def uses(self, name: str) -> int: ...
     def data(self, tensor: TensorData) -> Value: ...
     def sparse(self, tensor: SparseTensor) -> Value: ...
@@ -61,6 +64,12 @@ class OnnxNode:
         self.inputs, self.walk = tuple(inputs), walk
         self._attributes = attributes
         self._asked: set[str] = set()
+
+    def within(self, builder: Builder) -> OnnxNode:
+        """Returns the node with another Graph to add operators to: one that it runs."""
+        return OnnxNode(
+            builder, self.info, self.version, self.inputs, self._attributes, self.walk
+        )
 
     # -- inputs
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ from crtexport.importers.onnx.messages import (
     SparseTensor,
     TensorData,
 )
+from crtexport.importers.onnx.nested import Nested
 from crtexport.importers.onnx.node import OnnxNode
 from crtexport.importers.onnx.registry import ONNX, OperatorReader, domain_of, find, unknown
 from crtexport.importers.onnx.values import Value, stored
@@ -65,6 +67,17 @@ class NameScope:
         if name in self._values:
             raise CrtExportError(f"the tensor {name!r} is computed a second time")
         self._values[name] = value
+
+
+class NestedScope(NameScope):
+    """The names around a graph that is read as one of its own."""
+
+    def __init__(self, outer: NameScope, nested: Nested) -> None:
+        super().__init__()
+        self._around, self._nested = outer, nested
+
+    def __getitem__(self, name: str) -> Value:
+        return self._nested.seen(self._around[name])
 
 
 class CallFrame(Struct, frozen=True):
@@ -164,6 +177,19 @@ class Walker:
             frame.scope.define(formal.name, value)
         self.graph(graph, frame)
         return [frame.scope[output.name] for output in graph.outputs]
+
+    @contextmanager
+    def nested(self) -> Iterator[Nested]:
+        """Reads into a graph of its own until the end of the block. It sees the names around it.
+        """
+        outer = self.builder, self._halves, self._frame
+        nested = Nested(self.builder)
+        self.builder, self._halves = nested.builder, Halves(nested.builder)
+        self._frame = replace(self._frame, scope=NestedScope(self._frame.scope, nested))
+        try:
+            yield nested
+        finally:
+            self.builder, self._halves, self._frame = outer
 
     def uses(self, name: str) -> int:
         """Returns how often nodes of the current graph, and those inside of them, read a name;

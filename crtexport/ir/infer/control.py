@@ -26,7 +26,7 @@ def while_(op: While, inputs: InputTypes) -> tuple[TensorType, ...]:
     if len(results) != 1:
         raise CrtExportError(f"the graph of its condition gives {len(results)} values, not one")
     _truth(results[0], "the condition")
-    carried = tuple(same(type_) for type_ in inputs.all()[: len(body.outputs)])
+    carried = tuple(same(body.type(tensor)) for tensor in body.inputs[: len(body.outputs)])
     if _results(body) != carried:
         raise CrtExportError(
             f"its body makes {_listed(_results(body))} of {_listed(carried)}",
@@ -39,7 +39,12 @@ def _graphs(op: Control, inputs: InputTypes) -> tuple[Graph, ...]:
     """Returns the node's graphs, whose inputs must fit those that the node passes to them."""
     if len(inputs.graphs) != op.graphs:
         raise CrtExportError(f"expected {op.graphs} graphs, found {len(inputs.graphs)}")
-    arguments = [same(type_) for type_ in inputs.all()[op.first :]]
+    # What a loop only writes may begin as anything.
+    free = len(inputs.graphs[1].outputs) if isinstance(op, While) else 0
+    arguments = [
+        None if position < free and inputs.optional(position) is None else same(inputs[position])
+        for position in range(op.first, len(inputs.types))
+    ]
     for number, graph in enumerate(inputs.graphs):
         wanted = [same(graph.type(tensor)) for tensor in graph.inputs]
         if len(wanted) != len(arguments):
@@ -47,7 +52,7 @@ def _graphs(op: Control, inputs: InputTypes) -> tuple[Graph, ...]:
                 f"graph {number} takes {len(wanted)} inputs, but is given {len(arguments)}"
             )
         for position, (found, want) in enumerate(zip(arguments, wanted, strict=True)):
-            if found != want:
+            if found is not None and found != want:
                 raise CrtExportError(f"input {position} of graph {number} is {want}, not {found}")
     return inputs.graphs
 

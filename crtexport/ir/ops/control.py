@@ -16,7 +16,7 @@ class If(Control, frozen=True):
 
 class While(Control, frozen=True):
     """A loop: outputs start as the inputs; while the first graph gives true, the second computes
-    new ones."""
+    new ones. An input is left out where its output is written before it is read."""
 
     graphs: ClassVar[int] = 2
     first: ClassVar[int] = 0

@@ -1,21 +1,31 @@
-"""If, Loop and Scan, read into the place of their nodes: a loop becomes its steps, one after the
-other, and of a condition that is computed both branches run and one is chosen."""
+"""If, Loop and Scan. A long loop stays one, whose body is there once; a short one becomes its
+steps, one after the other, and so does one whose steps differ in more than numbers."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
+
+from msgspec import Struct
 
 from crtexport.importers.onnx.messages import GraphInfo
+from crtexport.importers.onnx.nested import Nested
 from crtexport.importers.onnx.node import OnnxNode
 from crtexport.importers.onnx.operators.move import element, joined
+from crtexport.importers.onnx.operators.rolled import Rolled, Round, branched, rolled
 from crtexport.importers.onnx.registry import operator
 from crtexport.importers.onnx.values import Value, stored
-from crtexport.ir.ops import LogicalAnd, Select, SquaredDistance
+from crtexport.ir.ops import Gather, LogicalAnd, Select, SquaredDistance, Sub
 from crtexport.ir.types import DType
 from crtexport.support.errors import CrtExportError
 
 MOST_STEPS = 1024
 """Steps of a loop, each of which becomes nodes of its own."""
+_FEW_STEPS = 8
+"""Steps that are less code than a loop is."""
+_FEW_NODES = 2
+"""Nodes of a branch that takes less time than a jump around it."""
+_INT32 = (1 << 31) - 1
 
 
 def _known(node: OnnxNode, condition: Value) -> bool | None:
@@ -49,6 +59,9 @@ def if_(node: OnnxNode) -> list[Value]:
     known = _known(node, condition)
     if known is not None:
         return node.walk.inline(graphs[not known], ())
+    if any(len(graph.nodes) > _FEW_NODES for graph in graphs):
+        with suppress(CrtExportError):
+            return branched(node, condition, graphs)
     branches = [node.walk.inline(graph, ()) for graph in graphs]
     return [_chosen(node, condition, *pair) for pair in zip(*branches, strict=True)]
 
@@ -60,6 +73,9 @@ def loop(node: OnnxNode) -> list[Value]:
     states = [node.input(i) for i in range(2, len(node.inputs))]
     if condition is None:
         condition = node.constant(True, DType.BOOL)
+    if most is None or most >= _FEW_STEPS or _known(node, condition) is None:
+        with suppress(CrtExportError):
+            return _rolled_loop(node, body, most, condition, states)
     gathered: list[list[Value]] = [[] for _ in body.outputs[1 + len(states) :]]
     step = 0
     while (most is None or step < most) and _known(node, condition) is not False:
@@ -90,6 +106,42 @@ def loop(node: OnnxNode) -> list[Value]:
     return [*states, *(_stacked(node, values, 0) for values in gathered)]
 
 
+def _rolled_loop(
+    node: OnnxNode, body: GraphInfo, most: int | None, condition: Value, states: list[Value]
+) -> list[Value]:
+    """Raises CrtExportError where the loop can't stay one."""
+    known = _known(node, condition)
+    if known is False or (most is not None and not 0 < most <= _INT32):
+        raise CrtExportError("a loop that never runs")
+
+    def read(
+        inner: OnnxNode, _nested: Nested, number: Value, again: Value | None,
+        carried: list[Value],
+    ) -> Round:
+        step = inner.builder.reshaped(inner.cast(number, DType.INT64), ())
+        truth = inner.constant(True, DType.BOOL) if again is None else again
+        following, *results = node.walk.inline(body, [step, truth, *carried])
+        held = _known(inner, following)
+        if again is None and held is not True:
+            raise _EndsByItselfError("")
+        if again is not None and inner.builder.is_constant(following):
+            following = inner.elementwise(LogicalAnd(), again, following)
+        return Round(following, results[: len(states)], results[len(states) :])
+
+    outputs = [0] * (len(body.outputs) - 1 - len(states))
+    try:
+        if known is None:
+            raise _EndsByItselfError("")
+        found = rolled(node, Rolled(most, None, states, outputs), read)
+    except _EndsByItselfError:
+        found = rolled(node, Rolled(most, condition, states, outputs), read)
+    return [*found[0], *found[1]]
+
+
+class _EndsByItselfError(CrtExportError):
+    """The loop's body says whether it goes on."""
+
+
 @operator("Scan", inputs=(1, None))
 def scan(node: OnnxNode) -> list[Value]:
     body, count = node.graph("body"), node.integer("num_scan_inputs")
@@ -107,16 +159,68 @@ def scan(node: OnnxNode) -> list[Value]:
             node.numbers("scan_input_axes", (0,) * count), values[first:], strict=True
         )
     ]
-    states, gathered = _scanned(
-        node, values[:first], values[first:], axes,
-        node.numbers("scan_input_directions", (0,) * count), outputs,
-    )
+    directions = node.numbers("scan_input_directions", (0,) * count)
     backwards = node.numbers("scan_output_directions", (0,) * outputs)
     places = node.numbers("scan_output_axes", (0,) * outputs)
+    parts = [
+        Scanned(*one) for one in zip(values[first:], axes, directions, strict=True)
+    ]
+    if _length(parts) >= _FEW_STEPS:
+        with suppress(CrtExportError):
+            states, wholes = _rolled_scan(node, values[:first], parts, backwards)
+            axes = [node.axis(p, len(w.shape)) for p, w in zip(places, wholes, strict=True)]
+            return [*states, *map(_with_first, wholes, axes)]
+    states, gathered = _scanned(node, values[:first], parts, outputs)
     return [*states, *(
         _stacked(node, steps[::-1] if back else steps, node.axis(axis, len(steps[0].shape) + 1))
         for steps, back, axis in zip(gathered, backwards, places, strict=True)
     )]
+
+
+class Scanned(Struct, frozen=True):
+    """An input of which each step gets one element along ``axis``; ``back``: the last one first."""
+
+    value: Value
+    axis: int
+    back: int
+
+
+def _length(parts: Sequence[Scanned]) -> int:
+    """Returns the number of steps."""
+    lengths = {part.value.shape[part.axis] for part in parts}
+    if len(lengths) != 1 or max(lengths) < 1:
+        raise CrtExportError(f"sequences of {sorted(lengths)} steps are scanned together")
+    return max(lengths)
+
+
+def _rolled_scan(
+    node: OnnxNode, states: list[Value], parts: Sequence[Scanned], backwards: Sequence[int]
+) -> tuple[list[Value], list[Value]]:
+    """Raises CrtExportError where the loop can't stay one."""
+    length = _length(parts)
+
+    def read(
+        inner: OnnxNode, nested: Nested, number: Value, _again: Value | None, carried: list[Value]
+    ) -> Round:
+        last = inner.constant([length - 1], DType.INT32)
+        places = number, inner.elementwise(Sub(), last, number)
+        given = []
+        for part in parts:
+            seen = nested.seen(part.value)
+            index = inner.builder.reshape(places[bool(part.back)].tensor, ())
+            given.append(inner.emit(Gather(part.axis), inner.builder.arranged(seen), index))
+        results = node.walk.inline(node.graph("body"), [*carried, *given])
+        return Round(None, results[: len(states)], results[len(states) :])
+
+    return rolled(node, Rolled(length, None, states, backwards), read)
+
+
+def _with_first(value: Value, place: int) -> Value:
+    """Returns the value with its first axis in another place."""
+    rank = len(value.shape)
+    order = [*range(1, rank)]
+    order.insert(place, 0)
+    return value.transposed(order)
 
 
 def _distances(node: OnnxNode, body: GraphInfo, values: Sequence[Value]) -> Value | None:
@@ -165,30 +269,29 @@ def _batches(node: OnnxNode, count: int) -> list[Value]:
     results: list[list[Value]] = []
     for batch in range(values[0].shape[0]):
         own = [element(node, value, 0, batch) for value in values]
-        states, gathered = _scanned(
-            node, own[:first], own[first:], [0] * count, directions, outputs
-        )
+        parts = [
+            Scanned(value, 0, back) for value, back in zip(own[first:], directions, strict=True)
+        ]
+        states, gathered = _scanned(node, own[:first], parts, outputs)
         results.append([*states, *(_stacked(node, steps, 0) for steps in gathered)])
     return [_stacked(node, list(same), 0) for same in zip(*results, strict=True)]
 
 
 def _scanned(
-    node: OnnxNode, states: Sequence[Value], scanned: Sequence[Value], axes: Sequence[int],
-    backwards: Sequence[int], outputs: int,
+    node: OnnxNode, states: Sequence[Value], parts: Sequence[Scanned], outputs: int
 ) -> tuple[list[Value], list[list[Value]]]:
     """Returns the states at the end, and what each step gave."""
-    lengths = {value.shape[axis] for value, axis in zip(scanned, axes, strict=True)}
-    if len(lengths) != 1 or not 1 <= max(lengths) <= MOST_STEPS:
-        raise CrtExportError(f"sequences of {sorted(lengths)} steps; {MOST_STEPS} at most are read")
-    (length,) = lengths
+    length = _length(parts)
+    if length > MOST_STEPS:
+        raise CrtExportError(f"a sequence of {length} steps; {MOST_STEPS} at most are read")
     body, current = node.graph("body"), list(states)
     gathered: list[list[Value]] = [[] for _ in range(outputs)]
     for step in range(length):
-        parts = [
-            element(node, value, axis, length - 1 - step if back else step)
-            for value, axis, back in zip(scanned, axes, backwards, strict=True)
+        given = [
+            element(node, part.value, part.axis, length - 1 - step if part.back else step)
+            for part in parts
         ]
-        results = node.walk.inline(body, [*current, *parts])
+        results = node.walk.inline(body, [*current, *given])
         current = results[: len(current)]
         for values, value in zip(gathered, results[len(current) :], strict=True):
             values.append(value)
