@@ -50,6 +50,36 @@ _FOREST: Mapping[int, Array] = {
 }
 
 
+def _wins(rows: int, classes: int) -> Array:
+    """How probably each class wins against each other."""
+    first = 1 / (1 + np.exp(np.random.default_rng(0).normal(0, 2, (rows, classes, classes))))
+    upper = np.triu(np.ones((classes, classes)), 1)
+    result: Array = (first * upper + (1 - first.swapaxes(1, 2)) * upper.T).astype(np.float32)
+    return result
+
+
+def _coupled(wins: Array) -> Array:
+    """As in libsvm, with the matrix of the quadratic form written out."""
+    result = np.zeros(wins.shape[:2])
+    for row, r in enumerate(wins):
+        count = len(r)
+        form = -r.T * r + np.diag((r**2).sum(0))
+        p = np.full(count, 1 / count)
+        for _ in range(100):
+            product = form @ p
+            whole = p @ product
+            if np.abs(product - whole).max() < 0.005 / count:
+                break
+            for t in range(count):
+                step = (whole - product[t]) / form[t, t]
+                p[t] += step
+                p = p / (1 + step)
+                whole = (whole + step * (step * form[t, t] + 2 * product[t])) / (1 + step) ** 2
+                product = (product + step * form[t]) / (1 + step)
+        result[row] = p
+    return result
+
+
 def _bilinear(x: Array, places: Array) -> Array:
     """Between the four pixels around a place, those outside of the image are 0."""
     result = np.zeros((*places.shape[:2], x.shape[3]))
@@ -195,6 +225,9 @@ NUMPY_CASES: Mapping[str, NumpyCase] = {
     "squared_distance": NumpyCase(
         ops.SquaredDistance(), (_floats(3, 5), _floats(4, 5)),
         lambda x, y: ((x[:, None] - y[None]) ** 2).sum(2),
+    ),
+    "pairwise_coupling": NumpyCase(
+        ops.PairwiseCoupling(), (_floats(30, 5, 5),), _coupled, constants={0: _wins(30, 5)}
     ),
     "resample_copies": NumpyCase(
         ops.Resample((1,)), (TensorType(DType.UINT8, (2, 4, 3)), _table(6)), _copied(1)

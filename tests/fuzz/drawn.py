@@ -259,8 +259,8 @@ _COMMON = (
 _WITHOUT_REFERENCE = (
     *grow_signal.PRODUCERS,
     ops.Atan, ops.Bitcast, ops.BitwiseAnd, ops.BitwiseOr, ops.BitwiseXor, ops.CumProd, ops.Erf,
-    ops.GatherElements, ops.Gru, ops.Lookup, ops.Lstm, ops.NonMaxSuppression, ops.Pow,
-    ops.Resample, ops.Rnn, ops.Sample, ops.ScatterElements, ops.ScatterNd, ops.ShiftLeft,
+    ops.GatherElements, ops.Gru, ops.Lookup, ops.Lstm, ops.NonMaxSuppression, ops.PairwiseCoupling,
+    ops.Pow, ops.Resample, ops.Rnn, ops.Sample, ops.ScatterElements, ops.ScatterNd, ops.ShiftLeft,
     ops.ShiftRight, ops.SquaredDistance, ops.TopK, ops.TreeEnsemble,
 )
 """Those that the reference runtime hasn't: in half of the networks there are none."""

@@ -41,6 +41,13 @@ def squared_distance(g: Growing) -> None:
     g.add(ops.SquaredDistance(), x, centers)
 
 
+def pairwise_coupling(g: Growing) -> None:
+    rows, classes = g.draw.size(4), g.draw.integer(2, 5)
+    wins = g.draw.numpy().integers(1, 16, (rows, classes, classes)) / 16
+    wins[:, *np.diag_indices(classes)] = 0
+    g.add(ops.PairwiseCoupling(), g.constant(wins.astype(np.float32)))
+
+
 def sample(g: Growing) -> None:
     x = g.pick((F32,), lambda t: full(t) and len(t.shape) >= 3)
     shape = g.type(x).shape
@@ -53,5 +60,6 @@ def sample(g: Growing) -> None:
 
 PRODUCERS: dict[type[Op], Callable[[Growing], None]] = {
     ops.TreeEnsemble: trees, ops.SquaredDistance: squared_distance,
+    ops.PairwiseCoupling: pairwise_coupling,
     ops.Sample: sample,
 }

@@ -75,7 +75,7 @@ _MOVING: tuple[type[Op], ...] = (
 
 _JUMPING: tuple[type[Op], ...] = (
     ops.Ceil, ops.Floor, ops.Round, ops.FloorDiv, ops.FloorMod, ops.Pow,
-    ops.TreeEnsemble,
+    ops.TreeEnsemble, ops.PairwiseCoupling,
 )
 """Operators of floats whose results jump."""
 

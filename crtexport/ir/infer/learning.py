@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from crtexport.ir.infer.base import InputTypes, infers
-from crtexport.ir.ops import SquaredDistance, TreeEnsemble
+from crtexport.ir.ops import PairwiseCoupling, SquaredDistance, TreeEnsemble
 from crtexport.ir.types import DType, TensorType
 from crtexport.support.errors import CrtExportError
 
@@ -38,3 +38,11 @@ def squared_distance(_op: SquaredDistance, inputs: InputTypes) -> tuple[TensorTy
     if width != depth:
         raise CrtExportError(f"{inputs[0]} and {inputs[1]} have rows of {width} and {depth}")
     return (TensorType(DType.FLOAT32, (rows, centers)),)
+
+
+@infers(PairwiseCoupling, required=1)
+def pairwise_coupling(_op: PairwiseCoupling, inputs: InputTypes) -> tuple[TensorType, ...]:
+    dtype, shape = inputs[0].dtype, inputs[0].shape
+    if dtype is not DType.FLOAT32 or len(shape) != 3 or shape[1] != shape[2] or shape[1] < 2:
+        raise CrtExportError(f"each row must have a square float32 matrix, found {inputs[0]}")
+    return (TensorType(DType.FLOAT32, shape[:2]),)

@@ -14,3 +14,9 @@ class TreeEnsemble(Op, frozen=True):
 
 class SquaredDistance(Op, frozen=True):
     """The squared distance of each row of the first matrix to each row of the second."""
+
+
+class PairwiseCoupling(Op, frozen=True):
+    """The probabilities of classes, (rows, classes), from those with which each wins against each
+    other, (rows, classes, classes), 0 on the diagonal: steps of libsvm's second method (Wu, Lin and
+    Weng 2004), up to 100, until none changes them by more than 0.005 / classes."""

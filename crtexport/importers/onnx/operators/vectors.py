@@ -25,9 +25,13 @@ from crtexport.ir.ops import (
     Add,
     Concatenation,
     Exp,
+    Gather,
     Greater,
     Logistic,
+    Maximum,
+    Minimum,
     Mul,
+    PairwiseCoupling,
     SquaredDistance,
     Sub,
     Tanh,
@@ -38,6 +42,8 @@ from crtexport.support.errors import CrtExportError
 Array = npt.NDArray[Any]
 _HIGHEST = 16
 """The highest degree of a polynomial kernel."""
+_LEAST = 1e-7
+"""The least probability with which one class wins against another."""
 
 
 def _kernel(node: OnnxNode, x: Value, vectors: Array) -> Value:
@@ -108,7 +114,11 @@ def classifier(node: OnnxNode) -> list[Value]:
         raise CrtExportError(f"{len(given)} rows of coefficients, {len(rho)} rho, {classes} labels")
     decisions = linear(node, _kernel(node, x, vectors), _by_pairs(given, sizes, pairs), rho)
     if prob[0]:
-        return _probabilities(node, decisions, labels, prob)
+        votes = _votes(node, decisions, classes, pairs)
+        return [
+            picked(node, largest(node, votes), labels),
+            transformed(node, _probabilities(node, decisions, prob, pairs), transform),
+        ]
     if classes == 2:
         decided = node.elementwise(Greater(), decisions, node.like(0, decisions))
         # The decision is for the first of two classes; ONNX Runtime has it as the second's score.
@@ -146,21 +156,28 @@ def _votes(
 
 
 def _probabilities(
-    node: OnnxNode, decisions: Value, labels: tuple[int, ...],
-    prob: tuple[tuple[float, ...], tuple[float, ...]],
-) -> list[Value]:
-    """The probability of the first of two classes is 1 / (1 + exp(a · decision + b))."""
-    if len(labels) != 2 or len(prob[0]) != 1 or len(prob[1]) != 1:
-        raise CrtExportError(
-            "probabilities of more than two classes are found by trial, run by run",
-            hint="convert SVC(probability=False), whose labels are the same, or a "
-            "CalibratedClassifierCV around it",
-        )
-    scaled = node.elementwise(Mul(), decisions, node.like(-prob[0][0], decisions))
-    first = node.unary(
-        Logistic(), node.elementwise(Add(), scaled, node.like(-prob[1][0], scaled))
-    )
+    node: OnnxNode, decisions: Value, prob: tuple[tuple[float, ...], tuple[float, ...]],
+    pairs: list[tuple[int, int]],
+) -> Value:
+    """Returns probabilities, (rows, classes): in a pair the first class wins with 1 / (1 + exp(a ·
+    decision + b)), which is limited as in libsvm."""
+    if not len(prob[0]) == len(prob[1]) == len(pairs):
+        raise CrtExportError(f"{len(prob[0])} and {len(prob[1])} factors of {len(pairs)} pairs")
+    slopes, offsets = (node.constant(-np.array(p, np.float32)) for p in prob)
+    scaled = node.elementwise(Add(), node.elementwise(Mul(), decisions, slopes), offsets)
+    first = node.unary(Logistic(), scaled)
+    for limit, op in ((_LEAST, Maximum()), (1 - _LEAST, Minimum())):
+        first = node.elementwise(op, first, node.like(limit, first))
     second = node.elementwise(Sub(), node.like(1, first), first)
-    parts = [node.builder.arranged(part) for part in (first, second)]
-    both = node.emit(Concatenation(1), *parts)
-    return [picked(node, largest(node, both), labels), both]
+    rows, classes = first.shape[0], 1 + max(j for _, j in pairs)
+    # Each class against itself: 0, behind what the classes of pairs have against each other.
+    nothing = node.constant(np.zeros((rows, 1)))
+    parts = [node.builder.arranged(part) for part in (first, second, nothing)]
+    places = np.full((classes, classes), 2 * len(pairs))
+    for number, (i, j) in enumerate(pairs):
+        places[i, j], places[j, i] = number, len(pairs) + number
+    wins = node.emit(
+        Gather(1), node.emit(Concatenation(1), *parts).tensor,
+        node.constant(places, DType.INT32).tensor,
+    )
+    return node.emit(PairwiseCoupling(), wins.tensor)
