@@ -201,7 +201,7 @@ PROBABILITIES: dict[str, dict[str, Any]] = {
 }
 WIDE = {"scale": 1 / 65536, "zero_point": -32768}
 CASTABLE = (
-    "bool", "int8", "uint8", "int16", "int32", "uint32", "int64", "float16", "float32",
+    "bool", "int8", "uint8", "int16", "int32", "uint32", "int64", "float16", "float32", "float64",
 )
 SINES: dict[str, dict[str, Any]] = {
     "int8": {"scale": 1 / 128},

@@ -308,7 +308,7 @@ _QUANTIZED: dict[DType, Sequence[DType]] = {
     F32: (I8, U8, I16), I8: (I8, U8, I16, I32), U8: (I8, U8, I16), I16: (I8, I16, I32),
     I32: (I8, I16),
 }
-_CASTABLE = (BOOL, I8, U8, I16, I32, U32, I64, DType.FLOAT16, F32)
+_CASTABLE = (BOOL, I8, U8, I16, I32, U32, I64, DType.FLOAT16, F32, DType.FLOAT64)
 
 
 def quantize(g: Growing) -> None:

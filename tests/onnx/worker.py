@@ -24,7 +24,9 @@ SUITES = {
 """What onnx's loader calls them, by the names of their folders."""
 LIGHT = Path(DATA_DIR) / "light"
 T = onnx.TensorProto
-PLAUSIBLE = {T.FLOAT, T.BOOL, T.INT8, T.INT16, T.INT32, T.INT64, T.UINT8, T.UINT16, T.UINT32}
+PLAUSIBLE = {
+    T.FLOAT, T.DOUBLE, T.BOOL, T.INT8, T.INT16, T.INT32, T.INT64, T.UINT8, T.UINT16, T.UINT32,
+}
 SMALL = {T.INT4, T.UINT4, T.INT2, T.UINT2}
 BYTES = {"int4": np.int8, "uint4": np.uint8, "int2": np.int8, "uint2": np.uint8}
 """What elements of less than a byte are stored in."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import mmap
 from pathlib import Path
 
@@ -25,8 +26,10 @@ from crtexport.importers.onnx.walk import (
 from crtexport.importers.onnx.wire import Span
 from crtexport.ir.graph import Graph
 from crtexport.ir.numerics import Numerics
+from crtexport.ir.types import DType
 from crtexport.support.errors import CrtExportError
 
+_log = logging.getLogger(__name__)
 _OLDEST_IR = 3
 
 
@@ -95,6 +98,8 @@ def _graph(
     graph = Graph(
         path.stem, tuple(builder.tensors), tuple(builder.nodes), tuple(inputs), tuple(tensors)
     )
+    if any(t.type.dtype is DType.FLOAT64 and t.constant is None for t in graph.tensors):
+        _log.warning("what is double in the file is computed as float32")
     numerics = options.numerics or Numerics.ORT
     unsigned = set(builder.signed.values())
     graph = with_integer_operators(graph, builder.integers, unsigned, numerics)

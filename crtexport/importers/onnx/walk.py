@@ -14,7 +14,6 @@ from msgspec.structs import replace
 
 from crtexport.importers.onnx.builder import Builder
 from crtexport.importers.onnx.constants import bits_of, sparse_array, tensor_constant
-from crtexport.importers.onnx.half_precision import Halves
 from crtexport.importers.onnx.messages import (
     Attribute,
     FunctionInfo,
@@ -26,6 +25,7 @@ from crtexport.importers.onnx.messages import (
 )
 from crtexport.importers.onnx.nested import Nested
 from crtexport.importers.onnx.node import OnnxNode
+from crtexport.importers.onnx.other_floats import OtherFloats
 from crtexport.importers.onnx.registry import ONNX, OperatorReader, domain_of, find, unknown
 from crtexport.importers.onnx.values import Value, stored
 from crtexport.support.errors import CrtExportError
@@ -98,7 +98,7 @@ class Walker:
     def __init__(
         self, builder: Builder, model: OnnxModelInfo, path: Path, *, allow_outside: bool
     ) -> None:
-        self.builder, self._halves = builder, Halves(builder)
+        self.builder, self._floats = builder, OtherFloats(builder)
         self._path, self._outside = path, allow_outside
         self._functions = {
             (domain_of(f.domain), f.name, f.overload): f for f in model.functions
@@ -182,14 +182,14 @@ class Walker:
     def nested(self) -> Iterator[Nested]:
         """Reads into a graph of its own until the end of the block. It sees the names around it.
         """
-        outer = self.builder, self._halves, self._frame
+        outer = self.builder, self._floats, self._frame
         nested = Nested(self.builder)
-        self.builder, self._halves = nested.builder, Halves(nested.builder)
+        self.builder, self._floats = nested.builder, OtherFloats(nested.builder)
         self._frame = replace(self._frame, scope=NestedScope(self._frame.scope, nested))
         try:
             yield nested
         finally:
-            self.builder, self._halves, self._frame = outer
+            self.builder, self._floats, self._frame = outer
 
     def uses(self, name: str) -> int:
         """Returns how often nodes of the current graph, and those inside of them, read a name;
@@ -265,7 +265,7 @@ class Walker:
         while inputs and inputs[-1] is None:
             inputs = inputs[:-1]
         _check_count(row, len(inputs))
-        read = self._halves.inputs(row.name, inputs)
+        read = self._floats.inputs(row.name, inputs)
         source = OnnxNode(self.builder, info, version, read, attributes, self)
         try:
             result = row.read(source)
@@ -277,7 +277,7 @@ class Walker:
             ) from error
         source.check_attributes()
         made = [result] if isinstance(result, Value) else list(result)
-        return self._halves.outputs(row.name, inputs, attributes, made)
+        return self._floats.outputs(row.name, inputs, attributes, made)
 
     def _call(
         self, function: FunctionInfo, inputs: Sequence[Value | None],

@@ -37,7 +37,7 @@ def lookup(_op: Lookup, inputs: InputTypes) -> tuple[TensorType, ...]:
 
 CASTABLE = frozenset({
     DType.BOOL, DType.INT8, DType.UINT8, DType.INT16, DType.UINT16, DType.INT32, DType.UINT32,
-    DType.INT64, DType.FLOAT16, DType.FLOAT32,
+    DType.INT64, DType.FLOAT16, DType.FLOAT32, DType.FLOAT64,
 })
 """Element types that Cast may read and produce."""
 

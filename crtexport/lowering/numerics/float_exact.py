@@ -134,10 +134,12 @@ def round_half_even(b: KernelBuilder, x: Expr) -> Expr:
 def saturating_integer(b: KernelBuilder, x: Expr, low: int, high: int) -> Expr:
     """i32 or i64: ``x`` toward zero, within [low, high], which are those of an integer type."""
     type_ = Scalar.I64 if high >= 1 << 31 else Scalar.I32
-    exact = high < 1 << 24
-    top = float(high) if exact else (high + 1) * (1 - 2.0**-24)  # the float32 before high + 1
-    inside = b.let("inside", min_(f32(top), max_(f32(float(low)), x)))
+    digits = 53 if x.type is Scalar.F64 else 24
+    exact = high < 1 << digits
+    top = float(high) if exact else (high + 1) * (1 - 2.0**-digits)  # the float before high + 1
+    inside = b.let("inside", min_(const(top, x.type), max_(const(float(low), x.type), x)))
     whole = b.let("integer", cast(inside, type_))
     if exact:
         return whole
-    return b.let("saturated", select(lt(x, f32(float(high + 1))), whole, const(high, type_)))
+    below = lt(x, const(float(high + 1), x.type))
+    return b.let("saturated", select(below, whole, const(high, type_)))

@@ -13,6 +13,7 @@ from crtexport.kir.builder import (
     cast,
     clamp,
     const,
+    load,
     lt,
     or_,
     select,
@@ -104,10 +105,9 @@ def shift_right(context: Context) -> Lowered:
 
 
 def same_size(context: Context) -> str | None:
-    """Input and output must be of elements of one size: of whole numbers, float32 or bool."""
+    """Input and output must be of elements of one size: of numbers or bool."""
     source, target = context.input(0).dtype, context.output().dtype
-    known = {*SCALAR_OF} - {DType.FLOAT16, DType.FLOAT64}
-    if source.itemsize == target.itemsize and {source, target} <= known:
+    if source.itemsize == target.itemsize and {source, target} <= {*SCALAR_OF}:
         return None
     return f"found {source.value} as {target.value}"
 
@@ -116,6 +116,14 @@ def same_size(context: Context) -> str | None:
 def bitcast(context: Context) -> Lowered:
     """The same bits."""
     source, target = SCALAR_OF[context.input(0).dtype], SCALAR_OF[context.output().dtype]
+    word = {Scalar.F16: Scalar.I16, Scalar.F64: Scalar.I64}
+    if not word.keys().isdisjoint((source, target)):
+        whole = word.get(source, word.get(target))
+        lowering = Lowering("bitcast", context)
+        given, made = lowering.input(0, "input", whole), lowering.output(dtype=whole)
+        with lowering.b.loop("i", context.output().elements) as i:
+            lowering.b.store(made, i, load(given, i))
+        return lowering.finish()
 
     def function(b: KernelBuilder, value: Expr) -> Expr:
         del b

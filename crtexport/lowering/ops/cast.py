@@ -13,13 +13,13 @@ from crtexport.lowering.rules import same_types
 
 CASTABLE = (
     DType.BOOL, DType.INT8, DType.UINT8, DType.INT16, DType.UINT16, DType.INT32, DType.UINT32,
-    DType.INT64, DType.FLOAT16, DType.FLOAT32,
+    DType.INT64, DType.FLOAT16, DType.FLOAT32, DType.FLOAT64,
 )
 
 
 def cast_types(context: Context) -> str | None:
     """Inputs and outputs must be of: bool, int8, uint8, int16, uint16, int32, uint32, int64,
-    float16, float32."""
+    float16, float32, float64."""
     found = (context.input(0).dtype, context.output().dtype)
     if set(found) <= set(CASTABLE):
         return None
@@ -49,7 +49,7 @@ def cast_(context: Context) -> Lowered:
     return element_map(context, "cast", function)
 
 
-_WIDE = (Scalar.I32, Scalar.I64, Scalar.F32)
+_WIDE = (Scalar.I32, Scalar.I64, Scalar.F32, Scalar.F64)
 
 
 @lowers(ZerosLike, same_types(DType.FLOAT32, DType.INT32, DType.INT64, DType.INT8))

@@ -1,4 +1,5 @@
-"""float16, int4 and int2: stored, computed as float32 and int8, and saturated at their own ends."""
+"""float16, double, int4 and int2: stored, computed as float32 and int8, and saturated at their own
+ends."""
 
 from __future__ import annotations
 
@@ -53,6 +54,25 @@ def test_halves_are_rounded_at_the_ends_alone(tmp_path: Path) -> None:
     p = x.astype(np.float32) @ w.astype(np.float32)
     wanted = (p / (1 + np.exp(-p))).T
     np.testing.assert_allclose(got, wanted.astype(np.float16), rtol=1e-3, atol=1e-6)
+
+
+def test_doubles_come_in_and_go_out_and_are_float32_in_between(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    w = RNG.normal(size=(4, 5))
+    found = read(tmp_path, network(
+        node("Cast", ["i"], ["c"], to=11), node("Add", ["x", "c"], ["a"]),
+        node("MatMul", ["a", "w"], ["p"]), node("Tanh", ["p"], ["y"]),
+        inputs={"x": "float64", "i": "float32"}, w=w,
+    ))
+    assert "what is double in the file is computed as float32" in caplog.text
+    assert casts(found) == 2
+    assert [found.type(t).dtype for t in (*found.inputs, *found.outputs)] == [
+        DType.FLOAT64, DType.FLOAT32, DType.FLOAT64,
+    ]
+    x, i = RNG.normal(size=(3, 4)), RNG.normal(size=(3, 4)).astype(np.float32)
+    (got,) = interpret(found, [x, i])
+    np.testing.assert_allclose(got, np.tanh((x + i) @ w), rtol=1e-5, atol=1e-6)
 
 
 def test_a_cast_rounds_where_it_stands(tmp_path: Path) -> None:

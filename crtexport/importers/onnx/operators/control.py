@@ -13,6 +13,7 @@ from crtexport.importers.onnx.nested import Nested
 from crtexport.importers.onnx.node import OnnxNode
 from crtexport.importers.onnx.operators.move import element, joined
 from crtexport.importers.onnx.operators.rolled import Rolled, Round, branched, rolled
+from crtexport.importers.onnx.other_floats import OTHER_FLOATS
 from crtexport.importers.onnx.registry import operator
 from crtexport.importers.onnx.values import Value, stored
 from crtexport.ir.ops import Gather, LogicalAnd, Select, SquaredDistance, Sub
@@ -46,7 +47,7 @@ def _chosen(node: OnnxNode, condition: Value, then: Value, other: Value) -> Valu
     if then == other:
         return then
     dtype = node.dtype(then)
-    if dtype is DType.FLOAT16:
+    if dtype in OTHER_FLOATS:
         then, other = node.cast(then, DType.FLOAT32), node.cast(other, DType.FLOAT32)
     made = node.elementwise(Select(), node.builder.reshaped(condition, ()), then, other)
     return node.cast(made, dtype)

@@ -147,7 +147,7 @@ def _leading_ones(shape: Sequence[int]) -> bool:
 
 @operator("Einsum", inputs=(1, None))
 def einsum(node: OnnxNode) -> Value:
-    """With a letter once for each axis of an operand: sums over letters that the result hasn't, and
+    """Diagonals of letters that an operand has twice, sums over letters that the result hasn't, and
     products of matrices, from the left to the right."""
     text = node.text("equation").replace(" ", "")
     given, arrow, result = text.partition("->")
@@ -159,6 +159,8 @@ def einsum(node: OnnxNode) -> Value:
         result = f"...{result}" if "..." in given else result
     if len(names) == len(values):
         values, names, result = _spelled_out(node, values, names, result)
+        for i, name in enumerate(names):
+            values[i], names[i] = _diagonal(node, values[i], name)
     if len(names) != len(values) or not all(
         len(set(name)) == len(name) == len(v.shape) and (name.isalpha() or not name)
         for name, v in zip(names, values, strict=False)
@@ -176,6 +178,26 @@ def einsum(node: OnnxNode) -> Value:
         values[:2] = [_contracted(node, values[:2], names[:2], kept)]
         names[:2] = [kept]
     return values[0].transposed([names[0].index(c) for c in result])
+
+
+def _diagonal(node: OnnxNode, value: Value, name: str) -> tuple[Value, str]:
+    """Returns an operand with each letter once: where axes have the same one, only the elements
+    with equal positions along them."""
+    repeated = next((c for c in name if name.count(c) > 1), None)
+    if repeated is None or len(name) != len(value.shape):
+        return value, name
+    pair = [k for k, c in enumerate(name) if c == repeated][:2]
+    size = value.shape[pair[0]]
+    if value.shape[pair[1]] != size:
+        raise CrtExportError(f"{name!r} has axes of one letter, {list(value.shape)} other sizes")
+    others = [k for k in range(len(name)) if k not in pair]
+    shape = [value.shape[k] for k in others]
+    flat = node.builder.reshaped(value.transposed([*others, *pair]), [*shape, size * size])
+    taken = Slice(
+        (0,) * len(name[1:]), (*shape, size), (*(1 for _ in others), size + 1), (*shape, size)
+    )
+    cut = node.emit(taken, node.builder.arranged(flat))
+    return _diagonal(node, cut, "".join(name[k] for k in others) + repeated)
 
 
 def _spelled_out(
