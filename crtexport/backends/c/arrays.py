@@ -8,7 +8,7 @@ from crtexport.backends.c.literals import (
     array_literals,
     layer_comment,
     word_literals,
-    wrapped,
+    wrapped_blocks,
 )
 from crtexport.kir.language import Scalar
 from crtexport.support.errors import CrtExportError
@@ -16,6 +16,9 @@ from crtexport.support.errors import CrtExportError
 _BITS = {Scalar.U8: "uint8_t", Scalar.U16: "uint16_t", Scalar.I32: "uint32_t",
          Scalar.U32: "uint32_t"}
 """The C types of elements that are printed as their bits, where those say more than a value."""
+
+_BLOCK = 1 << 16
+"""Elements that are made text together."""
 
 
 def element_type(constant: Constant) -> str:
@@ -35,18 +38,20 @@ def definition(constant: Constant, linkage: str, attribute: str) -> str:
 
     Raises CrtExportError when the constant doesn't have the elements that it announces.
     """
-    data, bits = constant.data.read(), constant.words and constant.dtype in _BITS
-    items = (word_literals if bits else array_literals)(data, constant.dtype)
-    if len(items) != constant.count:
+    size = constant.dtype.itemsize
+    if constant.data.nbytes != constant.count * size:
         raise CrtExportError(
-            f"the constant has {len(items)} elements where {constant.count} are announced",
-            location=constant.symbol,
+            f"the constant has {constant.data.nbytes / size:g} elements where {constant.count} are "
+            "announced", location=constant.symbol,
         )
+    bits = constant.words and constant.dtype in _BITS
+    literals = word_literals if bits else array_literals
+    blocks = (literals(piece, constant.dtype) for piece in constant.data.chunks(_BLOCK * size))
     comment = [line for line in (constant.comment, constant.note) if line]
     return "\n".join([
         *([layer_comment(comment)] if comment else []),
         f"CRT_ALIGNED({max(constant.align, constant.dtype.itemsize)}) {attribute}",
         f"{linkage} {declared(constant)} = {{",
-        wrapped(items or ["0"], constant.row),
+        wrapped_blocks(blocks if constant.count else [["0"]], constant.row),
         "};",
     ])

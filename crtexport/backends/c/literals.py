@@ -10,7 +10,8 @@ from __future__ import annotations
 import math
 import re
 import textwrap
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain, islice
 from typing import Any, Literal
 
 import numpy as np
@@ -175,17 +176,31 @@ def wrapped(items: Sequence[str], row: int = 0, indent: str = "    ") -> str:
     """
     if not items:
         return ""
-    width = max(map(len, items)) + 2
-    row = row or len(items)
-    many = len(items) > row
-    per_line = max(1, (LINE - len(indent) - (2 if many else 0)) // width)
-    lines = (
-        indent + ("  " if many and start > first else "")
-        + ", ".join(items[start : min(start + per_line, first + row)])
-        for first in range(0, len(items), row)
-        for start in range(first, min(first + row, len(items)), per_line)
-    )
-    return ",\n".join(lines)
+    return ",\n".join(_lines(iter(items), len(items), max(map(len, items)), row, indent))
+
+
+def wrapped_blocks(blocks: Iterable[Sequence[str]], row: int = 0, indent: str = "    ") -> str:
+    """The same of items that come in blocks, of which one at a time is in memory, and their text.
+    """
+    texts, count, longest = list[str](), 0, 0
+    for items in blocks:
+        texts.append("\n".join(items))
+        count, longest = count + len(items), max(longest, *map(len, items))
+    found = chain.from_iterable(text.split("\n") for text in texts)
+    return ",\n".join(_lines(found, count, longest, row, indent))
+
+
+def _lines(
+    items: Iterator[str], count: int, longest: int, row: int, indent: str
+) -> Iterator[str]:
+    row = row or count
+    many = count > row
+    per_line = max(1, (LINE - len(indent) - (2 if many else 0)) // (longest + 2))
+    for first in range(0, count, row):
+        end = min(first + row, count)
+        for start in range(first, end, per_line):
+            line = islice(items, min(per_line, end - start))
+            yield indent + ("  " if many and start > first else "") + ", ".join(line)
 
 
 def c_string(text: str | bytes) -> str:
