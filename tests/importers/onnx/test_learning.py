@@ -231,6 +231,23 @@ def test_support_vectors_vote_for_classes_in_pairs(tmp_path: Path, kernel: str) 
     np.testing.assert_allclose(scores, np.stack(wanted, 1), rtol=1e-4, atol=1e-5)
 
 
+def test_votes_decide_and_probabilities_are_found_for_all_classes(tmp_path: Path) -> None:
+    """Two classes: near 0 the probability, 1 / (1 + exp(a · decision + b)), prefers the first class
+    where the decision is for the second. Its steps end when they are small, as in libsvm."""
+    vectors = RNG.normal(0, 1, (4, 4))
+    weights, a, b = RNG.normal(0, 1, 4), -1.5, -0.75
+    labels, found = computed(
+        tmp_path, "SVMClassifier", X, outputs=2, kernel_type="LINEAR", classlabels_ints=[3, 8],
+        vectors_per_class=[1, 3], rho=[0.1], support_vectors=vectors.ravel().tolist(),
+        coefficients=weights.tolist(), prob_a=[a], prob_b=[b], kernel_params=[0.0, 0.0, 0.0],
+    )
+    decision = X @ vectors.T @ weights + 0.1
+    first = 1 / (1 + np.exp(a * decision + b))
+    np.testing.assert_array_equal(labels, np.where(decision > 0, 3, 8))
+    np.testing.assert_allclose(found, np.stack([first, 1 - first], 1), rtol=0, atol=0.005)
+    assert ((decision > 0) != (first > 0.5)).any()
+
+
 def test_support_vectors_give_numbers(tmp_path: Path) -> None:
     vectors, weights = RNG.normal(0, 1, (5, 4)), RNG.normal(0, 1, 5)
     (found,) = computed(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ def floats(*shape: int) -> npt.NDArray[Any]:
 @pytest.mark.parametrize("equation", [
     "ab,bc->ac", "ab,cb->ca", "abc,acd->abd", "abcd,abed->abce", "abc,dc->bad", "ab,c->cab",
     "abc,bd->ac", "ab,ab->", "abc->ca", "abc->b", "ab,bc", "ba",
+    "aa", "aab->ba", "baa,ac->cb", "aaa->a", "abab->ba",
 ])
 def test_einsum_gives_what_numpy_gives(equation: str, tmp_path: Path) -> None:
     names = equation.split("->", maxsplit=1)[0].split(",")
@@ -54,3 +56,11 @@ def test_matrices_of_any_rank_are_multiplied(
     )))
     (found,) = interpret(load(path), [a] if constant else [a, b])
     np.testing.assert_allclose(found, a @ b, rtol=1e-5, atol=1e-5)
+
+
+def test_the_rest_of_erf_is_read(tmp_path: Path) -> None:
+    """tf2onnx writes Erfc, which the standard hasn't, for Keras' gelu."""
+    path, x = tmp_path / "m.onnx", floats(9)
+    path.write_bytes(model(graph([node("Erfc", ["x"], ["y"])], [value("x", x.shape)], ["y"])))
+    (found,) = interpret(load(path), [x])
+    np.testing.assert_allclose(found, [math.erfc(v) for v in x], rtol=0, atol=2e-7)

@@ -13,6 +13,7 @@ from crtexport.importers.onnx.nested import Nested
 from crtexport.importers.onnx.node import OnnxNode
 from crtexport.importers.onnx.operators.move import element, joined
 from crtexport.importers.onnx.operators.rolled import Rolled, Round, branched, rolled
+from crtexport.importers.onnx.operators.rounds import counted_rounds
 from crtexport.importers.onnx.other_floats import OTHER_FLOATS
 from crtexport.importers.onnx.registry import operator
 from crtexport.importers.onnx.values import Value, stored
@@ -112,8 +113,14 @@ def _rolled_loop(
 ) -> list[Value]:
     """Raises CrtExportError where the loop can't stay one."""
     known = _known(node, condition)
-    if known is False or (most is not None and not 0 < most <= _INT32):
+    counted = counted_rounds(node, body, most, states) if known else None
+    if counted is not None and counted < _FEW_STEPS:
+        raise CrtExportError("a loop of a few steps")
+    if known is False or (most is not None and most < 1):
         raise CrtExportError("a loop that never runs")
+    rounds = most if counted is None else counted
+    if rounds is not None and rounds > _INT32:
+        rounds = None
 
     def read(
         inner: OnnxNode, _nested: Nested, number: Value, again: Value | None,
@@ -122,6 +129,8 @@ def _rolled_loop(
         step = inner.builder.reshaped(inner.cast(number, DType.INT64), ())
         truth = inner.constant(True, DType.BOOL) if again is None else again
         following, *results = node.walk.inline(body, [step, truth, *carried])
+        if counted is not None:
+            return Round(None, results[: len(states)], results[len(states) :])
         held = _known(inner, following)
         if again is None and held is not True:
             raise _EndsByItselfError("")
@@ -133,9 +142,9 @@ def _rolled_loop(
     try:
         if known is None:
             raise _EndsByItselfError("")
-        found = rolled(node, Rolled(most, None, states, outputs), read)
+        found = rolled(node, Rolled(rounds, None, states, outputs), read)
     except _EndsByItselfError:
-        found = rolled(node, Rolled(most, condition, states, outputs), read)
+        found = rolled(node, Rolled(rounds, condition, states, outputs), read)
     return [*found[0], *found[1]]
 
 

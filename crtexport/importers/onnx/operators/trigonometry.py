@@ -32,6 +32,13 @@ def erf(node: OnnxNode) -> Value:
     return node.unary(Erf(), node.input(0))
 
 
+@operator("Erfc")
+def erfc(node: OnnxNode) -> Value:
+    """Not of the standard, but tf2onnx writes it for Keras' gelu."""
+    rest = node.unary(Erf(), node.input(0))
+    return node.elementwise(Sub(), node.like(1, rest), rest)
+
+
 @operator("Atan", follows=True)
 def atan(node: OnnxNode) -> Value:
     return node.unary(Atan(), node.input(0))

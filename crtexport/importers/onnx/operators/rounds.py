@@ -1,0 +1,76 @@
+"""How often a Loop runs whose condition counts: only the part of its body that the condition needs
+is computed, with constants, round after round."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from msgspec.structs import replace
+
+from crtexport.importers.onnx.messages import GraphInfo, NodeInfo
+from crtexport.importers.onnx.node import OnnxNode
+from crtexport.importers.onnx.values import Value
+from crtexport.ir.types import DType
+from crtexport.support.errors import CrtExportError
+
+_MOST_ROUNDS = 20_000
+
+
+def counted_rounds(
+    node: OnnxNode, body: GraphInfo, most: int | None, states: Sequence[Value]
+) -> int | None:
+    """Returns how often the body of a loop runs, ``most`` times at most, if the condition, which
+    holds at first, needs nothing but constants; None where it isn't known."""
+    part, needed = _deciding(body, len(states))
+    if part is None or not all(node.builder.is_constant(states[i]) for i in needed):
+        return None
+    limit = _MOST_ROUNDS if most is None else min(most, _MOST_ROUNDS)
+    try:
+        given = [(node.array(states[i], "a state"), node.dtype(states[i])) for i in needed]
+        for step in range(limit):
+            with node.walk.nested() as nested:
+                inner = node.within(nested.builder)
+                again, *following = node.walk.inline(part, [
+                    inner.constant(step, DType.INT64), inner.constant(True, DType.BOOL),
+                    *(inner.constant(array, dtype) for array, dtype in given),
+                ])
+                given = [(inner.array(v, "a state"), inner.dtype(v)) for v in following]
+                if not inner.array(again, "the condition").item():
+                    return step + 1
+    except CrtExportError:
+        return None
+    return most if most == limit else None
+
+
+def _deciding(body: GraphInfo, count: int) -> tuple[GraphInfo | None, list[int]]:
+    """Returns the part of a body that computes its condition, and the states that it needs; no part
+    where graphs are inside of it."""
+    formals = {info.name: i for i, info in enumerate(body.inputs[2:])}
+    ends = [info.name for info in body.outputs[1 : 1 + count]]
+    wanted, needed = {body.outputs[0].name}, set[int]()
+    while True:
+        nodes = _slice(body.nodes, wanted)
+        if any(attribute.g is not None for n in nodes for attribute in n.attributes):
+            return None, []
+        read = wanted.union(*(n.inputs for n in nodes))
+        found = {formals[name] for name in read if name in formals} - needed
+        if not found:
+            break
+        needed |= found
+        wanted |= {ends[i] for i in found}
+    order = sorted(needed)
+    return replace(
+        body, nodes=tuple(nodes),
+        inputs=(*body.inputs[:2], *(body.inputs[2 + i] for i in order)),
+        outputs=(body.outputs[0], *(body.outputs[1 + i] for i in order)),
+    ), order
+
+
+def _slice(nodes: Sequence[NodeInfo], wanted: set[str]) -> list[NodeInfo]:
+    """Returns the nodes that names depend on, in their order."""
+    needed, found = set(wanted), []
+    for info in reversed(nodes):
+        if not needed.isdisjoint(info.outputs):
+            needed.update(info.inputs)
+            found.append(info)
+    return found[::-1]
