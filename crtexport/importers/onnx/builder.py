@@ -17,9 +17,11 @@ from crtexport.importers.onnx.quantized_constants import moved_axis, real_number
 from crtexport.importers.onnx.values import Shape, Value, runs, stored
 from crtexport.ir.graph import Graph, Node, Tensor
 from crtexport.ir.infer import infer
-from crtexport.ir.ops import Op, Quantize, Reshape, Transpose
+from crtexport.ir.ops import Cast, Op, Quantize, Reshape, Transpose
 from crtexport.ir.types import ConstantRef, DType, Quantization, TensorType
 from crtexport.ir.verify import check_type
+
+_WIDE = (DType.INT32, DType.INT64)
 
 
 class Blocks(Struct, frozen=True):
@@ -66,6 +68,8 @@ class Builder:
         """Matrices of real numbers that have scales by blocks."""
         self.bits: dict[int, int] = {}
         """The bits of integers that have fewer than their byte, as int4 has."""
+        self.counts: set[int] = set()
+        """Integers that are never negative, since they count the rounds of a loop."""
 
     # -- tensors
 
@@ -128,6 +132,11 @@ class Builder:
                 self.scaled(output, types[0].quant)
         if isinstance(op, MOVERS) and inputs[0] in self.bits:
             self.bits.update(dict.fromkeys(outputs, self.bits[inputs[0]]))
+        if (
+            isinstance(op, (*MOVERS, Cast)) and inputs[0] in self.counts
+            and results[0].dtype in _WIDE
+        ):
+            self.counts.update(outputs)
         if folded is None:
             self.nodes.append(
                 Node(op, tuple(inputs), outputs, self.name, self.origin, graphs)

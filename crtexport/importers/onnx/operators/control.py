@@ -114,38 +114,63 @@ def _rolled_loop(
     """Raises CrtExportError where the loop can't stay one."""
     known = _known(node, condition)
     counted = counted_rounds(node, body, most, states) if known else None
-    if counted is not None and counted < _FEW_STEPS:
+    if counted is not None and counted.count < _FEW_STEPS:
         raise CrtExportError("a loop of a few steps")
     if known is False or (most is not None and most < 1):
         raise CrtExportError("a loop that never runs")
-    rounds = most if counted is None else counted
+    rounds = most if counted is None else counted.count
     if rounds is not None and rounds > _INT32:
         rounds = None
 
+    kept = _passed_on(body, len(states))
+    moving = [i for i in range(len(states)) if i not in kept]
+
     def read(
-        inner: OnnxNode, _nested: Nested, number: Value, again: Value | None,
-        carried: list[Value],
+        inner: OnnxNode, nested: Nested, number: Value, again: Value | None, carried: list[Value]
     ) -> Round:
         step = inner.builder.reshaped(inner.cast(number, DType.INT64), ())
         truth = inner.constant(True, DType.BOOL) if again is None else again
-        following, *results = node.walk.inline(body, [step, truth, *carried])
+        own = dict(zip(moving, carried, strict=True))
+        inner.builder.counts.update(
+            value.tensor for i, value in own.items() if counted and i in counted.counters
+        )
+        following, *results = node.walk.inline(body, [
+            step, truth, *(own[i] if i in own else nested.seen(s) for i, s in enumerate(states)),
+        ])
+        ends, parts = [results[i] for i in moving], results[len(states) :]
         if counted is not None:
-            return Round(None, results[: len(states)], results[len(states) :])
+            return Round(None, ends, parts)
         held = _known(inner, following)
         if again is None and held is not True:
             raise _EndsByItselfError("")
         if again is not None and inner.builder.is_constant(following):
             following = inner.elementwise(LogicalAnd(), again, following)
-        return Round(following, results[: len(states)], results[len(states) :])
+        return Round(following, ends, parts)
 
     outputs = [0] * (len(body.outputs) - 1 - len(states))
     try:
         if known is None:
             raise _EndsByItselfError("")
-        found = rolled(node, Rolled(rounds, None, states, outputs), read)
+        found = rolled(node, Rolled(rounds, None, [states[i] for i in moving], outputs), read)
     except _EndsByItselfError:
-        found = rolled(node, Rolled(rounds, condition, states, outputs), read)
-    return [*found[0], *found[1]]
+        found = rolled(node, Rolled(rounds, condition, [states[i] for i in moving], outputs), read)
+    ends = dict(zip(moving, found[0], strict=True))
+    return [*(ends.get(i, state) for i, state in enumerate(states)), *found[1]]
+
+
+def _passed_on(body: GraphInfo, count: int) -> set[int]:
+    """Returns which states a body gives back as they came."""
+    source = {n.outputs[0]: n.inputs[0] for n in body.nodes if n.operator == "Identity"}
+    found = set[int]()
+    for i, (given, made) in enumerate(
+        zip(body.inputs[2:], body.outputs[1 : 1 + count], strict=True)
+    ):
+        name = made.name
+        while name in source:
+            name = source[name]
+        if name == given.name:
+            found.add(i)
+    return found
 
 
 class _EndsByItselfError(CrtExportError):

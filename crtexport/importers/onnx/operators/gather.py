@@ -15,6 +15,8 @@ from crtexport.ir.ops import Add, Concatenation, Gather, GatherNd, Less, Select
 def wrapped(node: OnnxNode, indices: Value, sizes: int | Sequence[int]) -> Value:
     """Returns indices counted from the front: negative ones count from the end of ``sizes``, one
     for each element of the last axis, or one for all."""
+    if indices.tensor in node.builder.counts:
+        return indices
     negative = node.elementwise(Less(), indices, node.like(0, indices))
     whole = node.constant(sizes, node.dtype(indices))
     return node.elementwise(Select(), negative, node.elementwise(Add(), indices, whole), indices)

@@ -87,7 +87,9 @@ def rolled(node: OnnxNode, loop: Rolled, body: Body) -> tuple[list[Value], list[
 
 def _number(inner: OnnxNode, place: Value) -> Value:
     """Returns the number of the round, (1,), which is the first of two: where its parts go."""
-    return inner.emit(Slice((0,), (1,), (1,), (1,)), place.tensor)
+    number = inner.emit(Slice((0,), (1,), (1,), (1,)), place.tensor)
+    inner.builder.counts.add(number.tensor)
+    return number
 
 
 def _again(done: Round) -> Value:

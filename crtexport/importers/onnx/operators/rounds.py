@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from crtexport.importers.onnx.messages import GraphInfo, NodeInfo
@@ -16,16 +17,24 @@ from crtexport.support.errors import CrtExportError
 _MOST_ROUNDS = 20_000
 
 
+class Rounds(Struct, frozen=True):
+    """How often a loop runs; and which of its states are integers that are never negative."""
+
+    count: int
+    counters: frozenset[int]
+
+
 def counted_rounds(
     node: OnnxNode, body: GraphInfo, most: int | None, states: Sequence[Value]
-) -> int | None:
-    """Returns how often the body of a loop runs, ``most`` times at most, if the condition, which
-    holds at first, needs nothing but constants; None where it isn't known."""
+) -> Rounds | None:
+    """Returns the rounds of a loop, ``most`` at most, if the condition, which holds at first, needs
+    nothing but constants; None where they aren't known."""
     part, needed = _deciding(body, len(states))
     if part is None or not all(node.builder.is_constant(states[i]) for i in needed):
         return None
     limit = _MOST_ROUNDS if most is None else min(most, _MOST_ROUNDS)
     try:
+        positive = set(needed)
         given = [(node.array(states[i], "a state"), node.dtype(states[i])) for i in needed]
         for step in range(limit):
             with node.walk.nested() as nested:
@@ -35,11 +44,16 @@ def counted_rounds(
                     *(inner.constant(array, dtype) for array, dtype in given),
                 ])
                 given = [(inner.array(v, "a state"), inner.dtype(v)) for v in following]
-                if not inner.array(again, "the condition").item():
-                    return step + 1
+                ends = not inner.array(again, "the condition").item()
+            positive -= {
+                i for i, (array, dtype) in zip(needed, given, strict=True)
+                if not dtype.is_integer or (array < 0).any()
+            }
+            if ends:
+                return Rounds(step + 1, frozenset(positive))
     except CrtExportError:
         return None
-    return most if most == limit else None
+    return Rounds(limit, frozenset(positive)) if most == limit else None
 
 
 def _deciding(body: GraphInfo, count: int) -> tuple[GraphInfo | None, list[int]]:
