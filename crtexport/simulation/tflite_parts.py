@@ -154,7 +154,10 @@ class _PartWriter:
     def _control(self, node: Node, op: Control) -> FileOperator:
         variables = variable_positions(node)
         plain = [p for p in range(len(node.inputs)) if p not in variables]
-        inputs = tuple(self._graph.required(node, p) for p in plain)
+        inputs = tuple(
+            self._zeros(node, p) if node.inputs[p] is None else self._graph.required(node, p)
+            for p in plain
+        )
         outputs, graphs = node.outputs, list(node.graphs)
         if isinstance(op, While):
             if not set(graphs[1].inputs).isdisjoint(graphs[1].outputs):
@@ -175,6 +178,14 @@ class _PartWriter:
             return FileOperator(Form("IF", "IfOptions", fields), ("IF", 1), inputs, outputs)
         fields = {"CondSubgraphIndex": numbers[0], "BodySubgraphIndex": numbers[1]}
         return FileOperator(Form("WHILE", "WhileOptions", fields), ("WHILE", 1), inputs, outputs)
+
+    def _zeros(self, node: Node, position: int) -> int:
+        """Adds a start for what a loop writes before it reads it."""
+        body = node.graphs[1]
+        type_ = body.type(body.inputs[position])
+        zeros = ConstantRef(nbytes=type_.nbytes, data=bytes(type_.nbytes))
+        self._tensors.append(Tensor(f"{node.name}/start", type_, zeros))
+        return len(self._tensors) - 1
 
     def _inner(self, node: Node, graph: Graph) -> int:
         used = resources(graph)

@@ -226,7 +226,7 @@ def images() -> Network:
     ))
 
 
-def collected() -> Network:
+def collected(*, whole_start: bool = True) -> Network:
     """A loop over the rows of its input that gathers what it computes, row by row."""
     body, condition = GraphBuilder(), GraphBuilder()
     for b in (body, condition):
@@ -241,7 +241,8 @@ def collected() -> Network:
     limit = condition.constant(np.array([4], np.int32))
     b = GraphBuilder()
     first, x = b.input(1, dtype=I32), b.input(4, 3)
-    _, result, _ = b.control(While(), first, b.constant(np.zeros((4, 3), np.float32)), x, graphs=(
+    start = b.constant(np.zeros((4, 3), np.float32)) if whole_start else None
+    _, result, _ = b.control(While(), first, start, x, graphs=(
         condition.inner(condition.node(Less(), condition.inputs[0], limit)),
         body.inner(plus(body, i, 1), following, given),
     ))

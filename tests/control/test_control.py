@@ -14,11 +14,12 @@ import crtexport
 from crtexport.importers import load
 from crtexport.importers.crtjson import save
 from crtexport.ir.text import dump
+from crtexport.kir.language import Scalar
 from crtexport.mlf.reader import open_package
 from crtexport.pipeline import driver
 from crtexport.simulation.package import load_package
 from crtexport.simulation.tflite_writer import to_tflite
-from tests.control.networks import NETWORKS, Array, Network, same, swapped
+from tests.control.networks import NETWORKS, Array, Network, collected, same, swapped
 from tests.helpers import reference, require, require_reference
 from tests.packages import compile_strictly
 
@@ -79,6 +80,20 @@ def test_graphs_may_lie_in_a_further_memory(name: str, tmp_path: Path) -> None:
     simulation = load_package(open_package(path))
     for given, wanted in zip(network(name).runs, expected(name), strict=True):
         same(simulation.run(given), wanted)
+
+
+@pytest.mark.parametrize("emit", ["c", "llvm"])
+def test_what_a_loop_writes_wholly_needs_no_start(emit: Emit, tmp_path: Path) -> None:
+    """All rows from the first one on: the file for the runtime starts with zeros."""
+    net, path = collected(whole_start=False), tmp_path / "net.tar"
+    made = crtexport.export(net.graph, emit=emit, output=path)
+    assert not any(constant.dtype is Scalar.F32 for constant in made.artifact.constants)
+    simulation = load_package(open_package(path))
+    (given,) = (run for run in net.runs if run[0].item() == 0)
+    same(simulation.run(given), expected("collected")[net.runs.index(given)])
+    same(simulation.run(given), reference(to_tflite(net.graph)).run(given))
+    save(net.graph, tmp_path / "net.json")
+    assert dump(load(tmp_path / "net.json")) == dump(net.graph)
 
 
 def test_bodies_may_exchange_what_goes_round(tmp_path: Path) -> None:

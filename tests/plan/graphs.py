@@ -85,10 +85,10 @@ class GraphBuilder:
         self.nodes.append(Node(AssignVariable(), (variable, value), ()))
 
     def control(
-        self, op: If | While, *inputs: int, graphs: tuple[Graph, Graph],
+        self, op: If | While, *inputs: int | None, graphs: tuple[Graph, Graph],
     ) -> list[int]:
         """A node that runs ``graphs``, whose outputs have the scales of those of the second."""
-        types = tuple(self.tensors[t].type for t in inputs)
+        types = tuple(None if t is None else self.tensors[t].type for t in inputs)
         results = infer(op, types, graphs=graphs)
         outputs = [
             self.tensor(TensorType(r.dtype, r.shape, graphs[1].type(t).quant))
