@@ -2,8 +2,7 @@
 
 ``python -m tests.onnx.exactness`` draws twelve networks, has them quantized in three formats, and
 compares the output and all quantized tensors in between, for 200 inputs each: as C, as LLVM's
-objects, and some as the interpreter of Kernel IR computes them. ``--board`` runs them on boards
-instead, in QEMU: outputs must fit in their memory.
+objects, as the interpreter of Kernel IR computes them, and on the boards of ``--board`` in QEMU.
 """
 
 from __future__ import annotations
@@ -13,18 +12,21 @@ import itertools
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from msgspec import Struct
+from msgspec.structs import replace
 
 from crtexport import package_actions
 from crtexport.importers import load
 from crtexport.ir.numerics import Numerics
 from crtexport.pipeline import driver
+from crtexport.support.errors import CrtExportError
 from tests.differential.network import interpret
 from tests.helpers import require, require_environment
 
@@ -34,7 +36,7 @@ NETWORKS = (
     "excited", "branches", "swish", "digits",
 )
 FORMATS = ("u8s8", "s8s8", "qoperator")
-INPUTS, INTERPRETED, ON_BOARDS = 200, 2, 5
+INPUTS = 200
 _WORKER = Path(__file__).with_name("quantized_networks.py")
 
 
@@ -63,9 +65,13 @@ def draw(folder: Path, inputs: int, stems: Iterable[str]) -> None:
     )
 
 
-def _package(folder: Path, stems: Sequence[str], **options: Any) -> Path:
+def _package(
+    folder: Path, stems: Sequence[str], outputs: Sequence[int] = (), **options: Any
+) -> Path:
     graphs = [load(folder / f"{stem}.onnx") for stem in stems]
     assert all(graph.numerics is Numerics.ORT for graph in graphs)
+    if outputs:
+        graphs = [replace(graph, outputs=tuple(outputs)) for graph in graphs]
     path = folder / "package.tar"
     driver.export(graphs, output=path, module_name=list(stems), system_lib=False, **options)
     return path
@@ -93,7 +99,9 @@ def here(folder: Path, stems: Sequence[str], emit: driver.Emit) -> dict[str, Com
     return {stem: _compared(folder, stem, found[stem]) for stem in stems}
 
 
-def interpreted(folder: Path, stems: Sequence[str], count: int) -> dict[str, Compared]:
+def interpreted(
+    folder: Path, stems: Sequence[str], count: int | None = None
+) -> dict[str, Compared]:
     """As the portable kernels of Kernel IR say, of the first so many inputs."""
     found = {}
     for stem, xs in zip(stems, _inputs(folder, stems, count).values(), strict=True):
@@ -105,24 +113,41 @@ def interpreted(folder: Path, stems: Sequence[str], count: int) -> dict[str, Com
 
 
 def on_board(
-    folder: Path, stems: Sequence[str], board: str, count: int
+    folder: Path, stems: Sequence[str], board: str, count: int | None = None
 ) -> dict[str, Compared]:
-    """In a board's firmware, of the first so many inputs; each network in one of its own."""
+    """In a board's firmware, of the first so many inputs; each network in one of its own, or in
+    several with some of the outputs each, where these don't fit a board's memory together."""
     found = {}
     for stem in stems:
-        package = _package(folder, [stem], board=board)
-        names = [name for _, name in _outputs(folder, stem)]
-        result = package_actions.run(
-            package, {"x": _inputs(folder, [stem], count)[f"{stem}/x"]}
-        )
-        rows = [dict(zip(names, outputs, strict=True)) for outputs in result.outputs]
+        xs = _inputs(folder, [stem], count)[f"{stem}/x"]
+        graph = load(folder / f"{stem}.onnx")
+        rows: list[dict[str, Array]] = [{} for _ in xs]
+        for package, part in _packages(folder, stem, board, graph.outputs):
+            names = [graph.tensors[tensor].name for tensor in part]
+            result = package_actions.run(package, {"x": xs})
+            for row, outputs in zip(rows, result.outputs, strict=True):
+                row.update(zip(names, outputs, strict=True))
         found[stem] = _compared(folder, stem, rows)
     return found
 
 
-def _outputs(folder: Path, stem: str) -> list[tuple[int, str]]:
-    graph = load(folder / f"{stem}.onnx")
-    return [(tensor, graph.tensors[tensor].name) for tensor in graph.outputs]
+def _packages(
+    folder: Path, stem: str, board: str, outputs: Sequence[int]
+) -> Iterator[tuple[Path, Sequence[int]]]:
+    """Yields a package that fits, and its outputs, until these are all of ``outputs``."""
+    try:
+        yield _package(folder, [stem], outputs, board=board, io="workspace"), outputs
+    except CrtExportError as error:
+        if len(outputs) == 1 or "does not fit" not in error.problem:
+            raise
+        half = len(outputs) // 2
+        for part in (outputs[:half], outputs[half:]):
+            yield from _packages(folder, stem, board, part)
+
+
+_WAYS: dict[str, Callable[[Path, Sequence[str]], dict[str, Compared]]] = {
+    "C": partial(here, emit="c"), "LLVM": partial(here, emit="llvm"), "interpreter": interpreted,
+}
 
 
 def _say(text: str) -> None:
@@ -136,9 +161,8 @@ def main() -> int:
     parser.add_argument("--formats", nargs="+", choices=(*FORMATS, "u8u8", "symmetric"),
                         default=FORMATS)
     parser.add_argument("--inputs", type=int, default=INPUTS)
-    parser.add_argument("--interpreted", type=int, default=INTERPRETED,
-                        help="inputs that the interpreter is given, too")
-    parser.add_argument("--board", nargs="+", default=[], help="boards that run the networks")
+    parser.add_argument("--ways", nargs="+", choices=_WAYS, default=tuple(_WAYS))
+    parser.add_argument("--board", nargs="+", default=[], help="boards that run the networks, too")
     arguments = parser.parse_args()
     totals: dict[str, list[int]] = {}
     for network in arguments.networks:
@@ -146,11 +170,8 @@ def main() -> int:
         with tempfile.TemporaryDirectory() as name:
             folder = Path(name)
             draw(folder, arguments.inputs, stems)
-            ways = {
-                board: on_board(folder, stems, board, ON_BOARDS) for board in arguments.board
-            } or {
-                "C": here(folder, stems, "c"), "LLVM": here(folder, stems, "llvm"),
-                "interpreter": interpreted(folder, stems, arguments.interpreted),
+            ways = {way: _WAYS[way](folder, stems) for way in arguments.ways} | {
+                board: on_board(folder, stems, board) for board in arguments.board
             }
         for stem, (way, results) in itertools.product(stems, ways.items()):
             one = results[stem]

@@ -70,6 +70,7 @@ class Builder:
         """The bits of integers that have fewer than their byte, as int4 has."""
         self.counts: set[int] = set()
         """Integers that are never negative, since they count the rounds of a loop."""
+        self._quantized: dict[tuple[int, DType, Quantization], int] = {}
 
     # -- tensors
 
@@ -162,10 +163,13 @@ class Builder:
         return known.type.quant in (None, quant)
 
     def quantize(self, tensor: int, dtype: DType, quant: Quantization) -> int:
-        """Returns the tensor in integers of this scale."""
-        (made,) = self.emit(Quantize(), tensor, dtypes=(dtype,))
-        self.scaled(made, quant)
-        return made
+        """Returns the tensor in integers of this scale, once for all who want it."""
+        key = tensor, dtype, quant
+        if key not in self._quantized:
+            (made,) = self.emit(Quantize(), tensor, dtypes=(dtype,))
+            self.scaled(made, quant)
+            self._quantized[key] = made
+        return self._quantized[key]
 
     def real_constant(self, tensor: int) -> int:
         """Returns the real numbers that a constant of integers with a scale stands for."""

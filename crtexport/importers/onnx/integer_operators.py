@@ -163,11 +163,15 @@ class _Rewriting:
         """Replaces a Quantize, and the operator before it; returns whether that was possible."""
         source, target = node.inputs[0] or 0, node.outputs[0]
         given = self.real.get(source)
-        if given is not None and self.quant(given).per_tensor and self._scales(given, target):
-            if self.type(given) == self.type(target) and target not in self._graph.outputs:
+        if given is not None and self.type(given) == self.type(target):
+            if target not in self._graph.outputs:
                 self._same[target] = given
             else:
-                self.nodes.append(replace(node, inputs=(given,)))
+                same = ops.Reshape(self.type(given).shape)
+                self.nodes.append(replace(node, op=same, inputs=(given,)))
+            return True
+        if given is not None and self.quant(given).per_tensor and self._scales(given, target):
+            self.nodes.append(replace(node, inputs=(given,)))
             return True
         if self.type(target).dtype is DType.INT8 and (
             self._as_layer(source, target) or self._as_table(source, target)
@@ -290,10 +294,16 @@ class _Rewriting:
         return replace(node, inputs=tuple(inputs), outputs=(target,))
 
     def average(self, node: Node, target: int) -> Node | None:
-        """Averages of windows, between any scales."""
+        """Averages of windows, between any scales. ONNX Runtime adds integers where the one window
+        is the image."""
         made = self.elementwise(node, target)
         if made is None or not isinstance(made.op, ops.AveragePool2D):
             return None
+        maker = self.producer.get(node.inputs[0] or 0)
+        padded = maker is not None and isinstance(maker.op, ops.PadV2)
+        image = self.type(node.inputs[0] or 0).shape
+        if made.op.window == image[1:3] and not (made.op.padding.any or padded):
+            return replace(made, op=ops.Mean((1, 2), keep_dims=True))
         return replace(made, op=replace(made.op, from_uint8=target in self.unsigned))
 
     def softmax(self, node: Node, target: int) -> Node | None:

@@ -3,14 +3,14 @@ SQUARED_DIFFERENCE, for int8, uint8 and int16."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import numpy as np
 
 from crtexport.ir.numerics import Numerics
 from crtexport.ir.ops import Activation, Add, Mul, Sub
 from crtexport.ir.scaling import activation_range
-from crtexport.ir.types import DType
+from crtexport.ir.types import DType, TensorType
 from crtexport.kir.builder import (
     add,
     call,
@@ -48,18 +48,29 @@ SQUARES_SHIFT = {DType.INT8: 7, DType.INT16: 0}
 """The same for a squared difference, whose square must stay an i32."""
 
 
+def scaled_each(context: Context) -> str | None:
+    """Int8, uint8 and int16 tensors must carry one scale and zero point each."""
+    for name, type_ in _scaled_tensors(context):
+        if type_.quant is None or not type_.quant.per_tensor:
+            return f"{name!r} has none"
+    return None
+
+
 def one_scale_each(context: Context) -> str | None:
     """Int8, uint8 and int16 tensors must carry one scale and zero point each; those of int16
     have zero point 0."""
+    zeros = (
+        type_.quant.zero_point[0] for _, type_ in _scaled_tensors(context)
+        if type_.dtype is DType.INT16 and type_.quant is not None
+    )
+    found = next((zero for zero in zeros if zero), None)
+    return scaled_each(context) or (None if found is None else f"found {found}")
+
+
+def _scaled_tensors(context: Context) -> Iterator[tuple[str, TensorType]]:
     for tensor in (*context.node.inputs, *context.node.outputs):
-        type_ = context.graph.type(tensor) if tensor is not None else None
-        if type_ is None or type_.dtype not in SCALED:
-            continue
-        if type_.quant is None or not type_.quant.per_tensor:
-            return f"{context.graph.tensors[tensor or 0].name!r} has none"
-        if type_.dtype is DType.INT16 and any(type_.quant.zero_point):
-            return f"found {type_.quant.zero_point[0]}"
-    return None
+        if tensor is not None and context.graph.type(tensor).dtype in SCALED:
+            yield context.graph.tensors[tensor].name, context.graph.type(tensor)
 
 
 def same_scales(context: Context) -> str | None:

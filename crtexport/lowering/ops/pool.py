@@ -38,13 +38,18 @@ from crtexport.kir.builder import (
 from crtexport.kir.language import Buffer, Const, Expr, Scalar
 from crtexport.lowering.numerics import float_exact
 from crtexport.lowering.numerics.float_math import round_half_even
-from crtexport.lowering.numerics.quantized_arithmetic import SCALED, one_scale_each, same_scales
+from crtexport.lowering.numerics.quantized_arithmetic import (
+    SCALED,
+    one_scale_each,
+    same_scales,
+    scaled_each,
+)
 from crtexport.lowering.numerics.requantize import float_range
 from crtexport.lowering.ops.conv import window_taps
 from crtexport.lowering.registry import Context, Lowered, Lowering, lowers
 from crtexport.lowering.rules import rank, same_types
 
-POOL_RULES = (rank(4), same_types(DType.FLOAT32, *SCALED), one_scale_each)
+POOL_RULES = (rank(4), same_types(DType.FLOAT32, *SCALED))
 
 
 def averaged_scales(context: Context) -> str | None:
@@ -159,13 +164,13 @@ def store_result(
     lowering.b.store(target, index, cast(clamp(value, *bounds), target.dtype))
 
 
-@lowers(AveragePool2D, *POOL_RULES, averaged_scales)
+@lowers(AveragePool2D, *POOL_RULES, one_scale_each, averaged_scales)
 def average_pool2d(context: Context) -> Lowered:
     """Sum over the cells of the window that lie in the image, divided by their number."""
     return _pool(context, context.op(AveragePool2D), "average_pool2d")
 
 
-@lowers(MaxPool2D, *POOL_RULES, same_scales)
+@lowers(MaxPool2D, *POOL_RULES, scaled_each, same_scales)
 def max_pool2d(context: Context) -> Lowered:
     """Largest of the cells of the window that lie in the image."""
     return _pool(context, context.op(MaxPool2D), "max_pool2d")

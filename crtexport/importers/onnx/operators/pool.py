@@ -152,10 +152,16 @@ def average_pool(node: OnnxNode) -> Value:
     """
     x, axes = node.input(0), _windows(node)
     counted = bool(node.integer("count_include_pad", 0))
-    if _has_kernel(axes) and not (counted and any(a.before or a.after for a in axes)):
+    padded = counted and any(axis.before or axis.after for axis in axes)
+    if _has_kernel(axes) and not (padded and any(axis.after > axis.asked for axis in axes)):
         found, there = as_window(axes), image(node, x)
-        op = AveragePool2D(found.kernel, found.stride, Padding2D(*found.padding))
-        (made,) = node.builder.emit(op, there.tensor)
+        top, bottom, left, right = found.padding
+        tensor, padding = there.tensor, Padding2D(*found.padding)
+        if padded:
+            pads, zero = ((0, 0), (top, bottom), (left, right), (0, 0)), node.like(0, x).tensor
+            (tensor,) = node.builder.emit(PadV2(pads), tensor, zero)
+            padding = Padding2D(0, 0, 0, 0)
+        (made,) = node.builder.emit(AveragePool2D(found.kernel, found.stride, padding), tensor)
         return answer(node, made, flat=there.flat)
     tensor = _channels_last(node, x)
     cells = np.ones((1, *x.shape[2:], 1), np.float32)
