@@ -291,7 +291,10 @@ class _Rewriting:
         inputs = [self.bytes_of(tensor) for tensor in node.inputs]
         if None in inputs:
             return None
-        return replace(node, inputs=tuple(inputs), outputs=(target,))
+        op = node.op
+        if isinstance(op, ops.Add | ops.Mul):
+            op = replace(op, from_uint8=target in self.unsigned)
+        return replace(node, op=op, inputs=tuple(inputs), outputs=(target,))
 
     def average(self, node: Node, target: int) -> Node | None:
         """Averages of windows, between any scales. ONNX Runtime adds integers where the one window

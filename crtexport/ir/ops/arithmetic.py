@@ -6,10 +6,12 @@ from crtexport.ir.ops.base import Activation, Elementwise, Pairwise
 
 
 class Add(Pairwise, frozen=True):
-    """Elementwise sum with NumPy broadcasting; ``power_of_two_scales``: of int16, by a shift."""
+    """Elementwise sum with NumPy broadcasting; ``power_of_two_scales``: of int16, by a shift;
+    ``from_uint8``: int8 stands for uint8 less 128, as which ONNX Runtime computes."""
 
     activation: Activation = Activation.NONE
     power_of_two_scales: bool = False
+    from_uint8: bool = False
 
 
 class Sub(Pairwise, frozen=True):
@@ -20,9 +22,10 @@ class Sub(Pairwise, frozen=True):
 
 
 class Mul(Pairwise, frozen=True):
-    """Elementwise product with NumPy broadcasting."""
+    """Elementwise product with NumPy broadcasting; ``from_uint8`` as in Add."""
 
     activation: Activation = Activation.NONE
+    from_uint8: bool = False
 
 
 class Div(Pairwise, frozen=True):

@@ -74,26 +74,29 @@ class Terms(Struct, frozen=True):
 
 class FloatTerms(Terms, frozen=True):
     """The same as ONNX Runtime computes it with AVX2 and FMA (``MlasQLinearAdd``): the larger
-    factors of uint8 numbers, and what is left, rounded to float32."""
+    factors of both numbers, and what is left, rounded to float32. ``more``: the numbers, and their
+    zero points, are so much more than what is stored."""
+
+    more: int = 0
 
     @property
     def numbers(self) -> tuple[float, float, float]:
         """The factors of both operands, and the rest."""
         first, second = (np.float32(s) / np.float32(self.scale_out) for s in self.scales)
-        zeros = [zero - self.lowest for zero in self.zeros]
+        zeros = [zero + self.more for zero in self.zeros]
         rest = fused_multiply_add(float(first), zeros[0], float(np.float32(second * zeros[1])))
-        whole = np.float32(self.zero_out - self.lowest) - np.float32(rest)
+        whole = np.float32(self.zero_out + self.more) - np.float32(rest)
         return float(first), float(second), float(np.float32(whole))
 
     def results(self) -> Ints | None:
         """[first operand][second]: ONNX Runtime's result of each pair."""
         first, second, rest = self.numbers
-        steps = np.arange(256, dtype=np.float64)
+        steps = (self.values + self.more).astype(np.float64)
         # Products of 24 and 8 bits are exact in float64, and so are sums unless scales are so far
         # apart that the smaller one makes no difference.
         inner = (steps * second + rest).astype(np.float32).astype(np.float64)
         total = (steps[:, None] * first + inner[None, :]).astype(np.float32)
-        return np.clip(nearest_even(total) + self.lowest, *self.bounds)
+        return np.clip(nearest_even(total) - self.more, *self.bounds)
 
 
 class Linear(Struct, frozen=True):

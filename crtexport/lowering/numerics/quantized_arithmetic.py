@@ -113,6 +113,12 @@ def shiftable(context: Context) -> str | None:
     return None if shifts_of(context) is not None else "found other scales"
 
 
+def less_in_memory(context: Context) -> int:
+    """Returns how much more the numbers of a sum or product are than what is stored."""
+    op = context.node.op
+    return 128 if isinstance(op, Add | Mul) and op.from_uint8 else 0
+
+
 class Scaled:
     """Common part of operators of two quantized numbers."""
 
@@ -183,13 +189,17 @@ class QuantizedSum(_OnOneScale):
         self.linear = None
         self.floats: tuple[float, float, float] | None = None
         self._rows: Rows | None = None
+        self._more = less_in_memory(lowering.context)
         self._addends: Buffer | None = None
         if dtype is not DType.INT16:
-            kind = FloatTerms if lowering.context.numerics is Numerics.ORT else Terms
-            terms = kind(
+            facts = (
                 dtype.limits[0], (self.scales[0], self.scales[1]), (self.zeros[0], self.zeros[1]),
                 self.scale_out, self.zero_out, self.bounds, 1 if combine is add else -1,
                 self.shift,
+            )
+            terms = (
+                FloatTerms(*facts, self._more) if lowering.context.numerics is Numerics.ORT
+                else Terms(*facts)
             )
             self.linear = linear(terms)
             if isinstance(terms, FloatTerms) and self.linear is None:
@@ -222,16 +232,15 @@ class QuantizedSum(_OnOneScale):
         return cast(clamp(value, *self.bounds), SCALAR_OF[self.dtype])
 
     def _in_floats(self, a: Expr, c: Expr, first: float, second: float, rest: float) -> Expr:
-        """As ONNX Runtime: the numbers as uint8, with two fused products."""
-        lowest = self.dtype.limits[0]
+        """As ONNX Runtime: with two fused products."""
+        more = i32(self._more)
         real_a, real_c = (
-            self.b.let("real", cast(sub(cast(v, Scalar.I32), i32(lowest)), Scalar.F32))
-            for v in (a, c)
+            self.b.let("real", cast(add(cast(v, Scalar.I32), more), Scalar.F32)) for v in (a, c)
         )
         inner = call("fma_f32", real_c, f32(second), f32(rest), type_=Scalar.F32)
         total = call("fma_f32", real_a, f32(first), inner, type_=Scalar.F32)
         near = self.b.let("near", clamp(total, -BEYOND, BEYOND))
-        value = add(round_half_even(self.b, near), i32(lowest))
+        value = sub(round_half_even(self.b, near), more)
         return cast(clamp(self.b.let("value", value), *self.bounds), SCALAR_OF[self.dtype])
 
 
@@ -291,11 +300,11 @@ class QuantizedProduct(Scaled):
         return self.stored(self.result(raw, const(0)))
 
     def _in_floats(self, raw: Expr) -> Expr:
-        """As ONNX Runtime (``MlasQLinearMul``): the zero point, of uint8, is added in float32."""
-        lowest = self.dtype.limits[0]
+        """As ONNX Runtime (``MlasQLinearMul``): the zero point is added in float32."""
+        more = less_in_memory(self.lowering.context)
         scaled = mul(cast(raw, Scalar.F32), f32(self.real))
         near = self.b.let("near", clamp(scaled, -BEYOND, BEYOND))
-        moved = self.b.let("with_zero", add(near, f32(float(self.zero_out - lowest))))
-        value = add(round_half_even(self.b, moved), i32(lowest))
+        moved = self.b.let("with_zero", add(near, f32(float(self.zero_out + more))))
+        value = sub(round_half_even(self.b, moved), i32(more))
         return cast(clamp(self.b.let("value", value), *self.bounds), SCALAR_OF[self.dtype])
 

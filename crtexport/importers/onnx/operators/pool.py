@@ -158,8 +158,8 @@ def average_pool(node: OnnxNode) -> Value:
         top, bottom, left, right = found.padding
         tensor, padding = there.tensor, Padding2D(*found.padding)
         if padded:
-            pads, zero = ((0, 0), (top, bottom), (left, right), (0, 0)), node.like(0, x).tensor
-            (tensor,) = node.builder.emit(PadV2(pads), tensor, zero)
+            border, zero = ((0, 0), (top, bottom), (left, right), (0, 0)), node.like(0, x).tensor
+            (tensor,) = node.builder.emit(PadV2(border), tensor, zero)
             padding = Padding2D(0, 0, 0, 0)
         (made,) = node.builder.emit(AveragePool2D(found.kernel, found.stride, padding), tensor)
         return answer(node, made, flat=there.flat)
