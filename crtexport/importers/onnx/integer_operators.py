@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -315,20 +315,32 @@ class _Rewriting:
 
     def joined(self, node: Node, target: int) -> Node | None:
         """Concat, of inputs that are brought to the scale of the result."""
-        inputs = []
-        for tensor in node.inputs:
-            source = self.bytes_of(tensor)
-            if source is None:
-                return None
+        inputs = self._on_one_scale(node, node.inputs, target)
+        return None if inputs is None else replace(node, inputs=inputs, outputs=(target,))
+
+    def chosen(self, node: Node, target: int) -> Node | None:
+        """Where, of inputs that are brought to the scale of the result."""
+        inputs = self._on_one_scale(node, node.inputs[1:], target)
+        if inputs is None:
+            return None
+        return replace(node, inputs=(node.inputs[0], *inputs), outputs=(target,))
+
+    def _on_one_scale(
+        self, node: Node, tensors: Sequence[int | None], target: int
+    ) -> tuple[int, ...] | None:
+        """Returns the int8 that real numbers are, on the scale of ``target``."""
+        sources = [self.bytes_of(tensor) for tensor in tensors]
+        found = [source for source in sources if source is not None]
+        if len(found) < len(sources):
+            return None
+        for place, source in enumerate(found):
             if self.quant(source) != self.quant(target):
                 type_ = replace(self.type(source), quant=self.quant(target))
-                scaled = self.new(self.tensors[source].name, type_)
+                found[place] = self.new(self.tensors[source].name, type_)
                 self.nodes.append(
-                    replace(node, op=ops.Quantize(), inputs=(source,), outputs=(scaled,))
+                    replace(node, op=ops.Quantize(), inputs=(source,), outputs=(found[place],))
                 )
-                source = scaled
-            inputs.append(source)
-        return replace(node, inputs=tuple(inputs), outputs=(target,))
+        return tuple(found)
 
 
 _MAKERS: Mapping[type[ops.Op], Callable[[_Rewriting, Node, int], Node | None]] = {
@@ -337,4 +349,5 @@ _MAKERS: Mapping[type[ops.Op], Callable[[_Rewriting, Node, int], Node | None]] =
     ops.AveragePool2D: _Rewriting.average,
     ops.Softmax: _Rewriting.softmax,
     ops.Concatenation: _Rewriting.joined,
+    ops.Select: _Rewriting.chosen,
 }

@@ -109,6 +109,8 @@ def table(resizing: Resizing, line: Line) -> Table:
     if resizing.mode == "nearest":
         index = np.clip(before + _second(resizing.rounding, ratio), 0, line.size - 1)[:, None]
         return Table(index, np.ones(index.shape), inside)
+    if resizing.mode == "linear" and not (resizing.antialias or resizing.exclude_outside):
+        return Table(*_linear(x, line.size), inside)
     weights = _coefficients(resizing, ratio, line.scale)
     taps = weights.shape[1]
     indices = before[:, None] + (1 - taps // 2) + np.arange(taps)
@@ -120,6 +122,20 @@ def table(resizing: Resizing, line: Line) -> Table:
         kept = slice(int(used[0]), int(used[-1]) + 1)
         indices, weights = indices[:, kept], weights[:, kept]
     return Table(np.clip(indices, 0, line.size - 1), weights, inside)
+
+
+def _linear(x: Array, size: int) -> tuple[Array, Array]:
+    """Returns indices and weights of the two neighbours of each place, whose float32 weights are
+    those of ONNX Runtime; of the first alone where no place needs the second."""
+    x = np.clip(x, np.float32(0), np.float32(size - 1))
+    first = x.astype(np.int64)
+    second = np.minimum(first + 1, size - 1)
+    weights = np.abs(np.stack([x - second, x - first], axis=1).astype(np.float32))
+    alone = first == second
+    if not weights[~alone, 1].any():
+        return first[:, None], np.ones((len(x), 1))
+    weights[alone] = 0.5
+    return np.stack([first, second], axis=1), weights.astype(np.float64)
 
 
 def _second(rounding: str, ratio: Array) -> Array:

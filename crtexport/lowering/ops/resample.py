@@ -7,12 +7,24 @@ the axes' taps. Few taps are written out, with places and weights read once per 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
+from functools import reduce
+from itertools import product
 
 from crtexport.ir.ops import Resample
 from crtexport.ir.types import DType
-from crtexport.kir.builder import add, cast, clamp, const, f32, flat_index, load, mul
+from crtexport.kir.builder import (
+    KernelBuilder,
+    add,
+    cast,
+    clamp,
+    const,
+    f32,
+    flat_index,
+    load,
+    mul,
+)
 from crtexport.kir.language import Buffer, Expr, Scalar
 from crtexport.lowering.registry import SCALAR_OF, Context, Lowered, Lowering, lowers
 
@@ -76,25 +88,40 @@ def resample(context: Context) -> Lowered:
     with ExitStack() as stack:
         places: list[Expr] = []
         taps: dict[int, list[tuple[Expr, Expr]]] = {}
+        cells: list[_Cell] = []
         for number, size in enumerate(y):
             places.append(stack.enter_context(b.loop("i", size)))
             if number in axes:
                 axis = axes[number]
                 taps[number] = [axis.tap(places[number], const(t)) for t in range(axis.taps)]
+            if number == max(axes):
+                cells = _cells(b, taps)
+        values = [
+            (load(source, flat_index([cell.get(n, i) for n, i in enumerate(places)], x)), weight)
+            for cell, weight in cells
+        ]
         weighted = any(axis.weights is not None for axis in axes.values())
-
-        def value(at: list[Expr]) -> Expr:
-            number = len(at)
-            if number == len(x):
-                return load(source, flat_index(at, x))
-            if number not in taps:
-                return value([*at, places[number]])
-            if not weighted:
-                return value([*at, taps[number][0][0]])
-            return add(*(mul(value([*at, index]), weight) for index, weight in taps[number]))
-
-        b.store(output, flat_index(places, y), value([]))
+        total = add(*(mul(weight, value) for value, weight in values)) if weighted else (
+            values[0][0]
+        )
+        b.store(output, flat_index(places, y), total)
     return lowering.finish()
+
+
+_Cell = tuple[dict[int, Expr], Expr]
+"""The places along the axes that are resampled, and a weight."""
+
+
+def _cells(b: KernelBuilder, taps: Mapping[int, Sequence[tuple[Expr, Expr]]]) -> list[_Cell]:
+    """Returns the cells under the taps of all axes, in the order of rows. Weights are multiplied
+    from the last axis on, and sums run in this order, as in ONNX Runtime's linear interpolation:
+    results of quantized images that lie half way between two integers are rounded as there."""
+    found: list[_Cell] = []
+    for chosen in product(*taps.values()):
+        weights = [weight for _, weight in reversed(chosen)]
+        weight = weights[0] if len(weights) == 1 else b.let("weights", reduce(mul, weights))
+        found.append(({axis: at for axis, (at, _) in zip(taps, chosen, strict=True)}, weight))
+    return found
 
 
 def _counted(

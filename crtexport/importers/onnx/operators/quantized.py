@@ -298,9 +298,13 @@ def qlinear_unary(node: OnnxNode) -> Value:
     return _result(node, made, 3, node.dtype(node.input(0)))
 
 
+@operator("QLinearWhere", inputs=(9, 9), domain=MICROSOFT)
+def qlinear_where(node: OnnxNode) -> Value:
+    made = node.read_as("Where", [node.input(0), _pair(node, 1), _pair(node, 4)])
+    return _result(node, made, 7, node.dtype(node.input(1)))
+
+
 @operator("QLinearConcat", inputs=(5, None), domain=MICROSOFT)
 def qlinear_concat(node: OnnxNode) -> Value:
     parts = [_pair(node, index) for index in range(2, len(node.inputs), 3)]
     return _result(node, node.read_as("Concat", parts), 0, node.dtype(node.input(2)))
-
-
