@@ -211,16 +211,23 @@ class OnnxNode:
         row = find(ONNX, name)
         if row is None:
             raise ValueError(f"no operator {name}")
+        made = row.read(self.as_standard(name, inputs, version=version))
+        if not isinstance(made, Value):
+            raise ValueError(f"{name} has several outputs")
+        return made
+
+    def as_standard(
+        self, name: str, inputs: Sequence[Value | None], *, version: int | None = None
+    ) -> OnnxNode:
+        """Returns a node of the standard's operator ``name``, with these inputs and the attributes
+        of this node."""
         own = self.version if domain_of(self.info.domain) == ONNX else _STANDARD
         inner = OnnxNode(
             self.builder, replace(self.info, operator=name, domain=ONNX), version or own, inputs,
             self._attributes, self.walk,
         )
-        made = row.read(inner)
-        self._asked |= inner._asked
-        if not isinstance(made, Value):
-            raise ValueError(f"{name} has several outputs")
-        return made
+        inner._asked = self._asked
+        return inner
 
     # -- answers
 

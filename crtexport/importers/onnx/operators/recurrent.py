@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,7 @@ from msgspec import Struct
 
 from crtexport.importers.onnx.node import OnnxNode
 from crtexport.importers.onnx.operators.move import joined, section
-from crtexport.importers.onnx.registry import operator
+from crtexport.importers.onnx.registry import MICROSOFT, operator
 from crtexport.importers.onnx.values import Value, stored
 from crtexport.ir.ops import (
     Add,
@@ -17,11 +18,15 @@ from crtexport.ir.ops import (
     GateFunction,
     Gru,
     Lstm,
+    Mul,
     Recurrent,
     Rnn,
+    Sub,
 )
 from crtexport.ir.types import DType
 from crtexport.support.errors import CrtExportError
+
+_log = logging.getLogger(__name__)
 
 _FUNCTIONS: dict[str, tuple[GateFunction, float | None, float | None]] = {
     "sigmoid": (GateFunction.SIGMOID, None, None),
@@ -224,3 +229,28 @@ def gru(node: OnnxNode) -> list[Value | None]:
 @operator("LSTM", inputs=(3, 8))
 def lstm(node: OnnxNode) -> list[Value | None]:
     return _read(node, Lstm, 4, coupled=bool(node.integer("input_forget", 0)))
+
+
+@operator("DynamicQuantizeLSTM", inputs=(12, 12), domain=MICROSOFT)
+def dynamic_quantize_lstm(node: OnnxNode) -> list[Value | None]:
+    """An LSTM with weights of integers, (directions, depth, gates * units)."""
+    _log.warning(
+        "input and state of %s stay floats, which ONNX Runtime rounds to 8 bits at each step",
+        node.info.name or "DynamicQuantizeLSTM",
+    )
+    weights = [_whole_weights(node, index, index * 2 + 6) for index in (1, 2)]
+    standard = node.as_standard("LSTM", [node.input(0), *weights, *node.inputs[3:8]])
+    return _read(standard, Lstm, 4, coupled=bool(standard.integer("input_forget", 0)))
+
+
+def _whole_weights(node: OnnxNode, index: int, scale: int) -> Value:
+    """Returns weights as real numbers, (directions, gates * units, depth). The inputs ``scale`` and
+    the next have one number for each direction, or one for each of its rows."""
+    def parts(value: Value) -> Value:
+        real = node.cast(value, DType.FLOAT32)
+        return node.builder.reshaped(real, (real.shape[0], 1, *(real.shape[1:] or (1,))))
+
+    steps = node.elementwise(
+        Sub(), node.cast(node.input(index), DType.FLOAT32), parts(node.input(scale + 1))
+    )
+    return node.elementwise(Mul(), steps, parts(node.input(scale))).transposed((0, 2, 1))
