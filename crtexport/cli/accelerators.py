@@ -54,7 +54,7 @@ def _show_beside(out: Output, plain: Bench, taken: Bench) -> None:
         [
             *((name, macs.get(name, "-"), *_pair(ours.get(name), theirs.get(name)))
               for name in dict.fromkeys((*ours, *theirs))),
-            ("together", plain.macs, *_pair(plain.second, taken.second)),
+            ("total", plain.macs, *_pair(plain.second, taken.second)),
             ("bytes of flash", "", *_pair(plain.flash_size, taken.flash_size)),
             ("bytes of workspace", "", *_pair(plain.workspace, taken.workspace)),
         ],

@@ -16,7 +16,6 @@ from crtexport.cli.accelerators import show_beside
 from crtexport.cli.claims import claim
 from crtexport.cli.groups import Verb
 from crtexport.cli.options import (
-    FILE,
     accelerator_option,
     complete_boards,
     emit_option,
@@ -29,6 +28,7 @@ from crtexport.cli.options import (
     with_output,
 )
 from crtexport.cli.output import Output
+from crtexport.cli.parameter_types import FILE, MODEL_FILE
 from crtexport.cli.results import read_arrays
 from crtexport.cli.tuning import cache_for, show_tuned, tune_all, tuning_options
 from crtexport.firmware.board import user_files
@@ -46,7 +46,7 @@ _LONGEST_NAME = 36
 
 
 @click.command("bench", cls=Verb)
-@click.argument("models", type=FILE, nargs=-1, required=True, metavar="MODEL...")
+@click.argument("models", type=MODEL_FILE, nargs=-1, required=True, metavar="MODEL...")
 @click.option(
     "--board", "boards", metavar="NAME|FILE", multiple=True, required=True,
     shell_complete=complete_boards,
@@ -197,7 +197,7 @@ def _show_layers(out: Output, result: Bench) -> None:
              _ratio(x.per_mac), x.code, x.constants)
             for x in result.layers
         ),
-        ("together", "", "", result.macs, _or_dash(result.second),
+        ("total", "", "", result.macs, _or_dash(result.second),
          _ratio(_per(result.second, result.macs)), sum(x.code for x in result.layers),
          sum(x.constants for x in result.layers)),
     ]
@@ -211,7 +211,7 @@ def _show_layers(out: Output, result: Bench) -> None:
 
 def _summary(out: Output, results: Sequence[Bench]) -> None:
     out.table(
-        "Together",
+        "Total",
         ("model", "board", "instructions", "per MAC", "best other", "ours is", "flash",
          "workspace"),
         [

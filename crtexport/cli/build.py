@@ -11,7 +11,6 @@ from crtexport import package_actions
 from crtexport.cli.claims import claim
 from crtexport.cli.groups import Verb
 from crtexport.cli.options import (
-    FILE,
     complete_boards,
     device_code_option,
     force_option,
@@ -21,6 +20,7 @@ from crtexport.cli.options import (
     with_output,
 )
 from crtexport.cli.output import Output, named
+from crtexport.cli.parameter_types import FILE, Words
 from crtexport.cli.results import read_arrays
 from crtexport.firmware.package import board_from_package
 from crtexport.integrations.formats import FORMATS
@@ -29,6 +29,13 @@ from crtexport.mlf.reader import open_package
 from crtexport.support.errors import CrtExportError
 
 MAKE = "make"
+_MEANT = {
+    "keil": "cmsis-pack", "uvision": "cmsis-pack", "mdk": "cmsis-pack", "iar": "cmsis-pack",
+    "csolution": "cmsis-pack", "pack": "cmsis-pack", "idf": "esp-idf", "espidf": "esp-idf",
+    "pio": "platformio", "west": "zephyr", "ino": "arduino", "mlperf": "mlperf-tiny",
+    "makefile": "make", "baremetal": "make", "bare-metal": "make",
+}
+"""Other names of formats, and what they are called here."""
 
 
 @click.command("build", cls=Verb)
@@ -38,7 +45,8 @@ MAKE = "make"
     help="The folder to write, which may hold other files.",
 )
 @click.option(
-    "--format", "format_", type=click.Choice([MAKE, *FORMATS]), default=MAKE, show_default=True,
+    "--format", "format_", default=MAKE, show_default=True,
+    type=Words([MAKE, *FORMATS], {word: f"write {name}" for word, name in _MEANT.items()}),
     help="A Makefile with firmware for the package's board, which is built at once; or a library.",
 )
 @given_option()

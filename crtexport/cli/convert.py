@@ -9,7 +9,6 @@ import click
 from crtexport.cli.claims import claim
 from crtexport.cli.groups import Verb
 from crtexport.cli.options import (
-    FILE,
     choices_options,
     force_option,
     model_argument,
@@ -17,6 +16,7 @@ from crtexport.cli.options import (
     with_output,
 )
 from crtexport.cli.output import Output
+from crtexport.cli.parameter_types import OUTPUT_FILE
 from crtexport.importers.crtjson import save, sidecar_of
 from crtexport.importers.files import data_files
 from crtexport.importers.formats import InputChoices
@@ -26,7 +26,7 @@ from crtexport.pipeline import driver
 @click.command("convert", cls=Verb)
 @model_argument
 @click.option(
-    "-o", "--output", type=FILE, required=True, metavar="model.json",
+    "-o", "--output", type=OUTPUT_FILE, required=True, metavar="model.json",
     help="The file to write; large constants go to a .safetensors file beside it.",
 )
 @outside_option

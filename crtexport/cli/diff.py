@@ -12,8 +12,9 @@ import msgspec
 
 from crtexport.cli.claims import claim
 from crtexport.cli.groups import Verb
-from crtexport.cli.options import FILE, with_output
+from crtexport.cli.options import with_output
 from crtexport.cli.output import Output
+from crtexport.cli.parameter_types import MODEL_OR_PACKAGE
 from crtexport.report import difference, figures, packages
 from crtexport.report.difference import FIGURES, Change, Difference
 
@@ -37,8 +38,8 @@ def _limits(command: Command) -> Command:
 
 
 @click.command("diff", cls=Verb)
-@click.argument("before", metavar="A", type=FILE)
-@click.argument("after", metavar="B", type=FILE)
+@click.argument("before", metavar="A", type=MODEL_OR_PACKAGE)
+@click.argument("after", metavar="B", type=MODEL_OR_PACKAGE)
 @_limits
 @with_output
 def command(
@@ -72,7 +73,7 @@ def _data(change: Change) -> dict[str, Any]:
 
 
 def _show(out: Output, found: Difference, before: Path, after: Path) -> None:
-    out.table("Together", ("", before.name, after.name, "more", "percent", "limit"), (
+    out.table("Total", ("", before.name, after.name, "more", "percent", "limit"), (
         (change.what, _or_dash(change.before), _or_dash(change.after), _more(change),
          "-" if change.percent is None else f"{change.percent:+.2f} %",
          f"above {change.beyond}" if change.beyond else "")

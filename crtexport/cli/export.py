@@ -5,6 +5,7 @@ What only some options need is imported for those: most exports are over before 
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Unpack
@@ -21,8 +22,6 @@ from crtexport.cli.claims import claim
 from crtexport.cli.groups import Verb
 from crtexport.cli.options import (
     DEFAULT_BOARD,
-    FILE,
-    SecondsType,
     accelerator_option,
     board_option,
     choices_options,
@@ -42,6 +41,7 @@ from crtexport.cli.options import (
     with_output,
 )
 from crtexport.cli.output import Output, named
+from crtexport.cli.parameter_types import FILE, OUTPUT_FILE, SecondsType, Words
 from crtexport.cli.tuning import show_tuned, tune_first, tuning_options
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ if TYPE_CHECKING:
 @models_argument
 @board_option
 @click.option(
-    "-o", "--output", type=FILE, metavar="FILE.tar",
+    "-o", "--output", type=OUTPUT_FILE, metavar="FILE.tar",
     help="The package to write; by default MODEL-BOARD.tar in the current folder.",
 )
 @emit_option
@@ -63,7 +63,7 @@ if TYPE_CHECKING:
 @ram_option
 @weights_option
 @click.option(
-    "--workspace", type=click.Choice(["static", "shared", "caller"]), default="static",
+    "--workspace", type=Words(["static", "shared", "caller"]), default="static",
     show_default=True,
     help="Memory for intermediate results: the module's own, one that several models of a package "
     "share, or the caller's.",
@@ -75,7 +75,7 @@ if TYPE_CHECKING:
 )
 @pool_option
 @click.option(
-    "--large-data", type=click.Choice(["auto", "always", "never"]), default="auto",
+    "--large-data", type=Words(["auto", "always", "never"]), default="auto",
     show_default=True,
     help=(
         "Put constants into .lrodata (x86-64), which may be larger than 2 GiB; auto: above the "
@@ -94,7 +94,7 @@ if TYPE_CHECKING:
     help="Leave out TVMSystemLibEntryPoint, for firmware that links several packages.",
 )
 @click.option(
-    "--split", type=click.Choice(SPLITS),
+    "--split", type=Words(SPLITS),
     help=(
         "Objects: all kernels in one (none), one for each kernel (operator), or as many as "
         "help to compile in parallel (auto, the default)."
@@ -125,7 +125,7 @@ if TYPE_CHECKING:
     help="Also unpack headers, sources and objects into DIR, touching only files that change.",
 )
 @click.option(
-    "--depfile", type=FILE, metavar="FILE.d",
+    "--depfile", type=OUTPUT_FILE, metavar="FILE.d",
     help="Also list the package's inputs, for make or ninja.",
 )
 @click.option(
@@ -191,7 +191,16 @@ def command(
         data["run"] = _run(out, exported.path, given, application, force, timeout)
     elif application is not None:
         data["application"] = _build_application(out, exported.path, application, force)
+    elif folder is None:
+        _say_what_next(out, exported)
     out.result(data)
+
+
+def _say_what_next(out: Output, exported: driver.Exported) -> None:
+    board, package = exported.target, shlex.quote(str(exported.path))
+    runs = board is not None and board.runner.kind != "none"
+    run = f"`crtexport run {package}` runs it; " if runs else ""
+    out.line(f"next: {run}`crtexport build {package} -o DIR` makes a project of it (see --format)")
 
 
 def _find_tree(application: Path | None) -> None:

@@ -14,7 +14,6 @@ from crtexport.cli.functions import show_externals, show_model
 from crtexport.cli.groups import Verb
 from crtexport.cli.options import (
     DEFAULT_BOARD,
-    FILE,
     accelerator_option,
     board_option,
     choices_options,
@@ -27,15 +26,16 @@ from crtexport.cli.options import (
     with_output,
 )
 from crtexport.cli.output import Output
+from crtexport.cli.parameter_types import MODEL_OR_PACKAGE, Words
 from crtexport.mlf.metadata import CrtexportSection, ModuleEntry, ModuleSection
 from crtexport.mlf.reader import Package, PackageTensor, open_package
 from crtexport.pipeline import driver
 
 
 @click.command("inspect", cls=Verb)
-@click.argument("path", metavar="PACKAGE|MODEL", type=FILE)
+@click.argument("path", metavar="PACKAGE|MODEL", type=MODEL_OR_PACKAGE)
 @click.option(
-    "--stage", type=click.Choice(driver.STAGES),
+    "--stage", type=Words(driver.STAGES),
     help="Print this stage of exporting MODEL instead of the summary of PACKAGE.",
 )
 @board_option

@@ -72,6 +72,8 @@ class _ModelFirst(click.Group):
         ] or [CompletionItem(incomplete, type="file")]
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        if args[:1] == ["help"] and not Path("help").exists():
+            args = [*args[1:], "--help"]
         if args and args[0] not in COMMANDS and args[0] not in ("-h", "--help", "--version"):
             if not args[0].startswith("-") and not Path(args[0]).exists():
                 self._fail_if_misspelt(ctx, args[0])
@@ -115,9 +117,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         error.show()
         return error.exit_code
     except click.ClickException as error:
-        context = error.ctx if isinstance(error, click.UsageError) else None
-        hint = f"{context.command_path} --help" if context else None
-        return _fail(settings, CrtExportError(error.format_message(), hint=hint), error.exit_code)
+        problem, hint = error.format_message(), None
+        if isinstance(error, click.UsageError):
+            from crtexport.cli.usage import explained  # noqa: PLC0415  (nothing is wrong yet)
+
+            problem, hint = explained(error)
+        return _fail(settings, CrtExportError(problem, hint=hint), error.exit_code)
     except (click.Abort, KeyboardInterrupt):
         _end_llvm()
         return _fail(settings, CrtExportError("interrupted"), _INTERRUPTED)

@@ -12,8 +12,9 @@ import click
 
 from crtexport.cli.claims import claim
 from crtexport.cli.groups import Verb
-from crtexport.cli.options import FILE, complete_families, with_output
+from crtexport.cli.options import complete_families, with_output
 from crtexport.cli.output import Output
+from crtexport.cli.parameter_types import FILE, OUTPUT_FILE
 from crtexport.firmware.board_schema import Memory
 from crtexport.firmware.chips.chip import Chip
 from crtexport.firmware.chips.write import check_name, write_new_board
@@ -72,7 +73,8 @@ def memory_of(text: str) -> Memory:
 )
 @click.option("--description", metavar="TEXT", help="One line for people.")
 @click.option(
-    "-o", "--output", type=FILE, metavar="FILE.yaml", help="The file; by default NAME.yaml here.",
+    "-o", "--output", type=OUTPUT_FILE, metavar="FILE.yaml",
+    help="The file to write; by default NAME.yaml in the current folder.",
 )
 @with_output
 def new(

@@ -3,44 +3,29 @@
 from __future__ import annotations
 
 import functools
-import math
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 from click.shell_completion import CompletionItem
 
 from crtexport.cli.output import Output
-from crtexport.firmware.sizes import parse_size
+from crtexport.cli.parameter_types import (
+    FILE,
+    MODEL_FILE,
+    OUTPUT_FILE,
+    PACKAGE_FILE,
+    BytesType,
+    NumericsType,
+    PoolType,
+    SecondsType,
+    Words,
+)
 from crtexport.firmware.waiting import DEFAULT_TIMEOUT
-from crtexport.ir.numerics import FORMER_WORDS, Numerics
 from crtexport.support.errors import CrtExportError
 
 Command = Callable[..., Any]
-
-class FileType(click.Path):
-    """A path; the library checks that it can be read or written.
-
-    Files are read and written in any order, so that standard input and output can't be named.
-    """
-
-    def __init__(self) -> None:
-        super().__init__(path_type=Path)
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> Any:
-        if value == "-":
-            self.fail(
-                "standard input and output can't be used here; name a file (./- for one of that "
-                "name)",
-                param, ctx,
-            )
-        return super().convert(value, param, ctx)
-
-
-FILE = FileType()
 
 
 class Settings:
@@ -78,12 +63,14 @@ def with_output(command: Command) -> Command:
 
 def model_argument(command: Command) -> Command:
     """The argument MODEL."""
-    return click.argument("model", type=FILE)(command)
+    return click.argument("model", type=MODEL_FILE)(command)
 
 
 def models_argument(command: Command) -> Command:
     """The arguments MODEL, one or more."""
-    return click.argument("models", type=FILE, metavar="MODEL...", nargs=-1, required=True)(command)
+    return click.argument(
+        "models", type=MODEL_FILE, metavar="MODEL...", nargs=-1, required=True
+    )(command)
 
 
 def outside_option(command: Command) -> Command:
@@ -112,7 +99,7 @@ def choices_options(command: Command) -> Command:
         help="ONNX: make an input a constant with this value; may be repeated.",
     )
     @click.option(
-        "--input-layout", "layout", type=click.Choice(["nchw", "nhwc"]), default="nchw",
+        "--input-layout", "layout", type=Words(["nchw", "nhwc"]), default="nchw",
         show_default=True,
         help="ONNX: images come with their channels first, as in the file, or last, as kernels "
         "have them, which saves moving them.",
@@ -158,7 +145,7 @@ def _size(option: str, text: str) -> int:
 
 def package_argument(command: Command) -> Command:
     """The argument PACKAGE."""
-    return click.argument("package", type=FILE)(command)
+    return click.argument("package", type=PACKAGE_FILE)(command)
 
 
 def chosen_option(command: Command) -> Command:
@@ -217,68 +204,14 @@ def note_board(out: Output, board: str | None) -> None:
         out.notes([f"no --board was given: this is for {DEFAULT_BOARD}, this computer"])
 
 
-class _NumericsType(click.Choice[str]):
-    """A member of Numerics, or the word of ``--rounding`` that it was called by before."""
-
-    def __init__(self) -> None:
-        super().__init__([numerics.value for numerics in Numerics])
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> str:
-        return str(super().convert(FORMER_WORDS.get(value, value), param, ctx))
-
-
 def numerics_option(command: Command) -> Command:
     """``--numerics``; ``--rounding`` and its words still are other spellings of it."""
     return click.option(
-        "--numerics", "--rounding", "numerics", type=_NumericsType(),
+        "--numerics", "--rounding", "numerics", type=NumericsType(),
         show_default="tflite, and ort for quantized ONNX files",
         help="Whose integers: tflite-runtime 2.14's, LiteRT 2.x's, TensorFlow Lite Micro's or ONNX "
         "Runtime's.",
     )(command)
-
-
-class SecondsType(click.FloatRange):
-    """A time to wait, more than none and less than a year."""
-
-    name = "SECONDS"
-
-    def __init__(self) -> None:
-        super().__init__(min=0, min_open=True, max=365 * 24 * 3600)
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> float:
-        seconds = super().convert(value, param, ctx)
-        if math.isnan(seconds):
-            self.fail(f"{value!r} is no number of seconds", param, ctx)
-        return float(seconds)
-
-
-if TYPE_CHECKING:
-    _PairType = click.ParamType[tuple[str, int]]
-    _NumberType = click.ParamType[int]
-else:
-    _PairType = _NumberType = click.ParamType  # older releases don't take what it is of
-
-
-class PoolType(_PairType):
-    """``NAME=SIZE``: a memory and the part of it that may be used."""
-
-    name = "NAME=SIZE"
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> tuple[str, int]:
-        name, sign, size = str(value).partition("=")
-        try:
-            nbytes = parse_size(size if not size.isdigit() else int(size))
-        except ValueError as error:
-            self.fail(str(error), param, ctx)
-        if not (name and sign and isinstance(nbytes, int)):
-            self.fail(f"write a memory and a size, as in dtcm=64KiB, not {value!r}", param, ctx)
-        return name, nbytes
 
 
 def pool_option(command: Command) -> Command:
@@ -315,7 +248,7 @@ def _accelerators(
 def emit_option(command: Command) -> Command:
     """``--emit``"""
     return click.option(
-        "--emit", type=click.Choice(["llvm", "c"]),
+        "--emit", type=Words(["llvm", "c"]),
         help="Objects or C sources; by default the board's.",
     )(command)
 
@@ -323,25 +256,10 @@ def emit_option(command: Command) -> Command:
 def optimize_option(command: Command) -> Command:
     """``--optimize``"""
     return click.option(
-        "--optimize", type=click.Choice(["size", "balanced", "speed", "ram"]),
+        "--optimize", type=Words(["size", "balanced", "speed", "ram"]),
         help="Goal of the optimization; by default the board's. ram: run row by row where that"
         " takes less memory.",
     )(command)
-
-
-class BytesType(_NumberType):
-    """A number of bytes, as ``24KiB``."""
-
-    name = "SIZE"
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> int:
-        text = str(value)
-        try:
-            return int(str(parse_size(int(text) if text.isdigit() else text)))
-        except ValueError as error:
-            self.fail(str(error), param, ctx)
 
 
 def ram_option(command: Command) -> Command:
@@ -364,7 +282,7 @@ def tuning_option(command: Command) -> Command:
 def weights_option(command: Command) -> Command:
     """``--weights``"""
     return click.option(
-        "--weights", type=click.Choice(["auto", "packed", "unpacked"]), default="auto",
+        "--weights", type=Words(["auto", "packed", "unpacked"]), default="auto",
         show_default=True,
         help="Weights whose values fit 4 or 2 bits stay packed in flash, or have a byte each; auto:"
         " packed where that costs hardly an instruction.",
@@ -400,7 +318,7 @@ def device_code_option(command: Command) -> Command:
 def io_option(command: Command) -> Command:
     """``--io``"""
     return click.option(
-        "--io", type=click.Choice(["caller", "workspace"]), default="caller", show_default=True,
+        "--io", type=Words(["caller", "workspace"]), default="caller", show_default=True,
         help="Memory of inputs and outputs: the caller's buffers, or the workspace.",
     )(command)
 
@@ -408,7 +326,7 @@ def io_option(command: Command) -> Command:
 def array_options(command: Command) -> Command:
     """``--input`` and ``--output``, both .npz."""
     command = click.option(
-        "-o", "--output", "save", type=FILE, metavar="FILE.npz",
+        "-o", "--output", "save", type=OUTPUT_FILE, metavar="FILE.npz",
         help="Write the outputs to this file.",
     )(command)
     return given_option()(command)

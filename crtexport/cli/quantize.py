@@ -11,14 +11,9 @@ import msgspec
 
 from crtexport.cli.claims import claim
 from crtexport.cli.groups import Verb
-from crtexport.cli.options import (
-    FILE,
-    choices_options,
-    complete_boards,
-    model_argument,
-    with_output,
-)
+from crtexport.cli.options import choices_options, complete_boards, model_argument, with_output
 from crtexport.cli.output import Output
+from crtexport.cli.parameter_types import OUTPUT_FILE, Words
 from crtexport.firmware.board import user_files
 from crtexport.importers.formats import InputChoices
 from crtexport.quantization import quantize as library
@@ -35,19 +30,19 @@ from crtexport.simulation.runtimes import install as install_library
     " Its module, yours, is imported and run with your rights.",
 )
 @click.option(
-    "-o", "--output", type=FILE, required=True, metavar="FILE", help="The file to write.",
+    "-o", "--output", type=OUTPUT_FILE, required=True, metavar="FILE", help="The file to write.",
 )
 @click.option(
-    "--format", "form", type=click.Choice(["qdq", "qoperator"]), default="qdq", show_default=True,
+    "--format", "form", type=Words(["qdq", "qoperator"]), default="qdq", show_default=True,
     help="Quantization as nodes between float operators, or quantized operators.",
 )
 @click.option(
-    "--activations", type=click.Choice(["uint8", "int8", "int16"]),
+    "--activations", type=Words(["uint8", "int8", "int16"]),
     help="Integers between layers; weights are int8 with a scale per channel.  [default: uint8;"
     " in .tflite files int8]",
 )
 @click.option(
-    "--calibration", type=click.Choice(["minmax", "entropy", "percentile"]), default="minmax",
+    "--calibration", type=Words(["minmax", "entropy", "percentile"]), default="minmax",
     show_default=True, help="How ranges come from the data: all of it, or without rare values.",
 )
 @click.option(

@@ -17,7 +17,6 @@ from crtexport.cli.claims import claim
 from crtexport.cli.groups import Verb
 from crtexport.cli.options import (
     DEFAULT_BOARD,
-    FILE,
     accelerator_option,
     board_option,
     choices_options,
@@ -35,6 +34,7 @@ from crtexport.cli.options import (
     with_output,
 )
 from crtexport.cli.output import Output
+from crtexport.cli.parameter_types import MODEL_OR_PACKAGE, OUTPUT_FILE
 
 if TYPE_CHECKING:
     from crtexport.pipeline.options import ExportChanges
@@ -45,11 +45,11 @@ _NOT_REPRODUCED = {"path", "page", "as_json", "verbose", "quiet", "debug"}
 
 
 @click.command("report", cls=Verb)
-@click.argument("path", metavar="MODEL|PACKAGE", type=FILE)
+@click.argument("path", metavar="MODEL|PACKAGE", type=MODEL_OR_PACKAGE)
 @board_option
 @click.option(
-    "-o", "--output", "page", type=FILE, metavar="FILE.html",
-    help="Also write the report as a page for people: one file, with pictures.",
+    "-o", "--output", "page", type=OUTPUT_FILE, metavar="FILE.html|json",
+    help="Also write the report to a file: as a page with pictures, or as JSON.",
 )
 @emit_option
 @optimize_option
@@ -110,7 +110,7 @@ def command(
             page_file.write(made, page)
     show(out, made)
     if page is not None:
-        out.line(f"page: {page}")
+        out.line(f"report: {page}")
     if not package:
         note_board(out, board)
     out.result(figures.to_data(made))

@@ -21,6 +21,7 @@ from crtexport.cli.options import (
     with_output,
 )
 from crtexport.cli.output import Output
+from crtexport.cli.parameter_types import Words
 from crtexport.cli.results import keep, keep_all, outputs_data, read_arrays, show_outputs
 from crtexport.firmware.run import RunResult
 from crtexport.firmware.waiting import DEFAULT_TIMEOUT
@@ -33,7 +34,7 @@ from crtexport.mlf.reader import open_package
 @array_options
 @timeout_option()
 @click.option(
-    "--runner", type=click.Choice(package_actions.RUNNERS), default="bare-metal", show_default=True,
+    "--runner", type=Words(package_actions.RUNNERS), default="bare-metal", show_default=True,
     help="Run on bare metal, or under the Zephyr that ZEPHYR_BASE names.",
 )
 @chosen_option
@@ -132,7 +133,7 @@ def _show_sections(out: Output, result: RunResult) -> None:
         rows = [(name, size) for name, size in sections.items() if size]
         if rows:
             out.table(
-                title, ("section", "bytes"), [*rows, ("together", sum(sections.values()))]
+                title, ("section", "bytes"), [*rows, ("total", sum(sections.values()))]
             )
 
 

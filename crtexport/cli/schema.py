@@ -9,12 +9,13 @@ import click
 from crtexport.cli.groups import Verb
 from crtexport.cli.options import with_output
 from crtexport.cli.output import Output
+from crtexport.cli.parameter_types import Words
 from crtexport.importers import crtjson
 
 
 @click.command("schema", cls=Verb)
 @click.option(
-    "--of", "of", type=click.Choice(["model", "report"]), default="model", show_default=True,
+    "--of", "of", type=Words(["model", "report"]), default="model", show_default=True,
     help="The format: model.json, or what `crtexport report --json` prints.",
 )
 @with_output

@@ -28,7 +28,7 @@ def memory_rows(memories: Sequence[MemoryUse]) -> Iterator[tuple[str, int, str]]
     for memory in memories:
         for content in memory.contents:
             yield f"{memory.name}: {content.what}", content.bytes, ""
-        yield f"{memory.name}, together", memory.used, f"{memory.percent:.1f} %"
+        yield f"{memory.name}, total", memory.used, f"{memory.percent:.1f} %"
 
 
 def show_costs(out: Output, totals: Totals, layers: Sequence[Layer]) -> None:
@@ -50,8 +50,8 @@ def show_export(out: Output, exported: Exported) -> None:
         for memory in memories(board, exported.usage)
     ]
     if used:
-        without = " without the code" if exported.emit == "c" else ""
-        out.line(f"of the board{without}: {', '.join(used)}")
+        without = " (without code, which isn't compiled yet)" if exported.emit == "c" else ""
+        out.line(f"memory of the board{without}: {', '.join(used)}")
     for model in [exported] if len(exported.models) == 1 else exported.models:
         whose = f"{model.artifact.module}, " if len(exported.models) > 1 else ""
         try:
@@ -79,7 +79,7 @@ def _show_costs(
     first = sorted(layers, key=cost, reverse=True)[:_COSTLIEST]
     shares = [f"{one.name} {100 * cost(one) / whole:.0f} %" for one in first if cost(one)]
     if shares:
-        out.line(f"most of it: {', '.join(shares)}")
+        out.line(f"most expensive: {', '.join(shares)}")
 
 
 def _instructions(layer: Layer) -> int:

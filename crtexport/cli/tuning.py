@@ -94,7 +94,7 @@ def show_tuned(out: Output, results: Sequence[Tuned]) -> dict[str, Any]:
                      layer.chosen, layer.after.instructions, layer.after.code)
                     for layer in result.layers
                 ),
-                ("together", "", result.before.instructions, result.before.code, "",
+                ("total", "", result.before.instructions, result.before.code, "",
                  result.after.instructions, result.after.code),
             ],
         )

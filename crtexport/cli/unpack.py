@@ -8,8 +8,9 @@ import click
 
 from crtexport.cli.claims import claim
 from crtexport.cli.groups import Verb
-from crtexport.cli.options import FILE, force_option, package_argument, with_output
+from crtexport.cli.options import force_option, package_argument, with_output
 from crtexport.cli.output import Output, named
+from crtexport.cli.parameter_types import FILE
 from crtexport.mlf.reader import open_package
 from crtexport.mlf.unpack import unpack_for_build
 

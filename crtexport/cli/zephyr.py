@@ -10,14 +10,9 @@ from msgspec.structs import asdict
 
 from crtexport.cli.claims import claim
 from crtexport.cli.groups import Verb
-from crtexport.cli.options import (
-    FILE,
-    Command,
-    accelerator_option,
-    package_argument,
-    with_output,
-)
+from crtexport.cli.options import Command, accelerator_option, package_argument, with_output
 from crtexport.cli.output import Output, named
+from crtexport.cli.parameter_types import FILE, OUTPUT_FILE
 from crtexport.firmware.abi_check import check_linkable
 from crtexport.firmware.board import list_boards
 from crtexport.firmware.board_reader import board_from_keys
@@ -58,7 +53,7 @@ def _read(build: Path, compiler: str | None, flags: str) -> ZephyrBuild:
 
 @command.command("board", short_help="Derive the board file of a build.")
 @click.argument("build", type=FILE)
-@click.option("-o", "--output", type=FILE, metavar="FILE.yaml",
+@click.option("-o", "--output", type=OUTPUT_FILE, metavar="FILE.yaml",
               help="Write it there, unless it would not change; by default it is printed.")
 @_compiler_options
 @with_output
@@ -168,7 +163,7 @@ def report(out: Output, build: Path) -> None:
         out.table(
             f"Model {name}", ("part", "code", "constants", "RAM"),
             [*((key, p.code, p.constants, p.ram) for key, p in parts.items()),
-             ("together", sum(p.code for p in parts.values()),
+             ("total", sum(p.code for p in parts.values()),
               sum(p.constants for p in parts.values()), found.ram_of(name))],
         )
     flash = {name: found.flash_of(name) for name in found.models}
@@ -176,7 +171,7 @@ def report(out: Output, build: Path) -> None:
     out.table("Image", ("what", "flash", "RAM"), [
         *((f"model {name}", flash[name], ram[name]) for name in found.models),
         (REST, found.flash - sum(flash.values()), found.ram - sum(ram.values())),
-        ("together", found.flash, found.ram),
+        ("total", found.flash, found.ram),
         *((f"size of {name}", size if name == "flash" else "-", size if name != "flash" else "-")
           for name, size in memories.items()),
     ])

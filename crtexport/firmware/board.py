@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 from msgspec import Struct
@@ -12,12 +13,15 @@ from crtexport.firmware.board_search import SEARCH_PATH, SUFFIXES, find, folders
 from crtexport.firmware.budget import Usage, check_budget
 from crtexport.support.errors import CrtExportError
 from crtexport.support.resources import boards_dir
-from crtexport.support.schema import did_you_mean
 
 __all__ = [
     "SEARCH_PATH", "Board", "Family", "Usage", "board_files", "check_budget", "list_boards",
     "list_families", "load_board", "user_files",
 ]
+
+_NEAR = 3
+"""Boards that an error names in the place of one that there isn't."""
+_LEAST_LETTERS = 3
 
 
 def load_board(name_or_path: str | Path) -> Board:
@@ -34,7 +38,8 @@ def load_board(name_or_path: str | Path) -> Board:
     if board is None:
         raise CrtExportError(
             "this is a family of boards, not a board", location=shown_as(path),
-            hint="boards extend it; `crtexport boards` lists them",
+            hint="boards that extend it have memories: `crtexport boards` lists them, `crtexport"
+            f" boards new NAME --extends {path.stem}` describes one of your own",
         )
     if not explicit and board.name != path.stem:
         raise CrtExportError(
@@ -113,10 +118,35 @@ def _located(name_or_path: str | Path) -> tuple[Path, bool]:
 
 
 def _unknown(name: str) -> CrtExportError:
-    known = [board.name for board in list_boards()]
-    names = ", ".join(known) or "none"
-    return CrtExportError(
-        f"there is no board {name!r}",
-        hint=f"a board's file is named with its folder: ./{name}" if Path(name).is_file()
-        else " ".join(filter(None, (did_you_mean(name, known), f"the boards are: {names}"))),
-    )
+    if Path(name).is_file():
+        hint = f"a board's file is named with its folder: ./{name}"
+    else:
+        found = [*dict.fromkeys(_like(name))][:_NEAR]
+        meant = f"did you mean {' or '.join(found)}? " if found else ""
+        hint = (
+            f"{meant}`crtexport boards` lists all boards, `crtexport boards new` describes one of"
+            " your own"
+        )
+    return CrtExportError(f"there is no board {name!r}", hint=hint)
+
+
+def _like(name: str) -> Iterator[str]:
+    """Yields the boards whose name or description has ``name`` in it, whatever the case and the
+    characters between letters and digits, and those whose name is like it."""
+    import difflib  # noqa: PLC0415  (only where a name is wrong)
+
+    boards, word = list_boards(), _letters(name)
+    same = [board.name for board in boards if _letters(board.name) == word]
+    if same:
+        yield from same
+        return
+    if len(word) >= _LEAST_LETTERS:
+        for board in boards:
+            if word in _letters(f"{board.name} {board.description}"):
+                yield board.name
+    near = difflib.get_close_matches(word, [_letters(board.name) for board in boards], n=_NEAR)
+    yield from (board.name for board in boards if _letters(board.name) in near)
+
+
+def _letters(text: str) -> str:
+    return "".join(character for character in text.casefold() if character.isalnum())

@@ -259,8 +259,12 @@ def read(path: Path) -> Report:
         if path.stat().st_size > _LARGEST:
             raise CrtExportError("the file is too large for a report", location=str(path))
         text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise CrtExportError(f"the report can't be read ({error})", location=str(path)) from error
+    except OSError as error:
+        raise CrtExportError(
+            f"the report can't be read ({error.strerror or error})", location=str(path)
+        ) from error
+    except UnicodeDecodeError as error:
+        raise _no_report(path) from error
     begin, end = EMBEDDED
     if begin in text:
         text = text.split(begin, 1)[1].split(end, 1)[0]
@@ -286,6 +290,6 @@ def read(path: Path) -> Report:
 
 def _no_report(path: Path) -> CrtExportError:
     return CrtExportError(
-        "this is no report", location=str(path),
-        hint="`crtexport report MODEL --board NAME --json` writes one, and so does -o FILE.html",
+        "this is not a report", location=str(path),
+        hint="`crtexport report MODEL --board NAME -o FILE.json` writes one; FILE.html is one, too",
     )

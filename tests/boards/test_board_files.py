@@ -90,8 +90,8 @@ def test_a_folder_of_the_search_path_must_exist(
 def test_an_unknown_board_lists_the_known_ones() -> None:
     text = mistake("qemu_x68")
     assert "there is no board 'qemu_x68'" in text
-    assert "did you mean 'qemu_x86'?" in text
-    assert "mps2_an386" in text
+    assert "did you mean qemu_x86?" in text
+    assert "`crtexport boards` lists all boards" in text
 
 
 def test_a_file_in_this_folder_is_named_with_it(

@@ -11,6 +11,7 @@ from crtexport.cli.main import main
 from crtexport.report.bench import Bench
 from crtexport.report.measure import Setting
 from crtexport.report.peers import PeerFigure
+from tests.cli.support import DIGITS
 from tests.report.benches import layer, result
 
 
@@ -18,7 +19,7 @@ def test_the_command_prints_one_object(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("crtexport.cli.bench.bench", lambda *_, **__: result(layer("a", 100)))
-    assert main(["bench", "net.tflite", "--board", "mps2_an386", "--json"]) == 0
+    assert main(["bench", str(DIGITS), "--board", "mps2_an386", "--json"]) == 0
     (data,) = json.loads(capsys.readouterr().out)["benches"]
     assert data["layers"][0]["per_mac"] == 2.0
     assert data["startup"] == 0
@@ -32,7 +33,7 @@ def test_the_table_names_layers_totals_and_others(
     )
     measured = result(layer("conv", 100), peers=(peer,))
     monkeypatch.setattr("crtexport.cli.bench.bench", lambda *_, **__: measured)
-    assert main(["bench", "a.tflite", "b.tflite", "--board", "mps2_an386"]) == 0
+    assert main(["bench", str(DIGITS), str(DIGITS), "--board", "mps2_an386"]) == 0
     lines = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
     assert "conv 1x2x2x4 50 100 2.00 10 20" in lines
     assert "Other 4,000 0.25× - 20 0.50× -" in lines
@@ -48,11 +49,11 @@ def test_accelerators_stand_beside_our_own(
         return replace(result(layer("conv", cost)), second=cost, accelerators=accelerators)
 
     monkeypatch.setattr("crtexport.cli.bench.bench", measured)
-    arguments = ["bench", "net.tflite", "--accelerator", "cmsis-nn", "--board"]
+    arguments = ["bench", str(DIGITS), "--accelerator", "cmsis-nn", "--board"]
     assert main([*arguments, "mps2_an386"]) == 0
     lines = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
     assert "layer MACs our own with ours is" in lines
     assert "conv 50 100 300 0.33×" in lines
-    assert "together 50 100 300 0.33×" in lines
+    assert "total 50 100 300 0.33×" in lines
     assert main([*arguments, "host"]) == 2
     assert "are for boards in QEMU, not host" in capsys.readouterr().err

@@ -108,7 +108,7 @@ def test_estimates_have_no_limit_against_counts(
 @pytest.mark.parametrize(
     ("change", "problem"),
     [
-        ({"format": "other"}, "this is no report"),
+        ({"format": "other"}, "this is not a report"),
         ({"version": 99}, "the report has version 99"),
         ({"totals": {"flash": "x"}}, "the report is damaged"),
         ({"layers": [{}]}, "the report is damaged"),

@@ -64,16 +64,19 @@ def test_an_export_ends_with_what_it_costs(capsys: pytest.CaptureFixture[str]) -
     assert main(["report", *words[:3], "--json"]) == 0
     totals = json.loads(capsys.readouterr().out)["totals"]
     flash = totals["flash"] - totals["other"]
-    assert f"of the board: flash {flash:,} of 4,194,304 bytes (0.2 %), ram " in said
+    assert f"memory of the board: flash {flash:,} of 4,194,304 bytes (0.2 %), ram " in said
     assert f"ram {totals['ram']:,} of" in said
     assert (
         f"one inference: {totals['macs']:,} multiply-accumulates,"
         f" about {totals['instructions']:,} instructions\n"
     ) in said
-    assert said.splitlines()[-1].startswith("most of it: ")
-    assert said.splitlines()[-1].count(" %") == 3
+    costly, after = said.splitlines()[-2:]
+    assert costly.startswith("most expensive: ")
+    assert costly.count(" %") == 3
+    assert after.startswith("next: `crtexport run x.tar` runs it; `crtexport build x.tar -o DIR`")
     assert main([*words, "--emit", "c"]) == 0
-    assert "of the board without the code: flash " in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "memory of the board (without code, which isn't compiled yet): flash " in said
     for quiet in (["-q"], ["--json"]):
         assert main([*words, *quiet]) == 0
         assert "one inference" not in capsys.readouterr().out

@@ -238,7 +238,8 @@ def test_tables_show_layers_outputs_and_costs(
         cost=BoardCost("some_board", Cost(11, 22, 33, 44444, 55), None, "no reason")
     )
     monkeypatch.setattr("crtexport.quantization.quantize.quantize", lambda *_, **__: result)
-    assert main(["quantize", "m.onnx", "--data", "d.npz", "-o", str(folder / "new.onnx")]) == 0
+    words = ["quantize", str(folder / "net.onnx"), "--data", "d.npz"]
+    assert main([*words, "-o", str(folder / "new.onnx")]) == 0
     shown = capsys.readouterr()
     for layer in result.layers:
         assert re.search(rf"{layer.layer} .*{layer.type} +{layer.sqnr:.1f}", shown.out)

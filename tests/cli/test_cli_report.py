@@ -236,8 +236,15 @@ def test_a_page_has_the_same_facts(tmp_path: Path, capsys: pytest.CaptureFixture
     assert read(page) == data
     assert data["reproduce"]["command"] == f"crtexport report model.json --board {BOARD}"
     assert main(["report", str(DIGITS), "--board", BOARD, "-o", str(page)]) == 0
-    assert f"page: {page}" in capsys.readouterr().out
+    assert f"report: {page}" in capsys.readouterr().out
     assert main(["diff", str(page), str(page), "--max-flash", "+0"]) == 0
+
+
+def test_a_file_of_json_has_the_same_facts(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data = reported(capsys, str(DIGITS), "--board", BOARD, "-o", str(tmp_path / "digits.json"))
+    assert json.loads((tmp_path / "digits.json").read_text()) == data
 
 
 def test_a_package_has_a_page(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -249,5 +256,6 @@ def test_a_package_has_a_page(tmp_path: Path, capsys: pytest.CaptureFixture[str]
 def test_a_page_that_cannot_be_is_refused_first(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    (tmp_path / "none.tflite").touch()
     assert main(["report", str(tmp_path / "none.tflite"), "-o", str(tmp_path / "x.pdf")]) == 2
-    assert "a report's page is an .html file" in capsys.readouterr().err
+    assert "a report is written as .html" in capsys.readouterr().err

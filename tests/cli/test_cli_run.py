@@ -61,7 +61,7 @@ def test_the_table_for_people(
     assert "bytes of stack 64" in lines
     assert ".text 1,000" in lines
     assert ".data 0" not in lines
-    assert "together 6,000" in lines
+    assert "total 6,000" in lines
     assert any("2 (score " in line for line in lines)
 
 

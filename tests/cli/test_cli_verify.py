@@ -46,12 +46,12 @@ def test_a_difference_is_shown_and_fails(
          OutputComparison("bad", "int8", difference, 0.0, 2)),
     )
     monkeypatch.setattr(verification, "verify", lambda *_, **__: result)
-    assert main(["verify", "m.tflite"]) == 1
+    assert main(["verify", str(DIGITS)]) == 1
     lines = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
     assert "reference: reference 1" in lines
     assert "good int8 0 0 0 agrees" in lines
     assert any(line.startswith("bad int8") and line.endswith("2 DIFFERS") for line in lines)
-    assert main(["verify", "m.tflite", "--json"]) == 1
+    assert main(["verify", str(DIGITS), "--json"]) == 1
     data = json.loads(capsys.readouterr().out)
     assert [output["agrees"] for output in data["outputs"]] == [True, False]
 
@@ -64,7 +64,7 @@ def test_options_are_passed_on(monkeypatch: pytest.MonkeyPatch) -> None:
         return VerifyResult("r", "b", 1, ())
 
     monkeypatch.setattr(verification, "verify", verify)
-    assert main(["verify", "m.tflite", "--board", "qemu_x86", "--rounding", "single", "-q",
+    assert main(["verify", str(DIGITS), "--board", "qemu_x86", "--rounding", "single", "-q",
                  "--accelerator", "cmsis-nn", "--dim", "n=3", "--weights", "packed",
                  "--optimize", "size", "--tuning", "t.json", "--timeout", "7"]) == 0
     assert seen == [
@@ -75,7 +75,7 @@ def test_options_are_passed_on(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_no_samples_are_a_mistake(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["verify", "m.tflite", "--samples", "0"]) == 2
+    assert main(["verify", str(DIGITS), "--samples", "0"]) == 2
     assert "--samples" in capsys.readouterr().err
 
 
@@ -102,18 +102,18 @@ def test_the_first_operator_that_differs_is_shown_with_both_values(
                          Difference(0, (0, 0), 5.0, 0.0))),
     )
     monkeypatch.setattr(verification, "verify_layers", lambda *_, **__: result)
-    assert main(["verify", "m.tflite", "--per-layer"]) == 1
+    assert main(["verify", str(DIGITS), "--per-layer"]) == 1
     lines = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
     assert "the first that differs is operator 1 (NEG)" in lines
     assert "element: [0, 2] of sample 1" in lines
     assert "exported: -12" in lines
     assert "reference: -9" in lines
     assert not any("EXP" in line for line in lines)
-    assert main(["verify", "m.tflite", "--per-layer", "-v"]) == 1
+    assert main(["verify", str(DIGITS), "--per-layer", "-v"]) == 1
     lines = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
     assert "operator 0 (ABS) a int8[1, 4] 0 0 agrees own" in lines
     assert "operator 2 (EXP) c int8[1, 4] 5 0 DIFFERS own" in lines
-    assert main(["verify", "m.tflite", "--per-layer", "--json"]) == 1
+    assert main(["verify", str(DIGITS), "--per-layer", "--json"]) == 1
     data = json.loads(capsys.readouterr().out)
     assert data["first_difference"]["first"] == {
         "sample": 1, "position": [0, 2], "exported": -12.0, "reference": -9.0

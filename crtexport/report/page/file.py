@@ -1,36 +1,40 @@
-"""Writes pages, whole or not at all."""
+"""Writes reports as pages or as JSON, whole or not at all."""
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
-from crtexport.report.figures import Report
+from crtexport.report.figures import Report, to_data
 from crtexport.report.page.html import render
 from crtexport.support.errors import CrtExportError
 from crtexport.support.outputs.single import replacing
 
-_SUFFIXES = (".html", ".htm")
+_PAGES = (".html", ".htm")
+_DATA = ".json"
 
 
 def check(path: Path) -> None:
-    """Raises CrtExportError for a file that no page can be written to; called before any work."""
-    if path.suffix.lower() not in _SUFFIXES:
+    """Raises CrtExportError for a file that no report can be written to; called before any work."""
+    if path.suffix.lower() not in (*_PAGES, _DATA):
         raise CrtExportError(
-            "a report's page is an .html file", location=str(path),
-            hint="name the file accordingly; --json prints the report as JSON",
+            "a report is written as .html, a page for people, or as .json", location=str(path),
+            hint=f"name the file {path.stem}.html or {path.stem}.json; browsers print pages to PDF",
         )
     if not path.parent.is_dir():
         raise CrtExportError("there is no such folder", location=str(path.parent))
 
 
 def write(report: Report, path: Path) -> None:
-    """Writes the page of a report to ``path``. Raises CrtExportError where that can't be."""
+    """Writes a report to ``path``: a page, or JSON where the name ends with .json. Raises
+    CrtExportError where that can't be."""
     check(path)
-    text = render(report)
+    as_json = path.suffix.lower() == _DATA
+    text = json.dumps(to_data(report), indent=2) + "\n" if as_json else render(report)
     try:
         with replacing(path) as stream:
             stream.write(text.encode("utf-8", "backslashreplace"))
     except OSError as error:
         raise CrtExportError(
-            f"the page can't be written ({error.strerror or error})", location=str(path)
+            f"the report can't be written ({error.strerror or error})", location=str(path)
         ) from error

@@ -1,0 +1,238 @@
+"""Types of arguments and options, whose errors say what to write instead."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from crtexport.firmware.sizes import parse_size
+from crtexport.ir.numerics import FORMER_WORDS, Numerics
+from crtexport.support.errors import CrtExportError
+
+_SEARCHED = 5000
+"""Files of a folder among which a misspelt name is looked for."""
+
+
+class Words(click.Choice[str]):
+    """One of a few words, in upper or lower case, with "-" or "_". ``meant`` are other words that
+    people try, with what they should write."""
+
+    def __init__(self, words: Iterable[str], meant: Mapping[str, str] | None = None) -> None:
+        super().__init__([*words], case_sensitive=False)
+        self.meant = meant or {}
+
+    def normalize_choice(self, choice: Any, ctx: click.Context | None) -> str:
+        return super().normalize_choice(choice, ctx).replace("_", "-")
+
+    def get_invalid_choice_message(self, value: Any, ctx: click.Context | None) -> str:  # noqa: ARG002
+        from crtexport.support.schema import did_you_mean  # noqa: PLC0415  (seldom)
+
+        word = str(value).casefold()
+        hint = self.meant.get(word) or did_you_mean(word, map(str, self.choices))
+        words = f"{str(value)!r} is not one of {', '.join(map(str, self.choices))}"
+        return f"{words}; {hint}" if hint else words
+
+
+class NumericsType(Words):
+    """A member of Numerics, or the word of ``--rounding`` that it was called by before."""
+
+    def __init__(self) -> None:
+        super().__init__([numerics.value for numerics in Numerics])
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> str:
+        return str(super().convert(FORMER_WORDS.get(value, value), param, ctx))
+
+
+class FileType(click.Path):
+    """A path; the library checks that it can be read or written.
+
+    Files are read and written in any order, so that standard input and output can't be named.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(path_type=Path)
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> Any:
+        if value == "-":
+            self.fail(
+                "standard input and output can't be used here; name a file (./- for one of that "
+                "name)",
+                param, ctx,
+            )
+        return super().convert(value, param, ctx)
+
+
+class OutputFileType(FileType):
+    """A file to write, which is no folder."""
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> Any:
+        path = super().convert(value, param, ctx)
+        if str(value).endswith(("/", os.sep)) or path.is_dir():
+            raise CrtExportError(
+                "this is a folder, and a file is written here", location=str(value),
+                hint="name the file, as in " + str(path / "NAME") + _ending(param),
+            )
+        return path
+
+
+class InputFileType(FileType):
+    """A file that a command reads. ``wanted`` is a model, a package, or either; one that isn't
+    there or is the other gets a hint."""
+
+    def __init__(self, *, models: bool, packages: bool) -> None:
+        super().__init__()
+        self._models, self._packages = models, packages
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> Any:
+        path: Path = super().convert(value, param, ctx)
+        if not os.path.lexists(path):
+            raise CrtExportError(
+                "there is no such file", location=str(value),
+                hint=_missing(path, models=self._models),
+            )
+        verb = "" if ctx is None else ctx.command_path
+        if not self._packages and is_tar(path):
+            raise CrtExportError(
+                "this is a package, not a model", location=str(value),
+                hint=f"`{verb}` takes the model that the package was made from; "
+                "`crtexport run`, `simulate`, `build` and `inspect` take packages",
+            )
+        if not self._models and _is_model(path):
+            raise CrtExportError(
+                "this is a model, not a package", location=str(value),
+                hint=f"export it first: `crtexport {value} --board NAME -o {path.stem}.tar`, then "
+                f"`{verb} {path.stem}.tar`",
+            )
+        return path
+
+
+FILE = FileType()
+OUTPUT_FILE = OutputFileType()
+MODEL_FILE = InputFileType(models=True, packages=False)
+PACKAGE_FILE = InputFileType(models=False, packages=True)
+MODEL_OR_PACKAGE = InputFileType(models=True, packages=True)
+
+
+def _ending(param: click.Parameter | None) -> str:
+    """Returns the ending of a parameter's files, from its metavariable: ".tar" of FILE.tar."""
+    return Path((param.metavar or "") if param is not None else "").suffix.partition("|")[0]
+
+
+def _missing(path: Path, *, models: bool) -> str | None:
+    """Returns a hint for a file that isn't there."""
+    from crtexport.firmware.board import list_boards  # noqa: PLC0415  (only where it is missing)
+    from crtexport.support.schema import did_you_mean  # noqa: PLC0415
+
+    meant = did_you_mean(path.name, _files_in(path.parent))
+    if meant is not None:
+        return meant
+    if models and path.parent == Path() and not path.suffix:
+        if path.name in {board.name for board in list_boards()}:
+            return f"it is a board: write --board {path.name}"
+        return "`crtexport --help` lists the commands; models are .tflite, .onnx and .json files"
+    return None
+
+
+def _files_in(folder: Path) -> Iterator[str]:
+    try:
+        with os.scandir(folder) as found:
+            for entry in itertools.islice(found, _SEARCHED):
+                if entry.is_file():
+                    yield entry.name
+    except OSError:
+        return
+
+
+def is_tar(path: Path) -> bool:
+    """Returns whether a file begins as tar files do."""
+    return _head(path)[257:262] == b"ustar"
+
+
+def _is_model(path: Path) -> bool:
+    start = _head(path)
+    if not start or start[257:262] == b"ustar":
+        return False
+    from crtexport.importers.formats import FORMATS, HEAD  # noqa: PLC0415  (it is no package)
+
+    return any(known.begins(start[:HEAD]) for known in FORMATS)
+
+
+def _head(path: Path) -> bytes:
+    if not path.is_file():  # a pipe would lose what is read
+        return b""
+    try:
+        with path.open("rb") as stream:
+            return stream.read(512)
+    except OSError:
+        return b""
+
+
+class SecondsType(click.FloatRange):
+    """A time to wait, more than none and less than a year."""
+
+    name = "SECONDS"
+
+    def __init__(self) -> None:
+        super().__init__(min=0, min_open=True, max=365 * 24 * 3600)
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        seconds = super().convert(value, param, ctx)
+        if math.isnan(seconds):
+            self.fail(f"{value!r} is no number of seconds", param, ctx)
+        return float(seconds)
+
+
+if TYPE_CHECKING:
+    _PairType = click.ParamType[tuple[str, int]]
+    _NumberType = click.ParamType[int]
+else:
+    _PairType = _NumberType = click.ParamType  # older releases don't take what it is of
+
+
+class PoolType(_PairType):
+    """``NAME=SIZE``: a memory and the part of it that may be used."""
+
+    name = "NAME=SIZE"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[str, int]:
+        name, sign, size = str(value).partition("=")
+        try:
+            nbytes = parse_size(size if not size.isdigit() else int(size))
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
+        if not (name and sign and isinstance(nbytes, int)):
+            self.fail(f"write a memory and a size, as in dtcm=64KiB, not {value!r}", param, ctx)
+        return name, nbytes
+
+
+class BytesType(_NumberType):
+    """A number of bytes, as ``24KiB``."""
+
+    name = "SIZE"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> int:
+        text = str(value)
+        try:
+            return int(str(parse_size(int(text) if text.isdigit() else text)))
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
