@@ -1,4 +1,4 @@
-"""What to write instead of a command line that makes no sense."""
+"""Says which option or command was meant, where a command line makes no sense."""
 
 from __future__ import annotations
 
