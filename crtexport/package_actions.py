@@ -17,6 +17,8 @@ from crtexport.firmware.run import BuildResult, RunResult
 from crtexport.firmware.waiting import DEFAULT_TIMEOUT
 from crtexport.firmware.zephyr import runner as zephyr_runner
 from crtexport.integrations import library
+from crtexport.integrations.formats import FORMATS
+from crtexport.integrations.next_steps import of_library
 from crtexport.ir.graph import Graph
 from crtexport.mlf.arrays import Array, bind_inputs, key_of, samples_for, samples_of_models
 from crtexport.mlf.marks import exported_here
@@ -136,7 +138,7 @@ def build(
     programs then run on this computer.
     """
     opened = open_package(Path(package)).select(model)
-    where = _board(opened, board, trust_package)
+    where = board_of(opened, board, trust_package)
     parts = parts_from_package(opened, device_code)
     if runner == "zephyr":
         return zephyr_runner.build_application(
@@ -147,12 +149,12 @@ def build(
 
 
 class Library(Struct, frozen=True):
-    """The files of a library; why its example compares no outputs, "" if it does; and whether the
-    example can run on this computer."""
+    """The files of a library; why its example compares no outputs, "" if it does; and the commands
+    that build, run and flash the example, each with what it does."""
 
     files: tuple[Path, ...]
     unrecorded: str
-    runs_here: bool
+    next_steps: tuple[tuple[str, str], ...]
 
     def __repr__(self) -> str:
         return line("Library", count(len(self.files), "file"), self.unrecorded)
@@ -173,7 +175,7 @@ def write_library(
     and ``force`` as for :func:`build`. Raises CrtExportError for what a library can't hold.
     """
     opened = open_package(Path(package))
-    where = _board(opened, board, trust_package)
+    where = board_of(opened, board, trust_package)
     given = {one.module: one.inputs for one in opened.each}
     samples = samples_of_models(given, inputs) if len(given) > 1 else {
         opened.module: samples_for(opened.inputs, inputs)
@@ -186,7 +188,10 @@ def write_library(
             opened, where, Path(out_dir), format, recorded, version=version, force=force
         ),
         unrecorded,
-        runs_here=where.hosted or not opened.objects,
+        of_library(
+            format, library.name_of(opened, FORMATS[format]), where,
+            runs_here=where.hosted or not opened.objects,
+        ),
     )
 
 
@@ -244,7 +249,7 @@ def run_all(
     :func:`run`.
     """
     opened = open_package(Path(package)).select(model)
-    where = _board(opened, board, trust_package)
+    where = board_of(opened, board, trust_package)
     if not trust_package and (runner == "zephyr" or where.reaches_host):
         bare = runner == "bare-metal" and not where.hosted
         _check_origin(opened, "its board's semihosting" if bare else "running it")
@@ -260,7 +265,7 @@ def run_all(
     return {one.module: result for one, result in zip(parts.models, results, strict=True)}
 
 
-def _board(package: Package, board: Board | Path | str | None, trusted: bool) -> Board:
+def board_of(package: Package, board: Board | Path | str | None, trusted: bool) -> Board:
     named = board if isinstance(board, Board) or board is None else load_board(board)
     return board_for(package, named, trusted=trusted)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import shlex
+from collections.abc import Sequence
 from pathlib import Path
 
 import click
@@ -22,7 +22,9 @@ from crtexport.cli.options import (
 from crtexport.cli.output import Output, named
 from crtexport.cli.parameter_types import FILE, Words
 from crtexport.cli.results import read_arrays
-from crtexport.firmware.package import board_from_package
+from crtexport.firmware.board_schema import Board
+from crtexport.firmware.run import BuildResult
+from crtexport.integrations import next_steps
 from crtexport.integrations.formats import FORMATS
 from crtexport.integrations.library import name_of
 from crtexport.mlf.reader import open_package
@@ -91,10 +93,11 @@ def command(
                 package, folder, arrays, device_code=device_code, board=board,
                 trust_package=trust_package, force=force,
             )
-        out.line(str(built.elf))
-        out.line(f"next: {_next(board_from_package(opened).runner.kind, package, built.elf)}")
+        where = package_actions.board_of(opened, board, trust_package)
+        steps = next_steps.of_firmware(package, built.elf, where)
+        _show_firmware(out, built, where, steps)
         out.result({"package": str(package), "format": format_, **named(opened.modules),
-                    "elf": str(built.elf)})
+                    "elf": str(built.elf), "next": [command for command, _ in steps]})
         return
     if device_code:
         raise CrtExportError("a library brings no code of devices", location="--device-code",
@@ -108,17 +111,28 @@ def command(
     if written.unrecorded:
         out.notes([f"the example compares no outputs: {written.unrecorded}"])
     out.line(f"{folder}: {known.what.format(name=name)}, {len(written.files)} files")
-    next_step = known.next_step if written.runs_here else known.next_elsewhere
-    out.line(f"next, in that folder: {next_step.format(name=name)}")
+    out.line(f"next, in {folder}:")
+    _show_steps(out, written.next_steps)
     out.result({
         "package": str(package), "format": format_, **named(opened.modules),
         "recorded": not written.unrecorded, "files": [*map(str, written.files)],
+        "next": [command for command, _ in written.next_steps],
     })
 
 
-def _next(runner: str, package: Path, elf: Path) -> str:
-    """Returns what is done with firmware."""
-    again = f"`make -C {shlex.quote(str(elf.parent))}` builds it again"
-    if runner == "none":
-        return f"flash it with your board's tool (openocd, pyocd, picotool, …); {again}"
-    return f"`crtexport run {shlex.quote(str(package))}` runs and measures it; {again}"
+def _show_firmware(
+    out: Output, built: BuildResult, board: Board, steps: Sequence[next_steps.Step]
+) -> None:
+    out.line(f"{built.elf}: {built.sections.flash_size:,} bytes of flash and"
+             f" {built.sections.ram_size:,} of RAM")
+    missing = next_steps.missing_part(board)
+    out.notes([missing] if missing else [])
+    out.line("next:")
+    _show_steps(out, steps)
+
+
+def _show_steps(out: Output, steps: Sequence[next_steps.Step]) -> None:
+    """Shows the commands that come next, each with what it does."""
+    for command, words in steps:
+        out.line(f"  # {words}")
+        out.line(f"  {command}")

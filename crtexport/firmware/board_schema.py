@@ -188,6 +188,29 @@ class Npu(Struct, frozen=True):
     memories: tuple[Identifier, ...] = ()
 
 
+class PlatformIO(Struct, frozen=True):
+    """Names of the board in PlatformIO: the keys of an environment in ``platformio.ini``."""
+
+    platform: Word
+    board: Word
+    framework: Literal["arduino", "espidf"]
+
+
+class Flashing(Struct, frozen=True, kw_only=True):
+    """The ways of programs onto the board, for what ``crtexport build`` writes and says.
+
+    ``openocd`` are OpenOCD's configuration files, ``arduino`` the name that arduino-cli knows the
+    board by (FQBN), ``esp_idf`` a target of ``idf.py``. ``needs``: what the board needs beside a
+    program to start it.
+    """
+
+    openocd: tuple[Word, ...] = ()
+    arduino: Word | None = None
+    platformio: PlatformIO | None = None
+    esp_idf: Identifier | None = None
+    needs: Text | None = None
+
+
 class Board(Struct, frozen=True, kw_only=True):
     """A resolved board: no parents, no files, no optional key left open."""
 
@@ -209,6 +232,7 @@ class Board(Struct, frozen=True, kw_only=True):
     accelerators: tuple[Annotated[str, Meta(pattern=r"^[A-Za-z0-9_.:-]+$")], ...] = ()
     npu: Npu | None = None
     zephyr: Zephyr | None = None
+    flashing: Flashing | None = None
 
     def __repr__(self) -> str:
         return line("Board", f"{self.name}:", self.description)
@@ -248,6 +272,14 @@ class Board(Struct, frozen=True, kw_only=True):
         )
 
     @property
+    def build_systems(self) -> tuple[str, ...]:
+        """Returns the build systems that know the board, as formats of ``crtexport build``."""
+        found = self.flashing or Flashing()
+        names = {"esp-idf": found.esp_idf, "arduino": found.arduino,
+                 "platformio": found.platformio, "zephyr": self.zephyr}
+        return tuple(name for name, known in names.items() if known is not None)
+
+    @property
     def flash(self) -> tuple[str, ...]:
         """Returns the names of the memories with code and constants, sorted."""
         place = self.placement
@@ -272,8 +304,11 @@ class Board(Struct, frozen=True, kw_only=True):
             del data["placement"]["spill"]  # as it was before there were any
         if not self.accelerators:
             del data["accelerators"]
-        if self.npu is None:
-            del data["npu"]
+        for key in ("npu", "flashing"):
+            if data[key] is None:
+                del data[key]
+        for key in [key for key, value in data.get("flashing", {}).items() if not value]:
+            del data["flashing"][key]
         for key in ("package", "url"):
             if data["toolchain"][key] is None:
                 del data["toolchain"][key]

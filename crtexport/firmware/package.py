@@ -101,7 +101,7 @@ def board_for(package: Package, board: Board | None = None, *, trusted: bool = F
     cpu = replace(told.cpu, cflags=found.cpu.cflags)
     return replace(
         told, cpu=cpu, toolchain=found.toolchain, runner=found.runner, console=found.console,
-        counter=found.counter, zephyr=found.zephyr,
+        counter=found.counter, zephyr=found.zephyr, flashing=found.flashing,
     )
 
 

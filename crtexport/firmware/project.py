@@ -129,6 +129,7 @@ def _firmware(parts: FirmwareParts, board: Board) -> dict[str, bytes]:
         "stack_size": board.stack_size,
         "console": board.console,
         "description": board.description, "hosted": board.hosted, "elf": ELF,
+        "openocd": _openocd(board), "needs": "" if board.flashing is None else board.flashing.needs,
         "compiler": board.toolchain.compiler[0],
     }
     environment, found = resources.environment(), {}
@@ -239,7 +240,16 @@ def _makefile(parts: FirmwareParts, board: Board, count_by_timer: bool) -> str:
         model_objects=_words(objects),
         libraries_of_others=parts.libraries,
         library_cflags=_words([*cpu, "-std=gnu99", _OPTIMIZE[parts.optimize], *_SECTIONS]),
+        openocd=_openocd(board),
     )
+
+
+def _openocd(board: Board) -> str:
+    """Returns OpenOCD's options for a board that prints by semihosting; "" for other boards."""
+    files = board.flashing.openocd if board.flashing is not None else ()
+    if board.console.kind != "semihosting":
+        return ""
+    return _words(word for file in files for word in ("-f", file))
 
 
 def _words(words: Iterable[str]) -> str:

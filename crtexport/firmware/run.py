@@ -135,7 +135,8 @@ def _find_compiler(board: Board) -> None:
     if not has_start_up(board.architecture):
         raise CrtExportError(
             "there is no start-up code for this processor", location=(board.name, "architecture"),
-            hint="`crtexport unpack` lays out the sources for a build of yours",
+            hint=f"--format {' or '.join((*board.build_systems, 'cmake'))} writes a library for a"
+            " build that has it",
         )
     find_tool(tools.compiler[0], tools.package, tools.url)
     find_tool("make", "make")

@@ -16,6 +16,7 @@ from crtexport.firmware.parts import FirmwareParts
 from crtexport.firmware.project import main_context
 from crtexport.integrations.formats import FORMATS, Format
 from crtexport.integrations.mlperf_tiny import mlperf_context
+from crtexport.integrations.next_steps import of_library
 from crtexport.integrations.test_vector import sample_of
 from crtexport.mlf.arrays import Array
 from crtexport.mlf.reader import Package
@@ -114,13 +115,15 @@ def _files(
     } | {f"{format_.headers}/{name}": text for name, text in parts.runtime_headers.items()}
     sources = {f"{format_.sources}/{name}": text.encode() for name, text in parts.sources.items()}
     objects = {f"{format_.objects}/{name}": blob for name, blob in parts.objects.items()}
+    name, runs_here = name_of(package, format_), board.hosted or not objects
     context = {
         **_models_context(parts, recorded),
         **_board_context(board, parts),
-        "name": name_of(package, format_), "version": version,
+        "name": name, "version": version, "runs_here": runs_here,
+        "steps": of_library(format_.name, name, board, runs_here=runs_here),
         "made_by": f"crtexport {__version__}",
         "format": format_, "sources": sorted(sources), "objects": sorted(objects),
-        "headers": sorted(headers), "runs_here": board.hosted or not objects,
+        "headers": sorted(headers),
     }
     if format_.name == "mlperf-tiny":
         context |= mlperf_context(parts, str(package.path))
@@ -147,6 +150,7 @@ def _board_context(board: Board, parts: FirmwareParts) -> dict[str, object]:
         "compiler": [*map(_cmake_word, board.toolchain.compiler)], "cflags": cflags,
         "cmake_cflags": _cmake_word(" ".join(cflags)), "optimize": _OPTIMIZE[parts.optimize],
         "core": _cmsis_core(board.cpu.name),
+        "platformio": None if board.flashing is None else board.flashing.platformio,
     }
 
 

@@ -17,7 +17,8 @@ def test_the_verb_says_what_comes_next(tmp_path: Path, capsys: pytest.CaptureFix
     assert main(["build", str(path), "-o", str(tmp_path / "l"), "--format", "cmake"]) == 0
     said = capsys.readouterr().out
     assert "crtexport::digits" in said
-    assert "cmake --preset example" in said
+    assert f"next, in {tmp_path / 'l'}:\n  # runs the example on this computer\n" in said
+    assert "\n  cmake --preset example && " in said
     words = ["build", str(path), "-o", str(tmp_path / "l"), "--format", "arduino", "--json"]
     assert main(words) == 0
     found = json.loads(capsys.readouterr().out)
@@ -35,7 +36,8 @@ def test_the_verb_builds_firmware_that_runs(
     assert (tmp_path / "l" / "Makefile").is_file()
     assert target_of("mps2_an386").cflags[0] in (tmp_path / "l" / "Makefile").read_text()
     assert main(["build", str(path), "-o", str(tmp_path / "l")]) == 0
-    assert f"`crtexport run {path}` runs and measures it" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert f"\n  # builds, runs and measures the same\n  crtexport run {path}\n" in said
     for words in (["--expected", str(path)], ["--format", "cmake", "--device-code", "a.c"]):
         assert main(["build", str(path), "-o", str(tmp_path / "m"), *words]) == 2
     assert not (tmp_path / "m").exists()

@@ -171,17 +171,36 @@ def test_an_arduino_sketch_compiles_as_cpp_and_passes(sources: Path, tmp_path: P
     assert all("PASS" in line for line in said)
 
 
-@pytest.mark.parametrize(("format_", "headers", "example"), [
-    ("platformio", "include", "examples/run/src"), ("cmsis-pack", "include", "example"),
-])
-def test_sources_and_example_make_a_program_that_passes(
-    format_: str, headers: str, example: str, sources: Path, tmp_path: Path
+def test_a_packs_sources_and_example_make_a_program_that_passes(
+    sources: Path, tmp_path: Path
 ) -> None:
     library = tmp_path / "library"
-    write_library(sources, library, format_)
-    files = [*sources_in(library / "src"), *sources_in(library / example)]
-    compiled(library, files, [headers, example], tmp_path / "program")
+    write_library(sources, library, "cmsis-pack")
+    files = [*sources_in(library / "src"), *sources_in(library / "example")]
+    compiled(library, files, ["include", "example"], tmp_path / "program")
     assert run(tmp_path / "program", folder=tmp_path).splitlines()[-1] == "PASS"
+
+
+@pytest.mark.parametrize(("defined", "caller"), [
+    ("ARDUINO", "void setup(); void loop(); int main() { setup(); loop(); return 0; }"),
+    ("ESP_PLATFORM", 'extern "C" void app_main(void); int main() { app_main(); return 0; }'),
+])
+def test_platformios_example_runs_with_the_frameworks(
+    defined: str, caller: str, tmp_path: Path
+) -> None:
+    """With functions in the place of theirs."""
+    require("g++")
+    library = tmp_path / "library"
+    write_library(package("digits"), library, "platformio")
+    example = library / "examples" / "run" / "src"
+    (tmp_path / "Arduino.h").write_text(ARDUINO)
+    (tmp_path / "start.cpp").write_text(f"{caller}\n")
+    for source in [*sources_in(library / "src"), *sources_in(example)]:
+        run(require("cc"), *STRICT, f"-I{library / 'include'}", "-c", source, folder=tmp_path)
+    run("g++", f"-D{defined}", "-Wall", "-Wextra", "-Werror", "-I.", f"-I{example}",
+        example / "main.cpp", "start.cpp", *sorted(tmp_path.glob("*.o")), "-lm", "-o", "program",
+        folder=tmp_path)
+    assert "PASS" in run(tmp_path / "program", folder=tmp_path)
 
 
 def test_an_esp_idf_components_files_are_those_it_names(sources: Path, tmp_path: Path) -> None:
@@ -239,11 +258,11 @@ def test_expected_outputs_must_be_the_models(tmp_path: Path) -> None:
 def test_an_example_sees_that_outputs_differ(tmp_path: Path) -> None:
     path = package("digits")
     expected = np.full((1, 10), 5, np.int8)
-    written = write_library(path, tmp_path / "l", "platformio", outputs={"probabilities": expected})
+    written = write_library(path, tmp_path / "l", "cmake", outputs={"probabilities": expected})
     assert not written.unrecorded
     folder = tmp_path / "l"
-    files = [*sources_in(folder / "src"), *sources_in(folder / "examples/run/src")]
-    compiled(folder, files, ["include", "examples/run/src"], tmp_path / "program")
+    files = [*sources_in(folder / "src"), *sources_in(folder / "example")]
+    compiled(folder, files, ["include", "example"], tmp_path / "program")
     said = run(tmp_path / "program", folder=tmp_path, code=1)
     assert said == "digits: output 1 differs from what was recorded\nFAIL\n"
 
@@ -264,11 +283,11 @@ def test_floats_may_differ_in_their_last_digits(
     expected = sample.copy()
     for place, value in change.items():
         expected[place] = expected[place] + value if place == 0 else value
-    write_library(path, tmp_path / "l", "platformio",
+    write_library(path, tmp_path / "l", "cmake",
                   {opened.inputs[0].name: sample}, {opened.outputs[0].name: expected})
     folder = tmp_path / "l"
-    files = [*sources_in(folder / "src"), *sources_in(folder / "examples/run/src")]
-    compiled(folder, files, ["include", "examples/run/src"], tmp_path / "program")
+    files = [*sources_in(folder / "src"), *sources_in(folder / "example")]
+    compiled(folder, files, ["include", "example"], tmp_path / "program")
     run(tmp_path / "program", folder=tmp_path, code=int(differs))
 
 
