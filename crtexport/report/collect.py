@@ -26,7 +26,7 @@ from crtexport.report.layers import holds_weights, layers_of, products, together
 from crtexport.report.measure import Setting, measure
 from crtexport.report.memories import memories
 from crtexport.report.network import steps_of, tensors_of
-from crtexport.report.peers import figures_for, provenance
+from crtexport.report.peers import figures_like, provenance
 from crtexport.schedules.select.cost_model import machine_for
 from crtexport.support.errors import CrtExportError
 from crtexport.version import __version__
@@ -72,15 +72,17 @@ def report(setting: Setting, command: str = "", *, measured: bool = False) -> fi
 
 
 def _exported(setting: Setting, board: Board, path: Path) -> Exported:
-    """Exports for the board, or, where its memories are too small, for one like it with more."""
+    """Exports for the board, or, where its memories are too small, for one like it with more. A
+    workspace in one memory alone is the same however large that is."""
+    roomy = board if board.hosted else replace(board, memory={
+        name: replace(memory, size=_ROOM) for name, memory in board.memory.items()
+    })
+    first = board if board.placement.spill or setting.options.pools else roomy
     try:
-        return driver.export(setting.model, setting.options, board=board, output=path)
+        return driver.export(setting.model, setting.options, board=first, output=path)
     except CrtExportError as error:
-        if board.hosted:
+        if first is roomy:
             raise
-        roomy = replace(board, memory={
-            name: replace(memory, size=_ROOM) for name, memory in board.memory.items()
-        })
         try:
             return driver.export(setting.model, setting.options, board=roomy, output=path)
         except CrtExportError:
@@ -93,7 +95,7 @@ def of(made: Made, command: str = "") -> figures.Report:
     layers = layers_of(made.exported, board, made.sizes, made.result)
     totals = _totals(made, layers)
     used = memories(board, _used(made, totals))
-    peers = figures_for(graph.sha256, board.name)
+    peers = figures_like(graph.sha256, board)
     fits = None if board.hosted else all(one.used <= one.size for one in used)
     return figures.Report(
         crtexport=__version__,

@@ -197,7 +197,8 @@ class Reproduce(Struct, frozen=True):
 class Report(Struct, frozen=True, kw_only=True):
     """One network on one board. ``pools`` are the memories of the workspace and their bytes.
     ``fits`` is None for boards whose memory an operating system has. ``peers`` are recorded figures
-    of other tools for the very same file and board, ``sources`` says where they come from."""
+    of other tools for the very same file, on this board or one with the same processor; ``sources``
+    says where they come from."""
 
     format: str = FORMAT
     version: int = VERSION

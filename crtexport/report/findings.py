@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Protocol
 
 from crtexport.ir.graph import Graph, Node
@@ -11,6 +11,8 @@ from crtexport.report.figures import Finding, Layer, MemoryUse, Totals
 
 _FULL = 90
 """Percent of a memory from which on it is worth a word."""
+_NAMED = 2
+"""Operators that a sentence names."""
 
 
 def findings(
@@ -49,10 +51,10 @@ def warnings(
         if memory.used > memory.size:
             yield Finding(
                 "warning", memory.name,
-                f"it doesn't fit: {memory.used - memory.size:,} bytes too much",
+                f"too small: {memory.used - memory.size:,} bytes are missing",
             )
         elif memory.percent >= _FULL:
-            yield Finding("warning", memory.name, f"it is {memory.percent:.1f} percent full")
+            yield Finding("warning", memory.name, f"{memory.percent:.1f} percent full")
     if totals.code is None:
         yield Finding("warning", "code", (
             "its bytes aren't counted: C sources were made, and nothing has compiled them;"
@@ -100,11 +102,44 @@ def _fused(graph: Graph) -> Iterator[Finding]:
 def _gone(before: Graph, after: Graph) -> Iterator[Finding]:
     """Yields the operators of the file that have no kernel and no view in the export."""
     left = {name for node in after.nodes for name in _names(node)}
+    makers = {after.tensors[t].name: str(node) for node in after.nodes for t in node.outputs}
+    readers: dict[int, list[Node]] = {}
     for node in before.nodes:
-        if str(node) not in left:
-            yield Finding("removed", str(node), (
-                "it was computed while exporting, its neighbour does it too, or no output needs it"
-            ))
+        for tensor in node.inputs:
+            if tensor is not None:
+                readers.setdefault(tensor, []).append(node)
+    for node in before.nodes:
+        if str(node) in left:
+            continue
+        given = [t for t in node.inputs if t is not None]
+        result = [before.tensors[t].name for t in node.outputs]
+        if given and all(before.constant(t) is not None for t in given):
+            why = "its result is constant, and was computed while exporting"
+        elif made := [makers[name] for name in result if name in makers]:
+            why = f"fused into {made[0]}"
+        else:
+            why = _fused_into(before, node, readers, left)
+        yield Finding("removed", str(node), why)
+
+
+def _fused_into(
+    graph: Graph, gone: Node, readers: Mapping[int, Sequence[Node]], left: Collection[str]
+) -> str:
+    """Returns which of the operators behind one that is gone are left and compute it as well."""
+    found: dict[str, None] = {}
+    behind = list(gone.outputs)
+    for tensor in behind:  # grows meanwhile
+        for reader in readers.get(tensor, ()):
+            if str(reader) in left:
+                found[str(reader)] = None
+            else:
+                behind += [output for output in reader.outputs if output not in behind]
+    if found:
+        more = f" and {len(found) - _NAMED} more" if len(found) > _NAMED else ""
+        return f"fused into {', '.join([*found][:_NAMED])}{more}"
+    if set(behind) & set(graph.outputs):
+        return "its result equals its input"
+    return "no output of the network depends on it"
 
 
 def _names(node: Node) -> Iterator[str]:
@@ -133,16 +168,16 @@ class _Channels(Protocol):
 def pruned(channels: _Channels) -> Finding:
     """Returns in words what a layer lost."""
     (reads, still_reads), (computes, still_computes) = channels.inputs, channels.outputs
-    words = [
-        f"computes {still_computes} of {computes} channels, reads {still_reads} of {reads}"
-    ]
+    words = f"computes {still_computes} of {computes} channels, reads {still_reads} of {reads}"
+    reasons = []
     for count, reason in (
-        (channels.zero_weights, "had no weights"),
-        (channels.one_value, "had one value whatever the input"),
-        (channels.unread, "had no reader"),
+        (channels.zero_weights, "have no weights but zeros"),
+        (channels.one_value, "have one value for every input"),
+        (channels.unread, "are read by no layer"),
     ):
-        words += [f"{count} {reason}"] if count else []
-    return Finding("pruned", channels.layer, "; ".join(words))
+        reasons += [f"{count} {reason}"] if count else []
+    removed = f"; of the removed, {', '.join(reasons)}" if reasons else ""
+    return Finding("pruned", channels.layer, words + removed)
 
 
 def _floats(layers: Sequence[Layer]) -> Iterator[Finding]:

@@ -11,6 +11,8 @@ from pathlib import Path
 
 import msgspec
 
+from crtexport.firmware.board import Board, load_board
+
 _FILE = Path(__file__).with_name("peers.json")
 
 
@@ -45,6 +47,21 @@ def figures_for(sha256: str, board: str) -> tuple[PeerFigure, ...]:
     model = document.models.get(sha256)
     found = [f for f in document.figures if f.model == model and f.board == board]
     return tuple(sorted(found, key=lambda figure: figure.instructions))
+
+
+def figures_like(sha256: str, board: Board) -> tuple[PeerFigure, ...]:
+    """Returns :func:`figures_for` a board, or, where there are none, those of a recorded board for
+    which the same code is generated."""
+    found = figures_for(sha256, board.name)
+    for name in sorted({figure.board for figure in _document().figures}):
+        if found:
+            break
+        other = load_board(name).target
+        if (other.triple, other.cpu, other.features) == (
+            board.target.triple, board.target.cpu, board.target.features
+        ):
+            found = figures_for(sha256, name)
+    return found
 
 
 def provenance(figure: PeerFigure) -> str:

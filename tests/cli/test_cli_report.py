@@ -101,7 +101,7 @@ def test_a_model_that_does_not_fit_is_reported(
     assert main(["report", str(DIGITS), "--board", str(tmp_path / "small.yaml")]) == 0
     said = capsys.readouterr().out
     assert "it doesn't fit" in said
-    assert "bytes too much" in said
+    assert "flash: too small: " in said
     data = reported(capsys, str(DIGITS), "--board", str(tmp_path / "small.yaml"))
     whole = reported(capsys, str(DIGITS), "--board", BOARD)
     assert not data["fits"]

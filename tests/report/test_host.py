@@ -113,10 +113,10 @@ def test_the_command_prints_the_table_and_one_object(
 ) -> None:
     result = timed()
     monkeypatch.setattr("crtexport.cli.bench.bench_host", lambda *_, **__: result)
-    assert main(["bench", "net.tflite", "--board", "host"]) == 0
+    assert main(["bench", str(DIGITS), "--board", "host"]) == 0
     lines = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
     assert "LiteRT 2.0 2.0 2.0 2.000 0.50× 0.50 0.50" in lines
     assert "bytes of constants 77" in lines
     assert "not there: onnx: no module" in lines
-    assert main(["bench", "net.tflite", "--board", "host", "--json"]) == 0
+    assert main(["bench", str(DIGITS), "--board", "host", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["timings"][0]["timings"][1]["median"] == 2000.0

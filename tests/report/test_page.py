@@ -8,11 +8,13 @@ from html.parser import HTMLParser
 from itertools import combinations
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from crtexport.ir.ops import Abs, Add, Conv2D, Pad, Relu, Reshape
 from crtexport.pipeline import driver
 from crtexport.pipeline.options import ExportOptions
 from crtexport.report import figures, packages
@@ -22,13 +24,14 @@ from crtexport.report.measure import Setting
 from crtexport.report.page.file import write
 from crtexport.report.page.html import render
 from crtexport.report.page.rail import ROW, rail
-from crtexport.report.page.timeline import HEIGHT, TOP, WIDTH, timeline
+from crtexport.report.page.timeline import HEIGHT, TOP, WIDTH, _round_step, timeline
 from crtexport.report.page.treemap import Box, treemap
 from crtexport.support.errors import CrtExportError
 from tests.cli.support import DIGITS
 from tests.control.networks import NETWORKS
 from tests.helpers import shared_model
 from tests.pipeline.test_fuse_policy import chain, means, pyramid
+from tests.plan.graphs import GraphBuilder
 from tests.report.browser import look, screenshot
 
 BOARD = "nrf52840dk"
@@ -82,8 +85,8 @@ def test_what_is_not_known_is_said(digits: Report, tmp_path: Path) -> None:
     made = driver.export(DIGITS, board=BOARD, output=tmp_path / "x.tar")
     package = render(packages.report(made.path))
     check_harmless(package)
-    assert "A package keeps no network" in package
-    assert "A package doesn't tell weights from tables" in package
+    assert "A package doesn't contain the network" in package
+    assert "A package doesn't distinguish weights from tables" in package
     for words in ("nothing has compiled", "A package"):
         assert words not in render(digits)
 
@@ -132,6 +135,45 @@ def test_a_page_is_small(vww: Report) -> None:
         assert peer in text
 
 
+@pytest.mark.models
+def test_figures_of_the_same_processor_are_shown(tmp_path: Path) -> None:
+    model = shared_model("kws_int8")
+    named = {}
+    for board in (BOARD, "nucleo_h743zi"):
+        found = report(Setting(model, board))
+        named[board] = {peer.board for peer in found.peers}
+        assert ("on mps2_an386, which has the same processor" in render(found)) == (board == BOARD)
+    assert named == {BOARD: {"mps2_an386"}, "nucleo_h743zi": set()}
+
+
+def test_operators_without_code_are_told_with_what_computes_them() -> None:
+    """A pad goes into the convolution behind it, Relu into the one before; one operator is constant
+    and one is read by nobody."""
+    b = GraphBuilder()
+    x = b.input(1, 4, 4, 1)
+    padded = b.node(Pad(((0, 0), (1, 1), (1, 1), (0, 0))), x)
+    ones = b.constant(np.ones(2, np.float32))
+    made = b.node(Conv2D(), padded, b.constant(np.ones((2, 3, 3, 1), np.float32)), ones)
+    positive = b.node(Relu(), made)
+    added = b.node(Reshape((1, 2)), ones)
+    b.node(Abs(), x)
+    found = report(Setting(b.finish(b.node(Add(), positive, added)), BOARD))
+    why = {one.what: one.why for one in found.findings if one.kind == "removed"}
+    assert why == {
+        "operator 0 (Pad)": "fused into operator 1 (Conv2D)",
+        "operator 2 (Relu)": "fused into operator 1 (Conv2D)",
+        "operator 3 (Reshape)": "its result is constant, and was computed while exporting",
+        "operator 4 (Abs)": "no output of the network depends on it",
+    }
+
+
+@pytest.mark.parametrize("size", [1, 9, 10, 99, 38212, 1_206_324, 10**9])
+def test_the_scale_of_bytes_has_round_numbers(size: int) -> None:
+    step = _round_step(size)
+    assert size / 5 <= step <= max(size, 2)
+    assert str(step).rstrip("0") in ("1", "2", "5")
+
+
 @pytest.mark.parametrize(("network", "count"), [(chain, 3), (means, 2), (pyramid, 1)])
 def test_fused_layers_are_named(
     network: Callable[[Path], Path], count: int, tmp_path: Path
@@ -158,7 +200,7 @@ def test_networks_that_decide_have_pages(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["x.txt", "x", "x.tar"])
 def test_other_endings_are_refused(name: str, digits: Report, tmp_path: Path) -> None:
-    with pytest.raises(CrtExportError, match=r"a report's page is an \.html file"):
+    with pytest.raises(CrtExportError, match=r"a report is written as \.html"):
         write(digits, tmp_path / name)
     with pytest.raises(CrtExportError, match="there is no such folder"):
         write(digits, tmp_path / "none" / "x.html")

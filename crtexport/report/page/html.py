@@ -34,6 +34,7 @@ class Row(Struct, frozen=True):
 
     number: str
     name: str
+    label: str
     operator: str
     type: str
     lines: tuple[Line, ...]
@@ -120,9 +121,9 @@ def _network(report: Report) -> tuple[list[tuple[Line, ...]], int, list[Row]]:
         row_of |= dict.fromkeys(step.outputs, number)
     drawn = rail(len(given) + len(report.steps), edges)
     rows = [
-        Row("", tensors[t].name, "input" if tensors[t].space != "state" else "state",
-            words.shape(tensors[t].dtype, tensors[t].shape), drawn.rows[number], "input")
-        for number, t in enumerate(given)
+        Row("", one.name, one.name, "input" if one.space != "state" else "state",
+            words.shape(one.dtype, one.shape), drawn.rows[number], "input")
+        for number, one in enumerate(tensors[t] for t in given)
     ]
     by_step: dict[int, list[Layer]] = {}
     for layer in report.layers:
@@ -131,7 +132,7 @@ def _network(report: Report) -> tuple[list[tuple[Line, ...]], int, list[Row]]:
         layers = by_step.get(number, [])
         output = next((tensors[t] for t in step.outputs if t in tensors), None)
         rows.append(Row(
-            str(number), step.name, step.operator,
+            str(number), step.name, words.without_type(step.name), step.operator,
             "" if output is None else words.shape(output.dtype, output.shape),
             drawn.rows[len(given) + number], "view" if step.view else "step",
             _sum([layer.macs for layer in layers]), _sum([one.instructions for one in layers]),
@@ -141,7 +142,8 @@ def _network(report: Report) -> tuple[list[tuple[Line, ...]], int, list[Row]]:
         ))
     if not report.steps:
         rows = [
-            Row("", one.name, one.operator, "", (), "step", one.macs, one.instructions, one.code)
+            Row("", one.name, one.name, one.operator, "", (), "step", one.macs, one.instructions,
+                one.code)
             for one in report.layers
         ]
     return list(drawn.rows), drawn.width, rows
@@ -260,9 +262,9 @@ def _peers(report: Report) -> list[dict[str, Any]]:
 
 
 _TITLES = {
-    "fused": "Fused", "removed": "Operators of the file without code of their own",
+    "fused": "Fused", "removed": "Removed operators",
     "pruned": "Channels removed", "offloaded": "Offloaded",
-    "refused": "Looked at by an accelerator, and left to crtexport", "float": "Computed in float",
+    "refused": "Not offloaded", "float": "Computed in float",
 }
 
 

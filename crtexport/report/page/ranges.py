@@ -32,8 +32,10 @@ class Ranges(Struct, frozen=True):
 
 
 def ranges(report: Report) -> Ranges:
-    """Returns the ranges of all tensors that are quantized."""
-    found = [(one, one.quantization) for one in report.tensors if one.quantization is not None]
+    """Returns the ranges of all tensors that are quantized, in the order in which they are there.
+    """
+    in_order = sorted(report.tensors, key=lambda tensor: tensor.first)
+    found = [(one, one.quantization) for one in in_order if one.quantization is not None]
     ends = [_root(end) for _, quant in found for end in (quant.low, quant.high)]
     low, high = min((*ends, 0.0)), max((*ends, 0.0))
     width = (high - low) or 1

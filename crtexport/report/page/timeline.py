@@ -170,12 +170,22 @@ def _scratch(report: Report, scale: _Scale) -> Iterator[Bar]:
 
 
 def _bytes(report: Report, scale: _Scale) -> Iterator[Mark]:
-    """Yields the scale at the left, of each pool."""
-    parts = 4 if len(report.pools) == 1 else 1
+    """Yields the scale at the left, of each pool: round numbers, and the pool's end."""
     for number, pool in enumerate(report.pools):
-        for part in range(parts + 1):
-            offset = pool.bytes * part // parts
-            yield Mark(scale.y(number, offset), grouped(offset))
+        step = _round_step(pool.bytes) if len(report.pools) == 1 else max(pool.bytes, 1)
+        for offset in range(0, pool.bytes, step):
+            if scale.height(pool.bytes - offset) >= _WORDS + 1:
+                yield Mark(scale.y(number, offset), grouped(offset))
+        yield Mark(scale.y(number, pool.bytes), grouped(pool.bytes))
+
+
+def _round_step(size: int) -> int:
+    """Returns the least of 1, 2 and 5 times a power of ten that divides ``size`` bytes into at most
+    five parts."""
+    power = int(10 ** max(len(str(size)) - 2, 0))
+    return next(
+        factor * power for factor in (1, 2, 5, 10, 20, 50) if factor * power * 5 >= size
+    )
 
 
 def _peak(report: Report, tensors: Mapping[int, ReportedTensor]) -> tuple[int, int]:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 
 from crtexport.support.errors import printable
 
 _LONGEST = 48
+_OPERATOR = re.compile(r"(?<=\d) \([A-Z0-9_]+\)$")
 _CHARACTER = 6.4
 """Width of a character of labels in pictures, at most, where they have 11 pixels."""
 
@@ -41,6 +43,11 @@ def short(name: str) -> str:
         return text
     start = _LONGEST // 3
     return f"{text[:start]}…{text[start + 1 - _LONGEST:]}"
+
+
+def without_type(name: str) -> str:
+    """Returns the name of a .tflite file's operator without its type, as in "operator 3"."""
+    return _OPERATOR.sub("", name)
 
 
 def fitting(text: str, width: float) -> str:
