@@ -15,11 +15,13 @@ from crtexport.cli.groups import Verb
 from crtexport.cli.options import complete_families, with_output
 from crtexport.cli.output import Output
 from crtexport.cli.parameter_types import FILE, OUTPUT_FILE
+from crtexport.firmware.board import list_boards, list_families
 from crtexport.firmware.board_schema import Memory
 from crtexport.firmware.chips.chip import Chip
 from crtexport.firmware.chips.write import check_name, write_new_board
 from crtexport.firmware.sizes import parse_size
 from crtexport.support.errors import CrtExportError
+from crtexport.support.schema import did_you_mean
 
 T = TypeVar("T")
 _PLACE = re.compile(r"(0x[0-9a-fA-F]+|\d+):(.+)")
@@ -94,7 +96,7 @@ def new(
     path = output or Path(f"{name}.yaml")
     if family is None and chip is not None:
         family = _family(chip)
-    family = family or asked("the family of its processor, as cortex_m4f", "--extends", str)
+    family = family or asked("the family of its processor, as cortex_m4f", "--extends", _known)
     places = {**(chip.memories if chip else {}), **dict(memories)}
     for kind in ("flash", "ram"):
         if kind not in places:
@@ -141,6 +143,15 @@ def _origin(source: Path | None, chip: Chip | None) -> str:
     return f"{chip.name} in {source.name}" if source.suffix == ".pdsc" else source.name
 
 
+def _known(text: str) -> str:
+    """Returns the name of a family or board. Raises ValueError for another."""
+    names = {one.name for one in list_families()} | {one.name for one in list_boards()}
+    if text not in names:
+        meant = did_you_mean(text, names) or "`crtexport boards --families` lists the families"
+        raise ValueError(f"there is no family {text!r}; {meant}")
+    return text
+
+
 def _name(text: str) -> str:
     try:
         check_name(text)
@@ -167,5 +178,3 @@ def asked(what: str, option: str, read: Callable[[str], T]) -> T:
 
     answer: T = click.prompt(what, value_proc=checked, err=True)
     return answer
-
-

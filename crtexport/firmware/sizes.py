@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import re
 
-_SIZE = re.compile(r"(\d+)\s*(B|KiB|MiB|GiB)?")
-_UNITS = {None: 1, "B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
+_SIZE = re.compile(r"(\d+)\s*(B|KiB|MiB|GiB|K|M)?")
+_UNITS = {
+    None: 1, "B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30,
+    "K": 1 << 10, "M": 1 << 20,  # as in linker scripts
+}
 
 
 def parse_size(value: object) -> object:
-    """Returns the bytes of ``256KiB``, ``4MiB``, ``1GiB``, ``512B`` or a plain number. Raises
-    ValueError."""
+    """Returns the bytes of ``256KiB``, ``4MiB``, ``1GiB``, ``512B``, of ``256K`` or ``4M`` as in
+    linker scripts, or a plain number. Raises ValueError."""
     if not isinstance(value, str):
         if isinstance(value, bool) or not isinstance(value, int):
             raise ValueError("a size is a whole number of bytes, or text such as 256KiB or 4MiB")

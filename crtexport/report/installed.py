@@ -95,6 +95,7 @@ def _build_tools() -> Iterator[Installed]:
         ("make", "make", "build and run firmware"),
         ("cmake", "cmake", "libraries of --format cmake, Zephyr"),
         ("ninja", "ninja-build", "Zephyr"),
+        ("openocd", "openocd", "make flash in firmware's folders"),
     ):
         yield _program(name, use, f"on Debian: apt-get install {package}")
 

@@ -81,7 +81,7 @@ def test_a_new_board_takes_a_packs_device(
     words = ["boards", "new", "b", "--from", str(tmp_path / "V.F.pdsc"),
              "-o", str(tmp_path / "b.yaml")]
     assert main(words) == 2
-    assert "--device takes one of its 5" in capsys.readouterr().err
+    assert "write --device with one of its 5" in capsys.readouterr().err
     assert main([*words, "--device", "F1A", "--memory", "ram=0x20000000:64KiB"]) == 0
     board = load_board(tmp_path / "b.yaml")
     assert (board.description, board.cpu.name) == ("F1A", "cortex-m4")

@@ -42,7 +42,8 @@ def read_pack(path: Path, device: str | None, core: str | None = None) -> Chip:
         raise CrtExportError(
             f"the pack has no device {device!r}" if device else "the pack has several devices",
             location=str(path),
-            hint=f"--device takes one of its {len(found)}: {', '.join(near)}, …",
+            hint=f"write --device with one of its {len(found)}: {', '.join(near)}"
+            + (", …" if len(near) < len(found) else ""),
         )
     processor, name = _processor(found[device], core, path)
     return Chip(device, processor.get("Dcore", ""), _family(processor),
