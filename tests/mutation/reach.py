@@ -15,7 +15,7 @@ from typing import Any
 from tests.mutation.recorder import PROBE, Block, Span, instrumented, spans
 from tests.mutation.tree import Tree
 
-NEVER = {"bench", "docs", "fuzz", "large", "mutation", "zephyr"}
+NEVER = {"bench", "docs", "large", "mutation", "zephyr"}
 """Folders of tests that look at other things than what a module means, or that take too long."""
 
 FILE_SECONDS = 600
