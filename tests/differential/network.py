@@ -44,22 +44,32 @@ def steps(
 ) -> Iterator[Step]:
     """The graph's kernels as the interpreter runs them. ``values`` gets every tensor computed;
     what it has of variables is what the run before left, nothing before the first."""
+    add_constants(graph, values)
+    for node in graph.nodes:
+        lowered = lower_node(Context(graph, node))
+        for output in node.outputs:
+            type_ = graph.type(output)
+            values[output] = np.zeros(type_.shape, type_.dtype.numpy)
+        yield run_kernel(graph, node, lowered, values)
+
+
+def add_constants(graph: Graph, values: Values) -> None:
+    """Gives ``values`` the constants of a graph, and zeros for variables that they don't have."""
     for tensor, info in enumerate(graph.tensors):
         if info.constant is not None:
             values[tensor] = info.constant.array(info.type)
     for tensor in graph.variables:
         type_ = graph.type(tensor)
         values.setdefault(tensor, np.zeros(type_.shape, type_.dtype.numpy))
-    for node in graph.nodes:
-        lowered = lower_node(Context(graph, node))
-        verify(lowered.kernel)
-        for output in node.outputs:
-            type_ = graph.type(output)
-            values[output] = np.zeros(type_.shape, type_.dtype.numpy)
-        arrays = _arrays(graph, node, lowered, values)
-        before = [array.copy() for array in arrays]
-        interpreter.run(lowered.kernel, arrays)
-        yield Step(lowered.kernel, before, [array.copy() for array in arrays])
+
+
+def run_kernel(graph: Graph, node: Node, lowered: Lowered, values: Values) -> Step:
+    """Verifies and runs the kernel of a node; ``values`` have arrays for its outputs, too."""
+    verify(lowered.kernel)
+    arrays = _arrays(graph, node, lowered, values)
+    before = [array.copy() for array in arrays]
+    interpreter.run(lowered.kernel, arrays)
+    return Step(lowered.kernel, before, [array.copy() for array in arrays])
 
 
 def _arrays(graph: Graph, node: Node, lowered: Lowered, values: Values) -> list[Array]:
