@@ -110,7 +110,7 @@ def _table(title: str, outputs: Sequence[OutputComparison]) -> str:
     )
 
 
-class Difference(Struct, frozen=True):
+class OutputDifference(Struct, frozen=True):
     """An element that differs more than allowed: its sample, position, and both values."""
 
     sample: int
@@ -126,7 +126,7 @@ class LayerComparison(Struct, frozen=True):
     operator: str
     output: OutputComparison
     shape: tuple[int, ...]
-    first: Difference | None = None
+    first: OutputDifference | None = None
     kept: bool = True
 
     @property
@@ -471,7 +471,7 @@ def _compare_layer(
     if len(where):
         sample, *position = (int(i) for i in where[0])
         at = tuple(position)
-        first = Difference(sample, at, float(got[sample][at]), float(expected[sample][at]))
+        first = OutputDifference(sample, at, float(got[sample][at]), float(expected[sample][at]))
     compared = _compare(name, type_, expected, got)
     return LayerComparison(operator, compared, type_.shape, first, kept)
 

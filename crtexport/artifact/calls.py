@@ -9,7 +9,7 @@ from typing import TypeAlias, assert_never
 from msgspec import Struct
 from msgspec.structs import replace
 
-from crtexport.artifact.constant_dedup import Contents
+from crtexport.artifact.constant_dedup import KnownConstants
 from crtexport.artifact.model import (
     MAX_ADDRESSES,
     Arg,
@@ -117,7 +117,7 @@ class Stock:
         self._left = KEPT
         self.namer = Namer(taken)
         self.constants: dict[str, Constant] = {}
-        self._contents = Contents()
+        self._contents = KnownConstants()
 
     def constant(
         self, name: str, buffer: Buffer, data: ConstantRef, line: str, row: int = 0, note: str = ""

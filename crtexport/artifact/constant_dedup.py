@@ -24,7 +24,7 @@ class _Known(Struct):
     digest: bytes | None = None  # of all bytes
 
 
-class Contents(Struct):
+class KnownConstants(Struct):
     """The constants so far. Only those of one kind and with the same samples are read as a whole,
     and each of them once."""
 
@@ -65,7 +65,7 @@ def computed(graph: Graph) -> Iterator[tuple[str, int]]:
 def least_bytes(graph: Graph) -> int:
     """Returns a lower bound of the bytes of a network's constants: those of a mebibyte and more,
     packed or not, which no lowering makes smaller, each once."""
-    contents, total = Contents(), 0
+    contents, total = KnownConstants(), 0
     read = {tensor for node in graph.nodes for tensor in node.inputs if tensor is not None}
     for tensor in sorted(read):
         data, type_ = graph.constant(tensor), graph.type(tensor)

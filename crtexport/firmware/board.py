@@ -15,7 +15,7 @@ from crtexport.support.errors import CrtExportError
 from crtexport.support.resources import boards_dir
 
 __all__ = [
-    "SEARCH_PATH", "Board", "Family", "Usage", "board_files", "check_budget", "list_boards",
+    "SEARCH_PATH", "Board", "BoardFamily", "Usage", "board_files", "check_budget", "list_boards",
     "list_families", "load_board", "user_files",
 ]
 
@@ -71,7 +71,7 @@ def list_boards() -> tuple[Board, ...]:
     return tuple(board for board in found if board is not None)
 
 
-class Family(Struct, frozen=True):
+class BoardFamily(Struct, frozen=True):
     """A file that boards extend: ``processor`` is "" where the members have different ones."""
 
     name: str
@@ -79,10 +79,10 @@ class Family(Struct, frozen=True):
     processor: str
 
 
-def list_families() -> tuple[Family, ...]:
+def list_families() -> tuple[BoardFamily, ...]:
     """Returns every family of boards, by name."""
     return tuple(
-        Family(path.stem, str(merged.data.get("description", "")),
+        BoardFamily(path.stem, str(merged.data.get("description", "")),
                str(merged.data.get("cpu", {}).get("name", "")))
         for path in _named() if (merged := board_reader.read(path)).abstract
     )

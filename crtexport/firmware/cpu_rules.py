@@ -37,7 +37,7 @@ _PARTS = {
 """Features, and the features that they consist of."""
 
 
-class Family(msgspec.Struct, frozen=True):
+class CpuFamily(msgspec.Struct, frozen=True):
     """LLVM's lists for a family: ``processors`` with the architecture of each, and ``features``."""
 
     processors: dict[str, str]
@@ -45,9 +45,9 @@ class Family(msgspec.Struct, frozen=True):
 
 
 @functools.cache
-def families() -> dict[str, Family]:
+def families() -> dict[str, CpuFamily]:
     """Returns LLVM's families that boards can belong to, by name."""
-    return msgspec.json.decode(NAMES.read_bytes(), type=dict[str, Family])
+    return msgspec.json.decode(NAMES.read_bytes(), type=dict[str, CpuFamily])
 
 
 def family_of(arch: str) -> str:

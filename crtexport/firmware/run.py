@@ -196,14 +196,14 @@ def run_all(
     if not inputs:
         raise CrtExportError("there are no inputs to run the model on", location=parts.module)
     if out_dir is not None:
-        results = _run_in(_Run(parts, board, timeout, out_dir, tuple(watch), force), inputs)
+        results = _run_in(_Execution(parts, board, timeout, out_dir, tuple(watch), force), inputs)
         settle(out_dir)
         return results
     with tempfile.TemporaryDirectory(prefix="crtexport-") as folder:
-        return _run_in(_Run(parts, board, timeout, Path(folder), tuple(watch)), inputs)
+        return _run_in(_Execution(parts, board, timeout, Path(folder), tuple(watch)), inputs)
 
 
-class _Run(Struct, frozen=True):
+class _Execution(Struct, frozen=True):
     """The firmware to run, and its board and folder."""
 
     parts: FirmwareParts
@@ -223,7 +223,7 @@ class _Answers(Struct, frozen=True):
     sections: Sections
 
 
-def _run_in(job: _Run, inputs: Sequence[Sample]) -> tuple[RunResult, ...]:
+def _run_in(job: _Execution, inputs: Sequence[Sample]) -> tuple[RunResult, ...]:
     parts, board = job.parts, job.board
     samples = pack_samples(parts, inputs)
     counts_itself = board.counter.kind != "systick"
@@ -246,7 +246,7 @@ def _run_in(job: _Run, inputs: Sequence[Sample]) -> tuple[RunResult, ...]:
     )
 
 
-def _result(job: _Run, answers: _Answers, number: int, *, exact: bool) -> RunResult:
+def _result(job: _Execution, answers: _Answers, number: int, *, exact: bool) -> RunResult:
     counted = _instructions(job.board, answers, number)
     stack = answers.frames[number].stack
     return RunResult(
@@ -265,7 +265,7 @@ def _result(job: _Run, answers: _Answers, number: int, *, exact: bool) -> RunRes
 
 
 def _ask(
-    job: _Run, samples: Sequence[bytes], first: BuildResult, plugin: Path | None
+    job: _Execution, samples: Sequence[bytes], first: BuildResult, plugin: Path | None
 ) -> _Answers | None:
     """Boots as often as the samples need; returns None if QEMU does not take the plugin."""
     parts, board = job.parts, job.board
@@ -309,7 +309,7 @@ def _samples_per_boot(board: Board, sections: Sections, sample_size: int) -> int
     return 1 + max(free, 0) // sample_size
 
 
-def _boot(job: _Run, built: BuildResult, plugin: Path | None) -> QemuRun:
+def _boot(job: _Execution, built: BuildResult, plugin: Path | None) -> QemuRun:
     board = job.board
     if isinstance(board.runner, QemuRunner):
         names = (_MEASURED, *job.watch) if plugin is not None else ()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from msgspec import Struct
 
 
-class Format(Struct, frozen=True):
+class BuildFormat(Struct, frozen=True):
     """Places in a library, as folders of it. ``what`` it is, ``{name}`` being the library's.
     ``objects`` is None where the build system compiles everything itself. ``longest``: the
     characters that the system allows a name beside what the format adds; None for any number.
@@ -21,15 +21,15 @@ class Format(Struct, frozen=True):
 
 
 FORMATS = {one.name: one for one in (
-    Format(
+    BuildFormat(
         "cmake", "a CMake project with the target crtexport::{name}",
         "include", "src", "lib", "example",
     ),
-    Format("arduino", "an Arduino library", "src", "src", None, "examples/run", longest=53),
-    Format("platformio", "a PlatformIO library", "include", "src", None, "examples/run/src"),
-    Format("esp-idf", "an ESP-IDF component", "include", "src", None, "examples/run/main"),
-    Format("zephyr", "a Zephyr module", "include", "src", None, "samples/run/src"),
-    Format("cmsis-pack", "a CMSIS pack", "include", "src", "lib", "example", longest=32),
-    Format("mlperf-tiny", "the submitter's part of MLPerf Tiny", "include", "src", "lib", "test"),
+    BuildFormat("arduino", "an Arduino library", "src", "src", None, "examples/run", longest=53),
+    BuildFormat("platformio", "a PlatformIO library", "include", "src", None, "examples/run/src"),
+    BuildFormat("esp-idf", "an ESP-IDF component", "include", "src", None, "examples/run/main"),
+    BuildFormat("zephyr", "a Zephyr module", "include", "src", None, "samples/run/src"),
+    BuildFormat("cmsis-pack", "a CMSIS pack", "include", "src", "lib", "example", longest=32),
+    BuildFormat("mlperf-tiny", "the submitter's part of MLPerf Tiny", "include", "src", "lib", "test"),
 )}
 """By name."""

@@ -14,7 +14,7 @@ from crtexport.firmware.board_schema import Board
 from crtexport.firmware.package import parts_from_package
 from crtexport.firmware.parts import FirmwareParts
 from crtexport.firmware.project import main_context
-from crtexport.integrations.formats import FORMATS, Format
+from crtexport.integrations.formats import FORMATS, BuildFormat
 from crtexport.integrations.mlperf_tiny import mlperf_context
 from crtexport.integrations.next_steps import of_library
 from crtexport.integrations.test_vector import sample_of
@@ -63,7 +63,7 @@ def write_library(
         ) from error
 
 
-def name_of(package: Package, format_: Format) -> str:
+def name_of(package: Package, format_: BuildFormat) -> str:
     """Returns the library's name: the model's; of several models, the package's. Where the build
     system has no place for all of it, it ends with a part of its hash."""
     models = [*package.modules]
@@ -74,7 +74,7 @@ def name_of(package: Package, format_: Format) -> str:
     return name[: format_.longest - len(ending)] + ending
 
 
-def _check(package: Package, parts: FirmwareParts, board: Board, format_: Format) -> None:
+def _check(package: Package, parts: FirmwareParts, board: Board, format_: BuildFormat) -> None:
     """Raises CrtExportError for what a library of this format can't hold."""
     where = str(package.path)
     if any(model.devices for model in parts.models):
@@ -106,7 +106,7 @@ def _check(package: Package, parts: FirmwareParts, board: Board, format_: Format
 
 
 def _files(
-    package: Package, parts: FirmwareParts, board: Board, format_: Format, recorded: Recorded,
+    package: Package, parts: FirmwareParts, board: Board, format_: BuildFormat, recorded: Recorded,
     version: str,
 ) -> dict[str, Blob]:
     """Returns the library's files by name."""
@@ -166,7 +166,7 @@ def _cmsis_core(cpu: str) -> str:
     return "" if found is None else f"Cortex-M{found[1]}{_SUFFIXES[found[2]]}"
 
 
-def _rendered(format_: Format, context: Mapping[str, object]) -> dict[str, Blob]:
+def _rendered(format_: BuildFormat, context: Mapping[str, object]) -> dict[str, Blob]:
     """Returns the files made of templates: those of the format, and of the example in all."""
     environment, root = resources.environment(), resources.templates_dir() / "integrations"
     own = root / format_.name

@@ -63,7 +63,7 @@ class SourceText(Struct, frozen=True):
     text: str
 
 
-class Library(Struct, frozen=True):
+class ModuleLibrary(Struct, frozen=True):
     """A third-party library that a module is built with and that no package contains: users have
     it.
 
@@ -92,5 +92,5 @@ class ExternalModule(Struct, frozen=True):
     kind: ModuleKind
     files: tuple[Path | SourceText, ...]
     functions: tuple[ModuleFunction, ...]
-    library: Library | None = None
+    library: ModuleLibrary | None = None
     programs: tuple[DeviceProgram, ...] = ()

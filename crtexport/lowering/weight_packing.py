@@ -68,7 +68,7 @@ def by_blocks(weights: Array, channels_per_block: int) -> Array:
     return np.concatenate([blocks.reshape(-1), weights[whole:].T.reshape(-1)])
 
 
-class Blocks(Packing, frozen=True):
+class BlockPacking(Packing, frozen=True):
     """Elements of ``itemsize`` bytes, as :func:`by_blocks` has them."""
 
     channels_per_block: int

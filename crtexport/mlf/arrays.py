@@ -31,7 +31,7 @@ def key_of(tensor: PackageTensor) -> str:
     return tensor.field or tensor.name
 
 
-class Samples(Struct, frozen=True):
+class InputSamples(Struct, frozen=True):
     """Inputs for one or more runs: ``rows[sample]`` maps :func:`key_of` each input to its array.
 
     ``stacked``: the arrays had a samples' axis, maybe of size one.
@@ -43,7 +43,7 @@ class Samples(Struct, frozen=True):
 
 def bind_inputs(
     tensors: Sequence[PackageTensor], arrays: Mapping[str, Array], what: str = "input"
-) -> Samples:
+) -> InputSamples:
     """Returns the arrays ``arrays`` in the order of the inputs, contiguous and little-endian;
     ``what`` is what errors call these.
 
@@ -59,7 +59,7 @@ def bind_inputs(
         raise CrtExportError(f"the {what}s have different numbers of samples ({told})")
     stacked = any(counts.values())
     rows = max(len(array) for array, _ in checked) if stacked else 1
-    return Samples(
+    return InputSamples(
         tuple(
             {
                 key_of(tensor): array[row] if stacked else array
@@ -143,7 +143,7 @@ def _checked(
 
 def samples_for(
     tensors: Sequence[PackageTensor], arrays: Mapping[str, Array] | None
-) -> Samples:
+) -> InputSamples:
     """Returns the samples that :func:`bind_inputs` makes of ``arrays``, or the fixed pattern
     without arrays."""
     return pattern_inputs(tensors) if arrays is None else bind_inputs(tensors, arrays)
@@ -151,7 +151,7 @@ def samples_for(
 
 def samples_of_models(
     models: Mapping[str, Sequence[PackageTensor]], arrays: Mapping[str, Array] | None
-) -> dict[str, Samples]:
+) -> dict[str, InputSamples]:
     """Returns :func:`samples_for` the inputs of several models, with as many samples for each.
     Names of arrays are ``MODEL/INPUT``.
 
@@ -163,7 +163,7 @@ def samples_of_models(
         if tensor in sorted_out[model]:
             raise CrtExportError("there are two arrays for this input", location=(model, tensor))
         sorted_out[model][tensor] = array
-    found: dict[str, Samples] = {}
+    found: dict[str, InputSamples] = {}
     for name, tensors in models.items():
         try:
             found[name] = samples_for(tensors, None if arrays is None else sorted_out[name])
@@ -175,7 +175,8 @@ def samples_of_models(
         raise CrtExportError(f"the models have different numbers of samples ({told})")
     rows = max(counts.values(), default=1)
     return {
-        name: s if models[name] else Samples(s.rows * rows, rows > 1) for name, s in found.items()
+        name: s if models[name] else InputSamples(s.rows * rows, rows > 1)
+        for name, s in found.items()
     }
 
 
@@ -191,13 +192,13 @@ def _whose(key: str, models: Collection[str]) -> tuple[str, str]:
     )
 
 
-def pattern_inputs(tensors: Sequence[PackageTensor]) -> Samples:
+def pattern_inputs(tensors: Sequence[PackageTensor]) -> InputSamples:
     """Returns one sample of a fixed pattern: p(i) = (37 i + 11) mod 256 - 128.
 
     Element i of the flattened tensor is p(i) in signed types, p(i) + 128 in unsigned ones,
     p(i) / 128 in floats, and p(i) >= 0 in bool.
     """
-    return Samples(({key_of(tensor): _pattern(tensor) for tensor in tensors},))
+    return InputSamples(({key_of(tensor): _pattern(tensor) for tensor in tensors},))
 
 
 def _pattern(tensor: PackageTensor) -> Array:

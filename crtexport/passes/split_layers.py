@@ -53,7 +53,7 @@ def _is_layer(graph: Graph, node: Node, readers: Mapping[int, list[int]]) -> boo
     return all(graph.constant(t) is not None and len(readers[t]) == 1 for t in constants)
 
 
-class _Part(Struct, frozen=True):
+class _LayerPart(Struct, frozen=True):
     """``count`` units from the unit ``first`` on are the tensor ``tensor``."""
 
     tensor: int
@@ -71,7 +71,7 @@ class _Cuts:
         self.graph, self.readers = graph, readers
         self.type = graph.type(layer.outputs[0])
         self.units = self.type.shape[-1]
-        self.parts: list[_Part] = []
+        self.parts: list[_LayerPart] = []
         self.moves: set[int] = set()
         self.worth = (
             self._follow(layer.outputs[0], places(self.type)) and 1 < len(self.parts) <= MOST
@@ -104,14 +104,14 @@ class _Cuts:
             return False
         count, first = elements.size // rows, int(elements.flat[0])
         expected = np.add.outer(np.arange(rows) * self.units, np.arange(first, first + count))
-        self.parts.append(_Part(tensor, first, count))
+        self.parts.append(_LayerPart(tensor, first, count))
         return (
             first + count <= self.units and np.array_equal(elements.reshape(rows, -1), expected)
             and self.graph.type(tensor).quant == self.type.quant
         )
 
 
-def _part(layer: Node, part: _Part, tensors: list[Tensor]) -> list[Node]:
+def _part(layer: Node, part: _LayerPart, tensors: list[Tensor]) -> list[Node]:
     """Returns the layer of a part, and a Reshape where that has another shape."""
     inputs = [layer.inputs[0]]
     for source in layer.inputs[1:]:
@@ -130,7 +130,7 @@ def _part(layer: Node, part: _Part, tensors: list[Tensor]) -> list[Node]:
     ]
 
 
-def _rows(source: Tensor, part: _Part) -> Tensor:
+def _rows(source: Tensor, part: _LayerPart) -> Tensor:
     """Returns the weights or the biases of a part."""
     shape = (part.count, *source.type.shape[1:])
     begin = (part.first, *(0 for _ in shape[1:]))

@@ -16,7 +16,7 @@ from crtexport.report.measure import Setting
 from crtexport.support.errors import CrtExportError
 
 
-class Cost(Struct, frozen=True):
+class QuantizedCost(Struct, frozen=True):
     """``workspace``, ``buffers`` (inputs and outputs), ``constants`` and ``flash`` (the whole
     program's) are bytes, ``instructions`` those of an inference; the last two are measured in the
     board's emulator, None where that can't be."""
@@ -33,8 +33,8 @@ class BoardCost(Struct, frozen=True):
     something is missing, "" where nothing is."""
 
     board: str
-    before: Cost | None
-    after: Cost | None
+    before: QuantizedCost | None
+    after: QuantizedCost | None
     problem: str = ""
 
 
@@ -49,7 +49,7 @@ def compare(models: tuple[Path, Path], board: Board, choices: InputChoices) -> B
 
 def _cost(
     model: Path, board: Board, choices: InputChoices, problems: list[str]
-) -> Cost | None:
+) -> QuantizedCost | None:
     """Returns a network's cost, as far as it can be found; the rest goes to ``problems``."""
     options = ExportOptions(choices=choices)
     try:
@@ -59,7 +59,7 @@ def _cost(
         problems.append(_sentence(error))
         return None
     tensors = (*artifact.inputs, *artifact.outputs)
-    cost = Cost(
+    cost = QuantizedCost(
         artifact.workspace_total + artifact.state_size, sum(t.type.nbytes for t in tensors),
         artifact.constants_size,
     )
@@ -68,7 +68,7 @@ def _cost(
     except CrtExportError as error:
         problems.append(_sentence(error))
         return cost
-    return Cost(
+    return QuantizedCost(
         cost.workspace, cost.buffers, cost.constants, measured.flash_size, measured.second
     )
 

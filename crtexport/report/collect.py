@@ -35,7 +35,7 @@ _ROOM = 1 << 34
 """Bytes of each memory of a board on which everything fits."""
 
 
-class Made(Struct, frozen=True):
+class ReportParts(Struct, frozen=True):
     """An export, what its package says of itself, and the bytes of its functions by symbol (None
     for C sources that nothing compiled). ``result`` is the run of its firmware, if it was run."""
 
@@ -62,13 +62,15 @@ def report(setting: Setting, command: str = "", *, measured: bool = False) -> fi
     if measured:
         found = measure(replace(setting, board=board))
         return of(
-            Made(found.exported, found.section, found.sizes, board, setting, found.result), command
+            ReportParts(
+                found.exported, found.section, found.sizes, board, setting, found.result
+            ), command,
         )
     with tempfile.TemporaryDirectory(prefix="crtexport-") as folder:
         exported = _exported(setting, board, Path(folder) / "reported.tar")
         package = open_package(exported.path, verify=False)
         sizes = None if exported.emit == "c" else function_sizes(package)
-    return of(Made(exported, package.own_section, sizes, board, setting), command)
+    return of(ReportParts(exported, package.own_section, sizes, board, setting), command)
 
 
 def _exported(setting: Setting, board: Board, path: Path) -> Exported:
@@ -89,7 +91,7 @@ def _exported(setting: Setting, board: Board, path: Path) -> Exported:
             raise error from None
 
 
-def of(made: Made, command: str = "") -> figures.Report:
+def of(made: ReportParts, command: str = "") -> figures.Report:
     """Returns the report of an export."""
     artifact, graph, board = made.artifact, made.exported.graph, made.board
     layers = layers_of(made.exported, board, made.sizes, made.result)
@@ -121,7 +123,7 @@ def _first_pool(board: Board) -> str:
     return "memory" if board.hosted else board.placement.workspace
 
 
-def _flash(made: Made) -> dict[str, int]:
+def _flash(made: ReportParts) -> dict[str, int]:
     """Returns the bytes of the model in flash by section: of its objects, or as linked where there
     are sources, too."""
     if made.exported.emit == "c" or (made.result is not None and sources_of(made.exported)):
@@ -136,7 +138,7 @@ def _flash(made: Made) -> dict[str, int]:
     }
 
 
-def _totals(made: Made, layers: tuple[figures.Layer, ...]) -> figures.Totals:
+def _totals(made: ReportParts, layers: tuple[figures.Layer, ...]) -> figures.Totals:
     artifact, board, flash = made.artifact, made.board, _flash(made)
     code = sum(size for name, size in flash.items() if "text" in name) if flash else None
     weights = sum(one.data.nbytes for one in artifact.constants if holds_weights(one))
@@ -158,7 +160,7 @@ def _totals(made: Made, layers: tuple[figures.Layer, ...]) -> figures.Totals:
     )
 
 
-def _used(made: Made, totals: figures.Totals) -> Usage:
+def _used(made: ReportParts, totals: figures.Totals) -> Usage:
     artifact = made.artifact
     return replace(
         usage_of([artifact], totals.code or 0, made.setting.options.const_inputs),
@@ -166,7 +168,7 @@ def _used(made: Made, totals: figures.Totals) -> Usage:
     )
 
 
-def _reproduce(made: Made, command: str) -> figures.Reproduce:
+def _reproduce(made: ReportParts, command: str) -> figures.Reproduce:
     options = made.setting.options
     (module,) = made.section.modules.values()
     whole: dict[str, Any] = msgspec.to_builtins(options, enc_hook=_plain)

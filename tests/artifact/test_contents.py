@@ -9,13 +9,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from crtexport.artifact.constant_dedup import Contents
+from crtexport.artifact.constant_dedup import KnownConstants
 from crtexport.ir.types import ConstantRef, Made
 
 KIND = ("i8", 100000)
 
 
-def _named(contents: Contents, data: ConstantRef, name: str, kind: tuple[str, int] = KIND) -> str:
+def _named(
+    contents: KnownConstants, data: ConstantRef, name: str, kind: tuple[str, int] = KIND
+) -> str:
     found = contents.symbol(data, kind)
     if found is None:
         contents.add(data, kind, name)
@@ -24,7 +26,7 @@ def _named(contents: Contents, data: ConstantRef, name: str, kind: tuple[str, in
 
 @given(st.lists(st.tuples(st.integers(0, 3), st.sampled_from([0, 1, 50000, 99999])), max_size=8))
 def test_equal_bytes_share_a_name(changes: list[tuple[int, int]]) -> None:
-    contents = Contents()
+    contents = KnownConstants()
     names: dict[bytes, str] = {}
     for number, (value, place) in enumerate(changes):
         data = bytes(place) + bytes([value]) + bytes(99999 - place)
@@ -48,7 +50,7 @@ def test_what_has_no_rival_is_not_read() -> None:
     rule = _Counting()
     source = ConstantRef(100000, bytes(100000))
     made = ConstantRef(100000, made=Made(source, rule, (1, 1)))
-    contents = Contents()
+    contents = KnownConstants()
     assert _named(contents, made, "a") == "a"
     assert _named(contents, made, "b") == "a"
     assert _named(contents, ConstantRef(100000, bytes(100000)), "other", ("i16", 50000)) == "other"
@@ -73,6 +75,6 @@ def test_files_that_differ_in_their_samples_are_not_read_whole(
         return part(ref, start, nbytes)
 
     monkeypatch.setattr(ConstantRef, "part", counted)
-    contents = Contents()
+    contents = KnownConstants()
     assert [_named(contents, ref, f"c{i}") for i, ref in enumerate(refs)] == ["c0", "c1"]
     assert 0 < sum(read) < 100000

@@ -19,7 +19,7 @@ from crtexport.firmware.board import load_board
 from crtexport.importers.formats import NO_CHOICES
 from crtexport.importers.onnx.constants import tensor_constant
 from crtexport.pipeline import driver
-from crtexport.quantization.cost import BoardCost, Cost, compare
+from crtexport.quantization.cost import BoardCost, QuantizedCost, compare
 from crtexport.quantization.quantize import Correction, QuantizeResult, quantize
 from crtexport.simulation.reference import ReferenceModel
 from crtexport.simulation.runtimes import find_runtime
@@ -235,7 +235,7 @@ def test_tables_show_layers_outputs_and_costs(
 ) -> None:
     result = msgspec.structs.replace(
         quantized(corrections=False), corrections=(Correction("equalization", 8, 25, True),),
-        cost=BoardCost("some_board", Cost(11, 22, 33, 44444, 55), None, "no reason")
+        cost=BoardCost("some_board", QuantizedCost(11, 22, 33, 44444, 55), None, "no reason")
     )
     monkeypatch.setattr("crtexport.quantization.quantize.quantize", lambda *_, **__: result)
     words = ["quantize", str(folder / "net.onnx"), "--data", "d.npz"]

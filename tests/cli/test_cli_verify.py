@@ -12,10 +12,10 @@ from crtexport import verification
 from crtexport.cli.main import main
 from crtexport.importers.formats import InputChoices
 from crtexport.verification import (
-    Difference,
     LayerComparison,
     LayersResult,
     OutputComparison,
+    OutputDifference,
     VerifyResult,
 )
 from tests.cli.support import DIGITS
@@ -97,9 +97,9 @@ def test_the_first_operator_that_differs_is_shown_with_both_values(
         "reference 1", "host (c)", 2,
         (LayerComparison("operator 0 (ABS)", OutputComparison("a", "int8", 0.0, 0.0, 0), (1, 4)),
          LayerComparison("operator 1 (NEG)", OutputComparison("b", "int8", 3.0, 0.0, 2), (1, 4),
-                         Difference(1, (0, 2), -12.0, -9.0)),
+                         OutputDifference(1, (0, 2), -12.0, -9.0)),
          LayerComparison("operator 2 (EXP)", OutputComparison("c", "int8", 5.0, 0.0, 2), (1, 4),
-                         Difference(0, (0, 0), 5.0, 0.0))),
+                         OutputDifference(0, (0, 0), 5.0, 0.0))),
     )
     monkeypatch.setattr(verification, "verify_layers", lambda *_, **__: result)
     assert main(["verify", str(DIGITS), "--per-layer"]) == 1

@@ -49,7 +49,7 @@ BYTES: dict[str, Packing] = {
 REALS: dict[str, Packing] = {
     "panels": x86_dense.Panels(8, 4, 1, 4),
     "lines of floats": x86_depthwise.Lines(8, 4),
-    "blocks": weight_packing.Blocks(6, 4),
+    "blocks": weight_packing.BlockPacking(6, 4),
     "vectors": mve_float.MveFloatWeights(8, 4),
 }
 EVERY = {**BYTES, **REALS}

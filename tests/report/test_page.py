@@ -25,7 +25,7 @@ from crtexport.report.page.file import write
 from crtexport.report.page.html import render
 from crtexport.report.page.rail import ROW, rail
 from crtexport.report.page.timeline import HEIGHT, TOP, WIDTH, _round_step, timeline
-from crtexport.report.page.treemap import Box, treemap
+from crtexport.report.page.treemap import TreemapBox, treemap
 from crtexport.support.errors import CrtExportError
 from tests.cli.support import DIGITS
 from tests.control.networks import NETWORKS
@@ -215,7 +215,7 @@ def test_treemaps_have_the_areas_and_no_overlaps(
     sizes: list[int], width: int, height: int
 ) -> None:
     sizes.sort(reverse=True)
-    whole = Box(3, 5, width, height)
+    whole = TreemapBox(3, 5, width, height)
     boxes = treemap(sizes, whole)
     for size, box in zip(sizes, boxes, strict=True):
         assert box.width * box.height == pytest.approx(width * height * size / sum(sizes))

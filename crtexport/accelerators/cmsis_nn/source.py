@@ -9,12 +9,12 @@ from msgspec.structs import replace
 from crtexport.accelerators.cmsis_nn.layers import LibraryCall
 from crtexport.accelerators.plugin import Match
 from crtexport.backends.c.literals import comment_text
-from crtexport.ir.modules import Library
+from crtexport.ir.modules import ModuleLibrary
 from crtexport.support import resources
 
 _TEMPLATE = "accelerators/cmsis_nn.c.j2"
 
-LIBRARY = Library(
+LIBRARY = ModuleLibrary(
     name="CMSIS-NN", version=">=7.0", url="https://github.com/ARM-software/CMSIS-NN",
     variable="CMSIS_NN", include=("Include",),
     sources=(

@@ -32,7 +32,7 @@ class ImagePart(Struct):
     ram: int = 0
 
 
-class Report(Struct):
+class BuildReport(Struct):
     """``models[model][layer]``, and the bytes of the whole image.
 
     ``flash`` counts loaded bytes, ``ram`` writable ones; data with an initial value is in both.
@@ -66,11 +66,11 @@ def find_image(folder: Path) -> Path:
     )
 
 
-def read_report(folder: Path) -> Report:
+def read_report(folder: Path) -> BuildReport:
     """Returns the report of the image built in ``folder``. Raises CrtExportError where there is
     none."""
     image = find_image(folder)
-    report = Report()
+    report = BuildReport()
     try:
         with image.open("rb") as stream:
             elf = ELFFile(stream)

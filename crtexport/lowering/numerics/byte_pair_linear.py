@@ -126,7 +126,7 @@ def linear(terms: Terms) -> Linear | None:
     return found
 
 
-class Rows(Struct, frozen=True, eq=False):
+class BytePairRows(Struct, frozen=True, eq=False):
     """``addends[second] + a * first``, shifted right by ``places``; all in 32 bits."""
 
     addends: Ints
@@ -140,7 +140,7 @@ class Rows(Struct, frozen=True, eq=False):
 
 
 @functools.lru_cache(maxsize=64)
-def rows(terms: Terms) -> Rows | None:
+def rows(terms: Terms) -> BytePairRows | None:
     """A function and addends that give the result of every pair; None if none were found."""
     wanted = terms.results()
     if wanted is None:
@@ -160,7 +160,7 @@ def rows(terms: Terms) -> Rows | None:
         limit = np.where(high, needed + (1 << places), 1 << 40).min(axis=0)
         if (least < limit).all():
             inside = np.clip(least + limit >> 1, nominal - (1 << places), nominal + (1 << places))
-            found = Rows(np.clip(inside, least, limit - 1), factor, places)
+            found = BytePairRows(np.clip(inside, least, limit - 1), factor, places)
             return found if np.array_equal(found.results(terms), wanted) else None
     return None
 

@@ -26,7 +26,13 @@ from crtexport.kir.builder import (
     sub,
 )
 from crtexport.kir.language import Buffer, Expr, Scalar
-from crtexport.lowering.numerics.byte_pair_linear import FloatTerms, Rows, Terms, linear, rows
+from crtexport.lowering.numerics.byte_pair_linear import (
+    BytePairRows,
+    FloatTerms,
+    Terms,
+    linear,
+    rows,
+)
 from crtexport.lowering.numerics.float_math import round_half_even
 from crtexport.lowering.numerics.requantize import (
     Multiplier,
@@ -188,7 +194,7 @@ class QuantizedSum(_OnOneScale):
         self.result = self.requantizer(real, reach(dtype) + 1 << self.shift)
         self.linear = None
         self.floats: tuple[float, float, float] | None = None
-        self._rows: Rows | None = None
+        self._rows: BytePairRows | None = None
         self._more = less_in_memory(lowering.context)
         self._addends: Buffer | None = None
         if dtype is not DType.INT16:
@@ -219,7 +225,7 @@ class QuantizedSum(_OnOneScale):
         raw = self.b.let("raw", self.combine(*self.operands(a, c)))
         return self.stored(self.result(raw, const(0)))
 
-    def _by_rows(self, found: Rows, a: Expr, c: Expr) -> Expr:
+    def _by_rows(self, found: BytePairRows, a: Expr, c: Expr) -> Expr:
         if self._addends is None:
             self._addends = self.lowering.derived(
                 "addends", Scalar.I32, found.addends.astype(np.int32),

@@ -107,7 +107,7 @@ def lstm(context: Context) -> Lowered:
     return (_Micro(lowering) if micro else _Integer(lowering)).lower()
 
 
-class _Lstm(ABC):
+class _LstmLoops(ABC):
     """The loops that both variants share."""
 
     work = Scalar.F32
@@ -185,7 +185,7 @@ class _Lstm(ABC):
         return total
 
 
-class _Float(_Lstm):
+class _Float(_LstmLoops):
     def prepare(self) -> None:
         self.biases = [self.lowering.input(_BIAS + g, f"bias{g + 1}") for g in range(4)]
 
@@ -206,7 +206,7 @@ class _Float(_Lstm):
         return mul(gates[_OUTPUT], float_math.tanh(b, cell))
 
 
-class _Integer(_Lstm):
+class _Integer(_LstmLoops):
     work = Scalar.I32
 
     def prepare(self) -> None:

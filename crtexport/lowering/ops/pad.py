@@ -130,7 +130,7 @@ def space_to_batch_nd(context: Context) -> Lowered:
     if 0 in y.shape:
         return lowering.finish()
     with ExitStack() as stack:
-        at = _Blocks(b, stack, op.block, x.shape[0], y.shape[1:])
+        at = _PadBlocks(b, stack, op.block, x.shape[0], y.shape[1:])
         ins: list[Expr] = []
         conditions: list[Expr] = []
         for axis, place in enumerate(at.places):
@@ -153,7 +153,7 @@ def batch_to_space_nd(context: Context) -> Lowered:
     if 0 in y.shape:
         return lowering.finish()
     with ExitStack() as stack:
-        at = _Blocks(b, stack, op.block, y.shape[0], x.shape[1:])
+        at = _PadBlocks(b, stack, op.block, y.shape[0], x.shape[1:])
         outs: list[Expr] = []
         conditions: list[Expr] = []
         for axis, place in enumerate(at.places):
@@ -173,7 +173,7 @@ def _steps(shape: Sequence[int], spatial: int) -> list[int]:
     return [*strides(shape)[: spatial + 1], 1]
 
 
-class _Blocks:
+class _PadBlocks:
     """Loops over a tensor whose batches are positions in blocks, in its order in memory.
 
     ``deep`` is the position in that tensor; ``batch``, ``places`` (along the spatial axes) and

@@ -41,7 +41,7 @@ def sample(context: Context) -> Lowered:
     b, x, y = lowering.b, context.input(0).shape, context.output().shape
     sizes = x[1:-1]
     source, places = lowering.input(0, "input"), lowering.input(1, "places")
-    lines = [_Line(lowering, op, size) for size in sizes]
+    lines = [_SampledLine(lowering, op, size) for size in sizes]
     output = lowering.output()
     with b.loop("batch", y[0]) as n, b.loop("point", y[1]) as point:
         taps = [
@@ -62,7 +62,7 @@ def sample(context: Context) -> Lowered:
     return lowering.finish()
 
 
-class _Line:
+class _SampledLine:
     """An axis of ``size`` pixels."""
 
     def __init__(self, lowering: Lowering, op: Sample, size: int) -> None:

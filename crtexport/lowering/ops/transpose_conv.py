@@ -34,7 +34,7 @@ from crtexport.lowering.registry import Context, Lowered, Lowering, lowers
 from crtexport.lowering.rules import rank
 
 
-class _Axis(Struct, frozen=True):
+class _TransposedAxis(Struct, frozen=True):
     """One spatial axis: input cells, taps, and how they meet."""
 
     name: str
@@ -82,8 +82,8 @@ def transpose_conv2d(context: Context) -> Lowered:
     lowering = Lowering("transpose_conv2d", context)
     b, x, w, y = lowering.b, context.input(0).shape, context.input(1).shape, context.output().shape
     weighted = Weighted(lowering, 0, op.activation, every_tap=False)
-    rows = _Axis("y", x[1], w[1], op.stride[0], op.crop[0])
-    columns = _Axis("x", x[2], w[2], op.stride[1], op.crop[1])
+    rows = _TransposedAxis("y", x[1], w[1], op.stride[0], op.crop[0])
+    columns = _TransposedAxis("x", x[2], w[2], op.stride[1], op.crop[1])
     with b.loop("n", y[0]) as n, b.loop("oy", y[1]) as oy:
         row_phase = rows.phase(b, oy)
         with b.loop("ox", y[2]) as ox:

@@ -104,7 +104,7 @@ def float_features(context: Context) -> str | None:
 @lowers(TreeEnsemble, float_features, forest_is_sound)
 def tables(context: Context) -> Lowered:
     """Walks down tables, as many steps as the deepest tree has; a leaf stays where it is."""
-    return _Tables(Lowering("trees", context)).lower()
+    return _TreeTables(Lowering("trees", context)).lower()
 
 
 def comparisons(context: Context) -> Lowered:
@@ -182,7 +182,7 @@ def _below(size: int, number: Expr) -> Expr:
     return cast((min_ if size & (size - 1) else and_)(number, last), Scalar.INDEX)
 
 
-class _Tables(_Trees):
+class _TreeTables(_Trees):
     """Children are numbered on: leaf n is number ``nodes + n``."""
 
     def prepare(self) -> None:

@@ -11,7 +11,7 @@ from msgspec import Struct
 from crtexport.ir.graph import Graph
 from crtexport.ir.scaling import wide_sums
 from crtexport.passes.channels.layers import Array, IntegerLayer, layers_of
-from crtexport.passes.channels.ranges import Range, ranges_of
+from crtexport.passes.channels.ranges import ChannelRange, ranges_of
 from crtexport.support.fixedpoint import INT32_MAX, INT32_MIN
 
 
@@ -28,7 +28,7 @@ class ChannelFacts(Struct, frozen=True, eq=False):
 
     graph: Graph
     layers: Mapping[int, IntegerLayer]
-    ranges: Mapping[int, Range]
+    ranges: Mapping[int, ChannelRange]
     folded: Mapping[int, Folded]
 
 
@@ -42,7 +42,7 @@ def known_of(graph: Graph) -> ChannelFacts:
     return ChannelFacts(graph, layers, ranges, folded)
 
 
-def _folded(graph: Graph, layer: IntegerLayer, given: Range) -> Folded:
+def _folded(graph: Graph, layer: IntegerLayer, given: ChannelRange) -> Folded:
     """Returns input channels that are constants and whose products the bias can include.
 
     Channels that equal the zero point always: they add nothing. Others where no cell is padded, as

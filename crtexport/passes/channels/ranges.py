@@ -20,7 +20,7 @@ _STORED = (DType.INT8, DType.UINT8, DType.INT16)
 _SUM_SHIFT = 20
 
 
-class Range(Struct, frozen=True, eq=False):
+class ChannelRange(Struct, frozen=True, eq=False):
     """Smallest and largest stored value of each channel, as int64."""
 
     low: Array
@@ -32,14 +32,14 @@ class Range(Struct, frozen=True, eq=False):
         known: Array = self.low == self.high
         return known
 
-    def clamped(self, low: int, high: int) -> Range:
-        return Range(np.clip(self.low, low, high), np.clip(self.high, low, high))
+    def clamped(self, low: int, high: int) -> ChannelRange:
+        return ChannelRange(np.clip(self.low, low, high), np.clip(self.high, low, high))
 
 
-def ranges_of(graph: Graph, layers: Mapping[int, IntegerLayer]) -> dict[int, Range]:
+def ranges_of(graph: Graph, layers: Mapping[int, IntegerLayer]) -> dict[int, ChannelRange]:
     """Returns the ranges of all tensors of int8, uint8 and int16; ``layers`` by the number of the
     node."""
-    ranges: dict[int, Range] = {}
+    ranges: dict[int, ChannelRange] = {}
     used = {
         tensor for number, node in enumerate(graph.nodes)
         for tensor in ((layers[number].x,) if number in layers else node.inputs)
@@ -61,7 +61,7 @@ def ranges_of(graph: Graph, layers: Mapping[int, IntegerLayer]) -> dict[int, Ran
     return ranges
 
 
-def _given(graph: Graph, tensor: int) -> Range | None:
+def _given(graph: Graph, tensor: int) -> ChannelRange | None:
     """Returns the range of a tensor's type, or of its values if it is constant."""
     type_, constant = graph.type(tensor), graph.constant(tensor)
     count = channels(graph, tensor)
@@ -69,19 +69,20 @@ def _given(graph: Graph, tensor: int) -> Range | None:
         return None
     if constant is not None and 0 < type_.elements <= MAX_WEIGHTS:
         values = constant.array(type_).reshape(-1, count)
-        return Range(values.min(axis=0).astype(np.int64), values.max(axis=0).astype(np.int64))
-    low, high = type_.dtype.limits
-    return Range(np.full(count, low, np.int64), np.full(count, high, np.int64))
+        low, high = values.min(axis=0), values.max(axis=0)
+        return ChannelRange(low.astype(np.int64), high.astype(np.int64))
+    least, most = type_.dtype.limits
+    return ChannelRange(np.full(count, least, np.int64), np.full(count, most, np.int64))
 
 
-def _of_layer(layer: IntegerLayer, given: Range) -> Range:
+def _of_layer(layer: IntegerLayer, given: ChannelRange) -> ChannelRange:
     """Scaling is monotonic: the ends of an accumulator's range give those of the output's."""
     values, (low, high) = layer.scaling.all_stored(layer.accumulators(given.low, given.high))
     least, most = layer.scaling.bounds
-    return Range(*np.where(low & high, values, np.array([[least], [most]])))
+    return ChannelRange(*np.where(low & high, values, np.array([[least], [most]])))
 
 
-def _of_node(graph: Graph, node: Node, ranges: Mapping[int, Range]) -> Range | None:
+def _of_node(graph: Graph, node: Node, ranges: Mapping[int, ChannelRange]) -> ChannelRange | None:
     """None where nothing better than the type is known."""
     links = links_of(graph, node)
     given = [ranges.get(graph.required(node, i)) for i in range(len(node.inputs))] if links else []
@@ -127,35 +128,36 @@ def _covers(op: ops.MaxPool2D | ops.AveragePool2D) -> bool:
     return max(pad.top, pad.bottom) < height and max(pad.left, pad.right) < width
 
 
-def _reshaped(graph: Graph, node: Node, given: Range) -> Range:
+def _reshaped(graph: Graph, node: Node, given: ChannelRange) -> ChannelRange:
     after, before = channels(graph, node.outputs[0]), len(given.low)
     if after >= before:
-        return Range(np.tile(given.low, after // before), np.tile(given.high, after // before))
-    return Range(
+        copies = after // before
+        return ChannelRange(np.tile(given.low, copies), np.tile(given.high, copies))
+    return ChannelRange(
         given.low.reshape(-1, after).min(axis=0), given.high.reshape(-1, after).max(axis=0)
     )
 
 
-def _padded(op: ops.Pad, given: Range, zero: int) -> Range:
+def _padded(op: ops.Pad, given: ChannelRange, zero: int) -> ChannelRange:
     low, high = given.low, given.high
     if any(before or after for before, after in op.paddings[:-1]):
         low, high = np.minimum(low, zero), np.maximum(high, zero)
-    return Range(
+    return ChannelRange(
         np.pad(low, op.paddings[-1], constant_values=zero),
         np.pad(high, op.paddings[-1], constant_values=zero),
     )
 
 
-def _joined(op: ops.Concatenation, rank: int, given: list[Range]) -> Range:
+def _joined(op: ops.Concatenation, rank: int, given: list[ChannelRange]) -> ChannelRange:
     lows, highs = [r.low for r in given], [r.high for r in given]
     if op.axis == rank - 1:
-        return Range(np.concatenate(lows), np.concatenate(highs))
-    return Range(np.min(lows, axis=0), np.max(highs, axis=0))
+        return ChannelRange(np.concatenate(lows), np.concatenate(highs))
+    return ChannelRange(np.min(lows, axis=0), np.max(highs, axis=0))
 
 
 def _of_sum(
-    graph: Graph, node: Node, activation: ops.Activation, given: list[Range]
-) -> Range | None:
+    graph: Graph, node: Node, activation: ops.Activation, given: list[ChannelRange]
+) -> ChannelRange | None:
     """ADD of int8 or uint8 (TFLite's ``add.h``), which grows with both of its operands."""
     result = graph.type(node.outputs[0])
     quants = [graph.type(t).quant for t in _ids(graph, node)]
@@ -174,4 +176,4 @@ def _of_sum(
     multiplier, shift = final
     sums = multiply_all_by_quantized_multiplier(total, multiplier, -shift)
     low, high = sums + result.quant.zero_point[0]
-    return Range(low, high).clamped(*activation_range(activation, result))
+    return ChannelRange(low, high).clamped(*activation_range(activation, result))

@@ -11,7 +11,7 @@ from crtexport.ir.types import ConstantRef, Quantization, TensorType
 from crtexport.passes.channels.known import ChannelFacts
 from crtexport.passes.channels.layers import Array, IntegerLayer, taps_of
 from crtexport.passes.channels.needs import Needs, bias_type
-from crtexport.passes.channels.ranges import Range
+from crtexport.passes.channels.ranges import ChannelRange
 
 
 def rewrite(known: ChannelFacts, needs: Needs) -> Graph:
@@ -82,7 +82,7 @@ def _layer(known: ChannelFacts, tensors: list[Tensor], number: int, needs: Needs
     return replace(node, inputs=tuple(numbers))
 
 
-def _of_constants(layer: IntegerLayer, given: Range, result: Range) -> Array:
+def _of_constants(layer: IntegerLayer, given: ChannelRange, result: ChannelRange) -> Array:
     """Returns biases that alone give the outputs that are constants; 0 for others."""
     # Any accumulator of a constant gives it.
     ends, _ = layer.accumulators(given.low, given.high)

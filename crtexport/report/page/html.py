@@ -17,15 +17,15 @@ from msgspec import Struct
 
 from crtexport.report.figures import Finding, Layer, Report, costliest, to_data
 from crtexport.report.page import words
-from crtexport.report.page.rail import ROW, Line, rail
+from crtexport.report.page.rail import ROW, RailLine, rail
 from crtexport.report.page.ranges import ranges
 from crtexport.report.page.timeline import BOTTOM, HEIGHT, LEFT, TOP, WIDTH, timeline
-from crtexport.report.page.treemap import Box, treemap
+from crtexport.report.page.treemap import TreemapBox, treemap
 from crtexport.support.errors import printable
 from crtexport.support.resources import templates_dir
 
 _COSTLIEST = 12
-_MAP = Box(0, 0, WIDTH, 360)
+_MAP = TreemapBox(0, 0, WIDTH, 360)
 _LEAST_LABEL = 15  # pixels that a label takes in height
 
 
@@ -37,7 +37,7 @@ class Row(Struct, frozen=True):
     label: str
     operator: str
     type: str
-    lines: tuple[Line, ...]
+    lines: tuple[RailLine, ...]
     kind: str
     macs: int | None = None
     instructions: int | None = None
@@ -46,10 +46,10 @@ class Row(Struct, frozen=True):
     marks: tuple[str, ...] = ()
 
 
-class Tile(Struct, frozen=True):
+class FigureTile(Struct, frozen=True):
     """A part of flash. ``kind``: code, weights, tables or other; ``labels`` fit into it."""
 
-    box: Box
+    box: TreemapBox
     kind: str
     title: str
     labels: tuple[str, ...]
@@ -108,7 +108,7 @@ def _fills(report: Report) -> list[dict[str, Any]]:
     ]
 
 
-def _network(report: Report) -> tuple[list[tuple[Line, ...]], int, list[Row]]:
+def _network(report: Report) -> tuple[list[tuple[RailLine, ...]], int, list[Row]]:
     tensors = {tensor.id: tensor for tensor in report.tensors}
     made = {t for step in report.steps for t in step.outputs}
     given = list(dict.fromkeys(
@@ -167,7 +167,7 @@ def _sum(values: Sequence[int | None]) -> int | None:
     return sum(known) if known else None
 
 
-def _tiles(report: Report) -> Iterator[Tile]:
+def _tiles(report: Report) -> Iterator[FigureTile]:
     totals, layers = report.totals, report.layers
     code = {layer: layer.code or 0 for layer in layers}
     groups: dict[str, list[tuple[str, int]]] = {
@@ -195,13 +195,13 @@ def _tiles(report: Report) -> Iterator[Tile]:
             yield _tile(kind, name, size, tile)
 
 
-def _tile(kind: str, name: str, size: int, box: Box) -> Tile:
+def _tile(kind: str, name: str, size: int, box: TreemapBox) -> FigureTile:
     amount = f"{size:,} B"
     wanted = [words.fitting(printable(name), box.width)]
     wanted += [amount] if words.fitting(amount, box.width) == amount else []
     room = int(box.height // _LEAST_LABEL)
     labels = [text for text in wanted if text]
-    return Tile(box, kind, f"{name}: {size:,} bytes of {kind}", tuple(labels[:room]))
+    return FigureTile(box, kind, f"{name}: {size:,} bytes of {kind}", tuple(labels[:room]))
 
 
 def _called(layer: Layer) -> str:

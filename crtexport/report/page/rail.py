@@ -26,7 +26,7 @@ class Wire(Struct, frozen=True):
     lane: int
 
 
-class Line(Struct, frozen=True):
+class RailLine(Struct, frozen=True):
     """A piece of an edge within a row, as the path of an SVG file; ``color`` is that of its lane.
     """
 
@@ -38,7 +38,7 @@ class Rail(Struct, frozen=True):
     """Lines by row. All rows are ``width`` wide."""
 
     width: int
-    rows: tuple[tuple[Line, ...], ...]
+    rows: tuple[tuple[RailLine, ...], ...]
     node: int = _LANE
 
 
@@ -47,13 +47,13 @@ def rail(count: int, edges: Sequence[tuple[int, int]]) -> Rail:
     straight = {start for start, end in edges if end == start + 1}
     wires = _wires([(start, end) for start, end in edges if end > start + 1])
     lanes = max((wire.lane for wire in wires), default=0)
-    rows: list[list[Line]] = [[] for _ in range(count)]
+    rows: list[list[RailLine]] = [[] for _ in range(count)]
     for start in straight:
-        rows[start].append(Line(f"M{_x(0)},{_MIDDLE}V{ROW}", 0))
-        rows[start + 1].append(Line(f"M{_x(0)},0V{_MIDDLE}", 0))
+        rows[start].append(RailLine(f"M{_x(0)},{_MIDDLE}V{ROW}", 0))
+        rows[start + 1].append(RailLine(f"M{_x(0)},0V{_MIDDLE}", 0))
     for wire in wires:
         for row, path in _pieces(wire):
-            rows[row].append(Line(path, 1 + (wire.lane - 1) % (_COLORS - 1)))
+            rows[row].append(RailLine(path, 1 + (wire.lane - 1) % (_COLORS - 1)))
     return Rail(_x(lanes) + _LANE, tuple(map(tuple, rows)))
 
 

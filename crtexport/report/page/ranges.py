@@ -10,7 +10,7 @@ from crtexport.report.figures import Report
 from crtexport.report.page.words import real, shape
 
 
-class Range(Struct, frozen=True):
+class RowRange(Struct, frozen=True):
     """A tensor's range. ``left`` and ``width`` are percent of the axis, on which small ranges show
     beside large ones: distances from zero are the square roots of the values."""
 
@@ -24,14 +24,14 @@ class Range(Struct, frozen=True):
     width: str
 
 
-class Ranges(Struct, frozen=True):
+class RangeTable(Struct, frozen=True):
     """All ranges, and zero in percent of the axis."""
 
-    rows: tuple[Range, ...]
+    rows: tuple[RowRange, ...]
     zero: str
 
 
-def ranges(report: Report) -> Ranges:
+def ranges(report: Report) -> RangeTable:
     """Returns the ranges of all tensors that are quantized, in the order in which they are there.
     """
     in_order = sorted(report.tensors, key=lambda tensor: tensor.first)
@@ -43,8 +43,8 @@ def ranges(report: Report) -> Ranges:
     def at(value: float) -> float:
         return 100 * (_root(value) - low) / width
 
-    return Ranges(tuple(
-        Range(
+    return RangeTable(tuple(
+        RowRange(
             tensor.name, shape(tensor.dtype, tensor.shape),
             real(quant.scale[0]) if quant.channels == 1 else f"{quant.channels} scales",
             str(quant.zero_point[0]) if quant.channels == 1 else "",

@@ -34,7 +34,7 @@ class Bar(Struct, frozen=True):
     title: str
 
 
-class Shape(Struct, frozen=True):
+class TimelineBar(Struct, frozen=True):
     """Boxes that are one: tensors that share bytes. ``label`` stands in the middle of the largest,
     ``upright`` where that is narrow."""
 
@@ -46,7 +46,7 @@ class Shape(Struct, frozen=True):
     upright: bool
 
 
-class Mark(Struct, frozen=True):
+class TimelineMark(Struct, frozen=True):
     """A number beside an axis, at ``at`` pixels."""
 
     at: float
@@ -57,16 +57,16 @@ class Timeline(Struct, frozen=True):
     """The whole picture. ``peak`` is the step with the most bytes, ``peak_bytes``; ``peak_at`` are
     the left edge and the width of its column."""
 
-    shapes: tuple[Shape, ...]
+    shapes: tuple[TimelineBar, ...]
     scratch: tuple[Bar, ...]
-    columns: tuple[Mark, ...]
-    bytes: tuple[Mark, ...]
+    columns: tuple[TimelineMark, ...]
+    bytes: tuple[TimelineMark, ...]
     peak: int
     peak_bytes: int
     peak_at: tuple[float, float]
 
 
-class _Scale:
+class _TimeScale:
     """From steps and bytes to pixels; the pools of the workspace lie below each other."""
 
     def __init__(self, report: Report) -> None:
@@ -94,7 +94,7 @@ def timeline(report: Report) -> Timeline | None:
     scratch = [step for step in report.steps if step.scratch is not None]
     if not report.steps or not (tensors or scratch):
         return None
-    scale = _Scale(report)
+    scale = _TimeScale(report)
     every = max(1, -(-_LEAST // max(int(scale.column), 1)))
     peak, taken = _peak(report, tensors)
     return Timeline(
@@ -104,7 +104,7 @@ def timeline(report: Report) -> Timeline | None:
         ),
         scratch=tuple(_scratch(report, scale)),
         columns=tuple(
-            Mark(scale.x(step) + scale.column / 2, str(step))
+            TimelineMark(scale.x(step) + scale.column / 2, str(step))
             for step in range(0, scale.count, every)
         ),
         bytes=tuple(_bytes(report, scale)), peak=peak, peak_bytes=taken,
@@ -134,20 +134,20 @@ def _groups(
     return list(groups.values())
 
 
-def _shape(scale: _Scale, group: Sequence[ReportedTensor], number: int) -> Shape:
+def _shape(scale: _TimeScale, group: Sequence[ReportedTensor], number: int) -> TimelineBar:
     bars = [_bar(scale, tensor) for tensor in group]
     largest = max(range(len(bars)), key=lambda n: bars[n].width * bars[n].height)
     bar, text = bars[largest], grouped(group[largest].bytes)
     upright = fitting(text, bar.width) != text
     along, across = (bar.height, bar.width) if upright else (bar.width, bar.height)
     fits = fitting(text, along) == text and across >= _WORDS
-    return Shape(
+    return TimelineBar(
         tuple(bars), number % _COLORS, text if fits else "", bar.x + bar.width / 2,
         bar.y + bar.height / 2, upright,
     )
 
 
-def _bar(scale: _Scale, tensor: ReportedTensor) -> Bar:
+def _bar(scale: _TimeScale, tensor: ReportedTensor) -> Bar:
     last = min(tensor.last, scale.count)
     return Bar(
         scale.x(tensor.first), scale.y(tensor.pool, tensor.offset),
@@ -158,7 +158,7 @@ def _bar(scale: _Scale, tensor: ReportedTensor) -> Bar:
     )
 
 
-def _scratch(report: Report, scale: _Scale) -> Iterator[Bar]:
+def _scratch(report: Report, scale: _TimeScale) -> Iterator[Bar]:
     for number, step in enumerate(report.steps):
         part = step.scratch
         if part is not None and part.bytes:
@@ -169,14 +169,14 @@ def _scratch(report: Report, scale: _Scale) -> Iterator[Bar]:
             )
 
 
-def _bytes(report: Report, scale: _Scale) -> Iterator[Mark]:
+def _bytes(report: Report, scale: _TimeScale) -> Iterator[TimelineMark]:
     """Yields the scale at the left, of each pool: round numbers, and the pool's end."""
     for number, pool in enumerate(report.pools):
         step = _round_step(pool.bytes) if len(report.pools) == 1 else max(pool.bytes, 1)
         for offset in range(0, pool.bytes, step):
             if scale.height(pool.bytes - offset) >= _WORDS + 1:
-                yield Mark(scale.y(number, offset), grouped(offset))
-        yield Mark(scale.y(number, pool.bytes), grouped(pool.bytes))
+                yield TimelineMark(scale.y(number, offset), grouped(offset))
+        yield TimelineMark(scale.y(number, pool.bytes), grouped(pool.bytes))
 
 
 def _round_step(size: int) -> int:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from msgspec import Struct
 
 
-class Box(Struct, frozen=True):
+class TreemapBox(Struct, frozen=True):
     """A rectangle: the left upper corner, width and height."""
 
     x: float
@@ -18,23 +18,23 @@ class Box(Struct, frozen=True):
     width: float
     height: float
 
-    def inner(self, margin: float, top: float) -> Box:
+    def inner(self, margin: float, top: float) -> TreemapBox:
         """Returns the part within margins, which are wider at the top."""
-        return Box(
+        return TreemapBox(
             self.x + margin, self.y + top, max(self.width - 2 * margin, 0),
             max(self.height - top - margin, 0),
         )
 
 
-def treemap(sizes: Sequence[float], box: Box) -> list[Box]:
+def treemap(sizes: Sequence[float], box: TreemapBox) -> list[TreemapBox]:
     """Returns a box for each of ``sizes``, which are positive and descend; together they are
     ``box``."""
     total = sum(sizes)
     if not total or box.width <= 0 or box.height <= 0:
-        return [Box(box.x, box.y, 0, 0) for _ in sizes]
+        return [TreemapBox(box.x, box.y, 0, 0) for _ in sizes]
     scale = box.width * box.height / total
     areas = [size * scale for size in sizes]
-    made: list[Box] = []
+    made: list[TreemapBox] = []
     while len(made) < len(areas):
         row = _row(areas[len(made):], min(box.width, box.height))
         boxes, box = _placed(row, box)
@@ -56,17 +56,17 @@ def _worst(row: Sequence[float], side: float) -> float:
     return max(max(depth * depth / area, area / (depth * depth)) for area in (row[0], row[-1]))
 
 
-def _placed(row: Sequence[float], box: Box) -> tuple[list[Box], Box]:
+def _placed(row: Sequence[float], box: TreemapBox) -> tuple[list[TreemapBox], TreemapBox]:
     """Returns the boxes of a row along the shorter side, and what is left."""
     along = box.height if box.width >= box.height else box.width
     depth, at, boxes = sum(row) / along, 0.0, []
     for area in row:
         length = area / depth
         boxes.append(
-            Box(box.x, box.y + at, depth, length) if box.width >= box.height
-            else Box(box.x + at, box.y, length, depth)
+            TreemapBox(box.x, box.y + at, depth, length) if box.width >= box.height
+            else TreemapBox(box.x + at, box.y, length, depth)
         )
         at += length
     if box.width >= box.height:
-        return boxes, Box(box.x + depth, box.y, max(box.width - depth, 0), box.height)
-    return boxes, Box(box.x, box.y + depth, box.width, max(box.height - depth, 0))
+        return boxes, TreemapBox(box.x + depth, box.y, max(box.width - depth, 0), box.height)
+    return boxes, TreemapBox(box.x, box.y + depth, box.width, max(box.height - depth, 0))

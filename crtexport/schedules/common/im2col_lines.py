@@ -33,7 +33,7 @@ MOST_LEFT = 32
 """Most values outside of words of four that are worth gathering one by one."""
 
 
-class Totals(Struct, frozen=True):
+class LineTotals(Struct, frozen=True):
     """Destination of the sum of each line's values, ``times`` as much: from ``first`` on in
     ``buffer``, whose elements are i32."""
 
@@ -48,7 +48,7 @@ class Im2colGather(WindowWalk):
 
     def __init__(
         self, b: KernelBuilder, windows: Windows, x: Buffer, lines: Buffer, pixels_per_block: int,
-        zero_point: int, totals: Totals | None = None, lift: int = 0,
+        zero_point: int, totals: LineTotals | None = None, lift: int = 0,
     ) -> None:
         """``lift``, which is added to each value, is for values that are not in groups."""
         super().__init__(b, windows)

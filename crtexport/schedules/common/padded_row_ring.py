@@ -52,7 +52,7 @@ def geometry(context: Context, op: Conv2D | DepthwiseConv2D) -> WindowGeometry:
     )
 
 
-class Rows(Struct, frozen=True):
+class RingRows(Struct, frozen=True):
     """Lines of rows that are multiplied as they are: ``counts`` of lines, and of rows in each;
     ``steps`` from one to the next in the input. ``name`` is the kernel's."""
 
@@ -61,7 +61,7 @@ class Rows(Struct, frozen=True):
     steps: tuple[int, int]
 
     @staticmethod
-    def of(context: Context) -> Rows | None:
+    def of(context: Context) -> RingRows | None:
         """Of a fully connected layer, or the pixels that windows of 1x1 look at; None where this is
         neither, or there is nothing to multiply."""
         op, x, w, y = (
@@ -70,15 +70,15 @@ class Rows(Struct, frozen=True):
         if 0 in (*x, *w, *y):
             return None
         if isinstance(op, FullyConnected):
-            return Rows("fully_connected", (1, context.input(0).elements // w[1]), (0, w[1]))
+            return RingRows("fully_connected", (1, context.input(0).elements // w[1]), (0, w[1]))
         if not isinstance(op, Conv2D) or w[1:3] != (1, 1) or op.padding.any or w[3] != x[3]:
             return None
         if op.stride == (1, 1):
-            return Rows("pointwise_conv2d", (1, y[0] * y[1] * y[2]), (0, x[3]))
+            return RingRows("pointwise_conv2d", (1, y[0] * y[1] * y[2]), (0, x[3]))
         if x[0] > 1:
             return None
         line = op.stride[0] * x[2] * x[3]
-        return Rows("pointwise_conv2d", (y[1], y[2]), (line, op.stride[1] * x[3]))
+        return RingRows("pointwise_conv2d", (y[1], y[2]), (line, op.stride[1] * x[3]))
 
 
 class Clip(Struct, frozen=True):
@@ -89,7 +89,7 @@ class Clip(Struct, frozen=True):
     right: int
 
 
-class Line(Struct, frozen=True):
+class RingLine(Struct, frozen=True):
     """``Ring.width`` columns of the output from ``first`` on, in row ``oy`` of image ``n``;
     ``slots``: where each row of their windows is."""
 
@@ -163,7 +163,7 @@ class Ring:
         """The index of the first cell of a row."""
         return mul(add(mul(block, const(self.slots)), slot), const(self.line))
 
-    def starts(self, block: Expr, line: Line) -> list[Expr]:
+    def starts(self, block: Expr, line: RingLine) -> list[Expr]:
         """Names the first cell of each row that the windows of ``line`` have."""
         return [
             self.b.let(f"row_ky{ky}", self.start(block, slot))
@@ -171,13 +171,13 @@ class Ring:
         ]
 
     @contextmanager
-    def walk(self) -> Iterator[Line]:
+    def walk(self) -> Iterator[RingLine]:
         """Loops over the output's rows, or parts of rows."""
         with (self._walk_whole() if self.tiles == 1 else self._walk_tiles()) as line:
             yield line
 
     @contextmanager
-    def _walk_whole(self) -> Iterator[Line]:
+    def _walk_whole(self) -> Iterator[RingLine]:
         b, window = self.b, self.window
         stride = window.stride[0]
         fresh = min(stride, self.slots)
@@ -200,10 +200,10 @@ class Ring:
                     with b.named(f"ky{ky}"):
                         row = add(mul(oy, const(stride)), const(ky * window.dilation[0]))
                         slots.append(b.let("slot", self._slot(row)))
-                yield Line(n, oy, slots, const(0))
+                yield RingLine(n, oy, slots, const(0))
 
     @contextmanager
-    def _walk_tiles(self) -> Iterator[Line]:
+    def _walk_tiles(self) -> Iterator[RingLine]:
         b, window = self.b, self.window
         last = const(window.y[2] - self.width)
         with (
@@ -223,7 +223,7 @@ class Ring:
                     with b.if_(inner):
                         start = mul(tile, const(self.width))
                         self._copy_padded(n, row, ky, (start, Clip(0, self.columns, 0)))
-            yield Line(n, oy, [const(i) for i in range(self.slots)], first)
+            yield RingLine(n, oy, [const(i) for i in range(self.slots)], first)
 
     def _slot(self, row: Expr) -> Expr:
         if self.slots == 1:

@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from crtexport.kir.builder import KernelBuilder, add, const, min_, mul
 from crtexport.kir.language import Buffer, Expr
-from crtexport.schedules.common.padded_row_ring import Ring, Rows
+from crtexport.schedules.common.padded_row_ring import Ring, RingRows
 
 
 class Segment(Struct, frozen=True):
@@ -24,7 +24,7 @@ class Segment(Struct, frozen=True):
 
 
 def multiply_rows(
-    b: KernelBuilder, rows: Rows, x: Buffer, shape: tuple[int, int], high: int,
+    b: KernelBuilder, rows: RingRows, x: Buffer, shape: tuple[int, int], high: int,
     emit: Callable[[list[Segment], list[Expr]], None],
 ) -> None:
     """Goes through all ``rows`` of ``x``, ``high`` at a time; ``shape``: units and depth.

@@ -39,7 +39,7 @@ from crtexport.lowering.registry import (
 )
 from crtexport.lowering.weight_packing import (
     Array,
-    Blocks,
+    BlockPacking,
     ByteLanes,
     Matrix,
     Packed,
@@ -96,7 +96,7 @@ def _room(context: Context, *, alone: bool) -> int:
     return max(map(held, graph.nodes)) - (0 if alone else held(context.node))
 
 
-class Fields(Packing, frozen=True):
+class BitFieldPacking(Packing, frozen=True):
     """The bytes of another packing, of ``bits`` bits each."""
 
     inner: Packing
@@ -164,19 +164,19 @@ def _unpacking(context: Context, lowered: Lowered) -> Lowered | None:
         weights: Matrix
         packing: Packing
         if arg == InputTensor(1):
-            weights, packing = context.matrix(context.input(1).shape[0]), Blocks(1, 1)
+            weights, packing = context.matrix(context.input(1).shape[0]), BlockPacking(1, 1)
         elif isinstance(arg, Derived) and isinstance(arg.data.made, Packed):
             weights, packing = arg.data.made.weights, arg.data.made.packing
         else:
             continue
         lanes = packing.byte_lanes
         if bits is not None and lanes is not None:
-            fields = Fields(packing, lanes, bits)
+            fields = BitFieldPacking(packing, lanes, bits)
             return _behind(lowered, number, packed(weights, fields), fields)
     return None
 
 
-def _behind(lowered: Lowered, number: int, data: ConstantRef, fields: Fields) -> Lowered:
+def _behind(lowered: Lowered, number: int, data: ConstantRef, fields: BitFieldPacking) -> Lowered:
     """Unpacks ``data`` into what buffer ``number`` of a kernel is, and runs the kernel."""
     kernel, several = lowered.kernel, fields.several
     unpacked = Scratch(-(-lowered.scratch // SCRATCH_ALIGN) * SCRATCH_ALIGN)

@@ -9,7 +9,7 @@ from crtexport.ir.numerics import Numerics
 from crtexport.lowering.registry import Context, Lowered, Lowering
 from crtexport.schedules.common import target_features
 from crtexport.schedules.common.candidates import Candidate, single
-from crtexport.schedules.common.padded_row_ring import Rows
+from crtexport.schedules.common.padded_row_ring import RingRows
 from crtexport.schedules.common.row_products import multiply_rows
 from crtexport.schedules.mve import conv as mve_conv
 from crtexport.schedules.mve import depthwise as mve_depthwise
@@ -52,19 +52,19 @@ def vector_ops() -> mve_elementwise.MveVectorOps:
 
 def _rows(context: Context) -> list[Candidate]:
     """Of what is rows times units without further ado."""
-    rows = Rows.of(context)
+    rows = RingRows.of(context)
     dense = isinstance(context.node.op, ops.FullyConnected)
     sums = Sums.of(context, 0, fully_connected=dense) if rows is not None else None
     return [] if rows is None or sums is None else _products(context, sums, rows)
 
 
-def _products(context: Context, sums: Sums, rows: Rows) -> list[Candidate]:
+def _products(context: Context, sums: Sums, rows: RingRows) -> list[Candidate]:
     """Rows times all units."""
     found = blocks(rows.counts[1], [context.input(1).shape[-1]], sums)
     return block_candidates(found, functools.partial(_product, context, sums, rows))
 
 
-def _product(context: Context, sums: Sums, rows: Rows, shape: MveTile) -> Lowered:
+def _product(context: Context, sums: Sums, rows: RingRows, shape: MveTile) -> Lowered:
     lowering = Lowering(rows.name, context)
     x = lowering.input(0, "input")
     units = sums.channels

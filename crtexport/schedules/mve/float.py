@@ -14,7 +14,7 @@ from crtexport.kir.builder import KernelBuilder, add, call, const, f32, load, lo
 from crtexport.kir.language import Buffer, Expr, Scalar, Var
 from crtexport.lowering.numerics.requantize import float_range
 from crtexport.lowering.registry import SCALAR_OF, Context, Lowered, Lowering
-from crtexport.lowering.weight_packing import Array, Blocks
+from crtexport.lowering.weight_packing import Array, BlockPacking
 from crtexport.schedules.common.float_layers import Floats, Numbers, layer_of
 from crtexport.schedules.common.padded_row_ring import Ring, geometry
 from crtexport.schedules.common.row_products import Segment, cover
@@ -102,7 +102,7 @@ def _unroll(extent: int) -> int | None:
     return next((n for n in (4, 3, 2) if extent % n == 0), None)
 
 
-class MveFloatWeights(Blocks, frozen=True):
+class MveFloatWeights(BlockPacking, frozen=True):
     """Blocks of units, of which those of zeros fill the last one."""
 
     def nbytes(self, rows: int, columns: int) -> int:

@@ -21,9 +21,9 @@ from crtexport.kir.builder import add, cast, const, load, load_vector, mul
 from crtexport.kir.language import Buffer, Expr, Scalar
 from crtexport.lowering.numerics.integer_sums import IntegerSums
 from crtexport.lowering.registry import SCALAR_OF, Context, Lowered, Lowering
-from crtexport.lowering.weight_packing import Array, Blocks
+from crtexport.lowering.weight_packing import Array, BlockPacking
 from crtexport.schedules.common.candidates import Candidate
-from crtexport.schedules.common.padded_row_ring import Ring, Rows, geometry
+from crtexport.schedules.common.padded_row_ring import Ring, RingRows, geometry
 from crtexport.schedules.common.row_products import Segment, multiply_rows, multiply_windows
 from crtexport.schedules.common.vector_requantize import FloatVectorEpilogue, VectorEpilogue, known
 from crtexport.schedules.rvv.machine import RvvMachine
@@ -75,7 +75,7 @@ def candidates(
     x, w, y = context.input(0), context.input(1), context.output()
     if 0 in (*x.shape, *w.shape, *y.shape):
         return []
-    rows = Rows.of(context)
+    rows = RingRows.of(context)
     sums: IntegerSums | None = None
     if rows is None and not (isinstance(op, Conv2D) and w.shape[3] == x.shape[3]):
         return []
@@ -97,7 +97,7 @@ def candidates(
 
 
 def _lower(
-    context: Context, rows: Rows | None, sums: IntegerSums | None, block: RvvTile
+    context: Context, rows: RingRows | None, sums: IntegerSums | None, block: RvvTile
 ) -> Lowered:
     if rows is None:
         return _Convolution(context, sums, block).emit()
@@ -155,7 +155,7 @@ class _Convolution:
         ]
 
 
-class RvvWeights(Blocks, frozen=True):
+class RvvWeights(BlockPacking, frozen=True):
     """Blocks of channels, and what fills the last vector that is read."""
 
     @property

@@ -16,7 +16,7 @@ from crtexport.kir.builder import add, call, cast, clamp, const, f32, load, mul
 from crtexport.kir.language import Buffer, Expr, Scalar
 from crtexport.lowering.numerics.requantize import float_range
 from crtexport.lowering.registry import SCALAR_OF, Context, Lowered, Lowering
-from crtexport.lowering.weight_packing import Blocks
+from crtexport.lowering.weight_packing import BlockPacking
 from crtexport.schedules.common.candidates import Candidate
 from crtexport.schedules.common.conv_geometry import Windows, windows_of
 from crtexport.schedules.common.float_layers import Numbers
@@ -122,7 +122,7 @@ class _FpuProducts(BlockedProducts):
         self.x = lowering.input(0, "input")
         stored = lowering.context.input(1).dtype
         self.weights = lowering.packed(
-            "weights", SCALAR_OF[stored], Blocks(self.channels_per_block, stored.itemsize),
+            "weights", SCALAR_OF[stored], BlockPacking(self.channels_per_block, stored.itemsize),
             self.channels
         )
         self.finish = FloatEpilogue(lowering, numbers)

@@ -19,7 +19,7 @@ from crtexport.kir.language import Buffer, Expr, Scalar, Var
 from crtexport.lowering.numerics import recurrent_cells
 from crtexport.lowering.numerics.recurrent_cells import RECURRENT, WEIGHTS, Pass, Products
 from crtexport.lowering.registry import Context, Lowered, Lowering
-from crtexport.lowering.weight_packing import Blocks
+from crtexport.lowering.weight_packing import BlockPacking
 from crtexport.schedules.common.candidates import Candidate
 from crtexport.schedules.scalar.fpu_dense import fma
 
@@ -70,7 +70,7 @@ class _Blocks(Products):
 
     def stored(self, lowering: Lowering, position: int, name: str) -> Buffer:
         directions, units = lowering.context.input(position).shape[:2]
-        packing = Blocks(self.units_per_block, DType.FLOAT32.itemsize)
+        packing = BlockPacking(self.units_per_block, DType.FLOAT32.itemsize)
         return lowering.packed(name, Scalar.F32, packing, directions * units, position=position)
 
     @contextmanager

@@ -34,7 +34,7 @@ from crtexport.kir.language import Buffer, Expr, Scalar, Var
 from crtexport.lowering.registry import Context, Lowered
 from crtexport.schedules.common.candidates import Candidate
 from crtexport.schedules.common.conv_geometry import IntegerSumLayer
-from crtexport.schedules.common.im2col_lines import Im2colGather, Totals
+from crtexport.schedules.common.im2col_lines import Im2colGather, LineTotals
 from crtexport.schedules.common.loop_tiling import in_steps
 from crtexport.schedules.scalar.blocked_products import BlockedProducts
 from crtexport.schedules.scalar.register_blocks import FEW_CHANNELS, LIFT, MOST_TAPS, Lifted
@@ -94,7 +94,7 @@ def _lower(
     starts = lowering.scratch("starts", Scalar.I32, pixels_per_block, noalias=False)
     gather = Im2colGather(
         lowering.b, windows, x, lines, pixels_per_block, layer.sums.zero_point,
-        Totals(starts, 0, -LIFT), LIFT,
+        LineTotals(starts, 0, -LIFT), LIFT,
     )
     _PixelPairs(
         lowering.b, layer, (weights, lines, starts, output), scaling, pixels_per_block, step

@@ -29,7 +29,7 @@ from crtexport.lowering.registry import Context, Lowered
 from crtexport.lowering.weight_packing import Array, ByteLanes, Packing, by_blocks
 from crtexport.schedules.common.candidates import Candidate
 from crtexport.schedules.common.conv_geometry import IntegerSumLayer
-from crtexport.schedules.common.im2col_lines import Im2colGather, Totals
+from crtexport.schedules.common.im2col_lines import Im2colGather, LineTotals
 from crtexport.schedules.common.loop_tiling import in_steps
 from crtexport.schedules.scalar.blocked_products import BlockedProducts
 from crtexport.schedules.scalar.requantize_int8 import Int8Epilogue, RequantMethod, ScalarEpilogue
@@ -137,7 +137,7 @@ def _lower(
         lines = lowering.scratch("lines", tiling.value, count, noalias=False)
         gather = Im2colGather(
             lowering.b, windows, x, lines, pixels, layer.sums.zero_point,
-            Totals(lines, windows.words * pixels, -LIFT) if tiling.lifted else None,
+            LineTotals(lines, windows.words * pixels, -LIFT) if tiling.lifted else None,
         )
     _RegisterBlocks(
         lowering.b, layer, (weights, lines, output), scaling, (pixels, channels), step,

@@ -42,7 +42,7 @@ from crtexport.lowering.registry import Context, Lowered
 from crtexport.lowering.weight_packing import Array, Packing, grouped
 from crtexport.schedules.common.candidates import Candidate
 from crtexport.schedules.common.conv_geometry import IntegerSumLayer, Windows
-from crtexport.schedules.common.im2col_lines import MOST_LEFT, Im2colGather, Totals
+from crtexport.schedules.common.im2col_lines import MOST_LEFT, Im2colGather, LineTotals
 from crtexport.schedules.common.loop_tiling import in_steps
 from crtexport.schedules.scalar.blocked_products import BlockedProducts
 from crtexport.schedules.scalar.requantize_int8 import Int8Epilogue
@@ -175,7 +175,7 @@ def _lower(layer: IntegerSumLayer, scaling: Int8Epilogue, tile: FieldTile) -> Lo
     lines = lowering.scratch("lines", Scalar.I32, (windows.words + 1) * pixels, noalias=False)
     gather = Im2colGather(
         lowering.b, windows, x, lines, pixels, layer.sums.zero_point,
-        Totals(lines, windows.words * pixels, -fields.lift),
+        LineTotals(lines, windows.words * pixels, -fields.lift),
     )
     _FieldProducts(lowering.b, layer, (weights, lines, output), scaling, tile).emit(gather)
     return lowering.finish()

@@ -89,7 +89,7 @@ def _everywhere(machine: X86Machine, value: int, dtype: Scalar) -> Expr:
     return call("x86_dup8_16", i32(value), type_=Scalar.I8X16)
 
 
-class Bands(WindowWalk):
+class BandCopies(WindowWalk):
     """Copies bands like ``band`` of ``x``; ``zero`` stands for the padding."""
 
     def __init__(

@@ -40,7 +40,7 @@ from crtexport.schedules.common.conv_geometry import Windows, windows_of
 from crtexport.schedules.common.loop_tiling import VectorBlocks, pixels_overlapping
 from crtexport.schedules.common.vector_requantize import known
 from crtexport.schedules.x86 import bands as x86_bands
-from crtexport.schedules.x86.bands import LIFT, Band, Bands
+from crtexport.schedules.x86.bands import LIFT, Band, BandCopies
 from crtexport.schedules.x86.machine import X86Machine
 from crtexport.schedules.x86.requantize import RealFinish, X86Epilogue, finish_of, scales
 
@@ -179,7 +179,7 @@ def _integers(context: Context, machine: X86Machine, windows: Windows) -> Lowere
     finish = finish_of(lowering, machine, sums)
     output = lowering.output()
     # The last step of a run may see what is behind it.
-    bands = Bands(
+    bands = BandCopies(
         lowering, machine, work.band, x, line, sums.zero_point, behind=step - 1, lifts=machine.dots
     )
     blocks = _DotBlocks if machine.dots else _IntegerBlocks
@@ -204,7 +204,7 @@ def _reals(context: Context, machine: X86Machine, windows: Windows) -> Lowered |
     if direct:
         blocks.emit(x, None)
         return lowering.finish()
-    bands = Bands(lowering, machine, work.band, x, Scalar.F32, 0)
+    bands = BandCopies(lowering, machine, work.band, x, Scalar.F32, 0)
     blocks.emit(bands.copy, bands)
     return lowering.finish()
 
@@ -291,7 +291,7 @@ class _DenseBlocks(abc.ABC):
         self.channels = lowering.context.output().shape[-1]
         self.x: Buffer = weights
 
-    def emit(self, x: Buffer, bands: Bands | None) -> None:
+    def emit(self, x: Buffer, bands: BandCopies | None) -> None:
         """All pixels of ``x``, which is the input, or has a band of it after the other."""
         self.x = x
         b, windows, rows = self.b, self.work.windows, self.work.block.rows

@@ -21,7 +21,7 @@ from crtexport.lowering.weight_packing import Array, Packing
 from crtexport.schedules.common.conv_geometry import Windows, WindowWalk
 from crtexport.schedules.common.loop_tiling import VectorBlocks, pixels_overlapping
 from crtexport.schedules.common.vector_requantize import known
-from crtexport.schedules.x86.bands import Band, Bands, highest
+from crtexport.schedules.x86.bands import Band, BandCopies, highest
 from crtexport.schedules.x86.machine import X86Machine
 from crtexport.schedules.x86.requantize import RealFinish, X86Epilogue, finish_of, scales
 
@@ -108,13 +108,13 @@ class _DepthwiseWork(WindowWalk):
         self.weights, self.finish = weights, finish
         self.channels = windows.x[3]
         self.output = lowering.output()
-        self.bands: Bands | None = None
+        self.bands: BandCopies | None = None
         self.band = Band(windows, windows.y[1])
         self.pitch = windows.x[2] * windows.x[3]
         if not windows.inside:
             self.band = highest(windows, x.dtype.itemsize)
             self.pitch = self.band.pitch
-            self.bands = Bands(lowering, machine, self.band, x, x.dtype, zero)
+            self.bands = BandCopies(lowering, machine, self.band, x, x.dtype, zero)
             self.x = self.bands.copy
 
     def emit(self) -> None:

@@ -11,7 +11,7 @@ from crtexport.importers.onnx.node import OnnxNode
 from crtexport.importers.onnx.operators.move import element, joined, section
 from crtexport.importers.onnx.operators.numbers import combined
 from crtexport.importers.onnx.operators.windows import (
-    WindowAxis,
+    PaddedAxis,
     as_window,
     conv_axes,
     transposed_axes,
@@ -93,7 +93,7 @@ def conv(node: OnnxNode) -> Value:
 
 
 def convolved(
-    node: OnnxNode, x: Value, w: Value, bias: int | None, axes: Sequence[WindowAxis]
+    node: OnnxNode, x: Value, w: Value, bias: int | None, axes: Sequence[PaddedAxis]
 ) -> Value:
     """Returns the convolution of an image with weights (O, I / ``group``, ...); one of volumes is a
     sum of convolutions of their planes."""
@@ -119,7 +119,7 @@ def convolved(
 
 
 def _of_volumes(
-    node: OnnxNode, x: Value, w: Value, bias: int | None, axes: Sequence[WindowAxis]
+    node: OnnxNode, x: Value, w: Value, bias: int | None, axes: Sequence[PaddedAxis]
 ) -> Value:
     """The planes under each tap of the first axis, as so many images."""
     first = axes[0]
@@ -169,7 +169,7 @@ def conv_transpose(node: OnnxNode) -> Value:
 
 
 def _transposed(
-    node: OnnxNode, x: Value, w: Value, bias: int | None, axes: Sequence[WindowAxis]
+    node: OnnxNode, x: Value, w: Value, bias: int | None, axes: Sequence[PaddedAxis]
 ) -> Value:
     if len(axes) == 3:
         return _transposed_volumes(node, x, w, bias, axes)
@@ -196,7 +196,7 @@ def _transposed(
 
 
 def _transposed_volumes(
-    node: OnnxNode, x: Value, w: Value, bias: int | None, axes: Sequence[WindowAxis]
+    node: OnnxNode, x: Value, w: Value, bias: int | None, axes: Sequence[PaddedAxis]
 ) -> Value:
     """Each plane is a sum of some of those that the taps of the first axis give on their own."""
     first, batch, depth, order = axes[0], x.shape[0], x.shape[2], channels_last(5)

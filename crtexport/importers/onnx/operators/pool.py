@@ -14,7 +14,7 @@ import numpy as np
 
 from crtexport.importers.onnx.node import OnnxNode
 from crtexport.importers.onnx.operators.convolution import answer, image
-from crtexport.importers.onnx.operators.windows import WindowAxis, as_window, window_axes
+from crtexport.importers.onnx.operators.windows import PaddedAxis, as_window, window_axes
 from crtexport.importers.onnx.registry import operator
 from crtexport.importers.onnx.values import Value, channels_last, stored
 from crtexport.ir.ops import (
@@ -41,7 +41,7 @@ from crtexport.ir.types import DType
 from crtexport.support.errors import CrtExportError
 
 
-def _windows(node: OnnxNode) -> list[WindowAxis]:
+def _windows(node: OnnxNode) -> list[PaddedAxis]:
     kernel = node.numbers("kernel_shape")
     shape = node.input(0).shape[2:]
     if len(kernel) != len(shape) or min(kernel, default=0) < 1:
@@ -49,7 +49,7 @@ def _windows(node: OnnxNode) -> list[WindowAxis]:
     return window_axes(node, shape, kernel, ceil=bool(node.integer("ceil_mode", 0)))
 
 
-def _has_kernel(axes: Sequence[WindowAxis]) -> bool:
+def _has_kernel(axes: Sequence[PaddedAxis]) -> bool:
     return len(axes) <= 2 and all(axis.dilation == 1 for axis in axes)
 
 
@@ -58,7 +58,7 @@ class _Taps:
     """
 
     def __init__(
-        self, node: OnnxNode, tensor: int, axes: Sequence[WindowAxis], value: float
+        self, node: OnnxNode, tensor: int, axes: Sequence[PaddedAxis], value: float
     ) -> None:
         self.node, self._axes = node, axes
         pads = ((0, 0), *((axis.before, axis.after) for axis in axes), (0, 0))
@@ -122,7 +122,7 @@ def max_pool(node: OnnxNode) -> Value | list[Value]:
 
 
 def _with_positions(
-    node: OnnxNode, x: Value, axes: Sequence[WindowAxis], *, by_columns: bool
+    node: OnnxNode, x: Value, axes: Sequence[PaddedAxis], *, by_columns: bool
 ) -> list[Value]:
     x = node.cast(x, DType.FLOAT32)
     sizes = x.shape[2:]
@@ -171,7 +171,7 @@ def average_pool(node: OnnxNode) -> Value:
         rest = [(0, 0), *((0, axis.after - pad[1]) for axis, pad in zip(
             axes, pads[1:-1], strict=True
         )), (0, 0)]
-        inside = [WindowAxis(a.taps, a.stride, a.dilation, 0, 0, a.positions) for a in axes]
+        inside = [PaddedAxis(a.taps, a.stride, a.dilation, 0, 0, a.positions) for a in axes]
         ones = node.constant(np.pad(cells, rest), DType.FLOAT32).tensor
         count = _Taps(node, ones, inside, 0.0).joined(Add())
     else:

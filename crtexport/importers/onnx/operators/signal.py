@@ -10,7 +10,7 @@ from crtexport.importers.onnx.node import OnnxNode
 from crtexport.importers.onnx.operators.convolution import convolved
 from crtexport.importers.onnx.operators.matmul import fully_connected
 from crtexport.importers.onnx.operators.move import section
-from crtexport.importers.onnx.operators.windows import WindowAxis
+from crtexport.importers.onnx.operators.windows import PaddedAxis
 from crtexport.importers.onnx.registry import operator
 from crtexport.importers.onnx.values import Value
 from crtexport.ir.types import DType
@@ -117,7 +117,7 @@ def stft(node: OnnxNode) -> Value:
         filters.reshape(2 * bins, x.shape[2], length), node.dtype(x)
     )
     frames = (x.shape[1] - length) // step + 1
-    axis = WindowAxis(length, step, 1, 0, 0, frames)
+    axis = PaddedAxis(length, step, 1, 0, 0, frames)
     made = convolved(node, x.transposed((0, 2, 1)), table, None, [axis])
     return node.builder.reshaped(made.transposed((0, 2, 1)), (x.shape[0], frames, bins, 2))
 

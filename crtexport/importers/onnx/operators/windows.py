@@ -15,7 +15,7 @@ from crtexport.support.errors import CrtExportError
 Pair = tuple[int, int]
 
 
-class Window(Struct, frozen=True):
+class WindowAttributes(Struct, frozen=True):
     """Pairs are (rows, columns); ``padding`` is (top, bottom, left, right). ``positions`` are those
     of the window, the size of the output."""
 
@@ -54,7 +54,7 @@ def halves(total: int, node: OnnxNode) -> Pair:
     return (more, less) if node.text("auto_pad", "NOTSET") == "SAME_LOWER" else (less, more)
 
 
-class WindowAxis(Struct, frozen=True):
+class PaddedAxis(Struct, frozen=True):
     """One axis of an image under windows of ``taps``; ``before`` and ``after`` are the cells around
     it that windows reach, ``asked`` those after it that the file asks for."""
 
@@ -69,7 +69,7 @@ class WindowAxis(Struct, frozen=True):
 
 def window_axes(
     node: OnnxNode, image: Sequence[int], kernel: Sequence[int], *, ceil: bool = False
-) -> list[WindowAxis]:
+) -> list[PaddedAxis]:
     """Returns the axes of windows that slide over an ``image``.
 
     ``ceil``: a last position that begins in the image or its leading padding counts even if it ends
@@ -95,17 +95,17 @@ def window_axes(
                 count += 1
         # What the last window reaches, no more and no less.
         after = max((count - 1) * stride + extent - size - pair[0], 0)
-        found.append(WindowAxis(taps, stride, by, pair[0], after, count, pair[1]))
+        found.append(PaddedAxis(taps, stride, by, pair[0], after, count, pair[1]))
     return found
 
 
-def as_window(axes: Sequence[WindowAxis]) -> Window:
+def as_window(axes: Sequence[PaddedAxis]) -> WindowAttributes:
     """Returns windows of one or two axes as the kernels have them, of two."""
     if len(axes) not in (1, 2):
         raise CrtExportError(f"{len(axes)} axes beside batch and channels; 1 or 2 are supported")
-    rows = axes[0] if len(axes) == 2 else WindowAxis(1, 1, 1, 0, 0, 1)
+    rows = axes[0] if len(axes) == 2 else PaddedAxis(1, 1, 1, 0, 0, 1)
     columns = axes[-1]
-    return Window(
+    return WindowAttributes(
         (rows.taps, columns.taps), (rows.stride, columns.stride),
         (rows.dilation, columns.dilation),
         (rows.before, rows.after, columns.before, columns.after),
@@ -113,7 +113,7 @@ def as_window(axes: Sequence[WindowAxis]) -> Window:
     )
 
 
-def conv_axes(node: OnnxNode, image: Sequence[int], kernel: Sequence[int]) -> list[WindowAxis]:
+def conv_axes(node: OnnxNode, image: Sequence[int], kernel: Sequence[int]) -> list[PaddedAxis]:
     """Returns the axes of a convolution's windows, whose ``kernel_shape`` must be the weights'."""
     _check_kernel(node, kernel)
     found = window_axes(node, image, kernel)
@@ -132,7 +132,7 @@ def _check_kernel(node: OnnxNode, kernel: Sequence[int]) -> None:
 
 def transposed_axes(
     node: OnnxNode, image: Sequence[int], kernel: Sequence[int]
-) -> list[WindowAxis]:
+) -> list[PaddedAxis]:
     """Returns the axes of a transposed convolution: ``positions`` are the size of its output,
     ``before`` and ``after`` what is cut off of all that the windows reach."""
     axes = len(image)
@@ -160,5 +160,5 @@ def transposed_axes(
         else:
             pair = pads[axis]
             size = whole - sum(pair)
-        found.append(WindowAxis(kernel[axis], stride, spread[axis], *pair, size))
+        found.append(PaddedAxis(kernel[axis], stride, spread[axis], *pair, size))
     return found
