@@ -18,6 +18,7 @@ class DrawnNode(Struct, frozen=True):
     attributes: dict[str, Any]
     computed: tuple[int, ...] = (0,)
     outputs: int = 1
+    domain: str = ""
 
 
 class Draw:
