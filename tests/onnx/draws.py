@@ -19,6 +19,7 @@ class DrawnNode(Struct, frozen=True):
     computed: tuple[int, ...] = (0,)
     outputs: int = 1
     domain: str = ""
+    domain_version: int = 1
 
 
 class Draw:

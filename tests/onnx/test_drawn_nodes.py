@@ -12,7 +12,7 @@ from crtexport.importers import load
 from tests.differential.network import interpret
 from tests.helpers import require_environment
 from tests.importers.onnx.writer import block, graph, model, node, value
-from tests.onnx import drawn_nodes, drawn_quantized
+from tests.onnx import drawn_learning, drawn_nodes, drawn_quantized
 from tests.onnx.drawn_nodes import VERSION
 from tests.onnx.draws import Array, Draw, DrawnNode
 
@@ -20,7 +20,7 @@ ANSWERS = Path(__file__).with_name("answers.py")
 EACH = 16
 """Nodes of each kind."""
 PRODUCTS = {"qlinear_conv", "qlinear_matmul", "qgemm", "integer_products"}
-DRAWS = (*drawn_nodes.DRAWS, *drawn_quantized.DRAWS)
+DRAWS = (*drawn_nodes.DRAWS, *drawn_quantized.DRAWS, *drawn_learning.DRAWS)
 
 
 def written(drawn: DrawnNode, path: Path, *, behind_conv: bool) -> dict[str, Array]:
@@ -43,7 +43,9 @@ def written(drawn: DrawnNode, path: Path, *, behind_conv: bool) -> dict[str, Arr
     )
     body += b"".join(block(12, block(1, name)) for name in outputs)
     domains = [drawn.domain] if drawn.domain else []
-    path.write_bytes(model(body, version=VERSION, ir_version=10, domains=domains))
+    path.write_bytes(model(
+        body, version=VERSION, ir_version=10, domains=domains, domain_version=drawn.domain_version
+    ))
     np.savez(path.with_suffix(".in.npz"), **given)
     return given
 

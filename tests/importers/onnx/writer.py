@@ -123,9 +123,10 @@ def function(
 
 def model(
     content: bytes, *, version: int = 17, ir_version: int = 9, functions: Sequence[bytes] = (),
-    domains: Sequence[str] = (),
+    domains: Sequence[str] = (), domain_version: int = 1,
 ) -> bytes:
     return b"".join((
         number(1, ir_version), block(2, "test"), block(7, content), block(8, opset(version)),
-        *(block(8, opset(1, domain)) for domain in domains), *(block(25, f) for f in functions),
+        *(block(8, opset(domain_version, domain)) for domain in domains),
+        *(block(25, f) for f in functions),
     ))
