@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from crtexport.ir.graph import Graph
+from crtexport.ir.types import TensorType
 from crtexport.kir import interpreter
 from crtexport.kir.intrinsics.registry import find_intrinsic
 from crtexport.kir.language import Scalar
@@ -100,13 +101,19 @@ def bound(
     return arrays
 
 
+def unwritten(type_: TensorType) -> Array:
+    """An array for a tensor that a kernel writes, full of rubbish: a kernel writes every element,
+    for workspaces hold what nodes before left in them."""
+    cells = np.full(type_.nbytes, _RUBBISH, np.uint8)
+    return cells.view(type_.dtype.numpy).reshape(type_.shape)
+
+
 def run(graph: Graph, lowered: Lowered, *values: Array) -> Array:
     """The output of ``graph``'s only node, interpreted; ``values`` for its inputs by position,
     the last one for all others that aren't constant."""
     (node,) = graph.nodes
     verify(lowered.kernel)
-    output = graph.type(node.outputs[0])
-    result = np.zeros(output.shape, output.dtype.numpy)
+    result = unwritten(graph.type(node.outputs[0]))
 
     def tensor(arg: InputTensor | OutputTensor) -> Array:
         if isinstance(arg, OutputTensor):

@@ -21,7 +21,7 @@ from crtexport.lowering.registry import (
     Lowered,
     OutputTensor,
 )
-from tests.lowered import bound
+from tests.lowered import bound, unwritten
 
 Array = npt.NDArray[np.generic]
 Values = dict[int, Array]
@@ -48,8 +48,7 @@ def steps(
     for node in graph.nodes:
         lowered = lower_node(Context(graph, node))
         for output in node.outputs:
-            type_ = graph.type(output)
-            values[output] = np.zeros(type_.shape, type_.dtype.numpy)
+            values[output] = unwritten(graph.type(output))
         yield run_kernel(graph, node, lowered, values)
 
 

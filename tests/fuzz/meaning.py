@@ -26,7 +26,7 @@ from crtexport.lowering.operator_table import lower
 from crtexport.lowering.registry import SCALAR_OF, Context, InputTensor, Lowered, OutputTensor
 from crtexport.passes.drop_dead import drop_dead
 from tests.fuzz.beyond import beyond_the_reference
-from tests.lowered import bound
+from tests.lowered import bound, unwritten
 
 Array = npt.NDArray[Any]
 Values = dict[int, Array]
@@ -219,8 +219,7 @@ def compute(
         kernels[place] = made, compile_kernel(made.kernel)
     lowered, interpret = kernels[place]
     for output in node.outputs:
-        type_ = graph.type(output)
-        values[output] = np.zeros(type_.shape, type_.dtype.numpy)
+        values[output] = unwritten(graph.type(output))
     for tensor in graph.written(node):
         values[tensor] = values[tensor].copy()
 

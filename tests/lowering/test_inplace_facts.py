@@ -43,7 +43,7 @@ from crtexport.lowering.lowered_graph import reversed_kernel
 from crtexport.lowering.registry import InputTensor, Lowered, OutputTensor
 from crtexport.plan.kernel_proof import ReplayProof
 from crtexport.plan.model import Step
-from tests.lowered import bound, plain
+from tests.lowered import bound, plain, unwritten
 from tests.plan.graphs import GraphBuilder, Q
 
 
@@ -206,11 +206,11 @@ def right_at(graph: Graph, step: Step, position: int, distance: int) -> bool:
         if constant is not None:
             values[i] = constant.array(types[i])
     out = graph.type(node.outputs[0])
-    wanted = np.zeros(out.elements, out.dtype.numpy)
+    wanted = unwritten(out).reshape(-1)
     _run(as_it_runs(graph, Step(0)), values, wanted)
     source = values[position].reshape(-1)
     start = max(0, -distance)
-    arena = np.zeros(start + max(source.nbytes, distance + out.nbytes), np.uint8)
+    arena = np.full(start + max(source.nbytes, distance + out.nbytes), 0xA5, np.uint8)
     over = arena[start : start + source.nbytes].view(source.dtype)
     over[:] = source
     target = arena[start + distance : start + distance + out.nbytes].view(out.dtype.numpy)

@@ -12,7 +12,7 @@ from crtexport.kir.interpreter import run
 from crtexport.lowering.lowered_graph import LoweredGraph
 from crtexport.lowering.registry import InputTensor, OutputTensor
 from crtexport.plan import Placement, Plan, Space, Step
-from tests.lowered import bound, plain
+from tests.lowered import bound, plain, unwritten
 
 Array = npt.NDArray[Any]
 
@@ -28,7 +28,7 @@ def execute(graph: Graph, inputs: list[Array]) -> list[Array]:
     lowered = plain(graph)
     for number, node in enumerate(graph.nodes):
         for tensor in node.outputs:
-            values[tensor] = np.zeros(graph.type(tensor).shape, graph.type(tensor).dtype.numpy)
+            values[tensor] = unwritten(graph.type(tensor))
         run_step(lowered, Step(number), values)
     return [values[t].copy() for t in graph.outputs]
 
@@ -42,7 +42,7 @@ def execute_planned(graph: Graph, plan: Plan, inputs: list[Array]) -> list[Array
         given = np.ascontiguousarray(array, graph.type(number).dtype.numpy)
         memory[Space.INPUT, index] = np.frombuffer(given.tobytes(), np.uint8)
     for index, number in enumerate(graph.outputs):
-        memory[Space.OUTPUT, index] = np.zeros(graph.type(number).nbytes, np.uint8)
+        memory[Space.OUTPUT, index] = np.full(graph.type(number).nbytes, 0xA5, np.uint8)
     for number, tensor in enumerate(graph.tensors):
         if tensor.constant is not None:
             memory[Space.CONSTANT, number] = np.frombuffer(tensor.constant.read(), np.uint8)

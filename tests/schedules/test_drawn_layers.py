@@ -22,6 +22,7 @@ from crtexport.support.errors import CrtExportError
 from tests.differential.network import Values, add_constants, run_kernel
 from tests.fuzz.drawn import drawn
 from tests.fuzz.growing import Array, Drawing, Grown
+from tests.lowered import unwritten
 
 BOARDS = (
     "qemu_cortex_m0", "mps2_an385", "mps2_an386", "mps3_an547", "qemu_riscv32", "qemu_riscv32_v",
@@ -59,8 +60,7 @@ def computed(graph: Graph, node: Node, lowered: Lowered, values: Values) -> Valu
     """Returns the outputs of a node, and the variables that it writes."""
     found = {tensor: values[tensor].copy() for tensor in graph.written(node)}
     for tensor in node.outputs:
-        type_ = graph.type(tensor)
-        found[tensor] = np.zeros(type_.shape, type_.dtype.numpy)
+        found[tensor] = unwritten(graph.type(tensor))
     run_kernel(graph, node, lowered, {**values, **found})
     return found
 

@@ -67,7 +67,7 @@ def computed(graph: Graph, step: Step, lower: LowerFunction, value: Array, dista
     )
     type_ = graph.type(node.outputs[0])
     start = max(0, -distance)
-    arena = np.zeros(start + max(value.size, distance + type_.nbytes), np.int8)
+    arena = np.full(start + max(value.size, distance + type_.nbytes), 0x5A, np.int8)
     over = arena[start : start + value.size]
     over[:] = value.reshape(-1)
     output = arena[start + distance : start + distance + type_.nbytes]
