@@ -24,6 +24,7 @@ from crtexport.kir.language import (
     Expr,
     Kernel,
     Load,
+    LoadWord,
     Scalar,
     Select,
     Var,
@@ -292,6 +293,9 @@ class _Generator:
         if kind in (2, 3) and sources:
             buffer = self.pick(*sources)
             return Load(buffer, self.plain_index(buffer.size))
+        if kind == 4 and type_ is Scalar.I32 and (words := self.words()):
+            buffer, first = self.pick(*words)
+            return LoadWord(buffer, self.plain_index(first + 1))
         if type_.is_float:
             with np.errstate(all="ignore"):
                 return Const(float(NUMPY[type_](self.pick(*FLOAT_POOL[:-1]))), type_)
@@ -300,6 +304,14 @@ class _Generator:
         extremes = st.sampled_from((low, high))
         whole = small if type_ is Scalar.INDEX else small | st.integers(low, high) | extremes
         return Const(int(self.draw(whole)), type_)
+
+    def words(self) -> list[tuple[Buffer, int]]:
+        """Buffers of small integers with the last index at which a word begins."""
+        found = [
+            (b, b.size - 4 // b.dtype.itemsize) for b in self.buffers
+            if not b.dtype.is_float and b.dtype.itemsize < 4
+        ]
+        return [(buffer, last) for buffer, last in found if last >= 0]
 
     def arithmetic(self, type_: Scalar, depth: int) -> Expr:
         a, b = self.expr(type_, depth - 1), self.expr(type_, depth - 1)

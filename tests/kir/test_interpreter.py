@@ -29,6 +29,7 @@ from crtexport.kir.language import (
     Kernel,
     Let,
     Load,
+    LoadWord,
     Local,
     Scalar,
     Select,
@@ -82,6 +83,11 @@ class Walker:
                 return self.env[n]
             case Load(buffer=b, index=i):
                 return self.memory[b.name][self.position(b, i)]
+            case LoadWord(buffer=b, index=i):
+                first = self.position(b, i)
+                last = first + 4 // b.dtype.itemsize
+                assert last <= b.size
+                return np.frombuffer(self.memory[b.name][first:last].tobytes(), np.int32)[0]
             case Binary(op=op, a=a, b=b):
                 return self.binary(op, self.value(a), self.value(b), TYPES[e.type])
             case Compare(op=op, a=a, b=b):

@@ -17,12 +17,16 @@ from crtexport.kir.builder import (
     cast,
     const,
     gt,
+    i32,
     load,
     load_vector,
+    load_word,
     max_,
     select,
+    shr,
 )
 from crtexport.kir.language import Buffer, Expr, Kernel, Scalar
+from crtexport.kir.verifier import access_intervals
 
 SIZE = 4
 
@@ -35,8 +39,9 @@ vectors = st.tuples(
     st.just("vector"), st.integers(0, SIZE - 3), st.booleans(), st.integers(0, SIZE - 3),
     st.booleans(), st.integers(1, 2), st.integers(1, 2),
 )
+words = st.tuples(st.just("word"), st.integers(0, SIZE - 2), st.booleans(), st.integers(0, 3))
 statements = st.recursive(
-    st.one_of(copies, vectors),
+    st.one_of(copies, vectors, words),
     lambda parts: st.one_of(
         st.tuples(
             st.just("if"), st.integers(0, 1), st.lists(parts, max_size=2),
@@ -67,8 +72,12 @@ def emit(
                 to = add(const(target), at) if moves else const(target)
                 of = add(const(source), at) if reads_on else const(source)
                 b.store_vector(y, to, load_vector(x, of, Scalar.I8X16, loaded), stored)
+            case "word", target, moves, byte:
+                to = add(const(target), at) if moves else const(target)
+                word = b.let("word", load_word(x, const(0)))
+                b.store(y, to, cast(shr(word, i32(8 * byte)), Scalar.I8))
             case "if", which, then, other:
-                with b.if_(gt(load(choice, const(which)), const(0, Scalar.I8))):
+                with b.if_(gt(cast(load(choice, const(which)), Scalar.I32), i32(0))):
                     emit(b, then, buffers, at)
                 with b.else_():
                     emit(b, other, buffers, at)
@@ -116,6 +125,19 @@ def test_what_is_called_harmless_changes_nothing(body: list[Statement], distance
     kernel = made(body)
     if Replay(kernel).harmless(["y"], ["x"], SIZE, distance):
         assert same_in_place(kernel, distance)
+
+
+@settings(max_examples=60, deadline=None)
+@given(body=st.lists(statements, min_size=1, max_size=3))
+def test_all_that_is_written_lies_in_the_proven_interval(body: list[Statement]) -> None:
+    kernel = made(body)
+    proven = access_intervals(kernel).get("y")
+    y = np.zeros(SIZE, np.int8)
+    interpreter.run(kernel, [np.arange(1, SIZE + 1).astype(np.int8), np.ones(2, np.int8), y])
+    for index in np.flatnonzero(y):
+        assert proven is not None
+        assert proven.writes
+        assert proven.lowest <= index <= proven.highest
 
 
 def test_each_side_of_a_condition_runs_where_it_says() -> None:

@@ -1,0 +1,141 @@
+"""Every rule of every operator refuses something: nodes of drawn networks, of which one tensor or
+one number is changed."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+from msgspec.structs import fields, replace
+
+from crtexport.ir.graph import Graph, Node, Tensor, Variable
+from crtexport.ir.numerics import Numerics
+from crtexport.ir.ops import Activation, Op
+from crtexport.ir.types import ConstantRef, DType, Quantization, TensorType
+from crtexport.ir.verify import verify
+from crtexport.lowering.operator_table import check, registered
+from crtexport.lowering.registry import Context, Rule
+from crtexport.support.errors import CrtExportError
+from tests.fuzz.drawn import PRODUCERS, drawn
+
+NETWORKS = 12
+"""Of each operator."""
+
+
+@dataclass(frozen=True)
+class Changed:
+    """A node that may break a rule."""
+
+    graph: Graph
+    node: Node
+
+
+def changed_scales(type_: TensorType) -> Iterator[Quantization | None]:
+    yield None
+    quant = type_.quant or Quantization((0.05,), (3,))
+    for factor in (1.0, 1.37, 97.0, 1e-7, 1e9):
+        scale = tuple(s * factor for s in quant.scale)
+        yield Quantization(scale, quant.zero_point, quant.axis)
+    yield Quantization(quant.scale, tuple(z + 1 for z in quant.zero_point), quant.axis)
+    if type_.shape and type_.shape[-1] > 1:
+        count = type_.shape[-1]
+        yield Quantization((quant.scale[0],) * count, (quant.zero_point[0],) * count,
+                           len(type_.shape) - 1)
+
+
+def changed_shapes(shape: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
+    yield ()
+    yield (*shape, 1)
+    yield (1, *shape)
+    yield tuple(size + 1 for size in shape)
+    for axis in range(len(shape)):
+        yield (*shape[:axis], 70_000, *shape[axis + 1 :])
+
+
+def changed_tensors(tensor: Tensor, draw: random.Random) -> Iterator[Tensor]:
+    type_, constant = tensor.type, tensor.constant
+    for quant in changed_scales(type_):
+        yield replace(tensor, type=replace(type_, quant=quant))
+    for dtype in draw.sample(list(DType), 5):
+        if constant is None:
+            yield replace(tensor, type=replace(type_, dtype=dtype))
+            continue
+        with np.errstate(all="ignore"):
+            values = constant.array(type_).astype(dtype.numpy)
+        yield replace(tensor, type=replace(type_, dtype=dtype), constant=ConstantRef.of(values))
+    if constant is not None:
+        yield replace(tensor, constant=None)
+        numbers = np.random.default_rng(0).integers(-3, 9, type_.shape)
+        yield replace(tensor, constant=ConstantRef.of(numbers.astype(type_.dtype.numpy)))
+        return
+    if tensor.variable is not None:
+        start = np.arange(type_.elements).reshape(type_.shape).astype(type_.dtype.numpy)
+        yield replace(tensor, variable=Variable(ConstantRef.of(start)))
+    for shape in changed_shapes(type_.shape):
+        yield replace(tensor, type=replace(type_, shape=shape))
+
+
+def changed_operators(op: Op) -> Iterator[Op]:
+    for field in fields(op):
+        value = getattr(op, field.name)
+        if isinstance(value, bool):
+            yield replace(op, **{field.name: not value})
+        elif isinstance(value, Activation):
+            for other in Activation:
+                yield replace(op, **{field.name: other})
+        elif isinstance(value, int):
+            for number in (-1, value + 1, 40, 100_000):
+                yield replace(op, **{field.name: number})
+
+
+def changed(graph: Graph, node: Node, draw: random.Random) -> Iterator[Changed]:
+    """Other tensors, inputs and attributes."""
+    for number in dict.fromkeys(t for t in (*node.inputs, *node.outputs) if t is not None):
+        for tensor in changed_tensors(graph.tensors[number], draw):
+            tensors = (*graph.tensors[:number], tensor, *graph.tensors[number + 1 :])
+            yield Changed(replace(graph, tensors=tensors), node)
+    for op in changed_operators(node.op):
+        yield Changed(graph, replace(node, op=op))
+    yield Changed(graph, replace(node, inputs=(*node.inputs, node.inputs[0])))
+
+
+def problems(one: Changed) -> list[str]:
+    """The rules that a node breaks; none where the graph is no graph, which is found before."""
+    try:
+        return check(Context(one.graph, one.node))
+    except CrtExportError:
+        return []
+    except Exception:
+        nodes = [one.node if n.outputs == one.node.outputs else n for n in one.graph.nodes]
+        with pytest.raises(CrtExportError):
+            verify(one.graph.with_nodes(tuple(nodes)))
+        return []
+
+
+def sentence(rule: Rule) -> str:
+    return " ".join((rule.__doc__ or "").split())
+
+
+KINDS = [kind for kind in PRODUCERS if (found := registered(kind)) and found.rules]
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
+def test_every_rule_refuses_something(kind: type[Op]) -> None:
+    lowering = registered(kind)
+    assert lowering is not None
+    unbroken = {sentence(rule) for rule in lowering.rules}
+    for number in range(NETWORKS):
+        draw = random.Random(f"{kind.__name__} {number}")
+        graph = replace(
+            drawn(f"rules {number}", kind).graph, numerics=draw.choice(list(Numerics))
+        )
+        node = next(node for node in graph.nodes if isinstance(node.op, kind))
+        for one in changed(graph, node, draw):
+            for problem in problems(one):
+                unbroken -= {rule for rule in unbroken if problem.startswith(f"{rule} (")}
+        if not unbroken:
+            return
+    assert not unbroken
