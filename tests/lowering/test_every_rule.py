@@ -3,7 +3,6 @@ one number is changed."""
 
 from __future__ import annotations
 
-import random
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -20,6 +19,7 @@ from crtexport.lowering.operator_table import check, registered
 from crtexport.lowering.registry import Context, Rule
 from crtexport.support.errors import CrtExportError
 from tests.fuzz.drawn import PRODUCERS, drawn
+from tests.fuzz.growing import Drawing
 
 NETWORKS = 12
 """Of each operator."""
@@ -55,11 +55,11 @@ def changed_shapes(shape: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
         yield (*shape[:axis], 70_000, *shape[axis + 1 :])
 
 
-def changed_tensors(tensor: Tensor, draw: random.Random) -> Iterator[Tensor]:
+def changed_tensors(tensor: Tensor, draw: Drawing) -> Iterator[Tensor]:
     type_, constant = tensor.type, tensor.constant
     for quant in changed_scales(type_):
         yield replace(tensor, type=replace(type_, quant=quant))
-    for dtype in draw.sample(list(DType), 5):
+    for dtype in draw.rng.sample(list(DType), 5):
         if constant is None:
             yield replace(tensor, type=replace(type_, dtype=dtype))
             continue
@@ -91,7 +91,7 @@ def changed_operators(op: Op) -> Iterator[Op]:
                 yield replace(op, **{field.name: number})
 
 
-def changed(graph: Graph, node: Node, draw: random.Random) -> Iterator[Changed]:
+def changed(graph: Graph, node: Node, draw: Drawing) -> Iterator[Changed]:
     """Other tensors, inputs and attributes."""
     for number in dict.fromkeys(t for t in (*node.inputs, *node.outputs) if t is not None):
         for tensor in changed_tensors(graph.tensors[number], draw):
@@ -128,7 +128,7 @@ def test_every_rule_refuses_something(kind: type[Op]) -> None:
     assert lowering is not None
     unbroken = {sentence(rule) for rule in lowering.rules}
     for number in range(NETWORKS):
-        draw = random.Random(f"{kind.__name__} {number}")
+        draw = Drawing(f"{kind.__name__} {number}")
         graph = replace(
             drawn(f"rules {number}", kind).graph, numerics=draw.choice(list(Numerics))
         )
