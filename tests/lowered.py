@@ -52,12 +52,12 @@ def plain(
             return LoweredNode(context, problems=problems)
         return LoweredNode(context, ("plain",), "plain", partial(lower_node, context))
 
-    return lower_graph(graph, lambda _: node)
+    return lower_graph(graph, lambda *_: node)
 
 
 def without_kernels(graph: Graph) -> LoweredGraph:
     """A graph of whose kernels nothing is known."""
-    return lower_graph(graph, lambda _: LoweredNode)
+    return lower_graph(graph, lambda *_: LoweredNode)
 
 
 def meaning(name: str) -> Callable[..., Any]:

@@ -74,12 +74,14 @@ _WORKSPACE = WorkspaceArg(0)
 
 
 class UnnamedCall(Struct, frozen=True):
-    """A call of a kernel that has no symbol yet. ``key`` tells it from others."""
+    """A call of a kernel that has no symbol yet. ``key`` tells it from others; loops of known
+    lengths make it ``runs`` times."""
 
     kernel: Kernel
     key: bytes
     args: tuple[Arg, ...]
     comment: str
+    runs: int = 1
 
 
 Unnamed: TypeAlias = StatementOf[FunctionCall | UnnamedCall]
@@ -237,7 +239,9 @@ class Calls:
             key = keys.get(row.band) or keys.setdefault(row.band, fingerprint(kernel))
             unnamed = UnnamedCall(kernel, key, row.args, comments[row.band])
             calls.append(Addressed(unnamed, row.band, row.args))
-        statements = looped(calls, lambda call, args: replace(call, args=args))
+        statements = looped(
+            calls, lambda call, args, runs: replace(call, args=args, runs=runs)
+        )
         for call in every_call(statements):
             self._add(call)
         return [Repeat(1, with_calls(statements, _same), line)]
@@ -425,7 +429,9 @@ def finished(
     """
     unnamed = [call for calls, _ in models for call in calls.unnamed]
     keys = [call.key for call in unnamed]
-    shared = merge([call.kernel for call in unnamed], weigh, keys)
+    shared = merge(
+        [call.kernel for call in unnamed], weigh, keys, [call.runs for call in unnamed]
+    )
     # Those of equal keys are equal, so it doesn't matter which of them stands here.
     uses = {call.key: (call, use) for call, use in zip(unnamed, shared, strict=True)}
     functions: dict[bytes, tuple[str, Kernel]] = {}

@@ -4,7 +4,7 @@ same number of bytes each time, become the body of a loop."""
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
-from typing import Generic, TypeVar
+from typing import Generic, TypeAlias, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -47,33 +47,34 @@ class Addressed(Struct, Generic[C], frozen=True):
 
 
 class _Item(Struct, Generic[C], frozen=True):
-    """A call in the loops that were found around it: ``steps`` has, for each of them, how many
-    bytes each argument moves with each run."""
+    """A call in the loops that were found around it, which make it ``runs`` times: ``steps`` has,
+    for each of them, how many bytes each argument moves with each run."""
 
     call: Addressed[C]
     steps: tuple[Offsets, ...] = ()
+    runs: int = 1
 
 
-def looped(
-    calls: Sequence[Addressed[C]], with_args: Callable[[C, tuple[Arg, ...]], C]
-) -> tuple[StatementOf[C], ...]:
-    """Returns statements that make ``calls`` in their order, with the same addresses.
+WithArgs: TypeAlias = Callable[[C, tuple[Arg, ...], int], C]
+"""Returns a call with other arguments, which is made so many times."""
 
-    ``with_args`` returns a call with other arguments.
-    """
+
+def looped(calls: Sequence[Addressed[C]], with_args: WithArgs[C]) -> tuple[StatementOf[C], ...]:
+    """Returns statements that make ``calls`` in their order, with the same addresses."""
     return _looped([_Item(call) for call in calls], with_args)
 
 
-def _looped(
-    items: Sequence[_Item[C]], with_args: Callable[[C, tuple[Arg, ...]], C]
-) -> tuple[StatementOf[C], ...]:
+def _looped(items: Sequence[_Item[C]], with_args: WithArgs[C]) -> tuple[StatementOf[C], ...]:
     found = _best(items)
     if found is None:
-        return tuple(with_args(item.call.call, _moving(item)) for item in items)
+        return tuple(with_args(item.call.call, _moving(item), item.runs) for item in items)
     start, period, times = found
     end = start + period * times
     body = [
-        replace(item, steps=(*item.steps, _difference(item, items[start + period + number])))
+        replace(
+            item, steps=(*item.steps, _difference(item, items[start + period + number])),
+            runs=item.runs * times,
+        )
         for number, item in enumerate(items[start : start + period])
     ]
     return (

@@ -239,7 +239,11 @@ def _check_parts(graph: Graph, node: Node) -> None:
             )
         kept = given if isinstance(node.op, ops.Cascade) else node.inputs
         given = {*kept, *part.outputs}
-    if not node.parts or node.parts[-1].outputs != node.outputs:
+    if isinstance(node.op, ops.Cascade):
+        results = {tensor for part in node.parts for tensor in part.outputs}
+        if not node.outputs or not results.issuperset(node.outputs):
+            raise CrtExportError("its outputs are not those of its parts")
+    elif not node.parts or node.parts[-1].outputs != node.outputs:
         raise CrtExportError("its outputs are not those of its last part")
 
 

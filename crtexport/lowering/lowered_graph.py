@@ -6,9 +6,10 @@ proofs, the assembler its calls. Kernels are built when they are first needed, a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 from types import MappingProxyType
+from typing import Protocol
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -132,16 +133,24 @@ LowerNode = Callable[[Context], LoweredNode]
 """Lowers a node that needs a kernel."""
 
 
-def lower_graph(
-    graph: Graph, lower_in: Callable[[Graph], LowerNode],
-    kept: Mapping[int, LoweredNode] = MappingProxyType({}),
-) -> LoweredGraph:
-    """Returns a graph lowered, with the graphs that its nodes run.
+class LowerIn(Protocol):
+    """Returns what lowers the nodes of a graph. Those of a cascade's bands run ``runs`` times each
+    in a run of the graph ``around`` them."""
 
-    ``lower_in`` returns what lowers the nodes of a graph; those whose numbers are in ``kept`` stay
-    as they were lowered before.
+    def __call__(
+        self, graph: Graph, runs: Sequence[int] = (), around: Graph | None = None
+    ) -> LowerNode: ...
+
+
+def lower_graph(
+    graph: Graph, lower_in: LowerIn, kept: Mapping[int, LoweredNode] = MappingProxyType({}),
+    runs: Sequence[int] = (), around: Graph | None = None,
+) -> LoweredGraph:
+    """Returns a graph lowered, with the graphs that its nodes run; those whose numbers are in
+    ``kept`` stay as they were lowered before. ``runs`` and ``around`` are those of
+    :class:`LowerIn`.
     """
-    lower = lower_in(graph)
+    lower = lower_in(graph, runs, around)
 
     def lowered(number: int, node: Node) -> LoweredNode:
         if number in kept:
@@ -161,15 +170,16 @@ def lower_graph(
     )
 
 
-def _cascade(context: Context, lower_in: Callable[[Graph], LowerNode]) -> LoweredNode:
+def _cascade(context: Context, lower_in: LowerIn) -> LoweredNode:
     found = bands(context.graph, context.node)
     if found is None:
         return LoweredNode(context, problems=("its parts can't be computed row by row",))
-    return LoweredNode(context, rows=LoweredRows(found, lower_graph(found.graph, lower_in)))
+    lowered = lower_graph(found.graph, lower_in, runs=found.runs, around=context.graph)
+    return LoweredNode(context, rows=LoweredRows(found, lowered))
 
 
 def _copies(
-    loop: Context, lower_in: Callable[[Graph], LowerNode]
+    loop: Context, lower_in: LowerIn
 ) -> tuple[LoweredNode | None, ...]:
     """For each output of a loop what copies a value of its type."""
 

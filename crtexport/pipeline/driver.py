@@ -32,7 +32,9 @@ from crtexport.lowering.lowered_graph import LoweredGraph
 from crtexport.lowering.registry import Context
 from crtexport.lowering.verifier import verify as verify_lowered
 from crtexport.passes.pack_weights import pack_weights
-from crtexport.pipeline import cascade_policy, fuse_policy
+from crtexport.pipeline import fuse_policy
+from crtexport.pipeline.cascades import choice as cascade_choice
+from crtexport.pipeline.cascades.ways import Ways
 from crtexport.pipeline.codegen import Generator, resolve_board
 from crtexport.pipeline.options import (
     DEFAULTS,
@@ -57,7 +59,6 @@ from crtexport.pipeline.result import (
 from crtexport.plan import check as plan_check
 from crtexport.plan import text as plan_text
 from crtexport.plan.kernel_proof import ReplayProof
-from crtexport.schedules.common.unroll import vectorizes
 from crtexport.schedules.select.choose import Choose, by_default
 from crtexport.schedules.select.lower import Lowerer
 from crtexport.schedules.select.share_policy import weighing
@@ -193,14 +194,18 @@ def _laid_out(
     whole = fuse_policy.smallest(graph, board.target, level, lower, planner)
     if options.optimize != "ram" and (options.ram is None or whole[1].total <= options.ram):
         return whole
-    found = cascade_policy.smallest(
-        graph, lower, lambda lowered, rows: planner(lowered, row_plans=rows), whole,
-        vectors=vectorizes(board.target), enough=options.ram,
+    ways = Ways(
+        graph, lower, lambda lowered, rows: planner(lowered, row_plans=rows),
+        () if options.io == "workspace" else (*graph.inputs, *graph.outputs),
     )
-    if options.ram is not None and found[1].total > options.ram:
+    if options.ram is None:
+        return cascade_choice.smallest(ways, whole)
+    found = cascade_choice.fitting(ways, whole, options.ram)
+    if found is None:
+        least = cascade_choice.least(ways, whole)
         raise CrtExportError(
-            f"the workspace takes {found[1].total} bytes at least, {whole[1].total} with one whole"
-            f" tensor after another, but {options.ram} were asked for", location=graph.source,
+            f"the workspace takes {least} bytes at least, {whole[1].total} with one whole tensor"
+            f" after another, but {options.ram} were asked for", location=graph.source,
             hint="allow more with --ram, or make the network smaller",
         )
     return found

@@ -7,6 +7,7 @@ seconds, so that the same blocks always get the same offsets.
 
 from __future__ import annotations
 
+import random
 from bisect import insort
 from collections.abc import Collection, Iterable, Iterator, Sequence
 
@@ -55,15 +56,17 @@ class Arena(Struct, frozen=True):
         )
 
 
-def place(arena: Arena | Crowd, alignment: int) -> tuple[int, ...]:
+def place(arena: Arena | Crowd, alignment: int, *, swaps: int = 0) -> tuple[int, ...]:
     """The offset of each block, a multiple of ``alignment``.
 
     Never worse than greedy placement by size; the least extent where the search ends in time.
+    ``swaps``: changes of the order of blocks that are tried before that search.
     """
     if isinstance(arena, Crowd):
         return arena.place(alignment)
     solver = _Solver(arena, alignment)
     solver.greedy()
+    solver.reorder(swaps)
     solver.search()
     return solver.best
 
@@ -184,6 +187,26 @@ class _Solver:
             if offset < high:
                 offset = -(-high // self.alignment) * self.alignment
         return offset
+
+    def reorder(self, times: int) -> None:
+        """The best of placements in orders that change by one block at a time, as long as that
+        does no harm."""
+        order = sorted(range(len(self.sizes)), key=lambda i: (self.best[i], i))
+        least = extent(self.sizes, self._in_order(order))
+        # Of all ways to draw, this is the one that never changes.
+        draw = random.Random(0).random  # noqa: S311 - nothing secret
+        for _ in range(times):
+            if self.least <= self.bound:
+                return
+            changed = order.copy()
+            block = changed.pop(int(draw() * len(changed)))
+            changed.insert(int(draw() * (len(changed) + 1)), block)
+            offsets = self._in_order(changed)
+            found = extent(self.sizes, offsets)
+            if found <= least:
+                order, least = changed, found
+            if found < self.least:
+                self._keep(offsets)
 
     # -- branch and bound
 

@@ -15,7 +15,7 @@ from crtexport.ir.ops import Cascade, EthosU, Foreign, Reshape, While
 from crtexport.ir.variables import accesses
 from crtexport.lowering.facts import Move
 from crtexport.lowering.rows.bands import Bands
-from crtexport.plan.check_rows import RowProof, RowsError, check_rows
+from crtexport.plan.check_rows import Frame, RowProof, RowsError, check_rows
 from crtexport.plan.memory import NOTHING, Contents, Piece, Range
 from crtexport.plan.model import Inner, Placement, Plan, ScratchRange, Space, Step
 
@@ -256,7 +256,8 @@ class _Simulation:
             at = self.place(tensor)
             if at.space not in (Space.WORKSPACE, Space.OUTPUT):
                 self.fail(f"{node} writes {self.name(tensor)} to {at}")
-            if not isinstance(node.op, EthosU):  # which orders its reads and writes itself
+            # An Ethos-U orders its reads and writes itself; those of a cascade are proven by rows.
+            if not isinstance(node.op, Cascade | EthosU):
                 self._check_overlaps(step, position, at)
         for tensor in node.outputs:
             self.memory.write(self.place(tensor), tensor)
@@ -304,8 +305,16 @@ class _Simulation:
         if known is None or step.rows is None:
             self.fail(f"{node} has no rows")
         bands, proof = known
+        given = step.scratch or ScratchRange(0, 0)
+        frame = Frame(
+            Range(Space.WORKSPACE, given.pool, given.offset, given.offset + given.nbytes),
+            {
+                tensor: self.place(tensor) for tensor in (*node.inputs, *node.outputs)
+                if tensor is not None and self.graph.constant(tensor) is None
+            },
+        )
         try:
-            check_rows(self.graph, node, bands, step.rows, self.plan.alignment, proof)
+            check_rows(self.graph, node, bands, step.rows, self.plan.alignment, proof, frame)
         except RowsError as error:
             self.fail(str(error))
         return step.rows.size

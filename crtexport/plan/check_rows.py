@@ -1,13 +1,13 @@
 """Proves the plan of a cascade by running its steps with names of rows instead of numbers.
 
 As :mod:`crtexport.plan.check` it shares no code and no idea with what makes schedules and plans:
-which rows a row needs is worked out from the operators here, each byte of the scratch remembers the
-row that it holds, and each step must read the rows that it needs and nothing else.
+which rows a row needs is worked out from the operators here, each byte of memory remembers the row
+that it holds, and each step must read the rows that it needs and nothing else.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NoReturn, Protocol
 
 from msgspec import Struct
@@ -18,7 +18,7 @@ from crtexport.ir.graph import Graph, Node
 from crtexport.lowering.rows.bands import Bands
 from crtexport.lowering.rows.schedule import Compute, Fetch, Fill, Move, RowPlace, RowStep
 from crtexport.plan.memory import NOTHING, Contents, Range
-from crtexport.plan.model import RowPlan, Space
+from crtexport.plan.model import RowPlan
 
 
 class RowProof(Protocol):
@@ -36,25 +36,33 @@ class RowsError(Exception):
     """A cascade would compute something else than its parts."""
 
 
+class Frame(Struct, frozen=True):
+    """The memory of a cascade: its ``scratch``, and the places of its inputs and outputs."""
+
+    scratch: Range
+    places: Mapping[int, Range]
+
+
 def check_rows(
-    graph: Graph, node: Node, bands: Bands, plan: RowPlan, alignment: int, proof: RowProof
+    graph: Graph, node: Node, bands: Bands, plan: RowPlan, alignment: int, proof: RowProof,
+    frame: Frame,
 ) -> None:
     """Raises RowsError unless the steps of a cascade compute its parts.
 
     Proven: each row of a part's output is computed once, by that part's operator with that part's
-    constants, from the rows that it needs, which are whole and unharmed; rows that aren't there are
-    what the operator takes the padding for; all is written to the scratch, apart from what is read,
-    or to the cascade's output, which is complete at the end.
+    constants, from the rows that it needs, which are whole and unharmed; rows of padding are what
+    the operator takes the padding for; all is written to the scratch, apart from what is read, or
+    to the cascade's outputs, which are complete at the end.
     """
-    run = _Run(graph, node, bands, plan, proof)
+    run = _Run(graph, node, bands, plan, proof, frame)
     run.check_frame(alignment)
     for step in bands.schedule.steps:
         run.step(step)
-    run.check_result()
+    run.check_results()
 
 
 class _Held(Struct, frozen=True):
-    """The row ``row`` of ``tensor``; ``value``: what a row around it is full of."""
+    """The row ``row`` of ``tensor``; ``value``: what a row of padding is full of."""
 
     tensor: int
     row: int
@@ -63,15 +71,20 @@ class _Held(Struct, frozen=True):
 
 class _Run:
     def __init__(
-        self, graph: Graph, node: Node, bands: Bands, plan: RowPlan, proof: RowProof
+        self, graph: Graph, node: Node, bands: Bands, plan: RowPlan, proof: RowProof, frame: Frame
     ) -> None:
         self.graph, self.node, self.bands, self.plan, self.proof = graph, node, bands, plan, proof
+        self.frame = frame
         self.memory = Contents()
         self.names: dict[_Held, int] = {}
+        self.held: list[_Held] = []
         self.done: set[tuple[int, int]] = set()
         self.numbers = {work: number for number, work in enumerate(bands.works)}
-        self.result: set[int] = set()
         self.summed = 0
+        for tensor in dict.fromkeys(node.inputs):
+            if tensor is not None and tensor in frame.places:
+                rows = [_Held(tensor, row) for row in range(graph.type(tensor).shape[1])]
+                self._write(RowPlace(tensor, 0, None, len(rows)), rows)
 
     def fail(self, problem: str) -> NoReturn:
         raise RowsError(f"{self.node}: {problem}")
@@ -149,7 +162,6 @@ class _Run:
         for number in rows:
             self._inside(made, number)
             self._once(made, number)
-        band = self.numbers[step.work]
         read: list[tuple[int, Range]] = []
         for position, tensor in enumerate(part.inputs):
             place = step.reads[position] if position < len(step.reads) else None
@@ -157,53 +169,54 @@ class _Run:
             if constant != (place is None):
                 self.fail(f"{part} doesn't read its input {position}")
             if tensor is not None and place is not None:
-                found = self._check_window(part, band, position, tensor, place, rows)
-                read += ((position, at) for at in found)
-        needed = self.proof.scratch_of(band)
+                at = self._check_window(part, step, position, tensor, place, rows)
+                read.append((position, at))
+        self._check_apart(part, step, read)
+        self._write(step.write, [_Held(made, number) for number in rows])
+
+    def _check_apart(
+        self, part: Node, step: RowStep, read: Sequence[tuple[int, Range]]
+    ) -> None:
+        """A kernel writes to its scratch and output, and harms nothing that it still reads."""
+        band = self.numbers[step.work]
         begin = self.plan.scratch[band]
-        used = self._range(begin, begin + needed)
-        target = self._target(step.write)
+        used = self._range(begin, begin + self.proof.scratch_of(band))
+        target = self._bytes(step.write)
         for position, at in read:
             if used.overlaps(at):
                 self.fail(f"the scratch of {part} lies over what it reads, {at}")
-            if target is not None and target.overlaps(at) and not (
+            if target.overlaps(at) and not (
                 (0, position) in self.plan.in_place[band]
                 and self.proof.harmless(band, position, target.start - at.start)
             ):
                 self.fail(f"{part} overwrites what it reads, {at}")
-        if target is not None and target.overlaps(used):
+        if target.overlaps(used):
             self.fail(f"the scratch of {part} lies over its result")
         self.memory.write(used, NOTHING)
-        self._write(step.write, [_Held(made, number) for number in rows])
 
     def _sum(self, step: RowStep, part: Node, count: int) -> None:
         """Sums of further rows: each row counts once, on top of all before it."""
         (made,), source = part.outputs, self.graph.required(part, 0)
         rows = range(self.summed, self.summed + count)
-        wanted = [RowPlace(made, 0, None)] if self.summed else []
-        if step.write != RowPlace(made, 0, None) or list(step.reads[1:]) != wanted:
+        sums = RowPlace(made, 0, None)
+        if step.write != sums or list(step.reads[1:]) != ([sums] if self.summed else []):
             self.fail(f"{part} doesn't add to its sums")
-        band, place = self.numbers[step.work], step.reads[0]
+        place = step.reads[0]
         if place is None or not rows:
             self.fail(f"{part} reads nothing")
-        if wanted and not (
-            (0, 1) in self.plan.in_place[band] and self.proof.harmless(band, 1, 0)
-        ):
-            self.fail(f"{part} overwrites its sums while it reads them")
-        read = self._check_window(part, band, 0, source, place, rows)
-        begin = self.plan.scratch[band]
-        used = self._range(begin, begin + self.proof.scratch_of(band))
-        if any(used.overlaps(at) for at in read):
-            self.fail(f"{part} overwrites what it reads")
-        self.memory.write(used, NOTHING)
+        read = [(0, self._check_window(part, step, 0, source, place, rows))]
+        if self.summed:
+            read.append((1, self._read(sums, [_Held(made, -self.summed)])))
+        self._check_apart(part, step, read)
         self.summed = rows.stop
-        if self.summed == self.graph.type(source).shape[1]:
-            self.result.add(0)
+        complete = self.summed == self.graph.type(source).shape[1]
+        self._write(sums, [_Held(made, 0 if complete else -self.summed)])
 
     def _check_window(
-        self, part: Node, band: int, position: int, tensor: int, place: RowPlace, rows: range
-    ) -> list[Range]:
+        self, part: Node, step: RowStep, position: int, tensor: int, place: RowPlace, rows: range
+    ) -> Range:
         """The rows that a part reads are those that it needs; returns where they lie."""
+        band = self.numbers[step.work]
         first, one, padding = _window(self.graph, part, position, rows[0])
         last, _, _ = _window(self.graph, part, position, rows[-1])
         size = last + one - first
@@ -258,69 +271,68 @@ class _Run:
         self.done.add((tensor, row))
 
     def _range(self, start: int, end: int) -> Range:
-        if not 0 <= start <= end <= self.plan.size:
+        """Some bytes of the scratch."""
+        scratch = self.frame.scratch
+        if not 0 <= start <= end <= min(self.plan.size, scratch.end - scratch.start):
             self.fail(f"bytes {start} to {end} aren't in its scratch of {self.plan.size}")
-        return Range(Space.WORKSPACE, 0, start, end)
+        return replace(scratch, start=scratch.start + start, end=scratch.start + end)
 
-    def _target(self, place: RowPlace) -> Range | None:
-        """The bytes of rows that are kept; None for those of a whole tensor."""
-        if place.slot is None:
-            return None
-        if place.tensor not in self.plan.rings:
-            self.fail(f"nothing is kept of {self.name(place.tensor)}")
+    def _bytes(self, place: RowPlace) -> Range:
+        """The bytes of rows in a ring or in a whole tensor."""
         size = self._row(place.tensor)
-        start = self.plan.rings[place.tensor] + place.slot * size
-        return self._range(start, start + place.rows * size)
+        if place.slot is not None:
+            if place.tensor not in self.plan.rings:
+                self.fail(f"nothing is kept of {self.name(place.tensor)}")
+            start = self.plan.rings[place.tensor] + place.slot * size
+            return self._range(start, start + place.rows * size)
+        whole = self.frame.places.get(place.tensor)
+        if whole is None:
+            self.fail(f"{self.name(place.tensor)} isn't there as a whole")
+        for row in (place.row, place.row + place.rows - 1):
+            self._inside(place.tensor, row)
+        start = whole.start + place.row * size
+        return replace(whole, start=start, end=start + place.rows * size)
 
     def _number(self, held: _Held) -> int:
-        return self.names.setdefault(held, len(self.names))
+        if held not in self.names:
+            self.names[held] = len(self.held)
+            self.held.append(held)
+        return self.names[held]
 
     def _holder(self, tensor: int, slot: int) -> _Held:
         """The row of a tensor that a place holds as a whole."""
-        size = self._row(tensor)
-        start = self.plan.rings[tensor] + slot * size
-        at = self._range(start, start + size)
-        found = next((
-            held for held, number in self.names.items()
-            if held.tensor == tensor and self.memory.stranger(at, number, start) is None
-        ), None)
-        return found or self.fail(f"place {slot} of {self.name(tensor)} holds no row of it")
+        at = self._bytes(RowPlace(tensor, 0, slot))
+        number = self.memory.at(at)
+        held = self.held[number] if number is not None and number != NOTHING else None
+        if held is None or held.tensor != tensor or (
+            self.memory.stranger(at, self._number(held), at.start) is not None
+        ):
+            self.fail(f"place {slot} of {self.name(tensor)} holds no row of it")
+        return held
 
-    def _read(self, place: RowPlace, wanted: Sequence[_Held]) -> list[Range]:
-        """The bytes of a place, which must hold these rows; none of a whole tensor."""
-        at = self._target(place)
-        if at is None:
-            if place.tensor not in self.node.inputs:
-                self.fail(f"{self.name(place.tensor)} isn't there as a whole")
-            for held in wanted:
-                self._inside(place.tensor, held.row)
-            return []
-        size = self._row(place.tensor)
+    def _read(self, place: RowPlace, wanted: Sequence[_Held]) -> Range:
+        """The bytes of a place, which must hold these rows."""
+        at, size = self._bytes(place), self._row(place.tensor)
         for number, held in enumerate(wanted):
             start = at.start + number * size
             part = replace(at, start=start, end=start + size)
             if self.memory.stranger(part, self._number(held), start) is not None:
                 self.fail(f"row {held.row} of {self.name(place.tensor)} isn't in {part}")
-        return [at]
+        return at
 
     def _write(self, place: RowPlace, rows: Sequence[_Held]) -> None:
-        at = self._target(place)
-        if at is None:
-            if place.tensor not in self.node.outputs:
-                self.fail(f"{self.name(place.tensor)} isn't there as a whole")
-            self.result.update(held.row for held in rows)
-            return
-        size = self._row(place.tensor)
+        at, size = self._bytes(place), self._row(place.tensor)
         for number, held in enumerate(rows):
             start = at.start + number * size
             self.memory.write(
                 replace(at, start=start, end=start + size), self._number(held)
             )
 
-    def check_result(self) -> None:
-        (made,) = self.node.outputs
-        if self.result != set(range(self.graph.type(made).shape[1])):
-            self.fail(f"not all rows of {self.name(made)} are computed")
+    def check_results(self) -> None:
+        """Each output is there as a whole."""
+        for tensor in self.node.outputs:
+            rows = [_Held(tensor, row) for row in range(self.graph.type(tensor).shape[1])]
+            self._read(RowPlace(tensor, 0, None, len(rows)), rows)
 
 
 def _window(graph: Graph, part: Node, position: int, row: int) -> tuple[int, int, float]:

@@ -6,6 +6,7 @@ from bisect import bisect_left, bisect_right
 from operator import attrgetter
 
 from msgspec import Struct, field
+from msgspec.structs import replace
 
 from crtexport.plan.model import Space
 
@@ -86,3 +87,11 @@ class Contents(Struct):
                 return position, min(piece.end, at.end), piece.value
             position = piece.end
         return None if position >= at.end else (position, at.end, None)
+
+    def at(self, at: Range) -> int | None:
+        """Returns the value that the first byte of ``at`` holds; None if there is none."""
+        pieces = self.pieces.get((at.space, at.index), [])
+        low, high = _touching(pieces, replace(at, end=at.start + 1))
+        return next((
+            piece.value for piece in pieces[low:high] if piece.start <= at.start < piece.end
+        ), None)

@@ -24,7 +24,7 @@ from crtexport.plan.layout import NO_FACTS, Block, Layout
 from crtexport.plan.model import Inner, Peak, Placement, Plan, RowPlan, Space, Step
 from crtexport.plan.order import execution_order
 from crtexport.plan.pools import Spread, spread
-from crtexport.plan.rows import row_plan
+from crtexport.plan.rows import row_plan, whole_freedoms
 
 RowPlans: TypeAlias = dict[Node, RowPlan]
 """The plans of the rows that cascades keep."""
@@ -120,7 +120,11 @@ def _known(
         node = graph.nodes[number]
         scratch = max(map(_end, plans, node.graphs), default=0)
         known[number] = Facts(scratch=scratch)
-    known |= {number: Facts(scratch=kept.size) for number, kept in rows.items()}
+    for number, kept in rows.items():
+        bands = lowered.nodes[number].rows
+        if bands is not None:
+            freedoms = whole_freedoms(graph, graph.nodes[number], bands.bands.schedule)
+            known[number] = Facts(freedoms, scratch=kept.size)
     for number, node in enumerate(graph.nodes):
         if isinstance(node.op, EthosU):
             tensors = (*node.inputs[node.op.first :], *node.outputs)

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
-import numpy.typing as npt
 
-from crtexport.ir.graph import Graph
+from crtexport.ir.graph import Graph, Node
+from crtexport.lowering.facts import Freedom
 from crtexport.lowering.lowered_graph import LoweredRows
-from crtexport.lowering.rows.schedule import Compute, Move, RowPlace, RowSchedule
+from crtexport.lowering.rows.schedule import Compute, Move, RowPlace, RowSchedule, RowStep
 from crtexport.lowering.rows.windows import of_rows
 from crtexport.plan.arena import Arena, Ban, extent, place
 from crtexport.plan.model import RowPlan
-from crtexport.plan.row_overlaps import row_bans
+from crtexport.plan.row_liveness import Meeting, Needed, bans, meetings, needed_rows, when_running
 
-_Flags = npt.NDArray[np.bool_]
+_SWAPS = 3000
+"""Orders in which rings and scratch are placed, besides the usual ones."""
 
 
 def row_bytes(graph: Graph, tensor: int) -> int:
@@ -24,35 +26,28 @@ def row_bytes(graph: Graph, tensor: int) -> int:
 
 
 def row_plan(graph: Graph, rows: LoweredRows, alignment: int) -> RowPlan:
-    """Returns where the rows lie that a cascade keeps of the tensors of ``graph``.
+    """Returns where the rings lie of the tensors of ``graph``, and the scratch of kernels.
 
-    Rows of two tensors share bytes where those of one are no longer needed when those of the other
-    are written, or while a kernel allows that; so does the scratch of kernels.
+    Blocks share bytes that aren't needed at the same step.
     """
-    schedule = rows.bands.schedule
+    schedule, works = rows.bands.schedule, rows.bands.works
     tensors = tuple(schedule.capacity)
+    row_sizes = {tensor: row_bytes(graph, tensor) for tensor in tensors}
     scratch = [node.lowered.scratch for node in rows.lowered.nodes]
-    needing = [number for number, size in enumerate(scratch) if size]
-    live = np.hstack([_kept(schedule, tensors), _running(rows, needing)])
+    running = [number for number, size in enumerate(scratch) if size]
+    needed = [
+        *needed_rows(schedule, row_sizes).values(),
+        *(when_running(schedule, works[number], scratch[number]) for number in running),
+    ]
     sizes = (
-        *(row_bytes(graph, tensor) * schedule.capacity[tensor] for tensor in tensors),
-        *(scratch[number] for number in needing),
+        *(row_sizes[tensor] * schedule.capacity[tensor] for tensor in tensors),
+        *(scratch[number] for number in running),
     )
-    close = row_bans(rows, {t: row_bytes(graph, t) for t in tensors}, row_ends(schedule))
-    together = live.T.astype(np.int64) @ live
-    bans: list[Ban] = []
-    for first, second in np.argwhere(np.triu(together, 1)).tolist():
-        pair = (tensors[first], tensors[second]) if second < len(tensors) else (-1, -1)
-        if pair in close:
-            bans += (Ban(first, second, low, high) for low, high in close[pair])
-        elif pair[::-1] in close:
-            bans += (Ban(second, first, low, high) for low, high in close[pair[::-1]])
-        else:
-            bans.append(Ban(first, second, -sizes[second], sizes[first]))
-    times = tuple(int(np.argmax(column)) for column in live.T)
-    offsets = place(Arena(sizes, tuple(bans), times), alignment)
-    of_scratch = dict(zip(needing, offsets[len(tensors) :], strict=True))
+    times = tuple(int(np.argmax(one.live)) for one in needed)
+    found = tuple(_bans(rows, tensors, row_sizes, needed))
+    offsets = place(Arena(sizes, found, times), alignment, swaps=_SWAPS)
     rings = dict(zip(tensors, offsets, strict=False))
+    of_scratch = dict(zip(running, offsets[len(tensors) :], strict=True))
     return RowPlan(
         rings, dict(schedule.capacity),
         tuple(of_scratch.get(number, 0) for number in range(len(scratch))),
@@ -60,40 +55,24 @@ def row_plan(graph: Graph, rows: LoweredRows, alignment: int) -> RowPlan:
     )
 
 
-def _kept(schedule: RowSchedule, tensors: tuple[int, ...]) -> _Flags:
-    """For each step and tensor, whether rows of it are needed then."""
-    columns = {tensor: number for number, tensor in enumerate(tensors)}
-    live = np.zeros((len(schedule.steps), len(tensors)), np.bool_)
-    ends = row_ends(schedule)
-    seen: set[tuple[int, int]] = set()
-    for number, step in enumerate(schedule.steps):
-        for row in rows_of_place(step.write):
-            if step.write.slot is not None and row not in seen:
-                seen.add(row)
-                live[number : ends.get(row, number) + 1, columns[step.write.tensor]] = True
-    return live
-
-
-def row_ends(schedule: RowSchedule) -> dict[tuple[int, int], int]:
-    """For each (tensor, row) that is kept the last step that reads it."""
-    return {
-        row: number for number, step in enumerate(schedule.steps)
-        for given in step.reads if given is not None and given.slot is not None
-        for row in rows_of_place(given)
-    }
-
-
-def rows_of_place(place_: RowPlace) -> Iterator[tuple[int, int]]:
-    """Yields (tensor, row) of the rows of a place."""
-    for row in range(place_.row, place_.row + place_.rows):
-        yield place_.tensor, row
-
-
-def _running(rows: LoweredRows, needing: list[int]) -> _Flags:
-    """For each step and node of the bands with scratch, whether that runs then."""
-    numbers = {work: number for number, work in enumerate(rows.bands.works)}
-    runs = np.array([numbers[step.work] for step in rows.bands.schedule.steps])
-    return np.asarray(runs[:, None] == np.array(needing, np.int64)[None, :], np.bool_)
+def _bans(
+    rows: LoweredRows, tensors: Sequence[int], row_sizes: Mapping[int, int],
+    needed: Sequence[Needed],
+) -> Iterator[Ban]:
+    """Yields what each two blocks, the rings of ``tensors`` and then scratch, must keep apart."""
+    met = meetings(rows)
+    for first, second in itertools.combinations(range(len(needed)), 2):
+        if first >= len(tensors):
+            return  # no two kernels run at once
+        steps: Sequence[Meeting] = ()
+        one, other, sizes = first, second, (1, 1)
+        if second < len(tensors):
+            if (tensors[second], tensors[first]) in met:
+                one, other = second, first
+            pair = tensors[one], tensors[other]
+            steps, sizes = met.get(pair, ()), (row_sizes[pair[0]], row_sizes[pair[1]])
+        for low, high in bans(needed[one], needed[other], steps, sizes):
+            yield Ban(one, other, low, high)
 
 
 def _in_place(
@@ -122,3 +101,37 @@ def _in_place(
                 yield ((0, 1),)
             case _:
                 yield tuple(sorted(found.get(work, ())))
+
+
+def whole_freedoms(
+    graph: Graph, node: Node, schedule: RowSchedule
+) -> dict[tuple[int, int], Freedom]:
+    """Returns how far before an input of a cascade an output may begin, by (output's position,
+    input's position): its rows may lie over rows of the input that were read before."""
+    found = {}
+    steps = schedule.steps
+    for position, source in enumerate(node.inputs):
+        if source is None or graph.constant(source) is not None:
+            continue
+        size = row_bytes(graph, source)
+        left = _first_rows(steps, source, graph.type(source).shape[1])
+        for number, output in enumerate(node.outputs):
+            step_size = row_bytes(graph, output)
+            before = min(
+                row * size - (step.write.row + step.write.rows) * step_size
+                for row, step in zip(left, steps, strict=True)
+                if step.write.tensor == output and step.write.slot is None
+            )
+            found[number, position] = Freedom(before, graph.type(source).nbytes)
+    return found
+
+
+def _first_rows(steps: Sequence[RowStep], tensor: int, rows: int) -> list[int]:
+    """Returns for each step the first row of a whole tensor that it or a later one reads; behind
+    the last read, ``rows``."""
+    found, first = [], rows
+    for step in reversed(steps):
+        read = (p for p in step.reads if p is not None and p.tensor == tensor and p.slot is None)
+        first = min((first, *(place.row for place in read)))
+        found.append(first)
+    return found[::-1]

@@ -45,7 +45,7 @@ def _made(statements: Sequence[Any], runs: tuple[int, ...] = ()) -> Iterator[Cal
 def _looped(calls: Sequence[Call]) -> tuple[Any, ...]:
     return looped(
         [Addressed(call, call[0], call[1]) for call in calls],
-        lambda call, args: (call[0], args),
+        lambda call, args, _: (call[0], args),
     )
 
 
@@ -79,6 +79,14 @@ def test_calls_with_addresses_that_move_become_a_loop() -> None:
     calls = [("k", (InputArg(0, 16 * n), WorkspaceArg(4))) for n in range(9)]
     (loop,) = _looped(calls)
     assert loop == Repeat(9, (("k", (InputArg(0, 0, (16,)), WorkspaceArg(4))),))
+
+
+def test_calls_know_how_often_they_are_made() -> None:
+    calls = [("k", (InputArg(0, 16 * n),)) for n in range(9)] + [("l", (InputArg(0),))]
+    loop, last = looped(
+        [Addressed(call, call[0], call[1]) for call in calls], lambda call, _, runs: (call[0], runs)
+    )
+    assert (loop, last) == (Repeat(9, (("k", 9),)), ("l", 1))
 
 
 def test_loops_are_found_in_loops() -> None:

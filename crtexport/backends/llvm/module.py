@@ -236,7 +236,9 @@ class _Main:
         self._contexts = ContextPrinter(artifact, module)
         self._lines: list[str] = self._contexts.activate()
         self._blocks = 0
+        self._repeats = 0  # around what is printed
         self._counters: list[str] = []
+        self._hidden: dict[str, str] = {}
 
     def text(self) -> str:
         if not self._artifact.workspace_caller and self._artifact.workspace_size:
@@ -288,10 +290,15 @@ class _Main:
     def _repeat(self, repeat: Repeat[FunctionCall]) -> None:
         if repeat.comment:
             self._lines.append(f"  {comment(repeat.comment)}")
+        self._repeats += 1
         if repeat.times == 1:
             for statement in repeat.body:
                 self._statement(statement)
-            return
+        else:
+            self._loop_of(repeat)
+        self._repeats -= 1
+
+    def _loop_of(self, repeat: Repeat[FunctionCall]) -> None:
         before, body, end = self._labels("before", "again", "done")
         counter, index = f"%{body}.run", value_type(Scalar.INDEX, self._module.target)
         self._lines += [
@@ -343,6 +350,7 @@ class _Main:
             self._external(call, external)
             return
         calling = self._callings.of(call.symbol)
+        self._hidden.clear()
         operands = ", ".join(
             self._operand(arg) for position, arg in enumerate(call.args)
             if position not in calling.bound
@@ -388,6 +396,8 @@ class _Main:
             (step, counter) for step, counter in zip(arg.steps, self._counters, strict=False)
             if step
         ]
+        if self._repeats:
+            base = self._unknown(base)
         if not arg.offset and not moves:
             return f"ptr {base}"
         position = f"{index} {arg.offset}"
@@ -405,3 +415,11 @@ class _Main:
         name = f"%p{len(self._lines)}"
         self._lines.append(f"  {name} = getelementptr inbounds i8, ptr {base}, {position}")
         return f"ptr {name}"
+
+    def _unknown(self, base: str) -> str:
+        """Returns an address, for one call, of which LLVM doesn't know that others have it, too:
+        of many calls it would keep all sums of it and constants on the stack."""
+        if base not in self._hidden:
+            name = self._hidden[base] = f"%h{len(self._lines)}"
+            self._lines.append(f'  {name} = call ptr asm "", "=r,0"(ptr {base})')
+        return self._hidden[base]

@@ -41,24 +41,28 @@ class MergedCall(Struct, frozen=True):
 
 
 class MergeCosts(Struct, frozen=True):
-    """Costs that merging is decided by, in bytes of code. ``call``: of a call, its instructions
-    counted as what they are worth; ``code``: what a kernel takes, however often it is called."""
+    """Costs that merging is decided by, in bytes of code. ``call``: of so many calls in the code,
+    which are made so many times in all, their instructions counted as what they are worth;
+    ``code``: what a kernel takes, however often it is called."""
 
-    call: Callable[[MergedCall], float]
+    call: Callable[[MergedCall, int, int], float]
     code: Callable[[Kernel], float]
     levels: tuple[MergeLevel, ...]
 
 
-Weigh = Callable[[Sequence[Kernel]], MergeCosts]
-"""Gives the costs by which the kernels of a package are merged."""
+Weigh = Callable[[Sequence[Kernel], Sequence[int]], MergeCosts]
+"""Gives the costs by which the kernels of a package's calls are merged, each of which is made so
+many times."""
 
 
 class _Member(Struct, frozen=True):
-    """One of the different kernels, told apart by ``key``; ``calls`` are as many as use it."""
+    """One of the different kernels, told apart by ``key``; ``calls`` are as many as use it, made
+    ``runs`` times in all."""
 
     kernel: Kernel
     key: bytes
     calls: int
+    runs: int
 
 
 _Alike = list[tuple[_Member, Numbers]]
@@ -73,9 +77,11 @@ class _Merge(Struct, frozen=True):
 
 
 def merge(
-    kernels: Sequence[Kernel], weigh: Weigh | None, keys: Sequence[bytes] | None = None
+    kernels: Sequence[Kernel], weigh: Weigh | None, keys: Sequence[bytes] | None = None,
+    runs: Sequence[int] | None = None,
 ) -> list[MergedCall]:
-    """Returns the call that takes the place of each of ``kernels``, which have no parameters.
+    """Returns the call that takes the place of each of ``kernels``, which have no parameters; it
+    is made so many times, by default once.
 
     Those that are equal but for numbers that may differ get one kernel where that is worth it; with
     the values in the places of its parameters it is the one given, but for larger buffers and fewer
@@ -86,10 +92,13 @@ def merge(
         keys = [fingerprint(kernel) for kernel in kernels]
     shared: dict[bytes, MergedCall] = {}
     if weigh is not None and len(set(keys)) > 1:
-        counts = Counter(keys)
+        calls, made = Counter(keys), Counter[bytes]()
+        times = runs or [1] * len(keys)
+        for key, count in zip(keys, times, strict=True):
+            made[key] += count
         first = dict(zip(reversed(keys), reversed(kernels), strict=True))
-        members = [_Member(first[key], key, calls) for key, calls in counts.items()]
-        costs = weigh([first[key] for key in keys])
+        members = [_Member(first[key], key, count, made[key]) for key, count in calls.items()]
+        costs = weigh([first[key] for key in keys], times)
         for alike in _alike(members):
             for group in _free(alike, costs.levels[-1]):
                 for candidate in _best(group, costs):
@@ -162,9 +171,8 @@ def _merge_of(members: _Alike, level: MergeLevel, costs: MergeCosts) -> _Merge |
         if merged is None:
             return None
         gains = [
-            costs.code(m.kernel) + m.calls * (
-                costs.call(MergedCall(m.kernel)) - costs.call(sharing)
-            )
+            costs.code(m.kernel) + costs.call(MergedCall(m.kernel), m.calls, m.runs)
+            - costs.call(sharing, m.calls, m.runs)
             for (m, _), sharing in zip(chosen, merged, strict=True)
         ]
         staying = [one for one, gain in zip(chosen, gains, strict=True) if gain > 0]

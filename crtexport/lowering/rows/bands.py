@@ -1,10 +1,13 @@
-"""A cascade's work on rows as a graph of nodes, each of which computes a row of one tensor.
+"""A cascade's work on rows as a graph of nodes, each of which computes a band of rows.
 
-Its nodes are not connected: each has the rows that it reads as inputs of the graph, and the row
+Its nodes are not connected: each has the rows that it reads as inputs of the graph, and the rows
 that it makes as an output. So they are lowered like any others.
 """
 
 from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
 
 import numpy as np
 from msgspec import Struct
@@ -38,11 +41,28 @@ from crtexport.lowering.rows.windows import of_rows, row_windows
 
 
 class Bands(Struct, frozen=True):
-    """The ``schedule`` of a cascade, and the ``graph`` whose node n does the work ``works[n]``."""
+    """The ``schedule`` of a cascade, and the ``graph`` whose node n does the work ``works[n]``,
+    ``runs[n]`` times."""
 
     schedule: RowSchedule
     graph: Graph
     works: tuple[Work, ...]
+    runs: tuple[int, ...]
+
+
+def cascade(parts: Sequence[Node], outputs: Sequence[int], heights: Sequence[int] = ()) -> Node:
+    """Returns the node that computes ``parts`` row by row, so many rows at once (one by default);
+    ``outputs`` are what others read of their results."""
+    made = {tensor for part in parts for tensor in part.outputs}
+    inputs = dict.fromkeys(
+        tensor for part in parts for tensor in part.inputs
+        if tensor is not None and tensor not in made
+    )
+    last = parts[-1]
+    return Node(
+        Cascade(tuple(heights) or (1,) * len(parts)), tuple(inputs), tuple(outputs), last.name,
+        f"rows of {parts[0]} to {last}", parts=tuple(parts),
+    )
 
 
 def bands(graph: Graph, node: Node) -> Bands | None:
@@ -52,11 +72,26 @@ def bands(graph: Graph, node: Node) -> Bands | None:
     schedule = row_schedule(graph, node, node.op.heights)
     if schedule is None:
         return None
-    works = tuple(dict.fromkeys(step.work for step in schedule.steps))
-    maker = _Maker(graph, node)
-    for work in works:
-        maker.add(work)
-    return Bands(schedule, maker.finish(), works)
+    runs = Counter(step.work for step in schedule.steps)
+    maker = _Maker(graph)
+    for work in runs:
+        match work:
+            case Compute(part, rows, more):
+                maker.compute(node.parts[part], rows, more=more)
+            case Fill(tensor, value):
+                maker.fill(tensor, value)
+            case Fetch(tensor):
+                maker.fetch(tensor)
+            case Move(tensor, rows):
+                maker.move(tensor, rows)
+    return Bands(schedule, maker.finish(), tuple(runs), tuple(runs.values()))
+
+
+def band(graph: Graph, part: Node, rows: int) -> Graph:
+    """Returns a graph that computes so many rows of the output of a node alone."""
+    maker = _Maker(graph)
+    maker.compute(part, rows, more=isinstance(part.op, ChannelSums))
+    return maker.finish()
 
 
 _PIECES = DType.INT64, DType.INT32, DType.INT16, DType.INT8
@@ -65,74 +100,70 @@ _PIECES = DType.INT64, DType.INT32, DType.INT16, DType.INT8
 class _Maker:
     """Gathers tensors and nodes."""
 
-    def __init__(self, graph: Graph, node: Node) -> None:
-        self._graph, self._node = graph, node
+    def __init__(self, graph: Graph) -> None:
+        self._graph = graph
         self._tensors: list[Tensor] = []
         self._nodes: list[Node] = []
         self._inputs: list[int] = []
         self._outputs: list[int] = []
         self._constants: dict[int, int] = {}
 
-    def add(self, work: Work) -> None:
-        """One more node."""
-        match work:
-            case Compute(part, rows, more):
-                self._compute(self._node.parts[part], rows, more=more)
-            case Fill(tensor, value):
-                type_ = self._rows(tensor, 1)
-                number = np.full((1, 1, 1, 1), value, type_.dtype.numpy)
-                one = TensorType(type_.dtype, number.shape, type_.quant)
-                source = self._tensor(Tensor("padding", one, ConstantRef.of(number)))
-                self._node_of(BroadcastTo(type_.shape), (source,), tensor, type_, "padding of")
-            case Fetch(tensor):
-                self._copy(tensor, 1, "a row of")
-            case Move(tensor, rows):
-                self._copy(tensor, rows, f"keep {rows} row{'s' if rows > 1 else ''} of")
-
-    def _compute(self, part: Node, rows: int, *, more: bool) -> None:
+    def compute(self, part: Node, rows: int, *, more: bool) -> None:
+        """Rows of the output of a part; or sums of rows, ``more`` than those that are given."""
         windows = row_windows(self._graph, part) or {}
         inputs: list[int | None] = []
         for position, tensor in enumerate(part.inputs):
             if tensor is None:
                 inputs.append(None)
             elif position in windows:
-                type_ = self._rows(tensor, windows[position].covered(rows))
-                inputs.append(self._given(self._name(tensor), type_))
+                inputs.append(self._given(tensor, windows[position].covered(rows)))
             else:
                 inputs.append(self._constant(tensor))
         (made,) = part.outputs
         if more:
-            inputs.append(self._given(self._name(made), self._graph.type(made)))
-        output = self._made(
-            self._name(made), self._rows(made, 1 if isinstance(part.op, ChannelSums) else rows)
-        )
+            inputs.append(self._given(made, 1))
+        output = self._made(made, 1 if isinstance(part.op, ChannelSums) else rows)
         self._nodes.append(replace(
             part, op=_of_rows(part.op, rows), inputs=tuple(inputs), outputs=(output,)
         ))
 
-    def _copy(self, tensor: int, rows: int, what: str) -> None:
-        """Rows that are kept begin at multiples of their size in aligned memory, so they move in
-        the largest pieces that a row has a whole number of."""
-        type_ = self._rows(tensor, rows)
-        if what.startswith("keep"):
-            row = self._rows(tensor, 1).nbytes
-            piece = next(p for p in _PIECES if row % p.itemsize == 0)
-            type_ = TensorType(piece, (1, rows, 1, row // piece.itemsize))
-        source = self._given(self._name(tensor), type_)
-        self._node_of(Reshape(type_.shape), (source,), tensor, type_, what)
-
-    def _node_of(
-        self, op: Op, inputs: tuple[int, ...], tensor: int, type_: TensorType, what: str
-    ) -> None:
+    def fill(self, tensor: int, value: float) -> None:
+        """A row of padding."""
+        type_ = of_rows(self._graph.type(tensor), 1)
+        number = np.full((1, 1, 1, 1), value, type_.dtype.numpy)
+        one = TensorType(type_.dtype, number.shape, type_.quant)
+        source = self._tensor(Tensor("padding", one, ConstantRef.of(number)))
         name = self._name(tensor)
-        output = self._made(name, type_)
-        self._nodes.append(Node(op, inputs, (output,), name, f"{what} {name!r}"))
+        self._nodes.append(Node(
+            BroadcastTo(type_.shape), (source,), (self._made(tensor, 1),), name,
+            f"padding of {name!r}",
+        ))
+
+    def fetch(self, tensor: int) -> None:
+        """A copy of a row that is given."""
+        source, target = self._given(tensor, 1), self._made(tensor, 1)
+        self._copy(source, target, f"a row of {self._name(tensor)!r}")
+
+    def move(self, tensor: int, rows: int) -> None:
+        """A copy of rows of a ring. They begin at multiples of their size in aligned memory, so
+        they move in the largest pieces that a row has a whole number of."""
+        row = of_rows(self._graph.type(tensor), 1).nbytes
+        piece = next(p for p in _PIECES if row % p.itemsize == 0)
+        type_ = TensorType(piece, (1, rows, 1, row // piece.itemsize))
+        name = self._name(tensor)
+        self._inputs.append(self._tensor(Tensor(name, type_)))
+        self._outputs.append(self._tensor(Tensor(name, type_)))
+        what = f"move {rows} row{'s' if rows > 1 else ''} of {name!r}"
+        self._copy(self._inputs[-1], self._outputs[-1], what)
+
+    def _copy(self, source: int, target: int, what: str) -> None:
+        tensor = self._tensors[target]
+        self._nodes.append(
+            Node(Reshape(tensor.type.shape), (source,), (target,), tensor.name, what)
+        )
 
     def _name(self, tensor: int) -> str:
         return self._graph.tensors[tensor].name
-
-    def _rows(self, tensor: int, rows: int) -> TensorType:
-        return of_rows(self._graph.type(tensor), rows)
 
     def _tensor(self, tensor: Tensor) -> int:
         self._tensors.append(tensor)
@@ -143,12 +174,16 @@ class _Maker:
             self._constants[tensor] = self._tensor(self._graph.tensors[tensor])
         return self._constants[tensor]
 
-    def _given(self, name: str, type_: TensorType) -> int:
-        self._inputs.append(self._tensor(Tensor(name, type_)))
+    def _rows(self, tensor: int, rows: int) -> int:
+        """A tensor of some rows of another one."""
+        return self._tensor(Tensor(self._name(tensor), of_rows(self._graph.type(tensor), rows)))
+
+    def _given(self, tensor: int, rows: int) -> int:
+        self._inputs.append(self._rows(tensor, rows))
         return self._inputs[-1]
 
-    def _made(self, name: str, type_: TensorType) -> int:
-        self._outputs.append(self._tensor(Tensor(name, type_)))
+    def _made(self, tensor: int, rows: int) -> int:
+        self._outputs.append(self._rows(tensor, rows))
         return self._outputs[-1]
 
     def finish(self) -> Graph:

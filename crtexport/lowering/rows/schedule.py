@@ -1,9 +1,11 @@
-"""The order in which the rows of a cascade are computed, and those of them that are kept.
+"""The order in which a cascade computes rows, and the rows that it keeps.
 
-Each row of the result asks for the rows that it needs, these for theirs, and so on down to the
-inputs. So each row of each tensor is computed once, as late as can be, and kept until its last
-reader has read it. The rows of a tensor that are kept lie one behind the other in a window of
-memory; where that is full, the rows that are still needed move to its beginning.
+Each row of a result asks for the rows that it needs, these for theirs, and so on up to the inputs.
+So each row of each tensor is computed once, as late as can be, and kept until its last reader has
+read it. The rows of a tensor that are kept lie one behind the other in memory of their own, its
+ring: when that is full, those that are still needed move to its beginning. They move when further
+rows are asked for, before the rows upstream of them are computed: until then the beginning of the
+ring is free for rows of other tensors.
 """
 
 from __future__ import annotations
@@ -15,12 +17,19 @@ from msgspec import Struct
 
 from crtexport.ir.graph import Graph, Node
 from crtexport.ir.ops import ChannelSums
-from crtexport.lowering.rows.windows import Number, RowWindow, row_windows, rows_of, rows_together
+from crtexport.lowering.rows.windows import (
+    Number,
+    RowWindow,
+    paddings,
+    row_windows,
+    rows_of,
+    rows_together,
+)
 
 
 class Compute(Struct, frozen=True):
-    """Part ``part`` of the cascade computes ``rows`` rows of its output, or sums so many rows of
-    its input: ``more`` of them."""
+    """Part ``part`` of the cascade computes ``rows`` rows of its output; or it sums so many rows of
+    its input, ``more`` than it has summed before."""
 
     part: int
     rows: int = 1
@@ -28,20 +37,20 @@ class Compute(Struct, frozen=True):
 
 
 class Fill(Struct, frozen=True):
-    """A row of ``tensor`` that isn't there is filled with ``value``."""
+    """A row of padding above or below ``tensor`` is filled with ``value``."""
 
     tensor: int
     value: Number
 
 
 class Fetch(Struct, frozen=True):
-    """A row of the input ``tensor`` is copied to those that are kept."""
+    """A row of the input ``tensor`` is copied into its ring."""
 
     tensor: int
 
 
 class Move(Struct, frozen=True):
-    """``rows`` rows of ``tensor`` that are still needed move to the beginning of its memory."""
+    """``rows`` rows of ``tensor`` that are still needed move to the beginning of its ring."""
 
     tensor: int
     rows: int
@@ -51,8 +60,8 @@ Work: TypeAlias = Compute | Fill | Fetch | Move
 
 
 class RowPlace(Struct, frozen=True):
-    """``rows`` rows of ``tensor`` from ``row`` on: those that are kept from place ``slot`` on, or,
-    where that is None, those of the whole tensor."""
+    """``rows`` rows of ``tensor`` from ``row`` on: in its ring from place ``slot`` on, or, where
+    that is None, in the whole tensor."""
 
     tensor: int
     row: int
@@ -69,45 +78,63 @@ class RowStep(Struct, frozen=True):
 
 
 class RowSchedule(Struct, frozen=True):
-    """``steps`` in their order; ``capacity``: how many rows there is room for of each tensor of
-    which any are kept."""
+    """``steps`` in their order; ``capacity``: the rows that each ring has room for, by tensor."""
 
     steps: tuple[RowStep, ...]
     capacity: Mapping[int, int]
 
 
-Window: TypeAlias = tuple[int, int, bool]
-"""Rows that are read: the first one, how many, and whether of the whole tensor."""
+def row_schedule(
+    graph: Graph, node: Node, heights: Sequence[int], most: int | None = None
+) -> RowSchedule | None:
+    """Returns the schedule of a cascade whose parts compute so many rows at once; None where they
+    can't be computed row by row. ``most``: only what the first rows of each result take, so
+    many."""
+    geometry = _Geometry.of(graph, node, heights)
+    if geometry is None:
+        return None
+    demand = _Demand(geometry)
+    demand.run(most)
+    return _placed(geometry, demand.events)
+
+
+class _Read(Struct, frozen=True):
+    """``rows`` rows of ``tensor`` from ``first`` on, in its ring or in the ``whole`` tensor."""
+
+    tensor: int
+    first: int
+    rows: int
+    whole: bool
+
+    @property
+    def end(self) -> int:
+        return self.first + self.rows
 
 
 class _Event(Struct, frozen=True):
-    """``rows`` rows that are written from ``row`` on, with the windows that are read for them."""
+    """``rows`` rows that are written from ``row`` on, and what is read for them. They were asked
+    for before event ``asked``."""
 
     work: Compute | Fill | Fetch
     tensor: int
     row: int
+    asked: int
     rows: int = 1
-    reads: tuple[Window | None, ...] = ()
-
-
-def row_schedule(graph: Graph, node: Node, heights: Sequence[int]) -> RowSchedule | None:
-    """Returns the schedule of a cascade whose parts compute so many rows at once; None where they
-    can't be computed row by row."""
-    geometry = _Geometry.of(graph, node, heights)
-    return None if geometry is None else _placed(geometry, tuple(_events(geometry)))
+    reads: tuple[_Read | None, ...] = ()
 
 
 class _Geometry(Struct, frozen=True):
     """``windows`` of each part by position, ``made_by``: the part that computes each tensor,
-    ``fills``: of tensors with rows around them, what these are full of.
+    ``fills``: of tensors with padding above or below, what that is full of.
 
-    ``heights`` are the rows that parts compute at once; the first time a part computes so many that
-    each last row is the last that its reader waits for: ``phases``, modulo heights.
+    Parts compute ``heights`` rows at once, or ``units`` where these don't fit, above the first
+    row at which a band begins (``phases``, modulo heights) and below the last.
     """
 
     graph: Graph
     node: Node
     heights: Sequence[int]
+    units: Sequence[int]
     phases: Sequence[int]
     windows: tuple[dict[int, RowWindow], ...]
     made_by: Mapping[int, int]
@@ -119,52 +146,57 @@ class _Geometry(Struct, frozen=True):
         if len(windows) < len(node.parts) or len(heights) != len(node.parts):
             return None
         made_by = {part.outputs[0]: number for number, part in enumerate(node.parts)}
-        fills: dict[int, Number] = {}
-        for part, known in zip(node.parts, windows, strict=True):
-            positions = rows_of(graph.type(part.outputs[0]))
-            for position, window in known.items():
-                tensor = graph.required(part, position)
-                if not window.sticks_out(rows_of(graph.type(tensor)), positions):
-                    continue
-                if fills.setdefault(tensor, window.fill) != window.fill:
-                    return None  # two readers see other rows around it
-        rows = [h * rows_together(known) for h, known in zip(heights, windows, strict=True)]
+        fills = _fills(graph, node, windows)
+        if fills is None or any(tensor in fills for tensor in node.outputs):
+            return None
+        units = [rows_together(known) for known in windows]
+        rows = [height * unit for height, unit in zip(heights, units, strict=True)]
         phases = _phases(graph, node, rows, windows)
-        geometry = cls(graph, node, rows, phases, tuple(windows), made_by, fills)
-        return None if any(map(geometry.inside, node.outputs)) else geometry
+        return cls(graph, node, rows, units, phases, tuple(windows), made_by, fills)
 
     def height(self, part: int, row: int) -> int:
         """Returns how many rows a part computes from ``row`` on."""
         height = self.heights[part]
-        left = self.rows(self.node.parts[part].outputs[0]) - row
-        return min(height - (row - self.phases[part]) % height, left)
-
-    def inside(self, tensor: int) -> bool:
-        """Returns whether a part reads a tensor."""
-        return any(tensor in part.inputs for part in self.node.parts)
+        fits = row + height <= self.rows(self.node.parts[part].outputs[0])
+        return height if fits and (row - self.phases[part]) % height == 0 else self.units[part]
 
     def rows(self, tensor: int) -> int:
         return rows_of(self.graph.type(tensor))
 
-    def reads(self, part: int, row: int, rows: int) -> tuple[Window | None, ...]:
-        """The windows of a part's inputs for so many rows of its output."""
+    def reads(self, part: int, row: int, rows: int) -> tuple[_Read | None, ...]:
+        """Returns what a part reads for so many rows of its output."""
         return tuple(
-            self._window(tensor, window, row, rows)
+            self._read(tensor, window, row, rows)
             if tensor is not None and (window := self.windows[part].get(position)) else None
             for position, tensor in enumerate(self.node.parts[part].inputs)
         )
 
-    def _window(self, tensor: int, window: RowWindow, row: int, rows: int) -> Window:
-        """Rows of an input of the cascade are read where they lie, unless some aren't there."""
+    def _read(self, tensor: int, window: RowWindow, row: int, rows: int) -> _Read:
+        """Rows of inputs and outputs of the cascade are read where they lie, but with padding."""
         first, size = window.first(row), window.covered(rows)
         there = first >= 0 and first + size <= self.rows(tensor)
-        return first, size, there and tensor not in self.made_by
+        inside = tensor in self.made_by and tensor not in self.node.outputs
+        return _Read(tensor, first, size, there and not inside)
+
+
+def _fills(
+    graph: Graph, node: Node, windows: Sequence[Mapping[int, RowWindow]]
+) -> dict[int, Number] | None:
+    """Returns what rows of padding are full of, by tensor; None where two readers of a tensor see
+    other padding around it."""
+    fills: dict[int, Number] = {}
+    for part, known in zip(node.parts, windows, strict=True):
+        for tensor, value in paddings(graph, part, known).items():
+            if fills.setdefault(tensor, value) != value:
+                return None
+    return fills
 
 
 def _phases(
     graph: Graph, node: Node, heights: Sequence[int], windows: Sequence[Mapping[int, RowWindow]]
 ) -> tuple[int, ...]:
-    """For each part the rows after which a reader can go on, modulo its height."""
+    """Returns for each part the rows that the first band of its reader waits for, modulo its
+    height: where bands end there, no row is kept for the next band but those that it reads, too."""
     wanted: dict[int, int] = {}
     found = []
     for number in reversed(range(len(node.parts))):
@@ -178,57 +210,95 @@ def _phases(
     return tuple(reversed(found))
 
 
-def _events(geometry: _Geometry) -> Iterator[_Event]:
-    """Yields what is computed, filled and fetched, in its order."""
-    following = _beginnings(geometry)
-    (result,) = geometry.node.outputs
-    last, number = geometry.node.parts[-1], len(geometry.node.parts) - 1
-    if not isinstance(last.op, ChannelSums):
-        while following[result] < geometry.rows(result):
-            yield from _wanted(geometry, following, (result, following[result], 1))
-        return
-    source = geometry.graph.required(last, 0)
-    for row in range(0, geometry.rows(source), geometry.heights[-1]):
-        rows = min(geometry.heights[-1], geometry.rows(source) - row)
-        reads = geometry.reads(number, row, rows)
-        missing = _missing(last, reads, following)
-        if missing is not None:
-            yield from _wanted(geometry, following, missing)
-        before: tuple[Window, ...] = ((0, 1, True),) if row else ()
-        yield _Event(Compute(number, rows, more=row > 0), result, 0, 1, (*reads, *before))
+class _Demand:
+    """Makes ``events``: what is computed, filled and fetched, in its order.
 
+    ``following``: the first row of each tensor that isn't there yet."""
 
-def _wanted(
-    geometry: _Geometry, following: dict[int, int], wish: tuple[int, int, int]
-) -> Iterator[_Event]:
-    """Yields what makes rows: of a tensor, from one on, so many. ``following``: the first row of
-    each tensor that isn't there yet."""
-    stack = [wish]  # the latest wish last
-    while stack:
-        tensor, first, rows = stack[-1]
-        maker = geometry.made_by.get(tensor)
-        at = following[tensor] if maker is not None else max(following[tensor], first)
-        if at >= first + rows:
-            stack.pop()
-            continue
-        if not 0 <= at < geometry.rows(tensor):
-            event = _Event(Fill(tensor, geometry.fills[tensor]), tensor, at)
-        elif maker is None:
-            event = _Event(Fetch(tensor), tensor, at)
-        else:
-            height = geometry.height(maker, at)
-            reads = geometry.reads(maker, at, height)
-            missing = _missing(geometry.node.parts[maker], reads, following)
+    def __init__(self, geometry: _Geometry) -> None:
+        self._geometry = geometry
+        self.events: list[_Event] = []
+        self._following = _beginnings(geometry)
+        self._asked: dict[tuple[int, int], int] = {}
+
+    def run(self, most: int | None) -> None:
+        """Makes the rows of all results; of each as many as ``most``, if that isn't None."""
+        geometry, parts = self._geometry, self._geometry.node.parts
+        sums = isinstance(parts[-1].op, ChannelSums)
+        if sums:
+            self._sum(len(parts) - 1, parts[-1], most)
+        others = [t for t in geometry.node.outputs if not (sums and t in parts[-1].outputs)]
+        while left := [t for t in others if self._following[t] < self._wanted(t, most)]:
+            # Results grow alike, as far as one can without the others.
+            tensor = min(left, key=lambda t: self._following[t] / geometry.rows(t))
+            self._make(_Read(tensor, self._following[tensor], 1, whole=False))
+
+    def _wanted(self, tensor: int, most: int | None) -> int:
+        rows = self._geometry.rows(tensor)
+        return rows if most is None else min(rows, most)
+
+    def _sum(self, number: int, part: Node, most: int | None) -> None:
+        """Makes the rows that a last part sums, and the sums."""
+        geometry = self._geometry
+        source, (result,) = geometry.graph.required(part, 0), part.outputs
+        row = 0
+        while row < self._wanted(source, most):
+            height = geometry.heights[number]
+            rows = height if row + height <= geometry.rows(source) else 1
+            reads = geometry.reads(number, row, rows)
+            asked = len(self.events)
+            if (missing := self._missing(reads)) is not None:
+                self._make(missing)
+            before = (_Read(result, 0, 1, whole=True),) if row else ()
+            work = Compute(number, rows, more=row > 0)
+            self.events.append(_Event(work, result, 0, asked, reads=(*reads, *before)))
+            row += rows
+
+    def _make(self, wish: _Read) -> None:
+        """Makes rows of a tensor, and all that they need."""
+        stack = [wish]  # the latest wish last
+        while stack:
+            wish = stack[-1]
+            at = self._following[wish.tensor]
+            if wish.tensor not in self._geometry.made_by:
+                at = max(at, wish.first)
+            if at >= wish.end:
+                stack.pop()
+                continue
+            asked = self._asked.setdefault((wish.tensor, at), len(self.events))
+            event, missing = self._event(wish.tensor, at, asked)
             if missing is not None:
                 stack.append(missing)
                 continue
-            event = _Event(Compute(maker, height), tensor, at, height, reads)
-        yield event
-        following[tensor] = at + event.rows
+            self.events.append(event)
+            self._following[wish.tensor] = at + event.rows
+
+    def _event(self, tensor: int, row: int, asked: int) -> tuple[_Event, _Read | None]:
+        """Returns what makes a row, and further ones with it, and the first thing that is missing
+        for it."""
+        geometry = self._geometry
+        maker = geometry.made_by.get(tensor)
+        if not 0 <= row < geometry.rows(tensor):
+            return _Event(Fill(tensor, geometry.fills[tensor]), tensor, row, asked), None
+        if maker is None:
+            return _Event(Fetch(tensor), tensor, row, asked), None
+        height = geometry.height(maker, row)
+        reads = geometry.reads(maker, row, height)
+        event = _Event(Compute(maker, height), tensor, row, asked, height, reads)
+        return event, self._missing(reads)
+
+    def _missing(self, reads: Sequence[_Read | None]) -> _Read | None:
+        """Returns the first of what is read that isn't there yet."""
+        given = self._geometry.node.inputs
+        return next((
+            read for read in reads
+            if read is not None and self._following[read.tensor] < read.end
+            and not (read.whole and read.tensor in given)
+        ), None)
 
 
 def _beginnings(geometry: _Geometry) -> dict[int, int]:
-    """The first row that any part sees of each tensor."""
+    """Returns the first row that any part sees of each tensor."""
     found = dict.fromkeys(geometry.node.outputs, 0)
     for part, windows in zip(geometry.node.parts, geometry.windows, strict=True):
         for position, window in windows.items():
@@ -238,21 +308,9 @@ def _beginnings(geometry: _Geometry) -> dict[int, int]:
     return found
 
 
-def _missing(
-    part: Node, reads: Sequence[Window | None], following: Mapping[int, int]
-) -> tuple[int, int, int] | None:
-    """The first input of a part of which rows are missing, and the rows that it needs."""
-    for tensor, read in zip(part.inputs, reads, strict=True):
-        if tensor is not None and read is not None:
-            first, rows, whole = read
-            if not whole and following[tensor] < first + rows:
-                return tensor, first, rows
-    return None
-
-
 class _Ring(Struct):
-    """The rows of a tensor that are kept while the schedule is made: ``base`` lies in place 0,
-    ``end`` is the first that isn't there yet."""
+    """The ring of a tensor while the schedule is made: row ``base`` lies in place 0, ``end`` is the
+    first that isn't there yet."""
 
     base: int
     end: int
@@ -260,7 +318,7 @@ class _Ring(Struct):
 
 def _placed(geometry: _Geometry, events: Sequence[_Event]) -> RowSchedule:
     """Returns the schedule with places for the rows that are kept."""
-    needed = _needed(geometry, events)
+    needed = _needed(events)
     kept = [event.tensor not in geometry.node.outputs for event in events]
     capacity: dict[int, int] = {}
     for number, event in enumerate(events):
@@ -269,12 +327,14 @@ def _placed(geometry: _Geometry, events: Sequence[_Event]) -> RowSchedule:
             capacity[event.tensor] = max(capacity.get(event.tensor, 1), rows)
     rings: dict[int, _Ring] = {}
     steps: list[RowStep] = []
+    moves: dict[int, list[RowStep]] = {}
     for number, event in enumerate(events):
-        reads = tuple(
-            None if read is None or tensor is None else RowPlace(
-                tensor, read[0], None if read[2] else read[0] - rings[tensor].base, read[1],
+        reads: tuple[RowPlace | None, ...] = tuple(
+            None if read is None else RowPlace(
+                read.tensor, read.first,
+                None if read.whole else read.first - rings[read.tensor].base, read.rows,
             )
-            for tensor, read in zip(_inputs(geometry, event), event.reads, strict=True)
+            for read in event.reads
         )
         if isinstance(event.work, Fetch):
             reads = (RowPlace(event.tensor, event.row, None),)
@@ -284,36 +344,17 @@ def _placed(geometry: _Geometry, events: Sequence[_Event]) -> RowSchedule:
             if event.row > ring.end:  # rows between are read where they lie
                 ring.base = ring.end = event.row
             if event.row + event.rows - ring.base > capacity[event.tensor]:
-                steps += _moved(event, ring, min(needed[number], event.row))
+                found = _moved(event, ring, min(needed[number], event.row))
+                moves.setdefault(event.asked, []).extend(found)
             slot = event.row - ring.base
             ring.end = event.row + event.rows
-        steps.append(
-            RowStep(event.work, reads, RowPlace(event.tensor, event.row, slot, event.rows))
-        )
-    return RowSchedule(tuple(_early(steps)), capacity)
-
-
-def _early(steps: Sequence[RowStep]) -> list[RowStep]:
-    """Rows move as soon as the last step before that reads or writes any of their tensor: other
-    rows may lie in the room that this makes."""
-    touched: dict[int, int] = {}
-    keys = []
+        write = RowPlace(event.tensor, event.row, slot, event.rows)
+        steps.append(RowStep(event.work, reads, write))
+    ordered: list[RowStep] = []
     for number, step in enumerate(steps):
-        moves = isinstance(step.work, Move)
-        keys.append((touched.get(step.write.tensor, number), 1) if moves else (number, 0))
-        for place in (*step.reads, step.write):
-            if place is not None and place.slot is not None:
-                touched[place.tensor] = keys[-1][0]
-    return [steps[number] for number in sorted(range(len(steps)), key=lambda n: (*keys[n], n))]
-
-
-def _inputs(geometry: _Geometry, event: _Event) -> tuple[int | None, ...]:
-    match event.work:
-        case Compute(part, more=more):
-            inputs = geometry.node.parts[part].inputs
-            return (*inputs, event.tensor) if more else inputs
-        case _:
-            return ()
+        # What was asked for first is downstream of the others: its rows make room for theirs.
+        ordered += (*reversed(moves.get(number, ())), step)
+    return RowSchedule(tuple(ordered), capacity)
 
 
 def _moved(event: _Event, ring: _Ring, base: int) -> Iterator[RowStep]:
@@ -330,13 +371,13 @@ def _moved(event: _Event, ring: _Ring, base: int) -> Iterator[RowStep]:
 _NEVER = 1 << 62
 
 
-def _needed(geometry: _Geometry, events: Sequence[_Event]) -> list[int]:
-    """For each event the first row of the tensor that it writes which later events read."""
+def _needed(events: Sequence[_Event]) -> list[int]:
+    """Returns for each event the first row of the tensor that it writes which later events read."""
     least: dict[int, int] = {}
     found = []
     for event in reversed(events):
         found.append(least.get(event.tensor, _NEVER))
-        for tensor, read in zip(_inputs(geometry, event), event.reads, strict=True):
-            if tensor is not None and read is not None and not read[2]:
-                least[tensor] = min(least.get(tensor, _NEVER), read[0])
+        for read in event.reads:
+            if read is not None and not read.whole:
+                least[read.tensor] = min(least.get(read.tensor, _NEVER), read.first)
     return found[::-1]

@@ -41,6 +41,16 @@ class RowWindow(Struct, frozen=True):
         return bool(self.before) or self.first(positions - 1) + self.size > rows
 
 
+def paddings(graph: Graph, node: Node, windows: Mapping[int, RowWindow]) -> dict[int, Number]:
+    """Returns what rows of padding are full of that a node of such windows sees, by tensor."""
+    positions = rows_of(graph.type(node.outputs[0]))
+    return {
+        tensor: window.fill for position, window in windows.items()
+        for tensor in (graph.required(node, position),)
+        if window.sticks_out(rows_of(graph.type(tensor)), positions)
+    }
+
+
 def rows_together(windows: Mapping[int, RowWindow]) -> int:
     """Returns the rows of an output that are computed together, or a multiple of them."""
     return max((window.made for window in windows.values()), default=1)

@@ -88,16 +88,23 @@ class ByEstimate:
         return likely[best]
 
 
-def parts(graph: Graph) -> dict[str, float]:
+def parts(
+    graph: Graph, runs: Sequence[int] = (), around: Graph | None = None
+) -> dict[str, float]:
     """Returns the part of a graph's work that each kind of node is: multiply-accumulates, or where
-    there are none elements of the output, each of which takes as long as some of those."""
+    there are none elements of the output, each of which takes as long as some of those. Of nodes
+    that run several times, ``runs``, the part of the work of the graph ``around`` them."""
     work: Counter[str] = Counter()
-    for node in graph.nodes:
-        elements = sum(graph.type(tensor).elements for tensor in node.outputs)
-        count = macs(graph, node) or ELEMENT * elements
-        work[_kind(graph, node)] += count
-    total = max(work.total(), 1)
+    for node, times in zip(graph.nodes, runs or [1] * len(graph.nodes), strict=True):
+        work[_kind(graph, node)] += times * _work(graph, node)
+    whole = graph if around is None else around
+    total = max(sum(_work(whole, node) for node in whole.nodes), 1)
     return {kind: count / total for kind, count in work.items()}
+
+
+def _work(graph: Graph, node: Node) -> int:
+    elements = sum(graph.type(tensor).elements for tensor in node.outputs)
+    return macs(graph, node) or ELEMENT * elements
 
 
 def part_of(graph: Graph, node: Node, work: Mapping[str, float]) -> float:

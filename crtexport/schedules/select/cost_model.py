@@ -22,6 +22,7 @@ from crtexport.kir.language import BinaryOp, Body, Expr, Kernel, Scalar
 from crtexport.kir.linear_form import linear_form, split_constant
 from crtexport.kir.walk import walk
 from crtexport.schedules.common.target_features import is_x86_64
+from crtexport.schedules.select.likelihood import likelihood
 from crtexport.support.target import Target
 
 
@@ -114,7 +115,8 @@ _SHORT = 4
 """Turns of loops that are written out. Addresses made of parameters differ there by more than what
 instructions hold: each turn computes its own."""
 _LIKELY = 0.75
-"""The part of the time that a condition holds: most say that something lies in an image."""
+"""The part of the time that a condition holds where that isn't known: most say that something lies
+in an image."""
 _WORDS = (Scalar.I32, Scalar.U32, Scalar.INDEX, Scalar.I1)
 # Enum finds its members slowly.
 (
@@ -155,6 +157,8 @@ class _Walk:
         self.pointers: list[set[object]] = [set()]
         self.kept: list[set[str]] = [set()]  # parameters, which want a register
         self.depth_of: dict[str, int] = {}
+        self.extents: dict[str, int] = {}  # of loops, by their variables
+        self.lets: dict[str, Expr] = {}
         self.sums: dict[Expr, _Sum] = {}
         # These are asked of each part of each variant of a kernel.
         self.values: dict[type[Expr], Callable[[Any], int]] = {
@@ -177,6 +181,8 @@ class _Walk:
                     depth = self._value(stmt.value)
                     here = len(self.times) - 1
                     self.depth_of[stmt.var.name] = here if isinstance(stmt, kir.Local) else depth
+                    if isinstance(stmt, kir.Let):
+                        self.lets[stmt.var.name] = stmt.value
                 case kir.Assign():
                     self._value(stmt.value)
                 case kir.Store() | kir.StoreVector():
@@ -192,7 +198,9 @@ class _Walk:
         self._value(stmt.condition)
         self._count(_BRANCH, len(self.times) - 1)
         times = self.times[-1]
-        for body, part in ((stmt.then, _LIKELY), (stmt.other, 1 - _LIKELY)):
+        known = likelihood(stmt.condition, self.extents, self.lets)
+        likely = _LIKELY if known is None else known
+        for body, part in ((stmt.then, likely), (stmt.other, 1 - likely)):
             self.times[-1] = times * part
             self.body(body)
         self.times[-1] = times
@@ -213,6 +221,8 @@ class _Walk:
         self.pointers.append(set())
         self.kept.append(set())
         self.depth_of[stmt.var.name] = here + 1
+        if fixed:
+            self.extents[stmt.var.name] = extent
         self.body(stmt.body)
         own = self.pointers.pop()
         kept = self.kept.pop()

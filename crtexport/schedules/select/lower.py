@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
 from crtexport.ir.graph import Graph
@@ -33,14 +33,18 @@ class Lowerer:
         return Costs(self._target)
 
     def __call__(
-        self, graph: Graph, kept: Mapping[int, LoweredNode] = MappingProxyType({})
+        self, graph: Graph, kept: Mapping[int, LoweredNode] = MappingProxyType({}),
+        runs: Sequence[int] = (), around: Graph | None = None,
     ) -> LoweredGraph:
         """Returns a graph lowered; the nodes whose numbers are in ``kept`` stay as they were
-        lowered before. Raises CrtExportError naming the node where its scales are too extreme."""
-        return lower_graph(graph, self._nodes_of, kept)
+        lowered before. ``runs``: how often each node runs in a run of the graph ``around`` it.
+        Raises CrtExportError naming the node where its scales are too extreme."""
+        return lower_graph(graph, self._nodes_of, kept, runs, around)
 
-    def _nodes_of(self, graph: Graph) -> LowerNode:
-        work = parts(graph)
+    def _nodes_of(
+        self, graph: Graph, runs: Sequence[int] = (), around: Graph | None = None
+    ) -> LowerNode:
+        work = parts(graph, runs, around)
         return lambda context: self._node(context, part_of(graph, context.node, work))
 
     def _node(self, context: Context, part: float) -> LoweredNode:

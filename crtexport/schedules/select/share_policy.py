@@ -38,18 +38,21 @@ def weighing(target: Target, optimize: str, costs: Costs | None = None) -> Weigh
     elif machine_for(target) is not None or optimize == "size":
         levels = (MergeLevel.COMPUTED, MergeLevel.ANY)
 
-    def weigh(kernels: Sequence[Kernel]) -> MergeCosts:
+    def weigh(kernels: Sequence[Kernel], runs: Sequence[int]) -> MergeCosts:
         @functools.cache
         def rate() -> float:
-            total = sum(cost_of(kernel).instructions for kernel in kernels)
+            total = sum(
+                times * cost_of(kernel).instructions
+                for kernel, times in zip(kernels, runs, strict=True)
+            )
             return 100 * RATES[optimize] / max(total, 1)
 
-        def call(sharing: MergedCall) -> float:
+        def call(sharing: MergedCall, calls: int, runs: int) -> float:
             names = [param.name for param in sharing.kernel.params]
             values = dict(zip(names, sharing.values, strict=True))
             passed = PASSING * len(names)
             instructions = cost_of(sharing.kernel, values).instructions + passed
-            return rate() * instructions + PASSED * len(names)
+            return rate() * instructions * runs + PASSED * len(names) * calls
 
         def code(kernel: Kernel) -> float:
             return cost_of(kernel).code + TAKEN * len(kernel.params)

@@ -144,7 +144,7 @@ def test_zeros_of_either_sign_make_other_kernels() -> None:
 
 
 def member(kernel: Kernel) -> _Member:
-    return _Member(kernel, fingerprint(kernel), 1)
+    return _Member(kernel, fingerprint(kernel), 1, 1)
 
 
 def with_numbers_for(kernel: Kernel, numbers: Sequence[Expr]) -> Kernel:
@@ -177,7 +177,7 @@ def scaled(factor: int, extent: int, step: int = 1, by: int = 3) -> Kernel:
 
 def always(level: MergeLevel) -> Weigh:
     """Code is all that counts."""
-    return lambda kernels: MergeCosts(lambda sharing: 0.0, lambda kernel: 1.0, (level,))
+    return lambda *_: MergeCosts(lambda *_: 0.0, lambda kernel: 1.0, (level,))
 
 
 COMPUTED, ANY = always(MergeLevel.COMPUTED), always(MergeLevel.ANY)
@@ -208,8 +208,9 @@ def test_kernels_take_part_that_gain_by_it() -> None:
     kernels = [scaled(5, 4), scaled(7, 4), scaled(7, 4), scaled(9, 4), scaled(11, 4)]
 
     def weigh(limit: float) -> Weigh:
-        return lambda kernels: MergeCosts(
-            lambda sharing: limit * len(sharing.values), lambda kernel: 100.0, (MergeLevel.ANY,)
+        return lambda *_: MergeCosts(
+            lambda sharing, calls, runs: limit * runs * len(sharing.values), lambda kernel: 100.0,
+            (MergeLevel.ANY,)
         )
 
     assert functions(kernels, weigh(30)) == 1
@@ -221,15 +222,29 @@ def test_kernels_take_part_that_gain_by_it() -> None:
     assert merge(kernels, weigh(70)) == [MergedCall(kernel) for kernel in kernels]
 
 
+def test_what_is_called_more_often_gains_less() -> None:
+    kernels = [scaled(5, 4), scaled(7, 4), scaled(9, 4)]
+
+    def weigh(*_: object) -> MergeCosts:
+        return MergeCosts(
+            lambda sharing, calls, runs: 10.0 * runs * len(sharing.values), lambda kernel: 100.0,
+            (MergeLevel.ANY,)
+        )
+
+    assert functions(kernels, weigh) == 1
+    found = merge(kernels, weigh, runs=[1, 50, 1])
+    assert [bool(sharing.values) for sharing in found] == [True, False, True]
+
+
 def test_those_that_do_not_fit_the_others_share_among_themselves() -> None:
     slow = [scaled(factor, 4, step=3) for factor in (5, 7, 9)]
     fast = [scaled(factor, 4, step=2) for factor in (5, 7, 9)]
 
-    def weigh(kernels: Sequence[Kernel]) -> MergeCosts:
+    def weigh(kernels: Sequence[Kernel], runs: Sequence[int]) -> MergeCosts:
         # Where the step is a number that is given, nobody gains.
         return MergeCosts(
-            lambda sharing: 200.0 * (len(sharing.values) > 1), lambda kernel: 100.0,
-            tuple(MergeLevel)
+            lambda sharing, calls, runs: 200.0 * calls * (len(sharing.values) > 1),
+            lambda kernel: 100.0, tuple(MergeLevel)
         )
 
     assert functions([*slow, *fast], weigh) == 2

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 from hypothesis import strategies as st
 
-from crtexport.ir.graph import Graph
+from crtexport.ir.graph import Graph, Node
 from crtexport.ir.ops import (
     Activation,
     Add,
@@ -25,6 +26,8 @@ from crtexport.ir.ops import (
     TransposeConv2D,
 )
 from crtexport.ir.types import DType, Quantization
+from crtexport.lowering.rows.bands import cascade
+from crtexport.lowering.rows.schedule import row_schedule
 from tests.plan.graphs import GraphBuilder
 
 Draw = Callable[[st.SearchStrategy[Any]], Any]
@@ -64,8 +67,10 @@ class Growing:
         """One more layer on ``x``."""
         _, height, width, channels = self.b.tensors[x].type.shape
         window = self.draw(st.integers(1, 3)), self.draw(st.integers(1, 3))
-        match self.draw(st.sampled_from(("conv", "depthwise", "max", "mean", "relu", "residual",
-                                         "branches", "transposed", "resized"))):
+        match self.draw(st.sampled_from((
+            "conv", "depthwise", "max", "mean", "relu", "residual", "inverted", "branches",
+            "transposed", "resized",
+        ))):
             case "conv":
                 stride, padding = self._geometry(x, window)
                 units = self.draw(st.integers(1, 5))
@@ -100,6 +105,14 @@ class Growing:
                 side = self.node(Conv2D(padding=Padding2D(1, 1, 1, 1)), x,
                                  self._weights(channels, 3, 3, channels), self._biases(channels))
                 return self.node(Add(), side, x)
+            case "inverted":
+                wide = self.node(Conv2D(activation=Activation.RELU), x,
+                                 self._weights(7, 1, 1, channels), self._biases(7))
+                mixed = self.node(DepthwiseConv2D(1, padding=Padding2D(1, 1, 1, 1)), wide,
+                                  self._weights(1, 3, 3, 7), self._biases(7))
+                narrow = self.node(Conv2D(), mixed, self._weights(channels, 1, 1, 7),
+                                   self._biases(channels))
+                return self.node(Add(), narrow, x)
             case _:
                 side = self.node(DepthwiseConv2D(1, padding=Padding2D(2, 0, 0, 2)), x,
                                  self._weights(1, 3, 3, channels), self._biases(channels))
@@ -115,6 +128,29 @@ def networks(draw: Draw) -> Graph:
     x = growing.b.input(1, height, width, draw(st.integers(1, 4)), dtype=DType.INT8, quant=Q)
     for _ in range(draw(st.integers(2, 5))):
         x = growing.layer(x)
-    if draw(st.booleans()):
-        x = growing.b.node(ChannelSums(), x)
-    return growing.b.finish(x)
+    last = growing.b.node(ChannelSums(), x) if draw(st.booleans()) else x
+    made = [node.outputs[0] for node in growing.b.nodes if node.outputs[0] != last]
+    others = draw(st.lists(st.sampled_from(made), max_size=1)) if draw(st.booleans()) else []
+    return growing.b.finish(last, *others)
+
+
+@st.composite
+def cascades(draw: Draw) -> tuple[Graph, Graph]:
+    """A network, and the same with some of its nodes as cascades of any heights."""
+    graph = draw(networks())
+    count = len(graph.nodes)
+    cuts = sorted(draw(st.sets(st.integers(0, count), max_size=3)))
+    nodes: list[Node] = []
+    for start, end in pairwise((0, *cuts, count)):
+        parts = graph.nodes[start:end]
+        later = {t for node in graph.nodes[end:] for t in node.inputs} | {*graph.outputs}
+        outputs = [t for part in parts for t in part.outputs if t in later]
+        heights = draw(st.lists(
+            st.integers(1, 4), min_size=len(parts), max_size=len(parts)
+        ))
+        if parts and draw(st.integers(0, 3)):
+            node = cascade(parts, outputs, heights)
+            nodes += [node] if row_schedule(graph, node, heights) is not None else parts
+        else:
+            nodes += parts
+    return graph, graph.with_nodes(tuple(nodes))

@@ -19,9 +19,9 @@ from crtexport.ir.ops import (
     Softmax,
 )
 from crtexport.ir.types import DType
+from crtexport.lowering.rows.bands import cascade
 from crtexport.lowering.rows.schedule import row_schedule
 from crtexport.lowering.rows.windows import RowWindow, row_windows
-from crtexport.pipeline.row_heights import joint
 from tests.lowering.rows.drawn import Q
 from tests.plan.graphs import GraphBuilder
 
@@ -80,16 +80,25 @@ def test_inputs_without_rows_around_them_are_read_where_they_lie() -> None:
     b = GraphBuilder()
     x = b.input(1, 6, 4, 2, dtype=DType.INT8, quant=Q)
     graph = b.finish(b.node(Relu(), b.node(MaxPool2D((2, 2)), x, quant=Q), quant=Q))
-    found = row_schedule(graph, joint(graph.nodes), (1, 1))
+    found = row_schedule(graph, cascade(graph.nodes, graph.outputs), (1, 1))
     assert found is not None
     assert list(found.capacity) == [graph.nodes[0].outputs[0]]
 
 
-def test_a_result_that_a_part_reads_is_no_result_of_rows() -> None:
+def test_a_result_that_a_part_reads_is_there_as_a_whole() -> None:
     b = GraphBuilder()
     x = b.input(1, 6, 4, 2, dtype=DType.INT8, quant=Q)
     first = b.node(MaxPool2D((2, 2)), x, quant=Q)
-    graph = b.finish(b.node(Relu(), first, quant=Q))
-    node = joint(graph.nodes)
-    wrong = type(node)(node.op, node.inputs, (first,), parts=node.parts)
-    assert row_schedule(graph, wrong, (1, 1)) is None
+    graph = b.finish(b.node(Relu(), first, quant=Q), first)
+    found = row_schedule(graph, cascade(graph.nodes, graph.outputs), (1, 1))
+    assert found is not None
+    assert not found.capacity
+
+
+def test_a_result_that_a_part_reads_with_padding_is_not_computed_row_by_row() -> None:
+    b = GraphBuilder()
+    x = b.input(1, 6, 4, 2, dtype=DType.INT8, quant=Q)
+    first = b.node(Relu(), x, quant=Q)
+    padded = MaxPool2D((3, 3), padding=Padding2D(1, 1, 1, 1))
+    graph = b.finish(b.node(padded, first, quant=Q), first)
+    assert row_schedule(graph, cascade(graph.nodes, graph.outputs), (1, 1)) is None

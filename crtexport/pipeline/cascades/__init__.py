@@ -1,0 +1,1 @@
+"""Choosing layers to compute row by row, and how many rows at once."""

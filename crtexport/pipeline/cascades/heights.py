@@ -1,0 +1,114 @@
+"""The rows that the parts of a cascade compute at once: choices from little memory to few
+instructions.
+
+A kernel that computes one row has overhead that others spread over many: it prepares rows that its
+windows share again, and has pixels left over. More rows at once take more memory. Where all parts
+make what a few rows of the last one need, no row waits for the next turn but those that windows
+share: so each choice begins with that, and divides what would take too much.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from msgspec import Struct
+
+from crtexport.lowering.rows.bands import cascade
+from crtexport.lowering.rows.schedule import row_schedule
+from crtexport.pipeline.cascades.costs import BandCosts
+from crtexport.pipeline.cascades.live_bytes import live_bytes
+from crtexport.plan.rows import row_bytes
+
+_LAST = (1, 2, 3, 4, 5, 6, 8)
+"""Rows of the last part that the others make at once."""
+_CAPS = (1, 1.5, 2, 3, 4, 6, 8, 12, 16)
+"""Bytes that a part makes at once, in rows of the part whose rows are largest."""
+_TURNS = 3
+"""Times that the last part runs until memory doesn't grow any more."""
+
+
+class Choice(Struct, frozen=True):
+    """``heights``: units of rows that each part computes at once; ``nbytes`` of rings and scratch
+    at the step that needs most, ``instructions`` of all parts, bytes of ``code``; ``cost``: both
+    as instructions."""
+
+    heights: tuple[int, ...]
+    nbytes: int
+    instructions: int
+    code: int
+    cost: float
+
+
+def choices(costs: BandCosts, nodes: Sequence[int], outputs: Sequence[int]) -> list[Choice]:
+    """Returns the choices for a cascade of some nodes, by rising bytes and falling cost;
+    none where they can't be computed row by row."""
+    found: list[Choice] = []
+    for heights in dict.fromkeys(_candidates(costs, nodes)):
+        instructions = sum(map(costs.by_rows, nodes, heights))
+        code = costs.code(nodes, heights)
+        nbytes = peak(costs, nodes, outputs, heights)
+        if nbytes is None:
+            return []
+        cost = instructions + costs.byte * code
+        found.append(Choice(heights, nbytes, instructions, code, cost))
+    return pareto(found)
+
+
+def pareto(found: Iterable[Choice]) -> list[Choice]:
+    """Returns the choices than which none is better in both ways, by rising bytes."""
+    kept: list[Choice] = []
+    for choice in sorted(found, key=lambda c: (c.nbytes, c.cost, c.heights)):
+        if not kept or choice.cost < kept[-1].cost:
+            kept.append(choice)
+    return kept
+
+
+def peak(
+    costs: BandCosts, nodes: Sequence[int], outputs: Sequence[int], heights: Sequence[int]
+) -> int | None:
+    """Returns the bytes of rings and scratch that a cascade needs; None where it can't be."""
+    graph = costs.graph
+    node = cascade([graph.nodes[number] for number in nodes], outputs, heights)
+    turns = _TURNS * heights[-1] * costs.unit(nodes[-1])
+    schedule = row_schedule(graph, node, heights, turns)
+    if schedule is None:
+        return None
+    sizes = {tensor: row_bytes(graph, tensor) for tensor in schedule.capacity}
+    live = live_bytes(schedule, sizes, lambda work: costs.of(nodes[work.part], work.rows).facts)
+    return live.peak
+
+
+def _candidates(costs: BandCosts, nodes: Sequence[int]) -> Iterator[tuple[int, ...]]:
+    """Yields heights, from little memory to much."""
+    last = costs.rows(nodes[-1])
+    widths = [_width(costs, number) for number in nodes]
+    units = [costs.rows(number) // costs.unit(number) for number in nodes]
+    for multiple in _LAST:
+        if multiple > last:
+            return
+        wanted = [
+            max(min(round(multiple * units_ / last), units_), 1) for units_ in units
+        ]
+        for cap in _CAPS:
+            yield tuple(
+                _best(costs, number, [
+                    height for height in _divisors(want)
+                    if height == 1 or height * width <= cap * max(widths)
+                ])
+                for number, want, width in zip(nodes, wanted, widths, strict=True)
+            )
+
+
+def _width(costs: BandCosts, number: int) -> int:
+    """The bytes that a node computes at once, at least."""
+    (output,) = costs.graph.nodes[number].outputs
+    return row_bytes(costs.graph, output) * costs.unit(number)
+
+
+def _divisors(number: int) -> list[int]:
+    return [d for d in range(1, number + 1) if number % d == 0]
+
+
+def _best(costs: BandCosts, number: int, heights: Sequence[int]) -> int:
+    """The height with the fewest instructions, and of equal ones the smallest."""
+    return min(heights, key=lambda height: (costs.by_rows(number, height), height))

@@ -1,0 +1,243 @@
+"""Cuts a network into segments: nodes that are computed one whole tensor after another, and
+cascades, which are computed row by row.
+
+A network can be cut between any two nodes, in their order. What is alive there is in memory as a
+whole; between two cuts, a cascade keeps rows. How many bytes a segment needs is estimated from what
+rings have at each step of a cascade of all nodes that can be computed row by row without a gap.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+
+from msgspec import Struct
+
+from crtexport.ir.graph import Graph
+from crtexport.lowering.rows.bands import cascade
+from crtexport.lowering.rows.schedule import Compute, RowSchedule, RowStep, row_schedule
+from crtexport.pipeline.cascades.costs import BandCosts
+from crtexport.pipeline.cascades.live_bytes import LiveBytes, live_bytes
+from crtexport.plan.rows import row_bytes
+
+_LONGEST = 96
+"""Most nodes of a cascade."""
+_ROWS = 3
+"""Rows of a result after which the memory of a cascade doesn't grow any more."""
+_PART = 1e-5
+"""The part of the network's instructions that a further node in a cascade must gain."""
+
+
+class Segment(Struct, frozen=True):
+    """Nodes ``start`` to ``end`` (exclusive), as a cascade or one by one. ``around``: bytes of
+    whole tensors that are in memory meanwhile; ``nbytes``: with those of rings and scratch.
+    ``cost``: instructions that it takes more."""
+
+    start: int
+    end: int
+    rows: bool
+    around: int
+    nbytes: int
+    cost: float
+
+    @property
+    def nodes(self) -> range:
+        """The numbers of its nodes."""
+        return range(self.start, self.end)
+
+
+class Segments:
+    """All segments of a graph. ``outside`` are tensors that take no memory of the workspace."""
+
+    def __init__(self, costs: BandCosts, outside: Collection[int]) -> None:
+        self._costs, self._graph, self._outside = costs, costs.graph, outside
+        self._alive = _alive(self._graph)
+        self._makers = {t: n for n, node in enumerate(self._graph.nodes) for t in node.outputs}
+        self._kept: dict[int, int] = {}
+        self._more = [0] * len(self._graph.nodes)
+        self._by_end: list[list[Segment]] = [[] for _ in range(len(self._graph.nodes) + 1)]
+        for number in range(len(self._graph.nodes)):
+            self._add(self._single(number))
+        for run in self._runs():
+            self._measure(run)
+            for start in run:
+                for segment in self._cascades(start, run.stop):
+                    self._add(segment)
+
+    def least(self) -> int:
+        """Returns the bytes without which there is no path."""
+        best = [0]
+        for end in range(1, len(self._by_end)):
+            best.append(min(max(best[s.start], s.nbytes) for s in self._by_end[end]))
+        return best[-1]
+
+    def within(self, nbytes: int) -> list[Segment]:
+        """Returns the segments, none of which needs more, with the fewest instructions; ``nbytes``
+        are :meth:`least` or more."""
+        best: list[tuple[float, Segment | None] | None] = [(0.0, None)]
+        for end in range(1, len(self._by_end)):
+            found: tuple[float, Segment | None] | None = None
+            for segment in self._by_end[end]:
+                before = best[segment.start]
+                if before is None or segment.nbytes > nbytes:
+                    continue
+                if found is None or before[0] + segment.cost < found[0]:
+                    found = before[0] + segment.cost, segment
+            best.append(found)
+        path: list[Segment] = []
+        at = len(best) - 1
+        while at:
+            last = best[at]
+            if last is None or last[1] is None:
+                raise ValueError(f"no path of segments needs {nbytes} bytes or less")
+            path.append(last[1])
+            at = last[1].start
+        return path[::-1]
+
+    def outputs(self, segment: Segment) -> tuple[int, ...]:
+        """Returns what later nodes read of a segment's results."""
+        made = (t for n in segment.nodes for t in self._graph.nodes[n].outputs)
+        return tuple(t for t in made if t in self._alive[segment.end])
+
+    def _add(self, segment: Segment) -> None:
+        self._by_end[segment.end].append(segment)
+
+    def _whole(self, tensors: Collection[int]) -> int:
+        return sum(self._graph.type(t).nbytes for t in tensors if t not in self._outside)
+
+    def _around(self, start: int, end: int) -> int:
+        """The bytes of whole tensors while a cascade runs; one result may lie over what dies."""
+        before, after = self._alive[start], self._alive[end]
+        shared = max((
+            min(self._whole((source,)), self._whole((output,)))
+            for source in before - after for output in after - before
+        ), default=0)
+        return self._whole(before | after) - shared
+
+    def _single(self, number: int) -> Segment:
+        node, facts = self._graph.nodes[number], self._costs.lowered.nodes[number].facts
+        before, after = self._alive[number], self._alive[number + 1]
+        shared = max((
+            freedom.shared(self._graph.type(source).nbytes, self._graph.type(output).nbytes)
+            for (position, freedom) in facts.forward.items()
+            for output in node.outputs[position[0] : position[0] + 1]
+            for source in node.inputs[position[1] : position[1] + 1]
+            if source is not None and source not in after
+            and not {source, output} & {*self._outside}
+        ), default=0)
+        around = self._whole(before | after | {*node.outputs}) - shared
+        return Segment(number, number + 1, False, around, around + facts.scratch, 0.0)
+
+    # -- cascades
+
+    def _runs(self) -> Iterator[range]:
+        """Yields nodes that can be computed row by row together, at least two."""
+        start = 0
+        while start < len(self._graph.nodes):
+            end, filled = start, dict[int, object]()
+            while end < len(self._graph.nodes) and self._fits(end, filled):
+                end += 1
+            if end - start > 1:
+                yield range(start, end)
+            start = max(end, start + 1)
+
+    def _fits(self, number: int, filled: dict[int, object]) -> bool:
+        """Returns whether a node can be in a cascade with those before: readers of a tensor must
+        see the same padding around it. ``filled``: that of each tensor that has any."""
+        if not self._costs.can(number):
+            return False
+        found = self._costs.paddings(number)
+        if any(filled.get(tensor, value) != value for tensor, value in found.items()):
+            return False
+        filled.update(found)
+        return True
+
+    def _measure(self, run: range) -> None:
+        """Estimates what each ring of a cascade of all nodes of a run needs between the steps that
+        use it, and how much more each node needs while it runs."""
+        nodes = [self._graph.nodes[number] for number in run]
+        outputs = tuple(
+            t for node in nodes for t in node.outputs
+            if t in self._alive[run.stop] and not self._padded(t, run)
+        )
+        node = cascade(nodes, outputs or nodes[-1].outputs)
+        units = [self._costs.unit(number) for number in run]
+        schedule = row_schedule(self._graph, node, [1] * len(nodes), _ROWS * units[-1])
+        if schedule is None:
+            return
+        sizes = {tensor: row_bytes(self._graph, tensor) for tensor in schedule.capacity}
+        live = live_bytes(
+            schedule, sizes, lambda work: self._costs.of(run[work.part], work.rows).facts
+        )
+        self._kept |= _between(schedule, live)
+        for number, step in enumerate(schedule.steps):
+            if isinstance(step.work, Compute):
+                maker = run[step.work.part]
+            elif step.write.tensor in self._makers:
+                maker = self._makers[step.write.tensor]
+            else:
+                maker = run.start
+            more = int(live.others[number]) + sum(
+                int(live.rings[t][number]) - self._kept[t] for t in _rings(step)
+            )
+            self._more[maker] = max(self._more[maker], more)
+
+    def _padded(self, tensor: int, run: range) -> bool:
+        return any(tensor in self._costs.paddings(number) for number in run)
+
+    def _cascades(self, start: int, stop: int) -> Iterator[Segment]:
+        """Yields the cascades that begin with a node."""
+        made: set[int] = set()
+        padded: set[int] = set()
+        more, cost, kept = 0, 0.0, 0
+        for end in range(start + 1, min(stop, start + _LONGEST) + 1):
+            node = self._graph.nodes[end - 1]
+            made.update(node.outputs)
+            padded.update(self._costs.paddings(end - 1))
+            more = max(more, self._more[end - 1])
+            kept += sum(self._kept.get(tensor, 0) for tensor in node.outputs)
+            cost += self._overhead(end - 1)
+            outputs = made & self._alive[end]
+            if end - start < 2 or not outputs or outputs & padded:
+                continue
+            rings = kept - sum(self._kept.get(tensor, 0) for tensor in outputs)
+            around = self._around(start, end)
+            yield Segment(start, end, True, around, around + rings + more, cost)
+
+    def _overhead(self, number: int) -> float:
+        """The instructions that a node takes more in a cascade, at the best of a few heights."""
+        whole, unit = self._costs.whole(number), self._costs.unit(number)
+        units = self._costs.rows(number) // unit
+        least = min(self._costs.by_rows(number, height) for height in (1, 2, 4) if height <= units)
+        return max(least - whole, 0) + _PART * self._costs.total
+
+
+def _rings(step: RowStep) -> set[int]:
+    """The tensors of which a step reads or writes rows in rings."""
+    places = (step.write, *step.reads)
+    return {place.tensor for place in places if place is not None and place.slot is not None}
+
+
+def _between(schedule: RowSchedule, live: LiveBytes) -> dict[int, int]:
+    """Returns the most bytes of each ring that are needed while no step uses it."""
+    found = dict.fromkeys(live.rings, 0)
+    for number, step in enumerate(schedule.steps):
+        used = _rings(step)
+        for tensor, ring in live.rings.items():
+            if tensor not in used:
+                found[tensor] = max(found[tensor], int(ring[number]))
+    return found
+
+
+def _alive(graph: Graph) -> list[set[int]]:
+    """Returns the tensors that are in memory before each node, and after the last."""
+    last: dict[int, int] = {}
+    for number, node in enumerate(graph.nodes):
+        last.update({t: number for t in node.inputs if t is not None})
+    last.update(dict.fromkeys(graph.outputs, len(graph.nodes)))
+    alive = {t for t in graph.inputs if t in last}
+    found = [set(alive)]
+    for number, node in enumerate(graph.nodes):
+        alive |= {t for t in node.outputs if t in last}
+        alive = {t for t in alive if last[t] > number}
+        found.append(set(alive))
+    return found

@@ -1,0 +1,133 @@
+"""The ways to compute a network: one whole tensor after another, or with cascades of its nodes.
+
+From one way to the next, memory grows and what it costs falls, as estimated: instructions, and
+bytes of code for what balanced kernels trade them for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator
+
+from msgspec import Struct
+
+from crtexport.ir.graph import Graph, Node
+from crtexport.lowering.lowered_graph import LoweredGraph, LoweredNode
+from crtexport.lowering.rows.bands import cascade
+from crtexport.pipeline.cascades.costs import BandCosts
+from crtexport.pipeline.cascades.heights import Choice, choices
+from crtexport.pipeline.cascades.segments import Segment, Segments
+from crtexport.pipeline.cascades.sums import with_sums, without_sums
+from crtexport.plan.model import Plan
+from crtexport.plan.planner import RowPlans
+from crtexport.schedules.select.lower import Lowerer
+
+_STEP = 1.06
+"""The factor from one number of bytes to the next for which ways are looked for."""
+
+Planner = Callable[[LoweredGraph, RowPlans], Plan]
+Made = tuple[LoweredGraph, Plan]
+"""A graph lowered, and its plan."""
+
+
+class Way(Struct, frozen=True):
+    """``cascades`` of nodes with how many rows they compute at once; ``nbytes`` of workspace,
+    ``instructions`` and bytes of ``code`` more than one whole tensor after another takes, as
+    estimated."""
+
+    cascades: tuple[tuple[Segment, Choice], ...]
+    nbytes: int
+    instructions: int
+    code: int
+
+
+class Ways:
+    """The ways to compute a graph with cascades. ``outside``: tensors that take no memory of the
+    workspace; ``planner`` plans."""
+
+    def __init__(
+        self, graph: Graph, lower: Lowerer, planner: Planner, outside: Collection[int]
+    ) -> None:
+        self._graph = with_sums(graph)
+        self._lower, self._planner = lower, planner
+        self._costs = BandCosts(self._graph, lower)
+        self._segments = Segments(self._costs, outside)
+        self._choices: dict[tuple[int, int], list[Choice]] = {}
+        self._row_plans: RowPlans = {}
+        self._lowered: dict[Node, LoweredNode] = dict(
+            zip(self._graph.nodes, self._costs.lowered.nodes, strict=True)
+        )
+        self._made: dict[Way, Made] = {}
+
+    @property
+    def instructions(self) -> int:
+        """The instructions of one whole tensor after another, as estimated."""
+        return self._costs.total
+
+    def below(self, most: int) -> list[Way]:
+        """Returns ways that need fewer bytes than ``most``, by rising bytes; none twice."""
+        found = dict.fromkeys(self._by_bytes(most))
+        return sorted(found, key=lambda way: (way.nbytes, way.instructions))
+
+    def _by_bytes(self, most: int) -> Iterator[Way]:
+        nbytes = self._segments.least()
+        while nbytes < most:
+            way = self.within(nbytes)
+            if way is not None and way.nbytes < most:
+                yield way
+            nbytes = int(nbytes * _STEP) + 1
+
+    def within(self, nbytes: int) -> Way | None:
+        """Returns the way of least cost that needs no more bytes, or hardly more; None where
+        there is none with cascades."""
+        path = self._segments.within(max(nbytes, self._segments.least()))
+        taken: list[tuple[Segment, Choice]] = []
+        worst, instructions, code = 0, 0, 0
+        for segment in path:
+            if not segment.rows:
+                worst = max(worst, segment.nbytes)
+                continue
+            found = self._of(segment)
+            if not found:
+                return None
+            fitting = [c for c in found if segment.around + c.nbytes <= nbytes]
+            choice = fitting[-1] if fitting else found[0]
+            taken.append((segment, choice))
+            worst = max(worst, segment.around + choice.nbytes)
+            instructions += choice.instructions - sum(map(self._costs.whole, segment.nodes))
+            code += choice.code - self._costs.whole_code(segment.nodes)
+        return Way(tuple(taken), worst, instructions, code) if taken else None
+
+    def _of(self, segment: Segment) -> list[Choice]:
+        key = segment.start, segment.end
+        if key not in self._choices:
+            outputs = self._segments.outputs(segment)
+            self._choices[key] = choices(self._costs, segment.nodes, outputs)
+        return self._choices[key]
+
+    def made(self, way: Way) -> Made:
+        """Returns the graph lowered that computes a network in this way, and its plan."""
+        if way not in self._made:
+            joined = self._joined(way)
+            # Nodes that were lowered before stay as they are.
+            kept = {
+                number: self._lowered[node] for number, node in enumerate(joined.nodes)
+                if node in self._lowered
+            }
+            nodes = tuple(
+                kept[number].node if number in kept else node
+                for number, node in enumerate(joined.nodes)
+            )
+            lowered = self._lower(joined.with_nodes(nodes), kept)
+            self._lowered.update(zip(nodes, lowered.nodes, strict=True))
+            self._made[way] = lowered, self._planner(lowered, self._row_plans)
+        return self._made[way]
+
+    def _joined(self, way: Way) -> Graph:
+        nodes: list[Node] = []
+        at = 0
+        for segment, choice in way.cascades:
+            nodes += self._graph.nodes[at : segment.start]
+            parts = self._graph.nodes[segment.start : segment.end]
+            nodes.append(cascade(parts, self._segments.outputs(segment), choice.heights))
+            at = segment.end
+        return without_sums(self._graph.with_nodes((*nodes, *self._graph.nodes[at:])))

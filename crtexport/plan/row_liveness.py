@@ -1,0 +1,207 @@
+"""The bytes of a cascade's rings and scratch that are needed at each of its steps, and the
+distances between two blocks at which these would meet.
+
+Of a ring, only the rows are needed that are still to be read, so that the others may lie over rows
+of other rings, and over scratch. A kernel may also write over rows that nobody reads after it, at
+distances that its accesses allow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+
+import numpy as np
+import numpy.typing as npt
+from msgspec import Struct
+
+from crtexport.lowering.facts import Freedom
+from crtexport.lowering.lowered_graph import LoweredRows
+from crtexport.lowering.rows.schedule import Compute, RowPlace, RowSchedule
+
+Interval = tuple[int, int]
+"""From the first byte, or slot, to the last (exclusive)."""
+Bans = tuple[Interval, ...]
+"""Distances from one block to another that do harm: each between two bounds (both exclusive)."""
+Flags = npt.NDArray[np.bool_]
+_Numbers = npt.NDArray[np.int64]
+
+
+class Needed(Struct, frozen=True):
+    """Bytes ``starts`` to ``ends`` (exclusive) of a block are needed at each step; none where they
+    are equal."""
+
+    starts: _Numbers
+    ends: _Numbers
+
+    @property
+    def live(self) -> Flags:
+        """For each step, whether any are needed."""
+        return np.asarray(self.ends > self.starts, np.bool_)
+
+    def at(self, step: int) -> Interval:
+        """Returns the bytes that are needed at a step; none after the last."""
+        inside = step < len(self.starts)
+        return (int(self.starts[step]), int(self.ends[step])) if inside else (0, 0)
+
+
+def needed_rows(schedule: RowSchedule, row_sizes: Mapping[int, int]) -> dict[int, Needed]:
+    """Returns for each ring the bytes that are needed, from those of the first row to those of the
+    last one; ``row_sizes`` are bytes of a row."""
+    last_reads = _last_reads(schedule)
+    rings = {tensor: _Ring(len(schedule.steps)) for tensor in schedule.capacity}
+    for number, step in enumerate(schedule.steps):
+        if step.write.slot is not None:
+            rings[step.write.tensor].written(number, step.write, step.write.slot)
+        places = (step.write, *step.reads)
+        for tensor in {p.tensor for p in places if p is not None and p.slot is not None}:
+            rings[tensor].drop(number, last_reads.get(tensor, {}))
+    return {tensor: ring.finish(row_sizes[tensor]) for tensor, ring in rings.items()}
+
+
+def _last_reads(schedule: RowSchedule) -> dict[int, dict[int, int]]:
+    """Returns for each ring the last step that reads each of its rows."""
+    found: dict[int, dict[int, int]] = {}
+    for number, step in enumerate(schedule.steps):
+        for place in step.reads:
+            if place is not None and place.slot is not None:
+                rows = range(place.row, place.row + place.rows)
+                found.setdefault(place.tensor, {}).update(dict.fromkeys(rows, number))
+    return found
+
+
+class _Ring:
+    """The slots of a ring that are needed, while steps go by."""
+
+    def __init__(self, steps: int) -> None:
+        self._bounds = np.zeros((2, steps), np.int64)
+        self._slots: dict[int, int] = {}  # of each row
+        self._since, self._now = 0, (0, 0)
+
+    def written(self, step: int, place: RowPlace, slot: int) -> None:
+        """Rows are there from a step on; where they came from is still needed in this step."""
+        before = self._now
+        self._slots |= {place.row + number: slot + number for number in range(place.rows)}
+        first, end = self._span()
+        if before[0] < before[1]:
+            first, end = min(first, before[0]), max(end, before[1])
+        self._become(step, (first, end))
+
+    def drop(self, step: int, last_reads: Mapping[int, int]) -> None:
+        """After a step, the rows are needed that later ones read."""
+        self._slots = {
+            row: slot for row, slot in self._slots.items() if last_reads.get(row, -1) > step
+        }
+        self._become(step + 1, self._span())
+
+    def _span(self) -> Interval:
+        slots = self._slots.values()
+        return (min(slots), max(slots) + 1) if slots else (0, 0)
+
+    def _become(self, step: int, span: Interval) -> None:
+        self._bounds[:, self._since : step] = np.array([self._now]).T
+        self._since, self._now = step, span
+
+    def finish(self, row_size: int) -> Needed:
+        """Returns the bytes for rows of so many bytes."""
+        self._become(self._bounds.shape[1], (0, 0))
+        starts, ends = self._bounds * row_size
+        return Needed(starts, ends)
+
+
+def when_running(schedule: RowSchedule, work: object, size: int) -> Needed:
+    """Returns when ``size`` bytes of scratch are needed: while ``work`` is done."""
+    runs = np.array([step.work == work for step in schedule.steps])
+    return Needed(np.zeros(len(runs), np.int64), np.where(runs, size, 0))
+
+
+class Meeting(Struct, frozen=True):
+    """In step ``step`` a kernel reads rows of one ring and writes rows of another; ``freedom`` says
+    at which distances the latter may lie over the former."""
+
+    step: int
+    read: RowPlace
+    write: RowPlace
+    freedom: Freedom
+
+
+def meetings(rows: LoweredRows) -> dict[tuple[int, int], list[Meeting]]:
+    """Returns the steps whose kernels may write over rows that they read, by the tensors (read,
+    written)."""
+    numbers = {work: number for number, work in enumerate(rows.bands.works)}
+    found: dict[tuple[int, int], list[Meeting]] = {}
+    for number, step in enumerate(rows.bands.schedule.steps):
+        if not isinstance(step.work, Compute) or step.write.slot is None:
+            continue
+        read = [place.tensor for place in step.reads if place is not None]
+        facts = rows.lowered.nodes[numbers[step.work]].facts
+        for position, place in enumerate(step.reads):
+            freedom = facts.forward.get((0, position))
+            if place is None or place.slot is None or freedom is None:
+                continue
+            if read.count(place.tensor) == 1:
+                meeting = Meeting(number, place, step.write, freedom)
+                found.setdefault((place.tensor, step.write.tensor), []).append(meeting)
+    return found
+
+
+def bans(
+    first: Needed, second: Needed, meetings_: Iterable[Meeting] = (),
+    row_sizes: tuple[int, int] = (1, 1),
+) -> Bans:
+    """Returns the distances from one block to another at which bytes that are needed at one step
+    meet; at steps at which a kernel reads rows of ``first`` and writes rows of ``second``, those at
+    which it would overwrite what is still to be read. ``row_sizes``: bytes of a row of each."""
+    live = first.live & second.live
+    found: set[Interval] = set()
+    known: set[object] = set()
+    for meeting in meetings_:
+        live[meeting.step] = False
+        written = _bytes(meeting.write, row_sizes[1])
+        key = (
+            first.at(meeting.step), first.at(meeting.step + 1), second.at(meeting.step),
+            meeting.read.slot, written, meeting.freedom,
+        )
+        if key not in known:
+            known.add(key)
+            found.update(_while_meeting(first, second, meeting, row_sizes))
+    lows, highs = first.starts - second.ends, first.ends - second.starts
+    pairs = np.stack([lows, highs])[:, live]
+    found.update((low, high) for low, high in np.unique(pairs, axis=1).T.tolist())
+    return joined(found)
+
+
+def _while_meeting(
+    first: Needed, second: Needed, meeting: Meeting, row_sizes: tuple[int, int]
+) -> Iterator[Interval]:
+    """Yields the distances that do harm in the step of a meeting: what is written lies over rows
+    that are read later, or over those that are read now where the kernel doesn't allow that; or
+    earlier rows of the one tensor lie over any of the other."""
+    step, written = meeting.step, _bytes(meeting.write, row_sizes[1])
+    yield from _touching(first.at(step), (second.at(step)[0], written[0]))
+    yield from _touching(first.at(step + 1), written)
+    shift = _bytes(meeting.read, row_sizes[0])[0] - written[0]
+    for low, high in meeting.freedom.bans():
+        yield low + shift, high + shift
+
+
+def _bytes(place: RowPlace, row_size: int) -> Interval:
+    slot = place.slot or 0
+    return slot * row_size, (slot + place.rows) * row_size
+
+
+def _touching(first: Interval, second: Interval) -> Iterator[Interval]:
+    if first[0] < first[1] and second[0] < second[1]:
+        yield first[0] - second[1], first[1] - second[0]
+
+
+def joined(intervals: Collection[Interval]) -> Bans:
+    """Returns open intervals of whole numbers, with those that overlap as one."""
+    found: list[Interval] = []
+    for low, high in sorted(intervals):
+        if high - low < 2:
+            continue
+        if found and low < found[-1][1] - 1:
+            found[-1] = found[-1][0], max(found[-1][1], high)
+        else:
+            found.append((low, high))
+    return tuple(found)
