@@ -11,7 +11,7 @@ from crtexport.kir.builder import add, const, load, mul, sub
 from crtexport.kir.language import Buffer, Compare, CompareOp, Expr, Scalar, Var
 from crtexport.schedules.select.likelihood import likelihood
 
-I, J, PADDED = (Var(name, Scalar.INDEX) for name in ("i", "j", "padded"))
+ROW, COLUMN, PADDED = (Var(name, Scalar.INDEX) for name in ("i", "j", "padded"))
 HOLDS = {
     CompareOp.EQ: lambda x: x == 0, CompareOp.NE: lambda x: x != 0,
     CompareOp.LT: lambda x: x < 0, CompareOp.LE: lambda x: x <= 0,
@@ -26,8 +26,8 @@ SMALL = st.integers(-3, 3)
 def test_it_is_the_part_of_all_iterations(
     op: CompareOp, many: int, more: int, a: int, b: int, limit: int
 ) -> None:
-    values = {"padded": sub(mul(J, const(b)), const(1))}
-    condition = Compare(op, add(mul(I, const(a)), PADDED), const(limit))
+    values = {"padded": sub(mul(COLUMN, const(b)), const(1))}
+    condition = Compare(op, add(mul(ROW, const(a)), PADDED), const(limit))
     wanted = [
         HOLDS[op](a * i + b * j - 1 - limit) for i, j in itertools.product(range(many), range(more))
     ]
@@ -38,5 +38,5 @@ def test_it_is_the_part_of_all_iterations(
 def test_it_is_not_known_of_what_is_loaded_or_given_or_too_long() -> None:
     loaded = load(Buffer("x", Scalar.I32, 4), const(0))
     found: list[Expr] = [loaded, Compare(CompareOp.LT, loaded, const(3)),
-                         Compare(CompareOp.LT, J, const(3)), Compare(CompareOp.LT, I, const(3))]
+                         Compare(CompareOp.LT, COLUMN, const(3)), Compare(CompareOp.LT, ROW, const(3))]
     assert [likelihood(one, {"i": 1 << 20}, {}) for one in found] == [None] * 4
