@@ -22,6 +22,9 @@ ERROR_NULL = -1
 ERROR_ARGUMENTS = -2
 """A packed call with the wrong number of arguments or a wrong type code."""
 
+ERROR_ROWS = -3
+"""More rows of an input than are wanted, or a result before all are there."""
+
 TYPE_CODE_OPAQUE_HANDLE = 3
 TYPE_CODE_DLTENSOR = 7
 TYPE_CODE_NDARRAY = 13
@@ -193,3 +196,20 @@ def registry_names(entries: Iterable[RegistryEntry], *, little_endian: bool) -> 
         seen.add(name)
         blob += name + b"\0"
     return blob + b"\0"
+
+
+def row_symbol(artifact: Artifact) -> str:
+    """Returns the symbol of the internal function that runs with each row of an input that is
+    given row by row."""
+    return f"{artifact.prefix}_row"
+
+
+def rest_symbol(artifact: Artifact) -> str:
+    """Returns the symbol of the internal function that runs once all rows are there."""
+    return f"{artifact.prefix}_rest"
+
+
+def feed_symbols(artifact: Artifact) -> tuple[str, str, str]:
+    """Returns the functions that take an input row by row: ``tvmgen_<m>_begin``, ``_feed`` and
+    ``_finish``."""
+    return f"{artifact.prefix}_begin", f"{artifact.prefix}_feed", f"{artifact.prefix}_finish"

@@ -7,13 +7,14 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from crtexport.artifact.calls import Calls, Proof, Scope, Stock, finished
+from crtexport.artifact.calls import WORD, Calls, Proof, Scope, Stock, finished
 from crtexport.artifact.common import check_names, entry_symbols, with_common
 from crtexport.artifact.model import (
     Artifact,
     Constant,
     DeviceImage,
     ExternalFunction,
+    Feed,
     Function,
     Interface,
     Pool,
@@ -103,7 +104,8 @@ def _artifact(
         calls=statements,
         # Tensors of no bytes need an address all the same.
         workspace_size=max(
-            plan.workspace_size, int(plan.io_in_workspace or _in_workspace(statements))
+            plan.workspace_size, int(plan.io_in_workspace or _in_workspace(statements)),
+            *(s.counter.offset + 2 * WORD for s in statements if isinstance(s, Feed)),
         ),
         workspace_align=plan.alignment,
         workspace_caller=options.workspace_caller,

@@ -21,7 +21,6 @@ from crtexport.artifact.model import (
     InputArg,
     Loop,
     OutputArg,
-    Repeat,
     ScalarArg,
     StateArg,
     Statement,
@@ -30,8 +29,7 @@ from crtexport.artifact.model import (
     every_call,
     with_calls,
 )
-from crtexport.artifact.repetition import Addressed, looped
-from crtexport.artifact.row_calls import Places, row_calls
+from crtexport.artifact.row_calls import Places, RowCall, row_statements
 from crtexport.artifact.symbols import Namer, c_identifier
 from crtexport.ir.graph import Graph, Node
 from crtexport.ir.modules import ModuleFunction
@@ -71,6 +69,8 @@ def describe(graph: Graph, node: Node) -> str:
 
 
 _WORKSPACE = WorkspaceArg(0)
+WORD = 4
+"""Bytes of the numbers that a model keeps in its workspace."""
 
 
 class UnnamedCall(Struct, frozen=True):
@@ -209,11 +209,11 @@ class Calls:
 
     def _rows(self, scope: Scope, step: Step, plan: RowPlan, line: str) -> list[Unnamed]:
         """The calls of a cascade, in loops."""
-        rows = scope.lowered.nodes[step.node].rows
+        node, rows = scope.graph.nodes[step.node], scope.lowered.nodes[step.node].rows
         if rows is None:
-            raise CrtExportError(f"the plan has rows for {scope.graph.nodes[step.node]}")
+            raise CrtExportError(f"the plan has rows for {node}")
         bands = replace(scope, lowered=rows.lowered, path=(*scope.path, step.node, 0))
-        comments = [describe(bands.graph, node.node) for node in rows.lowered.nodes]
+        comments = [describe(bands.graph, each.node) for each in rows.lowered.nodes]
         keys: dict[int, bytes] = {}
         start = _start(scope, step)
 
@@ -230,21 +230,19 @@ class Calls:
                 case OutputTensor():
                     raise CrtExportError(f"the output of {node} is no row")
 
-        calls: list[Addressed[UnnamedCall]] = []
-        for row in row_calls(scope.graph, rows, plan, Places(
-            lambda tensor, offset: _advanced(self._place(scope, tensor), offset),
-            lambda offset: _advanced(start, offset), bound,
-        )):
+        def call_of(row: RowCall) -> FunctionCall | UnnamedCall:
             kernel = row.lowered.kernel
             key = keys.get(row.band) or keys.setdefault(row.band, fingerprint(kernel))
-            unnamed = UnnamedCall(kernel, key, row.args, comments[row.band])
-            calls.append(Addressed(unnamed, row.band, row.args))
-        statements = looped(
-            calls, lambda call, args, runs: replace(call, args=args, runs=runs)
-        )
-        for call in every_call(statements):
-            self._add(call)
-        return [Repeat(1, with_calls(statements, _same), line)]
+            return self._add(
+                UnnamedCall(kernel, key, row.args, comments[row.band], row.runs)
+            )
+
+        counter = WorkspaceArg(-(-scope.plan.workspace_size // WORD) * WORD)
+        statement = row_statements(scope.graph, node, rows, plan, Places(
+            lambda tensor, offset: _advanced(self._place(scope, tensor), offset),
+            lambda offset: _advanced(start, offset), bound,
+        ), counter, line)
+        return list(with_calls((statement,), call_of))
 
     def _commands(
         self, scope: Scope, step: Step, node: Node, op: EthosU, line: str
@@ -489,6 +487,3 @@ def _advanced(arg: Arg, offset: int) -> Arg:
         case _:
             assert_never(arg)
 
-
-def _same(call: UnnamedCall) -> FunctionCall | UnnamedCall:
-    return call

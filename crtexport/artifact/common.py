@@ -13,7 +13,7 @@ from crtexport.support.errors import CrtExportError
 _ENTRIES = (
     "run", "run_packed", "get_c_metadata", "reset", "reset_packed", "map_inputs", "map_outputs",
     "workspace", "shared_workspace", "state", "constant_table", "system_lib", "device_image",
-    "device_images", "device_functions",
+    "device_images", "device_functions", "row", "rest", "begin", "feed", "finish",
 )
 
 

@@ -175,7 +175,44 @@ class Repeat(Struct, Generic[C], frozen=True):
     comment: str = ""
 
 
-StatementOf: TypeAlias = C | Branch[C] | Loop[C] | Repeat[C]
+class Feed(Struct, Generic[C], frozen=True):
+    """What runs with each row of input ``index``, of ``row_bytes`` each, which are given one after
+    the other: the statements of its segment, in which InputArg is the row.
+
+    The first rows have the segments ``before``, one each; those of ``steady`` come ``times`` times,
+    as the body of a Repeat, then those ``after``. After ``rows`` rows there is a result; after
+    every ``hop`` more another one, for which ``steady`` goes on for ever, unless that is 0.
+    ``counter``: two words of the workspace, the segment of the next row and the number of rows that
+    are still wanted.
+    """
+
+    index: int
+    row_bytes: int
+    rows: int
+    hop: int
+    before: tuple[tuple[StatementOf[C], ...], ...]
+    steady: tuple[tuple[StatementOf[C], ...], ...]
+    times: int
+    after: tuple[tuple[StatementOf[C], ...], ...]
+    counter: WorkspaceArg
+    comment: str = ""
+
+    @property
+    def segments(self) -> tuple[tuple[StatementOf[C], ...], ...]:
+        """Returns the segments in their order, those of the steady rows once."""
+        return (*self.before, *self.steady, *self.after)
+
+    @property
+    def statements(self) -> tuple[StatementOf[C], ...]:
+        """Returns all that is done for all rows together, as statements of other kinds."""
+        first, body, last = (
+            tuple(statement for segment in side for statement in segment)
+            for side in (self.before, self.steady, self.after)
+        )
+        return (*first, *((Repeat(self.times, body),) if body else ()), *last)
+
+
+StatementOf: TypeAlias = C | Branch[C] | Loop[C] | Repeat[C] | Feed[C]
 """A statement: a call, or a branch or loop of statements."""
 Statement: TypeAlias = StatementOf[FunctionCall]
 
@@ -194,6 +231,9 @@ def every_call(statements: Iterable[StatementOf[C]]) -> Iterator[C]:
                 yield from every_call((*before, *body))
             case Repeat(body=body):
                 yield from every_call(body)
+            case Feed():
+                for segment in statement.segments:
+                    yield from every_call(segment)
             case call:
                 yield call
 
@@ -216,6 +256,15 @@ def with_calls(
                 ))
             case Repeat(times, body, comment):
                 changed.append(Repeat(times, with_calls(body, change), comment))
+            case Feed():
+                before, steady, after = (
+                    tuple(with_calls(segment, change) for segment in side)
+                    for side in (statement.before, statement.steady, statement.after)
+                )
+                changed.append(Feed(
+                    statement.index, statement.row_bytes, statement.rows, statement.hop, before,
+                    steady, statement.times, after, statement.counter, statement.comment,
+                ))
             case call:
                 changed.append(change(call))
     return tuple(changed)
@@ -225,7 +274,7 @@ def every_condition(statements: Iterable[Statement]) -> Iterator[Arg]:
     """Yields the conditions of ``statements`` and of those inside them."""
     for statement in statements:
         match statement:
-            case FunctionCall():
+            case FunctionCall() | Feed():
                 continue
             case Repeat(body=body):
                 yield from every_condition(body)
@@ -331,6 +380,12 @@ class Artifact(Struct, frozen=True):
             "Artifact", f"{self.module}:", f"{count(len(self.functions), 'function')},",
             f"{count(len(self.calls), 'call')}, {count(len(self.constants), 'constant')}",
         )
+
+    @property
+    def feed(self) -> Feed[FunctionCall] | None:
+        """Returns what runs with rows of an input that are given one after the other; None where
+        all inputs are given as a whole."""
+        return next((s for s in self.calls if isinstance(s, Feed)), None)
 
     @property
     def registered(self) -> tuple[RegistryEntry, ...]:

@@ -1,5 +1,6 @@
 """Long lists of calls as loops: calls that come again and again, with addresses that move by the
-same number of bytes each time, become the body of a loop."""
+same number of bytes each time, become the body of a loop. So do parts of a list that come in turn.
+"""
 
 from __future__ import annotations
 
@@ -23,6 +24,8 @@ from crtexport.artifact.model import (
 
 _LONGEST = 512
 """Most calls in the body of a loop that is looked for."""
+_PARTS = 64
+"""Most parts of a list after which they come again."""
 
 C = TypeVar("C")
 _Moving = InputArg | OutputArg | WorkspaceArg | StateArg
@@ -62,6 +65,50 @@ WithArgs: TypeAlias = Callable[[C, tuple[Arg, ...], int], C]
 def looped(calls: Sequence[Addressed[C]], with_args: WithArgs[C]) -> tuple[StatementOf[C], ...]:
     """Returns statements that make ``calls`` in their order, with the same addresses."""
     return _looped([_Item(call) for call in calls], with_args)
+
+
+class Turns(Struct, Generic[C], frozen=True):
+    """Parts of a list of calls: those ``before`` others; ``steady``, which come ``times`` times,
+    each as the body of a loop; those ``after`` them."""
+
+    before: tuple[tuple[StatementOf[C], ...], ...]
+    steady: tuple[tuple[StatementOf[C], ...], ...]
+    times: int
+    after: tuple[tuple[StatementOf[C], ...], ...]
+
+
+def in_turn(parts: Sequence[Sequence[Addressed[C]]], with_args: WithArgs[C]) -> Turns[C]:
+    """Returns ``parts`` of a list of calls with those once that come again and again."""
+    start, period, times = _best_turns(parts)
+    end = start + period * times
+    plain = [looped(part, with_args) for part in parts]
+    steady = tuple(
+        _looped([
+            _Item(call, (_difference(_Item(call), _Item(later)),), times)
+            for call, later in zip(
+                parts[number], parts[number + (period if times > 1 else 0)], strict=True
+            )
+        ], with_args)
+        for number in range(start, start + period)
+    )
+    return Turns(tuple(plain[:start]), steady, times, tuple(plain[end:]))
+
+
+def _best_turns(parts: Sequence[Sequence[Addressed[C]]]) -> tuple[int, int, int]:
+    """The (start, length, times) of the parts that come again most often."""
+    kinds: dict[Hashable, int] = {}
+    numbers = np.array([
+        kinds.setdefault(tuple(call.but_offsets for call in part), len(kinds)) for part in parts
+    ])
+    found = [[getattr(arg, "offset", 0) for call in part for arg in call.args] for part in parts]
+    width = max(map(len, found), default=0)
+    offsets = np.array([[*each, *[0] * (width - len(each))] for each in found], np.int64)
+    best, most = (0, 0, 0), 0
+    for period in range(1, min(_PARTS, len(parts) // 2) + 1):
+        start, times = _longest(numbers, offsets.reshape(len(parts), width), period)
+        if period * (times - 1) > most:
+            most, best = period * (times - 1), (start, period, times)
+    return best
 
 
 def _looped(items: Sequence[_Item[C]], with_args: WithArgs[C]) -> tuple[StatementOf[C], ...]:

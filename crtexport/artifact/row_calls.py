@@ -1,27 +1,32 @@
-"""The calls of a cascade, row by row."""
+"""The calls of a cascade, row by row, in loops."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
 from msgspec import Struct
+from msgspec.structs import replace
 
-from crtexport.artifact.model import Arg
-from crtexport.ir.graph import Graph
+from crtexport.artifact.model import Arg, Feed, InputArg, Repeat, StatementOf, WorkspaceArg
+from crtexport.artifact.repetition import Addressed, in_turn, looped
+from crtexport.ir.graph import Graph, Node
+from crtexport.ir.ops import Cascade
 from crtexport.kir.language import Buffer
 from crtexport.lowering.lowered_graph import LoweredNode, LoweredRows
 from crtexport.lowering.registry import InputTensor, KernelArg, Lowered, OutputTensor
-from crtexport.lowering.rows.schedule import RowPlace, RowStep
+from crtexport.lowering.rows.schedule import Fetch, RowPlace, RowStep
 from crtexport.plan.model import RowPlan
 from crtexport.plan.rows import row_bytes
 
 
 class RowCall(Struct, frozen=True):
-    """A call of the kernel of node ``band`` of a cascade's bands."""
+    """A call of the kernel of node ``band`` of a cascade's bands, which loops make ``runs`` times.
+    """
 
     band: int
     lowered: Lowered
     args: tuple[Arg, ...]
+    runs: int = 1
 
 
 class Places(Struct, frozen=True):
@@ -34,7 +39,52 @@ class Places(Struct, frozen=True):
     bound: Callable[[LoweredNode, Buffer, KernelArg, int], Arg]
 
 
-def row_calls(
+def row_statements(
+    graph: Graph, node: Node, rows: LoweredRows, plan: RowPlan, places: Places,
+    counter: WorkspaceArg, comment: str,
+) -> StatementOf[RowCall]:
+    """Returns what computes a cascade of ``graph``. ``counter``: where rows are counted that are
+    given one after the other."""
+    calls = list(_calls(graph, rows, plan, places))
+    if isinstance(node.op, Cascade) and node.op.fed:
+        return _feed(graph, node, rows, calls, counter, comment)
+    found = looped([_addressed(call) for call in calls], _with_args)
+    return Repeat(1, found, comment)
+
+
+def _addressed(call: RowCall) -> Addressed[RowCall]:
+    return Addressed(call, call.band, call.args)
+
+
+def _with_args(call: RowCall, args: tuple[Arg, ...], runs: int) -> RowCall:
+    return replace(call, args=args, runs=runs)
+
+
+def _feed(
+    graph: Graph, node: Node, rows: LoweredRows, calls: list[RowCall], counter: WorkspaceArg,
+    comment: str,
+) -> Feed[RowCall]:
+    """Each row is followed by what it makes possible, up to the next one that is wanted."""
+    source = graph.required(node, 0)
+    count, size = graph.type(source).shape[1], row_bytes(graph, source)
+    segments: list[list[Addressed[RowCall]]] = [[] for _ in range(count)]
+    row = 0
+    for step, call in zip(rows.bands.schedule.steps, calls, strict=True):
+        if isinstance(step.work, Fetch):
+            row = step.write.row
+        args = tuple(
+            replace(arg, offset=arg.offset - row * size) if isinstance(arg, InputArg) else arg
+            for arg in call.args
+        )
+        segments[row].append(_addressed(replace(call, args=args)))
+    turns = in_turn(segments, _with_args)
+    return Feed(
+        graph.inputs.index(source), size, count, 0, turns.before, turns.steady, turns.times,
+        turns.after, counter, comment,
+    )
+
+
+def _calls(
     graph: Graph, rows: LoweredRows, plan: RowPlan, places: Places
 ) -> Iterator[RowCall]:
     """Yields the calls that compute a cascade of ``graph``, in their order."""

@@ -19,6 +19,7 @@ from crtexport.cli.options import (
     accelerator_option,
     complete_boards,
     emit_option,
+    feed_option,
     given_option,
     numerics_option,
     optimize_option,
@@ -55,6 +56,7 @@ _LONGEST_NAME = 36
 @emit_option
 @optimize_option
 @ram_option
+@feed_option
 @weights_option
 @numerics_option
 @accelerator_option

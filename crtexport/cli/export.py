@@ -26,6 +26,7 @@ from crtexport.cli.options import (
     board_option,
     choices_options,
     emit_option,
+    feed_option,
     force_option,
     given_option,
     io_option,
@@ -61,6 +62,7 @@ if TYPE_CHECKING:
 @emit_option
 @optimize_option
 @ram_option
+@feed_option
 @weights_option
 @click.option(
     "--workspace", type=Words(["static", "shared", "caller"]), default="static",

@@ -23,7 +23,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
         "--no-system-lib", "--large-data", "--device-bundle", "--activations", "--calibration",
         "--keep", "--keep16", "--corrections",
     ),
-    "Memory": ("--ram", "--workspace", "--io", "--const-inputs", "--pool"),
+    "Memory": ("--ram", "--feed", "--workspace", "--io", "--const-inputs", "--pool"),
     "Tuning": ("--tuning", "--tune"),
     "LLVM": ("--split", "--llvm-option", "--llvm-timeout", "--keep-failed", "--jobs"),
     "Running": (

@@ -253,6 +253,15 @@ def emit_option(command: Command) -> Command:
     )(command)
 
 
+def feed_option(command: Command) -> Command:
+    """``--feed``"""
+    return click.option(
+        "--feed", is_flag=True,
+        help="The input is given row by row, as it comes from a sensor, and is never in memory as a"
+        " whole: the first layers run row by row.",
+    )(command)
+
+
 def optimize_option(command: Command) -> Command:
     """``--optimize``"""
     return click.option(

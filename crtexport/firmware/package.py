@@ -12,7 +12,7 @@ from crtexport.devices import simulated
 from crtexport.firmware.board import load_board
 from crtexport.firmware.board_rules import board_from_data
 from crtexport.firmware.board_schema import Board, QemuRunner
-from crtexport.firmware.parts import FirmwareParts, TensorPart
+from crtexport.firmware.parts import FeedPart, FirmwareParts, TensorPart
 from crtexport.mlf.reader import Package, PackageTensor
 from crtexport.support.errors import CrtExportError
 
@@ -58,6 +58,9 @@ def _model(package: Package) -> FirmwareParts:
         outputs=tuple(_tensor(package, tensor) for tensor in package.outputs),
         header=header,
         io_in_workspace=section.io == "workspace",
+        feed=None if section.feed is None else FeedPart(
+            section.feed.input, section.feed.rows, section.feed.row_bytes, section.feed.hop
+        ),
         workspace_caller=section.workspace.owner == "caller",
         spilled=tuple((pool.memory, pool.bytes) for pool in section.workspace.spilled),
         workspace_size=section.workspace.bytes,

@@ -32,13 +32,24 @@ class TensorPart(Struct, frozen=True):
         return math.prod(self.shape) * self.dtype.itemsize
 
 
+class FeedPart(Struct, frozen=True):
+    """The input ``field``, whose rows of ``row_bytes`` bytes are given one after the other: after
+    ``rows`` there is a result, after every ``hop`` more the next one, unless that is 0."""
+
+    field: str
+    rows: int
+    row_bytes: int
+    hop: int = 0
+
+
 class FirmwareParts(Struct, frozen=True):
     """One or several models to build firmware from.
 
     ``sources`` and ``objects`` map basenames to contents; ``header`` is the text of
     ``tvmgen_<module>.h``; ``runtime_headers`` maps paths relative to the include folder to
     contents. With ``workspace_caller`` the firmware provides ``workspace_size`` bytes, aligned to
-    ``workspace_align``. With ``io_in_workspace`` inputs and outputs lie in the workspace.
+    ``workspace_align``. With ``io_in_workspace`` inputs and outputs lie in the workspace; with
+    ``feed`` the input is given row by row.
     ``devices`` are the members of the struct of device contexts, ``image_buffer`` is bytes and
     alignment of the buffer that the firmware provides for their programs; ``libraries`` are those
     that the sources are built with. ``optimize`` is for sources: size, balanced or speed.
@@ -54,6 +65,7 @@ class FirmwareParts(Struct, frozen=True):
     objects: Mapping[str, Blob] = field(default_factory=dict)
     runtime_headers: Mapping[str, bytes] = field(default_factory=dict)
     io_in_workspace: bool = False
+    feed: FeedPart | None = None
     workspace_caller: bool = False
     workspace_size: int = 0
     workspace_align: int = 16

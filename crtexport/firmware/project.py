@@ -116,6 +116,7 @@ def _model_context(
         "arguments": _arguments(model),
         "devices": model.devices,
         "io_in_workspace": model.io_in_workspace,
+        "feed": model.feed,
         "workspace_align": max(model.workspace_align, model.image_buffer[1]),
     }
 

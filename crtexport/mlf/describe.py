@@ -162,6 +162,10 @@ def _module_section(model: ModelContents, contents: PackageContents) -> metadata
         inputs=tuple(map(_tensor, artifact.inputs)),
         outputs=tuple(map(_tensor, artifact.outputs)),
         io="workspace" if artifact.io_in_workspace else "caller",
+        feed=metadata.FeedEntry(
+            artifact.inputs[artifact.feed.index].field, artifact.feed.rows,
+            artifact.feed.row_bytes, artifact.feed.hop,
+        ) if artifact.feed is not None else None,
         workspace=_workspace(artifact),
         state=_state(artifact),
         image_buffer=metadata.ImageBuffer(

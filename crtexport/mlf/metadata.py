@@ -254,10 +254,22 @@ class ExternalEntry(_Record, frozen=True):
     brief: ClassVar[tuple[str, ...]] = ("commands",)
 
 
+class FeedEntry(_Record, frozen=True):
+    """The input whose rows are given one after the other, ``row_bytes`` each: after ``rows`` there
+    is a result, after every ``hop`` more the next one; 0: there is no next one."""
+
+    input: str
+    rows: Annotated[int, Meta(gt=0)]
+    row_bytes: Annotated[int, Meta(gt=0)]
+    hop: _Count = 0
+    brief: ClassVar[tuple[str, ...]] = ("hop",)
+
+
 class ModuleSection(_Record, frozen=True, kw_only=True):
     """crtexport's facts about one module beyond the format's keys.
 
-    ``io``: the memory of inputs and outputs, the "caller"'s or part of the "workspace".
+    ``io``: the memory of inputs and outputs, the "caller"'s or part of the "workspace". ``feed``:
+    how an input is given row by row, None where all are given as a whole.
     ``channels`` is empty where no channel was removed.
     """
 
@@ -269,6 +281,7 @@ class ModuleSection(_Record, frozen=True, kw_only=True):
     inputs: tuple[TensorEntry, ...]
     outputs: tuple[TensorEntry, ...]
     io: Literal["caller", "workspace"] = "caller"
+    feed: FeedEntry | None = None
     workspace: Workspace
     state: StateEntry = StateEntry()
     image_buffer: ImageBuffer | None = None
@@ -282,7 +295,9 @@ class ModuleSection(_Record, frozen=True, kw_only=True):
     decisions: tuple[DecisionEntry, ...] = ()
     libraries: tuple[LibraryEntry, ...] = ()
     tuning: Tuning | None = None
-    brief: ClassVar[tuple[str, ...]] = ("decisions", "libraries", "tuning", "image_buffer")
+    brief: ClassVar[tuple[str, ...]] = (
+        "decisions", "libraries", "tuning", "image_buffer", "feed",
+    )
 
     @property
     def caller_buffer(self) -> tuple[int, int]:

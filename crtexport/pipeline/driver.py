@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal, Unpack
 
 from msgspec.structs import replace
 
-from crtexport import passes, plan
+from crtexport import passes
 from crtexport.accelerators import offload
 from crtexport.artifact.abi import check_arguments
 from crtexport.artifact.assemble import ModuleOptions, Planned, assemble_package
@@ -28,14 +28,11 @@ from crtexport.ir.numerics import Numerics
 from crtexport.ir.verify import verify
 from crtexport.kir import text as kernel_text
 from crtexport.lowering import text as lowered_text
-from crtexport.lowering.lowered_graph import LoweredGraph
 from crtexport.lowering.registry import Context
 from crtexport.lowering.verifier import verify as verify_lowered
 from crtexport.passes.pack_weights import pack_weights
-from crtexport.pipeline import fuse_policy
-from crtexport.pipeline.cascades import choice as cascade_choice
-from crtexport.pipeline.cascades.ways import Ways
 from crtexport.pipeline.codegen import Generator, resolve_board
+from crtexport.pipeline.layouts import laid_out
 from crtexport.pipeline.options import (
     DEFAULTS,
     Emit,
@@ -161,9 +158,11 @@ def prepare_package(
         others = (*(model.graph for model in planned), *graphs[len(planned) + 1 :])
         before = [model.plan.pools for model in planned if options.workspace == "static"]
         say("plan memory")
-        beside = usage_beside((simplified, *others), options.io, options.const_inputs)
+        beside = usage_beside(
+            (simplified, *others), options.io, options.const_inputs, options.feed
+        )
         left = room(board, beside, options.pools, before)
-        lowered, made = _laid_out(simplified, board, options, lower, left)
+        lowered, made = laid_out(simplified, board, options, lower, left)
         check_pools(board, (*before, made.pools), options.pools)
         prove(partial(verify_lowered, lowered))
         prove(partial(plan_check.check, lowered.graph, made, ReplayProof(lowered)))
@@ -184,33 +183,6 @@ def prepare_package(
     )
 
 
-def _laid_out(
-    graph: Graph, board: Board, options: ExportOptions, lower: Lowerer, pools: Sequence[int | None],
-) -> tuple[LoweredGraph, plan.Plan]:
-    """Returns the graph lowered, with its plan: with layers fused, or stretches computed row by
-    row, where that makes the workspace smaller."""
-    planner = partial(plan.plan, io_in_workspace=options.io == "workspace", pools=pools)
-    level = options.level(board.optimize)
-    whole = fuse_policy.smallest(graph, board.target, level, lower, planner)
-    if options.optimize != "ram" and (options.ram is None or whole[1].total <= options.ram):
-        return whole
-    ways = Ways(
-        graph, lower, lambda lowered, rows: planner(lowered, row_plans=rows),
-        () if options.io == "workspace" else (*graph.inputs, *graph.outputs),
-    )
-    if options.ram is None:
-        return cascade_choice.smallest(ways, whole)
-    found = cascade_choice.fitting(ways, whole, options.ram)
-    if found is None:
-        least = cascade_choice.least(ways, whole)
-        raise CrtExportError(
-            f"the workspace takes {least} bytes at least, {whole[1].total} with one whole tensor"
-            f" after another, but {options.ram} were asked for", location=graph.source,
-            hint="allow more with --ram, or make the network smaller",
-        )
-    return found
-
-
 def _plugins(board: Board, accelerators: Sequence[str] | None) -> tuple[str, ...]:
     """Returns the plugins that are named; None: those of the board."""
     return ethos_u.plugins(board.accelerators if accelerators is None else accelerators)
@@ -226,6 +198,11 @@ def _packing(graph: Graph, weights: Weights, target: Target, level: Level) -> Gr
 
 
 def _check_inputs(options: ExportOptions) -> None:
+    if options.feed and options.io == "workspace":
+        raise CrtExportError(
+            "an input that is given row by row doesn't lie in the workspace",
+            location=("--feed", "--io workspace"), hint="leave one of them out",
+        )
     if options.const_inputs and options.io == "workspace":
         raise CrtExportError(
             "inputs in the workspace are written before each run: they can't stay in flash",

@@ -31,7 +31,8 @@ class ExportOptions(Struct, frozen=True, kw_only=True):
 
     ``emit`` and ``optimize`` are the board's where they are None. ``ram``: bytes that the workspace
     of each model may take: where one whole tensor after another takes more, stretches of the
-    network run row by row, as few as will do. ``const_inputs``: inputs stay in
+    network run row by row, as few as will do. ``feed``: the rows of the
+    input are given one after the other. ``const_inputs``: inputs stay in
     flash, and are counted there. ``pools``: memories for the workspace instead of the board's
     choice. ``large_data``: whether constants may be any distance from code; "auto" is the board's
     choice. ``module_name``: one for each model; none: the models' own. Without ``system_lib`` there
@@ -51,6 +52,7 @@ class ExportOptions(Struct, frozen=True, kw_only=True):
     ram: int | None = None
     workspace: Owner = "static"
     io: Io = "caller"
+    feed: bool = False
     const_inputs: bool = False
     pools: Pools = ()
     large_data: LargeData = "auto"
@@ -86,6 +88,7 @@ class ExportChanges(TypedDict, total=False):
     ram: int | None
     workspace: Owner
     io: Io
+    feed: bool
     const_inputs: bool
     pools: Pools
     large_data: LargeData

@@ -142,7 +142,7 @@ def _sizes(artifacts: Sequence[Artifact]) -> dict[str, int]:
 def usage_of(artifacts: Sequence[Artifact], code: int, const_inputs: bool = False) -> Usage:
     """Returns the memory of a board that models with ``code`` bytes of code take together."""
     handed = [artifact for artifact in artifacts if not artifact.io_in_workspace]
-    inputs = sum(i.type.nbytes for a in handed for i in a.inputs)
+    inputs = sum(i.type.nbytes for a in handed if a.feed is None for i in a.inputs)
     owning = [artifact for artifact in artifacts if not artifact.workspace_caller]
     spaces = package_workspaces(artifacts)
     usage = Usage(
@@ -155,13 +155,14 @@ def usage_of(artifacts: Sequence[Artifact], code: int, const_inputs: bool = Fals
 
 
 def usage_beside(
-    graphs: Sequence[Graph], io: Io, const_inputs: bool = False
+    graphs: Sequence[Graph], io: Io, const_inputs: bool = False, feed: bool = False
 ) -> Usage:
-    """Returns the memory that networks take together beside their workspaces."""
+    """Returns the memory that networks take together beside their workspaces; inputs that are given
+    row by row (``feed``) take none."""
     kept = sum(g.type(t).nbytes for g in graphs for t in g.variables)
     if io == "workspace":
         return Usage(workspace=kept)
-    inputs = sum(g.type(t).nbytes for g in graphs for t in g.inputs)
+    inputs = 0 if feed else sum(g.type(t).nbytes for g in graphs for t in g.inputs)
     outputs = sum(g.type(t).nbytes for g in graphs for t in g.outputs)
     usage = Usage(workspace=kept, io=inputs + outputs, inputs=inputs)
     return usage.with_const_inputs() if const_inputs else usage

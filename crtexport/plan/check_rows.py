@@ -81,6 +81,8 @@ class _Run:
         self.done: set[tuple[int, int]] = set()
         self.numbers = {work: number for number, work in enumerate(bands.works)}
         self.summed = 0
+        self.fed = isinstance(node.op, ops.Cascade) and node.op.fed
+        self.fetched = -1
         for tensor in dict.fromkeys(node.inputs):
             if tensor is not None and tensor in frame.places:
                 rows = [_Held(tensor, row) for row in range(graph.type(tensor).shape[1])]
@@ -149,6 +151,9 @@ class _Run:
                 if not same or tensor not in self.node.inputs or step.write.tensor != tensor:
                     self.fail(f"a row of {self.name(tensor)} comes from somewhere else")
                 self._inside(tensor, step.write.row)
+                if self.fed and step.write.row <= self.fetched:
+                    self.fail(f"row {step.write.row} of {self.name(tensor)} is gone")
+                self.fetched = step.write.row
                 self._write(step.write, [_Held(tensor, step.write.row)])
             case Move(tensor, rows):
                 self._move(step, tensor, rows)
@@ -277,8 +282,9 @@ class _Run:
             self.fail(f"bytes {start} to {end} aren't in its scratch of {self.plan.size}")
         return replace(scratch, start=scratch.start + start, end=scratch.start + end)
 
-    def _bytes(self, place: RowPlace) -> Range:
-        """The bytes of rows in a ring or in a whole tensor."""
+    def _bytes(self, place: RowPlace, *, reading: bool = False) -> Range:
+        """The bytes of rows in a ring or in a whole tensor; of one that is given row by row, no
+        kernel reads but the copies of rows."""
         size = self._row(place.tensor)
         if place.slot is not None:
             if place.tensor not in self.plan.rings:
@@ -286,7 +292,7 @@ class _Run:
             start = self.plan.rings[place.tensor] + place.slot * size
             return self._range(start, start + place.rows * size)
         whole = self.frame.places.get(place.tensor)
-        if whole is None:
+        if whole is None or (self.fed and reading and place.tensor in self.node.inputs):
             self.fail(f"{self.name(place.tensor)} isn't there as a whole")
         for row in (place.row, place.row + place.rows - 1):
             self._inside(place.tensor, row)
@@ -312,7 +318,7 @@ class _Run:
 
     def _read(self, place: RowPlace, wanted: Sequence[_Held]) -> Range:
         """The bytes of a place, which must hold these rows."""
-        at, size = self._bytes(place), self._row(place.tensor)
+        at, size = self._bytes(place, reading=True), self._row(place.tensor)
         for number, held in enumerate(wanted):
             start = at.start + number * size
             part = replace(at, start=start, end=start + size)

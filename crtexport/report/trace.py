@@ -16,6 +16,7 @@ from msgspec import Struct
 from crtexport.artifact.calls import describe
 from crtexport.artifact.model import (
     Branch,
+    Feed,
     FunctionCall,
     Loop,
     Repeat,
@@ -92,8 +93,8 @@ def _placed(
             yield from _copies(node, left, within)
         inner = list(zip(node.graphs, (inner.plan for inner in step.inner), strict=True))
         match left.pop(0) if left else None:
-            case Repeat(body=body) if node.rows is not None:
-                yield from _rows(node.rows, body)
+            case Repeat() | Feed() as group if node.rows is not None:
+                yield from _rows(node.rows, (group,))
             case FunctionCall() as call if not inner:
                 yield CallSite(call, node, name)
             case Branch(then=then, other=other) if inner:
@@ -146,6 +147,8 @@ def static_runs(statements: Sequence[Statement], times: int = 1) -> Iterator[int
                 yield times
             case Repeat(times=again, body=body):
                 yield from static_runs(body, times * again)
+            case Feed():
+                yield from static_runs(statement.statements, times)
             case _:
                 statement_calls: Sequence[Statement] = (statement,)
                 yield from (None for _ in every_call(statement_calls))
@@ -268,6 +271,8 @@ class _Walks:
                     first_call = number
                     for _ in range(times):
                         at, number = self._through(body, at, first_call)
+                case Feed():
+                    at, number = self._through(statement.statements, at, number)
         return at, number
 
     def _rest(self, states: _States) -> _States:

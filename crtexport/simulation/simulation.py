@@ -45,7 +45,8 @@ class Simulation(Struct, frozen=True, eq=False):
     has a workspace of its own, and all runs share the state, which the model keeps from run to run.
     Where the model owns it, all simulations of one library share it. ``devices`` is the number of
     contexts that the model takes; they are zeroed memory. ``image_buffer``: bytes and alignment of
-    the caller's buffer for device programs.
+    the caller's buffer for device programs. ``feed``: the rows of the input, and bytes of a row,
+    where they are given one after the other.
     """
 
     module: str
@@ -60,6 +61,7 @@ class Simulation(Struct, frozen=True, eq=False):
     devices: int = 0
     spilled: tuple[tuple[str, int], ...] = ()
     image_buffer: tuple[int, int] = (0, 1)
+    feed: tuple[int, int] | None = None
     _state: list[_GuardedMemory] = field(default_factory=list)
     _contexts_held: list[ctypes.Array[ctypes.c_char]] = field(default_factory=list)
 
@@ -82,6 +84,13 @@ class Simulation(Struct, frozen=True, eq=False):
         """
         if self.io_in_workspace:
             return self._run_inside(inputs)
+        if self.feed is not None:
+            return self._run_by_rows(inputs, *self.feed)
+        return self.run_whole(inputs)
+
+    def run_whole(self, inputs: Sequence[Array]) -> list[Array]:
+        """Calls ``tvmgen_<m>_run`` also where the input may be given row by row; else as
+        :meth:`run`."""
         memories = self._memories(inputs)
         count, outputs = len(self.inputs), len(self.outputs)
         addresses = [m.address for m in memories]
@@ -93,6 +102,44 @@ class Simulation(Struct, frozen=True, eq=False):
         name = f"tvmgen_{self.module}_run"
         code = self._function(name, len(structs))(*map(ctypes.byref, structs))
         return self._results(memories, name, code)
+
+    def _run_by_rows(self, inputs: Sequence[Array], rows: int, row_bytes: int) -> list[Array]:
+        """Calls ``tvmgen_<m>_begin``, ``_feed`` and ``_finish``: rows are given one, two, three at
+        a time, and so on, and are gone when the call ends."""
+        self._check_inputs(inputs)
+        pools = self._pools()
+        more = (ctypes.byref(_pointers([m.address for m in pools])),) if pools else ()
+        self._checked(f"tvmgen_{self.module}_begin", pools, *more)
+        (given,) = inputs
+        left, given_bytes, count = rows, given.tobytes(), 0
+        while left:
+            count = min(count % 3 + 1, left)
+            memory = _GuardedMemory("rows", count * row_bytes)
+            start = (rows - left) * row_bytes
+            memory.bytes[:] = np.frombuffer(given_bytes, np.uint8)[start:][: memory.bytes.size]
+            name = f"tvmgen_{self.module}_feed"
+            found = self._checked(
+                name, [memory, *pools], ctypes.c_void_p(memory.address), count, *more,
+            )
+            left -= count
+            if found != left:
+                raise RunFailedError(
+                    f"the model wants {found} more rows, not {left}", location=name
+                )
+            memory.bytes[:] = _PATTERN
+        outputs = [_GuardedMemory(t.name, t.type.nbytes) for t in self.outputs]
+        struct = ctypes.byref(_pointers([m.address for m in outputs]))
+        self._checked(f"tvmgen_{self.module}_finish", [*outputs, *pools], struct, *more)
+        return self._arrays(outputs)
+
+    def _checked(
+        self, name: str, memories: Sequence[_GuardedMemory], *arguments: object
+    ) -> int:
+        """Calls a function; returns its result, which must be no error."""
+        numbers = [n for n, argument in enumerate(arguments) if isinstance(argument, int)]
+        code = int(self._function(name, len(arguments), numbers=numbers)(*arguments))
+        _accept(memories, name, min(code, 0))
+        return code
 
     def _run_inside(self, inputs: Sequence[Array]) -> list[Array]:
         """The same where inputs and outputs lie in the workspace."""
@@ -150,12 +197,15 @@ class Simulation(Struct, frozen=True, eq=False):
         ]
 
     def _function(
-        self, symbol: str, arity: int, returned: type[ctypes._CDataType] = ctypes.c_int32
+        self, symbol: str, arity: int, returned: type[ctypes._CDataType] = ctypes.c_int32,
+        numbers: Sequence[int] = (),
     ) -> ctypes._FuncPointer:
+        """Returns a function of the code; its arguments are pointers, but those in ``numbers``."""
         address = self.library.address(symbol)
         if address is None:
             raise CrtExportError("the code has no such function", location=symbol)
-        return ctypes.CFUNCTYPE(returned, *[ctypes.c_void_p] * arity)(address)
+        kinds = [ctypes.c_uint32 if n in numbers else ctypes.c_void_p for n in range(arity)]
+        return ctypes.CFUNCTYPE(returned, *kinds)(address)
 
     def _memories(self, inputs: Sequence[Array]) -> list[_GuardedMemory]:
         """Buffers for inputs (filled), outputs and the caller's pools."""
@@ -175,7 +225,10 @@ class Simulation(Struct, frozen=True, eq=False):
 
     def _results(self, memories: Sequence[_GuardedMemory], name: str, code: int) -> list[Array]:
         _accept(memories, name, code)
-        outputs = memories[len(self.inputs) : len(self.inputs) + len(self.outputs)]
+        return self._arrays(memories[len(self.inputs) : len(self.inputs) + len(self.outputs)])
+
+    def _arrays(self, outputs: Sequence[_GuardedMemory]) -> list[Array]:
+        """The contents of the buffers of outputs."""
         return [
             memory.bytes.view(t.type.dtype.numpy).reshape(t.type.shape).copy()
             for memory, t in zip(outputs, self.outputs, strict=True)

@@ -18,6 +18,7 @@ from crtexport.artifact.model import (
     Branch,
     Constant,
     ConstantArg,
+    Feed,
     Function,
     FunctionCall,
     InputArg,
@@ -120,6 +121,23 @@ class Interpreted:
                         self._runs.append(number)
                         self._all(body)
                         self._runs.pop()
+                case Feed():
+                    for row in range(statement.rows):
+                        self._fed(statement, row)
+
+    def _fed(self, feed: Feed[FunctionCall], row: int) -> None:
+        """What runs with a row of the input."""
+        first, period = len(feed.before), len(feed.steady)
+        steady = first <= row < first + period * feed.times
+        turn, place = divmod(row - first, period) if steady else (0, 0)
+        number = first + place if steady else (
+            row if row < first else row - period * max(feed.times - 1, 0)
+        )
+        given = self._inputs[feed.index]
+        self._inputs[feed.index] = given[row * feed.row_bytes : (row + 1) * feed.row_bytes]
+        self._runs = [turn] if steady else []
+        self._all(feed.segments[number])
+        self._inputs[feed.index], self._runs = given, []
 
     def _call(self, call: FunctionCall) -> None:
         kernel = self._kernels[call.symbol]

@@ -8,6 +8,7 @@ import traceback
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -39,6 +40,8 @@ class Options:
     optimize: Literal["size", "balanced", "speed", "ram"] = "balanced"
     io: Literal["caller", "workspace"] = "caller"
     workspace: Literal["static", "caller"] = "static"
+    feed: bool = False
+    """Whether the input is given row by row, where that can be."""
 
     @staticmethod
     def drawn(seed: int | str) -> Options:
@@ -47,6 +50,7 @@ class Options:
             draw.choice(("size", "balanced", "ram", "speed")),
             draw.choice(("caller", "caller", "workspace")),
             draw.choice(("static", "static", "caller")),
+            draw.choice((False, False, True)),
         )
 
 
@@ -167,15 +171,10 @@ class Checker:
 
     def _prepare(self, one: _Checked) -> None:
         example = one.outcome.example
-        options = example.options
         try:
             verify(example.grown.graph)
             for name, board in self.boards.items():
-                one.prepared[name] = prepare(
-                    example.grown.graph, board, module_name=_module(example),
-                    optimize=options.optimize, io=options.io, workspace=options.workspace,
-                    system_lib=False,
-                )
+                one.prepared[name] = _prepared(example, board)
         except Exception as error:
             if type(error) is CrtExportError:
                 one.outcome.refused = error.problem
@@ -233,13 +232,15 @@ class Checker:
     def _run(one: _Checked, library: LoadedCode, what: str, name: str) -> None:
         simulation = simulation_of(one.prepared[name].artifact, library)
         for run, given in enumerate(one.outcome.example.grown.runs):
-            found = simulation.run(given)
-            for number, (result, wish) in enumerate(
-                zip(found, one.results[name][run], strict=True)
-            ):
-                if not _same(result, wish):
-                    one.fail(f"{what} against interpreter", f"run {run}, output {number}:\n"
-                             f"{_shown(result)}\nbut wanted\n{_shown(wish)}")
+            wishes = one.results[name][run]
+            found = [(simulation.run(given), what)]
+            if simulation.feed is not None:
+                found.append((simulation.run_whole(given), f"{what}, all rows at once"))
+            for results, how in found:
+                for number, (result, wish) in enumerate(zip(results, wishes, strict=True)):
+                    if not _same(result, wish):
+                        one.fail(f"{how} against interpreter", f"run {run}, output {number}:\n"
+                                 f"{_shown(result)}\nbut wanted\n{_shown(wish)}")
 
     # -- the reference
 
@@ -281,6 +282,20 @@ class Checker:
         if self._reference is not None:
             self._reference.close()
         self._reference = None
+
+
+def _prepared(example: Example, board: Board) -> Prepared:
+    options = example.options
+    making = partial(
+        prepare, example.grown.graph, board, module_name=_module(example),
+        optimize=options.optimize, workspace=options.workspace, system_lib=False,
+    )
+    try:
+        return making(feed=True) if options.feed else making(io=options.io)
+    except CrtExportError as error:
+        if not (options.feed and "row by row" in error.problem):
+            raise
+    return making(io=options.io)
 
 
 def _module(example: Example) -> str:

@@ -14,6 +14,7 @@ from crtexport.artifact.model import (
     Constant,
     ConstantArg,
     ExternalFunction,
+    Feed,
     Function,
     FunctionCall,
     InputArg,
@@ -32,30 +33,25 @@ from crtexport.kir.language import Scalar
 from crtexport.support.errors import CrtExportError
 
 _INDENT = "    "
+ROW = "row"
+"""The name of the pointer to a row that is given."""
 
 
-def calls(
-    artifact: Artifact, workspace: str, state: str = "state", table: str | None = None
-) -> list[str]:
-    """The calls in order, each with its comment, indented for the body of a function; calls that
-    run conditionally stand in the statement that decides. ``workspace`` and ``state`` name
-    ``uint8_t`` arrays or pointers.
-
-    ``table``: an array of pointers to :attr:`Artifact.reached_constants`, where those are linked.
+class Caller:
+    """Prints statements of an artifact. ``workspace`` and ``state`` name ``uint8_t`` arrays or
+    pointers; ``table``: an array of pointers to :attr:`Artifact.reached_constants`, where those are
+    linked. ``of_row``: inputs are the one row that is given, ``row``.
 
     Raises CrtExportError when arguments don't fit the kernel, or a kernel would write to an input
     or a constant.
     """
-    caller = _Caller(artifact, workspace, state, table)
-    return [caller.statement(statement, _INDENT) for statement in artifact.calls]
 
-
-class _Caller:
     def __init__(
-        self, artifact: Artifact, workspace: str, state: str, table: str | None
+        self, artifact: Artifact, workspace: str, state: str = "state", table: str | None = None,
+        *, of_row: bool = False,
     ) -> None:
         self._artifact = artifact
-        self._workspace = workspace
+        self._workspace, self._of_row = workspace, of_row
         self._ends = {number: end for number, end, _ in abi.workspaces(artifact)}
         self._state = state
         self._functions: dict[str, Function] = {f.symbol: f for f in artifact.functions}
@@ -66,6 +62,15 @@ class _Caller:
         self._linked = {} if table is None else {
             c.symbol: f"{table}[{index}]" for index, c in enumerate(artifact.reached_constants)
         }
+
+    def statements(
+        self, statements: Sequence[Statement], indent: str = _INDENT, counter: str | None = None
+    ) -> list[str]:
+        """Returns statements in their order, each with its comment, in lines that begin with
+        ``indent``; those that run conditionally stand in the statement that decides. ``counter``:
+        the variable that counts the runs of the loop whose body they are."""
+        self._counters = [counter] if counter is not None else []
+        return [self.statement(statement, indent) for statement in statements]
 
     def statement(self, statement: Statement, indent: str) -> str:
         """A statement in lines that begin with ``indent``."""
@@ -90,6 +95,8 @@ class _Caller:
                 ]
             case Repeat():
                 lines = self._repeat(statement, indent)
+            case Feed():
+                raise CrtExportError("rows are given outside of the run function")
             case _:
                 assert_never(statement)
         return "\n".join([*comment, *lines])
@@ -131,7 +138,7 @@ class _Caller:
     def _base(self, arg: InputArg | OutputArg) -> str:
         match arg:
             case InputArg(index):
-                return f"inputs->{self._artifact.inputs[index].field}"
+                return ROW if self._of_row else f"inputs->{self._artifact.inputs[index].field}"
             case OutputArg(index):
                 return f"outputs->{self._artifact.outputs[index].field}"
 
@@ -209,7 +216,7 @@ class _Caller:
 def _advanced(pointer: str, offset: str, const: bool) -> str:
     """``pointer`` plus ``offset`` bytes, as an untyped pointer."""
     word = "const " if const else ""
-    if offset == "0" and "->" in pointer:
+    if offset == "0" and ("->" in pointer or pointer == ROW):
         return pointer
     if offset == "0":
         return f"({word}void *){pointer}"

@@ -8,8 +8,10 @@ from crtexport.artifact import abi
 from crtexport.artifact.contexts import called_externals, context_fields
 from crtexport.artifact.model import Artifact, Interface
 from crtexport.artifact.symbols import macro_stems
-from crtexport.backends.c import calls as c_calls
+from crtexport.backends.c.calls import Caller
 from crtexport.backends.c.contexts import Contexts
+from crtexport.backends.c.feed import feed_sections, whole
+from crtexport.backends.c.functions import function, unless
 from crtexport.backends.c.memory import state_name, workspace_name, workspace_pools
 from crtexport.backends.c.prototypes import (
     map_prototype,
@@ -47,6 +49,8 @@ def entry_sections(artifact: Artifact, table: str | None) -> Iterator[str]:
         yield _FIRST
     for symbol, side, tensors in abi.io_maps(artifact):
         yield _map(artifact, symbol, side, tensors)
+    if artifact.feed is not None:
+        yield from feed_sections(artifact, artifact.feed, table)
     yield _run(artifact, table)
     if artifact.state_size:
         yield _reset(artifact)
@@ -64,21 +68,6 @@ def entry_sections(artifact: Artifact, table: str | None) -> Iterator[str]:
         )
 
 
-def _function(prototype: str, *paragraphs: Sequence[str]) -> str:
-    """A function whose body is ``paragraphs`` of lines, with empty lines between them."""
-    body = "\n\n".join("\n".join(lines) for lines in paragraphs if lines)
-    return f"{prototype}\n{{\n{body}\n}}"
-
-
-def _unless(conditions: Sequence[str], result: str) -> list[str]:
-    """Returns from a function where one of the conditions holds."""
-    if not conditions:
-        return []
-    together = " ||\n        ".join(f"({condition})" for condition in conditions)
-    bare = conditions[0] if len(conditions) == 1 else together
-    return [f"    if ({bare}) {{", f"        return {result};", "    }"]
-
-
 def _map(artifact: Artifact, symbol: str, side: str, tensors: Sequence[Interface]) -> str:
     """Tells where in the workspace inputs or outputs lie."""
     nulls = ", ".join(["NULL"] * max(len(tensors), 1))
@@ -90,17 +79,21 @@ def _map(artifact: Artifact, symbol: str, side: str, tensors: Sequence[Interface
         members = [f"workspace_pools->{pool.member} == NULL" for pool in pools if pool.mapped]
         own = [p for p in pools if any(t.place and t.place.pool == p.number for t in tensors)]
         declared += [f"    uint8_t *{pool.name};" for pool in own]
-        lines = _unless(["workspace_pools == NULL", *members], side)
+        lines = unless(["workspace_pools == NULL", *members], side)
         lines += [f"    {p.name} = (uint8_t *)workspace_pools->{p.member};" for p in own]
     lines += [
         f"    {side}.{t.field} = (void *)&{names[t.place.pool]}[{t.place.offset}];"
         for t in tensors if t.place is not None
     ]
-    return _function(map_prototype(artifact, symbol, side), declared, lines,
+    return function(map_prototype(artifact, symbol, side), declared, lines,
                      [f"    return {side};"])
 
 
 def _run(artifact: Artifact, table: str | None) -> str:
+    null = f"{artifact.prefix.upper()}_ERROR_NULL"
+    if artifact.feed is not None:
+        checks = unless([f"{pointer} == NULL" for pointer in _pointers(artifact)], null)
+        return function(run_prototype(artifact), checks, whole(artifact, artifact.feed))
     contexts, state = Contexts(artifact), state_name(artifact)
     given: dict[str, str] = {}  # pointers to the caller's memory, by the struct's member
     if abi.takes_workspace(artifact):
@@ -113,8 +106,7 @@ def _run(artifact: Artifact, table: str | None) -> str:
     if called_externals(artifact):
         declared.append("    int32_t status;")
     begin = [f"    (void){name};" for name in _unchecked(artifact)]
-    null = f"{artifact.prefix.upper()}_ERROR_NULL"
-    begin += _unless([f"{pointer} == NULL" for pointer in _pointers(artifact)], null)
+    begin += unless([f"{pointer} == NULL" for pointer in _pointers(artifact)], null)
     begin += [f"    {name} = (uint8_t *)workspace_pools->{m};" for m, name in given.items()]
     activate = contexts.activate()
     if activate:
@@ -123,10 +115,10 @@ def _run(artifact: Artifact, table: str | None) -> str:
             "    /* Devices are active while the model runs, and open while one of their functions "
             "does. */",
         )
-    calls = c_calls.calls(artifact, workspace_name(artifact), state, table)
+    calls = Caller(artifact, workspace_name(artifact), state, table).statements(artifact.calls)
     deactivate = contexts.deactivate()
     result = "status" if deactivate else f"{artifact.prefix.upper()}_OK"
-    return _function(
+    return function(
         run_prototype(artifact), declared, begin, activate, *([call] for call in calls),
         deactivate, [f"    return {result};"],
     )
@@ -156,13 +148,13 @@ def _reset(artifact: Artifact) -> str:
     if abi.takes_state(artifact):
         member = f"workspace_pools->{abi.STATE_POOL}"
         declared = [f"    uint8_t *{state};"]
-        lines = _unless(["workspace_pools == NULL", f"{member} == NULL"], f"{macros}_ERROR_NULL")
+        lines = unless(["workspace_pools == NULL", f"{member} == NULL"], f"{macros}_ERROR_NULL")
         lines.append(f"    {state} = (uint8_t *){member};")
     lines += [
         f"    for (size_t i = 0; i < {macros}_STATE_SIZE; ++i) {{", f"        {state}[i] = 0;",
         "    }",
     ]
-    return _function(
+    return function(
         reset_prototype(artifact), declared, lines, [f"    return {macros}_OK;"]
     )
 
@@ -205,7 +197,7 @@ def _packed_run(artifact: Artifact, prototype: str) -> str:
     lines += (
         [f"    return {call};"] if abi.takes_io(artifact) else _copied_io(artifact, call)
     )
-    return _function(prototype, declared, lines)
+    return function(prototype, declared, lines)
 
 
 def _data(position: int) -> str:
@@ -279,12 +271,12 @@ def _copied_io(artifact: Artifact, call: str) -> list[str]:
 def _packed_reset(artifact: Artifact, prototype: str) -> str:
     prefix, macros = artifact.prefix, artifact.prefix.upper()
     if not abi.takes_state(artifact):
-        return _function(prototype, [
+        return function(prototype, [
             *_UNUSED_RESULTS, "    (void)args;", "    (void)type_codes;",
             "    if (num_args != 0) {", f"        return {macros}_ERROR_ARGUMENTS;", "    }",
             f"    return (int){prefix}_reset();",
         ])
-    return _function(
+    return function(
         prototype,
         [f"    struct {prefix}_workspace_pools workspace_pools;"],
         [

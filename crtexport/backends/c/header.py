@@ -22,10 +22,15 @@ from crtexport.artifact.contexts import (
     launched,
     launched_symbol,
 )
-from crtexport.artifact.model import Artifact, Interface
+from crtexport.artifact.model import Artifact, Feed, FunctionCall, Interface
 from crtexport.artifact.symbols import macro_stems
 from crtexport.backends.c.literals import block_comment, c_string, literal
-from crtexport.backends.c.prototypes import map_prototype, reset_prototype, run_prototype
+from crtexport.backends.c.prototypes import (
+    feed_prototypes,
+    map_prototype,
+    reset_prototype,
+    run_prototype,
+)
 from crtexport.ir.types import Quantization, TensorType
 from crtexport.kir.language import Scalar
 
@@ -76,12 +81,14 @@ def declarations(artifact: Artifact) -> str:
         *_constants(artifact),
         *(line for tensor in inputs + outputs for line in _macro_lines(artifact, tensor)),
         "",
+        *(_rows(artifact, artifact.feed) if artifact.feed is not None else ()),
         *_io_structs(artifact, inputs, outputs),
         *_other_structs(artifact),
         "",
         *_programs(artifact),
         *(line for _map in abi.io_maps(artifact) for line in _io_map(artifact, *_map[:2])),
         *_run(artifact),
+        *(_feed(artifact, artifact.feed) if artifact.feed is not None else ()),
         *(_reset(artifact) if artifact.state_size else ()),
         "", "#ifdef __cplusplus", "}", "#endif", "", f"#endif /* {_macro(artifact, 'H_')} */",
     )
@@ -117,6 +124,9 @@ def _opening(artifact: Artifact) -> Lines:
     yield _define(artifact, "ERROR_NULL", f"({abi.ERROR_NULL})")
     yield "/*! \\brief Result of the packed function only: wrong number or kind of arguments */"
     yield _define(artifact, "ERROR_ARGUMENTS", f"({abi.ERROR_ARGUMENTS})")
+    if artifact.feed is not None:
+        yield "/*! \\brief Result: more rows than are wanted, or a result before all are there */"
+        yield _define(artifact, "ERROR_ROWS", f"({abi.ERROR_ROWS})")
     yield ""
 
 
@@ -303,6 +313,56 @@ def _run(artifact: Artifact) -> Lines:
         *result,
     )
     yield f"{run_prototype(artifact)};"
+
+
+def _rows(artifact: Artifact, feed: Feed[FunctionCall]) -> Lines:
+    field = artifact.inputs[feed.index].field
+    yield f"/*! \\brief Rows of {field} until there is a result, and bytes of a row */"
+    yield _define(artifact, "FEED_ROWS", f"{feed.rows}u")
+    yield _define(artifact, "FEED_ROW_SIZE", f"{feed.row_bytes}u")
+    if feed.hop:
+        yield "/*! \\brief Further rows until there is the next result */"
+        yield _define(artifact, "FEED_HOP", f"{feed.hop}u")
+    yield ""
+
+
+def _feed(artifact: Artifact, feed: Feed[FunctionCall]) -> Lines:
+    begin, more, finish = feed_prototypes(artifact)
+    null, wrong = _macro(artifact, "ERROR_NULL"), _macro(artifact, "ERROR_ROWS")
+    pools = (
+        ("\\param workspace_pools Memory of the caller's, the same until there is a result",)
+        if abi.caller_pools(artifact) else ()
+    )
+    yield ""
+    yield from _documentation(
+        f'\\brief Forgets all rows: the module "{artifact.module}" wants those of its input anew',
+        "", *pools, f"\\return {_macro(artifact, 'OK')}" + (f" or {null}" if pools else ""),
+    )
+    yield f"{begin};"
+    yield ""
+    yield from _documentation(
+        "\\brief Computes what further rows of the input make possible",
+        "",
+        "As many as there are, in their order; nobody reads them afterwards. Until the result is",
+        "there the workspace holds what was computed: nothing else may write to it.",
+        "",
+        f"\\param rows The next rows, {_macro(artifact, 'FEED_ROW_SIZE')} bytes each, aligned",
+        "like their elements",
+        "\\param count How many they are", *pools,
+        "\\return The number of rows that are still wanted: 0 when all are there; or",
+        f"{null}; or {wrong}: these are more than are wanted",
+    )
+    yield f"{more};"
+    yield ""
+    yield from _documentation(
+        "\\brief Computes the result, once all rows are there",
+        *(("", f"After that, {_macro(artifact, 'FEED_HOP')} further rows are wanted for the next.")
+          if feed.hop else ()),
+        "",
+        "\\param outputs Output tensors", *pools,
+        f"\\return {_macro(artifact, 'OK')}, {null}, or {wrong}: rows are missing",
+    )
+    yield f"{finish};"
 
 
 def reentrancy(artifact: Artifact) -> str:

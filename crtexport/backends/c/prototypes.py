@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from crtexport.artifact import abi
 from crtexport.artifact.model import Artifact
+from crtexport.backends.c.literals import LINE
 
 
 def run_prototype(artifact: Artifact) -> str:
@@ -21,6 +24,22 @@ def run_prototype(artifact: Artifact) -> str:
     if len(params) < 2:
         return f"int32_t {prefix}_run({params[0] if params else 'void'})"
     return f"int32_t {prefix}_run(\n    " + ",\n    ".join(params) + ")"
+
+
+def feed_prototypes(artifact: Artifact) -> tuple[str, str, str]:
+    """Returns the declarations of the functions of :func:`.abi.feed_symbols`."""
+    begin, feed, finish = abi.feed_symbols(artifact)
+    pools = [_pools_parameter(artifact)] if abi.caller_pools(artifact) else []
+    given = ["const void *rows", "uint32_t count", *pools]
+    outputs = [f"const struct {artifact.prefix}_outputs *outputs", *pools]
+    return _declared(begin, pools), _declared(feed, given), _declared(finish, outputs)
+
+
+def _declared(symbol: str, params: Sequence[str]) -> str:
+    together = f"int32_t {symbol}({', '.join(params) or 'void'})"
+    return together if len(together) <= LINE else (
+        f"int32_t {symbol}(\n    " + ",\n    ".join(params) + ")"
+    )
 
 
 def map_prototype(artifact: Artifact, symbol: str, side: str) -> str:

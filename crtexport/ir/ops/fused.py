@@ -14,3 +14,4 @@ class Cascade(Op, frozen=True):
     are still to be read."""
 
     heights: tuple[int, ...]  # rows that each part computes at once
+    fed: bool = False  # rows of the input are given one after the other

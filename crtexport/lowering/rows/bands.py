@@ -50,9 +50,12 @@ class Bands(Struct, frozen=True):
     runs: tuple[int, ...]
 
 
-def cascade(parts: Sequence[Node], outputs: Sequence[int], heights: Sequence[int] = ()) -> Node:
+def cascade(
+    parts: Sequence[Node], outputs: Sequence[int], heights: Sequence[int] = (), *, fed: bool = False
+) -> Node:
     """Returns the node that computes ``parts`` row by row, so many rows at once (one by default);
-    ``outputs`` are what others read of their results."""
+    ``outputs`` are what others read of their results. ``fed``: rows of the input are given one
+    after the other."""
     made = {tensor for part in parts for tensor in part.outputs}
     inputs = dict.fromkeys(
         tensor for part in parts for tensor in part.inputs
@@ -60,7 +63,7 @@ def cascade(parts: Sequence[Node], outputs: Sequence[int], heights: Sequence[int
     )
     last = parts[-1]
     return Node(
-        Cascade(tuple(heights) or (1,) * len(parts)), tuple(inputs), tuple(outputs), last.name,
+        Cascade(tuple(heights) or (1,) * len(parts), fed), tuple(inputs), tuple(outputs), last.name,
         f"rows of {parts[0]} to {last}", parts=tuple(parts),
     )
 

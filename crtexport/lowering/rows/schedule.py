@@ -16,7 +16,7 @@ from typing import TypeAlias
 from msgspec import Struct
 
 from crtexport.ir.graph import Graph, Node
-from crtexport.ir.ops import ChannelSums
+from crtexport.ir.ops import Cascade, ChannelSums
 from crtexport.lowering.rows.windows import (
     Number,
     RowWindow,
@@ -172,11 +172,21 @@ class _Geometry(Struct, frozen=True):
         )
 
     def _read(self, tensor: int, window: RowWindow, row: int, rows: int) -> _Read:
-        """Rows of inputs and outputs of the cascade are read where they lie, but with padding."""
+        """Rows of inputs and outputs of the cascade are read where they lie, but with padding; and
+        those that come one after the other."""
         first, size = window.first(row), window.covered(rows)
         there = first >= 0 and first + size <= self.rows(tensor)
-        inside = tensor in self.made_by and tensor not in self.node.outputs
-        return _Read(tensor, first, size, there and not inside)
+        whole = tensor in (self.node.outputs if self.fed else self._whole)
+        return _Read(tensor, first, size, there and whole)
+
+    @property
+    def fed(self) -> bool:
+        """Whether rows of the input come one after the other."""
+        return isinstance(self.node.op, Cascade) and self.node.op.fed
+
+    @property
+    def _whole(self) -> tuple[int | None, ...]:
+        return (*self.node.inputs, *self.node.outputs)
 
 
 def _fills(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from crtexport.pipeline.cascades.ways import Made, Way, Ways
 
 _WORTH = 10
@@ -12,23 +14,26 @@ _TRIED = 3
 """Ways that are planned, of those that look best."""
 
 
-def smallest(ways: Ways, whole: Made) -> Made:
+def smallest(ways: Ways, whole: Made | None = None) -> Made | None:
     """Returns the way with the least memory that is worth what it costs; the ``whole`` tensors one
-    after another where none is."""
+    after another where none is. None where there is neither."""
+    most = math.inf if whole is None else whole[1].total
 
     def weight(way: Way, nbytes: int) -> float:
         more = max(way.instructions, 0) / ways.instructions
         return float(nbytes * (1 + more) ** _WORTH + max(way.code, 0) / _FLASH)
 
-    likely = sorted(ways.below(whole[1].total), key=lambda way: weight(way, way.nbytes))[:_TRIED]
+    found = ways.below(None if whole is None else whole[1].total)
+    likely = sorted(found, key=lambda way: weight(way, way.nbytes))[:_TRIED]
     made = [(weight(way, ways.made(way)[1].total), number) for number, way in enumerate(likely)]
-    least, number = min(made, default=(whole[1].total, 0))
-    return ways.made(likely[number]) if least < whole[1].total else whole
+    least, number = min(made, default=(most, 0))
+    return ways.made(likely[number]) if least < most else whole
 
 
-def fitting(ways: Ways, whole: Made, nbytes: int) -> Made | None:
-    """Returns the way of least cost that needs no more than ``nbytes``; None where none does."""
-    if whole[1].total <= nbytes:
+def fitting(ways: Ways, whole: Made | None, nbytes: int) -> Made | None:
+    """Returns the way of least cost that needs no more than ``nbytes``, which may be the ``whole``
+    tensors one after another; None where none does."""
+    if whole is not None and whole[1].total <= nbytes:
         return whole
     wanted = nbytes
     for _ in range(_TRIED):
@@ -45,7 +50,8 @@ def fitting(ways: Ways, whole: Made, nbytes: int) -> Made | None:
     ), None)
 
 
-def least(ways: Ways, whole: Made) -> int:
+def least(ways: Ways, whole: Made | None) -> int:
     """Returns the bytes of the way with the least memory, whatever it costs."""
-    found = ways.below(whole[1].total)[:_TRIED]
-    return min([whole[1].total, *(ways.made(way)[1].total for way in found)])
+    found = ways.below(None if whole is None else whole[1].total)[:_TRIED]
+    others = [] if whole is None else [whole[1].total]
+    return min([*others, *(ways.made(way)[1].total for way in found)])

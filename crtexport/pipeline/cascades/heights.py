@@ -39,22 +39,24 @@ class Choice(Struct, frozen=True):
     cost: float
 
 
-def choices(costs: BandCosts, nodes: Sequence[int], outputs: Sequence[int]) -> list[Choice]:
-    """Returns the choices for a cascade of some nodes, by rising bytes and falling cost;
-    none where they can't be computed row by row."""
+def choices(
+    costs: BandCosts, nodes: Sequence[int], outputs: Sequence[int], *, fed: bool = False
+) -> list[Choice]:
+    """Returns the choices for a cascade of some nodes, by rising bytes and falling cost; none where
+    they can't be computed row by row. ``fed`` as for :func:`.bands.cascade`."""
     found: list[Choice] = []
     for heights in dict.fromkeys(_candidates(costs, nodes)):
         instructions = sum(map(costs.by_rows, nodes, heights))
         code = costs.code(nodes, heights)
-        nbytes = peak(costs, nodes, outputs, heights)
+        nbytes = _peak(costs, nodes, outputs, heights, fed=fed)
         if nbytes is None:
             return []
         cost = instructions + costs.byte * code
         found.append(Choice(heights, nbytes, instructions, code, cost))
-    return pareto(found)
+    return _pareto(found)
 
 
-def pareto(found: Iterable[Choice]) -> list[Choice]:
+def _pareto(found: Iterable[Choice]) -> list[Choice]:
     """Returns the choices than which none is better in both ways, by rising bytes."""
     kept: list[Choice] = []
     for choice in sorted(found, key=lambda c: (c.nbytes, c.cost, c.heights)):
@@ -63,12 +65,13 @@ def pareto(found: Iterable[Choice]) -> list[Choice]:
     return kept
 
 
-def peak(
-    costs: BandCosts, nodes: Sequence[int], outputs: Sequence[int], heights: Sequence[int]
+def _peak(
+    costs: BandCosts, nodes: Sequence[int], outputs: Sequence[int], heights: Sequence[int], *,
+    fed: bool,
 ) -> int | None:
     """Returns the bytes of rings and scratch that a cascade needs; None where it can't be."""
     graph = costs.graph
-    node = cascade([graph.nodes[number] for number in nodes], outputs, heights)
+    node = cascade([graph.nodes[number] for number in nodes], outputs, heights, fed=fed)
     turns = _TURNS * heights[-1] * costs.unit(nodes[-1])
     schedule = row_schedule(graph, node, heights, turns)
     if schedule is None:

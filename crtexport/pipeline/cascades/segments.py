@@ -46,29 +46,42 @@ class Segment(Struct, frozen=True):
 
 
 class Segments:
-    """All segments of a graph. ``outside`` are tensors that take no memory of the workspace."""
+    """All segments of a graph. ``outside`` are tensors that take no memory of the workspace.
+    ``fed``: an input whose rows are given one after the other, so that a first cascade reads all of
+    them and makes none of the graph's outputs."""
 
-    def __init__(self, costs: BandCosts, outside: Collection[int]) -> None:
+    def __init__(
+        self, costs: BandCosts, outside: Collection[int], fed: int | None = None
+    ) -> None:
         self._costs, self._graph, self._outside = costs, costs.graph, outside
+        self._fed = fed
         self._alive = _alive(self._graph)
         self._makers = {t: n for n, node in enumerate(self._graph.nodes) for t in node.outputs}
         self._kept: dict[int, int] = {}
         self._more = [0] * len(self._graph.nodes)
         self._by_end: list[list[Segment]] = [[] for _ in range(len(self._graph.nodes) + 1)]
-        for number in range(len(self._graph.nodes)):
-            self._add(self._single(number))
+        for number, node in enumerate(self._graph.nodes):
+            if fed is None or fed not in node.inputs:
+                self._add(self._single(number))
         for run in self._runs():
             self._measure(run)
             for start in run:
                 for segment in self._cascades(start, run.stop):
                     self._add(segment)
 
-    def least(self) -> int:
-        """Returns the bytes without which there is no path."""
-        best = [0]
+    def least(self) -> int | None:
+        """Returns the bytes without which there is no path; None where there is none anyway."""
+        best: list[int | None] = [0]
         for end in range(1, len(self._by_end)):
-            best.append(min(max(best[s.start], s.nbytes) for s in self._by_end[end]))
+            best.append(min((
+                max(before, segment.nbytes) for segment in self._by_end[end]
+                if (before := best[segment.start]) is not None
+            ), default=None))
         return best[-1]
+
+    def most(self) -> int:
+        """Returns the bytes of the segment that needs most."""
+        return max((segment.nbytes for found in self._by_end for segment in found), default=0)
 
     def within(self, nbytes: int) -> list[Segment]:
         """Returns the segments, none of which needs more, with the fewest instructions; ``nbytes``
@@ -136,7 +149,7 @@ class Segments:
             end, filled = start, dict[int, object]()
             while end < len(self._graph.nodes) and self._fits(end, filled):
                 end += 1
-            if end - start > 1:
+            if end - start > (self._fed is None):
                 yield range(start, end)
             start = max(end, start + 1)
 
@@ -159,7 +172,7 @@ class Segments:
             t for node in nodes for t in node.outputs
             if t in self._alive[run.stop] and not self._padded(t, run)
         )
-        node = cascade(nodes, outputs or nodes[-1].outputs)
+        node = cascade(nodes, outputs or nodes[-1].outputs, fed=self._takes_rows(run.start))
         units = [self._costs.unit(number) for number in run]
         schedule = row_schedule(self._graph, node, [1] * len(nodes), _ROWS * units[-1])
         if schedule is None:
@@ -188,7 +201,7 @@ class Segments:
         """Yields the cascades that begin with a node."""
         made: set[int] = set()
         padded: set[int] = set()
-        more, cost, kept = 0, 0.0, 0
+        more, cost, kept, fed = 0, 0.0, 0, False
         for end in range(start + 1, min(stop, start + _LONGEST) + 1):
             node = self._graph.nodes[end - 1]
             made.update(node.outputs)
@@ -197,11 +210,23 @@ class Segments:
             kept += sum(self._kept.get(tensor, 0) for tensor in node.outputs)
             cost += self._overhead(end - 1)
             outputs = made & self._alive[end]
-            if end - start < 2 or not outputs or outputs & padded:
+            fed = fed or self._fed in node.inputs
+            if not outputs or outputs & padded or not self._possible(start, end, outputs, fed=fed):
                 continue
             rings = kept - sum(self._kept.get(tensor, 0) for tensor in outputs)
             around = self._around(start, end)
             yield Segment(start, end, True, around, around + rings + more, cost)
+
+    def _takes_rows(self, start: int) -> bool:
+        """Returns whether a cascade from a node on is that whose rows are given."""
+        return self._fed is not None and start == 0
+
+    def _possible(self, start: int, end: int, outputs: set[int], *, fed: bool) -> bool:
+        if not fed:
+            return end - start > 1
+        return start == 0 and self._fed not in self._alive[end] and (
+            outputs.isdisjoint(self._graph.outputs)
+        )
 
     def _overhead(self, number: int) -> float:
         """The instructions that a node takes more in a cascade, at the best of a few heights."""

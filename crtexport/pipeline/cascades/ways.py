@@ -42,15 +42,16 @@ class Way(Struct, frozen=True):
 
 class Ways:
     """The ways to compute a graph with cascades. ``outside``: tensors that take no memory of the
-    workspace; ``planner`` plans."""
+    workspace; ``planner`` plans. ``fed``: an input whose rows are given one after the other."""
 
     def __init__(
-        self, graph: Graph, lower: Lowerer, planner: Planner, outside: Collection[int]
+        self, graph: Graph, lower: Lowerer, planner: Planner, outside: Collection[int],
+        fed: int | None = None,
     ) -> None:
         self._graph = with_sums(graph)
         self._lower, self._planner = lower, planner
         self._costs = BandCosts(self._graph, lower)
-        self._segments = Segments(self._costs, outside)
+        self._segments, self._fed = Segments(self._costs, outside, fed), fed
         self._choices: dict[tuple[int, int], list[Choice]] = {}
         self._row_plans: RowPlans = {}
         self._lowered: dict[Node, LoweredNode] = dict(
@@ -63,23 +64,31 @@ class Ways:
         """The instructions of one whole tensor after another, as estimated."""
         return self._costs.total
 
-    def below(self, most: int) -> list[Way]:
-        """Returns ways that need fewer bytes than ``most``, by rising bytes; none twice."""
-        found = dict.fromkeys(self._by_bytes(most))
+    def below(self, most: int | None = None) -> list[Way]:
+        """Returns the ways, or those that need fewer bytes than ``most``, by rising bytes; none
+        twice."""
+        found = dict.fromkeys(
+            way for way in self._by_bytes(most) if most is None or way.nbytes < most
+        )
         return sorted(found, key=lambda way: (way.nbytes, way.instructions))
 
-    def _by_bytes(self, most: int) -> Iterator[Way]:
-        nbytes = self._segments.least()
-        while nbytes < most:
+    def _by_bytes(self, most: int | None) -> Iterator[Way]:
+        nbytes, largest = self._segments.least(), self._segments.most()
+        while nbytes is not None and (most is None or nbytes < most):
             way = self.within(nbytes)
-            if way is not None and way.nbytes < most:
+            if way is not None:
                 yield way
+            if nbytes >= largest:
+                return
             nbytes = int(nbytes * _STEP) + 1
 
     def within(self, nbytes: int) -> Way | None:
         """Returns the way of least cost that needs no more bytes, or hardly more; None where
         there is none with cascades."""
-        path = self._segments.within(max(nbytes, self._segments.least()))
+        least = self._segments.least()
+        if least is None:
+            return None
+        path = self._segments.within(max(nbytes, least))
         taken: list[tuple[Segment, Choice]] = []
         worst, instructions, code = 0, 0, 0
         for segment in path:
@@ -101,8 +110,12 @@ class Ways:
         key = segment.start, segment.end
         if key not in self._choices:
             outputs = self._segments.outputs(segment)
-            self._choices[key] = choices(self._costs, segment.nodes, outputs)
+            fed = self._given_rows(segment)
+            self._choices[key] = choices(self._costs, segment.nodes, outputs, fed=fed)
         return self._choices[key]
+
+    def _given_rows(self, segment: Segment) -> bool:
+        return self._fed is not None and segment.start == 0
 
     def made(self, way: Way) -> Made:
         """Returns the graph lowered that computes a network in this way, and its plan."""
@@ -128,6 +141,9 @@ class Ways:
         for segment, choice in way.cascades:
             nodes += self._graph.nodes[at : segment.start]
             parts = self._graph.nodes[segment.start : segment.end]
-            nodes.append(cascade(parts, self._segments.outputs(segment), choice.heights))
+            nodes.append(cascade(
+                parts, self._segments.outputs(segment), choice.heights,
+                fed=self._given_rows(segment),
+            ))
             at = segment.end
         return without_sums(self._graph.with_nodes((*nodes, *self._graph.nodes[at:])))

@@ -37,6 +37,7 @@ def test_it_is_the_part_of_all_iterations(
 
 def test_it_is_not_known_of_what_is_loaded_or_given_or_too_long() -> None:
     loaded = load(Buffer("x", Scalar.I32, 4), const(0))
-    found: list[Expr] = [loaded, Compare(CompareOp.LT, loaded, const(3)),
-                         Compare(CompareOp.LT, COLUMN, const(3)), Compare(CompareOp.LT, ROW, const(3))]
+    found: list[Expr] = [
+        loaded, *(Compare(CompareOp.LT, value, const(3)) for value in (loaded, COLUMN, ROW))
+    ]
     assert [likelihood(one, {"i": 1 << 20}, {}) for one in found] == [None] * 4

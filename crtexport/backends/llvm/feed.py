@@ -1,0 +1,221 @@
+"""Prints the functions that take an input row by row, and those behind them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from crtexport.artifact import abi
+from crtexport.artifact.model import Artifact, Feed, FunctionCall
+from crtexport.backends.llvm.calling import Callings
+from crtexport.backends.llvm.entry import Checks, main_arity, main_symbol, workspace_symbol
+from crtexport.backends.llvm.statements import StatementPrinter, internal_function
+from crtexport.backends.llvm.types import ModuleText, value_type
+from crtexport.kir.language import Scalar
+
+
+def print_feed(
+    artifact: Artifact, feed: Feed[FunctionCall], module: ModuleText, callings: Callings
+) -> Iterator[str]:
+    """Yields the functions of an artifact whose input is given row by row."""
+    printer = _Printer(artifact, feed, module, callings)
+    yield printer.row()
+    yield printer.rest()
+    yield printer.main()
+    yield printer.begin()
+    yield printer.more()
+    yield printer.finish()
+
+
+class _Printer:
+    def __init__(
+        self, artifact: Artifact, feed: Feed[FunctionCall], module: ModuleText, callings: Callings
+    ) -> None:
+        self._artifact, self._feed = artifact, feed
+        self._module, self._callings = module, callings
+        self._index = value_type(Scalar.INDEX, module.target)
+        # Names of the parameters of main: inputs, outputs, memory of the caller's.
+        names = [f"%a{i}" for i in range(main_arity(artifact))]
+        self._all, inputs = names, len(artifact.inputs)
+        self._input = names[feed.index]
+        self._outputs = names[inputs : inputs + len(artifact.outputs)]
+        self._pools = names[inputs + len(artifact.outputs) :]
+        self._row = f"{artifact.prefix}.row"
+        self._rest = f"{artifact.prefix}.rest"
+
+    # -- internal functions
+
+    def row(self) -> str:
+        """What runs with a row of the input."""
+        feed = self._feed
+        printer = StatementPrinter(self._artifact, self._module, self._callings, feed.index)
+        first, period = len(feed.before), len(feed.steady)
+        begin: list[str] = []
+        selected, counted = "%number", range(0)
+        if period and not feed.hop:
+            begin, selected, counted = self._turns(), "%segment", range(first, first + period)
+        printer.begin(begin)
+        printer.cases(selected, feed.segments, counted, "%run")
+        return internal_function(self._row, [*self._pools, "%row"], printer, ["%number"])
+
+    def _turns(self) -> list[str]:
+        """The case of a row, and which turn of the rows it is that are computed alike."""
+        feed = self._feed
+        first, period = len(feed.before), len(feed.steady)
+        last, again = first + period * feed.times, period * (feed.times - 1)
+        word = (
+            "  %run = add i32 %turn, 0" if self._index == "i32"
+            else f"  %run = zext i32 %turn to {self._index}"
+        )
+        return [
+            f"  %before = icmp ult i32 %number, {first}",
+            f"  %after = icmp uge i32 %number, {last}",
+            f"  %there = sub i32 %number, {first}",
+            f"  %place = urem i32 %there, {period}",
+            f"  %inside = add i32 %place, {first}",
+            f"  %further = sub i32 %number, {again}",
+            "  %middle = select i1 %after, i32 %further, i32 %inside",
+            "  %segment = select i1 %before, i32 %number, i32 %middle",
+            f"  %turn = udiv i32 %there, {period}", word,
+        ]
+
+    def rest(self) -> str:
+        """What runs once all rows are there."""
+        printer = StatementPrinter(self._artifact, self._module, self._callings)
+        printer.statements([s for s in self._artifact.calls if not isinstance(s, Feed)])
+        return internal_function(self._rest, [*self._outputs, *self._pools], printer)
+
+    def main(self) -> str:
+        """All rows of the input as a whole, then the rest."""
+        symbol = main_symbol(self._artifact)
+        params = ", ".join(f"ptr noundef {name}" for name in self._all)
+        return "\n".join([
+            f'define internal void @{symbol}({params}) noinline #0 section ".text.{symbol}" {{',
+            "  br label %first", "first:",
+            *self._loop("first", self._input, "0", f"{self._feed.rows}", self._pools),
+            self._call(self._rest, [*self._outputs, *self._pools]),
+            *self._counters(self._pools),
+            f"  store i32 {'%row.next' if self._feed.hop else 0}, ptr %counter0",
+            f"  store i32 {self._feed.hop}, ptr %counter1", "  ret void", "}", "",
+        ])
+
+    def _loop(
+        self, before: str, rows: str, number: str, count: str, pools: Sequence[str]
+    ) -> list[str]:
+        """Calls the function of a row for each of ``count`` rows, at least one; the blocks begin
+        after the one called ``before``, and end in one in which ``%row.next`` is the next row's
+        number."""
+        feed = self._feed
+        wrapped = ["  %row.next = add i32 %row.number, 1"]
+        if feed.hop:
+            first, end = len(feed.before), len(feed.before) + len(feed.steady)
+            wrapped = [
+                "  %row.further = add i32 %row.number, 1",
+                f"  %row.ends = icmp eq i32 %row.further, {end}",
+                f"  %row.next = select i1 %row.ends, i32 {first}, i32 %row.further",
+            ]
+        return [
+            "  br label %row", "row:",
+            f"  %row.number = phi i32 [ {number}, %{before} ], [ %row.next, %row ]",
+            f"  %row.done = phi i32 [ 0, %{before} ], [ %row.count, %row ]",
+            f"  %row.at = phi ptr [ {rows}, %{before} ], [ %row.after, %row ]",
+            self._call(self._row, [*pools, "%row.at"], "%row.number"),
+            f"  %row.after = getelementptr i8, ptr %row.at, {self._index} {feed.row_bytes}",
+            *wrapped,
+            "  %row.count = add i32 %row.done, 1",
+            f"  %row.more = icmp ult i32 %row.count, {count}",
+            "  br i1 %row.more, label %row, label %row.end", "row.end:",
+        ]
+
+    def _call(self, symbol: str, pointers: Sequence[str], *numbers: str) -> str:
+        operands = [f"ptr noundef {p}" for p in pointers] + [f"i32 noundef {n}" for n in numbers]
+        return f"  call void @{symbol}({', '.join(operands)})"
+
+    # -- the C interface
+
+    def begin(self) -> str:
+        """``int32_t tvmgen_<m>_begin([workspace_pools])``."""
+        checks = Checks()
+        pools = self._loaded(checks)
+        return self._function(0, [], checks, [
+            *self._counters(pools), "  store i32 0, ptr %counter0",
+            f"  store i32 {self._feed.rows}, ptr %counter1", f"  ret i32 {abi.OK}",
+        ])
+
+    def more(self) -> str:
+        """``int32_t tvmgen_<m>_feed(rows, count[, workspace_pools])``."""
+        checks = Checks()
+        checks.fail_if_null("%rows")
+        pools = self._loaded(checks)
+        checks.lines += self._counters(pools)
+        checks.lines += [
+            "  %number = load i32, ptr %counter0", "  %wanted = load i32, ptr %counter1",
+        ]
+        checks.fail_if("icmp ugt i32 %count, %wanted", abi.ERROR_ROWS)
+        return self._function(1, ["ptr noundef %rows", "i32 noundef %count"], checks, [
+            "  %none = icmp eq i32 %count, 0", "  br i1 %none, label %nothing, label %some",
+            "nothing:", "  ret i32 %wanted", "some:",
+            *self._loop("some", "%rows", "%number", "%count", pools),
+            "  %left = sub i32 %wanted, %count", "  store i32 %row.next, ptr %counter0",
+            "  store i32 %left, ptr %counter1", "  ret i32 %left",
+        ])
+
+    def finish(self) -> str:
+        """``int32_t tvmgen_<m>_finish(outputs[, workspace_pools])``."""
+        checks = Checks()
+        checks.fail_if_null("%outputs")
+        outputs = [
+            checks.load("ptr", "%outputs", "ptr", position)
+            for position in range(len(self._artifact.outputs))
+        ]
+        for pointer in outputs:
+            checks.fail_if_null(pointer)
+        pools = self._loaded(checks)
+        checks.lines += self._counters(pools)
+        checks.lines += [
+            "  %number = load i32, ptr %counter0", "  %wanted = load i32, ptr %counter1",
+        ]
+        checks.fail_if("icmp eq i32 %number, 0", abi.ERROR_ROWS)
+        checks.fail_if("icmp ne i32 %wanted, 0", abi.ERROR_ROWS)
+        after = (
+            f"  store i32 {self._feed.hop}, ptr %counter1" if self._feed.hop
+            else "  store i32 0, ptr %counter0"
+        )
+        given = ["ptr noundef readonly captures(none) %outputs"]
+        return self._function(2, given, checks, [
+            self._call(self._rest, [*outputs, *pools]), after, f"  ret i32 {abi.OK}",
+        ])
+
+    def _function(
+        self, which: int, params: list[str], checks: Checks, lines: Sequence[str]
+    ) -> str:
+        symbol = abi.feed_symbols(self._artifact)[which]
+        if self._pools:
+            params = [*params, "ptr noundef readonly captures(none) %workspace_pools"]
+        return "\n".join([
+            f'define i32 @{symbol}({", ".join(params)}) #0 section ".text.{symbol}" {{',
+            *checks.lines, *lines, *checks.exits(), "}", "",
+        ])
+
+    def _loaded(self, checks: Checks) -> list[str]:
+        """Pointers to the memory of the caller's."""
+        if not self._pools:
+            return []
+        checks.fail_if_null("%workspace_pools")
+        found = [
+            checks.load("ptr", "%workspace_pools", "ptr", position)
+            for position in range(len(self._pools))
+        ]
+        for pointer in found:
+            checks.fail_if_null(pointer)
+        return found
+
+    def _counters(self, pools: Sequence[str]) -> list[str]:
+        """Addresses of the numbers that are kept: ``%counter0`` and ``%counter1``."""
+        own = f"@{workspace_symbol(self._artifact)}"
+        base = pools[0] if abi.takes_workspace(self._artifact) else own
+        offset = self._feed.counter.offset
+        return [
+            f"  %counter{number} = getelementptr inbounds i8, ptr {base}, "
+            f"{self._index} {offset + 4 * number}"
+            for number in range(2)
+        ]
