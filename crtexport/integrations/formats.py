@@ -30,6 +30,8 @@ FORMATS = {one.name: one for one in (
     BuildFormat("esp-idf", "an ESP-IDF component", "include", "src", None, "examples/run/main"),
     BuildFormat("zephyr", "a Zephyr module", "include", "src", None, "samples/run/src"),
     BuildFormat("cmsis-pack", "a CMSIS pack", "include", "src", "lib", "example", longest=32),
-    BuildFormat("mlperf-tiny", "the submitter's part of MLPerf Tiny", "include", "src", "lib", "test"),
+    BuildFormat(
+        "mlperf-tiny", "the submitter's part of MLPerf Tiny", "include", "src", "lib", "test",
+    ),
 )}
 """By name."""
