@@ -105,13 +105,16 @@ def onnx_networks() -> Iterator[Seed]:
         ["again", "t"],
     )
     branches = [
-        writer.graph([writer.node(name, ["t"], [name])], [], [name]) for name in ("Abs", "Neg")
+        writer.graph([
+            writer.node(name, ["t"], ["a"]), writer.node("Exp", ["a"], ["b"]),
+            writer.node("Add", ["b", "x"], [name]),
+        ], [], [name]) for name in ("Abs", "Neg")
     ]
     yield Seed("repeated.onnx", writer.model(writer.graph(
         [writer.node("Loop", ["count", "", "x"], ["t"], body=body),
          writer.node("If", ["c"], ["y"], then_branch=branches[0], else_branch=branches[1])],
         [writer.value("x", [3]), writer.value("c", [], "bool")], ["y"],
-        {"count": np.array(3, np.int64), "one": np.ones(1, np.float32)},
+        {"count": np.array(9, np.int64), "one": np.ones(1, np.float32)},
     )))
 
 

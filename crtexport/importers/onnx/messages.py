@@ -65,7 +65,7 @@ def _value(of: Kind, field: WireField, depth: int) -> Any:
         case "field":
             return field
         case "float":
-            return float(np.frombuffer(field.fixed(4).content(), "<f4")[-1])
+            return field.real()
         case str():
             raise ValueError(of)
         case _:

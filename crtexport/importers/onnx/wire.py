@@ -136,6 +136,13 @@ class WireField(Struct, frozen=True):
         self._expect(FIXED32 if itemsize == 4 else FIXED64)
         return self.span
 
+    def real(self) -> float:
+        """Returns a float32; the last one of a packed list."""
+        numbers = np.frombuffer(self.fixed(4).content(), "<f4")
+        if not len(numbers):
+            raise _damaged(self.span.start, f"field {self.number} has no number")
+        return float(numbers[-1])
+
     def _expect(self, kind: int) -> None:
         if self.kind != kind:
             raise _damaged(self.span.start, f"field {self.number} with wire type {self.kind}")

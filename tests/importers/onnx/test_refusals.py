@@ -76,9 +76,22 @@ BODY = graph(
     [value("i", [], "int64"), value("c", [], "bool"), value("s", [2, 3])], ["d", "t"],
 )
 
+GATHERING = graph(
+    [node("Identity", ["c"], ["d"]), node("Relu", ["s"], ["t"]), node("Abs", ["s"], ["u"])],
+    [value("i", [], "int64"), value("c", [], "bool"), value("s", [2, 3])], ["d", "t", "u"],
+)
+
 REFUSED: dict[str, tuple[bytes, str]] = {
-    "a loop whose number of steps is computed": (
-        one("Loop", "n", "", "x", body=BODY), r"node 0 'it' \(Loop\): the number of steps .* const"
+    "a loop whose number of steps, computed, is a size": (
+        model(graph(
+            [node("Loop", ["n", "", "x"], ["s", "y"], body=GATHERING)],
+            [X, value("n", [], "int64")], ["y"],
+        )), r"node 0 \(Loop\): the size of an output depends on how often a loop runs"
+    ),
+    "a float without a number": (
+        model(graph([node("Elu", ["x"], ["y"]) + block(5, block(1, "alpha") + block(2, b""))],
+                    [X], ["y"])),
+        r"damaged: field 2 has no number",
     ),
     "a loop without an end": (
         one("Loop", "", "", "x", body=BODY), r"a loop of more than 1024 steps"

@@ -71,10 +71,12 @@ def if_(node: OnnxNode) -> list[Value]:
 @operator("Loop", inputs=(2, None))
 def loop(node: OnnxNode) -> list[Value]:
     body, condition = node.graph("body"), node.optional(1)
-    most = None if node.optional(0) is None else int(node.number(0, "the number of steps"))
-    states = [node.input(i) for i in range(2, len(node.inputs))]
+    limit, states = node.optional(0), [node.input(i) for i in range(2, len(node.inputs))]
     if condition is None:
         condition = node.constant(True, DType.BOOL)
+    if limit is not None and not node.builder.is_constant(limit):
+        return _rolled_loop(node, body, limit, condition, states)
+    most = None if limit is None else int(node.number(0, "the number of steps"))
     if most is None or most >= _FEW_STEPS or _known(node, condition) is None:
         with suppress(CrtExportError):
             return _rolled_loop(node, body, most, condition, states)
@@ -109,17 +111,20 @@ def loop(node: OnnxNode) -> list[Value]:
 
 
 def _rolled_loop(
-    node: OnnxNode, body: GraphInfo, most: int | None, condition: Value, states: list[Value]
+    node: OnnxNode, body: GraphInfo, most: int | Value | None, condition: Value,
+    states: list[Value],
 ) -> list[Value]:
     """Raises CrtExportError where the loop can't stay one."""
-    known = _known(node, condition)
-    counted = counted_rounds(node, body, most, states) if known else None
-    if counted is not None and counted.count < _FEW_STEPS:
-        raise CrtExportError("a loop of a few steps")
-    if known is False or (most is not None and most < 1):
+    known, rounds, counted = _known(node, condition), most, None
+    if known is False or (isinstance(most, int) and most < 1):
         raise CrtExportError("a loop that never runs")
-    rounds = most if counted is None else counted.count
-    if rounds is not None and rounds > _INT32:
+    if known and not isinstance(most, Value):
+        counted = counted_rounds(node, body, most, states)
+    if counted is not None:
+        rounds = counted.count
+        if rounds < _FEW_STEPS:
+            raise CrtExportError("a loop of a few steps")
+    if isinstance(rounds, int) and rounds > _INT32:
         rounds = None
 
     kept = _passed_on(body, len(states))

@@ -31,10 +31,11 @@ is computed, and the states."""
 
 
 class Rolled(Struct, frozen=True):
-    """A loop: at most ``most`` rounds, None for any number, as long as ``condition`` holds, None
-    for one that always does. ``backwards``: parts go from the end of their outputs to the start."""
+    """A loop: at most ``most`` rounds, None for any number, a value where that is computed, as long
+    as ``condition`` holds, None for one that always does. ``backwards``: parts go from the end of
+    their outputs to the start."""
 
-    most: int | None
+    most: int | Value | None
     condition: Value | None
     states: Sequence[Value]
     backwards: Sequence[int] = ()
@@ -55,6 +56,8 @@ def rolled(node: OnnxNode, loop: Rolled, body: Body) -> tuple[list[Value], list[
         inputs = [nested.input(type_) for type_ in types]
         place, *carried = inputs
         condition = carried.pop(0) if loop.condition is not None else None
+        if isinstance(loop.most, Value):
+            nested.seen(loop.most)  # what the condition needs, both graphs are given
         done = body(inner, nested, _number(inner, place), condition, carried)
         following = inner.elementwise(Add(), place, inner.constant([1, 0], DType.INT32))
         results = [following, *([] if condition is None else [_again(done)]), *done.states]
@@ -80,7 +83,7 @@ def rolled(node: OnnxNode, loop: Rolled, body: Body) -> tuple[list[Value], list[
     wide = [
         stored(builder.reshape(t, shape), shape) for t, part in zip(
             found[len(first) :], done.parts, strict=True
-        ) for shape in [(loop.most or 0, *part.shape)]
+        ) for shape in [(_length(loop), *part.shape)]
     ]
     return states, wide
 
@@ -99,17 +102,22 @@ def _again(done: Round) -> Value:
 
 
 def _whole(inner: OnnxNode, loop: Rolled, part: Value) -> TensorType:
-    if loop.most is None or loop.condition is not None:
+    return TensorType(inner.dtype(part), (_length(loop), part.elements))
+
+
+def _length(loop: Rolled) -> int:
+    """Returns how often a loop runs that has outputs with a part for each round."""
+    if not isinstance(loop.most, int) or loop.condition is not None:
         raise CrtExportError(
             "the size of an output depends on how often a loop runs, which is known at run time"
         )
-    return TensorType(inner.dtype(part), (loop.most, part.elements))
+    return loop.most
 
 
 def _start(inner: OnnxNode, loop: Rolled, place: Value, back: int) -> Value:
     if not back:
         return place
-    last = inner.constant([(loop.most or 1) - 1, 0], DType.INT32)
+    last = inner.constant([_length(loop) - 1, 0], DType.INT32)
     return inner.elementwise(Sub(), last, place)
 
 
@@ -127,9 +135,14 @@ def _condition(
         inner = node.within(nested.builder)
         inputs = [nested.input(type_) for type_ in types]
         found = []
-        if loop.most is not None:
+        number = _number(inner, inputs[0])
+        if isinstance(loop.most, int):
             limit = inner.constant([loop.most], DType.INT32)
-            found.append(inner.elementwise(Less(), _number(inner, inputs[0]), limit))
+            found.append(inner.elementwise(Less(), number, limit))
+        elif loop.most is not None:
+            wide = inner.cast(number, DType.INT64)
+            limit = inner.builder.reshaped(nested.seen(loop.most), (1,))
+            found.append(inner.elementwise(Less(), wide, limit))
         if loop.condition is not None:
             found.append(inner.builder.reshaped(inputs[1], (1,)))
         if not found:
