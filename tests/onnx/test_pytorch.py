@@ -29,7 +29,11 @@ INNER = {"transformer": 2 * 4, "mobilenet_v2_block": 1}
 """Each layer of attention puts queries, keys and values in the order of its heads, and back; what
 the block makes is transposed before its input is added, which is there as it came."""
 
-FROM_TFLITE = {"gru_cell": 480, "mobilenet_v2_block": 25_488, "transformer": 15_104}
+FROM_TFLITE = {
+    "autoencoder": 224, "bilstm": 6_288, "convmixer": 10_176, "dscnn": 24_000, "gru": 7_296,
+    "gru_cell": 192, "mobilenet_v2_block": 25_488, "mobilenet_v3_block": 12_300, "resnet8": 27_520,
+    "tcn": 10_336, "transformer": 15_104, "unet": 49_152,
+}
 """Bytes of workspace that the same networks take when they come from LiteRT's converter."""
 
 
