@@ -15,7 +15,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from crtexport.ir.numerics import Numerics
-from crtexport.ir.ops import Mean, TreeEnsemble
+from crtexport.ir.ops import DepthwiseConv2D, Mean, TreeEnsemble
 from crtexport.lowering import operator_table
 from crtexport.lowering.fusion import fused_node
 from crtexport.lowering.fusion.store_hooks import VectorOps
@@ -80,20 +80,47 @@ def variants_of(context: Context, target: Target, optimize: str) -> list[Candida
             fields = _fields(context, target, optimize)
             unpacked = _unpacked(context, target, optimize, plain, alone=not fields)
             return [*fields, *unpacked] or [plain]
-    own = _instruction_set(target)
     with refusing_extremes(context):
-        found = _vectors(context, target, own)
-        if own and own.slow_in_c:
-            return [
-                *(replace(variant, objects=True) for variant in found or [plain]),
-                *(
-                    replace(variant, name=f"scalar, {variant.name}", rare=True)
-                    for variant in _scalars(context, target, optimize, plain)
-                ),
-            ]
-        if found:
-            return found
-        return [plain] if unroll.vectorizes(target) else _scalars(context, target, optimize, plain)
+        return [
+            *_scheduled(context, target, optimize, plain),
+            *_as_convolution(context, target, optimize),
+        ]
+
+
+def _scheduled(
+    context: Context, target: Target, optimize: str, plain: Candidate
+) -> list[Candidate]:
+    """The variants of a node without parts whose weights have whole bytes."""
+    own = _instruction_set(target)
+    found = _vectors(context, target, own)
+    if own and own.slow_in_c:
+        return [
+            *(replace(variant, objects=True) for variant in found or [plain]),
+            *(
+                replace(variant, name=f"scalar, {variant.name}", rare=True)
+                for variant in _scalars(context, target, optimize, plain)
+            ),
+        ]
+    if found:
+        return found
+    return [plain] if unroll.vectorizes(target) else _scalars(context, target, optimize, plain)
+
+
+def _as_convolution(context: Context, target: Target, optimize: str) -> list[Candidate]:
+    """The variants of a depthwise convolution of one channel as the convolution that it is."""
+    if not isinstance(context.node.op, DepthwiseConv2D):
+        return []
+    from crtexport.schedules.common import single_channel
+
+    conv = single_channel.as_convolution(context)
+    if conv is None:
+        return []
+    return [
+        replace(variant, name=f"as a convolution, {variant.name}") for variant in changed(
+            variants_of(conv, target, optimize),
+            functools.partial(single_channel.with_own_weights, conv),
+        )
+    ]
 
 
 def unpacks_free(context: Context, target: Target, optimize: str) -> bool:

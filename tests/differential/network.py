@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from crtexport.ir.graph import Graph, Node
+from crtexport.ir.ops import If
 from crtexport.ir.types import DType
 from crtexport.kir import interpreter
 from crtexport.kir.language import Kernel
@@ -46,10 +47,41 @@ def steps(
     what it has of variables is what the run before left, nothing before the first."""
     add_constants(graph, values)
     for node in graph.nodes:
+        if node.graphs:
+            yield from _controlled(graph, node, values, lower_node)
+            continue
         lowered = lower_node(Context(graph, node))
         for output in node.outputs:
             values[output] = unwritten(graph.type(output))
         yield run_kernel(graph, node, lowered, values)
+
+
+def _controlled(
+    graph: Graph, node: Node, values: Values, lower_node: Callable[[Context], Lowered]
+) -> Iterator[Step]:
+    """The kernels of the graphs that a node runs; they have no variables."""
+    def run(number: int, given: Sequence[Array]) -> Iterator[Step]:
+        inner = node.graphs[number]
+        own: Values = dict(zip(inner.inputs, given, strict=True))
+        yield from steps(inner, own, lower_node)
+        made[:] = [own[tensor] for tensor in inner.outputs]
+
+    made: list[Array] = []
+    state = [
+        unwritten(node.graphs[1].type(inner)) if given is None else values[given]
+        for inner, given in zip(node.graphs[1].inputs, node.given, strict=True)
+    ]
+    if isinstance(node.op, If):
+        truth = values[graph.required(node, 0)].item()
+        yield from run(0 if truth else 1, state)
+    else:
+        yield from run(0, state)
+        while made[0].item():
+            yield from run(1, state)
+            state[: len(made)] = made
+            yield from run(0, state)
+        made[:] = state[: len(node.outputs)]
+    values.update(zip(node.outputs, made, strict=True))
 
 
 def add_constants(graph: Graph, values: Values) -> None:

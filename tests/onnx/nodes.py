@@ -22,7 +22,7 @@ from pathlib import Path
 from tests.helpers import ROOT
 from tests.onnx.suite import Case, written
 
-FOLDER = ROOT / "build" / "onnx-1.23.2-cases"
+FOLDER = ROOT / "build" / "onnx-1.23.2-suites"
 _BATCH = 40
 
 

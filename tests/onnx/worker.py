@@ -117,6 +117,12 @@ def arrays(values: Any) -> dict[str, np.ndarray] | None:
     return result
 
 
+def beyond_float32(array: np.ndarray) -> bool:
+    """Returns whether doubles are too large for what they are computed as."""
+    finite = array[np.isfinite(array)] if array.dtype == np.float64 else np.zeros(0)
+    return bool((np.abs(finite) > np.finfo(np.float32).max).any())
+
+
 def model_and_data(case: Any) -> tuple[Any, Callable[[], tuple[Any, Any]]]:
     """Returns the model of a test, and what reads its inputs and the expected outputs."""
     def read(folder: Path, pattern: str) -> list[np.ndarray]:
@@ -148,6 +154,8 @@ def entries(suite: str, folder: Path) -> Iterator[dict[str, Any]]:
         inputs, outputs = (None, None) if why else map(arrays, data())
         if not why and (inputs is None or outputs is None):
             why = "values that are no numbers"
+        elif not why and any(map(beyond_float32, [*inputs.values(), *outputs.values()])):
+            why = "numbers beyond float32"
         if not why:
             write(folder / name, model, inputs, outputs)
         yield {
