@@ -1,5 +1,5 @@
-"""How often a Loop runs whose condition counts: only the part of its body that the condition needs
-is computed, with constants, round after round."""
+"""The number of rounds of a Loop whose condition counts: only the part of its body that the
+condition needs is computed, with constants, round after round."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _MOST_ROUNDS = 20_000
 
 
 class Rounds(Struct, frozen=True):
-    """How often a loop runs; and which of its states are integers that are never negative."""
+    """The number of rounds of a loop; and which of its states are integers that are never negative."""
 
     count: int
     counters: frozenset[int]
