@@ -18,7 +18,7 @@ _MOST_ROUNDS = 20_000
 
 
 class Rounds(Struct, frozen=True):
-    """The number of rounds of a loop; and which of its states are integers that are never negative."""
+    """The number of rounds of a loop; which of its states are integers that are never negative."""
 
     count: int
     counters: frozenset[int]
