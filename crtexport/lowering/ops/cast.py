@@ -11,22 +11,8 @@ from crtexport.lowering.numerics.float_exact import saturating_integer
 from crtexport.lowering.registry import SCALAR_OF, Context, Lowered, Lowering, lowers
 from crtexport.lowering.rules import same_types
 
-CASTABLE = (
-    DType.BOOL, DType.INT8, DType.UINT8, DType.INT16, DType.UINT16, DType.INT32, DType.UINT32,
-    DType.INT64, DType.FLOAT16, DType.FLOAT32, DType.FLOAT64,
-)
 
-
-def cast_types(context: Context) -> str | None:
-    """Inputs and outputs must be of: bool, int8, uint8, int16, uint16, int32, uint32, int64,
-    float16, float32, float64."""
-    found = (context.input(0).dtype, context.output().dtype)
-    if set(found) <= set(CASTABLE):
-        return None
-    return f"found {found[0].value} to {found[1].value}"
-
-
-@lowers(Cast, cast_types)
+@lowers(Cast)
 def cast_(context: Context) -> Lowered:
     """The number in another type: floats toward zero and saturated, integers modulo 2**bits;
     bool is 1 of whatever isn't 0."""
