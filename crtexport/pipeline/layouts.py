@@ -41,7 +41,7 @@ def laid_out(
     whole = fuse_policy.smallest(graph, board.target, level, lower, planner)
     if options.optimize != "ram" and (options.ram is None or whole[1].total <= options.ram):
         return whole
-    ways = by_rows()
+    ways = by_rows(known={node.node: node for node in whole[0].nodes})
     if options.ram is None:
         return choice.smallest(ways, whole) or whole
     return choice.fitting(ways, whole, options.ram) or (

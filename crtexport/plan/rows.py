@@ -13,10 +13,11 @@ from crtexport.lowering.lowered_graph import LoweredRows
 from crtexport.lowering.rows.schedule import Compute, Move, RowPlace, RowSchedule, RowStep
 from crtexport.lowering.rows.windows import of_rows
 from crtexport.plan.arena import Arena, Ban, extent, place
+from crtexport.plan.live_bytes import live_bytes
 from crtexport.plan.model import RowPlan
 from crtexport.plan.row_liveness import Meeting, Needed, bans, meetings, needed_rows, when_running
 
-_SWAPS = 3000
+_SWAPS = 1500
 """Orders in which rings and scratch are placed, besides the usual ones."""
 
 
@@ -45,7 +46,9 @@ def row_plan(graph: Graph, rows: LoweredRows, alignment: int) -> RowPlan:
     )
     times = tuple(int(np.argmax(one.live)) for one in needed)
     found = tuple(_bans(rows, tensors, row_sizes, needed))
-    offsets = place(Arena(sizes, found, times), alignment, swaps=_SWAPS)
+    facts = {work: node.facts for work, node in zip(works, rows.lowered.nodes, strict=True)}
+    bound = live_bytes(schedule, row_sizes, facts.__getitem__).peak
+    offsets = place(Arena(sizes, found, times, bound), alignment, swaps=_SWAPS)
     rings = dict(zip(tensors, offsets, strict=False))
     of_scratch = dict(zip(running, offsets[len(tensors) :], strict=True))
     return RowPlan(

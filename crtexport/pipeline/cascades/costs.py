@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 
 from msgspec import Struct
 
-from crtexport.ir.graph import Graph
+from crtexport.ir.graph import Graph, Node
 from crtexport.ir.ops import ChannelSums
 from crtexport.lowering.facts import Facts
-from crtexport.lowering.lowered_graph import LoweredGraph
+from crtexport.lowering.lowered_graph import LoweredGraph, LoweredNode
 from crtexport.lowering.rows.bands import band
 from crtexport.lowering.rows.windows import (
     Number,
@@ -34,15 +35,23 @@ class BandCost(Struct, frozen=True):
 
 class BandCosts:
     """The costs of the bands of a graph's nodes, each found once; ``lowered`` is the graph with
-    each node as a whole, which takes ``total`` instructions."""
+    each node as a whole, which takes ``total`` instructions. ``known`` are nodes that were lowered
+    before."""
 
-    def __init__(self, graph: Graph, lower: Lowerer) -> None:
+    def __init__(
+        self, graph: Graph, lower: Lowerer, known: Mapping[Node, LoweredNode] = MappingProxyType({})
+    ) -> None:
         self.graph, self._lower = graph, lower
-        self.lowered: LoweredGraph = lower(graph)
+        self.lowered: LoweredGraph = lower(graph, {
+            number: known[node] for number, node in enumerate(graph.nodes) if node in known
+        })
         self._windows = [row_windows(graph, node) for node in graph.nodes]
         self._known: dict[tuple[int, int], BandCost] = {}
         self._whole = [self._cost(number).instructions for number in range(len(graph.nodes))]
-        self._kinds = [_kind(graph, number) for number in range(len(graph.nodes))]
+        kinds: dict[object, int] = {}
+        self._kinds = [
+            kinds.setdefault(_kind(graph, number), number) for number in range(len(graph.nodes))
+        ]
         self.total = max(sum(self._whole), 1)
 
     def whole(self, number: int) -> int:
@@ -73,14 +82,15 @@ class BandCosts:
         return rows_together(self._windows[number] or {})
 
     def of(self, number: int, rows: int) -> BandCost:
-        """Returns the cost of a band of so many rows."""
-        if (number, rows) not in self._known:
+        """Returns the cost of a band of so many rows, the same for nodes of one kind."""
+        key = self._kinds[number], rows
+        if key not in self._known:
             graph = band(self.graph, self.graph.nodes[number], rows)
             runs = (max(self.rows(number) // rows, 1),)
             (node,) = self._lower(graph, runs=runs, around=self.graph).nodes
             cost = self._lower.costs.of(node.lowered.kernel)
-            self._known[number, rows] = BandCost(cost.instructions, cost.code, node.facts)
-        return self._known[number, rows]
+            self._known[key] = BandCost(cost.instructions, cost.code, node.facts)
+        return self._known[key]
 
     def by_rows(self, number: int, height: int) -> int:
         """Returns the instructions that a node takes for all its rows: bands of ``height`` units,

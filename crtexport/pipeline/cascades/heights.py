@@ -9,6 +9,7 @@ share: so each choice begins with that, and divides what would take too much.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Sequence
 
 from msgspec import Struct
@@ -16,11 +17,14 @@ from msgspec import Struct
 from crtexport.lowering.rows.bands import cascade
 from crtexport.lowering.rows.schedule import row_schedule
 from crtexport.pipeline.cascades.costs import BandCosts
-from crtexport.pipeline.cascades.live_bytes import live_bytes
+from crtexport.plan.live_bytes import live_bytes
 from crtexport.plan.rows import row_bytes
 
-_LAST = (1, 2, 3, 4, 5, 6, 8)
+_LAST = (1, 2, 3, 4, 6, 8)
 """Rows of the last part that the others make at once."""
+_GAIN = 0.0005
+"""The part of the network's instructions that one of two further choices of rows must gain, or no
+more are tried."""
 _CAPS = (1, 1.5, 2, 3, 4, 6, 8, 12, 16)
 """Bytes that a part makes at once, in rows of the part whose rows are largest."""
 _TURNS = 3
@@ -44,16 +48,25 @@ def choices(
 ) -> list[Choice]:
     """Returns the choices for a cascade of some nodes, by rising bytes and falling cost; none where
     they can't be computed row by row. ``fed`` as for :func:`.bands.cascade`."""
-    found: list[Choice] = []
-    for heights in dict.fromkeys(_candidates(costs, nodes)):
-        instructions = sum(map(costs.by_rows, nodes, heights))
-        code = costs.code(nodes, heights)
-        nbytes = _peak(costs, nodes, outputs, heights, fed=fed)
-        if nbytes is None:
-            return []
-        cost = instructions + costs.byte * code
-        found.append(Choice(heights, nbytes, instructions, code, cost))
-    return _pareto(found)
+    found: dict[tuple[int, ...], Choice] = {}
+    least = math.inf
+    idle = 0
+    for multiple in _LAST:
+        if multiple > costs.rows(nodes[-1]) or idle > 1:
+            break
+        for heights in _candidates(costs, nodes, multiple):
+            if heights in found:
+                continue
+            instructions = sum(map(costs.by_rows, nodes, heights))
+            code = costs.code(nodes, heights)
+            nbytes = _peak(costs, nodes, outputs, heights, fed=fed)
+            if nbytes is None:
+                return []
+            cost = instructions + costs.byte * code
+            found[heights] = Choice(heights, nbytes, instructions, code, cost)
+        before, least = least, min(choice.instructions for choice in found.values())
+        idle = 0 if before - least > _GAIN * costs.total else idle + 1
+    return _pareto(found.values())
 
 
 def _pareto(found: Iterable[Choice]) -> list[Choice]:
@@ -81,25 +94,22 @@ def _peak(
     return live.peak
 
 
-def _candidates(costs: BandCosts, nodes: Sequence[int]) -> Iterator[tuple[int, ...]]:
-    """Yields heights, from little memory to much."""
+def _candidates(
+    costs: BandCosts, nodes: Sequence[int], multiple: int
+) -> Iterator[tuple[int, ...]]:
+    """Yields heights for so many rows of the last part, from little memory to much."""
     last = costs.rows(nodes[-1])
     widths = [_width(costs, number) for number in nodes]
     units = [costs.rows(number) // costs.unit(number) for number in nodes]
-    for multiple in _LAST:
-        if multiple > last:
-            return
-        wanted = [
-            max(min(round(multiple * units_ / last), units_), 1) for units_ in units
-        ]
-        for cap in _CAPS:
-            yield tuple(
-                _best(costs, number, [
-                    height for height in _divisors(want)
-                    if height == 1 or height * width <= cap * max(widths)
-                ])
-                for number, want, width in zip(nodes, wanted, widths, strict=True)
-            )
+    wanted = [max(min(round(multiple * count / last), count), 1) for count in units]
+    for cap in _CAPS:
+        yield tuple(
+            _best(costs, number, [
+                height for height in _divisors(want)
+                if height == 1 or height * width <= cap * max(widths)
+            ])
+            for number, want, width in zip(nodes, wanted, widths, strict=True)
+        )
 
 
 def _width(costs: BandCosts, number: int) -> int:

@@ -10,13 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 
+import numpy as np
 from msgspec import Struct
 
 from crtexport.ir.graph import Graph
 from crtexport.lowering.rows.bands import cascade
 from crtexport.lowering.rows.schedule import Compute, RowSchedule, RowStep, row_schedule
 from crtexport.pipeline.cascades.costs import BandCosts
-from crtexport.pipeline.cascades.live_bytes import LiveBytes, live_bytes
+from crtexport.plan.live_bytes import LiveBytes, live_bytes
 from crtexport.plan.rows import row_bytes
 
 _LONGEST = 96
@@ -232,7 +233,7 @@ class Segments:
         """The instructions that a node takes more in a cascade, at the best of a few heights."""
         whole, unit = self._costs.whole(number), self._costs.unit(number)
         units = self._costs.rows(number) // unit
-        least = min(self._costs.by_rows(number, height) for height in (1, 2, 4) if height <= units)
+        least = min(self._costs.by_rows(number, height) for height in (1, 2) if height <= units)
         return max(least - whole, 0) + _PART * self._costs.total
 
 
@@ -244,13 +245,13 @@ def _rings(step: RowStep) -> set[int]:
 
 def _between(schedule: RowSchedule, live: LiveBytes) -> dict[int, int]:
     """Returns the most bytes of each ring that are needed while no step uses it."""
-    found = dict.fromkeys(live.rings, 0)
+    unused = {tensor: np.ones(len(schedule.steps), np.bool_) for tensor in live.rings}
     for number, step in enumerate(schedule.steps):
-        used = _rings(step)
-        for tensor, ring in live.rings.items():
-            if tensor not in used:
-                found[tensor] = max(found[tensor], int(ring[number]))
-    return found
+        for tensor in _rings(step):
+            unused[tensor][number] = False
+    return {
+        tensor: int(ring[unused[tensor]].max(initial=0)) for tensor, ring in live.rings.items()
+    }
 
 
 def _alive(graph: Graph) -> list[set[int]]:

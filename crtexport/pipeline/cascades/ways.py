@@ -6,7 +6,8 @@ bytes of code for what balanced kernels trade them for.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
+from types import MappingProxyType
 
 from msgspec import Struct
 
@@ -42,15 +43,16 @@ class Way(Struct, frozen=True):
 
 class Ways:
     """The ways to compute a graph with cascades. ``outside``: tensors that take no memory of the
-    workspace; ``planner`` plans. ``fed``: an input whose rows are given one after the other."""
+    workspace; ``planner`` plans. ``fed``: an input whose rows are given one after the other;
+    ``known``: nodes that were lowered before."""
 
     def __init__(
         self, graph: Graph, lower: Lowerer, planner: Planner, outside: Collection[int],
-        fed: int | None = None,
+        fed: int | None = None, known: Mapping[Node, LoweredNode] = MappingProxyType({}),
     ) -> None:
         self._graph = with_sums(graph)
         self._lower, self._planner = lower, planner
-        self._costs = BandCosts(self._graph, lower)
+        self._costs = BandCosts(self._graph, lower, known)
         self._segments, self._fed = Segments(self._costs, outside, fed), fed
         self._choices: dict[tuple[int, int], list[Choice]] = {}
         self._row_plans: RowPlans = {}
