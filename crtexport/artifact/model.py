@@ -176,8 +176,8 @@ class Repeat(Struct, Generic[C], frozen=True):
 
 
 class Feed(Struct, Generic[C], frozen=True):
-    """What runs with each row of input ``index``, of ``row_bytes`` each, which are given one after
-    the other: the statements of its segment, in which InputArg is the row.
+    """The statements that run with each row of input ``index``, of ``row_bytes`` each, which are
+    given one after the other: those of its segment, in which InputArg is the row.
 
     The first rows have the segments ``before``, one each; those of ``steady`` come ``times`` times,
     as the body of a Repeat, then those ``after``. After ``rows`` rows there is a result; after

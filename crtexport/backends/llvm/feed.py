@@ -45,7 +45,7 @@ class _Printer:
     # -- internal functions
 
     def row(self) -> str:
-        """What runs with a row of the input."""
+        """The function that runs with a row of the input."""
         feed = self._feed
         printer = StatementPrinter(self._artifact, self._module, self._callings, feed.index)
         first, period = len(feed.before), len(feed.steady)
@@ -79,7 +79,7 @@ class _Printer:
         ]
 
     def rest(self) -> str:
-        """What runs once all rows are there."""
+        """The function that runs once all rows are there."""
         printer = StatementPrinter(self._artifact, self._module, self._callings)
         printer.statements([s for s in self._artifact.calls if not isinstance(s, Feed)])
         return internal_function(self._rest, [*self._outputs, *self._pools], printer)

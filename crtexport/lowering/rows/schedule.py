@@ -181,7 +181,7 @@ class _Geometry(Struct, frozen=True):
 
     @property
     def fed(self) -> bool:
-        """Whether rows of the input come one after the other."""
+        """True if rows of the input come one after the other."""
         return isinstance(self.node.op, Cascade) and self.node.op.fed
 
     @property
