@@ -25,6 +25,7 @@ if TYPE_CHECKING:
         diff,
         doctor,
         inspect,
+        plans_of,
         report_on,
         schema,
         unpack,
@@ -33,8 +34,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "CrtExportError", "InputChoices", "__version__", "bench", "boards", "build", "convert",
-    "diff", "doctor", "export", "inspect", "load", "quantize", "report_on", "run", "run_all",
-    "schema", "simulate", "simulate_all", "stage", "unpack", "verify", "verify_layers",
+    "diff", "doctor", "export", "inspect", "load", "plans_of", "quantize", "report_on", "run",
+    "run_all", "schema", "simulate", "simulate_all", "stage", "unpack", "verify", "verify_layers",
     "write_library",
 ]
 
@@ -50,6 +51,7 @@ _HOME = {
     "export": "crtexport.pipeline.driver",
     "inspect": "crtexport.verbs",
     "load": "crtexport.pipeline.driver",
+    "plans_of": "crtexport.verbs",
     "quantize": "crtexport.quantization.quantize",
     "report_on": "crtexport.verbs",
     "run": "crtexport.package_actions",

@@ -13,19 +13,21 @@ from crtexport.firmware.waiting import DEFAULT_TIMEOUT
 from crtexport.importers import crtjson
 from crtexport.importers.files import data_files
 from crtexport.importers.formats import NO_CHOICES, InputChoices
+from crtexport.ir.graph import Graph
 from crtexport.mlf.arrays import Array
 from crtexport.mlf.reader import Package, open_package
 from crtexport.mlf.unpack import unpack_for_build
 from crtexport.pipeline import driver
 from crtexport.pipeline.options import ExportChanges, ExportOptions
 from crtexport.report import bench as benches
-from crtexport.report import collect, difference, figures, packages
+from crtexport.report import chart, collect, difference, figures, packages, plans
 from crtexport.report.difference import Difference
 from crtexport.report.figures import Report
 from crtexport.report.host import HostBench, bench_host
 from crtexport.report.installed import Installed, installed
 from crtexport.report.measure import Setting
 from crtexport.report.page import file as page_file
+from crtexport.report.plans import Plans
 from crtexport.support.errors import CrtExportError
 from crtexport.support.outputs.claims import Claims
 
@@ -125,6 +127,35 @@ def report_on(
     if page is not None:
         page_file.write(made, Path(page))
     return made
+
+
+def plans_of(
+    model: Path | str | Graph, *, board: Board | Path | str | None = None,
+    picture: Path | str | None = None, **changes: Unpack[ExportChanges],
+) -> Plans:
+    """Compares the plans that a model can have on a board, by RAM, instructions and code, and says
+    which options give each: the verb ``plan``, whose name is a folder of this package.
+
+    ``picture`` is an .svg or .png file to draw them into. ``board`` and ``changes`` as for
+    :func:`crtexport.export`, but that ``optimize``, ``ram`` and ``feed`` are what is compared.
+    Raises what exporting raises, but for a lack of memory.
+    """
+    claims = Claims()
+    if picture is not None:
+        chart.check(Path(picture))
+        claims.file("picture", Path(picture))
+    target, options = driver.resolve_board(board or "host"), ExportOptions(**changes)
+    if not isinstance(model, Graph):
+        claims.reads(Path(model))
+        model = driver.load(
+            model, numerics=options.numerics, accelerators=options.accelerators, board=target,
+            choices=options.choices,
+        )
+        claims.reads(*data_files(model))
+    found = plans.plans_of(model, target, options)
+    if picture is not None:
+        chart.draw_plans(found, Path(picture))
+    return found
 
 
 def diff(

@@ -302,11 +302,23 @@ def _show(out: Output, exported: driver.Exported) -> None:
     names = ", ".join(model.artifact.module for model in exported.models)
     out.line(f"{exported.path}: {names} for {exported.board}, {what}")
     out.table("Memory", ("what", "bytes"), exported.sizes.items())
+    from crtexport.ir.ops import Cascade  # noqa: PLC0415
+
     for model in exported.models:
         show_channels(out, model.channels, each=out.verbosity > 0)
         for node in model.graph.nodes if out.verbosity > 0 else ():
-            if node.parts:
+            if isinstance(node.op, Cascade):
+                out.line(f"row by row: {', '.join(map(str, node.parts))}")
+            elif node.parts:
                 out.line(f"fused, which leaves out a result: {node}")
+        if model.whole is not None:
+            count = sum(
+                len(node.parts) for node in model.graph.nodes if isinstance(node.op, Cascade)
+            )
+            out.line(
+                f"{model.plan.total} bytes of workspace, {model.whole} with one whole tensor after"
+                f" another: {count} layers run row by row"
+            )
         show_decisions(out, model.decisions)
     if not out.silent:
         from crtexport.cli.short_report import show_export  # noqa: PLC0415

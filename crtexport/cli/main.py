@@ -33,6 +33,7 @@ COMMANDS = {
     "doctor": "List what is installed of all that commands use.",
     "export": "Export a model as a package for a board.",
     "inspect": "Show a package, or a stage of exporting a model.",
+    "plan": "Compare a model's plans: RAM against instructions.",
     "quantize": "Quantize a float network with calibration data.",
     "report": "Report what a model costs on a board, as a page or JSON.",
     "run": "Build, run and measure a package's firmware.",

@@ -120,6 +120,22 @@ def room(
     )
 
 
+def spare(
+    board: Board, usage: Usage, pools: Sequence[tuple[str, int]] = (),
+    earlier: Sequence[Sequence[int]] = (),
+) -> int | None:
+    """Returns the bytes for a workspace in all of its memories together, as :func:`room`; None on a
+    board whose memory the operating system has."""
+    if board.hosted:
+        return None
+    left = room(board, usage, pools, earlier)
+    if None not in left:
+        return sum(size or 0 for size in left)
+    memory = board.placement.workspace
+    used = sum(size for _, where, size in usage.items(board) if where == memory)
+    return max(0, board.memory[memory].size - used - sum(map(sum, earlier)))
+
+
 def _together(workspaces: Sequence[Sequence[int]]) -> list[int]:
     """Returns the bytes of all workspaces by memory."""
     return [sum(sizes) for sizes in itertools.zip_longest(*workspaces, fillvalue=0)]
@@ -206,6 +222,8 @@ def _remedies(board: Board, usage: Usage, over: Mapping[str, int]) -> Iterator[s
             "crtexport_model()"
         )
     yield "--io workspace lets inputs, outputs and intermediate results share bytes"
+    if usage.inputs:
+        yield "--feed takes an input row by row, which is never in memory as a whole then"
 
 
 def _other_boards(board: Board, usage: Usage, others: Iterable[Board]) -> Iterator[str]:

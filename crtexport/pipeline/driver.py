@@ -19,7 +19,7 @@ from crtexport.artifact.model import Artifact
 from crtexport.artifact.symbols import sanitize_module
 from crtexport.firmware import ethos_u
 from crtexport.firmware.board import Board, Usage, check_budget, list_boards, user_files
-from crtexport.firmware.budget import check_pools, check_tensors, room, with_pools
+from crtexport.firmware.budget import check_pools, check_tensors, room, spare, with_pools
 from crtexport.importers.files import data_files
 from crtexport.importers.formats import NO_CHOICES, InputChoices
 from crtexport.ir import text as graph_text
@@ -32,7 +32,7 @@ from crtexport.lowering.registry import Context
 from crtexport.lowering.verifier import verify as verify_lowered
 from crtexport.passes.pack_weights import pack_weights
 from crtexport.pipeline.codegen import Generator, resolve_board
-from crtexport.pipeline.layouts import laid_out
+from crtexport.pipeline.layouts import LayOut, Surroundings, laid_out
 from crtexport.pipeline.options import (
     DEFAULTS,
     Emit,
@@ -107,40 +107,33 @@ def load(
 def prepare(
     graph: Graph, board: Board, options: ExportOptions = DEFAULTS, *,
     progress: Progress | None = None, must_fit: bool = False, choose: Choose | None = None,
-    **changes: Unpack[ExportChanges],
+    lay_out: LayOut = laid_out, **changes: Unpack[ExportChanges],
 ) -> Prepared:
     """Verifies, simplifies, lowers and plans; what the plan claims is proven before it is used.
 
     ``changes`` are fields of ``options``. ``must_fit`` refuses constants that are too large for the
     board before any work on them. ``choose`` picks the variants of kernels; by default the cost
-    model does.
+    model does. ``lay_out`` decides how the network is computed.
     """
     verify(graph)
     return prepare_package(
         [graph], board, replace(options, **changes), progress=progress, must_fit=must_fit,
-        choose=choose,
+        choose=choose, lay_out=lay_out,
     )[0]
 
 
 def prepare_package(
     graphs: Sequence[Graph], board: Board, options: ExportOptions = DEFAULTS, *,
     progress: Progress | None = None, must_fit: bool = False, choose: Choose | None = None,
-    prove: Callable[[Proof], None] = lambda proof: proof(),
+    prove: Callable[[Proof], None] = lambda proof: proof(), lay_out: LayOut = laid_out,
 ) -> tuple[Prepared, ...]:
     """:func:`prepare` for models that share a package: what is equal is there once.
 
     All of ``graphs`` are valid. ``prove`` is given the proofs that plans and kernels are sound, and
-    must make them before code is used.
+    must make them before code is used. ``lay_out`` decides how each network is computed.
     """
     _check_inputs(options)
-    module_names = options.module_names
-    if module_names is not None and len(module_names) != len(graphs):
-        raise CrtExportError(
-            f"there are {len(graphs)} models, but {len(module_names)} module names",
-            location="--module-name", hint="give one for each model, in their order, or none",
-        )
-    say = progress or (lambda _: None)
-    names = module_names if module_names is not None else [graph.name for graph in graphs]
+    say, names = progress or (lambda _: None), _names(graphs, options)
     level = options.level(board.optimize)
     plugins = _plugins(board, options.accelerators)
     planned: list[Planned] = []
@@ -150,7 +143,7 @@ def prepare_package(
         result, module = passes.simplify(graph), sanitize_module(name)
         simplified, decisions = offload(result.graph, plugins, board.target, f"tvmgen_{module}")
         simplified = _packing(simplified, options.weights, board.target, level)
-        looked_at.append((result.channels, decisions))
+        facts = result.channels, decisions
         check_tensors(board, computed(simplified), must_fit=must_fit)
         if must_fit:
             check_budget(board, Usage(constants=least_bytes(simplified)), _known_boards())
@@ -161,8 +154,12 @@ def prepare_package(
         beside = usage_beside(
             (simplified, *others), options.io, options.const_inputs, options.feed
         )
-        left = room(board, beside, options.pools, before)
-        lowered, made = laid_out(simplified, board, options, lower, left)
+        around = Surroundings(
+            board, options, lower, room(board, beside, options.pools, before),
+            spare(board, beside, options.pools, before),
+        )
+        laid = lay_out(simplified, around)
+        lowered, made = laid.lowered, laid.plan
         check_pools(board, (*before, made.pools), options.pools)
         prove(partial(verify_lowered, lowered))
         prove(partial(plan_check.check, lowered.graph, made, ReplayProof(lowered)))
@@ -174,6 +171,7 @@ def prepare_package(
             ),
             weighing(board.target, level, lower.costs),
         ))
+        looked_at.append((*facts, laid.whole))
     say("lower")
     return tuple(
         Prepared(model.lowered, model.plan, artifact, *facts)
@@ -181,6 +179,18 @@ def prepare_package(
             planned, assemble_package(planned, prove), looked_at, strict=True
         )
     )
+
+
+def _names(graphs: Sequence[Graph], options: ExportOptions) -> Sequence[str]:
+    names = options.module_names
+    if names is None:
+        return [graph.name for graph in graphs]
+    if len(names) != len(graphs):
+        raise CrtExportError(
+            f"there are {len(graphs)} models, but {len(names)} module names",
+            location="--module-name", hint="give one for each model, in their order, or none",
+        )
+    return names
 
 
 def _plugins(board: Board, accelerators: Sequence[str] | None) -> tuple[str, ...]:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from functools import partial
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
+
+from msgspec import Struct
 
 from crtexport import plan
 from crtexport.firmware.board import Board
@@ -12,47 +14,105 @@ from crtexport.ir.ops import EthosU, Foreign
 from crtexport.lowering.lowered_graph import LoweredGraph
 from crtexport.pipeline import fuse_policy
 from crtexport.pipeline.cascades import choice
-from crtexport.pipeline.cascades.ways import Ways
+from crtexport.pipeline.cascades.ways import Made, Ways
 from crtexport.pipeline.options import ExportOptions
+from crtexport.plan.planner import RowPlans
 from crtexport.schedules.select.lower import Lowerer
 from crtexport.support.errors import CrtExportError
 
 
-def laid_out(
-    graph: Graph, board: Board, options: ExportOptions, lower: Lowerer, pools: Sequence[int | None],
-) -> tuple[LoweredGraph, plan.Plan]:
-    """Returns a graph lowered, with its plan: with layers fused, or computed row by row, where that
-    makes the workspace smaller, or where the input is given row by row. ``pools``: the bytes of the
-    memories that it may take. Raises CrtExportError where the options can't be met."""
-    planner = partial(plan.plan, io_in_workspace=options.io == "workspace", pools=pools)
-    outside = () if options.io == "workspace" else (*graph.inputs, *graph.outputs)
-    by_rows = partial(
-        Ways, graph, lower, lambda lowered, rows: planner(lowered, row_plans=rows), outside
-    )
+class Surroundings(Struct, frozen=True):
+    """The board and options that a network is laid out for. ``pools``: the bytes of the memories
+    that its workspace may take, None for no limit; ``spare``: those of all together, None where
+    that isn't known."""
+
+    board: Board
+    options: ExportOptions
+    lower: Lowerer
+    pools: Sequence[int | None]
+    spare: int | None = None
+
+
+class LaidOut(Struct, frozen=True):
+    """A graph lowered, and its plan; ``whole``: the bytes of workspace with one whole tensor after
+    another, where the plan isn't that."""
+
+    lowered: LoweredGraph
+    plan: plan.Plan
+    whole: int | None = None
+
+
+LayOut: TypeAlias = Callable[[Graph, Surroundings], LaidOut]
+
+
+def laid_out(graph: Graph, around: Surroundings) -> LaidOut:
+    """Returns a graph with layers fused, or computed row by row, where that makes the workspace
+    smaller and is wanted; where the board's memory is too small otherwise; or where the input is
+    given row by row. Raises CrtExportError where the options can't be met."""
+    options = around.options
     if options.feed:
-        ways = by_rows(_fed(graph))
+        ways = _ways(graph, around, fed=_fed(graph))
         found = choice.smallest(ways) if options.ram is None else (
             choice.fitting(ways, None, options.ram)
         )
         if found is None and not ways.below():
             raise _refused(graph, "its first layers can't be computed row by row")
-        return found or _too_small(graph, ways, options.ram or 0)
-    level = options.level(board.optimize)
-    whole = fuse_policy.smallest(graph, board.target, level, lower, planner)
-    if options.optimize != "ram" and (options.ram is None or whole[1].total <= options.ram):
-        return whole
-    ways = by_rows(known={node.node: node for node in whole[0].nodes})
-    if options.ram is None:
-        return choice.smallest(ways, whole) or whole
-    return choice.fitting(ways, whole, options.ram) or (
-        _too_small(graph, ways, options.ram, whole)
+        return LaidOut(*(found or _too_small(graph, ways, options.ram or 0)))
+    whole = _whole(graph, around)
+    if options.ram is None and options.optimize == "ram":
+        found = choice.smallest(_ways(graph, around, whole), whole)
+    elif options.ram is not None and whole[1].total > options.ram:
+        ways = _ways(graph, around, whole)
+        found = choice.fitting(ways, whole, options.ram) or (
+            _too_small(graph, ways, options.ram, whole)
+        )
+    elif around.spare is not None and whole[1].total > around.spare:
+        ways = _ways(graph, around, whole)
+        found = choice.fitting(ways, whole, around.spare) or choice.least(ways, whole)
+    else:
+        found = whole
+    if found is None or found is whole:
+        return LaidOut(*whole)
+    return LaidOut(*found, whole[1].total)
+
+
+def as_a_whole(graph: Graph, around: Surroundings) -> LaidOut:
+    """Returns a graph with one whole tensor after another, whatever memory that takes."""
+    return LaidOut(*_whole(graph, around))
+
+
+def ways_of(graph: Graph, around: Surroundings) -> tuple[Made, Ways]:
+    """Returns a graph with one whole tensor after another, and the ways to compute it otherwise."""
+    whole = _whole(graph, around)
+    return whole, _ways(graph, around, whole)
+
+
+def _planned(
+    around: Surroundings, lowered: LoweredGraph, rows: RowPlans | None = None
+) -> plan.Plan:
+    inside = around.options.io == "workspace"
+    return plan.plan(lowered, io_in_workspace=inside, pools=around.pools, row_plans=rows)
+
+
+def _whole(graph: Graph, around: Surroundings) -> Made:
+    level = around.options.level(around.board.optimize)
+    return fuse_policy.smallest(
+        graph, around.board.target, level, around.lower, lambda low: _planned(around, low)
     )
 
 
-def _too_small(
-    graph: Graph, ways: Ways, wanted: int, whole: tuple[LoweredGraph, plan.Plan] | None = None
-) -> tuple[LoweredGraph, plan.Plan]:
-    least = choice.least(ways, whole)
+def _ways(
+    graph: Graph, around: Surroundings, whole: Made | None = None, fed: int | None = None
+) -> Ways:
+    outside = () if around.options.io == "workspace" else (*graph.inputs, *graph.outputs)
+    known = {} if whole is None else {node.node: node for node in whole[0].nodes}
+    return Ways(
+        graph, around.lower, lambda low, rows: _planned(around, low, rows), outside, fed, known
+    )
+
+
+def _too_small(graph: Graph, ways: Ways, wanted: int, whole: Made | None = None) -> Made:
+    least = choice.least(ways, whole)[1].total
     otherwise = "" if whole is None else f", {whole[1].total} with one whole tensor after another"
     raise CrtExportError(
         f"the workspace takes {least} bytes at least{otherwise}, but {wanted} were asked for",

@@ -32,7 +32,8 @@ class Prepared(Struct, frozen=True):
     """A model on its way: simplified, planned and lowered for a board.
 
     ``channels``: what became of layers, where channels were removed; ``decisions``: what
-    accelerators did with those that they looked at.
+    accelerators did with those that they looked at. ``whole``: the bytes of workspace with one
+    whole tensor after another, where layers run row by row to make it smaller.
     """
 
     lowered: LoweredGraph
@@ -40,6 +41,7 @@ class Prepared(Struct, frozen=True):
     artifact: Artifact
     channels: tuple[LayerChannels, ...] = ()
     decisions: tuple[Decision, ...] = ()
+    whole: int | None = None
 
     def __repr__(self) -> str:
         return line("Prepared", f"{self.artifact.module}:", sizes(_sizes((self.artifact,))))

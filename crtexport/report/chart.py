@@ -1,25 +1,31 @@
-"""Draws benchmarks: instructions of each layer, and of one inference beside those of other tools.
+"""Draws benchmarks: instructions of each layer, and of one inference beside those of other tools;
+and plans: RAM against instructions.
 """
 
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from crtexport.report.bench import Bench
 from crtexport.report.host import OURS, HostBench
+from crtexport.report.plans import Plans, percent_of
 from crtexport.support.errors import CrtExportError, ToolMissingError, printable
 from crtexport.support.outputs.single import replacing
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 _SUFFIXES = (".svg", ".png")
 _OURS = "#1f5f8b"
 _THEIRS = "#b8b8b8"
 _LONGEST_NAME = 28
+_OFF_SCALE = 2
+"""The factor from which on plans have so many instructions that others couldn't be told apart."""
 
 
 def check(path: Path) -> None:
@@ -35,13 +41,57 @@ def check(path: Path) -> None:
     if importlib.util.find_spec("matplotlib") is None:
         raise ToolMissingError(
             "charts are drawn by matplotlib, which is not installed",
-            hint="pip install 'crtexport[bench]', or leave out --chart",
+            hint="pip install 'crtexport[bench]', or leave the picture out",
         )
 
 
 def draw(results: Sequence[Bench], path: Path, timed: Sequence[HostBench] = ()) -> None:
     """Writes one row of two pictures per result to ``path``, SVG or PNG by its suffix; then one of
     times for each of those that were ``timed`` on this computer."""
+    heights = [0.22 * max(len(r.layers), 6) + 0.9 for r in results]
+    heights += [0.22 * 6 + 0.9] * len(timed)
+    with _figure(path, 11, sum(heights)) as figure:
+        axes = figure.subplots(len(heights), 2, squeeze=False, height_ratios=heights)
+        for row, result in zip(axes, results, strict=False):
+            _layers(row[0], result)
+            _totals(row[1], result)
+        for row, host in zip(axes[len(results) :], timed, strict=True):
+            _times(row[0], host)
+            row[1].set_axis_off()
+
+
+def draw_plans(plans: Plans, path: Path) -> None:
+    """Writes a picture of the RAM and instructions of plans, with how much more code they have than
+    the usual one."""
+    with _figure(path, 8, 5) as figure:
+        axes = figure.subplots()
+        usual = plans.usual
+        points = [
+            point for point in plans.points
+            if point.instructions is not None and usual.instructions
+            and point.instructions < _OFF_SCALE * usual.instructions
+        ]
+        for number, point in enumerate(points):
+            x, y = point.ram / 1024, percent_of(point.instructions or 0, usual.instructions or 1)
+            axes.plot(x, y, "o", color=_OURS if point.best else _THEIRS)
+            more = point.code - usual.code
+            label = f"{' '.join(point.options)}\n{more:+,} bytes of code"
+            # By turns above and below, so that those of neighbours are apart.
+            axes.annotate(
+                label, (x, y), textcoords="offset points", fontsize=6,
+                xytext=(6, -18 if number % 2 else 6),
+            )
+        axes.set_title(printable(f"{plans.model} on {plans.board}"), fontsize=9)
+        axes.set_xlabel("KiB of RAM", fontsize=8)
+        axes.set_ylabel("instructions, % more than usual (estimated)", fontsize=8)
+        axes.tick_params(labelsize=7)
+        axes.margins(0.15)
+        axes.spines[["top", "right"]].set_visible(False)
+
+
+@contextmanager
+def _figure(path: Path, width: float, height: float) -> Iterator[Figure]:
+    """A figure that is written to ``path``, SVG or PNG by its suffix."""
     check(path)
     import matplotlib  # noqa: PLC0415
 
@@ -50,16 +100,8 @@ def draw(results: Sequence[Bench], path: Path, timed: Sequence[HostBench] = ()) 
 
     # Without a salt of our own, and with a date, no SVG would be like another.
     with matplotlib.rc_context({"svg.hashsalt": "crtexport"}):
-        heights = [0.22 * max(len(r.layers), 6) + 0.9 for r in results]
-        heights += [0.22 * 6 + 0.9] * len(timed)
-        figure = Figure(figsize=(11, sum(heights)), layout="constrained")
-        axes = figure.subplots(len(heights), 2, squeeze=False, height_ratios=heights)
-        for row, result in zip(axes, results, strict=False):
-            _layers(row[0], result)
-            _totals(row[1], result)
-        for row, host in zip(axes[len(results) :], timed, strict=True):
-            _times(row[0], host)
-            row[1].set_axis_off()
+        figure = Figure(figsize=(width, height), layout="constrained")
+        yield figure
         metadata = {"Date": None} if path.suffix.lower() == ".svg" else None
         try:
             with replacing(path) as stream:

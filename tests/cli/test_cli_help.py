@@ -18,15 +18,16 @@ from tests.cli.test_cli_outputs import leaves
 VERBS = dict(leaves(cli))
 
 SHARED = {
-    "--output": {"boards new", "build", "convert", "export", "quantize", "report", "run",
-                 "simulate", "zephyr board"},
-    "-o": {"boards new", "build", "convert", "export", "quantize", "report", "run", "simulate",
-           "zephyr board"},
-    "--board": {"bench", "build", "export", "inspect", "quantize", "report", "run", "verify"},
+    "--output": {"boards new", "build", "convert", "export", "plan", "quantize", "report",
+                 "run", "simulate", "zephyr board"},
+    "-o": {"boards new", "build", "convert", "export", "plan", "quantize", "report", "run",
+           "simulate", "zephyr board"},
+    "--board": {"bench", "build", "export", "inspect", "plan", "quantize", "report", "run",
+                "verify"},
     "--emit": {"bench", "export", "report", "verify"},
     "--optimize": {"bench", "export", "inspect", "report", "verify"},
-    "--weights": {"bench", "export", "inspect", "report", "verify"},
-    "--rounding": {"bench", "export", "inspect", "report", "verify"},
+    "--weights": {"bench", "export", "inspect", "plan", "report", "verify"},
+    "--rounding": {"bench", "export", "inspect", "plan", "report", "verify"},
     "--tuning": {"bench", "export", "inspect", "report", "verify"},
     "--timeout": {"bench", "export", "report", "run", "verify"},
     "--input": {"bench", "build", "export", "report", "run", "simulate"},

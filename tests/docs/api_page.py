@@ -25,6 +25,7 @@ from crtexport.report.difference import Difference
 from crtexport.report.figures import Report
 from crtexport.report.host import HostBench
 from crtexport.report.installed import Installed
+from crtexport.report.plans import PlanPoint, Plans
 from crtexport.verification import (
     LayerComparison,
     LayersResult,
@@ -45,12 +46,12 @@ neither here nor there are internal.
 RECORDS: tuple[type, ...] = (
     ExportOptions, Exported, Prepared, Graph, Plan, Package, Simulated, RunResult, BuildResult,
     Library, VerifyResult, OutputComparison, LayersResult, LayerComparison, Bench, LayerCost,
-    HostBench, Report, Difference, QuantizeResult, Board, Installed,
+    HostBench, Report, Plans, PlanPoint, Difference, QuantizeResult, Board, Installed,
 )
 VERBS = (
     "load", "export", "stage", "inspect", "unpack", "convert", "simulate", "simulate_all", "run",
     "run_all", "build", "write_library", "verify", "verify_layers", "bench", "quantize", "boards",
-    "report_on", "diff", "doctor", "schema", "InputChoices", "CrtExportError",
+    "report_on", "plans_of", "diff", "doctor", "schema", "InputChoices", "CrtExportError",
 )
 _ROLE = re.compile(r":(?:func|class|attr|mod|meth|data|term):`[~.]?([^`<]+?)(?:\s*<[^`]*>)?`")
 _WIDTH = 96

@@ -50,8 +50,8 @@ def fitting(ways: Ways, whole: Made | None, nbytes: int) -> Made | None:
     ), None)
 
 
-def least(ways: Ways, whole: Made | None) -> int:
-    """Returns the bytes of the way with the least memory, whatever it costs."""
+def least(ways: Ways, whole: Made | None) -> Made:
+    """Returns the way with the least memory, whatever it costs; there must be one."""
     found = ways.below(None if whole is None else whole[1].total)[:_TRIED]
-    others = [] if whole is None else [whole[1].total]
-    return min([*others, *(ways.made(way)[1].total for way in found)])
+    made = [*([] if whole is None else [whole]), *map(ways.made, found)]
+    return min(made, key=lambda one: one[1].total)

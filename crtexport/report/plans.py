@@ -1,0 +1,168 @@
+"""Compares the plans that a network can have on a board: RAM against instructions and code."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from crtexport.firmware.board import Board
+from crtexport.firmware.budget import excess
+from crtexport.ir.graph import Graph
+from crtexport.ir.ops import Cascade
+from crtexport.pipeline import driver
+from crtexport.pipeline.cascades import choice
+from crtexport.pipeline.cascades.ways import Made, Ways
+from crtexport.pipeline.layouts import LaidOut, Surroundings, as_a_whole, ways_of
+from crtexport.pipeline.options import DEFAULTS, ExportOptions, Level
+from crtexport.pipeline.result import Prepared, usage_of
+from crtexport.report.layers import layers_of, together
+from crtexport.schedules.select.choose import Costs
+from crtexport.support.errors import CrtExportError
+
+LEVELS: tuple[Level, ...] = ("size", "balanced", "speed")
+
+
+class PlanPoint(Struct, frozen=True):
+    """A plan, and the ``options`` of an export with it. Bytes of ``workspace`` and of ``ram`` in
+    all, with inputs, outputs, state and stack; ``instructions`` of an inference (None where that
+    isn't known) and bytes of ``code``, as estimated; ``by_rows``: how many layers run row by row.
+    ``fits``: whether it fits the board's memories, None on this computer. ``best``: no other plan
+    is better in one way and as good in the others."""
+
+    options: tuple[str, ...]
+    workspace: int
+    ram: int
+    instructions: int | None
+    code: int
+    by_rows: int
+    fits: bool | None
+    best: bool = False
+
+
+class Plans(Struct, frozen=True):
+    """The plans of a network on a board, by rising RAM. ``usual``: the one of an export without
+    options, were there enough memory. ``fed``: the one with the input given row by row; None where
+    that can't be."""
+
+    model: str
+    board: str
+    points: tuple[PlanPoint, ...]
+    usual: PlanPoint
+    fed: PlanPoint | None = None
+
+    @property
+    def chosen(self) -> PlanPoint | None:
+        """Returns the plan with the fewest instructions of those that fit the board; None where
+        none does."""
+        fitting = [point for point in self.points if point.fits is not False]
+        return min(fitting, key=_cost, default=None)
+
+
+def _cost(point: PlanPoint) -> tuple[int, int]:
+    return point.instructions or 0, point.ram
+
+
+def plans_of(
+    graph: Graph, board: Board, options: ExportOptions = DEFAULTS,
+    progress: Callable[[str], None] | None = None,
+) -> Plans:
+    """Returns the plans of a network; ``options`` but for the optimization, RAM and feeding are
+    those of all. Raises what exporting raises, but for a lack of memory."""
+    return _Comparison(graph, board, options, progress or (lambda _: None)).plans()
+
+
+class _Comparison:
+    def __init__(
+        self, graph: Graph, board: Board, options: ExportOptions, progress: Callable[[str], None]
+    ) -> None:
+        self._graph, self._board, self._say = graph, board, progress
+        self._options = replace(options, optimize="balanced", ram=None, feed=False)
+        self._costs = Costs(board.target)
+
+    def plans(self) -> Plans:
+        """Returns all, those that are equal once."""
+        usual = self._board.optimize
+        points: dict[Level, PlanPoint] = {}
+        for level in LEVELS:
+            self._say(f"plan {level}")
+            made = driver.prepare(
+                self._graph, self._board, replace(self._options, optimize=level),
+                lay_out=as_a_whole,
+            )
+            points[level] = self._point(("--optimize", level), made)
+        known: dict[tuple[int, ...], PlanPoint] = {}
+        for point in (points[usual], *points.values(), *self._by_rows()):
+            known.setdefault(_figures(point), point)
+        found = tuple(_marked([known[figures] for figures in sorted(known)]))
+        own = next(p for p in found if p.options == points[usual].options)
+        return Plans(self._graph.name, self._board.name, found, own, self._fed())
+
+    def _by_rows(self) -> Iterator[PlanPoint]:
+        """Yields plans with cascades, each with the option that gives it."""
+        found: list[tuple[Made, Ways]] = []
+
+        def lay_out(graph: Graph, around: Surroundings) -> LaidOut:
+            found.append(ways_of(graph, around))
+            return LaidOut(*found[-1][0])
+
+        self._say("plan row by row")
+        driver.prepare(self._graph, self._board, self._options, lay_out=lay_out)
+        ((whole, ways),) = found
+        smallest = choice.smallest(ways, whole)
+        options: dict[int, tuple[str, ...]] = {}
+        made: dict[int, Made] = {}
+        for way in ways.below(whole[1].total):
+            fitting = choice.fitting(ways, whole, ways.made(way)[1].total)
+            if fitting is not None and fitting is not whole:
+                made[id(fitting)] = fitting
+                options[id(fitting)] = ("--ram", str(fitting[1].total))
+        if smallest is not None and smallest is not whole:
+            made[id(smallest)] = smallest
+            options[id(smallest)] = ("--optimize", "ram")
+        for number, one in made.items():
+            prepared = driver.prepare(
+                self._graph, self._board, self._options,
+                lay_out=lambda *_, one=one: LaidOut(one[0], one[1], whole[1].total),
+            )
+            yield self._point(options[number], prepared)
+
+    def _fed(self) -> PlanPoint | None:
+        try:
+            made = driver.prepare(self._graph, self._board, self._options, feed=True)
+        except CrtExportError:
+            return None
+        return self._point(("--feed",), made)
+
+    def _point(self, options: tuple[str, ...], made: Prepared) -> PlanPoint:
+        code = sum(self._costs.of(f.kernel).code for f in made.artifact.functions)
+        usage = usage_of([made.artifact], code, self._options.const_inputs)
+        stack = 0 if self._board.hosted else self._board.stack_size
+        return PlanPoint(
+            options, made.artifact.workspace_total,
+            made.artifact.workspace_total + made.artifact.state_size + usage.io + stack,
+            together(layers_of(made, self._board, None)), code,
+            sum(len(n.parts) for n in made.graph.nodes if isinstance(n.op, Cascade)),
+            None if self._board.hosted else not excess(self._board, usage),
+        )
+
+
+def _marked(points: Sequence[PlanPoint]) -> Iterator[PlanPoint]:
+    """Yields points, the best ones marked."""
+    for point in points:
+        own = _figures(point)
+        others = [_figures(other) for other in points if _figures(other) != own]
+        worse = any(
+            all(a <= b for a, b in zip(other, own, strict=True)) for other in others
+        )
+        yield replace(point, best=not worse)
+
+
+def _figures(point: PlanPoint) -> tuple[int, int, int]:
+    return point.ram, point.instructions or 0, point.code
+
+
+def percent_of(figure: int, of: int) -> float:
+    """Returns how much more a figure is than another, in percent of that."""
+    return 100 * (figure - of) / max(of, 1)
