@@ -12,11 +12,11 @@ from crtexport.cli.claims import claim
 from crtexport.cli.groups import Verb
 from crtexport.cli.options import (
     DEFAULT_BOARD,
-    FILE,
     accelerator_option,
     board_option,
     choices_options,
     io_option,
+    model_argument,
     note_board,
     numerics_option,
     pool_option,
@@ -24,6 +24,7 @@ from crtexport.cli.options import (
     with_output,
 )
 from crtexport.cli.output import Output
+from crtexport.cli.parameter_types import OUTPUT_FILE
 
 if TYPE_CHECKING:
     from crtexport.pipeline.options import ExportChanges
@@ -31,10 +32,10 @@ if TYPE_CHECKING:
 
 
 @click.command("plan", cls=Verb)
-@click.argument("model", type=FILE, metavar="MODEL")
+@model_argument
 @board_option
 @click.option(
-    "-o", "--output", "picture", type=FILE, metavar="FILE.svg|png",
+    "-o", "--output", "picture", type=OUTPUT_FILE, metavar="FILE.svg|png",
     help="Also draw the plans into this file.",
 )
 @weights_option

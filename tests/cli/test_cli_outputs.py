@@ -22,7 +22,8 @@ WRITTEN = {
     "bench": {"picture", "tuning"}, "boards new": {"output"}, "build": {"folder"},
     "convert": {"output"},
     "export": {"output", "folder", "depfile", "application", "keep_failed", "tuning"},
-    "quantize": {"output"}, "report": {"page"}, "run": {"save"}, "simulate": {"save"},
+    "plan": {"picture"}, "quantize": {"output"}, "report": {"page"}, "run": {"save"},
+    "simulate": {"save"},
     "unpack": {"folder"}, "zephyr board": {"output"},
 }
 """The parameters of each command that name what it writes."""
@@ -30,7 +31,7 @@ READ = {
     "bench": {"models", "given", "onnx"}, "boards new": {"source"},
     "build": {"package", "given", "expected", "device_code"},
     "convert": {"model"}, "diff": {"before", "after"}, "export": {"models", "given"},
-    "inspect": {"path", "tuning"}, "quantize": {"model"},
+    "inspect": {"path", "tuning"}, "plan": {"model"}, "quantize": {"model"},
     "report": {"path", "given", "tuning"}, "run": {"package", "given", "device_code"},
     "simulate": {"package", "given", "device_code"}, "unpack": {"package"},
     "verify": {"model", "tuning"},
