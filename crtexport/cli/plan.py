@@ -59,6 +59,7 @@ def command(
     option that `crtexport export` wants for it. Instructions and code are estimated; `crtexport
     bench` counts them.
     """
+    from crtexport.firmware.board import user_files  # noqa: PLC0415
     from crtexport.importers.files import data_files  # noqa: PLC0415
     from crtexport.importers.formats import NO_CHOICES  # noqa: PLC0415
     from crtexport.pipeline.driver import load, resolve_board  # noqa: PLC0415
@@ -77,7 +78,7 @@ def command(
             model, numerics=chosen.get("numerics"), accelerators=chosen.get("accelerators"),
             board=target, choices=chosen.get("choices", NO_CHOICES),
         )
-        claims.reads(*data_files(graph))
+        claims.reads(*data_files(graph), *user_files(DEFAULT_BOARD if board is None else board))
         found = plans_of(graph, target, ExportOptions(**chosen), step)
         if picture is not None:
             chart.draw_plans(found, picture)

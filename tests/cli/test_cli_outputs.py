@@ -105,6 +105,8 @@ ATTEMPTS = (
               "page")
       for read in ("model.json", "model.safetensors", "mine.yaml", "family.yaml", "tune.json")),
     Attempt("report k.tar -o {}.html", "k.tar", "page"),
+    *(Attempt("plan model.json --board mine.yaml -o {}.svg", read, "picture")
+      for read in ("model.json", "model.safetensors", "mine.yaml")),
     Attempt("boards new b --from chip.pdsc -o {}", "chip.pdsc"),
     *(Attempt("zephyr board build -o {}", f"build/{read}")
       for read in ("zephyr/.config", "zephyr/zephyr.dts", "compile_commands.json")),
@@ -123,7 +125,9 @@ SUFFIXES = {"picture": ".svg", "page": ".html", "sidecar": ".safetensors"}
 
 def test_every_option_for_a_written_file_is_tried() -> None:
     tried = {
-        (one.command, "page" if one.named == "page" else OPTIONS[one.words.split()[-2]])
+        (one.command, one.named if one.named in ("page", "picture") else (
+            OPTIONS[one.words.split()[-2]]
+        ))
         for one in ATTEMPTS
     }
     assert tried | FOLDERS == {(name, each) for name, names in WRITTEN.items() for each in names}
