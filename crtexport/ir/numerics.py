@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import enum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from crtexport.support.errors import CrtExportError
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from crtexport.support.fixedpoint import Rounding
 
 
@@ -15,9 +17,9 @@ class Numerics(enum.Enum):
     """The runtime whose reference kernels integer results equal, bit for bit.
 
     TFLITE: tflite-runtime 2.14. LITERT: ai-edge-litert 2.x, whose fully connected layers round
-    once. TFLM: TensorFlow Lite Micro. ORT: ONNX Runtime with its optimizations, which scales sums
-    in float32. Operators in which they differ ask for it; all others compute the same for each of
-    them. Floats don't depend on it.
+    once. TFLM: TensorFlow Lite Micro, which multiplies scales in double precision. ORT: ONNX
+    Runtime with its optimizations, which scales sums in float32. Operators in which they differ ask
+    for it; all others compute the same for each of them. Floats don't depend on it.
     """
 
     TFLITE = "tflite"
@@ -50,6 +52,13 @@ class Numerics(enum.Enum):
         if self is Numerics.ORT:
             return Rounding.FLOAT
         return Rounding.SINGLE if fully_connected and self is Numerics.LITERT else Rounding.DOUBLE
+
+    @property
+    def precision(self) -> type[np.floating[Any]]:
+        """Returns the type of the floats in which kernels multiply and divide scales."""
+        import numpy as np  # noqa: PLC0415
+
+        return np.float64 if self is Numerics.TFLM else np.float32
 
 
 FORMER_WORDS = {"double": Numerics.TFLITE.value, "single": Numerics.LITERT.value}

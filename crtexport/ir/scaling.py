@@ -19,19 +19,20 @@ _SMALLEST = 2.0**-149
 
 
 def layer_scales(
-    data: TensorType, weights: TensorType, result: TensorType, rounding: Rounding, *,
+    data: TensorType, weights: TensorType, result: TensorType, numerics: Numerics, *,
     fully_connected: bool,
 ) -> list[float]:
     """Returns the factors that bring sums of products to the scale of ``result``: one real number,
     or one per output channel. All types carry scales, per tensor but for the weights.
 
     With DOUBLE rounding, the product of the scales of input and weights is float32 where TFLite's
-    is (``GetQuantizedConvolutionMultipler``): for one scale of fully connected layers, and uint8.
-    With FLOAT, product and quotient are float32.
+    is (``GetQuantizedConvolutionMultipler``): for one scale of fully connected layers, and uint8;
+    TensorFlow Lite Micro's is float64. With FLOAT, product and quotient are float32.
     """
     if data.quant is None or weights.quant is None or result.quant is None:
         raise ValueError("a layer of integers without scales")
     scale_in, scale_out, scales = data.quant.scale[0], result.quant.scale[0], weights.quant.scale
+    rounding = numerics.rounding(fully_connected=fully_connected)
     if rounding is Rounding.FLOAT:
         with np.errstate(over="ignore"):
             products = np.float32(scale_in) * np.array(scales, np.float32)
@@ -40,7 +41,7 @@ def layer_scales(
     legacy = (fully_connected and len(scales) == 1) or weights.dtype is DType.UINT8
     if legacy and rounding is Rounding.DOUBLE:
         with np.errstate(over="ignore"):
-            product = float(np.float32(scale_in) * np.float32(scales[0]))
+            product = float(numerics.precision(scale_in) * numerics.precision(scales[0]))
         return [product / scale_out]
     return [scale_in * s / scale_out for s in scales]
 

@@ -13,7 +13,7 @@ from crtexport.simulation.tflite_writer import to_tflite
 from tests.differential.draw import Array, Case, Draw, scale, values, zero
 
 
-class _Network:
+class RecurrentNetwork:
     """Collects the tensors of one operator, all with one scale."""
 
     def __init__(self, draw: Draw) -> None:
@@ -68,7 +68,7 @@ def svdf(draw: Draw, dtype: str, kept: str = "int16") -> Case:
     filters = units * rank
     integer = dtype == "int8"
     narrow = integer and kept == "int8"
-    net = _Network(draw)
+    net = RecurrentNetwork(draw)
     x_scale, w_scale = scale(draw), scale(draw)
     s_scale = x_scale * w_scale * depth / draw.choice([1, 50]) if integer else 0.0
     if narrow:
@@ -98,7 +98,7 @@ def unidirectional_sequence_lstm(draw: Draw, dtype: str) -> Case:
     integer, symmetric = dtype != "float32", dtype != "int8"
     weight_type = "int8" if integer else dtype
     bias_type = {"int8": "int32", "int16": "int64"}.get(dtype, dtype)
-    net = _Network(draw)
+    net = RecurrentNetwork(draw)
     shape = (steps, batches) if time_major else (batches, steps)
     h_scale, h_zero = float(draw.choice([2.0**-7, 0.009])), draw.integer(-9, 9) * (not symmetric)
     x = net.add("x", dtype, (*shape, depth), 0.02 * integer, zero(draw) * (not symmetric))

@@ -24,29 +24,28 @@ from crtexport.importers import load
 from crtexport.ir.numerics import Numerics
 from crtexport.simulation.reference import ReferenceModel
 from crtexport.support.errors import CrtExportError
-from crtexport.support.fixedpoint import (
-    multiply_all_by_quantized_multiplier,
-    quantize_multiplier,
-)
 from tests.differential.cases import CASES, SeededDraw
 from tests.differential.cases_decode import CODES
+from tests.differential.cases_precision import PRECISION_CASES
 from tests.differential.cases_signal import SIGNAL_CASES
-from tests.differential.draw import Array, Case, Draw
+from tests.differential.draw import Array, Case
 from tests.differential.network import interpret
-from tests.tflite_builder import ModelBuilder
 
 FILE = Path(__file__).resolve().parents[1] / "golden" / "tflm.json"
 
 DIFFERENT = (
     ("add", "int16"), ("add", "int32"), ("fully_connected", "int16"), ("leaky_relu", "int16"),
-    ("logistic", "int8"), ("product", "int16"), ("product", "int8"), ("relu6", "int16"),
-    ("relu6", "int8"), ("sub", "int16"), ("tanh", "int8"), ("transpose_conv_2d", "int16"),
+    ("logistic", "int8"), ("relu6", "int16"), ("relu6", "int8"), ("softmax", "int16"),
+    ("sub", "int16"), ("tanh", "int8"), ("transpose_conv_2d", "int16"),
     ("unidirectional_sequence_lstm", "int8"),
+    *((name, "int8") for name in PRECISION_CASES if name != "lstm by scales"),
+    *((f"{name} by scales", "int16") for name in ("abs", "relu", "leaky_relu", "mul")),
 )
 """Operators whose results depend on whether ``--numerics`` is tflite or tflm."""
 
 ALONE = (
-    ("unidirectional_sequence_lstm", "int16"), ("lut", "int8"), ("lut", "int16"),
+    ("unidirectional_sequence_lstm", "int16"), ("lstm by scales", "int16"),
+    ("lut", "int8"), ("lut", "int16"),
     ("prune", "int8"), ("prune", "int16"), ("huffman", "int8"), ("huffman", "int16"),
     ("rfft of int16", "int16"), ("filter_bank", "uint32"), ("pcan", "uint32"), ("log", "uint32"),
 )
@@ -55,39 +54,13 @@ ALONE = (
 _MOST_SEEDS = 3000
 
 
-def product(draw: Draw, dtype: str) -> Case:
-    """MUL of numbers for whose product it matters whether the multiplier is of float32."""
-    low, high = np.iinfo(dtype).min, np.iinfo(dtype).max
-    first = second = np.arange(low, high + 1, -(-(high - low) // 512), dtype=np.int64)
-    wanted = np.zeros((0, 2), np.int64)
-    while not len(wanted):
-        a, b, y = (np.float32(draw.integer(1 << 20, 1 << 21)) * np.float32(2.0**-24) for _ in "aby")
-        y *= np.float32(4.0 if dtype == "int8" else 1024.0)
-        results = []
-        for real in (float(a * b / y), float(a) * float(b) / float(y)):
-            mantissa, shift = quantize_multiplier(real)
-            results.append(multiply_all_by_quantized_multiplier(
-                first[:, None] * second, mantissa, -shift
-            ))
-        i, j = np.nonzero((results[0] != results[1]) & (np.abs(results[1]) < high))
-        wanted = np.stack([first[i], second[j]], axis=-1)[:8]
-    m = ModelBuilder()
-    x = [
-        m.tensor(f"x{n}", (len(wanted),), dtype, scale=float(s), zero_point=0)
-        for n, s in enumerate((a, b))
-    ]
-    result = m.tensor("y", (len(wanted),), dtype, scale=float(y), zero_point=0)
-    m.op("MUL", x, [result])
-    return Case(m.build(x, [result]), tuple(np.ascontiguousarray(wanted.T, dtype)))
-
-
 def drawn(name: str, dtype: str, seed: int) -> Case:
     if name in CODES:
         return CODES[name](SeededDraw(seed), dtype)[0]
     if name in SIGNAL_CASES:
         streamed = SIGNAL_CASES[name](SeededDraw(seed))
         return Case(streamed.content, streamed.steps[0])
-    return (product if name == "product" else CASES[name])(SeededDraw(seed), dtype)
+    return {**CASES, **PRECISION_CASES}[name](SeededDraw(seed), dtype)
 
 
 def computed(case: Case, numerics: Numerics) -> list[Array]:

@@ -71,8 +71,7 @@ def _offsets(context: Context) -> tuple[int, int]:
 def _scales(context: Context, channels: int, *, fully_connected: bool = False) -> list[Pair]:
     """Returns multiplier and shift of each channel."""
     reals = layer_scales(
-        context.input(0), context.input(1), context.output(),
-        context.numerics.rounding(fully_connected=fully_connected),
+        context.input(0), context.input(1), context.output(), context.numerics,
         fully_connected=fully_connected,
     )
     pairs = [quantize_multiplier(real) for real in reals]

@@ -170,8 +170,9 @@ class Unbiased:
         types = (context.input(0), context.input(1))
         quants = [context.quant(t) for t in types]
         self.zero_point, self.weight_zero = (quant.zero_point[0] for quant in quants)
-        # The product of both scales is a float32 (GetQuantizedConvolutionMultipler).
-        scale = float(np.float32(quants[0].scale[0]) * np.float32(quants[1].scale[0]))
+        # The product of both scales is a float32 in TFLite (GetQuantizedConvolutionMultipler).
+        precision = context.numerics.precision
+        scale = float(precision(quants[0].scale[0]) * precision(quants[1].scale[0]))
         real = scale / context.quant(context.output()).scale[0]
         rounding = context.numerics.rounding(fully_connected=False)
         if rounding is Rounding.FLOAT:

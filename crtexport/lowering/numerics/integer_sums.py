@@ -90,7 +90,8 @@ class IntegerSums(Struct, frozen=True, eq=False):
         rounding = context.numerics.rounding(fully_connected=fully_connected)
         context.quant(context.output())  # refuses an output without one scale
         scales = layer_scales(
-            data, context.input(1), context.output(), rounding, fully_connected=fully_connected
+            data, context.input(1), context.output(), context.numerics,
+            fully_connected=fully_connected,
         )
         return IntegerSums(
             zero_point, weight_zero, magnitudes, raw, folded, bound,

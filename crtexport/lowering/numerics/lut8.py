@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
+from crtexport.ir.numerics import Numerics
 from crtexport.ir.ops import Activation
 from crtexport.ir.scaling import activation_range
 from crtexport.ir.types import Quantization, TensorType
@@ -30,6 +32,11 @@ def _quant(type_: TensorType) -> Quantization:
 def scale(type_: TensorType) -> np.float32:
     """The scale as the float32 that it is in a file."""
     return np.float32(_quant(type_).scale[0])
+
+
+def scales(numerics: Numerics, *types: TensorType) -> tuple[np.floating[Any], ...]:
+    """The scales in the precision in which ``numerics`` multiply and divide them."""
+    return tuple(numerics.precision(scale(type_)) for type_ in types)
 
 
 def zero(type_: TensorType) -> int:
@@ -116,30 +123,36 @@ def fixed_point(
     return mapped(source, target, value)
 
 
-def ratio_of(source: TensorType, target: TensorType) -> float:
-    """The input's scale over the output's, divided in float32."""
-    return float(scale(source) / scale(target))
+def ratio_of(source: TensorType, target: TensorType, numerics: Numerics) -> float:
+    """The input's scale over the output's."""
+    before, after = scales(numerics, source, target)
+    return float(before / after)
 
 
-def relu(source: TensorType, target: TensorType, activation: Activation) -> Table:
-    """RELU, RELU6, RELU_N1_TO_1: rescaled by a float32 ratio, then clamped (TFLite ``ReluX``)."""
+def relu(
+    source: TensorType, target: TensorType, activation: Activation, numerics: Numerics
+) -> Table:
+    """RELU, RELU6, RELU_N1_TO_1: rescaled, then clamped (TFLite ``ReluX``)."""
     bounds = activation_range(activation, target)
-    return _rescaled(source, target, ratio_of(source, target), bounds)
+    return _rescaled(source, target, ratio_of(source, target, numerics), bounds)
 
 
-def leaky_ratio(source: TensorType, target: TensorType, alpha: float) -> float:
-    """Returns what LEAKY_RELU multiplies negative numbers by, in float32."""
-    return float(scale(source) * np.float32(alpha) / scale(target))
+def leaky_ratio(
+    source: TensorType, target: TensorType, alpha: float, numerics: Numerics
+) -> float:
+    """Returns what LEAKY_RELU multiplies negative numbers by."""
+    before, after = scales(numerics, source, target)
+    return float(before * numerics.precision(np.float32(alpha)) / after)
 
 
 def leaky_relu(
-    source: TensorType, target: TensorType, alpha: float, *, mirrored: bool = False
+    source: TensorType, target: TensorType, alpha: float, numerics: Numerics
 ) -> Table:
-    """LEAKY_RELU: one multiplier for each sign; ``mirrored``: a multiplier below 0 scales the
-    magnitude."""
-    upper = quantize_multiplier(ratio_of(source, target))
-    lower = quantize_multiplier(leaky_ratio(source, target, alpha))
-    turned = mirrored and lower[0] < 0
+    """LEAKY_RELU: one multiplier for each sign; one below 0 scales the magnitude in TensorFlow Lite
+    Micro."""
+    upper = quantize_multiplier(ratio_of(source, target, numerics))
+    lower = quantize_multiplier(leaky_ratio(source, target, alpha, numerics))
+    turned = numerics is Numerics.TFLM and lower[0] < 0
 
     def value(x: int) -> int:
         centred = x - zero(source)
@@ -151,9 +164,9 @@ def leaky_relu(
     return mapped(source, target, value)
 
 
-def absolute(source: TensorType, target: TensorType) -> Table:
+def absolute(source: TensorType, target: TensorType, numerics: Numerics) -> Table:
     """ABS: rescaled only where the scales differ."""
-    multiplier = quantize_multiplier(ratio_of(source, target))
+    multiplier = quantize_multiplier(ratio_of(source, target, numerics))
     rescaled = scale(source) != scale(target)
 
     def value(x: int) -> int:
@@ -168,10 +181,11 @@ def absolute(source: TensorType, target: TensorType) -> Table:
 _RSQRT_SHIFT = 20  # bits that keep an inverse root, below 1, an integer
 
 
-def rsqrt(source: TensorType, target: TensorType) -> Table:
+def rsqrt(source: TensorType, target: TensorType, numerics: Numerics) -> Table:
     """RSQRT in TFLite's fixed point; the largest result for 0, and for negative numbers, which the
     reference refuses."""
-    real = 1.0 / float(np.float32(np.sqrt(scale(source))) * scale(target))
+    before, after = scales(numerics, source, target)
+    real = 1.0 / float(numerics.precision(np.sqrt(before)) * after)
     mantissa, shift = quantize_multiplier(real)
 
     def value(x: int) -> int:

@@ -286,17 +286,15 @@ class Squares(_OnOneScale):
 
 
 class QuantizedProduct(Scaled):
-    """MUL, whose multiplier TFLite computes in float32, TensorFlow Lite Micro in float64."""
+    """MUL."""
 
     def __init__(self, lowering: Lowering, activation: Activation) -> None:
         super().__init__(lowering, activation)
-        first, second = (np.float32(s) for s in self.scales)
-        self.floats = lowering.context.numerics is Numerics.ORT
-        real = float(first * second / np.float32(self.scale_out))
-        if lowering.context.numerics is Numerics.TFLM:
-            real = float(first) * float(second) / float(np.float32(self.scale_out))
-        self.real = real
-        self.result = self.requantizer(real, reach(self.dtype) ** 2)
+        numerics = lowering.context.numerics
+        first, second, result = map(numerics.precision, (*self.scales, self.scale_out))
+        self.floats = numerics is Numerics.ORT
+        self.real = float(first * second / result)
+        self.result = self.requantizer(self.real, reach(self.dtype) ** 2)
 
     def __call__(self, a: Expr, c: Expr) -> Expr:
         first, second = self.centred((a, c))

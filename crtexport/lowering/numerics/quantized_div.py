@@ -48,10 +48,9 @@ class Quotient(Scaled):
 
     def __init__(self, lowering: Lowering, activation: Activation) -> None:
         super().__init__(lowering, activation)
-        first, second = (np.float32(s) for s in self.scales)
-        self.mantissa, self.shift = quantize_multiplier(
-            float(first / (second * np.float32(self.scale_out)))
-        )
+        precision = lowering.context.numerics.precision
+        first, second, result = (precision(s) for s in (*self.scales, self.scale_out))
+        self.mantissa, self.shift = quantize_multiplier(float(first / (second * result)))
         low, high = self.dtype.limits
         sizes = [abs(x - self.zeros[1]) for x in range(low, high + 1)]
         pairs = [reciprocal(size) if size else (0, 0) for size in sizes]

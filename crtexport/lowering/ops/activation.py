@@ -90,10 +90,13 @@ def _clamped(context: Context, name: str, activation: ops.Activation) -> Lowered
             context, name, lambda _, value: clamp(value, *float_range(activation))
         )
     if source.dtype in BYTES:
-        return table_lookup(context, name, lut8.relu(source, target, activation))
+        return table_lookup(
+            context, name, lut8.relu(source, target, activation, context.numerics)
+        )
 
     def prepare(lowering: Lowering) -> Function:
-        rescale = rescaler(lowering, lut8.ratio_of(source, target), 1 << 15)
+        ratio = lut8.ratio_of(source, target, context.numerics)
+        rescale = rescaler(lowering, ratio, 1 << 15)
 
         def function(b: KernelBuilder, value: Expr) -> Expr:
             scaled = b.let("scaled", rescale(cast(value, Scalar.I32)))
@@ -144,12 +147,12 @@ def leaky_relu(context: Context) -> Lowered:
             lambda b, x: select(gt(x, f32(0.0)), x, b.let("leak", mul(x, f32(alpha)))),
         )
     if source.dtype in BYTES:
-        table = lut8.leaky_relu(source, target, alpha, mirrored=context.numerics is Numerics.TFLM)
+        table = lut8.leaky_relu(source, target, alpha, context.numerics)
         return table_lookup(context, "leaky_relu", table)
 
     def prepare(lowering: Lowering) -> Function:
-        upper = rescaler(lowering, lut8.ratio_of(source, target), 1 << 15)
-        lower = _lower(lowering, lut8.leaky_ratio(source, target, alpha))
+        upper = rescaler(lowering, lut8.ratio_of(source, target, context.numerics), 1 << 15)
+        lower = _lower(lowering, lut8.leaky_ratio(source, target, alpha, context.numerics))
 
         def function(b: KernelBuilder, value: Expr) -> Expr:
             x = b.let("x", cast(value, Scalar.I32))
@@ -213,7 +216,8 @@ def hard_swish(context: Context) -> Lowered:
     """x * min(max(x + 3, 0), 6) / 6."""
     source, target = context.input(0), context.output()
     if source.dtype is not DType.FLOAT32:
-        return table_lookup(context, "hard_swish", hard_swish_table(source, target))
+        table = hard_swish_table(source, target, context.numerics)
+        return table_lookup(context, "hard_swish", table)
     return element_map(context, "hard_swish", lambda _, x: div(
         mul(x, min_(f32(6.0), max_(f32(0.0), add(x, f32(3.0))))), f32(6.0)
     ))

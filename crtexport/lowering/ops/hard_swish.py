@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
+from crtexport.ir.numerics import Numerics
 from crtexport.ir.types import TensorType
-from crtexport.lowering.numerics.lut8 import Table, mapped, scale, zero
+from crtexport.lowering.numerics.lut8 import Table, mapped, scale, scales, zero
 from crtexport.lowering.registry import Context
 from crtexport.support.fixedpoint import INT32_MAX, quantize_multiplier, saturate, wrap
 
@@ -31,7 +34,7 @@ def _divide_by_pot(value: int, exponent: int) -> int:
     return (value >> exponent) + (1 if (value & mask) > threshold else 0)
 
 
-def _multiplier(real: np.float32) -> tuple[int, int]:
+def _multiplier(real: np.floating[Any]) -> tuple[int, int]:
     """(16-bit mantissa, exponent)."""
     mantissa, exponent = quantize_multiplier(float(real))
     if mantissa >= INT32_MAX - (1 << 15):
@@ -39,8 +42,11 @@ def _multiplier(real: np.float32) -> tuple[int, int]:
     return (mantissa + (1 << 15)) >> 16, exponent
 
 
-def _output_multiplier(source: TensorType, target: TensorType) -> tuple[int, int]:
-    return _multiplier(scale(source) * np.float32(1 / 128) / scale(target))
+def _output_multiplier(
+    source: TensorType, target: TensorType, numerics: Numerics
+) -> tuple[int, int]:
+    before, after = scales(numerics, source, target)
+    return _multiplier(before * numerics.precision(1 / 128) / after)
 
 
 def hard_swish_scales(context: Context) -> str | None:
@@ -48,16 +54,16 @@ def hard_swish_scales(context: Context) -> str | None:
     source, target = context.input(0), context.output()
     if source.quant is None or target.quant is None:
         return None
-    if _output_multiplier(source, target)[1] > 0:
+    if _output_multiplier(source, target, context.numerics)[1] > 0:
         return f"found {scale(source)} and {scale(target)}"
     return None
 
 
-def hard_swish(source: TensorType, target: TensorType) -> Table:
+def hard_swish(source: TensorType, target: TensorType, numerics: Numerics) -> Table:
     """x * relu6(x + 3) / 6."""
-    mantissa, exponent = _output_multiplier(source, target)
-    hires = scale(source) * np.float32(1 / 128)
-    bent_mantissa, bent_exponent = _multiplier(hires / np.float32(3 / 32768))
+    mantissa, exponent = _output_multiplier(source, target, numerics)
+    hires = numerics.precision(scale(source)) * numerics.precision(1 / 128)
+    bent_mantissa, bent_exponent = _multiplier(hires / numerics.precision(3 / 32768))
 
     def value(x: int) -> int:
         fine = (x - zero(source)) * 128

@@ -22,7 +22,7 @@ from crtexport.kir.builder import (
     xor,
 )
 from crtexport.kir.language import Buffer, Expr, Scalar
-from crtexport.lowering.numerics import fixed16, float_math, sigmoid16
+from crtexport.lowering.numerics import fixed16, float_math, lut8, sigmoid16
 from crtexport.lowering.numerics.requantize import (
     Multiplier,
     Requantizer,
@@ -208,9 +208,9 @@ class _Float(_LstmLoops):
 
 class _Integer(_LstmLoops):
     work = Scalar.I32
+    numerics = Numerics.TFLITE
 
     def prepare(self) -> None:
-        scale_x = np.float32(self.context.quant(self.context.input(0)).scale[0])
         state = self.context.quant(self.context.input(_H))
         zero_x = self.context.quant(self.context.input(0)).zero_point[0]
         self.exponent = math.frexp(self.context.quant(self.context.input(_C)).scale[0])[1] - 1
@@ -218,9 +218,8 @@ class _Integer(_LstmLoops):
         self.from_h: list[tuple[Buffer, Requantizer | WideRequantizer]] = []
         for gate in range(4):
             bias = self.context.values(_BIAS + gate).astype(np.int64)
-            self.from_x.append(self._side(_WX + gate, bias, scale_x, zero_x))
-            scale_h = np.float32(state.scale[0])
-            self.from_h.append(self._side(_WH + gate, 0 * bias, scale_h, state.zero_point[0]))
+            self.from_x.append(self._side(_WX + gate, bias, 0, zero_x))
+            self.from_h.append(self._side(_WH + gate, 0 * bias, _H, state.zero_point[0]))
         self.prepare_products()
 
     def prepare_products(self) -> None:
@@ -234,15 +233,17 @@ class _Integer(_LstmLoops):
 
     def _side(
         self, position: int, bias: np.ndarray[tuple[int, ...], np.dtype[np.int64]],
-        scale: np.float32, zero: int,
+        data: int, zero: int,
     ) -> tuple[Buffer, Requantizer | WideRequantizer]:
-        """Bias with the zero point folded in, and the multiplier to gates (12 fractional bits)."""
+        """Bias with the zero point folded in, and the multiplier to gates (12 fractional bits);
+        ``data``: the position of what the weights multiply."""
         totals, magnitudes = self.context.sums(position, 0)
         folded = bias - zero * totals
         reach = -self.context.input(0).dtype.limits[0]
         bound = int((np.abs(folded) + reach * magnitudes).max(initial=0))
-        own = np.float32(self.context.quant(self.context.input(position)).scale[0])
-        multiplier = Multiplier.of([float(own * scale / np.float32(2.0**-12))])
+        types = map(self.context.input, (position, data))
+        own, scale = lut8.scales(self.numerics, *types)
+        multiplier = Multiplier.of([float(own * scale) * 2.0**12])
         if self.context.input(0).dtype is DType.INT16:
             fits = bound < 1 << 31
             buffer = self.lowering.derived(
@@ -289,6 +290,8 @@ class _Integer(_LstmLoops):
 class _Micro(_Integer):
     """As TensorFlow Lite Micro: its int16 FULLY_CONNECTED, LOGISTIC, TANH and MUL one after the
     other; the hidden state has the scale of its tensor."""
+
+    numerics = Numerics.TFLM
 
     def prepare_products(self) -> None:
         def scale(position: int) -> float:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import ExitStack
 
+from crtexport.ir.numerics import Numerics
 from crtexport.ir.ops import Prelu
 from crtexport.ir.types import DType
 from crtexport.kir.builder import cast, f32, ge, i32, load, mul, select, sub
@@ -61,12 +62,11 @@ def _integers(lowering: Lowering) -> Callable[[Expr, Expr], Expr]:
     """Rescaled by one multiplier, the product of negative numbers and slopes by another."""
     context, b = lowering.context, lowering.b
     source, slopes, target = context.input(0), context.input(1), context.output()
-    ratio = lut8.ratio_of(source, target)
-    leak = float(lut8.scale(source) * lut8.scale(slopes) / lut8.scale(target))
-    reach = 255
-    if source.dtype is DType.INT16:  # TFLite Micro's alone, which multiplies scales as doubles
-        one, slope_scale, other = (float(lut8.scale(t)) for t in (source, slopes, target))
-        ratio, leak, reach = one / other, one * slope_scale / other, 1 << 15
+    wide = source.dtype is DType.INT16  # only TensorFlow Lite Micro has it
+    numerics = Numerics.TFLM if wide else context.numerics
+    before, slope_scale, after = lut8.scales(numerics, source, slopes, target)
+    ratio, leak = float(before / after), float(before * slope_scale / after)
+    reach = 1 << 15 if wide else 255
     upper, lower = rescaler(lowering, ratio, reach), rescaler(lowering, leak, reach * 255)
 
     def function(value: Expr, slope: Expr) -> Expr:

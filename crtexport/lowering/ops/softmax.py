@@ -315,14 +315,18 @@ _EXP_RANGE, _STEPS = 10.0, 65535  # of the int16 table of exponentials; steps be
 def _wide_rows(lowering: Lowering, source: Buffer, beta: float) -> None:
     """int16: both functions are tables with straight lines between their values."""
     b, shape = lowering.b, rows_of(lowering.context)
-    real = float(lut8.scale(lowering.context.input(0)) * np.float32(beta))
-    rescale = rescaler(lowering, real / (_EXP_RANGE / _STEPS), _STEPS)
+    (steps,) = lut8.scales(lowering.context.numerics, lowering.context.input(0))
+    real_beta = float(steps * np.float32(beta))
+    rescale = rescaler(lowering, real_beta / (_EXP_RANGE / _STEPS), _STEPS)
+    # In TensorFlow Lite Micro these tables are made in float32.
+    real = np.float32 if lowering.context.numerics is Numerics.TFLM else np.float64
+    exp = float_reference.exp if real is np.float32 else float_reference.precise_exp
     exponential = interpolation(lowering, "exps", lut16.populate(
-        np.float64, (_EXP_RANGE / _STEPS, (1 << 15) - 1), (2.0 / _STEPS, 0),
-        float_reference.precise_exp,
+        real, (_EXP_RANGE / _STEPS, (1 << 15) - 1), (2.0 / _STEPS, 0), exp
     ))
     inverse = interpolation(lowering, "inverses", lut16.populate(
-        np.float64, (1.0 / _STEPS, -(1 << 15)), (2.0 / _STEPS, 0), lambda x: 1 / (1 + x)
+        real, (1.0 / _STEPS, -(1 << 15)), (2.0 / _STEPS, 0),
+        lambda x: float(real(1.0) / (real(1.0) + real(x))),
     ))
     output = lowering.output()
     with b.loop("row", shape[0]) as row:

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from crtexport.ir.numerics import Numerics
 from crtexport.ir.ops import Activation, Svdf
 from crtexport.ir.types import DType
 from crtexport.kir.builder import (
@@ -21,6 +22,7 @@ from crtexport.kir.builder import (
     xor,
 )
 from crtexport.kir.language import Buffer, Expr, Scalar
+from crtexport.lowering.numerics import lut8
 from crtexport.lowering.numerics.requantize import Multiplier, Requantizer, float_range
 from crtexport.lowering.ops.variables import initial_words
 from crtexport.lowering.registry import Context, Lowered, Lowering, lowers
@@ -113,8 +115,12 @@ class _Svdf:
         self.output = lowering.output()
 
     def _prepare_integer(self) -> None:
-        scales = [np.float32(self.context.quant(self.context.input(i)).scale[0]) for i in range(4)]
-        scale_out = np.float32(self.context.quant(self.context.output()).scale[0])
+        # Only TensorFlow Lite Micro has a state of int8.
+        narrow = self.context.input(3).dtype is DType.INT8
+        numerics = Numerics.TFLM if narrow else self.context.numerics
+        *scales, scale_out = lut8.scales(
+            numerics, *map(self.context.input, range(4)), self.context.output()
+        )
         zero = self.context.quant(self.context.input(0)).zero_point[0]
         self.zero = self.context.quant(self.context.input(3)).zero_point[0]
         totals, magnitudes = self.context.sums(1, 0)
@@ -127,7 +133,6 @@ class _Svdf:
                 "offsets", Scalar.I32, folded.astype(np.int32),
                 "for each filter: -zero point of the input * sum of the weights",
             )
-        # The reference multiplies scales as float32 numbers.
         ratios = (scales[0] * scales[1] / scales[3], scales[3] * scales[2] / scale_out)
         self.scale_feature, self.scale_output = (
             Requantizer(self.lowering, Multiplier.of([float(ratio)]), Rounding.DOUBLE, limit)

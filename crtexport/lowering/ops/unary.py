@@ -58,7 +58,7 @@ def abs_(context: Context) -> Lowered:
         case DType.FLOAT32:
             return element_map(context, "abs", float_math.magnitude_of)
         case DType.INT8:
-            return table_lookup(context, "abs", lut8.absolute(source, target))
+            return table_lookup(context, "abs", lut8.absolute(source, target, context.numerics))
         case DType.INT32:
             return element_map(
                 context, "abs", lambda _, x: select(lt(x, i32(0)), _negated(x), x)
@@ -66,7 +66,8 @@ def abs_(context: Context) -> Lowered:
     rescaled = lut8.scale(source) != lut8.scale(target)
 
     def prepare(lowering: Lowering) -> Function:
-        rescale = rescaler(lowering, lut8.ratio_of(source, target), 1 << 15)
+        ratio = lut8.ratio_of(source, target, context.numerics)
+        rescale = rescaler(lowering, ratio, 1 << 15)
 
         def function(b: KernelBuilder, value: Expr) -> Expr:
             x = b.let("x", cast(value, Scalar.I32))
@@ -138,7 +139,7 @@ def rsqrt(context: Context) -> Lowered:
     """1 / sqrt(x)."""
     source, target = context.input(0), context.output()
     if source.dtype is DType.INT8:
-        return table_lookup(context, "rsqrt", lut8.rsqrt(source, target))
+        return table_lookup(context, "rsqrt", lut8.rsqrt(source, target, context.numerics))
     return element_map(
         context, "rsqrt", lambda b, x: div(f32(1.0), float_exact.sqrt(b, x))
     )

@@ -284,7 +284,7 @@ def _scaling(
 ) -> OutputScaling:
     fully = isinstance(node.op, FullyConnected)
     rounding = graph.numerics.rounding(fully_connected=fully)
-    reals = layer_scales(data, weights, result, rounding, fully_connected=fully)
+    reals = layer_scales(data, weights, result, graph.numerics, fully_connected=fully)
     op = node.op
     if not isinstance(op, Conv2D | DepthwiseConv2D | FullyConnected) or result.quant is None:
         raise TypeError(op)
