@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 
@@ -14,20 +14,26 @@ from crtexport.support.errors import CrtExportError
 
 _WEIGHTED = (
     ops.BatchMatMul, ops.Conv2D, ops.DepthwiseConv2D, ops.EmbeddingLookup, ops.FullyConnected,
-    ops.TransposeConv2D,
+    ops.TransposeConv2D, ops.Prelu, ops.Recurrent, ops.Svdf, ops.UnidirectionalSequenceLstm,
 )
 
 
 def refuse_nan(graph: Graph) -> None:
     """Raises CrtExportError, naming the element, for weights or a bias that aren't numbers."""
     for inner in graph.nested():
+        # Where weights are float16, operators have what a Dequantize makes of them.
+        stored = {
+            node.outputs[0]: node.inputs[0]
+            for node in inner.nodes if isinstance(node.op, ops.Dequantize)
+        }
         for node in inner.nodes:
             if isinstance(node.op, _WEIGHTED):
-                _check(inner, node)
+                _check(inner, node, stored)
 
 
-def _check(graph: Graph, node: Node) -> None:
-    for tensor in node.inputs:
+def _check(graph: Graph, node: Node, stored: Mapping[int, int | None]) -> None:
+    for given in node.inputs:
+        tensor = given if given is None else stored.get(given, given)
         constant = graph.constant(tensor) if tensor is not None else None
         if tensor is None or constant is None or not graph.type(tensor).dtype.is_float:
             continue

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import count
+
 from msgspec.structs import replace
 
 from crtexport.ir.graph import Graph, Node
@@ -12,17 +14,23 @@ def copy_outputs(graph: Graph) -> Graph:
     """Inserts a copy before each output that nothing computes or that is an output already.
 
     Requires: nothing. Ensures: all graph outputs differ and are outputs of nodes; names and types
-    of the outputs stay. The caller's buffers then never have to be shared by two outputs.
+    of the outputs stay, but for the name of a tensor's further mentions, which get a number. The
+    caller's buffers then never have to be shared by two outputs.
     """
     computed = {t for node in graph.nodes for t in node.outputs}
     tensors, nodes, outputs = list(graph.tensors), list(graph.nodes), list[int]()
+    names = {graph.tensors[tensor].name for tensor in graph.outputs}
     for position, tensor in enumerate(graph.outputs):
         if tensor in computed and tensor not in outputs:
             outputs.append(tensor)
             continue
         source = graph.tensors[tensor]
+        name = source.name
+        if tensor in graph.outputs[:position]:
+            name = next(n for i in count(2) if (n := f"{source.name}_{i}") not in names)
+            names.add(name)
         outputs.append(len(tensors))
-        tensors.append(replace(source, constant=None))
+        tensors.append(replace(source, name=name, constant=None))
         nodes.append(Node(
             Reshape(source.type.shape), (tensor,), (outputs[-1],), source.name,
             f"copy to output {position}",

@@ -1,4 +1,4 @@
-"""``python -m tests.catalogue.goldens CHECKOUT``: outputs that TensorFlow Lite Micro's tests expect.
+"""``python -m tests.catalogue.goldens CHECKOUT``: what TensorFlow Lite Micro's tests expect.
 
 CHECKOUT is a checkout of tensorflow/tflite-micro. Its integration tests and examples bring
 networks, inputs and the outputs that they must give on the device. Each network is exported with

@@ -25,6 +25,7 @@ from crtexport.ir.ops import (
     LessEqual,
     Maximum,
     Minimum,
+    Mul,
     NotEqual,
     Op,
     Select,
@@ -104,6 +105,23 @@ def test_quotients_are_near_the_real_ones_whatever_the_scales(tmp_path: Path) ->
         real = 0.5 * (x.astype(float) - 60) / (0.25 * (y.astype(float) - 100)) / result
         found = computed(graph, (x, y), tmp_path).astype(float) - 130
         assert np.abs(found - np.clip(real, -130, 125)).max() <= 0.5 + 1e-3
+
+
+@pytest.mark.parametrize(("dtype", "zero"), [(np.uint8, 9), (np.int8, -128), (np.int8, 127)])
+def test_products_beyond_any_number_saturate(
+    dtype: type[np.uint8 | np.int8], zero: int, tmp_path: Path
+) -> None:
+    """As in cells of recurrent networks that never did anything: runtimes shift by more bits than
+    there are."""
+    limits = np.iinfo(dtype)
+    x, y = np.meshgrid(np.arange(limits.min, limits.max + 1, 3), np.arange(limits.min, 100, 7))
+    graph = network(
+        Mul(), (x.astype(dtype), y.astype(dtype)), (one(0.02, 5), one(0.004)), one(3e-35, zero)
+    )
+    sign = np.sign((x - 5) * y)
+    expected = np.where(sign > 0, limits.max, np.where(sign < 0, limits.min, zero))
+    found = computed(graph, (x.astype(dtype), y.astype(dtype)), tmp_path)
+    np.testing.assert_array_equal(found, expected)
 
 
 def test_what_is_divided_by_zero_is_zero(tmp_path: Path) -> None:

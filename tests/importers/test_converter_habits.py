@@ -11,6 +11,7 @@ import numpy.typing as npt
 import pytest
 from flatbuffers import flexbuffers
 
+import crtexport
 from crtexport.importers import load
 from crtexport.ir.graph import Graph
 from crtexport.ir.ops import Abs, TransposeConv2D
@@ -203,3 +204,20 @@ def test_arithmetic_on_infinities_ends_at_the_largest_numbers(
         (expected,) = run_reference(content, *inputs)
         (got,) = interpret(read(tmp_path, content), inputs)
         np.testing.assert_allclose(got, expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize("emit", ["c", "llvm"])
+def test_a_tensor_may_be_several_outputs(emit: str, tmp_path: Path) -> None:
+    """A further mention has a name and a buffer of its own."""
+    m = ModelBuilder()
+    x, y, other = m.tensor("x", (1, 4)), m.tensor("y", (1, 4)), m.tensor("y_2", (1, 4))
+    m.op("NEG", [x], [y])
+    m.op("ABS", [y], [other])
+    path, package = tmp_path / "m.tflite", tmp_path / "m.tar"
+    path.write_bytes(m.build([x], [y, y, other, y]))
+    crtexport.export(path, emit=emit, output=package)
+    values = np.array([[1.0, -2.0, 3.0, 0.5]], np.float32)
+    outputs = crtexport.simulate(package, {"x": values}).outputs
+    assert [*outputs] == ["y", "y_3", "y_2", "y_4"]
+    for name, found in outputs.items():
+        np.testing.assert_array_equal(found, np.abs(values) if name == "y_2" else -values)

@@ -36,6 +36,16 @@ def not_a_number(m: ModelBuilder) -> tuple[list[int], list[int]]:
     return [x], [y]
 
 
+def half_not_a_number(m: ModelBuilder) -> tuple[list[int], list[int]]:
+    weights = np.ones((3, 4), np.float16)
+    weights[0, 3] = np.nan
+    x, w = m.tensor("x", (1, 4)), m.tensor("w", (3, 4), "float16", data=weights)
+    wide, y = m.tensor("wide", (3, 4)), m.tensor("y", (1, 3))
+    m.op("DEQUANTIZE", [w], [wide])
+    m.op("FULLY_CONNECTED", [x, wide], [y])
+    return [x], [y]
+
+
 def disordered(m: ModelBuilder) -> tuple[list[int], list[int]]:
     x, a, y = (m.tensor(name, (1, 4)) for name in "xay")
     m.op("ABS", [a], [y])
@@ -72,6 +82,9 @@ MISTAKES: dict[str, tuple[Network, str]] = {
     ),
     "flex": (custom("FlexErf"), r"'FlexErf' is an operator of TensorFlow[^\0]*SELECT_TF_OPS"),
     "nan": (not_a_number, r"element \[1, 2\] of 'w' \(float32\[3x4\]\) is NaN"),
+    "nan of float16": (
+        half_not_a_number, r"element \[0, 3\] of 'w' \(float16\[3x4\]\) is NaN"
+    ),
     "order": (disordered, r"tensor 1 'a' is used before .* operator 1 \(ABS\) computes it later"),
     "cycle": (
         circular,

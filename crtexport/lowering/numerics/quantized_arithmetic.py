@@ -33,8 +33,10 @@ from crtexport.lowering.numerics.byte_pair_linear import (
     linear,
     rows,
 )
+from crtexport.lowering.numerics.elementwise_maps import BYTES
 from crtexport.lowering.numerics.float_math import round_half_even
 from crtexport.lowering.numerics.requantize import (
+    MOST_SHIFT,
     Multiplier,
     Requantizer,
     quantized_result,
@@ -125,6 +127,10 @@ def less_in_memory(context: Context) -> int:
     return 128 if isinstance(op, Add | Mul) and op.from_uint8 else 0
 
 
+_BEYOND_BYTES = 1024.0
+"""Times 1 it is beyond all 8-bit numbers, wherever their zero point is."""
+
+
 class Scaled:
     """Common part of operators of two quantized numbers."""
 
@@ -140,8 +146,14 @@ class Scaled:
         self.bounds = activation_range(activation, context.output())
 
     def requantizer(self, real: float, bound: int) -> Requantizer:
-        """Multiplies values of magnitude up to ``bound`` by ``real``."""
+        """Multiplies values of magnitude up to ``bound`` by ``real``.
+
+        A shift by more than an i32 has bits is undefined in the reference; whatever isn't 0 becomes
+        the largest or smallest 8-bit number then, as real numbers would.
+        """
         mantissa, shift = quantize_multiplier(real)
+        if shift > MOST_SHIFT and self.dtype in BYTES:
+            mantissa, shift = quantize_multiplier(_BEYOND_BYTES)
         multiplier = Multiplier((mantissa,), (shift,))
         return Requantizer(self.lowering, multiplier, Rounding.DOUBLE, bound)
 
