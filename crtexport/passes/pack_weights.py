@@ -8,16 +8,19 @@ import numpy as np
 from msgspec.structs import replace
 
 from crtexport.ir.graph import Graph, Node
-from crtexport.ir.ops import Conv2D, FullyConnected
+from crtexport.ir.ops import Conv2D, DepthwiseConv2D, FullyConnected, TransposeConv2D
 from crtexport.ir.types import ConstantRef, DType
 
 _WIDTHS = (2, 4)
+_LAYERS = (Conv2D, DepthwiseConv2D, FullyConnected, TransposeConv2D)
+_BY_UNITS = (Conv2D, FullyConnected)
+"""Layers of which neighbouring output channels share a byte; of others, neighbouring weights."""
 
 
 def pack_weights(graph: Graph, wanted: Callable[[Graph, Node], bool]) -> Graph:
-    """Returns ``graph`` with the weights packed that convolutions and fully connected layers alone
-    read, if their values fit 4 or 2 bits, whatever type the file has, and ``wanted`` says so of all
-    of these layers, with weights so packed.
+    """Returns ``graph`` with the weights packed that convolutions, depthwise and transposed ones
+    too, and fully connected layers alone read, if their values fit 4 or 2 bits, whatever type the
+    file has, and ``wanted`` says so of all of these layers, with weights so packed.
 
     Requires: nothing. Ensures: the same results.
     """
@@ -27,7 +30,7 @@ def pack_weights(graph: Graph, wanted: Callable[[Graph, Node], bool]) -> Graph:
         for position, tensor in enumerate(node.inputs):
             if tensor is None:
                 continue
-            if position == 1 and isinstance(node.op, Conv2D | FullyConnected):
+            if position == 1 and isinstance(node.op, _LAYERS):
                 layers.setdefault(tensor, []).append(node)
             else:
                 others.add(tensor)
@@ -53,8 +56,11 @@ def _bits(graph: Graph, weights: int, readers: list[Node]) -> int | None:
     type_, constant = graph.type(weights), graph.constant(weights)
     if constant is None or type_.dtype is not DType.INT8 or not type_.nbytes:
         return None
-    # Neighbouring output channels share a byte, those of one group.
-    together = [type_.shape[0]]
+    # Those that share a byte: neighbouring output channels, those of one group.
+    by_units = [isinstance(node.op, _BY_UNITS) for node in readers]
+    if len({*by_units}) > 1:
+        return None
+    together = [type_.shape[0] if by_units[0] else type_.elements]
     for node in readers:
         depth = graph.type(graph.required(node, 0)).shape[-1]
         if isinstance(node.op, Conv2D) and depth != type_.shape[3]:

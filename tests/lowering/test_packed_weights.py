@@ -38,7 +38,7 @@ def stored_weights(graph: Graph) -> int:
     )
 
 
-@pytest.mark.parametrize("kind", ["conv", "pointwise", "dense"])
+@pytest.mark.parametrize("kind", ["conv", "pointwise", "dense", "depthwise"])
 @pytest.mark.parametrize("weights", RANGES)
 @search(3)
 @given(data=st.data(), dtype=st.sampled_from(TYPES))
@@ -60,8 +60,33 @@ def test_packed_weights_give_the_same_results_in_every_backend(
         np.testing.assert_array_equal(result, run_reference(path.read_bytes(), value)[0])
     assert_backends_agree(found, folder)
     units, *others = graph.type(graph.required(graph.nodes[0], 1)).shape
+    if kind == "depthwise":
+        units, others = units * math.prod(others), []
     if units > 1:
         assert stored_weights(packed) == -(-units * n.range[0] // 8) * math.prod(others)
+
+
+@pytest.mark.parametrize("weights", RANGES)
+def test_transposed_convolutions_read_packed_weights(weights: str, tmp_path: Path) -> None:
+    m, rng = ModelBuilder(), np.random.default_rng(4)
+    bits_, low, high = RANGES[weights]
+    data = rng.integers(low, high + 1, (3, 2, 3, 5)).astype(np.int8)
+    data.flat[0] = low
+    size = m.tensor("size", (4,), "int32", data=np.array([1, 6, 7, 3], np.int32))
+    x = m.tensor("x", (1, 3, 3, 5), "int8", 0.05, 9)
+    w = m.tensor("w", data.shape, "int8", 0.05, data=data)
+    y = m.tensor("y", (1, 6, 7, 3), "int8", 0.03)
+    m.op("TRANSPOSE_CONV", [size, w, x], [y], padding="VALID", stride=(2, 2))
+    (tmp_path / "m.tflite").write_bytes(m.build([x], [y]))
+    graph = load(tmp_path / "m.tflite")
+    packed, value = all_packed(graph), rng.integers(-128, 128, (1, 3, 3, 5)).astype(np.int8)
+    values: Values = {packed.inputs[0]: value}
+    found = list(steps(packed, values))
+    np.testing.assert_array_equal(
+        values[packed.outputs[0]], run_reference((tmp_path / "m.tflite").read_bytes(), value)[0]
+    )
+    assert_backends_agree(found, tmp_path)
+    assert stored_weights(packed) == -(-data.size * bits_ // 8)
 
 
 def network(

@@ -26,6 +26,7 @@ from crtexport.kir.builder import (
     cast,
     clamp,
     const,
+    div,
     f32,
     i32,
     load,
@@ -69,7 +70,7 @@ class Weighted:
 
     def __init__(
         self, lowering: Lowering, channel_axis: int, activation: Activation, *,
-        fully_connected: bool = False, every_tap: bool = True,
+        fully_connected: bool = False, every_tap: bool = True, by_units: bool = False,
     ) -> None:
         """``channel_axis``: the weights' axis of output channels.
 
@@ -77,6 +78,7 @@ class Weighted:
         scale, the product of input and weight scale is float32
         (``GetQuantizedConvolutionMultipler``); SINGLE applies to them. ``every_tap``: each output
         accumulates, or pads, all weights of its channel; else no zero point can be folded.
+        ``by_units``: the node goes through its channels by :meth:`units`.
         """
         self.lowering, self.b, self.context = lowering, lowering.b, lowering.context
         self.activation = activation
@@ -87,12 +89,8 @@ class Weighted:
         self._every_tap = every_tap
         self.x = lowering.input(0, "input")
         self.bits = self.context.packed_bits
-        self.weights = (
-            lowering.packed(
-                "weights", Scalar.U8, BitFields(self.bits), self.channels,
-                note=f"{self.bits} bits of each byte are a channel's, the lowest the first one's",
-            ) if self.bits else lowering.input(1, "weights")
-        )
+        self._by_units = by_units
+        self.weights = self._stored_weights()
         self._above: Expr = i32(0)  # bits of a word above those of a channel
         self.zero_point = 0
         self.bias: Buffer | None = None
@@ -107,6 +105,20 @@ class Weighted:
         else:
             self._prepare_float()
         self.output = lowering.output()
+
+    def _stored_weights(self) -> Buffer:
+        if not self.bits:
+            return self.lowering.input(1, "weights")
+        packing = BitFields(self.bits)
+        if self._by_units:
+            return self.lowering.packed(
+                "weights", Scalar.U8, packing, self.channels,
+                note=f"{self.bits} bits of each byte are a channel's, the lowest the first one's",
+            )
+        return self.lowering.packed(
+            "weights", Scalar.U8, packing, self.context.input(1).elements,
+            note=f"{self.bits} bits of each byte are a weight, the lowest the first one",
+        )
 
     # -- integers
 
@@ -213,11 +225,18 @@ class Weighted:
         self._plus(acc, mul(value, self._weight(w_index)))
 
     def _stored(self, index: Expr) -> Expr:
-        """A weight as it is stored; of packed ones, that of the channel of :meth:`units`."""
-        stored = load(self.weights, index)
+        """A weight as it is stored; of those packed by units, that of the channel of
+        :meth:`units`."""
         if not self.bits:
-            return stored
-        return shr(shl(cast(stored, Scalar.I32), self._above), i32(32 - self.bits))
+            return load(self.weights, index)
+        above = self._above
+        if not self._by_units:
+            place, several = self.b.let("place", index), const(8 // self.bits)
+            index = self.b.let("byte", div(place, several))
+            field = cast(sub(place, mul(index, several)), Scalar.I32)
+            above = self.b.let("above", sub(i32(32 - self.bits), mul(field, i32(self.bits))))
+        stored = cast(load(self.weights, index), Scalar.I32)
+        return shr(shl(stored, above), i32(32 - self.bits))
 
     def _weight(self, index: Expr) -> Expr:
         return sub(cast(self._stored(index), Scalar.I32), i32(self.weight_zero))

@@ -77,7 +77,7 @@ def conv2d(context: Context) -> Lowered:
     b, x, w, y = lowering.b, context.input(0).shape, context.input(1).shape, context.output().shape
     groups = x[3] // w[3] if w[3] else 1
     filters = y[3] // groups
-    weighted = Weighted(lowering, 0, op.activation)
+    weighted = Weighted(lowering, 0, op.activation, by_units=True)
     window = WindowGeometry.of(op, x, y, (w[1], w[2]))
     with (
         b.loop("n", y[0]) as n, b.loop("oy", y[1]) as oy, b.loop("ox", y[2]) as ox,
@@ -142,7 +142,7 @@ def fully_connected(context: Context) -> Lowered:
     b = lowering.b
     units, depth = context.input(1).shape
     rows = context.input(0).elements // depth if depth else 0
-    weighted = Weighted(lowering, 0, op.activation, fully_connected=True)
+    weighted = Weighted(lowering, 0, op.activation, fully_connected=True, by_units=True)
     with b.loop("row", rows) as row, weighted.units("unit", units) as (unit, at):
         acc: Var = weighted.start(unit)
         with b.loop("d", depth) as d:

@@ -14,7 +14,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from crtexport.ir.graph import Node
-from crtexport.ir.types import ConstantRef
+from crtexport.ir.types import ConstantRef, DType
 from crtexport.kir.analysis.kernel_merging import names_in
 from crtexport.kir.builder import (
     KernelBuilder,
@@ -167,6 +167,8 @@ def _unpacking(context: Context, lowered: Lowered) -> Lowered | None:
             weights, packing = context.matrix(context.input(1).shape[0]), BlockPacking(1, 1)
         elif isinstance(arg, Derived) and isinstance(arg.data.made, Packed):
             weights, packing = arg.data.made.weights, arg.data.made.packing
+        elif isinstance(arg, Derived) and _are_weights(context, arg):
+            weights, packing = Matrix(arg.data, DType.INT8, 1, arg.data.nbytes), BlockPacking(1, 1)
         else:
             continue
         lanes = packing.byte_lanes
@@ -174,6 +176,15 @@ def _unpacking(context: Context, lowered: Lowered) -> Lowered | None:
             fields = BitFieldPacking(packing, lanes, bits)
             return _behind(lowered, number, packed(weights, fields), fields)
     return None
+
+
+def _are_weights(context: Context, arg: Derived) -> bool:
+    """Returns whether a table has all weights, in whatever order."""
+    count = context.input(1).elements
+    if arg.dtype is not Scalar.I8 or arg.data.nbytes < count:
+        return False
+    found = np.concatenate([np.frombuffer(chunk, np.int8) for chunk in arg.data.chunks()])
+    return set(np.unique(found)) <= {0, *np.unique(context.values(1)).tolist()}
 
 
 def _behind(lowered: Lowered, number: int, data: ConstantRef, fields: BitFieldPacking) -> Lowered:

@@ -26,7 +26,7 @@ BOARDS = ("mps2_an385", "mps2_an386", "mps3_an547", "qemu_cortex_m0", "qemu_risc
 @pytest.mark.parametrize("board", BOARDS)
 @pytest.mark.parametrize("weights", RANGES)
 @search(3)
-@given(data=st.data(), kind=st.sampled_from(["conv", "pointwise", "dense"]))
+@given(data=st.data(), kind=st.sampled_from(["conv", "pointwise", "dense", "depthwise"]))
 def test_every_variant_gives_what_the_reference_does(
     weights: str, board: str, kind: str, tmp_path_factory: pytest.TempPathFactory,
     data: st.DataObject,
@@ -60,7 +60,7 @@ def test_compiled_code_computes_the_same(where: str, board: str, tmp_path: Path)
     layers = []
     for weights in RANGES:
         n.range = RANGES[weights]
-        layers += [n.add(kind) for kind in ("conv", "pointwise", "dense")]
+        layers += [n.add(kind) for kind in ("conv", "pointwise", "dense", "depthwise")]
     path = n.write(tmp_path, layers)
     values = [np.stack([n.values(shape), n.values(shape)]) for shape, *_ in layers]
     content = path.read_bytes()
