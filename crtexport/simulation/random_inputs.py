@@ -19,8 +19,8 @@ _MOVES = (
 
 def random_inputs(graph: Graph, samples: int, seed: int) -> list[list[Array]]:
     """Returns the arrays of ``samples`` inferences, in the order of the graph's inputs: floats
-    from a normal distribution, integers from their whole range, or below the number of rows that
-    they choose from, as the runtimes refuse other indices."""
+    from a normal distribution, integers from their whole range, and what is an index, or becomes
+    one, below the number of rows that it chooses from, as the runtimes refuse other indices."""
     rng, limits = np.random.default_rng(seed), index_limits(graph)
     return [
         [_random(graph.type(tensor), limits.get(tensor), rng) for tensor in graph.inputs]
@@ -79,9 +79,9 @@ def _chosen_by(graph: Graph, node: Node) -> tuple[int, int] | None:
 
 
 def _random(type_: TensorType, limit: int | None, rng: np.random.Generator) -> Array:
-    if type_.dtype.is_float:
+    if type_.dtype.is_float and limit is None:
         return rng.standard_normal(type_.shape).astype(type_.dtype.numpy)
-    low, high = type_.dtype.limits if type_.dtype.is_integer else (0, 1)
+    low, high = type_.dtype.limits if type_.dtype.is_integer else (0, limit or 1)
     if limit is not None:
         low, high = 0, min(high, max(limit - 1, 0))
     return rng.integers(low, high, type_.shape, endpoint=True).astype(type_.dtype.numpy)

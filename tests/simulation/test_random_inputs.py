@@ -50,6 +50,17 @@ def test_indices_are_below_what_they_choose_from(
     assert random_inputs(made, 1, 1)[0][0].min() < 0
 
 
+def test_floats_that_become_indices_are_whole_and_valid() -> None:
+    """As those of Keras' Embedding, whose inputs are floats."""
+    made = graph(
+        [(F32, (2, 3)), (F32, (7, 4)), (I32, (2, 3)), (F32, (2, 3, 4))], 2,
+        Node(Cast(), (0,), (2,)), Node(Gather(0), (1, 2), (3,)),
+    )
+    drawn = np.array([row[0] for row in random_inputs(made, 50, 3)])
+    assert drawn.dtype == np.float32
+    assert {*drawn.reshape(-1).tolist()} == {*map(float, range(7))}
+
+
 def test_indices_are_followed_through_what_moves_them() -> None:
     """Two lists side by side, reshaped and cast; the smaller of two tables counts."""
     made = graph(
