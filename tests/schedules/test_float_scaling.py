@@ -15,8 +15,8 @@ from crtexport.ir.numerics import Numerics
 from crtexport.ir.ops import Activation, AveragePool2D, Conv2D, DepthwiseConv2D, FullyConnected, Op
 from crtexport.ir.ops.base import Padding2D
 from crtexport.ir.types import DType, Quantization
+from crtexport.lowering.numerics.result_steps import TwoProducts
 from crtexport.lowering.registry import Context, InputTensor, OutputTensor
-from crtexport.schedules.common.result_steps import TwoProducts
 from tests.backends.c import c_support
 from tests.differential.network import Values, steps
 from tests.helpers import require

@@ -3,6 +3,7 @@ SQUARED_DIFFERENCE, for int8, uint8 and int16."""
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator
 
 import numpy as np
@@ -43,6 +44,8 @@ from crtexport.lowering.numerics.requantize import (
     rounding_divide_by_pot,
 )
 from crtexport.lowering.numerics.requantize_float import BEYOND
+from crtexport.lowering.numerics.result_steps import ProductSteps, TwoProducts
+from crtexport.lowering.numerics.two_products import by_two_products
 from crtexport.lowering.registry import SCALAR_OF, Context, Lowering
 from crtexport.support.fixedpoint import Rounding, quantize_multiplier, shifts_between
 
@@ -51,6 +54,9 @@ SCALED = (DType.INT8, DType.UINT8, DType.INT16)
 
 SUM_SHIFT = {DType.INT8: 20, DType.UINT8: 20, DType.INT16: 15}
 """The headroom that operands of a sum are raised by."""
+
+_PRODUCT_PLACES = 13
+"""Products of numbers of 8 bits can be moved so far."""
 
 SQUARES_SHIFT = {DType.INT8: 7, DType.INT16: 0}
 """The same for a squared difference, whose square must stay an i32."""
@@ -297,6 +303,15 @@ class Squares(_OnOneScale):
         return self.stored(self.result(square, const(0)))
 
 
+@functools.lru_cache(maxsize=256)
+def _product_steps(
+    scale: float, reach: int, zero: int, more: int, bounds: tuple[int, int]
+) -> TwoProducts | None:
+    """Constants for the results of products in ONNX Runtime's numbers; None if there are none."""
+    steps = ProductSteps(scale, reach, zero, more, bounds)
+    return TwoProducts.of_steps([steps], _PRODUCT_PLACES)
+
+
 class QuantizedProduct(Scaled):
     """MUL."""
 
@@ -308,9 +323,21 @@ class QuantizedProduct(Scaled):
         self.real = float(first * second / result)
         self.result = self.requantizer(self.real, reach(self.dtype) ** 2)
 
+        self.steps: TwoProducts | None = None
+        if self.floats and self.dtype is not DType.INT16:
+            low, high = self.dtype.limits
+            first_most, second_most = (max(zero - low, high - zero) for zero in self.zeros)
+            self.steps = _product_steps(
+                real, first_most * second_most, self.zero_out, less_in_memory(lowering.context),
+                self.bounds,
+            )
+
     def __call__(self, a: Expr, c: Expr) -> Expr:
         first, second = self.centred((a, c))
         raw = self.b.let("raw", mul(first, second))
+        if self.steps is not None:
+            value = by_two_products(self.b, self.steps, raw, self.bounds)
+            return cast(value, SCALAR_OF[self.dtype])
         if self.floats and self.dtype is not DType.INT16:
             return self._in_floats(raw)
         return self.stored(self.result(raw, const(0)))

@@ -1,17 +1,16 @@
 """Products of two computed matrices whose sums ONNX Runtime scales in floats: by constants that
-give each possible sum its result (:mod:`crtexport.schedules.common.result_steps`)."""
+give each possible sum its result (:mod:`crtexport.lowering.numerics.result_steps`)."""
 
 from __future__ import annotations
 
 from crtexport.ir.ops import Activation
 from crtexport.ir.scaling import activation_range
-from crtexport.kir.builder import add, cast, clamp, const, i32, mul, shl, shr
+from crtexport.kir.builder import cast
 from crtexport.kir.language import Expr, Scalar, Var
 from crtexport.lowering.numerics.computed_product import Product, Unbiased, product_of
+from crtexport.lowering.numerics.result_steps import TwoProducts
+from crtexport.lowering.numerics.two_products import by_two_products
 from crtexport.lowering.registry import Lowering
-from crtexport.schedules.common.result_steps import TwoProducts
-
-_WORD = 32
 
 
 def stepped_product_of(lowering: Lowering) -> Product:
@@ -41,20 +40,6 @@ class _Stepped:
 
     def finish(self, acc: Var, channel: Expr, out_index: Expr) -> None:
         del channel
-        b, found = self._product.b, self._found
-        addend, first, second = (int(number) for number in found.constants[0])
-        moved = b.let("moved", add(shl(acc, i32(found.places)), i32(addend)))
-        high = b.let("high", _upper(moved, first))
-        if found.shift is not None:
-            scaled = shr(high, i32(found.shift))
-        else:
-            scaled = _upper(high, second, 1 << _WORD - 1 if found.rounded else 0)
-        value = clamp(b.let("scaled", scaled), *self._limits)
+        b = self._product.b
+        value = by_two_products(b, self._found, acc, self._limits)
         b.store(self._product.output, out_index, cast(value, Scalar.I8))
-
-
-def _upper(value: Expr, factor: int, half: int = 0) -> Expr:
-    """The upper word of a product, to which ``half`` is added."""
-    product = mul(cast(value, Scalar.I64), const(factor, Scalar.I64))
-    total = add(product, const(half, Scalar.I64)) if half else product
-    return cast(shr(total, const(_WORD, Scalar.I64)), Scalar.I32)

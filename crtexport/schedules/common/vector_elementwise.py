@@ -18,6 +18,7 @@ from crtexport.lowering.numerics.quantized_arithmetic import (
     shifts_operands,
 )
 from crtexport.lowering.numerics.requantize import Multiplier
+from crtexport.lowering.numerics.result_steps import TwoProducts
 from crtexport.lowering.ops.elementwise import Compute
 from crtexport.lowering.registry import Context, Lowered, Lowering
 from crtexport.schedules.common.vector_machine import RequantizingVectors
@@ -64,15 +65,18 @@ def computed(
 ) -> Compute | None:
     """Returns what two vectors of quantized numbers become; None where ONNX Runtime computes it as
     no integers do."""
-    if lowering.context.numerics is Numerics.ORT:
-        numbers = QuantizedSum(lowering, op.activation, add) if isinstance(op, Add) else None
-        known = numbers is not None and numbers.linear is not None
-        return _Plus(lowering.b, machine, numbers, "add") if numbers and known else None
+    floats = lowering.context.numerics is Numerics.ORT
     match op:
         case Mul():
-            return _Times(lowering.b, machine, QuantizedProduct(lowering, op.activation))
+            product = QuantizedProduct(lowering, op.activation)
+            usual = product.steps is not None and not product.steps.rounded
+            return _Times(lowering.b, machine, product) if usual or not floats else None
         case Add():
-            return _Plus(lowering.b, machine, QuantizedSum(lowering, op.activation, add), "add")
+            total = QuantizedSum(lowering, op.activation, add)
+            known = total.linear is not None or not floats
+            return _Plus(lowering.b, machine, total, "add") if known else None
+        case Sub() if floats:
+            return None
         case Sub():
             return _Plus(lowering.b, machine, QuantizedSum(lowering, op.activation, minus), "sub")
 
@@ -133,7 +137,21 @@ class _Times:
             for value, zero in zip((first, second), self.numbers.zeros, strict=True)
         ]
         raw = self.b.let("raw", self.machine.of_ints("mul", *centred))
+        if self.numbers.steps is not None:
+            return self._stepped(raw, self.numbers.steps)
         return _result(self.b, self.machine, raw, self.numbers)
+
+    def _stepped(self, raw: Expr, found: TwoProducts) -> Expr:
+        """See :mod:`crtexport.lowering.numerics.result_steps`; shifts of vectors round."""
+        machine = self.machine
+        addend, first, second = (int(number) for number in found.constants[0])
+        moved = machine.plus(machine.raised(raw, found.places), addend)
+        high = self.b.let("high", machine.upper(moved, first))
+        if found.shift is None:
+            scaled = machine.upper(high, second)
+        else:
+            scaled = machine.rounded(machine.plus(high, -(1 << found.shift - 1)), found.shift)
+        return self.b.let("result", machine.between(scaled, self.numbers.bounds))
 
 
 def _result(

@@ -55,6 +55,10 @@ class RequantizingVectors(IntegerVectors, frozen=True):
         """value * mantissa / 2**31 to nearest, halves up."""
 
     @abc.abstractmethod
+    def upper(self, value: Expr, factor: int) -> Expr:
+        """value * factor / 2**32, rounded down."""
+
+    @abc.abstractmethod
     def toward(self, value: Expr) -> Expr:
         """Negative integers less 1: :meth:`rounded` then brings halves away from zero."""
 

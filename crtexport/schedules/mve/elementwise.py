@@ -31,6 +31,9 @@ class _Machine(RequantizingVectors, frozen=True):
     def high(self, value: Expr, mantissa: int) -> Expr:
         return self.of_ints("qrdmulh", value, self.int_everywhere(mantissa))
 
+    def upper(self, value: Expr, factor: int) -> Expr:
+        return self.of_ints("mulh", value, self.int_everywhere(factor))
+
     def toward(self, value: Expr) -> Expr:
         return self.of_ints("add", value, self.of_ints("sign", value))
 

@@ -67,6 +67,9 @@ class RvvMachine(vector_machine.VectorMachine, vector_machine.RequantizingVector
     def high(self, value: Expr, mantissa: int) -> Expr:
         return self.of_ints("vsmul", value, self.int_everywhere(mantissa))
 
+    def upper(self, value: Expr, factor: int) -> Expr:
+        return self.of_ints("vmulh", value, self.int_everywhere(factor))
+
     def toward(self, value: Expr) -> Expr:
         return self.of_ints("toward", value)
 

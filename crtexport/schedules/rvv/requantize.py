@@ -1,6 +1,6 @@
 """From vectors of sums to results on RISC-V.
 
-Those of ONNX Runtime's int8 layers are two VMULH (:mod:`crtexport.schedules.common.result_steps`),
+Those of ONNX Runtime's int8 layers are two VMULH (:mod:`crtexport.lowering.numerics.result_steps`),
 or made of floats where a layer has no such constants.
 int16 layers have sums of 64 bits in TFLite (:mod:`crtexport.schedules.common.requantize_int16`):
 where sums have 32 bits and multipliers leave room, VSMUL rounds what it takes as TFLite does. Else
@@ -15,9 +15,9 @@ from crtexport.ir.scaling import activation_range
 from crtexport.ir.types import DType
 from crtexport.kir.language import Buffer, Expr, Scalar
 from crtexport.lowering.numerics.integer_sums import IntegerSums
+from crtexport.lowering.numerics.result_steps import TwoProducts
 from crtexport.lowering.registry import Context, Lowering
 from crtexport.schedules.common import requantize_int16, vector_requantize
-from crtexport.schedules.common.result_steps import TwoProducts
 from crtexport.schedules.common.vector_machine import Ints
 from crtexport.schedules.common.vector_requantize import (
     ChannelTable,

@@ -1,7 +1,7 @@
 """Scaling sums to int8 as ONNX Runtime does in float32.
 
 Constants of one or two products of integers are proven to give each possible sum its result
-(:mod:`crtexport.schedules.common.result_steps`), which takes fewer instructions than TFLite's
+(:mod:`crtexport.lowering.numerics.result_steps`), which takes fewer instructions than TFLite's
 rounding. Where there are none, hardly ever, another way remains:
 
 ``(sum * m + c) >> 32`` with m = scale * 2**32 and a c of bias, half and zero point is the result,
@@ -40,8 +40,8 @@ from crtexport.kir.builder import (
 from crtexport.kir.language import Expr, Scalar
 from crtexport.lowering.numerics.integer_sums import IntegerSums
 from crtexport.lowering.numerics.requantize_float import BEYOND, in_floats
+from crtexport.lowering.numerics.result_steps import TwoProducts
 from crtexport.lowering.registry import Context
-from crtexport.schedules.common.result_steps import TwoProducts
 from crtexport.schedules.scalar.requantize_int8 import (
     ChannelConstants,
     Int8Epilogue,

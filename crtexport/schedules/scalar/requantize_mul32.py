@@ -29,8 +29,8 @@ from crtexport.ir.scaling import activation_range
 from crtexport.kir.builder import add, cast, clamp, i32, mul, shr
 from crtexport.kir.language import Expr, Scalar
 from crtexport.lowering.numerics.integer_sums import IntegerSums
+from crtexport.lowering.numerics.result_steps import ResultSteps
 from crtexport.lowering.registry import Context
-from crtexport.schedules.common.result_steps import ResultSteps
 from crtexport.schedules.scalar.requantize_int8 import RequantMethod, ScalarEpilogue
 from crtexport.support.fixedpoint import Ints, Rounding, wrap32
 

@@ -7,7 +7,7 @@ import pytest
 
 from crtexport.lowering.numerics.integer_sums import IntegerSums
 from crtexport.lowering.numerics.requantize import Multiplier
-from crtexport.schedules.common.result_steps import TwoProducts
+from crtexport.lowering.numerics.result_steps import TwoProducts
 from crtexport.support.fixedpoint import Rounding, scale_in_float32
 
 EVERY_51 = float.fromhex("0x1.a21b08p-8")

@@ -14,6 +14,7 @@ another way for each pair of factors, of which some is found that fits.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -25,6 +26,8 @@ from crtexport.support.fixedpoint import (
     Ints,
     Rounding,
     multiply_all_by_quantized_multiplier,
+    nearest_even,
+    quantize_multiplier,
     scale_in_float32,
     wrap32,
 )
@@ -34,6 +37,8 @@ _REACH = 128
 _WORD = 32
 _MOST_PLACES = 8
 """Places that sums are moved by: a half word has room for a weight of 8 bits moved so far."""
+_FAR = np.float32(1024)
+"""More than any 8-bit result, whatever its zero point."""
 _USUAL_SHIFT = 13
 """Tried first, so that layers of one shape can have one kernel."""
 _MOST_SHIFT = 22
@@ -104,6 +109,27 @@ class ResultSteps:
         if last < self.limits[1]:
             later, before = np.append(later, last + 1), np.append(before, self.reach)
         return due, at, later, before
+
+
+class ProductSteps(ResultSteps):
+    """The results of products of two numbers of 8 bits, less their zero points, as ONNX Runtime
+    scales them (``MlasQLinearMul``): the zero point, ``more`` than what is stored, is added in
+    float32, before rounding."""
+
+    def __init__(
+        self, scale: float, reach: int, zero: int, more: int, limits: tuple[int, int]
+    ) -> None:
+        """``reach``: the largest magnitude of a product."""
+        self._more = more
+        super().__init__(*quantize_multiplier(scale), 0, reach, zero, limits, floats=True)
+
+    def results(self, totals: Ints) -> Ints:
+        with np.errstate(over="ignore"):
+            products = totals.astype(np.float32) * np.float32(self.real)
+        # As far from all results as it takes: there is nothing to round.
+        near = np.clip(products, -_FAR, _FAR) + np.float32(self.zero + self._more)
+        clamped: Ints = np.clip(nearest_even(near) - self._more, *self.limits)
+        return clamped
 
 
 class _Edges:
@@ -194,15 +220,18 @@ class TwoProducts(Struct, frozen=True, eq=False):
     def of(sums: IntegerSums, zero_point: int, limits: tuple[int, int]) -> TwoProducts | None:
         """None if there are none. ``zero_point`` and ``limits`` are those of the output."""
         channels = _channels(sums, zero_point, limits)
-        if not channels:
-            return None
+        return TwoProducts.of_steps(channels, _MOST_PLACES) if channels else None
+
+    @staticmethod
+    def of_steps(channels: Sequence[ResultSteps], most_places: int) -> TwoProducts | None:
+        """None if there are none. Sums are moved by at most so many places."""
         reals = [channel.real for channel in channels if channel.reach] or [0.5]
         if not 2.0**-24 <= min(reals) <= max(reals) < 0.5:
             return None
         widest = max(
             abs(c.bias) + c.reach + (int(256 / c.real) if c.reach else 0) for c in channels
         )
-        places = min(_MOST_PLACES, 30 - widest.bit_length())
+        places = min(most_places, 30 - widest.bit_length())
         # The largest first factor has 31 bits.
         most = min(_MOST_SHIFT, places - 1 - math.frexp(max(reals))[1])
         if places < 0 or most < 1:
