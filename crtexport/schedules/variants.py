@@ -14,8 +14,7 @@ from types import ModuleType
 from msgspec import Struct
 from msgspec.structs import replace
 
-from crtexport.ir.numerics import Numerics
-from crtexport.ir.ops import DepthwiseConv2D, Mean, TreeEnsemble
+from crtexport.ir.ops import DepthwiseConv2D, TreeEnsemble
 from crtexport.lowering import operator_table
 from crtexport.lowering.fusion import fused_node
 from crtexport.lowering.fusion.store_hooks import VectorOps
@@ -162,10 +161,6 @@ def _vectors(
 ) -> list[Candidate]:
     """The variants that are written for the target's own instructions, or for compilers that turn
     loops into vector code."""
-    if context.numerics is Numerics.ORT and isinstance(context.node.op, Mean) and (
-        context.output().dtype.is_integer
-    ):  # no vectors compute it as ONNX Runtime does
-        return []
     if not is_computed_product(context):
         found: list[Candidate] = own.schedules.candidates(context, target) if own else []
         return found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -28,6 +29,8 @@ from crtexport.kir.builder import (
 )
 from crtexport.kir.language import Expr, Scalar
 from crtexport.lowering.numerics.requantize import Multiplier, Requantizer
+from crtexport.lowering.numerics.result_steps import ResultSteps, TwoProducts
+from crtexport.lowering.numerics.two_products import by_two_products
 from crtexport.lowering.registry import SCALAR_OF, Context, Lowered, Lowering, lowers
 from crtexport.lowering.rules import same_types
 from crtexport.support.fixedpoint import Rounding, quantize_multiplier
@@ -38,6 +41,9 @@ SCALED = (DType.INT8, DType.UINT8, DType.INT16)
 """Integers that may stand for real numbers."""
 
 NUMBERS = (DType.FLOAT32, *SCALED, DType.INT32, DType.INT64)
+
+_MOST_PLACES = 13
+"""Sums are moved by at most so many places before they are scaled."""
 
 
 def scaled(context: Context) -> str | None:
@@ -190,6 +196,20 @@ def float_ratio(before: Quantization, after: Quantization, count: int) -> float:
         return float(np.float32(before.scale[0]) / divisor)
 
 
+@functools.lru_cache(maxsize=256)
+def float_steps(
+    before: Quantization, after: Quantization, count: int, limits: tuple[int, int]
+) -> TwoProducts | None:
+    """Constants by which sums of ``count`` int8 numbers are scaled to averages as by ONNX Runtime;
+    None if there are none."""
+    ratio = quantize_multiplier(float_ratio(before, after, count))
+    steps = ResultSteps(
+        *ratio, -before.zero_point[0] * count, -DType.INT8.limits[0] * count, after.zero_point[0],
+        limits, floats=True,
+    )
+    return TwoProducts.of_steps([steps], _MOST_PLACES)
+
+
 def _rescaled(count: int, *, average: bool) -> Callable[[Lowering], Callable[[Expr], Expr]]:
     """Sums of quantized numbers, centred and brought to the scale of the output."""
 
@@ -200,6 +220,12 @@ def _rescaled(count: int, *, average: bool) -> Callable[[Lowering], Callable[[Ex
         ratio = before.scale[0] / after.scale[0]
         multiplier = mean_multiplier(ratio, count) if average else Multiplier.of([ratio])
         rounding = context.numerics.rounding(fully_connected=False)
+        if rounding is Rounding.FLOAT and average and x.dtype is y.dtype is DType.INT8:
+            found = float_steps(before, after, count, y.dtype.limits)
+            if found is not None:
+                return lambda total: cast(
+                    by_two_products(b, found, total, y.dtype.limits), Scalar.I8
+                )
         if rounding is Rounding.FLOAT:
             multiplier = Multiplier.of([float_ratio(before, after, count if average else 1)])
         bound = (x.dtype.limits[1] - x.dtype.limits[0]) * count

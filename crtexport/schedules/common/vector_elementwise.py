@@ -18,7 +18,6 @@ from crtexport.lowering.numerics.quantized_arithmetic import (
     shifts_operands,
 )
 from crtexport.lowering.numerics.requantize import Multiplier
-from crtexport.lowering.numerics.result_steps import TwoProducts
 from crtexport.lowering.ops.elementwise import Compute
 from crtexport.lowering.registry import Context, Lowered, Lowering
 from crtexport.schedules.common.vector_machine import RequantizingVectors
@@ -138,20 +137,10 @@ class _Times:
         ]
         raw = self.b.let("raw", self.machine.of_ints("mul", *centred))
         if self.numbers.steps is not None:
-            return self._stepped(raw, self.numbers.steps)
+            return self.machine.by_two_products(
+                self.b, raw, self.numbers.steps, self.numbers.bounds
+            )
         return _result(self.b, self.machine, raw, self.numbers)
-
-    def _stepped(self, raw: Expr, found: TwoProducts) -> Expr:
-        """See :mod:`crtexport.lowering.numerics.result_steps`; shifts of vectors round."""
-        machine = self.machine
-        addend, first, second = (int(number) for number in found.constants[0])
-        moved = machine.plus(machine.raised(raw, found.places), addend)
-        high = self.b.let("high", machine.upper(moved, first))
-        if found.shift is None:
-            scaled = machine.upper(high, second)
-        else:
-            scaled = machine.rounded(machine.plus(high, -(1 << found.shift - 1)), found.shift)
-        return self.b.let("result", machine.between(scaled, self.numbers.bounds))
 
 
 def _result(

@@ -14,6 +14,7 @@ from crtexport.kir.builder import KernelBuilder, call, f32, i32
 from crtexport.kir.intrinsics.generic_vectors import FLOATS, INTS
 from crtexport.kir.language import Expr, Scalar
 from crtexport.lowering.numerics.requantize import Multiplier
+from crtexport.lowering.numerics.result_steps import TwoProducts
 
 Ints = npt.NDArray[np.int64]
 
@@ -78,6 +79,21 @@ class RequantizingVectors(IntegerVectors, frozen=True):
         if shift < 0:
             value = self.rounded(self.toward(value) if signed else value, -shift)
         return b.let("scaled", value)
+
+
+    def by_two_products(
+        self, b: KernelBuilder, value: Expr, found: TwoProducts, bounds: tuple[int, int]
+    ) -> Expr:
+        """Results within ``bounds`` by the constants of the first channel, whose second product
+        isn't rounded: see :mod:`crtexport.lowering.numerics.result_steps`."""
+        addend, first, second = (int(number) for number in found.constants[0])
+        moved = self.plus(self.raised(value, found.places), addend)
+        high = b.let("high", self.upper(moved, first))
+        if found.shift is None:
+            scaled = self.upper(high, second)
+        else:  # shifts of vectors round
+            scaled = self.rounded(self.plus(high, -(1 << found.shift - 1)), found.shift)
+        return b.let("scaled", self.between(scaled, bounds))
 
 
 class VectorMachine(IntegerVectors, frozen=True):

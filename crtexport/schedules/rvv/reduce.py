@@ -5,12 +5,20 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 
+from crtexport.ir.numerics import Numerics
 from crtexport.ir.ops import Mean, ReduceMax, ReduceMin, Sum
 from crtexport.ir.types import DType
 from crtexport.kir.builder import const, f32, mul
 from crtexport.kir.language import Expr
 from crtexport.lowering.numerics.requantize import Multiplier
-from crtexport.lowering.ops.reduce import Walk, folded_count, mean_multiplier, walk_of
+from crtexport.lowering.numerics.result_steps import TwoProducts
+from crtexport.lowering.ops.reduce import (
+    Walk,
+    float_steps,
+    folded_count,
+    mean_multiplier,
+    walk_of,
+)
 from crtexport.lowering.registry import Context, Lowered, Lowering
 from crtexport.schedules.rvv.folds import Fold, Kind
 
@@ -32,31 +40,37 @@ def lower(context: Context, op: Reduction, *, floats: bool) -> Lowered | None:
     fold = Fold.of(_KINDS[type(op)], x.dtype, folded_count(context), channels)
     if fold is None:
         return None
-    multiplier = None
+    scaling: Multiplier | TwoProducts | None = None
     if fold.kind is Kind.SUM and x.dtype is not DType.FLOAT32:
-        multiplier = _multiplier(context, op)
-        if multiplier is None:
+        scaling = _scaling(context, op)
+        if scaling is None:
             return None
     lowering = Lowering(_NAMES[type(op)], context)
-    _Reduction(lowering, fold, walk, multiplier).emit()
+    _Reduction(lowering, fold, walk, scaling).emit()
     return lowering.finish()
 
 
-def _multiplier(context: Context, op: Reduction) -> Multiplier | None:
-    """Returns what sums are multiplied with; None where they aren't."""
+def _scaling(context: Context, op: Reduction) -> Multiplier | TwoProducts | None:
+    """Returns what sums are multiplied with; None where they aren't, or vectors can't."""
     x, y = context.input(0), context.output()
     if x.quant is None:
         return None
-    ratio = context.quant(x).scale[0] / context.quant(y).scale[0]
     count = folded_count(context)
+    if context.numerics is Numerics.ORT:
+        if x.dtype is not DType.INT8 or not isinstance(op, Mean):
+            return None
+        found = float_steps(context.quant(x), context.quant(y), count, y.dtype.limits)
+        return None if found is None or found.rounded else found
+    ratio = context.quant(x).scale[0] / context.quant(y).scale[0]
     return mean_multiplier(ratio, count) if isinstance(op, Mean) else Multiplier.of([ratio])
 
 
 class _Reduction:
     def __init__(
-        self, lowering: Lowering, fold: Fold, walk: Walk, multiplier: Multiplier | None
+        self, lowering: Lowering, fold: Fold, walk: Walk,
+        scaling: Multiplier | TwoProducts | None,
     ) -> None:
-        self.b, self.fold, self.walk, self.multiplier = lowering.b, fold, walk, multiplier
+        self.b, self.fold, self.walk, self.scaling = lowering.b, fold, walk, scaling
         self.context = lowering.context
         self.source, self.target = lowering.input(0, "input"), lowering.output()
 
@@ -85,12 +99,15 @@ class _Reduction:
 
     def _result(self, acc: Expr) -> Expr:
         context, machine, count = self.context, self.fold.machine, folded_count(self.context)
-        if self.multiplier is not None:
+        if isinstance(self.scaling, TwoProducts):
+            limits = context.output().dtype.limits
+            return machine.by_two_products(self.b, self.fold.whole(acc), self.scaling, limits)
+        if self.scaling is not None:
             before, after = context.quant(context.input(0)), context.quant(context.output())
             centred = machine.plus(self.fold.whole(acc), -before.zero_point[0] * count)
             limits, zero = context.output().dtype.limits, after.zero_point[0]
             value = machine.multiplied(
-                self.b, centred, self.multiplier, signed=limits[0] < zero
+                self.b, centred, self.scaling, signed=limits[0] < zero
             )
             return machine.between(machine.plus(value, zero), limits)
         if isinstance(context.node.op, Mean):
